@@ -1,0 +1,4 @@
+//! The ground floor: numbers, bounds and other small things that know nothing of the server.
+
+pub mod limits;
+pub mod num;
