@@ -2,3 +2,4 @@
 
 pub mod limits;
 pub mod num;
+pub mod split_table;
