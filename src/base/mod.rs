@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod crc;
 pub mod glob;
+pub mod hasher;
 pub mod limits;
 pub mod long_double;
 pub mod num;
