@@ -1,4 +1,5 @@
 //! The value types. Pure data structures: no clock, no key, no server.
 
+pub mod bits;
 pub mod small_bytes;
 pub mod string;
