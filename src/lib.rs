@@ -4,6 +4,7 @@
 
 pub mod base;
 pub mod config;
+pub mod engine;
 pub mod keyspace;
 pub mod resp;
 pub mod value;

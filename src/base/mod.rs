@@ -8,4 +8,5 @@ pub mod limits;
 pub mod long_double;
 pub mod num;
 pub mod rng;
+pub mod sample;
 pub mod split_table;
