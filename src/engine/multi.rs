@@ -3,7 +3,7 @@
 //! A watched key is registered with the database and name it had; the observer of a unit's effects marks every session that
 //! watches a touched key. Whether the key existed at WATCH tells whether emptying its database changed it.
 
-use hashbrown::HashMap;
+use std::collections::HashMap;
 
 use super::session::{Session, SessionKey, Watched};
 use super::table::Entry;

@@ -1,6 +1,6 @@
 //! Publish and subscribe: who listens to which channel or pattern, and delivery.
 
-use hashbrown::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use super::Server;
 use super::session::{Session, SessionKey};

@@ -1,6 +1,6 @@
 //! Counters for INFO.
 
-use hashbrown::HashMap;
+use std::collections::HashMap;
 use quanta::Clock;
 
 use super::error::Error;

@@ -4,9 +4,7 @@
 //! command in a first-come-first-served queue per key. When a unit's effects touch such a key, the parked call is
 //! dispatched again from the start, and answers or waits on. In a script or EXEC nothing waits: the call times out at once.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use hashbrown::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::session::{Session, SessionKey};
 use super::table::Entry;

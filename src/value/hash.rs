@@ -237,7 +237,7 @@ fn insert_entry(table: &mut SplitTable<Entry>, field: &[u8], value: &[u8]) -> bo
 
 /// A field and its value in one string.
 #[derive(Clone, Debug)]
-struct Entry(SmallBytes<22>);
+struct Entry(SmallBytes);
 
 /// LEB128 bytes of the largest length.
 const PREFIX_MAX: usize = 10;
@@ -272,14 +272,14 @@ impl Entry {
 
     #[inline]
     fn field(&self) -> &[u8] {
-        let bytes = &*self.0;
+        let bytes = self.0.as_slice();
         let (start, end) = Self::bounds(bytes);
         &bytes[start..end]
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        let bytes = &*self.0;
+        let bytes = self.0.as_slice();
         &bytes[Self::bounds(bytes).1..]
     }
 
@@ -288,7 +288,7 @@ impl Entry {
     }
 
     fn set_value(&mut self, field: &[u8], value: &[u8]) {
-        let bytes = &mut self.0;
+        let bytes = self.0.as_mut_slice();
         let start = Self::bounds(bytes).1;
         match &mut bytes[start..] {
             old if old.len() == value.len() => old.copy_from_slice(value),

@@ -1,4 +1,4 @@
-//! The value types. Pure data structures: no clock, no key, no server.
+//! The types of values: pure data structures that know no key, no clock and no client.
 
 pub mod bits;
 pub mod hash;

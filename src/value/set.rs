@@ -44,14 +44,11 @@ impl Default for SetLimits {
 #[derive(Clone, Debug)]
 pub struct Set(Form);
 
-/// Long IDs (19 digits of 63 bits) and short names still lie in the table.
-type Member = SmallBytes<22>;
-
 #[derive(Clone, Debug)]
 enum Form {
     Ints(IntSet),
     Packed(Packed),
-    Table(Box<SplitTable<Member>>),
+    Table(Box<SplitTable<SmallBytes>>),
 }
 
 impl Default for Set {
@@ -198,7 +195,7 @@ impl Set {
             Form::Ints(ints) => ints.mem_bytes(),
             Form::Packed(packed) => packed.mem_bytes(),
             Form::Table(table) => {
-                size_of::<SplitTable<Member>>() + table.mem_bytes() + table.sum_of(samples, SmallBytes::heap_bytes)
+                size_of::<SplitTable<SmallBytes>>() + table.mem_bytes() + table.sum_of(samples, SmallBytes::heap_bytes)
             }
         }
     }
@@ -224,7 +221,7 @@ impl Set {
         packed
     }
 
-    fn to_table(&self) -> Box<SplitTable<Member>> {
+    fn to_table(&self) -> Box<SplitTable<SmallBytes>> {
         let mut table = Box::new(SplitTable::new());
         let mut digits = itoa::Buffer::new();
         for item in self.iter() {
@@ -253,26 +250,26 @@ fn first_form(member: &[u8], limits: &SetLimits) -> Form {
     }
 }
 
-fn insert_entry(table: &mut SplitTable<Member>, member: &[u8]) -> bool {
+fn insert_entry(table: &mut SplitTable<SmallBytes>, member: &[u8]) -> bool {
     let hash = hash_bytes(member);
     let new = table.find(hash, is(member)).is_none();
     if new {
-        table.insert_unique(hash, SmallBytes::new(member), hash_of);
+        table.insert_unique(hash, SmallBytes::concat(&[member]), hash_of);
     }
     new
 }
 
-fn hash_of(entry: &Member) -> u64 {
-    hash_bytes(entry)
+fn hash_of(entry: &SmallBytes) -> u64 {
+    hash_bytes(entry.as_slice())
 }
 
-fn as_item(entry: &Member) -> Item<'_> {
-    Item::Bytes(entry)
+fn as_item(entry: &SmallBytes) -> Item<'_> {
+    Item::Bytes(entry.as_slice())
 }
 
 #[inline]
-fn is(member: &[u8]) -> impl Fn(&Member) -> bool {
-    move |entry| **entry == *member
+fn is(member: &[u8]) -> impl Fn(&SmallBytes) -> bool {
+    move |entry| entry.as_slice() == member
 }
 
 #[cfg(test)]
