@@ -1,1 +1,3 @@
 //! Tidegate.
+
+pub mod value;

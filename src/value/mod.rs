@@ -1,0 +1,3 @@
+//! The types of values: pure data structures that know no key, no clock and no client.
+
+pub mod geo;
