@@ -1,3 +1,7 @@
-//! Tidegate.
+//! Tidegate: a coordination server that speaks the Redis protocol.
+//!
+//! `ARCHITECTURE.md` has the floor map and the walk of a request.
 
+pub mod base;
+pub mod resp;
 pub mod value;

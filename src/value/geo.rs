@@ -89,7 +89,8 @@ pub enum Unit {
 impl Unit {
     /// Reads `m`, `km`, `ft` or `mi` in any case.
     pub fn parse(name: &[u8]) -> Option<Unit> {
-        let known = [(b"m" as &[u8], Unit::Metres), (b"km", Unit::Kilometres), (b"ft", Unit::Feet), (b"mi", Unit::Miles)];
+        let known =
+            [(b"m" as &[u8], Unit::Metres), (b"km", Unit::Kilometres), (b"ft", Unit::Feet), (b"mi", Unit::Miles)];
         known.into_iter().find(|(text, _)| name.eq_ignore_ascii_case(text)).map(|(_, unit)| unit)
     }
 
@@ -304,7 +305,8 @@ impl Cell {
     /// The cell so many cells away; both axes wrap around.
     fn neighbour(self, east: i8, north: i8) -> Cell {
         let mask = (1u32 << self.step) - 1;
-        let step = |bits: u64, by: i8| if by == 0 { gather(bits) } else { gather(bits).wrapping_add_signed(by.into()) & mask };
+        let step =
+            |bits: u64, by: i8| if by == 0 { gather(bits) } else { gather(bits).wrapping_add_signed(by.into()) & mask };
         Cell { bits: spread(step(self.bits, north)) | spread(step(self.bits >> 1, east)) << 1, step: self.step }
     }
 

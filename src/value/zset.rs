@@ -84,12 +84,12 @@ impl LexBound<'_> {
 }
 
 /// A sorted set.
-#[derive(Debug)]
+#[derive(Clone)]
 pub struct ZSet {
     shape: Shape,
 }
 
-#[derive(Debug)]
+#[derive(Clone)]
 enum Shape {
     Small(Small),
     Large(Box<Large>),
@@ -265,8 +265,11 @@ impl ZSet {
                 let taken = if samples == 0 { len } else { samples.min(len) };
                 let sampled: usize = self.iter().take(taken).map(|(member, _)| member.len().next_multiple_of(8)).sum();
                 let members = sampled / taken * len;
-                // A table entry costs four bytes and one control byte at about three quarters of load.
-                size_of::<Large>() + members + large.slots.mem_bytes() + large.order.mem_bytes() + len * 7
+                size_of::<Large>()
+                    + members
+                    + large.slots.mem_bytes()
+                    + large.order.mem_bytes()
+                    + large.names.mem_bytes()
             }
         }
     }
@@ -291,7 +294,7 @@ impl ZSet {
 ///
 /// In a large set it holds the leaf it is in at either end, and goes down the tree again for the next one: a descent per
 /// leaf needs no stack and no links between leaves.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Members<'a> {
     set: &'a ZSet,
     start: usize,
@@ -370,7 +373,7 @@ impl ExactSizeIterator for Members<'_> {}
 const SCORE_BYTES: usize = 8;
 
 /// The small shape; see the top of the file for its layout.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Small {
     data: Vec<u8>,
     ends: Vec<u32>,
@@ -459,7 +462,7 @@ impl Small {
 }
 
 /// The large shape. `names`, `order` and `slots` hold the same members.
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 struct Large {
     slots: Slots,
     names: SplitTable<u32>,
@@ -476,9 +479,8 @@ impl Large {
     }
 
     fn position(&self, score: f64, member: &[u8]) -> usize {
-        self.order.partition(|key| {
-            key.score < score || (key.score == score && *self.slots.at(key.slot).member < *member)
-        })
+        self.order
+            .partition(|key| key.score < score || (key.score == score && *self.slots.at(key.slot).member < *member))
     }
 
     fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
@@ -520,14 +522,14 @@ impl Large {
 }
 
 /// A member and its score.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Slot {
     score: f64,
     member: Box<[u8]>,
 }
 
 /// Slots by number, in chunks so that growing never moves those that are there. Free ones are used again first.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Slots {
     chunks: Vec<Vec<Slot>>,
     free: Vec<u32>,
@@ -586,19 +588,19 @@ const INNER_MAX: usize = 32;
 ///
 /// Invariants, asserted by the tests: all leaves are equally deep; an inner node has at least two children and no leaf
 /// but the root is empty; `count` and `first` of a child describe its subtree exactly.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Sequence {
     root: Node,
     len: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Node {
     Leaf(Vec<Key>),
     Inner(Vec<Child>),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Child {
     first: Key,
     count: usize,
