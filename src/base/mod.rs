@@ -3,4 +3,5 @@
 pub mod hasher;
 pub mod limits;
 pub mod num;
+pub mod sample;
 pub mod split_table;
