@@ -6,4 +6,5 @@ pub mod int_set;
 pub mod packed;
 pub mod set;
 pub mod small_bytes;
+pub mod stream;
 pub mod zset;
