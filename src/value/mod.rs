@@ -3,6 +3,7 @@
 pub mod geo;
 pub mod hash;
 pub mod int_set;
+pub mod leb128;
 pub mod packed;
 pub mod set;
 pub mod small_bytes;

@@ -32,6 +32,8 @@ use std::io::Write;
 
 use slab::Slab;
 
+use crate::value::leb128::{Reader, bytes_len, number_before, number_len, put_bytes, put_number, put_number_reversed};
+
 /// The id of an entry: a time in ms and a number within it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
@@ -888,9 +890,7 @@ impl Node {
             }
             put_bytes(bytes, value);
         }
-        let back = bytes.len();
-        put_number(bytes, size);
-        bytes[back..].reverse();
+        put_number_reversed(bytes, size);
         self.total += 1;
         self.live += 1;
     }
@@ -982,75 +982,6 @@ impl DoubleEndedIterator for NodeEntries<'_> {
         self.end = flags_at - ends;
         Some(self.raw(flags_at))
     }
-}
-
-/// Reads what the functions below wrote. The buffer is ours, so nothing can be missing.
-#[derive(Clone, Debug)]
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0 }
-    }
-
-    fn number(&mut self) -> u64 {
-        let mut value = 0;
-        let mut shift = 0;
-        loop {
-            let byte = self.bytes[self.at];
-            self.at += 1;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return value;
-            }
-            shift += 7;
-        }
-    }
-
-    fn bytes(&mut self) -> &'a [u8] {
-        let len = self.number() as usize;
-        let bytes = &self.bytes[self.at..self.at + len];
-        self.at += len;
-        bytes
-    }
-}
-
-/// Reads the number whose reversed bytes end before `end`.
-fn number_before(bytes: &[u8], end: usize) -> u64 {
-    let mut value = 0;
-    let mut shift = 0;
-    for &byte in bytes[..end].iter().rev() {
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            break;
-        }
-        shift += 7;
-    }
-    value
-}
-
-fn number_len(value: u64) -> usize {
-    (70 - (value | 1).leading_zeros() as usize) / 7
-}
-
-fn bytes_len(bytes: &[u8]) -> usize {
-    number_len(bytes.len() as u64) + bytes.len()
-}
-
-fn put_number(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_number(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]
@@ -1225,17 +1156,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn numbers_come_back(value in any::<u64>(), shift in 0u32..64) {
-            let value = value >> shift;
-            let mut bytes = Vec::new();
-            put_number(&mut bytes, value);
-            prop_assert_eq!(bytes.len(), number_len(value));
-            prop_assert_eq!(Reader::new(&bytes).number(), value);
-            bytes.reverse();
-            prop_assert_eq!(number_before(&bytes, bytes.len()), value);
-        }
-
         #[test]
         fn parsing_never_panics(text in proptest::collection::vec(prop_oneof![Just(b'-'), Just(b'9'), any::<u8>()], 0..45)) {
             StreamId::parse_bound(&text, 0);

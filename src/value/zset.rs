@@ -23,6 +23,7 @@ use std::ops::Range;
 
 use crate::base::hasher::hash_bytes;
 use crate::base::split_table::SplitTable;
+use crate::value::small_bytes::SmallBytes;
 
 /// Up to where a sorted set stays in its small shape.
 #[derive(Clone, Copy, Debug)]
@@ -158,21 +159,21 @@ impl ZSet {
     }
 
     /// Takes the member with the lowest (score, member) out.
-    pub fn pop_first(&mut self) -> Option<(Box<[u8]>, f64)> {
+    pub fn pop_first(&mut self) -> Option<(SmallBytes, f64)> {
         self.remove_rank(0)
     }
 
     /// Takes the member with the highest (score, member) out.
-    pub fn pop_last(&mut self) -> Option<(Box<[u8]>, f64)> {
+    pub fn pop_last(&mut self) -> Option<(SmallBytes, f64)> {
         self.remove_rank(self.len().checked_sub(1)?)
     }
 
     /// Takes the member at `rank` (0 is the lowest) out.
-    pub fn remove_rank(&mut self, rank: usize) -> Option<(Box<[u8]>, f64)> {
+    pub fn remove_rank(&mut self, rank: usize) -> Option<(SmallBytes, f64)> {
         match &mut self.shape {
             Shape::Small(small) => {
                 let (member, score) = small.get(rank)?;
-                let taken = (Box::from(member), score);
+                let taken = (SmallBytes::concat(&[member]), score);
                 small.remove(rank);
                 Some(taken)
             }
@@ -246,10 +247,10 @@ impl ZSet {
             Shape::Large(large) => large.names.scan(
                 cursor,
                 count,
-                |&slot| hash_bytes(&large.slots.at(slot).member),
+                |&slot| hash_bytes(large.slots.at(slot).member.as_slice()),
                 |&slot| {
                     let slot = large.slots.at(slot);
-                    emit(&slot.member, slot.score);
+                    emit(slot.member.as_slice(), slot.score);
                 },
             ),
         }
@@ -263,7 +264,8 @@ impl ZSet {
             Shape::Large(large) => {
                 let len = self.len().max(1);
                 let taken = if samples == 0 { len } else { samples.min(len) };
-                let sampled: usize = self.iter().take(taken).map(|(member, _)| member.len().next_multiple_of(8)).sum();
+                let sampled: usize =
+                    self.iter().take(taken).map(|(member, _)| member.len()).filter(|&len| len > 22).sum();
                 let members = sampled / taken * len;
                 size_of::<Large>()
                     + members
@@ -277,7 +279,9 @@ impl ZSet {
     fn partition(&self, mut before: impl FnMut(f64, &[u8]) -> bool) -> usize {
         match &self.shape {
             Shape::Small(small) => small.partition(before),
-            Shape::Large(large) => large.order.partition(|key| before(key.score, &large.slots.at(key.slot).member)),
+            Shape::Large(large) => {
+                large.order.partition(|key| before(key.score, large.slots.at(key.slot).member.as_slice()))
+            }
         }
     }
 
@@ -471,16 +475,17 @@ struct Large {
 
 impl Large {
     fn find(&self, member: &[u8]) -> Option<u32> {
-        self.names.find(hash_bytes(member), |&slot| *self.slots.at(slot).member == *member).copied()
+        self.names.find(hash_bytes(member), |&slot| self.slots.at(slot).member.as_slice() == member).copied()
     }
 
     fn resolve(&self, key: Key) -> (&[u8], f64) {
-        (&self.slots.at(key.slot).member, key.score)
+        (self.slots.at(key.slot).member.as_slice(), key.score)
     }
 
     fn position(&self, score: f64, member: &[u8]) -> usize {
-        self.order
-            .partition(|key| key.score < score || (key.score == score && *self.slots.at(key.slot).member < *member))
+        self.order.partition(|key| {
+            key.score < score || (key.score == score && self.slots.at(key.slot).member.as_slice() < member)
+        })
     }
 
     fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
@@ -494,10 +499,10 @@ impl Large {
             return Some(old);
         }
         let rank = self.position(score, member);
-        let slot = self.slots.add(Slot { score, member: Box::from(member) });
+        let slot = self.slots.add(Slot { score, member: SmallBytes::concat(&[member]) });
         self.order.insert(rank, Key { score, slot });
         let slots = &self.slots;
-        self.names.insert_unique(hash_bytes(member), slot, |&slot| hash_bytes(&slots.at(slot).member));
+        self.names.insert_unique(hash_bytes(member), slot, |&slot| hash_bytes(slots.at(slot).member.as_slice()));
         None
     }
 
@@ -508,24 +513,24 @@ impl Large {
         self.remove_rank(rank).map(|(_, score)| score)
     }
 
-    fn remove_rank(&mut self, rank: usize) -> Option<(Box<[u8]>, f64)> {
+    fn remove_rank(&mut self, rank: usize) -> Option<(SmallBytes, f64)> {
         if rank >= self.order.len() {
             return None;
         }
         let key = self.order.remove(rank);
-        let hash = hash_bytes(&self.slots.at(key.slot).member);
+        let hash = hash_bytes(self.slots.at(key.slot).member.as_slice());
         let slots = &self.slots;
-        self.names.remove(hash, |&slot| slot == key.slot, |&slot| hash_bytes(&slots.at(slot).member));
+        self.names.remove(hash, |&slot| slot == key.slot, |&slot| hash_bytes(slots.at(slot).member.as_slice()));
         let slot = self.slots.take(key.slot);
         Some((slot.member, slot.score))
     }
 }
 
 /// A member and its score.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Slot {
     score: f64,
-    member: Box<[u8]>,
+    member: SmallBytes,
 }
 
 /// Slots by number, in chunks so that growing never moves those that are there. Free ones are used again first.
@@ -562,7 +567,7 @@ impl Slots {
 
     fn take(&mut self, number: u32) -> Slot {
         self.free.push(number);
-        std::mem::take(self.at_mut(number))
+        std::mem::replace(self.at_mut(number), Slot { score: 0.0, member: SmallBytes::concat(&[]) })
     }
 
     fn mem_bytes(&self) -> usize {
@@ -942,8 +947,8 @@ mod tests {
         model.sort_by(|a, b| a.1.partial_cmp(&b.1).expect("no NaN").then_with(|| a.0.cmp(&b.0)));
     }
 
-    fn owned(taken: Option<(Box<[u8]>, f64)>) -> Option<(Vec<u8>, f64)> {
-        taken.map(|(m, s)| (m.into_vec(), s))
+    fn owned(taken: Option<(SmallBytes, f64)>) -> Option<(Vec<u8>, f64)> {
+        taken.map(|(m, s)| (m.as_slice().to_vec(), s))
     }
 
     proptest! {
