@@ -73,6 +73,17 @@ pub fn put_number(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Writes a number over a slice of exactly its length.
+pub fn write_number(out: &mut [u8], mut value: u64) {
+    debug_assert_eq!(out.len(), number_len(value));
+    let last = out.len() - 1;
+    for byte in &mut out[..last] {
+        *byte = value as u8 | 0x80;
+        value >>= 7;
+    }
+    out[last] = value as u8;
+}
+
 /// Appends a string: its length and then its bytes.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_number(out, bytes.len() as u64);
@@ -99,6 +110,9 @@ mod tests {
             put_number(&mut bytes, value);
             prop_assert_eq!(bytes.len(), number_len(value));
             prop_assert_eq!(Reader::new(&bytes).number(), value);
+            let mut again = vec![0; bytes.len()];
+            write_number(&mut again, value);
+            prop_assert_eq!(&again, &bytes);
             bytes.reverse();
             prop_assert_eq!(number_before(&bytes, bytes.len()), value);
         }

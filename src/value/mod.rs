@@ -4,6 +4,7 @@ pub mod geo;
 pub mod hash;
 pub mod int_set;
 pub mod leb128;
+pub mod list;
 pub mod packed;
 pub mod set;
 pub mod small_bytes;
