@@ -32,7 +32,7 @@ use crate::base::clock::Clock;
 use crate::base::limits::REPLY_PAUSE_BYTES;
 use crate::base::rng::Rng;
 use crate::config::Config;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, ValueLimits};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Decoder, RequestLimits};
 
@@ -105,6 +105,7 @@ impl Engine {
         let run_id = (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect();
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);
+        ks.limits = ValueLimits::from(&config);
         ks.begin_unit(now_ms, false);
         let server = Server {
             config,
