@@ -15,18 +15,12 @@ const CASES: &[Case] = &[("calibration", calibration)];
 
 fn main() {
     // `cargo bench` itself passes --bench: then there is nothing to count, and the list does no harm.
-    let args: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|arg| arg != "--bench")
-        .collect();
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let [name, count] = args.as_slice() else {
         CASES.iter().for_each(|(name, _)| println!("{name}"));
         return;
     };
-    let (_, run) = CASES
-        .iter()
-        .find(|(case, _)| case == name)
-        .unwrap_or_else(|| panic!("no case is called {name}"));
+    let (_, run) = CASES.iter().find(|(case, _)| case == name).unwrap_or_else(|| panic!("no case is called {name}"));
     run(count.parse().expect("the number of operations"));
 }
 

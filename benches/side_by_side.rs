@@ -97,10 +97,7 @@ struct Sample {
 fn main() {
     let options = Options::parse();
     pin_self(options.client_core);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a tokio runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
     runtime.block_on(compare(&options));
 }
 
@@ -109,11 +106,7 @@ async fn compare(options: &Options) {
     let mut theirs = Server::start(&options.peer, options.server_core).await;
     ours.load_scripts(&options.scripts).await;
     theirs.load_scripts(&options.scripts).await;
-    println!(
-        "Tidegate: {}; peer: {}",
-        ours.version().await,
-        theirs.version().await
-    );
+    println!("Tidegate: {}; peer: {}", ours.version().await, theirs.version().await);
     println!(
         "{} connections; server on core {}, client on core {}; medians of {} rounds of {} s; {}\n",
         CONNECTIONS,
@@ -132,10 +125,7 @@ async fn compare(options: &Options) {
             continue;
         }
         if ours.requests(load, depth, 0).is_none() {
-            eprintln!(
-                "{name}: no scripts in {} (--scripts)",
-                options.scripts.display()
-            );
+            eprintln!("{name}: no scripts in {} (--scripts)", options.scripts.display());
             continue;
         }
         let (mut left, mut right) = (Vec::new(), Vec::new());
@@ -147,11 +137,7 @@ async fn compare(options: &Options) {
                 [(&theirs, &mut right), (&ours, &mut left)]
             };
             for (server, samples) in order {
-                samples.push(
-                    server
-                        .measure(load, depth, Duration::from_secs_f64(options.seconds))
-                        .await,
-                );
+                samples.push(server.measure(load, depth, Duration::from_secs_f64(options.seconds)).await);
             }
         }
         print_row(name, &left, &right);
@@ -159,8 +145,7 @@ async fn compare(options: &Options) {
 }
 
 fn print_row(name: &str, ours: &[Sample], theirs: &[Sample]) {
-    let of =
-        |samples: &[Sample], field: fn(&Sample) -> f64| median(samples.iter().map(field).collect());
+    let of = |samples: &[Sample], field: fn(&Sample) -> f64| median(samples.iter().map(field).collect());
     let (fast, peer_fast) = (of(ours, |s| s.per_second), of(theirs, |s| s.per_second));
     let (cost, peer_cost) = (of(ours, |s| s.server_us), of(theirs, |s| s.server_us));
     println!(
@@ -197,37 +182,19 @@ impl Server {
     async fn start(command: &str, core: usize) -> Server {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let probe = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = probe
-            .local_addr()
-            .expect("a bound socket has an address")
-            .port();
+        let port = probe.local_addr().expect("a bound socket has an address").port();
         drop(probe);
         // taskset becomes the server (exec), so the child's id is the server's.
         let child = Command::new("taskset")
             .args(["-c", &core.to_string()])
             .args(command.split_whitespace())
-            .args([
-                "--port",
-                &port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--dir",
-            ])
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
             .arg(dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start {command}: {e}"));
-        let server = Server {
-            child,
-            port,
-            scripts: Scripts::default(),
-            _dir: dir,
-        };
+        let server = Server { child, port, scripts: Scripts::default(), _dir: dir };
         let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
             assert!(Instant::now() < deadline, "{command} does not listen");
@@ -238,24 +205,12 @@ impl Server {
 
     /// One command, one reply, as text.
     async fn ask(&self, args: &[&str]) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))
-            .await
-            .expect("the server accepts");
-        stream
-            .write_all(&encode(args))
-            .await
-            .expect("the server reads");
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.expect("the server accepts");
+        stream.write_all(&encode(args)).await.expect("the server reads");
         let (mut answer, mut counter) = (Vec::new(), Counter::default());
         while counter.replies == 0 {
             let from = answer.len();
-            assert!(
-                stream
-                    .read_buf(&mut answer)
-                    .await
-                    .expect("the server answers")
-                    > 0,
-                "the server hung up"
-            );
+            assert!(stream.read_buf(&mut answer).await.expect("the server answers") > 0, "the server hung up");
             counter.feed(&answer[from..]);
         }
         String::from_utf8_lossy(&answer).trim_end().to_owned()
@@ -267,22 +222,14 @@ impl Server {
                 continue;
             };
             let answer = self.ask(&["SCRIPT", "LOAD", &text]).await;
-            let sha = answer
-                .lines()
-                .nth(1)
-                .unwrap_or_else(|| panic!("SCRIPT LOAD {name}: {answer}"))
-                .to_owned();
+            let sha = answer.lines().nth(1).unwrap_or_else(|| panic!("SCRIPT LOAD {name}: {answer}")).to_owned();
             *[&mut self.scripts.gate, &mut self.scripts.seckill][slot] = Some(sha);
         }
     }
 
     async fn version(&self) -> String {
         let info = self.ask(&["INFO", "server"]).await;
-        let field = |name: &str| {
-            info.lines()
-                .find_map(|l| l.strip_prefix(name))
-                .map(str::to_owned)
-        };
+        let field = |name: &str| info.lines().find_map(|l| l.strip_prefix(name)).map(str::to_owned);
         field("tidegate_version:")
             .map(|v| format!("tidegate {v}"))
             .or_else(|| field("redis_version:").map(|v| format!("redis {v}")))
@@ -314,14 +261,7 @@ impl Server {
                 ]),
                 Load::Seckill => {
                     let (user, order) = (below(1 << 40).to_string(), below(1 << 40).to_string());
-                    encode(&[
-                        "EVALSHA",
-                        self.scripts.seckill.as_ref()?,
-                        "0",
-                        "7",
-                        &user,
-                        &order,
-                    ])
+                    encode(&["EVALSHA", self.scripts.seckill.as_ref()?, "0", "7", &user, &order])
                 }
             });
         }
@@ -330,13 +270,10 @@ impl Server {
 
     async fn prepare(&self) {
         self.ask(&["FLUSHALL"]).await;
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))
-            .await
-            .expect("the server accepts");
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.expect("the server accepts");
         for from in (0..KEYS).step_by(1000) {
-            let batch: Vec<u8> = (from..from + 1000)
-                .flat_map(|i| encode(&["SET", &format!("key:{i:012}"), "xxx"]))
-                .collect();
+            let batch: Vec<u8> =
+                (from..from + 1000).flat_map(|i| encode(&["SET", &format!("key:{i:012}"), "xxx"])).collect();
             stream.write_all(&batch).await.expect("the server reads");
             Counter::default().read(&mut stream, 1000).await;
         }
@@ -353,9 +290,7 @@ impl Server {
                 // Enough different batches that the keys cover the key space, few enough to stay in the cache.
                 let variants = (20_000 / CONNECTIONS / depth).max(8) as u64;
                 let seed = |i| 1 + connection as u64 * variants + i;
-                let batches: Vec<Vec<u8>> = (0..variants)
-                    .filter_map(|i| self.requests(load, depth, seed(i)))
-                    .collect();
+                let batches: Vec<Vec<u8>> = (0..variants).filter_map(|i| self.requests(load, depth, seed(i))).collect();
                 tokio::spawn(drive(
                     self.port,
                     batches,
@@ -367,26 +302,16 @@ impl Server {
             })
             .collect();
         tokio::time::sleep_until(begin.into()).await;
-        let (server, client) = (
-            cpu_seconds(self.child.id()),
-            cpu_seconds(std::process::id()),
-        );
+        let (server, client) = (cpu_seconds(self.child.id()), cpu_seconds(std::process::id()));
         let started = Instant::now();
         tokio::time::sleep_until(end.into()).await;
         let wall = started.elapsed().as_secs_f64();
-        let (server, client) = (
-            cpu_seconds(self.child.id()) - server,
-            cpu_seconds(std::process::id()) - client,
-        );
+        let (server, client) = (cpu_seconds(self.child.id()) - server, cpu_seconds(std::process::id()) - client);
         let mut done = 0;
         for task in tasks {
             done += task.await.expect("a connection's task does not panic");
         }
-        Sample {
-            per_second: done as f64 / wall,
-            server_us: server * 1e6 / done as f64,
-            client_busy: client / wall,
-        }
+        Sample { per_second: done as f64 / wall, server_us: server * 1e6 / done as f64, client_busy: client / wall }
     }
 
     /// Where a batch holds numbers that must not repeat, how to write fresh ones into it.
@@ -416,11 +341,7 @@ impl Fresh {
             // "<user>\r\n$12\r\n<order>\r\n"
             places.push((order - 7 - Self::WIDTH, order));
         }
-        Fresh {
-            batch,
-            places,
-            next: connection as u64 * 1_000_000_000 + 1,
-        }
+        Fresh { batch, places, next: connection as u64 * 1_000_000_000 + 1 }
     }
 
     fn batch(&mut self) -> &[u8] {
@@ -447,9 +368,7 @@ async fn drive(
     begin: Instant,
     end: Instant,
 ) -> u64 {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))
-        .await
-        .expect("the server accepts");
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("the server accepts");
     stream.set_nodelay(true).expect("TCP_NODELAY");
     let mut counter = Counter::default();
     let (mut counted, mut turn) = (0, 0);
@@ -530,10 +449,7 @@ impl Counter {
 }
 
 fn encode(args: &[&str]) -> Vec<u8> {
-    let words = args
-        .iter()
-        .map(|arg| format!("${}\r\n{arg}\r\n", arg.len()))
-        .collect::<String>();
+    let words = args.iter().map(|arg| format!("${}\r\n{arg}\r\n", arg.len())).collect::<String>();
     format!("*{}\r\n{words}", args.len()).into_bytes()
 }
 
@@ -544,36 +460,21 @@ fn cpu_seconds(pid: u32) -> f64 {
         let path = task.expect("a readable /proc").path().join("schedstat");
         // A thread may end between the listing and this line.
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.split(' ')
-            .next()
-            .and_then(|n| n.parse().ok())
-            .unwrap_or(0)
+        text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)
     };
     tasks.map(nanoseconds).sum::<u64>() as f64 / 1e9
 }
 
 fn pin_self(core: usize) {
     let pinned = Command::new("taskset")
-        .args([
-            "-a",
-            "-c",
-            "-p",
-            &core.to_string(),
-            &std::process::id().to_string(),
-        ])
+        .args(["-a", "-c", "-p", &core.to_string(), &std::process::id().to_string()])
         .stdout(Stdio::null())
         .status();
-    assert!(
-        pinned.is_ok_and(|s| s.success()),
-        "taskset (util-linux) cannot pin the client to core {core}"
-    );
+    assert!(pinned.is_ok_and(|s| s.success()), "taskset (util-linux) cannot pin the client to core {core}");
 }
 
 fn cpu_model() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info
-        .lines()
-        .find_map(|l| l.strip_prefix("model name"))
-        .and_then(|l| l.split_once(": "));
+    let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));
     model.map_or_else(|| "unknown CPU".to_owned(), |(_, name)| name.to_owned())
 }

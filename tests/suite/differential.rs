@@ -1,8 +1,8 @@
 //! The same commands to the server under test and to Redis 7.0.15, the same replies.
 //!
-//! Two sources of commands: `corpus/*.txt`, written by hand, family by family (its lines may use several connections,
-//! wait for blocked clients, read pushes), and random sequences, which recombine the corpus' plain lines on a few keys
-//! and break arguments. Both run over RESP2 and over RESP3.
+//! Three sources of commands, over RESP2 and over RESP3: `corpus/*.txt`, written by hand, family by family (its lines may
+//! use several connections, wait for blocked clients, read pushes); random sequences of the corpus' plain lines; random
+//! calls made from the declared syntax of the commands. In the random ones some calls are broken on purpose.
 //!
 //! Replies must be equal byte by byte, or equal after the command's [`Rule`] (an unordered reply, a clock, a double that
 //! Redis 8 prints shorter). A random sequence that differs is run again, to leave out races with the clock, then shrunk by
@@ -23,9 +23,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::generate::{self, Declared};
 use crate::harness::{Program, REPLY_DEADLINE, Raw, Reply, Server, Value, sorted};
 
-type Args = Vec<Vec<u8>>;
+/// A command: its name and its arguments.
+pub type Args = Vec<Vec<u8>>;
 
 #[test]
 fn corpus_resp2() {
@@ -43,11 +45,7 @@ fn run_corpus(resp3: bool) {
     let mut differences = Vec::new();
     let mut lines = 0;
     for path in corpus_files() {
-        let name = path
-            .file_stem()
-            .expect("a file has a stem")
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_stem().expect("a file has a stem").to_string_lossy().into_owned();
         if wanted.as_ref().is_some_and(|w| *w != name) {
             continue;
         }
@@ -64,36 +62,116 @@ fn run_corpus(resp3: bool) {
                 }
             }
         }
-        differences.extend(
-            pair.leftovers(resp3)
-                .into_iter()
-                .map(|d| format!("{name}.txt: at the end: {d}")),
-        );
+        differences.extend(pair.leftovers(resp3).into_iter().map(|d| format!("{name}.txt: at the end: {d}")));
     }
     assert!(lines > 0, "no corpus line was run");
     let count = differences.len();
-    assert!(
-        count == 0,
-        "{count} of {lines} lines differ (RESP{}):\n{}",
-        2 + u8::from(resp3),
-        differences.join("\n")
-    );
+    assert!(count == 0, "{count} of {lines} lines differ (RESP{}):\n{}", 2 + u8::from(resp3), differences.join("\n"));
 }
 
 #[test]
 fn random_sequences() {
-    let seed = env_number("SUITE_SEED").unwrap_or(20_260_101);
-    let rounds = env_number("SUITE_ROUNDS").unwrap_or(60);
     let missing = missing_commands();
     let lines = plain_lines(&missing);
+    search(|dice| generate(&lines, dice, 150));
+}
+
+#[test]
+fn random_calls_from_the_declarations() {
+    let missing = missing_commands();
+    let commands: Vec<Declared> =
+        declared_commands().into_iter().filter(|c| !is_missing(&words_of(c), &missing)).collect();
+    search(|dice| {
+        // A sequence keeps to a few commands, which then meet each other's data.
+        let theme: Vec<&Declared> = (0..12).map(|_| dice.pick(&commands)).collect();
+        let broken_or_not = |_| {
+            let command = *dice.pick(&theme);
+            let args = generate::call(command, dice);
+            perhaps_break(args, dice)
+        };
+        (0..150).map(broken_or_not).collect()
+    });
+}
+
+/// Runs sequences from one seed after the other until one differs.
+fn search(mut sequence: impl FnMut(&mut Dice) -> Vec<Args>) {
+    let seed = env_number("SUITE_SEED").unwrap_or(20_260_101);
+    let rounds = env_number("SUITE_ROUNDS").unwrap_or(60);
     let mut pair = Pair::start(&[], &[]);
     for round in 0..rounds {
         let round_seed = seed + round;
-        let sequence = generate(&lines, &mut Dice(round_seed), 150);
-        if let Some(report) = judge(&mut pair, &sequence, round % 2 == 1) {
+        let calls = sequence(&mut Dice(round_seed));
+        if let Some(report) = judge(&mut pair, &calls, round_seed % 2 == 1) {
             panic!("SUITE_SEED={round_seed} SUITE_ROUNDS=1 repeats this\n{report}");
         }
     }
+}
+
+fn words_of(command: &Declared) -> Args {
+    command.words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// The commands whose effect and reply are fixed: `NAME [SUB]: family: syntax`.
+fn declared_commands() -> Vec<Declared> {
+    const DECLARED: &str = "
+        SET: string: key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time | PXAT unix-time | KEEPTTL]
+        GET: string: key
+        GETEX: string: key [EX seconds | PX milliseconds | EXAT unix-time | PXAT unix-time | PERSIST]
+        GETDEL: string: key
+        GETRANGE: string: key start end
+        SETRANGE: string: key offset value
+        APPEND: string: key value
+        STRLEN: string: key
+        INCRBY: string: key increment:integer
+        DECRBY: string: key decrement:integer
+        INCRBYFLOAT: string: key increment:double
+        MSET: string: (key value)...
+        MSETNX: string: (key value)...
+        MGET: string: key...
+        LCS: string: key1:key key2:key [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]
+        SETBIT: string: key offset bit
+        GETBIT: string: key offset
+        BITCOUNT: string: key [start end [BYTE | BIT]]
+        BITPOS: string: key bit [start [end [BYTE | BIT]]]
+        BITOP: string: <AND | OR | XOR | NOT> destination source...
+        HSET: hash: key (field value)...
+        HSETNX: hash: key field value
+        HGET: hash: key field
+        HMGET: hash: key field...
+        HDEL: hash: key field...
+        HGETALL: hash: key
+        HLEN: hash: key
+        HINCRBY: hash: key field increment:integer
+        HINCRBYFLOAT: hash: key field increment:double
+        SADD: set: key member...
+        SREM: set: key member...
+        SMEMBERS: set: key
+        SISMEMBER: set: key member
+        SMISMEMBER: set: key member...
+        SMOVE: set: source destination member
+        SINTER: set: key...
+        SUNIONSTORE: set: destination key...
+        SDIFFSTORE: set: destination key...
+        SINTERCARD: set: numkeys key... [LIMIT limit]
+        DEL: string: key...
+        EXISTS: string: key...
+        COPY: string: source destination [DB db] [REPLACE]
+        RENAME: string: key newkey
+        RENAMENX: string: key newkey
+        EXPIRE: string: key seconds [NX | XX | GT | LT]
+        PEXPIREAT: string: key unix-time [NX | XX | GT | LT]
+        PERSIST: string: key
+        TTL: string: key
+        TYPE: string: key
+        OBJECT ENCODING: string: key
+    ";
+    let parse = |line: &str| {
+        let mut parts = line.splitn(3, ": ").map(str::to_owned);
+        let (words, family, syntax) = (parts.next()?, parts.next()?, parts.next()?);
+        let syntax = tidegate::engine::syntax::parse(&syntax).unwrap_or_else(|e| panic!("{words}: {e}"));
+        Some(Declared { words: words.split(' ').map(str::to_owned).collect(), family, syntax })
+    };
+    DECLARED.trim().lines().map(|line| parse(line.trim()).expect("three parts")).collect()
 }
 
 /// The machine must find what is there to find: a planted difference comes out, shrunk to the commands that matter.
@@ -105,22 +183,13 @@ fn finds_and_shrinks_a_planted_difference() {
         links: BTreeMap::new(),
         broken: false,
     };
-    let mut sequence: Vec<Args> = (0..100)
-        .map(|i| split_line(&format!("SET k{i} v")).expect("plain words"))
-        .collect();
+    let mut sequence: Vec<Args> = (0..100).map(|i| split_line(&format!("SET k{i} v")).expect("plain words")).collect();
     sequence.insert(20, split_line("SADD s 1").expect("plain words"));
     sequence.insert(50, split_line("SADD s 2").expect("plain words"));
     sequence.insert(80, split_line("OBJECT ENCODING s").expect("plain words"));
     let report = judge(&mut pair, &sequence, false).expect("the encodings differ");
-    assert!(
-        report.contains("SADD s 1\nSADD s 2\nOBJECT ENCODING s\n"),
-        "{report}"
-    );
-    assert_eq!(
-        report.lines().filter(|l| l.starts_with("SET")).count(),
-        0,
-        "{report}"
-    );
+    assert!(report.contains("SADD s 1\nSADD s 2\nOBJECT ENCODING s\n"), "{report}");
+    assert_eq!(report.lines().filter(|l| l.starts_with("SET")).count(), 0, "{report}");
 }
 
 #[test]
@@ -133,12 +202,8 @@ fn missing_commands_are_really_missing() {
     for name in missing_commands() {
         let value = raw.command(&name.split(' ').collect::<Vec<_>>());
         let text = String::from_utf8_lossy(value.bytes().unwrap_or_default()).into_owned();
-        let unknown =
-            text.starts_with("ERR unknown command") || text.starts_with("ERR unknown subcommand");
-        assert!(
-            unknown,
-            "{name} exists now (it answers {value:?}): take it out of missing.txt"
-        );
+        let unknown = text.starts_with("ERR unknown command") || text.starts_with("ERR unknown subcommand");
+        assert!(unknown, "{name} exists now (it answers {value:?}): take it out of missing.txt");
     }
 }
 
@@ -170,10 +235,7 @@ impl Pair {
     fn link(&mut self, name: &str, resp3: bool) -> &mut Link {
         let (ours, theirs) = (&self.ours, &self.theirs);
         self.links.entry(name.to_owned()).or_insert_with(|| {
-            let mut link = Link {
-                ours: ours.raw(),
-                theirs: theirs.raw(),
-            };
+            let mut link = Link { ours: ours.raw(), theirs: theirs.raw() };
             if resp3 {
                 link.ours.hello3();
                 link.theirs.hello3();
@@ -196,13 +258,10 @@ impl Pair {
             Action::Blocked(wanted) => return self.wait_for_blocked(*wanted),
             Action::Run { args, .. } if is_missing(args, missing) => return None,
             Action::Run { args, wait, loose } => {
-                let scan =
-                    scan_position(args).filter(|&at| args.get(at).is_some_and(|c| c == b"0"));
+                let scan = scan_position(args).filter(|&at| args.get(at).is_some_and(|c| c == b"0"));
                 let link = self.link(&step.connection, resp3);
                 if let Some(at) = scan {
-                    return link
-                        .compare_scans(args, at)
-                        .map(|d| format!("{}\n{d}", show(args)));
+                    return link.compare_scans(args, at).map(|d| format!("{}\n{d}", show(args)));
                 }
                 link.ours.send_command(args);
                 link.theirs.send_command(args);
@@ -212,9 +271,7 @@ impl Pair {
             Action::Read => ("?".to_owned(), Rule::Exact, 1),
         };
         let link = self.link(&step.connection, resp3);
-        let difference = (0..count)
-            .find_map(|_| link.compare_next(rule))
-            .map(|d| format!("{shown}\n{d}"));
+        let difference = (0..count).find_map(|_| link.compare_next(rule)).map(|d| format!("{shown}\n{d}"));
         if shown == "RESET" {
             link.ours.back_to_resp2();
             link.theirs.back_to_resp2();
@@ -265,11 +322,7 @@ impl Pair {
                     }
                 }
                 if !extra.is_empty() {
-                    found.push(format!(
-                        "[{name}] RESP{} {who}: unread: {}",
-                        2 + u8::from(resp3),
-                        extra.join(" ")
-                    ));
+                    found.push(format!("[{name}] RESP{} {who}: unread: {}", 2 + u8::from(resp3), extra.join(" ")));
                 }
             }
         }
@@ -293,8 +346,7 @@ impl Pair {
         let none = BTreeSet::new();
         sequence.iter().enumerate().find_map(|(i, args)| {
             let step = Step::run("a", args.clone());
-            self.step(&step, resp3, &none)
-                .map(|difference| (i, difference))
+            self.step(&step, resp3, &none).map(|difference| (i, difference))
         })
     }
 }
@@ -303,10 +355,7 @@ const NO_REPLY: &str = "no reply: ";
 
 impl Link {
     fn compare_next(&mut self, rule: Rule) -> Option<String> {
-        let (ours, theirs) = (
-            self.ours.try_reply(REPLY_DEADLINE),
-            self.theirs.try_reply(REPLY_DEADLINE),
-        );
+        let (ours, theirs) = (self.ours.try_reply(REPLY_DEADLINE), self.theirs.try_reply(REPLY_DEADLINE));
         match (ours, theirs) {
             (Ok(ours), Ok(theirs)) if rule.same(&ours, &theirs) => None,
             (Ok(ours), Ok(theirs)) => Some(describe(&ours, &theirs)),
@@ -315,11 +364,7 @@ impl Link {
                     Ok(reply) => clip(&format!("{:?}", reply.value)),
                     Err(why) => format!("{NO_REPLY}{}", clip(&why)),
                 };
-                Some(format!(
-                    "    ours:  {}\n    redis: {}",
-                    tell(ours),
-                    tell(theirs)
-                ))
+                Some(format!("    ours:  {}\n    redis: {}", tell(ours), tell(theirs)))
             }
         }
     }
@@ -336,8 +381,7 @@ impl Link {
                         let Value::Array(items) = &parts[1] else {
                             break format!("{:?}", parts[1]);
                         };
-                        let width = if args[0].eq_ignore_ascii_case(b"HSCAN")
-                            || args[0].eq_ignore_ascii_case(b"ZSCAN")
+                        let width = if args[0].eq_ignore_ascii_case(b"HSCAN") || args[0].eq_ignore_ascii_case(b"ZSCAN")
                         {
                             2
                         } else {
@@ -357,23 +401,15 @@ impl Link {
             };
             answers.push(outcome);
         }
-        (answers[0] != answers[1]).then(|| {
-            format!(
-                "    ours:  {}\n    redis: {}",
-                clip(&answers[0]),
-                clip(&answers[1])
-            )
-        })
+        (answers[0] != answers[1])
+            .then(|| format!("    ours:  {}\n    redis: {}", clip(&answers[0]), clip(&answers[1])))
     }
 }
 
 fn describe(ours: &Reply, theirs: &Reply) -> String {
     let (mut left, mut right) = (format!("{:?}", ours.value), format!("{:?}", theirs.value));
     if left == right {
-        (left, right) = (
-            ours.raw.escape_ascii().to_string(),
-            theirs.raw.escape_ascii().to_string(),
-        );
+        (left, right) = (ours.raw.escape_ascii().to_string(), theirs.raw.escape_ascii().to_string());
     }
     format!("    ours:  {}\n    redis: {}", clip(&left), clip(&right))
 }
@@ -405,42 +441,21 @@ enum Rule {
 
 /// The rule of a command; a new command with a reply that is not fixed gets its line here.
 fn rule_for(args: &Args) -> Rule {
-    let word = |i: usize| {
-        args.get(i)
-            .map(|a| String::from_utf8_lossy(a).to_ascii_uppercase())
-            .unwrap_or_default()
-    };
+    let word = |i: usize| args.get(i).map(|a| String::from_utf8_lossy(a).to_ascii_uppercase()).unwrap_or_default();
     match (word(0).as_str(), word(1).as_str()) {
-        ("SMEMBERS" | "KEYS" | "SINTER" | "SUNION" | "SDIFF" | "HKEYS" | "HVALS" | "SPOP", _) => {
-            Rule::Unordered
-        }
+        ("SMEMBERS" | "KEYS" | "SINTER" | "SUNION" | "SDIFF" | "HKEYS" | "HVALS" | "SPOP", _) => Rule::Unordered,
         ("PUBSUB", "CHANNELS") | ("COMMAND", "LIST") | ("CONFIG", "HELP") => Rule::Unordered,
         ("HGETALL", _) | ("CONFIG", "GET") | ("PUBSUB", "NUMSUB") => Rule::Pairs,
         ("TTL" | "EXPIRETIME", _) => Rule::Clock(5),
         ("PTTL" | "PEXPIRETIME", _) => Rule::Clock(5_000),
         (
-            "ZADD" | "ZINCRBY" | "ZSCORE" | "ZMSCORE" | "ZRANGE" | "ZREVRANGE" | "ZRANGEBYSCORE"
-            | "ZREVRANGEBYSCORE",
+            "ZADD" | "ZINCRBY" | "ZSCORE" | "ZMSCORE" | "ZRANGE" | "ZREVRANGE" | "ZRANGEBYSCORE" | "ZREVRANGEBYSCORE",
             _,
         )
-        | (
-            "ZPOPMIN" | "ZPOPMAX" | "BZPOPMIN" | "BZPOPMAX" | "ZMPOP" | "BZMPOP" | "ZUNION"
-            | "ZINTER" | "ZDIFF",
-            _,
-        )
-        | (
-            "ZRANK" | "ZREVRANK" | "GEOPOS" | "GEODIST" | "GEOSEARCH" | "GEORADIUS"
-            | "GEORADIUSBYMEMBER",
-            _,
-        )
-        | ("GEORADIUS_RO" | "GEORADIUSBYMEMBER_RO" | "INCRBYFLOAT" | "HINCRBYFLOAT", _) => {
-            Rule::Doubles
-        }
-        (
-            "TIME" | "RANDOMKEY" | "SRANDMEMBER" | "HRANDFIELD" | "ZRANDMEMBER" | "INFO"
-            | "LASTSAVE" | "LOLWUT",
-            _,
-        )
+        | ("ZPOPMIN" | "ZPOPMAX" | "BZPOPMIN" | "BZPOPMAX" | "ZMPOP" | "BZMPOP" | "ZUNION" | "ZINTER" | "ZDIFF", _)
+        | ("ZRANK" | "ZREVRANK" | "GEOPOS" | "GEODIST" | "GEOSEARCH" | "GEORADIUS" | "GEORADIUSBYMEMBER", _)
+        | ("GEORADIUS_RO" | "GEORADIUSBYMEMBER_RO" | "INCRBYFLOAT" | "HINCRBYFLOAT", _) => Rule::Doubles,
+        ("TIME" | "RANDOMKEY" | "SRANDMEMBER" | "HRANDFIELD" | "ZRANDMEMBER" | "INFO" | "LASTSAVE" | "LOLWUT", _)
         | ("CLIENT", "ID" | "INFO" | "LIST")
         | ("MEMORY", "USAGE" | "STATS" | "DOCTOR")
         | ("OBJECT", "IDLETIME" | "FREQ")
@@ -464,8 +479,9 @@ fn scan_position(args: &Args) -> Option<usize> {
 /// How many frames a command is answered with: the subscribing ones answer once for each channel.
 fn reply_count(args: &Args) -> usize {
     match args[0].to_ascii_uppercase().as_slice() {
-        b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE"
-        | b"SUNSUBSCRIBE" => (args.len() - 1).max(1),
+        b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE" | b"SUNSUBSCRIBE" => {
+            (args.len() - 1).max(1)
+        }
         _ => 1,
     }
 }
@@ -494,21 +510,13 @@ impl Rule {
             }
             (Rule::Doubles, Bulk(a), Bulk(b)) => a == b || same_double(a, b),
             (Rule::Kind, Array(a), Array(b)) | (Rule::Kind, Push(a), Push(b)) => {
-                a.is_empty() == b.is_empty()
-                    && a.first()
-                        .zip(b.first())
-                        .is_none_or(|(a, b)| self.same_value(a, b))
+                a.is_empty() == b.is_empty() && a.first().zip(b.first()).is_none_or(|(a, b)| self.same_value(a, b))
             }
             (Rule::Kind, a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
             (_, Double(a), Double(b)) => a == b || (a.is_nan() && b.is_nan()),
-            (rule, Array(a), Array(b)) | (rule, Push(a), Push(b)) | (rule, Set(a), Set(b)) => {
-                all(rule, a, b)
-            }
+            (rule, Array(a), Array(b)) | (rule, Push(a), Push(b)) | (rule, Set(a), Set(b)) => all(rule, a, b),
             (rule, Map(a), Map(b)) => {
-                a.len() == b.len()
-                    && a.iter()
-                        .zip(b)
-                        .all(|(a, b)| a.0 == b.0 && rule.same_value(&a.1, &b.1))
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0 && rule.same_value(&a.1, &b.1))
             }
             (_, a, b) => a == b,
         }
@@ -516,19 +524,11 @@ impl Rule {
 }
 
 fn as_pairs(flat: &[Value]) -> Vec<Value> {
-    sorted(
-        flat.chunks(2)
-            .map(|pair| Value::Array(pair.to_vec()))
-            .collect(),
-    )
+    sorted(flat.chunks(2).map(|pair| Value::Array(pair.to_vec())).collect())
 }
 
 fn same_double(a: &[u8], b: &[u8]) -> bool {
-    let parse = |text| {
-        std::str::from_utf8(text)
-            .ok()
-            .and_then(|t: &str| t.parse::<f64>().ok())
-    };
+    let parse = |text| std::str::from_utf8(text).ok().and_then(|t: &str| t.parse::<f64>().ok());
     matches!((parse(a), parse(b)), (Some(a), Some(b)) if a == b)
 }
 
@@ -550,11 +550,7 @@ impl Step {
     fn run(connection: &str, args: Args) -> Step {
         Step {
             connection: connection.to_owned(),
-            action: Action::Run {
-                args,
-                wait: true,
-                loose: false,
-            },
+            action: Action::Run { args, wait: true, loose: false },
             resp2_only: false,
         }
     }
@@ -566,11 +562,8 @@ fn suite_folder() -> PathBuf {
 
 fn corpus_files() -> Vec<PathBuf> {
     let folder = suite_folder().join("corpus");
-    let entries =
-        std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    let mut files: Vec<PathBuf> = entries
-        .map(|e| e.expect("a readable folder").path())
-        .collect();
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut files: Vec<PathBuf> = entries.map(|e| e.expect("a readable folder").path()).collect();
     files.retain(|path| path.extension().is_some_and(|e| e == "txt"));
     files.sort();
     files
@@ -578,16 +571,12 @@ fn corpus_files() -> Vec<PathBuf> {
 
 fn read_corpus(path: &Path) -> Vec<(usize, Step)> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let lines = text
-        .lines()
-        .enumerate()
-        .map(|(i, line)| (i + 1, line.trim()));
+    let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim()));
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
         .map(|(number, line)| {
-            let step = parse_line(line).unwrap_or_else(|| {
-                panic!("{}:{number}: not a corpus line: {line}", path.display())
-            });
+            let step =
+                parse_line(line).unwrap_or_else(|| panic!("{}:{number}: not a corpus line: {line}", path.display()));
             (number, step)
         })
         .collect()
@@ -610,29 +599,13 @@ fn parse_line(line: &str) -> Option<Step> {
     } else if rest == "?" {
         Action::Read
     } else if let Some(command) = rest.strip_prefix("& ") {
-        Action::Run {
-            args: split_line(command)?,
-            wait: false,
-            loose: false,
-        }
+        Action::Run { args: split_line(command)?, wait: false, loose: false }
     } else if let Some(command) = rest.strip_prefix("~ ") {
-        Action::Run {
-            args: split_line(command)?,
-            wait: true,
-            loose: true,
-        }
+        Action::Run { args: split_line(command)?, wait: true, loose: true }
     } else {
-        Action::Run {
-            args: split_line(rest)?,
-            wait: true,
-            loose: false,
-        }
+        Action::Run { args: split_line(rest)?, wait: true, loose: false }
     };
-    Some(Step {
-        connection: connection.to_owned(),
-        action,
-        resp2_only,
-    })
+    Some(Step { connection: connection.to_owned(), action, resp2_only })
 }
 
 /// Splits a line as redis-cli does: words, "double quotes" with escapes, 'single quotes'. None when quotes don't match.
@@ -679,10 +652,7 @@ fn split_line(line: &str) -> Option<Args> {
                 }
             }
             _ => {
-                let end = rest
-                    .iter()
-                    .position(u8::is_ascii_whitespace)
-                    .unwrap_or(rest.len());
+                let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
                 arg.extend_from_slice(&rest[..end]);
                 rest = &rest[end..];
             }
@@ -714,15 +684,8 @@ fn unescape<'a>(rest: &'a [u8], arg: &mut Vec<u8>) -> Option<&'a [u8]> {
 /// A command as a line that redis-cli reads back.
 fn show(args: &Args) -> String {
     let word = |arg: &Vec<u8>| {
-        let plain = !arg.is_empty()
-            && arg
-                .iter()
-                .all(|b| b.is_ascii_graphic() && !b"\"'\\#".contains(b));
-        if plain {
-            String::from_utf8_lossy(arg).into_owned()
-        } else {
-            format!("\"{}\"", redis_escape(arg))
-        }
+        let plain = !arg.is_empty() && arg.iter().all(|b| b.is_ascii_graphic() && !b"\"'\\#".contains(b));
+        if plain { String::from_utf8_lossy(arg).into_owned() } else { format!("\"{}\"", redis_escape(arg)) }
     };
     args.iter().map(word).collect::<Vec<_>>().join(" ")
 }
@@ -742,29 +705,21 @@ fn missing_commands() -> BTreeSet<String> {
     }
     let path = suite_folder().join("missing.txt");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    text.lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty() && !l.starts_with('#'))
-        .map(str::to_ascii_uppercase)
-        .collect()
+    text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_ascii_uppercase).collect()
 }
 
 fn is_missing(args: &Args, missing: &BTreeSet<String>) -> bool {
     let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
-    let with_sub = args.get(1).map(|sub| {
-        format!(
-            "{name} {}",
-            String::from_utf8_lossy(sub).to_ascii_uppercase()
-        )
-    });
+    let with_sub = args.get(1).map(|sub| format!("{name} {}", String::from_utf8_lossy(sub).to_ascii_uppercase()));
     missing.contains(&name) || with_sub.is_some_and(|n| missing.contains(&n))
 }
 
 /// A small generator of its own (splitmix64): a seed must give the same sequence for ever.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, n: usize) -> usize {
+    /// A number below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -772,7 +727,8 @@ impl Dice {
         ((z ^ (z >> 31)) % n as u64) as usize
     }
 
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    /// One of these.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 }
@@ -820,16 +776,10 @@ fn plain_lines(missing: &BTreeSet<String>) -> Vec<Args> {
         ];
         !unfit.contains(&name.as_slice()) && !is_missing(args, missing)
     };
-    let steps = corpus_files()
-        .into_iter()
-        .flat_map(|path| read_corpus(&path));
+    let steps = corpus_files().into_iter().flat_map(|path| read_corpus(&path));
     let lines: Vec<Args> = steps
         .filter_map(|(_, step)| match step.action {
-            Action::Run {
-                args,
-                wait: true,
-                loose: false,
-            } if step.connection == "a" && fits(&args) => Some(args),
+            Action::Run { args, wait: true, loose: false } if step.connection == "a" && fits(&args) => Some(args),
             _ => None,
         })
         .collect();
@@ -837,8 +787,30 @@ fn plain_lines(missing: &BTreeSet<String>) -> Vec<Args> {
     lines
 }
 
-/// A random sequence: mostly true lines, so that there is data to act on; some with one argument broken.
+/// A random sequence of corpus lines.
 fn generate(lines: &[Args], dice: &mut Dice, length: usize) -> Vec<Args> {
+    // A few lines dominate a sequence, so that they meet each other's data.
+    let theme: Vec<&Args> = (0..40).map(|_| dice.pick(lines)).collect();
+    let mut sequence = Vec::with_capacity(length);
+    for _ in 0..length {
+        let mut args = if dice.below(4) == 0 { dice.pick(lines).clone() } else { (*dice.pick(&theme)).clone() };
+        if args.len() > 1
+            && dice.below(10) == 0
+            && let Some(key) = dice.pick(lines).get(1)
+        {
+            args[1] = key.clone();
+        }
+        let args = perhaps_break(args, dice);
+        // A stream id made by the server is its clock.
+        if !(args[0].eq_ignore_ascii_case(b"XADD") && args.iter().any(|arg| arg.contains(&b'*'))) {
+            sequence.push(args);
+        }
+    }
+    sequence
+}
+
+/// Breaks one call in five: a strange argument in the place of another, or the last one missing.
+fn perhaps_break(mut args: Args, dice: &mut Dice) -> Args {
     // No count between 100 and 2^63: a server may then rightly set aside gigabytes.
     const STRANGE: [&str; 24] = [
         "",
@@ -866,39 +838,17 @@ fn generate(lines: &[Args], dice: &mut Dice, length: usize) -> Vec<Args> {
         "9223372036854775808",
         "18446744073709551616",
     ];
-    // A few lines dominate a sequence, so that they meet each other's data.
-    let theme: Vec<&Args> = (0..40).map(|_| dice.pick(lines)).collect();
-    let mut sequence = Vec::with_capacity(length);
-    for _ in 0..length {
-        let mut args = if dice.below(4) == 0 {
-            dice.pick(lines).clone()
-        } else {
-            (*dice.pick(&theme)).clone()
-        };
-        match dice.below(10) {
-            0 if args.len() > 1 => {
-                let at = 1 + dice.below(args.len() - 1);
-                args[at] = dice.pick(&STRANGE).as_bytes().to_vec();
-            }
-            1 if args.len() > 2 => {
-                args.pop();
-            }
-            2 if args.len() > 1 => {
-                let other = dice.pick(lines);
-                if let Some(key) = other.get(1) {
-                    args[1] = key.clone();
-                }
-            }
-            _ => {}
+    match dice.below(10) {
+        0 if args.len() > 1 => {
+            let at = 1 + dice.below(args.len() - 1);
+            args[at] = dice.pick(&STRANGE).as_bytes().to_vec();
         }
-        // Breaking an argument may turn a command into one whose outcome is not fixed.
-        let same_effect =
-            !(args[0].eq_ignore_ascii_case(b"XADD") && args.iter().any(|a| a.contains(&b'*')));
-        if same_effect {
-            sequence.push(args);
+        1 if args.len() > 2 => {
+            args.pop();
         }
+        _ => {}
     }
-    sequence
+    args
 }
 
 /// Runs a sequence; a difference that comes again is shrunk and told.
@@ -922,11 +872,7 @@ fn shrink<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> V
     while chunk > 0 {
         let mut at = 0;
         while at < items.len() {
-            let without: Vec<T> = items[..at]
-                .iter()
-                .chain(&items[(at + chunk).min(items.len())..])
-                .cloned()
-                .collect();
+            let without: Vec<T> = items[..at].iter().chain(&items[(at + chunk).min(items.len())..]).cloned().collect();
             if !without.is_empty() && fails(&without) {
                 items = without;
             } else {
@@ -939,28 +885,22 @@ fn shrink<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> V
 }
 
 fn env_number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| {
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}"))
-    })
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")))
 }
 
 #[test]
 fn shrinks_to_what_matters() {
-    let least = shrink((0..1000).collect(), |part: &[i32]| {
-        part.contains(&17) && part.contains(&800)
-    });
+    let least = shrink((0..1000).collect(), |part: &[i32]| part.contains(&17) && part.contains(&800));
     assert_eq!(least, [17, 800]);
 }
 
 #[test]
 fn splits_lines_as_redis_cli_does() {
     let split = |line| {
-        split_line(line).map(|args| {
-            args.into_iter()
-                .map(|a| String::from_utf8_lossy(&a).into_owned())
-                .collect::<Vec<_>>()
-        })
+        split_line(line)
+            .map(|args| args.into_iter().map(|a| String::from_utf8_lossy(&a).into_owned()).collect::<Vec<_>>())
     };
     assert_eq!(
         split(r#"SET "a b" 'c\'d' "\x41\n""#).as_deref(),

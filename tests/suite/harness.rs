@@ -58,55 +58,25 @@ impl Server {
         let command_line = launch_command(program);
         let child = Command::new(&command_line[0])
             .args(&command_line[1..])
-            .args([
-                "--port",
-                &port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--dir",
-            ])
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
             .arg(dir.path())
             .args(flags)
             .stdin(Stdio::null())
             .stderr(log.try_clone().expect("the log's second handle"))
             .stdout(log)
             .spawn()
-            .unwrap_or_else(|e| {
-                panic!(
-                    "cannot start {:?}: {e}. {}",
-                    command_line[0],
-                    advice(program)
-                )
-            });
-        let mut server = Server {
-            child,
-            program,
-            port,
-            dir,
-        };
+            .unwrap_or_else(|e| panic!("cannot start {:?}: {e}. {}", command_line[0], advice(program)));
+        let mut server = Server { child, program, port, dir };
         let deadline = Instant::now() + START_DEADLINE;
         loop {
-            if server
-                .child
-                .try_wait()
-                .expect("the state of our own child")
-                .is_some()
-            {
+            if server.child.try_wait().expect("the state of our own child").is_some() {
                 eprintln!("{}", server.log_tail());
                 return None;
             }
             if server.answers_ping() {
                 return Some(server);
             }
-            assert!(
-                Instant::now() < deadline,
-                "{program:?} does not answer PING\n{}",
-                server.log_tail()
-            );
+            assert!(Instant::now() < deadline, "{program:?} does not answer PING\n{}", server.log_tail());
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -117,9 +87,7 @@ impl Server {
             return false;
         };
         let mut first = [0u8; 1];
-        stream
-            .set_read_timeout(Some(Duration::from_secs(2)))
-            .is_ok()
+        stream.set_read_timeout(Some(Duration::from_secs(2))).is_ok()
             && stream.write_all(b"PING\r\n").is_ok()
             && matches!(stream.read(&mut first), Ok(1))
     }
@@ -148,10 +116,7 @@ impl Server {
 
     /// Has the process ended? A crash must not look like a refusal.
     pub fn has_ended(&mut self) -> bool {
-        self.child
-            .try_wait()
-            .expect("the state of our own child")
-            .is_some()
+        self.child.try_wait().expect("the state of our own child").is_some()
     }
 
     fn log_tail(&self) -> String {
@@ -159,12 +124,7 @@ impl Server {
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().collect();
         let tail = &lines[lines.len().saturating_sub(40)..];
-        format!(
-            "--- log of {:?} on port {} ---\n{}\n---",
-            self.program,
-            self.port,
-            tail.join("\n")
-        )
+        format!("--- log of {:?} on port {} ---\n{}\n---", self.program, self.port, tail.join("\n"))
     }
 }
 
@@ -180,19 +140,15 @@ impl Drop for Server {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0))
-        .and_then(|l| l.local_addr())
-        .expect("a free port on the loopback")
-        .port()
+    TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port on the loopback").port()
 }
 
 fn launch_command(program: Program) -> Vec<String> {
     let command = match program {
-        Program::Tidegate => std::env::var("SUITE_SERVER")
-            .unwrap_or_else(|_| env!("CARGO_BIN_EXE_tidegate").to_owned()),
-        Program::Redis => {
-            std::env::var("SUITE_REDIS").unwrap_or_else(|_| "redis-server".to_owned())
+        Program::Tidegate => {
+            std::env::var("SUITE_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_tidegate").to_owned())
         }
+        Program::Redis => std::env::var("SUITE_REDIS").unwrap_or_else(|_| "redis-server".to_owned()),
     };
     command.split_whitespace().map(str::to_owned).collect()
 }
@@ -257,11 +213,7 @@ impl Value {
     /// The bytes of a string of any kind.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
-            Value::Status(b)
-            | Value::Error(b)
-            | Value::Bulk(b)
-            | Value::Verbatim(b)
-            | Value::BigNumber(b) => Some(b),
+            Value::Status(b) | Value::Error(b) | Value::Bulk(b) | Value::Verbatim(b) | Value::BigNumber(b) => Some(b),
             _ => None,
         }
     }
@@ -279,16 +231,10 @@ impl fmt::Debug for Value {
             Value::Array(items) => f.debug_list().entries(items).finish(),
             Value::Map(pairs) => {
                 write!(f, "%")?;
-                f.debug_map()
-                    .entries(pairs.iter().map(|(k, v)| (k, v)))
-                    .finish()
+                f.debug_map().entries(pairs.iter().map(|(k, v)| (k, v))).finish()
             }
-            Value::Set(items) => {
-                write!(f, "~").and_then(|()| f.debug_set().entries(items).finish())
-            }
-            Value::Push(items) => {
-                write!(f, ">").and_then(|()| f.debug_list().entries(items).finish())
-            }
+            Value::Set(items) => write!(f, "~").and_then(|()| f.debug_set().entries(items).finish()),
+            Value::Push(items) => write!(f, ">").and_then(|()| f.debug_list().entries(items).finish()),
             Value::Double(d) => write!(f, "(double) {d}"),
             Value::Boolean(b) => write!(f, "({b})"),
             Value::BigNumber(text) => write!(f, "(big) {}", text.escape_ascii()),
@@ -316,22 +262,11 @@ pub struct Raw {
 impl Raw {
     /// Connects to a server on this machine.
     pub fn connect(port: u16) -> Raw {
-        let stream =
-            TcpStream::connect(("127.0.0.1", port)).expect("the server accepts a connection");
-        stream
-            .set_nodelay(true)
-            .expect("TCP_NODELAY on a fresh socket");
-        stream
-            .set_read_timeout(Some(REPLY_DEADLINE))
-            .expect("a read deadline on a fresh socket");
-        stream
-            .set_write_timeout(Some(REPLY_DEADLINE))
-            .expect("a write deadline on a fresh socket");
-        Raw {
-            stream,
-            received: Vec::new(),
-            resp3: false,
-        }
+        let stream = TcpStream::connect(("127.0.0.1", port)).expect("the server accepts a connection");
+        stream.set_nodelay(true).expect("TCP_NODELAY on a fresh socket");
+        stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline on a fresh socket");
+        stream.set_write_timeout(Some(REPLY_DEADLINE)).expect("a write deadline on a fresh socket");
+        Raw { stream, received: Vec::new(), resp3: false }
     }
 
     /// Says HELLO 3; from here on replies are read as RESP3.
@@ -368,8 +303,7 @@ impl Raw {
 
     /// The next reply. Panics when none comes in time, when the server hangs up, or when it is not RESP.
     pub fn reply(&mut self) -> Reply {
-        self.try_reply(REPLY_DEADLINE)
-            .unwrap_or_else(|why| panic!("no reply: {why}"))
+        self.try_reply(REPLY_DEADLINE).unwrap_or_else(|why| panic!("no reply: {why}"))
     }
 
     /// The next reply, or why there is none: hung up, silent for so long, or bytes that are not RESP.
@@ -382,21 +316,13 @@ impl Raw {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(format!(
-                    "silence; unread so far: \"{}\"",
-                    self.received.escape_ascii()
-                ));
+                return Err(format!("silence; unread so far: \"{}\"", self.received.escape_ascii()));
             }
-            self.stream
-                .set_read_timeout(Some(left))
-                .expect("a read deadline that is not zero");
+            self.stream.set_read_timeout(Some(left)).expect("a read deadline that is not zero");
             let mut chunk = [0u8; 65536];
             match self.stream.read(&mut chunk) {
                 Ok(0) => {
-                    return Err(format!(
-                        "hung up; unread so far: \"{}\"",
-                        self.received.escape_ascii()
-                    ));
+                    return Err(format!("hung up; unread so far: \"{}\"", self.received.escape_ascii()));
                 }
                 Ok(n) => self.received.extend_from_slice(&chunk[..n]),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
@@ -407,18 +333,13 @@ impl Raw {
 
     /// All bytes until the server closes the connection.
     pub fn read_to_end(&mut self) -> Vec<u8> {
-        self.stream
-            .set_read_timeout(Some(REPLY_DEADLINE))
-            .expect("a read deadline");
+        self.stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline");
         let mut bytes = std::mem::take(&mut self.received);
         match self.stream.read_to_end(&mut bytes) {
             Ok(_) => {}
             // A server that closes with our bytes unread resets the connection; what it said before has been read.
             Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
-            Err(e) => panic!(
-                "the server does not close: {e}; so far: \"{}\"",
-                bytes.escape_ascii()
-            ),
+            Err(e) => panic!("the server does not close: {e}; so far: \"{}\"", bytes.escape_ascii()),
         }
         bytes
     }
@@ -429,17 +350,11 @@ impl Raw {
             return Ok(None);
         }
         let decoded = if self.resp3 {
-            resp3::decode::complete::decode_range(buf)
-                .map(|f| f.map(|(f, used)| (from_resp3(buf, f), used)))
+            resp3::decode::complete::decode_range(buf).map(|f| f.map(|(f, used)| (from_resp3(buf, f), used)))
         } else {
             resp2::decode::decode_range(buf).map(|f| f.map(|(f, used)| (from_resp2(buf, f), used)))
         };
-        decoded.map_err(|e| {
-            format!(
-                "not RESP: {e}: \"{}\"",
-                buf[..buf.len().min(200)].escape_ascii()
-            )
-        })
+        decoded.map_err(|e| format!("not RESP: {e}: \"{}\"", buf[..buf.len().min(200)].escape_ascii()))
     }
 }
 
@@ -462,26 +377,17 @@ fn from_resp2(buf: &[u8], frame: Frame2) -> Value {
         Frame2::Error(range) => Value::Error(cut(range)),
         Frame2::Integer(n) => Value::Integer(n),
         Frame2::BulkString(range) => Value::Bulk(cut(range)),
-        Frame2::Array(items) => {
-            Value::Array(items.into_iter().map(|i| from_resp2(buf, i)).collect())
-        }
+        Frame2::Array(items) => Value::Array(items.into_iter().map(|i| from_resp2(buf, i)).collect()),
         Frame2::Null => Value::Null,
     }
 }
 
 fn from_resp3(buf: &[u8], frame: Frame3) -> Value {
     let cut = |(from, to): (usize, usize)| buf[from..to].to_vec();
-    let all = |items: Vec<Frame3>| {
-        items
-            .into_iter()
-            .map(|i| from_resp3(buf, i))
-            .collect::<Vec<_>>()
-    };
+    let all = |items: Vec<Frame3>| items.into_iter().map(|i| from_resp3(buf, i)).collect::<Vec<_>>();
     match frame {
         Frame3::BlobString { data, .. } => Value::Bulk(cut(data)),
-        Frame3::BlobError { data, .. } | Frame3::SimpleError { data, .. } => {
-            Value::Error(cut(data))
-        }
+        Frame3::BlobError { data, .. } | Frame3::SimpleError { data, .. } => Value::Error(cut(data)),
         Frame3::SimpleString { data, .. } => Value::Status(cut(data)),
         Frame3::Boolean { data, .. } => Value::Boolean(data),
         Frame3::Null => Value::Null,
@@ -493,10 +399,8 @@ fn from_resp3(buf: &[u8], frame: Frame3) -> Value {
         Frame3::Push { data, .. } => Value::Push(all(data)),
         Frame3::Set { data, .. } => Value::Set(sorted(all(data.into_iter().collect()))),
         Frame3::Map { data, .. } => {
-            let mut pairs: Vec<(Value, Value)> = data
-                .into_iter()
-                .map(|(k, v)| (from_resp3(buf, k), from_resp3(buf, v)))
-                .collect();
+            let mut pairs: Vec<(Value, Value)> =
+                data.into_iter().map(|(k, v)| (from_resp3(buf, k), from_resp3(buf, v))).collect();
             pairs.sort_by_cached_key(|pair| format!("{pair:?}"));
             Value::Map(pairs)
         }

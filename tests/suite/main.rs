@@ -5,5 +5,6 @@
 //! against Redis itself: what fails there is a fault of the suite).
 
 mod differential;
+mod generate;
 mod harness;
 mod protocol;

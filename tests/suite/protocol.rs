@@ -41,15 +41,9 @@ on_both!(
 fn serves_others(server: &Server) {
     let mut other = server.raw();
     let begun = Instant::now();
-    assert_eq!(
-        other.command(&["ECHO", "still here"]),
-        Value::bulk("still here")
-    );
+    assert_eq!(other.command(&["ECHO", "still here"]), Value::bulk("still here"));
     let took = begun.elapsed();
-    assert!(
-        took < Duration::from_secs(5),
-        "another client waited {took:?}"
-    );
+    assert!(took < Duration::from_secs(5), "another client waited {took:?}");
 }
 
 /// Sends `bytes` on a connection of its own and asserts that `expected` is all that comes back before the server closes.
@@ -108,41 +102,18 @@ fn refuses_broken_frames(program: Program) {
         ("*1\r\n\r\n", " "),
         ("*2\r\n$4\r\nECHO\r\n+x\r\n", "+"),
     ] {
-        closes_with(
-            &server,
-            bytes.as_bytes(),
-            &format!("-ERR Protocol error: expected '$', got '{seen}'\r\n"),
-        );
+        closes_with(&server, bytes.as_bytes(), &format!("-ERR Protocol error: expected '$', got '{seen}'\r\n"));
     }
-    for bytes in [
-        "PING 'x\r\n",
-        "PING \"x\r\n",
-        "PING \"x\"y\r\n",
-        "PING 'x'y\r\n",
-        "\"\r\n",
-        "PING \"\\\"\r\n",
-    ] {
-        closes_with(
-            &server,
-            bytes.as_bytes(),
-            "-ERR Protocol error: unbalanced quotes in request\r\n",
-        );
+    for bytes in ["PING 'x\r\n", "PING \"x\r\n", "PING \"x\"y\r\n", "PING 'x'y\r\n", "\"\r\n", "PING \"\\\"\r\n"] {
+        closes_with(&server, bytes.as_bytes(), "-ERR Protocol error: unbalanced quotes in request\r\n");
     }
     serves_others(&server);
 }
 
 fn limits_apply_before_authentication(program: Program) {
     let server = Server::start(program, &["--requirepass", "secret"]);
-    closes_with(
-        &server,
-        b"*11\r\n",
-        "-ERR Protocol error: unauthenticated multibulk length\r\n",
-    );
-    closes_with(
-        &server,
-        b"*2\r\n$4\r\nAUTH\r\n$16385\r\n",
-        "-ERR Protocol error: unauthenticated bulk length\r\n",
-    );
+    closes_with(&server, b"*11\r\n", "-ERR Protocol error: unauthenticated multibulk length\r\n");
+    closes_with(&server, b"*2\r\n$4\r\nAUTH\r\n$16385\r\n", "-ERR Protocol error: unauthenticated bulk length\r\n");
     let mut raw = server.raw();
     // Exactly at the limits the command is read, and refused for what it is.
     let long = "x".repeat(16384);
@@ -150,14 +121,9 @@ fn limits_apply_before_authentication(program: Program) {
         raw.command(&["AUTH", &long]),
         Value::error("WRONGPASS invalid username-password pair or user is disabled.")
     );
-    assert_eq!(
-        raw.command(&["GET", "a"]),
-        Value::error("NOAUTH Authentication required.")
-    );
+    assert_eq!(raw.command(&["GET", "a"]), Value::error("NOAUTH Authentication required."));
     assert_eq!(raw.command(&["AUTH", "secret"]), Value::status("OK"));
-    let many: Vec<String> = std::iter::once("DEL".to_owned())
-        .chain((0..100).map(|i| i.to_string()))
-        .collect();
+    let many: Vec<String> = std::iter::once("DEL".to_owned()).chain((0..100).map(|i| i.to_string())).collect();
     assert_eq!(raw.command(&many), Value::Integer(0));
     let longer = "x".repeat(100_000);
     assert_eq!(raw.command(&["ECHO", &longer]), Value::bulk(&longer));
@@ -181,15 +147,9 @@ fn skips_what_asks_for_nothing(program: Program) {
         assert_eq!(raw.reply().value, Value::bulk("after"), "after {nothing:?}");
     }
     let mut raw = server.raw();
-    assert_eq!(
-        raw.command(&[""]),
-        Value::error("ERR unknown command '', with args beginning with: ")
-    );
+    assert_eq!(raw.command(&[""]), Value::error("ERR unknown command '', with args beginning with: "));
     raw.send(b"$5\r\n");
-    assert_eq!(
-        raw.reply().value,
-        Value::error("ERR unknown command '$5', with args beginning with: ")
-    );
+    assert_eq!(raw.reply().value, Value::error("ERR unknown command '$5', with args beginning with: "));
 }
 
 fn reads_inline_commands(program: Program) {
@@ -202,10 +162,7 @@ fn reads_inline_commands(program: Program) {
         ("\tECHO\ttabs\t\r\n", "tabs"),
         ("ECHO \"double quoted\"\r\n", "double quoted"),
         ("ECHO 'single quoted'\r\n", "single quoted"),
-        (
-            "ECHO \"\\x41\\n\\r\\t\\a\\b\\\"\\\\\\q\"\r\n",
-            "A\n\r\t\x07\x08\"\\q",
-        ),
+        ("ECHO \"\\x41\\n\\r\\t\\a\\b\\\"\\\\\\q\"\r\n", "A\n\r\t\x07\x08\"\\q"),
         ("ECHO \"\\x4\\xzz\"\r\n", "x4xzz"),
         ("ECHO 'a\\'b\\x41\\n'\r\n", "a'b\\x41\\n"),
         ("ECHO \"\"\r\n", ""),
@@ -246,12 +203,8 @@ fn reads_a_pipeline_cut_anywhere(program: Program) {
     pipeline.extend(b"ECHO \"in line\"\r\n");
     pipeline.extend(b"*0\r\n\r\n");
     pipeline.extend(encode(&["STRLEN", "bin"]));
-    let expected = [
-        Value::status("OK"),
-        Value::Bulk(b"a\r\n$3\r\nb\0\xff".to_vec()),
-        Value::bulk("in line"),
-        Value::Integer(10),
-    ];
+    let expected =
+        [Value::status("OK"), Value::Bulk(b"a\r\n$3\r\nb\0\xff".to_vec()), Value::bulk("in line"), Value::Integer(10)];
     let mut raw = server.raw();
     for cut in 1..pipeline.len() {
         raw.send(&pipeline[..cut]);
@@ -274,10 +227,7 @@ fn reads_a_pipeline_cut_anywhere(program: Program) {
 fn serve_pause(server: &Server) {
     thread_local! { static OTHER: std::cell::RefCell<Option<(u16, Raw)>> = const { std::cell::RefCell::new(None) }; }
     OTHER.with_borrow_mut(|other| {
-        if other
-            .as_ref()
-            .is_none_or(|(port, _)| *port != server.port())
-        {
+        if other.as_ref().is_none_or(|(port, _)| *port != server.port()) {
             *other = Some((server.port(), server.raw()));
         }
         let (_, raw) = other.as_mut().expect("set two lines above");
@@ -288,11 +238,7 @@ fn serve_pause(server: &Server) {
 fn survives_deep_nesting(program: Program) {
     let server = Server::start(program, &[]);
     let nested = "*1\r\n".repeat(100_000);
-    closes_with(
-        &server,
-        nested.as_bytes(),
-        "-ERR Protocol error: expected '$', got '*'\r\n",
-    );
+    closes_with(&server, nested.as_bytes(), "-ERR Protocol error: expected '$', got '*'\r\n");
     serves_others(&server);
 }
 
@@ -300,21 +246,9 @@ fn ends_endless_lines(program: Program) {
     let server = Server::start(program, &[]);
     let megabyte = vec![b'1'; 1 << 20];
     let with_head = |head: &[u8]| [head, &megabyte].concat();
-    closes_with(
-        &server,
-        &vec![b'a'; 1 << 20],
-        "-ERR Protocol error: too big inline request\r\n",
-    );
-    closes_with(
-        &server,
-        &with_head(b"*"),
-        "-ERR Protocol error: too big mbulk count string\r\n",
-    );
-    closes_with(
-        &server,
-        &with_head(b"*1\r\n$"),
-        "-ERR Protocol error: too big bulk count string\r\n",
-    );
+    closes_with(&server, &vec![b'a'; 1 << 20], "-ERR Protocol error: too big inline request\r\n");
+    closes_with(&server, &with_head(b"*"), "-ERR Protocol error: too big mbulk count string\r\n");
+    closes_with(&server, &with_head(b"*1\r\n$"), "-ERR Protocol error: too big bulk count string\r\n");
     serves_others(&server);
 }
 
@@ -332,10 +266,7 @@ fn declared_lengths_cost_nothing(program: Program) {
     }
     serves_others(&server);
     let grown = resident_bytes(&server).saturating_sub(before);
-    assert!(
-        grown < 64 << 20,
-        "100 announcements made the server {grown} bytes larger"
-    );
+    assert!(grown < 64 << 20, "100 announcements made the server {grown} bytes larger");
     drop(announced);
     serves_others(&server);
     assert!(!server.has_ended());
@@ -343,13 +274,8 @@ fn declared_lengths_cost_nothing(program: Program) {
 
 /// The server's resident memory, from the kernel's books.
 fn resident_bytes(server: &Server) -> u64 {
-    let statm = std::fs::read_to_string(format!("/proc/{}/statm", server.pid()))
-        .expect("our child's /proc entry");
-    let pages: u64 = statm
-        .split(' ')
-        .nth(1)
-        .and_then(|f| f.parse().ok())
-        .expect("statm's second field is a number");
+    let statm = std::fs::read_to_string(format!("/proc/{}/statm", server.pid())).expect("our child's /proc entry");
+    let pages: u64 = statm.split(' ').nth(1).and_then(|f| f.parse().ok()).expect("statm's second field is a number");
     pages * 4096
 }
 
@@ -381,23 +307,11 @@ fn carries_any_bytes(program: Program) {
     let server = Server::start(program, &[]);
     let mut raw = server.raw();
     let every_byte: Vec<u8> = (0..=255).collect();
-    assert_eq!(
-        raw.command(&[b"SET", every_byte.as_slice(), every_byte.as_slice()]),
-        Value::status("OK")
-    );
-    assert_eq!(
-        raw.command(&[b"GET", every_byte.as_slice()]),
-        Value::Bulk(every_byte.clone())
-    );
+    assert_eq!(raw.command(&[b"SET", every_byte.as_slice(), every_byte.as_slice()]), Value::status("OK"));
+    assert_eq!(raw.command(&[b"GET", every_byte.as_slice()]), Value::Bulk(every_byte.clone()));
     let large: Vec<u8> = every_byte.iter().copied().cycle().take(5_000_000).collect();
-    assert_eq!(
-        raw.command(&[b"SET", b"large".as_slice(), large.as_slice()]),
-        Value::status("OK")
-    );
-    assert!(
-        raw.command(&["GET", "large"]) == Value::Bulk(large),
-        "five megabytes come back as they went"
-    );
+    assert_eq!(raw.command(&[b"SET", b"large".as_slice(), large.as_slice()]), Value::status("OK"));
+    assert!(raw.command(&["GET", "large"]) == Value::Bulk(large), "five megabytes come back as they went");
 }
 
 fn sanitises_error_texts(program: Program) {
@@ -405,36 +319,19 @@ fn sanitises_error_texts(program: Program) {
     let mut raw = server.raw();
     // A line break that a client smuggles into an error would end the frame early.
     let value = raw.command(&["NO\r\nSUCH", "a\r\n+OK", "b"]);
-    let text =
-        String::from_utf8(value.bytes().expect("an error").to_vec()).expect("ASCII was sent");
-    assert!(
-        matches!(value, Value::Error(_)) && !text.contains(['\r', '\n']),
-        "{value:?}"
-    );
-    assert_eq!(
-        value,
-        Value::error("ERR unknown command 'NO  SUCH', with args beginning with: 'a  +OK' 'b' ")
-    );
+    let text = String::from_utf8(value.bytes().expect("an error").to_vec()).expect("ASCII was sent");
+    assert!(matches!(value, Value::Error(_)) && !text.contains(['\r', '\n']), "{value:?}");
+    assert_eq!(value, Value::error("ERR unknown command 'NO  SUCH', with args beginning with: 'a  +OK' 'b' "));
     let long = "x".repeat(1000);
-    let Value::Error(text) = raw.command(&[&long, &long, &long]) else {
-        panic!("an unknown command is an error")
-    };
-    assert!(
-        text.len() < 400,
-        "the error repeats {} bytes of the request",
-        text.len()
-    );
+    let Value::Error(text) = raw.command(&[&long, &long, &long]) else { panic!("an unknown command is an error") };
+    assert!(text.len() < 400, "the error repeats {} bytes of the request", text.len());
     assert_eq!(raw.command(&["PING"]), Value::status("PONG"));
 }
 
 fn hangs_up_on_http(program: Program) {
     // A web page must not be able to make a browser talk to the server (cross protocol scripting).
     let server = Server::start(program, &[]);
-    closes_with(
-        &server,
-        b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nSET pwned 1\r\n",
-        "",
-    );
+    closes_with(&server, b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nSET pwned 1\r\n", "");
     closes_with(&server, b"Host: localhost\r\nSET pwned 1\r\n", "");
     let mut raw = server.raw();
     assert_eq!(raw.command(&["EXISTS", "pwned"]), Value::Integer(0));
@@ -446,10 +343,8 @@ fn outlives_a_client_that_never_reads(program: Program) {
     let value = "v".repeat(1 << 20);
     let mut raw = server.raw();
     assert_eq!(raw.command(&["SET", "big", &value]), Value::status("OK"));
-    let mut deaf =
-        TcpStream::connect(("127.0.0.1", server.port())).expect("the server accepts a connection");
-    deaf.set_write_timeout(Some(Duration::from_millis(200)))
-        .expect("a write deadline");
+    let mut deaf = TcpStream::connect(("127.0.0.1", server.port())).expect("the server accepts a connection");
+    deaf.set_write_timeout(Some(Duration::from_millis(200))).expect("a write deadline");
     let requests = encode(&["GET", "big"]).repeat(64);
     for _ in 0..4 {
         match deaf.write_all(&requests) {
@@ -473,35 +368,22 @@ fn holds_thousands_of_idle_connections(program: Program) {
     // Each connection takes a descriptor here and one in the server, which inherits the limit.
     let allowed = raise_descriptor_limit(2 * WANTED as u64);
     let count = WANTED.min(allowed.saturating_sub(300) as usize);
-    assert!(
-        count >= 1_000,
-        "only {allowed} descriptors are allowed here: too few for this test"
-    );
+    assert!(count >= 1_000, "only {allowed} descriptors are allowed here: too few for this test");
     if count < WANTED {
-        eprintln!(
-            "{count} connections instead of {WANTED}: this machine allows {allowed} descriptors a process"
-        );
+        eprintln!("{count} connections instead of {WANTED}: this machine allows {allowed} descriptors a process");
     }
     let server = Server::start(program, &["--maxclients", "6000"]);
-    let connect = || {
-        TcpStream::connect(("127.0.0.1", server.port())).expect("the server accepts a connection")
-    };
+    let connect = || TcpStream::connect(("127.0.0.1", server.port())).expect("the server accepts a connection");
     let mut idle: Vec<TcpStream> = (0..count).map(|_| connect()).collect();
     serves_others(&server);
     // All of them are really accepted: each answers.
     for stream in &mut idle {
-        stream
-            .write_all(b"PING\r\n")
-            .expect("an accepted connection takes six bytes");
+        stream.write_all(b"PING\r\n").expect("an accepted connection takes six bytes");
     }
     for stream in &mut idle {
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .expect("a read deadline");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a read deadline");
         let mut pong = [0u8; 7];
-        stream
-            .read_exact(&mut pong)
-            .expect("an idle connection is still served");
+        stream.read_exact(&mut pong).expect("an idle connection is still served");
         assert_eq!(&pong, b"+PONG\r\n");
     }
     drop(idle);
@@ -510,10 +392,7 @@ fn holds_thousands_of_idle_connections(program: Program) {
 
 /// Raises the soft limit on open files to `wanted` or to the hard limit; gives what it is then.
 fn raise_descriptor_limit(wanted: u64) -> u64 {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit for the kernel to fill.
     let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     assert_eq!(read, 0, "getrlimit takes a valid pointer");
@@ -538,9 +417,7 @@ fn survives_random_bytes(program: Program) {
         (state >> 33) as usize % n
     };
     for _ in 0..300 {
-        let noise: Vec<u8> = (0..below(400) + 1)
-            .map(|_| ALPHABET[below(ALPHABET.len())])
-            .collect();
+        let noise: Vec<u8> = (0..below(400) + 1).map(|_| ALPHABET[below(ALPHABET.len())]).collect();
         let mut raw = server.raw();
         raw.send(&noise);
     }
