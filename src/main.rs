@@ -1,1 +1,3 @@
-fn main(){}
+//! The `tidegate` binary.
+
+fn main() {}

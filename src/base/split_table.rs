@@ -1,0 +1,521 @@
+//! A hash table that never stops to resize, and that SCAN can walk while it changes.
+//!
+//! One large open-addressing table copies itself when it is full: seconds at ten million entries, during which a
+//! single-threaded server answers nobody. Here the entries live in many small tables (*segments*, a few hundred entries
+//! each), and the number of segments follows the number of entries by **linear hashing** (W. Litwin, "Linear hashing: a
+//! new tool for file and table addressing", VLDB 1980): segments split in a fixed order, one after the other, whichever is
+//! full. One insert splits at most one segment, one remove merges at most one pair, so the longest pause is that of moving
+//! about a thousand entries.
+//!
+//! ```text
+//! bit    63 .... 57 | 56 ...................... 16 | 15 ........ 0
+//!        tag of     |   63 ... 16: the segment,    | bucket in the
+//!        hashbrown  |   low bits first             | segment (hashbrown)
+//! ```
+//!
+//! With `n` segments and `2^d >= n` the smallest such power, an entry is in segment `s = middle mod 2^d`, or, where that one
+//! is not split off yet (`s >= n`), in `s mod 2^(d-1)`. Segment 0 lies in the table itself, so a table that has one segment
+//! (up to [`FIRST_SPLIT`] entries) costs one hashbrown table, and an empty one no allocation. The other segments' headers
+//! lie in chunks, since one vector of them would itself have to be copied when it grows.
+//!
+//! # SCAN
+//! Give each entry a place by its middle bits **reversed** (48 bits, [`place`]). A segment holds the entries whose middle
+//! bits *end* alike, so their places *begin* alike: every segment is one interval of places, a split cuts an interval in
+//! two and a merge joins two neighbours. The place of an entry never changes. A cursor is the first place not yet
+//! visited; one step returns the entries with the lowest places from there on, all that share the last one included. Hence
+//! an entry that is present from the first step to the last is returned exactly once, however the table grows or shrinks in
+//! between; Redis promises at least once. Other entries are returned once or not at all, and again only if they were
+//! removed and came back.
+//!
+//! The hash must be good (all bits used) and secret: who can choose the entries of one segment can make it large.
+
+use std::mem;
+
+use hashbrown::HashTable;
+
+/// Mean entries per segment at which one more segment is split off. While a level is being split, segments hold between
+/// half of this and twice of this: 800 in a table of 1024 buckets, 400 in 512, each with room for chance.
+const SEGMENT_LOAD: usize = 400;
+
+/// Mean entries per segment below which one segment is merged away. Far from [`SEGMENT_LOAD`], lest a table whose size swings
+/// splits and merges at each turn.
+const MERGE_LOAD: usize = SEGMENT_LOAD / 4;
+
+/// Entries of a table with one segment when it is split the first time: what hashbrown holds in 1024 buckets.
+const FIRST_SPLIT: usize = 896;
+
+/// A segment whose capacity is this many times its entries gives memory back.
+const SLACK: usize = 8;
+
+/// Capacity below which a segment keeps its memory.
+const SMALL: usize = 28;
+
+/// Segment headers per chunk, as a power of two.
+const CHUNK_BITS: u32 = 8;
+
+/// Places are 48 bits wide: hash bits 16 to 63.
+const PLACE_BITS: u32 = 48;
+
+/// One past the last place.
+const PLACE_END: u64 = 1 << PLACE_BITS;
+
+/// Buckets of the largest segment that occurs with a good hash: the range in which [`SplitTable::random`] draws.
+const WIDEST: u64 = 2048;
+
+/// Draws of [`SplitTable::random`] before it stops drawing and takes the next entry that it finds.
+const DRAWS: usize = 200;
+
+const _: () = assert!(FIRST_SPLIT >= SEGMENT_LOAD, "the first split must not be undone by the next remove");
+const _: () = assert!(MERGE_LOAD * 2 < SEGMENT_LOAD, "a merge must not be followed by a split");
+
+/// A set of entries found by hash. It stores neither keys nor hashes: the caller hashes, compares and, when segments
+/// split or merge, hashes again.
+#[derive(Clone)]
+pub struct SplitTable<T> {
+    first: HashTable<T>,
+    /// Segments 1 and up, 2^[`CHUNK_BITS`] to a chunk, all chunks but the last one full.
+    chunks: Vec<Vec<HashTable<T>>>,
+    segments: usize,
+    /// The smallest 2^d - 1 that is at least `segments - 1`.
+    mask: u64,
+    len: usize,
+}
+
+impl<T> Default for SplitTable<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> SplitTable<T> {
+    /// An empty table, without allocation.
+    pub const fn new() -> Self {
+        SplitTable { first: HashTable::new(), chunks: Vec::new(), segments: 1, mask: 0, len: 0 }
+    }
+
+    /// Number of entries.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no entry.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Drops all entries and gives their memory back. Takes time in proportion to the entries; to drop a large table
+    /// elsewhere, `mem::take` it.
+    pub fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// The entry with this hash for which `eq` is true.
+    #[inline]
+    pub fn find(&self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&T> {
+        self.segment(self.index(hash)).find(hash, eq)
+    }
+
+    /// As [`find`](Self::find), to change the entry. Its hash must stay the same.
+    #[inline]
+    pub fn find_mut(&mut self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&mut T> {
+        let index = self.index(hash);
+        self.segment_mut(index).find_mut(hash, eq)
+    }
+
+    /// Adds an entry that the caller knows to be absent. `rehash` gives the hash of entries that must move.
+    #[inline]
+    pub fn insert_unique(&mut self, hash: u64, value: T, rehash: impl Fn(&T) -> u64) {
+        if self.len >= FIRST_SPLIT && self.len >= self.segments * SEGMENT_LOAD {
+            self.split(&rehash);
+        }
+        let index = self.index(hash);
+        self.segment_mut(index).insert_unique(hash, value, rehash);
+        self.len += 1;
+    }
+
+    /// Takes out the entry with this hash for which `eq` is true. `rehash` gives the hash of entries that must move; it is
+    /// never asked about the removed one.
+    #[inline]
+    pub fn remove(&mut self, hash: u64, eq: impl FnMut(&T) -> bool, rehash: impl Fn(&T) -> u64) -> Option<T> {
+        let index = self.index(hash);
+        let segment = self.segment_mut(index);
+        let (value, _) = segment.find_entry(hash, eq).ok()?.remove();
+        if segment.capacity() > SMALL && segment.len() * SLACK < segment.capacity() {
+            segment.shrink_to(segment.len() * 2, &rehash);
+        }
+        self.len -= 1;
+        if self.segments > 1 && self.len < self.segments * MERGE_LOAD {
+            self.merge(&rehash);
+        }
+        Some(value)
+    }
+
+    /// One step of a SCAN: emits at least `count` entries (at least one) from `cursor` on, unless fewer are left, and returns
+    /// the cursor of the next step, 0 after the last. A walk starts with cursor 0; any other number is safe, and one that no
+    /// step returned only skips entries. Takes time in proportion to one segment, or to `count` if that is larger.
+    pub fn scan(&self, cursor: u64, count: usize, hash_of: impl Fn(&T) -> u64, mut emit: impl FnMut(&T)) -> u64 {
+        let mut cursor = cursor;
+        let mut wanted = count.max(1);
+        let mut found: Vec<(u64, &T)> = Vec::new();
+        while cursor < PLACE_END {
+            let (segment, end) = self.segment_at(cursor);
+            found.clear();
+            found.extend(
+                segment.iter().map(|entry| (place(hash_of(entry)), entry)).filter(|(place, _)| *place >= cursor),
+            );
+            if found.len() <= wanted {
+                found.iter().for_each(|(_, entry)| emit(entry));
+                wanted -= found.len();
+                cursor = end;
+                if wanted == 0 {
+                    break;
+                }
+                continue;
+            }
+            let (_, &mut (last, _), _) = found.select_nth_unstable_by_key(wanted - 1, |(place, _)| *place);
+            found.iter().filter(|(place, _)| *place <= last).for_each(|(_, entry)| emit(entry));
+            cursor = last + 1;
+            break;
+        }
+        if cursor < PLACE_END { cursor } else { 0 }
+    }
+
+    /// An entry drawn at random, each with the same chance (with a good hash). `below(n)` draws a number in `0..n`.
+    ///
+    /// Draws a segment and a bucket until it hits an entry: two to five times usually, about twenty times just before a
+    /// table that shrank is merged.
+    pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<&T> {
+        if self.is_empty() {
+            return None;
+        }
+        for _ in 0..DRAWS {
+            let segment = self.segment(self.draw(self.segments, &mut below));
+            let buckets = segment.num_buckets();
+            // With several segments all draw in the same range, so that a small one is not preferred.
+            let range = if self.segments == 1 { buckets } else { buckets.max(WIDEST as usize) };
+            let bucket = self.draw(range, &mut below);
+            if bucket < buckets
+                && let Some(entry) = segment.get_bucket(bucket)
+            {
+                return Some(entry);
+            }
+        }
+        let start = self.draw(self.segments, &mut below);
+        let segment = (start..self.segments).chain(0..start).map(|i| self.segment(i)).find(|s| !s.is_empty())?;
+        segment.iter().nth(self.draw(segment.len(), &mut below))
+    }
+
+    /// All entries, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(self.chunks.iter().flatten().flatten())
+    }
+
+    /// All entries, to change them. Their hashes must stay the same.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.first.iter_mut().chain(self.chunks.iter_mut().flatten().flatten())
+    }
+
+    /// Bytes allocated for the table: not this header, and not what the entries themselves allocate. Takes time in
+    /// proportion to the segments.
+    pub fn mem_bytes(&self) -> usize {
+        let headers: usize = self.chunks.iter().map(|chunk| chunk.capacity() * mem::size_of::<HashTable<T>>()).sum();
+        let chunks = self.chunks.capacity() * mem::size_of::<Vec<HashTable<T>>>();
+        let segments: usize = (0..self.segments).map(|i| self.segment(i).allocation_size()).sum();
+        chunks + headers + segments
+    }
+
+    #[inline]
+    fn index(&self, hash: u64) -> usize {
+        let index = (middle(hash) & self.mask) as usize;
+        let before_split = (middle(hash) & (self.mask >> 1)) as usize;
+        if index < self.segments { index } else { before_split }
+    }
+
+    #[inline]
+    fn segment(&self, index: usize) -> &HashTable<T> {
+        match index.checked_sub(1) {
+            None => &self.first,
+            Some(i) => &self.chunks[i >> CHUNK_BITS][i & CHUNK_MASK],
+        }
+    }
+
+    #[inline]
+    fn segment_mut(&mut self, index: usize) -> &mut HashTable<T> {
+        match index.checked_sub(1) {
+            None => &mut self.first,
+            Some(i) => &mut self.chunks[i >> CHUNK_BITS][i & CHUNK_MASK],
+        }
+    }
+
+    /// The segment whose interval contains `place`, and the end of that interval.
+    fn segment_at(&self, place: u64) -> (&HashTable<T>, u64) {
+        // Reversing is its own inverse, so this is a hash with that place.
+        let index = self.index((place << 16).reverse_bits() << 16);
+        let half = (self.mask as usize).div_ceil(2);
+        let split = index >= half || index + half < self.segments;
+        let depth = if split { self.mask.count_ones() } else { self.mask.count_ones() - 1 };
+        let width = 1u64 << (PLACE_BITS - depth);
+        (self.segment(index), (place | (width - 1)) + 1)
+    }
+
+    fn draw(&self, n: usize, below: &mut impl FnMut(u64) -> u64) -> usize {
+        let n = n.max(1);
+        (below(n as u64) as usize).min(n - 1)
+    }
+
+    /// Appends one segment and moves to it what belongs there, all from one other segment.
+    #[cold]
+    #[inline(never)]
+    fn split(&mut self, rehash: &impl Fn(&T) -> u64) {
+        let new = self.segments;
+        let half = 1usize << new.ilog2();
+        let belongs_in_new = |hash: u64| middle(hash) & half as u64 != 0;
+        let parent = mem::take(self.segment_mut(new - half));
+        let entries: Vec<(u64, T)> = parent.into_iter().map(|entry| (rehash(&entry), entry)).collect();
+
+        let moving = entries.iter().filter(|(hash, _)| belongs_in_new(*hash)).count();
+        let mut stay = HashTable::with_capacity(entries.len() - moving);
+        let mut moved = HashTable::with_capacity(moving);
+        for (hash, entry) in entries {
+            let side = if belongs_in_new(hash) { &mut moved } else { &mut stay };
+            side.insert_unique(hash, entry, rehash);
+        }
+        *self.segment_mut(new - half) = stay;
+        self.push_segment(moved);
+    }
+
+    /// Drops the last segment and moves its entries back to the one it was split from.
+    #[cold]
+    #[inline(never)]
+    fn merge(&mut self, rehash: &impl Fn(&T) -> u64) {
+        let last = self.pop_segment();
+        let half = 1usize << self.segments.ilog2();
+        let parent = self.segment_mut(self.segments - half);
+        parent.reserve(last.len(), rehash);
+        for entry in last {
+            parent.insert_unique(rehash(&entry), entry, rehash);
+        }
+    }
+
+    fn push_segment(&mut self, segment: HashTable<T>) {
+        let chunk = (self.segments - 1) >> CHUNK_BITS;
+        if chunk == self.chunks.len() {
+            // The first chunk grows step by step: most tables of several segments have few.
+            self.chunks.push(if chunk == 0 { Vec::new() } else { Vec::with_capacity(1 << CHUNK_BITS) });
+        }
+        self.chunks[chunk].push(segment);
+        self.segments += 1;
+        self.mask = self.segments.next_power_of_two() as u64 - 1;
+    }
+
+    fn pop_segment(&mut self) -> HashTable<T> {
+        let chunk = self.chunks.last_mut().expect("called with more than one segment");
+        let segment = chunk.pop().expect("a chunk is removed with its last segment");
+        if chunk.is_empty() {
+            self.chunks.pop();
+        }
+        self.segments -= 1;
+        self.mask = self.segments.next_power_of_two() as u64 - 1;
+        segment
+    }
+}
+
+const CHUNK_MASK: usize = (1 << CHUNK_BITS) - 1;
+
+#[inline]
+fn middle(hash: u64) -> u64 {
+    hash >> 16
+}
+
+/// Where the walk of SCAN meets an entry with this hash.
+#[inline]
+fn place(hash: u64) -> u64 {
+    middle(hash).reverse_bits() >> 16
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// SplitMix64's finalizer: all bits of the hash depend on all of the key.
+    fn hash(key: &u64) -> u64 {
+        let mut z = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn insert(table: &mut SplitTable<u64>, key: u64) -> bool {
+        let absent = table.find(hash(&key), |k| *k == key).is_none();
+        if absent {
+            table.insert_unique(hash(&key), key, hash);
+        }
+        absent
+    }
+
+    fn remove(table: &mut SplitTable<u64>, key: u64) -> bool {
+        table.remove(hash(&key), |k| *k == key, hash).is_some()
+    }
+
+    fn filled(n: u64) -> SplitTable<u64> {
+        let mut table = SplitTable::new();
+        (0..n).for_each(|key| assert!(insert(&mut table, key)));
+        table
+    }
+
+    /// Each entry is in the segment that its hash says, and the counts agree.
+    fn check(table: &SplitTable<u64>) {
+        let mut len = 0;
+        for i in 0..table.segments {
+            table.segment(i).iter().for_each(|key| assert_eq!(table.index(hash(key)), i));
+            len += table.segment(i).len();
+        }
+        assert_eq!(len, table.len());
+        assert_eq!(table.chunks.iter().map(Vec::len).sum::<usize>() + 1, table.segments);
+    }
+
+    #[test]
+    fn an_empty_table_allocates_nothing() {
+        let table: SplitTable<u64> = SplitTable::new();
+        assert_eq!(table.mem_bytes(), 0);
+        assert_eq!(table.scan(0, 10, hash, |_| panic!("no entry")), 0);
+        assert!(table.random(|_| 0).is_none());
+    }
+
+    #[test]
+    fn a_small_table_is_one_segment() {
+        assert_eq!(filled(FIRST_SPLIT as u64).segments, 1);
+        assert_eq!(filled(FIRST_SPLIT as u64 + 1).segments, 2);
+    }
+
+    #[test]
+    fn segments_follow_the_entries() {
+        let n = 300_000u64;
+        let mut table = filled(n);
+        check(&table);
+        assert_eq!(table.segments, n as usize / SEGMENT_LOAD);
+        let largest = (0..table.segments).map(|i| table.segment(i).len()).max();
+        assert!(largest < Some(SEGMENT_LOAD * 5 / 2), "{largest:?}");
+        let full = table.mem_bytes();
+        for key in 0..n {
+            assert!(remove(&mut table, key));
+        }
+        check(&table);
+        assert_eq!(table.segments, 1);
+        assert!(table.mem_bytes() * 100 < full, "{} of {full} bytes stay", table.mem_bytes());
+    }
+
+    #[test]
+    fn any_cursor_is_safe() {
+        for n in [0, 1, 5, 1000, 5000] {
+            let table = filled(n);
+            for shift in 0..64 {
+                for cursor in [1u64 << shift, (1 << shift) - 1, u64::MAX << shift, u64::MAX >> shift] {
+                    for count in [0, 1, usize::MAX] {
+                        let next = table.scan(cursor, count, hash, |_| ());
+                        assert!(next == 0 || (next > cursor && next < PLACE_END));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn entries_of_one_place_stay_together() {
+        let mut table = SplitTable::new();
+        (0..50u64).for_each(|key| table.insert_unique(7 << 20, key, |_| 7 << 20));
+        let mut seen = 0;
+        assert_eq!(table.scan(0, 10, |_| 7 << 20, |_| seen += 1), place(7 << 20) + 1);
+        assert_eq!(seen, 50);
+    }
+
+    #[test]
+    fn random_draws_evenly() {
+        let mut state = 1u64;
+        let mut below = |n: u64| {
+            state = state.wrapping_add(1);
+            hash(&state) % n
+        };
+        for n in [1u64, 10, 700, 2100] {
+            let table = filled(n);
+            let mut drawn: HashMap<u64, u32> = HashMap::new();
+            for _ in 0..n * 100 {
+                *drawn.entry(*table.random(&mut below).expect("not empty")).or_default() += 1;
+            }
+            assert_eq!(drawn.len() as u64, n);
+            // 100 expected with a standard deviation of 10.
+            assert!(drawn.values().all(|count| (40..170).contains(count)), "of {n}: {:?}", drawn.values().max());
+        }
+        // Draws that never hit still find an entry.
+        assert!(filled(10).random(|_| u64::MAX).is_some());
+        assert!(filled(2000).random(|_| 0).is_some());
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Insert(u64, u64),
+        Remove(u64, u64),
+        Scan(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (0..12_000u64, 1..6_000u64).prop_map(|(from, n)| Step::Insert(from, n)),
+            (0..12_000u64, 1..9_000u64).prop_map(|(from, n)| Step::Remove(from, n)),
+            (1..1_500usize).prop_map(Step::Scan),
+        ];
+        proptest::collection::vec(step, 1..24)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        /// Equal to a `HashSet`, and a SCAN woven into the changes returns all that stayed, nothing twice that did.
+        #[test]
+        fn behaves_as_a_set(steps in steps()) {
+            let mut table = SplitTable::new();
+            let mut model: HashSet<u64> = HashSet::new();
+            let mut cursor = 0;
+            let mut stayed: Option<HashSet<u64>> = None;
+            let mut seen: HashMap<u64, u32> = HashMap::new();
+            for step in steps.into_iter().chain([Step::Scan(usize::MAX)]) {
+                match step {
+                    Step::Insert(from, n) => (from..from + n).for_each(|key| {
+                        assert_eq!(insert(&mut table, key), model.insert(key));
+                    }),
+                    Step::Remove(from, n) => (from..from + n).for_each(|key| {
+                        assert_eq!(remove(&mut table, key), model.remove(&key));
+                        if let Some(stayed) = &mut stayed {
+                            stayed.remove(&key);
+                        }
+                    }),
+                    Step::Scan(count) => {
+                        stayed.get_or_insert_with(|| model.clone());
+                        cursor = table.scan(cursor, count, hash, |key| {
+                            assert!(model.contains(key));
+                            *seen.entry(*key).or_default() += 1;
+                        });
+                        if cursor == 0 {
+                            for key in stayed.take().expect("set above") {
+                                prop_assert_eq!(seen.get(&key), Some(&1));
+                            }
+                            seen.clear();
+                        }
+                    }
+                }
+                check(&table);
+                prop_assert_eq!(table.len(), model.len());
+                prop_assert_eq!(table.iter().count(), model.len());
+            }
+            for key in 0..21_000 {
+                prop_assert_eq!(table.find(hash(&key), |k| *k == key).is_some(), model.contains(&key));
+            }
+        }
+    }
+}

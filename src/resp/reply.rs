@@ -1,0 +1,383 @@
+//! Replies: what a command answers is written here once, straight in the form its reader wants.
+//!
+//! A client that spoke HELLO 3 reads RESP3; others RESP2, in which a map is a flat array, a set an array, a double a bulk
+//! string, a boolean a number. A script reads the [tape](super::tape). The command does not ask which it is, except where
+//! Redis itself answers differently shaped data ([`Reply::is_resp3`]).
+//!
+//! Source: <https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md>
+
+use super::tape::{self, Token};
+use crate::base::num;
+
+/// Who reads the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A client that speaks RESP2.
+    Resp2,
+    /// A client that speaks RESP3.
+    Resp3,
+    /// A script under `redis.setresp(2)`.
+    Tape2,
+    /// A script under `redis.setresp(3)`.
+    Tape3,
+}
+
+/// Where a deferred aggregate begins. See [`Reply::begin`].
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Mark(usize);
+
+/// A growing buffer of replies in one form.
+#[derive(Debug)]
+pub struct Reply {
+    buf: Vec<u8>,
+    form: Form,
+}
+
+impl Reply {
+    /// An empty buffer.
+    pub fn new(form: Form) -> Reply {
+        Reply { buf: Vec::new(), form }
+    }
+
+    /// An empty buffer that reuses `buf`'s memory.
+    pub fn with_buffer(form: Form, mut buf: Vec<u8>) -> Reply {
+        buf.clear();
+        Reply { buf, form }
+    }
+
+    /// Changes the form of what is written from now on.
+    #[inline]
+    pub fn set_form(&mut self, form: Form) {
+        self.form = form;
+    }
+
+    /// The form of what is written next.
+    #[inline]
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Whether the reader understands RESP3's own types.
+    #[inline]
+    pub fn is_resp3(&self) -> bool {
+        matches!(self.form, Form::Resp3 | Form::Tape3)
+    }
+
+    /// Bytes written.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// Whether nothing is written.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.buf.is_empty()
+    }
+
+    /// Takes back everything after the first `len` bytes.
+    #[inline]
+    pub fn truncate(&mut self, len: usize) {
+        self.buf.truncate(len);
+    }
+
+    /// What was written.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.buf
+    }
+
+    /// The buffer itself: for whoever writes it out, and for raw copies between replies of one form.
+    #[inline]
+    pub fn buffer_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.buf
+    }
+
+    /// `OK`.
+    #[inline]
+    pub fn ok(&mut self) {
+        if self.is_tape() {
+            return tape::write(&mut self.buf, Token::Status(b"OK"));
+        }
+        self.buf.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// A status. Must hold no line break.
+    #[inline]
+    pub fn status(&mut self, text: &str) {
+        if self.is_tape() {
+            return tape::write(&mut self.buf, Token::Status(text.as_bytes()));
+        }
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// An error: its code, a blank, the message; line breaks become blanks.
+    pub fn error(&mut self, text: &[u8]) {
+        if self.is_tape() {
+            return tape::write(&mut self.buf, Token::Error(text));
+        }
+        self.buf.push(b'-');
+        self.buf.extend(text.iter().map(|&byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
+        self.buf.extend_from_slice(b"\r\n");
+    }
+
+    /// An integer.
+    #[inline]
+    pub fn integer(&mut self, value: i64) {
+        if self.is_tape() {
+            return tape::write(&mut self.buf, Token::Integer(value));
+        }
+        self.header(b':', value);
+    }
+
+    /// A byte string.
+    #[inline]
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        if self.is_tape() {
+            return tape::write(&mut self.buf, Token::Bulk(bytes));
+        }
+        self.buf.reserve(bytes.len() + 32);
+        self.header(b'$', bytes.len() as i64);
+        self.buf.extend_from_slice(bytes);
+        self.buf.extend_from_slice(b"\r\n");
+    }
+
+    /// An integer as a byte string, as GET answers a counter.
+    #[inline]
+    pub fn bulk_integer(&mut self, value: i64) {
+        let mut digits = itoa::Buffer::new();
+        self.bulk(digits.format(value).as_bytes());
+    }
+
+    /// A byte string, or a missing value.
+    #[inline]
+    pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// A missing value.
+    #[inline]
+    pub fn null(&mut self) {
+        match self.form {
+            Form::Resp2 => self.buf.extend_from_slice(b"$-1\r\n"),
+            Form::Resp3 => self.buf.extend_from_slice(b"_\r\n"),
+            Form::Tape2 | Form::Tape3 => tape::write(&mut self.buf, Token::Null),
+        }
+    }
+
+    /// A missing array.
+    #[inline]
+    pub fn null_array(&mut self) {
+        match self.form {
+            Form::Resp2 => self.buf.extend_from_slice(b"*-1\r\n"),
+            Form::Resp3 => self.buf.extend_from_slice(b"_\r\n"),
+            Form::Tape2 => tape::write(&mut self.buf, Token::NullArray),
+            Form::Tape3 => tape::write(&mut self.buf, Token::Null),
+        }
+    }
+
+    /// The head of an array: `n` elements follow.
+    #[inline]
+    pub fn array(&mut self, n: usize) {
+        if self.is_tape() {
+            return tape::write(&mut self.buf, Token::Array(n));
+        }
+        self.header(b'*', n as i64);
+    }
+
+    /// The head of a map: `pairs` keys and values follow, alternating.
+    pub fn map(&mut self, pairs: usize) {
+        match self.form {
+            Form::Resp2 | Form::Tape2 => self.array(pairs * 2),
+            Form::Resp3 => self.header(b'%', pairs as i64),
+            Form::Tape3 => tape::write(&mut self.buf, Token::Map(pairs)),
+        }
+    }
+
+    /// The head of a set: `n` members follow.
+    pub fn set(&mut self, n: usize) {
+        match self.form {
+            Form::Resp2 | Form::Tape2 => self.array(n),
+            Form::Resp3 => self.header(b'~', n as i64),
+            Form::Tape3 => tape::write(&mut self.buf, Token::Set(n)),
+        }
+    }
+
+    /// The head of a push message: `n` elements follow. An array for RESP2.
+    pub fn push(&mut self, n: usize) {
+        match self.form {
+            Form::Resp3 => self.header(b'>', n as i64),
+            _ => self.array(n),
+        }
+    }
+
+    /// A double: a bulk string for RESP2.
+    pub fn double(&mut self, value: f64) {
+        match self.form {
+            Form::Resp2 | Form::Tape2 => {
+                let mut digits = Vec::with_capacity(24);
+                num::format_f64(&mut digits, value);
+                self.bulk(&digits);
+            }
+            Form::Resp3 => {
+                self.buf.push(b',');
+                num::format_f64(&mut self.buf, value);
+                self.buf.extend_from_slice(b"\r\n");
+            }
+            Form::Tape3 => tape::write(&mut self.buf, Token::Double(value)),
+        }
+    }
+
+    /// A truth value: 1 or 0 for RESP2.
+    pub fn boolean(&mut self, value: bool) {
+        match self.form {
+            Form::Resp2 | Form::Tape2 => self.integer(i64::from(value)),
+            Form::Resp3 => self.buf.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
+            Form::Tape3 => tape::write(&mut self.buf, Token::Boolean(value)),
+        }
+    }
+
+    /// A large integer in decimal: a bulk string for RESP2. Line breaks become blanks.
+    pub fn big_number(&mut self, digits: &[u8]) {
+        match self.form {
+            Form::Resp2 | Form::Tape2 => self.bulk(digits),
+            Form::Resp3 => {
+                self.buf.push(b'(');
+                self.buf.extend(digits.iter().map(|&byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
+                self.buf.extend_from_slice(b"\r\n");
+            }
+            Form::Tape3 => tape::write(&mut self.buf, Token::BigNumber(digits)),
+        }
+    }
+
+    /// A text with a three-letter format such as `txt`: a bulk string for RESP2.
+    pub fn verbatim(&mut self, format: &[u8; 3], bytes: &[u8]) {
+        match self.form {
+            Form::Resp2 | Form::Tape2 => self.bulk(bytes),
+            Form::Resp3 => {
+                self.header(b'=', bytes.len() as i64 + 4);
+                self.buf.extend_from_slice(format);
+                self.buf.push(b':');
+                self.buf.extend_from_slice(bytes);
+                self.buf.extend_from_slice(b"\r\n");
+            }
+            Form::Tape3 => tape::write(&mut self.buf, Token::Verbatim(format, bytes)),
+        }
+    }
+
+    /// Begins an aggregate whose length is not known yet; write its elements, then end it.
+    #[inline]
+    pub fn begin(&mut self) -> Mark {
+        Mark(self.buf.len())
+    }
+
+    /// Ends what began at `mark` as an array of `n` elements.
+    pub fn end_array(&mut self, mark: Mark, n: usize) {
+        self.splice(mark, |head| head.array(n));
+    }
+
+    /// Ends what began at `mark` as a map of `pairs` pairs.
+    pub fn end_map(&mut self, mark: Mark, pairs: usize) {
+        self.splice(mark, |head| head.map(pairs));
+    }
+
+    /// Ends what began at `mark` as a set of `n` members.
+    pub fn end_set(&mut self, mark: Mark, n: usize) {
+        self.splice(mark, |head| head.set(n));
+    }
+
+    /// Puts a head before what was written since `mark`: written at the end, then rotated into place.
+    fn splice(&mut self, mark: Mark, write_head: impl FnOnce(&mut Reply)) {
+        let end = self.buf.len();
+        write_head(self);
+        let head_len = self.buf.len() - end;
+        self.buf[mark.0..].rotate_right(head_len);
+    }
+
+    #[inline]
+    fn is_tape(&self) -> bool {
+        matches!(self.form, Form::Tape2 | Form::Tape3)
+    }
+
+    #[inline]
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.buf.reserve(text.len() + 3);
+        self.buf.push(kind);
+        self.buf.extend_from_slice(text);
+        self.buf.extend_from_slice(b"\r\n");
+    }
+
+    /// A type byte, a number, the line's end: one write for the small numbers that nearly all of them are.
+    #[inline]
+    fn header(&mut self, kind: u8, value: i64) {
+        if (0..10).contains(&value) {
+            return self.buf.extend_from_slice(&[kind, b'0' + value as u8, b'\r', b'\n']);
+        }
+        let mut digits = itoa::Buffer::new();
+        self.line(kind, digits.format(value).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::tape::TapeReader;
+
+    fn written(form: Form, write: impl FnOnce(&mut Reply)) -> String {
+        let mut reply = Reply::new(form);
+        write(&mut reply);
+        String::from_utf8_lossy(reply.as_bytes()).into_owned()
+    }
+
+    #[test]
+    fn each_type_has_its_two_shapes() {
+        type Write = fn(&mut Reply);
+        let cases: [(Write, &str, &str); 12] = [
+            (|r| r.ok(), "+OK\r\n", "+OK\r\n"),
+            (|r| r.error(b"ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n"),
+            (|r| r.integer(-12), ":-12\r\n", ":-12\r\n"),
+            (|r| r.bulk(b"ab"), "$2\r\nab\r\n", "$2\r\nab\r\n"),
+            (|r| r.null(), "$-1\r\n", "_\r\n"),
+            (|r| r.null_array(), "*-1\r\n", "_\r\n"),
+            (|r| r.map(1), "*2\r\n", "%1\r\n"),
+            (|r| r.set(11), "*11\r\n", "~11\r\n"),
+            (|r| r.push(3), "*3\r\n", ">3\r\n"),
+            (|r| r.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (|r| r.boolean(true), ":1\r\n", "#t\r\n"),
+            (|r| r.verbatim(b"txt", b"hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
+        ];
+        for (write, resp2, resp3) in cases {
+            assert_eq!(written(Form::Resp2, write), resp2);
+            assert_eq!(written(Form::Resp3, write), resp3);
+        }
+    }
+
+    #[test]
+    fn a_deferred_length_lands_before_its_elements() {
+        let text = written(Form::Resp2, |r| {
+            r.integer(7);
+            let mark = r.begin();
+            (0..12).for_each(|i| r.integer(i));
+            r.end_array(mark, 12);
+        });
+        assert!(text.starts_with(":7\r\n*12\r\n:0\r\n:1\r\n") && text.ends_with(":11\r\n"));
+    }
+
+    #[test]
+    fn the_tape_carries_types_only_under_resp3() {
+        let tokens = |form| {
+            let mut reply = Reply::new(form);
+            reply.map(1);
+            reply.bulk_integer(5);
+            reply.double(0.5);
+            let tape = reply.as_bytes().to_vec();
+            TapeReader::new(&tape).map(|token| format!("{token:?}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(tokens(Form::Tape2), "Array(2) Bulk([53]) Bulk([48, 46, 53])");
+        assert_eq!(tokens(Form::Tape3), "Map(1) Bulk([53]) Double(0.5)");
+    }
+}

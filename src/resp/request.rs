@@ -1,0 +1,554 @@
+//! Requests: one command is a list of byte strings that borrow the read buffer.
+//!
+//! A client sends either a RESP array of bulk strings (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) or, from a terminal, one inline
+//! line (`GET k\r\n`). [`Decoder`] reads one command at a time and is resumable: when the buffer ends in the middle of a
+//! command it remembers how far it got, so that a command of a million arguments that arrives in small pieces is parsed
+//! once, not once per piece. No argument is copied; only an inline line, which may hold escapes, is unfolded into a
+//! scratch buffer.
+//!
+//! Source: <https://redis.io/docs/latest/develop/reference/protocol-spec/>; error texts and limits are those of Redis 7.
+
+use std::ops::Index;
+
+use crate::base::limits::{
+    INLINE_MAX_BYTES, MULTIBULK_MAX_ARGS, UNAUTHENTICATED_MAX_ARGS, UNAUTHENTICATED_MAX_BULK_BYTES,
+};
+
+/// Where one argument lies in its buffer. Offsets are 32-bit: a command never exceeds
+/// [`QUERY_BUFFER_HARD_MAX_BYTES`](crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES), which is below 4 GiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+impl Span {
+    /// The span of `len` bytes from `start`.
+    #[inline]
+    pub fn new(start: usize, len: usize) -> Span {
+        debug_assert!(start + len <= u32::MAX as usize);
+        Span { start: start as u32, len: len as u32 }
+    }
+}
+
+/// The arguments of one command, its name included at index 0.
+#[derive(Clone, Copy)]
+pub struct Argv<'a> {
+    buf: &'a [u8],
+    spans: &'a [Span],
+}
+
+impl<'a> Argv<'a> {
+    /// Arguments that lie at `spans` of `buf`. Every span must lie inside `buf`.
+    #[inline]
+    pub fn new(buf: &'a [u8], spans: &'a [Span]) -> Argv<'a> {
+        Argv { buf, spans }
+    }
+
+    /// How many arguments there are, the name included.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there is not even a name.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// Argument `i`, or `None` past the end.
+    #[inline]
+    pub fn get(&self, i: usize) -> Option<&'a [u8]> {
+        let span = self.spans.get(i)?;
+        let start = span.start as usize;
+        self.buf.get(start..start + span.len as usize)
+    }
+
+    /// All arguments in order.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        let buf = self.buf;
+        self.spans.iter().map(move |span| &buf[span.start as usize..(span.start + span.len) as usize])
+    }
+
+    /// The arguments from `first` on, as a command of its own. Empty when `first` is past the end.
+    #[inline]
+    pub fn skip(&self, first: usize) -> Argv<'a> {
+        Argv { buf: self.buf, spans: self.spans.get(first..).unwrap_or(&[]) }
+    }
+}
+
+impl Index<usize> for Argv<'_> {
+    type Output = [u8];
+
+    #[inline]
+    fn index(&self, i: usize) -> &[u8] {
+        let span = self.spans[i];
+        &self.buf[span.start as usize..(span.start + span.len) as usize]
+    }
+}
+
+/// An owned command: queued by MULTI, or parked while it waits for a key.
+#[derive(Clone, Debug, Default)]
+pub struct OwnedArgv {
+    buf: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl OwnedArgv {
+    /// Copies a borrowed command.
+    pub fn from_argv(argv: Argv<'_>) -> OwnedArgv {
+        let bytes = argv.iter().map(<[u8]>::len).sum();
+        let mut owned = OwnedArgv { buf: Vec::with_capacity(bytes), spans: Vec::with_capacity(argv.len()) };
+        argv.iter().for_each(|arg| owned.push(arg));
+        owned
+    }
+
+    /// Forgets the arguments and keeps the memory.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.spans.clear();
+    }
+
+    /// Appends one argument.
+    #[inline]
+    pub fn push(&mut self, arg: &[u8]) {
+        self.spans.push(Span::new(self.buf.len(), arg.len()));
+        self.buf.extend_from_slice(arg);
+    }
+
+    /// Appends one argument that `write` produces at the end of the buffer it is given.
+    #[inline]
+    pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.buf.len();
+        write(&mut self.buf);
+        self.spans.push(Span::new(start, self.buf.len() - start));
+    }
+
+    /// The borrowed form.
+    #[inline]
+    pub fn as_argv(&self) -> Argv<'_> {
+        Argv::new(&self.buf, &self.spans)
+    }
+
+    /// Bytes of arguments held.
+    pub fn bytes(&self) -> usize {
+        self.buf.len() + self.spans.len() * size_of::<Span>()
+    }
+}
+
+/// What a client did wrong on the wire. The connection is answered and closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// A first line that names no sane number of arguments.
+    #[error("Protocol error: invalid multibulk length")]
+    MultibulkLength,
+    /// A client that has not authenticated declares more than 10 arguments.
+    #[error("Protocol error: unauthenticated multibulk length")]
+    UnauthenticatedMultibulkLength,
+    /// An argument that does not begin with `$`.
+    #[error("Protocol error: expected '$', got '{0}'")]
+    ExpectedBulk(char),
+    /// A negative, unreadable or too large argument length.
+    #[error("Protocol error: invalid bulk length")]
+    BulkLength,
+    /// A client that has not authenticated declares an argument of more than 16 KiB.
+    #[error("Protocol error: unauthenticated bulk length")]
+    UnauthenticatedBulkLength,
+    /// 64 KiB without the end of the line that counts the arguments.
+    #[error("Protocol error: too big mbulk count string")]
+    CountLine,
+    /// 64 KiB without the end of the line that gives an argument's length.
+    #[error("Protocol error: too big bulk count string")]
+    BulkLine,
+    /// 64 KiB of inline command without a newline.
+    #[error("Protocol error: too big inline request")]
+    InlineLine,
+    /// An inline command that opens a quote and never closes it.
+    #[error("Protocol error: unbalanced quotes in request")]
+    Quotes,
+}
+
+/// What bounds a request. All are lengths in bytes or counts.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLimits {
+    /// `proto-max-bulk-len`: the longest argument.
+    pub bulk_bytes: usize,
+    /// Whether the client must still prove who it is: then far smaller limits hold.
+    pub unauthenticated: bool,
+}
+
+/// Reads commands from a byte buffer, one at a time. See the module's header.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    spans: Vec<Span>,
+    /// Unfolded arguments of an inline command.
+    inline: Vec<u8>,
+    is_inline: bool,
+    /// Arguments of the current command that are still to come.
+    missing: usize,
+    /// Length of the argument whose length line was read but whose bytes have not all arrived.
+    bulk_bytes: Option<usize>,
+    /// Where reading goes on.
+    position: usize,
+}
+
+impl Decoder {
+    /// A decoder at the start of a buffer.
+    pub fn new() -> Decoder {
+        Decoder::default()
+    }
+
+    /// Reads on. `Ok(true)`: one whole command is there, see [`argv`](Self::argv); empty lines and empty arrays are skipped.
+    /// `Ok(false)`: the buffer ends first.
+    #[inline]
+    pub fn decode(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<bool, ProtocolError> {
+        loop {
+            if self.missing == 0 {
+                self.spans.clear();
+                match buf.get(self.position) {
+                    None => return Ok(false),
+                    Some(b'*') => {
+                        if !self.read_count(buf, limits)? {
+                            return Ok(false);
+                        }
+                        if self.missing == 0 {
+                            continue;
+                        }
+                    }
+                    Some(_) => match self.read_inline(buf)? {
+                        None => return Ok(false),
+                        Some(0) => continue,
+                        Some(_) => return Ok(true),
+                    },
+                }
+            }
+            return self.read_bulks(buf, limits);
+        }
+    }
+
+    /// The command that [`decode`](Self::decode) just completed.
+    #[inline]
+    pub fn argv<'a>(&'a self, buf: &'a [u8]) -> Argv<'a> {
+        Argv::new(if self.is_inline { &self.inline } else { buf }, &self.spans)
+    }
+
+    /// First byte after what was read. Between commands: everything before it can be dropped.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Whether the decoder stands in the middle of a command.
+    #[inline]
+    pub fn is_midway(&self) -> bool {
+        self.missing > 0
+    }
+
+    /// The first `dropped` bytes of the buffer were removed. Must not pass the start of a command that is underway.
+    pub fn rebase(&mut self, dropped: usize) {
+        debug_assert!(dropped <= self.position);
+        self.position -= dropped;
+        if self.missing > 0 {
+            for span in &mut self.spans {
+                span.start -= dropped as u32;
+            }
+        }
+    }
+
+    /// How many bytes the buffer must hold before more can be decoded, when that is known: lets the reader allocate once.
+    pub fn wants(&self) -> Option<usize> {
+        self.bulk_bytes.map(|len| self.position + len + 2)
+    }
+
+    #[inline]
+    fn read_count(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<bool, ProtocolError> {
+        let Some((count, next)) = read_length_line(buf, self.position + 1, ProtocolError::CountLine)? else {
+            return Ok(false);
+        };
+        let count = count.ok_or(ProtocolError::MultibulkLength)?;
+        if count > MULTIBULK_MAX_ARGS {
+            return Err(ProtocolError::MultibulkLength);
+        }
+        if limits.unauthenticated && count > UNAUTHENTICATED_MAX_ARGS {
+            return Err(ProtocolError::UnauthenticatedMultibulkLength);
+        }
+        self.position = next;
+        self.is_inline = false;
+        self.missing = count.max(0) as usize;
+        Ok(true)
+    }
+
+    #[inline]
+    fn read_bulks(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<bool, ProtocolError> {
+        while self.missing > 0 {
+            let len = match self.bulk_bytes {
+                Some(len) => len,
+                None => match self.read_bulk_length(buf, limits)? {
+                    Some(len) => len,
+                    None => return Ok(false),
+                },
+            };
+            if buf.len() < self.position + len + 2 {
+                self.bulk_bytes = Some(len);
+                return Ok(false);
+            }
+            self.spans.push(Span::new(self.position, len));
+            self.position += len + 2;
+            self.bulk_bytes = None;
+            self.missing -= 1;
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    fn read_bulk_length(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<Option<usize>, ProtocolError> {
+        match buf.get(self.position) {
+            None => return Ok(None),
+            Some(b'$') => {}
+            // Redis looks at the type byte only once the line is whole; so do we, for equal behaviour on partial input.
+            Some(&other) => {
+                let whole = read_length_line(buf, self.position + 1, ProtocolError::BulkLine)?;
+                return match whole {
+                    None => Ok(None),
+                    Some(_) => Err(ProtocolError::ExpectedBulk(other as char)),
+                };
+            }
+        }
+        let Some((len, next)) = read_length_line(buf, self.position + 1, ProtocolError::BulkLine)? else {
+            return Ok(None);
+        };
+        let len = len.and_then(|len| usize::try_from(len).ok()).ok_or(ProtocolError::BulkLength)?;
+        if len > limits.bulk_bytes {
+            return Err(ProtocolError::BulkLength);
+        }
+        if limits.unauthenticated && len > UNAUTHENTICATED_MAX_BULK_BYTES {
+            return Err(ProtocolError::UnauthenticatedBulkLength);
+        }
+        self.position = next;
+        Ok(Some(len))
+    }
+
+    /// Reads one inline line; answers its number of arguments, or `None` when the line has not ended.
+    fn read_inline(&mut self, buf: &[u8]) -> Result<Option<usize>, ProtocolError> {
+        let rest = &buf[self.position..];
+        let Some(end) = memchr::memchr(b'\n', rest) else {
+            return if rest.len() > INLINE_MAX_BYTES { Err(ProtocolError::InlineLine) } else { Ok(None) };
+        };
+        if end > INLINE_MAX_BYTES {
+            return Err(ProtocolError::InlineLine);
+        }
+        let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+        self.inline.clear();
+        self.spans.clear();
+        self.is_inline = true;
+        split_line(line, &mut self.inline, &mut self.spans).ok_or(ProtocolError::Quotes)?;
+        self.position += end + 1;
+        Ok(Some(self.spans.len()))
+    }
+}
+
+/// The number on a length line that starts at `from`, and where the next line begins. The outer `None`: the line has not
+/// ended; the inner one: what stands there is no number.
+#[inline]
+fn read_length_line(
+    buf: &[u8],
+    from: usize,
+    too_long: ProtocolError,
+) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
+    // Nearly every length has one to four digits: read them without a search for the line's end.
+    let mut value: i64 = 0;
+    let mut at = from;
+    while let Some(&byte) = buf.get(at) {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 || at - from >= 9 {
+            break;
+        }
+        value = value * 10 + i64::from(digit);
+        at += 1;
+    }
+    if at > from && at + 1 < buf.len() && buf[at] == b'\r' && (buf[from] != b'0' || at == from + 1) {
+        return Ok(Some((Some(value), at + 2)));
+    }
+    let line = &buf[from.min(buf.len())..];
+    match memchr::memchr(b'\r', line) {
+        Some(end) if from + end + 1 < buf.len() => {
+            Ok(Some((crate::base::num::parse_i64(&line[..end]), from + end + 2)))
+        }
+        Some(_) => Ok(None),
+        None if line.len() > INLINE_MAX_BYTES => Err(too_long),
+        None => Ok(None),
+    }
+}
+
+/// Splits a terminal line into arguments: blanks separate, `"..."` may hold `\n \r \t \b \a \xHH` escapes, `'...'` only
+/// `\'`, and a closing quote must be followed by a blank. `None`: the quotes are unbalanced.
+pub fn split_line(line: &[u8], out: &mut Vec<u8>, spans: &mut Vec<Span>) -> Option<()> {
+    let is_blank = |byte: u8| byte.is_ascii_whitespace() || byte == 0x0b;
+    let mut i = 0;
+    loop {
+        while line.get(i).is_some_and(|&byte| is_blank(byte)) {
+            i += 1;
+        }
+        // A NUL ends the line, as it does for Redis, whose line is a C string.
+        if line.get(i).is_none_or(|&byte| byte == 0) {
+            return Some(());
+        }
+        let start = out.len();
+        loop {
+            match line.get(i) {
+                None | Some(0) => break,
+                Some(b'"') => i = unfold_double_quoted(line, i + 1, out)?,
+                Some(b'\'') => i = unfold_single_quoted(line, i + 1, out)?,
+                Some(&byte) if is_blank(byte) => break,
+                Some(&byte) => {
+                    out.push(byte);
+                    i += 1;
+                    continue;
+                }
+            }
+            // Right after a closing quote: only a blank or the end may follow.
+            if line.get(i).is_some_and(|&byte| byte != 0 && !is_blank(byte)) {
+                return None;
+            }
+            break;
+        }
+        spans.push(Span::new(start, out.len() - start));
+    }
+}
+
+/// Unfolds from behind the opening quote; answers the index behind the closing one.
+fn unfold_double_quoted(line: &[u8], mut i: usize, out: &mut Vec<u8>) -> Option<usize> {
+    loop {
+        match (*line.get(i)?, line.get(i + 1).copied()) {
+            (b'"', _) => return Some(i + 1),
+            (b'\\', Some(b'x')) if hex_pair(line, i + 2).is_some() => {
+                out.push(hex_pair(line, i + 2)?);
+                i += 4;
+            }
+            (b'\\', Some(escaped)) => {
+                out.push(match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 0x08,
+                    b'a' => 0x07,
+                    other => other,
+                });
+                i += 2;
+            }
+            (byte, _) => {
+                out.push(byte);
+                i += 1;
+            }
+        }
+    }
+}
+
+fn unfold_single_quoted(line: &[u8], mut i: usize, out: &mut Vec<u8>) -> Option<usize> {
+    loop {
+        match (*line.get(i)?, line.get(i + 1).copied()) {
+            (b'\'', _) => return Some(i + 1),
+            (b'\\', Some(b'\'')) => {
+                out.push(b'\'');
+                i += 2;
+            }
+            (byte, _) => {
+                out.push(byte);
+                i += 1;
+            }
+        }
+    }
+}
+
+fn hex_pair(line: &[u8], i: usize) -> Option<u8> {
+    let digit = |at: usize| (*line.get(at)? as char).to_digit(16);
+    Some((digit(i)? * 16 + digit(i + 1)?) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: RequestLimits = RequestLimits { bulk_bytes: 512 << 20, unauthenticated: false };
+
+    /// Decodes everything in `bytes`, handing the decoder `step` more bytes at a time.
+    fn decode_all(bytes: &[u8], step: usize) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {
+        let mut decoder = Decoder::new();
+        let mut commands = Vec::new();
+        let mut seen = 0;
+        while seen < bytes.len() {
+            seen = (seen + step).min(bytes.len());
+            while decoder.decode(&bytes[..seen], &OPEN)? {
+                commands.push(decoder.argv(&bytes[..seen]).iter().map(<[u8]>::to_vec).collect());
+            }
+        }
+        Ok(commands)
+    }
+
+    fn words(command: &[&str]) -> Vec<Vec<u8>> {
+        command.iter().map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn a_pipeline_reads_the_same_however_it_is_cut() {
+        let bytes = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\nPING \"a b\"\r\n\r\n*0\r\n*-1\r\n*1\r\n$0\r\n\r\n";
+        let want = vec![words(&["GET", "k"]), words(&["PING", "a b"]), words(&[""])];
+        for step in 1..=bytes.len() {
+            assert_eq!(decode_all(bytes, step), Ok(want.clone()), "step {step}");
+        }
+    }
+
+    #[test]
+    fn each_protocol_error_has_its_name() {
+        use ProtocolError::*;
+        let long = vec![b'1'; INLINE_MAX_BYTES + 2];
+        let cases: Vec<(Vec<u8>, ProtocolError)> = vec![
+            (b"*x\r\n".to_vec(), MultibulkLength),
+            (b"*01\r\n".to_vec(), MultibulkLength),
+            (b"*3000000000\r\n".to_vec(), MultibulkLength),
+            (b"*1\r\n*1\r\n".to_vec(), ExpectedBulk('*')),
+            (b"*1\r\n$-1\r\n".to_vec(), BulkLength),
+            (b"*1\r\n$2147483648\r\n".to_vec(), BulkLength),
+            (b"*1\r\n$99999999999999999999\r\n".to_vec(), BulkLength),
+            ([b"*".as_slice(), &long].concat(), CountLine),
+            ([b"*1\r\n$".as_slice(), &long].concat(), BulkLine),
+            (vec![b'a'; INLINE_MAX_BYTES + 1], InlineLine),
+            (b"GET \"k\r\n".to_vec(), Quotes),
+            (b"GET \"k\"x\r\n".to_vec(), Quotes),
+        ];
+        for (bytes, want) in cases {
+            assert_eq!(decode_all(&bytes, bytes.len()), Err(want), "{:?}", &bytes[..bytes.len().min(40)]);
+        }
+    }
+
+    #[test]
+    fn strangers_get_smaller_limits() {
+        let strangers = RequestLimits { unauthenticated: true, ..OPEN };
+        let decode = |bytes: &[u8]| Decoder::new().decode(bytes, &strangers);
+        assert_eq!(decode(b"*11\r\n"), Err(ProtocolError::UnauthenticatedMultibulkLength));
+        assert_eq!(decode(b"*1\r\n$16385\r\n"), Err(ProtocolError::UnauthenticatedBulkLength));
+        assert_eq!(decode(b"*10\r\n$16384\r\n"), Ok(false));
+    }
+
+    #[test]
+    fn rebase_keeps_a_command_that_is_underway() {
+        let bytes = b"PING\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+        let mut decoder = Decoder::new();
+        assert_eq!(decoder.decode(&bytes[..20], &OPEN), Ok(true));
+        assert_eq!(decoder.decode(&bytes[..20], &OPEN), Ok(false));
+        decoder.rebase(6);
+        assert_eq!(decoder.decode(&bytes[6..], &OPEN), Ok(true));
+        assert_eq!(decoder.argv(&bytes[6..]).iter().collect::<Vec<_>>(), [b"GET".as_slice(), b"k"]);
+    }
+
+    #[test]
+    fn inline_escapes_unfold() {
+        let decoded = decode_all(b"SET 'it\\'s' \"\\x41\\n\\\"\" \"\\xzz\"\n", 5);
+        assert_eq!(decoded, Ok(vec![words(&["SET", "it's", "A\n\"", "xzz"])]));
+    }
+}

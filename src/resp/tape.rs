@@ -1,0 +1,205 @@
+//! The tape: what a command answers to a script. A flat sequence of tagged tokens that is cheaper to write and to read
+//! than RESP: numbers are not formatted, lengths are fixed-width, nothing is searched for.
+//!
+//! Layout of a token: one tag byte; then nothing, an 8-byte little-endian number, a 4-byte count, or a 4-byte length and
+//! that many bytes. An aggregate's elements follow it, a map's as key, value, key, value.
+
+/// One token. The elements of an aggregate are the tokens that follow it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Token<'a> {
+    /// A missing value.
+    Null,
+    /// A missing array (RESP2 tells it from a missing value).
+    NullArray,
+    /// An integer.
+    Integer(i64),
+    /// A byte string.
+    Bulk(&'a [u8]),
+    /// A status such as `OK`.
+    Status(&'a [u8]),
+    /// An error, its code first.
+    Error(&'a [u8]),
+    /// This many elements follow.
+    Array(usize),
+    /// This many pairs follow.
+    Map(usize),
+    /// This many members follow.
+    Set(usize),
+    /// A double.
+    Double(f64),
+    /// A truth value.
+    Boolean(bool),
+    /// An integer too large for 64 bits, in decimal.
+    BigNumber(&'a [u8]),
+    /// A text with its three-letter format.
+    Verbatim(&'a [u8], &'a [u8]),
+}
+
+#[repr(u8)]
+#[derive(Clone, Copy)]
+enum Tag {
+    Null,
+    NullArray,
+    Integer,
+    Bulk,
+    Status,
+    Error,
+    Array,
+    Map,
+    Set,
+    Double,
+    False,
+    True,
+    BigNumber,
+    Verbatim,
+}
+
+/// Appends one token to a tape.
+#[inline]
+pub fn write(tape: &mut Vec<u8>, token: Token<'_>) {
+    match token {
+        Token::Null => tape.push(Tag::Null as u8),
+        Token::NullArray => tape.push(Tag::NullArray as u8),
+        Token::Integer(value) => number(tape, Tag::Integer, value.to_le_bytes()),
+        Token::Bulk(bytes) => text(tape, Tag::Bulk, bytes),
+        Token::Status(bytes) => text(tape, Tag::Status, bytes),
+        Token::Error(bytes) => text(tape, Tag::Error, bytes),
+        Token::Array(n) => count(tape, Tag::Array, n),
+        Token::Map(n) => count(tape, Tag::Map, n),
+        Token::Set(n) => count(tape, Tag::Set, n),
+        Token::Double(value) => number(tape, Tag::Double, value.to_le_bytes()),
+        Token::Boolean(value) => tape.push(if value { Tag::True } else { Tag::False } as u8),
+        Token::BigNumber(digits) => text(tape, Tag::BigNumber, digits),
+        Token::Verbatim(format, bytes) => {
+            count(tape, Tag::Verbatim, bytes.len() + 3);
+            tape.extend_from_slice(format);
+            tape.extend_from_slice(bytes);
+        }
+    }
+}
+
+#[inline]
+fn number(tape: &mut Vec<u8>, tag: Tag, bytes: [u8; 8]) {
+    tape.push(tag as u8);
+    tape.extend_from_slice(&bytes);
+}
+
+#[inline]
+fn count(tape: &mut Vec<u8>, tag: Tag, n: usize) {
+    tape.push(tag as u8);
+    tape.extend_from_slice(&(n as u32).to_le_bytes());
+}
+
+#[inline]
+fn text(tape: &mut Vec<u8>, tag: Tag, bytes: &[u8]) {
+    count(tape, tag, bytes.len());
+    tape.extend_from_slice(bytes);
+}
+
+/// Reads a tape from its start. Ends at the first thing that is not a whole token, which a tape written here never holds.
+#[derive(Clone, Debug)]
+pub struct TapeReader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> TapeReader<'a> {
+    /// Reads `tape` from its start.
+    #[inline]
+    pub fn new(tape: &'a [u8]) -> TapeReader<'a> {
+        TapeReader { rest: tape }
+    }
+
+    #[inline]
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(n)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    #[inline]
+    fn number(&mut self) -> Option<[u8; 8]> {
+        self.take(8)?.try_into().ok()
+    }
+
+    #[inline]
+    fn count(&mut self) -> Option<usize> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?) as usize)
+    }
+
+    #[inline]
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let n = self.count()?;
+        self.take(n)
+    }
+}
+
+impl<'a> Iterator for TapeReader<'a> {
+    type Item = Token<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Token<'a>> {
+        const NULL: u8 = Tag::Null as u8;
+        const NULL_ARRAY: u8 = Tag::NullArray as u8;
+        const INTEGER: u8 = Tag::Integer as u8;
+        const BULK: u8 = Tag::Bulk as u8;
+        const STATUS: u8 = Tag::Status as u8;
+        const ERROR: u8 = Tag::Error as u8;
+        const ARRAY: u8 = Tag::Array as u8;
+        const MAP: u8 = Tag::Map as u8;
+        const SET: u8 = Tag::Set as u8;
+        const DOUBLE: u8 = Tag::Double as u8;
+        const FALSE: u8 = Tag::False as u8;
+        const TRUE: u8 = Tag::True as u8;
+        const BIG_NUMBER: u8 = Tag::BigNumber as u8;
+        const VERBATIM: u8 = Tag::Verbatim as u8;
+        Some(match self.take(1)?[0] {
+            NULL => Token::Null,
+            NULL_ARRAY => Token::NullArray,
+            INTEGER => Token::Integer(i64::from_le_bytes(self.number()?)),
+            BULK => Token::Bulk(self.text()?),
+            STATUS => Token::Status(self.text()?),
+            ERROR => Token::Error(self.text()?),
+            ARRAY => Token::Array(self.count()?),
+            MAP => Token::Map(self.count()?),
+            SET => Token::Set(self.count()?),
+            DOUBLE => Token::Double(f64::from_le_bytes(self.number()?)),
+            FALSE => Token::Boolean(false),
+            TRUE => Token::Boolean(true),
+            BIG_NUMBER => Token::BigNumber(self.text()?),
+            VERBATIM => {
+                let (format, bytes) = self.text()?.split_at_checked(3)?;
+                Token::Verbatim(format, bytes)
+            }
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_token_reads_back() {
+        let tokens = [
+            Token::Array(3),
+            Token::Null,
+            Token::NullArray,
+            Token::Integer(i64::MIN),
+            Token::Bulk(b"a\0b"),
+            Token::Status(b"OK"),
+            Token::Error(b"ERR no"),
+            Token::Map(1),
+            Token::Set(2),
+            Token::Double(-0.5),
+            Token::Boolean(true),
+            Token::Boolean(false),
+            Token::BigNumber(b"123456789012345678901234567890"),
+            Token::Verbatim(b"txt", b"hello"),
+        ];
+        let mut tape = Vec::new();
+        tokens.iter().for_each(|token| write(&mut tape, *token));
+        assert_eq!(TapeReader::new(&tape).collect::<Vec<_>>(), tokens);
+        assert!(TapeReader::new(&tape[..tape.len() - 1]).count() == tokens.len() - 1);
+    }
+}
