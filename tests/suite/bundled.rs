@@ -4,12 +4,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use redis::{Connection, Value};
 
-use crate::crowd::{CROWD, Lua, at_once, now_ms, on_both, run};
+use crate::crowd::{CROWD, Lua, at_once, now_ms, on_both, run, try_run};
 use crate::harness::{Program, Server};
 
 on_both!(
@@ -322,7 +323,11 @@ fn lease_gate_answers_each_outcome(program: Program) {
     assert_eq!(renew.call::<[i64; 2]>(&mut c, &["gate"], &["a", "120000"]), [1, 2]);
     assert!((90_001..=120_000).contains(&run::<i64>(&mut c, "PTTL gate")));
     assert_eq!(renew.call::<[i64; 2]>(&mut c, &["gate"], &["c", "120000"]), [0, 2]);
-    assert_eq!(acquire.call::<[i64; 3]>(&mut c, &["gate"], &["a", "1", "10"])[..2], [2, 2], "keeps it at a lower limit");
+    assert_eq!(
+        acquire.call::<[i64; 3]>(&mut c, &["gate"], &["a", "1", "10"])[..2],
+        [2, 2],
+        "keeps it at a lower limit"
+    );
     assert_eq!(release.call::<[i64; 2]>(&mut c, &["gate"], &["c"]), [0, 2], "not a holder");
     assert_eq!(release.call::<[i64; 2]>(&mut c, &["gate"], &["b"]), [1, 1]);
     assert_eq!(release.call::<[i64; 2]>(&mut c, &["gate"], &["b"])[0], 0, "only once");
@@ -381,9 +386,8 @@ fn stock_names_one_caller_to_refill(program: Program) {
     assert_eq!(named.iter().filter(|segment| **segment == 1).count(), 1);
     assert_eq!(named.iter().filter(|segment| **segment == 0).count(), CROWD - 1);
 
-    let take = |units: &str, c: &mut Connection| {
-        deduct.call::<[i64; 5]>(c, &["stock"], &[units, "20", "100", "600000"])
-    };
+    let take =
+        |units: &str, c: &mut Connection| deduct.call::<[i64; 5]>(c, &["stock"], &[units, "20", "100", "600000"]);
     assert_eq!(refill.call::<[i64; 2]>(&mut c, &["stock"], &["1", "100"]), [1, 100]);
     assert_eq!(take("80", &mut c), [1, 20, 0, 0, 0], "20 left is not below 20");
     assert_eq!(take("1", &mut c), [1, 19, 2, 100, 0], "low: this caller refills while others go on selling");
@@ -394,7 +398,11 @@ fn stock_names_one_caller_to_refill(program: Program) {
     assert_eq!([outcome, left, segment], [0, 18, 0], "all units or none");
 
     let _: () = run(&mut c, "HSET stock refill_end 1");
-    assert_eq!(take("500", &mut c), [0, 18, 2, 482, 0], "the lease lapsed: the same segment, large enough for this call");
+    assert_eq!(
+        take("500", &mut c),
+        [0, 18, 2, 482, 0],
+        "the lease lapsed: the same segment, large enough for this call"
+    );
     assert_eq!(refill.call::<[i64; 2]>(&mut c, &["stock"], &["2", "5", "1"]), [1, 23], "the last of the database");
     assert_eq!(take("24", &mut c), [-1, 23, 0, 0, 0]);
     assert_eq!(take("23", &mut c), [1, 0, 0, 0, 0]);
@@ -565,9 +573,7 @@ fn daily_limit_is_exact_under_a_crowd(program: Program) {
 fn lock_belongs_to_its_owner(program: Program) {
     let (_server, mut c) = start(program);
     let (acquire, extend, release) = (bundled("lock_acquire"), bundled("lock_extend"), bundled("lock_release"));
-    let take = |c: &mut Connection, owner: &str| {
-        acquire.call::<[i64; 3]>(c, &["lock", "fence"], &[owner, "60000"])
-    };
+    let take = |c: &mut Connection, owner: &str| acquire.call::<[i64; 3]>(c, &["lock", "fence"], &[owner, "60000"]);
     assert_eq!(take(&mut c, "a"), [1, 1, 60_000]);
     assert_eq!(take(&mut c, "a"), [1, 1, 60_000], "the same owner, the same token");
     let [outcome, token, wait_ms] = take(&mut c, "b");
@@ -619,9 +625,8 @@ fn seckill_answers_each_outcome(program: Program) {
     let (_server, mut c) = start(program);
     let (v1, v2) = (bundled("seckill_v1"), bundled("seckill_v2"));
     let buy1 = |c: &mut Connection, user: &str| v1.call::<i64>(c, &["stock", "buyers"], &[user]);
-    let buy2 = |c: &mut Connection, user: &str| {
-        v2.call::<i64>(c, &["stock", "buyers", "orders"], &["9", user, "order-7"])
-    };
+    let buy2 =
+        |c: &mut Connection, user: &str| v2.call::<i64>(c, &["stock", "buyers", "orders"], &["9", user, "order-7"]);
     assert_eq!((buy1(&mut c, "a"), buy2(&mut c, "a")), (1, 1), "no such voucher");
     let _: () = run(&mut c, "SET stock 3");
     assert_eq!((buy1(&mut c, "a"), buy1(&mut c, "a"), buy2(&mut c, "a")), (0, 2, 2));
@@ -675,7 +680,8 @@ fn ids_are_unique_and_hold_time_and_number(program: Program) {
     let next = bundled("next_id");
     let started = now_ms(&mut c) / 1000;
     let ids = at_once(&server, |_, c| {
-        let ids: Vec<u64> = (0..100).map(|_| next.call::<String>(c, &["icr:order"], &[]).parse().expect("a number")).collect();
+        let ids: Vec<u64> =
+            (0..100).map(|_| next.call::<String>(c, &["icr:order"], &[]).parse().expect("a number")).collect();
         assert!(ids.is_sorted(), "IDs grow with time");
         ids
     });
@@ -721,4 +727,47 @@ fn assert_dates(c: &mut Connection, text: &str) {
     ] {
         assert_eq!(dates.call::<String>(c, &[], &[&day.to_string()]), date);
     }
+}
+
+// --- what only the server of this build does ---
+
+/// The server knows every bundled script before anybody sends it, and keeps it when the users' scripts are flushed.
+#[test]
+fn the_server_has_them_loaded() {
+    if std::env::var_os("SUITE_SERVER").is_some() {
+        eprintln!("SUITE_SERVER names another server, which does not load these scripts by itself");
+        return;
+    }
+    let (_server, mut c) = start(Program::Tidegate);
+    for _ in 0..2 {
+        for name in names() {
+            // Without keys each script refuses by its own name; an unknown one would be NOSCRIPT.
+            let call = format!("EVALSHA {} 0", bundled(&name).sha1());
+            let error = try_run::<Value>(&mut c, &call).expect_err("no script works without keys").to_string();
+            assert!(error.contains(&format!("{name}: ")), "{name}: {error}");
+        }
+        let _: () = run(&mut c, "SCRIPT FLUSH");
+    }
+}
+
+/// `tidegate scripts` lists name, SHA1 and what it does; `tidegate scripts NAME` prints the file.
+#[test]
+fn the_program_shows_them() {
+    let scripts = |args: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_tidegate");
+        Command::new(program).arg("scripts").args(args).output().expect("the program of this build starts")
+    };
+    let list = scripts(&[]);
+    assert!(list.status.success());
+    let list = String::from_utf8(list.stdout).expect("the list is text");
+    for name in names() {
+        let script = bundled(&name);
+        let first = script.text().lines().next().expect("a header");
+        let purpose = first.split_once(": ").expect("-- name: purpose").1;
+        let shown = |line: &str| [&name, script.sha1(), purpose].iter().all(|part| line.contains(part));
+        assert!(list.lines().any(shown), "{name} is not in the list:\n{list}");
+        assert_eq!(String::from_utf8(scripts(&[&name]).stdout).expect("a script is text"), script.text());
+    }
+    assert_eq!(list.lines().count(), names().len());
+    assert!(!scripts(&["no_such_script"]).status.success());
 }

@@ -270,7 +270,8 @@ fn row_05_global_ids(program: Program) {
     let ids = at_once(&server, |_, c| {
         (0..200)
             .map(|_| {
-                let seconds = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs() - EPOCH;
+                let seconds =
+                    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs() - EPOCH;
                 seconds << 32 | run::<u64>(c, "INCR icr:order:2026:11:20")
             })
             .collect::<Vec<u64>>()
@@ -314,7 +315,9 @@ fn row_07_flash_sale(program: Program) {
             let _: () = run(&mut c, "SET seckill:stock:9 100");
             let bought = at_once(&server, |client, c| {
                 let users = (0..150).map(|step| ((client * 11 + step) % 150).to_string());
-                users.filter(|user| script.call::<i64>(c, &[], &["9", user, &format!("order-{user}")]) == 0).collect::<Vec<_>>()
+                users
+                    .filter(|user| script.call::<i64>(c, &[], &["9", user, &format!("order-{user}")]) == 0)
+                    .collect::<Vec<_>>()
             });
             let bought = bought.concat();
             assert_eq!(bought.len(), 100, "as many as were there");
@@ -405,7 +408,8 @@ impl Desk {
         let new = format!("XREADGROUP GROUP g1 {consumer} COUNT 1 BLOCK 2000 STREAMS stream.orders >");
         let Some(order) = Desk::read(c, &new) else { return };
         let id = order.get::<String>("id").expect("an order has an ID");
-        let fails = id.ends_with(['0', '5']) && self.failed.lock().expect("no worker panicked inside").insert(id.clone());
+        let fails =
+            id.ends_with(['0', '5']) && self.failed.lock().expect("no worker panicked inside").insert(id.clone());
         if !fails {
             self.work(&id);
             acknowledged.fetch_add(run::<usize>(c, &format!("XACK stream.orders g1 {}", order.id)), Ordering::SeqCst);
@@ -470,8 +474,7 @@ fn row_09_likes(program: Program) {
 fn scroll(c: &mut Connection, inbox: &str, from: u64) -> Vec<String> {
     let (mut max, mut offset, mut seen) = (from, 0, Vec::new());
     loop {
-        let page: Vec<(String, u64)> =
-            run(c, &format!("ZREVRANGEBYSCORE {inbox} {max} 0 WITHSCORES LIMIT {offset} 7"));
+        let page: Vec<(String, u64)> = run(c, &format!("ZREVRANGEBYSCORE {inbox} {max} 0 WITHSCORES LIMIT {offset} 7"));
         let Some(&(_, lowest)) = page.last() else { return seen };
         let same = page.iter().filter(|(_, time)| *time == lowest).count();
         offset = if lowest == max { offset + same } else { same };
@@ -515,7 +518,8 @@ fn row_10_feed(program: Program) {
 fn row_11_nearby_shops(program: Program) {
     const SHOPS: usize = 10;
     let (server, mut c) = start(program);
-    let place = |client: usize, shop: usize| (120.0 + client as f64 * 0.01, 30.0 + shop as f64 * 0.01 + client as f64 * 0.001);
+    let place =
+        |client: usize, shop: usize| (120.0 + client as f64 * 0.01, 30.0 + shop as f64 * 0.01 + client as f64 * 0.001);
     at_once(&server, |client, c| {
         for shop in 0..SHOPS {
             let (longitude, latitude) = place(client, shop);
@@ -542,7 +546,9 @@ fn row_11_nearby_shops(program: Program) {
             let to = from + 8;
             let near: Vec<(String, f64)> = run(
                 c,
-                &format!("GEOSEARCH shops FROMLONLAT {here_longitude} {here_latitude} BYRADIUS 5000 m ASC COUNT {to} WITHDIST"),
+                &format!(
+                    "GEOSEARCH shops FROMLONLAT {here_longitude} {here_latitude} BYRADIUS 5000 m ASC COUNT {to} WITHDIST"
+                ),
             );
             if near.len() <= from {
                 return shops;
@@ -601,7 +607,11 @@ fn row_12_sign_in(program: Program) {
         assert_eq!(signed, TODAY - usize::from(user < TODAY));
     });
     for day in 0..TODAY {
-        assert_eq!(run::<usize>(&mut c, &format!("BITCOUNT sign:all:{day}")), CROWD - 1, "all but one came on day {day}");
+        assert_eq!(
+            run::<usize>(&mut c, &format!("BITCOUNT sign:all:{day}")),
+            CROWD - 1,
+            "all but one came on day {day}"
+        );
         assert_eq!(run::<i64>(&mut c, &format!("BITPOS sign:all:{day} 0")), day as i64);
     }
 }
