@@ -515,6 +515,8 @@ fn funnel_passes_refuses_and_leaks(program: Program) {
     assert_eq!(sms(&mut c)[0], 0, "not yet");
     ago(&mut c, 1_800_000);
     assert_eq!(sms(&mut c)[0], 1, "1800 s later, to the millisecond");
+    ago(&mut c, 9_000_000);
+    assert_eq!((sms(&mut c)[0], sms(&mut c)[0]), (1, 0), "a long rest makes no more room than the capacity");
     let ahead = now_ms(&mut c) + 5_000_000;
     let _: () = run(&mut c, &format!("HSET sms leakingTs {ahead} leftQuota 1"));
     assert_eq!(sms(&mut c)[0], 1, "a clock that ran ahead makes nothing leak backwards");
@@ -705,7 +707,20 @@ fn ids_are_unique_and_hold_time_and_number(program: Program) {
         assert_eq!(last & 0xffff_ffff, 0xffff_ffff, "no bit is lost near 2^32");
         assert!(next.try_call::<Value>(&mut c, &["icr:order"], &[]).is_err(), "the day is full");
     }
+    assert_decimals(&mut c, next.text());
     assert_dates(&mut c, next.text());
+}
+
+/// The script's own arithmetic at both ends of its range, where a double would lose bits or a zero could get lost.
+fn assert_decimals(c: &mut Connection, text: &str) {
+    let from = text.find("local low =").expect("the arithmetic of next_id");
+    let decimal = Lua::new(format!("local seconds, number = tonumber(ARGV[1]), tonumber(ARGV[2])\n{}", &text[from..]));
+    for seconds in [1, 2, 1_000_000, 122_664_000, 500_000_000, u64::from(u32::MAX >> 1)] {
+        for number in [1, 2, 31_250, 704_002, 1_000_000, u64::from(u32::MAX)] {
+            let id: String = decimal.call(c, &[], &[&seconds.to_string(), &number.to_string()]);
+            assert_eq!(id, (seconds << 32 | number).to_string());
+        }
+    }
 }
 
 /// The script's own calendar against the one of the C library's `date`, over leap years and centuries.
