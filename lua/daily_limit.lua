@@ -7,8 +7,8 @@
 -- Reply:  string: '0' allowed and counted; '1' refused, nothing changed
 -- Holds:  the counter never passes the limit and always has an expiry; it counts exactly what was allowed.
 -- Cures:  refused sends no longer count, so a limit that is raised during the day works at once. Values passed as KEYS
---         are refused at once, not first on a cluster. Same keys, arguments and replies as the users' script, which
---         may run beside it on the same counter.
+--         are refused at once, not first on a cluster.
+-- Moving: same keys, arguments and replies as the users' script, which may run beside it on the same counter.
 -- Example: EVALSHA <sha1> 1 DAY_SEND_COUNT20261120:account 86400 1000
 
 local function whole(text, least)

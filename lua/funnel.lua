@@ -11,6 +11,7 @@
 -- Holds:  over any time of t seconds at most capacity + rate * t passes. The hash lives until the bucket is empty again,
 --         plus 10 s; a missing hash and an empty bucket are the same.
 -- Cures:  one lock for all users; clients' clocks; expiry set apart from the fields; a delete without owner.
+-- Moving: a hash that the users' programs left is taken over as it stands.
 -- Example: EVALSHA <sha1> 1 funnel:sms:13800000000 1 1/1800
 
 -- Far above the rounding of doubles here, far below any quota in use.

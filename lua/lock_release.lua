@@ -4,8 +4,8 @@
 -- ARGV:   1 owner  as given when the lock was taken
 -- Reply:  integer: 1 released; 0 not the owner: the lease had ended, or somebody else has the lock now
 -- Holds:  never removes another owner's lock; a second release changes nothing.
--- Cures:  DEL by who never took the lock. Same keys, arguments and replies as the users' unlock script; forgetting
---         the owner is an error here, not a 0.
+-- Cures:  DEL by who never took the lock. Forgetting the owner is an error, not a 0.
+-- Moving: same keys, arguments and replies as the users' unlock script.
 -- Example: EVALSHA <sha1> 1 lock:order:7 worker-1
 
 local lock, owner = KEYS[1], ARGV[1]

@@ -10,6 +10,8 @@
 -- Cures:  seconds and number come from one server in one step, so clients' clocks don't matter; the counter is a declared
 --         key. HGET icr:order 2026:11:20 tells how many were given that day.
 -- Leaves: a failover that loses the last increments may repeat IDs of the second in which it happens.
+-- Moving: programs that INCR icr:<prefix>:<yyyy:MM:dd> themselves count elsewhere: move all of a prefix together, with a
+--         second between the last old ID and the first new one.
 -- Example: EVALSHA <sha1> 1 icr:order
 
 local EPOCH = 1672531200 -- 2023-01-01T00:00:00Z

@@ -7,6 +7,7 @@
 -- Holds:  units left + buyers is constant; never negative; one unit per user; 1 and 2 change nothing.
 -- Cures:  the users' script builds its keys from ARGV; here all are declared, so a cluster can route it and a server
 --         that insists on declared keys runs it. Replies are the same; a repeated call (lost reply) answers 2 after a 0.
+-- Moving: the same stock and buyers; declare their keys, and pass the user alone: the voucher stands in the keys.
 -- Example: EVALSHA <sha1> 2 seckill:stock:9 seckill:order:9 user-1
 
 local stock, buyers, user = KEYS[1], KEYS[2], ARGV[1]

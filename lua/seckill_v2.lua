@@ -11,6 +11,7 @@
 --         per unit sold; 1 and 2 change nothing.
 -- Cures:  the users' script builds its keys from ARGV; here all are declared, so a cluster can route it and a server
 --         that insists on declared keys runs it. ARGV, replies and the stream's fields are the same.
+-- Moving: the same stock, buyers and orders; declare their keys, the arguments stay.
 -- Example: EVALSHA <sha1> 3 seckill:stock:9 seckill:order:9 stream.orders 9 user-1 order-1
 
 local stock, buyers, orders = KEYS[1], KEYS[2], KEYS[3]
