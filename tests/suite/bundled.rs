@@ -527,6 +527,10 @@ fn funnel_passes_refuses_and_leaks(program: Program) {
     let _: () = run(&mut c, &format!("HSET sms leakingTs {ahead} leftQuota 1"));
     assert_eq!(sms(&mut c)[0], 1, "a clock that ran ahead makes nothing leak backwards");
 
+    let now = now_ms(&mut c);
+    let _: () = run(&mut c, &format!("HSET theirs capacity 3.0 leftQuota 2 leakingTs {now} leakingRate 1.0E-6"));
+    assert_eq!(funnel.call::<[i64; 3]>(&mut c, &["theirs"], &["3", "0.000001"]), [1, 1, 0], "the users' hash goes on");
+
     let mut take = |quota: &str| funnel.call::<[i64; 3]>(&mut c, &["f"], &["10", "0.001", quota]);
     assert_eq!(take("2.5"), [1, 7, 0]);
     assert_eq!(take("7.5"), [1, 0, 0]);

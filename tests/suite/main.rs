@@ -11,3 +11,4 @@ mod differential;
 mod harness;
 mod protocol;
 mod scenarios;
+mod tour;
