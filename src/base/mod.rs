@@ -5,6 +5,8 @@ pub mod crc;
 pub mod glob;
 pub mod hasher;
 pub mod limits;
+pub mod long_double;
 pub mod num;
 pub mod rng;
+pub mod sample;
 pub mod split_table;

@@ -474,8 +474,26 @@ mod tests {
         }
         assert!(parse_f64(b"-0").is_some_and(|zero| zero.is_sign_negative()));
         for text in [
-            "", " 1", "1 ", "\t1", "nan", "nan(1)", "1e400", "-1e400", "1e-400", ".", "1e", "1e+", "+-1", "0x", "1_0",
-            "infinit", "infinity ", "0x1p1024", "0x1p-1076", "1\0",
+            "",
+            " 1",
+            "1 ",
+            "\t1",
+            "nan",
+            "nan(1)",
+            "1e400",
+            "-1e400",
+            "1e-400",
+            ".",
+            "1e",
+            "1e+",
+            "+-1",
+            "0x",
+            "1_0",
+            "infinit",
+            "infinity ",
+            "0x1p1024",
+            "0x1p-1076",
+            "1\0",
         ] {
             assert_eq!(parse_f64(text.as_bytes()), None, "{text:?}");
         }

@@ -50,6 +50,11 @@ impl Db {
         if n == 0 { 0 } else { sum / n }
     }
 
+    /// Whether there is such a key, expired or not.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.find(key).is_some()
+    }
+
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<Slot> {
         self.index.find(hash_bytes(key), |slot| self.entries.get(*slot).is_some_and(|e| *e.key == *key)).copied()

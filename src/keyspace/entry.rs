@@ -5,7 +5,7 @@ use crate::value::small_bytes::SmallBytes;
 use crate::value::string::StringValue;
 
 /// A key. Up to 22 bytes lie inside the entry.
-pub type Key = SmallBytes<22>;
+pub type Key = SmallBytes;
 
 /// What a key holds.
 #[derive(Clone, Debug)]

@@ -15,6 +15,7 @@ mod slab;
 mod verb;
 
 pub use slab::Slot;
+pub use verb::WrongType;
 
 use db::Db;
 use effect::{Effect, Effects};

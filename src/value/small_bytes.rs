@@ -1,60 +1,85 @@
-//! A byte string that lies inside its owner when it is short.
-//!
-//! Keys and members are mostly short. Up to `N` bytes stand inline, so that comparing them touches no further cache line;
-//! longer ones are one thin heap allocation (the length lies in front of the bytes, the pointer is 8 bytes wide).
+//! A byte string that lies in the table itself when it is short, as most members and many field-value pairs are. A table of
+//! boxed strings costs an allocation per entry and a cache miss per look.
 
-use std::fmt;
 use std::ops::Deref;
 
-use thin_vec::ThinVec;
+/// The longest string without an allocation: what makes the whole 24 bytes, with a length and the variant.
+const INLINE: usize = 22;
 
-/// An immutable byte string, inline up to `N` bytes (`N` below 256).
-#[derive(Clone)]
-pub struct SmallBytes<const N: usize>(Inner<N>);
+/// A byte string whose length does not change, inline up to 22 bytes, else in an allocation of exactly its size.
+#[derive(Clone, Debug)]
+pub struct SmallBytes(Form);
 
-#[derive(Clone)]
-enum Inner<const N: usize> {
-    Inline { len: u8, bytes: [u8; N] },
-    Heap(ThinVec<u8>),
+#[derive(Clone, Debug)]
+enum Form {
+    /// The first `len` of `bytes`.
+    Inline {
+        len: u8,
+        bytes: [u8; INLINE],
+    },
+    Heap(Box<[u8]>),
 }
 
-impl<const N: usize> SmallBytes<N> {
-    /// Copies `bytes`.
+const _: () = assert!(size_of::<SmallBytes>() == 24);
+
+impl SmallBytes {
+    /// The concatenation of `parts`.
     #[inline]
-    pub fn new(bytes: &[u8]) -> SmallBytes<N> {
-        const { assert!(N < 256) };
-        if bytes.len() > N {
-            return SmallBytes(Inner::Heap(ThinVec::from(bytes)));
+    pub fn concat(parts: &[&[u8]]) -> SmallBytes {
+        let len = parts.iter().map(|part| part.len()).sum();
+        if len > INLINE {
+            let mut heap = Vec::with_capacity(len);
+            parts.iter().for_each(|part| heap.extend_from_slice(part));
+            return SmallBytes(Form::Heap(heap.into_boxed_slice()));
         }
-        let mut inline = [0; N];
-        inline[..bytes.len()].copy_from_slice(bytes);
-        SmallBytes(Inner::Inline { len: bytes.len() as u8, bytes: inline })
+        let mut bytes = [0; INLINE];
+        let mut at = 0;
+        for part in parts {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        SmallBytes(Form::Inline { len: len as u8, bytes })
     }
 
-    /// Bytes held outside the owner.
+    /// A copy of `bytes`.
+    #[inline]
+    pub fn new(bytes: &[u8]) -> SmallBytes {
+        SmallBytes::concat(&[bytes])
+    }
+
+    /// The string.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        match &self.0 {
+            Form::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Form::Heap(bytes) => bytes,
+        }
+    }
+
+    /// The string, to overwrite.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Form::Inline { len, bytes } => &mut bytes[..usize::from(*len)],
+            Form::Heap(bytes) => bytes,
+        }
+    }
+
+    /// Bytes allocated beside the value itself.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
-            Inner::Inline { .. } => 0,
-            Inner::Heap(bytes) => bytes.capacity() + 16,
+            Form::Inline { .. } => 0,
+            Form::Heap(bytes) => bytes.len(),
         }
     }
 }
 
-impl<const N: usize> Deref for SmallBytes<N> {
+impl Deref for SmallBytes {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Inner::Inline { len, bytes } => &bytes[..*len as usize],
-            Inner::Heap(bytes) => bytes,
-        }
-    }
-}
-
-impl<const N: usize> fmt::Debug for SmallBytes<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\"", self.escape_ascii())
+        self.as_slice()
     }
 }
 
@@ -63,11 +88,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_and_long_read_back() {
-        for len in [0, 1, 22, 23, 1000] {
-            let bytes: Vec<u8> = (0..len).map(|i| i as u8).collect();
-            assert_eq!(&*SmallBytes::<22>::new(&bytes), bytes.as_slice());
+    fn every_length_around_the_limit() {
+        let text = b"0123456789abcdefghijklmnopqrstuvwxyz";
+        for n in 0..text.len() {
+            for cut in 0..=n {
+                let mut small = SmallBytes::concat(&[&text[..cut], &text[cut..n]]);
+                assert_eq!(small.as_slice(), &text[..n]);
+                assert_eq!(small.heap_bytes(), if n > INLINE { n } else { 0 });
+                small.as_mut_slice().fill(b'x');
+                assert_eq!(small.clone().as_slice(), vec![b'x'; n]);
+            }
         }
-        assert_eq!(size_of::<SmallBytes<22>>(), 24);
     }
 }

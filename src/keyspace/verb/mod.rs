@@ -6,6 +6,10 @@ mod string;
 use super::effect::Effect;
 use super::{DbIndex, Keyspace};
 
+/// The key holds a value of another type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongType;
+
 /// Repeats a recorded change through the verb that recorded it.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool {
     match *effect {

@@ -1,13 +1,10 @@
 //! Verbs on strings. Bitmaps and HyperLogLogs are strings and need no verbs of their own.
 
-use super::super::effect::Effect;
-use super::super::entry::Value;
-use super::super::{DbIndex, Keyspace, Slot};
+use super::WrongType;
+use crate::keyspace::effect::Effect;
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::string::{Digits, StringValue};
-
-/// The key holds a value of another type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WrongType;
 
 impl Keyspace {
     /// Stores a string under a key, whatever was there before; its expiry goes.
