@@ -8,11 +8,11 @@
 -- Holds:  never more than `limit` unlapsed leases, whatever the number of callers. A place given back in time is
 --         free at once. A refusal writes nothing. A lapsed lease is taken over only when the gate is full, so a
 --         job that overruns an uncrowded gate keeps its place.
--- Cures:  the 60th grant (60) and a refusal (61) differ, for callers that compare `reply <= limit`; those that
---         compared `reply >= limit` to refuse go on working, less one place. Each grant has a lease of its own:
---         no grant prolongs an older one, and a quiet gate doesn't start again at 0 after one lease.
+-- Cures:  the 60th grant (60) and a refusal (61) differ: `reply <= limit` is a grant, exactly. Each grant has a lease
+--         of its own: no grant prolongs an older one, and a quiet gate doesn't start again at 0 after one lease.
 -- Leaves: a release names no holder, so nothing can tell a lost job from a long one: as long as `limit` grants or
 --         more fall into one lease time, a lost callback costs its place. Cured by lease_gate_acquire.
+--         Callers that give up at `reply >= limit` never give the last place back, as before: let them compare with >.
 -- Moving: a counter left by the older script is taken over, with the jobs that it counts, at the first call. The
 --         older script answers WRONGTYPE from then on: move all callers of a gate together.
 -- Example: EVALSHA <sha1> 1 gate:devices 60
