@@ -8,8 +8,8 @@ use super::spec::{Flow, Run};
 use super::table::Entry;
 use super::wait::{Parked, Wait};
 use super::{Engine, Server};
-use crate::keyspace::Keyspace;
 use crate::engine::args::Args;
+use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 
@@ -70,7 +70,7 @@ impl Engine {
 
 impl Session {
     /// Takes back a reply that the client does not want (CLIENT REPLY).
-    fn mute(&mut self, out: &mut Reply, start: usize) {
+    pub(super) fn mute(&mut self, out: &mut Reply, start: usize) {
         match self.reply_mode {
             ReplyMode::On => return,
             ReplyMode::Off => {}

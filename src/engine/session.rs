@@ -160,6 +160,8 @@ pub struct Session {
     pub local_address: String,
     /// File descriptor, for CLIENT LIST.
     pub fd: i32,
+    /// Connected by loopback or a unix socket.
+    pub is_local: bool,
     /// CLIENT NO-EVICT.
     pub no_evict: bool,
     /// CLIENT REPLY.
@@ -180,6 +182,8 @@ pub struct Session {
     pub closing: bool,
     /// Close now, whatever is unsent.
     pub killed: bool,
+    /// Since when its unsent output exceeds its kind's soft limit, Unix ms.
+    pub over_soft_since_ms: Option<i64>,
     /// When it connected, Unix ms.
     pub connected_ms: i64,
     /// When it last sent a command, Unix ms.
@@ -214,6 +218,12 @@ impl Session {
         self.parked.is_some() || self.closing || self.killed
     }
 
+    /// Closes it, whatever is unsent.
+    pub fn kill(&mut self) {
+        self.killed = true;
+        self.outbox.wake();
+    }
+
     /// Recomputes the gate bit that depends on protocol and subscriptions.
     pub fn refresh_subscriber_gate(&mut self) {
         let restricted = self.protocol == 2 && !self.subscriptions.is_empty();
@@ -230,6 +240,8 @@ pub struct Peer {
     pub local_address: String,
     /// File descriptor.
     pub fd: i32,
+    /// Connected by loopback or a unix socket.
+    pub is_local: bool,
 }
 
 /// All connections. The session whose command is running is taken out while it runs.
@@ -259,6 +271,7 @@ impl Sessions {
             address: peer.address,
             local_address: peer.local_address,
             fd: peer.fd,
+            is_local: peer.is_local,
             no_evict: false,
             reply_mode: ReplyMode::On,
             transaction: None,
@@ -269,6 +282,7 @@ impl Sessions {
             outbox: Outbox::default(),
             closing: false,
             killed: false,
+            over_soft_since_ms: None,
             connected_ms: now_ms,
             active_ms: now_ms,
             last_command: None,

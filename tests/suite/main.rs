@@ -4,7 +4,12 @@
 //! or whatever command `SUITE_SERVER` names (`SUITE_SERVER=redis-server cargo test --test suite` runs the whole suite
 //! against Redis itself: what fails there is a fault of the suite).
 
+mod bundled;
+mod clients;
+mod crowd;
 mod differential;
 mod generate;
 mod harness;
 mod protocol;
+mod scenarios;
+mod tour;
