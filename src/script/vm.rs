@@ -127,8 +127,6 @@ pub(super) struct Ctx {
     pub(super) buffer: Vec<u8>,
     pub(super) frames: Vec<Frame>,
     pub(super) random: Lrand48,
-    /// The opcode of a global assignment.
-    pub(super) gset: u8,
     /// The address of the C stack where the script began.
     pub(super) c_base: usize,
     /// The engine said [`Verdict::Kill`].
@@ -220,7 +218,6 @@ impl Vm {
             buffer: Vec::new(),
             frames: Vec::new(),
             random: Lrand48::seeded(seed),
-            gset: 0,
             c_base: 0,
             killed: false,
             panic: None,
@@ -365,7 +362,7 @@ impl Vm {
             self.lua
                 .exec_raw::<()>((), |state| {
                     let stack = Stack::new(state);
-                    stack.push_function(ctx, learn_gset);
+                    stack.push_function(ctx, check_bytecode);
                     stack.call(0, 0);
                     sandbox::build(stack, ctx, &version);
                     // Above: the environment, and its protected stand-in `_G`, which is the environment of chunks that
@@ -523,21 +520,19 @@ native! {
         2
     }
 
-    /// Finds out which opcode assigns a global.
-    fn learn_gset(stack: Stack) -> c_int {
-        let ctx = stack.ctx();
-        let source = b"x = 1";
-        // SAFETY: a constant chunk is loaded and dumped into a buffer of the context's.
-        unsafe {
-            ffi::luaL_loadbuffer(stack.raw(), source.as_ptr().cast(), source.len(), c"=".as_ptr());
-            (*ctx).buffer.clear();
-            ffi::lua_dump_(stack.raw(), write_dump, (&raw mut (*ctx).buffer).cast());
-            let Some(gset) = bytecode::assignment_opcode(&(*ctx).buffer) else {
-                stack.raise(b"unknown bytecode format");
+    /// Raises unless the built-in LuaJIT compiles to the bytecode that `bytecode` knows.
+    fn check_bytecode(stack: Stack) -> c_int {
+        for (source, opcodes) in bytecode::SAMPLES {
+            // SAFETY: a constant chunk is loaded and dumped into a buffer of the context's.
+            let known = unsafe {
+                let ctx = stack.ctx();
+                ffi::luaL_loadbuffer(stack.raw(), source.as_ptr().cast(), source.len(), c"=".as_ptr());
+                (*ctx).buffer.clear();
+                ffi::lua_dump_(stack.raw(), write_dump, (&raw mut (*ctx).buffer).cast());
+                bytecode::matches(&(*ctx).buffer, opcodes)
             };
-            (*ctx).gset = gset;
-            if bytecode::scan(&(*ctx).buffer, gset).is_none_or(|traits| !traits.assigns_globals) {
-                stack.raise(b"unknown bytecode format");
+            if !known {
+                stack.raise(b"this LuaJIT's bytecode is unknown");
             }
         }
         0
@@ -548,23 +543,34 @@ native! {
 /// `guarded` if it assigns globals. Otherwise pushes the message and answers false. Bytecode is no text.
 pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guarded: c_int) -> bool {
     let ctx = stack.ctx();
+    let traits;
     if text.first() == Some(&0x1b) {
         stack.push_bytes(b"unexpected symbol near '<\\27>'");
         return false;
     }
-    // SAFETY: the text and the name outlive the call; the dump goes to a buffer that only this function uses now.
-    let traits = unsafe {
+    // SAFETY: the text and the name outlive the call; the dump and its copy lie in buffers that only this function uses now.
+    unsafe {
         if ffi::luaL_loadbuffer(stack.raw(), text.as_ptr().cast(), text.len(), name.as_ptr()) != ffi::LUA_OK {
             return false;
         }
-        (*ctx).buffer.clear();
-        ffi::lua_dump_(stack.raw(), write_dump, (&raw mut (*ctx).buffer).cast());
-        bytecode::scan(&(*ctx).buffer, (*ctx).gset)
-    };
-    let Some(traits) = traits else {
-        stack.push_bytes(b"unknown bytecode format");
-        return false;
-    };
+        let (dump, rewritten) = (&raw mut (*ctx).buffer, &raw mut (*ctx).args);
+        (*dump).clear();
+        ffi::lua_dump_(stack.raw(), write_dump, dump.cast());
+        traits = match bytecode::rewrite(&*dump, &mut *rewritten) {
+            Some(traits) => traits,
+            None => {
+                stack.push_bytes(b"unknown bytecode");
+                return false;
+            }
+        };
+        if traits.rewritten {
+            stack.pop(1);
+            let len = (*rewritten).len();
+            if ffi::luaL_loadbuffer(stack.raw(), (*rewritten).as_ptr().cast(), len, name.as_ptr()) != ffi::LUA_OK {
+                return false;
+            }
+        }
+    }
     if traits.has_cdata_literals {
         stack.push_bytes(b"user_script:1: malformed number");
         return false;
