@@ -44,3 +44,12 @@ pub const SCRIPT_C_STACK_BYTES: usize = 1024 * 1024;
 
 /// Bytes of memory that the scratch buffers of the script VM keep between two scripts.
 pub const SCRIPT_SCRATCH_KEEP_BYTES: usize = 1024 * 1024;
+
+/// Steps of matching a pattern between two questions to the engine whether the script may go on: below 1 ms.
+pub const SCRIPT_PATTERN_TICK_STEPS: u32 = 100_000;
+
+/// Nesting of choices within one match of a pattern: bounds the C stack.
+pub const SCRIPT_PATTERN_MAX_DEPTH: usize = 200;
+
+/// Nesting of tables that `cmsgpack.pack` follows; deeper ones are packed as nil. That of Redis' library.
+pub const SCRIPT_MSGPACK_MAX_DEPTH: usize = 16;

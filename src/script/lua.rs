@@ -89,9 +89,15 @@ impl<'a> Stack<'a> {
     /// The VM's scratch buffer, emptied.
     #[inline(always)]
     pub(super) fn buffer(self) -> Buffer<'a> {
-        let buffer = Buffer { bytes: unsafe { &raw mut (*self.ctx()).buffer }, frame: PhantomData };
+        let buffer = self.buffer_as_is();
         buffer.truncate(0);
         buffer
+    }
+
+    /// The VM's scratch buffer with what is in it.
+    #[inline(always)]
+    pub(super) fn buffer_as_is(self) -> Buffer<'a> {
+        Buffer { bytes: unsafe { &raw mut (*self.ctx()).buffer }, frame: PhantomData }
     }
 
     #[inline(always)]
@@ -308,11 +314,6 @@ impl<'a> Stack<'a> {
         }
     }
 
-    #[inline(always)]
-    pub(super) fn raw_equal(self, i: c_int, j: c_int) -> bool {
-        unsafe { ffi::lua_rawequal(self.state, i, j) != 0 }
-    }
-
     /// Calls the function below its `args` arguments. Raises what it raises.
     #[inline(always)]
     pub(super) fn call(self, args: c_int, results: c_int) {
@@ -344,11 +345,24 @@ impl<'a> Stack<'a> {
         self.raise_top()
     }
 
+    /// Raises a message given in parts, with the position of the calling script before it.
+    #[cold]
+    pub(super) fn raise_parts(self, parts: &[&[u8]]) -> ! {
+        self.push_where(1);
+        parts.iter().for_each(|part| self.push_bytes(part));
+        self.concat(parts.len() as c_int + 1);
+        self.raise_top()
+    }
+
     /// Raises `bad argument #i to 'function' (message)`.
     #[cold]
-    pub(super) fn raise_argument(self, i: c_int, message: &'static CStr) -> ! {
+    pub(super) fn raise_argument(self, i: c_int, parts: &[&[u8]]) -> ! {
+        parts.iter().for_each(|part| self.push_bytes(part));
+        self.concat(parts.len() as c_int);
+        let mut len = 0;
         unsafe {
-            ffi::luaL_argerror(self.state, i, message.as_ptr());
+            let message = ffi::lua_tolstring(self.state, -1, &mut len);
+            ffi::luaL_argerror(self.state, i, message);
         }
         self.raise_top()
     }

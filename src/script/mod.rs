@@ -12,12 +12,17 @@
 //! - `store`: the script cache
 
 mod bytecode;
+mod cjson;
+mod cmsgpack;
 mod convert;
 mod lua;
+mod pattern;
 mod random;
 mod redis;
 mod sandbox;
 pub mod store;
+mod strings;
+mod structs;
 mod vm;
 
 pub use vm::{Host, LogLevel, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};

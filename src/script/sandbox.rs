@@ -21,6 +21,7 @@ use std::ffi::{CStr, c_int};
 
 use super::lua::{CFunction, Kind, Stack, ffi, native, upvalue};
 use super::redis;
+use super::{cjson, cmsgpack, strings, structs};
 use super::vm::{Ctx, ServerVersion, load};
 use crate::base::limits::SCRIPT_C_STACK_BYTES;
 
@@ -48,6 +49,12 @@ pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>
     }
     redis::push_table(stack, ctx, version);
     add_library(stack, ctx, env, b"redis");
+    cjson::push_table(stack, ctx);
+    add_library(stack, ctx, env, b"cjson");
+    cmsgpack::push_table(stack, ctx);
+    add_library(stack, ctx, env, b"cmsgpack");
+    structs::push_table(stack, ctx);
+    add_library(stack, ctx, env, b"struct");
 
     alias(stack, env, b"math", b"fmod", b"mod");
     register(stack, ctx, env, NATIVES);
@@ -87,8 +94,8 @@ type Library = (&'static [u8], &'static [&'static [u8]], &'static [(&'static [u8
 const LIBRARIES: &[Library] = &[
     (
         b"string",
-        &[b"byte", b"char", b"dump", b"find", b"format", b"gmatch", b"gsub", b"len", b"lower", b"match", b"rep", b"reverse", b"sub", b"upper"],
-        &[],
+        &[b"byte", b"char", b"dump", b"format", b"len", b"lower", b"reverse", b"sub", b"upper"],
+        strings::FUNCTIONS,
     ),
     (
         b"table",
@@ -277,8 +284,6 @@ fn guard_strings(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     stack.raw_get_field(env, b"string");
     push_real(stack, -1);
     stack.remove(-2);
-    stack.raw_get_field(stack.top(), b"gmatch");
-    stack.raw_set_field(stack.top() - 1, b"gfind");
     stack.raw_set_field(stack.top() - 1, b"__index");
     stack.set_metatable(-2);
     stack.pop(1);
@@ -406,7 +411,7 @@ native! {
     fn setmetatable(stack: Stack) -> c_int {
         stack.check_table(1);
         if !matches!(stack.kind(2), Kind::Nil | Kind::Table) {
-            stack.raise_argument(2, c"nil or table expected");
+            stack.raise_argument(2, &[b"nil or table expected"]);
         }
         stack.set_top(2);
         refuse_protected(stack, 1);
@@ -462,7 +467,7 @@ native! {
             // The collector's settings are the server's: one script must not stop it for all others.
             b"stop" | b"restart" => stack.push_number(0.0),
             b"setpause" | b"setstepmul" => stack.push_number(200.0),
-            _ => stack.raise_argument(1, c"invalid option"),
+            _ => stack.raise_argument(1, &[b"invalid option"]),
         }
         1
     }
@@ -516,7 +521,7 @@ native! {
             _ => stack.raise(b"wrong number of arguments"),
         };
         if low > high {
-            stack.raise_argument(at, c"interval is empty");
+            stack.raise_argument(at, &[b"interval is empty"]);
         }
         stack.push_number((unit * (high - low + 1.0)).floor() + low);
         1
