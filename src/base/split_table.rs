@@ -29,9 +29,12 @@
 //!
 //! The hash must be good (all bits used) and secret: who can choose the entries of one segment can make it large.
 
+use std::collections::HashSet;
 use std::mem;
 
 use hashbrown::HashTable;
+
+use crate::base::sample::select;
 
 /// Mean entries per segment at which one more segment is split off. While a level is being split, segments hold between
 /// half of this and twice of this: 800 in a table of 1024 buckets, 400 in 512, each with room for chance.
@@ -70,7 +73,7 @@ const _: () = assert!(MERGE_LOAD * 2 < SEGMENT_LOAD, "a merge must not be follow
 
 /// A set of entries found by hash. It stores neither keys nor hashes: the caller hashes, compares and, when segments
 /// split or merge, hashes again.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SplitTable<T> {
     first: HashTable<T>,
     /// Segments 1 and up, 2^[`CHUNK_BITS`] to a chunk, all chunks but the last one full.
@@ -207,6 +210,21 @@ impl<T> SplitTable<T> {
         segment.iter().nth(self.draw(segment.len(), &mut below))
     }
 
+    /// Emits `count` different entries drawn at random (all, if there are fewer), each choice with the same chance.
+    pub fn sample<'t>(&'t self, count: usize, mut below: impl FnMut(u64) -> u64, mut emit: impl FnMut(&'t T)) {
+        if count > self.len / 3 {
+            // Most draws would repeat.
+            return select(self.iter(), self.len, count, below).for_each(emit);
+        }
+        let mut drawn: HashSet<*const T> = HashSet::with_capacity(count);
+        while drawn.len() < count {
+            let Some(entry) = self.random(&mut below) else { return };
+            if drawn.insert(entry) {
+                emit(entry);
+            }
+        }
+    }
+
     /// All entries, in no order that means anything.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(self.chunks.iter().flatten().flatten())
@@ -224,6 +242,13 @@ impl<T> SplitTable<T> {
         let chunks = self.chunks.capacity() * mem::size_of::<Vec<HashTable<T>>>();
         let segments: usize = (0..self.segments).map(|i| self.segment(i).allocation_size()).sum();
         chunks + headers + segments
+    }
+
+    /// The sum of `size_of` over all entries, estimated from the first `samples` of them (0: all).
+    pub fn sum_of(&self, samples: usize, size_of: impl FnMut(&T) -> usize) -> usize {
+        let measured = if samples == 0 { self.len } else { samples.min(self.len) };
+        let sum: usize = self.iter().take(measured).map(size_of).sum();
+        (sum as u128 * self.len as u128 / measured.max(1) as u128) as usize
     }
 
     #[inline]
@@ -337,7 +362,7 @@ fn place(hash: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{HashMap, HashSet};
+    use std::collections::HashMap;
 
     use proptest::prelude::*;
 
@@ -435,6 +460,28 @@ mod tests {
         assert_eq!(seen, 50);
     }
 
+    /// Entries on both sides of every border between segments, which random hashes practically never hit.
+    #[test]
+    fn a_scan_crosses_segment_borders_without_a_gap() {
+        let hash_at = |at: &u64| (at << 16).reverse_bits() << 16 | hash(at) & 0xffff;
+        let places = (0..4096).flat_map(|i| [i << 36, (i << 36) + 1, ((i + 1) << 36) - 1]);
+        let mut table = SplitTable::new();
+        places.clone().for_each(|at| table.insert_unique(hash_at(&at), at, hash_at));
+        assert!(table.segments > 16);
+        for count in [1, 2, 7, 500, usize::MAX] {
+            let mut seen = Vec::new();
+            let mut cursor = 0;
+            loop {
+                cursor = table.scan(cursor, count, hash_at, |at| seen.push(*at));
+                if cursor == 0 {
+                    break;
+                }
+            }
+            seen.sort_unstable();
+            assert!(seen.iter().copied().eq(places.clone()));
+        }
+    }
+
     #[test]
     fn random_draws_evenly() {
         let mut state = 1u64;
@@ -455,6 +502,21 @@ mod tests {
         // Draws that never hit still find an entry.
         assert!(filled(10).random(|_| u64::MAX).is_some());
         assert!(filled(2000).random(|_| 0).is_some());
+    }
+
+    #[test]
+    fn a_sample_has_no_entry_twice() {
+        let mut state = 1u64;
+        let mut below = |n: u64| {
+            state = state.wrapping_add(1);
+            hash(&state) % n
+        };
+        let table = filled(3000);
+        for count in [0, 1, 500, 1000, 1001, 2999, 3000, usize::MAX] {
+            let mut seen = HashSet::new();
+            table.sample(count, &mut below, |key| assert!(seen.insert(*key)));
+            assert_eq!(seen.len(), count.min(3000));
+        }
     }
 
     #[derive(Debug, Clone)]

@@ -1,0 +1,61 @@
+//! The hash of keys, fields and members.
+//!
+//! AHash, with one secret for the whole process: who does not know it can't choose keys that collide. The secret comes
+//! from the operating system's randomness (by way of the standard library's hash keys), or from a seed, so that a test run can
+//! be repeated. Hashes must not leave the process: neither to disk nor to another server.
+
+use std::collections::hash_map;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::OnceLock;
+
+use ahash::RandomState;
+
+static STATE: OnceLock<RandomState> = OnceLock::new();
+
+/// The hash of `bytes`; all its bits are usable. Equal only within one process.
+#[inline]
+pub fn hash_bytes(bytes: &[u8]) -> u64 {
+    let mut hasher = STATE.get_or_init(random_state).build_hasher();
+    // Not through `Hash`: a length in front keeps the parts of a tuple apart, here there is one part.
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Derives the secret from `seed` instead. False, and without effect, if something was hashed before.
+pub fn seed(seed: u64) -> bool {
+    STATE.set(RandomState::with_seeds(seed, !seed, seed.rotate_left(32), 0x5eed)).is_ok()
+}
+
+#[cold]
+fn random_state() -> RandomState {
+    let source = hash_map::RandomState::new();
+    RandomState::with_seeds(source.hash_one(0), source.hash_one(1), source.hash_one(2), source.hash_one(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_and_zeros_count() {
+        let zeros = [0u8; 64];
+        let mut hashes: Vec<u64> = (0..=64).map(|n| hash_bytes(&zeros[..n])).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), 65);
+        assert!(!seed(1), "the secret is fixed by its first use");
+    }
+
+    /// The split table takes its segments from the middle, hashbrown its buckets from the bottom and its tags from the top.
+    #[test]
+    fn every_bit_is_used() {
+        let n = 4096u32;
+        let mut ones = [0u32; 64];
+        for i in 0..n {
+            let hash = hash_bytes(format!("user:{i}").as_bytes());
+            (0..64).for_each(|bit| ones[bit] += (hash >> bit & 1) as u32);
+        }
+        // 2048 expected with a standard deviation of 32.
+        assert!(ones.iter().all(|count| (1850..2250).contains(count)), "{ones:?}");
+    }
+}

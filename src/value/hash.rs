@@ -1,0 +1,437 @@
+//! The value of a hash key: fields, each with a value.
+//!
+//! Small hashes are a [`Packed`] sequence of field, value, field, value. Beyond the limits (too many fields, or one field or
+//! value too long) they become a [`SplitTable`] of entries and stay one. The limits and the names of the encodings are
+//! Redis', since people tune and look at them.
+//!
+//! An entry of the table holds field and value in one string, inline where they are short (see [`SmallBytes`]):
+//!
+//! ```text
+//! length of the field, LEB128 (7 bits a byte, lowest first) | field | value
+//! ```
+
+use crate::base::hasher::hash_bytes;
+use crate::base::sample::select;
+use crate::base::split_table::SplitTable;
+use crate::value::packed::{Item, Packed, Pos};
+use crate::value::small_bytes::SmallBytes;
+
+/// What a hash may hold before it becomes a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashLimits {
+    /// Fields (`hash-max-listpack-entries`).
+    pub max_listpack_entries: usize,
+    /// Bytes of the longest field or value (`hash-max-listpack-value`).
+    pub max_listpack_value: usize,
+}
+
+impl Default for HashLimits {
+    fn default() -> Self {
+        HashLimits { max_listpack_entries: 128, max_listpack_value: 64 }
+    }
+}
+
+/// Fields, each with a value, both any bytes.
+#[derive(Clone, Debug)]
+pub struct Hash(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
+    Packed(Packed),
+    Table(Box<SplitTable<Entry>>),
+}
+
+impl Default for Hash {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Hash {
+    /// A hash without fields, and without allocation.
+    pub const fn new() -> Hash {
+        Hash(Form::Packed(Packed::new()))
+    }
+
+    /// Number of fields.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Form::Packed(packed) => packed.len() / 2,
+            Form::Table(table) => table.len(),
+        }
+    }
+
+    /// Whether there is no field.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value of `field`.
+    #[inline]
+    pub fn get(&self, field: &[u8]) -> Option<Item<'_>> {
+        match &self.0 {
+            Form::Packed(packed) => packed.at(packed.next(find(packed, field)?)),
+            Form::Table(table) => {
+                table.find(hash_bytes(field), Entry::is(field)).map(|entry| Item::Bytes(entry.value()))
+            }
+        }
+    }
+
+    /// Whether there is a value for `field`.
+    pub fn contains(&self, field: &[u8]) -> bool {
+        self.get(field).is_some()
+    }
+
+    /// Bytes of the value of `field`.
+    pub fn value_len(&self, field: &[u8]) -> Option<usize> {
+        self.get(field).map(|value| value.byte_len())
+    }
+
+    /// Sets the value of `field`. True if the field is new.
+    pub fn insert(&mut self, field: &[u8], value: &[u8], limits: &HashLimits) -> bool {
+        let packed = match &mut self.0 {
+            Form::Table(table) => return insert_entry(table, field, value),
+            Form::Packed(packed) => packed,
+        };
+        if field.len().max(value.len()) <= limits.max_listpack_value {
+            if let Some(at) = find(packed, field) {
+                packed.replace(packed.next(at), value);
+                return false;
+            }
+            if packed.len() / 2 < limits.max_listpack_entries {
+                packed.push_back(field);
+                packed.push_back(value);
+                return true;
+            }
+        }
+        let mut table = Box::new(to_table(packed));
+        let new = insert_entry(&mut table, field, value);
+        self.0 = Form::Table(table);
+        new
+    }
+
+    /// Removes `field`. True if it was there.
+    pub fn remove(&mut self, field: &[u8]) -> bool {
+        match &mut self.0 {
+            Form::Packed(packed) => find(packed, field).map(|at| packed.remove(at, 2)).is_some(),
+            Form::Table(table) => table.remove(hash_bytes(field), Entry::is(field), Entry::hash).is_some(),
+        }
+    }
+
+    /// Removes `field` and returns the value that it had.
+    pub fn take(&mut self, field: &[u8]) -> Option<Vec<u8>> {
+        let value = self.get(field)?.to_vec();
+        self.remove(field);
+        Some(value)
+    }
+
+    /// All fields with their values: in the order of insertion while the hash is packed, then in none.
+    pub fn iter(&self) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
+        let (packed, table) = match &self.0 {
+            Form::Packed(packed) => (Some(packed), None),
+            Form::Table(table) => (None, Some(table)),
+        };
+        let packed = packed.into_iter().flat_map(packed_pairs);
+        packed.chain(table.into_iter().flat_map(|table| table.iter().map(Entry::items)))
+    }
+
+    /// One step of HSCAN, as [`SplitTable::scan`]; a packed hash is emitted as a whole.
+    pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>, Item<'_>)) -> u64 {
+        match &self.0 {
+            Form::Packed(packed) => {
+                packed_pairs(packed).for_each(|(field, value)| emit(field, value));
+                0
+            }
+            Form::Table(table) => table.scan(cursor, count, Entry::hash, |entry| {
+                let (field, value) = entry.items();
+                emit(field, value);
+            }),
+        }
+    }
+
+    /// A field drawn at random, with its value. `below(n)` draws a number in `0..n`.
+    pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<(Item<'_>, Item<'_>)> {
+        match &self.0 {
+            Form::Packed(packed) => {
+                let field = packed.pos(below(self.len() as u64) as usize * 2)?;
+                Some((packed.at(field)?, packed.at(packed.next(field))?))
+            }
+            Form::Table(table) => table.random(below).map(Entry::items),
+        }
+    }
+
+    /// Emits `count` different fields drawn at random (all, if there are fewer), with their values.
+    pub fn sample<'h>(&'h self, count: usize, below: impl FnMut(u64) -> u64, mut emit: impl FnMut(Item<'h>, Item<'h>)) {
+        match &self.0 {
+            Form::Packed(packed) => {
+                select(packed_pairs(packed), self.len(), count, below).for_each(|(field, value)| emit(field, value));
+            }
+            Form::Table(table) => table.sample(count, below, |entry| {
+                let (field, value) = entry.items();
+                emit(field, value);
+            }),
+        }
+    }
+
+    /// The name of the form, as OBJECT ENCODING gives it.
+    pub fn encoding(&self) -> &'static str {
+        match &self.0 {
+            Form::Packed(_) => "listpack",
+            Form::Table(_) => "hashtable",
+        }
+    }
+
+    /// Bytes allocated, without this header. Of a table, `samples` entries are measured and taken for the mean (0: all).
+    pub fn mem_bytes(&self, samples: usize) -> usize {
+        match &self.0 {
+            Form::Packed(packed) => packed.mem_bytes(),
+            Form::Table(table) => {
+                size_of::<SplitTable<Entry>>() + table.mem_bytes() + table.sum_of(samples, |entry| entry.0.heap_bytes())
+            }
+        }
+    }
+}
+
+impl PartialEq for Hash {
+    /// Whether both have the same fields with the same values, in whatever form.
+    fn eq(&self, other: &Hash) -> bool {
+        let mut scratch = (itoa::Buffer::new(), itoa::Buffer::new(), itoa::Buffer::new());
+        self.len() == other.len()
+            && self.iter().all(|(field, value)| {
+                other
+                    .get(field.as_bytes(&mut scratch.0))
+                    .is_some_and(|found| found.as_bytes(&mut scratch.1) == value.as_bytes(&mut scratch.2))
+            })
+    }
+}
+
+impl Eq for Hash {}
+
+fn find(packed: &Packed, field: &[u8]) -> Option<Pos> {
+    packed.find(field, packed.first(), 2)
+}
+
+fn packed_pairs(packed: &Packed) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
+    let mut items = packed.iter();
+    std::iter::from_fn(move || Some((items.next()?, items.next()?)))
+}
+
+fn to_table(packed: &Packed) -> SplitTable<Entry> {
+    let mut table = SplitTable::new();
+    let (mut field_digits, mut value_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+    for (field, value) in packed_pairs(packed) {
+        insert_entry(&mut table, field.as_bytes(&mut field_digits), value.as_bytes(&mut value_digits));
+    }
+    table
+}
+
+fn insert_entry(table: &mut SplitTable<Entry>, field: &[u8], value: &[u8]) -> bool {
+    let hash = hash_bytes(field);
+    if let Some(entry) = table.find_mut(hash, Entry::is(field)) {
+        entry.set_value(field, value);
+        return false;
+    }
+    table.insert_unique(hash, Entry::new(field, value), Entry::hash);
+    true
+}
+
+/// A field and its value in one string.
+#[derive(Clone, Debug)]
+struct Entry(SmallBytes);
+
+/// LEB128 bytes of the largest length.
+const PREFIX_MAX: usize = 10;
+
+impl Entry {
+    fn new(field: &[u8], value: &[u8]) -> Entry {
+        let mut prefix = [0; PREFIX_MAX];
+        let mut len = 0;
+        let mut left = field.len();
+        while left >= 0x80 {
+            prefix[len] = (left & 0x7f) as u8 | 0x80;
+            left >>= 7;
+            len += 1;
+        }
+        prefix[len] = left as u8;
+        Entry(SmallBytes::concat(&[&prefix[..=len], field, value]))
+    }
+
+    /// Where the field begins and ends.
+    #[inline]
+    fn bounds(bytes: &[u8]) -> (usize, usize) {
+        let (mut start, mut len, mut shift) = (0, 0, 0);
+        loop {
+            len |= usize::from(bytes[start] & 0x7f) << shift;
+            start += 1;
+            if bytes[start - 1] & 0x80 == 0 {
+                return (start, start + len);
+            }
+            shift += 7;
+        }
+    }
+
+    #[inline]
+    fn field(&self) -> &[u8] {
+        let bytes = self.0.as_slice();
+        let (start, end) = Self::bounds(bytes);
+        &bytes[start..end]
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        let bytes = self.0.as_slice();
+        &bytes[Self::bounds(bytes).1..]
+    }
+
+    fn items(&self) -> (Item<'_>, Item<'_>) {
+        (Item::Bytes(self.field()), Item::Bytes(self.value()))
+    }
+
+    fn set_value(&mut self, field: &[u8], value: &[u8]) {
+        let bytes = self.0.as_mut_slice();
+        let start = Self::bounds(bytes).1;
+        match &mut bytes[start..] {
+            old if old.len() == value.len() => old.copy_from_slice(value),
+            _ => *self = Entry::new(field, value),
+        }
+    }
+
+    fn hash(&self) -> u64 {
+        hash_bytes(self.field())
+    }
+
+    #[inline]
+    fn is(field: &[u8]) -> impl Fn(&Entry) -> bool {
+        move |entry| entry.field() == field
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(item: Item<'_>) -> Vec<u8> {
+        item.to_vec()
+    }
+
+    fn contents(hash: &Hash) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        hash.iter().map(|(field, value)| (text(field), text(value))).collect()
+    }
+
+    #[test]
+    fn converts_at_the_limits_and_never_back() {
+        let limits = HashLimits { max_listpack_entries: 3, max_listpack_value: 5 };
+        let filled = |n: usize| {
+            let mut hash = Hash::new();
+            (0..n).for_each(|i| assert!(hash.insert(format!("f{i}").as_bytes(), b"v", &limits)));
+            hash
+        };
+        assert_eq!(filled(3).encoding(), "listpack");
+        assert_eq!(filled(4).encoding(), "hashtable");
+        for (field, value, encoding) in [
+            (b"12345".as_slice(), b"12345".as_slice(), "listpack"),
+            (b"123456", b"1", "hashtable"),
+            (b"1", b"123456", "hashtable"),
+            (b"f0", b"123456", "hashtable"),
+        ] {
+            let mut hash = filled(2);
+            hash.insert(field, value, &limits);
+            assert_eq!(hash.encoding(), encoding);
+            assert_eq!(hash.get(field).map(text).as_deref(), Some(value));
+        }
+        let mut hash = filled(4);
+        (0..4).for_each(|i| assert!(hash.remove(format!("f{i}").as_bytes())));
+        assert!(hash.is_empty());
+        assert_eq!(hash.encoding(), "hashtable");
+    }
+
+    #[test]
+    fn long_fields_and_values_in_a_table() {
+        let limits = HashLimits { max_listpack_entries: 0, max_listpack_value: 0 };
+        let mut hash = Hash::new();
+        for n in [0, 1, 20, 21, 22, 127, 128, 16_383, 16_384, 70_000] {
+            assert!(hash.insert(&vec![b'f'; n], &vec![b'v'; 70_000 - n], &limits));
+            assert_eq!(hash.value_len(&vec![b'f'; n]), Some(70_000 - n));
+            assert!(!hash.insert(&vec![b'f'; n], b"short", &limits));
+            assert_eq!(hash.take(&vec![b'f'; n]).as_deref(), Some(b"short".as_slice()));
+        }
+        assert!(hash.is_empty());
+        assert_eq!(hash.encoding(), "hashtable");
+    }
+
+    #[test]
+    fn samples_and_draws_are_members() {
+        let mut state = 0u64;
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % n.max(1)
+        };
+        assert_eq!(Hash::new().random(&mut below), None);
+        for n in [1, 100, 1000] {
+            let mut hash = Hash::new();
+            for i in 0..n {
+                hash.insert(format!("f{i}").as_bytes(), i.to_string().as_bytes(), &HashLimits::default());
+            }
+            let mut drawn = BTreeMap::new();
+            for _ in 0..n * 20 {
+                let (field, value) = hash.random(&mut below).expect("not empty");
+                drawn.insert(text(field), text(value));
+            }
+            assert_eq!(drawn, contents(&hash));
+            for count in [0, 1, n / 2, n, n * 2] {
+                let mut sample = BTreeMap::new();
+                hash.sample(count, &mut below, |field, value| {
+                    assert_eq!(sample.insert(text(field), text(value)), None);
+                });
+                assert_eq!(sample.len(), count.min(n));
+                assert!(sample.iter().all(|(field, value)| drawn[field] == *value));
+            }
+        }
+    }
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            (-40..40i64).prop_map(|i| i.to_string().into_bytes()),
+            "[a-c]{0,3}".prop_map(String::into_bytes),
+            proptest::collection::vec(any::<u8>(), 0..30),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_map(
+            entries in 0..40usize, value in 0..30usize,
+            steps in proptest::collection::vec((bytes(), proptest::option::weighted(0.7, bytes())), 0..200),
+        ) {
+            let limits = HashLimits { max_listpack_entries: entries, max_listpack_value: value };
+            let mut hash = Hash::new();
+            let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+            for (field, value) in steps {
+                prop_assert_eq!(hash.get(&field).map(text), model.get(&field).cloned());
+                prop_assert_eq!(hash.value_len(&field), model.get(&field).map(Vec::len));
+                match value {
+                    Some(value) => {
+                        prop_assert_eq!(hash.insert(&field, &value, &limits), model.insert(field, value).is_none());
+                    }
+                    None => prop_assert_eq!(hash.take(&field), model.remove(&field)),
+                }
+                prop_assert_eq!(hash.len(), model.len());
+            }
+            prop_assert_eq!(&contents(&hash), &model);
+            let mut scanned = BTreeMap::new();
+            let mut cursor = 0;
+            loop {
+                cursor = hash.scan(cursor, 3, |field, value| { scanned.insert(text(field), text(value)); });
+                if cursor == 0 {
+                    break;
+                }
+            }
+            prop_assert_eq!(scanned, model);
+            prop_assert_eq!(&hash.clone(), &hash);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Numbers of seven bits per byte, least significant first; the top bit of a byte says that another one follows. What the
+//! packed nodes of lists and streams are made of. Reversed, a number can be read by someone who comes from behind it.
+
+/// Reads what the functions below wrote. It panics where something is missing, so it is for our own buffers only.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    /// The buffer.
+    pub bytes: &'a [u8],
+    /// Where the next read begins.
+    pub at: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from the beginning.
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, at: 0 }
+    }
+
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        let mut value = 0;
+        let mut shift = 0;
+        loop {
+            let byte = self.bytes[self.at];
+            self.at += 1;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return value;
+            }
+            shift += 7;
+        }
+    }
+
+    /// The next string: its length and then its bytes.
+    pub fn bytes(&mut self) -> &'a [u8] {
+        let len = self.number() as usize;
+        let bytes = &self.bytes[self.at..self.at + len];
+        self.at += len;
+        bytes
+    }
+}
+
+/// Reads the number whose reversed bytes end before `end`.
+pub fn number_before(bytes: &[u8], end: usize) -> u64 {
+    let mut value = 0;
+    let mut shift = 0;
+    for &byte in bytes[..end].iter().rev() {
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+        shift += 7;
+    }
+    value
+}
+
+/// Bytes that a number takes.
+pub fn number_len(value: u64) -> usize {
+    (70 - (value | 1).leading_zeros() as usize) / 7
+}
+
+/// Bytes that a string with its length takes.
+pub fn bytes_len(bytes: &[u8]) -> usize {
+    number_len(bytes.len() as u64) + bytes.len()
+}
+
+/// Appends a number.
+pub fn put_number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Writes a number over a slice of exactly its length.
+pub fn write_number(out: &mut [u8], mut value: u64) {
+    debug_assert_eq!(out.len(), number_len(value));
+    let last = out.len() - 1;
+    for byte in &mut out[..last] {
+        *byte = value as u8 | 0x80;
+        value >>= 7;
+    }
+    out[last] = value as u8;
+}
+
+/// Appends a string: its length and then its bytes.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_number(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Appends a number with its bytes reversed, for [`number_before`].
+pub fn put_number_reversed(out: &mut Vec<u8>, value: u64) {
+    let at = out.len();
+    put_number(out, value);
+    out[at..].reverse();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(value in any::<u64>(), shift in 0u32..64) {
+            let value = value >> shift;
+            let mut bytes = Vec::new();
+            put_number(&mut bytes, value);
+            prop_assert_eq!(bytes.len(), number_len(value));
+            prop_assert_eq!(Reader::new(&bytes).number(), value);
+            let mut again = vec![0; bytes.len()];
+            write_number(&mut again, value);
+            prop_assert_eq!(&again, &bytes);
+            bytes.reverse();
+            prop_assert_eq!(number_before(&bytes, bytes.len()), value);
+        }
+    }
+}

@@ -1,0 +1,888 @@
+//! Lists: a deque of packed nodes, each of about 8 KB.
+//!
+//! One node while that is enough (`listpack`), a deque of them beyond (`quicklist`). A node is one buffer of entries, each
+//! readable from both ends, with free space at *both* sides: pushing and popping at either end of the list touches only
+//! the entry. A change in the middle moves at most the bytes of one node; an index is found by walking over the counts of
+//! the nodes from the nearer end.
+//!
+//! ```text
+//! node  = slack, entry*, spare capacity
+//! entry = length, bytes, length backwards      (lengths are LEB128)
+//! ```
+//!
+//! Elements are stored as the bytes they came as, so that reading one is a borrow. The limits, however, count the bytes
+//! that Redis' listpack would take (which packs integers), because OBJECT ENCODING shows where a list changes its form.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::value::leb128::{
+    Reader, bytes_len, number_before, number_len, put_bytes, put_number_reversed, write_number,
+};
+use crate::value::packed::Item;
+
+/// How large a node may be.
+#[derive(Clone, Copy, Debug)]
+pub struct ListLimits {
+    /// `list-max-listpack-size`: entries if positive (0 counts as 1), else -1 to -5 for 4, 8, 16, 32 or 64 KB.
+    pub max_listpack_size: i32,
+}
+
+impl Default for ListLimits {
+    fn default() -> ListLimits {
+        ListLimits { max_listpack_size: -2 }
+    }
+}
+
+/// Most bytes of a node that is limited by entries.
+const SAFE_NODE_BYTES: usize = 8192;
+
+impl ListLimits {
+    /// Most bytes and most entries of a node.
+    fn of_node(self) -> (usize, usize) {
+        match usize::try_from(self.max_listpack_size) {
+            Ok(entries) => (SAFE_NODE_BYTES, entries.max(1)),
+            Err(_) => (2048 << self.max_listpack_size.unsigned_abs().min(5), usize::MAX),
+        }
+    }
+
+    fn admit(self, bytes: usize, entries: usize) -> bool {
+        let (max_bytes, max_entries) = self.of_node();
+        bytes <= max_bytes && entries <= max_entries
+    }
+
+    /// A list that is a deque becomes a single node again only well below the limit, so that it does not flip to and fro.
+    /// With a limit by entries Redis halves those only.
+    fn admit_back(self, bytes: usize, entries: usize) -> bool {
+        let (max_bytes, max_entries) = self.of_node();
+        if self.max_listpack_size < 0 { bytes <= max_bytes / 2 } else { entries <= max_entries / 2 }
+    }
+}
+
+/// A list.
+#[derive(Clone, Debug)]
+pub struct List {
+    shape: Shape,
+    len: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Shape {
+    One(Node),
+    /// At least one node; none is empty unless the list is.
+    Many(VecDeque<Node>),
+}
+
+impl Default for List {
+    fn default() -> List {
+        List::new()
+    }
+}
+
+impl List {
+    /// An empty list.
+    pub fn new() -> List {
+        List { shape: Shape::One(Node::default()), len: 0 }
+    }
+
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element (such a list must not stay in the keyspace).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The name that OBJECT ENCODING shows: `listpack` or `quicklist`.
+    pub fn encoding(&self) -> &'static str {
+        match self.shape {
+            Shape::One(_) => "listpack",
+            Shape::Many(_) => "quicklist",
+        }
+    }
+
+    /// The first element.
+    pub fn front(&self) -> Option<&[u8]> {
+        self.range(0..1).next()
+    }
+
+    /// The last element.
+    pub fn back(&self) -> Option<&[u8]> {
+        self.range(0..self.len).next_back()
+    }
+
+    /// The element at `index`.
+    pub fn at(&self, index: usize) -> Option<&[u8]> {
+        self.range(index..index.saturating_add(1)).next()
+    }
+
+    /// The elements of a range of indexes (cut to the list); `.rev()` walks it from its end.
+    pub fn range(&self, indexes: Range<usize>) -> Elements<'_> {
+        let end = indexes.end.min(self.len);
+        Elements { list: self, start: indexes.start.min(end), end, front: None, back: None }
+    }
+
+    /// All elements, first to last.
+    pub fn iter(&self) -> Elements<'_> {
+        self.range(0..self.len)
+    }
+
+    /// Changes to the large form if so many more elements, of so many bytes in all, would not fit one node. Redis asks
+    /// this once per command, before it adds several elements.
+    pub fn grow_for(&mut self, elements: usize, bytes: usize, limits: ListLimits) {
+        if let Shape::One(node) = &mut self.shape
+            && !limits.admit(node.listpack_bytes().saturating_add(bytes), node.len.saturating_add(elements))
+        {
+            self.shape = Shape::Many(VecDeque::from([std::mem::take(node)]));
+        }
+    }
+
+    /// Adds an element before the first.
+    pub fn push_front(&mut self, value: &[u8], limits: ListLimits) {
+        self.grow_for(1, value.len(), limits);
+        self.len += 1;
+        match &mut self.shape {
+            Shape::One(node) => node.push_front(value),
+            Shape::Many(nodes) => match nodes.front_mut().filter(|node| node.has_room(value, limits)) {
+                Some(node) => node.push_front(value),
+                None => nodes.push_front(Node::of(value)),
+            },
+        }
+    }
+
+    /// Adds an element after the last.
+    pub fn push_back(&mut self, value: &[u8], limits: ListLimits) {
+        self.grow_for(1, value.len(), limits);
+        self.len += 1;
+        match &mut self.shape {
+            Shape::One(node) => node.push_back(value),
+            Shape::Many(nodes) => match nodes.back_mut().filter(|node| node.has_room(value, limits)) {
+                Some(node) => node.push_back(value),
+                None => nodes.push_back(Node::of(value)),
+            },
+        }
+    }
+
+    /// Removes up to `count` elements at the front. Returns how many.
+    pub fn drop_front(&mut self, count: usize, limits: ListLimits) -> usize {
+        let count = count.min(self.len);
+        let mut left = count;
+        if let Shape::Many(nodes) = &mut self.shape {
+            while nodes.len() > 1 && nodes[0].len <= left {
+                left -= nodes[0].len;
+                nodes.pop_front();
+            }
+        }
+        self.node_mut(0).drop_front(left);
+        self.removed(count, limits)
+    }
+
+    /// Removes up to `count` elements at the back. Returns how many.
+    pub fn drop_back(&mut self, count: usize, limits: ListLimits) -> usize {
+        let count = count.min(self.len);
+        let mut left = count;
+        if let Shape::Many(nodes) = &mut self.shape {
+            while nodes.len() > 1 && nodes[nodes.len() - 1].len <= left {
+                left -= nodes[nodes.len() - 1].len;
+                nodes.pop_back();
+            }
+        }
+        self.node_mut(self.node_count() - 1).drop_back(left);
+        self.removed(count, limits)
+    }
+
+    /// Adds an element before the one at `index`, or at the end where `index` is the length. False past that.
+    pub fn insert(&mut self, index: usize, value: &[u8], limits: ListLimits) -> bool {
+        if index > self.len {
+            return false;
+        }
+        if index == self.len {
+            self.push_back(value, limits);
+            return true;
+        }
+        self.grow_for(1, value.len(), limits);
+        let (at, within) = self.locate(index);
+        self.len += 1;
+        match &mut self.shape {
+            Shape::One(node) => node.insert(within, value),
+            Shape::Many(nodes) => insert_into(nodes, at, within, value, limits),
+        }
+        true
+    }
+
+    /// Replaces the element at `index`; false where there is none.
+    pub fn set(&mut self, index: usize, value: &[u8], limits: ListLimits) -> bool {
+        if index >= self.len {
+            return false;
+        }
+        self.grow_for(1, value.len(), limits);
+        let (at, within) = self.locate(index);
+        match &mut self.shape {
+            Shape::One(node) => node.replace(within, value),
+            Shape::Many(nodes) => {
+                nodes[at].remove(within);
+                if nodes[at].len == 0 {
+                    nodes[at] = Node::of(value);
+                } else {
+                    insert_into(nodes, at, within, value, limits);
+                }
+            }
+        }
+        self.removed(0, limits);
+        true
+    }
+
+    /// Removes the element at `index`; false where there is none.
+    pub fn remove(&mut self, index: usize, limits: ListLimits) -> bool {
+        if index >= self.len {
+            return false;
+        }
+        let (at, within) = self.locate(index);
+        self.node_mut(at).remove(within);
+        if let Shape::Many(nodes) = &mut self.shape {
+            settle(nodes, at, limits);
+        }
+        self.removed(1, limits);
+        true
+    }
+
+    /// Removes up to `count` elements equal to `value`, the first ones, or the last ones if `from_back`. Returns how many.
+    pub fn remove_equal(&mut self, value: &[u8], count: usize, from_back: bool, limits: ListLimits) -> usize {
+        let mut removed = 0;
+        let nodes = self.node_count();
+        for step in 0..nodes {
+            let at = if from_back { nodes - 1 - step } else { step };
+            removed += self.node_mut(at).remove_equal(value, count - removed, from_back);
+            if removed == count {
+                break;
+            }
+        }
+        if let Shape::Many(nodes) = &mut self.shape
+            && removed > 0
+        {
+            nodes.retain(|node| node.len > 0);
+            if nodes.is_empty() {
+                nodes.push_back(Node::default());
+            }
+        }
+        self.removed(removed, limits)
+    }
+
+    /// An estimate of the heap memory held, in bytes.
+    pub fn mem_bytes(&self) -> usize {
+        match &self.shape {
+            Shape::One(node) => node.bytes.capacity(),
+            Shape::Many(nodes) => {
+                let buffers: usize = nodes.iter().map(|node| node.bytes.capacity()).sum();
+                nodes.capacity() * size_of::<Node>() + buffers
+            }
+        }
+    }
+
+    fn node_count(&self) -> usize {
+        match &self.shape {
+            Shape::One(_) => 1,
+            Shape::Many(nodes) => nodes.len(),
+        }
+    }
+
+    fn node(&self, at: usize) -> &Node {
+        match &self.shape {
+            Shape::One(node) => node,
+            Shape::Many(nodes) => &nodes[at],
+        }
+    }
+
+    fn node_mut(&mut self, at: usize) -> &mut Node {
+        match &mut self.shape {
+            Shape::One(node) => node,
+            Shape::Many(nodes) => &mut nodes[at],
+        }
+    }
+
+    /// The node that holds `index`, which must be below the length, and where in it.
+    fn locate(&self, index: usize) -> (usize, usize) {
+        let Shape::Many(nodes) = &self.shape else { return (0, index) };
+        if index < self.len / 2 {
+            let mut before = 0;
+            for (at, node) in nodes.iter().enumerate() {
+                if index < before + node.len {
+                    return (at, index - before);
+                }
+                before += node.len;
+            }
+        } else {
+            let mut before = self.len;
+            for (at, node) in nodes.iter().enumerate().rev() {
+                before -= node.len;
+                if index >= before {
+                    return (at, index - before);
+                }
+            }
+        }
+        unreachable!("the nodes hold as many elements as the list has")
+    }
+
+    /// What ends every removal: the length, and the way back to the small form.
+    fn removed(&mut self, count: usize, limits: ListLimits) -> usize {
+        self.len -= count;
+        if let Shape::Many(nodes) = &mut self.shape
+            && nodes.len() == 1
+            && limits.admit_back(nodes[0].listpack_bytes(), nodes[0].len)
+        {
+            self.shape = Shape::One(std::mem::take(&mut nodes[0]));
+        }
+        count
+    }
+}
+
+/// Inserts into node `at` before its element `within`. A full node is cut there, so that no element is moved twice.
+fn insert_into(nodes: &mut VecDeque<Node>, at: usize, within: usize, value: &[u8], limits: ListLimits) {
+    if nodes[at].has_room(value, limits) {
+        return nodes[at].insert(within, value);
+    }
+    let right = nodes[at].split_off(within);
+    let mut next = at + 1;
+    if right.len > 0 {
+        nodes.insert(next, right);
+    }
+    if nodes[at].len == 0 {
+        nodes.remove(at);
+        next = at;
+    }
+    if next > 0 && nodes[next - 1].has_room(value, limits) {
+        nodes[next - 1].push_back(value);
+    } else if next < nodes.len() && nodes[next].has_room(value, limits) {
+        nodes[next].push_front(value);
+    } else {
+        nodes.insert(next, Node::of(value));
+    }
+}
+
+/// After node `at` has lost something: drops it if empty, and joins it with a neighbour where the two fill half a node.
+fn settle(nodes: &mut VecDeque<Node>, at: usize, limits: ListLimits) {
+    if nodes.len() == 1 {
+        return;
+    }
+    if nodes[at].len == 0 {
+        nodes.remove(at);
+        return;
+    }
+    let left = at.min(nodes.len() - 2);
+    let bytes = nodes[left].listpack_bytes() + nodes[left + 1].listpack_bytes();
+    let entries = nodes[left].len + nodes[left + 1].len;
+    if limits.admit(bytes * 2, entries * 2)
+        && let Some(right) = nodes.remove(left + 1)
+    {
+        nodes[left].append(&right);
+    }
+}
+
+/// The elements of a range of indexes. Both ends can be taken from.
+#[derive(Clone, Debug)]
+pub struct Elements<'a> {
+    list: &'a List,
+    start: usize,
+    end: usize,
+    /// Where the next element from the front is: the node, and the place in its buffer. Found when first needed.
+    front: Option<(usize, usize)>,
+    /// Where the next element from the back ends.
+    back: Option<(usize, usize)>,
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.start >= self.end {
+            return None;
+        }
+        let (mut at, mut place) = self.front.unwrap_or_else(|| {
+            let (at, within) = self.list.locate(self.start);
+            (at, self.list.node(at).place(within))
+        });
+        if place >= self.list.node(at).bytes.len() {
+            at += 1;
+            place = self.list.node(at).start;
+        }
+        let (value, next) = self.list.node(at).entry_at(place);
+        self.start += 1;
+        self.front = Some((at, next));
+        Some(value)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.end - self.start, Some(self.end - self.start))
+    }
+
+    fn nth(&mut self, n: usize) -> Option<&'a [u8]> {
+        if n > 0 {
+            self.start = self.start.saturating_add(n).min(self.end);
+            self.front = None;
+        }
+        self.next()
+    }
+}
+
+impl DoubleEndedIterator for Elements<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.start >= self.end {
+            return None;
+        }
+        let (mut at, mut place) = self.back.unwrap_or_else(|| {
+            let (at, within) = self.list.locate(self.end - 1);
+            (at, self.list.node(at).place(within + 1))
+        });
+        if place <= self.list.node(at).start {
+            at -= 1;
+            place = self.list.node(at).bytes.len();
+        }
+        let (value, begin) = self.list.node(at).entry_before(place);
+        self.end -= 1;
+        self.back = Some((at, begin));
+        Some(value)
+    }
+}
+
+impl ExactSizeIterator for Elements<'_> {}
+
+/// A run of elements; see the top of the file for the layout.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    bytes: Vec<u8>,
+    /// Free bytes at the front.
+    start: usize,
+    len: usize,
+    /// What the entries would take in a listpack.
+    encoded: usize,
+}
+
+impl Node {
+    fn of(value: &[u8]) -> Node {
+        let mut node = Node::default();
+        node.push_back(value);
+        node
+    }
+
+    /// The size of the listpack with its header and end mark.
+    fn listpack_bytes(&self) -> usize {
+        self.encoded + 7
+    }
+
+    /// An empty node takes any element. Redis adds eight bytes for what it does not want to compute here.
+    fn has_room(&self, value: &[u8], limits: ListLimits) -> bool {
+        let bytes = self.listpack_bytes().saturating_add(value.len()).saturating_add(8);
+        self.len == 0 || limits.admit(bytes, self.len + 1)
+    }
+
+    /// The entry that begins at `place`, and where the next one does.
+    fn entry_at(&self, place: usize) -> (&[u8], usize) {
+        let mut reader = Reader { bytes: &self.bytes, at: place };
+        let value = reader.bytes();
+        (value, reader.at + number_len(value.len() as u64))
+    }
+
+    /// The entry that ends at `place`, and where it begins.
+    fn entry_before(&self, place: usize) -> (&[u8], usize) {
+        let size = number_before(&self.bytes, place);
+        let end = place - number_len(size);
+        let begin = end - size as usize;
+        (&self.bytes[begin..end], begin - number_len(size))
+    }
+
+    /// Where the element `within` begins, found from the nearer side.
+    fn place(&self, within: usize) -> usize {
+        if within <= self.len / 2 {
+            (0..within).fold(self.start, |place, _| self.entry_at(place).1)
+        } else {
+            (within..self.len).fold(self.bytes.len(), |place, _| self.entry_before(place).1)
+        }
+    }
+
+    fn push_back(&mut self, value: &[u8]) {
+        let used = self.bytes.len() - self.start;
+        if self.start > used && self.bytes.capacity() - self.bytes.len() < entry_len(value) {
+            // A queue wanders through its buffer: better move back the little that it holds than grow.
+            self.bytes.copy_within(self.start.., 0);
+            self.bytes.truncate(used);
+            self.start = 0;
+        }
+        put_bytes(&mut self.bytes, value);
+        put_number_reversed(&mut self.bytes, value.len() as u64);
+        self.added(value);
+    }
+
+    fn push_front(&mut self, value: &[u8]) {
+        let size = entry_len(value);
+        if self.start < size {
+            // As much again as there is, so that the moves add up to a constant per push.
+            let slack = size.max(self.bytes.len() - self.start);
+            let mut bytes = Vec::with_capacity(slack + self.bytes.len() - self.start);
+            bytes.resize(slack, 0);
+            bytes.extend_from_slice(&self.bytes[self.start..]);
+            self.bytes = bytes;
+            self.start = slack;
+        }
+        self.start -= size;
+        self.write(self.start, value);
+        self.added(value);
+    }
+
+    fn insert(&mut self, within: usize, value: &[u8]) {
+        let place = self.place(within);
+        let (size, tail) = (entry_len(value), self.bytes.len());
+        self.bytes.resize(tail + size, 0);
+        self.bytes.copy_within(place..tail, place + size);
+        self.write(place, value);
+        self.added(value);
+    }
+
+    fn replace(&mut self, within: usize, value: &[u8]) {
+        let place = self.place(within);
+        let (old, _) = self.entry_at(place);
+        if old.len() == value.len() {
+            self.encoded -= listpack_entry_len(old);
+            self.encoded += listpack_entry_len(value);
+            self.write(place, value);
+        } else {
+            self.remove(within);
+            self.insert(within, value);
+        }
+    }
+
+    fn remove(&mut self, within: usize) {
+        let place = self.place(within);
+        let (value, end) = self.entry_at(place);
+        self.encoded -= listpack_entry_len(value);
+        self.len -= 1;
+        self.bytes.drain(place..end);
+        self.tidy();
+    }
+
+    fn remove_equal(&mut self, value: &[u8], count: usize, from_back: bool) -> usize {
+        let mut places = Vec::new();
+        let mut place = if from_back { self.bytes.len() } else { self.start };
+        for _ in 0..self.len {
+            if places.len() == count {
+                break;
+            }
+            let (found, next) = if from_back { self.entry_before(place) } else { self.entry_at(place) };
+            if found == value {
+                places.push(if from_back { next } else { place });
+            }
+            place = next;
+        }
+        if places.is_empty() {
+            return 0;
+        }
+        places.sort_unstable();
+        self.cut(&places, entry_len(value));
+        self.len -= places.len();
+        self.encoded -= places.len() * listpack_entry_len(value);
+        self.tidy();
+        places.len()
+    }
+
+    /// Takes the entries of `size` bytes at these places, in rising order, out of the buffer in one pass.
+    fn cut(&mut self, places: &[usize], size: usize) {
+        let mut to = places[0];
+        for (i, place) in places.iter().enumerate() {
+            let kept = place + size..places.get(i + 1).copied().unwrap_or(self.bytes.len());
+            let kept_len = kept.len();
+            self.bytes.copy_within(kept, to);
+            to += kept_len;
+        }
+        self.bytes.truncate(to);
+    }
+
+    fn drop_front(&mut self, count: usize) {
+        for _ in 0..count {
+            let (value, next) = self.entry_at(self.start);
+            self.encoded -= listpack_entry_len(value);
+            self.start = next;
+        }
+        self.len -= count;
+        self.tidy();
+    }
+
+    fn drop_back(&mut self, count: usize) {
+        for _ in 0..count {
+            let (value, begin) = self.entry_before(self.bytes.len());
+            self.encoded -= listpack_entry_len(value);
+            self.bytes.truncate(begin);
+        }
+        self.len -= count;
+        self.tidy();
+    }
+
+    /// Cuts the node before the element `within`, and returns what is from there on.
+    fn split_off(&mut self, within: usize) -> Node {
+        let place = self.place(within);
+        let mut right = Node { bytes: self.bytes.split_off(place), start: 0, len: self.len - within, encoded: 0 };
+        let mut at = 0;
+        while at < right.bytes.len() {
+            let (value, next) = right.entry_at(at);
+            right.encoded += listpack_entry_len(value);
+            at = next;
+        }
+        self.len = within;
+        self.encoded -= right.encoded;
+        self.tidy();
+        right
+    }
+
+    fn append(&mut self, right: &Node) {
+        self.bytes.extend_from_slice(&right.bytes[right.start..]);
+        self.len += right.len;
+        self.encoded += right.encoded;
+    }
+
+    fn added(&mut self, value: &[u8]) {
+        self.len += 1;
+        self.encoded += listpack_entry_len(value);
+    }
+
+    /// Writes an entry over bytes that are there already.
+    fn write(&mut self, place: usize, value: &[u8]) {
+        let ends = number_len(value.len() as u64);
+        let entry = &mut self.bytes[place..place + 2 * ends + value.len()];
+        write_number(&mut entry[..ends], value.len() as u64);
+        entry[ends..ends + value.len()].copy_from_slice(value);
+        let back = &mut entry[ends + value.len()..];
+        write_number(back, value.len() as u64);
+        back.reverse();
+    }
+
+    /// An empty node starts over; one that has become mostly slack or spare gives memory back.
+    fn tidy(&mut self) {
+        if self.len == 0 {
+            *self = Node::default();
+            return;
+        }
+        let used = self.bytes.len() - self.start;
+        if self.bytes.capacity() > 256 && used < self.bytes.capacity() / 8 {
+            let mut bytes = Vec::with_capacity(used * 2);
+            bytes.extend_from_slice(&self.bytes[self.start..]);
+            self.bytes = bytes;
+            self.start = 0;
+        }
+    }
+}
+
+fn entry_len(value: &[u8]) -> usize {
+    bytes_len(value) + number_len(value.len() as u64)
+}
+
+/// Bytes that Redis' listpack takes for an element: head and payload, and their length for the way back.
+fn listpack_entry_len(value: &[u8]) -> usize {
+    let body = match Item::of(value) {
+        Item::Int(0..=127) => 1,
+        Item::Int(-4096..=4095) => 2,
+        Item::Int(-0x8000..=0x7fff) => 3,
+        Item::Int(-0x80_0000..=0x7f_ffff) => 4,
+        Item::Int(-0x8000_0000..=0x7fff_ffff) => 5,
+        Item::Int(_) => 9,
+        Item::Bytes(bytes) if bytes.len() < 64 => 1 + bytes.len(),
+        Item::Bytes(bytes) if bytes.len() < 4096 => 2 + bytes.len(),
+        Item::Bytes(bytes) => 5 + bytes.len(),
+    };
+    body + number_len(body as u64).min(5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ENTRIES_3: ListLimits = ListLimits { max_listpack_size: 3 };
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        PushFront(Vec<u8>),
+        PushBack(Vec<u8>),
+        DropFront(usize),
+        DropBack(usize),
+        Insert(usize, Vec<u8>),
+        Set(usize, Vec<u8>),
+        Remove(usize),
+        RemoveEqual(Vec<u8>, usize, bool),
+    }
+
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            4 => (0u8..4).prop_map(|digit| vec![b'0' + digit]),
+            2 => proptest::collection::vec(any::<u8>(), 0..20),
+            1 => (0usize..5000, any::<u8>()).prop_map(|(len, byte)| vec![byte; len]),
+            1 => any::<i64>().prop_map(|number| number.to_string().into_bytes()),
+        ]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            5 => value().prop_map(Step::PushFront),
+            5 => value().prop_map(Step::PushBack),
+            1 => (0usize..6).prop_map(Step::DropFront),
+            1 => (0usize..6).prop_map(Step::DropBack),
+            3 => (any::<usize>(), value()).prop_map(|(at, value)| Step::Insert(at, value)),
+            2 => (any::<usize>(), value()).prop_map(|(at, value)| Step::Set(at, value)),
+            2 => any::<usize>().prop_map(Step::Remove),
+            1 => (value(), 1usize..4, any::<bool>()).prop_map(|(value, n, back)| Step::RemoveEqual(value, n, back)),
+        ]
+    }
+
+    fn remove_equal(model: &mut Vec<Vec<u8>>, value: &[u8], count: usize, from_back: bool) -> usize {
+        let mut found: Vec<usize> = (0..model.len()).filter(|&i| model[i] == value).collect();
+        if from_back {
+            found.reverse();
+        }
+        found.truncate(count);
+        found.sort_unstable();
+        found.iter().rev().for_each(|&i| {
+            model.remove(i);
+        });
+        found.len()
+    }
+
+    fn check(list: &List) {
+        let mut total = 0;
+        for at in 0..list.node_count() {
+            let node = list.node(at);
+            let values: Vec<&[u8]> = (0..node.len).map(|within| node.entry_at(node.place(within)).0).collect();
+            assert_eq!(node.encoded, values.iter().map(|value| listpack_entry_len(value)).sum::<usize>());
+            assert!(node.len > 0 || list.is_empty());
+            total += node.len;
+        }
+        assert_eq!(total, list.len());
+    }
+
+    proptest! {
+        #[test]
+        fn follows_a_vector(
+            steps in proptest::collection::vec(step(), 1..150),
+            limit in prop_oneof![-6i32..6, Just(-1), Just(i32::MIN), Just(i32::MAX)],
+            cuts in proptest::collection::vec((0usize..160, 0usize..160), 3),
+        ) {
+            let limits = ListLimits { max_listpack_size: limit };
+            let mut list = List::new();
+            let mut model: Vec<Vec<u8>> = Vec::new();
+            for step in steps {
+                let len = model.len();
+                match step {
+                    Step::PushFront(value) => {
+                        list.push_front(&value, limits);
+                        model.insert(0, value);
+                    }
+                    Step::PushBack(value) => {
+                        list.push_back(&value, limits);
+                        model.push(value);
+                    }
+                    Step::DropFront(count) => {
+                        prop_assert_eq!(list.drop_front(count, limits), count.min(len));
+                        model.drain(..count.min(len));
+                    }
+                    Step::DropBack(count) => {
+                        prop_assert_eq!(list.drop_back(count, limits), count.min(len));
+                        model.truncate(len - count.min(len));
+                    }
+                    Step::Insert(at, value) => {
+                        let at = at % (len + 2);
+                        prop_assert_eq!(list.insert(at, &value, limits), at <= len);
+                        if at <= len {
+                            model.insert(at, value);
+                        }
+                    }
+                    Step::Set(at, value) => {
+                        let at = at % (len + 1);
+                        prop_assert_eq!(list.set(at, &value, limits), at < len);
+                        if at < len {
+                            model[at] = value;
+                        }
+                    }
+                    Step::Remove(at) => {
+                        let at = at % (len + 1);
+                        prop_assert_eq!(list.remove(at, limits), at < len);
+                        if at < len {
+                            model.remove(at);
+                        }
+                    }
+                    Step::RemoveEqual(value, count, from_back) => {
+                        let expected = remove_equal(&mut model, &value, count, from_back);
+                        prop_assert_eq!(list.remove_equal(&value, count, from_back, limits), expected);
+                    }
+                }
+                check(&list);
+            }
+            prop_assert!(list.iter().eq(model.iter().map(Vec::as_slice)));
+            prop_assert!(list.iter().rev().eq(model.iter().rev().map(Vec::as_slice)));
+            prop_assert_eq!(list.front(), model.first().map(Vec::as_slice));
+            prop_assert_eq!(list.back(), model.last().map(Vec::as_slice));
+            for (a, b) in cuts {
+                let (start, end) = (a.min(model.len()), b.min(model.len()).max(a.min(model.len())));
+                prop_assert!(list.range(a..b).eq(model[start..end].iter().map(Vec::as_slice)));
+                prop_assert!(list.range(a..b).rev().eq(model[start..end].iter().rev().map(Vec::as_slice)));
+                prop_assert_eq!(list.at(a), model.get(a).map(Vec::as_slice));
+                prop_assert_eq!(list.iter().nth(a), model.get(a).map(Vec::as_slice));
+            }
+        }
+    }
+
+    #[test]
+    fn forms_change_where_redis_changes_them() {
+        let mut list = List::new();
+        (0..3).for_each(|_| list.push_back(b"x", ENTRIES_3));
+        assert_eq!(list.encoding(), "listpack");
+        list.push_back(b"x", ENTRIES_3);
+        assert_eq!((list.encoding(), list.node_count()), ("quicklist", 2));
+        list.drop_back(2, ENTRIES_3);
+        assert_eq!((list.encoding(), list.node_count()), ("quicklist", 1));
+        list.drop_front(1, ENTRIES_3);
+        assert_eq!(list.encoding(), "listpack");
+        list.grow_for(5, 5, ENTRIES_3);
+        assert_eq!(list.encoding(), "quicklist");
+
+        let limits = ListLimits::default();
+        let mut list = List::new();
+        list.push_back(&[b'x'; 8185], limits);
+        assert_eq!(list.encoding(), "listpack");
+        list.push_back(b"x", limits);
+        assert_eq!(list.encoding(), "quicklist");
+        let mut list = List::new();
+        list.push_back(&[b'x'; 8186], limits);
+        assert_eq!(list.encoding(), "quicklist");
+    }
+
+    #[test]
+    fn a_queue_stays_small_whichever_way_it_runs() {
+        let limits = ListLimits::default();
+        let (mut right, mut left) = (List::new(), List::new());
+        for number in 0..100_000u32 {
+            let value = number.to_string();
+            right.push_back(value.as_bytes(), limits);
+            left.push_front(value.as_bytes(), limits);
+            if number >= 100 {
+                assert_eq!(right.front(), Some((number - 100).to_string().as_bytes()));
+                assert_eq!(right.drop_front(1, limits), 1);
+                assert_eq!(
+                    left.back(),
+                    right.front().map(|_| (number - 100).to_string()).as_deref().map(str::as_bytes)
+                );
+                assert_eq!(left.drop_back(1, limits), 1);
+            }
+        }
+        assert!(right.mem_bytes() < 8192 && left.mem_bytes() < 8192, "{} {}", right.mem_bytes(), left.mem_bytes());
+    }
+
+    #[test]
+    fn a_long_list_has_nodes_of_the_limit() {
+        let limits = ListLimits::default();
+        let mut list = List::new();
+        (0..100_000u32).for_each(|number| list.push_back(number.to_string().as_bytes(), limits));
+        assert!((50..100).contains(&list.node_count()), "{}", list.node_count());
+        assert_eq!(list.at(77_777), Some(&b"77777"[..]));
+        (0..99_000).for_each(|_| assert!(list.remove(list.len() / 2, limits)));
+        assert!(list.node_count() <= 3, "{}", list.node_count());
+        assert_eq!(list.len(), 1000);
+    }
+}

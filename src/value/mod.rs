@@ -1,0 +1,14 @@
+//! The types of values: pure data structures that know no key, no clock and no client.
+
+pub mod bits;
+pub mod geo;
+pub mod hash;
+pub mod int_set;
+pub mod leb128;
+pub mod list;
+pub mod packed;
+pub mod set;
+pub mod small_bytes;
+pub mod stream;
+pub mod string;
+pub mod zset;

@@ -1,0 +1,642 @@
+//! A sequence of short byte strings in one allocation: what small hashes, sets, sorted sets and the nodes of lists are
+//! made of. A table costs some 50 bytes per element; here it is two.
+//!
+//! # Layout
+//! Entry after entry, each readable from both sides. No header: the number of entries stands beside the bytes.
+//!
+//! ```text
+//! entry = head payload back
+//!
+//! head          payload           meaning
+//! 0x00 - 0x7f   head bytes        a string of `head` bytes
+//! 0x80 - 0xbf   none              the integer head - 0x80
+//! 0xc1 - 0xc8   head - 0xc0       an integer, little-endian, two's complement, in as few bytes as hold it
+//! 0xe2 0xe4 0xe8  2, 4 or 8 bytes of length, then as many bytes: a longer string
+//!
+//! back = length of head and payload, seven bits per byte, least significant *last*; the top bit of a byte says that
+//!        another one stands before it
+//! ```
+//!
+//! A string that is an integer in canonical form (`-12`, not `+12`, `012` or `1.0`) is stored as one, and each value has
+//! exactly one encoding. So an entry is compared by its encoded bytes and the needle of a search is encoded once.
+//!
+//! # Use
+//! Entries are addressed by [`Pos`], found by walking ([`Packed::pos`], [`Packed::find`], [`Packed::next`],
+//! [`Packed::prev`]); any change makes the positions behind it stale. Entries are read as [`Item`]: an integer or bytes.
+//! Searching, and changing anywhere but at the end, takes time in proportion to the bytes, so owners bound both entries and
+//! bytes and change to another form beyond.
+//!
+//! ```
+//! use tidegate::value::packed::{Item, Packed};
+//!
+//! let mut pairs = Packed::new();
+//! for bytes in [b"stock".as_slice(), b"17", b"owner", b"ann"] {
+//!     pairs.push_back(bytes);
+//! }
+//! let field = pairs.find(b"stock", pairs.first(), 2).expect("just pushed");
+//! let value = pairs.next(field);
+//! assert_eq!(pairs.at(value), Some(Item::Int(17)));
+//! pairs.replace(value, b"16");
+//! pairs.remove(field, 2);
+//! assert_eq!(pairs.len(), 2);
+//! ```
+
+use crate::base::num::parse_i64;
+
+/// Shortest integer head, and its count of inline values.
+const SMALL_INT: u8 = 0x80;
+const SMALL_INTS: i64 = 0x40;
+const INT: u8 = 0xc0;
+const LONG: u8 = 0xe0;
+
+/// The longest head with its fixed part: tag and eight bytes.
+const HEAD_MAX: usize = 9;
+
+/// An element as it is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Item<'a> {
+    /// What reads as a canonical decimal integer.
+    Int(i64),
+    /// Anything else; or an integer as text, where the element comes from a form that stores text only.
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Item<'a> {
+    /// The item for these bytes: [`Item::Int`] where they are a canonical integer.
+    #[inline]
+    pub fn of(bytes: &'a [u8]) -> Item<'a> {
+        match canonical_int(bytes) {
+            Some(value) => Item::Int(value),
+            None => Item::Bytes(bytes),
+        }
+    }
+
+    /// The element as a client sees it. `scratch` holds the digits of an integer.
+    #[inline]
+    pub fn as_bytes<'s>(&self, scratch: &'s mut itoa::Buffer) -> &'s [u8]
+    where
+        'a: 's,
+    {
+        match *self {
+            Item::Int(value) => scratch.format(value).as_bytes(),
+            Item::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// The element as a client sees it, owned.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.as_bytes(&mut itoa::Buffer::new()).to_vec()
+    }
+
+    /// The value of an element that is a canonical integer.
+    #[inline]
+    pub fn as_int(&self) -> Option<i64> {
+        match *self {
+            Item::Int(value) => Some(value),
+            Item::Bytes(bytes) => canonical_int(bytes),
+        }
+    }
+
+    /// Bytes of the element as a client sees it.
+    pub fn byte_len(&self) -> usize {
+        match *self {
+            Item::Int(value) => int_digits(value),
+            Item::Bytes(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// The place of an entry in a [`Packed`], or its end. Valid until an entry at or before it changes; a stale one reads
+/// garbage or panics.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Pos(usize);
+
+/// A sequence of byte strings in one allocation.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Packed {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Packed {
+    /// An empty sequence, without allocation.
+    pub const fn new() -> Packed {
+        Packed { bytes: Vec::new(), len: 0 }
+    }
+
+    /// Number of entries.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no entry.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of all encoded entries.
+    #[inline]
+    pub fn byte_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Bytes allocated, without this header.
+    pub fn mem_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Bytes that an entry of this value would add to [`byte_len`](Self::byte_len).
+    pub fn encoded_len(value: &[u8]) -> usize {
+        Encoded::of(value).total()
+    }
+
+    /// The first entry, or the end if there is none.
+    #[inline]
+    pub fn first(&self) -> Pos {
+        Pos(0)
+    }
+
+    /// Behind the last entry.
+    #[inline]
+    pub fn end(&self) -> Pos {
+        Pos(self.bytes.len())
+    }
+
+    /// The entry with this index, found from the nearer end.
+    pub fn pos(&self, index: usize) -> Option<Pos> {
+        if index >= self.len {
+            return None;
+        }
+        if index < self.len / 2 {
+            return Some((0..index).fold(self.first(), |pos, _| self.next(pos)));
+        }
+        (index..self.len).try_fold(self.end(), |pos, _| self.prev(pos))
+    }
+
+    /// The entry behind the one at `pos`, or the end; the end itself stays.
+    #[inline]
+    pub fn next(&self, pos: Pos) -> Pos {
+        Pos(skip(&self.bytes, pos.0))
+    }
+
+    /// The entry before `pos`.
+    #[inline]
+    pub fn prev(&self, pos: Pos) -> Option<Pos> {
+        (pos.0 > 0).then(|| Pos(skip_back(&self.bytes, pos.0)))
+    }
+
+    /// The entry at `pos`; none at the end.
+    #[inline]
+    pub fn at(&self, pos: Pos) -> Option<Item<'_>> {
+        (pos.0 < self.bytes.len()).then(|| read(&self.bytes, pos.0))
+    }
+
+    /// The entry with this index.
+    pub fn get(&self, index: usize) -> Option<Item<'_>> {
+        self.pos(index).and_then(|pos| self.at(pos))
+    }
+
+    /// The first entry equal to `needle` among those at `from` and every `stride` entries behind it: with 2, the fields of a
+    /// sequence of fields and values.
+    #[inline]
+    pub fn find(&self, needle: &[u8], from: Pos, stride: usize) -> Option<Pos> {
+        let needle = Encoded::of(needle);
+        let mut at = from.0;
+        while at < self.bytes.len() {
+            if needle.is_at(&self.bytes, at) {
+                return Some(Pos(at));
+            }
+            for _ in 0..stride.max(1) {
+                at = skip(&self.bytes, at);
+            }
+        }
+        None
+    }
+
+    /// All entries, from either end.
+    #[inline]
+    pub fn iter(&self) -> Iter<'_> {
+        self.range(self.first(), self.end())
+    }
+
+    /// The entries from `from` up to and without `to`, from either end.
+    #[inline]
+    pub fn range(&self, from: Pos, to: Pos) -> Iter<'_> {
+        Iter { bytes: &self.bytes, front: from.0, back: to.0 }
+    }
+
+    /// Adds an entry behind the last.
+    pub fn push_back(&mut self, value: &[u8]) {
+        self.insert(self.end(), value);
+    }
+
+    /// Adds an entry before the first.
+    pub fn push_front(&mut self, value: &[u8]) {
+        self.insert(self.first(), value);
+    }
+
+    /// Adds an entry before the one at `pos`, or behind the last; `pos` is then the place of the new one.
+    pub fn insert(&mut self, pos: Pos, value: &[u8]) {
+        let encoded = Encoded::of(value);
+        self.resize(pos.0, 0, encoded.total());
+        encoded.write(&mut self.bytes, pos.0);
+        self.len += 1;
+    }
+
+    /// Changes the entry at `pos`, which must not be the end.
+    pub fn replace(&mut self, pos: Pos, value: &[u8]) {
+        let encoded = Encoded::of(value);
+        self.resize(pos.0, skip(&self.bytes, pos.0) - pos.0, encoded.total());
+        encoded.write(&mut self.bytes, pos.0);
+    }
+
+    /// Removes up to `count` entries from `pos` on and says how many there were. `pos` is then the place of the next entry.
+    pub fn remove(&mut self, pos: Pos, count: usize) -> usize {
+        let mut end = pos.0;
+        let mut removed = 0;
+        while removed < count && end < self.bytes.len() {
+            end = skip(&self.bytes, end);
+            removed += 1;
+        }
+        self.resize(pos.0, end - pos.0, 0);
+        self.len -= removed;
+        removed
+    }
+
+    /// Takes the entries from `pos` on out into a sequence of their own.
+    pub fn split_off(&mut self, pos: Pos) -> Packed {
+        let taken = self.range(pos, self.end()).count();
+        let tail = Packed { bytes: self.bytes[pos.0..].to_vec(), len: taken };
+        self.resize(pos.0, self.bytes.len() - pos.0, 0);
+        self.len -= taken;
+        tail
+    }
+
+    /// Adds all entries of `other` behind the last.
+    pub fn append(&mut self, other: &Packed) {
+        let at = self.bytes.len();
+        self.resize(at, 0, other.bytes.len());
+        self.bytes[at..].copy_from_slice(&other.bytes);
+        self.len += other.len;
+    }
+
+    /// Removes all entries and gives the memory back.
+    pub fn clear(&mut self) {
+        *self = Packed::new();
+    }
+
+    /// Makes the `old` bytes at `at` `new` bytes long, their content unspecified, by moving what follows.
+    fn resize(&mut self, at: usize, old: usize, new: usize) {
+        let len = self.bytes.len();
+        if new > old {
+            let more = new - old;
+            if self.bytes.capacity() - len < more {
+                // Less than doubling: there are many of these, and they are small.
+                self.bytes.reserve_exact(more + (len / 4).max(16));
+            }
+            self.bytes.resize(len + more, 0);
+            self.bytes.copy_within(at + old..len, at + new);
+        } else if new < old {
+            self.bytes.copy_within(at + old..len, at + new);
+            self.bytes.truncate(len - (old - new));
+            if self.bytes.len() < self.bytes.capacity() / 4 {
+                self.bytes.shrink_to(self.bytes.len() * 2);
+            }
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a Packed {
+    type Item = Item<'a>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// The entries of a [`Packed`], from either end.
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    bytes: &'a [u8],
+    front: usize,
+    back: usize,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Item<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Item<'a>> {
+        if self.front >= self.back {
+            return None;
+        }
+        let item = read(self.bytes, self.front);
+        self.front = skip(self.bytes, self.front);
+        Some(item)
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.front >= self.back {
+            return None;
+        }
+        self.back = skip_back(self.bytes, self.back);
+        Some(read(self.bytes, self.back))
+    }
+}
+
+/// A value in its encoded form: head, payload (of an integer, in the head), length from behind.
+struct Encoded<'a> {
+    head: [u8; HEAD_MAX],
+    head_len: usize,
+    payload: &'a [u8],
+}
+
+impl<'a> Encoded<'a> {
+    #[inline]
+    fn of(value: &'a [u8]) -> Encoded<'a> {
+        match Item::of(value) {
+            Item::Int(value) => Self::of_int(value),
+            Item::Bytes(value) => Self::of_bytes(value),
+        }
+    }
+
+    fn of_int(value: i64) -> Encoded<'a> {
+        let mut head = [0; HEAD_MAX];
+        if (0..SMALL_INTS).contains(&value) {
+            head[0] = SMALL_INT + value as u8;
+            return Encoded { head, head_len: 1, payload: &[] };
+        }
+        // The bits below the sign, and the sign.
+        let bits = 65 - (value ^ (value >> 63)).leading_zeros() as usize;
+        let width = bits.div_ceil(8);
+        head[0] = INT + width as u8;
+        head[1..=width].copy_from_slice(&value.to_le_bytes()[..width]);
+        Encoded { head, head_len: 1 + width, payload: &[] }
+    }
+
+    #[inline]
+    fn of_bytes(payload: &'a [u8]) -> Encoded<'a> {
+        let mut head = [0; HEAD_MAX];
+        let len = payload.len();
+        let width = match len {
+            0..0x80 => {
+                head[0] = len as u8;
+                return Encoded { head, head_len: 1, payload };
+            }
+            0x80..0x1_0000 => 2,
+            0x1_0000..0x1_0000_0000 => 4,
+            _ => 8,
+        };
+        head[0] = LONG + width as u8;
+        head[1..=width].copy_from_slice(&(len as u64).to_le_bytes()[..width]);
+        Encoded { head, head_len: 1 + width, payload }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.head_len + self.payload.len()
+    }
+
+    fn total(&self) -> usize {
+        self.len() + back_len(self.len())
+    }
+
+    #[inline]
+    fn is_at(&self, bytes: &[u8], at: usize) -> bool {
+        let rest = &bytes[at..];
+        rest[0] == self.head[0]
+            && rest.starts_with(&self.head[..self.head_len])
+            && rest[self.head_len..].starts_with(self.payload)
+    }
+
+    /// Writes the whole entry over the bytes at `at`.
+    fn write(&self, bytes: &mut [u8], at: usize) {
+        let (head, rest) = bytes[at..at + self.total()].split_at_mut(self.head_len);
+        let (payload, back) = rest.split_at_mut(self.payload.len());
+        head.copy_from_slice(&self.head[..self.head_len]);
+        payload.copy_from_slice(self.payload);
+        let mut left = self.len();
+        for (i, byte) in back.iter_mut().enumerate().rev() {
+            *byte = (left & 0x7f) as u8 | if i > 0 { 0x80 } else { 0 };
+            left >>= 7;
+        }
+    }
+}
+
+/// Bytes of head and payload of the entry at `at`.
+#[inline]
+fn entry_len(bytes: &[u8], at: usize) -> usize {
+    match bytes[at] {
+        head @ 0..SMALL_INT => 1 + usize::from(head),
+        SMALL_INT..INT => 1,
+        head @ INT..LONG => 1 + usize::from(head - INT),
+        head => {
+            let width = usize::from(head - LONG);
+            1 + width + little_endian(&bytes[at + 1..], width) as usize
+        }
+    }
+}
+
+#[inline]
+fn read(bytes: &[u8], at: usize) -> Item<'_> {
+    match bytes[at] {
+        head @ 0..SMALL_INT => Item::Bytes(&bytes[at + 1..at + 1 + usize::from(head)]),
+        head @ SMALL_INT..INT => Item::Int(i64::from(head - SMALL_INT)),
+        head @ INT..LONG => {
+            let width = u32::from(head - INT);
+            let unused = 64 - 8 * width;
+            let value = little_endian(&bytes[at + 1..], width as usize);
+            Item::Int(((value << unused) as i64) >> unused)
+        }
+        head => {
+            let width = usize::from(head - LONG);
+            let len = little_endian(&bytes[at + 1..], width) as usize;
+            Item::Bytes(&bytes[at + 1 + width..at + 1 + width + len])
+        }
+    }
+}
+
+/// The place behind the entry at `at`; the end stays.
+#[inline]
+fn skip(bytes: &[u8], at: usize) -> usize {
+    if at >= bytes.len() {
+        return at;
+    }
+    let len = entry_len(bytes, at);
+    at + len + back_len(len)
+}
+
+/// The place of the entry that ends at `end`, which is not the beginning.
+#[inline]
+fn skip_back(bytes: &[u8], end: usize) -> usize {
+    let mut at = end - 1;
+    let mut len = usize::from(bytes[at] & 0x7f);
+    let mut shift = 7;
+    while bytes[at] & 0x80 != 0 {
+        at -= 1;
+        len |= usize::from(bytes[at] & 0x7f) << shift;
+        shift += 7;
+    }
+    at - len
+}
+
+#[inline]
+fn back_len(len: usize) -> usize {
+    if len < 0x80 { 1 } else { (len.ilog2() as usize) / 7 + 1 }
+}
+
+#[inline]
+fn little_endian(bytes: &[u8], width: usize) -> u64 {
+    let mut wide = [0; 8];
+    wide[..width].copy_from_slice(&bytes[..width]);
+    u64::from_le_bytes(wide)
+}
+
+/// The value of a canonical decimal integer. Most elements are none, which the first byte tells.
+#[inline]
+pub(crate) fn canonical_int(bytes: &[u8]) -> Option<i64> {
+    match bytes {
+        [b'0'..=b'9' | b'-', ..] if bytes.len() <= 20 => parse_i64(bytes),
+        _ => None,
+    }
+}
+
+fn int_digits(value: i64) -> usize {
+    let digits = value.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1;
+    digits + usize::from(value < 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts(packed: &Packed) -> Vec<Vec<u8>> {
+        packed.iter().map(|item| item.to_vec()).collect()
+    }
+
+    #[test]
+    fn every_kind_of_entry_reads_back_from_both_sides() {
+        let lengths = [0, 1, 63, 126, 127, 128, 129, 16_381, 16_382, 16_383, 16_384, 65_535, 65_536, 2_200_000];
+        let strings = lengths.iter().map(|&n| vec![b'x'; n]);
+        let ints = (0..64).flat_map(|shift| {
+            let edge = 1i64.wrapping_shl(shift);
+            [edge.wrapping_sub(1), edge, -edge.max(-i64::MAX), i64::MIN, i64::MAX, -1, 63, 64]
+        });
+        let odd = ["-0", "00", "+1", "1 ", "-", "9223372036854775808", "-9223372036854775809", "1.0"];
+        let mut values: Vec<Vec<u8>> = strings.chain(ints.map(|i| i.to_string().into_bytes())).collect();
+        values.extend(odd.map(|text| text.as_bytes().to_vec()));
+
+        let mut packed = Packed::new();
+        for value in &values {
+            let before = packed.byte_len();
+            packed.push_back(value);
+            assert_eq!(packed.byte_len() - before, Packed::encoded_len(value));
+        }
+        assert_eq!(texts(&packed), values);
+        let mut backwards: Vec<Vec<u8>> = packed.iter().rev().map(|item| item.to_vec()).collect();
+        backwards.reverse();
+        assert_eq!(backwards, values);
+        for (i, value) in values.iter().enumerate() {
+            let found = packed.find(value, packed.first(), 1).expect("is there");
+            assert_eq!(packed.at(found).map(|item| item.to_vec()).as_ref(), Some(value));
+            assert_eq!(packed.get(i), Some(Item::of(value)));
+            assert_eq!(Item::of(value).byte_len(), value.len());
+        }
+    }
+
+    #[test]
+    fn short_entries_cost_two_bytes_more_than_their_text() {
+        assert_eq!(Packed::encoded_len(b""), 2);
+        assert_eq!(Packed::encoded_len(b"abc"), 5);
+        assert_eq!(Packed::encoded_len(b"7"), 2);
+        assert_eq!(Packed::encoded_len(b"127"), 3);
+        assert_eq!(Packed::encoded_len(b"128"), 4);
+        assert_eq!(Packed::encoded_len(b"-128"), 3);
+        assert_eq!(Packed::encoded_len(i64::MIN.to_string().as_bytes()), 10);
+    }
+
+    #[test]
+    fn a_search_with_a_stride_sees_fields_only() {
+        let mut packed = Packed::new();
+        [b"a".as_slice(), b"b", b"b", b"c"].iter().for_each(|bytes| packed.push_back(bytes));
+        let b = packed.find(b"b", packed.first(), 2).expect("a field");
+        assert_eq!(Some(b), packed.pos(2));
+        assert_eq!(packed.find(b"c", packed.first(), 2), None);
+        assert_eq!(packed.find(b"a", packed.end(), 2), None);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Insert(usize, Vec<u8>),
+        Replace(usize, Vec<u8>),
+        Remove(usize, usize),
+        SplitAndAppend(usize),
+    }
+
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            any::<i64>().prop_map(|i| i.to_string().into_bytes()),
+            (-200..200i64).prop_map(|i| i.to_string().into_bytes()),
+            proptest::collection::vec(any::<u8>(), 0..200),
+            "[0-9]{0,22}".prop_map(String::into_bytes),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_vector(steps in proptest::collection::vec(prop_oneof![
+            3 => (any::<usize>(), value()).prop_map(|(i, v)| Step::Insert(i, v)),
+            1 => (any::<usize>(), value()).prop_map(|(i, v)| Step::Replace(i, v)),
+            1 => (any::<usize>(), 0..5usize).prop_map(|(i, n)| Step::Remove(i, n)),
+            1 => any::<usize>().prop_map(Step::SplitAndAppend),
+        ], 0..60)) {
+            let mut packed = Packed::new();
+            let mut model: Vec<Vec<u8>> = Vec::new();
+            for step in steps {
+                let at = |i: usize, len: usize| i % (len + 1);
+                let pos = |packed: &Packed, i: usize| packed.pos(i).unwrap_or(packed.end());
+                match step {
+                    Step::Insert(i, value) => {
+                        let i = at(i, model.len());
+                        packed.insert(pos(&packed, i), &value);
+                        model.insert(i, value);
+                    }
+                    Step::Replace(i, value) if !model.is_empty() => {
+                        let i = i % model.len();
+                        packed.replace(pos(&packed, i), &value);
+                        model[i] = value;
+                    }
+                    Step::Replace(..) => {}
+                    Step::Remove(i, n) => {
+                        let i = at(i, model.len());
+                        let end = (i + n).min(model.len());
+                        prop_assert_eq!(packed.remove(pos(&packed, i), n), end - i);
+                        model.drain(i..end);
+                    }
+                    Step::SplitAndAppend(i) => {
+                        let i = at(i, model.len());
+                        let tail = packed.split_off(pos(&packed, i));
+                        prop_assert_eq!(texts(&tail), model.split_at(i).1);
+                        packed.append(&tail);
+                    }
+                }
+                prop_assert_eq!(packed.len(), model.len());
+                prop_assert_eq!(texts(&packed), &model[..]);
+                prop_assert!(packed.iter().rev().map(|item| item.to_vec()).eq(model.iter().rev().cloned()));
+                for (i, value) in model.iter().enumerate() {
+                    let first = model.iter().position(|other| other == value);
+                    prop_assert_eq!(packed.find(value, packed.first(), 1), first.and_then(|i| packed.pos(i)));
+                    prop_assert_eq!(packed.get(i), Some(Item::of(value)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The value of a set key: different members, in no order.
+//!
+//! A set has one of three forms. It only ever moves to the right, when a member does not fit:
+//!
+//! ```text
+//!           text comes               too many, or one too long
+//! intset  ------------->  listpack  ---------------------------->  hashtable
+//!    |                                                                 ^
+//!    +------------------- too many integers --------------------------+
+//! ```
+//!
+//! Names, limits and moves are those of Redis 7.2 and later; before, there was no listpack (set its limit of entries to 0 to
+//! have it so). An empty set takes the form that its first member allows.
+//!
+//! Members are read as [`Item`]: an integer where the form stores one, else bytes. Operations on several sets go over the
+//! smallest with [`Set::iter`] and ask the others with [`Set::contains_item`], which spares formatting and parsing between
+//! sets of integers.
+
+use crate::base::hasher::hash_bytes;
+use crate::base::sample::select;
+use crate::base::split_table::SplitTable;
+use crate::value::int_set::IntSet;
+use crate::value::packed::{Item, Packed, canonical_int};
+use crate::value::small_bytes::SmallBytes;
+
+/// What a set may hold before it takes another form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetLimits {
+    /// Members, if all are integers (`set-max-intset-entries`).
+    pub max_intset_entries: usize,
+    /// Members, if not (`set-max-listpack-entries`).
+    pub max_listpack_entries: usize,
+    /// Bytes of the longest member (`set-max-listpack-value`).
+    pub max_listpack_value: usize,
+}
+
+impl Default for SetLimits {
+    fn default() -> Self {
+        SetLimits { max_intset_entries: 512, max_listpack_entries: 128, max_listpack_value: 64 }
+    }
+}
+
+/// Different members, each any bytes.
+#[derive(Clone, Debug)]
+pub struct Set(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
+    Ints(IntSet),
+    Packed(Packed),
+    Table(Box<SplitTable<SmallBytes>>),
+}
+
+impl Default for Set {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Set {
+    /// A set without members, and without allocation.
+    pub const fn new() -> Set {
+        Set(Form::Ints(IntSet::new()))
+    }
+
+    /// Number of members.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Form::Ints(ints) => ints.len(),
+            Form::Packed(packed) => packed.len(),
+            Form::Table(table) => table.len(),
+        }
+    }
+
+    /// Whether there is no member.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether `member` is in the set.
+    #[inline]
+    pub fn contains(&self, member: &[u8]) -> bool {
+        match &self.0 {
+            Form::Ints(ints) => canonical_int(member).is_some_and(|value| ints.contains(value)),
+            Form::Packed(packed) => packed.find(member, packed.first(), 1).is_some(),
+            Form::Table(table) => table.find(hash_bytes(member), is(member)).is_some(),
+        }
+    }
+
+    /// As [`contains`](Self::contains), for a member of another set.
+    #[inline]
+    pub fn contains_item(&self, member: Item<'_>) -> bool {
+        match (&self.0, member) {
+            (Form::Ints(ints), Item::Int(value)) => ints.contains(value),
+            _ => self.contains(member.as_bytes(&mut itoa::Buffer::new())),
+        }
+    }
+
+    /// Adds `member`. True if it is new.
+    pub fn insert(&mut self, member: &[u8], limits: &SetLimits) -> bool {
+        if self.is_empty() {
+            self.0 = first_form(member, limits);
+        }
+        match &mut self.0 {
+            Form::Ints(ints) => {
+                let Some(value) = canonical_int(member) else {
+                    self.insert_beside_ints(member, limits);
+                    return true;
+                };
+                let new = ints.insert(value);
+                if ints.len() > limits.max_intset_entries {
+                    self.0 = Form::Table(self.to_table());
+                }
+                new
+            }
+            Form::Packed(packed) => {
+                if packed.find(member, packed.first(), 1).is_some() {
+                    return false;
+                }
+                if packed.len() < limits.max_listpack_entries && member.len() <= limits.max_listpack_value {
+                    packed.push_back(member);
+                } else {
+                    let mut table = self.to_table();
+                    insert_entry(&mut table, member);
+                    self.0 = Form::Table(table);
+                }
+                true
+            }
+            Form::Table(table) => insert_entry(table, member),
+        }
+    }
+
+    /// Removes `member`. True if it was there.
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        match &mut self.0 {
+            Form::Ints(ints) => canonical_int(member).is_some_and(|value| ints.remove(value)),
+            Form::Packed(packed) => packed.find(member, packed.first(), 1).map(|at| packed.remove(at, 1)).is_some(),
+            Form::Table(table) => table.remove(hash_bytes(member), is(member), hash_of).is_some(),
+        }
+    }
+
+    /// All members: integers ascending while the form is that of integers, then in the order of insertion, then in none.
+    pub fn iter(&self) -> impl Iterator<Item = Item<'_>> {
+        let (ints, packed, table) = match &self.0 {
+            Form::Ints(ints) => (Some(ints), None, None),
+            Form::Packed(packed) => (None, Some(packed), None),
+            Form::Table(table) => (None, None, Some(table)),
+        };
+        let ints = ints.into_iter().flat_map(|ints| ints.iter().map(Item::Int));
+        let packed = packed.into_iter().flat_map(|packed| packed.iter());
+        let table = table.into_iter().flat_map(|table| table.iter().map(as_item));
+        ints.chain(packed).chain(table)
+    }
+
+    /// One step of SSCAN, as [`SplitTable::scan`]; the small forms are emitted as a whole.
+    pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>)) -> u64 {
+        match &self.0 {
+            Form::Table(table) => table.scan(cursor, count, hash_of, |entry| emit(as_item(entry))),
+            _ => {
+                self.iter().for_each(emit);
+                0
+            }
+        }
+    }
+
+    /// A member drawn at random. `below(n)` draws a number in `0..n`.
+    pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<Item<'_>> {
+        match &self.0 {
+            Form::Ints(ints) => ints.get(below(ints.len() as u64) as usize).map(Item::Int),
+            Form::Packed(packed) => packed.get(below(packed.len() as u64) as usize),
+            Form::Table(table) => table.random(below).map(as_item),
+        }
+    }
+
+    /// Emits `count` different members drawn at random (all, if there are fewer).
+    pub fn sample<'s>(&'s self, count: usize, below: impl FnMut(u64) -> u64, mut emit: impl FnMut(Item<'s>)) {
+        match &self.0 {
+            Form::Table(table) => table.sample(count, below, |entry| emit(as_item(entry))),
+            _ => select(self.iter(), self.len(), count, below).for_each(emit),
+        }
+    }
+
+    /// The name of the form, as OBJECT ENCODING gives it.
+    pub fn encoding(&self) -> &'static str {
+        match &self.0 {
+            Form::Ints(_) => "intset",
+            Form::Packed(_) => "listpack",
+            Form::Table(_) => "hashtable",
+        }
+    }
+
+    /// Bytes allocated, without this header. Of a table, `samples` members are measured and taken for the mean (0: all).
+    pub fn mem_bytes(&self, samples: usize) -> usize {
+        match &self.0 {
+            Form::Ints(ints) => ints.mem_bytes(),
+            Form::Packed(packed) => packed.mem_bytes(),
+            Form::Table(table) => {
+                size_of::<SplitTable<SmallBytes>>() + table.mem_bytes() + table.sum_of(samples, SmallBytes::heap_bytes)
+            }
+        }
+    }
+
+    /// Adds a member that is no integer to a set in the form of integers.
+    fn insert_beside_ints(&mut self, member: &[u8], limits: &SetLimits) {
+        let longest = self.iter().map(|item| item.byte_len()).max().max(Some(member.len()));
+        if self.len() < limits.max_listpack_entries && longest <= Some(limits.max_listpack_value) {
+            let mut packed = self.to_packed();
+            packed.push_back(member);
+            self.0 = Form::Packed(packed);
+        } else {
+            let mut table = self.to_table();
+            insert_entry(&mut table, member);
+            self.0 = Form::Table(table);
+        }
+    }
+
+    fn to_packed(&self) -> Packed {
+        let mut packed = Packed::new();
+        let mut digits = itoa::Buffer::new();
+        self.iter().for_each(|item| packed.push_back(item.as_bytes(&mut digits)));
+        packed
+    }
+
+    fn to_table(&self) -> Box<SplitTable<SmallBytes>> {
+        let mut table = Box::new(SplitTable::new());
+        let mut digits = itoa::Buffer::new();
+        for item in self.iter() {
+            insert_entry(&mut table, item.as_bytes(&mut digits));
+        }
+        table
+    }
+}
+
+impl PartialEq for Set {
+    /// Whether both have the same members, in whatever form.
+    fn eq(&self, other: &Set) -> bool {
+        self.len() == other.len() && self.iter().all(|member| other.contains_item(member))
+    }
+}
+
+impl Eq for Set {}
+
+fn first_form(member: &[u8], limits: &SetLimits) -> Form {
+    if limits.max_intset_entries > 0 && canonical_int(member).is_some() {
+        Form::Ints(IntSet::new())
+    } else if limits.max_listpack_entries > 0 && member.len() <= limits.max_listpack_value {
+        Form::Packed(Packed::new())
+    } else {
+        Form::Table(Box::default())
+    }
+}
+
+fn insert_entry(table: &mut SplitTable<SmallBytes>, member: &[u8]) -> bool {
+    let hash = hash_bytes(member);
+    let new = table.find(hash, is(member)).is_none();
+    if new {
+        table.insert_unique(hash, SmallBytes::concat(&[member]), hash_of);
+    }
+    new
+}
+
+fn hash_of(entry: &SmallBytes) -> u64 {
+    hash_bytes(entry.as_slice())
+}
+
+fn as_item(entry: &SmallBytes) -> Item<'_> {
+    Item::Bytes(entry.as_slice())
+}
+
+#[inline]
+fn is(member: &[u8]) -> impl Fn(&SmallBytes) -> bool {
+    move |entry| entry.as_slice() == member
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: SetLimits = SetLimits { max_intset_entries: 4, max_listpack_entries: 3, max_listpack_value: 5 };
+
+    fn set_of(members: &[&str]) -> Set {
+        let mut set = Set::new();
+        members.iter().for_each(|member| _ = set.insert(member.as_bytes(), &LIMITS));
+        set
+    }
+
+    #[test]
+    fn takes_the_form_that_its_members_allow() {
+        for (members, encoding) in [
+            (&["1", "2", "3", "4"][..], "intset"),
+            (&["1", "2", "3", "4", "4"], "intset"),
+            (&["1", "2", "3", "4", "5"], "hashtable"),
+            (&["1", "2", "a"], "listpack"),
+            (&["1", "2", "3", "a"], "hashtable"),
+            (&["1", "2", "3", "01"], "hashtable"),
+            (&["a", "b", "c"], "listpack"),
+            (&["a", "b", "c", "c"], "listpack"),
+            (&["a", "b", "c", "d"], "hashtable"),
+            (&["a", "1", "2"], "listpack"),
+            (&["12345"], "intset"),
+            (&["1234567"], "intset"),
+            (&["1234567", "a"], "hashtable"),
+            (&["abcdef"], "hashtable"),
+            (&["a", "abcdef"], "hashtable"),
+            (&["1", "abcdef"], "hashtable"),
+        ] {
+            let set = set_of(members);
+            assert_eq!(set.encoding(), encoding, "{members:?}");
+            assert!(members.iter().all(|member| set.contains(member.as_bytes())));
+            assert!(!set.contains(b"99"));
+        }
+        let mut no_ints = Set::new();
+        no_ints.insert(b"1", &SetLimits { max_intset_entries: 0, ..LIMITS });
+        assert_eq!(no_ints.encoding(), "listpack");
+        let mut as_redis_7_0 = Set::new();
+        as_redis_7_0.insert(b"a", &SetLimits { max_listpack_entries: 0, ..LIMITS });
+        assert_eq!(as_redis_7_0.encoding(), "hashtable");
+    }
+
+    #[test]
+    fn forms_compare_by_their_members() {
+        let table = {
+            let mut set = set_of(&["1", "2", "long-member"]);
+            assert!(set.remove(b"long-member"));
+            set
+        };
+        let packed = {
+            let mut set = set_of(&["1", "2", "a"]);
+            assert!(set.remove(b"a"));
+            set
+        };
+        let ints = set_of(&["2", "1"]);
+        assert_eq!([ints.encoding(), packed.encoding(), table.encoding()], ["intset", "listpack", "hashtable"]);
+        for (a, b) in [(&ints, &packed), (&packed, &table), (&table, &ints)] {
+            assert_eq!(a, b);
+            assert_eq!(b, a);
+        }
+        assert_ne!(ints, set_of(&["1", "3"]));
+    }
+
+    #[test]
+    fn samples_and_draws_are_members() {
+        let mut state = 0u64;
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % n.max(1)
+        };
+        assert_eq!(Set::new().random(&mut below), None);
+        for (n, prefix) in [(1, ""), (500, ""), (1, "m"), (100, "m"), (2000, "m")] {
+            let mut set = Set::new();
+            for i in 0..n {
+                set.insert(format!("{prefix}{i}").as_bytes(), &SetLimits::default());
+            }
+            let drawn: BTreeSet<Vec<u8>> =
+                (0..n * 20).map(|_| set.random(&mut below).expect("not empty").to_vec()).collect();
+            assert_eq!(drawn.len(), n);
+            for count in [0, 1, n / 4, n / 2, n, usize::MAX] {
+                let mut sample = BTreeSet::new();
+                set.sample(count, &mut below, |member| assert!(sample.insert(member.to_vec())));
+                assert_eq!(sample.len(), count.min(n));
+                assert!(sample.is_subset(&drawn));
+            }
+        }
+    }
+
+    fn member() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            4 => (-40..40i64).prop_map(|i| i.to_string().into_bytes()),
+            1 => any::<i64>().prop_map(|i| i.to_string().into_bytes()),
+            1 => "[0-9a-c]{0,3}".prop_map(String::into_bytes),
+            1 => proptest::collection::vec(any::<u8>(), 0..30),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_set(
+            ints in 0..60usize, entries in 0..40usize, value in 0..30usize,
+            steps in proptest::collection::vec((member(), proptest::bool::weighted(0.7)), 0..200),
+        ) {
+            let limits = SetLimits { max_intset_entries: ints, max_listpack_entries: entries, max_listpack_value: value };
+            let mut set = Set::new();
+            let mut model: BTreeSet<Vec<u8>> = BTreeSet::new();
+            for (member, add) in steps {
+                prop_assert_eq!(set.contains(&member), model.contains(&member));
+                prop_assert_eq!(set.contains_item(Item::of(&member)), model.contains(&member));
+                if add {
+                    prop_assert_eq!(set.insert(&member, &limits), model.insert(member));
+                } else {
+                    prop_assert_eq!(set.remove(&member), model.remove(&member));
+                }
+                prop_assert_eq!(set.len(), model.len());
+            }
+            let members: BTreeSet<Vec<u8>> = set.iter().map(|member| member.to_vec()).collect();
+            prop_assert_eq!(&members, &model);
+            let mut scanned = BTreeSet::new();
+            let mut cursor = 0;
+            loop {
+                cursor = set.scan(cursor, 3, |member| _ = scanned.insert(member.to_vec()));
+                if cursor == 0 {
+                    break;
+                }
+            }
+            prop_assert_eq!(scanned, model);
+            prop_assert_eq!(&set.clone(), &set);
+        }
+    }
+}

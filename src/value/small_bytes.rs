@@ -1,0 +1,103 @@
+//! A byte string that lies in the table itself when it is short, as most members and many field-value pairs are. A table of
+//! boxed strings costs an allocation per entry and a cache miss per look.
+
+use std::ops::Deref;
+
+/// The longest string without an allocation: what makes the whole 24 bytes, with a length and the variant.
+const INLINE: usize = 22;
+
+/// A byte string whose length does not change, inline up to 22 bytes, else in an allocation of exactly its size.
+#[derive(Clone, Debug)]
+pub struct SmallBytes(Form);
+
+#[derive(Clone, Debug)]
+enum Form {
+    /// The first `len` of `bytes`.
+    Inline {
+        len: u8,
+        bytes: [u8; INLINE],
+    },
+    Heap(Box<[u8]>),
+}
+
+const _: () = assert!(size_of::<SmallBytes>() == 24);
+
+impl SmallBytes {
+    /// The concatenation of `parts`.
+    #[inline]
+    pub fn concat(parts: &[&[u8]]) -> SmallBytes {
+        let len = parts.iter().map(|part| part.len()).sum();
+        if len > INLINE {
+            let mut heap = Vec::with_capacity(len);
+            parts.iter().for_each(|part| heap.extend_from_slice(part));
+            return SmallBytes(Form::Heap(heap.into_boxed_slice()));
+        }
+        let mut bytes = [0; INLINE];
+        let mut at = 0;
+        for part in parts {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        SmallBytes(Form::Inline { len: len as u8, bytes })
+    }
+
+    /// A copy of `bytes`.
+    #[inline]
+    pub fn new(bytes: &[u8]) -> SmallBytes {
+        SmallBytes::concat(&[bytes])
+    }
+
+    /// The string.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        match &self.0 {
+            Form::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Form::Heap(bytes) => bytes,
+        }
+    }
+
+    /// The string, to overwrite.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Form::Inline { len, bytes } => &mut bytes[..usize::from(*len)],
+            Form::Heap(bytes) => bytes,
+        }
+    }
+
+    /// Bytes allocated beside the value itself.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Form::Inline { .. } => 0,
+            Form::Heap(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl Deref for SmallBytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_around_the_limit() {
+        let text = b"0123456789abcdefghijklmnopqrstuvwxyz";
+        for n in 0..text.len() {
+            for cut in 0..=n {
+                let mut small = SmallBytes::concat(&[&text[..cut], &text[cut..n]]);
+                assert_eq!(small.as_slice(), &text[..n]);
+                assert_eq!(small.heap_bytes(), if n > INLINE { n } else { 0 });
+                small.as_mut_slice().fill(b'x');
+                assert_eq!(small.clone().as_slice(), vec![b'x'; n]);
+            }
+        }
+    }
+}
