@@ -408,12 +408,17 @@ impl Encoder<'_> {
 /// Writes a number as C's `%.{precision}g`.
 fn write_number(out: &mut Vec<u8>, number: f64, precision: i32) {
     // Up to 14 digits an integer is written in full, which is what nearly all numbers are.
-    if precision == 14 && number.abs() < 1e14 && number.trunc() == number && (number != 0.0 || number.is_sign_positive()) {
+    if precision == 14
+        && number.abs() < 1e14
+        && number.trunc() == number
+        && (number != 0.0 || number.is_sign_positive())
+    {
         return out.extend_from_slice(itoa::Buffer::new().format(number as i64).as_bytes());
     }
     let mut text = [0u8; 64];
     // SAFETY: at most 14 digits, a sign, a point and an exponent fit; the length answered is what was written.
-    let len = unsafe { libc::snprintf(text.as_mut_ptr().cast::<c_char>(), text.len(), c"%.*g".as_ptr(), precision, number) };
+    let len =
+        unsafe { libc::snprintf(text.as_mut_ptr().cast::<c_char>(), text.len(), c"%.*g".as_ptr(), precision, number) };
     out.extend_from_slice(text.get(..usize::try_from(len).unwrap_or(0)).unwrap_or(&[]));
 }
 

@@ -354,7 +354,8 @@ mod tests {
 
     #[test]
     fn numbers_lose_their_fraction_and_overflow_to_the_least_integer() {
-        let cases = [(1.9, 1), (-1.9, -1), (-0.5, 0), (f64::NAN, i64::MIN), (f64::INFINITY, i64::MIN), (1e300, i64::MIN)];
+        let cases =
+            [(1.9, 1), (-1.9, -1), (-0.5, 0), (f64::NAN, i64::MIN), (f64::INFINITY, i64::MIN), (1e300, i64::MIN)];
         for (number, want) in cases {
             assert_eq!(truncate(number), want, "{number}");
         }

@@ -21,8 +21,8 @@ use std::ffi::{CStr, c_int};
 
 use super::lua::{CFunction, Kind, Stack, ffi, native, upvalue};
 use super::redis;
-use super::{cjson, cmsgpack, strings, structs};
 use super::vm::{Ctx, ServerVersion, load};
+use super::{cjson, cmsgpack, strings, structs};
 use crate::base::limits::SCRIPT_C_STACK_BYTES;
 
 /// Registers everything and pushes two tables: the globals, and their stand-in. May raise for lack of memory.
@@ -66,17 +66,8 @@ pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>
 }
 
 /// Functions of LuaJIT's that scripts get as they are.
-const BUILTINS: &[&[u8]] = &[
-    b"_VERSION",
-    b"error",
-    b"ipairs",
-    b"rawequal",
-    b"select",
-    b"tonumber",
-    b"tostring",
-    b"type",
-    b"unpack",
-];
+const BUILTINS: &[&[u8]] =
+    &[b"_VERSION", b"error", b"ipairs", b"rawequal", b"select", b"tonumber", b"tostring", b"type", b"unpack"];
 
 /// Our own functions of the same or of stricter behaviour.
 const NATIVES: &[(&[u8], CFunction)] = &[
@@ -301,7 +292,9 @@ fn run_prelude(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     let base = stack.top();
     // SAFETY: a constant chunk; errors are raised to the caller, who runs protected.
     unsafe {
-        if ffi::luaL_loadbuffer(stack.raw(), PRELUDE.as_ptr(), PRELUDE.count_bytes(), c"=prelude".as_ptr()) != ffi::LUA_OK {
+        if ffi::luaL_loadbuffer(stack.raw(), PRELUDE.as_ptr(), PRELUDE.count_bytes(), c"=prelude".as_ptr())
+            != ffi::LUA_OK
+        {
             stack.raise_top();
         }
     }

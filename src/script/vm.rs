@@ -274,7 +274,8 @@ impl Vm {
 
     /// Drops every compiled script for which `keep` is false, and collects their memory.
     pub fn retain(&mut self, mut keep: impl FnMut(&Sha1Hex) -> bool) {
-        let dropped: Vec<c_int> = self.functions.extract_if(|sha, _| !keep(sha)).map(|(_, function)| function).collect();
+        let dropped: Vec<c_int> =
+            self.functions.extract_if(|sha, _| !keep(sha)).map(|(_, function)| function).collect();
         dropped.into_iter().for_each(|function| self.release(function));
         // SAFETY: collecting raises nothing: no finalizer of a script's exists.
         unsafe { ffi::lua_gc(self.state, ffi::LUA_GCCOLLECT, 0) };
