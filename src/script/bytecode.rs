@@ -22,6 +22,7 @@ mod op {
     pub(super) const GGET: u8 = 54;
     pub(super) const GSET: u8 = 55;
     pub(super) const TGETS: u8 = 57;
+    pub(super) const UCLO: u8 = 50;
     pub(super) const CALLM: u8 = 65;
     pub(super) const CALL: u8 = 66;
     pub(super) const CALLMT: u8 = 67;
@@ -31,11 +32,12 @@ mod op {
 }
 
 /// Chunks, and the opcodes they compile to, up to the last that matters; 0 stands for any.
-pub(super) const SAMPLES: [(&[u8], &[u8]); 5] = [
+pub(super) const SAMPLES: [(&[u8], &[u8]); 6] = [
     (b"x=1", &[0, op::GSET]),
     (b"return x.y(1)", &[op::GGET, op::TGETS, 0, op::CALLT]),
     (b"return x(x())", &[op::GGET, op::GGET, op::CALL, op::CALLMT]),
     (b"x(x()) return 1,x()", &[op::GGET, op::GGET, op::CALL, op::CALLM, 0, op::GGET, op::CALL, op::RETM]),
+    (b"do local a=x() y=function() return a end end", &[op::GGET, op::CALL, 0, op::GSET, op::UCLO]),
     (b"if x then x() else x() end", &[op::GGET, 0, op::JMP, op::GGET, op::CALL, op::JMP]),
 ];
 
@@ -84,9 +86,17 @@ pub(super) fn matches(dump: &[u8], opcodes: &[u8]) -> bool {
     let read = || {
         let mut reader = Reader { rest: dump };
         let flags = reader.read_header()?;
-        reader.uleb()?;
-        let head = reader.read_head(flags)?;
-        reader.take(head.instructions.checked_mul(4)?)
+        // Inner functions come first; the chunk itself is the last before the terminating zero.
+        let mut prototype = Reader { rest: &[] };
+        loop {
+            let len = reader.uleb()? as usize;
+            if len == 0 {
+                break;
+            }
+            prototype.rest = reader.take(len)?;
+        }
+        let head = prototype.read_head(flags)?;
+        prototype.take(head.instructions.checked_mul(4)?)
     };
     read().is_some_and(|code| {
         code.len() / 4 >= opcodes.len()
@@ -162,8 +172,9 @@ fn global_callee(code: &[u8], at: usize) -> Option<[u8; 4]> {
     if call[0] != op::CALLT && call[0] != op::CALLMT {
         return None;
     }
-    // The callee is loaded first, its arguments above it: the nearest instruction before the call that writes A.
-    let load_at = (0..at).rev().find(|&i| code[i * 4 + 1] == call[1])?;
+    // The callee is loaded first, its arguments above it: the nearest instruction before the call that writes A. (The one
+    // that closes upvalues, right before the call, has a zero there.)
+    let load_at = (0..at).rev().find(|&i| code[i * 4 + 1] == call[1] && code[i * 4] != op::UCLO)?;
     let load = instruction(load_at)?;
     match load[0] {
         op::GGET => Some(load),

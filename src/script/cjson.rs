@@ -9,11 +9,12 @@
 //!
 //! Text is built in the VM's scratch buffer; no script runs meanwhile, since tables are read without metamethods.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 
 use super::lua::{Buffer, CFunction, Kind, Stack, ffi, native, upvalue};
 use super::sandbox::check_c_stack;
 use super::vm::Ctx;
+use crate::base::num;
 
 /// The settings of one `cjson` table.
 #[derive(Clone, Copy)]
@@ -408,18 +409,10 @@ impl Encoder<'_> {
 /// Writes a number as C's `%.{precision}g`.
 fn write_number(out: &mut Vec<u8>, number: f64, precision: i32) {
     // Up to 14 digits an integer is written in full, which is what nearly all numbers are.
-    if precision == 14
-        && number.abs() < 1e14
-        && number.trunc() == number
-        && (number != 0.0 || number.is_sign_positive())
-    {
-        return out.extend_from_slice(itoa::Buffer::new().format(number as i64).as_bytes());
+    if precision == 14 && number.abs() < 1e14 && number.trunc() == number && (number != 0.0 || number.is_sign_positive()) {
+        return num::format_i64(out, number as i64);
     }
-    let mut text = [0u8; 64];
-    // SAFETY: at most 14 digits, a sign, a point and an exponent fit; the length answered is what was written.
-    let len =
-        unsafe { libc::snprintf(text.as_mut_ptr().cast::<c_char>(), text.len(), c"%.*g".as_ptr(), precision, number) };
-    out.extend_from_slice(text.get(..usize::try_from(len).unwrap_or(0)).unwrap_or(&[]));
+    num::format_g(out, number, precision as usize);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -468,7 +461,6 @@ struct Token {
 
 struct Decoder<'a> {
     stack: Stack<'a>,
-    /// A Lua string: a NUL byte follows it.
     text: &'a [u8],
     at: usize,
     depth: i32,
@@ -643,18 +635,12 @@ impl<'a> Decoder<'a> {
             self.at += digits;
             return Token { kind: TokenKind::Number, at, number: number as f64 };
         }
-        let mut end = std::ptr::null_mut();
-        let start = self.text[at..].as_ptr().cast::<c_char>();
-        // SAFETY: a NUL byte follows the Lua string, so the reader stops inside of it or there.
-        let (number, read) = unsafe {
-            let number = libc::strtod(start, &mut end);
-            (number, end.offset_from(start) as usize)
-        };
-        if read == 0 {
-            return Token { kind: TokenKind::Error("invalid number"), at, number };
+        let read = num::strtod(&self.text[at..]);
+        if read.used == 0 {
+            return Token { kind: TokenKind::Error("invalid number"), at, number: 0.0 };
         }
-        self.at += read;
-        Token { kind: TokenKind::Number, at, number }
+        self.at += read.used;
+        Token { kind: TokenKind::Number, at, number: read.value }
     }
 
     /// Reads a string: as a part of the input, or if something is escaped, into the buffer.

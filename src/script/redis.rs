@@ -266,7 +266,7 @@ fn perform(ctx: &mut Ctx) -> Result<(), &'static [u8]> {
 fn format_number(out: &mut Vec<u8>, number: f64) {
     const LIMIT: f64 = (1u64 << 62) as f64;
     if number.abs() <= LIMIT && number.trunc() == number {
-        return out.extend_from_slice(itoa::Buffer::new().format(number as i64).as_bytes());
+        return num::format_i64(out, number as i64);
     }
     num::format_f64(out, number);
 }

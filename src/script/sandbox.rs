@@ -106,9 +106,8 @@ const LIBRARIES: &[Library] = &[
         b"bit",
         &[
             b"arshift", b"band", b"bnot", b"bor", b"bswap", b"bxor", b"lshift", b"rol", b"ror", b"rshift", b"tobit",
-            b"tohex",
         ],
-        &[],
+        &[(b"tohex", bit_tohex)],
     ),
     (b"coroutine", &[b"create", b"resume", b"running", b"status", b"wrap", b"yield"], &[]),
     (b"os", &[], &[(b"clock", os_clock)]),
@@ -116,7 +115,7 @@ const LIBRARIES: &[Library] = &[
 
 /// What is easier said in Lua. Gets the originals and helpers, returns the replacements.
 const PRELUDE: &CStr = c"
-local type, pcall_, xpcall_, foreach_, foreachi_, rawget, real, killed = ...
+local type, pcall, xpcall, foreach, foreachi, rawget, real, killed = ...
 
 -- As in Redis: an error table that carries a message reaches the catcher as the message.
 local function settle(ok, e, ...)
@@ -126,19 +125,19 @@ local function settle(ok, e, ...)
   end
   return ok, e, ...
 end
-local function pcall(...) return settle(pcall_(...)) end
+local function catch(...) return settle(pcall(...)) end
 
 -- A message handler runs while the hook is off: that of a script which is to die must not run at all.
-local function xpcall(f, handler)
-  return xpcall_(f, function(e)
+local function handle(f, handler)
+  return xpcall(f, function(e)
     if killed() then return e end
     return handler(e)
   end)
 end
 
-local function foreach(t, f) return foreach_(real(t), f) end
-local function foreachi(t, f) return foreachi_(real(t), f) end
-return pcall, xpcall, foreach, foreachi
+return catch, handle,
+  function(t, f) return foreach(real(t), f) end,
+  function(t, f) return foreachi(real(t), f) end
 ";
 
 fn copy_builtins(stack: Stack<'_>, from: c_int, to: c_int, names: &[&[u8]]) {
@@ -525,6 +524,18 @@ native! {
         // SAFETY: as above.
         unsafe { (*stack.ctx()).random = super::random::Lrand48::seeded(seed) };
         0
+    }
+
+    /// As in Redis' library, at most 8 digits, where LuaJIT's own knows 64-bit numbers.
+    fn bit_tohex(stack: Stack) -> c_int {
+        let number = stack.check_number(1);
+        let digits = stack.opt_integer(2, 8);
+        let alphabet: &[u8; 16] = if digits < 0 { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
+        // 2^52 + 2^51: adding it leaves the number, rounded to an integer, in the low bits.
+        let bits = (number + 6_755_399_441_055_744.0).to_bits() as u32;
+        let text: [u8; 8] = std::array::from_fn(|i| alphabet[(bits >> (28 - 4 * i)) as usize & 15]);
+        stack.push_bytes(&text[8 - digits.unsigned_abs().min(8) as usize..]);
+        1
     }
 
     fn os_clock(stack: Stack) -> c_int {

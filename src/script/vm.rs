@@ -638,7 +638,7 @@ fn locate(stack: Stack<'_>, failure: &mut Failure) {
                 return;
             }
             let record = record.assume_init();
-            if level == 1 && c_bytes(record.what) == b"C" {
+            if c_bytes(record.what) == b"C" {
                 continue;
             }
             failure.source.clear();

@@ -52,7 +52,7 @@ class Client:
     def command(self, *args):
         out = b"*%d\r\n" % len(args)
         for arg in args:
-            arg = arg if isinstance(arg, bytes) else arg.encode("latin-1")
+            arg = arg if isinstance(arg, bytes) else arg.encode()
             out += b"$%d\r\n%s\r\n" % (len(arg), arg)
         self.socket.sendall(out)
         return self.read()
