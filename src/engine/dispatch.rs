@@ -8,8 +8,8 @@ use super::spec::{Flow, Run};
 use super::table::Entry;
 use super::wait::{Parked, Wait};
 use super::{Engine, Server};
-use crate::keyspace::Keyspace;
 use crate::engine::args::Args;
+use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 
