@@ -70,7 +70,7 @@ impl Engine {
 
 impl Session {
     /// Takes back a reply that the client does not want (CLIENT REPLY).
-    fn mute(&mut self, out: &mut Reply, start: usize) {
+    pub(super) fn mute(&mut self, out: &mut Reply, start: usize) {
         match self.reply_mode {
             ReplyMode::On => return,
             ReplyMode::Off => {}

@@ -6,6 +6,7 @@
 
 pub mod admit;
 pub mod args;
+pub mod busy;
 pub mod ctx;
 pub mod dispatch;
 pub mod error;
@@ -19,6 +20,7 @@ pub mod syntax;
 pub mod table;
 pub mod wait;
 
+use busy::{Bystanders, RunningScript};
 use ctx::Origin;
 use dispatch::call;
 use multi::Watches;
@@ -76,6 +78,10 @@ pub struct Server {
     pub limits_due: Vec<SessionKey>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub active_expire: bool,
+    /// The script that runs now.
+    pub running_script: Option<RunningScript>,
+    /// Who serves the other connections while a script is busy.
+    pub bystanders: Option<Box<dyn Bystanders>>,
     /// Reading of the processor's clock when the last command ended.
     last_ticks: u64,
 }
@@ -121,16 +127,11 @@ impl Engine {
             shutdown: None,
             limits_due: Vec::new(),
             active_expire: true,
+            running_script: None,
+            bystanders: None,
             last_ticks: 0,
         };
         Engine { ks, server }
-    }
-
-    /// Registers a connection.
-    pub fn connect(&mut self, peer: Peer) -> SessionKey {
-        self.server.stats.connections += 1;
-        let stranger = !self.server.config.requirepass.is_empty();
-        self.server.sessions.open(peer, stranger, self.server.clock.now_ms())
     }
 
     /// Forgets a connection and all it was subscribed to, watched or waited for.
@@ -260,6 +261,13 @@ impl Engine {
 }
 
 impl Server {
+    /// Registers a connection.
+    pub fn open_session(&mut self, peer: Peer) -> SessionKey {
+        self.stats.connections += 1;
+        let stranger = !self.config.requirepass.is_empty();
+        self.sessions.open(peer, stranger, self.clock.now_ms())
+    }
+
     /// Closes clients that neither sent a command nor wait for one to be answered for `timeout` seconds.
     fn close_idle(&mut self, now_ms: i64) {
         let timeout_ms = i64::from(self.config.timeout_s) * 1_000;

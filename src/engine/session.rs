@@ -160,6 +160,8 @@ pub struct Session {
     pub local_address: String,
     /// File descriptor, for CLIENT LIST.
     pub fd: i32,
+    /// Connected by loopback or a unix socket.
+    pub is_local: bool,
     /// CLIENT NO-EVICT.
     pub no_evict: bool,
     /// CLIENT REPLY.
@@ -238,6 +240,8 @@ pub struct Peer {
     pub local_address: String,
     /// File descriptor.
     pub fd: i32,
+    /// Connected by loopback or a unix socket.
+    pub is_local: bool,
 }
 
 /// All connections. The session whose command is running is taken out while it runs.
@@ -267,6 +271,7 @@ impl Sessions {
             address: peer.address,
             local_address: peer.local_address,
             fd: peer.fd,
+            is_local: peer.is_local,
             no_evict: false,
             reply_mode: ReplyMode::On,
             transaction: None,
