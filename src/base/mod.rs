@@ -5,6 +5,7 @@ pub mod crc;
 pub mod glob;
 pub mod hasher;
 pub mod limits;
+pub mod logging;
 pub mod long_double;
 pub mod num;
 pub mod rng;
