@@ -1,5 +1,6 @@
 //! The commands, one file per family. Each file ends in its table entries; [`table`] is all of them.
 
+mod scan;
 mod string;
 
 use std::sync::LazyLock;
