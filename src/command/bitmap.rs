@@ -41,16 +41,16 @@ fn setbit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn getbit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     let offset = offset(ctx, args.bytes()?, None)?;
-    let bit = read(ctx, key, |bytes| bits::bit_at(bytes, offset))?;
+    let bit = read(ctx, key, |bytes| Ok(bits::bit_at(bytes, offset)))?;
     ctx.reply.integer(i64::from(bit.unwrap_or(false)));
     Ok(())
 }
 
 fn bitcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let key = args.bytes()?;
-    let (start, end) = if args.is_empty() { (0, -1) } else { (args.int()?, args.int()?) };
-    let unit = unit(&mut args)?;
-    let count = read(ctx, key, |bytes| bits::count_range(bytes, start, end, unit))?;
+    let count = read(ctx, args.bytes()?, |bytes| {
+        let (start, end) = if args.is_empty() { (0, -1) } else { (args.int()?, args.int()?) };
+        Ok(bits::count_range(bytes, start, end, unit(&mut args)?))
+    })?;
     ctx.reply.integer(count.unwrap_or(0) as i64);
     Ok(())
 }
@@ -60,10 +60,14 @@ fn bitpos(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if bit != 0 && bit != 1 {
         return Err(Error::text("ERR The bit argument must be 1 or 0."));
     }
-    let start = if args.is_empty() { 0 } else { args.int()? };
-    let end = if args.is_empty() { None } else { Some(args.int()?) };
-    let unit = unit(&mut args)?;
-    let found = read(ctx, key, |bytes| bits::position(bytes, bit == 1, start, end, unit))?;
+    let found = read(ctx, key, |bytes| {
+        let start = if args.is_empty() { 0 } else { args.int()? };
+        // Redis looks at the unit before the end.
+        let end = args.take(args.len().min(1))?;
+        let unit = unit(&mut args)?;
+        let end = if end.is_empty() { None } else { Some(Args::new(end, 0).int()?) };
+        Ok(bits::position(bytes, bit == 1, start, end, unit))
+    })?;
     // An absent key is all zeroes.
     let found = found.unwrap_or((bit == 0).then_some(0));
     ctx.reply.integer(found.map_or(-1, |at| at as i64));
@@ -82,11 +86,12 @@ fn offset(ctx: &Ctx<'_>, text: &[u8], field: Option<FieldType>) -> Result<u64, E
     bits::parse_offset(text, field, ctx.server.config.proto_max_bulk_len as u64).ok_or(BAD_OFFSET)
 }
 
-/// Looks at the string under a key; `None` when there is no such key.
-fn read<T>(ctx: &mut Ctx<'_>, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+/// Looks at the string under a key; `None` when there is no such key. BITCOUNT and BITPOS read their ranges only then, as
+/// Redis 7.0 does: an absent key is an empty string, whatever follows it.
+fn read<T>(ctx: &mut Ctx<'_>, key: &[u8], look: impl FnOnce(&[u8]) -> Result<T, Error>) -> Result<Option<T>, Error> {
     match ctx.ks.read(ctx.session.db, key) {
         None => Ok(None),
-        Some(Value::String(string)) => Ok(Some(look(string.as_bytes(&mut Digits::new())))),
+        Some(Value::String(string)) => look(string.as_bytes(&mut Digits::new())).map(Some),
         Some(_) => Err(Error::WrongType),
     }
 }
@@ -130,7 +135,9 @@ fn bitop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         Some(slot) if result.is_empty() => ctx.ks.remove(db, slot),
         None if result.is_empty() => {}
         slot => {
-            ctx.ks.put_at(db, destination, slot, &result);
+            // Through a range, so that the result stays growable.
+            let slot = ctx.ks.put_at(db, destination, slot, b"");
+            ctx.ks.set_range(db, destination, Some(slot), 0, &result)?;
         }
     }
     ctx.reply.integer(result.len() as i64);
@@ -236,7 +243,7 @@ fn bitfield_ro(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Err(Error::text("ERR BITFIELD_RO only supports the GET subcommand"));
     }
     let field = |bytes: &[u8], op: &FieldOp| bits::field(bytes, op.offset, op.kind);
-    let found = read(ctx, key, |bytes| ops.iter().map(|op| field(bytes, op)).collect::<Vec<_>>())?;
+    let found = read(ctx, key, |bytes| Ok(ops.iter().map(|op| field(bytes, op)).collect::<Vec<_>>()))?;
     let values = found.unwrap_or_else(|| vec![0; ops.len()]);
     ctx.reply.array(values.len());
     values.into_iter().for_each(|value| ctx.reply.integer(value));

@@ -355,7 +355,7 @@ fn wait_deadline(ctx: &Ctx<'_>, args: &mut Args<'_>) -> Result<Option<i64>, Erro
     match args.int_or(BAD_TIMEOUT)? {
         ms if ms < 0 => Err(Error::TimeoutNegative),
         0 => Ok(None),
-        ms => Ok(Some(ctx.now_ms().checked_add(ms).ok_or(Error::text("ERR timeout is out of range"))?)),
+        ms => Ok(Some(ctx.now_ms().saturating_add(ms))),
     }
 }
 

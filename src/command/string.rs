@@ -163,7 +163,12 @@ fn set_with_options<'a>(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], mut args: A
     if !refused {
         match slot {
             Some(slot) if term == Term::Keep => ctx.ks.replace(db, slot, value),
-            slot => put_until(ctx, key, slot, value, at_ms.unwrap_or(NEVER)),
+            slot => {
+                let slot = ctx.ks.put_at(db, key, slot, value);
+                if let Some(at_ms) = at_ms {
+                    ctx.ks.expire_at(db, slot, at_ms);
+                }
+            }
         }
     }
     match (answers_old, refused) {
@@ -172,21 +177,6 @@ fn set_with_options<'a>(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], mut args: A
         (false, false) => ctx.reply.ok(),
     }
     Ok(())
-}
-
-/// Stores a string that expires at `at_ms`: one whose time has passed already only removes what was there.
-fn put_until(ctx: &mut Ctx<'_>, key: &[u8], slot: Option<Slot>, value: &[u8], at_ms: i64) {
-    let db = ctx.session.db;
-    if at_ms <= ctx.now_ms() {
-        if let Some(slot) = slot {
-            ctx.ks.remove(db, slot);
-        }
-        return;
-    }
-    let slot = ctx.ks.put_at(db, key, slot, value);
-    if at_ms != NEVER {
-        ctx.ks.expire_at(db, slot, at_ms);
-    }
 }
 
 /// SETEX and PSETEX.
@@ -330,12 +320,7 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let sum = current.checked_add(delta).ok_or(Error::text("ERR increment would produce NaN or Infinity"))?;
     let mut text = Vec::with_capacity(40);
     sum.write_human(&mut text);
-    match slot {
-        None => {
-            ctx.ks.put_at(db, key, None, &text);
-        }
-        Some(slot) => ctx.ks.replace(db, slot, &text),
-    }
+    ctx.ks.put_decimal(db, key, slot, &text);
     ctx.reply.bulk(&text);
     Ok(())
 }

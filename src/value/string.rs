@@ -49,6 +49,12 @@ impl StringValue {
         {
             return StringValue::Int(value);
         }
+        StringValue::plain(bytes)
+    }
+
+    /// Copies `bytes` as they are, whatever they say.
+    #[inline]
+    pub fn plain(bytes: &[u8]) -> StringValue {
         if bytes.len() > INLINE_BYTES {
             return StringValue::Heap(ThinVec::from(bytes));
         }

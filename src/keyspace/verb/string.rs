@@ -48,6 +48,22 @@ impl Keyspace {
         entry.value = Value::String(StringValue::Int(value));
     }
 
+    /// Stores the text of a decimal in a key that may exist; its expiry stays. It is kept as text, for it rarely is an
+    /// integer, and never for long.
+    pub fn put_decimal(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, text: &[u8]) {
+        let value = Value::String(StringValue::plain(text));
+        match slot {
+            Some(slot) => {
+                self.effects.record(db, Effect::Replace { key, value: text });
+                self.entry_mut(db, slot).value = value;
+            }
+            None => {
+                self.effects.record(db, Effect::Put { key, value: text });
+                self.create(db, key, value);
+            }
+        }
+    }
+
     /// Writes `bytes` at `offset` of a string, which is created or filled with zeroes up to there; its expiry stays.
     /// Answers the new length. Without bytes the string only grows to `offset`.
     pub fn set_range(
@@ -82,6 +98,9 @@ mod tests {
             ks.expire_at(0, a, 5_000);
             ks.replace_integer(0, a, -7);
             ks.put_at(0, b"b", None, b"text");
+            ks.put_decimal(0, b"d", None, b"10");
+            let d = ks.find(0, b"d");
+            ks.put_decimal(0, b"d", d, b"0.5");
             ks.put_at(0, b"a", Some(a), b"again");
             ks.expire_at(0, a, 9_000);
             ks.replace(0, a, b"a string that does not lie inline");
