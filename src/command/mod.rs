@@ -1,5 +1,8 @@
 //! The commands, one file per family. Each file ends in its table entries; [`table`] is all of them.
 
+mod bitmap;
+mod deadline;
+mod key;
 mod scan;
 mod string;
 
@@ -9,7 +12,8 @@ use crate::engine::table::CommandTable;
 
 /// Every command of the server.
 pub fn table() -> &'static CommandTable {
-    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(&[string::COMMANDS]));
+    static TABLE: LazyLock<CommandTable> =
+        LazyLock::new(|| CommandTable::new(&[bitmap::COMMANDS, key::COMMANDS, string::COMMANDS]));
     &TABLE
 }
 
