@@ -11,3 +11,4 @@ pub mod num;
 pub mod rng;
 pub mod sample;
 pub mod split_table;
+pub mod version;

@@ -1,7 +1,18 @@
 //! The commands, one file per family. Each file ends in its table entries; [`table`] is all of them.
 
+mod client;
+mod command;
+mod config;
+mod connection;
+mod debug;
+mod help;
+mod info;
+mod memory;
+mod pubsub;
 mod scan;
+mod server;
 mod string;
+mod transaction;
 
 use std::sync::LazyLock;
 
@@ -9,7 +20,19 @@ use crate::engine::table::CommandTable;
 
 /// Every command of the server.
 pub fn table() -> &'static CommandTable {
-    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(&[string::COMMANDS]));
+    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(&[
+            client::COMMANDS,
+            command::COMMANDS,
+            config::COMMANDS,
+            connection::COMMANDS,
+            debug::COMMANDS,
+            info::COMMANDS,
+            memory::COMMANDS,
+            pubsub::COMMANDS,
+            server::COMMANDS,
+            string::COMMANDS,
+            transaction::COMMANDS,
+        ]));
     &TABLE
 }
 

@@ -213,6 +213,8 @@ pub enum Access {
     Take,
     /// Deletes the key (`RM DELETE`).
     Delete,
+    /// Depends on the options (`RW ACCESS UPDATE VARIABLE_FLAGS`); see [`keys`](super::keys).
+    Varies,
 }
 
 impl Access {
@@ -228,6 +230,7 @@ impl Access {
             Access::Remove => &["RW", "delete"],
             Access::Take => &["RW", "access", "delete"],
             Access::Delete => &["RM", "delete"],
+            Access::Varies => &["RW", "access", "update", "variable_flags"],
         }
     }
 }
