@@ -12,3 +12,4 @@ pub mod prefetch;
 pub mod rng;
 pub mod sample;
 pub mod split_table;
+pub mod version;

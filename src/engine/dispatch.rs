@@ -32,16 +32,15 @@ impl Engine {
                 self.run_gated(session, entry, argv, out, start);
             }
         }
-        if !session.outbox.is_empty() {
-            // What the command published to its own session follows its reply.
-            out.buffer_mut().append(session.outbox.bytes());
-        }
+        // What the command published to its own session follows its reply.
+        session.outbox.drain_fresh(out.buffer_mut());
     }
 
     #[inline]
     fn run(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
         session.last_command = Some(entry);
         session.commands += 1;
+        self.server.registry.begins(session.key, entry.id, self.server.last_ticks);
         if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
             self.server.park(session, entry, argv, wait);
         }
@@ -105,7 +104,7 @@ impl Server {
         }
         let start = out.len();
         if let Err(error) = self.table.resolve(argv) {
-            self.refuse(session, None, error, out);
+            self.refuse(session, self.table.named_by(argv), error, out);
         }
         session.mute(out, start);
     }
@@ -113,7 +112,12 @@ impl Server {
     /// Answers a command that does not run.
     #[cold]
     pub(super) fn refuse(&mut self, session: &mut Session, entry: Option<&Entry>, error: Error, out: &mut Reply) {
-        let text = error.to_string();
+        let mut text = error.to_string();
+        if session.transaction.is_some() && entry.is_some_and(|entry| entry.full_name == "exec") {
+            // An EXEC that is refused ends its transaction, whatever the reason.
+            self.discard(session);
+            text = format!("EXECABORT Transaction discarded because of: {}", text.trim_start_matches("ERR "));
+        }
         self.stats.count_error(text.as_bytes());
         if let Some(entry) = entry {
             self.stats.commands[entry.id].rejected += 1;

@@ -11,9 +11,11 @@ pub mod busy;
 pub mod ctx;
 pub mod dispatch;
 pub mod error;
+pub mod keys;
 pub mod multi;
 mod observe;
 pub mod pubsub;
+pub mod registry;
 pub mod session;
 pub mod spec;
 pub mod stats;
@@ -27,10 +29,13 @@ use ctx::Origin;
 use dispatch::call;
 use multi::Watches;
 use pubsub::PubSub;
+use registry::Registry;
 use session::{ClientType, Peer, Session, SessionKey, Sessions};
 use stats::Stats;
 use table::CommandTable;
 use wait::Waits;
+
+use std::sync::Arc;
 
 use crate::base::clock::Clock;
 use crate::base::limits::REPLY_PAUSE_BYTES;
@@ -69,6 +74,8 @@ pub struct Server {
     pub watches: Watches,
     /// Who waits for which key.
     pub waits: Waits,
+    /// What other threads may know.
+    pub registry: Arc<Registry>,
     /// Counters.
     pub stats: Stats,
     /// Wall time.
@@ -127,6 +134,7 @@ impl Engine {
             pubsub: PubSub::default(),
             watches: Watches::default(),
             waits: Waits::default(),
+            registry: Arc::default(),
             stats: Stats::new(table.ids()),
             clock,
             started_ms: now_ms,
@@ -144,11 +152,8 @@ impl Engine {
     /// Forgets a connection and all it was subscribed to, watched or waited for.
     pub fn disconnect(&mut self, key: SessionKey) {
         let Some(mut session) = self.server.sessions.close(key) else { return };
-        self.server.pubsub.forget(&mut session);
-        self.server.watches.clear(&mut session);
-        if let Some(parked) = session.parked.take() {
-            self.server.waits.unpark(key, &parked);
-        }
+        self.server.release(&mut session);
+        self.server.registry.disconnected(key);
     }
 
     /// Answers the complete commands of `input`, which `decoder` has read up to its position. Replies go to `out`.
@@ -156,11 +161,13 @@ impl Engine {
         let Some(mut session) = self.server.sessions.take(key) else { return Fed::Suspended };
         let now_ms = self.server.clock.now_ms();
         session.active_ms = now_ms;
+        session.outbox.begin_batch();
         self.server.last_ticks = self.server.stats.clock.raw();
         self.ks.begin_unit(now_ms, false);
         let fed = self.feed_session(&mut session, decoder, input, out);
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.server.sessions.put(session);
+        self.server.registry.rests();
         if !self.server.limits_due.is_empty() {
             self.server.enforce_output_limits();
         }
@@ -295,7 +302,27 @@ impl Server {
     pub fn open_session(&mut self, peer: Peer) -> SessionKey {
         self.stats.connections += 1;
         let stranger = !self.config.requirepass.is_empty();
-        self.sessions.open(peer, stranger, self.clock.now_ms())
+        let address = peer.address.clone();
+        let key = self.sessions.open(peer, stranger, self.clock.now_ms());
+        self.registry.connected(key, &address);
+        key
+    }
+
+    /// Ends all that a session subscribed to, watched or waited for.
+    fn release(&mut self, session: &mut Session) {
+        self.pubsub.forget(session);
+        self.watches.clear(session);
+        if let Some(parked) = session.parked.take() {
+            self.waits.unpark(session.key, &parked);
+        }
+    }
+
+    /// Closes another connection than the one whose command runs.
+    pub fn kill(&mut self, key: SessionKey) {
+        let Some(mut session) = self.sessions.take(key) else { return };
+        self.release(&mut session);
+        session.kill();
+        self.sessions.put(session);
     }
 
     /// Closes clients that neither sent a command nor wait for one to be answered for `timeout` seconds.

@@ -200,6 +200,12 @@ impl Keyspace {
         slot
     }
 
+    /// Whether a key exists, without removing it if it has expired.
+    pub fn is_live(&self, db: DbIndex, key: &[u8]) -> bool {
+        let database = self.db(db);
+        database.find(key).and_then(|slot| database.get(slot)).is_some_and(|entry| entry.expires_at_ms > self.now_ms)
+    }
+
     /// The entry at `slot`, which [`find`](Self::find) or a verb just gave.
     #[inline]
     pub fn entry(&self, db: DbIndex, slot: Slot) -> &Entry {
