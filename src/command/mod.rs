@@ -1,16 +1,31 @@
 //! The commands, one file per family. Each file ends in its table entries; [`table`] is all of them.
 
+mod hash;
+mod sample;
 mod scan;
+mod set;
 mod string;
 
 use std::sync::LazyLock;
 
 use crate::engine::table::CommandTable;
+use crate::resp::reply::Reply;
+use crate::value::packed::Item;
 
 /// Every command of the server.
 pub fn table() -> &'static CommandTable {
-    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(&[string::COMMANDS]));
+    static TABLE: LazyLock<CommandTable> =
+        LazyLock::new(|| CommandTable::new(&[hash::COMMANDS, set::COMMANDS, string::COMMANDS]));
     &TABLE
+}
+
+/// Answers an element of a collection.
+#[inline]
+fn bulk_item(reply: &mut Reply, item: Item<'_>) {
+    match item {
+        Item::Int(value) => reply.bulk_integer(value),
+        Item::Bytes(bytes) => reply.bulk(bytes),
+    }
 }
 
 #[cfg(test)]
