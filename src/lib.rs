@@ -10,6 +10,7 @@ pub mod keyspace;
 pub mod net;
 pub mod ping;
 pub mod resp;
+pub mod script;
 pub mod server;
 pub mod value;
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Arg, ArgMatches, Command};
 use tidegate::base::logging;
 use tidegate::config::{self, Config};
+use tidegate::script::bundled::{BUNDLED, Bundled};
 use tidegate::{ping, server};
 
 fn main() -> ExitCode {
@@ -54,6 +55,18 @@ fn ask(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
 }
 
 fn show_scripts(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
-    let _ = matches;
+    match matches.get_one::<String>("NAME") {
+        Some(name) => {
+            let script = Bundled::named(name)
+                .ok_or_else(|| format!("no bundled script is called {name}; `tidegate scripts` lists them"))?;
+            print!("{}", script.body);
+        }
+        None => {
+            for script in BUNDLED {
+                let sha1 = script.sha1();
+                println!("{:18}  {}  {}", script.name, sha1.escape_ascii(), script.summary());
+            }
+        }
+    }
     Ok(())
 }
