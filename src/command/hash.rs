@@ -31,7 +31,7 @@ fn hmset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 /// Sets the fields that follow the key; answers how many are new.
 fn set_pairs(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Result<i64, Error> {
     let key = args.bytes()?;
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(Error::Arity(ctx.name().into()));
     }
     let db = ctx.db();

@@ -29,7 +29,7 @@ impl Keyspace {
     ) -> Result<(Slot, bool), WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::Hash(Box::new(Hash::new()))),
+            None => self.create(db, key, Value::Hash(Box::default())),
         };
         let limits = self.limits.hash;
         let new = self.hash_mut(db, slot)?.insert(field, value, &limits);

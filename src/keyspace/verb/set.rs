@@ -28,7 +28,7 @@ impl Keyspace {
     ) -> Result<(Slot, bool), WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::Set(Box::new(Set::new()))),
+            None => self.create(db, key, Value::Set(Box::default())),
         };
         let limits = self.limits.set;
         let new = self.set_mut(db, slot)?.insert(member, &limits);
