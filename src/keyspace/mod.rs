@@ -145,6 +145,12 @@ impl Keyspace {
         &self.dbs[db as usize]
     }
 
+    /// Hints that `key` will be looked up soon. See [`Db::warm`].
+    #[inline]
+    pub fn warm(&self, db: DbIndex, key: &[u8]) {
+        self.db(db).warm(key);
+    }
+
     /// The value of a key, for a command that reads: counts as hit or miss.
     #[inline]
     pub fn read(&mut self, db: DbIndex, key: &[u8]) -> Option<&Value> {
