@@ -3,5 +3,8 @@
 //! `ARCHITECTURE.md` has the floor map and the walk of a request.
 
 pub mod base;
+pub mod config;
+pub mod engine;
+pub mod keyspace;
 pub mod resp;
 pub mod value;

@@ -1,7 +1,12 @@
 //! The ground floor: numbers, bounds and other small things that know nothing of the server.
 
+pub mod clock;
+pub mod crc;
+pub mod glob;
 pub mod hasher;
 pub mod limits;
+pub mod long_double;
 pub mod num;
+pub mod rng;
 pub mod sample;
 pub mod split_table;

@@ -460,6 +460,28 @@ mod tests {
         assert_eq!(seen, 50);
     }
 
+    /// Entries on both sides of every border between segments, which random hashes practically never hit.
+    #[test]
+    fn a_scan_crosses_segment_borders_without_a_gap() {
+        let hash_at = |at: &u64| (at << 16).reverse_bits() << 16 | hash(at) & 0xffff;
+        let places = (0..4096).flat_map(|i| [i << 36, (i << 36) + 1, ((i + 1) << 36) - 1]);
+        let mut table = SplitTable::new();
+        places.clone().for_each(|at| table.insert_unique(hash_at(&at), at, hash_at));
+        assert!(table.segments > 16);
+        for count in [1, 2, 7, 500, usize::MAX] {
+            let mut seen = Vec::new();
+            let mut cursor = 0;
+            loop {
+                cursor = table.scan(cursor, count, hash_at, |at| seen.push(*at));
+                if cursor == 0 {
+                    break;
+                }
+            }
+            seen.sort_unstable();
+            assert!(seen.iter().copied().eq(places.clone()));
+        }
+    }
+
     #[test]
     fn random_draws_evenly() {
         let mut state = 1u64;

@@ -79,6 +79,13 @@ impl<'a> Argv<'a> {
     pub fn skip(&self, first: usize) -> Argv<'a> {
         Argv { buf: self.buf, spans: self.spans.get(first..).unwrap_or(&[]) }
     }
+
+    /// `n` arguments from `first` on; fewer where the command ends.
+    #[inline]
+    pub fn slice(&self, first: usize, n: usize) -> Argv<'a> {
+        let rest = self.spans.get(first..).unwrap_or(&[]);
+        Argv { buf: self.buf, spans: &rest[..n.min(rest.len())] }
+    }
 }
 
 impl Index<usize> for Argv<'_> {

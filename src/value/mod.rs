@@ -1,5 +1,6 @@
 //! The types of values: pure data structures that know no key, no clock and no client.
 
+pub mod bits;
 pub mod geo;
 pub mod hash;
 pub mod int_set;
@@ -9,4 +10,5 @@ pub mod packed;
 pub mod set;
 pub mod small_bytes;
 pub mod stream;
+pub mod string;
 pub mod zset;

@@ -1,6 +1,8 @@
 //! A byte string that lies in the table itself when it is short, as most members and many field-value pairs are. A table of
 //! boxed strings costs an allocation per entry and a cache miss per look.
 
+use std::ops::Deref;
+
 /// The longest string without an allocation: what makes the whole 24 bytes, with a length and the variant.
 const INLINE: usize = 22;
 
@@ -39,6 +41,12 @@ impl SmallBytes {
         SmallBytes(Form::Inline { len: len as u8, bytes })
     }
 
+    /// A copy of `bytes`.
+    #[inline]
+    pub fn new(bytes: &[u8]) -> SmallBytes {
+        SmallBytes::concat(&[bytes])
+    }
+
     /// The string.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
@@ -63,6 +71,15 @@ impl SmallBytes {
             Form::Inline { .. } => 0,
             Form::Heap(bytes) => bytes.len(),
         }
+    }
+}
+
+impl Deref for SmallBytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
     }
 }
 

@@ -1,0 +1,46 @@
+//! The one gate for commands of clients whose session is not in its usual state: not authenticated, inside MULTI, or
+//! listening to channels.
+
+use super::Server;
+use super::error::Error;
+use super::session::{Gate, Session};
+use super::spec::Flags;
+use super::table::Entry;
+
+/// What happens to an admitted command.
+pub(super) enum Admission {
+    /// It runs now.
+    Run,
+    /// It is kept for EXEC.
+    Queue,
+}
+
+/// Commands that a RESP2 client may send while it is subscribed.
+const WHILE_SUBSCRIBED: [&str; 6] = ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ping", "quit"];
+
+/// Commands that run although MULTI is open.
+const INSIDE_MULTI: [&str; 6] = ["exec", "discard", "multi", "watch", "quit", "reset"];
+
+impl Server {
+    /// Decides about a command whose name and arity are right.
+    pub(super) fn admit(&self, session: &Session, entry: &Entry) -> Result<Admission, Error> {
+        let name = entry.command.name;
+        let is_sub = entry.name_args() > 1;
+        if session.gate.has(Gate::STRANGER) && !entry.command.flags.has(Flags::NO_AUTH) {
+            return Err(Error::text("NOAUTH Authentication required."));
+        }
+        if session.gate.has(Gate::SUBSCRIBER) && (is_sub || !WHILE_SUBSCRIBED.contains(&name)) && name != "reset" {
+            return Err(Error::owned(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                entry.full_name
+            )));
+        }
+        if session.gate.has(Gate::QUEUEING) && (is_sub || !INSIDE_MULTI.contains(&name)) {
+            if entry.command.flags.has(Flags::NO_MULTI) {
+                return Err(Error::text("ERR Command not allowed inside a transaction"));
+            }
+            return Ok(Admission::Queue);
+        }
+        Ok(Admission::Run)
+    }
+}

@@ -1,0 +1,131 @@
+//! A cursor over a command's arguments that answers the exact Redis error for what does not fit.
+//!
+//! Arity was checked before a handler runs, so that a missing argument is a syntax error of the options behind it.
+
+use super::error::Error;
+use crate::base::num;
+use crate::resp::request::Argv;
+
+/// The arguments behind the command's name (and its subcommand's). See the module's header.
+#[derive(Clone, Copy)]
+pub struct Args<'a> {
+    argv: Argv<'a>,
+    next: usize,
+}
+
+impl<'a> Args<'a> {
+    /// The arguments of `argv` from index `next` on.
+    #[inline]
+    pub fn new(argv: Argv<'a>, next: usize) -> Args<'a> {
+        Args { argv, next }
+    }
+
+    /// The whole command, its name included.
+    #[inline]
+    pub fn argv(&self) -> Argv<'a> {
+        self.argv
+    }
+
+    /// Index in [`argv`](Self::argv) of the next argument.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.next
+    }
+
+    /// How many arguments are left.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.argv.len() - self.next.min(self.argv.len())
+    }
+
+    /// Whether none is left.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next argument, left in place.
+    #[inline]
+    pub fn peek(&self) -> Option<&'a [u8]> {
+        self.argv.get(self.next)
+    }
+
+    /// The argument `ahead` places behind the next one, left in place.
+    #[inline]
+    pub fn peek_at(&self, ahead: usize) -> Option<&'a [u8]> {
+        self.argv.get(self.next + ahead)
+    }
+
+    /// The next argument.
+    #[inline]
+    pub fn bytes(&mut self) -> Result<&'a [u8], Error> {
+        let arg = self.argv.get(self.next).ok_or(Error::Syntax)?;
+        self.next += 1;
+        Ok(arg)
+    }
+
+    /// The next argument as a 64-bit integer.
+    #[inline]
+    pub fn int(&mut self) -> Result<i64, Error> {
+        self.int_or(Error::NotInteger)
+    }
+
+    /// The next argument as a 64-bit integer; `error` when it is none.
+    pub fn int_or(&mut self, error: Error) -> Result<i64, Error> {
+        num::parse_i64(self.bytes()?).ok_or(error)
+    }
+
+    /// The next argument as an integer from 0 on.
+    pub fn positive(&mut self) -> Result<i64, Error> {
+        match self.int()? {
+            value if value < 0 => Err(Error::NotPositive),
+            value => Ok(value),
+        }
+    }
+
+    /// The next argument as a double (never NaN).
+    pub fn double(&mut self) -> Result<f64, Error> {
+        num::parse_f64(self.bytes()?).ok_or(Error::NotFloat)
+    }
+
+    /// Takes the next argument if it is this word, in any case.
+    #[inline]
+    pub fn flag(&mut self, word: &str) -> bool {
+        let here = self.peek().is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+        self.next += usize::from(here);
+        here
+    }
+
+    /// As [`flag`](Self::flag), only if at least `values` arguments follow the word: an option without its value is a
+    /// syntax error that the end of the option loop reports.
+    pub fn option(&mut self, word: &str, values: usize) -> bool {
+        self.len() > values && self.flag(word)
+    }
+
+    /// Takes the next argument if it is one of these words, in any case, and answers which.
+    pub fn one_of<T: Copy>(&mut self, words: &[(&str, T)]) -> Option<T> {
+        words.iter().find(|(word, _)| self.flag(word)).map(|(_, value)| *value)
+    }
+
+    /// The remaining arguments, left in place.
+    #[inline]
+    pub fn rest(&self) -> Argv<'a> {
+        self.argv.skip(self.next)
+    }
+
+    /// Takes the next `n` arguments as a cursor of their own; a syntax error if fewer are left.
+    pub fn take(&mut self, n: usize) -> Result<Argv<'a>, Error> {
+        if n > self.len() {
+            return Err(Error::Syntax);
+        }
+        let taken = self.argv.slice(self.next, n);
+        self.next += n;
+        Ok(taken)
+    }
+
+    /// A syntax error if anything is left.
+    #[inline]
+    pub fn end(&self) -> Result<(), Error> {
+        if self.is_empty() { Ok(()) } else { Err(Error::Syntax) }
+    }
+}

@@ -1,0 +1,159 @@
+//! From an admitted command to its reply.
+
+use super::admit::Admission;
+use super::ctx::{Ctx, Origin};
+use super::error::Error;
+use super::session::{Gate, ReplyMode, Session};
+use super::spec::{Flow, Run};
+use super::table::Entry;
+use super::wait::{Parked, Wait};
+use super::{Engine, Server};
+use crate::keyspace::Keyspace;
+use crate::engine::args::Args;
+use crate::resp::reply::Reply;
+use crate::resp::request::{Argv, OwnedArgv};
+
+impl Engine {
+    /// Admits and runs one command of a client as a unit, and lets the observers see it.
+    #[inline]
+    pub(super) fn execute(&mut self, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
+        let start = out.len();
+        match self.server.table.resolve(argv) {
+            Err(error) => self.server.refuse(session, None, error, out),
+            Ok(entry) if session.gate.is_open() => self.run(session, entry, argv, out),
+            Ok(entry) => self.run_gated(session, entry, argv, out, start),
+        }
+        if !session.outbox.is_empty() {
+            // What the command published to its own session follows its reply.
+            out.buffer_mut().append(session.outbox.bytes());
+        }
+    }
+
+    #[inline]
+    fn run(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
+        session.last_command = Some(entry);
+        session.commands += 1;
+        if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
+            self.server.park(session, entry, argv, wait);
+        }
+        self.settle(Some(session));
+    }
+
+    /// The way of a session that is not in its usual state.
+    #[cold]
+    fn run_gated(
+        &mut self,
+        session: &mut Session,
+        entry: &'static Entry,
+        argv: Argv<'_>,
+        out: &mut Reply,
+        start: usize,
+    ) {
+        match self.server.admit(session, entry) {
+            Err(error) => self.server.refuse(session, Some(entry), error, out),
+            Ok(Admission::Queue) => {
+                if let Some(transaction) = &mut session.transaction {
+                    transaction.push(entry, argv);
+                }
+                out.status("QUEUED");
+            }
+            Ok(Admission::Run) => {
+                let touch = !session.gate.has(Gate::NO_TOUCH) || entry.command.name == "touch";
+                self.ks.set_touch(touch);
+                self.run(session, entry, argv, out);
+                self.ks.set_touch(true);
+            }
+        }
+        session.mute(out, start);
+    }
+}
+
+impl Session {
+    /// Takes back a reply that the client does not want (CLIENT REPLY).
+    fn mute(&mut self, out: &mut Reply, start: usize) {
+        match self.reply_mode {
+            ReplyMode::On => return,
+            ReplyMode::Off => {}
+            ReplyMode::SkipNext => self.reply_mode = ReplyMode::SkipThis,
+            ReplyMode::SkipThis => {
+                self.reply_mode = ReplyMode::On;
+                self.gate.set(Gate::MUTED, false);
+            }
+        }
+        out.truncate(start);
+    }
+}
+
+impl Server {
+    /// Answers a command that does not run.
+    #[cold]
+    pub(super) fn refuse(&mut self, session: &mut Session, entry: Option<&Entry>, error: Error, out: &mut Reply) {
+        let text = error.to_string();
+        self.stats.count_error(text.as_bytes());
+        if let Some(entry) = entry {
+            self.stats.commands[entry.id].rejected += 1;
+        }
+        if let Some(transaction) = &mut session.transaction {
+            transaction.broken = true;
+        }
+        out.error(text.as_bytes());
+    }
+
+    fn park(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, wait: Wait) {
+        let argv = wait.again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
+        let Wait { keys, deadline_ms, on_timeout, .. } = wait;
+        let parked = Box::new(Parked { entry, argv, db: session.db, keys, deadline_ms, on_timeout });
+        self.waits.park(session.key, &parked);
+        session.parked = Some(parked);
+    }
+}
+
+/// Runs one call of one command inside the current unit: the one way for clients, transactions, scripts and calls that
+/// waited. Answers `Some` when the call must wait, which only those two origins get that may.
+#[inline]
+pub fn call(
+    ks: &mut Keyspace,
+    server: &mut Server,
+    session: &mut Session,
+    entry: &'static Entry,
+    argv: Argv<'_>,
+    reply: &mut Reply,
+    origin: Origin,
+) -> Option<Wait> {
+    let start_ticks = server.last_ticks;
+    let start = reply.len();
+    let mut ctx = Ctx { ks, server: &mut *server, session, reply: &mut *reply, entry, origin };
+    let args = Args::new(argv, entry.name_args());
+    let result = match entry.command.run {
+        Run::Now(run) => run(&mut ctx, args).map(|()| Flow::Replied),
+        Run::MayWait(run) => run(&mut ctx, args),
+        Run::Container => Err(Error::Arity(entry.full_name.clone().into())),
+    };
+    let waits = match result {
+        Ok(Flow::Replied) => None,
+        Ok(Flow::Wait(wait)) if ctx.may_wait() => Some(wait),
+        Ok(Flow::Wait(wait)) => {
+            (wait.on_timeout)(reply);
+            None
+        }
+        Err(error) => {
+            fail(server, entry, &error, reply, start);
+            None
+        }
+    };
+    let ticks = server.stats.clock.raw();
+    server.last_ticks = ticks;
+    let stats = &mut server.stats.commands[entry.id];
+    stats.calls += 1;
+    stats.ticks += ticks.saturating_sub(start_ticks);
+    waits
+}
+
+#[cold]
+fn fail(server: &mut Server, entry: &Entry, error: &Error, reply: &mut Reply, start: usize) {
+    let text = error.to_string();
+    server.stats.count_error(text.as_bytes());
+    server.stats.commands[entry.id].failed += 1;
+    reply.truncate(start);
+    reply.error(text.as_bytes());
+}

@@ -1,0 +1,83 @@
+//! Why a command is refused, and the text the client reads. The texts are Redis' own: programs match on them.
+
+use std::borrow::Cow;
+
+use crate::keyspace::WrongType;
+
+/// Why a command failed. `Display` gives the error reply: a code, a blank, a message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The arguments are not of the command's form.
+    #[error("ERR syntax error")]
+    Syntax,
+    /// The key holds another type.
+    #[error("WRONGTYPE Operation against a key holding the wrong kind of value")]
+    WrongType,
+    /// An argument or a stored value should be a 64-bit integer.
+    #[error("ERR value is not an integer or out of range")]
+    NotInteger,
+    /// An argument or a stored value should be a double.
+    #[error("ERR value is not a valid float")]
+    NotFloat,
+    /// An argument should be positive.
+    #[error("ERR value is out of range, must be positive")]
+    NotPositive,
+    /// A number lies outside what the command takes.
+    #[error("ERR value is out of range")]
+    OutOfRange,
+    /// An index lies outside the value.
+    #[error("ERR index out of range")]
+    IndexOutOfRange,
+    /// A key that must exist does not.
+    #[error("ERR no such key")]
+    NoSuchKey,
+    /// An increment does not fit 64 bits.
+    #[error("ERR increment or decrement would overflow")]
+    Overflow,
+    /// A string would grow beyond `proto-max-bulk-len`.
+    #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
+    StringTooLong,
+    /// A TTL that can't be.
+    #[error("ERR invalid expire time in '{0}' command")]
+    InvalidExpire(Cow<'static, str>),
+    /// The number of arguments does not fit.
+    #[error("ERR wrong number of arguments for '{0}' command")]
+    Arity(Cow<'static, str>),
+    /// A timeout argument is no number.
+    #[error("ERR timeout is not a float or out of range")]
+    TimeoutNotFloat,
+    /// A timeout argument is negative.
+    #[error("ERR timeout is negative")]
+    TimeoutNegative,
+    /// Two ranges or counts that exclude each other, and other one-off texts.
+    #[error("{0}")]
+    Text(Cow<'static, str>),
+}
+
+impl Error {
+    /// An error with a fixed text.
+    pub const fn text(text: &'static str) -> Error {
+        Error::Text(Cow::Borrowed(text))
+    }
+
+    /// An error with a text made for the occasion.
+    pub fn owned(text: String) -> Error {
+        Error::Text(Cow::Owned(text))
+    }
+
+    /// Reads an error from client bytes; what is not UTF-8 is replaced.
+    pub fn lossy(text: &[u8]) -> Error {
+        Error::owned(String::from_utf8_lossy(text).into_owned())
+    }
+}
+
+impl From<WrongType> for Error {
+    fn from(_: WrongType) -> Error {
+        Error::WrongType
+    }
+}
+
+/// Client bytes inside an error text: at most `max` of them, what is not UTF-8 replaced.
+pub fn excerpt(bytes: &[u8], max: usize) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned()
+}

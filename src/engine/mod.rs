@@ -1,0 +1,289 @@
+//! The engine: one thread that admits, runs and answers commands.
+//!
+//! [`Engine::feed`] takes what a connection has read and answers every complete command in it. Each command, EXEC and
+//! script is one unit: it runs against the keyspace with time standing still, then the observers see its effects. The
+//! engine knows neither sockets nor the commands themselves: it is handed a [`CommandTable`].
+
+pub mod admit;
+pub mod args;
+pub mod ctx;
+pub mod dispatch;
+pub mod error;
+pub mod multi;
+mod observe;
+pub mod pubsub;
+pub mod session;
+pub mod spec;
+pub mod stats;
+pub mod syntax;
+pub mod table;
+pub mod wait;
+
+use ctx::Origin;
+use dispatch::call;
+use multi::Watches;
+use pubsub::PubSub;
+use session::{Peer, Session, SessionKey, Sessions};
+use stats::Stats;
+use table::CommandTable;
+use wait::Waits;
+
+use crate::base::clock::Clock;
+use crate::base::limits::REPLY_PAUSE_BYTES;
+use crate::base::rng::Rng;
+use crate::config::Config;
+use crate::keyspace::Keyspace;
+use crate::resp::reply::Reply;
+use crate::resp::request::{Decoder, RequestLimits};
+
+/// How many timers one slice of active expiry looks at: about a millisecond's worth of small keys.
+const EXPIRY_SLICE: usize = 1_000;
+
+/// How a client asked the server to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Do not wait for anything.
+    pub now: bool,
+    /// Stop even if something could not be saved.
+    pub force: bool,
+}
+
+/// What the server holds besides the keys.
+pub struct Server {
+    /// The configuration.
+    pub config: Config,
+    /// All commands.
+    pub table: &'static CommandTable,
+    /// All connections but the one whose command runs.
+    pub sessions: Sessions,
+    /// Who listens to which channel.
+    pub pubsub: PubSub,
+    /// Who watches which key.
+    pub watches: Watches,
+    /// Who waits for which key.
+    pub waits: Waits,
+    /// Counters.
+    pub stats: Stats,
+    /// Wall time.
+    pub clock: Clock,
+    /// When the server started, Unix ms.
+    pub started_ms: i64,
+    /// Identifies this run: 40 hexadecimal digits.
+    pub run_id: String,
+    /// Set when a client asked the server to stop.
+    pub shutdown: Option<Shutdown>,
+    /// Sessions whose unsent output grew and must be held against its limit.
+    pub limits_due: Vec<SessionKey>,
+    /// DEBUG SET-ACTIVE-EXPIRE.
+    pub active_expire: bool,
+    /// Reading of the processor's clock when the last command ended.
+    last_ticks: u64,
+}
+
+/// How far [`Engine::feed`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fed {
+    /// Every complete command was answered.
+    Drained,
+    /// There is more to answer, but what was answered should be written first.
+    Paused,
+    /// The session waits for a key or is to be closed: nothing more may run for it now.
+    Suspended,
+}
+
+/// The one thread's state. See the module's header.
+pub struct Engine {
+    /// All keys.
+    pub ks: Keyspace,
+    /// Everything else.
+    pub server: Server,
+}
+
+impl Engine {
+    /// An empty server with the given commands.
+    pub fn new(config: Config, table: &'static CommandTable, clock: Clock, mut rng: Rng) -> Engine {
+        let run_id = (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect();
+        let now_ms = clock.now_ms();
+        let mut ks = Keyspace::new(config.databases, rng);
+        ks.begin_unit(now_ms, false);
+        let server = Server {
+            config,
+            table,
+            sessions: Sessions::default(),
+            pubsub: PubSub::default(),
+            watches: Watches::default(),
+            waits: Waits::default(),
+            stats: Stats::new(table.ids()),
+            clock,
+            started_ms: now_ms,
+            run_id,
+            shutdown: None,
+            limits_due: Vec::new(),
+            active_expire: true,
+            last_ticks: 0,
+        };
+        Engine { ks, server }
+    }
+
+    /// Registers a connection.
+    pub fn connect(&mut self, peer: Peer) -> SessionKey {
+        self.server.stats.connections += 1;
+        let stranger = !self.server.config.requirepass.is_empty();
+        self.server.sessions.open(peer, stranger, self.server.clock.now_ms())
+    }
+
+    /// Forgets a connection and all it was subscribed to, watched or waited for.
+    pub fn disconnect(&mut self, key: SessionKey) {
+        let Some(mut session) = self.server.sessions.close(key) else { return };
+        self.server.pubsub.forget(&mut session);
+        self.server.watches.clear(&mut session);
+        if let Some(parked) = session.parked.take() {
+            self.server.waits.unpark(key, &parked);
+        }
+    }
+
+    /// Answers the complete commands of `input`, which `decoder` has read up to its position. Replies go to `out`.
+    pub fn feed(&mut self, key: SessionKey, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
+        let Some(mut session) = self.server.sessions.take(key) else { return Fed::Suspended };
+        let now_ms = self.server.clock.now_ms();
+        session.active_ms = now_ms;
+        self.server.last_ticks = self.server.stats.clock.raw();
+        self.ks.begin_unit(now_ms, false);
+        let fed = self.feed_session(&mut session, decoder, input, out);
+        session.pending_input = input.len().saturating_sub(decoder.position());
+        self.server.sessions.put(session);
+        if !self.server.limits_due.is_empty() {
+            self.server.enforce_output_limits();
+        }
+        fed
+    }
+
+    fn feed_session(&mut self, session: &mut Session, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
+        out.set_form(session.form());
+        let batch_ticks = self.server.last_ticks;
+        let mut now_ms = self.ks.now_ms();
+        loop {
+            if session.is_suspended() {
+                return Fed::Suspended;
+            }
+            if out.len() >= REPLY_PAUSE_BYTES {
+                return Fed::Paused;
+            }
+            let limits = RequestLimits {
+                bulk_bytes: self.server.config.proto_max_bulk_len,
+                unauthenticated: session.gate.has(session::Gate::STRANGER),
+            };
+            match decoder.decode(input, &limits) {
+                Ok(true) => {}
+                Ok(false) => return Fed::Drained,
+                Err(error) => {
+                    out.error(format!("ERR {error}").as_bytes());
+                    session.closing = true;
+                    return Fed::Suspended;
+                }
+            }
+            // A long pipeline must not freeze the clock: look again once a millisecond of work is behind us.
+            if self.server.stats.clock.delta_as_nanos(batch_ticks, self.server.last_ticks) > 1_000_000 {
+                now_ms = self.server.clock.now_ms();
+            }
+            self.ks.begin_unit(now_ms, self.server.observes());
+            self.execute(session, decoder.argv(input), out);
+        }
+    }
+
+    /// Runs what must run ten times a second: expiry, statistics, idle clients. Answers whether more keys are due to expire
+    /// than one slice removes.
+    pub fn tick(&mut self) -> bool {
+        let now_ms = self.server.clock.now_ms();
+        self.server.stats.processed = self.server.stats.commands.iter().map(|command| command.calls).sum();
+        self.server.stats.sample(now_ms);
+        self.server.close_idle(now_ms);
+        self.reclaim_expired()
+    }
+
+    /// Removes one slice of expired keys; answers whether more are due.
+    pub fn reclaim_expired(&mut self) -> bool {
+        if !self.server.active_expire {
+            return false;
+        }
+        self.ks.begin_unit(self.server.clock.now_ms(), self.server.observes());
+        let more = self.ks.reclaim_expired(EXPIRY_SLICE);
+        self.settle(None);
+        more
+    }
+
+    /// Times out the calls that have waited long enough.
+    pub fn time_out_waits(&mut self) {
+        let now_ms = self.server.clock.now_ms();
+        while let Some(key) = self.server.waits.due(now_ms) {
+            self.unblock(key, |parked, reply| (parked.on_timeout)(reply));
+        }
+    }
+
+    /// Ends a call's waiting with an answer made by `answer`. Answers whether it was waiting.
+    fn unblock(&mut self, key: SessionKey, answer: impl FnOnce(&wait::Parked, &mut Reply)) -> bool {
+        let Some(session) = self.server.sessions.get_mut(key) else { return false };
+        self.server.waits.end(session, answer)
+    }
+
+    /// Shows the finished unit to the observers, then runs the calls that it woke, which may wake others.
+    fn settle(&mut self, current: Option<&mut Session>) {
+        if !self.server.observes() || self.ks.effects().as_bytes().is_empty() {
+            return;
+        }
+        self.server.observe(&self.ks, current);
+        while let Some(waiting) = self.server.waits.take_ready() {
+            waiting.into_iter().for_each(|key| self.retry(key));
+        }
+    }
+
+    /// Dispatches a waiting call again from the start.
+    fn retry(&mut self, key: SessionKey) {
+        let Some(mut session) = self.server.sessions.take(key) else { return };
+        let Some(parked) = session.parked.take() else { return self.server.sessions.put(session) };
+        self.ks.begin_unit(self.ks.now_ms(), true);
+        let mut reply = Reply::new(session.form());
+        let argv = parked.argv.as_argv();
+        let (ks, server) = (&mut self.ks, &mut self.server);
+        match call(ks, server, &mut session, parked.entry, argv, &mut reply, Origin::Retry) {
+            Some(_) => session.parked = Some(parked),
+            None => {
+                self.server.waits.unpark(key, &parked);
+                session.outbox.push(reply.as_bytes());
+                self.server.observe(&self.ks, Some(&mut session));
+            }
+        }
+        self.server.sessions.put(session);
+    }
+}
+
+impl Server {
+    /// Closes clients that neither sent a command nor wait for one to be answered for `timeout` seconds.
+    fn close_idle(&mut self, now_ms: i64) {
+        let timeout_ms = i64::from(self.config.timeout) * 1_000;
+        if timeout_ms == 0 {
+            return;
+        }
+        for session in self.sessions.iter_mut() {
+            let waits = session.parked.is_some() || !session.subscriptions.is_empty();
+            if !waits && now_ms - session.active_ms > timeout_ms {
+                session.killed = true;
+                session.outbox.wake();
+            }
+        }
+    }
+
+    /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
+    fn enforce_output_limits(&mut self) {
+        for key in std::mem::take(&mut self.limits_due) {
+            let Some(session) = self.sessions.get_mut(key) else { continue };
+            let hard = self.config.output_limit(session.client_type()).hard_bytes;
+            if hard > 0 && session.outbox.len() as u64 > hard && !session.killed {
+                tracing::warn!(client = session.key.id, unsent = session.outbox.len(), "closed: does not read its output");
+                self.stats.output_limit_disconnections += 1;
+                session.killed = true;
+                session.outbox.wake();
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What happens after a unit, in one written order: WATCH learns what was touched, then those who wait.
+//!
+//! Observers read the unit's effects and nothing else. While nobody watches or waits, the effects are not even recorded.
+
+use super::Server;
+use super::session::Session;
+use crate::keyspace::effect::Effect;
+use crate::keyspace::{DbIndex, Keyspace};
+
+impl Server {
+    /// Whether anybody would read the effects of the unit that begins.
+    #[inline]
+    pub(super) fn observes(&self) -> bool {
+        !self.watches.is_empty() || !self.waits.is_empty()
+    }
+
+    /// Shows a finished unit's effects to the observers. `current` is a session that is out of the registry and must be
+    /// told too.
+    pub(super) fn observe(&mut self, ks: &Keyspace, mut current: Option<&mut Session>) {
+        for (db, effect) in ks.effects().iter() {
+            match effect.keys(db) {
+                Some(keys) => {
+                    for (db, key) in keys.into_iter().flatten() {
+                        self.touched(current.as_deref_mut(), db, key);
+                    }
+                }
+                None => {
+                    self.touched_database(ks, current.as_deref_mut(), db);
+                    if let Effect::Swap { with_db } = effect {
+                        self.touched_database(ks, current.as_deref_mut(), with_db);
+                    }
+                }
+            }
+        }
+    }
+
+    fn touched(&mut self, mut current: Option<&mut Session>, db: DbIndex, key: &[u8]) {
+        if !self.watches.is_empty() {
+            for watcher in self.watches.of(db, key) {
+                match self.sessions.get_mut(*watcher) {
+                    Some(session) => session.watch_dirty = true,
+                    None => {
+                        if let Some(current) = current.as_deref_mut().filter(|current| current.key == *watcher) {
+                            current.watch_dirty = true;
+                        }
+                    }
+                }
+            }
+        }
+        if !self.waits.is_empty() {
+            self.waits.touch(db, key);
+        }
+    }
+
+    fn touched_database(&mut self, ks: &Keyspace, current: Option<&mut Session>, db: DbIndex) {
+        let exists = |key: &[u8]| ks.db(db).contains(key);
+        self.sessions.iter_mut().for_each(|session| session.touch_database(db, exists));
+        if let Some(current) = current {
+            current.touch_database(db, exists);
+        }
+        self.waits.touch_database(db);
+    }
+}

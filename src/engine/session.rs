@@ -1,0 +1,338 @@
+//! What the engine knows of each connection.
+
+use std::task::Waker;
+
+use slab::Slab;
+
+use super::multi::Transaction;
+use super::pubsub::Subscriptions;
+use super::table::Entry;
+use super::wait::Parked;
+use crate::keyspace::DbIndex;
+use crate::resp::reply::Form;
+
+/// Names a session; a number that was reused for another connection does not match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey {
+    /// The client id, as CLIENT ID answers it: never reused.
+    pub id: u64,
+    slot: usize,
+}
+
+/// Which replies the client wants (CLIENT REPLY).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReplyMode {
+    /// All.
+    #[default]
+    On,
+    /// None.
+    Off,
+    /// None for the command that comes next.
+    SkipNext,
+    /// None for the command that is running.
+    SkipThis,
+}
+
+/// Reasons why a command of a session needs more than the usual way. No bit: the hot path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Gate(u8);
+
+impl Gate {
+    /// The client has not authenticated though it must.
+    pub const STRANGER: Gate = Gate(1);
+    /// Commands are queued for EXEC.
+    pub const QUEUEING: Gate = Gate(1 << 1);
+    /// A RESP2 client that has subscriptions may do little else.
+    pub const SUBSCRIBER: Gate = Gate(1 << 2);
+    /// Not every reply is wanted.
+    pub const MUTED: Gate = Gate(1 << 3);
+    /// Reading a key does not count as using it.
+    pub const NO_TOUCH: Gate = Gate(1 << 4);
+
+    /// Whether nothing is out of the ordinary.
+    #[inline]
+    pub fn is_open(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether any bit of `other` is set.
+    #[inline]
+    pub fn has(self, other: Gate) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Sets or clears the bits of `other`.
+    pub fn set(&mut self, other: Gate, on: bool) {
+        self.0 = if on { self.0 | other.0 } else { self.0 & !other.0 };
+    }
+}
+
+/// A kind of client, by what limits and CLIENT LIST TYPE tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientType {
+    /// Commands and replies.
+    Normal,
+    /// Has subscriptions.
+    Pubsub,
+}
+
+/// Bytes on their way to the client, beyond what the socket took at once.
+#[derive(Default)]
+pub struct Outbox {
+    bytes: Vec<u8>,
+    waker: Option<Waker>,
+}
+
+impl Outbox {
+    /// Appends bytes and wakes the connection's task.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.wake();
+    }
+
+    /// The unsent bytes.
+    #[inline]
+    pub fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// How many bytes are unsent.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether all was sent.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Wakes the connection's task.
+    pub fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Remembers whom to wake.
+    #[inline]
+    pub fn set_waker(&mut self, waker: &Waker) {
+        match &mut self.waker {
+            Some(known) if known.will_wake(waker) => {}
+            known => *known = Some(waker.clone()),
+        }
+    }
+}
+
+/// One key that a session watches.
+#[derive(Debug)]
+pub struct Watched {
+    /// Its database.
+    pub db: DbIndex,
+    /// Its name.
+    pub key: Box<[u8]>,
+    /// Whether it existed when WATCH was called.
+    pub existed: bool,
+}
+
+/// One connection. Public fields are plain facts that commands read and set.
+pub struct Session {
+    /// Names it.
+    pub key: SessionKey,
+    /// The selected database.
+    pub db: DbIndex,
+    /// 2 or 3.
+    pub protocol: u8,
+    /// See [`Gate`].
+    pub gate: Gate,
+    /// Whether the last password was right, or none is needed.
+    pub authenticated: bool,
+    /// CLIENT SETNAME.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO LIB-NAME.
+    pub lib_name: Vec<u8>,
+    /// CLIENT SETINFO LIB-VER.
+    pub lib_version: Vec<u8>,
+    /// Peer address, `ip:port` or `path:0`.
+    pub address: String,
+    /// Local address of the connection.
+    pub local_address: String,
+    /// File descriptor, for CLIENT LIST.
+    pub fd: i32,
+    /// CLIENT NO-EVICT.
+    pub no_evict: bool,
+    /// CLIENT REPLY.
+    pub reply_mode: ReplyMode,
+    /// Commands queued since MULTI.
+    pub transaction: Option<Box<Transaction>>,
+    /// Keys of WATCH.
+    pub watched: Vec<Watched>,
+    /// A watched key has changed.
+    pub watch_dirty: bool,
+    /// Channels and patterns.
+    pub subscriptions: Subscriptions,
+    /// The call that waits for a key.
+    pub parked: Option<Box<Parked>>,
+    /// What waits to be sent.
+    pub outbox: Outbox,
+    /// Close when everything is sent.
+    pub closing: bool,
+    /// Close now, whatever is unsent.
+    pub killed: bool,
+    /// When it connected, Unix ms.
+    pub connected_ms: i64,
+    /// When it last sent a command, Unix ms.
+    pub active_ms: i64,
+    /// The last command.
+    pub last_command: Option<&'static Entry>,
+    /// Bytes of input that wait for the rest of their command.
+    pub pending_input: usize,
+    /// Commands processed.
+    pub commands: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+}
+
+impl Session {
+    /// The form of its replies.
+    #[inline]
+    pub fn form(&self) -> Form {
+        if self.protocol == 3 { Form::Resp3 } else { Form::Resp2 }
+    }
+
+    /// What kind of client it is.
+    pub fn client_type(&self) -> ClientType {
+        if self.subscriptions.is_empty() { ClientType::Normal } else { ClientType::Pubsub }
+    }
+
+    /// Whether its next command must wait: it is parked, or about to be closed.
+    #[inline]
+    pub fn is_suspended(&self) -> bool {
+        self.parked.is_some() || self.closing || self.killed
+    }
+
+    /// Recomputes the gate bit that depends on protocol and subscriptions.
+    pub fn refresh_subscriber_gate(&mut self) {
+        let restricted = self.protocol == 2 && !self.subscriptions.is_empty();
+        self.gate.set(Gate::SUBSCRIBER, restricted);
+    }
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// `ip:port`, or `path:0` for a unix socket.
+    pub address: String,
+    /// The local end.
+    pub local_address: String,
+    /// File descriptor.
+    pub fd: i32,
+}
+
+/// All connections. The session whose command is running is taken out while it runs.
+#[derive(Default)]
+pub struct Sessions {
+    slab: Slab<Option<Box<Session>>>,
+    last_id: u64,
+}
+
+impl Sessions {
+    /// Registers a connection.
+    pub fn open(&mut self, peer: Peer, stranger: bool, now_ms: i64) -> SessionKey {
+        self.last_id += 1;
+        let slot = self.slab.vacant_key();
+        let key = SessionKey { id: self.last_id, slot };
+        let mut gate = Gate::default();
+        gate.set(Gate::STRANGER, stranger);
+        self.slab.insert(Some(Box::new(Session {
+            key,
+            db: 0,
+            protocol: 2,
+            gate,
+            authenticated: !stranger,
+            name: Vec::new(),
+            lib_name: Vec::new(),
+            lib_version: Vec::new(),
+            address: peer.address,
+            local_address: peer.local_address,
+            fd: peer.fd,
+            no_evict: false,
+            reply_mode: ReplyMode::On,
+            transaction: None,
+            watched: Vec::new(),
+            watch_dirty: false,
+            subscriptions: Subscriptions::default(),
+            parked: None,
+            outbox: Outbox::default(),
+            closing: false,
+            killed: false,
+            connected_ms: now_ms,
+            active_ms: now_ms,
+            last_command: None,
+            pending_input: 0,
+            commands: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+        })));
+        key
+    }
+
+    /// How many connections there are.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Whether nobody is connected.
+    pub fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// Takes a session out while its command runs. `None` when it is gone or out already.
+    #[inline]
+    pub fn take(&mut self, key: SessionKey) -> Option<Box<Session>> {
+        let place = self.slab.get_mut(key.slot)?;
+        if place.as_ref()?.key != key {
+            return None;
+        }
+        place.take()
+    }
+
+    /// Puts a session back that was taken out.
+    #[inline]
+    pub fn put(&mut self, session: Box<Session>) {
+        if let Some(place) = self.slab.get_mut(session.key.slot) {
+            *place = Some(session);
+        }
+    }
+
+    /// A session that is not out.
+    #[inline]
+    pub fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
+        self.slab.get_mut(key.slot)?.as_deref_mut().filter(|session| session.key == key)
+    }
+
+    /// Forgets a session that is not out.
+    pub fn close(&mut self, key: SessionKey) -> Option<Box<Session>> {
+        let session = self.take(key)?;
+        self.slab.remove(key.slot);
+        Some(session)
+    }
+
+    /// All sessions that are not out, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.slab.iter().filter_map(|(_, session)| session.as_deref())
+    }
+
+    /// All sessions that are not out, in no order that means anything.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.slab.iter_mut().filter_map(|(_, session)| session.as_deref_mut())
+    }
+
+    /// The session with this client id, if it is not out.
+    pub fn by_id(&mut self, id: u64) -> Option<&mut Session> {
+        self.iter_mut().find(|session| session.key.id == id)
+    }
+}

@@ -1,0 +1,349 @@
+//! What a command is: one table entry from which everything else derives.
+//!
+//! Lookup, arity, admission, COMMAND INFO, COMMAND DOCS, COMMAND GETKEYS, ACL categories, the generator of random calls in
+//! the tests: all read this entry, so nothing about a command is written twice. Every family's file in
+//! [`command`](crate::command) ends in its entries.
+
+use super::args::Args;
+use super::ctx::Ctx;
+use super::error::Error;
+use super::wait::Wait;
+
+/// What a handler answers: the reply is written to [`Ctx::reply`]; an error takes back what it wrote.
+pub type Done = Result<(), Error>;
+
+/// What a handler that may wait answers.
+pub type MayWait = Result<Flow, Error>;
+
+/// How a call went that may wait.
+#[derive(Debug)]
+pub enum Flow {
+    /// The reply is written.
+    Replied,
+    /// Nothing can be answered yet.
+    Wait(Wait),
+}
+
+/// The function behind a command.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// Answers at once.
+    Now(fn(&mut Ctx<'_>, Args<'_>) -> Done),
+    /// Answers, or waits for one of its keys.
+    MayWait(fn(&mut Ctx<'_>, Args<'_>) -> MayWait),
+    /// Only holds subcommands.
+    Container,
+}
+
+/// A set of command flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// No flag.
+    pub const NONE: Flags = Flags(0);
+    /// May change the keyspace.
+    pub const WRITE: Flags = Flags(1);
+    /// Reads keys, changes nothing.
+    pub const READONLY: Flags = Flags(1 << 1);
+    /// May need memory: refused when there is none left.
+    pub const DENYOOM: Flags = Flags(1 << 2);
+    /// For administrators.
+    pub const ADMIN: Flags = Flags(1 << 3);
+    /// Publish and subscribe.
+    pub const PUBSUB: Flags = Flags(1 << 4);
+    /// Not from scripts.
+    pub const NOSCRIPT: Flags = Flags(1 << 5);
+    /// May wait for a key.
+    pub const BLOCKING: Flags = Flags(1 << 6);
+    /// Served while data is loading.
+    pub const LOADING: Flags = Flags(1 << 7);
+    /// Served by a replica that lost its leader.
+    pub const STALE: Flags = Flags(1 << 8);
+    /// Constant or logarithmic time.
+    pub const FAST: Flags = Flags(1 << 9);
+    /// Served before authentication.
+    pub const NO_AUTH: Flags = Flags(1 << 10);
+    /// Not inside MULTI.
+    pub const NO_MULTI: Flags = Flags(1 << 11);
+    /// Its keys depend on its arguments in a way that key specs can't express.
+    pub const MOVABLEKEYS: Flags = Flags(1 << 12);
+    /// Served while a script is busy.
+    pub const ALLOW_BUSY: Flags = Flags(1 << 13);
+    /// Left out of MONITOR.
+    pub const SKIP_MONITOR: Flags = Flags(1 << 14);
+    /// Left out of the slow log.
+    pub const SKIP_SLOWLOG: Flags = Flags(1 << 15);
+    /// A script command that may have effects though it carries no WRITE flag.
+    pub const MAY_REPLICATE: Flags = Flags(1 << 16);
+    /// Not while data is loading in the background.
+    pub const NO_ASYNC_LOADING: Flags = Flags(1 << 17);
+    /// Has no key arguments that must exist (ACL and cluster hint).
+    pub const NO_MANDATORY_KEYS: Flags = Flags(1 << 18);
+
+    /// Both sets.
+    #[must_use]
+    pub const fn and(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// Whether any flag of `other` is here.
+    #[inline]
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The names COMMAND INFO gives, in Redis' order.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        const NAMES: [(Flags, &str); 19] = [
+            (Flags::WRITE, "write"),
+            (Flags::READONLY, "readonly"),
+            (Flags::DENYOOM, "denyoom"),
+            (Flags::ADMIN, "admin"),
+            (Flags::PUBSUB, "pubsub"),
+            (Flags::NOSCRIPT, "noscript"),
+            (Flags::BLOCKING, "blocking"),
+            (Flags::LOADING, "loading"),
+            (Flags::STALE, "stale"),
+            (Flags::SKIP_MONITOR, "skip_monitor"),
+            (Flags::SKIP_SLOWLOG, "skip_slowlog"),
+            (Flags::FAST, "fast"),
+            (Flags::NO_AUTH, "no_auth"),
+            (Flags::MAY_REPLICATE, "may_replicate"),
+            (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
+            (Flags::NO_ASYNC_LOADING, "no_async_loading"),
+            (Flags::NO_MULTI, "no_multi"),
+            (Flags::MOVABLEKEYS, "movablekeys"),
+            (Flags::ALLOW_BUSY, "allow_busy"),
+        ];
+        NAMES.into_iter().filter(move |(flag, _)| self.has(*flag)).map(|(_, name)| name)
+    }
+}
+
+impl std::ops::BitOr for Flags {
+    type Output = Flags;
+    fn bitor(self, other: Flags) -> Flags {
+        self.and(other)
+    }
+}
+
+/// What a command is about; as COMMAND DOCS groups it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Group {
+    Bitmap,
+    Connection,
+    Generic,
+    Geo,
+    Hash,
+    Hyperloglog,
+    List,
+    Pubsub,
+    Scripting,
+    Server,
+    Set,
+    SortedSet,
+    Stream,
+    String,
+    Transactions,
+}
+
+impl Group {
+    /// The name COMMAND DOCS gives.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Bitmap => "bitmap",
+            Group::Connection => "connection",
+            Group::Generic => "generic",
+            Group::Geo => "geo",
+            Group::Hash => "hash",
+            Group::Hyperloglog => "hyperloglog",
+            Group::List => "list",
+            Group::Pubsub => "pubsub",
+            Group::Scripting => "scripting",
+            Group::Server => "server",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
+            Group::Stream => "stream",
+            Group::String => "string",
+            Group::Transactions => "transactions",
+        }
+    }
+
+    /// The ACL category that membership in the group brings, if any.
+    pub fn category(self) -> Option<&'static str> {
+        Some(match self {
+            Group::Bitmap => "@bitmap",
+            Group::Connection => "@connection",
+            Group::Generic => "@keyspace",
+            Group::Geo => "@geo",
+            Group::Hash => "@hash",
+            Group::Hyperloglog => "@hyperloglog",
+            Group::List => "@list",
+            Group::Pubsub => "@pubsub",
+            Group::Scripting => "@scripting",
+            Group::Server => return None,
+            Group::Set => "@set",
+            Group::SortedSet => "@sortedset",
+            Group::Stream => "@stream",
+            Group::String => "@string",
+            Group::Transactions => "@transaction",
+        })
+    }
+}
+
+/// What a command does with the keys of one key spec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads the value (`RO ACCESS`).
+    Read,
+    /// Reads only metadata such as type or length (`RO`).
+    Inspect,
+    /// Overwrites without looking (`OW UPDATE`, `OW INSERT`).
+    Overwrite,
+    /// Changes and answers data (`RW ACCESS UPDATE`).
+    Update,
+    /// Changes without answering data (`RW UPDATE`).
+    Modify,
+    /// Adds data (`RW INSERT`).
+    Insert,
+    /// Removes data (`RW DELETE`).
+    Remove,
+    /// Takes data out and answers it (`RW ACCESS DELETE`).
+    Take,
+    /// Deletes the key (`RM DELETE`).
+    Delete,
+}
+
+impl Access {
+    /// The flag names that COMMAND INFO gives for the key spec.
+    pub fn flag_names(self) -> &'static [&'static str] {
+        match self {
+            Access::Read => &["RO", "access"],
+            Access::Inspect => &["RO"],
+            Access::Overwrite => &["OW", "update"],
+            Access::Update => &["RW", "access", "update"],
+            Access::Modify => &["RW", "update"],
+            Access::Insert => &["RW", "insert"],
+            Access::Remove => &["RW", "delete"],
+            Access::Take => &["RW", "access", "delete"],
+            Access::Delete => &["RM", "delete"],
+        }
+    }
+}
+
+/// Where a key spec begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// At this argument (the name is 0).
+    Index(usize),
+    /// Behind this word, searched from this argument on.
+    Keyword(&'static str, usize),
+}
+
+/// Which arguments from there on are keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Find {
+    /// Up to `last` relative to the beginning (negative: from the command's end), every `step`-th; `limit` above 1 divides
+    /// what remains (XREAD: 2, for the ids that follow the keys).
+    Range {
+        /// Last key relative to the first, or from the command's end when negative.
+        last: i32,
+        /// Distance from one key to the next.
+        step: usize,
+        /// Only the first `1/limit` of the remaining arguments; 0 and 1: all.
+        limit: usize,
+    },
+    /// As many as the argument at the beginning says, behind it.
+    Counted,
+}
+
+/// Where a command's keys are among its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySpec {
+    /// Where to begin.
+    pub begin: Begin,
+    /// How many.
+    pub find: Find,
+    /// What happens to them.
+    pub access: Access,
+}
+
+impl KeySpec {
+    /// One key at argument `index`.
+    pub const fn one(index: usize, access: Access) -> KeySpec {
+        KeySpec::range(index, 0, 1, access)
+    }
+
+    /// All arguments from `index` on, every `step`-th.
+    pub const fn rest(index: usize, step: usize, access: Access) -> KeySpec {
+        KeySpec::range(index, -1, step, access)
+    }
+
+    /// Keys from `index` to `last` (relative; negative: from the end), every `step`-th.
+    pub const fn range(index: usize, last: i32, step: usize, access: Access) -> KeySpec {
+        KeySpec { begin: Begin::Index(index), find: Find::Range { last, step, limit: 0 }, access }
+    }
+
+    /// Argument `index` counts the keys that follow it.
+    pub const fn counted(index: usize, access: Access) -> KeySpec {
+        KeySpec { begin: Begin::Index(index), find: Find::Counted, access }
+    }
+}
+
+/// One command or subcommand.
+#[derive(Clone, Copy)]
+pub struct Command {
+    /// Lower-case name; a subcommand's without its container's.
+    pub name: &'static str,
+    /// Arguments including the name (and the container's); negative: at least that many.
+    pub arity: i32,
+    /// See [`Flags`].
+    pub flags: Flags,
+    /// Where its keys are.
+    pub keys: &'static [KeySpec],
+    /// What it is about.
+    pub group: Group,
+    /// The Redis version that brought it.
+    pub since: &'static str,
+    /// Its cost.
+    pub complexity: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// Its arguments, in the notation of [`syntax`](super::syntax).
+    pub syntax: &'static str,
+    /// ACL categories beyond those that group and flags bring, such as `@dangerous`.
+    pub categories: &'static [&'static str],
+    /// Subcommands.
+    pub sub: &'static [Command],
+    /// Hints for clients as COMMAND INFO gives them, such as `nondeterministic_output`.
+    pub tips: &'static [&'static str],
+    /// The function behind it.
+    pub run: Run,
+}
+
+impl Command {
+    /// An entry that says nothing: base for `..Command::EMPTY`.
+    pub const EMPTY: Command = Command {
+        name: "",
+        arity: 0,
+        flags: Flags::NONE,
+        keys: &[],
+        group: Group::Generic,
+        since: "1.0.0",
+        complexity: "O(1)",
+        summary: "",
+        syntax: "",
+        categories: &[],
+        sub: &[],
+        tips: &[],
+        run: Run::Container,
+    };
+
+    /// Whether `argc` arguments (the name included) fit.
+    #[inline]
+    pub fn accepts(&self, argc: usize) -> bool {
+        let argc = argc.min(i32::MAX as usize) as i32;
+        if self.arity >= 0 { argc == self.arity } else { argc >= -self.arity }
+    }
+}

@@ -1,0 +1,142 @@
+//! Counters for INFO.
+
+use std::collections::HashMap;
+use quanta::Clock;
+
+use super::error::Error;
+
+/// One command's counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CommandStats {
+    /// Times it ran.
+    pub calls: u64,
+    /// Time it took, in ticks of the processor's clock; see [`Stats::micros`].
+    pub ticks: u64,
+    /// Times it was refused before it ran.
+    pub rejected: u64,
+    /// Times it ran and answered an error.
+    pub failed: u64,
+}
+
+/// The server's counters.
+pub struct Stats {
+    /// The processor's clock: a few ns to read.
+    pub clock: Clock,
+    /// By the command's id.
+    pub commands: Vec<CommandStats>,
+    /// Error replies by their code.
+    pub errors: HashMap<String, u64>,
+    /// Error replies.
+    pub error_replies: u64,
+    /// Connections accepted.
+    pub connections: u64,
+    /// Connections refused by `maxclients`.
+    pub rejected_connections: u64,
+    /// Bytes read from clients.
+    pub bytes_in: u64,
+    /// Bytes written to clients.
+    pub bytes_out: u64,
+    /// Commands processed.
+    pub processed: u64,
+    /// Clients closed because they did not read their replies.
+    pub output_limit_disconnections: u64,
+    /// Clients closed because a command was too large.
+    pub query_limit_disconnections: u64,
+    /// Messages published.
+    pub published: u64,
+    /// Commands per second over the last seconds.
+    pub ops_per_second: Rate,
+    /// Bytes per second read.
+    pub in_per_second: Rate,
+    /// Bytes per second written.
+    pub out_per_second: Rate,
+}
+
+impl Stats {
+    /// All zero, for `commands` commands.
+    pub fn new(commands: usize) -> Stats {
+        Stats {
+            clock: Clock::new(),
+            commands: vec![CommandStats::default(); commands],
+            errors: HashMap::new(),
+            error_replies: 0,
+            connections: 0,
+            rejected_connections: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            processed: 0,
+            output_limit_disconnections: 0,
+            query_limit_disconnections: 0,
+            published: 0,
+            ops_per_second: Rate::default(),
+            in_per_second: Rate::default(),
+            out_per_second: Rate::default(),
+        }
+    }
+
+    /// Ticks as microseconds.
+    pub fn micros(&self, ticks: u64) -> u64 {
+        self.clock.delta_as_nanos(0, ticks) / 1_000
+    }
+
+    /// Counts an error reply under its code: the first word.
+    #[cold]
+    pub fn count_error(&mut self, text: &[u8]) {
+        /// Scripts can make up codes: beyond this many different ones they are counted together.
+        const MAX_CODES: usize = 128;
+        self.error_replies += 1;
+        let code = text.split(|byte| *byte == b' ').next().unwrap_or(b"");
+        let code = String::from_utf8_lossy(code).into_owned();
+        if self.errors.len() >= MAX_CODES && !self.errors.contains_key(&code) {
+            return;
+        }
+        *self.errors.entry(code).or_default() += 1;
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset(&mut self) {
+        *self = Stats { clock: self.clock.clone(), ..Stats::new(self.commands.len()) };
+    }
+
+    /// Takes a sample of the rates; called every 100 ms.
+    pub fn sample(&mut self, now_ms: i64) {
+        self.ops_per_second.sample(now_ms, self.processed);
+        self.in_per_second.sample(now_ms, self.bytes_in);
+        self.out_per_second.sample(now_ms, self.bytes_out);
+    }
+}
+
+/// The error reply that a handler's error is, as bytes.
+pub fn error_text(error: &Error) -> String {
+    error.to_string()
+}
+
+/// A rate per second, smoothed over [`Rate::SAMPLES`] samples.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rate {
+    samples: [u64; Rate::SAMPLES],
+    next: usize,
+    last_ms: i64,
+    last_count: u64,
+}
+
+impl Rate {
+    /// How many samples the mean is taken over.
+    pub const SAMPLES: usize = 16;
+
+    fn sample(&mut self, now_ms: i64, count: u64) {
+        let elapsed_ms = (now_ms - self.last_ms).max(1) as u64;
+        let delta = count.saturating_sub(self.last_count);
+        if self.last_ms > 0 {
+            self.samples[self.next] = delta * 1_000 / elapsed_ms;
+            self.next = (self.next + 1) % Rate::SAMPLES;
+        }
+        self.last_ms = now_ms;
+        self.last_count = count;
+    }
+
+    /// The rate per second.
+    pub fn per_second(&self) -> u64 {
+        self.samples.iter().sum::<u64>() / Rate::SAMPLES as u64
+    }
+}

@@ -1,0 +1,237 @@
+//! The notation in which a command's arguments are declared, and the tree it means.
+//!
+//! `key value [NX | XX] [GET] [EX seconds | PX milliseconds | KEEPTTL]` reads as the manuals write it:
+//!
+//! - lower case is a value, upper case a word to be typed as it stands; a word before values belongs to them;
+//! - `[ ]` may be left out, `< >` chooses one, `( )` groups, `|` separates choices;
+//! - `...` repeats what stands before it.
+//!
+//! A value's type follows from its name (`seconds` is an integer, `increment:double` says its own). COMMAND DOCS answers
+//! this tree, redis-cli shows its hints from it, and the tests generate random calls from it.
+
+/// One argument, or a group of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arg {
+    /// What it is called.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// The word that stands before it, or that it is.
+    pub token: Option<String>,
+    /// May be left out.
+    pub optional: bool,
+    /// May be repeated.
+    pub multiple: bool,
+}
+
+/// What an argument is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Any bytes.
+    String,
+    /// A 64-bit integer.
+    Integer,
+    /// A double.
+    Double,
+    /// A key.
+    Key,
+    /// A glob.
+    Pattern,
+    /// A point in time.
+    UnixTime,
+    /// A word.
+    PureToken,
+    /// One of these.
+    OneOf(Vec<Arg>),
+    /// All of these, in order.
+    Block(Vec<Arg>),
+}
+
+impl Kind {
+    /// The name COMMAND DOCS gives.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::Integer => "integer",
+            Kind::Double => "double",
+            Kind::Key => "key",
+            Kind::Pattern => "pattern",
+            Kind::UnixTime => "unix-time",
+            Kind::PureToken => "pure-token",
+            Kind::OneOf(_) => "oneof",
+            Kind::Block(_) => "block",
+        }
+    }
+}
+
+/// Reads a declaration. The error says what is wrong with it.
+pub fn parse(syntax: &str) -> Result<Vec<Arg>, String> {
+    let mut spaced = String::with_capacity(syntax.len() * 2);
+    for c in syntax.chars() {
+        match c {
+            '[' | ']' | '<' | '>' | '(' | ')' | '|' => spaced.extend([' ', c, ' ']),
+            c => spaced.push(c),
+        }
+    }
+    let spaced = spaced.replace("...", " ... ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut parser = Parser { words: &words, at: 0 };
+    let args = parser.sequence()?;
+    if parser.at < words.len() {
+        return Err(format!("`{}` closes nothing", words[parser.at]));
+    }
+    Ok(args)
+}
+
+struct Parser<'a> {
+    words: &'a [&'a str],
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn sequence(&mut self) -> Result<Vec<Arg>, String> {
+        let mut args: Vec<Arg> = Vec::new();
+        while let Some(word) = self.words.get(self.at) {
+            let arg = match *word {
+                "]" | ">" | ")" | "|" => break,
+                "[" => self.group("]")?.optional(),
+                "<" => self.group(">")?,
+                "(" => self.group(")")?,
+                "..." => {
+                    self.at += 1;
+                    args.last_mut().ok_or("`...` repeats nothing")?.multiple = true;
+                    continue;
+                }
+                word => {
+                    self.at += 1;
+                    value(word)
+                }
+            };
+            // A word belongs to the value that follows it.
+            match args.last_mut() {
+                Some(last) if last.kind == Kind::PureToken && !last.optional && takes_token(&arg) => {
+                    let token = last.token.take();
+                    *last = Arg { token, ..arg };
+                }
+                _ => args.push(arg),
+            }
+        }
+        Ok(args)
+    }
+
+    fn group(&mut self, close: &str) -> Result<Arg, String> {
+        self.at += 1;
+        let mut choices = vec![self.sequence()?];
+        while self.words.get(self.at) == Some(&"|") {
+            self.at += 1;
+            choices.push(self.sequence()?);
+        }
+        if self.words.get(self.at) != Some(&close) {
+            return Err(format!("`{close}` is missing"));
+        }
+        self.at += 1;
+        let mut args = choices.into_iter().map(block).collect::<Result<Vec<_>, _>>()?;
+        if args.len() == 1 {
+            return Ok(args.remove(0));
+        }
+        let name = args[0].name.clone();
+        Ok(Arg { name, kind: Kind::OneOf(args), token: None, optional: false, multiple: false })
+    }
+}
+
+impl Arg {
+    fn optional(self) -> Arg {
+        Arg { optional: true, ..self }
+    }
+}
+
+/// Several arguments as one; a leading word of the group becomes its token.
+fn block(mut args: Vec<Arg>) -> Result<Arg, String> {
+    match args.len() {
+        0 => Err("an empty group".to_owned()),
+        1 => Ok(args.remove(0)),
+        _ => {
+            // `LIMIT offset count`: the word was joined to the first value, but it belongs to the group.
+            let token = if args[0].kind == Kind::PureToken {
+                args.remove(0).token
+            } else if args[1..].iter().all(|arg| arg.token.is_none()) {
+                args[0].token.take()
+            } else {
+                None
+            };
+            let name = token.as_deref().map_or(args[0].name.clone(), str::to_ascii_lowercase);
+            Ok(Arg { name, kind: Kind::Block(args), token, optional: false, multiple: false })
+        }
+    }
+}
+
+fn takes_token(arg: &Arg) -> bool {
+    arg.token.is_none() && !arg.optional
+}
+
+fn value(word: &str) -> Arg {
+    let is_token = !word.bytes().any(|byte| byte.is_ascii_lowercase());
+    let (name, declared) = word.split_once(':').unwrap_or((word, ""));
+    let kind = if is_token { Kind::PureToken } else { kind(name, declared) };
+    Arg {
+        name: name.to_ascii_lowercase(),
+        kind,
+        token: is_token.then(|| word.to_owned()),
+        optional: false,
+        multiple: false,
+    }
+}
+
+fn kind(name: &str, declared: &str) -> Kind {
+    match if declared.is_empty() { name } else { declared } {
+        "key" | "source" | "destination" | "newkey" => Kind::Key,
+        "pattern" => Kind::Pattern,
+        "unix-time-seconds" | "unix-time-milliseconds" | "unix-time" => Kind::UnixTime,
+        "double" | "longitude" | "latitude" | "radius" | "width" | "height" | "score" | "timeout" => Kind::Double,
+        "integer" | "seconds" | "milliseconds" | "count" | "cursor" | "offset" | "start" | "stop" | "end" | "index"
+        | "numkeys" | "numfields" | "db" | "bit" | "len" | "rank" | "maxlen" | "index1" | "index2" | "entries-read"
+        | "min-idle-time" | "limit" | "client-id" | "protover" | "freq" | "ms" => Kind::Integer,
+        _ => Kind::String,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(args: &[Arg]) -> String {
+        let one = |arg: &Arg| {
+            let body = match &arg.kind {
+                Kind::OneOf(args) => format!("<{}>", args.iter().map(|a| shape(&[a.clone()])).collect::<Vec<_>>().join("|")),
+                Kind::Block(args) => format!("({})", shape(args)),
+                Kind::PureToken => "!".to_owned(),
+                kind => format!("{}:{}", arg.name, kind.name()),
+            };
+            let token = arg.token.as_deref().unwrap_or("");
+            let (open, close) = if arg.optional { ("[", "]") } else { ("", "") };
+            format!("{open}{token}{body}{close}{}", if arg.multiple { "..." } else { "" })
+        };
+        args.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn declarations_become_trees() {
+        let cases = [
+            ("", ""),
+            ("key", "key:key"),
+            ("key...", "key:key..."),
+            ("key [NX | XX] [GET] [EX seconds | KEEPTTL]", "key:key [<NX!|XX!>] [GET!] [<EXseconds:integer|KEEPTTL!>]"),
+            ("(key value)...", "(key:key value:string)..."),
+            ("[MATCH pattern] [COUNT count]", "[MATCHpattern:pattern] [COUNTcount:integer]"),
+            ("[LIMIT offset count]", "[LIMIT(offset:integer count:integer)]"),
+            ("(STREAMS key... id...)", "STREAMS(key:key... id:string...)"),
+            ("<LEFT | RIGHT> increment:double", "<LEFT!|RIGHT!> increment:double"),
+        ];
+        for (syntax, want) in cases {
+            assert_eq!(parse(syntax).map(|args| shape(&args)), Ok(want.to_owned()), "{syntax}");
+        }
+        for broken in ["[", "a ]", "<>", "...", "(a | ", "[]"] {
+            assert!(parse(broken).is_err(), "{broken}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The command table: finds a command by name, and numbers all of them for statistics.
+
+use super::error::{Error, excerpt};
+use super::spec::{Command, Group};
+use crate::resp::request::Argv;
+
+/// A command in its table.
+pub struct Entry {
+    /// What it is.
+    pub command: &'static Command,
+    /// Its place among all commands and subcommands: an index for statistics.
+    pub id: usize,
+    /// Lower-case name, a subcommand's with its container's: `client|kill`.
+    pub full_name: String,
+    /// Subcommands.
+    pub sub: Vec<Entry>,
+}
+
+impl Entry {
+    /// How many leading arguments are names: 1, or 2 for a subcommand.
+    #[inline]
+    pub fn name_args(&self) -> usize {
+        1 + usize::from(self.full_name.len() > self.command.name.len())
+    }
+
+    /// The subcommand of this name, in any case.
+    pub fn find_sub(&self, name: &[u8]) -> Option<&Entry> {
+        self.sub.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name))
+    }
+}
+
+/// All commands. Built once and never changed.
+pub struct CommandTable {
+    entries: Vec<Entry>,
+    /// Open addressing over a case-folded hash of the name; holds index + 1, 0 is empty.
+    slots: Vec<u16>,
+    ids: usize,
+}
+
+impl CommandTable {
+    /// A table of the commands of all families.
+    ///
+    /// # Panics
+    /// When two commands have one name: the table is a constant of the program.
+    pub fn new(families: &[&'static [Command]]) -> CommandTable {
+        let mut ids = 0;
+        let mut entries: Vec<Entry> =
+            families.iter().flat_map(|family| family.iter()).map(|command| entry(command, None, &mut ids)).collect();
+        entries.sort_by_key(|entry| entry.command.name);
+        let mut table = CommandTable { slots: vec![0; (entries.len() * 4).next_power_of_two()], entries, ids };
+        for index in 0..table.entries.len() {
+            let name = table.entries[index].command.name.as_bytes();
+            assert!(table.find(name).is_none(), "two commands are called {}", table.entries[index].full_name);
+            let mut slot = fold(name) & (table.slots.len() - 1);
+            while table.slots[slot] != 0 {
+                slot = (slot + 1) & (table.slots.len() - 1);
+            }
+            table.slots[slot] = index as u16 + 1;
+        }
+        table
+    }
+
+    /// All commands in the order of their names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    /// How many ids there are: commands and subcommands together.
+    pub fn ids(&self) -> usize {
+        self.ids
+    }
+
+    /// The command of this name, in any case.
+    #[inline]
+    pub fn find(&self, name: &[u8]) -> Option<&Entry> {
+        let mut slot = fold(name) & (self.slots.len() - 1);
+        loop {
+            let entry = self.entries.get((self.slots[slot] as usize).checked_sub(1)?)?;
+            if entry.command.name.as_bytes().eq_ignore_ascii_case(name) {
+                return Some(entry);
+            }
+            slot = (slot + 1) & (self.slots.len() - 1);
+        }
+    }
+
+    /// The command or subcommand that `argv` calls, its number of arguments checked.
+    #[inline]
+    pub fn resolve(&self, argv: Argv<'_>) -> Result<&Entry, Error> {
+        let mut entry = argv.get(0).and_then(|name| self.find(name)).ok_or_else(|| unknown_command(argv))?;
+        if !entry.sub.is_empty()
+            && let Some(name) = argv.get(1)
+        {
+            entry = entry.find_sub(name).ok_or_else(|| unknown_subcommand(entry, name))?;
+        }
+        if !entry.command.accepts(argv.len()) {
+            return Err(Error::Arity(entry.full_name.clone().into()));
+        }
+        Ok(entry)
+    }
+}
+
+fn entry(command: &'static Command, parent: Option<&'static Command>, ids: &mut usize) -> Entry {
+    let id = *ids;
+    *ids += 1;
+    let full_name = parent.map_or(command.name.to_owned(), |parent| format!("{}|{}", parent.name, command.name));
+    let sub = command.sub.iter().map(|sub| entry(sub, Some(command), ids)).collect();
+    Entry { command, id, full_name, sub }
+}
+
+/// A hash of the name that ignores the case of letters.
+#[inline]
+fn fold(name: &[u8]) -> usize {
+    name.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte | 0x20)).wrapping_mul(0x0100_0193)) as usize
+}
+
+#[cold]
+fn unknown_command(argv: Argv<'_>) -> Error {
+    const SHOWN_BYTES: usize = 128;
+    let mut args = String::new();
+    for arg in argv.iter().skip(1) {
+        if args.len() >= SHOWN_BYTES {
+            break;
+        }
+        args.push_str(&format!("'{}' ", excerpt(arg, SHOWN_BYTES - args.len())));
+    }
+    let name = excerpt(&argv[0], SHOWN_BYTES);
+    Error::owned(format!("ERR unknown command '{name}', with args beginning with: {args}"))
+}
+
+#[cold]
+fn unknown_subcommand(entry: &Entry, name: &[u8]) -> Error {
+    let container = entry.command.name.to_ascii_uppercase();
+    Error::owned(format!("ERR unknown subcommand '{}'. Try {container} HELP.", excerpt(name, 128)))
+}
+
+/// What is wrong with a table; empty when nothing is. The unit tests of the command floor require it empty.
+pub fn lint(table: &CommandTable) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)) {
+        lint_entry(entry, &mut found);
+    }
+    found
+}
+
+fn lint_entry(entry: &Entry, found: &mut Vec<String>) {
+    use super::spec::{Begin, Find, Flags, Run};
+    let command = entry.command;
+    let mut complain = |what: &str| found.push(format!("{}: {what}", entry.full_name));
+    if command.name.is_empty() || command.name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        complain("the name is lower case");
+    }
+    if command.summary.is_empty() || !command.summary.ends_with('.') {
+        complain("the summary is a sentence");
+    }
+    if command.since.split('.').count() != 3 {
+        complain("since is a version of three numbers");
+    }
+    if command.arity == 0 {
+        complain("the arity counts at least the name");
+    }
+    if command.flags.has(Flags::WRITE) && command.flags.has(Flags::READONLY) {
+        complain("write and readonly exclude each other");
+    }
+    if command.flags.has(Flags::DENYOOM) && !command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE | Flags::NOSCRIPT) {
+        complain("only what stores can be denied memory");
+    }
+    if matches!(command.run, Run::Container) != !command.sub.is_empty() {
+        complain("a container holds subcommands and nothing else");
+    }
+    if matches!(command.run, Run::MayWait(_)) != command.flags.has(Flags::BLOCKING) {
+        complain("what may wait says blocking");
+    }
+    for keys in command.keys {
+        let least = command.arity.unsigned_abs() as usize;
+        if let (Begin::Index(index), Find::Range { .. }) = (keys.begin, keys.find)
+            && index >= least
+        {
+            complain("the first key lies inside the arity");
+        }
+    }
+    if command.group == Group::String && command.keys.is_empty() {
+        complain("a string command has keys");
+    }
+    if let Err(error) = super::syntax::parse(command.syntax) {
+        complain(&format!("the syntax does not parse: {error}"));
+    }
+}

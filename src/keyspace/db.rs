@@ -1,0 +1,125 @@
+//! One database: the entries, the index that finds them by key, and the timers of those that expire.
+
+use super::NEVER;
+use super::entry::{Entry, Key, Value};
+use super::expiry::Timers;
+use super::slab::{Slab, Slot};
+use crate::base::hasher::hash_bytes;
+use crate::base::rng::Rng;
+use crate::base::split_table::SplitTable;
+
+/// One database. Knows nothing of effects, and of time only what it is told.
+pub struct Db {
+    entries: Slab<Entry>,
+    index: SplitTable<Slot>,
+    pub(super) timers: Timers,
+    /// How many entries expire some day.
+    volatile: usize,
+    next_version: u32,
+}
+
+impl Db {
+    pub(super) fn new() -> Db {
+        Db { entries: Slab::new(), index: SplitTable::new(), timers: Timers::default(), volatile: 0, next_version: 1 }
+    }
+
+    /// How many keys there are, expired but unreclaimed ones included.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many of the keys expire some day.
+    pub fn volatile(&self) -> usize {
+        self.volatile
+    }
+
+    /// Mean time to live of the keys that expire, in ms, from a bounded sample of them; 0 when none does.
+    pub fn average_ttl_ms(&self, now_ms: i64) -> i64 {
+        let (mut sum, mut n) = (0i64, 0);
+        for timer in self.timers.sample() {
+            if let Some(at) = self.entries.get(timer.slot).and_then(Entry::expires_at_ms) {
+                sum = sum.saturating_add((at - now_ms).max(0));
+                n += 1;
+            }
+        }
+        if n == 0 { 0 } else { sum / n }
+    }
+
+    /// Whether there is such a key, expired or not.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.find(key).is_some()
+    }
+
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Option<Slot> {
+        self.index.find(hash_bytes(key), |slot| self.entries.get(*slot).is_some_and(|e| *e.key == *key)).copied()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, slot: Slot) -> Option<&Entry> {
+        self.entries.get(slot)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Entry> {
+        self.entries.get_mut(slot)
+    }
+
+    /// Adds a key that is not there yet.
+    pub(super) fn insert(&mut self, key: &[u8], value: Value, accessed_s: u32) -> Slot {
+        let version = self.next_version;
+        self.next_version = self.next_version.wrapping_add(1);
+        let entry = Entry { key: Key::new(key), value, expires_at_ms: NEVER, version, armed_at_ms: NEVER, accessed_s };
+        let slot = self.entries.insert(entry);
+        let entries = &self.entries;
+        self.index.insert_unique(hash_bytes(key), slot, |slot| hash_of(entries, slot));
+        slot
+    }
+
+    /// Takes an entry out.
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
+        let hash = hash_bytes(&self.entries.get(slot)?.key);
+        let entries = &self.entries;
+        self.index.remove(hash, |other| *other == slot, |slot| hash_of(entries, slot));
+        let entry = self.entries.remove(slot)?;
+        self.volatile -= usize::from(entry.expires_at_ms != NEVER);
+        Some(entry)
+    }
+
+    /// Changes when an entry expires; `NEVER` for not at all.
+    pub(super) fn set_expiry(&mut self, slot: Slot, at_ms: i64) {
+        let Some(entry) = self.entries.get_mut(slot) else { return };
+        self.volatile -= usize::from(entry.expires_at_ms != NEVER);
+        self.volatile += usize::from(at_ms != NEVER);
+        entry.expires_at_ms = at_ms;
+        self.timers.arm(slot, entry);
+    }
+
+    /// Walks the index; see [`SplitTable::scan`].
+    pub(super) fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Slot)) -> u64 {
+        self.index.scan(cursor, count, |slot| hash_of(&self.entries, slot), |slot| emit(*slot))
+    }
+
+    pub(super) fn random(&self, rng: &mut Rng) -> Option<Slot> {
+        self.index.random(|n| rng.below(n)).copied()
+    }
+
+    /// Every slot, in no order that means anything.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.index.iter().copied()
+    }
+
+    /// Bytes of the tables, without keys and values that lie outside them.
+    pub fn overhead_bytes(&self) -> usize {
+        self.entries.mem_bytes() + self.index.mem_bytes()
+    }
+}
+
+fn hash_of(entries: &Slab<Entry>, slot: &Slot) -> u64 {
+    entries.get(*slot).map_or(0, |entry| hash_bytes(&entry.key))
+}

@@ -1,0 +1,242 @@
+//! Effects: every change of the keyspace as data.
+//!
+//! A verb applies one change and records it here, encoded from borrowed bytes into one buffer. Whoever must know of change
+//! reads this stream: WATCH, waiting clients, and whatever keeps the data or copies it elsewhere. Replaying the stream into
+//! an empty keyspace gives the same keyspace, without commands, scripts or a clock.
+//!
+//! Layout: one byte that says which effect, two bytes of database number, then the fields in order. Numbers are
+//! little-endian, byte strings carry their length as a varint. The list below is the only place that names an effect.
+
+/// A value that stands in an effect.
+pub trait Field<'a>: Sized {
+    /// Appends the encoded value.
+    fn put(&self, out: &mut Vec<u8>);
+    /// Takes an encoded value off the front; `None` when the bytes end or make no sense.
+    fn take(input: &mut &'a [u8]) -> Option<Self>;
+}
+
+macro_rules! fixed_width {
+    ($($type:ty),*) => {$(
+        impl<'a> Field<'a> for $type {
+            #[inline]
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            #[inline]
+            fn take(input: &mut &'a [u8]) -> Option<Self> {
+                let (bytes, rest) = input.split_first_chunk()?;
+                *input = rest;
+                Some(<$type>::from_le_bytes(*bytes))
+            }
+        }
+    )*};
+}
+fixed_width!(u8, u16, u32, u64, i64, f64);
+
+impl<'a> Field<'a> for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn take(input: &mut &'a [u8]) -> Option<Self> {
+        match u8::take(input)? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Field<'a> for &'a [u8] {
+    #[inline]
+    fn put(&self, out: &mut Vec<u8>) {
+        let mut len = self.len();
+        while len >= 0x80 {
+            out.push(len as u8 | 0x80);
+            len >>= 7;
+        }
+        out.push(len as u8);
+        out.extend_from_slice(self);
+    }
+    fn take(input: &mut &'a [u8]) -> Option<Self> {
+        let mut len = 0usize;
+        for shift in (0..usize::BITS).step_by(7) {
+            let byte = u8::take(input)?;
+            len |= usize::from(byte & 0x7f).checked_shl(shift)?;
+            if byte & 0x80 == 0 {
+                let (bytes, rest) = input.split_at_checked(len)?;
+                *input = rest;
+                return Some(bytes);
+            }
+        }
+        None
+    }
+}
+
+/// Declares the effects once: the enum, its encoding and its decoding.
+macro_rules! effects {
+    ($($(#[$doc:meta])* $code:literal $name:ident { $($(#[$field_doc:meta])* $field:ident : $type:ty),* $(,)? })*) => {
+        /// One change of one database. The codes are part of the stream's format: never reuse one.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum Effect<'a> {
+            $($(#[$doc])* $name { $($(#[$field_doc])* $field: $type),* },)*
+        }
+
+        impl<'a> Effect<'a> {
+            /// Appends the encoded effect on database `db`.
+            #[inline]
+            pub fn encode(&self, db: u16, out: &mut Vec<u8>) {
+                match self {
+                    $(Effect::$name { $($field),* } => {
+                        out.push($code);
+                        db.put(out);
+                        $($field.put(out);)*
+                    })*
+                }
+            }
+
+            /// Takes one effect and its database off the front of `input`; `None` when the bytes make no sense.
+            pub fn decode(input: &mut &'a [u8]) -> Option<(u16, Effect<'a>)> {
+                let code = u8::take(input)?;
+                let db = u16::take(input)?;
+                Some((db, match code {
+                    $($code => Effect::$name { $($field: Field::take(input)?),* },)*
+                    _ => return None,
+                }))
+            }
+        }
+    };
+}
+
+effects! {
+    /// The key holds this string and never expires, whatever was there before.
+    1 Put { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] value: &'a [u8] }
+    /// The key holds this string; its expiry stays.
+    2 Replace { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] value: &'a [u8] }
+    /// The key is gone.
+    3 Del { #[allow(missing_docs)] key: &'a [u8] }
+    /// The key expires at this Unix time in milliseconds; `i64::MAX`: never.
+    4 ExpireAt { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] at_ms: i64 }
+    /// The string has these bytes from this offset on, zeroes before when it was shorter.
+    5 SetRange { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] offset: u64, #[allow(missing_docs)] bytes: &'a [u8] }
+    /// The value and expiry moved to another key, replacing what was there.
+    6 Rename { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] to: &'a [u8] }
+    /// The value and expiry are copied to a key of a database, replacing what was there.
+    7 Copy { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] to_db: u16, #[allow(missing_docs)] to: &'a [u8] }
+    /// The key moved to another database, where it did not exist.
+    8 Move { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] to_db: u16 }
+    /// The database is empty.
+    9 Flush {}
+    /// The database and another changed places.
+    10 Swap { #[allow(missing_docs)] with_db: u16 }
+}
+
+impl<'a> Effect<'a> {
+    /// Every key that it touches, with the database; `None` for those that touch whole databases.
+    pub fn keys(&self, db: u16) -> Option<[Option<(u16, &'a [u8])>; 2]> {
+        Some(match *self {
+            Effect::Rename { key, to } => [Some((db, key)), Some((db, to))],
+            Effect::Copy { to_db, to, .. } => [Some((to_db, to)), None],
+            Effect::Move { key, to_db } => [Some((db, key)), Some((to_db, key))],
+            Effect::Flush {} | Effect::Swap { .. } => return None,
+            Effect::Put { key, .. }
+            | Effect::Replace { key, .. }
+            | Effect::Del { key }
+            | Effect::ExpireAt { key, .. }
+            | Effect::SetRange { key, .. } => [Some((db, key)), None],
+        })
+    }
+}
+
+/// The effects of the unit that is underway.
+#[derive(Default)]
+pub struct Effects {
+    buf: Vec<u8>,
+    recording: bool,
+    count: u64,
+}
+
+impl Effects {
+    /// Begins a unit. Without `recording` changes are only counted: nobody would read them.
+    #[inline]
+    pub(super) fn begin(&mut self, recording: bool) {
+        self.buf.clear();
+        self.recording = recording;
+    }
+
+    /// Notes one change.
+    #[inline]
+    pub(super) fn record(&mut self, db: u16, effect: Effect<'_>) {
+        self.count += 1;
+        if self.recording {
+            effect.encode(db, &mut self.buf);
+        }
+    }
+
+    /// As [`record`](Self::record), for an effect that costs something to make: it is made only when somebody reads it.
+    #[inline]
+    pub(super) fn record_with<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
+        self.count += 1;
+        if self.recording {
+            effect().encode(db, &mut self.buf);
+        }
+    }
+
+    /// The encoded changes of the unit so far.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.buf
+    }
+
+    /// Changes since the server started.
+    #[inline]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The changes of the unit so far, decoded.
+    pub fn iter(&self) -> EffectReader<'_> {
+        EffectReader { rest: &self.buf }
+    }
+}
+
+/// Reads a stream of effects.
+pub struct EffectReader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> EffectReader<'a> {
+    /// Reads `stream` from its start.
+    pub fn new(stream: &'a [u8]) -> EffectReader<'a> {
+        EffectReader { rest: stream }
+    }
+}
+
+impl<'a> Iterator for EffectReader<'a> {
+    type Item = (u16, Effect<'a>);
+
+    fn next(&mut self) -> Option<(u16, Effect<'a>)> {
+        Effect::decode(&mut self.rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effects_read_back_and_cut_ones_do_not() {
+        let long = vec![7u8; 70_000];
+        let effects = [
+            (0, Effect::Put { key: b"k", value: &long }),
+            (15, Effect::ExpireAt { key: b"", at_ms: i64::MAX }),
+            (1, Effect::Copy { key: b"a", to_db: 3, to: b"b" }),
+            (2, Effect::Flush {}),
+        ];
+        let mut stream = Vec::new();
+        effects.iter().for_each(|(db, effect)| effect.encode(*db, &mut stream));
+        assert_eq!(EffectReader::new(&stream).collect::<Vec<_>>(), effects);
+        for cut in 0..40.min(stream.len()) {
+            assert!(EffectReader::new(&stream[..cut]).next().is_none());
+        }
+    }
+}

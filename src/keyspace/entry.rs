@@ -1,0 +1,86 @@
+//! One key with its value, expiry and bookkeeping: one cache line.
+
+use super::NEVER;
+use crate::value::small_bytes::SmallBytes;
+use crate::value::string::StringValue;
+
+/// A key. Up to 22 bytes lie inside the entry.
+pub type Key = SmallBytes;
+
+/// What a key holds.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// Bytes or a counter.
+    String(StringValue),
+}
+
+impl Value {
+    /// Redis' name of the type, as TYPE answers it.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::String(_) => "string",
+        }
+    }
+
+    /// Redis' name of the representation, as OBJECT ENCODING answers it.
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            Value::String(string) => string.encoding(),
+        }
+    }
+
+    /// Bytes held outside the entry, approximately.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Value::String(string) => string.heap_bytes(),
+        }
+    }
+}
+
+/// A key and what belongs to it.
+#[derive(Debug)]
+pub struct Entry {
+    pub(super) key: Key,
+    pub(super) value: Value,
+    pub(super) expires_at_ms: i64,
+    /// Tells this entry from others that lived in the same slot before or after.
+    pub(super) version: u32,
+    /// The deadline of this entry's live timer, `NEVER` when it has none; see [`expiry`](super::expiry).
+    pub(super) armed_at_ms: i64,
+    /// When it was last used, in seconds of the server's clock.
+    pub(super) accessed_s: u32,
+}
+
+impl Entry {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// When it expires, in Unix milliseconds; `None`: never.
+    pub fn expires_at_ms(&self) -> Option<i64> {
+        (self.expires_at_ms != NEVER).then_some(self.expires_at_ms)
+    }
+
+    /// When it was last used, in Unix seconds.
+    pub fn accessed_s(&self) -> u32 {
+        self.accessed_s
+    }
+
+    /// Bytes it occupies, approximately: the entry, its key, its value and its share of the index.
+    pub fn mem_bytes(&self) -> usize {
+        size_of::<Entry>() + size_of::<u32>() + self.key.heap_bytes() + self.value.heap_bytes()
+    }
+}
+
+const _: () = {
+    // A lookup that hits touches exactly one line of the entry's chunk.
+    assert!(size_of::<Entry>() <= 64);
+    assert!(size_of::<Value>() == 16);
+};

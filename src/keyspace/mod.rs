@@ -1,0 +1,231 @@
+//! The keyspace: databases of keys, changed only by verbs.
+//!
+//! A **unit** is what happens whole or not at all: a command, an EXEC, a script. [`begin_unit`](Keyspace::begin_unit) fixes
+//! the time that everything in it sees; the verbs (one file per value type under [`verb`]) apply changes in place and record
+//! each as an [`Effect`](effect::Effect). Reading is free for all: [`read`](Keyspace::read) and [`find`](Keyspace::find).
+//!
+//! An expired key does not exist. Whoever meets one removes it, and the removal is an effect like any other, so that who
+//! follows the stream needs no clock.
+
+pub mod db;
+pub mod effect;
+pub mod entry;
+mod expiry;
+mod slab;
+mod verb;
+
+pub use slab::Slot;
+pub use verb::WrongType;
+
+use db::Db;
+use effect::{Effect, Effects};
+use entry::{Entry, Value};
+
+use crate::base::rng::Rng;
+
+/// The deadline of what never expires.
+pub const NEVER: i64 = i64::MAX;
+
+/// A database number.
+pub type DbIndex = u16;
+
+/// Counts since the server started or CONFIG RESETSTAT.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyspaceStats {
+    /// Reads that found their key.
+    pub hits: u64,
+    /// Reads that did not.
+    pub misses: u64,
+    /// Keys removed because they expired.
+    pub expired: u64,
+}
+
+/// All databases. See the module's header.
+pub struct Keyspace {
+    dbs: Vec<Db>,
+    effects: Effects,
+    now_ms: i64,
+    touch: bool,
+    /// Counters for INFO.
+    pub stats: KeyspaceStats,
+    /// Randomness for RANDOMKEY and its kin.
+    pub rng: Rng,
+}
+
+impl Keyspace {
+    /// An empty keyspace of `databases` databases.
+    pub fn new(databases: u16, rng: Rng) -> Keyspace {
+        Keyspace {
+            dbs: (0..databases).map(|_| Db::new()).collect(),
+            effects: Effects::default(),
+            now_ms: 0,
+            touch: true,
+            stats: KeyspaceStats::default(),
+            rng,
+        }
+    }
+
+    /// Begins a unit at `now_ms` (Unix ms). Its effects can be read until the next one begins, if `recording`.
+    #[inline]
+    pub fn begin_unit(&mut self, now_ms: i64, recording: bool) {
+        self.now_ms = now_ms;
+        self.effects.begin(recording);
+    }
+
+    /// The unit's time, Unix ms.
+    #[inline]
+    pub fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    /// The unit's effects so far.
+    #[inline]
+    pub fn effects(&self) -> &Effects {
+        &self.effects
+    }
+
+    /// Whether finding a key counts as using it (CLIENT NO-TOUCH turns it off).
+    pub fn set_touch(&mut self, touch: bool) {
+        self.touch = touch;
+    }
+
+    /// How many databases there are.
+    pub fn databases(&self) -> u16 {
+        self.dbs.len() as u16
+    }
+
+    /// A database. Panics when `db` is not below [`databases`](Self::databases): sessions hold only valid numbers.
+    #[inline]
+    pub fn db(&self, db: DbIndex) -> &Db {
+        &self.dbs[db as usize]
+    }
+
+    /// The value of a key, for a command that reads: counts as hit or miss.
+    #[inline]
+    pub fn read(&mut self, db: DbIndex, key: &[u8]) -> Option<&Value> {
+        match self.find(db, key) {
+            Some(slot) => {
+                self.stats.hits += 1;
+                self.dbs[db as usize].get(slot).map(Entry::value)
+            }
+            None => {
+                self.stats.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// Where a key lives. An expired key is removed and counts as absent.
+    #[inline]
+    pub fn find(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
+        let now_ms = self.now_ms;
+        let touch = self.touch;
+        let slot = self.dbs[db as usize].find(key)?;
+        let entry = self.dbs[db as usize].get_mut(slot)?;
+        if entry.expires_at_ms <= now_ms {
+            self.expire(db, slot);
+            return None;
+        }
+        if touch {
+            entry.accessed_s = (now_ms / 1000) as u32;
+        }
+        Some(slot)
+    }
+
+    /// As [`find`](Self::find), without counting as a use of the key (OBJECT, TTL, TYPE, SCAN).
+    pub fn find_untouched(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
+        let touch = std::mem::replace(&mut self.touch, false);
+        let slot = self.find(db, key);
+        self.touch = touch;
+        slot
+    }
+
+    /// The entry at `slot`, which [`find`](Self::find) or a verb just gave.
+    #[inline]
+    pub fn entry(&self, db: DbIndex, slot: Slot) -> &Entry {
+        self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives")
+    }
+
+    /// The value at `slot`.
+    #[inline]
+    pub fn value(&self, db: DbIndex, slot: Slot) -> &Value {
+        &self.entry(db, slot).value
+    }
+
+    /// Walks the keys of a database, expired ones left out: emits about `count` keys and answers the next cursor, 0 at the
+    /// end. Every key that exists from the first call to the last is emitted exactly once.
+    pub fn scan(&self, db: DbIndex, cursor: u64, count: usize, mut emit: impl FnMut(&Entry)) -> u64 {
+        let database = self.db(db);
+        database.scan(cursor, count, |slot| {
+            if let Some(entry) = database.get(slot)
+                && entry.expires_at_ms > self.now_ms
+            {
+                emit(entry);
+            }
+        })
+    }
+
+    /// All live entries of a database, in no order that means anything.
+    pub fn entries(&self, db: DbIndex) -> impl Iterator<Item = &Entry> {
+        let database = self.db(db);
+        let live = |entry: &&Entry| entry.expires_at_ms > self.now_ms;
+        database.slots().filter_map(|slot| database.get(slot)).filter(live)
+    }
+
+    /// A random live key of a database.
+    pub fn random_key(&mut self, db: DbIndex) -> Option<&Entry> {
+        loop {
+            let slot = self.dbs[db as usize].random(&mut self.rng)?;
+            if self.entry(db, slot).expires_at_ms > self.now_ms {
+                return Some(self.entry(db, slot));
+            }
+            self.expire(db, slot);
+        }
+    }
+
+    /// Removes expired keys, at most `budget` timers' worth; answers whether more are due. Runs as a unit of its own.
+    pub fn reclaim_expired(&mut self, budget: usize) -> bool {
+        let mut left = budget;
+        for db in 0..self.databases() {
+            while left > 0 {
+                let database = &mut self.dbs[db as usize];
+                let Some(timer) = database.timers.pop_due(self.now_ms) else { break };
+                left -= 1;
+                let Some(entry) = database.get_mut(timer.slot).filter(|entry| timer.is_live(entry)) else { continue };
+                entry.armed_at_ms = NEVER;
+                let at_ms = entry.expires_at_ms;
+                if at_ms <= self.now_ms {
+                    self.expire(db, timer.slot);
+                } else {
+                    database.set_expiry(timer.slot, at_ms);
+                }
+            }
+        }
+        left == 0
+    }
+
+    /// Repeats a recorded change. Answers false when it does not fit what is there, which a stream of this keyspace's own
+    /// effects never does.
+    pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> bool {
+        if db >= self.databases() {
+            return false;
+        }
+        verb::apply(self, db, effect)
+    }
+
+    #[cold]
+    fn expire(&mut self, db: DbIndex, slot: Slot) {
+        self.stats.expired += 1;
+        self.remove(db, slot);
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, db: DbIndex, slot: Slot) -> &mut Entry {
+        self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives")
+    }
+
+    #[inline]
+    fn accessed_now(&self) -> u32 {
+        (self.now_ms / 1000) as u32
+    }
+}

@@ -1,0 +1,148 @@
+//! A string value: what SET stores.
+//!
+//! A decimal integer is kept as a number, so that a counter costs no allocation and INCR no parsing. Up to 14 bytes stand
+//! inline; longer strings are one thin allocation. A string that was edited in place (APPEND, SETRANGE, SETBIT) stays
+//! growable and says `raw`, as it does in Redis.
+
+use thin_vec::ThinVec;
+
+use crate::base::num;
+
+/// Longest string that lies inside its entry.
+const INLINE_BYTES: usize = 14;
+
+/// Longest string that OBJECT ENCODING calls `embstr`: Redis allocates it together with its header.
+const EMBSTR_MAX_BYTES: usize = 44;
+
+/// Longest text that can be an `i64`.
+const INTEGER_MAX_BYTES: usize = 20;
+
+/// A string value. See the module's header.
+#[derive(Clone, Debug)]
+pub enum StringValue {
+    /// A canonical decimal integer.
+    Int(i64),
+    /// Up to 14 bytes.
+    Inline {
+        /// How many of `bytes` count.
+        len: u8,
+        /// The text, then zeroes.
+        bytes: [u8; INLINE_BYTES],
+    },
+    /// Longer, written once.
+    Heap(ThinVec<u8>),
+    /// Edited in place at least once.
+    Raw(ThinVec<u8>),
+}
+
+/// Room for the digits of a number that is read as text.
+pub type Digits = itoa::Buffer;
+
+impl StringValue {
+    /// Copies `bytes`; a canonical integer becomes a number.
+    #[inline]
+    pub fn new(bytes: &[u8]) -> StringValue {
+        if bytes.len() <= INTEGER_MAX_BYTES
+            && let Some(value) = num::parse_i64(bytes)
+        {
+            return StringValue::Int(value);
+        }
+        if bytes.len() > INLINE_BYTES {
+            return StringValue::Heap(ThinVec::from(bytes));
+        }
+        let mut inline = [0; INLINE_BYTES];
+        inline[..bytes.len()].copy_from_slice(bytes);
+        StringValue::Inline { len: bytes.len() as u8, bytes: inline }
+    }
+
+    /// The text; `digits` holds it when the value is a number.
+    #[inline]
+    pub fn as_bytes<'a>(&'a self, digits: &'a mut Digits) -> &'a [u8] {
+        match self {
+            StringValue::Int(value) => digits.format(*value).as_bytes(),
+            StringValue::Inline { len, bytes } => &bytes[..*len as usize],
+            StringValue::Heap(bytes) | StringValue::Raw(bytes) => bytes,
+        }
+    }
+
+    /// Length of the text in bytes.
+    pub fn len(&self) -> usize {
+        self.as_bytes(&mut Digits::new()).len()
+    }
+
+    /// Whether the text is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number it is, if it is a canonical integer.
+    #[inline]
+    pub fn as_i64(&self) -> Option<i64> {
+        match self {
+            StringValue::Int(value) => Some(*value),
+            other => num::parse_i64(other.as_bytes(&mut Digits::new())),
+        }
+    }
+
+    /// The text as a growable buffer; the value says `raw` from now on.
+    pub fn make_raw(&mut self) -> &mut ThinVec<u8> {
+        if let StringValue::Heap(bytes) = self {
+            *self = StringValue::Raw(std::mem::take(bytes));
+        } else if !matches!(self, StringValue::Raw(_)) {
+            *self = StringValue::Raw(ThinVec::from(self.as_bytes(&mut Digits::new())));
+        }
+        match self {
+            StringValue::Raw(bytes) => bytes,
+            _ => unreachable!("made raw above"),
+        }
+    }
+
+    /// Redis' name of the representation: `int`, `embstr` or `raw`.
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            StringValue::Int(_) => "int",
+            StringValue::Inline { .. } => "embstr",
+            StringValue::Heap(bytes) if bytes.len() <= EMBSTR_MAX_BYTES => "embstr",
+            StringValue::Heap(_) | StringValue::Raw(_) => "raw",
+        }
+    }
+
+    /// Bytes held outside the entry.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            StringValue::Int(_) | StringValue::Inline { .. } => 0,
+            StringValue::Heap(bytes) | StringValue::Raw(bytes) => bytes.capacity() + 16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn representation_follows_the_text() {
+        let cases: [(&[u8], &str); 7] = [
+            (b"123", "int"),
+            (b"-9223372036854775808", "int"),
+            (b"0123", "embstr"),
+            (b"", "embstr"),
+            (&[b'x'; 44], "embstr"),
+            (&[b'x'; 45], "raw"),
+            (b"99999999999999999999", "embstr"),
+        ];
+        for (bytes, encoding) in cases {
+            let value = StringValue::new(bytes);
+            assert_eq!(value.encoding(), encoding, "{bytes:?}");
+            assert_eq!(value.as_bytes(&mut Digits::new()), bytes);
+        }
+    }
+
+    #[test]
+    fn editing_makes_it_raw_and_keeps_the_text() {
+        let mut value = StringValue::new(b"12");
+        value.make_raw().extend_from_slice(b"3");
+        assert_eq!((value.encoding(), value.as_i64()), ("raw", Some(123)));
+        assert_eq!(size_of::<StringValue>(), 16);
+    }
+}
