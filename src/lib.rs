@@ -3,8 +3,15 @@
 //! `ARCHITECTURE.md` has the floor map and the walk of a request.
 
 pub mod base;
+pub mod command;
 pub mod config;
 pub mod engine;
 pub mod keyspace;
+pub mod net;
 pub mod resp;
+pub mod server;
 pub mod value;
+
+/// Used by the whole process: the server allocates many small values of the same few sizes.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

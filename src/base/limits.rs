@@ -22,6 +22,9 @@ pub const READ_CHUNK_BYTES: usize = 64 * 1024;
 /// nothing can make the server hold, to this plus the reply of one command.
 pub const REPLY_PAUSE_BYTES: usize = 1024 * 1024;
 
+/// Bytes of unsent replies beyond which nothing more is read from a client until it has read some of them.
+pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
+
 const _: () = {
     // A command that is allowed must be addressable.
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);

@@ -23,7 +23,7 @@ use ctx::Origin;
 use dispatch::call;
 use multi::Watches;
 use pubsub::PubSub;
-use session::{Peer, Session, SessionKey, Sessions};
+use session::{ClientType, Peer, Session, SessionKey, Sessions};
 use stats::Stats;
 use table::CommandTable;
 use wait::Waits;
@@ -32,7 +32,7 @@ use crate::base::clock::Clock;
 use crate::base::limits::REPLY_PAUSE_BYTES;
 use crate::base::rng::Rng;
 use crate::config::Config;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, ValueLimits};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Decoder, RequestLimits};
 
@@ -105,6 +105,7 @@ impl Engine {
         let run_id = (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect();
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);
+        ks.limits = ValueLimits::from(&config);
         ks.begin_unit(now_ms, false);
         let server = Server {
             config,
@@ -150,7 +151,7 @@ impl Engine {
         self.server.last_ticks = self.server.stats.clock.raw();
         self.ks.begin_unit(now_ms, false);
         let fed = self.feed_session(&mut session, decoder, input, out);
-        session.pending_input = input.len().saturating_sub(decoder.position());
+        session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.server.sessions.put(session);
         if !self.server.limits_due.is_empty() {
             self.server.enforce_output_limits();
@@ -198,6 +199,7 @@ impl Engine {
         self.server.stats.processed = self.server.stats.commands.iter().map(|command| command.calls).sum();
         self.server.stats.sample(now_ms);
         self.server.close_idle(now_ms);
+        self.server.check_soft_limits();
         self.reclaim_expired()
     }
 
@@ -260,29 +262,47 @@ impl Engine {
 impl Server {
     /// Closes clients that neither sent a command nor wait for one to be answered for `timeout` seconds.
     fn close_idle(&mut self, now_ms: i64) {
-        let timeout_ms = i64::from(self.config.timeout) * 1_000;
+        let timeout_ms = i64::from(self.config.timeout_s) * 1_000;
         if timeout_ms == 0 {
             return;
         }
         for session in self.sessions.iter_mut() {
             let waits = session.parked.is_some() || !session.subscriptions.is_empty();
             if !waits && now_ms - session.active_ms > timeout_ms {
-                session.killed = true;
-                session.outbox.wake();
+                session.kill();
             }
         }
     }
 
+    /// Soft limits are exceeded by time passing, too.
+    fn check_soft_limits(&mut self) {
+        let over = self.sessions.iter().filter(|session| session.over_soft_since_ms.is_some());
+        self.limits_due.extend(over.map(|session| session.key));
+        self.enforce_output_limits();
+    }
+
     /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
     fn enforce_output_limits(&mut self) {
+        let now_ms = self.clock.now_ms();
         for key in std::mem::take(&mut self.limits_due) {
             let Some(session) = self.sessions.get_mut(key) else { continue };
-            let hard = self.config.output_limit(session.client_type()).hard_bytes;
-            if hard > 0 && session.outbox.len() as u64 > hard && !session.killed {
-                tracing::warn!(client = session.key.id, unsent = session.outbox.len(), "closed: does not read its output");
+            let limits = &self.config.client_output_buffer_limit;
+            let limit = match session.client_type() {
+                ClientType::Normal => limits.normal,
+                ClientType::Pubsub => limits.pubsub,
+            };
+            let unsent = session.outbox.len() as u64;
+            let over_soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes;
+            let since_ms = *session.over_soft_since_ms.get_or_insert(now_ms);
+            if !over_soft {
+                session.over_soft_since_ms = None;
+            }
+            let too_long = over_soft && now_ms - since_ms >= limit.soft_seconds as i64 * 1_000;
+            let over_hard = limit.hard_bytes > 0 && unsent > limit.hard_bytes;
+            if (over_hard || too_long) && !session.killed {
+                tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
                 self.stats.output_limit_disconnections += 1;
-                session.killed = true;
-                session.outbox.wake();
+                session.kill();
             }
         }
     }

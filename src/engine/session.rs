@@ -180,6 +180,8 @@ pub struct Session {
     pub closing: bool,
     /// Close now, whatever is unsent.
     pub killed: bool,
+    /// Since when its unsent output exceeds its kind's soft limit, Unix ms.
+    pub over_soft_since_ms: Option<i64>,
     /// When it connected, Unix ms.
     pub connected_ms: i64,
     /// When it last sent a command, Unix ms.
@@ -212,6 +214,12 @@ impl Session {
     #[inline]
     pub fn is_suspended(&self) -> bool {
         self.parked.is_some() || self.closing || self.killed
+    }
+
+    /// Closes it, whatever is unsent.
+    pub fn kill(&mut self) {
+        self.killed = true;
+        self.outbox.wake();
     }
 
     /// Recomputes the gate bit that depends on protocol and subscriptions.
@@ -269,6 +277,7 @@ impl Sessions {
             outbox: Outbox::default(),
             closing: false,
             killed: false,
+            over_soft_since_ms: None,
             connected_ms: now_ms,
             active_ms: now_ms,
             last_command: None,

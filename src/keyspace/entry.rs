@@ -1,17 +1,32 @@
 //! One key with its value, expiry and bookkeeping: one cache line.
 
 use super::NEVER;
+use crate::value::hash::Hash;
+use crate::value::list::List;
+use crate::value::set::Set;
 use crate::value::small_bytes::SmallBytes;
+use crate::value::stream::Stream;
 use crate::value::string::StringValue;
+use crate::value::zset::ZSet;
 
 /// A key. Up to 22 bytes lie inside the entry.
 pub type Key = SmallBytes;
 
 /// What a key holds.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Value {
     /// Bytes or a counter.
     String(StringValue),
+    /// Elements in order.
+    List(Box<List>),
+    /// Members.
+    Set(Box<Set>),
+    /// Members by score.
+    ZSet(Box<ZSet>),
+    /// Fields and values.
+    Hash(Box<Hash>),
+    /// Entries by time.
+    Stream(Box<Stream>),
 }
 
 impl Value {
@@ -19,6 +34,11 @@ impl Value {
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::String(_) => "string",
+            Value::List(_) => "list",
+            Value::Set(_) => "set",
+            Value::ZSet(_) => "zset",
+            Value::Hash(_) => "hash",
+            Value::Stream(_) => "stream",
         }
     }
 
@@ -26,19 +46,28 @@ impl Value {
     pub fn encoding(&self) -> &'static str {
         match self {
             Value::String(string) => string.encoding(),
+            Value::List(list) => list.encoding(),
+            Value::Set(set) => set.encoding(),
+            Value::ZSet(zset) => zset.encoding(),
+            Value::Hash(hash) => hash.encoding(),
+            Value::Stream(_) => "stream",
         }
     }
 
-    /// Bytes held outside the entry, approximately.
-    pub fn heap_bytes(&self) -> usize {
+    /// Bytes held outside the entry, approximately: a large collection is judged by `samples` of its elements, 0 for all.
+    pub fn heap_bytes(&self, samples: usize) -> usize {
         match self {
             Value::String(string) => string.heap_bytes(),
+            Value::List(list) => size_of::<List>() + list.mem_bytes(),
+            Value::Set(set) => size_of::<Set>() + set.mem_bytes(samples),
+            Value::ZSet(zset) => size_of::<ZSet>() + zset.mem_bytes(samples),
+            Value::Hash(hash) => size_of::<Hash>() + hash.mem_bytes(samples),
+            Value::Stream(stream) => size_of::<Stream>() + stream.mem_bytes(),
         }
     }
 }
 
 /// A key and what belongs to it.
-#[derive(Debug)]
 pub struct Entry {
     pub(super) key: Key,
     pub(super) value: Value,
@@ -74,8 +103,9 @@ impl Entry {
     }
 
     /// Bytes it occupies, approximately: the entry, its key, its value and its share of the index.
-    pub fn mem_bytes(&self) -> usize {
-        size_of::<Entry>() + size_of::<u32>() + self.key.heap_bytes() + self.value.heap_bytes()
+    /// See [`Value::heap_bytes`] for `samples`.
+    pub fn mem_bytes(&self, samples: usize) -> usize {
+        size_of::<Entry>() + size_of::<u32>() + self.key.heap_bytes() + self.value.heap_bytes(samples)
     }
 }
 

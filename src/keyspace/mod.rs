@@ -22,6 +22,12 @@ use effect::{Effect, Effects};
 use entry::{Entry, Value};
 
 use crate::base::rng::Rng;
+use crate::config::Config;
+use crate::value::hash::HashLimits;
+use crate::value::list::ListLimits;
+use crate::value::set::SetLimits;
+use crate::value::stream::StreamLimits;
+use crate::value::zset::ZSetLimits;
 
 /// The deadline of what never expires.
 pub const NEVER: i64 = i64::MAX;
@@ -40,8 +46,46 @@ pub struct KeyspaceStats {
     pub expired: u64,
 }
 
+/// Where values change from their compact representation to the one for many elements.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct ValueLimits {
+    pub hash: HashLimits,
+    pub set: SetLimits,
+    pub zset: ZSetLimits,
+    pub list: ListLimits,
+    pub stream: StreamLimits,
+}
+
+impl From<&Config> for ValueLimits {
+    fn from(config: &Config) -> ValueLimits {
+        ValueLimits {
+            hash: HashLimits {
+                max_listpack_entries: config.hash_max_listpack_entries,
+                max_listpack_value: config.hash_max_listpack_value,
+            },
+            set: SetLimits {
+                max_intset_entries: config.set_max_intset_entries,
+                max_listpack_entries: config.set_max_listpack_entries,
+                max_listpack_value: config.set_max_listpack_value,
+            },
+            zset: ZSetLimits {
+                max_entries: config.zset_max_listpack_entries,
+                max_value: config.zset_max_listpack_value,
+            },
+            list: ListLimits { max_listpack_size: config.list_max_listpack_size },
+            stream: StreamLimits {
+                node_max_bytes: config.stream_node_max_bytes,
+                node_max_entries: config.stream_node_max_entries,
+            },
+        }
+    }
+}
+
 /// All databases. See the module's header.
 pub struct Keyspace {
+    /// Where values change their representation. CONFIG SET changes it.
+    pub limits: ValueLimits,
     dbs: Vec<Db>,
     effects: Effects,
     now_ms: i64,
@@ -56,6 +100,7 @@ impl Keyspace {
     /// An empty keyspace of `databases` databases.
     pub fn new(databases: u16, rng: Rng) -> Keyspace {
         Keyspace {
+            limits: ValueLimits::default(),
             dbs: (0..databases).map(|_| Db::new()).collect(),
             effects: Effects::default(),
             now_ms: 0,

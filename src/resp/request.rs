@@ -202,6 +202,8 @@ pub struct Decoder {
     bulk_bytes: Option<usize>,
     /// Where reading goes on.
     position: usize,
+    /// Where the command that is underway begins.
+    start: usize,
 }
 
 impl Decoder {
@@ -217,6 +219,7 @@ impl Decoder {
         loop {
             if self.missing == 0 {
                 self.spans.clear();
+                self.start = self.position;
                 match buf.get(self.position) {
                     None => return Ok(false),
                     Some(b'*') => {
@@ -244,22 +247,17 @@ impl Decoder {
         Argv::new(if self.is_inline { &self.inline } else { buf }, &self.spans)
     }
 
-    /// First byte after what was read. Between commands: everything before it can be dropped.
+    /// First byte that is still needed: the start of the command that is underway, else the first unread byte.
     #[inline]
-    pub fn position(&self) -> usize {
-        self.position
+    pub fn keep_from(&self) -> usize {
+        if self.missing > 0 { self.start } else { self.position }
     }
 
-    /// Whether the decoder stands in the middle of a command.
-    #[inline]
-    pub fn is_midway(&self) -> bool {
-        self.missing > 0
-    }
-
-    /// The first `dropped` bytes of the buffer were removed. Must not pass the start of a command that is underway.
-    pub fn rebase(&mut self, dropped: usize) {
-        debug_assert!(dropped <= self.position);
+    /// The bytes before [`keep_from`](Self::keep_from) were removed from the buffer.
+    pub fn rebase(&mut self) {
+        let dropped = self.keep_from();
         self.position -= dropped;
+        self.start = 0;
         if self.missing > 0 {
             for span in &mut self.spans {
                 span.start -= dropped as u32;
@@ -548,7 +546,8 @@ mod tests {
         let mut decoder = Decoder::new();
         assert_eq!(decoder.decode(&bytes[..20], &OPEN), Ok(true));
         assert_eq!(decoder.decode(&bytes[..20], &OPEN), Ok(false));
-        decoder.rebase(6);
+        assert_eq!(decoder.keep_from(), 6);
+        decoder.rebase();
         assert_eq!(decoder.decode(&bytes[6..], &OPEN), Ok(true));
         assert_eq!(decoder.argv(&bytes[6..]).iter().collect::<Vec<_>>(), [b"GET".as_slice(), b"k"]);
     }

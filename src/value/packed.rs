@@ -293,8 +293,8 @@ impl Packed {
         if new > old {
             let more = new - old;
             if self.bytes.capacity() - len < more {
-                // Not doubling: there are many of these, and they are small.
-                self.bytes.reserve_exact(more + (len + more) / 8);
+                // Less than doubling: there are many of these, and they are small.
+                self.bytes.reserve_exact(more + (len / 4).max(16));
             }
             self.bytes.resize(len + more, 0);
             self.bytes.copy_within(at + old..len, at + new);

@@ -1,0 +1,233 @@
+//! The table of all parameters: for each its meaning, its field in [`Config`], its name, when it may change, its kind and
+//! its default. Names and defaults are Redis' where the meaning is Redis'.
+//!
+//! A parameter stands here only if the server honours it. A few are taken although what they govern does not exist yet,
+//! because clients or Redis' own test suite set them: these say so (`until`), the help shows it, and a value that
+//! asks for more than the server does (`warn`: anything but that text) is warned of in the log.
+
+use super::kind::{
+    Addresses, AllowFrom, AppendFsync, Directory, File, Limits, LogLevel, MaxmemoryPolicy, Origin, OutputLimits,
+    Refusal, SavePoint, SavePoints, Shape, Text, YesNo, int, memory, octal, one_of,
+};
+use std::path::PathBuf;
+
+/// When a parameter may be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// By CONFIG SET too.
+    AnyTime,
+    /// By CONFIG SET too, where `enable-protected-configs` allows it.
+    Protected,
+    /// Only at start.
+    AtStart,
+}
+
+/// One parameter: everything that flags, file, CONFIG and help need.
+#[derive(Debug)]
+pub struct Parameter {
+    /// The heading that it stands under in the help.
+    pub section: &'static str,
+    /// Its name, in lower case.
+    pub name: &'static str,
+    /// An older name for the same.
+    pub alias: Option<&'static str>,
+    /// What it means.
+    pub doc: &'static str,
+    /// When it may change.
+    pub change: Change,
+    /// The default, as one would write it.
+    pub default: &'static str,
+    /// What is not there yet of what it governs.
+    pub until: Option<&'static str>,
+    /// The value beyond which the server would promise too much.
+    pub warn: Option<&'static str>,
+    /// The form of its arguments.
+    pub shape: fn() -> Shape,
+    pub(super) set: fn(&mut Config, &[&[u8]], Origin) -> Result<(), Refusal>,
+    pub(super) get: fn(&Config, &mut Vec<u8>),
+}
+
+macro_rules! some {
+    () => {
+        None
+    };
+    ($value:literal) => {
+        Some($value)
+    };
+}
+
+macro_rules! parameters {
+    ($($section:literal {
+        $(
+            $(#[doc = $doc:literal])+
+            $field:ident: $type:ty = $name:literal $(or $alias:literal)?, $change:ident, $kind:expr, $default:literal
+            $(, until $until:literal)? $(, warn $warn:literal)?;
+        )+
+    })+) => {
+        /// The value of every parameter, typed.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Config { $($($(#[doc = $doc])+ pub $field: $type,)+)+ }
+
+        impl Config {
+            /// Before the defaults are set.
+            pub(super) fn blank() -> Config {
+                Config { $($($field: <$type>::default(),)+)+ }
+            }
+        }
+
+        /// All parameters, in the order of the help.
+        pub static PARAMETERS: &[Parameter] = &[$($(Parameter {
+            section: $section,
+            name: $name,
+            alias: some!($($alias)?),
+            doc: concat!($($doc),+),
+            change: Change::$change,
+            default: $default,
+            until: some!($($until)?),
+            warn: some!($($warn)?),
+            shape: || $kind.shape(),
+            set: |config, args, origin| $kind.set(&mut config.$field, args, origin),
+            get: |config, out| $kind.get(&config.$field, out),
+        },)+)+];
+    };
+}
+
+const INT_MAX: i128 = i32::MAX as i128;
+const LONG_MAX: i128 = i64::MAX as i128;
+
+parameters! {
+    "Network" {
+        /// TCP port to listen on; 0 for none.
+        port: u16 = "port", AtStart, int(0, 65_535), "6379";
+        /// Addresses to listen on; one that starts with `-` may be missing, `*` is every IPv4 and `::*` every IPv6 address.
+        bind: Vec<String> = "bind", AtStart, Addresses, "* -::*";
+        /// Without a password, take only clients of this machine.
+        protected_mode: bool = "protected-mode", AnyTime, YesNo, "yes";
+        /// Unix socket to listen on, relative to `dir`; empty for none.
+        unixsocket: PathBuf = "unixsocket", AtStart, File, "";
+        /// Permissions of the unix socket, in octal; 0 leaves them to the umask.
+        unixsocketperm: u32 = "unixsocketperm", AtStart, octal(0, 0o777), "0";
+        /// Connections that may wait to be accepted; the kernel may have a lower limit.
+        tcp_backlog: u32 = "tcp-backlog", AtStart, int(0, INT_MAX), "511";
+        /// Seconds after which an idle client is disconnected; 0 for never.
+        timeout_s: u32 = "timeout", AnyTime, int(0, INT_MAX), "0";
+        /// Seconds between TCP keepalive probes; 0 for none.
+        tcp_keepalive_s: u32 = "tcp-keepalive", AnyTime, int(0, INT_MAX), "300";
+        /// Clients that may be connected at the same time.
+        maxclients: u32 = "maxclients", AnyTime, int(1, u32::MAX as i128), "10000";
+    }
+    "Security" {
+        /// Password that clients must give by AUTH or HELLO; empty for none.
+        requirepass: Vec<u8> = "requirepass", AnyTime, Text, "";
+        /// From where DEBUG may be called.
+        enable_debug_command: AllowFrom = "enable-debug-command", AtStart, one_of::<AllowFrom>(), "no";
+        /// From where CONFIG SET may change protected parameters (`dir`).
+        enable_protected_configs: AllowFrom = "enable-protected-configs", AtStart, one_of::<AllowFrom>(), "no";
+        /// From where MODULE may be called.
+        enable_module_command: AllowFrom = "enable-module-command", AtStart, one_of::<AllowFrom>(), "no",
+            until "There are no modules.";
+    }
+    "General" {
+        /// Directory that relative paths start from.
+        dir: PathBuf = "dir", Protected, Directory, ".";
+        /// File to log to, relative to `dir`; empty for standard output.
+        logfile: PathBuf = "logfile", AtStart, File, "";
+        /// The least severe messages that are logged.
+        loglevel: LogLevel = "loglevel", AnyTime, one_of::<LogLevel>(), "notice";
+        /// Number of databases, which SELECT counts from 0.
+        databases: u16 = "databases", AtStart, int(1, u16::MAX as i128), "16";
+        /// Rounds of background work a second, 1 to 500.
+        hz: u32 = "hz", AnyTime, int(0, INT_MAX).clamped(1, 500), "10";
+    }
+    "Limits" {
+        /// Longest string, as an argument and as a value.
+        proto_max_bulk_len: usize = "proto-max-bulk-len", AnyTime, memory(1 << 20, LONG_MAX), "512mb";
+        /// Most that one client may send ahead of being answered.
+        client_query_buffer_limit: usize = "client-query-buffer-limit", AnyTime, memory(1 << 20, LONG_MAX), "1gb";
+        /// How much may wait to be read by a client, by class: `normal`, `replica`, `pubsub`; 0 for no limit.
+        client_output_buffer_limit: OutputLimits = "client-output-buffer-limit", AnyTime, Limits,
+            "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60";
+        /// Bytes of memory for data; 0 for no limit.
+        maxmemory: u64 = "maxmemory", AnyTime, memory(0, u64::MAX as i128), "0",
+            until "The limit is not enforced yet.", warn "0";
+        /// Which keys give way when memory is full.
+        maxmemory_policy: MaxmemoryPolicy = "maxmemory-policy", AnyTime, one_of::<MaxmemoryPolicy>(), "noeviction",
+            until "No key is evicted yet.", warn "noeviction";
+    }
+    "Keys" {
+        /// How hard to look for expired keys, 1 to 10.
+        active_expire_effort: u8 = "active-expire-effort", AnyTime, int(1, 10), "1";
+        /// Free evicted values in the background.
+        lazyfree_lazy_eviction: bool = "lazyfree-lazy-eviction", AnyTime, YesNo, "no",
+            until "Every value is freed at once yet.";
+        /// Free expired values in the background.
+        lazyfree_lazy_expire: bool = "lazyfree-lazy-expire", AnyTime, YesNo, "no",
+            until "Every value is freed at once yet.";
+        /// Free values that a command replaces in the background.
+        lazyfree_lazy_server_del: bool = "lazyfree-lazy-server-del", AnyTime, YesNo, "no",
+            until "Every value is freed at once yet.";
+        /// Let DEL do as UNLINK.
+        lazyfree_lazy_user_del: bool = "lazyfree-lazy-user-del", AnyTime, YesNo, "no",
+            until "Every value is freed at once yet.";
+        /// Let FLUSHALL, FLUSHDB and SCRIPT FLUSH without a mode do as with ASYNC.
+        lazyfree_lazy_user_flush: bool = "lazyfree-lazy-user-flush", AnyTime, YesNo, "no",
+            until "Every value is freed at once yet.";
+        /// Most fields of a hash in compact form.
+        hash_max_listpack_entries: usize = "hash-max-listpack-entries" or "hash-max-ziplist-entries", AnyTime,
+            int(0, LONG_MAX), "512";
+        /// Longest field or value of a hash in compact form.
+        hash_max_listpack_value: usize = "hash-max-listpack-value" or "hash-max-ziplist-value", AnyTime,
+            memory(0, LONG_MAX), "64";
+        /// Most members of a set of integers in compact form.
+        set_max_intset_entries: usize = "set-max-intset-entries", AnyTime, int(0, LONG_MAX), "512";
+        /// Most members of a set in compact form.
+        set_max_listpack_entries: usize = "set-max-listpack-entries", AnyTime, int(0, LONG_MAX), "128";
+        /// Longest member of a set in compact form.
+        set_max_listpack_value: usize = "set-max-listpack-value", AnyTime, memory(0, LONG_MAX), "64";
+        /// Most members of a sorted set in compact form.
+        zset_max_listpack_entries: usize = "zset-max-listpack-entries" or "zset-max-ziplist-entries", AnyTime,
+            int(0, LONG_MAX), "128";
+        /// Longest member of a sorted set in compact form.
+        zset_max_listpack_value: usize = "zset-max-listpack-value" or "zset-max-ziplist-value", AnyTime,
+            memory(0, LONG_MAX), "64";
+        /// Size of a list's nodes: elements, or -1 to -5 for 4, 8, 16, 32 or 64 KB.
+        list_max_listpack_size: i32 = "list-max-listpack-size" or "list-max-ziplist-size", AnyTime,
+            int(i32::MIN as i128, INT_MAX), "-2";
+        /// Nodes at each end of a list that are not compressed; 0 compresses none.
+        list_compress_depth: u32 = "list-compress-depth", AnyTime, int(0, INT_MAX), "0",
+            until "No node is compressed yet.";
+        /// Bytes of a stream's node; 0 for no limit.
+        stream_node_max_bytes: usize = "stream-node-max-bytes", AnyTime, memory(0, LONG_MAX), "4096";
+        /// Entries of a stream's node; 0 for no limit.
+        stream_node_max_entries: usize = "stream-node-max-entries", AnyTime, int(0, LONG_MAX), "100";
+    }
+    "Scripts" {
+        /// Milliseconds after which a script may be killed and others are answered -BUSY; 0 for never.
+        busy_reply_threshold_ms: i64 = "busy-reply-threshold" or "lua-time-limit", AnyTime, int(0, LONG_MAX), "5000";
+    }
+    "Durability" {
+        /// Log every change.
+        appendonly: bool = "appendonly", AnyTime, YesNo, "no",
+            until "There is no log yet: nothing survives a restart.", warn "no";
+        /// When the log is forced to disk.
+        appendfsync: AppendFsync = "appendfsync", AnyTime, one_of::<AppendFsync>(), "always",
+            until "There is no log yet.";
+        /// Start the log with a snapshot.
+        aof_use_rdb_preamble: bool = "aof-use-rdb-preamble", AnyTime, YesNo, "yes",
+            until "There is no log yet.";
+        /// Take a snapshot after so many seconds when so many changes happened; may be repeated; empty for never.
+        save: Vec<SavePoint> = "save", AnyTime, SavePoints, "",
+            until "There are no snapshots yet: nothing survives a restart.", warn "";
+    }
+    "Statistics" {
+        /// Log commands that take longer, in microseconds; -1 logs none.
+        slowlog_log_slower_than_us: i64 = "slowlog-log-slower-than", AnyTime, int(-1, LONG_MAX), "10000",
+            until "There is no slow log yet.";
+        /// Entries of the slow log.
+        slowlog_max_len: usize = "slowlog-max-len", AnyTime, int(0, LONG_MAX), "128",
+            until "There is no slow log yet.";
+        /// Keep the distribution of each command's latency.
+        latency_tracking: bool = "latency-tracking", AnyTime, YesNo, "yes",
+            until "Latencies are not kept yet.";
+    }
+}

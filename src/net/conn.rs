@@ -1,0 +1,284 @@
+//! One connection: read, let the engine answer, write.
+//!
+//! A connection is one future on the one thread. It reads into a buffer that all connections share, the engine answers
+//! everything complete in it, and the answers leave with one write. What is left of an unfinished command, or does not fit
+//! the socket, is the only memory a connection holds: an idle one holds none.
+//!
+//! ```text
+//!            +--------------------------- unfinished input ----------------------------+
+//!            v                                                                         |
+//! socket -> input (shared) -> Engine::feed -> out (shared) -> socket                   |
+//!                                                  |                                   |
+//!                                                  +--> session.outbox (what did not fit, what others published)
+//! ```
+//!
+//! A client that sends and does not read fills its outbox; beyond [`OUTBOX_PAUSE_BYTES`] nothing more is read from it until
+//! it has read.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::serve::Shared;
+use crate::base::limits::{OUTBOX_PAUSE_BYTES, QUERY_BUFFER_HARD_MAX_BYTES, READ_CHUNK_BYTES};
+use crate::engine::session::SessionKey;
+use crate::engine::{Engine, Fed};
+use crate::resp::reply::Reply;
+use crate::resp::request::Decoder;
+
+/// Any stream socket.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + 'static {}
+impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Stream for S {}
+
+/// What a connection keeps of its input between two reads.
+#[derive(Default)]
+pub struct Inbox {
+    decoder: Decoder,
+    /// Bytes that were read and not yet consumed.
+    pending: Vec<u8>,
+    /// Whether `pending` may hold a whole command that was left for later.
+    unfed: bool,
+}
+
+/// A connection's future. Ends when the peer or the server has closed it.
+pub struct Conn<S: Stream> {
+    shared: Rc<Shared>,
+    key: SessionKey,
+    stream: S,
+    inbox: Rc<RefCell<Inbox>>,
+}
+
+impl<S: Stream> Conn<S> {
+    /// The future of a connection that is registered under `key`.
+    pub fn new(shared: Rc<Shared>, key: SessionKey, stream: S) -> Conn<S> {
+        Conn { shared, key, stream, inbox: Rc::default() }
+    }
+}
+
+impl<S: Stream> Drop for Conn<S> {
+    fn drop(&mut self) {
+        // The engine may be gone already when the runtime is torn down.
+        if let Ok(mut engine) = self.shared.engine.try_borrow_mut() {
+            engine.disconnect(self.key);
+        }
+    }
+}
+
+/// Why the loop stops for now.
+enum Next {
+    Continue,
+    Wait,
+    Close,
+}
+
+impl<S: Stream> Future for Conn<S> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let shared = self.shared.clone();
+        let mut engine = shared.engine.borrow_mut();
+        let mut buffers = shared.buffers.borrow_mut();
+        loop {
+            match self.turn(cx, &mut engine, &mut buffers) {
+                Next::Continue => {}
+                Next::Wait => {
+                    if let Some(session) = engine.server.sessions.get_mut(self.key) {
+                        session.outbox.set_waker(cx.waker());
+                    }
+                    shared.after_feed(&engine);
+                    return Poll::Pending;
+                }
+                Next::Close => {
+                    shared.after_feed(&engine);
+                    drop(engine);
+                    return Poll::Ready(());
+                }
+            }
+        }
+    }
+}
+
+impl<S: Stream> Conn<S> {
+    /// One round: write what is unsent, then feed what is left, else read.
+    fn turn(&mut self, cx: &mut Context<'_>, engine: &mut Engine, buffers: &mut Buffers) -> Next {
+        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
+        if session.killed {
+            return Next::Close;
+        }
+        if !session.outbox.is_empty() {
+            match poll_send(&mut self.stream, cx, session.outbox.bytes()) {
+                Poll::Ready(Ok(sent)) => {
+                    session.bytes_out += sent as u64;
+                    engine.server.stats.bytes_out += sent as u64;
+                }
+                Poll::Ready(Err(_)) => return Next::Close,
+                Poll::Pending => {}
+            }
+        }
+        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
+        if session.closing {
+            return if session.outbox.is_empty() { Next::Close } else { Next::Wait };
+        }
+        if session.outbox.len() > OUTBOX_PAUSE_BYTES {
+            return Next::Wait;
+        }
+        let suspended = session.is_suspended();
+        let inbox = Rc::clone(&self.inbox);
+        let mut inbox = inbox.borrow_mut();
+        if inbox.unfed && !suspended {
+            return self.feed_pending(cx, engine, &mut buffers.out, &mut inbox);
+        }
+        if suspended && inbox.pending.len() > READ_CHUNK_BYTES {
+            // A waiting client is read from only to notice that it leaves.
+            return Next::Wait;
+        }
+        match self.poll_read(cx, &mut buffers.input) {
+            Poll::Pending => Next::Wait,
+            Poll::Ready(Err(_) | Ok(0)) => Next::Close,
+            Poll::Ready(Ok(n)) => {
+                session.bytes_in += n as u64;
+                engine.server.stats.bytes_in += n as u64;
+                let input = &buffers.input[..n];
+                if !inbox.pending.is_empty() || suspended {
+                    return self.keep(cx, engine, &mut buffers.out, &mut inbox, input, suspended);
+                }
+                let fed = engine.feed(self.key, &mut inbox.decoder, input, &mut buffers.out);
+                let keep_from = inbox.decoder.keep_from();
+                if keep_from < n {
+                    inbox.pending.extend_from_slice(&input[keep_from..]);
+                }
+                inbox.decoder.rebase();
+                inbox.unfed = fed != Fed::Drained;
+                self.send(cx, engine, &mut buffers.out)
+            }
+        }
+    }
+
+    /// Adds what was read to what is pending, and feeds it unless the session waits.
+    fn keep(
+        &mut self,
+        cx: &mut Context<'_>,
+        engine: &mut Engine,
+        out: &mut Reply,
+        inbox: &mut Inbox,
+        input: &[u8],
+        suspended: bool,
+    ) -> Next {
+        if let Some(wanted) = inbox.decoder.wants() {
+            // A large argument: allocate once, but no more than twice what has really come.
+            let more = wanted.saturating_sub(inbox.pending.len());
+            inbox.pending.reserve(more.min(inbox.pending.len() + input.len()).max(input.len()));
+        }
+        inbox.pending.extend_from_slice(input);
+        let limit = engine.server.config.client_query_buffer_limit.min(QUERY_BUFFER_HARD_MAX_BYTES);
+        if inbox.pending.len() > limit {
+            tracing::warn!(client = self.key.id, bytes = inbox.pending.len(), "closed: its command is too large");
+            engine.server.stats.query_limit_disconnections += 1;
+            return Next::Close;
+        }
+        inbox.unfed = true;
+        if suspended {
+            return Next::Continue;
+        }
+        self.feed_pending(cx, engine, out, inbox)
+    }
+
+    fn feed_pending(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply, inbox: &mut Inbox) -> Next {
+        let Inbox { decoder, pending, unfed } = inbox;
+        let fed = engine.feed(self.key, decoder, pending, out);
+        *unfed = fed != Fed::Drained;
+        // While more of the buffer is to be fed, leave it in place: moving it after every pause would be quadratic.
+        if !*unfed {
+            pending.drain(..decoder.keep_from());
+            decoder.rebase();
+            if pending.is_empty() {
+                *pending = Vec::new();
+            }
+        }
+        self.send(cx, engine, out)
+    }
+
+    /// Writes the replies at once; what the socket does not take goes to the outbox.
+    fn send(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply) -> Next {
+        if out.is_empty() {
+            return Next::Continue;
+        }
+        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
+        let mut next = Next::Continue;
+        let mut sent = 0;
+        if session.outbox.is_empty() {
+            while sent < out.len() {
+                match Pin::new(&mut self.stream).poll_write(cx, &out.as_bytes()[sent..]) {
+                    Poll::Ready(Ok(n)) if n > 0 => sent += n,
+                    Poll::Ready(_) => {
+                        next = Next::Close;
+                        break;
+                    }
+                    Poll::Pending => break,
+                }
+            }
+        }
+        session.outbox.bytes().extend_from_slice(&out.as_bytes()[sent..]);
+        session.bytes_out += sent as u64;
+        engine.server.stats.bytes_out += sent as u64;
+        out.truncate(0);
+        out.buffer_mut().shrink_to(REPLY_KEEP_BYTES);
+        next
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<std::io::Result<usize>> {
+        let mut buf = ReadBuf::new(input);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
+        Poll::Ready(Ok(buf.filled().len()))
+    }
+}
+
+/// Writes as much of `bytes` as the socket takes and removes it.
+fn poll_send(
+    stream: &mut (impl AsyncWrite + Unpin),
+    cx: &mut Context<'_>,
+    bytes: &mut Vec<u8>,
+) -> Poll<std::io::Result<usize>> {
+    let mut sent = 0;
+    let result = loop {
+        if sent == bytes.len() {
+            break Poll::Ready(Ok(sent));
+        }
+        match Pin::new(&mut *stream).poll_write(cx, &bytes[sent..]) {
+            Poll::Ready(Ok(0)) => break Poll::Ready(Err(std::io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(n)) => sent += n,
+            Poll::Ready(Err(error)) => break Poll::Ready(Err(error)),
+            Poll::Pending => break Poll::Pending,
+        }
+    };
+    if sent == bytes.len() {
+        *bytes = Vec::new();
+    } else {
+        bytes.drain(..sent);
+    }
+    result
+}
+
+/// Bytes of the shared reply buffer that are kept from batch to batch.
+const REPLY_KEEP_BYTES: usize = 1024 * 1024;
+
+/// The buffers that all connections share, one at a time.
+pub struct Buffers {
+    /// What was read.
+    pub input: Box<[u8]>,
+    /// What is answered.
+    pub out: Reply,
+}
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        Buffers {
+            input: vec![0; READ_CHUNK_BYTES].into_boxed_slice(),
+            out: Reply::new(crate::resp::reply::Form::Resp2),
+        }
+    }
+}

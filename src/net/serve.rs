@@ -1,0 +1,98 @@
+//! Serving: the listeners, the connections, the clockwork and the end.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::conn::Buffers;
+use super::listener::Listener;
+use crate::engine::Engine;
+
+/// What the tasks of the one thread share.
+pub struct Shared {
+    /// The engine. Borrowed only inside one poll of one task.
+    pub engine: RefCell<Engine>,
+    /// Read and reply buffers.
+    pub buffers: RefCell<Buffers>,
+    /// Wakes the clockwork when a call waits for a nearer deadline than it knows.
+    deadline_moved: Notify,
+    /// The deadline the clockwork knows, Unix ms.
+    known_deadline_ms: Cell<i64>,
+    /// A client asked the server to stop.
+    shutdown: Notify,
+}
+
+impl Shared {
+    /// Around a fresh engine.
+    pub fn new(engine: Engine) -> Shared {
+        Shared {
+            engine: RefCell::new(engine),
+            buffers: RefCell::default(),
+            deadline_moved: Notify::new(),
+            known_deadline_ms: Cell::new(i64::MAX),
+            shutdown: Notify::new(),
+        }
+    }
+
+    /// Tells the clockwork what the engine may have changed while it was fed.
+    #[inline]
+    pub fn after_feed(&self, engine: &Engine) {
+        if engine.server.waits.next_deadline_ms().is_some_and(|at_ms| at_ms < self.known_deadline_ms.get()) {
+            self.deadline_moved.notify_one();
+        }
+        if engine.server.shutdown.is_some() {
+            self.shutdown.notify_one();
+        }
+    }
+
+    /// Expiry, statistics and the deadlines of waiting calls.
+    async fn clockwork(&self) {
+        let mut next_tick = Instant::now();
+        loop {
+            if Instant::now() >= next_tick {
+                let hz = self.engine.borrow().server.config.hz.clamp(1, 500);
+                next_tick = Instant::now() + Duration::from_millis(1_000 / u64::from(hz as u32));
+                let mut more = self.engine.borrow_mut().tick();
+                while more {
+                    // Others run between two slices.
+                    tokio::task::yield_now().await;
+                    more = self.engine.borrow_mut().reclaim_expired();
+                }
+            }
+            let wake_at = {
+                let mut engine = self.engine.borrow_mut();
+                engine.time_out_waits();
+                let deadline_ms = engine.server.waits.next_deadline_ms().unwrap_or(i64::MAX);
+                self.known_deadline_ms.set(deadline_ms);
+                let left_ms = deadline_ms.saturating_sub(engine.server.clock.now_ms()).max(0) as u64;
+                next_tick.min(Instant::now() + Duration::from_millis(left_ms.min(60_000)))
+            };
+            tokio::select! {
+                () = sleep_until(wake_at) => {}
+                () = self.deadline_moved.notified() => {}
+            }
+        }
+    }
+}
+
+/// Serves until a signal or a client ends it. Runs on a current-thread runtime, inside a `LocalSet`.
+pub async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::io::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut accepting = tokio::task::JoinSet::new();
+    for listener in listeners {
+        accepting.spawn_local(listener.accept_all(shared.clone()));
+    }
+    let reason = tokio::select! {
+        _ = interrupt.recv() => "SIGINT",
+        _ = terminate.recv() => "SIGTERM",
+        () = shared.shutdown.notified() => "SHUTDOWN",
+        () = shared.clockwork() => unreachable!("the clockwork never ends"),
+    };
+    tracing::info!(reason, "stopping");
+    Ok(())
+}
