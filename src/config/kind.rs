@@ -4,7 +4,7 @@
 //! `set` of that changes nothing.
 
 use crate::base::num::{format_i64, parse_i64};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a value is refused. The texts are Redis'.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -335,7 +335,7 @@ impl Text {
         Ok(())
     }
 
-    pub(super) fn get(&self, field: &Vec<u8>, out: &mut Vec<u8>) {
+    pub(super) fn get(&self, field: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(field);
     }
 }
@@ -353,7 +353,7 @@ impl File {
         Ok(())
     }
 
-    pub(super) fn get(&self, field: &PathBuf, out: &mut Vec<u8>) {
+    pub(super) fn get(&self, field: &Path, out: &mut Vec<u8>) {
         use std::os::unix::ffi::OsStrExt as _;
         out.extend_from_slice(field.as_os_str().as_bytes());
     }
@@ -375,7 +375,7 @@ impl Directory {
         Ok(())
     }
 
-    pub(super) fn get(&self, field: &PathBuf, out: &mut Vec<u8>) {
+    pub(super) fn get(&self, field: &Path, out: &mut Vec<u8>) {
         File.get(field, out);
     }
 }

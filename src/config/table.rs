@@ -43,9 +43,12 @@ pub struct Parameter {
     pub warn: Option<&'static str>,
     /// The form of its arguments.
     pub shape: fn() -> Shape,
-    pub(super) set: fn(&mut Config, &[&[u8]], Origin) -> Result<(), Refusal>,
+    pub(super) set: Setter,
     pub(super) get: fn(&Config, &mut Vec<u8>),
 }
+
+/// Reads arguments into the parameter's field.
+pub(super) type Setter = fn(&mut Config, &[&[u8]], Origin) -> Result<(), Refusal>;
 
 macro_rules! some {
     () => {
@@ -159,19 +162,19 @@ parameters! {
         active_expire_effort: u8 = "active-expire-effort", AnyTime, int(1, 10), "1";
         /// Free evicted values in the background.
         lazyfree_lazy_eviction: bool = "lazyfree-lazy-eviction", AnyTime, YesNo, "no",
-            until "Every value is freed at once yet.";
+            until "For now every value is freed at once.";
         /// Free expired values in the background.
         lazyfree_lazy_expire: bool = "lazyfree-lazy-expire", AnyTime, YesNo, "no",
-            until "Every value is freed at once yet.";
+            until "For now every value is freed at once.";
         /// Free values that a command replaces in the background.
         lazyfree_lazy_server_del: bool = "lazyfree-lazy-server-del", AnyTime, YesNo, "no",
-            until "Every value is freed at once yet.";
+            until "For now every value is freed at once.";
         /// Let DEL do as UNLINK.
         lazyfree_lazy_user_del: bool = "lazyfree-lazy-user-del", AnyTime, YesNo, "no",
-            until "Every value is freed at once yet.";
+            until "For now every value is freed at once.";
         /// Let FLUSHALL, FLUSHDB and SCRIPT FLUSH without a mode do as with ASYNC.
         lazyfree_lazy_user_flush: bool = "lazyfree-lazy-user-flush", AnyTime, YesNo, "no",
-            until "Every value is freed at once yet.";
+            until "For now every value is freed at once.";
         /// Most fields of a hash in compact form.
         hash_max_listpack_entries: usize = "hash-max-listpack-entries" or "hash-max-ziplist-entries", AnyTime,
             int(0, LONG_MAX), "512";

@@ -1,0 +1,417 @@
+//! Servers and connections for the black-box tests.
+//!
+//! A [`Server`] is a process of its own on a free port with a folder of its own; it is ready when it has answered a PING,
+//! and it ends with the value. A [`Raw`] connection sends bytes as they are and reads replies as [`Value`]s, decoded by
+//! the `redis-protocol` crate: a judge that shares no code with the server. Every wait has a deadline, so a test against
+//! a silent server fails instead of hanging.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis_protocol::resp2::types::RangeFrame as Frame2;
+use redis_protocol::resp3::types::RangeFrame as Frame3;
+use redis_protocol::{resp2, resp3};
+
+/// How long a server may take to answer its first PING. Generous: test machines are shared.
+const START_DEADLINE: Duration = Duration::from_secs(20);
+/// How long any single reply may take.
+pub const REPLY_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Which program to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The server under test.
+    Tidegate,
+    /// Debian's redis-server, the oracle.
+    Redis,
+}
+
+/// A running server, killed when dropped. Its log is printed when the test fails.
+pub struct Server {
+    child: Child,
+    program: Program,
+    port: u16,
+    dir: tempfile::TempDir,
+}
+
+impl Server {
+    /// Starts `program` with nothing saved to disk, plus `flags`, and waits until it answers.
+    pub fn start(program: Program, flags: &[&str]) -> Server {
+        // Between finding a free port and the server's bind another process may take it: then the server exits, and
+        // the next port is tried.
+        for _ in 0..5 {
+            if let Some(server) = Server::try_start(program, flags) {
+                return server;
+            }
+        }
+        panic!("{program:?} ended at once, five times, with the flags {flags:?}; its log is above");
+    }
+
+    fn try_start(program: Program, flags: &[&str]) -> Option<Server> {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let port = free_port();
+        let log = File::create(dir.path().join("log")).expect("a log file in a fresh folder");
+        let command_line = launch_command(program);
+        let child = Command::new(&command_line[0])
+            .args(&command_line[1..])
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
+            .arg(dir.path())
+            .args(flags)
+            .stdin(Stdio::null())
+            .stderr(log.try_clone().expect("the log's second handle"))
+            .stdout(log)
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {:?}: {e}. {}", command_line[0], advice(program)));
+        let mut server = Server { child, program, port, dir };
+        let deadline = Instant::now() + START_DEADLINE;
+        loop {
+            if server.child.try_wait().expect("the state of our own child").is_some() {
+                eprintln!("{}", server.log_tail());
+                return None;
+            }
+            if server.answers_ping() {
+                return Some(server);
+            }
+            assert!(Instant::now() < deadline, "{program:?} does not answer PING\n{}", server.log_tail());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Any answer counts: a server that asks for a password has started, too.
+    fn answers_ping(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
+            return false;
+        };
+        let mut first = [0u8; 1];
+        stream.set_read_timeout(Some(Duration::from_secs(2))).is_ok()
+            && stream.write_all(b"PING\r\n").is_ok()
+            && matches!(stream.read(&mut first), Ok(1))
+    }
+
+    /// The port it listens on, at 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A new connection that speaks bytes.
+    pub fn raw(&self) -> Raw {
+        Raw::connect(self.port)
+    }
+
+    /// A new connection of the `redis` crate.
+    pub fn client(&self) -> redis::Connection {
+        redis::Client::open(format!("redis://127.0.0.1:{}/", self.port))
+            .and_then(|client| client.get_connection())
+            .expect("the redis crate connects to a server that has answered")
+    }
+
+    /// Has the process ended? A crash must not look like a refusal.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("the state of our own child").is_some()
+    }
+
+    fn log_tail(&self) -> String {
+        let log = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        let tail = &lines[lines.len().saturating_sub(40)..];
+        format!("--- log of {:?} on port {} ---\n{}\n---", self.program, self.port, tail.join("\n"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log_tail());
+        }
+        // Both fail only when the process has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port on the loopback").port()
+}
+
+fn launch_command(program: Program) -> Vec<String> {
+    let command = match program {
+        Program::Tidegate => {
+            std::env::var("SUITE_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_tidegate").to_owned())
+        }
+        Program::Redis => std::env::var("SUITE_REDIS").unwrap_or_else(|_| "redis-server".to_owned()),
+    };
+    command.split_whitespace().map(str::to_owned).collect()
+}
+
+fn advice(program: Program) -> &'static str {
+    match program {
+        Program::Tidegate => "SUITE_SERVER, when set, must name a server to start",
+        Program::Redis => {
+            "The suite compares with Redis 7.0 and does not skip that silently: apt-get install redis-server \
+             (or name one in SUITE_REDIS)"
+        }
+    }
+}
+
+/// A reply, the same for RESP2 and RESP3. Maps are sorted lists of pairs: the decoder does not keep their order.
+#[derive(Clone, PartialEq)]
+pub enum Value {
+    /// A simple string, such as OK.
+    Status(Vec<u8>),
+    /// An error, without the leading minus.
+    Error(Vec<u8>),
+    /// An integer.
+    Integer(i64),
+    /// A bulk string.
+    Bulk(Vec<u8>),
+    /// Null of any kind; what kind it is can be seen in [`Reply::raw`].
+    Null,
+    /// An array.
+    Array(Vec<Value>),
+    /// A RESP3 map.
+    Map(Vec<(Value, Value)>),
+    /// A RESP3 set.
+    Set(Vec<Value>),
+    /// A RESP3 push.
+    Push(Vec<Value>),
+    /// A RESP3 double.
+    Double(f64),
+    /// A RESP3 boolean.
+    Boolean(bool),
+    /// A RESP3 big number.
+    BigNumber(Vec<u8>),
+    /// A RESP3 verbatim string.
+    Verbatim(Vec<u8>),
+}
+
+impl Value {
+    /// A status, for comparisons.
+    pub fn status(text: &str) -> Value {
+        Value::Status(text.as_bytes().to_vec())
+    }
+
+    /// An error, for comparisons.
+    pub fn error(text: &str) -> Value {
+        Value::Error(text.as_bytes().to_vec())
+    }
+
+    /// A bulk string, for comparisons.
+    pub fn bulk(text: &str) -> Value {
+        Value::Bulk(text.as_bytes().to_vec())
+    }
+
+    /// The bytes of a string of any kind.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Value::Status(b) | Value::Error(b) | Value::Bulk(b) | Value::Verbatim(b) | Value::BigNumber(b) => Some(b),
+            _ => None,
+        }
+    }
+}
+
+/// Reads like a line of redis-cli: short, binary-safe, on one line.
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Status(text) => write!(f, "+{}", text.escape_ascii()),
+            Value::Error(text) => write!(f, "(error) {}", text.escape_ascii()),
+            Value::Integer(n) => write!(f, "{n}"),
+            Value::Bulk(text) => write!(f, "\"{}\"", text.escape_ascii()),
+            Value::Null => write!(f, "(nil)"),
+            Value::Array(items) => f.debug_list().entries(items).finish(),
+            Value::Map(pairs) => {
+                write!(f, "%")?;
+                f.debug_map().entries(pairs.iter().map(|(k, v)| (k, v))).finish()
+            }
+            Value::Set(items) => write!(f, "~").and_then(|()| f.debug_set().entries(items).finish()),
+            Value::Push(items) => write!(f, ">").and_then(|()| f.debug_list().entries(items).finish()),
+            Value::Double(d) => write!(f, "(double) {d}"),
+            Value::Boolean(b) => write!(f, "({b})"),
+            Value::BigNumber(text) => write!(f, "(big) {}", text.escape_ascii()),
+            Value::Verbatim(text) => write!(f, "(verbatim) \"{}\"", text.escape_ascii()),
+        }
+    }
+}
+
+/// One reply: what it says, and the bytes that said it.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The meaning.
+    pub value: Value,
+    /// The bytes as they came.
+    pub raw: Vec<u8>,
+}
+
+/// A connection that sends bytes as they are.
+pub struct Raw {
+    stream: TcpStream,
+    received: Vec<u8>,
+    resp3: bool,
+}
+
+impl Raw {
+    /// Connects to a server on this machine.
+    pub fn connect(port: u16) -> Raw {
+        let stream = TcpStream::connect(("127.0.0.1", port)).expect("the server accepts a connection");
+        stream.set_nodelay(true).expect("TCP_NODELAY on a fresh socket");
+        stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline on a fresh socket");
+        stream.set_write_timeout(Some(REPLY_DEADLINE)).expect("a write deadline on a fresh socket");
+        Raw { stream, received: Vec::new(), resp3: false }
+    }
+
+    /// Says HELLO 3; from here on replies are read as RESP3.
+    pub fn hello3(&mut self) -> Value {
+        self.resp3 = true;
+        self.command(&["HELLO", "3"])
+    }
+
+    /// Reads later replies as RESP2, after a RESET that the caller sent.
+    pub fn back_to_resp2(&mut self) {
+        self.resp3 = false;
+    }
+
+    /// Sends bytes. A server that has hung up meanwhile is not an error here: reading will tell.
+    pub fn send(&mut self, bytes: &[u8]) {
+        match self.stream.write_all(bytes) {
+            Err(e) if !matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                panic!("cannot send {} bytes: {e}", bytes.len())
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends a command as an array of bulk strings, without waiting for its reply.
+    pub fn send_command<A: AsRef<[u8]>>(&mut self, args: &[A]) {
+        self.send(&encode(args));
+    }
+
+    /// Sends a command and reads its reply.
+    pub fn command<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
+        self.send_command(args);
+        self.reply().value
+    }
+
+    /// The next reply. Panics when none comes in time, when the server hangs up, or when it is not RESP.
+    pub fn reply(&mut self) -> Reply {
+        self.try_reply(REPLY_DEADLINE).unwrap_or_else(|why| panic!("no reply: {why}"))
+    }
+
+    /// The next reply, or why there is none: hung up, silent for so long, or bytes that are not RESP.
+    pub fn try_reply(&mut self, patience: Duration) -> Result<Reply, String> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some((value, used)) = self.decode()? {
+                let raw = self.received.drain(..used).collect();
+                return Ok(Reply { value, raw });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!("silence; unread so far: \"{}\"", self.received.escape_ascii()));
+            }
+            self.stream.set_read_timeout(Some(left)).expect("a read deadline that is not zero");
+            let mut chunk = [0u8; 65536];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => {
+                    return Err(format!("hung up; unread so far: \"{}\"", self.received.escape_ascii()));
+                }
+                Ok(n) => self.received.extend_from_slice(&chunk[..n]),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(e) => return Err(format!("hung up: {e}")),
+            }
+        }
+    }
+
+    /// All bytes until the server closes the connection.
+    pub fn read_to_end(&mut self) -> Vec<u8> {
+        self.stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline");
+        let mut bytes = std::mem::take(&mut self.received);
+        match self.stream.read_to_end(&mut bytes) {
+            Ok(_) => {}
+            // A server that closes with our bytes unread resets the connection; what it said before has been read.
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
+            Err(e) => panic!("the server does not close: {e}; so far: \"{}\"", bytes.escape_ascii()),
+        }
+        bytes
+    }
+
+    fn decode(&self) -> Result<Option<(Value, usize)>, String> {
+        let buf = &self.received;
+        if buf.is_empty() {
+            return Ok(None);
+        }
+        let decoded = if self.resp3 {
+            resp3::decode::complete::decode_range(buf).map(|f| f.map(|(f, used)| (from_resp3(buf, f), used)))
+        } else {
+            resp2::decode::decode_range(buf).map(|f| f.map(|(f, used)| (from_resp2(buf, f), used)))
+        };
+        decoded.map_err(|e| format!("not RESP: {e}: \"{}\"", buf[..buf.len().min(200)].escape_ascii()))
+    }
+}
+
+/// A command as an array of bulk strings.
+pub fn encode<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        let arg = arg.as_ref();
+        bytes.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        bytes.extend_from_slice(arg);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+fn from_resp2(buf: &[u8], frame: Frame2) -> Value {
+    let cut = |(from, to): (usize, usize)| buf[from..to].to_vec();
+    match frame {
+        Frame2::SimpleString(range) => Value::Status(cut(range)),
+        Frame2::Error(range) => Value::Error(cut(range)),
+        Frame2::Integer(n) => Value::Integer(n),
+        Frame2::BulkString(range) => Value::Bulk(cut(range)),
+        Frame2::Array(items) => Value::Array(items.into_iter().map(|i| from_resp2(buf, i)).collect()),
+        Frame2::Null => Value::Null,
+    }
+}
+
+fn from_resp3(buf: &[u8], frame: Frame3) -> Value {
+    let cut = |(from, to): (usize, usize)| buf[from..to].to_vec();
+    let all = |items: Vec<Frame3>| items.into_iter().map(|i| from_resp3(buf, i)).collect::<Vec<_>>();
+    match frame {
+        Frame3::BlobString { data, .. } => Value::Bulk(cut(data)),
+        Frame3::BlobError { data, .. } | Frame3::SimpleError { data, .. } => Value::Error(cut(data)),
+        Frame3::SimpleString { data, .. } => Value::Status(cut(data)),
+        Frame3::Boolean { data, .. } => Value::Boolean(data),
+        Frame3::Null => Value::Null,
+        Frame3::Number { data, .. } => Value::Integer(data),
+        Frame3::Double { data, .. } => Value::Double(data),
+        Frame3::BigNumber { data, .. } => Value::BigNumber(cut(data)),
+        Frame3::VerbatimString { data, .. } => Value::Verbatim(cut(data)),
+        Frame3::Array { data, .. } => Value::Array(all(data)),
+        Frame3::Push { data, .. } => Value::Push(all(data)),
+        Frame3::Set { data, .. } => Value::Set(sorted(all(data.into_iter().collect()))),
+        Frame3::Map { data, .. } => {
+            let mut pairs: Vec<(Value, Value)> =
+                data.into_iter().map(|(k, v)| (from_resp3(buf, k), from_resp3(buf, v))).collect();
+            pairs.sort_by_cached_key(|pair| format!("{pair:?}"));
+            Value::Map(pairs)
+        }
+        Frame3::Hello { .. } | Frame3::ChunkedString(_) => {
+            panic!("a server does not send {frame:?}")
+        }
+    }
+}
+
+/// Values in a fixed, meaningless order, to compare what has no order.
+pub fn sorted(mut values: Vec<Value>) -> Vec<Value> {
+    values.sort_by_cached_key(|value| format!("{value:?}"));
+    values
+}

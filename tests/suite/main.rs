@@ -1,0 +1,15 @@
+//! The black-box suite: everything that talks to a running server, in one test binary (one link instead of many).
+//!
+//! Each module starts the servers it needs through [`harness`]. The server under test is the `tidegate` of this build,
+//! or whatever command `SUITE_SERVER` names (`SUITE_SERVER=redis-server cargo test --test suite` runs the whole suite
+//! against Redis itself: what fails there is a fault of the suite).
+
+mod bundled;
+mod clients;
+mod crowd;
+mod differential;
+mod generate;
+mod harness;
+mod protocol;
+mod scenarios;
+mod tour;

@@ -1,0 +1,51 @@
+//! The README's tour, typed by redis-cli as a reader would: what stands there was really printed.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::crowd::on_both;
+use crate::harness::{Program, Server};
+
+on_both!(the_readme_shows_what_is_printed);
+
+fn the_readme_shows_what_is_printed(program: Program) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(folder.join("README.md")).expect("the package has a README");
+    let server = Server::start(program, &[]);
+    let mut typed = 0;
+    for (command, shown) in readme.split("```console\n").skip(1).flat_map(steps) {
+        // On a terminal redis-cli shows types; --no-raw does so in a pipe, too.
+        let line = command.replacen("redis-cli", &format!("redis-cli --no-raw -p {}", server.port()), 1);
+        let output = Command::new("sh").args(["-c", &line]).current_dir(folder).output().expect("a shell");
+        let printed = String::from_utf8(output.stdout).expect("redis-cli prints text");
+        let printed: Vec<&str> = printed.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(printed.len(), shown.len(), "{command}: {printed:?}");
+        for (printed, shown) in printed.iter().zip(&shown) {
+            assert!(same(printed, shown), "{command}: printed {printed}, README has {shown}");
+        }
+        typed += 1;
+    }
+    assert!(typed >= 10, "the tour is gone from README.md");
+}
+
+/// Each command of a console block with the lines that it prints.
+fn steps(block: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut steps: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in block.split("```").next().unwrap_or_default().lines() {
+        match (line.strip_prefix("$ "), steps.last_mut()) {
+            (Some(command), _) => steps.push((command, Vec::new())),
+            (None, Some((_, shown))) => shown.push(line),
+            (None, None) => panic!("a console block starts with a command, not with {line}"),
+        }
+    }
+    steps
+}
+
+/// Equal, but for what is left of a lease of 30 s when the next command comes.
+fn same(printed: &str, shown: &str) -> bool {
+    let left_ms = |line: &str| {
+        let ms: Option<u32> = line.rsplit_once("(integer) ").and_then(|(_, number)| number.parse().ok());
+        ms.is_some_and(|ms| (10_000..30_000).contains(&ms))
+    };
+    printed == shown || (left_ms(printed) && left_ms(shown))
+}
