@@ -1,5 +1,7 @@
 //! The commands, one file per family. Each file ends in its table entries; [`table`] is all of them.
 
+mod list;
+mod stream;
 mod string;
 
 use std::sync::LazyLock;
@@ -8,7 +10,8 @@ use crate::engine::table::CommandTable;
 
 /// Every command of the server.
 pub fn table() -> &'static CommandTable {
-    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(&[string::COMMANDS]));
+    static TABLE: LazyLock<CommandTable> =
+        LazyLock::new(|| CommandTable::new(&[list::COMMANDS, stream::COMMANDS, string::COMMANDS]));
     &TABLE
 }
 

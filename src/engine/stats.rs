@@ -1,7 +1,7 @@
 //! Counters for INFO.
 
-use std::collections::HashMap;
 use quanta::Clock;
+use std::collections::HashMap;
 
 use super::error::Error;
 

@@ -202,7 +202,9 @@ mod tests {
     fn shape(args: &[Arg]) -> String {
         let one = |arg: &Arg| {
             let body = match &arg.kind {
-                Kind::OneOf(args) => format!("<{}>", args.iter().map(|a| shape(&[a.clone()])).collect::<Vec<_>>().join("|")),
+                Kind::OneOf(args) => {
+                    format!("<{}>", args.iter().map(|a| shape(&[a.clone()])).collect::<Vec<_>>().join("|"))
+                }
                 Kind::Block(args) => format!("({})", shape(args)),
                 Kind::PureToken => "!".to_owned(),
                 kind => format!("{}:{}", arg.name, kind.name()),

@@ -7,12 +7,63 @@
 //! Layout: one byte that says which effect, two bytes of database number, then the fields in order. Numbers are
 //! little-endian, byte strings carry their length as a varint. The list below is the only place that names an effect.
 
+use crate::value::stream::StreamId;
+
 /// A value that stands in an effect.
 pub trait Field<'a>: Sized {
     /// Appends the encoded value.
     fn put(&self, out: &mut Vec<u8>);
     /// Takes an encoded value off the front; `None` when the bytes end or make no sense.
     fn take(input: &mut &'a [u8]) -> Option<Self>;
+}
+
+impl<'a> Field<'a> for StreamId {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.ms.put(out);
+        self.seq.put(out);
+    }
+    fn take(input: &mut &'a [u8]) -> Option<Self> {
+        Some(StreamId { ms: u64::take(input)?, seq: u64::take(input)? })
+    }
+}
+
+impl<'a> Field<'a> for Option<u64> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        self.unwrap_or(0).put(out);
+    }
+    fn take(input: &mut &'a [u8]) -> Option<Self> {
+        let is_known = bool::take(input)?;
+        let value = u64::take(input)?;
+        Some(is_known.then_some(value))
+    }
+}
+
+/// Byte strings in pairs inside one field: each with its length, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Pairs<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Pairs<'a> {
+    /// Reads what [`put`](Self::put) wrote.
+    pub fn new(encoded: &'a [u8]) -> Pairs<'a> {
+        Pairs { rest: encoded }
+    }
+
+    /// Appends one pair.
+    pub fn put(out: &mut Vec<u8>, first: &'a [u8], second: &'a [u8]) {
+        first.put(out);
+        second.put(out);
+    }
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some((Field::take(&mut self.rest)?, Field::take(&mut self.rest)?))
+    }
 }
 
 macro_rules! fixed_width {
@@ -128,9 +179,62 @@ effects! {
     9 Flush {}
     /// The database and another changed places.
     10 Swap { #[allow(missing_docs)] with_db: u16 }
+    /// A list got an element at its front or back; the key is created if it was absent.
+    40 ListPush { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] front: bool, #[allow(missing_docs)] value: &'a [u8] }
+    /// A list lost so many elements at its front or back.
+    41 ListPop { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] front: bool, #[allow(missing_docs)] count: u64 }
+    /// The element at this index of a list is replaced.
+    42 ListSet { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] index: u64, #[allow(missing_docs)] value: &'a [u8] }
+    /// A list got an element before this index.
+    43 ListInsert { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] index: u64, #[allow(missing_docs)] value: &'a [u8] }
+    /// A list lost so many elements equal to this one, counted from its front or back.
+    44 ListRemove { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] value: &'a [u8], #[allow(missing_docs)] count: u64, #[allow(missing_docs)] from_back: bool }
+    /// The element at one end of a list moved to an end of the same list.
+    45 ListRotate { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] from_front: bool, #[allow(missing_docs)] to_front: bool }
+    /// A member of a sorted set has this score; the key is created if it was absent.
+    50 ZSetAdd { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] member: &'a [u8], #[allow(missing_docs)] score: f64 }
+    /// A sorted set lost this member.
+    51 ZSetRemove { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] member: &'a [u8] }
+    /// A sorted set lost the members from rank `start` on and before rank `end`.
+    52 ZSetRemoveRanks { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] start: u64, #[allow(missing_docs)] end: u64 }
+    /// The key holds a stream without entries, where nothing was.
+    60 StreamCreate { #[allow(missing_docs)] key: &'a [u8] }
+    /// A stream got an entry; the key is created if it was absent. `pairs` reads as [`Pairs`].
+    61 StreamAppend { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] id: StreamId, #[allow(missing_docs)] pairs: &'a [u8] }
+    /// A stream lost this entry.
+    62 StreamDelete { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] id: StreamId }
+    /// A stream lost all entries up to this one and with it.
+    63 StreamTrim { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] through: StreamId }
+    /// A stream's counters have these values.
+    64 StreamCounters { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] last_id: StreamId, #[allow(missing_docs)] entries_added: u64, #[allow(missing_docs)] max_deleted_id: StreamId }
+    /// A stream has a new consumer group.
+    65 GroupCreate { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] last_delivered: StreamId, #[allow(missing_docs)] entries_read: Option<u64> }
+    /// A consumer group is gone.
+    66 GroupDestroy { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8] }
+    /// A consumer group's position is this.
+    67 GroupSetId { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] last_delivered: StreamId, #[allow(missing_docs)] entries_read: Option<u64> }
+    /// A consumer group has a new consumer.
+    68 ConsumerCreate { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] consumer: &'a [u8], #[allow(missing_docs)] at_ms: u64 }
+    /// A consumer is gone, and what it had pending.
+    69 ConsumerDelete { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] consumer: &'a [u8] }
+    /// A consumer asked for entries at this time, and got some if `active`.
+    70 ConsumerSeen { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] consumer: &'a [u8], #[allow(missing_docs)] at_ms: u64, #[allow(missing_docs)] active: bool }
+    /// An entry is pending for this consumer since this time, delivered so many times.
+    71 PendingSet { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] consumer: &'a [u8], #[allow(missing_docs)] id: StreamId, #[allow(missing_docs)] time_ms: u64, #[allow(missing_docs)] deliveries: u64 }
+    /// An entry is not pending any more.
+    72 PendingAck { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] id: StreamId }
 }
 
 impl<'a> Effect<'a> {
+    /// Whether those who watch the key or wait for it take it as a change: what a group notes about deliveries is none.
+    pub fn is_change(&self) -> bool {
+        use Effect::{ConsumerCreate, ConsumerDelete, ConsumerSeen, PendingAck, PendingSet};
+        !matches!(
+            self,
+            ConsumerCreate { .. } | ConsumerDelete { .. } | ConsumerSeen { .. } | PendingAck { .. } | PendingSet { .. }
+        )
+    }
+
     /// Every key that it touches, with the database; `None` for those that touch whole databases.
     pub fn keys(&self, db: u16) -> Option<[Option<(u16, &'a [u8])>; 2]> {
         Some(match *self {
@@ -142,7 +246,29 @@ impl<'a> Effect<'a> {
             | Effect::Replace { key, .. }
             | Effect::Del { key }
             | Effect::ExpireAt { key, .. }
-            | Effect::SetRange { key, .. } => [Some((db, key)), None],
+            | Effect::SetRange { key, .. }
+            | Effect::ListPush { key, .. }
+            | Effect::ListPop { key, .. }
+            | Effect::ListSet { key, .. }
+            | Effect::ListInsert { key, .. }
+            | Effect::ListRemove { key, .. }
+            | Effect::ListRotate { key, .. }
+            | Effect::ZSetAdd { key, .. }
+            | Effect::ZSetRemove { key, .. }
+            | Effect::ZSetRemoveRanks { key, .. }
+            | Effect::StreamCreate { key }
+            | Effect::StreamAppend { key, .. }
+            | Effect::StreamDelete { key, .. }
+            | Effect::StreamTrim { key, .. }
+            | Effect::StreamCounters { key, .. }
+            | Effect::GroupCreate { key, .. }
+            | Effect::GroupDestroy { key, .. }
+            | Effect::GroupSetId { key, .. }
+            | Effect::ConsumerCreate { key, .. }
+            | Effect::ConsumerDelete { key, .. }
+            | Effect::ConsumerSeen { key, .. }
+            | Effect::PendingSet { key, .. }
+            | Effect::PendingAck { key, .. } => [Some((db, key)), None],
         })
     }
 }

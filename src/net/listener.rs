@@ -102,8 +102,7 @@ fn admit_tcp(shared: &Rc<Shared>, stream: TcpStream) {
     }
     let remote = stream.peer_addr().ok();
     let show = |address: Option<SocketAddr>| address.map_or_else(|| "?:0".to_owned(), |address| address.to_string());
-    let peer =
-        Peer { address: show(remote), local_address: show(stream.local_addr().ok()), fd: stream.as_raw_fd() };
+    let peer = Peer { address: show(remote), local_address: show(stream.local_addr().ok()), fd: stream.as_raw_fd() };
     if is_denied(shared, remote.map(|address| address.ip())) {
         return turn_away(stream, PROTECTED_MODE);
     }
