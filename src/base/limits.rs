@@ -56,3 +56,6 @@ pub const SCRIPT_PATTERN_MAX_DEPTH: usize = 200;
 
 /// Nesting of tables that `cmsgpack.pack` follows; deeper ones are packed as nil. That of Redis' library.
 pub const SCRIPT_MSGPACK_MAX_DEPTH: usize = 16;
+
+/// Bytes of program text that `load` gathers from a function's pieces.
+pub const SCRIPT_LOAD_MAX_BYTES: usize = 1024 * 1024;
