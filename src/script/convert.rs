@@ -341,11 +341,8 @@ fn one_line(byte: u8) -> u8 {
 #[inline]
 fn truncate(number: f64) -> i64 {
     // 2^63 is the first double past the range; NaN fails both tests.
-    if number >= -9_223_372_036_854_775_808.0 && number < 9_223_372_036_854_775_808.0 {
-        number as i64
-    } else {
-        i64::MIN
-    }
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    if (-END..END).contains(&number) { number as i64 } else { i64::MIN }
 }
 
 #[cfg(test)]
@@ -354,7 +351,8 @@ mod tests {
 
     #[test]
     fn numbers_lose_their_fraction_and_overflow_to_the_least_integer() {
-        let cases = [(1.9, 1), (-1.9, -1), (-0.5, 0), (f64::NAN, i64::MIN), (f64::INFINITY, i64::MIN), (1e300, i64::MIN)];
+        let cases =
+            [(1.9, 1), (-1.9, -1), (-0.5, 0), (f64::NAN, i64::MIN), (f64::INFINITY, i64::MIN), (1e300, i64::MIN)];
         for (number, want) in cases {
             assert_eq!(truncate(number), want, "{number}");
         }

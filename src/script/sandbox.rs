@@ -21,8 +21,8 @@ use std::ffi::{CStr, c_int};
 
 use super::lua::{CFunction, Kind, Stack, ffi, native, upvalue};
 use super::redis;
-use super::{cjson, cmsgpack, strings, structs};
 use super::vm::{Ctx, ServerVersion, load};
+use super::{cjson, cmsgpack, strings, structs};
 use crate::base::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_LOAD_MAX_BYTES};
 
 /// Registers everything and pushes two tables: the globals, and their stand-in. May raise for lack of memory.
@@ -66,17 +66,8 @@ pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>
 }
 
 /// Functions of LuaJIT's that scripts get as they are.
-const BUILTINS: &[&[u8]] = &[
-    b"_VERSION",
-    b"error",
-    b"ipairs",
-    b"rawequal",
-    b"select",
-    b"tonumber",
-    b"tostring",
-    b"type",
-    b"unpack",
-];
+const BUILTINS: &[&[u8]] =
+    &[b"_VERSION", b"error", b"ipairs", b"rawequal", b"select", b"tonumber", b"tostring", b"type", b"unpack"];
 
 /// Our own functions of the same or of stricter behaviour.
 const NATIVES: &[(&[u8], CFunction)] = &[
@@ -113,9 +104,7 @@ const LIBRARIES: &[Library] = &[
     ),
     (
         b"bit",
-        &[
-            b"arshift", b"band", b"bnot", b"bor", b"bswap", b"bxor", b"lshift", b"rol", b"ror", b"rshift", b"tobit",
-        ],
+        &[b"arshift", b"band", b"bnot", b"bor", b"bswap", b"bxor", b"lshift", b"rol", b"ror", b"rshift", b"tobit"],
         &[(b"tohex", bit_tohex)],
     ),
     (b"coroutine", &[b"create", b"resume", b"running", b"status", b"wrap", b"yield"], &[]),
@@ -314,7 +303,9 @@ fn run_prelude(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     let base = stack.top();
     // SAFETY: a constant chunk; errors are raised to the caller, who runs protected.
     unsafe {
-        if ffi::luaL_loadbuffer(stack.raw(), PRELUDE.as_ptr(), PRELUDE.count_bytes(), c"=prelude".as_ptr()) != ffi::LUA_OK {
+        if ffi::luaL_loadbuffer(stack.raw(), PRELUDE.as_ptr(), PRELUDE.count_bytes(), c"=prelude".as_ptr())
+            != ffi::LUA_OK
+        {
             stack.raise_top();
         }
     }
@@ -347,13 +338,13 @@ fn run_prelude(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
 const PRELUDE_LIBRARY: [(&[u8], &[u8]); 4] =
     [(b"table", b"foreach"), (b"table", b"foreachi"), (b"coroutine", b"resume"), (b"coroutine", b"wrap")];
 
-/// Raises when the C stack has grown too far below `Vm::run`: to be asked before C calls back into Lua.
+/// Raises when the C stack has grown `limit` bytes below `Vm::run`: to be asked before C calls back into Lua, or itself.
 #[inline]
-pub(super) fn check_c_stack(stack: Stack<'_>) {
+pub(super) fn check_c_stack(stack: Stack<'_>, limit: usize) {
     let here = 0u8;
     // SAFETY: the context outlives the state.
     let base = unsafe { (*stack.ctx()).c_base };
-    if base.wrapping_sub(&raw const here as usize) > SCRIPT_C_STACK_BYTES {
+    if base.wrapping_sub(&raw const here as usize) > limit {
         stack.push_bytes(b"C stack overflow");
         stack.raise_top();
     }
@@ -584,7 +575,7 @@ native! {
         let name =
             if matches!(stack.kind(2), Kind::None | Kind::Nil) { c"=(load)" } else { c_name(stack.check_bytes(2)) };
         stack.set_top(2);
-        check_c_stack(stack);
+        check_c_stack(stack, SCRIPT_C_STACK_BYTES);
         stack.new_table(0, 0);
         let (mut pieces, mut bytes) = (0, 0);
         loop {
@@ -623,7 +614,7 @@ native! {
     }
 
     fn shallow(stack: Stack) -> c_int {
-        check_c_stack(stack);
+        check_c_stack(stack, SCRIPT_C_STACK_BYTES);
         0
     }
 

@@ -84,7 +84,8 @@ fn read_cases(path: &Path) -> Vec<Case> {
     let text = std::fs::read_to_string(path).expect("a transcript of this repository");
     let mut cases = Vec::new();
     for block in text.split("\n\n") {
-        let lines = |prefix: &str| -> Vec<&str> { block.lines().filter_map(|line| line.strip_prefix(prefix)).collect() };
+        let lines =
+            |prefix: &str| -> Vec<&str> { block.lines().filter_map(|line| line.strip_prefix(prefix)).collect() };
         let script = lines("> ").join("\n");
         if script.is_empty() || block.lines().any(|line| line.starts_with('?')) {
             continue;
@@ -93,7 +94,11 @@ fn read_cases(path: &Path) -> Vec<Case> {
             lines(ours).first().or(lines(redis).first()).map(|line| line.trim_end_matches('\n').to_owned())
         };
         let two = one("=2 ", "2 ").expect("each case has its answer");
-        let three = if lines("=2 ").is_empty() { one("=3 ", "3 ") } else { lines("=3 ").first().map(|line| (*line).to_owned()) };
+        let three = if lines("=2 ").is_empty() {
+            one("=3 ", "3 ")
+        } else {
+            lines("=3 ").first().map(|line| (*line).to_owned())
+        };
         cases.push(Case { script, two, three });
     }
     cases
