@@ -131,6 +131,7 @@ native! {
         }
         // SAFETY: the context outlives the state; the engine's `log` does not come back into the VM.
         unsafe { (*stack.ctx()).log(level) };
+        end_if_killed(stack);
         0
     }
 
@@ -144,6 +145,7 @@ native! {
         }
         // SAFETY: as above.
         unsafe { (*stack.ctx()).set_resp(version as u8) };
+        end_if_killed(stack);
         0
     }
 
@@ -188,6 +190,15 @@ pub(super) fn raise_error(stack: Stack<'_>, text: &[u8]) -> ! {
     stack.raise_top()
 }
 
+/// Raises if the engine gave up on this script.
+fn end_if_killed(stack: Stack<'_>) {
+    let ctx = stack.ctx();
+    // SAFETY: the context outlives the state.
+    if unsafe { (*ctx).killed } {
+        kill(stack, ctx);
+    }
+}
+
 /// Runs the command in the arguments and pushes its reply. An error is raised if `raises`, otherwise it is the result.
 #[inline]
 fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
@@ -200,10 +211,7 @@ fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
         Err(refusal) => Err(refusal),
     };
     if let Err(refusal) = outcome {
-        // SAFETY: as above.
-        if unsafe { (*ctx).killed } {
-            kill(stack, ctx);
-        }
+        end_if_killed(stack);
         push_error(stack, refusal, false);
         if raises {
             stack.raise_top();
