@@ -16,6 +16,7 @@ mod memory;
 mod pubsub;
 mod sample;
 mod scan;
+mod scripting;
 mod server;
 mod set;
 mod string;
@@ -43,6 +44,7 @@ pub fn table() -> &'static CommandTable {
             list::COMMANDS,
             memory::COMMANDS,
             pubsub::COMMANDS,
+            scripting::COMMANDS,
             server::COMMANDS,
             set::COMMANDS,
             string::COMMANDS,
