@@ -9,8 +9,9 @@
 //! - `sandbox`: what a script can name and what it cannot change; `bytecode` helps it
 //! - `strings`, `pattern`: the functions of `string` that could run for ever or exhaust memory
 //! - `cjson`, `cmsgpack`, `structs`: the bundled libraries
-//! - `store`: the script cache
+//! - `store`: the script cache; `bundled`: the scripts that are always in it
 
+pub mod bundled;
 mod bytecode;
 mod cjson;
 mod cmsgpack;
