@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::Criterion;
 use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::{Argv, OwnedArgv};
 use tidegate::script::store::sha1_hex;
@@ -75,5 +75,8 @@ fn scripts(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, scripts);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    scripts(&mut criterion);
+    criterion.final_summary();
+}
