@@ -31,7 +31,7 @@ fn info(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     for name in args.rest().iter() {
         match ctx.server.table.find_full(name) {
             Some(entry) => describe(ctx.reply, entry),
-            None => ctx.reply.null_array(),
+            None => ctx.reply.null(),
         }
     }
     Ok(())

@@ -20,7 +20,8 @@ use crate::engine::table::CommandTable;
 
 /// Every command of the server.
 pub fn table() -> &'static CommandTable {
-    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(&[
+    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| {
+        CommandTable::new(&[
             client::COMMANDS,
             command::COMMANDS,
             config::COMMANDS,
@@ -32,7 +33,8 @@ pub fn table() -> &'static CommandTable {
             server::COMMANDS,
             string::COMMANDS,
             transaction::COMMANDS,
-        ]));
+        ])
+    });
     &TABLE
 }
 
