@@ -29,6 +29,9 @@ pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
 /// of clients.
 pub const STALL_WARNING: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// A value that UNLINK deletes is freed on another thread from this size on: below, starting a thread costs more.
+pub const DROP_ELSEWHERE_BYTES: usize = 1024 * 1024;
+
 const _: () = {
     // A command that is allowed must be addressable.
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);

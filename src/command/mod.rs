@@ -1,12 +1,15 @@
 //! The commands, one file per family. Each file ends in its table entries; [`table`] is all of them.
 
+mod bitmap;
 mod client;
 mod command;
 mod config;
 mod connection;
+mod deadline;
 mod debug;
 mod help;
 mod info;
+mod key;
 mod memory;
 mod pubsub;
 mod scan;
@@ -22,12 +25,14 @@ use crate::engine::table::CommandTable;
 pub fn table() -> &'static CommandTable {
     static TABLE: LazyLock<CommandTable> = LazyLock::new(|| {
         CommandTable::new(&[
+            bitmap::COMMANDS,
             client::COMMANDS,
             command::COMMANDS,
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
             info::COMMANDS,
+            key::COMMANDS,
             memory::COMMANDS,
             pubsub::COMMANDS,
             server::COMMANDS,

@@ -1,7 +1,7 @@
 //! Which arguments of a command are keys.
 //!
 //! The declared key specs answer it for every command; what happens to the keys depends on the options for the few
-//! commands whose spec says [`Access::Varies`].
+//! commands whose spec says [`Access::Varying`].
 
 use super::spec::{Access, Begin, Command, Find, Flags, KeySpec};
 use crate::resp::request::Argv;
@@ -26,7 +26,7 @@ pub fn keys_of(command: &Command, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
     if command.flags.has(Flags::NO_MANDATORY_KEYS) {
         return Some(if sound { found } else { Vec::new() });
     }
-    for key in found.iter_mut().filter(|key| key.access == Access::Varies) {
+    for key in found.iter_mut().filter(|key| key.access == Access::Varying) {
         key.access = varying_access(command, argv);
     }
     (sound && !found.is_empty()).then_some(found)

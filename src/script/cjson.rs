@@ -409,7 +409,11 @@ impl Encoder<'_> {
 /// Writes a number as C's `%.{precision}g`.
 fn write_number(out: &mut Vec<u8>, number: f64, precision: i32) {
     // Up to 14 digits an integer is written in full, which is what nearly all numbers are.
-    if precision == 14 && number.abs() < 1e14 && number.trunc() == number && (number != 0.0 || number.is_sign_positive()) {
+    if precision == 14
+        && number.abs() < 1e14
+        && number.trunc() == number
+        && (number != 0.0 || number.is_sign_positive())
+    {
         return num::format_i64(out, number as i64);
     }
     num::format_g(out, number, precision as usize);

@@ -104,9 +104,7 @@ const LIBRARIES: &[Library] = &[
     ),
     (
         b"bit",
-        &[
-            b"arshift", b"band", b"bnot", b"bor", b"bswap", b"bxor", b"lshift", b"rol", b"ror", b"rshift", b"tobit",
-        ],
+        &[b"arshift", b"band", b"bnot", b"bor", b"bswap", b"bxor", b"lshift", b"rol", b"ror", b"rshift", b"tobit"],
         &[(b"tohex", bit_tohex)],
     ),
     (b"coroutine", &[b"create", b"resume", b"running", b"status", b"wrap", b"yield"], &[]),

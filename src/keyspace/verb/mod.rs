@@ -41,12 +41,57 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
             _ => return false,
         },
         Effect::Move { key, to_db } => match ks.dbs[db as usize].find(key) {
-            Some(slot) if to_db < ks.databases() => ks.move_to(db, slot, to_db),
+            Some(slot) if to_db < ks.databases() && !ks.db(to_db).contains(key) => ks.move_to(db, slot, to_db),
             _ => return false,
         },
-        Effect::Flush {} => ks.flush(db),
+        Effect::Flush {} => drop(ks.flush(db)),
         Effect::Swap { with_db } if with_db < ks.databases() => ks.swap(db, with_db),
         Effect::Swap { .. } => return false,
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::keyspace::entry::Value;
+    use crate::value::string::Digits;
+
+    /// Runs `verbs` in one recorded unit, and asserts that an empty keyspace to which its effects are applied is equal.
+    pub(super) fn replays(verbs: impl FnOnce(&mut Keyspace) -> Result<(), WrongType>) {
+        let fresh = || Keyspace::new(16, Rng::seeded(1));
+        let mut ks = fresh();
+        ks.begin_unit(1_000, true);
+        verbs(&mut ks).expect("the test keeps types apart");
+        let mut copy = fresh();
+        copy.begin_unit(1_000, true);
+        for (db, effect) in ks.effects().iter() {
+            assert!(copy.apply(db, &effect), "{effect:?} does not apply");
+        }
+        assert_eq!(copy.effects().as_bytes(), ks.effects().as_bytes(), "applying records the same effects");
+        for db in 0..16 {
+            assert_eq!(contents(&copy, db), contents(&ks, db));
+        }
+    }
+
+    /// Keys with values and expiry, as text, in the order of the keys.
+    fn contents(ks: &Keyspace, db: DbIndex) -> Vec<String> {
+        let show = |entry: &crate::keyspace::entry::Entry| {
+            format!("{:?} {:?} {}", entry.key(), entry.expires_at_ms(), text(entry.value()))
+        };
+        let mut all: Vec<String> = ks.entries(db).map(show).collect();
+        all.sort();
+        all
+    }
+
+    fn text(value: &Value) -> String {
+        match value {
+            Value::String(string) => format!("{:?}", string.as_bytes(&mut Digits::new())),
+            Value::List(list) => format!("{:?}", list.iter().collect::<Vec<_>>()),
+            Value::ZSet(zset) => format!("{:?}", zset.iter().collect::<Vec<_>>()),
+            Value::Stream(stream) => format!("{stream:?}"),
+            Value::Set(_) | Value::Hash(_) => value.encoding().to_owned(),
+        }
+    }
 }
