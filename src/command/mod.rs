@@ -2,13 +2,13 @@
 
 mod bitmap;
 mod client;
-mod command;
 mod config;
 mod connection;
 mod deadline;
 mod debug;
 mod help;
 mod info;
+mod introspection;
 mod key;
 mod memory;
 mod pubsub;
@@ -27,11 +27,11 @@ pub fn table() -> &'static CommandTable {
         CommandTable::new(&[
             bitmap::COMMANDS,
             client::COMMANDS,
-            command::COMMANDS,
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
             info::COMMANDS,
+            introspection::COMMANDS,
             key::COMMANDS,
             memory::COMMANDS,
             pubsub::COMMANDS,
