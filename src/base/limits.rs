@@ -25,12 +25,12 @@ pub const REPLY_PAUSE_BYTES: usize = 1024 * 1024;
 /// Bytes of unsent replies beyond which nothing more is read from a client until it has read some of them.
 pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
 
+/// A value that UNLINK deletes is freed on another thread from this size on: below, starting a thread costs more.
+pub const DROP_ELSEWHERE_BYTES: usize = 1024 * 1024;
+
 /// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
 /// of clients.
 pub const STALL_WARNING: std::time::Duration = std::time::Duration::from_secs(1);
-
-/// A value that UNLINK deletes is freed on another thread from this size on: below, starting a thread costs more.
-pub const DROP_ELSEWHERE_BYTES: usize = 1024 * 1024;
 
 const _: () = {
     // A command that is allowed must be addressable.
