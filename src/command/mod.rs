@@ -2,7 +2,6 @@
 
 mod bitmap;
 mod client;
-mod command;
 mod config;
 mod connection;
 mod deadline;
@@ -10,6 +9,7 @@ mod debug;
 mod hash;
 mod help;
 mod info;
+mod introspection;
 mod key;
 mod list;
 mod memory;
@@ -34,12 +34,12 @@ pub fn table() -> &'static CommandTable {
         CommandTable::new(&[
             bitmap::COMMANDS,
             client::COMMANDS,
-            command::COMMANDS,
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
             hash::COMMANDS,
             info::COMMANDS,
+            introspection::COMMANDS,
             key::COMMANDS,
             list::COMMANDS,
             memory::COMMANDS,

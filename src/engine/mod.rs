@@ -173,6 +173,7 @@ impl Engine {
         let now_ms = self.server.clock.now_ms();
         session.active_ms = now_ms;
         session.outbox.begin_batch();
+        session.pending_input = input.len();
         self.server.last_ticks = self.server.stats.clock.raw();
         self.ks.begin_unit(now_ms, false);
         let fed = self.feed_session(&mut session, decoder, input, out);
