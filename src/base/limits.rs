@@ -28,6 +28,10 @@ pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
 /// A value that UNLINK deletes is freed on another thread from this size on: below, starting a thread costs more.
 pub const DROP_ELSEWHERE_BYTES: usize = 1024 * 1024;
 
+/// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
+/// of clients.
+pub const STALL_WARNING: std::time::Duration = std::time::Duration::from_secs(1);
+
 const _: () = {
     // A command that is allowed must be addressable.
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);

@@ -8,6 +8,8 @@ pub mod limits;
 pub mod logging;
 pub mod long_double;
 pub mod num;
+pub mod prefetch;
 pub mod rng;
 pub mod sample;
 pub mod split_table;
+pub mod version;

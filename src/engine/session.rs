@@ -80,6 +80,8 @@ pub enum ClientType {
 #[derive(Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
+    /// How many of the bytes were here before the batch of commands that runs now.
+    older: usize,
     waker: Option<Waker>,
 }
 
@@ -88,6 +90,21 @@ impl Outbox {
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.wake();
+    }
+
+    /// Remembers that all bytes that are here now precede the replies of the batch that begins.
+    #[inline]
+    pub fn begin_batch(&mut self) {
+        self.older = self.bytes.len();
+    }
+
+    /// Moves what was pushed since the batch began behind the replies so far.
+    #[inline]
+    pub fn drain_fresh(&mut self, replies: &mut Vec<u8>) {
+        if self.bytes.len() > self.older {
+            replies.extend_from_slice(&self.bytes[self.older..]);
+            self.bytes.truncate(self.older);
+        }
     }
 
     /// The unsent bytes.
@@ -222,6 +239,11 @@ impl Session {
     pub fn kill(&mut self) {
         self.killed = true;
         self.outbox.wake();
+    }
+
+    /// Whether the client asked to see no reply of the command that runs, or of any. Pushed messages still reach it.
+    pub fn is_muted(&self) -> bool {
+        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::SkipThis)
     }
 
     /// Recomputes the gate bit that depends on protocol and subscriptions.

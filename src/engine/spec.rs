@@ -217,6 +217,8 @@ pub enum Access {
     Take,
     /// Deletes the key (`RM DELETE`).
     Delete,
+    /// Depends on the options (`RW ACCESS UPDATE VARIABLE_FLAGS`); see [`keys`](super::keys).
+    Varies,
 }
 
 impl Access {
@@ -234,6 +236,7 @@ impl Access {
             Access::Remove => &["RW", "delete"],
             Access::Take => &["RW", "access", "delete"],
             Access::Delete => &["RM", "delete"],
+            Access::Varies => &["RW", "access", "update", "variable_flags"],
         }
     }
 }

@@ -145,6 +145,12 @@ impl Keyspace {
         &self.dbs[db as usize]
     }
 
+    /// Hints that `key` will be looked up soon. See [`Db::warm`].
+    #[inline]
+    pub fn warm(&self, db: DbIndex, key: &[u8]) {
+        self.db(db).warm(key);
+    }
+
     /// The value of a key, for a command that reads: counts as hit or miss.
     #[inline]
     pub fn read(&mut self, db: DbIndex, key: &[u8]) -> Option<&Value> {
@@ -192,6 +198,12 @@ impl Keyspace {
         let slot = self.find(db, key);
         self.touch = touch;
         slot
+    }
+
+    /// Whether a key exists, without removing it if it has expired.
+    pub fn is_live(&self, db: DbIndex, key: &[u8]) -> bool {
+        let database = self.db(db);
+        database.find(key).and_then(|slot| database.get(slot)).is_some_and(|entry| entry.expires_at_ms > self.now_ms)
     }
 
     /// The entry at `slot`, which [`find`](Self::find) or a verb just gave.
