@@ -7,19 +7,24 @@ mod config;
 mod connection;
 mod deadline;
 mod debug;
+mod hash;
 mod help;
 mod info;
 mod key;
 mod memory;
 mod pubsub;
+mod sample;
 mod scan;
 mod server;
+mod set;
 mod string;
 mod transaction;
 
 use std::sync::LazyLock;
 
 use crate::engine::table::CommandTable;
+use crate::resp::reply::Reply;
+use crate::value::packed::Item;
 
 /// Every command of the server.
 pub fn table() -> &'static CommandTable {
@@ -31,16 +36,27 @@ pub fn table() -> &'static CommandTable {
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
+            hash::COMMANDS,
             info::COMMANDS,
             key::COMMANDS,
             memory::COMMANDS,
             pubsub::COMMANDS,
             server::COMMANDS,
+            set::COMMANDS,
             string::COMMANDS,
             transaction::COMMANDS,
         ])
     });
     &TABLE
+}
+
+/// Answers an element of a collection.
+#[inline]
+fn bulk_item(reply: &mut Reply, item: Item<'_>) {
+    match item {
+        Item::Int(value) => reply.bulk_integer(value),
+        Item::Bytes(bytes) => reply.bulk(bytes),
+    }
 }
 
 #[cfg(test)]

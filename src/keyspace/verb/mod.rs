@@ -1,10 +1,12 @@
 //! The verbs: the only mutators of the keyspace. One file per value type; each verb applies one change and records it.
 
+mod hash;
 mod key;
+mod set;
 mod string;
 
 use super::effect::Effect;
-use super::{DbIndex, Keyspace};
+use super::{DbIndex, Keyspace, Slot};
 
 /// The key holds a value of another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +49,29 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         Effect::Flush {} => drop(ks.flush(db)),
         Effect::Swap { with_db } if with_db < ks.databases() => ks.swap(db, with_db),
         Effect::Swap { .. } => return false,
+        Effect::HashSet { .. } | Effect::HashRemove { .. } => return hash::apply(ks, db, effect).is_some(),
+        Effect::SetAdd { .. } | Effect::SetRemove { .. } | Effect::SetPut { .. } => {
+            return set::apply(ks, db, effect).is_some();
+        }
     }
     true
+}
+
+impl Keyspace {
+    /// Records an effect on the key at `slot`.
+    #[inline]
+    fn record_at<'a>(&'a mut self, db: DbIndex, slot: Slot, effect: impl FnOnce(&'a [u8]) -> Effect<'a>) {
+        let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
+        self.effects.record_with(db, || effect(&entry.key));
+    }
+
+    /// Removes the key of a collection that a recorded effect has emptied, which says so already.
+    #[inline]
+    fn drop_if(&mut self, empty: bool, db: DbIndex, slot: Slot) {
+        if empty {
+            self.dbs[db as usize].remove(slot);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -91,7 +114,16 @@ mod tests {
             Value::List(list) => format!("{:?}", list.iter().collect::<Vec<_>>()),
             Value::ZSet(zset) => format!("{:?}", zset.iter().collect::<Vec<_>>()),
             Value::Stream(stream) => format!("{stream:?}"),
-            Value::Set(_) | Value::Hash(_) => value.encoding().to_owned(),
+            Value::Set(set) => {
+                let mut members: Vec<_> = set.iter().map(|member| member.to_vec()).collect();
+                members.sort();
+                format!("{members:?}")
+            }
+            Value::Hash(hash) => {
+                let mut fields: Vec<_> = hash.iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect();
+                fields.sort();
+                format!("{fields:?}")
+            }
         }
     }
 }
