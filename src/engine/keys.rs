@@ -119,12 +119,12 @@ mod tests {
             access: Access::Read,
         };
         let with = |keys: &'static [KeySpec], flags| Command { keys, flags, ..Command::EMPTY };
-        let one = with(&[KeySpec::one(1, Access::Read)], Flags::NONE);
-        let pairs = with(&[KeySpec::rest(1, 2, Access::Read)], Flags::NONE);
-        let but_last = with(&[KeySpec::range(1, -2, 1, Access::Read)], Flags::NONE);
-        let streams = with(&[STREAMS], Flags::NONE);
-        let store = with(&[KeySpec::one(1, Access::Overwrite), KeySpec::counted(2, Access::Read)], Flags::NONE);
-        let script = with(&[KeySpec::counted(2, Access::Update)], Flags::NO_MANDATORY_KEYS);
+        let one = with(const { &[KeySpec::one(1, Access::Read)] }, Flags::NONE);
+        let pairs = with(const { &[KeySpec::rest(1, 2, Access::Read)] }, Flags::NONE);
+        let but_last = with(const { &[KeySpec::range(1, -2, 1, Access::Read)] }, Flags::NONE);
+        let streams = with(const { &[STREAMS] }, Flags::NONE);
+        let store = with(const { &[KeySpec::one(1, Access::Overwrite), KeySpec::counted(2, Access::Read)] }, Flags::NONE);
+        let script = with(const { &[KeySpec::counted(2, Access::Update)] }, Flags::NO_MANDATORY_KEYS);
         for (command, line, want) in [
             (&one, "get k", Some(vec![1])),
             (&pairs, "mset a 1 b 2", Some(vec![1, 3])),
