@@ -123,7 +123,8 @@ mod tests {
         let pairs = with(const { &[KeySpec::rest(1, 2, Access::Read)] }, Flags::NONE);
         let but_last = with(const { &[KeySpec::range(1, -2, 1, Access::Read)] }, Flags::NONE);
         let streams = with(const { &[STREAMS] }, Flags::NONE);
-        let store = with(const { &[KeySpec::one(1, Access::Overwrite), KeySpec::counted(2, Access::Read)] }, Flags::NONE);
+        let store =
+            with(const { &[KeySpec::one(1, Access::Overwrite), KeySpec::counted(2, Access::Read)] }, Flags::NONE);
         let script = with(const { &[KeySpec::counted(2, Access::Update)] }, Flags::NO_MANDATORY_KEYS);
         for (command, line, want) in [
             (&one, "get k", Some(vec![1])),

@@ -106,8 +106,8 @@ impl Timer {
 mod tests {
     use super::*;
     use crate::base::rng::Rng;
-    use crate::keyspace::effect::Effect;
     use crate::keyspace::Keyspace;
+    use crate::keyspace::effect::Effect;
     use proptest::prelude::*;
     use std::collections::HashMap;
 
