@@ -11,7 +11,7 @@ use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Command, Done, Flags, Flow, Group, KeySpec, MayWait, Run};
-use crate::engine::wait::Wait;
+use crate::engine::wait::{Wait, Want};
 use crate::keyspace::{DbIndex, NEVER};
 use crate::resp::request::OwnedArgv;
 
@@ -324,7 +324,7 @@ fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         return Ok(Flow::Replied);
     }
     let on_timeout = |reply: &mut crate::resp::reply::Reply| reply.integer(0);
-    Ok(Flow::Wait(Wait { keys: OwnedArgv::default(), deadline_ms, on_timeout, again: None }))
+    Ok(Flow::Wait(Wait { want: Want::Group, keys: OwnedArgv::default(), deadline_ms, on_timeout, again: None }))
 }
 
 /// WAITAOF: for the log here, and the logs of replicas, to hold the writes before it. There is neither.
@@ -346,7 +346,7 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         answer(ctx.reply);
         return Ok(Flow::Replied);
     }
-    Ok(Flow::Wait(Wait { keys: OwnedArgv::default(), deadline_ms, on_timeout: answer, again: None }))
+    Ok(Flow::Wait(Wait { want: Want::Group, keys: OwnedArgv::default(), deadline_ms, on_timeout: answer, again: None }))
 }
 
 /// A timeout in milliseconds, 0 for none, as the moment when it ends.

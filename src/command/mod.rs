@@ -11,6 +11,7 @@ mod hash;
 mod help;
 mod info;
 mod key;
+mod list;
 mod memory;
 mod pubsub;
 mod sample;
@@ -39,6 +40,7 @@ pub fn table() -> &'static CommandTable {
             hash::COMMANDS,
             info::COMMANDS,
             key::COMMANDS,
+            list::COMMANDS,
             memory::COMMANDS,
             pubsub::COMMANDS,
             server::COMMANDS,

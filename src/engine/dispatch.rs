@@ -130,8 +130,9 @@ impl Server {
 
     fn park(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, wait: Wait) {
         let argv = wait.again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
-        let Wait { keys, deadline_ms, on_timeout, .. } = wait;
-        let parked = Box::new(Parked { entry, argv, db: session.db, keys, deadline_ms, on_timeout });
+        let Wait { want, keys, deadline_ms, on_timeout, .. } = wait;
+        let muted = matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipThis);
+        let parked = Box::new(Parked { entry, argv, db: session.db, want, keys, deadline_ms, on_timeout, muted });
         self.waits.park(session.key, &parked);
         session.parked = Some(parked);
     }
@@ -173,7 +174,7 @@ pub fn call(
     let ticks = server.stats.clock.raw();
     server.last_ticks = ticks;
     let stats = &mut server.stats.commands[entry.id];
-    stats.calls += 1;
+    stats.calls += u64::from(origin != Origin::Retry);
     stats.ticks += ticks.saturating_sub(start_ticks);
     waits
 }

@@ -272,15 +272,18 @@ impl Engine {
             return;
         }
         self.server.observe(&self.ks, current);
-        while let Some(waiting) = self.server.waits.take_ready() {
-            waiting.into_iter().for_each(|key| self.retry(key));
+        while let Some(ready) = self.server.waits.take_ready() {
+            self.serve(&ready);
         }
     }
 
-    /// Dispatches a waiting call again from the start.
+    /// Dispatches a waiting call again from the start, as a unit of its own.
     fn retry(&mut self, key: SessionKey) {
         let Some(mut session) = self.server.sessions.take(key) else { return };
-        let Some(parked) = session.parked.take() else { return self.server.sessions.put(session) };
+        // A client that is being closed must not take anything.
+        let Some(parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
+            return self.server.sessions.put(session);
+        };
         self.ks.begin_unit(self.ks.now_ms(), true);
         let mut reply = Reply::new(session.form());
         let argv = parked.argv.as_argv();
@@ -289,10 +292,10 @@ impl Engine {
             Some(_) => session.parked = Some(parked),
             None => {
                 self.server.waits.unpark(key, &parked);
-                session.outbox.push(reply.as_bytes());
-                self.server.observe(&self.ks, Some(&mut session));
+                session.answer_parked(&parked, &reply);
             }
         }
+        self.server.observe(&self.ks, Some(&mut session));
         self.server.sessions.put(session);
     }
 }

@@ -17,7 +17,7 @@ impl Server {
     /// Shows a finished unit's effects to the observers. `current` is a session that is out of the registry and must be
     /// told too.
     pub(super) fn observe(&mut self, ks: &Keyspace, mut current: Option<&mut Session>) {
-        for (db, effect) in ks.effects().iter() {
+        for (db, effect) in ks.effects().iter().filter(|(_, effect)| effect.is_change()) {
             match effect.keys(db) {
                 Some(keys) => {
                     let is_deletion = matches!(effect, Effect::Del { .. });

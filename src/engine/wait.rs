@@ -1,21 +1,60 @@
 //! Waiting: one mechanism for every command that blocks.
 //!
-//! A handler that can't answer yet says [`Wait`]: for which keys and until when. Its session is parked with the whole
-//! command in a first-come-first-served queue per key. When a unit's effects touch such a key, the parked call is
-//! dispatched again from the start, and answers or waits on. In a script or EXEC nothing waits: the call times out at once.
+//! A handler that can't answer yet says [`Wait`]: for which keys, for what in them, and until when. Its session is parked
+//! with the whole command in a first-come-first-served queue per key. When a unit's effects touch such a key, the calls that
+//! wait for what it now holds are dispatched again from the start, the longest waiting first, and each answers or waits on.
+//! What such a call changes may wake others: that goes on until no touched key has anybody left to serve.
+//!
+//! In a script or EXEC nothing waits: the call times out at once. And nobody is served before the whole unit is over.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use super::error::Error;
 use super::session::{Session, SessionKey};
 use super::table::Entry;
-use crate::keyspace::DbIndex;
+use crate::base::num;
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::reply::Reply;
 use crate::resp::request::OwnedArgv;
+
+/// What a call waits to find under its keys. A call is not dispatched again while there is something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// A list with an element.
+    List,
+    /// A sorted set with a member.
+    ZSet,
+    /// A stream, with entries or without.
+    Stream,
+    /// Any change: who reads for a consumer group must learn that stream or group is gone.
+    Group,
+}
+
+impl Want {
+    const ALL: [Want; 4] = [Want::List, Want::ZSet, Want::Stream, Want::Group];
+
+    /// Whether it makes sense to dispatch again who wants this.
+    fn is_met(self, ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> bool {
+        if self == Want::Group {
+            return true;
+        }
+        let Some(slot) = ks.find_untouched(db, key) else { return false };
+        match ks.value(db, slot) {
+            Value::List(_) => self == Want::List,
+            Value::ZSet(_) => self == Want::ZSet,
+            Value::Stream(_) => self == Want::Stream,
+            _ => false,
+        }
+    }
+}
 
 /// Why a call can't be answered yet.
 #[derive(Debug)]
 pub struct Wait {
-    /// The keys of which any may end the waiting.
+    /// What may end the waiting.
+    pub want: Want,
+    /// The keys of which any may.
     pub keys: OwnedArgv,
     /// When waiting ends without a result, Unix ms; `None`: never.
     pub deadline_ms: Option<i64>,
@@ -23,6 +62,43 @@ pub struct Wait {
     pub on_timeout: fn(&mut Reply),
     /// The command to dispatch again, when it is not the one that came (XREAD resolves `$` once).
     pub again: Option<OwnedArgv>,
+}
+
+impl Wait {
+    /// For any of `keys`.
+    pub fn new<'a>(
+        want: Want,
+        keys: impl Iterator<Item = &'a [u8]>,
+        deadline_ms: Option<i64>,
+        on_timeout: fn(&mut Reply),
+    ) -> Wait {
+        let mut owned = OwnedArgv::default();
+        keys.for_each(|key| owned.push(key));
+        Wait { want, keys: owned, deadline_ms, on_timeout, again: None }
+    }
+}
+
+/// Reads a timeout in seconds, with fractions: the time at which it is over, Unix ms; `None` for 0, which means never.
+pub fn deadline_after_seconds(text: &[u8], now_ms: i64) -> Result<Option<i64>, Error> {
+    let seconds = num::parse_f64(text).ok_or(Error::TimeoutNotFloat)?;
+    let timeout_ms = (seconds * 1_000.0).ceil();
+    if timeout_ms >= i64::MAX as f64 {
+        return Err(Error::text("ERR timeout is out of range"));
+    }
+    deadline(timeout_ms as i64, now_ms)
+}
+
+/// As [`deadline_after_seconds`], for whole milliseconds.
+pub fn deadline_after_ms(text: &[u8], now_ms: i64) -> Result<Option<i64>, Error> {
+    deadline(num::parse_i64(text).ok_or(Error::text("ERR timeout is not an integer or out of range"))?, now_ms)
+}
+
+fn deadline(timeout_ms: i64, now_ms: i64) -> Result<Option<i64>, Error> {
+    match timeout_ms {
+        ..0 => Err(Error::TimeoutNegative),
+        0 => Ok(None),
+        _ => now_ms.checked_add(timeout_ms).map(Some).ok_or(Error::text("ERR timeout is out of range")),
+    }
 }
 
 /// A call that waits.
@@ -34,20 +110,44 @@ pub struct Parked {
     /// Its database.
     pub db: DbIndex,
     /// See [`Wait`].
+    pub want: Want,
+    /// See [`Wait`].
     pub keys: OwnedArgv,
     /// See [`Wait`].
     pub deadline_ms: Option<i64>,
     /// See [`Wait`].
     pub on_timeout: fn(&mut Reply),
+    /// The client does not want the reply (CLIENT REPLY).
+    pub muted: bool,
+}
+
+/// Who waits for one key, by what they want. The four never compete for the same thing.
+#[derive(Default)]
+struct Queues {
+    waiting: [VecDeque<SessionKey>; Want::ALL.len()],
+    /// Whether the key stands in [`Waits::ready`].
+    ready: bool,
+}
+
+impl Queues {
+    fn is_empty(&self) -> bool {
+        self.waiting.iter().all(VecDeque::is_empty)
+    }
+}
+
+/// A key that was touched and has queues.
+pub(super) struct Ready {
+    db: DbIndex,
+    key: Box<[u8]>,
 }
 
 /// Who waits for what.
 #[derive(Default)]
 pub struct Waits {
-    queues: HashMap<(DbIndex, Box<[u8]>), VecDeque<SessionKey>>,
-    deadlines: BTreeMap<(i64, SessionKey), ()>,
-    /// Keys that were touched and have a queue.
-    ready: VecDeque<(DbIndex, Box<[u8]>)>,
+    /// By database, then key: a touched key is looked up without being copied.
+    queues: HashMap<DbIndex, HashMap<Box<[u8]>, Queues>>,
+    deadlines: BTreeSet<(i64, SessionKey)>,
+    ready: VecDeque<Ready>,
     parked: usize,
 }
 
@@ -65,34 +165,41 @@ impl Waits {
 
     /// How many keys somebody waits for.
     pub fn keys(&self) -> usize {
-        self.queues.len()
+        self.queues.values().map(HashMap::len).sum()
     }
 
     /// Queues a call.
-    pub fn park(&mut self, session: SessionKey, parked: &Parked) {
+    pub(super) fn park(&mut self, session: SessionKey, parked: &Parked) {
         self.parked += 1;
+        let queues = self.queues.entry(parked.db).or_default();
         for key in parked.keys.as_argv().iter() {
-            let queue = self.queues.entry((parked.db, key.into())).or_default();
-            if !queue.contains(&session) {
+            let queue = &mut queues.entry(key.into()).or_default().waiting[parked.want as usize];
+            // A key that is named twice counts once.
+            if queue.back() != Some(&session) {
                 queue.push_back(session);
             }
         }
         if let Some(at_ms) = parked.deadline_ms {
-            self.deadlines.insert((at_ms, session), ());
+            self.deadlines.insert((at_ms, session));
         }
     }
 
     /// Takes a call out of all queues.
-    pub fn unpark(&mut self, session: SessionKey, parked: &Parked) {
+    pub(super) fn unpark(&mut self, session: SessionKey, parked: &Parked) {
         self.parked -= 1;
+        let Some(by_key) = self.queues.get_mut(&parked.db) else { return };
         for key in parked.keys.as_argv().iter() {
-            let at = (parked.db, Box::from(key));
-            if let Some(queue) = self.queues.get_mut(&at) {
-                queue.retain(|waiting| *waiting != session);
-                if queue.is_empty() {
-                    self.queues.remove(&at);
-                }
+            let Some(queues) = by_key.get_mut(key) else { continue };
+            let queue = &mut queues.waiting[parked.want as usize];
+            if let Some(at) = queue.iter().position(|waiting| *waiting == session) {
+                queue.remove(at);
             }
+            if queues.is_empty() {
+                by_key.remove(key);
+            }
+        }
+        if by_key.is_empty() {
+            self.queues.remove(&parked.db);
         }
         if let Some(at_ms) = parked.deadline_ms {
             self.deadlines.remove(&(at_ms, session));
@@ -105,47 +212,106 @@ impl Waits {
         self.unpark(session.key, &parked);
         let mut reply = Reply::new(session.form());
         answer(&parked, &mut reply);
-        session.outbox.push(reply.as_bytes());
+        session.answer_parked(&parked, &reply);
         true
     }
 
     /// Notes that a key was touched.
-    pub fn touch(&mut self, db: DbIndex, key: &[u8]) {
-        let at = (db, Box::from(key));
-        if self.queues.contains_key(&at) && !self.ready.contains(&at) {
-            self.ready.push_back(at);
+    pub(super) fn touch(&mut self, db: DbIndex, key: &[u8]) {
+        let Some(queues) = self.queues.get_mut(&db).and_then(|by_key| by_key.get_mut(key)) else { return };
+        if !std::mem::replace(&mut queues.ready, true) {
+            self.ready.push_back(Ready { db, key: key.into() });
         }
     }
 
     /// Notes that every key of a database may have changed.
-    pub fn touch_database(&mut self, db: DbIndex) {
-        let keys: Vec<_> = self.queues.keys().filter(|(of, _)| *of == db).map(|(_, key)| key.clone()).collect();
-        keys.iter().for_each(|key| self.touch(db, key));
-    }
-
-    /// Takes a touched key with those who wait for it, the longest waiting first.
-    pub fn take_ready(&mut self) -> Option<Vec<SessionKey>> {
-        loop {
-            let at = self.ready.pop_front()?;
-            if let Some(queue) = self.queues.get(&at) {
-                return Some(queue.iter().copied().collect());
+    pub(super) fn touch_database(&mut self, db: DbIndex) {
+        let Some(by_key) = self.queues.get_mut(&db) else { return };
+        for (key, queues) in by_key {
+            if !std::mem::replace(&mut queues.ready, true) {
+                self.ready.push_back(Ready { db, key: key.clone() });
             }
         }
     }
 
-    /// Whether a touched key is still to be looked at.
-    #[inline]
-    pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+    /// Takes the next touched key.
+    pub(super) fn take_ready(&mut self) -> Option<Ready> {
+        let ready = self.ready.pop_front()?;
+        if let Some(queues) = self.queues.get_mut(&ready.db).and_then(|by_key| by_key.get_mut(&ready.key)) {
+            queues.ready = false;
+        }
+        Some(ready)
+    }
+
+    /// The waiting call at this place of a queue.
+    fn at(&self, ready: &Ready, want: Want, place: usize) -> Option<SessionKey> {
+        self.queues.get(&ready.db)?.get(&ready.key)?.waiting[want as usize].get(place).copied()
     }
 
     /// When the next call times out, Unix ms.
+    #[inline]
     pub fn next_deadline_ms(&self) -> Option<i64> {
-        self.deadlines.keys().next().map(|(at_ms, _)| *at_ms)
+        self.deadlines.first().map(|(at_ms, _)| *at_ms)
     }
 
     /// A call that has timed out.
-    pub fn due(&self, now_ms: i64) -> Option<SessionKey> {
-        self.deadlines.keys().next().filter(|(at_ms, _)| *at_ms <= now_ms).map(|(_, session)| *session)
+    pub(super) fn due(&self, now_ms: i64) -> Option<SessionKey> {
+        self.deadlines.first().filter(|(at_ms, _)| *at_ms <= now_ms).map(|(_, session)| *session)
+    }
+}
+
+impl Session {
+    /// Sends what a call that waited is answered.
+    pub(super) fn answer_parked(&mut self, parked: &Parked, reply: &Reply) {
+        if parked.muted {
+            self.outbox.wake();
+        } else {
+            self.outbox.push(reply.as_bytes());
+        }
+    }
+}
+
+impl super::Engine {
+    /// Serves those who wait for a touched key, the longest waiting first, while it holds what they want.
+    pub(super) fn serve(&mut self, ready: &Ready) {
+        for want in Want::ALL {
+            let mut place = 0;
+            while let Some(session) = self.server.waits.at(ready, want, place) {
+                if !want.is_met(&mut self.ks, ready.db, &ready.key) {
+                    break;
+                }
+                self.retry(session);
+                // Who was served has left the queue, and the next one has moved up.
+                if self.server.waits.at(ready, want, place) == Some(session) {
+                    place += 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_become_deadlines() {
+        let text = |result: Result<Option<i64>, Error>| result.map_err(|error| error.to_string());
+        assert_eq!(text(deadline_after_seconds(b"0", 100)), Ok(None));
+        assert_eq!(text(deadline_after_seconds(b"0.0011", 100)), Ok(Some(102)));
+        assert_eq!(text(deadline_after_seconds(b"0.0000001", 100)), Ok(Some(101)));
+        for (wrong, error) in [
+            ("-1", "ERR timeout is negative"),
+            ("", "ERR timeout is not a float or out of range"),
+            ("nan", "ERR timeout is not a float or out of range"),
+            ("1e300", "ERR timeout is out of range"),
+            ("inf", "ERR timeout is out of range"),
+            ("9223372036854775", "ERR timeout is out of range"),
+        ] {
+            assert_eq!(text(deadline_after_seconds(wrong.as_bytes(), 1_000)), Err(error.to_owned()), "{wrong}");
+        }
+        assert_eq!(text(deadline_after_ms(b"5", 100)), Ok(Some(105)));
+        assert_eq!(text(deadline_after_ms(b"1.5", 1)), Err("ERR timeout is not an integer or out of range".to_owned()));
+        assert_eq!(text(deadline_after_ms(b"9223372036854775807", 1)), Err("ERR timeout is out of range".to_owned()));
     }
 }

@@ -264,8 +264,8 @@ impl ZSet {
             Shape::Large(large) => {
                 let len = self.len().max(1);
                 let taken = if samples == 0 { len } else { samples.min(len) };
-                let sampled: usize =
-                    self.iter().take(taken).map(|(member, _)| member.len()).filter(|&len| len > 22).sum();
+                let slots = large.slots.chunks.iter().flatten().take(taken);
+                let sampled: usize = slots.map(|slot| slot.member.heap_bytes()).sum();
                 let members = sampled / taken * len;
                 size_of::<Large>()
                     + members

@@ -2,8 +2,11 @@
 
 mod hash;
 mod key;
+mod list;
 mod set;
+mod stream;
 mod string;
+mod zset;
 
 use super::effect::Effect;
 use super::{DbIndex, Keyspace, Slot};
@@ -53,6 +56,28 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         Effect::SetAdd { .. } | Effect::SetRemove { .. } | Effect::SetPut { .. } => {
             return set::apply(ks, db, effect).is_some();
         }
+        Effect::ListPush { .. }
+        | Effect::ListPop { .. }
+        | Effect::ListSet { .. }
+        | Effect::ListInsert { .. }
+        | Effect::ListRemove { .. }
+        | Effect::ListRotate { .. } => return list::apply(ks, db, effect).is_some(),
+        Effect::ZSetAdd { .. } | Effect::ZSetRemove { .. } | Effect::ZSetRemoveRanks { .. } => {
+            return zset::apply(ks, db, effect).is_some();
+        }
+        Effect::StreamCreate { .. }
+        | Effect::StreamAppend { .. }
+        | Effect::StreamDelete { .. }
+        | Effect::StreamTrim { .. }
+        | Effect::StreamCounters { .. }
+        | Effect::GroupCreate { .. }
+        | Effect::GroupDestroy { .. }
+        | Effect::GroupSetId { .. }
+        | Effect::ConsumerCreate { .. }
+        | Effect::ConsumerDelete { .. }
+        | Effect::ConsumerSeen { .. }
+        | Effect::PendingSet { .. }
+        | Effect::PendingAck { .. } => return stream::apply(ks, db, effect).is_some(),
     }
     true
 }

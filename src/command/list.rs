@@ -1,0 +1,786 @@
+//! Lists: queues and stacks, and the blocking pops that make them queues between programs.
+//!
+//! A blocking command is the plain one that answers [`Wait`] instead of "nothing there". It is dispatched again when one of
+//! its keys becomes a list, so nothing here knows whether a call has waited, but for keys of another type: a new call
+//! refuses them, one that has waited passes over them.
+
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::spec::{Access, Command, Done, Flags, Flow, Group, KeySpec, MayWait, Run};
+use crate::engine::wait::{Wait, Want, deadline_after_seconds};
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::resp::reply::Reply;
+use crate::resp::request::Argv;
+use crate::value::list::List;
+
+/// An end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Left,
+    Right,
+}
+
+const ENDS: [(&str, End); 2] = [("left", End::Left), ("right", End::Right)];
+
+fn lpush(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    push(ctx, args, End::Left, true)
+}
+
+fn rpush(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    push(ctx, args, End::Right, true)
+}
+
+fn lpushx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    push(ctx, args, End::Left, false)
+}
+
+fn rpushx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    push(ctx, args, End::Right, false)
+}
+
+fn push(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End, may_create: bool) -> Done {
+    let db = ctx.db();
+    let key = args.bytes()?;
+    let mut slot = find(ctx.ks, db, key)?;
+    if slot.is_none() && !may_create {
+        ctx.reply.integer(0);
+        return Ok(());
+    }
+    let values = args.rest();
+    if let Some(slot) = slot
+        && values.len() > 1
+    {
+        ctx.ks.list_reserve(db, slot, values.len(), values.iter().map(<[u8]>::len).sum());
+    }
+    for value in values.iter() {
+        slot = Some(ctx.ks.list_push(db, key, slot, end == End::Left, value)?);
+    }
+    let len = slot.map_or(Ok(0), |slot| ctx.ks.list(db, slot).map(List::len))?;
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+fn lpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    pop(ctx, args, End::Left)
+}
+
+fn rpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    pop(ctx, args, End::Right)
+}
+
+fn pop(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> Done {
+    let db = ctx.db();
+    let key = args.bytes()?;
+    if args.len() > 1 {
+        return Err(Error::Arity(ctx.name().into()));
+    }
+    let count = if args.is_empty() { None } else { Some(args.positive()?) };
+    let Some(slot) = find(ctx.ks, db, key)? else {
+        if count.is_some() {
+            ctx.reply.null_array()
+        } else {
+            ctx.reply.null()
+        }
+        return Ok(());
+    };
+    match count {
+        Some(count) => take_many(ctx, db, slot, end, count),
+        None => take_one(ctx, db, slot, end),
+    }
+}
+
+/// Answers the element at one end and removes it.
+fn take_one(ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot, end: End) -> Done {
+    ctx.reply.bulk_or_null(at_end(ctx.ks.list(db, slot)?, end));
+    Ok(ctx.ks.list_pop(db, slot, end == End::Left, 1)?)
+}
+
+/// Answers up to `count` elements from one end and removes them.
+fn take_many(ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot, end: End, count: i64) -> Done {
+    let list = ctx.ks.list(db, slot)?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(list.len());
+    ctx.reply.array(count);
+    match end {
+        End::Left => list.range(0..count).for_each(|value| ctx.reply.bulk(value)),
+        End::Right => list.range(list.len() - count..list.len()).rev().for_each(|value| ctx.reply.bulk(value)),
+    }
+    Ok(ctx.ks.list_pop(db, slot, end == End::Left, count)?)
+}
+
+fn at_end(list: &List, end: End) -> Option<&[u8]> {
+    match end {
+        End::Left => list.front(),
+        End::Right => list.back(),
+    }
+}
+
+fn llen(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let len = read(ctx.ks, ctx.session.db, args.bytes()?)?.map_or(0, List::len);
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+fn lrange(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, start, stop) = (args.bytes()?, args.int()?, args.int()?);
+    let Some(list) = read(ctx.ks, ctx.session.db, key)? else {
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    let range = list.range(span(start, stop, list.len()));
+    ctx.reply.array(range.len());
+    range.for_each(|value| ctx.reply.bulk(value));
+    Ok(())
+}
+
+/// A range of indexes from two that count from the end when negative, both included.
+fn span(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
+    let from_end = |index: i64| if index < 0 { index.saturating_add(len as i64) } else { index };
+    let start = from_end(start).max(0) as usize;
+    let end = from_end(stop).saturating_add(1).clamp(0, len as i64) as usize;
+    start.min(end)..end
+}
+
+fn lindex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let Some(list) = read(ctx.ks, ctx.session.db, key)? else {
+        ctx.reply.null();
+        return Ok(());
+    };
+    let index = index_in(args.int()?, list.len());
+    ctx.reply.bulk_or_null(index.and_then(|index| list.at(index)));
+    Ok(())
+}
+
+/// An index that counts from the end when negative.
+fn index_in(index: i64, len: usize) -> Option<usize> {
+    usize::try_from(if index < 0 { index.saturating_add(len as i64) } else { index }).ok()
+}
+
+fn lset(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.db();
+    let slot = find(ctx.ks, db, args.bytes()?)?.ok_or(Error::NoSuchKey)?;
+    let index = args.int()?;
+    let value = args.bytes()?;
+    let index = index_in(index, ctx.ks.list(db, slot)?.len()).ok_or(Error::IndexOutOfRange)?;
+    if !ctx.ks.list_set(db, slot, index, value)? {
+        return Err(Error::IndexOutOfRange);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn linsert(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.db();
+    let key = args.bytes()?;
+    let behind = args.one_of(&[("before", 0), ("after", 1)]).ok_or(Error::Syntax)?;
+    let (pivot, value) = (args.bytes()?, args.bytes()?);
+    let Some(slot) = find(ctx.ks, db, key)? else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let list = ctx.ks.list(db, slot)?;
+    let len = list.len() as i64;
+    let Some(index) = list.iter().position(|element| element == pivot) else {
+        ctx.reply.integer(-1);
+        return Ok(());
+    };
+    ctx.ks.list_insert(db, slot, index + behind, value)?;
+    ctx.reply.integer(len + 1);
+    Ok(())
+}
+
+fn lrem(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.db();
+    let (key, count, value) = (args.bytes()?, args.int()?, args.bytes()?);
+    let Some(slot) = find(ctx.ks, db, key)? else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let most = if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
+    let removed = ctx.ks.list_remove(db, slot, value, most, count < 0)?;
+    ctx.reply.integer(removed as i64);
+    Ok(())
+}
+
+fn ltrim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.db();
+    let (key, start, stop) = (args.bytes()?, args.int()?, args.int()?);
+    if let Some(slot) = find(ctx.ks, db, key)? {
+        let len = ctx.ks.list(db, slot)?.len();
+        let kept = span(start, stop, len);
+        if kept.is_empty() {
+            ctx.ks.list_pop(db, slot, true, len)?;
+        } else {
+            ctx.ks.list_pop(db, slot, false, len - kept.end)?;
+            ctx.ks.list_pop(db, slot, true, kept.start)?;
+        }
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The options of LPOS.
+struct Search {
+    /// Matches to pass over.
+    skip: usize,
+    backwards: bool,
+    /// Most matches to answer; `None`: one, and not as an array.
+    count: Option<usize>,
+    /// Most elements to look at.
+    max_looks: usize,
+}
+
+impl Search {
+    fn parse(args: &mut Args<'_>) -> Result<Search, Error> {
+        let unlimited = |n: i64| if n == 0 { usize::MAX } else { usize::try_from(n).unwrap_or(usize::MAX) };
+        let not_below_0 = |args: &mut Args<'_>, error: &'static str| match args.int_or(Error::text(error))? {
+            ..0 => Err(Error::text(error)),
+            n => Ok(unlimited(n)),
+        };
+        let mut search = Search { skip: 0, backwards: false, count: None, max_looks: usize::MAX };
+        while !args.is_empty() {
+            if args.option("rank", 1) {
+                search.set_rank(args.int()?)?;
+            } else if args.option("count", 1) {
+                search.count = Some(not_below_0(args, "ERR COUNT can't be negative")?);
+            } else if args.option("maxlen", 1) {
+                search.max_looks = not_below_0(args, "ERR MAXLEN can't be negative")?;
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(search)
+    }
+
+    fn set_rank(&mut self, rank: i64) -> Result<(), Error> {
+        if rank == 0 {
+            return Err(Error::text(
+                "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... \
+                 or use negative to start from the end of the list",
+            ));
+        }
+        if rank == i64::MIN {
+            return Err(Error::text("ERR value is out of range"));
+        }
+        self.backwards = rank < 0;
+        self.skip = usize::try_from(rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
+        Ok(())
+    }
+
+    /// The indexes of the matches, in the order of the search.
+    fn run<'a>(&self, list: &'a List, value: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+        let (len, backwards) = (list.len(), self.backwards);
+        let mut elements = list.iter();
+        let next = move || if backwards { elements.next_back() } else { elements.next() };
+        std::iter::from_fn(next)
+            .take(self.max_looks)
+            .enumerate()
+            .filter(move |(_, element)| *element == value)
+            .map(move |(at, _)| if backwards { len - 1 - at } else { at })
+            .skip(self.skip)
+            .take(self.count.unwrap_or(1))
+    }
+}
+
+fn lpos(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, value) = (args.bytes()?, args.bytes()?);
+    let search = Search::parse(&mut args)?;
+    let list = read(ctx.ks, ctx.session.db, key)?;
+    let mut found = list.into_iter().flat_map(|list| search.run(list, value));
+    if search.count.is_none() {
+        match found.next() {
+            Some(index) => ctx.reply.integer(index as i64),
+            None => ctx.reply.null(),
+        }
+        return Ok(());
+    }
+    let mark = ctx.reply.begin();
+    let mut n = 0;
+    for index in found {
+        ctx.reply.integer(index as i64);
+        n += 1;
+    }
+    ctx.reply.end_array(mark, n);
+    Ok(())
+}
+
+/// One element's way from one list to another.
+#[derive(Clone, Copy)]
+struct Move<'a> {
+    source: &'a [u8],
+    destination: &'a [u8],
+    from: End,
+    to: End,
+}
+
+impl<'a> Move<'a> {
+    fn parse(args: &mut Args<'a>) -> Result<Move<'a>, Error> {
+        let (source, destination) = (args.bytes()?, args.bytes()?);
+        let from = args.one_of(&ENDS).ok_or(Error::Syntax)?;
+        let to = args.one_of(&ENDS).ok_or(Error::Syntax)?;
+        Ok(Move { source, destination, from, to })
+    }
+
+    /// The old form, which has no choice of ends.
+    fn parse_old(args: &mut Args<'a>) -> Result<Move<'a>, Error> {
+        Ok(Move { source: args.bytes()?, destination: args.bytes()?, from: End::Right, to: End::Left })
+    }
+
+    /// Moves and answers the element; false, with nothing answered, where there is none.
+    fn run(self, ctx: &mut Ctx<'_>) -> Result<bool, Error> {
+        let db = ctx.db();
+        let skip_wrong = ctx.is_retry();
+        let Some(from) = find_or_skip(ctx.ks, db, self.source, skip_wrong)? else { return Ok(false) };
+        if self.source == self.destination {
+            ctx.reply.bulk_or_null(at_end(ctx.ks.list(db, from)?, self.from));
+            ctx.ks.list_rotate(db, from, self.from == End::Left, self.to == End::Left)?;
+            return Ok(true);
+        }
+        let to = find(ctx.ks, db, self.destination)?;
+        let Some(value) = at_end(ctx.ks.list(db, from)?, self.from).map(<[u8]>::to_vec) else { return Ok(false) };
+        ctx.ks.list_pop(db, from, self.from == End::Left, 1)?;
+        ctx.ks.list_push(db, self.destination, to, self.to == End::Left, &value)?;
+        ctx.reply.bulk(&value);
+        Ok(true)
+    }
+
+    fn run_or_null(self, ctx: &mut Ctx<'_>) -> Done {
+        if !self.run(ctx)? {
+            ctx.reply.null();
+        }
+        Ok(())
+    }
+
+    fn run_or_wait(self, ctx: &mut Ctx<'_>, timeout: &[u8]) -> MayWait {
+        let deadline_ms = deadline_after_seconds(timeout, ctx.now_ms())?;
+        if self.run(ctx)? {
+            return Ok(Flow::Replied);
+        }
+        if !ctx.may_wait() {
+            // Redis answers a missing element here, and a missing array when a time has run out.
+            ctx.reply.null();
+            return Ok(Flow::Replied);
+        }
+        Ok(Flow::Wait(Wait::new(Want::List, [self.source].into_iter(), deadline_ms, Reply::null_array)))
+    }
+}
+
+fn lmove(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    Move::parse(&mut args)?.run_or_null(ctx)
+}
+
+fn rpoplpush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    Move::parse_old(&mut args)?.run_or_null(ctx)
+}
+
+fn blmove(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let step = Move::parse(&mut args)?;
+    step.run_or_wait(ctx, args.bytes()?)
+}
+
+fn brpoplpush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let step = Move::parse_old(&mut args)?;
+    step.run_or_wait(ctx, args.bytes()?)
+}
+
+fn blpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
+    pop_first_or_wait(ctx, args, End::Left)
+}
+
+fn brpop(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
+    pop_first_or_wait(ctx, args, End::Right)
+}
+
+fn pop_first_or_wait(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> MayWait {
+    let keys = args.take(args.len().saturating_sub(1))?;
+    let deadline_ms = deadline_after_seconds(args.bytes()?, ctx.now_ms())?;
+    let Some((key, slot)) = first_of(ctx, keys)? else {
+        return Ok(Flow::Wait(Wait::new(Want::List, keys.iter(), deadline_ms, Reply::null_array)));
+    };
+    ctx.reply.array(2);
+    ctx.reply.bulk(key);
+    take_one(ctx, ctx.db(), slot, end)?;
+    Ok(Flow::Replied)
+}
+
+/// The first of the keys that holds a list.
+fn first_of<'a>(ctx: &mut Ctx<'_>, keys: Argv<'a>) -> Result<Option<(&'a [u8], Slot)>, Error> {
+    let (db, skip_wrong) = (ctx.db(), ctx.is_retry());
+    for key in keys.iter() {
+        if let Some(slot) = find_or_skip(ctx.ks, db, key, skip_wrong)? {
+            return Ok(Some((key, slot)));
+        }
+    }
+    Ok(None)
+}
+
+/// What LMPOP and BLMPOP are given.
+struct ManyPop<'a> {
+    keys: Argv<'a>,
+    end: End,
+    count: i64,
+}
+
+impl<'a> ManyPop<'a> {
+    fn parse(args: &mut Args<'a>) -> Result<ManyPop<'a>, Error> {
+        let keys = counted_keys(args)?;
+        let end = args.one_of(&ENDS).ok_or(Error::Syntax)?;
+        Ok(ManyPop { keys, end, count: pop_count(args)? })
+    }
+
+    /// Answers and removes elements; false, with nothing answered, where no key holds a list.
+    fn run(&self, ctx: &mut Ctx<'_>) -> Result<bool, Error> {
+        let Some((key, slot)) = first_of(ctx, self.keys)? else { return Ok(false) };
+        ctx.reply.array(2);
+        ctx.reply.bulk(key);
+        take_many(ctx, ctx.db(), slot, self.end, self.count)?;
+        Ok(true)
+    }
+}
+
+/// How many keys follow, and these keys; at least one argument must be left behind them.
+pub(super) fn counted_keys<'a>(args: &mut Args<'a>) -> Result<Argv<'a>, Error> {
+    let wrong = Error::text("ERR numkeys should be greater than 0");
+    let n = args.int_or(wrong.clone())?;
+    if n < 1 {
+        return Err(wrong);
+    }
+    let n = usize::try_from(n).unwrap_or(usize::MAX);
+    if n >= args.len() {
+        return Err(Error::Syntax);
+    }
+    args.take(n)
+}
+
+/// `COUNT n` at the end of a command that pops from the first of several keys; 1 without.
+pub(super) fn pop_count(args: &mut Args<'_>) -> Result<i64, Error> {
+    let wrong = Error::text("ERR count should be greater than 0");
+    let mut count = None;
+    while !args.is_empty() {
+        if count.is_some() || !args.option("count", 1) {
+            return Err(Error::Syntax);
+        }
+        count = Some(args.int_or(wrong.clone())?);
+        if count < Some(1) {
+            return Err(wrong);
+        }
+    }
+    Ok(count.unwrap_or(1))
+}
+
+fn lmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if !ManyPop::parse(&mut args)?.run(ctx)? {
+        ctx.reply.null_array();
+    }
+    Ok(())
+}
+
+fn blmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let deadline_ms = deadline_after_seconds(args.bytes()?, ctx.now_ms())?;
+    let pop = ManyPop::parse(&mut args)?;
+    if pop.run(ctx)? {
+        return Ok(Flow::Replied);
+    }
+    Ok(Flow::Wait(Wait::new(Want::List, pop.keys.iter(), deadline_ms, Reply::null_array)))
+}
+
+/// The list under a key, for a command that reads.
+fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'a List>, Error> {
+    match ks.read(db, key) {
+        None => Ok(None),
+        Some(Value::List(list)) => Ok(Some(list)),
+        Some(_) => Err(Error::WrongType),
+    }
+}
+
+/// Where the list under a key lives, for a command that writes.
+fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<Slot>, Error> {
+    let slot = ks.find(db, key);
+    slot.map_or(Ok(()), |slot| ks.list(db, slot).map(drop))?;
+    Ok(slot)
+}
+
+/// As [`find`]; with `skip_wrong` a value of another type counts as none.
+fn find_or_skip(ks: &mut Keyspace, db: DbIndex, key: &[u8], skip_wrong: bool) -> Result<Option<Slot>, Error> {
+    match find(ks, db, key) {
+        Err(Error::WrongType) if skip_wrong => Ok(None),
+        found => found,
+    }
+}
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "blmove",
+        arity: 6,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::NOSCRIPT).and(Flags::BLOCKING),
+        keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
+        group: Group::List,
+        since: "6.2.0",
+        summary: "Moves an element from an end of one list to an end of another, or waits for one to move.",
+        syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
+        run: Run::MayWait(blmove),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "blmpop",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec::counted(2, Access::Take)],
+        group: Group::List,
+        since: "7.0.0",
+        complexity: "O(N+M) for N keys and M elements",
+        summary: "Takes elements out of the first of several lists that is there, or waits for one.",
+        syntax: "timeout numkeys key... <LEFT | RIGHT> [COUNT count]",
+        run: Run::MayWait(blmpop),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "blpop",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING),
+        keys: &[KeySpec::range(1, -2, 1, Access::Take)],
+        group: Group::List,
+        since: "2.0.0",
+        complexity: "O(N) for N keys",
+        summary: "Takes the first element out of the first of several lists that is there, or waits for one.",
+        syntax: "key... timeout",
+        run: Run::MayWait(blpop),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "brpop",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING),
+        keys: &[KeySpec::range(1, -2, 1, Access::Take)],
+        group: Group::List,
+        since: "2.0.0",
+        complexity: "O(N) for N keys",
+        summary: "Takes the last element out of the first of several lists that is there, or waits for one.",
+        syntax: "key... timeout",
+        run: Run::MayWait(brpop),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "brpoplpush",
+        arity: 4,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::NOSCRIPT).and(Flags::BLOCKING),
+        keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
+        group: Group::List,
+        since: "2.2.0",
+        summary: "Moves the last element of a list to the front of another, or waits for one to move.",
+        syntax: "source destination timeout",
+        run: Run::MayWait(brpoplpush),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "lindex",
+        arity: 3,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::List,
+        complexity: "O(N) in the nodes from the nearer end",
+        summary: "Answers the element of a list at an index.",
+        syntax: "key index",
+        run: Run::Now(lindex),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "linsert",
+        arity: 5,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: &[KeySpec::one(1, Access::Insert)],
+        group: Group::List,
+        since: "2.2.0",
+        complexity: "O(N) in the elements before the pivot",
+        summary: "Adds an element before or after another one of a list.",
+        syntax: "key <BEFORE | AFTER> pivot element",
+        run: Run::Now(linsert),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "llen",
+        arity: 2,
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Inspect)],
+        group: Group::List,
+        summary: "Counts the elements of a list.",
+        syntax: "key",
+        run: Run::Now(llen),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "lmove",
+        arity: 5,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
+        group: Group::List,
+        since: "6.2.0",
+        summary: "Moves an element from an end of one list to an end of another.",
+        syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
+        run: Run::Now(lmove),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "lmpop",
+        arity: -4,
+        flags: Flags::WRITE.and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec::counted(1, Access::Take)],
+        group: Group::List,
+        since: "7.0.0",
+        complexity: "O(N+M) for N keys and M elements",
+        summary: "Takes elements out of the first of several lists that is there.",
+        syntax: "numkeys key... <LEFT | RIGHT> [COUNT count]",
+        run: Run::Now(lmpop),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "lpop",
+        arity: -2,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Take)],
+        group: Group::List,
+        complexity: "O(N) for N elements",
+        summary: "Takes the first elements out of a list.",
+        syntax: "key [count]",
+        run: Run::Now(lpop),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "lpos",
+        arity: -3,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::List,
+        since: "6.0.6",
+        complexity: "O(N) in the list's length",
+        summary: "Answers the indexes of the elements of a list that equal a given one.",
+        syntax: "key element [RANK rank] [COUNT num-matches:integer] [MAXLEN len]",
+        run: Run::Now(lpos),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "lpush",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Insert)],
+        group: Group::List,
+        complexity: "O(N) for N elements",
+        summary: "Adds elements before a list's first, creating the list if there is none.",
+        syntax: "key element...",
+        run: Run::Now(lpush),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "lpushx",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Insert)],
+        group: Group::List,
+        since: "2.2.0",
+        complexity: "O(N) for N elements",
+        summary: "Adds elements before the first of a list that exists.",
+        syntax: "key element...",
+        run: Run::Now(lpushx),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "lrange",
+        arity: 4,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::List,
+        complexity: "O(S+N) for N elements, S nodes from the nearer end",
+        summary: "Answers the elements of a list between two indexes.",
+        syntax: "key start stop",
+        run: Run::Now(lrange),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "lrem",
+        arity: 4,
+        flags: Flags::WRITE,
+        keys: &[KeySpec::one(1, Access::Remove)],
+        group: Group::List,
+        complexity: "O(N) in the list's length",
+        summary: "Removes elements of a list that equal a given one.",
+        syntax: "key count element",
+        run: Run::Now(lrem),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "lset",
+        arity: 4,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        group: Group::List,
+        complexity: "O(N) in the nodes from the nearer end",
+        summary: "Replaces the element of a list at an index.",
+        syntax: "key index element",
+        run: Run::Now(lset),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "ltrim",
+        arity: 4,
+        flags: Flags::WRITE,
+        keys: &[KeySpec::one(1, Access::Remove)],
+        group: Group::List,
+        complexity: "O(N) for N removed elements",
+        summary: "Removes all elements of a list but those between two indexes.",
+        syntax: "key start stop",
+        run: Run::Now(ltrim),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "rpop",
+        arity: -2,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Take)],
+        group: Group::List,
+        complexity: "O(N) for N elements",
+        summary: "Takes the last elements out of a list.",
+        syntax: "key [count]",
+        run: Run::Now(rpop),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "rpoplpush",
+        arity: 3,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
+        group: Group::List,
+        since: "1.2.0",
+        summary: "Moves the last element of a list to the front of another.",
+        syntax: "source destination",
+        run: Run::Now(rpoplpush),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "rpush",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Insert)],
+        group: Group::List,
+        complexity: "O(N) for N elements",
+        summary: "Adds elements after a list's last, creating the list if there is none.",
+        syntax: "key element...",
+        run: Run::Now(rpush),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "rpushx",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Insert)],
+        group: Group::List,
+        since: "2.2.0",
+        complexity: "O(N) for N elements",
+        summary: "Adds elements after the last of a list that exists.",
+        syntax: "key element...",
+        run: Run::Now(rpushx),
+        ..Command::EMPTY
+    },
+];

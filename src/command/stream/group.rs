@@ -1,0 +1,145 @@
+//! XGROUP: consumer groups and their members.
+
+use super::{ID_INVALID, find};
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::{Error, excerpt};
+use crate::engine::spec::Done;
+use crate::keyspace::Slot;
+use crate::value::stream::StreamId;
+
+/// The options of CREATE and SETID.
+struct Options {
+    mkstream: bool,
+    entries_read: Option<u64>,
+}
+
+impl Options {
+    fn parse(args: &mut Args<'_>, may_make: bool) -> Result<Options, Error> {
+        let mut options = Options { mkstream: false, entries_read: None };
+        while !args.is_empty() {
+            if may_make && args.flag("mkstream") {
+                options.mkstream = true;
+            } else if args.option("entriesread", 1) {
+                options.entries_read = match args.int()? {
+                    -1 => None,
+                    ..-1 => return Err(Error::text("ERR value for ENTRIESREAD must be positive or -1")),
+                    count => Some(count as u64),
+                };
+            } else {
+                return Err(super::info::wrong_subcommand(args));
+            }
+        }
+        Ok(options)
+    }
+}
+
+pub(super) fn xgroup_create(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.db();
+    let (key, group, id) = (args.bytes()?, args.bytes()?, args.bytes()?);
+    let options = Options::parse(&mut args, true)?;
+    let slot = match find(ctx.ks, db, key)? {
+        None if !options.mkstream => return Err(no_stream()),
+        slot => slot,
+    };
+    let last_id = slot.map_or(Ok(StreamId::MIN), |slot| ctx.ks.stream(db, slot).map(|stream| stream.last_id()))?;
+    let id = if id == b"$" { last_id } else { StreamId::parse(id, 0).ok_or(ID_INVALID)? };
+    let slot = slot.unwrap_or_else(|| ctx.ks.stream_create(db, key));
+    if !ctx.ks.group_create(db, slot, group, id, options.entries_read)? {
+        return Err(Error::text("BUSYGROUP Consumer Group name already exists"));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub(super) fn xgroup_setid(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, group, id) = (args.bytes()?, args.bytes()?, args.bytes()?);
+    let options = Options::parse(&mut args, false)?;
+    let slot = existing_group(ctx, key, group)?;
+    let id = match id {
+        b"$" => ctx.ks.stream(ctx.db(), slot)?.last_id(),
+        id => StreamId::parse_or_edge(id, 0).ok_or(ID_INVALID)?,
+    };
+    ctx.ks.group_set_id(ctx.db(), slot, group, id, options.entries_read)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+pub(super) fn xgroup_destroy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, group) = (args.bytes()?, args.bytes()?);
+    let slot = existing_stream(ctx, key)?;
+    let destroyed = ctx.ks.group_destroy(ctx.db(), slot, group)?;
+    ctx.reply.integer(i64::from(destroyed));
+    Ok(())
+}
+
+pub(super) fn xgroup_createconsumer(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, group, consumer) = (args.bytes()?, args.bytes()?, args.bytes()?);
+    let slot = existing_group(ctx, key, group)?;
+    let created = ctx.ks.consumer_create(ctx.db(), slot, group, consumer, ctx.now_ms().max(0) as u64)?;
+    ctx.reply.integer(i64::from(created));
+    Ok(())
+}
+
+pub(super) fn xgroup_delconsumer(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, group, consumer) = (args.bytes()?, args.bytes()?, args.bytes()?);
+    let slot = existing_group(ctx, key, group)?;
+    let pending = ctx.ks.consumer_delete(ctx.db(), slot, group, consumer)?.unwrap_or(0);
+    ctx.reply.integer(pending as i64);
+    Ok(())
+}
+
+pub(super) fn xgroup_help(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    super::info::help_reply(
+        ctx.reply,
+        &[
+            "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+            "CREATE <key> <groupname> <id|$> [option]",
+            "    Create a group that is given what comes after an id. Options:",
+            "    * MKSTREAM",
+            "      Create the stream if there is none.",
+            "    * ENTRIESREAD <entries-read>",
+            "      How many entries there were up to the id, for the group's lag.",
+            "CREATECONSUMER <key> <groupname> <consumer>",
+            "    Create a consumer.",
+            "DELCONSUMER <key> <groupname> <consumer>",
+            "    Remove a consumer with what it has pending.",
+            "DESTROY <key> <groupname>",
+            "    Remove a group.",
+            "SETID <key> <groupname> <id|$> [ENTRIESREAD <entries-read>]",
+            "    Move a group to an id.",
+            "HELP",
+            "    Print this help.",
+        ],
+    );
+    Ok(())
+}
+
+fn no_stream() -> Error {
+    Error::text(
+        "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM \
+         option to create an empty stream automatically.",
+    )
+}
+
+fn existing_stream(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Slot, Error> {
+    let db = ctx.db();
+    find(ctx.ks, db, key)?.ok_or_else(no_stream)
+}
+
+fn existing_group(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8]) -> Result<Slot, Error> {
+    let slot = existing_stream(ctx, key)?;
+    if ctx.ks.stream(ctx.db(), slot)?.group(group).is_none() {
+        return Err(no_group(key, group));
+    }
+    Ok(slot)
+}
+
+/// The stream is there, the group is not.
+pub(super) fn no_group(key: &[u8], group: &[u8]) -> Error {
+    Error::owned(format!(
+        "NOGROUP No such consumer group '{}' for key name '{}'",
+        excerpt(group, 128),
+        excerpt(key, 128)
+    ))
+}

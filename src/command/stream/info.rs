@@ -1,0 +1,227 @@
+//! XINFO: what a stream, its groups and their consumers look like inside.
+
+use super::{entry_reply, find, group::no_group, id_reply};
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::{Error, excerpt};
+use crate::engine::spec::Done;
+use crate::keyspace::Slot;
+use crate::resp::reply::Reply;
+use crate::value::stream::{Consumer, Group, Stream, StreamId};
+
+/// Entries of each list that XINFO STREAM FULL shows when the call does not say.
+const FULL_COUNT: usize = 10;
+
+/// XINFO looks at a key without using it: neither hit nor miss.
+fn existing(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Slot, Error> {
+    let db = ctx.db();
+    find(ctx.ks, db, key)?.ok_or(Error::NoSuchKey)
+}
+
+pub(super) fn xinfo_stream(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let full = match args.len() {
+        0 => None,
+        1 | 3 if args.flag("full") => Some(FULL_COUNT),
+        _ => return Err(wrong_subcommand(&args)),
+    };
+    let full = match (full, args.is_empty()) {
+        (Some(_), false) => {
+            if !args.flag("count") {
+                return Err(wrong_subcommand(&args));
+            }
+            Some(match args.int()? {
+                0 => usize::MAX,
+                ..0 => FULL_COUNT,
+                count => usize::try_from(count).unwrap_or(usize::MAX),
+            })
+        }
+        (full, _) => full,
+    };
+    let slot = existing(ctx, key)?;
+    let stream = ctx.ks.stream(ctx.db(), slot)?;
+    match full {
+        None => overview(stream, ctx.reply),
+        Some(count) => full_view(stream, count, ctx.reply),
+    }
+    Ok(())
+}
+
+fn field(reply: &mut Reply, name: &str) {
+    reply.bulk(name.as_bytes());
+}
+
+fn number(reply: &mut Reply, name: &str, value: u64) {
+    field(reply, name);
+    reply.integer(i64::try_from(value).unwrap_or(i64::MAX));
+}
+
+fn id(reply: &mut Reply, name: &str, id: StreamId) {
+    field(reply, name);
+    id_reply(reply, id);
+}
+
+/// A count that may be unknown.
+fn maybe(reply: &mut Reply, name: &str, value: Option<u64>) {
+    match value {
+        Some(value) => number(reply, name, value),
+        None => {
+            field(reply, name);
+            reply.null();
+        }
+    }
+}
+
+/// The seven fields that both views of a stream begin with.
+fn head(stream: &Stream, reply: &mut Reply) {
+    number(reply, "length", stream.len());
+    // Redis keeps nodes in a radix tree; ours are in a B-tree, which has about as many inner nodes as one of small keys.
+    number(reply, "radix-tree-keys", stream.node_count() as u64);
+    number(reply, "radix-tree-nodes", stream.node_count() as u64 + 1);
+    id(reply, "last-generated-id", stream.last_id());
+    id(reply, "max-deleted-entry-id", stream.max_deleted_id());
+    number(reply, "entries-added", stream.entries_added());
+    id(reply, "recorded-first-entry-id", stream.first_id());
+}
+
+fn overview(stream: &Stream, reply: &mut Reply) {
+    reply.map(10);
+    head(stream, reply);
+    number(reply, "groups", stream.groups().len() as u64);
+    for (name, entry) in [("first-entry", stream.first()), ("last-entry", stream.last())] {
+        field(reply, name);
+        match entry {
+            Some(entry) => entry_reply(reply, &entry),
+            None => reply.null(),
+        }
+    }
+}
+
+fn full_view(stream: &Stream, count: usize, reply: &mut Reply) {
+    reply.map(9);
+    head(stream, reply);
+    field(reply, "entries");
+    reply.array(usize::try_from(stream.len()).unwrap_or(usize::MAX).min(count));
+    stream.range(StreamId::MIN, StreamId::MAX).take(count).for_each(|entry| entry_reply(reply, &entry));
+    field(reply, "groups");
+    reply.array(stream.groups().len());
+    for (name, group) in stream.groups() {
+        full_group(stream, name, group, count, reply);
+    }
+}
+
+fn full_group(stream: &Stream, name: &[u8], group: &Group, count: usize, reply: &mut Reply) {
+    reply.map(7);
+    field(reply, "name");
+    reply.bulk(name);
+    id(reply, "last-delivered-id", group.last_delivered());
+    maybe(reply, "entries-read", group.entries_read());
+    maybe(reply, "lag", stream.lag(group));
+    number(reply, "pel-count", group.pending_len() as u64);
+    field(reply, "pending");
+    reply.array(group.pending_len().min(count));
+    for pending in group.pending_range(StreamId::MIN, StreamId::MAX).take(count) {
+        reply.array(4);
+        id_reply(reply, pending.id);
+        reply.bulk(pending.consumer);
+        reply.integer(pending.time_ms as i64);
+        reply.integer(pending.deliveries as i64);
+    }
+    field(reply, "consumers");
+    reply.array(group.consumers().len());
+    for consumer in group.consumers() {
+        full_consumer(group, consumer, count, reply);
+    }
+}
+
+fn full_consumer(group: &Group, consumer: &Consumer, count: usize, reply: &mut Reply) {
+    reply.map(5);
+    field(reply, "name");
+    reply.bulk(consumer.name());
+    number(reply, "seen-time", consumer.seen_ms());
+    field(reply, "active-time");
+    reply.integer(consumer.active_ms().map_or(-1, |at_ms| at_ms as i64));
+    number(reply, "pel-count", consumer.pending_len() as u64);
+    field(reply, "pending");
+    reply.array(consumer.pending_len().min(count));
+    let ids = consumer.pending_range(StreamId::MIN, StreamId::MAX);
+    for pending in ids.filter_map(|id| group.pending(id)).take(count) {
+        reply.array(3);
+        id_reply(reply, pending.id);
+        reply.integer(pending.time_ms as i64);
+        reply.integer(pending.deliveries as i64);
+    }
+}
+
+pub(super) fn xinfo_groups(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let slot = existing(ctx, args.bytes()?)?;
+    let stream = ctx.ks.stream(ctx.db(), slot)?;
+    let reply = &mut *ctx.reply;
+    reply.array(stream.groups().len());
+    for (name, group) in stream.groups() {
+        reply.map(6);
+        field(reply, "name");
+        reply.bulk(name);
+        number(reply, "consumers", group.consumers().len() as u64);
+        number(reply, "pending", group.pending_len() as u64);
+        id(reply, "last-delivered-id", group.last_delivered());
+        maybe(reply, "entries-read", group.entries_read());
+        maybe(reply, "lag", stream.lag(group));
+    }
+    Ok(())
+}
+
+pub(super) fn xinfo_consumers(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, name) = (args.bytes()?, args.bytes()?);
+    let slot = existing(ctx, key)?;
+    let now_ms = ctx.now_ms();
+    let group = ctx.ks.stream(ctx.db(), slot)?.group(name).ok_or_else(|| no_group(key, name))?;
+    let reply = &mut *ctx.reply;
+    reply.array(group.consumers().len());
+    for consumer in group.consumers() {
+        let since = |at_ms: u64| now_ms.saturating_sub_unsigned(at_ms).max(0);
+        reply.map(4);
+        field(reply, "name");
+        reply.bulk(consumer.name());
+        number(reply, "pending", consumer.pending_len() as u64);
+        field(reply, "idle");
+        reply.integer(since(consumer.seen_ms()));
+        field(reply, "inactive");
+        reply.integer(consumer.active_ms().map_or(-1, since));
+    }
+    Ok(())
+}
+
+pub(super) fn xinfo_help(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    help_reply(
+        ctx.reply,
+        &[
+            "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+            "CONSUMERS <key> <groupname>",
+            "    Show the consumers of a group.",
+            "GROUPS <key>",
+            "    Show the groups of a stream.",
+            "STREAM <key> [FULL [COUNT <count>]]",
+            "    Show a stream; with FULL its entries, groups and consumers, too.",
+            "HELP",
+            "    Print this help.",
+        ],
+    );
+    Ok(())
+}
+
+pub(super) fn help_reply(reply: &mut Reply, lines: &[&str]) {
+    reply.array(lines.len());
+    lines.iter().for_each(|line| reply.status(line));
+}
+
+/// The arguments behind a subcommand are not of its form.
+pub(super) fn wrong_subcommand(args: &Args<'_>) -> Error {
+    let argv = args.argv();
+    let (container, name) = (argv.get(0).unwrap_or_default(), argv.get(1).unwrap_or_default());
+    Error::owned(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{}'. Try {} HELP.",
+        excerpt(name, 128),
+        excerpt(container, 128).to_ascii_uppercase()
+    ))
+}

@@ -1,0 +1,417 @@
+//! Streams: logs of entries that many readers follow, alone or in groups that share the work.
+
+mod entries;
+mod group;
+mod info;
+mod pending;
+mod read;
+
+use entries::{xadd, xdel, xlen, xrange, xrevrange, xsetid, xtrim};
+use group::{xgroup_create, xgroup_createconsumer, xgroup_delconsumer, xgroup_destroy, xgroup_help, xgroup_setid};
+use info::{xinfo_consumers, xinfo_groups, xinfo_help, xinfo_stream};
+use pending::{xack, xautoclaim, xclaim, xpending};
+use read::{xread, xreadgroup};
+
+use crate::engine::error::{Error, excerpt};
+use crate::engine::spec::{Access, Begin, Command, Find, Flags, Group, KeySpec, Run};
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::resp::reply::Reply;
+use crate::value::stream::{Entry, Stream, StreamId};
+
+const ID_INVALID: Error = Error::text("ERR Invalid stream ID specified as stream command argument");
+
+/// The stream under a key, for a command that reads.
+fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'a Stream>, Error> {
+    match ks.read(db, key) {
+        None => Ok(None),
+        Some(Value::Stream(stream)) => Ok(Some(stream)),
+        Some(_) => Err(Error::WrongType),
+    }
+}
+
+/// Where the stream under a key lives, for a command that writes.
+fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<Slot>, Error> {
+    let slot = ks.find(db, key);
+    slot.map_or(Ok(()), |slot| ks.stream(db, slot).map(drop))?;
+    Ok(slot)
+}
+
+/// Where the stream lives that has this group.
+fn find_group(ks: &mut Keyspace, db: DbIndex, key: &[u8], group: &[u8]) -> Result<Slot, Error> {
+    match find(ks, db, key)? {
+        Some(slot) if ks.stream(db, slot)?.group(group).is_some() => Ok(slot),
+        _ => Err(Error::owned(format!(
+            "NOGROUP No such key '{}' or consumer group '{}'",
+            excerpt(key, 128),
+            excerpt(group, 128)
+        ))),
+    }
+}
+
+/// A range of ids, both ends included.
+#[derive(Clone, Copy)]
+struct Interval {
+    start: StreamId,
+    end: StreamId,
+}
+
+impl Interval {
+    fn parse(start: &[u8], end: &[u8]) -> Result<Interval, Error> {
+        Ok(Interval { start: interval_start(start)?, end: interval_end(end)? })
+    }
+}
+
+fn interval_start(text: &[u8]) -> Result<StreamId, Error> {
+    match StreamId::parse_bound(text, 0).ok_or(ID_INVALID)? {
+        (id, false) => Ok(id),
+        (id, true) => id.next().ok_or(Error::text("ERR invalid start ID for the interval")),
+    }
+}
+
+fn interval_end(text: &[u8]) -> Result<StreamId, Error> {
+    match StreamId::parse_bound(text, u64::MAX).ok_or(ID_INVALID)? {
+        (id, false) => Ok(id),
+        (id, true) => id.prev().ok_or(Error::text("ERR invalid end ID for the interval")),
+    }
+}
+
+fn id_reply(reply: &mut Reply, id: StreamId) {
+    reply.bulk(id.to_text().as_bytes());
+}
+
+/// An entry: its id, then its fields and values.
+fn entry_reply(reply: &mut Reply, entry: &Entry<'_>) {
+    reply.array(2);
+    id_reply(reply, entry.id);
+    reply.array(entry.pairs.len() * 2);
+    for (field, value) in entry.pairs.clone() {
+        reply.bulk(field);
+        reply.bulk(value);
+    }
+}
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "xack",
+        arity: -4,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "O(1) for each entry",
+        summary: "Ends the pending state of entries that a group was given.",
+        syntax: "key group id...",
+        run: Run::Now(xack),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xadd",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "O(1) without trimming, else O(N) for N removed entries",
+        summary: "Appends an entry to a stream, which can be trimmed at the same time.",
+        syntax: "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold:string [LIMIT count]] <* | id> (field value)...",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(xadd),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xautoclaim",
+        arity: -6,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Remove)],
+        group: Group::Stream,
+        since: "6.2.0",
+        summary: "Makes a consumer the owner of entries that have been pending for long.",
+        syntax: "key group consumer min-idle-time:string start:string [COUNT count] [JUSTID]",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(xautoclaim),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xclaim",
+        arity: -6,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "O(log N) for N pending entries of the group",
+        summary: "Makes a consumer the owner of pending entries.",
+        syntax: "key group consumer min-idle-time:string id... [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(xclaim),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xdel",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Remove)],
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "O(1) for each entry",
+        summary: "Deletes entries of a stream.",
+        syntax: "key id...",
+        run: Run::Now(xdel),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xgroup",
+        arity: -2,
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "Depends on the subcommand",
+        summary: "Holds the commands that manage consumer groups.",
+        sub: &[
+            Command {
+                name: "create",
+                arity: -5,
+                flags: Flags::WRITE.and(Flags::DENYOOM),
+                keys: &[KeySpec::one(2, Access::Insert)],
+                group: Group::Stream,
+                since: "5.0.0",
+                summary: "Creates a consumer group.",
+                syntax: "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]",
+                run: Run::Now(xgroup_create),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "createconsumer",
+                arity: 5,
+                flags: Flags::WRITE.and(Flags::DENYOOM),
+                keys: &[KeySpec::one(2, Access::Insert)],
+                group: Group::Stream,
+                since: "6.2.0",
+                summary: "Creates a consumer in a group.",
+                syntax: "key group consumer",
+                run: Run::Now(xgroup_createconsumer),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "delconsumer",
+                arity: 5,
+                flags: Flags::WRITE,
+                keys: &[KeySpec::one(2, Access::Remove)],
+                group: Group::Stream,
+                since: "5.0.0",
+                complexity: "O(N) for N pending entries",
+                summary: "Removes a consumer from a group, with what it has pending.",
+                syntax: "key group consumer",
+                run: Run::Now(xgroup_delconsumer),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "destroy",
+                arity: 4,
+                flags: Flags::WRITE,
+                keys: &[KeySpec::one(2, Access::Remove)],
+                group: Group::Stream,
+                since: "5.0.0",
+                complexity: "O(N) for N pending entries",
+                summary: "Removes a consumer group.",
+                syntax: "key group",
+                run: Run::Now(xgroup_destroy),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "help",
+                arity: 2,
+                flags: Flags::LOADING.and(Flags::STALE),
+                group: Group::Stream,
+                since: "5.0.0",
+                summary: "Answers how the subcommands are used.",
+                run: Run::Now(xgroup_help),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "setid",
+                arity: -5,
+                flags: Flags::WRITE,
+                keys: &[KeySpec::one(2, Access::Modify)],
+                group: Group::Stream,
+                since: "5.0.0",
+                summary: "Moves a consumer group to an id.",
+                syntax: "key group <id | $> [ENTRIESREAD entries-read]",
+                run: Run::Now(xgroup_setid),
+                ..Command::EMPTY
+            },
+        ],
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xinfo",
+        arity: -2,
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "Depends on the subcommand",
+        summary: "Holds the commands that look into streams.",
+        sub: &[
+            Command {
+                name: "consumers",
+                arity: 4,
+                flags: Flags::READONLY,
+                keys: &[KeySpec::one(2, Access::Read)],
+                group: Group::Stream,
+                since: "5.0.0",
+                summary: "Answers the consumers of a group.",
+                syntax: "key group",
+                tips: &["nondeterministic_output"],
+                run: Run::Now(xinfo_consumers),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "groups",
+                arity: 3,
+                flags: Flags::READONLY,
+                keys: &[KeySpec::one(2, Access::Read)],
+                group: Group::Stream,
+                since: "5.0.0",
+                summary: "Answers the consumer groups of a stream.",
+                syntax: "key",
+                run: Run::Now(xinfo_groups),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "help",
+                arity: 2,
+                flags: Flags::LOADING.and(Flags::STALE),
+                group: Group::Stream,
+                since: "5.0.0",
+                summary: "Answers how the subcommands are used.",
+                run: Run::Now(xinfo_help),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "stream",
+                arity: -3,
+                flags: Flags::READONLY,
+                keys: &[KeySpec::one(2, Access::Read)],
+                group: Group::Stream,
+                since: "5.0.0",
+                complexity: "O(1), with FULL O(N) for N shown entries",
+                summary: "Answers what a stream is made of.",
+                syntax: "key [FULL [COUNT count]]",
+                run: Run::Now(xinfo_stream),
+                ..Command::EMPTY
+            },
+        ],
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xlen",
+        arity: 2,
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Inspect)],
+        group: Group::Stream,
+        since: "5.0.0",
+        summary: "Counts the entries of a stream.",
+        syntax: "key",
+        run: Run::Now(xlen),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xpending",
+        arity: -3,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "O(N) for N entries",
+        summary: "Lists the entries that a group was given and has not acknowledged.",
+        syntax: "key group [[IDLE min-idle-time] start:string end:string count [consumer]]",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(xpending),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xrange",
+        arity: -4,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "O(log(S)+N) for N entries of a stream of S",
+        summary: "Answers the entries of a stream between two ids, oldest first.",
+        syntax: "key start:string end:string [COUNT count]",
+        run: Run::Now(xrange),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xread",
+        arity: -4,
+        flags: Flags::READONLY.and(Flags::BLOCKING).and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec {
+            begin: Begin::Keyword("STREAMS", 1),
+            find: Find::Range { last: -1, step: 1, limit: 2 },
+            access: Access::Read,
+        }],
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "O(N) for N entries",
+        summary: "Answers what follows given ids in several streams, or waits for it.",
+        syntax: "[COUNT count] [BLOCK milliseconds] (STREAMS key... id...)",
+        run: Run::MayWait(xread),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xreadgroup",
+        arity: -7,
+        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec {
+            begin: Begin::Keyword("STREAMS", 4),
+            find: Find::Range { last: -1, step: 1, limit: 2 },
+            access: Access::Read,
+        }],
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "O(N) for N entries",
+        summary: "Answers entries that no consumer of a group was given, or waits for some, or those a consumer has pending.",
+        syntax: "(GROUP group consumer) [COUNT count] [BLOCK milliseconds] [NOACK] (STREAMS key... id...)",
+        run: Run::MayWait(xreadgroup),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xrevrange",
+        arity: -4,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "O(log(S)+N) for N entries of a stream of S",
+        summary: "Answers the entries of a stream between two ids, newest first.",
+        syntax: "key end:string start:string [COUNT count]",
+        run: Run::Now(xrevrange),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xsetid",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        group: Group::Stream,
+        since: "5.0.0",
+        summary: "Sets the counters of a stream.",
+        syntax: "key last-id:string [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id:string]",
+        run: Run::Now(xsetid),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xtrim",
+        arity: -4,
+        flags: Flags::WRITE,
+        keys: &[KeySpec::one(1, Access::Remove)],
+        group: Group::Stream,
+        since: "5.0.0",
+        complexity: "O(N) for N removed entries",
+        summary: "Removes the oldest entries of a stream.",
+        syntax: "key <MAXLEN | MINID> [= | ~] threshold:string [LIMIT count]",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(xtrim),
+        ..Command::EMPTY
+    },
+];

@@ -1,0 +1,333 @@
+//! Entries that were delivered and not acknowledged: XACK, XPENDING, and taking them over by XCLAIM and XAUTOCLAIM.
+
+use super::{ID_INVALID, Interval, entry_reply, find, find_group, id_reply, interval_start};
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::{Error, excerpt};
+use crate::engine::spec::Done;
+use crate::keyspace::Slot;
+use crate::resp::reply::Reply;
+use crate::value::stream::{Group, Pending, Stream, StreamId};
+
+pub(super) fn xack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.db();
+    let (key, group) = (args.bytes()?, args.bytes()?);
+    let slot = find(ctx.ks, db, key)?;
+    let Some(slot) = slot.filter(|slot| ctx.ks.stream(db, *slot).is_ok_and(|stream| stream.group(group).is_some()))
+    else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let ids = args.rest();
+    if ids.iter().any(|id| StreamId::parse(id, 0).is_none()) {
+        return Err(ID_INVALID);
+    }
+    let mut acknowledged = 0;
+    for id in ids.iter().filter_map(|id| StreamId::parse(id, 0)) {
+        acknowledged += i64::from(ctx.ks.pending_ack(db, slot, group, id)?);
+    }
+    ctx.reply.integer(acknowledged);
+    Ok(())
+}
+
+/// The long form of XPENDING.
+struct Listing<'a> {
+    min_idle_ms: i64,
+    interval: Interval,
+    count: usize,
+    consumer: Option<&'a [u8]>,
+}
+
+impl<'a> Listing<'a> {
+    fn parse(args: &mut Args<'a>) -> Result<Listing<'a>, Error> {
+        if args.len() < 3 || args.len() > 6 {
+            return Err(Error::Syntax);
+        }
+        let mut min_idle_ms = 0;
+        if args.flag("idle") {
+            min_idle_ms = args.int()?;
+            if args.len() < 3 {
+                return Err(Error::Syntax);
+            }
+        }
+        let (start, end, count) = (args.bytes()?, args.bytes()?, args.int()?);
+        let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
+        Ok(Listing { min_idle_ms, interval: Interval::parse(start, end)?, count, consumer: args.bytes().ok() })
+    }
+
+    fn run(&self, group: &Group, now_ms: i64, reply: &mut Reply) {
+        let Interval { start, end } = self.interval;
+        let long_idle = |pending: &Pending<'_>| self.min_idle_ms == 0 || idle_ms(pending, now_ms) >= self.min_idle_ms;
+        let mark = reply.begin();
+        let mut n = 0;
+        let mut emit = |pending: Pending<'_>| {
+            n += 1;
+            reply.array(4);
+            id_reply(reply, pending.id);
+            reply.bulk(pending.consumer);
+            reply.integer(idle_ms(&pending, now_ms).max(0));
+            reply.integer(pending.deliveries as i64);
+        };
+        match self.consumer {
+            None => group.pending_range(start, end).filter(long_idle).take(self.count).for_each(&mut emit),
+            Some(name) => {
+                let ids = group.consumer(name).into_iter().flat_map(|consumer| consumer.pending_range(start, end));
+                ids.filter_map(|id| group.pending(id)).filter(long_idle).take(self.count).for_each(&mut emit);
+            }
+        }
+        reply.end_array(mark, n);
+    }
+}
+
+fn idle_ms(pending: &Pending<'_>, now_ms: i64) -> i64 {
+    now_ms.saturating_sub_unsigned(pending.time_ms)
+}
+
+pub(super) fn xpending(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (db, now_ms) = (ctx.db(), ctx.now_ms());
+    let (key, name) = (args.bytes()?, args.bytes()?);
+    let listing = if args.is_empty() { None } else { Some(Listing::parse(&mut args)?) };
+    let slot = find_group(ctx.ks, db, key, name)?;
+    if let Some(group) = ctx.ks.stream(db, slot)?.group(name) {
+        match listing {
+            Some(listing) => listing.run(group, now_ms, ctx.reply),
+            None => summary(group, ctx.reply),
+        }
+    }
+    Ok(())
+}
+
+fn summary(group: &Group, reply: &mut Reply) {
+    reply.array(4);
+    reply.integer(group.pending_len() as i64);
+    let Some((first, last)) = group.pending_edges() else {
+        reply.null();
+        reply.null();
+        return reply.null_array();
+    };
+    id_reply(reply, first);
+    id_reply(reply, last);
+    let busy = || group.consumers().filter(|consumer| consumer.pending_len() > 0);
+    reply.array(busy().count());
+    for consumer in busy() {
+        reply.array(2);
+        reply.bulk(consumer.name());
+        reply.bulk_integer(consumer.pending_len() as i64);
+    }
+}
+
+/// A consumer that takes entries over, and how.
+struct Claim<'a> {
+    slot: Slot,
+    group: &'a [u8],
+    consumer: &'a [u8],
+    min_idle_ms: i64,
+    /// When the entries count as delivered.
+    time_ms: u64,
+    /// How often they count as delivered; `None`: once more.
+    deliveries: Option<u64>,
+    /// Answer ids only, and do not count a delivery.
+    justid: bool,
+    /// Take entries that nobody has pending, too.
+    force: bool,
+}
+
+/// What is to become of one entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It will be the consumer's, delivered so many times.
+    Taken { deliveries: u64 },
+    /// It is no longer in the stream, and will no longer be pending.
+    Deleted,
+    /// It stays as it is.
+    Left,
+}
+
+impl Claim<'_> {
+    /// The consumer asked. It is created if it is new.
+    fn begin(&self, ctx: &mut Ctx<'_>) -> Done {
+        let (db, now_ms) = (ctx.db(), ctx.now_ms().max(0) as u64);
+        ctx.ks.consumer_create(db, self.slot, self.group, self.consumer, now_ms)?;
+        ctx.ks.consumer_seen(db, self.slot, self.group, self.consumer, now_ms, false)?;
+        Ok(())
+    }
+
+    /// The consumer got something.
+    fn end(&self, ctx: &mut Ctx<'_>, taken: usize) -> Done {
+        if taken > 0 {
+            let now_ms = ctx.now_ms().max(0) as u64;
+            ctx.ks.consumer_seen(ctx.db(), self.slot, self.group, self.consumer, now_ms, true)?;
+        }
+        Ok(())
+    }
+
+    fn judge(&self, stream: &Stream, id: StreamId, now_ms: i64) -> Fate {
+        let pending = stream.group(self.group).and_then(|group| group.pending(id));
+        if stream.entry(id).is_none() {
+            return if pending.is_some() { Fate::Deleted } else { Fate::Left };
+        }
+        let before = match pending {
+            None if !self.force => return Fate::Left,
+            // Redis makes a delivery up first, and then counts this one.
+            None => 1,
+            Some(pending) if self.min_idle_ms > 0 && idle_ms(&pending, now_ms) < self.min_idle_ms => return Fate::Left,
+            Some(pending) => pending.deliveries,
+        };
+        let once_more = before.saturating_add(u64::from(!self.justid));
+        Fate::Taken { deliveries: self.deliveries.unwrap_or(once_more) }
+    }
+
+    /// Lets an entry meet its fate, and answers it if it is taken.
+    fn execute(&self, ctx: &mut Ctx<'_>, id: StreamId, fate: Fate) -> Done {
+        let db = ctx.db();
+        match fate {
+            Fate::Left => {}
+            Fate::Deleted => {
+                ctx.ks.pending_ack(db, self.slot, self.group, id)?;
+            }
+            Fate::Taken { deliveries } => {
+                match ctx.ks.stream(db, self.slot)?.entry(id) {
+                    Some(entry) if !self.justid => entry_reply(ctx.reply, &entry),
+                    _ => id_reply(ctx.reply, id),
+                }
+                ctx.ks.pending_set(db, self.slot, (self.group, self.consumer), id, self.time_ms, deliveries)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn xclaim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (db, now_ms) = (ctx.db(), ctx.now_ms());
+    let (key, group, consumer) = (args.bytes()?, args.bytes()?, args.bytes()?);
+    let slot = find_group(ctx.ks, db, key, group)?;
+    let min_idle_ms = args.int_or(Error::text("ERR Invalid min-idle-time argument for XCLAIM"))?.max(0);
+    let mut ids = Vec::new();
+    while let Some(id) = args.peek().and_then(|id| StreamId::parse(id, 0)) {
+        ids.push(id);
+        args.bytes()?;
+    }
+    let time_ms = now_ms.max(0) as u64;
+    let mut claim =
+        Claim { slot, group, consumer, min_idle_ms, time_ms, deliveries: None, justid: false, force: false };
+    let last_id = xclaim_options(&mut args, &mut claim, now_ms)?;
+    let current = ctx.ks.stream(db, slot)?.group(group).map(|group| (group.last_delivered(), group.entries_read()));
+    if let Some((last_delivered, entries_read)) = current
+        && last_id > last_delivered
+    {
+        ctx.ks.group_set_id(db, slot, group, last_id, entries_read)?;
+    }
+    claim.begin(ctx)?;
+    let mark = ctx.reply.begin();
+    let mut taken = 0;
+    for id in ids {
+        let fate = claim.judge(ctx.ks.stream(db, slot)?, id, now_ms);
+        taken += usize::from(matches!(fate, Fate::Taken { .. }));
+        claim.execute(ctx, id, fate)?;
+    }
+    ctx.reply.end_array(mark, taken);
+    claim.end(ctx, taken)
+}
+
+/// Takes the options of XCLAIM. Answers LASTID, `0-0` without.
+fn xclaim_options(args: &mut Args<'_>, claim: &mut Claim<'_>, now_ms: i64) -> Result<StreamId, Error> {
+    // A time that makes no sense, in the future above all, becomes now.
+    let sane = |time_ms: i64| if (0..=now_ms).contains(&time_ms) { time_ms as u64 } else { now_ms.max(0) as u64 };
+    let mut last_id = StreamId::MIN;
+    while !args.is_empty() {
+        if args.flag("force") {
+            claim.force = true;
+        } else if args.flag("justid") {
+            claim.justid = true;
+        } else if args.option("idle", 1) {
+            let idle = args.int_or(Error::text("ERR Invalid IDLE option argument for XCLAIM"))?;
+            claim.time_ms = sane(now_ms.saturating_sub(idle));
+        } else if args.option("time", 1) {
+            claim.time_ms = sane(args.int_or(Error::text("ERR Invalid TIME option argument for XCLAIM"))?);
+        } else if args.option("retrycount", 1) {
+            let count = args.int_or(Error::text("ERR Invalid RETRYCOUNT option argument for XCLAIM"))?;
+            claim.deliveries = u64::try_from(count).ok();
+        } else if args.option("lastid", 1) {
+            last_id = StreamId::parse(args.bytes()?, 0).ok_or(ID_INVALID)?;
+        } else {
+            let option = excerpt(args.bytes()?, 128);
+            return Err(Error::owned(format!("ERR Unrecognized XCLAIM option '{option}'")));
+        }
+    }
+    Ok(last_id)
+}
+
+/// How many pending entries XAUTOCLAIM looks at for each one that it may answer.
+const ATTEMPTS_PER_ENTRY: usize = 10;
+
+pub(super) fn xautoclaim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (db, now_ms) = (ctx.db(), ctx.now_ms());
+    let (key, group, consumer) = (args.bytes()?, args.bytes()?, args.bytes()?);
+    let min_idle_ms = args.int_or(Error::text("ERR Invalid min-idle-time argument for XAUTOCLAIM"))?.max(0);
+    let start = interval_start(args.bytes()?)?;
+    let (mut count, mut justid) = (100, false);
+    while !args.is_empty() {
+        if args.option("count", 1) {
+            let wrong = Error::text("ERR COUNT must be > 0");
+            let most = i64::MAX / 16;
+            count = args.int_or(wrong.clone())?;
+            if !(1..=most).contains(&count) {
+                return Err(wrong);
+            }
+        } else if args.flag("justid") {
+            justid = true;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    let slot = find_group(ctx.ks, db, key, group)?;
+    let time_ms = now_ms.max(0) as u64;
+    let claim = Claim { slot, group, consumer, min_idle_ms, time_ms, deliveries: None, justid, force: false };
+    claim.begin(ctx)?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let plan = AutoPlan::new(ctx, &claim, start, count)?;
+    plan.execute(ctx, &claim)
+}
+
+/// What XAUTOCLAIM will do: known before it begins, because the reply opens with where to go on.
+struct AutoPlan {
+    fates: Vec<(StreamId, Fate)>,
+    taken: usize,
+    /// Where the next call goes on; `0-0` after the last entry.
+    next: StreamId,
+}
+
+impl AutoPlan {
+    fn new(ctx: &Ctx<'_>, claim: &Claim<'_>, start: StreamId, count: usize) -> Result<AutoPlan, Error> {
+        let stream = ctx.ks.stream(ctx.db(), claim.slot)?;
+        let mut plan = AutoPlan { fates: Vec::new(), taken: 0, next: StreamId::MIN };
+        let looks = count.saturating_mul(ATTEMPTS_PER_ENTRY);
+        let pending = stream.group(claim.group).into_iter().flat_map(|group| group.pending_range(start, StreamId::MAX));
+        for (look, entry) in pending.enumerate() {
+            if look == looks || plan.fates.len() == count {
+                plan.next = entry.id;
+                break;
+            }
+            let fate = claim.judge(stream, entry.id, ctx.now_ms());
+            if fate != Fate::Left {
+                plan.taken += usize::from(fate != Fate::Deleted);
+                plan.fates.push((entry.id, fate));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Answers where to go on, the entries taken over, and the ids of those that were deleted meanwhile.
+    fn execute(self, ctx: &mut Ctx<'_>, claim: &Claim<'_>) -> Done {
+        ctx.reply.array(3);
+        id_reply(ctx.reply, self.next);
+        ctx.reply.array(self.taken);
+        for &(id, fate) in &self.fates {
+            claim.execute(ctx, id, fate)?;
+        }
+        ctx.reply.array(self.fates.len() - self.taken);
+        let deleted = self.fates.iter().filter(|(_, fate)| *fate == Fate::Deleted);
+        deleted.for_each(|(id, _)| id_reply(ctx.reply, *id));
+        claim.end(ctx, self.taken)
+    }
+}

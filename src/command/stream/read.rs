@@ -1,0 +1,334 @@
+//! XREAD and XREADGROUP: many streams at once, and waiting for what comes next.
+//!
+//! A call that waits is dispatched again with `$` and `+` replaced by what they meant when it came: a later look would
+//! miss what woke it.
+
+use super::{ID_INVALID, entry_reply, find, id_reply, read};
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::{Error, excerpt};
+use crate::engine::spec::{Flow, MayWait};
+use crate::engine::wait::{Wait, Want, deadline_after_ms};
+use crate::keyspace::Slot;
+use crate::resp::reply::Reply;
+use crate::resp::request::{Argv, OwnedArgv};
+use crate::value::stream::{Stream, StreamId};
+
+/// From where a stream is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// What comes behind this id. For a group: what its consumer has pending there.
+    After(StreamId),
+    /// What no consumer of the group was given.
+    Undelivered,
+}
+
+/// The arguments of a call.
+struct Request<'a> {
+    /// Group and consumer.
+    group: Option<(&'a [u8], &'a [u8])>,
+    count: usize,
+    /// `Some` when the call may wait: until when.
+    block: Option<Option<i64>>,
+    noack: bool,
+    keys: Argv<'a>,
+    ids: Argv<'a>,
+    /// Index of the first id in the whole command.
+    ids_at: usize,
+}
+
+impl<'a> Request<'a> {
+    fn parse(args: &mut Args<'a>, now_ms: i64, for_group: bool) -> Result<Request<'a>, Error> {
+        let (mut group, mut count, mut block, mut noack) = (None, usize::MAX, None, false);
+        let only_groups = |option: &str| {
+            Error::owned(format!("ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."))
+        };
+        loop {
+            if args.option("block", 1) {
+                block = Some(deadline_after_ms(args.bytes()?, now_ms)?);
+            } else if args.option("count", 1) {
+                count = match args.int()? {
+                    ..=0 => usize::MAX,
+                    count => usize::try_from(count).unwrap_or(usize::MAX),
+                };
+            } else if args.option("streams", 1) {
+                break;
+            } else if args.option("group", 2) {
+                if !for_group {
+                    return Err(only_groups("GROUP"));
+                }
+                group = Some((args.bytes()?, args.bytes()?));
+            } else if args.flag("noack") {
+                if !for_group {
+                    return Err(only_groups("NOACK"));
+                }
+                noack = true;
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        if args.len() % 2 == 1 {
+            return Err(Error::text(
+                "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
+            ));
+        }
+        if for_group && group.is_none() {
+            return Err(Error::text("ERR Missing GROUP option for XREADGROUP"));
+        }
+        let streams = args.len() / 2;
+        let keys = args.take(streams)?;
+        Ok(Request { group, count, block, noack, keys, ids_at: args.position(), ids: args.take(streams)? })
+    }
+
+    /// Answers what is there; `Some` when that is nothing and the call may wait.
+    fn wait(&self, ctx: &Ctx<'_>) -> Option<Wait> {
+        let deadline_ms = self.block?;
+        let want = if self.group.is_some() { Want::Group } else { Want::Stream };
+        ctx.may_wait().then(|| Wait::new(want, self.keys.iter(), deadline_ms, Reply::null_array))
+    }
+}
+
+pub(super) fn xread(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let request = Request::parse(&mut args, ctx.now_ms(), false)?;
+    let mut starts = Vec::with_capacity(request.keys.len());
+    for (key, id) in request.keys.iter().zip(request.ids.iter()) {
+        starts.push(start(read(ctx.ks, ctx.session.db, key)?, id)?);
+    }
+    let mut streams = Streams::begin(ctx.reply);
+    for (key, &start) in request.keys.iter().zip(&starts) {
+        let Some(stream) = read(ctx.ks, ctx.session.db, key)? else { continue };
+        let Some(first) = start.next().filter(|_| stream.last_id() > start) else { continue };
+        let mut entries = stream.range(first, StreamId::MAX).take(request.count).peekable();
+        // All that came behind the id may have been deleted again.
+        if entries.peek().is_none() {
+            continue;
+        }
+        streams.name(ctx.reply, key);
+        let mark = ctx.reply.begin();
+        let mut n = 0;
+        for entry in entries {
+            entry_reply(ctx.reply, &entry);
+            n += 1;
+        }
+        ctx.reply.end_array(mark, n);
+    }
+    if streams.end(ctx.reply) {
+        return Ok(Flow::Replied);
+    }
+    match request.wait(ctx) {
+        Some(wait) => {
+            let again = resolved(args.argv(), request.ids_at, &starts);
+            Ok(Flow::Wait(Wait { again: Some(again), ..wait }))
+        }
+        None => {
+            ctx.reply.null_array();
+            Ok(Flow::Replied)
+        }
+    }
+}
+
+/// The id behind which XREAD begins.
+fn start(stream: Option<&Stream>, id: &[u8]) -> Result<StreamId, Error> {
+    match id {
+        b"$" => Ok(stream.map_or(StreamId::MIN, Stream::last_id)),
+        b"+" => Ok(stream.and_then(Stream::last).and_then(|last| last.id.prev()).unwrap_or(StreamId::MIN)),
+        b">" => Err(Error::text(
+            "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+        )),
+        id => StreamId::parse(id, 0).ok_or(ID_INVALID),
+    }
+}
+
+/// The command with these ids in place of its own.
+fn resolved(argv: Argv<'_>, ids_at: usize, ids: &[StreamId]) -> OwnedArgv {
+    let mut again = OwnedArgv::default();
+    argv.iter().take(ids_at).for_each(|arg| again.push(arg));
+    ids.iter().for_each(|id| again.push(id.to_text().as_bytes()));
+    again
+}
+
+pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let request = Request::parse(&mut args, ctx.now_ms(), true)?;
+    let Some((group, consumer)) = request.group else { return Err(Error::Syntax) };
+    let db = ctx.db();
+    let mut sources = Vec::with_capacity(request.keys.len());
+    for (key, id) in request.keys.iter().zip(request.ids.iter()) {
+        let slot = group_at(ctx, key, group)?;
+        sources.push((key, slot, group_start(id)?));
+    }
+    let mut streams = Streams::begin(ctx.reply);
+    for (key, slot, from) in sources {
+        let now_ms = ctx.now_ms().max(0) as u64;
+        ctx.ks.consumer_create(db, slot, group, consumer, now_ms)?;
+        ctx.ks.consumer_seen(db, slot, group, consumer, now_ms, false)?;
+        let delivery = Delivery { slot, group, consumer, count: request.count, now_ms };
+        match from {
+            From::After(id) => {
+                streams.name(ctx.reply, key);
+                delivery.repeat(ctx, id)?;
+            }
+            From::Undelivered if delivery.has_news(ctx)? => {
+                streams.name(ctx.reply, key);
+                delivery.deliver(ctx, request.noack)?;
+            }
+            From::Undelivered => {}
+        }
+    }
+    if streams.end(ctx.reply) {
+        return Ok(Flow::Replied);
+    }
+    match request.wait(ctx) {
+        Some(wait) => Ok(Flow::Wait(wait)),
+        None => {
+            ctx.reply.null_array();
+            Ok(Flow::Replied)
+        }
+    }
+}
+
+/// Where the stream with this group lives. Who waited for it reads another error when it is gone.
+fn group_at(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8]) -> Result<Slot, Error> {
+    let db = ctx.db();
+    let slot = match find(ctx.ks, db, key) {
+        Ok(None) | Err(Error::WrongType) if ctx.is_retry() => {
+            return Err(Error::text("UNBLOCKED the stream key no longer exists"));
+        }
+        found => found?,
+    };
+    if let Some(slot) = slot {
+        if ctx.ks.stream(db, slot)?.group(group).is_some() {
+            return Ok(slot);
+        }
+        if ctx.is_retry() {
+            return Err(Error::text("NOGROUP the consumer group this client was blocked on no longer exists"));
+        }
+    }
+    Err(Error::owned(format!(
+        "NOGROUP No such key '{}' or consumer group '{}' in XREADGROUP with GROUP option",
+        excerpt(key, 128),
+        excerpt(group, 128)
+    )))
+}
+
+fn group_start(id: &[u8]) -> Result<From, Error> {
+    match id {
+        b">" => Ok(From::Undelivered),
+        b"$" | b"+" => {
+            let id = if id == b"$" { '$' } else { '+' };
+            Err(Error::owned(format!(
+                "ERR The {id} ID is meaningless in the context of XREADGROUP: you want to read the history of this \
+                 consumer by specifying a proper ID, or use the > ID to get new messages. The {id} ID would just return \
+                 an empty result set."
+            )))
+        }
+        id => StreamId::parse(id, 0).map(From::After).ok_or(ID_INVALID),
+    }
+}
+
+/// Entries on their way from one stream to one consumer.
+struct Delivery<'a> {
+    slot: Slot,
+    group: &'a [u8],
+    consumer: &'a [u8],
+    count: usize,
+    now_ms: u64,
+}
+
+impl Delivery<'_> {
+    /// Whether there are entries that no consumer was given.
+    fn has_news(&self, ctx: &Ctx<'_>) -> Result<bool, Error> {
+        let stream = ctx.ks.stream(ctx.db(), self.slot)?;
+        let last = stream.last().map_or(StreamId::MIN, |entry| entry.id);
+        Ok(stream.group(self.group).is_some_and(|group| group.last_delivered() < last))
+    }
+
+    /// Answers entries that no consumer was given; they become pending unless `noack`.
+    fn deliver(&self, ctx: &mut Ctx<'_>, noack: bool) -> Result<(), Error> {
+        let db = ctx.db();
+        let stream = ctx.ks.stream(db, self.slot)?;
+        let Some(group) = stream.group(self.group) else { return Ok(()) };
+        let (mut last, mut entries_read) = (group.last_delivered(), group.entries_read());
+        let mut ids = Vec::new();
+        let mark = ctx.reply.begin();
+        if let Some(first) = last.next() {
+            for entry in stream.range(first, StreamId::MAX).take(self.count) {
+                entries_read = stream.entries_read_after(last, entries_read, entry.id);
+                last = entry.id;
+                ids.push(entry.id);
+                entry_reply(ctx.reply, &entry);
+            }
+        }
+        ctx.reply.end_array(mark, ids.len());
+        if ids.is_empty() {
+            return Ok(());
+        }
+        ctx.ks.group_set_id(db, self.slot, self.group, last, entries_read)?;
+        if !noack {
+            for &id in &ids {
+                ctx.ks.pending_set(db, self.slot, (self.group, self.consumer), id, self.now_ms, 1)?;
+            }
+            ctx.ks.consumer_seen(db, self.slot, self.group, self.consumer, self.now_ms, true)?;
+        }
+        Ok(())
+    }
+
+    /// Answers again what the consumer has pending behind `after`; what was deleted since, as an id without fields.
+    fn repeat(&self, ctx: &mut Ctx<'_>, after: StreamId) -> Result<(), Error> {
+        let db = ctx.db();
+        let stream = ctx.ks.stream(db, self.slot)?;
+        let consumer = stream.group(self.group).and_then(|group| group.consumer(self.consumer));
+        let ids: Vec<StreamId> = match (consumer, after.next()) {
+            (Some(consumer), Some(first)) => consumer.pending_range(first, StreamId::MAX).take(self.count).collect(),
+            _ => Vec::new(),
+        };
+        ctx.reply.array(ids.len());
+        for id in ids {
+            let stream = ctx.ks.stream(db, self.slot)?;
+            let Some(entry) = stream.entry(id) else {
+                ctx.reply.array(2);
+                id_reply(ctx.reply, id);
+                ctx.reply.null_array();
+                continue;
+            };
+            entry_reply(ctx.reply, &entry);
+            let deliveries = stream.group(self.group).and_then(|group| group.pending(id)).map_or(0, |p| p.deliveries);
+            let to = (self.group, self.consumer);
+            ctx.ks.pending_set(db, self.slot, to, id, self.now_ms, deliveries.saturating_add(1))?;
+        }
+        Ok(())
+    }
+}
+
+/// The outer level of the reply: streams by name, only those that have something.
+struct Streams {
+    mark: crate::resp::reply::Mark,
+    n: usize,
+}
+
+impl Streams {
+    fn begin(reply: &mut Reply) -> Streams {
+        Streams { mark: reply.begin(), n: 0 }
+    }
+
+    /// One more stream, whose entries are written next.
+    fn name(&mut self, reply: &mut Reply, key: &[u8]) {
+        self.n += 1;
+        if !reply.is_resp3() {
+            reply.array(2);
+        }
+        reply.bulk(key);
+    }
+
+    /// False, with nothing answered, when there was none.
+    fn end(self, reply: &mut Reply) -> bool {
+        if self.n == 0 {
+            return false;
+        }
+        if reply.is_resp3() {
+            reply.end_map(self.mark, self.n);
+        } else {
+            reply.end_array(self.mark, self.n);
+        }
+        true
+    }
+}

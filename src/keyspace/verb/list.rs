@@ -1,0 +1,190 @@
+//! Verbs on lists. A list that loses its last element takes its key along.
+
+use super::WrongType;
+use crate::keyspace::effect::Effect;
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::value::list::List;
+
+impl Keyspace {
+    /// The list at `slot`.
+    #[inline]
+    pub fn list(&self, db: DbIndex, slot: Slot) -> Result<&List, WrongType> {
+        match self.value(db, slot) {
+            Value::List(list) => Ok(list),
+            _ => Err(WrongType),
+        }
+    }
+
+    /// Adds an element at the front or back of a list, which is created where there is none. Answers its slot.
+    pub fn list_push(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        slot: Option<Slot>,
+        front: bool,
+        value: &[u8],
+    ) -> Result<Slot, WrongType> {
+        let slot = match slot {
+            Some(slot) => slot,
+            None => self.create(db, key, Value::List(Box::new(List::new()))),
+        };
+        let limits = self.limits.list;
+        let list = self.list_mut(db, slot)?;
+        if front {
+            list.push_front(value, limits);
+        } else {
+            list.push_back(value, limits);
+        }
+        self.effects.record(db, Effect::ListPush { key, front, value });
+        Ok(slot)
+    }
+
+    /// Makes room for `elements` more elements of `bytes` bytes in all, which are pushed next. Not a change.
+    pub fn list_reserve(&mut self, db: DbIndex, slot: Slot, elements: usize, bytes: usize) {
+        let limits = self.limits.list;
+        if let Ok(list) = self.list_mut(db, slot) {
+            list.grow_for(elements, bytes, limits);
+        }
+    }
+
+    /// Removes up to `count` elements at the front or back.
+    pub fn list_pop(&mut self, db: DbIndex, slot: Slot, front: bool, count: usize) -> Result<(), WrongType> {
+        let limits = self.limits.list;
+        let list = self.list_mut(db, slot)?;
+        let count = count.min(list.len());
+        if count == 0 {
+            return Ok(());
+        }
+        let removed = if front { list.drop_front(count, limits) } else { list.drop_back(count, limits) };
+        let empty = list.is_empty();
+        self.record_at(db, slot, |key| Effect::ListPop { key, front, count: removed as u64 });
+        self.drop_if(empty, db, slot);
+        Ok(())
+    }
+
+    /// Replaces the element at `index`; false where there is none.
+    pub fn list_set(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<bool, WrongType> {
+        let limits = self.limits.list;
+        let done = self.list_mut(db, slot)?.set(index, value, limits);
+        if done {
+            self.record_at(db, slot, |key| Effect::ListSet { key, index: index as u64, value });
+        }
+        Ok(done)
+    }
+
+    /// Adds an element before the one at `index`, or at the end where that is the length. False past that.
+    pub fn list_insert(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<bool, WrongType> {
+        let limits = self.limits.list;
+        let done = self.list_mut(db, slot)?.insert(index, value, limits);
+        if done {
+            self.record_at(db, slot, |key| Effect::ListInsert { key, index: index as u64, value });
+        }
+        Ok(done)
+    }
+
+    /// Removes up to `count` elements equal to `value`, counted from the front or back. Answers how many.
+    pub fn list_remove(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        value: &[u8],
+        count: usize,
+        from_back: bool,
+    ) -> Result<usize, WrongType> {
+        let limits = self.limits.list;
+        let list = self.list_mut(db, slot)?;
+        let removed = list.remove_equal(value, count, from_back, limits);
+        let empty = list.is_empty();
+        if removed > 0 {
+            self.record_at(db, slot, |key| Effect::ListRemove { key, value, count: removed as u64, from_back });
+            self.drop_if(empty, db, slot);
+        }
+        Ok(removed)
+    }
+
+    /// Moves the element at one end of a list to an end of the same list.
+    pub fn list_rotate(&mut self, db: DbIndex, slot: Slot, from_front: bool, to_front: bool) -> Result<(), WrongType> {
+        let limits = self.limits.list;
+        let list = self.list_mut(db, slot)?;
+        if from_front != to_front {
+            let moved = if from_front { list.front() } else { list.back() };
+            let Some(moved) = moved.map(<[u8]>::to_vec) else { return Ok(()) };
+            // First in, then out: a list never shrinks on the way and so keeps its form.
+            if to_front {
+                list.push_front(&moved, limits);
+                list.drop_back(1, limits);
+            } else {
+                list.push_back(&moved, limits);
+                list.drop_front(1, limits);
+            }
+        }
+        self.record_at(db, slot, |key| Effect::ListRotate { key, from_front, to_front });
+        Ok(())
+    }
+
+    fn list_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut List, WrongType> {
+        match &mut self.entry_mut(db, slot).value {
+            Value::List(list) => Ok(list),
+            _ => Err(WrongType),
+        }
+    }
+}
+
+/// Repeats a recorded change of a list.
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
+    let find = |ks: &Keyspace, key: &[u8]| ks.dbs[db as usize].find(key);
+    match *effect {
+        Effect::ListPush { key, front, value } => {
+            let slot = find(ks, key);
+            ks.list_push(db, key, slot, front, value).ok().map(drop)
+        }
+        Effect::ListPop { key, front, count } => {
+            let slot = find(ks, key)?;
+            ks.list_pop(db, slot, front, count as usize).ok()
+        }
+        Effect::ListSet { key, index, value } => {
+            let slot = find(ks, key)?;
+            ks.list_set(db, slot, index as usize, value).ok()?.then_some(())
+        }
+        Effect::ListInsert { key, index, value } => {
+            let slot = find(ks, key)?;
+            ks.list_insert(db, slot, index as usize, value).ok()?.then_some(())
+        }
+        Effect::ListRemove { key, value, count, from_back } => {
+            let slot = find(ks, key)?;
+            ks.list_remove(db, slot, value, count as usize, from_back).ok().map(drop)
+        }
+        Effect::ListRotate { key, from_front, to_front } => {
+            let slot = find(ks, key)?;
+            ks.list_rotate(db, slot, from_front, to_front).ok()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::replays;
+
+    #[test]
+    fn replaying_gives_the_same_lists() {
+        replays(|ks| {
+            let slot = ks.list_push(0, b"l", None, true, b"b")?;
+            ks.list_push(0, b"l", Some(slot), true, b"a")?;
+            ks.list_push(0, b"l", Some(slot), false, &[7; 9000])?;
+            ks.list_push(0, b"l", Some(slot), false, b"a")?;
+            ks.list_insert(0, slot, 1, b"x")?;
+            ks.list_set(0, slot, 2, b"y")?;
+            ks.list_rotate(0, slot, true, false)?;
+            ks.list_rotate(0, slot, false, false)?;
+            ks.list_remove(0, slot, b"a", 1, true)?;
+            ks.list_pop(0, slot, false, 2)?;
+            let gone = ks.list_push(1, b"gone", None, false, b"1")?;
+            ks.list_pop(1, gone, true, 5)?;
+            assert!(ks.find(1, b"gone").is_none());
+            assert_eq!(ks.list(0, slot)?.iter().collect::<Vec<_>>(), [&b"x"[..], b"y"]);
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,294 @@
+//! Verbs on streams. A stream without entries stays; what a group notes about its consumers belongs to the stream.
+
+use super::WrongType;
+use crate::keyspace::effect::{Effect, Pairs};
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::value::stream::{Stream, StreamId};
+
+impl Keyspace {
+    /// The stream at `slot`.
+    #[inline]
+    pub fn stream(&self, db: DbIndex, slot: Slot) -> Result<&Stream, WrongType> {
+        match self.value(db, slot) {
+            Value::Stream(stream) => Ok(stream),
+            _ => Err(WrongType),
+        }
+    }
+
+    /// Creates a stream without entries under a key that is not there.
+    pub fn stream_create(&mut self, db: DbIndex, key: &[u8]) -> Slot {
+        self.effects.record(db, Effect::StreamCreate { key });
+        self.create(db, key, Value::Stream(Box::new(Stream::new())))
+    }
+
+    /// Appends an entry to a stream, which is created where there is none. `None`, with nothing changed, unless `id` is
+    /// above the stream's last.
+    pub fn stream_append<'a>(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        slot: Option<Slot>,
+        id: StreamId,
+        pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+    ) -> Result<Option<Slot>, WrongType> {
+        let slot = match slot {
+            Some(slot) => slot,
+            None if id == StreamId::MIN => return Ok(None),
+            None => self.create(db, key, Value::Stream(Box::new(Stream::new()))),
+        };
+        let limits = self.limits.stream;
+        if !self.stream_mut(db, slot)?.append(id, pairs.clone(), limits) {
+            return Ok(None);
+        }
+        let mut encoded = Vec::new();
+        self.effects.record_with(db, || {
+            pairs.for_each(|(field, value)| Pairs::put(&mut encoded, field, value));
+            Effect::StreamAppend { key, id, pairs: &encoded }
+        });
+        Ok(Some(slot))
+    }
+
+    /// Deletes an entry; false where there is none.
+    pub fn stream_delete(&mut self, db: DbIndex, slot: Slot, id: StreamId) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.delete(id);
+        if done {
+            self.record_at(db, slot, |key| Effect::StreamDelete { key, id });
+        }
+        Ok(done)
+    }
+
+    /// Removes all entries up to `through` and with it. Answers how many.
+    pub fn stream_trim(&mut self, db: DbIndex, slot: Slot, through: StreamId) -> Result<u64, WrongType> {
+        let removed = self.stream_mut(db, slot)?.trim_through(through);
+        if removed > 0 {
+            self.record_at(db, slot, |key| Effect::StreamTrim { key, through });
+        }
+        Ok(removed)
+    }
+
+    /// Sets a stream's counters, those given. The caller has checked them against the entries.
+    pub fn stream_counters(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        last_id: StreamId,
+        entries_added: Option<u64>,
+        max_deleted_id: Option<StreamId>,
+    ) -> Result<(), WrongType> {
+        let stream = self.stream_mut(db, slot)?;
+        stream.set_counters(last_id, entries_added, max_deleted_id);
+        let (entries_added, max_deleted_id) = (stream.entries_added(), stream.max_deleted_id());
+        self.record_at(db, slot, |key| Effect::StreamCounters { key, last_id, entries_added, max_deleted_id });
+        Ok(())
+    }
+
+    /// Creates a group that was given the entries up to `last_delivered`; false where the name is taken.
+    pub fn group_create(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        group: &[u8],
+        last_delivered: StreamId,
+        entries_read: Option<u64>,
+    ) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.group_create(group, last_delivered, entries_read);
+        if done {
+            self.record_at(db, slot, |key| Effect::GroupCreate { key, group, last_delivered, entries_read });
+        }
+        Ok(done)
+    }
+
+    /// Removes a group; false where there is none.
+    pub fn group_destroy(&mut self, db: DbIndex, slot: Slot, group: &[u8]) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.group_destroy(group);
+        if done {
+            self.record_at(db, slot, |key| Effect::GroupDestroy { key, group });
+        }
+        Ok(done)
+    }
+
+    /// Moves a group's position; false where there is no such group.
+    pub fn group_set_id(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        group: &[u8],
+        last_delivered: StreamId,
+        entries_read: Option<u64>,
+    ) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.group_set_id(group, last_delivered, entries_read);
+        if done {
+            self.record_at(db, slot, |key| Effect::GroupSetId { key, group, last_delivered, entries_read });
+        }
+        Ok(done)
+    }
+
+    /// Creates a consumer; false where the group is missing or the name taken.
+    pub fn consumer_create(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        group: &[u8],
+        consumer: &[u8],
+        at_ms: u64,
+    ) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.consumer_create(group, consumer, at_ms);
+        if done {
+            self.record_at(db, slot, |key| Effect::ConsumerCreate { key, group, consumer, at_ms });
+        }
+        Ok(done)
+    }
+
+    /// Removes a consumer. Answers how many entries it had pending, `None` where there was no such consumer.
+    pub fn consumer_delete(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        group: &[u8],
+        consumer: &[u8],
+    ) -> Result<Option<usize>, WrongType> {
+        let pending = self.stream_mut(db, slot)?.consumer_delete(group, consumer);
+        if pending.is_some() {
+            self.record_at(db, slot, |key| Effect::ConsumerDelete { key, group, consumer });
+        }
+        Ok(pending)
+    }
+
+    /// Notes that a consumer asked, and whether it also got something. False where it is missing.
+    pub fn consumer_seen(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        group: &[u8],
+        consumer: &[u8],
+        at_ms: u64,
+        active: bool,
+    ) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.consumer_seen(group, consumer, at_ms, active);
+        if done {
+            self.record_at(db, slot, |key| Effect::ConsumerSeen { key, group, consumer, at_ms, active });
+        }
+        Ok(done)
+    }
+
+    /// Makes an entry pending for a consumer; false where group or consumer are missing.
+    pub fn pending_set(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        (group, consumer): (&[u8], &[u8]),
+        id: StreamId,
+        time_ms: u64,
+        deliveries: u64,
+    ) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.pending_set(group, id, consumer, time_ms, deliveries);
+        if done {
+            self.record_at(db, slot, |key| Effect::PendingSet { key, group, consumer, id, time_ms, deliveries });
+        }
+        Ok(done)
+    }
+
+    /// Ends the pending state of an entry; false where it was not pending.
+    pub fn pending_ack(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.pending_ack(group, id);
+        if done {
+            self.record_at(db, slot, |key| Effect::PendingAck { key, group, id });
+        }
+        Ok(done)
+    }
+
+    fn stream_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut Stream, WrongType> {
+        match &mut self.entry_mut(db, slot).value {
+            Value::Stream(stream) => Ok(stream),
+            _ => Err(WrongType),
+        }
+    }
+}
+
+/// Repeats a recorded change of a stream.
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
+    let find = |ks: &Keyspace, key: &[u8]| ks.dbs[db as usize].find(key);
+    match *effect {
+        Effect::StreamCreate { key } if find(ks, key).is_none() => {
+            ks.stream_create(db, key);
+            return Some(());
+        }
+        Effect::StreamAppend { key, id, pairs } => {
+            let slot = find(ks, key);
+            return ks.stream_append(db, key, slot, id, Pairs::new(pairs)).ok()?.map(drop);
+        }
+        _ => {}
+    }
+    let [Some((_, key)), _] = effect.keys(db)? else { return None };
+    apply_at(ks, db, find(ks, key)?, effect).ok()?.then_some(())
+}
+
+fn apply_at(ks: &mut Keyspace, db: DbIndex, slot: Slot, effect: &Effect<'_>) -> Result<bool, WrongType> {
+    match *effect {
+        Effect::StreamDelete { id, .. } => ks.stream_delete(db, slot, id),
+        Effect::StreamTrim { through, .. } => ks.stream_trim(db, slot, through).map(|removed| removed > 0),
+        Effect::StreamCounters { last_id, entries_added, max_deleted_id, .. } => {
+            ks.stream_counters(db, slot, last_id, Some(entries_added), Some(max_deleted_id)).map(|()| true)
+        }
+        Effect::GroupCreate { group, last_delivered, entries_read, .. } => {
+            ks.group_create(db, slot, group, last_delivered, entries_read)
+        }
+        Effect::GroupDestroy { group, .. } => ks.group_destroy(db, slot, group),
+        Effect::GroupSetId { group, last_delivered, entries_read, .. } => {
+            ks.group_set_id(db, slot, group, last_delivered, entries_read)
+        }
+        Effect::ConsumerCreate { group, consumer, at_ms, .. } => ks.consumer_create(db, slot, group, consumer, at_ms),
+        Effect::ConsumerDelete { group, consumer, .. } => {
+            ks.consumer_delete(db, slot, group, consumer).map(|pending| pending.is_some())
+        }
+        Effect::ConsumerSeen { group, consumer, at_ms, active, .. } => {
+            ks.consumer_seen(db, slot, group, consumer, at_ms, active)
+        }
+        Effect::PendingSet { group, consumer, id, time_ms, deliveries, .. } => {
+            ks.pending_set(db, slot, (group, consumer), id, time_ms, deliveries)
+        }
+        Effect::PendingAck { group, id, .. } => ks.pending_ack(db, slot, group, id),
+        _ => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::replays;
+    use super::*;
+
+    fn id(ms: u64) -> StreamId {
+        StreamId { ms, seq: 0 }
+    }
+
+    #[test]
+    fn replaying_gives_the_same_streams() {
+        replays(|ks| {
+            let pair = [(&b"field"[..], &b"value"[..])];
+            let slot = ks.stream_append(0, b"s", None, id(1), pair.into_iter())?.expect("the id is above 0-0");
+            for ms in 2..8 {
+                ks.stream_append(0, b"s", Some(slot), id(ms), pair.into_iter())?;
+            }
+            assert_eq!(ks.stream_append(0, b"s", Some(slot), id(7), pair.into_iter())?, None);
+            ks.stream_delete(0, slot, id(4))?;
+            ks.stream_trim(0, slot, id(2))?;
+            ks.stream_counters(0, slot, id(9), Some(50), None)?;
+            ks.group_create(0, slot, b"g", id(2), Some(2))?;
+            ks.group_create(0, slot, b"gone", StreamId::MIN, None)?;
+            ks.group_destroy(0, slot, b"gone")?;
+            for consumer in [&b"ann"[..], b"bob", b"eve"] {
+                ks.consumer_create(0, slot, b"g", consumer, 10)?;
+            }
+            ks.pending_set(0, slot, (b"g", b"ann"), id(3), 20, 1)?;
+            ks.pending_set(0, slot, (b"g", b"ann"), id(5), 20, 1)?;
+            ks.pending_set(0, slot, (b"g", b"bob"), id(5), 30, 2)?;
+            ks.pending_ack(0, slot, b"g", id(3))?;
+            ks.consumer_seen(0, slot, b"g", b"bob", 30, true)?;
+            ks.consumer_delete(0, slot, b"g", b"eve")?;
+            ks.group_set_id(0, slot, b"g", id(5), None)?;
+            ks.stream_create(2, b"empty");
+            Ok(())
+        });
+    }
+}

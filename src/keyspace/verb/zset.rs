@@ -1,0 +1,127 @@
+//! Verbs on sorted sets. A set that loses its last member takes its key along. Places on a map are scores and need no verbs
+//! of their own.
+
+use std::ops::Range;
+
+use super::WrongType;
+use crate::keyspace::effect::Effect;
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::value::zset::ZSet;
+
+impl Keyspace {
+    /// The sorted set at `slot`.
+    #[inline]
+    pub fn zset(&self, db: DbIndex, slot: Slot) -> Result<&ZSet, WrongType> {
+        match self.value(db, slot) {
+            Value::ZSet(zset) => Ok(zset),
+            _ => Err(WrongType),
+        }
+    }
+
+    /// Gives a member a score, which must not be NaN; member and set are created where there are none. Answers the slot of
+    /// the set and the score that the member had.
+    pub fn zset_add(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        slot: Option<Slot>,
+        member: &[u8],
+        score: f64,
+    ) -> Result<(Slot, Option<f64>), WrongType> {
+        let slot = match slot {
+            Some(slot) => slot,
+            None => self.create(db, key, Value::ZSet(Box::new(ZSet::new()))),
+        };
+        let limits = self.limits.zset;
+        let old = self.zset_mut(db, slot)?.insert(member, score, limits);
+        self.effects.record(db, Effect::ZSetAdd { key, member, score });
+        Ok((slot, old))
+    }
+
+    /// Takes a member out. Answers the score it had.
+    pub fn zset_remove(&mut self, db: DbIndex, slot: Slot, member: &[u8]) -> Result<Option<f64>, WrongType> {
+        let zset = self.zset_mut(db, slot)?;
+        let old = zset.remove(member);
+        let empty = zset.is_empty();
+        if old.is_some() {
+            self.record_at(db, slot, |key| Effect::ZSetRemove { key, member });
+            self.drop_if(empty, db, slot);
+        }
+        Ok(old)
+    }
+
+    /// Takes the members of a range of ranks out. Answers how many.
+    pub fn zset_remove_ranks(&mut self, db: DbIndex, slot: Slot, ranks: Range<usize>) -> Result<usize, WrongType> {
+        let zset = self.zset_mut(db, slot)?;
+        let end = ranks.end.min(zset.len());
+        let count = end.saturating_sub(ranks.start);
+        if count == 0 {
+            return Ok(0);
+        }
+        if count == zset.len() {
+            // The whole value goes at once with its key.
+            self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start: 0, end: end as u64 });
+            self.drop_if(true, db, slot);
+            return Ok(count);
+        }
+        for _ in 0..count {
+            zset.remove_rank(ranks.start);
+        }
+        self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start: ranks.start as u64, end: end as u64 });
+        Ok(count)
+    }
+
+    fn zset_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut ZSet, WrongType> {
+        match &mut self.entry_mut(db, slot).value {
+            Value::ZSet(zset) => Ok(zset),
+            _ => Err(WrongType),
+        }
+    }
+}
+
+/// Repeats a recorded change of a sorted set.
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
+    match *effect {
+        Effect::ZSetAdd { key, member, score } if !score.is_nan() => {
+            let slot = ks.dbs[db as usize].find(key);
+            ks.zset_add(db, key, slot, member, score).ok().map(drop)
+        }
+        Effect::ZSetRemove { key, member } => {
+            let slot = ks.dbs[db as usize].find(key)?;
+            ks.zset_remove(db, slot, member).ok()?.map(drop)
+        }
+        Effect::ZSetRemoveRanks { key, start, end } => {
+            let slot = ks.dbs[db as usize].find(key)?;
+            ks.zset_remove_ranks(db, slot, start as usize..end as usize).ok().map(drop)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::replays;
+
+    #[test]
+    fn replaying_gives_the_same_sorted_sets() {
+        replays(|ks| {
+            let (slot, old) = ks.zset_add(3, b"z", None, b"a", 1.5)?;
+            assert_eq!(old, None);
+            for (score, member) in [&b"b"[..], b"c", b"d", &[9; 100]].into_iter().enumerate() {
+                ks.zset_add(3, b"z", Some(slot), member, score as f64)?;
+            }
+            assert_eq!(ks.zset_add(3, b"z", Some(slot), b"a", f64::NEG_INFINITY)?.1, Some(1.5));
+            ks.zset_remove(3, slot, b"c")?;
+            assert_eq!(ks.zset_remove(3, slot, b"none")?, None);
+            assert_eq!(ks.zset_remove_ranks(3, slot, 1..2)?, 1);
+            let gone = ks.zset_add(0, b"gone", None, b"m", -0.0)?.0;
+            assert_eq!(ks.zset_remove_ranks(0, gone, 0..9)?, 1);
+            let gone = ks.zset_add(0, b"gone", None, b"m", 7.0)?.0;
+            ks.zset_remove(0, gone, b"m")?;
+            assert!(ks.find(0, b"gone").is_none());
+            assert_eq!(ks.zset(3, slot)?.len(), 3);
+            Ok(())
+        });
+    }
+}
