@@ -33,8 +33,11 @@ fn setbit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let was = bits::bit_at(&byte, offset % 8);
     let mask = 0x80 >> (offset % 8);
     byte[0] = if on { byte[0] | mask } else { byte[0] & !mask };
-    if was != on || at >= len {
-        ctx.ks.set_range(db, key, slot, at, &byte[..1])?;
+    match slot {
+        Some(slot) if was == on && at < len => ctx.ks.make_growable(db, slot),
+        slot => {
+            ctx.ks.set_range(db, key, slot, at, &byte[..1])?;
+        }
     }
     ctx.reply.integer(i64::from(was));
     Ok(())
@@ -51,6 +54,10 @@ fn getbit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn bitcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let count = read(ctx, args.bytes()?, |bytes| {
         let (start, end) = if args.is_empty() { (0, -1) } else { (args.int()?, args.int()?) };
+        if start < 0 && end < 0 && start > end {
+            // Empty whatever the unit, at which Redis does not even look.
+            return Ok(0);
+        }
         Ok(bits::count_range(bytes, start, end, unit(&mut args)?))
     })?;
     ctx.reply.integer(count.unwrap_or(0) as i64);
@@ -231,10 +238,13 @@ fn bitfield(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
     }
     // As long as the last field needs, even if nothing was written there.
-    if let Some(end) = writes_until
-        && end > window(ctx.ks, db, slot, 0)?.1
-    {
-        ctx.ks.set_range(db, key, slot, end, b"")?;
+    if let Some(end) = writes_until {
+        match slot {
+            Some(slot) if end <= window(ctx.ks, db, Some(slot), 0)?.1 => ctx.ks.make_growable(db, slot),
+            slot => {
+                ctx.ks.set_range(db, key, slot, end, b"")?;
+            }
+        }
     }
     Ok(())
 }
