@@ -19,6 +19,7 @@ mod scan;
 mod scripting;
 mod server;
 mod set;
+mod stream;
 mod string;
 mod transaction;
 
@@ -47,6 +48,7 @@ pub fn table() -> &'static CommandTable {
             scripting::COMMANDS,
             server::COMMANDS,
             set::COMMANDS,
+            stream::COMMANDS,
             string::COMMANDS,
             transaction::COMMANDS,
         ])
