@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput};
 use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::{Decoder, RequestLimits};
 
@@ -62,5 +62,9 @@ fn encode(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, decode, encode);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    decode(&mut criterion);
+    encode(&mut criterion);
+    criterion.final_summary();
+}

@@ -8,7 +8,9 @@ pub mod config;
 pub mod engine;
 pub mod keyspace;
 pub mod net;
+pub mod ping;
 pub mod resp;
+pub mod script;
 pub mod server;
 pub mod value;
 

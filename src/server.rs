@@ -9,6 +9,7 @@ use crate::base::rng::Rng;
 use crate::command;
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::engine::registry::watch_for_stalls;
 use crate::net::listener::Listener;
 use crate::net::serve::{Shared, serve};
 
@@ -43,6 +44,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
             tracing::warn!("{warning}");
         }
         let engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy());
+        watch_for_stalls(&engine.server.registry, command::table())?;
         serve(Rc::new(Shared::new(engine)), listeners).await?;
         Ok(())
     })

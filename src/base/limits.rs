@@ -25,7 +25,41 @@ pub const REPLY_PAUSE_BYTES: usize = 1024 * 1024;
 /// Bytes of unsent replies beyond which nothing more is read from a client until it has read some of them.
 pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
 
+/// A value that UNLINK deletes is freed on another thread from this size on: below, starting a thread costs more.
+pub const DROP_ELSEWHERE_BYTES: usize = 1024 * 1024;
+
+/// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
+/// of clients.
+pub const STALL_WARNING: std::time::Duration = std::time::Duration::from_secs(1);
+
 const _: () = {
     // A command that is allowed must be addressable.
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);
 };
+
+// Scripts
+
+/// VM instructions between two questions to the engine whether a script may go on: well below 1 ms.
+pub const SCRIPT_HOOK_INSTRUCTIONS: i32 = 100_000;
+
+/// Nesting of a command's reply that a script reads. Commands nest far less; this bounds the C stack.
+pub const SCRIPT_TAPE_MAX_DEPTH: usize = 128;
+
+/// Bytes of a string that `string.rep` and its like may build: the most that a Redis value holds.
+pub const SCRIPT_STRING_MAX_BYTES: usize = 512 * 1024 * 1024;
+
+/// Bytes of C stack below the start of a script from which on C functions refuse to call back into Lua (a `gsub` whose
+/// function calls `gsub`): an eighth of the usual 8 MiB.
+pub const SCRIPT_C_STACK_BYTES: usize = 1024 * 1024;
+
+/// Bytes of memory that the scratch buffers of the script VM keep between two scripts.
+pub const SCRIPT_SCRATCH_KEEP_BYTES: usize = 1024 * 1024;
+
+/// Steps of matching a pattern between two questions to the engine whether the script may go on: below 1 ms.
+pub const SCRIPT_PATTERN_TICK_STEPS: u32 = 100_000;
+
+/// Nesting of choices within one match of a pattern: bounds the C stack.
+pub const SCRIPT_PATTERN_MAX_DEPTH: usize = 200;
+
+/// Nesting of tables that `cmsgpack.pack` follows; deeper ones are packed as nil. That of Redis' library.
+pub const SCRIPT_MSGPACK_MAX_DEPTH: usize = 16;

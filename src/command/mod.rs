@@ -1,18 +1,68 @@
 //! The commands, one file per family. Each file ends in its table entries; [`table`] is all of them.
 
+mod bitmap;
+mod client;
+mod command;
+mod config;
+mod connection;
+mod deadline;
+mod debug;
+mod hash;
+mod help;
+mod info;
+mod key;
 mod list;
+mod memory;
+mod pubsub;
+mod sample;
+mod scan;
+mod server;
+mod set;
 mod stream;
 mod string;
+mod transaction;
+mod zset;
 
 use std::sync::LazyLock;
 
 use crate::engine::table::CommandTable;
+use crate::resp::reply::Reply;
+use crate::value::packed::Item;
 
 /// Every command of the server.
 pub fn table() -> &'static CommandTable {
-    static TABLE: LazyLock<CommandTable> =
-        LazyLock::new(|| CommandTable::new(&[list::COMMANDS, stream::COMMANDS, string::COMMANDS]));
+    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| {
+        CommandTable::new(&[
+            bitmap::COMMANDS,
+            client::COMMANDS,
+            command::COMMANDS,
+            config::COMMANDS,
+            connection::COMMANDS,
+            debug::COMMANDS,
+            hash::COMMANDS,
+            info::COMMANDS,
+            key::COMMANDS,
+            list::COMMANDS,
+            memory::COMMANDS,
+            pubsub::COMMANDS,
+            server::COMMANDS,
+            set::COMMANDS,
+            stream::COMMANDS,
+            string::COMMANDS,
+            transaction::COMMANDS,
+            zset::COMMANDS,
+        ])
+    });
     &TABLE
+}
+
+/// Answers an element of a collection.
+#[inline]
+fn bulk_item(reply: &mut Reply, item: Item<'_>) {
+    match item {
+        Item::Int(value) => reply.bulk_integer(value),
+        Item::Bytes(bytes) => reply.bulk(bytes),
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,20 @@
 //! Strings: values, counters, and what SET makes of them.
+//!
+//! GET, SET without options and INCR are what servers of this kind do all day: one lookup, no allocation.
 
+use std::borrow::Cow;
+
+use super::deadline::Count;
+use crate::base::long_double::LongDouble;
+use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
 use crate::keyspace::entry::Value;
-use crate::value::string::Digits;
+use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::value::lcs;
+use crate::value::string::{Digits, StringValue};
 
 fn get(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
@@ -17,71 +26,676 @@ fn get(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
+fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    ctx.reply.array(args.len());
+    for key in args.rest().iter() {
+        match ctx.ks.read(ctx.session.db, key) {
+            Some(Value::String(string)) => ctx.reply.bulk(string.as_bytes(&mut Digits::new())),
+            _ => ctx.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+/// The string at `slot`.
+fn string_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<&StringValue, Error> {
+    match ks.value(db, slot) {
+        Value::String(string) => Ok(string),
+        _ => Err(Error::WrongType),
+    }
+}
+
+/// Looks a string up for reading; `None` when there is no such key.
+fn read_string<'a>(ctx: &'a mut Ctx<'_>, key: &[u8]) -> Result<Option<&'a StringValue>, Error> {
+    match ctx.ks.read(ctx.session.db, key) {
+        None => Ok(None),
+        Some(Value::String(string)) => Ok(Some(string)),
+        Some(_) => Err(Error::WrongType),
+    }
+}
+
+/// Answers the string at `slot`, or that there is none.
+fn answer(ctx: &mut Ctx<'_>, slot: Option<Slot>) -> Done {
+    match slot {
+        None => ctx.reply.null(),
+        Some(slot) => ctx.reply.bulk(string_at(ctx.ks, ctx.session.db, slot)?.as_bytes(&mut Digits::new())),
+    }
+    Ok(())
+}
+
 fn set(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, value) = (args.bytes()?, args.bytes()?);
-    args.end()?;
+    if !args.is_empty() {
+        return set_with_options(ctx, key, value, args);
+    }
     ctx.ks.put(ctx.session.db, key, value);
     ctx.reply.ok();
     Ok(())
 }
 
-fn incr(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+/// On which condition SET stores.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Only {
+    Always,
+    IfAbsent,
+    IfPresent,
+}
+
+/// What SET and GETEX say about the end of a string.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Term<'a> {
+    /// Nothing.
+    Unsaid,
+    /// It stays as it is.
+    Keep,
+    /// There is none any more.
+    Lift,
+    /// The string ends then.
+    At(Count, &'a [u8]),
+}
+
+impl<'a> Term<'a> {
+    /// Takes one option; answers false when the next argument is none, or contradicts an earlier one.
+    fn take(&mut self, args: &mut Args<'a>, word: &str, lasting: Term<'a>) -> Result<bool, Error> {
+        const COUNTS: [(&str, Count); 4] = [
+            ("ex", Count::Seconds),
+            ("px", Count::Milliseconds),
+            ("exat", Count::UnixSeconds),
+            ("pxat", Count::UnixMilliseconds),
+        ];
+        if (*self == Term::Unsaid || *self == lasting) && args.flag(word) {
+            *self = lasting;
+            return Ok(true);
+        }
+        for (word, count) in COUNTS {
+            let fits = match self {
+                Term::Unsaid => true,
+                Term::At(said, _) => *said == count,
+                _ => false,
+            };
+            if fits && args.option(word, 1) {
+                *self = Term::At(count, args.bytes()?);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// When it ends, Unix ms, if it says so.
+    fn deadline(self, ctx: &Ctx<'_>) -> Result<Option<i64>, Error> {
+        match self {
+            Term::At(count, text) => lifetime(ctx, count, num::parse_i64(text).ok_or(Error::NotInteger)?).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// When what lives for (or until) `n` ends, which must be positive. Unix ms.
+fn lifetime(ctx: &Ctx<'_>, count: Count, n: i64) -> Result<i64, Error> {
+    let at_ms = if n > 0 { count.deadline(n, ctx.now_ms()) } else { None };
+    at_ms.ok_or(Error::InvalidExpire(Cow::Borrowed(ctx.name())))
+}
+
+fn set_with_options<'a>(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], mut args: Args<'a>) -> Done {
+    let (mut only, mut answers_old, mut term) = (Only::Always, false, Term::Unsaid);
+    while !args.is_empty() {
+        if only != Only::IfPresent && args.flag("nx") {
+            only = Only::IfAbsent;
+        } else if only != Only::IfAbsent && args.flag("xx") {
+            only = Only::IfPresent;
+        } else if args.flag("get") {
+            answers_old = true;
+        } else if !term.take(&mut args, "keepttl", Term::Keep)? {
+            return Err(Error::Syntax);
+        }
+    }
+    let at_ms = term.deadline(ctx)?;
+    let db = ctx.session.db;
+    let slot = if answers_old { ctx.ks.look_up(db, key) } else { ctx.ks.find(db, key) };
+    if answers_old {
+        answer(ctx, slot)?;
+    }
+    let refused = match only {
+        Only::Always => false,
+        Only::IfAbsent => slot.is_some(),
+        Only::IfPresent => slot.is_none(),
+    };
+    if !refused {
+        match slot {
+            Some(slot) if term == Term::Keep => ctx.ks.replace(db, slot, value),
+            slot => {
+                let slot = ctx.ks.put_at(db, key, slot, value);
+                if let Some(at_ms) = at_ms {
+                    ctx.ks.expire_at(db, slot, at_ms);
+                }
+            }
+        }
+    }
+    match (answers_old, refused) {
+        (true, _) => {}
+        (false, true) => ctx.reply.null(),
+        (false, false) => ctx.reply.ok(),
+    }
+    Ok(())
+}
+
+/// SETEX and PSETEX.
+fn set_for(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
+    let (key, n, value) = (args.bytes()?, args.int()?, args.bytes()?);
+    let at_ms = lifetime(ctx, count, n)?;
+    let slot = ctx.ks.put(ctx.session.db, key, value);
+    ctx.ks.expire_at(ctx.session.db, slot, at_ms);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn setnx(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, value) = (args.bytes()?, args.bytes()?);
+    let absent = ctx.ks.find(ctx.session.db, key).is_none();
+    if absent {
+        ctx.ks.put_at(ctx.session.db, key, None, value);
+    }
+    ctx.reply.integer(i64::from(absent));
+    Ok(())
+}
+
+fn getset(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, value) = (args.bytes()?, args.bytes()?);
+    let slot = ctx.ks.look_up(ctx.session.db, key);
+    answer(ctx, slot)?;
+    ctx.ks.put_at(ctx.session.db, key, slot, value);
+    Ok(())
+}
+
+fn getdel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
-    let value = add(ctx, key, 1)?;
-    ctx.reply.integer(value);
+    let slot = ctx.ks.look_up(ctx.session.db, key);
+    answer(ctx, slot)?;
+    if let Some(slot) = slot {
+        ctx.ks.remove(ctx.session.db, slot);
+    }
+    Ok(())
+}
+
+fn getex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let mut term = Term::Unsaid;
+    while !args.is_empty() {
+        if !term.take(&mut args, "persist", Term::Lift)? {
+            return Err(Error::Syntax);
+        }
+    }
+    let db = ctx.session.db;
+    let slot = ctx.ks.look_up(db, key);
+    answer(ctx, slot)?;
+    let Some(slot) = slot else { return Ok(()) };
+    match term.deadline(ctx)? {
+        Some(at_ms) if at_ms <= ctx.now_ms() => ctx.ks.remove(db, slot),
+        Some(at_ms) => ctx.ks.expire_at(db, slot, at_ms),
+        None if term == Term::Lift && ctx.ks.entry(db, slot).expires_at_ms().is_some() => {
+            ctx.ks.expire_at(db, slot, NEVER);
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+/// A key and a value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
+/// The arguments of MSET and MSETNX.
+fn pairs<'a>(ctx: &Ctx<'_>, mut args: Args<'a>) -> Result<impl Iterator<Item = Pair<'a>> + use<'a>, Error> {
+    if args.len() % 2 != 0 {
+        return Err(Error::Arity(Cow::Borrowed(ctx.name())));
+    }
+    Ok(std::iter::from_fn(move || Some((args.bytes().ok()?, args.bytes().ok()?))))
+}
+
+fn mset(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    for (key, value) in pairs(ctx, args)? {
+        ctx.ks.put(ctx.session.db, key, value);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn msetnx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    let mut named = pairs(ctx, args)?;
+    let taken = named.any(|(key, _)| ctx.ks.find(ctx.session.db, key).is_some());
+    if !taken {
+        for (key, value) in pairs(ctx, args)? {
+            ctx.ks.put(ctx.session.db, key, value);
+        }
+    }
+    ctx.reply.integer(i64::from(!taken));
     Ok(())
 }
 
 /// Adds to the counter under `key`, which begins at 0; its expiry stays.
-fn add(ctx: &mut Ctx<'_>, key: &[u8], delta: i64) -> Result<i64, Error> {
+#[inline]
+fn add(ctx: &mut Ctx<'_>, key: &[u8], delta: i64) -> Done {
     let db = ctx.session.db;
     let Some(slot) = ctx.ks.find(db, key) else {
-        ctx.ks.put(db, key, Digits::new().format(delta).as_bytes());
-        return Ok(delta);
+        ctx.ks.put_at(db, key, None, Digits::new().format(delta).as_bytes());
+        ctx.reply.integer(delta);
+        return Ok(());
     };
     let Value::String(string) = ctx.ks.value(db, slot) else { return Err(Error::WrongType) };
     let current = string.as_i64().ok_or(Error::NotInteger)?;
     let value = current.checked_add(delta).ok_or(Error::Overflow)?;
     ctx.ks.replace_integer(db, slot, value);
-    Ok(value)
+    ctx.reply.integer(value);
+    Ok(())
 }
+
+fn incr(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    add(ctx, key, 1)
+}
+
+fn decr(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    add(ctx, key, -1)
+}
+
+fn incrby(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, delta) = (args.bytes()?, args.int()?);
+    add(ctx, key, delta)
+}
+
+fn decrby(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, delta) = (args.bytes()?, args.int()?);
+    add(ctx, key, delta.checked_neg().ok_or(Error::text("ERR decrement would overflow"))?)
+}
+
+fn incrbyfloat(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, delta) = (args.bytes()?, args.bytes()?);
+    let db = ctx.session.db;
+    let slot = ctx.ks.find(db, key);
+    let current = match slot {
+        None => LongDouble::parse(b"0"),
+        Some(slot) => LongDouble::parse(string_at(ctx.ks, db, slot)?.as_bytes(&mut Digits::new())),
+    };
+    let (current, delta) = current.zip(LongDouble::parse(delta)).ok_or(Error::NotFloat)?;
+    let sum = current.checked_add(delta).ok_or(Error::text("ERR increment would produce NaN or Infinity"))?;
+    let mut text = Vec::with_capacity(40);
+    sum.write_human(&mut text);
+    ctx.ks.put_decimal(db, key, slot, &text);
+    ctx.reply.bulk(&text);
+    Ok(())
+}
+
+/// Refuses strings longer than `proto-max-bulk-len`.
+fn check_length(ctx: &Ctx<'_>, offset: usize, more: usize) -> Result<(), Error> {
+    match offset.checked_add(more) {
+        Some(len) if len <= ctx.server.config.proto_max_bulk_len => Ok(()),
+        _ => Err(Error::StringTooLong),
+    }
+}
+
+fn append(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, value) = (args.bytes()?, args.bytes()?);
+    let db = ctx.session.db;
+    let slot = ctx.ks.find(db, key);
+    let len = match slot {
+        None => {
+            ctx.ks.put_at(db, key, None, value);
+            value.len()
+        }
+        Some(place) => {
+            let len = string_at(ctx.ks, db, place)?.len();
+            check_length(ctx, len, value.len())?;
+            ctx.ks.set_range(db, key, slot, len, value)?
+        }
+    };
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+fn strlen(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let len = read_string(ctx, args.bytes()?)?.map_or(0, StringValue::len);
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+fn setrange(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, offset, value) = (args.bytes()?, args.int()?, args.bytes()?);
+    let offset = usize::try_from(offset).map_err(|_| Error::text("ERR offset is out of range"))?;
+    let db = ctx.session.db;
+    let slot = ctx.ks.find(db, key);
+    let len = match slot {
+        None => 0,
+        Some(slot) => string_at(ctx.ks, db, slot)?.len(),
+    };
+    let len = if value.is_empty() {
+        len
+    } else {
+        check_length(ctx, offset, value.len())?;
+        ctx.ks.set_range(db, key, slot, offset, value)?
+    };
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+fn getrange(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, start, end) = (args.bytes()?, args.int()?, args.int()?);
+    match ctx.ks.read(ctx.session.db, key) {
+        None => ctx.reply.bulk(b""),
+        Some(Value::String(string)) => ctx.reply.bulk(part(string.as_bytes(&mut Digits::new()), start, end)),
+        Some(_) => return Err(Error::WrongType),
+    }
+    Ok(())
+}
+
+/// From `start` to `end`, both included, negative ones counted from the back.
+fn part(text: &[u8], start: i64, end: i64) -> &[u8] {
+    if start < 0 && end < 0 && start > end {
+        return b"";
+    }
+    let len = text.len() as i64;
+    let from_front = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
+    let (start, end) = (from_front(start), from_front(end).min(len - 1));
+    if start > end { b"" } else { text.get(start as usize..=end as usize).unwrap_or(b"") }
+}
+
+fn lcs(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (a, b) = (args.bytes()?, args.bytes()?);
+    let (a, b) = (lcs_text(ctx, a)?, lcs_text(ctx, b)?);
+    let (mut wants_len, mut wants_matches, mut with_len, mut min_len) = (false, false, false, 0);
+    while !args.is_empty() {
+        if args.flag("idx") {
+            wants_matches = true;
+        } else if args.flag("len") {
+            wants_len = true;
+        } else if args.flag("withmatchlen") {
+            with_len = true;
+        } else if args.option("minmatchlen", 1) {
+            min_len = args.int()?.max(0) as usize;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    if wants_len && wants_matches {
+        return Err(Error::text("ERR If you want both the length and indexes, please just use IDX."));
+    }
+    let table = lcs::Table::new(&a, &b, ctx.server.config.proto_max_bulk_len)
+        .ok_or(Error::text("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len"))?;
+    if wants_len {
+        ctx.reply.integer(table.len() as i64);
+    } else if wants_matches {
+        let runs = table.runs();
+        let shown = || runs.iter().filter(|run| run.len >= min_len);
+        ctx.reply.map(2);
+        ctx.reply.bulk(b"matches");
+        ctx.reply.array(shown().count());
+        for run in shown() {
+            ctx.reply.array(2 + usize::from(with_len));
+            for start in [run.a, run.b] {
+                ctx.reply.array(2);
+                ctx.reply.integer(start as i64);
+                ctx.reply.integer((start + run.len - 1) as i64);
+            }
+            if with_len {
+                ctx.reply.integer(run.len as i64);
+            }
+        }
+        ctx.reply.bulk(b"len");
+        ctx.reply.integer(table.len() as i64);
+    } else {
+        ctx.reply.bulk(&table.text());
+    }
+    Ok(())
+}
+
+/// A string that LCS compares; an absent key is an empty one.
+fn lcs_text(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Vec<u8>, Error> {
+    const NOT_STRINGS: Error = Error::text("ERR The specified keys must contain string values");
+    read_string(ctx, key).map_err(|_| NOT_STRINGS).map(|string| string.map_or(Vec::new(), |s| s.text().into_owned()))
+}
+
+const READ: Flags = Flags::READONLY;
+const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
+const FAST: Flags = Flags::FAST;
+
+const STRING: Command = Command { group: Group::String, keys: &[KeySpec::one(1, Access::Update)], ..Command::EMPTY };
 
 /// The family's table.
 pub const COMMANDS: &[Command] = &[
     Command {
+        name: "append",
+        arity: 3,
+        flags: WRITE.and(FAST),
+        keys: &[KeySpec::one(1, Access::Insert)],
+        since: "2.0.0",
+        complexity: "O(M) for M bytes appended, amortized",
+        summary: "Appends to a string and answers its new length; an absent key is created.",
+        syntax: "key value",
+        run: Run::Now(append),
+        ..STRING
+    },
+    Command {
+        name: "decr",
+        arity: 2,
+        flags: WRITE.and(FAST),
+        summary: "Takes one from the counter under a key.",
+        syntax: "key",
+        run: Run::Now(decr),
+        ..STRING
+    },
+    Command {
+        name: "decrby",
+        arity: 3,
+        flags: WRITE.and(FAST),
+        summary: "Takes a number from the counter under a key.",
+        syntax: "key decrement:integer",
+        run: Run::Now(decrby),
+        ..STRING
+    },
+    Command {
         name: "get",
         arity: 2,
-        flags: Flags::READONLY.and(Flags::FAST),
+        flags: READ.and(FAST),
         keys: &[KeySpec::one(1, Access::Read)],
-        group: Group::String,
-        since: "1.0.0",
         summary: "Answers the string under a key.",
         syntax: "key",
         run: Run::Now(get),
-        ..Command::EMPTY
+        ..STRING
+    },
+    Command {
+        name: "getdel",
+        arity: 2,
+        flags: Flags::WRITE.and(FAST),
+        keys: &[KeySpec::one(1, Access::Take)],
+        since: "6.2.0",
+        summary: "Answers the string under a key and deletes the key.",
+        syntax: "key",
+        run: Run::Now(getdel),
+        ..STRING
+    },
+    Command {
+        name: "getex",
+        arity: -2,
+        flags: Flags::WRITE.and(FAST),
+        since: "6.2.0",
+        summary: "Answers the string under a key and sets or lifts its expiry.",
+        syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
+        run: Run::Now(getex),
+        ..STRING
+    },
+    Command {
+        name: "getrange",
+        arity: 4,
+        flags: READ,
+        keys: &[KeySpec::one(1, Access::Read)],
+        since: "2.4.0",
+        complexity: "O(N) for N bytes answered",
+        summary: "Answers a part of the string under a key.",
+        syntax: "key start end",
+        run: Run::Now(getrange),
+        ..STRING
+    },
+    Command {
+        name: "getset",
+        arity: 3,
+        flags: WRITE.and(FAST),
+        summary: "Stores a string and answers the one before.",
+        syntax: "key value",
+        run: Run::Now(getset),
+        ..STRING
     },
     Command {
         name: "incr",
         arity: 2,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
-        keys: &[KeySpec::one(1, Access::Update)],
-        group: Group::String,
-        since: "1.0.0",
+        flags: WRITE.and(FAST),
         summary: "Adds one to the counter under a key.",
         syntax: "key",
         run: Run::Now(incr),
-        ..Command::EMPTY
+        ..STRING
+    },
+    Command {
+        name: "incrby",
+        arity: 3,
+        flags: WRITE.and(FAST),
+        summary: "Adds a number to the counter under a key.",
+        syntax: "key increment:integer",
+        run: Run::Now(incrby),
+        ..STRING
+    },
+    Command {
+        name: "incrbyfloat",
+        arity: 3,
+        flags: WRITE.and(FAST),
+        since: "2.6.0",
+        summary: "Adds a fraction to the number under a key.",
+        syntax: "key increment:double",
+        run: Run::Now(incrbyfloat),
+        ..STRING
+    },
+    Command {
+        name: "lcs",
+        arity: -3,
+        flags: READ,
+        keys: &[KeySpec::range(1, 1, 1, Access::Read)],
+        since: "7.0.0",
+        complexity: "O(N*M) for strings of N and M bytes",
+        summary: "Finds the longest common subsequence of two strings.",
+        syntax: "key1:key key2:key [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]",
+        run: Run::Now(lcs),
+        ..STRING
+    },
+    Command {
+        name: "mget",
+        arity: -2,
+        flags: READ.and(FAST),
+        keys: &[KeySpec::rest(1, 1, Access::Read)],
+        complexity: "O(N) for N keys",
+        summary: "Answers the strings under several keys.",
+        syntax: "key...",
+        tips: &["request_policy:multi_shard"],
+        run: Run::Now(mget),
+        ..STRING
+    },
+    Command {
+        name: "mset",
+        arity: -3,
+        flags: WRITE,
+        keys: &[KeySpec::rest(1, 2, Access::Overwrite)],
+        since: "1.0.1",
+        complexity: "O(N) for N keys",
+        summary: "Stores several strings at once.",
+        syntax: "(key value)...",
+        tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
+        run: Run::Now(mset),
+        ..STRING
+    },
+    Command {
+        name: "msetnx",
+        arity: -3,
+        flags: WRITE,
+        keys: &[KeySpec::rest(1, 2, Access::Create)],
+        since: "1.0.1",
+        complexity: "O(N) for N keys",
+        summary: "Stores several strings at once, unless any of the keys exists.",
+        syntax: "(key value)...",
+        tips: &["request_policy:multi_shard", "response_policy:agg_min"],
+        run: Run::Now(msetnx),
+        ..STRING
+    },
+    Command {
+        name: "psetex",
+        arity: 4,
+        flags: WRITE,
+        keys: &[KeySpec::one(1, Access::Overwrite)],
+        since: "2.6.0",
+        summary: "Stores a string that expires after so many milliseconds.",
+        syntax: "key milliseconds value",
+        run: Run::Now(|ctx, args| set_for(ctx, args, Count::Milliseconds)),
+        ..STRING
     },
     Command {
         name: "set",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::DENYOOM),
-        keys: &[KeySpec::one(1, Access::Overwrite)],
-        group: Group::String,
-        since: "1.0.0",
+        flags: WRITE,
+        keys: &[KeySpec::one(1, Access::Varying)],
         summary: "Stores a string under a key, whatever was there.",
-        syntax: "key value",
+        syntax: "key value [NX | XX] [GET] \
+            [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         run: Run::Now(set),
-        ..Command::EMPTY
+        ..STRING
+    },
+    Command {
+        name: "setex",
+        arity: 4,
+        flags: WRITE,
+        keys: &[KeySpec::one(1, Access::Overwrite)],
+        since: "2.0.0",
+        summary: "Stores a string that expires after so many seconds.",
+        syntax: "key seconds value",
+        run: Run::Now(|ctx, args| set_for(ctx, args, Count::Seconds)),
+        ..STRING
+    },
+    Command {
+        name: "setnx",
+        arity: 3,
+        flags: WRITE.and(FAST),
+        keys: &[KeySpec::one(1, Access::Create)],
+        summary: "Stores a string unless the key exists.",
+        syntax: "key value",
+        run: Run::Now(setnx),
+        ..STRING
+    },
+    Command {
+        name: "setrange",
+        arity: 4,
+        flags: WRITE,
+        keys: &[KeySpec::one(1, Access::Modify)],
+        since: "2.2.0",
+        complexity: "O(N) for a string that grows to N bytes, else O(M) for M bytes written",
+        summary: "Overwrites a part of a string, which grows as needed.",
+        syntax: "key offset value",
+        run: Run::Now(setrange),
+        ..STRING
+    },
+    Command {
+        name: "strlen",
+        arity: 2,
+        flags: READ.and(FAST),
+        keys: &[KeySpec::one(1, Access::Inspect)],
+        since: "2.2.0",
+        summary: "Answers the length of a string in bytes.",
+        syntax: "key",
+        run: Run::Now(strlen),
+        ..STRING
+    },
+    Command {
+        name: "substr",
+        arity: 4,
+        flags: READ,
+        keys: &[KeySpec::one(1, Access::Read)],
+        complexity: "O(N) for N bytes answered",
+        summary: "Answers a part of the string under a key; the old name of GETRANGE.",
+        syntax: "key start end",
+        run: Run::Now(getrange),
+        ..STRING
     },
 ];

@@ -5,6 +5,7 @@
 
 use crate::base::num::{format_i64, parse_i64};
 use std::path::{Path, PathBuf};
+use tracing::level_filters::LevelFilter;
 
 /// Why a value is refused. The texts are Redis'.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -224,6 +225,18 @@ macro_rules! words {
             const WORDS: &'static [(&'static str, Self)] = &[$(($word, $name::$variant)),+];
         }
     };
+}
+
+impl LogLevel {
+    /// The same for the logging library.
+    pub fn filter(self) -> LevelFilter {
+        match self {
+            LogLevel::Debug => LevelFilter::TRACE,
+            LogLevel::Verbose => LevelFilter::DEBUG,
+            LogLevel::Notice => LevelFilter::INFO,
+            LogLevel::Warning => LevelFilter::WARN,
+        }
+    }
 }
 
 words! {

@@ -36,11 +36,25 @@ impl Server {
             )));
         }
         if session.gate.has(Gate::QUEUEING) && (is_sub || !INSIDE_MULTI.contains(&name)) {
+            if name == "debug" {
+                self.debug_allowed(session)?;
+            }
             if entry.command.flags.has(Flags::NO_MULTI) {
                 return Err(Error::text("ERR Command not allowed inside a transaction"));
             }
             return Ok(Admission::Queue);
         }
         Ok(Admission::Run)
+    }
+
+    /// Whether `enable-debug-command` lets this client use DEBUG.
+    pub fn debug_allowed(&self, session: &Session) -> Result<(), Error> {
+        if self.config.enable_debug_command.allows(session.is_local) {
+            return Ok(());
+        }
+        Err(Error::text(
+            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
+             local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+        ))
     }
 }

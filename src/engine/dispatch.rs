@@ -14,25 +14,33 @@ use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 
 impl Engine {
-    /// Admits and runs one command of a client as a unit, and lets the observers see it.
+    /// Admits and runs one command of a client as a unit, and lets the observers see it. `entry` is what its name was
+    /// resolved to, `None` if that failed.
     #[inline]
-    pub(super) fn execute(&mut self, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
-        let start = out.len();
-        match self.server.table.resolve(argv) {
-            Err(error) => self.server.refuse(session, None, error, out),
-            Ok(entry) if session.gate.is_open() => self.run(session, entry, argv, out),
-            Ok(entry) => self.run_gated(session, entry, argv, out, start),
+    pub(super) fn execute(
+        &mut self,
+        session: &mut Session,
+        entry: Option<&'static Entry>,
+        argv: Argv<'_>,
+        out: &mut Reply,
+    ) {
+        match entry {
+            None => self.server.refuse_unresolved(session, argv, out),
+            Some(entry) if session.gate.is_open() => self.run(session, entry, argv, out),
+            Some(entry) => {
+                let start = out.len();
+                self.run_gated(session, entry, argv, out, start);
+            }
         }
-        if !session.outbox.is_empty() {
-            // What the command published to its own session follows its reply.
-            out.buffer_mut().append(session.outbox.bytes());
-        }
+        // What the command published to its own session follows its reply.
+        session.outbox.drain_fresh(out.buffer_mut());
     }
 
     #[inline]
     fn run(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
         session.last_command = Some(entry);
         session.commands += 1;
+        self.server.registry.begins(session.key, entry.id, self.server.last_ticks);
         if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
             self.server.park(session, entry, argv, wait);
         }
@@ -70,7 +78,7 @@ impl Engine {
 
 impl Session {
     /// Takes back a reply that the client does not want (CLIENT REPLY).
-    fn mute(&mut self, out: &mut Reply, start: usize) {
+    pub(super) fn mute(&mut self, out: &mut Reply, start: usize) {
         match self.reply_mode {
             ReplyMode::On => return,
             ReplyMode::Off => {}
@@ -85,10 +93,31 @@ impl Session {
 }
 
 impl Server {
+    /// Answers a command that does not exist, or not with so many arguments.
+    #[cold]
+    fn refuse_unresolved(&mut self, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
+        // A browser that was tricked into talking to this port: nothing of its request may be taken for a command.
+        if argv[0].eq_ignore_ascii_case(b"post") || argv[0].eq_ignore_ascii_case(b"host:") {
+            tracing::warn!(client = session.key.id, address = session.address, "closed: it speaks HTTP");
+            session.killed = true;
+            return;
+        }
+        let start = out.len();
+        if let Err(error) = self.table.resolve(argv) {
+            self.refuse(session, self.table.named_by(argv), error, out);
+        }
+        session.mute(out, start);
+    }
+
     /// Answers a command that does not run.
     #[cold]
     pub(super) fn refuse(&mut self, session: &mut Session, entry: Option<&Entry>, error: Error, out: &mut Reply) {
-        let text = error.to_string();
+        let mut text = error.to_string();
+        if session.transaction.is_some() && entry.is_some_and(|entry| entry.full_name == "exec") {
+            // An EXEC that is refused ends its transaction, whatever the reason.
+            self.discard(session);
+            text = format!("EXECABORT Transaction discarded because of: {}", text.trim_start_matches("ERR "));
+        }
         self.stats.count_error(text.as_bytes());
         if let Some(entry) = entry {
             self.stats.commands[entry.id].rejected += 1;

@@ -6,12 +6,16 @@
 
 pub mod admit;
 pub mod args;
+mod batch;
+pub mod busy;
 pub mod ctx;
 pub mod dispatch;
 pub mod error;
+pub mod keys;
 pub mod multi;
 mod observe;
 pub mod pubsub;
+pub mod registry;
 pub mod session;
 pub mod spec;
 pub mod stats;
@@ -19,14 +23,19 @@ pub mod syntax;
 pub mod table;
 pub mod wait;
 
+use batch::Batch;
+use busy::{Bystanders, RunningScript};
 use ctx::Origin;
 use dispatch::call;
 use multi::Watches;
 use pubsub::PubSub;
+use registry::Registry;
 use session::{ClientType, Peer, Session, SessionKey, Sessions};
 use stats::Stats;
 use table::CommandTable;
 use wait::Waits;
+
+use std::sync::Arc;
 
 use crate::base::clock::Clock;
 use crate::base::limits::REPLY_PAUSE_BYTES;
@@ -38,6 +47,9 @@ use crate::resp::request::{Decoder, RequestLimits};
 
 /// How many timers one slice of active expiry looks at: about a millisecond's worth of small keys.
 const EXPIRY_SLICE: usize = 1_000;
+
+/// Keys from which on a pipeline's lookups are begun ahead: fewer lie in the processor's cache anyway.
+const WARM_MIN_KEYS: usize = 4_096;
 
 /// How a client asked the server to stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +74,8 @@ pub struct Server {
     pub watches: Watches,
     /// Who waits for which key.
     pub waits: Waits,
+    /// What other threads may know.
+    pub registry: Arc<Registry>,
     /// Counters.
     pub stats: Stats,
     /// Wall time.
@@ -76,6 +90,10 @@ pub struct Server {
     pub limits_due: Vec<SessionKey>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub active_expire: bool,
+    /// The script that runs now.
+    pub running_script: Option<RunningScript>,
+    /// Who serves the other connections while a script is busy.
+    pub bystanders: Option<Box<dyn Bystanders>>,
     /// Reading of the processor's clock when the last command ended.
     last_ticks: u64,
 }
@@ -97,6 +115,8 @@ pub struct Engine {
     pub ks: Keyspace,
     /// Everything else.
     pub server: Server,
+    /// Memory for the commands that are decoded ahead.
+    batch: Batch,
 }
 
 impl Engine {
@@ -114,6 +134,7 @@ impl Engine {
             pubsub: PubSub::default(),
             watches: Watches::default(),
             waits: Waits::default(),
+            registry: Arc::default(),
             stats: Stats::new(table.ids()),
             clock,
             started_ms: now_ms,
@@ -121,26 +142,18 @@ impl Engine {
             shutdown: None,
             limits_due: Vec::new(),
             active_expire: true,
+            running_script: None,
+            bystanders: None,
             last_ticks: 0,
         };
-        Engine { ks, server }
-    }
-
-    /// Registers a connection.
-    pub fn connect(&mut self, peer: Peer) -> SessionKey {
-        self.server.stats.connections += 1;
-        let stranger = !self.server.config.requirepass.is_empty();
-        self.server.sessions.open(peer, stranger, self.server.clock.now_ms())
+        Engine { ks, server, batch: Batch::default() }
     }
 
     /// Forgets a connection and all it was subscribed to, watched or waited for.
     pub fn disconnect(&mut self, key: SessionKey) {
         let Some(mut session) = self.server.sessions.close(key) else { return };
-        self.server.pubsub.forget(&mut session);
-        self.server.watches.clear(&mut session);
-        if let Some(parked) = session.parked.take() {
-            self.server.waits.unpark(key, &parked);
-        }
+        self.server.release(&mut session);
+        self.server.registry.disconnected(key);
     }
 
     /// Answers the complete commands of `input`, which `decoder` has read up to its position. Replies go to `out`.
@@ -148,11 +161,13 @@ impl Engine {
         let Some(mut session) = self.server.sessions.take(key) else { return Fed::Suspended };
         let now_ms = self.server.clock.now_ms();
         session.active_ms = now_ms;
+        session.outbox.begin_batch();
         self.server.last_ticks = self.server.stats.clock.raw();
         self.ks.begin_unit(now_ms, false);
         let fed = self.feed_session(&mut session, decoder, input, out);
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.server.sessions.put(session);
+        self.server.registry.rests();
         if !self.server.limits_due.is_empty() {
             self.server.enforce_output_limits();
         }
@@ -161,34 +176,57 @@ impl Engine {
 
     fn feed_session(&mut self, session: &mut Session, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
         out.set_form(session.form());
-        let batch_ticks = self.server.last_ticks;
-        let mut now_ms = self.ks.now_ms();
-        loop {
+        let mut batch = std::mem::take(&mut self.batch);
+        let fed = loop {
             if session.is_suspended() {
-                return Fed::Suspended;
+                break Fed::Suspended;
             }
             if out.len() >= REPLY_PAUSE_BYTES {
-                return Fed::Paused;
+                break Fed::Paused;
             }
             let limits = RequestLimits {
                 bulk_bytes: self.server.config.proto_max_bulk_len,
                 unauthenticated: session.gate.has(session::Gate::STRANGER),
             };
-            match decoder.decode(input, &limits) {
-                Ok(true) => {}
-                Ok(false) => return Fed::Drained,
+            match batch.fill(decoder, input, &limits, self.server.table) {
+                Ok(0) => break Fed::Drained,
+                Ok(_) => self.run_batch(session, &batch, decoder, input, out),
                 Err(error) => {
                     out.error(format!("ERR {error}").as_bytes());
                     session.closing = true;
-                    return Fed::Suspended;
+                    break Fed::Suspended;
                 }
             }
+        };
+        self.batch = batch;
+        fed
+    }
+
+    /// Runs the commands of a batch in order. Stops before the first that may not run now, and lets the decoder stand there.
+    fn run_batch(
+        &mut self,
+        session: &mut Session,
+        batch: &Batch,
+        decoder: &mut Decoder,
+        input: &[u8],
+        out: &mut Reply,
+    ) {
+        let start_ticks = self.server.last_ticks;
+        let mut now_ms = self.ks.now_ms();
+        if batch.len() > 1 && self.ks.db(session.db).len() >= WARM_MIN_KEYS {
+            batch.warm(&self.ks, session.db, input);
+        }
+        for (index, planned) in batch.iter().enumerate() {
+            if index > 0 && (session.is_suspended() || out.len() >= REPLY_PAUSE_BYTES) {
+                return decoder.rewind_to(planned.starts_at);
+            }
             // A long pipeline must not freeze the clock: look again once a millisecond of work is behind us.
-            if self.server.stats.clock.delta_as_nanos(batch_ticks, self.server.last_ticks) > 1_000_000 {
+            if self.server.stats.clock.delta_as_nanos(start_ticks, self.server.last_ticks) > 1_000_000 {
                 now_ms = self.server.clock.now_ms();
             }
             self.ks.begin_unit(now_ms, self.server.observes());
-            self.execute(session, decoder.argv(input), out);
+            let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
+            self.execute(session, planned.entry, argv, out);
         }
     }
 
@@ -263,6 +301,33 @@ impl Engine {
 }
 
 impl Server {
+    /// Registers a connection.
+    pub fn open_session(&mut self, peer: Peer) -> SessionKey {
+        self.stats.connections += 1;
+        let stranger = !self.config.requirepass.is_empty();
+        let address = peer.address.clone();
+        let key = self.sessions.open(peer, stranger, self.clock.now_ms());
+        self.registry.connected(key, &address);
+        key
+    }
+
+    /// Ends all that a session subscribed to, watched or waited for.
+    fn release(&mut self, session: &mut Session) {
+        self.pubsub.forget(session);
+        self.watches.clear(session);
+        if let Some(parked) = session.parked.take() {
+            self.waits.unpark(session.key, &parked);
+        }
+    }
+
+    /// Closes another connection than the one whose command runs.
+    pub fn kill(&mut self, key: SessionKey) {
+        let Some(mut session) = self.sessions.take(key) else { return };
+        self.release(&mut session);
+        session.kill();
+        self.sessions.put(session);
+    }
+
     /// Closes clients that neither sent a command nor wait for one to be answered for `timeout` seconds.
     fn close_idle(&mut self, now_ms: i64) {
         let timeout_ms = i64::from(self.config.timeout_s) * 1_000;

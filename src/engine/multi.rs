@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::session::{Session, SessionKey, Watched};
+use super::Server;
+use super::session::{Gate, Session, SessionKey, Watched};
 use super::table::Entry;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::request::{Argv, OwnedArgv};
@@ -80,7 +81,25 @@ impl Watches {
     }
 }
 
+impl Server {
+    /// Drops what a session has queued and watched.
+    pub fn discard(&mut self, session: &mut Session) {
+        session.transaction = None;
+        session.gate.set(Gate::QUEUEING, false);
+        self.watches.clear(session);
+    }
+}
+
 impl Session {
+    /// Notes that a key it watches has changed. A key that was absent at WATCH and now is deleted was there but expired, so
+    /// that nothing has changed: had it been created since, it would have been noted then.
+    pub(super) fn watched_changed(&mut self, db: DbIndex, key: &[u8], is_deletion: bool) {
+        let was_absent = |watched: &Watched| watched.db == db && *watched.key == *key && !watched.existed;
+        if !(is_deletion && self.watched.iter().any(was_absent)) {
+            self.watch_dirty = true;
+        }
+    }
+
     /// Whether a watched key was there at WATCH and has expired since.
     pub fn watched_key_expired(&self, ks: &mut Keyspace) -> bool {
         self.watched.iter().any(|watched| watched.existed && ks.find_untouched(watched.db, &watched.key).is_none())

@@ -20,8 +20,9 @@ impl Server {
         for (db, effect) in ks.effects().iter().filter(|(_, effect)| effect.is_change()) {
             match effect.keys(db) {
                 Some(keys) => {
+                    let is_deletion = matches!(effect, Effect::Del { .. });
                     for (db, key) in keys.into_iter().flatten() {
-                        self.touched(current.as_deref_mut(), db, key);
+                        self.touched(current.as_deref_mut(), db, key, is_deletion);
                     }
                 }
                 None => {
@@ -34,14 +35,14 @@ impl Server {
         }
     }
 
-    fn touched(&mut self, mut current: Option<&mut Session>, db: DbIndex, key: &[u8]) {
+    fn touched(&mut self, mut current: Option<&mut Session>, db: DbIndex, key: &[u8], is_deletion: bool) {
         if !self.watches.is_empty() {
             for watcher in self.watches.of(db, key) {
                 match self.sessions.get_mut(*watcher) {
-                    Some(session) => session.watch_dirty = true,
+                    Some(session) => session.watched_changed(db, key, is_deletion),
                     None => {
                         if let Some(current) = current.as_deref_mut().filter(|current| current.key == *watcher) {
-                            current.watch_dirty = true;
+                            current.watched_changed(db, key, is_deletion);
                         }
                     }
                 }
@@ -53,7 +54,7 @@ impl Server {
     }
 
     fn touched_database(&mut self, ks: &Keyspace, current: Option<&mut Session>, db: DbIndex) {
-        let exists = |key: &[u8]| ks.db(db).contains(key);
+        let exists = |key: &[u8]| ks.is_live(db, key);
         self.sessions.iter_mut().for_each(|session| session.touch_database(db, exists));
         if let Some(current) = current {
             current.touch_database(db, exists);

@@ -80,6 +80,8 @@ pub enum ClientType {
 #[derive(Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
+    /// How many of the bytes were here before the batch of commands that runs now.
+    older: usize,
     waker: Option<Waker>,
 }
 
@@ -88,6 +90,21 @@ impl Outbox {
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.wake();
+    }
+
+    /// Remembers that all bytes that are here now precede the replies of the batch that begins.
+    #[inline]
+    pub fn begin_batch(&mut self) {
+        self.older = self.bytes.len();
+    }
+
+    /// Moves what was pushed since the batch began behind the replies so far.
+    #[inline]
+    pub fn drain_fresh(&mut self, replies: &mut Vec<u8>) {
+        if self.bytes.len() > self.older {
+            replies.extend_from_slice(&self.bytes[self.older..]);
+            self.bytes.truncate(self.older);
+        }
     }
 
     /// The unsent bytes.
@@ -160,6 +177,8 @@ pub struct Session {
     pub local_address: String,
     /// File descriptor, for CLIENT LIST.
     pub fd: i32,
+    /// Connected by loopback or a unix socket.
+    pub is_local: bool,
     /// CLIENT NO-EVICT.
     pub no_evict: bool,
     /// CLIENT REPLY.
@@ -222,6 +241,11 @@ impl Session {
         self.outbox.wake();
     }
 
+    /// Whether the client asked to see no reply of the command that runs, or of any. Pushed messages still reach it.
+    pub fn is_muted(&self) -> bool {
+        matches!(self.reply_mode, ReplyMode::Off | ReplyMode::SkipThis)
+    }
+
     /// Recomputes the gate bit that depends on protocol and subscriptions.
     pub fn refresh_subscriber_gate(&mut self) {
         let restricted = self.protocol == 2 && !self.subscriptions.is_empty();
@@ -238,6 +262,8 @@ pub struct Peer {
     pub local_address: String,
     /// File descriptor.
     pub fd: i32,
+    /// Connected by loopback or a unix socket.
+    pub is_local: bool,
 }
 
 /// All connections. The session whose command is running is taken out while it runs.
@@ -267,6 +293,7 @@ impl Sessions {
             address: peer.address,
             local_address: peer.local_address,
             fd: peer.fd,
+            is_local: peer.is_local,
             no_evict: false,
             reply_mode: ReplyMode::On,
             transaction: None,

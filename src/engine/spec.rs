@@ -197,10 +197,14 @@ impl Group {
 pub enum Access {
     /// Reads the value (`RO ACCESS`).
     Read,
+    /// May change and answer data: its options say (`RW ACCESS UPDATE VARIABLE_FLAGS`).
+    Varying,
     /// Reads only metadata such as type or length (`RO`).
     Inspect,
-    /// Overwrites without looking (`OW UPDATE`, `OW INSERT`).
+    /// Overwrites without looking (`OW UPDATE`).
     Overwrite,
+    /// Creates without looking (`OW INSERT`).
+    Create,
     /// Changes and answers data (`RW ACCESS UPDATE`).
     Update,
     /// Changes without answering data (`RW UPDATE`).
@@ -213,6 +217,8 @@ pub enum Access {
     Take,
     /// Deletes the key (`RM DELETE`).
     Delete,
+    /// Depends on the options (`RW ACCESS UPDATE VARIABLE_FLAGS`); see [`keys`](super::keys).
+    Varies,
 }
 
 impl Access {
@@ -220,14 +226,17 @@ impl Access {
     pub fn flag_names(self) -> &'static [&'static str] {
         match self {
             Access::Read => &["RO", "access"],
+            Access::Varying => &["RW", "access", "update", "variable_flags"],
             Access::Inspect => &["RO"],
             Access::Overwrite => &["OW", "update"],
+            Access::Create => &["OW", "insert"],
             Access::Update => &["RW", "access", "update"],
             Access::Modify => &["RW", "update"],
             Access::Insert => &["RW", "insert"],
             Access::Remove => &["RW", "delete"],
             Access::Take => &["RW", "access", "delete"],
             Access::Delete => &["RM", "delete"],
+            Access::Varies => &["RW", "access", "update", "variable_flags"],
         }
     }
 }

@@ -70,6 +70,28 @@ impl CommandTable {
         self.ids
     }
 
+    /// The command or subcommand of this id. Visits all: for what happens seldom.
+    pub fn by_id(&self, id: usize) -> Option<&Entry> {
+        self.entries.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)).find(|entry| entry.id == id)
+    }
+
+    /// The command or subcommand of this full name (`client|kill`), in any case.
+    pub fn find_full(&self, name: &[u8]) -> Option<&Entry> {
+        match name.iter().position(|byte| *byte == b'|') {
+            None => self.find(name),
+            Some(bar) => self.find(&name[..bar])?.find_sub(&name[bar + 1..]),
+        }
+    }
+
+    /// The command that `argv` names, whatever its arguments.
+    pub fn named_by(&self, argv: Argv<'_>) -> Option<&Entry> {
+        let entry = self.find(argv.get(0)?)?;
+        match argv.get(1) {
+            Some(name) if !entry.sub.is_empty() => entry.find_sub(name),
+            _ => Some(entry),
+        }
+    }
+
     /// The command of this name, in any case.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&Entry> {
@@ -164,8 +186,8 @@ fn lint_entry(entry: &Entry, found: &mut Vec<String>) {
     if command.flags.has(Flags::DENYOOM) && !command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE | Flags::NOSCRIPT) {
         complain("only what stores can be denied memory");
     }
-    if matches!(command.run, Run::Container) != !command.sub.is_empty() {
-        complain("a container holds subcommands and nothing else");
+    if matches!(command.run, Run::Container) && command.sub.is_empty() {
+        complain("a container holds subcommands");
     }
     if matches!(command.run, Run::MayWait(_)) != command.flags.has(Flags::BLOCKING) {
         complain("what may wait says blocking");

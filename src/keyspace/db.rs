@@ -60,6 +60,16 @@ impl Db {
         self.index.find(hash_bytes(key), |slot| self.entries.get(*slot).is_some_and(|e| *e.key == *key)).copied()
     }
 
+    /// Starts to bring what [`find`](Self::find) will look at into the cache. Done for several keys in a row, their cache
+    /// misses overlap: the processor goes on to the next key while it waits for the first one's index.
+    #[inline]
+    pub(super) fn warm(&self, key: &[u8]) {
+        self.index.find(hash_bytes(key), |slot| {
+            self.entries.prefetch(*slot);
+            true
+        });
+    }
+
     #[inline]
     pub(super) fn get(&self, slot: Slot) -> Option<&Entry> {
         self.entries.get(slot)

@@ -179,6 +179,17 @@ effects! {
     9 Flush {}
     /// The database and another changed places.
     10 Swap { #[allow(missing_docs)] with_db: u16 }
+    /// The field of the hash has this value; field and hash may be new.
+    20 HashSet { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] field: &'a [u8], #[allow(missing_docs)] value: &'a [u8] }
+    /// The field is gone from the hash, and the key with the last one.
+    21 HashRemove { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] field: &'a [u8] }
+
+    /// The member is in the set, which may be new.
+    30 SetAdd { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] member: &'a [u8] }
+    /// The member is gone from the set, and the key with the last one.
+    31 SetRemove { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] member: &'a [u8] }
+    /// The key holds a set of these members and never expires, whatever was there before.
+    32 SetPut { #[allow(missing_docs)] key: &'a [u8], /** Each behind its length, as fields are. */ members: &'a [u8] }
     /// A list got an element at its front or back; the key is created if it was absent.
     40 ListPush { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] front: bool, #[allow(missing_docs)] value: &'a [u8] }
     /// A list lost so many elements at its front or back.
@@ -268,7 +279,12 @@ impl<'a> Effect<'a> {
             | Effect::ConsumerDelete { key, .. }
             | Effect::ConsumerSeen { key, .. }
             | Effect::PendingSet { key, .. }
-            | Effect::PendingAck { key, .. } => [Some((db, key)), None],
+            | Effect::PendingAck { key, .. }
+            | Effect::HashSet { key, .. }
+            | Effect::HashRemove { key, .. }
+            | Effect::SetAdd { key, .. }
+            | Effect::SetRemove { key, .. }
+            | Effect::SetPut { key, .. } => [Some((db, key)), None],
         })
     }
 }

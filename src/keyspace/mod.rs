@@ -145,19 +145,34 @@ impl Keyspace {
         &self.dbs[db as usize]
     }
 
+    /// Hints that `key` will be looked up soon. See [`Db::warm`].
+    #[inline]
+    pub fn warm(&self, db: DbIndex, key: &[u8]) {
+        self.db(db).warm(key);
+    }
+
     /// The value of a key, for a command that reads: counts as hit or miss.
     #[inline]
     pub fn read(&mut self, db: DbIndex, key: &[u8]) -> Option<&Value> {
-        match self.find(db, key) {
-            Some(slot) => {
-                self.stats.hits += 1;
-                self.dbs[db as usize].get(slot).map(Entry::value)
-            }
-            None => {
-                self.stats.misses += 1;
-                None
-            }
-        }
+        let slot = self.look_up(db, key)?;
+        self.dbs[db as usize].get(slot).map(Entry::value)
+    }
+
+    /// As [`find`](Self::find), for a command that reads: counts as hit or miss.
+    #[inline]
+    pub fn look_up(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
+        let slot = self.find(db, key);
+        self.stats.hits += u64::from(slot.is_some());
+        self.stats.misses += u64::from(slot.is_none());
+        slot
+    }
+
+    /// As [`look_up`](Self::look_up), without counting as a use of the key (TTL, TYPE, OBJECT).
+    pub fn peek(&mut self, db: DbIndex, key: &[u8]) -> Option<&Entry> {
+        let touch = std::mem::replace(&mut self.touch, false);
+        let slot = self.look_up(db, key);
+        self.touch = touch;
+        slot.map(|slot| self.entry(db, slot))
     }
 
     /// Where a key lives. An expired key is removed and counts as absent.
@@ -183,6 +198,12 @@ impl Keyspace {
         let slot = self.find(db, key);
         self.touch = touch;
         slot
+    }
+
+    /// Whether a key exists, without removing it if it has expired.
+    pub fn is_live(&self, db: DbIndex, key: &[u8]) -> bool {
+        let database = self.db(db);
+        database.find(key).and_then(|slot| database.get(slot)).is_some_and(|entry| entry.expires_at_ms > self.now_ms)
     }
 
     /// The entry at `slot`, which [`find`](Self::find) or a verb just gave.

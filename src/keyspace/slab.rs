@@ -3,6 +3,8 @@
 //! A [`Slot`] is a 32-bit index, so that the table of keys holds 4 bytes per entry and a handler can come back to an entry
 //! without a second lookup. Growing adds a chunk and copies nothing: no pause, whatever the number of keys.
 
+use crate::base::prefetch::prefetch;
+
 /// The place of an entry in its database. Valid until that entry is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub(super) u32);
@@ -54,6 +56,15 @@ impl<T> Slab<T> {
         match self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)? {
             Place::Taken(entry) => Some(entry),
             Place::Free { .. } => None,
+        }
+    }
+
+    /// Starts to bring the entry at `slot` into the cache, without looking at it.
+    #[inline]
+    pub fn prefetch(&self, slot: Slot) {
+        let index = slot.0 as usize;
+        if let Some(place) = self.chunks.get(index / CHUNK).and_then(|chunk| chunk.get(index % CHUNK)) {
+            prefetch(place);
         }
     }
 

@@ -17,6 +17,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -31,17 +32,44 @@ use crate::resp::reply::Reply;
 use crate::resp::request::Decoder;
 
 /// Any stream socket.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + 'static {}
-impl<S: AsyncRead + AsyncWrite + Unpin + 'static> Stream for S {}
+pub trait Stream: AsyncRead + AsyncWrite + AsRawFd + Unpin + 'static {}
+impl<S: AsyncRead + AsyncWrite + AsRawFd + Unpin + 'static> Stream for S {}
 
 /// What a connection keeps of its input between two reads.
 #[derive(Default)]
 pub struct Inbox {
-    decoder: Decoder,
+    /// How far the input was understood.
+    pub decoder: Decoder,
     /// Bytes that were read and not yet consumed.
-    pending: Vec<u8>,
+    pub pending: Vec<u8>,
     /// Whether `pending` may hold a whole command that was left for later.
     unfed: bool,
+}
+
+impl Inbox {
+    /// Adds what was read.
+    pub fn keep(&mut self, input: &[u8]) {
+        if let Some(wanted) = self.decoder.wants() {
+            // A large argument: allocate in few steps, but no more than twice what has really come.
+            let more = wanted.saturating_sub(self.pending.len());
+            self.pending.reserve(more.min(self.pending.len() + input.len()).max(input.len()));
+        }
+        self.pending.extend_from_slice(input);
+        self.unfed = true;
+    }
+
+    /// Drops what the decoder has consumed of `pending`; `drained`: nothing whole is left in it.
+    pub fn consumed(&mut self, drained: bool) {
+        self.unfed = !drained;
+        // While more of the buffer is to be fed, leave it in place: moving it after every pause would be quadratic.
+        if drained {
+            self.pending.drain(..self.decoder.keep_from());
+            self.decoder.rebase();
+            if self.pending.is_empty() {
+                self.pending = Vec::new();
+            }
+        }
+    }
 }
 
 /// A connection's future. Ends when the peer or the server has closed it.
@@ -53,15 +81,16 @@ pub struct Conn<S: Stream> {
 }
 
 impl<S: Stream> Conn<S> {
-    /// The future of a connection that is registered under `key`.
-    pub fn new(shared: Rc<Shared>, key: SessionKey, stream: S) -> Conn<S> {
-        Conn { shared, key, stream, inbox: Rc::default() }
+    /// The future of a connection that is registered under `key`, and of which `inbox` was read already.
+    pub fn new(shared: Rc<Shared>, key: SessionKey, stream: S, inbox: Rc<RefCell<Inbox>>) -> Conn<S> {
+        shared.roster.connections.borrow_mut().insert(key, (stream.as_raw_fd(), inbox.clone()));
+        Conn { shared, key, stream, inbox }
     }
 }
 
 impl<S: Stream> Drop for Conn<S> {
     fn drop(&mut self) {
-        // The engine may be gone already when the runtime is torn down.
+        self.shared.roster.connections.borrow_mut().remove(&self.key);
         if let Ok(mut engine) = self.shared.engine.try_borrow_mut() {
             engine.disconnect(self.key);
         }
@@ -168,19 +197,13 @@ impl<S: Stream> Conn<S> {
         input: &[u8],
         suspended: bool,
     ) -> Next {
-        if let Some(wanted) = inbox.decoder.wants() {
-            // A large argument: allocate once, but no more than twice what has really come.
-            let more = wanted.saturating_sub(inbox.pending.len());
-            inbox.pending.reserve(more.min(inbox.pending.len() + input.len()).max(input.len()));
-        }
-        inbox.pending.extend_from_slice(input);
+        inbox.keep(input);
         let limit = engine.server.config.client_query_buffer_limit.min(QUERY_BUFFER_HARD_MAX_BYTES);
         if inbox.pending.len() > limit {
             tracing::warn!(client = self.key.id, bytes = inbox.pending.len(), "closed: its command is too large");
             engine.server.stats.query_limit_disconnections += 1;
             return Next::Close;
         }
-        inbox.unfed = true;
         if suspended {
             return Next::Continue;
         }
@@ -188,17 +211,8 @@ impl<S: Stream> Conn<S> {
     }
 
     fn feed_pending(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply, inbox: &mut Inbox) -> Next {
-        let Inbox { decoder, pending, unfed } = inbox;
-        let fed = engine.feed(self.key, decoder, pending, out);
-        *unfed = fed != Fed::Drained;
-        // While more of the buffer is to be fed, leave it in place: moving it after every pause would be quadratic.
-        if !*unfed {
-            pending.drain(..decoder.keep_from());
-            decoder.rebase();
-            if pending.is_empty() {
-                *pending = Vec::new();
-            }
-        }
+        let fed = engine.feed(self.key, &mut inbox.decoder, &inbox.pending, out);
+        inbox.consumed(fed == Fed::Drained);
         self.send(cx, engine, out)
     }
 

@@ -1,18 +1,21 @@
 //! Listening sockets: TCP and unix.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, UnixListener};
 
 use super::conn::{Conn, Stream};
 use super::serve::Shared;
+use crate::engine::Server;
 use crate::engine::session::Peer;
 
 /// A socket that takes connections.
@@ -63,19 +66,31 @@ impl Listener {
 
     /// Accepts for ever.
     pub(super) async fn accept_all(self, shared: Rc<Shared>) {
+        let path = match &self {
+            Listener::Tcp(_) => None,
+            Listener::Unix(_, path) => Some(path.display().to_string()),
+        };
+        shared.roster.listeners.borrow_mut().push((self.as_raw_fd(), path.clone()));
         loop {
             let accepted = match &self {
-                Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| admit_tcp(&shared, stream)),
-                Listener::Unix(listener, path) => listener.accept().await.map(|(stream, _)| {
-                    let address = format!("{}:0", path.display());
-                    let peer = Peer { address: address.clone(), local_address: address, fd: stream.as_raw_fd() };
-                    admit(&shared, stream, peer);
-                }),
+                Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| admit(&shared, stream, None)),
+                Listener::Unix(listener, _) => {
+                    listener.accept().await.map(|(stream, _)| admit(&shared, stream, path.as_deref()))
+                }
             };
             if let Err(error) = accepted {
                 tracing::warn!(%error, "could not accept a connection");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
+        }
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Listener::Tcp(listener) => listener.as_raw_fd(),
+            Listener::Unix(listener, _) => listener.as_raw_fd(),
         }
     }
 }
@@ -89,47 +104,58 @@ impl Drop for Listener {
     }
 }
 
-fn admit_tcp(shared: &Rc<Shared>, stream: TcpStream) {
-    let keepalive_s = shared.engine.borrow().server.config.tcp_keepalive_s;
-    // A socket that the peer has reset already takes no options; reading from it will say so.
-    let _ = stream.set_nodelay(true);
-    if keepalive_s > 0 {
-        let keepalive = TcpKeepalive::new()
-            .with_time(Duration::from_secs(keepalive_s.into()))
-            .with_interval(Duration::from_secs((keepalive_s / 3).max(1).into()))
-            .with_retries(3);
-        let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-    }
-    let remote = stream.peer_addr().ok();
-    let show = |address: Option<SocketAddr>| address.map_or_else(|| "?:0".to_owned(), |address| address.to_string());
-    let peer = Peer { address: show(remote), local_address: show(stream.local_addr().ok()), fd: stream.as_raw_fd() };
-    if is_denied(shared, remote.map(|address| address.ip())) {
-        return turn_away(stream, PROTECTED_MODE);
-    }
-    admit(shared, stream, peer);
-}
-
-/// Whether protected mode keeps this peer out: it is remote, and nothing else guards the server.
-fn is_denied(shared: &Shared, remote: Option<IpAddr>) -> bool {
-    let engine = shared.engine.borrow();
-    let config = &engine.server.config;
-    let is_local = remote.is_some_and(|ip| ip.to_canonical().is_loopback());
-    config.protected_mode && config.requirepass.is_empty() && !is_local
-}
-
-fn admit(shared: &Rc<Shared>, stream: impl Stream, peer: Peer) {
+/// Makes an accepted socket a connection, or says why not.
+fn admit<S: Stream + AsFd>(shared: &Rc<Shared>, mut stream: S, path: Option<&str>) {
     let mut engine = shared.engine.borrow_mut();
-    if engine.server.sessions.len() >= engine.server.config.maxclients as usize {
-        engine.server.stats.rejected_connections += 1;
-        return turn_away(stream, b"-ERR max number of clients reached\r\n");
+    let greeted = greet(&SockRef::from(&stream), path.is_some(), &mut engine.server);
+    if let Err(reason) = greeted {
+        // The refusal fits any socket's buffer; a peer that has left does not miss it.
+        let mut cx = Context::from_waker(Waker::noop());
+        let _ = Pin::new(&mut stream).poll_write(&mut cx, reason);
+        return;
     }
-    let key = engine.connect(peer);
+    let key = engine.server.open_session(peer_of(&SockRef::from(&stream), path));
     drop(engine);
-    tokio::task::spawn_local(Conn::new(shared.clone(), key, stream));
+    tokio::task::spawn_local(Conn::new(shared.clone(), key, stream, Rc::default()));
 }
 
-/// Says why and closes, without waiting for a peer that does not read.
-fn turn_away(mut stream: impl Stream, reason: &[u8]) {
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    let _ = std::pin::Pin::new(&mut stream).poll_write(&mut cx, reason);
+/// Sets an accepted socket's options and decides whether it is served; else answers what to tell it.
+pub(super) fn greet(socket: &Socket, is_unix: bool, server: &mut Server) -> Result<(), &'static [u8]> {
+    let config = &server.config;
+    if !is_unix {
+        // A socket that the peer has reset already takes no options; reading from it will say so.
+        let _ = socket.set_tcp_nodelay(true);
+        if config.tcp_keepalive_s > 0 {
+            let keepalive = TcpKeepalive::new()
+                .with_time(Duration::from_secs(config.tcp_keepalive_s.into()))
+                .with_interval(Duration::from_secs((config.tcp_keepalive_s / 3).max(1).into()))
+                .with_retries(3);
+            let _ = socket.set_tcp_keepalive(&keepalive);
+        }
+        let remote = socket.peer_addr().ok().and_then(|address| address.as_socket());
+        let is_local = remote.is_some_and(|address| address.ip().to_canonical().is_loopback());
+        if config.protected_mode && config.requirepass.is_empty() && !is_local {
+            server.stats.rejected_connections += 1;
+            return Err(PROTECTED_MODE);
+        }
+    }
+    if server.sessions.len() >= server.config.maxclients as usize {
+        server.stats.rejected_connections += 1;
+        return Err(b"-ERR max number of clients reached\r\n");
+    }
+    Ok(())
+}
+
+/// What CLIENT LIST tells of an accepted socket; `path` is that of a unix socket.
+pub(super) fn peer_of(socket: &Socket, path: Option<&str>) -> Peer {
+    let fd = socket.as_raw_fd();
+    if let Some(path) = path {
+        let address = format!("{path}:0");
+        return Peer { address: address.clone(), local_address: address, fd, is_local: true };
+    }
+    let remote = socket.peer_addr().ok().and_then(|address| address.as_socket());
+    let local = socket.local_addr().ok().and_then(|address| address.as_socket());
+    let show = |address: Option<SocketAddr>| address.map_or_else(|| "?:0".to_owned(), |address| address.to_string());
+    let is_local = remote.is_some_and(|address| address.ip().to_canonical().is_loopback());
+    Peer { address: show(remote), local_address: show(local), fd, is_local }
 }

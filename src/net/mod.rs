@@ -2,4 +2,5 @@
 
 pub mod conn;
 pub mod listener;
+pub mod lookout;
 pub mod serve;

@@ -4,18 +4,23 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::net::{TcpStream, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
+use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep_until};
 
-use super::conn::Buffers;
+use super::conn::{Buffers, Conn};
 use super::listener::Listener;
+use super::lookout::{Lookout, Newcomer, Roster, StdStream};
 use crate::engine::Engine;
 
 /// What the tasks of the one thread share.
 pub struct Shared {
     /// The engine. Borrowed only inside one poll of one task.
     pub engine: RefCell<Engine>,
+    /// Every socket, for when tokio can't look after them.
+    pub roster: Rc<Roster>,
     /// Read and reply buffers.
     pub buffers: RefCell<Buffers>,
     /// Wakes the clockwork when a call waits for a nearer deadline than it knows.
@@ -28,8 +33,11 @@ pub struct Shared {
 
 impl Shared {
     /// Around a fresh engine.
-    pub fn new(engine: Engine) -> Shared {
+    pub fn new(mut engine: Engine) -> Shared {
+        let roster = Rc::<Roster>::default();
+        engine.server.bystanders = Some(Box::new(Lookout::new(roster.clone())));
         Shared {
+            roster,
             engine: RefCell::new(engine),
             buffers: RefCell::default(),
             deadline_moved: Notify::new(),
@@ -38,14 +46,37 @@ impl Shared {
         }
     }
 
-    /// Tells the clockwork what the engine may have changed while it was fed.
+    /// Does what must follow when the engine was fed: tells the clockwork, and takes over connections that were accepted
+    /// while a script was busy.
     #[inline]
-    pub fn after_feed(&self, engine: &Engine) {
+    pub fn after_feed(self: &Rc<Shared>, engine: &Engine) {
+        if !self.roster.newcomers.borrow().is_empty() {
+            self.take_over_newcomers();
+        }
         if engine.server.waits.next_deadline_ms().is_some_and(|at_ms| at_ms < self.known_deadline_ms.get()) {
             self.deadline_moved.notify_one();
         }
         if engine.server.shutdown.is_some() {
             self.shutdown.notify_one();
+        }
+    }
+
+    #[cold]
+    fn take_over_newcomers(self: &Rc<Shared>) {
+        for Newcomer { key, stream, inbox } in self.roster.newcomers.take() {
+            // Registering with tokio fails only when the system is out of memory; the connection is dropped then.
+            match stream {
+                StdStream::Tcp(stream) => {
+                    if let Ok(stream) = TcpStream::from_std(stream) {
+                        spawn_local(Conn::new(self.clone(), key, stream, inbox));
+                    }
+                }
+                StdStream::Unix(stream) => {
+                    if let Ok(stream) = UnixStream::from_std(stream) {
+                        spawn_local(Conn::new(self.clone(), key, stream, inbox));
+                    }
+                }
+            }
         }
     }
 

@@ -247,6 +247,31 @@ impl Decoder {
         Argv::new(if self.is_inline { &self.inline } else { buf }, &self.spans)
     }
 
+    /// Where the next command begins. Meaningful between commands.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Goes back to the start of a command that was decoded but not run.
+    pub fn rewind_to(&mut self, position: usize) {
+        self.position = position;
+        self.missing = 0;
+        self.bulk_bytes = None;
+    }
+
+    /// Whether the last command was an inline one, whose arguments lie in the decoder itself.
+    #[inline]
+    pub fn is_inline(&self) -> bool {
+        self.is_inline
+    }
+
+    /// The spans of the command that was just completed.
+    #[inline]
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
     /// First byte that is still needed: the start of the command that is underway, else the first unread byte.
     #[inline]
     pub fn keep_from(&self) -> usize {

@@ -393,6 +393,32 @@ mod tests {
         }
     }
 
+    /// What HSCAN promises, while the table grows and shrinks between the steps.
+    #[test]
+    fn a_walk_meets_whatever_stays() {
+        let field = |kind: &str, i: usize| format!("{kind}{i}").into_bytes();
+        let limits = HashLimits::default();
+        for (count, sizes) in [(1, [3000, 0, 1500]), (10, [0, 4000, 0]), (100, [10_000, 10, 20_000])] {
+            let mut hash = Hash::new();
+            (0..200).for_each(|i| _ = hash.insert(&field("stays", i), b"v", &limits));
+            (0..500).for_each(|i| _ = hash.insert(&field("passes", i), b"v", &limits));
+            let (mut size, mut met, mut cursor) = (500, BTreeMap::new(), 0);
+            for step in 0.. {
+                cursor = hash.scan(cursor, count, |field, value| _ = met.insert(text(field), text(value)));
+                if cursor == 0 {
+                    break;
+                }
+                let to = sizes[step % sizes.len()];
+                if step < 50 {
+                    (size..to).for_each(|i| assert!(hash.insert(&field("passes", i), b"w", &limits)));
+                    (to..size).for_each(|i| assert!(hash.remove(&field("passes", i))));
+                    size = to;
+                }
+            }
+            assert!((0..200).all(|i| met.contains_key(&field("stays", i))));
+        }
+    }
+
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
             (-40..40i64).prop_map(|i| i.to_string().into_bytes()),

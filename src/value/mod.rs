@@ -4,6 +4,7 @@ pub mod bits;
 pub mod geo;
 pub mod hash;
 pub mod int_set;
+pub mod lcs;
 pub mod leb128;
 pub mod list;
 pub mod packed;

@@ -367,6 +367,36 @@ mod tests {
         }
     }
 
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+
+        /// What SSCAN promises, while the table grows and shrinks between the steps.
+        #[test]
+        fn a_walk_meets_whatever_stays(
+            count in 1..50usize, first in 0..2000usize,
+            sizes in proptest::collection::vec(0..4000usize, 1..12),
+        ) {
+            let name = |kind: &str, i: usize| format!("{kind}{i}").into_bytes();
+            let limits = SetLimits::default();
+            let mut set = Set::new();
+            let stays: BTreeSet<Vec<u8>> = (0..200).map(|i| name("stays", i)).collect();
+            stays.iter().for_each(|member| _ = set.insert(member, &limits));
+            (0..first).for_each(|i| _ = set.insert(&name("passes", i), &limits));
+            let (mut size, mut met, mut cursor) = (first, BTreeSet::new(), 0);
+            for step in 0.. {
+                cursor = set.scan(cursor, count, |member| _ = met.insert(member.to_vec()));
+                if cursor == 0 {
+                    break;
+                }
+                let Some(to) = sizes.get(step) else { continue };
+                (size..*to).for_each(|i| assert!(set.insert(&name("passes", i), &limits)));
+                (*to..size).for_each(|i| assert!(set.remove(&name("passes", i))));
+                size = *to;
+            }
+            prop_assert!(stays.is_subset(&met));
+        }
+    }
+
     fn member() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
             4 => (-40..40i64).prop_map(|i| i.to_string().into_bytes()),

@@ -4,6 +4,8 @@
 //! inline; longer strings are one thin allocation. A string that was edited in place (APPEND, SETRANGE, SETBIT) stays
 //! growable and says `raw`, as it does in Redis.
 
+use std::borrow::Cow;
+
 use thin_vec::ThinVec;
 
 use crate::base::num;
@@ -47,6 +49,12 @@ impl StringValue {
         {
             return StringValue::Int(value);
         }
+        StringValue::plain(bytes)
+    }
+
+    /// Copies `bytes` as they are, whatever they say.
+    #[inline]
+    pub fn plain(bytes: &[u8]) -> StringValue {
         if bytes.len() > INLINE_BYTES {
             return StringValue::Heap(ThinVec::from(bytes));
         }
@@ -94,6 +102,28 @@ impl StringValue {
         match self {
             StringValue::Raw(bytes) => bytes,
             _ => unreachable!("made raw above"),
+        }
+    }
+
+    /// Writes `bytes` from `offset` on, zeroes before when the text was shorter, and answers the new length. Without bytes
+    /// it only grows to `offset`.
+    pub fn write_at(&mut self, offset: usize, bytes: &[u8]) -> usize {
+        let text = self.make_raw();
+        if text.len() < offset {
+            text.resize(offset, 0);
+        }
+        let inside = bytes.len().min(text.len() - offset);
+        text[offset..][..inside].copy_from_slice(&bytes[..inside]);
+        text.extend_from_slice(&bytes[inside..]);
+        text.len()
+    }
+
+    /// The text, borrowed unless the value is a number.
+    pub fn text(&self) -> Cow<'_, [u8]> {
+        match self {
+            StringValue::Int(value) => Cow::Owned(Digits::new().format(*value).as_bytes().to_vec()),
+            StringValue::Inline { len, bytes } => Cow::Borrowed(&bytes[..*len as usize]),
+            StringValue::Heap(bytes) | StringValue::Raw(bytes) => Cow::Borrowed(bytes),
         }
     }
 

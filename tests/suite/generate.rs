@@ -113,6 +113,6 @@ fn calls_fit_their_declaration() {
         at += if text[at] == "LIMIT" { 3 } else { 0 };
         let keys: usize = text[at].parse().expect("numkeys");
         let pairs = text.len() - at - 1 - keys;
-        assert!(pairs >= 2 && pairs % 2 == 0, "{text:?}");
+        assert!(pairs >= 2 && pairs.is_multiple_of(2), "{text:?}");
     }
 }

@@ -7,9 +7,10 @@ mod pending;
 mod read;
 
 use entries::{xadd, xdel, xlen, xrange, xrevrange, xsetid, xtrim};
-use group::{xgroup_create, xgroup_createconsumer, xgroup_delconsumer, xgroup_destroy, xgroup_help, xgroup_setid};
-use info::{xinfo_consumers, xinfo_groups, xinfo_help, xinfo_stream};
+use group::{xgroup_create, xgroup_createconsumer, xgroup_delconsumer, xgroup_destroy, xgroup_setid};
+use info::{xinfo_consumers, xinfo_groups, xinfo_stream};
 use pending::{xack, xautoclaim, xclaim, xpending};
+use super::help::help;
 use read::{xread, xreadgroup};
 
 use crate::engine::error::{Error, excerpt};
@@ -225,7 +226,7 @@ pub const COMMANDS: &[Command] = &[
                 group: Group::Stream,
                 since: "5.0.0",
                 summary: "Answers how the subcommands are used.",
-                run: Run::Now(xgroup_help),
+                run: Run::Now(help),
                 ..Command::EMPTY
             },
             Command {
@@ -283,7 +284,7 @@ pub const COMMANDS: &[Command] = &[
                 group: Group::Stream,
                 since: "5.0.0",
                 summary: "Answers how the subcommands are used.",
-                run: Run::Now(xinfo_help),
+                run: Run::Now(help),
                 ..Command::EMPTY
             },
             Command {

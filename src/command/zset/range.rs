@@ -63,7 +63,7 @@ fn score_bound(text: &[u8]) -> Result<ScoreBound, Error> {
         _ => (false, text),
     };
     let read = num::strtod(number);
-    if read.len != number.len() || read.value.is_nan() {
+    if read.used != number.len() || read.value.is_nan() {
         return Err(Error::text("ERR min or max is not a float"));
     }
     Ok(ScoreBound { score: read.value, exclusive })

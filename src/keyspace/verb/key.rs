@@ -2,14 +2,20 @@
 
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::Effect;
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Entry, Value};
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
 impl Keyspace {
     /// Removes a key.
     pub fn remove(&mut self, db: DbIndex, slot: Slot) {
-        let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
+        self.take(db, slot);
+    }
+
+    /// Removes a key and gives what it was, for whoever wants to drop it elsewhere.
+    pub fn take(&mut self, db: DbIndex, slot: Slot) -> Option<Entry> {
+        let entry = self.dbs[db as usize].remove(slot)?;
         self.effects.record(db, Effect::Del { key: &entry.key });
+        Some(entry)
     }
 
     /// Sets when a key expires, Unix ms; [`NEVER`] for not at all. A time that has passed is kept: the next reader or the
@@ -55,10 +61,10 @@ impl Keyspace {
         self.effects.record(db, Effect::Move { key: &entry.key, to_db });
     }
 
-    /// Empties a database.
-    pub fn flush(&mut self, db: DbIndex) {
-        self.dbs[db as usize] = Db::new();
+    /// Empties a database and gives what was in it, for whoever wants to drop it elsewhere.
+    pub fn flush(&mut self, db: DbIndex) -> Db {
         self.effects.record(db, Effect::Flush {});
+        std::mem::replace(&mut self.dbs[db as usize], Db::new())
     }
 
     /// Lets two databases change places.
@@ -96,5 +102,59 @@ impl Keyspace {
         if entry.expires_at_ms != NEVER {
             self.dbs[db as usize].set_expiry(slot, NEVER);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::verb::tests::replays;
+
+    #[test]
+    fn replaying_gives_the_same_keys() {
+        replays(|ks| {
+            for key in [b"a", b"b", b"c", b"d"] {
+                let slot = ks.put(0, key, key);
+                ks.expire_at(0, slot, 5_000);
+            }
+            let slot = |ks: &mut Keyspace, db, key: &[u8]| ks.find(db, key).expect("put above");
+            let a = slot(ks, 0, b"a");
+            ks.rename(0, a, b"b");
+            let b = slot(ks, 0, b"b");
+            ks.copy(0, b, 3, b"x");
+            ks.copy(0, b, 0, b"c");
+            ks.move_to(0, b, 3);
+            let d = slot(ks, 0, b"d");
+            ks.expire_at(0, d, NEVER);
+            ks.put(5, b"gone", b"");
+            drop(ks.flush(5));
+            ks.swap(0, 7);
+            let c = slot(ks, 7, b"c");
+            ks.remove(7, c);
+            assert_eq!((ks.db(0).len(), ks.db(3).len(), ks.db(7).len(), ks.db(3).volatile()), (0, 2, 1, 2));
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut ks = Keyspace::new(2, crate::base::rng::Rng::seeded(1));
+        ks.put(0, b"a", b"");
+        ks.put(1, b"a", b"");
+        let strange = [
+            Effect::Move { key: b"a", to_db: 1 },
+            Effect::Move { key: b"a", to_db: 2 },
+            Effect::Copy { key: b"a", to_db: 2, to: b"b" },
+            Effect::Swap { with_db: 2 },
+            Effect::Del { key: b"x" },
+            Effect::Rename { key: b"x", to: b"a" },
+            Effect::ExpireAt { key: b"x", at_ms: 1 },
+            Effect::Replace { key: b"x", value: b"" },
+        ];
+        for effect in &strange {
+            assert!(!ks.apply(0, effect), "{effect:?}");
+        }
+        assert!(!ks.apply(2, &Effect::Flush {}));
+        assert_eq!((ks.db(0).len(), ks.db(1).len()), (1, 1));
     }
 }

@@ -1,7 +1,9 @@
 //! The verbs: the only mutators of the keyspace. One file per value type; each verb applies one change and records it.
 
+mod hash;
 mod key;
 mod list;
+mod set;
 mod stream;
 mod string;
 mod zset;
@@ -44,10 +46,10 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
             _ => return false,
         },
         Effect::Move { key, to_db } => match ks.dbs[db as usize].find(key) {
-            Some(slot) if to_db < ks.databases() => ks.move_to(db, slot, to_db),
+            Some(slot) if to_db < ks.databases() && !ks.db(to_db).contains(key) => ks.move_to(db, slot, to_db),
             _ => return false,
         },
-        Effect::Flush {} => ks.flush(db),
+        Effect::Flush {} => drop(ks.flush(db)),
         Effect::Swap { with_db } if with_db < ks.databases() => ks.swap(db, with_db),
         Effect::Swap { .. } => return false,
         Effect::ListPush { .. }
@@ -72,6 +74,10 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         | Effect::ConsumerSeen { .. }
         | Effect::PendingSet { .. }
         | Effect::PendingAck { .. } => return stream::apply(ks, db, effect).is_some(),
+        Effect::HashSet { .. } | Effect::HashRemove { .. } => return hash::apply(ks, db, effect).is_some(),
+        Effect::SetAdd { .. } | Effect::SetRemove { .. } | Effect::SetPut { .. } => {
+            return set::apply(ks, db, effect).is_some();
+        }
     }
     true
 }
@@ -133,7 +139,16 @@ mod tests {
             Value::List(list) => format!("{:?}", list.iter().collect::<Vec<_>>()),
             Value::ZSet(zset) => format!("{:?}", zset.iter().collect::<Vec<_>>()),
             Value::Stream(stream) => format!("{stream:?}"),
-            Value::Set(_) | Value::Hash(_) => value.encoding().to_owned(),
+            Value::Set(set) => {
+                let mut members: Vec<_> = set.iter().map(|member| member.to_vec()).collect();
+                members.sort();
+                format!("{members:?}")
+            }
+            Value::Hash(hash) => {
+                let mut fields: Vec<_> = hash.iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect();
+                fields.sort();
+                format!("{fields:?}")
+            }
         }
     }
 }

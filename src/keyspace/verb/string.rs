@@ -1,4 +1,8 @@
 //! Verbs on strings. Bitmaps and HyperLogLogs are strings and need no verbs of their own.
+//!
+//! SET with an expiry is a `put` followed by an `expire_at` of the slot that `put` gave: one lookup, two effects. An effect
+//! of its own would save the few bytes of the repeated key and cost every reader of the stream a third way in which a
+//! string and a second way in which a deadline comes to be.
 
 use super::WrongType;
 use crate::keyspace::effect::Effect;
@@ -14,11 +18,18 @@ impl Keyspace {
         self.overwrite(db, key, Value::String(StringValue::new(value)))
     }
 
-    /// As [`put`](Self::put), for a key whose slot is known.
-    pub fn put_at(&mut self, db: DbIndex, slot: Slot, value: &[u8]) {
-        let key = &self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives").key;
+    /// As [`put`](Self::put), for a key that was looked up: `slot` is where it lives, `None` when it does not.
+    #[inline]
+    pub fn put_at(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8]) -> Slot {
         self.effects.record(db, Effect::Put { key, value });
-        self.overwrite_at(db, slot, Value::String(StringValue::new(value)));
+        let value = Value::String(StringValue::new(value));
+        match slot {
+            Some(slot) => {
+                self.overwrite_at(db, slot, value);
+                slot
+            }
+            None => self.create(db, key, value),
+        }
     }
 
     /// Stores another string in a key that exists; its expiry stays.
@@ -37,8 +48,24 @@ impl Keyspace {
         entry.value = Value::String(StringValue::Int(value));
     }
 
+    /// Stores the text of a decimal in a key that may exist; its expiry stays. It is kept as text, for it rarely is an
+    /// integer, and never for long.
+    pub fn put_decimal(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, text: &[u8]) {
+        let value = Value::String(StringValue::plain(text));
+        match slot {
+            Some(slot) => {
+                self.effects.record(db, Effect::Replace { key, value: text });
+                self.entry_mut(db, slot).value = value;
+            }
+            None => {
+                self.effects.record(db, Effect::Put { key, value: text });
+                self.create(db, key, value);
+            }
+        }
+    }
+
     /// Writes `bytes` at `offset` of a string, which is created or filled with zeroes up to there; its expiry stays.
-    /// Answers the new length.
+    /// Answers the new length. Without bytes the string only grows to `offset`.
     pub fn set_range(
         &mut self,
         db: DbIndex,
@@ -53,14 +80,38 @@ impl Keyspace {
         };
         let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
         let Value::String(string) = &mut entry.value else { return Err(WrongType) };
-        let text = string.make_raw();
-        let end = offset + bytes.len();
-        if text.len() < end {
-            text.resize(end, 0);
-        }
-        text[offset..end].copy_from_slice(bytes);
-        let len = text.len();
+        let len = string.write_at(offset, bytes);
         self.effects.record(db, Effect::SetRange { key, offset: offset as u64, bytes });
         Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyspace::verb::tests::replays;
+
+    #[test]
+    fn replaying_gives_the_same_strings() {
+        replays(|ks| {
+            let a = ks.put(0, b"a", b"1");
+            ks.expire_at(0, a, 5_000);
+            ks.replace_integer(0, a, -7);
+            ks.put_at(0, b"b", None, b"text");
+            ks.put_decimal(0, b"d", None, b"10");
+            let d = ks.find(0, b"d");
+            ks.put_decimal(0, b"d", d, b"0.5");
+            ks.put_at(0, b"a", Some(a), b"again");
+            ks.expire_at(0, a, 9_000);
+            ks.replace(0, a, b"a string that does not lie inline");
+            assert_eq!(ks.set_range(0, b"c", None, 5, b"xy")?, 7);
+            let c = ks.find(0, b"c");
+            assert_eq!(ks.set_range(0, b"c", c, 6, b"z!")?, 8);
+            assert_eq!(ks.set_range(0, b"c", c, 10, b"")?, 10);
+            assert_eq!(ks.set_range(0, b"c", c, 2, b"")?, 10);
+            let Value::String(text) = ks.value(0, c.ok_or(WrongType)?) else { return Err(WrongType) };
+            assert_eq!(text.as_bytes(&mut Digits::new()), b"\0\0\0\0\0xz!\0\0");
+            Ok(())
+        });
     }
 }

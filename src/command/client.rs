@@ -1,0 +1,426 @@
+//! CLIENT: what is known of connections, and what one may do to another.
+
+use std::io::Write;
+
+use super::connection::{is_plain, set_name, valid_name};
+use super::help::help;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::{Error, excerpt};
+use crate::engine::session::{ClientType, Gate, ReplyMode, Session, SessionKey};
+use crate::engine::spec::{Command, Done, Flags, Group, Run};
+
+fn id(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    ctx.reply.integer(ctx.session.key.id as i64);
+    Ok(())
+}
+
+fn info(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    let mut text = Vec::new();
+    describe(&mut text, ctx.session, ctx.now_ms());
+    ctx.reply.verbatim(b"txt", &text);
+    Ok(())
+}
+
+fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (mut kind, mut ids) = (None, None);
+    if args.len() == 2 && args.option("TYPE", 1) {
+        kind = Some(client_kind(args.bytes()?)?);
+    } else if args.option("ID", 1) {
+        let id = |arg: &[u8]| crate::base::num::parse_i64(arg).ok_or(Error::text("ERR Invalid client ID"));
+        ids = Some(args.rest().iter().map(id).collect::<Result<Vec<_>, _>>()?);
+    } else {
+        args.end()?;
+    }
+    let now_ms = ctx.now_ms();
+    let wanted = |session: &&Session| {
+        !session.killed
+            && kind.is_none_or(|kind| kind == Kind::Type(session.client_type()))
+            && ids.as_ref().is_none_or(|ids| ids.contains(&(session.key.id as i64)))
+    };
+    let mut sessions: Vec<&Session> =
+        ctx.server.sessions.iter().chain(std::iter::once(&*ctx.session)).filter(wanted).collect();
+    sessions.sort_by_key(|session| session.key.id);
+    let mut text = Vec::new();
+    sessions.into_iter().for_each(|session| describe(&mut text, session, now_ms));
+    ctx.reply.verbatim(b"txt", &text);
+    Ok(())
+}
+
+/// A kind of client by its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Type(ClientType),
+    /// A kind that Redis knows and of which there is none here.
+    Absent,
+}
+
+fn client_kind(name: &[u8]) -> Result<Kind, Error> {
+    Ok(match name.to_ascii_lowercase().as_slice() {
+        b"normal" => Kind::Type(ClientType::Normal),
+        b"pubsub" => Kind::Type(ClientType::Pubsub),
+        b"master" | b"slave" | b"replica" => Kind::Absent,
+        _ => return Err(Error::owned(format!("ERR Unknown client type '{}'", excerpt(name, 128)))),
+    })
+}
+
+/// One line of CLIENT LIST. What a session keeps only while one of its commands runs (reply and argument buffers are
+/// shared by all) counts as 0.
+fn describe(text: &mut Vec<u8>, session: &Session, now_ms: i64) {
+    let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1_000;
+    let queued = session.transaction.as_ref();
+    let unsent = session.outbox.len();
+    let queued_bytes = queued.map_or(0, |transaction| transaction.bytes());
+    let held = size_of::<Session>() + session.pending_input + queued_bytes + unsent;
+    let lossy = String::from_utf8_lossy;
+    // Writing to memory does not fail.
+    let _ = writeln!(
+        text,
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} qbuf={} \
+         qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={unsent} tot-mem={held} events={} \
+         cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+        session.key.id,
+        session.address,
+        session.local_address,
+        session.fd,
+        lossy(&session.name),
+        seconds_since(session.connected_ms),
+        seconds_since(session.active_ms),
+        flags(session),
+        session.db,
+        session.subscriptions.channels.len(),
+        session.subscriptions.patterns.len(),
+        queued.map_or(-1, |transaction| transaction.commands.len() as i64),
+        session.pending_input,
+        usize::from(unsent > 0),
+        if unsent > 0 { "rw" } else { "r" },
+        session.last_command.map_or("NULL", |entry| &entry.full_name),
+        session.protocol,
+        lossy(&session.lib_name),
+        lossy(&session.lib_version),
+    );
+}
+
+/// The letters that CLIENT LIST shows for a session's state.
+fn flags(session: &Session) -> String {
+    let letters: String = [
+        ('P', !session.subscriptions.is_empty()),
+        ('x', session.transaction.is_some()),
+        ('b', session.parked.is_some()),
+        ('d', session.watch_dirty),
+        ('c', session.closing),
+        ('U', session.address.ends_with(":0")),
+        ('e', session.no_evict),
+        ('T', session.gate.has(Gate::NO_TOUCH)),
+    ]
+    .into_iter()
+    .filter_map(|(letter, shown)| shown.then_some(letter))
+    .collect();
+    if letters.is_empty() { "N".to_owned() } else { letters }
+}
+
+/// Which clients CLIENT KILL ends: all that meet every condition.
+#[derive(Default)]
+struct Victims {
+    id: Option<u64>,
+    address: Option<Vec<u8>>,
+    local_address: Option<Vec<u8>>,
+    kind: Option<Kind>,
+    max_age_s: Option<i64>,
+    spare_caller: bool,
+}
+
+impl Victims {
+    fn has(&self, session: &Session, now_ms: i64) -> bool {
+        let is = |wanted: &Option<Vec<u8>>, address: &str| wanted.as_ref().is_none_or(|w| w == address.as_bytes());
+        !session.killed
+            && self.id.is_none_or(|id| id == session.key.id)
+            && is(&self.address, &session.address)
+            && is(&self.local_address, &session.local_address)
+            && self.kind.is_none_or(|kind| kind == Kind::Type(session.client_type()))
+            && self.max_age_s.is_none_or(|age_s| (now_ms - session.connected_ms) / 1_000 >= age_s)
+    }
+}
+
+fn kill(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if args.len() == 1 {
+        // The old form: one address, the caller's own allowed, and OK for an answer.
+        let victims = Victims { address: Some(args.bytes()?.to_vec()), ..Victims::default() };
+        if kill_all(ctx, &victims) == 0 {
+            return Err(Error::text("ERR No such client"));
+        }
+        ctx.reply.ok();
+        return Ok(());
+    }
+    let victims = victims(&mut args)?;
+    let killed = kill_all(ctx, &victims);
+    ctx.reply.integer(killed);
+    Ok(())
+}
+
+fn victims(args: &mut Args<'_>) -> Result<Victims, Error> {
+    let mut victims = Victims { spare_caller: true, ..Victims::default() };
+    while !args.is_empty() {
+        if args.option("ID", 1) {
+            const NO_ID: Error = Error::text("ERR client-id should be greater than 0");
+            let id = args.int_or(NO_ID)?;
+            victims.id = Some(u64::try_from(id).ok().filter(|id| *id > 0).ok_or(NO_ID)?);
+        } else if args.option("MAXAGE", 1) {
+            let age_s = args.int_or(Error::text("ERR maxage is not an integer or out of range"))?;
+            if age_s <= 0 {
+                return Err(Error::text("ERR maxage should be greater than 0"));
+            }
+            victims.max_age_s = Some(age_s);
+        } else if args.option("TYPE", 1) {
+            victims.kind = Some(client_kind(args.bytes()?)?);
+        } else if args.option("ADDR", 1) {
+            victims.address = Some(args.bytes()?.to_vec());
+        } else if args.option("LADDR", 1) {
+            victims.local_address = Some(args.bytes()?.to_vec());
+        } else if args.option("USER", 1) {
+            let user = args.bytes()?;
+            if user != b"default" {
+                return Err(Error::owned(format!("ERR No such user '{}'", excerpt(user, 128))));
+            }
+        } else if args.option("SKIPME", 1) {
+            victims.spare_caller = args.one_of(&[("yes", true), ("no", false)]).ok_or(Error::Syntax)?;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    Ok(victims)
+}
+
+fn kill_all(ctx: &mut Ctx<'_>, victims: &Victims) -> i64 {
+    let now_ms = ctx.now_ms();
+    let condemned = ctx.server.sessions.iter().filter(|session| victims.has(session, now_ms));
+    let condemned: Vec<SessionKey> = condemned.map(|session| session.key).collect();
+    let mut killed = condemned.len() as i64;
+    condemned.into_iter().for_each(|key| ctx.server.kill(key));
+    if !victims.spare_caller && victims.has(ctx.session, now_ms) {
+        // It still reads the answer.
+        ctx.session.closing = true;
+        killed += 1;
+    }
+    killed
+}
+
+fn set_client_name(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let name = valid_name(args.bytes()?)?;
+    set_name(ctx, name);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn client_name(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    let name = &ctx.session.name;
+    ctx.reply.bulk_or_null((!name.is_empty()).then_some(name));
+    Ok(())
+}
+
+fn set_info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (option, value) = (args.bytes()?, args.bytes()?);
+    let (name, field) = match option.to_ascii_lowercase().as_slice() {
+        b"lib-name" => ("lib-name", &mut ctx.session.lib_name),
+        b"lib-ver" => ("lib-ver", &mut ctx.session.lib_version),
+        _ => return Err(Error::owned(format!("ERR Unrecognized option '{}'", excerpt(option, 128)))),
+    };
+    if !is_plain(value) {
+        return Err(Error::owned(format!("ERR {name} cannot contain spaces, newlines or special characters.")));
+    }
+    *field = value.to_vec();
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn reply(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    const MODES: [(&str, ReplyMode); 3] =
+        [("on", ReplyMode::On), ("off", ReplyMode::Off), ("skip", ReplyMode::SkipNext)];
+    let session = &mut *ctx.session;
+    match args.one_of(&MODES).ok_or(Error::Syntax)? {
+        ReplyMode::On => {
+            session.reply_mode = ReplyMode::On;
+            ctx.reply.ok();
+        }
+        // Nothing is answered anyway.
+        _ if session.reply_mode == ReplyMode::Off => {}
+        ReplyMode::Off => session.reply_mode = ReplyMode::Off,
+        // Through an open gate nobody counts this command itself among the two.
+        _ if session.gate.is_open() => session.reply_mode = ReplyMode::SkipThis,
+        mode => session.reply_mode = mode,
+    }
+    session.gate.set(Gate::MUTED, session.reply_mode != ReplyMode::On);
+    Ok(())
+}
+
+const ON_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
+
+fn no_evict(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    ctx.session.no_evict = args.one_of(&ON_OFF).ok_or(Error::Syntax)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn no_touch(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let on = args.one_of(&ON_OFF).ok_or(Error::Syntax)?;
+    ctx.session.gate.set(Gate::NO_TOUCH, on);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    const REASON: Error = Error::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+    let id = args.bytes()?;
+    let as_error = match args.peek() {
+        None => false,
+        Some(_) => args.one_of(&[("timeout", false), ("error", true)]).ok_or(REASON)?,
+    };
+    args.end()?;
+    let id = crate::base::num::parse_i64(id).ok_or(Error::NotInteger)?;
+    let server = &mut *ctx.server;
+    let waiting = u64::try_from(id).ok().and_then(|id| server.sessions.by_id(id));
+    let was_waiting = waiting.is_some_and(|session| {
+        server.waits.end(session, |parked, reply| match as_error {
+            true => reply.error(b"UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+            false => (parked.on_timeout)(reply),
+        })
+    });
+    ctx.reply.integer(i64::from(was_waiting));
+    Ok(())
+}
+
+const ABOUT_ITSELF: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE);
+const ABOUT_OTHERS: Flags = ABOUT_ITSELF.and(Flags::ADMIN);
+
+/// An entry of CLIENT: what most have in common.
+const SUB: Command = Command { flags: ABOUT_ITSELF, group: Group::Connection, ..Command::EMPTY };
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "client",
+    arity: -2,
+    group: Group::Connection,
+    since: "2.4.0",
+    complexity: "Depends on subcommand.",
+    summary: "Holds the commands about connections.",
+    sub: &[
+        Command {
+            name: "getname",
+            arity: 2,
+            since: "2.6.9",
+            summary: "Answers the connection's name.",
+            run: Run::Now(client_name),
+            ..SUB
+        },
+        Command {
+            name: "help",
+            arity: 2,
+            flags: Flags::LOADING.and(Flags::STALE),
+            since: "5.0.0",
+            summary: "Lists the subcommands.",
+            run: Run::Now(help),
+            ..SUB
+        },
+        Command {
+            name: "id",
+            arity: 2,
+            since: "5.0.0",
+            summary: "Answers the connection's id, which is never used again.",
+            run: Run::Now(id),
+            ..SUB
+        },
+        Command {
+            name: "info",
+            arity: 2,
+            since: "6.2.0",
+            summary: "Answers this connection's line of CLIENT LIST.",
+            tips: &["nondeterministic_output"],
+            run: Run::Now(info),
+            ..SUB
+        },
+        Command {
+            name: "kill",
+            arity: -3,
+            flags: ABOUT_OTHERS,
+            since: "2.4.0",
+            complexity: "O(N) where N is the number of client connections",
+            summary: "Closes the connections that meet every condition.",
+            syntax: "<ip:port | ([ID client-id] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [USER username] \
+                [ADDR address] [LADDR address] [SKIPME <YES | NO>] [MAXAGE seconds])...>",
+            run: Run::Now(kill),
+            ..SUB
+        },
+        Command {
+            name: "list",
+            arity: -2,
+            flags: ABOUT_OTHERS,
+            since: "2.4.0",
+            complexity: "O(N) where N is the number of client connections",
+            summary: "Answers one line about each connection.",
+            syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id...]",
+            tips: &["nondeterministic_output"],
+            run: Run::Now(list),
+            ..SUB
+        },
+        Command {
+            name: "no-evict",
+            arity: 3,
+            flags: ABOUT_OTHERS,
+            since: "7.0.0",
+            summary: "Protects the connection from being closed for the memory it takes.",
+            syntax: "<ON | OFF>",
+            run: Run::Now(no_evict),
+            ..SUB
+        },
+        Command {
+            name: "no-touch",
+            arity: 3,
+            since: "7.2.0",
+            summary: "Lets the connection's reads leave the time of a key's last use alone.",
+            syntax: "<ON | OFF>",
+            run: Run::Now(no_touch),
+            ..SUB
+        },
+        Command {
+            name: "reply",
+            arity: 3,
+            since: "3.2.0",
+            summary: "Chooses whether commands are answered.",
+            syntax: "<ON | OFF | SKIP>",
+            run: Run::Now(reply),
+            ..SUB
+        },
+        Command {
+            name: "setinfo",
+            arity: 4,
+            since: "7.2.0",
+            summary: "Notes which library the client uses.",
+            syntax: "<LIB-NAME libname | LIB-VER libver>",
+            tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+            run: Run::Now(set_info),
+            ..SUB
+        },
+        Command {
+            name: "setname",
+            arity: 3,
+            since: "2.6.9",
+            summary: "Names the connection; an empty name takes it away.",
+            syntax: "connection-name",
+            run: Run::Now(set_client_name),
+            ..SUB
+        },
+        Command {
+            name: "unblock",
+            arity: -3,
+            flags: ABOUT_OTHERS,
+            since: "5.0.0",
+            complexity: "O(N) where N is the number of client connections",
+            summary: "Ends the waiting of a connection, as if its time had run out or with an error.",
+            syntax: "client-id [TIMEOUT | ERROR]",
+            run: Run::Now(unblock),
+            ..SUB
+        },
+    ],
+    run: Run::Container,
+    ..Command::EMPTY
+}];

@@ -1,0 +1,403 @@
+//! COMMAND: what the table says about itself, in the shapes that clients, proxies and redis-cli read.
+
+use crate::base::glob;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::keys::{keys_of, legacy_range};
+use crate::engine::spec::{Begin, Command, Done, Find, Flags, Group, KeySpec, Run};
+use crate::engine::syntax::{self, Arg, Kind};
+use crate::engine::table::Entry;
+use crate::resp::reply::Reply;
+
+use super::help::help;
+
+fn all(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    ctx.reply.array(ctx.server.table.iter().len());
+    ctx.server.table.iter().for_each(|entry| describe(ctx.reply, entry));
+    Ok(())
+}
+
+fn count(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    ctx.reply.integer(ctx.server.table.iter().len() as i64);
+    Ok(())
+}
+
+fn info(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    if args.is_empty() {
+        return all(ctx, args);
+    }
+    ctx.reply.array(args.len());
+    for name in args.rest().iter() {
+        match ctx.server.table.find_full(name) {
+            Some(entry) => describe(ctx.reply, entry),
+            None => ctx.reply.null_array(),
+        }
+    }
+    Ok(())
+}
+
+/// One command as COMMAND INFO shows it, its subcommands included.
+fn describe(reply: &mut Reply, entry: &Entry) {
+    let command = entry.command;
+    let (first, last, step) = legacy_range(command);
+    reply.array(10);
+    reply.bulk(entry.full_name.as_bytes());
+    reply.integer(i64::from(command.arity));
+    statuses(reply, &command.flags.names().collect::<Vec<_>>());
+    reply.integer(first);
+    reply.integer(last);
+    reply.integer(step);
+    statuses(reply, &categories(entry));
+    reply.set(command.tips.len());
+    command.tips.iter().for_each(|tip| reply.bulk(tip.as_bytes()));
+    reply.set(command.keys.len());
+    command.keys.iter().for_each(|spec| describe_spec(reply, spec));
+    if entry.sub.is_empty() {
+        reply.set(0);
+    } else {
+        reply.array(entry.sub.len());
+        entry.sub.iter().for_each(|sub| describe(reply, sub));
+    }
+}
+
+fn statuses(reply: &mut Reply, names: &[&str]) {
+    reply.set(names.len());
+    names.iter().for_each(|name| reply.status(name));
+}
+
+fn describe_spec(reply: &mut Reply, spec: &KeySpec) {
+    let named = |reply: &mut Reply, name: &str, value: i64| {
+        reply.bulk(name.as_bytes());
+        reply.integer(value);
+    };
+    let open = |reply: &mut Reply, kind: &str, fields: usize| {
+        reply.map(2);
+        reply.bulk(b"type");
+        reply.bulk(kind.as_bytes());
+        reply.bulk(b"spec");
+        reply.map(fields);
+    };
+    reply.map(3);
+    reply.bulk(b"flags");
+    statuses(reply, spec.access.flag_names());
+    reply.bulk(b"begin_search");
+    match spec.begin {
+        Begin::Index(index) => {
+            open(reply, "index", 1);
+            named(reply, "index", index as i64);
+        }
+        Begin::Keyword(word, from) => {
+            open(reply, "keyword", 2);
+            reply.bulk(b"keyword");
+            reply.bulk(word.as_bytes());
+            named(reply, "startfrom", from as i64);
+        }
+    }
+    reply.bulk(b"find_keys");
+    match spec.find {
+        Find::Range { last, step, limit } => {
+            open(reply, "range", 3);
+            named(reply, "lastkey", i64::from(last));
+            named(reply, "keystep", step as i64);
+            named(reply, "limit", limit as i64);
+        }
+        Find::Counted => {
+            open(reply, "keynum", 3);
+            named(reply, "keynumidx", 0);
+            named(reply, "firstkey", 1);
+            named(reply, "keystep", 1);
+        }
+    }
+}
+
+/// The ACL categories, in Redis' order.
+const CATEGORIES: [&str; 21] = [
+    "@keyspace",
+    "@read",
+    "@write",
+    "@set",
+    "@sortedset",
+    "@list",
+    "@hash",
+    "@string",
+    "@bitmap",
+    "@hyperloglog",
+    "@geo",
+    "@stream",
+    "@pubsub",
+    "@admin",
+    "@fast",
+    "@slow",
+    "@blocking",
+    "@dangerous",
+    "@connection",
+    "@transaction",
+    "@scripting",
+];
+
+/// The categories of a command: those of its flags and its group, and those declared besides.
+fn categories(entry: &Entry) -> Vec<&'static str> {
+    let command = entry.command;
+    let flags = command.flags;
+    let of_group = match command.group {
+        // What only holds subcommands, or only asks about channels, belongs to no group; the flag tells.
+        Group::Pubsub => None,
+        group if !matches!(command.run, Run::Container) => group.category(),
+        _ => None,
+    };
+    let has = |category: &str| {
+        command.categories.contains(&category)
+            || of_group == Some(category)
+            || match category {
+                "@read" => flags.has(Flags::READONLY) && command.group != Group::Scripting,
+                "@write" => flags.has(Flags::WRITE) && command.group != Group::Scripting,
+                "@pubsub" => flags.has(Flags::PUBSUB),
+                "@admin" | "@dangerous" => flags.has(Flags::ADMIN),
+                "@fast" => flags.has(Flags::FAST),
+                "@slow" => !flags.has(Flags::FAST),
+                "@blocking" => flags.has(Flags::BLOCKING),
+                _ => false,
+            }
+    };
+    CATEGORIES.into_iter().filter(|category| has(category)).collect()
+}
+
+fn docs(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    let table = ctx.server.table;
+    let asked: Vec<&Entry> = match args.is_empty() {
+        true => table.iter().collect(),
+        false => args.rest().iter().filter_map(|name| table.find_full(name)).collect(),
+    };
+    ctx.reply.map(asked.len());
+    asked.into_iter().for_each(|entry| document(ctx.reply, entry));
+    Ok(())
+}
+
+/// One command as COMMAND DOCS shows it: its name, and a map.
+fn document(reply: &mut Reply, entry: &Entry) {
+    let command = entry.command;
+    // A test sees to it that every syntax parses.
+    let arguments = syntax::parse(command.syntax).unwrap_or_default();
+    let is_container = !entry.sub.is_empty();
+    reply.bulk(entry.full_name.as_bytes());
+    reply.map(4 + usize::from(!arguments.is_empty()) + usize::from(is_container));
+    for (field, text) in [
+        ("summary", command.summary.trim_end_matches('.')),
+        ("since", command.since),
+        ("group", command.group.name()),
+        ("complexity", command.complexity),
+    ] {
+        reply.bulk(field.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+    if !arguments.is_empty() {
+        reply.bulk(b"arguments");
+        document_arguments(reply, &arguments, &mut (0..command.keys.len()));
+    }
+    if is_container {
+        reply.bulk(b"subcommands");
+        reply.map(entry.sub.len());
+        entry.sub.iter().for_each(|sub| document(reply, sub));
+    }
+}
+
+/// `specs`: the key specs that no key argument has taken yet.
+fn document_arguments(reply: &mut Reply, arguments: &[Arg], specs: &mut std::ops::Range<usize>) {
+    reply.array(arguments.len());
+    for argument in arguments {
+        let spec = if argument.kind == Kind::Key { specs.next() } else { None };
+        let flags: Vec<&str> = [(argument.optional, "optional"), (argument.multiple, "multiple")]
+            .into_iter()
+            .filter_map(|(set, name)| set.then_some(name))
+            .collect();
+        let parts = match &argument.kind {
+            Kind::OneOf(parts) | Kind::Block(parts) => parts.as_slice(),
+            _ => &[],
+        };
+        let optional = [spec.is_some(), argument.token.is_some(), !flags.is_empty(), !parts.is_empty()];
+        reply.map(2 + optional.iter().filter(|present| **present).count());
+        for (field, text) in [("name", argument.name.as_str()), ("type", argument.kind.name())] {
+            reply.bulk(field.as_bytes());
+            reply.bulk(text.as_bytes());
+        }
+        if let Some(spec) = spec {
+            reply.bulk(b"key_spec_index");
+            reply.integer(spec as i64);
+        }
+        if let Some(token) = &argument.token {
+            reply.bulk(b"token");
+            reply.bulk(token.as_bytes());
+        }
+        if !flags.is_empty() {
+            reply.bulk(b"flags");
+            statuses(reply, &flags);
+        }
+        if !parts.is_empty() {
+            reply.bulk(b"arguments");
+            document_arguments(reply, parts, specs);
+        }
+    }
+}
+
+fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    enum Filter<'a> {
+        None,
+        /// There are no modules, so none of the commands is of one.
+        Module,
+        Category(String),
+        Pattern(&'a [u8]),
+    }
+    let filter = if args.is_empty() {
+        Filter::None
+    } else if !args.flag("FILTERBY") {
+        return Err(Error::Syntax);
+    } else if args.option("MODULE", 1) {
+        args.bytes()?;
+        Filter::Module
+    } else if args.option("ACLCAT", 1) {
+        Filter::Category(format!("@{}", String::from_utf8_lossy(args.bytes()?).to_ascii_lowercase()))
+    } else if args.option("PATTERN", 1) {
+        Filter::Pattern(args.bytes()?)
+    } else {
+        return Err(Error::Syntax);
+    };
+    args.end()?;
+    let wanted = |entry: &&Entry| match &filter {
+        Filter::None => true,
+        Filter::Module => false,
+        Filter::Category(name) => categories(entry).contains(&name.as_str()),
+        Filter::Pattern(pattern) => glob::matches_nocase(pattern, entry.full_name.as_bytes()),
+    };
+    // Without a filter only whole commands are listed.
+    let with_subcommands = !matches!(filter, Filter::None);
+    let table = ctx.server.table;
+    let names: Vec<&str> = table
+        .iter()
+        .flat_map(|entry| std::iter::once(entry).chain(entry.sub.iter().filter(|_| with_subcommands)))
+        .filter(wanted)
+        .map(|entry| entry.full_name.as_str())
+        .collect();
+    ctx.reply.array(names.len());
+    names.iter().for_each(|name| ctx.reply.bulk(name.as_bytes()));
+    Ok(())
+}
+
+fn getkeys(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    answer_keys(ctx, args, false)
+}
+
+fn getkeysandflags(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    answer_keys(ctx, args, true)
+}
+
+fn answer_keys(ctx: &mut Ctx<'_>, args: Args<'_>, with_flags: bool) -> Done {
+    let argv = args.rest();
+    let entry = ctx.server.table.named_by(argv).ok_or(Error::text("ERR Invalid command specified"))?;
+    if entry.command.keys.is_empty() {
+        return Err(Error::text("ERR The command has no key arguments"));
+    }
+    if !entry.command.accepts(argv.len()) {
+        return Err(Error::text("ERR Invalid number of arguments specified for command"));
+    }
+    let keys = keys_of(entry.command, argv).ok_or(Error::text("ERR Invalid arguments specified for command"))?;
+    ctx.reply.array(keys.len());
+    for key in keys {
+        if with_flags {
+            ctx.reply.array(2);
+        }
+        ctx.reply.bulk(&argv[key.index]);
+        if with_flags {
+            statuses(ctx.reply, key.access.flag_names());
+        }
+    }
+    Ok(())
+}
+
+/// An entry of COMMAND: what all have in common.
+const SUB: Command = Command {
+    flags: Flags::LOADING.and(Flags::STALE),
+    group: Group::Server,
+    categories: &["@connection"],
+    since: "2.8.13",
+    ..Command::EMPTY
+};
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "command",
+    arity: -1,
+    complexity: "O(N) where N is the number of commands",
+    summary: "Answers what every command is.",
+    tips: &["nondeterministic_output_order"],
+    sub: &[
+        Command {
+            name: "count",
+            arity: 2,
+            summary: "Answers how many commands there are.",
+            run: Run::Now(count),
+            ..SUB
+        },
+        Command {
+            name: "docs",
+            arity: -2,
+            since: "7.0.0",
+            complexity: "O(N) where N is the number of commands asked for",
+            summary: "Answers what commands do and what arguments they take.",
+            syntax: "[command-name...]",
+            tips: &["nondeterministic_output_order"],
+            run: Run::Now(docs),
+            ..SUB
+        },
+        Command {
+            name: "getkeys",
+            arity: -4,
+            complexity: "O(N) where N is the number of arguments to the command",
+            summary: "Answers the keys of a whole command.",
+            syntax: "command [arg...]",
+            run: Run::Now(getkeys),
+            ..SUB
+        },
+        Command {
+            name: "getkeysandflags",
+            arity: -4,
+            since: "7.0.0",
+            complexity: "O(N) where N is the number of arguments to the command",
+            summary: "Answers the keys of a whole command, and what it does with each.",
+            syntax: "command [arg...]",
+            run: Run::Now(getkeysandflags),
+            ..SUB
+        },
+        Command {
+            name: "help",
+            arity: 2,
+            since: "5.0.0",
+            summary: "Lists the subcommands.",
+            run: Run::Now(help),
+            ..SUB
+        },
+        Command {
+            name: "info",
+            arity: -2,
+            complexity: "O(N) where N is the number of commands asked for",
+            summary: "Answers arity, flags, keys and categories of commands, of all when none is named.",
+            syntax: "[command-name...]",
+            tips: &["nondeterministic_output_order"],
+            run: Run::Now(info),
+            ..SUB
+        },
+        Command {
+            name: "list",
+            arity: -2,
+            since: "7.0.0",
+            complexity: "O(N) where N is the number of commands",
+            summary: "Answers the names of commands.",
+            syntax: "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
+            tips: &["nondeterministic_output_order"],
+            run: Run::Now(list),
+            ..SUB
+        },
+    ],
+    run: Run::Now(all),
+    ..SUB
+}];

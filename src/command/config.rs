@@ -1,0 +1,115 @@
+//! CONFIG: reading and changing parameters while the server runs.
+
+use super::help::help;
+use crate::base::logging;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::session::Gate;
+use crate::engine::spec::{Command, Done, Flags, Group, Run};
+use crate::keyspace::{KeyspaceStats, ValueLimits};
+
+fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    let found = ctx.server.config.matching(args.rest().iter());
+    ctx.reply.map(found.len());
+    for (name, value) in found {
+        ctx.reply.bulk(&name);
+        ctx.reply.bulk(&value);
+    }
+    Ok(())
+}
+
+fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    let words: Vec<&[u8]> = args.rest().iter().collect();
+    if words.len() % 2 != 0 {
+        return Err(Error::Arity(ctx.name().into()));
+    }
+    let pairs = words.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+    let config = &mut ctx.server.config;
+    let changed = config.set(pairs, ctx.session.is_local).map_err(|error| Error::owned(error.to_string()))?;
+    for parameter in changed {
+        match parameter.name {
+            "requirepass" => password_changed(ctx),
+            "loglevel" => logging::set_level(ctx.server.config.loglevel.filter()),
+            _ => {}
+        }
+        if let Some(warning) = ctx.server.config.warning(parameter) {
+            tracing::warn!("{warning}");
+        }
+    }
+    ctx.ks.limits = ValueLimits::from(&ctx.server.config);
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Without a password nobody is a stranger; with a new one those who are in stay in.
+fn password_changed(ctx: &mut Ctx<'_>) {
+    let is_open = ctx.server.config.requirepass.is_empty();
+    for session in ctx.server.sessions.iter_mut().chain(std::iter::once(&mut *ctx.session)) {
+        session.gate.set(Gate::STRANGER, !is_open && !session.authenticated);
+    }
+}
+
+fn reset_stat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    ctx.server.stats.reset();
+    ctx.ks.stats = KeyspaceStats::default();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// An entry of CONFIG: what most have in common.
+const SUB: Command = Command {
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    since: "2.0.0",
+    ..Command::EMPTY
+};
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "config",
+    arity: -2,
+    group: Group::Server,
+    since: "2.0.0",
+    complexity: "Depends on subcommand.",
+    summary: "Holds the commands about the server's parameters.",
+    sub: &[
+        Command {
+            name: "get",
+            arity: -3,
+            complexity: "O(N) where N is the number of parameters asked for",
+            summary: "Answers the parameters whose names match any of the patterns, with their values.",
+            syntax: "parameter...",
+            run: Run::Now(get),
+            ..SUB
+        },
+        Command {
+            name: "help",
+            arity: 2,
+            flags: Flags::LOADING.and(Flags::STALE),
+            since: "5.0.0",
+            summary: "Lists the subcommands.",
+            run: Run::Now(help),
+            ..SUB
+        },
+        Command {
+            name: "resetstat",
+            arity: 2,
+            summary: "Sets the counters of INFO to zero.",
+            run: Run::Now(reset_stat),
+            ..SUB
+        },
+        Command {
+            name: "set",
+            arity: -4,
+            complexity: "O(N) where N is the number of parameters",
+            summary: "Changes parameters, all of them or, with an error, none.",
+            syntax: "(parameter value)...",
+            tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+            run: Run::Now(set),
+            ..SUB
+        },
+    ],
+    run: Run::Container,
+    ..Command::EMPTY
+}];

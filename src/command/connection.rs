@@ -1,0 +1,277 @@
+//! The connection itself: who speaks, in which protocol, to which database.
+
+use crate::base::version::REDIS_VERSION;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::{Error, excerpt};
+use crate::engine::session::{Gate, ReplyMode};
+use crate::engine::spec::{Command, Done, Flags, Group, Run};
+
+fn ping(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let message = args.peek();
+    if args.len() > 1 {
+        return Err(Error::Arity(ctx.name().into()));
+    }
+    if ctx.session.gate.has(Gate::SUBSCRIBER) {
+        // What a RESP2 subscriber reads must look like a message.
+        ctx.reply.array(2);
+        ctx.reply.bulk(b"pong");
+        ctx.reply.bulk(message.unwrap_or_default());
+    } else if message.is_some() {
+        ctx.reply.bulk(args.bytes()?);
+    } else {
+        ctx.reply.status("PONG");
+    }
+    Ok(())
+}
+
+fn echo(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    ctx.reply.bulk(args.bytes()?);
+    Ok(())
+}
+
+fn quit(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    ctx.session.closing = true;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Back to the state of a fresh connection.
+fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    let session = &mut *ctx.session;
+    ctx.server.discard(session);
+    ctx.server.pubsub.forget(session);
+    session.name.clear();
+    ctx.server.registry.named(session.key, b"");
+    session.db = 0;
+    session.protocol = 2;
+    session.no_evict = false;
+    session.reply_mode = ReplyMode::On;
+    session.authenticated = ctx.server.config.requirepass.is_empty();
+    session.gate = Gate::default();
+    session.gate.set(Gate::STRANGER, !session.authenticated);
+    ctx.reply.set_form(session.form());
+    ctx.reply.status("RESET");
+    Ok(())
+}
+
+fn select(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = args.int()?;
+    if i32::try_from(db).is_err() {
+        const RANGE: &str = "ERR value is out of range, value must between -2147483648 and 2147483647";
+        return Err(Error::text(RANGE));
+    }
+    match u16::try_from(db) {
+        Ok(db) if db < ctx.ks.databases() => ctx.session.db = db,
+        _ => return Err(Error::text("ERR DB index is out of range")),
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+const WRONG_PASSWORD: Error = Error::text("WRONGPASS invalid username-password pair or user is disabled.");
+
+fn auth(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let user = if args.len() > 1 { Some(args.bytes()?) } else { None };
+    let password = args.bytes()?;
+    args.end()?;
+    if user.is_none() && ctx.server.config.requirepass.is_empty() {
+        return Err(Error::text(
+            "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+             configuration is correct?",
+        ));
+    }
+    authenticate(ctx, user.unwrap_or(b"default"), password)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// There is one user, `default`; without a configured password any is right.
+fn authenticate(ctx: &mut Ctx<'_>, user: &[u8], password: &[u8]) -> Done {
+    let wanted = &ctx.server.config.requirepass;
+    if user != b"default" || !(wanted.is_empty() || equal_in_constant_time(wanted, password)) {
+        return Err(WRONG_PASSWORD);
+    }
+    ctx.session.authenticated = true;
+    ctx.session.gate.set(Gate::STRANGER, false);
+    Ok(())
+}
+
+/// Takes as long for a guess that is nearly right as for one that is all wrong.
+fn equal_in_constant_time(wanted: &[u8], given: &[u8]) -> bool {
+    let mut differences = u8::from(wanted.len() != given.len());
+    for (at, byte) in given.iter().enumerate() {
+        differences |= byte ^ wanted.get(at % wanted.len().max(1)).copied().unwrap_or(0);
+    }
+    std::hint::black_box(differences) == 0
+}
+
+fn hello(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let protocol = match args.peek() {
+        None => None,
+        Some(_) => match args.int_or(Error::text("ERR Protocol version is not an integer or out of range"))? {
+            protocol @ 2..=3 => Some(protocol as u8),
+            _ => return Err(Error::text("NOPROTO unsupported protocol version")),
+        },
+    };
+    let (mut credentials, mut name) = (None, None);
+    while let Some(option) = args.peek() {
+        if args.option("AUTH", 2) {
+            credentials = Some((args.bytes()?, args.bytes()?));
+        } else if args.option("SETNAME", 1) {
+            name = Some(valid_name(args.bytes()?)?);
+        } else {
+            return Err(Error::owned(format!("ERR Syntax error in HELLO option '{}'", excerpt(option, 128))));
+        }
+    }
+    if let Some((user, password)) = credentials {
+        authenticate(ctx, user, password)?;
+    }
+    if ctx.session.gate.has(Gate::STRANGER) {
+        return Err(Error::text(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> \
+             option can be used to authenticate the client and select the RESP protocol version at the same time",
+        ));
+    }
+    if let Some(name) = name {
+        set_name(ctx, name);
+    }
+    if let Some(protocol) = protocol {
+        ctx.session.protocol = protocol;
+        ctx.session.refresh_subscriber_gate();
+        ctx.reply.set_form(ctx.session.form());
+    }
+    greet(ctx);
+    Ok(())
+}
+
+fn greet(ctx: &mut Ctx<'_>) {
+    let reply = &mut *ctx.reply;
+    reply.map(7);
+    for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        reply.bulk(field.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"proto");
+    reply.integer(i64::from(ctx.session.protocol));
+    reply.bulk(b"id");
+    reply.integer(ctx.session.key.id as i64);
+    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(field.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"modules");
+    reply.array(0);
+}
+
+/// A client's name, if it may be one: printable, without blanks, so that CLIENT LIST can be taken apart again.
+pub(super) fn valid_name(name: &[u8]) -> Result<&[u8], Error> {
+    if is_plain(name) {
+        return Ok(name);
+    }
+    Err(Error::text("ERR Client names cannot contain spaces, newlines or special characters."))
+}
+
+/// Whether CLIENT LIST can show these bytes.
+pub(super) fn is_plain(bytes: &[u8]) -> bool {
+    bytes.iter().all(u8::is_ascii_graphic)
+}
+
+pub(super) fn set_name(ctx: &mut Ctx<'_>, name: &[u8]) {
+    ctx.session.name = name.to_vec();
+    ctx.server.registry.named(ctx.session.key, name);
+}
+
+/// What may be said before anything else, whatever the server is busy with.
+const ANYTIME: Flags =
+    Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "auth",
+        arity: -2,
+        flags: ANYTIME,
+        group: Group::Connection,
+        complexity: "O(N) where N is the length of the password",
+        summary: "Proves to be a user by a password.",
+        syntax: "[username] password",
+        run: Run::Now(auth),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "echo",
+        arity: 2,
+        flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+        group: Group::Connection,
+        summary: "Answers what it was given.",
+        syntax: "message",
+        run: Run::Now(echo),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "hello",
+        arity: -1,
+        flags: ANYTIME,
+        group: Group::Connection,
+        since: "6.0.0",
+        summary: "Chooses the protocol, authenticates and names the connection, and answers what the server is.",
+        syntax: "[protover:integer [AUTH username password] [SETNAME clientname]]",
+        run: Run::Now(hello),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "ping",
+        arity: -1,
+        flags: Flags::FAST,
+        group: Group::Connection,
+        summary: "Answers PONG, or the message, to show that the server lives.",
+        syntax: "[message]",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        run: Run::Now(ping),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "quit",
+        arity: -1,
+        flags: ANYTIME,
+        group: Group::Connection,
+        summary: "Closes the connection once all replies are sent.",
+        run: Run::Now(quit),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "reset",
+        arity: 1,
+        flags: ANYTIME,
+        group: Group::Connection,
+        since: "6.2.0",
+        summary: "Brings the connection back to its first state.",
+        run: Run::Now(reset),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "select",
+        arity: 2,
+        flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+        group: Group::Connection,
+        summary: "Chooses the database that the connection works on.",
+        syntax: "index",
+        run: Run::Now(select),
+        ..Command::EMPTY
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_compare_as_wholes() {
+        for (wanted, given, equal) in
+            [("a", "a", true), ("ab", "a", false), ("a", "aa", false), ("ab", "abab", false), ("a", "", false)]
+        {
+            assert_eq!(equal_in_constant_time(wanted.as_bytes(), given.as_bytes()), equal, "{wanted} {given}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Deadlines: the four ways in which commands say when a key expires.
+//!
+//! SET, GETEX, SETEX and the EXPIRE family count in seconds or milliseconds, from now or from 1970. Whatever the way, what is
+//! kept is the moment itself, in Unix milliseconds.
+
+use crate::keyspace::NEVER;
+
+/// How a command counts time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Seconds from now.
+    Seconds,
+    /// Milliseconds from now.
+    Milliseconds,
+    /// Unix time in seconds.
+    UnixSeconds,
+    /// Unix time in milliseconds.
+    UnixMilliseconds,
+}
+
+impl Count {
+    /// Milliseconds of one.
+    pub fn unit_ms(self) -> i64 {
+        match self {
+            Count::Seconds | Count::UnixSeconds => 1_000,
+            Count::Milliseconds | Count::UnixMilliseconds => 1,
+        }
+    }
+
+    /// The moment that is `n` away, in Unix ms; `None` when it can't be told in 64 bits. May lie in the past.
+    pub fn deadline(self, n: i64, now_ms: i64) -> Option<i64> {
+        let ms = n.checked_mul(self.unit_ms())?;
+        let base_ms = if matches!(self, Count::Seconds | Count::Milliseconds) { now_ms } else { 0 };
+        // The last moment means "never": it is 292 million years away, and one millisecond sooner is as far.
+        ms.checked_add(base_ms).map(|at_ms| at_ms.min(NEVER - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_four_give_unix_milliseconds_or_overflow() {
+        assert_eq!(Count::Seconds.deadline(2, 500), Some(2_500));
+        assert_eq!(Count::Milliseconds.deadline(2, 500), Some(502));
+        assert_eq!(Count::UnixSeconds.deadline(2, 500), Some(2_000));
+        assert_eq!(Count::UnixMilliseconds.deadline(-2, 500), Some(-2));
+        assert_eq!(Count::UnixMilliseconds.deadline(i64::MAX, 500), Some(NEVER - 1));
+        assert_eq!(Count::Milliseconds.deadline(i64::MAX - 499, 500), None);
+        assert_eq!(Count::Milliseconds.deadline(i64::MIN, 500), Some(i64::MIN + 500));
+        assert_eq!(Count::Seconds.deadline(i64::MAX / 1_000 + 1, 0), None);
+        assert_eq!(Count::Seconds.deadline(i64::MIN, 0), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! DEBUG: for tests. Refused unless `enable-debug-command` allows it.
+
+use std::time::Duration;
+
+use super::help;
+use crate::base::num;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::{Error, excerpt};
+use crate::engine::spec::{Command, Done, Flags, Group, Run};
+use crate::resp::reply::Reply;
+
+fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    ctx.server.debug_allowed(ctx.session)?;
+    let word = args.bytes()?;
+    let rest: Vec<&[u8]> = args.rest().iter().collect();
+    match (word.to_ascii_lowercase().as_slice(), rest.as_slice()) {
+        (b"help", []) => help::write(ctx, "debug", HELP.into_iter()),
+        (b"log", [message]) => {
+            tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(message));
+            ctx.reply.ok();
+        }
+        (b"sleep", [seconds]) => {
+            let time = Duration::try_from_secs_f64(num::strtod(seconds).value).unwrap_or(Duration::ZERO);
+            std::thread::sleep(time.min(MAX_SLEEP));
+            ctx.reply.ok();
+        }
+        (b"set-active-expire", [on]) => {
+            ctx.server.active_expire = num::parse_i64(on).unwrap_or(0) != 0;
+            ctx.reply.ok();
+        }
+        (b"object", [key]) => object(ctx, key)?,
+        (b"protocol", [kind]) => protocol(ctx.reply, kind)?,
+        _ => {
+            let word = excerpt(word, 128);
+            return Err(Error::owned(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{word}'. Try DEBUG HELP."
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The longest DEBUG SLEEP.
+const MAX_SLEEP: Duration = Duration::from_secs(3_600);
+
+const HELP: [&str; 14] = [
+    "HELP",
+    "    Lists the subcommands.",
+    "LOG <message>",
+    "    Writes a message to the log.",
+    "OBJECT <key>",
+    "    Answers how a value is represented; serializedlength is its size in memory.",
+    "PROTOCOL <type>",
+    "    Answers a value of a protocol type: string, integer, double, bignum, null, array, set, map, attrib, push,",
+    "    verbatim, true or false.",
+    "SET-ACTIVE-EXPIRE <0|1>",
+    "    Turns off, or on again, the removal of expired keys that nobody asks for.",
+    "SLEEP <seconds>",
+    "    Holds the server up for so long.",
+    "    A fraction is allowed.",
+];
+
+fn object(ctx: &mut Ctx<'_>, key: &[u8]) -> Done {
+    let db = ctx.session.db;
+    let slot = ctx.ks.find_untouched(db, key).ok_or(Error::NoSuchKey)?;
+    let entry = ctx.ks.entry(db, slot);
+    let idle_s = (ctx.now_ms() / 1_000 - i64::from(entry.accessed_s())).max(0);
+    let text = format!(
+        "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{idle_s}",
+        entry.value(),
+        entry.value().encoding(),
+        entry.value().heap_bytes(0),
+        entry.accessed_s() & 0xff_ffff,
+    );
+    ctx.reply.status(&text);
+    Ok(())
+}
+
+/// A value of each type, the same ones as Redis', for clients that test their decoders by them.
+fn protocol(reply: &mut Reply, kind: &[u8]) -> Done {
+    match kind.to_ascii_lowercase().as_slice() {
+        b"string" => reply.bulk(b"Hello World"),
+        b"integer" => reply.integer(12345),
+        b"double" => reply.double(3.141),
+        b"null" => reply.null(),
+        b"array" => {
+            reply.array(3);
+            (0..3).for_each(|n| reply.integer(n));
+        }
+        b"set" => {
+            reply.set(3);
+            (0..3).for_each(|n| reply.integer(n));
+        }
+        b"map" => {
+            reply.map(3);
+            for n in 0..3 {
+                reply.integer(n);
+                reply.boolean(n == 1);
+            }
+        }
+        b"attrib" => {
+            if reply.is_resp3() {
+                // No command answers attributes, so that the encoder has no function for them.
+                reply.buffer_mut().extend_from_slice(b"|1\r\n");
+                reply.bulk(b"key-popularity");
+                reply.array(2);
+                reply.bulk(b"key:123");
+                reply.integer(90);
+            }
+            reply.bulk(b"Some real reply following the attribute");
+        }
+        b"push" => {
+            if !reply.is_resp3() {
+                return Err(Error::text("ERR RESP2 is not supported by this command"));
+            }
+            reply.push(2);
+            reply.bulk(b"server-cpu-usage");
+            reply.integer(42);
+            reply.bulk(b"Some real reply following the push reply");
+        }
+        b"true" => reply.boolean(true),
+        b"false" => reply.boolean(false),
+        b"verbatim" => reply.verbatim(b"txt", b"This is a verbatim\nstring"),
+        b"bignum" => reply.big_number(b"1234567999999999999999999999999999999"),
+        _ => {
+            return Err(Error::text(
+                "ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "debug",
+    arity: -2,
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    complexity: "Depends on subcommand.",
+    summary: "Holds what tests need; see DEBUG HELP.",
+    syntax: "subcommand [arg...]",
+    run: Run::Now(debug),
+    ..Command::EMPTY
+}];

@@ -1,0 +1,345 @@
+//! INFO: the server's state as text, for people, redis-cli and monitoring.
+//!
+//! A section is a function that writes `name:value` lines. Fields have Redis' names and mean the same; what does not exist
+//! here (replicas, forks, the log) shows the constant that a Redis without it shows, where clients read it.
+
+use std::fmt::Write;
+
+use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::session::Session;
+use crate::engine::spec::{Command, Done, Flags, Group, Run};
+
+/// What a section writes into.
+type Text = String;
+
+/// One section.
+struct Section {
+    /// Its name, as it is asked for.
+    name: &'static str,
+    /// Its heading.
+    title: &'static str,
+    /// Whether INFO without an argument shows it.
+    by_default: bool,
+    write: fn(&mut Text, &Ctx<'_>),
+}
+
+/// All sections, in Redis' order.
+const SECTIONS: [Section; 11] = [
+    Section { name: "server", title: "Server", by_default: true, write: server },
+    Section { name: "clients", title: "Clients", by_default: true, write: clients },
+    Section { name: "memory", title: "Memory", by_default: true, write: memory },
+    Section { name: "persistence", title: "Persistence", by_default: true, write: persistence },
+    Section { name: "stats", title: "Stats", by_default: true, write: stats },
+    Section { name: "replication", title: "Replication", by_default: true, write: replication },
+    Section { name: "cpu", title: "CPU", by_default: true, write: cpu },
+    Section { name: "commandstats", title: "Commandstats", by_default: false, write: commandstats },
+    Section { name: "errorstats", title: "Errorstats", by_default: true, write: errorstats },
+    Section { name: "cluster", title: "Cluster", by_default: true, write: cluster },
+    Section { name: "keyspace", title: "Keyspace", by_default: true, write: keyspace },
+];
+
+fn info(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    let asked = |word: &str| args.rest().iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+    let all = asked("all") || asked("everything");
+    let default = args.is_empty() || asked("default");
+    let mut text = Text::new();
+    for section in SECTIONS.iter().filter(|section| all || (default && section.by_default) || asked(section.name)) {
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        line(&mut text, format_args!("# {}", section.title));
+        (section.write)(&mut text, ctx);
+    }
+    ctx.reply.verbatim(b"txt", text.as_bytes());
+    Ok(())
+}
+
+fn line(text: &mut Text, content: std::fmt::Arguments<'_>) {
+    // Writing to memory does not fail.
+    let _ = text.write_fmt(content);
+    text.push_str("\r\n");
+}
+
+/// Writes one line per field: its name, and anything that can be displayed.
+macro_rules! fields {
+    ($text:expr, $($name:literal => $value:expr),+ $(,)?) => {
+        $(line($text, format_args!("{}:{}", $name, $value));)+
+    };
+}
+
+fn server(text: &mut Text, ctx: &Ctx<'_>) {
+    let server = &ctx.server;
+    let now_us = server.clock.now_us();
+    let uptime_s = (now_us / 1_000 - server.started_ms).max(0) / 1_000;
+    let executable = std::env::current_exe().unwrap_or_default();
+    fields! { text,
+        "redis_version" => REDIS_VERSION,
+        "tidegate_version" => TIDEGATE_VERSION,
+        "redis_mode" => "standalone",
+        "os" => operating_system(),
+        "arch_bits" => usize::BITS,
+        "process_id" => std::process::id(),
+        "run_id" => server.run_id,
+        "tcp_port" => server.config.port,
+        "server_time_usec" => now_us,
+        "uptime_in_seconds" => uptime_s,
+        "uptime_in_days" => uptime_s / 86_400,
+        "hz" => server.config.hz,
+        "configured_hz" => server.config.hz,
+        "lru_clock" => (now_us / 1_000_000) & 0xff_ffff,
+        "executable" => executable.display(),
+        "config_file" => "",
+        "io_threads_active" => 0,
+    }
+}
+
+fn operating_system() -> String {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default();
+    format!("{} {} {}", read("ostype").trim(), read("osrelease").trim(), std::env::consts::ARCH)
+}
+
+fn clients(text: &mut Text, ctx: &Ctx<'_>) {
+    let sessions = || ctx.server.sessions.iter().chain(std::iter::once(&*ctx.session));
+    let timed = |session: &&Session| session.parked.as_ref().is_some_and(|parked| parked.deadline_ms.is_some());
+    fields! { text,
+        "connected_clients" => ctx.server.sessions.len(),
+        "cluster_connections" => 0,
+        "maxclients" => ctx.server.config.maxclients,
+        "client_recent_max_input_buffer" => sessions().map(|session| session.pending_input).max().unwrap_or(0),
+        "client_recent_max_output_buffer" => sessions().map(|session| session.outbox.len()).max().unwrap_or(0),
+        "blocked_clients" => ctx.server.waits.len(),
+        "tracking_clients" => 0,
+        "clients_in_timeout_table" => sessions().filter(timed).count(),
+    }
+}
+
+/// Bytes in use are what the system counts as resident: what an operator pays for.
+fn memory(text: &mut Text, ctx: &Ctx<'_>) {
+    let used = resident_bytes();
+    let peak = peak_resident_bytes().max(used);
+    let total = total_system_bytes();
+    let limit = ctx.server.config.maxmemory;
+    let policy = String::from_utf8_lossy(&parameter(ctx, "maxmemory-policy")).into_owned();
+    fields! { text,
+        "used_memory" => used,
+        "used_memory_human" => Human(used),
+        "used_memory_rss" => used,
+        "used_memory_rss_human" => Human(used),
+        "used_memory_peak" => peak,
+        "used_memory_peak_human" => Human(peak),
+        "used_memory_peak_perc" => format_args!("{:.2}%", used as f64 * 100.0 / peak.max(1) as f64),
+        "total_system_memory" => total,
+        "total_system_memory_human" => Human(total),
+        "maxmemory" => limit,
+        "maxmemory_human" => Human(limit),
+        "maxmemory_policy" => policy,
+        "mem_fragmentation_ratio" => "1.00",
+        "mem_fragmentation_bytes" => 0,
+        "mem_allocator" => "mimalloc",
+        "active_defrag_running" => 0,
+        "lazyfree_pending_objects" => 0,
+        "lazyfreed_objects" => 0,
+    }
+}
+
+fn parameter(ctx: &Ctx<'_>, name: &str) -> Vec<u8> {
+    let config = &ctx.server.config;
+    crate::config::Parameter::named(name.as_bytes()).map_or_else(Vec::new, |parameter| config.value(parameter))
+}
+
+/// Bytes with a unit, as `1.09M`.
+struct Human(u64);
+
+impl std::fmt::Display for Human {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const UNITS: [(u64, char); 5] =
+            [(1 << 50, 'P'), (1 << 40, 'T'), (1 << 30, 'G'), (1 << 20, 'M'), (1 << 10, 'K')];
+        match UNITS.iter().find(|(size, _)| self.0 >= *size) {
+            Some((size, unit)) => write!(f, "{:.2}{unit}", self.0 as f64 / *size as f64),
+            None => write!(f, "{}B", self.0),
+        }
+    }
+}
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    // SAFETY: the call only asks for a constant of the system.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    pages * page_bytes.max(0) as u64
+}
+
+fn peak_resident_bytes() -> u64 {
+    usage(libc::RUSAGE_SELF).map_or(0, |usage| usage.ru_maxrss.max(0) as u64 * 1_024)
+}
+
+fn total_system_bytes() -> u64 {
+    // SAFETY: the calls only ask for constants of the system.
+    let (pages, page_bytes) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    pages.max(0) as u64 * page_bytes.max(0) as u64
+}
+
+fn usage(who: libc::c_int) -> Option<libc::rusage> {
+    let mut usage = std::mem::MaybeUninit::uninit();
+    // SAFETY: the call fills the struct that it is given; it is read only when the call says that it did.
+    unsafe { (libc::getrusage(who, usage.as_mut_ptr()) == 0).then(|| usage.assume_init()) }
+}
+
+/// Nothing is written to disk yet: the fields say so.
+fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
+    fields! { text,
+        "loading" => 0,
+        "async_loading" => 0,
+        "rdb_changes_since_last_save" => 0,
+        "rdb_bgsave_in_progress" => 0,
+        "rdb_last_save_time" => ctx.server.started_ms / 1_000,
+        "rdb_last_bgsave_status" => "ok",
+        "rdb_last_bgsave_time_sec" => -1,
+        "rdb_current_bgsave_time_sec" => -1,
+        "aof_enabled" => 0,
+        "aof_rewrite_in_progress" => 0,
+        "aof_rewrite_scheduled" => 0,
+        "aof_last_rewrite_time_sec" => -1,
+        "aof_current_rewrite_time_sec" => -1,
+        "aof_last_bgrewrite_status" => "ok",
+        "aof_last_write_status" => "ok",
+    }
+}
+
+fn stats(text: &mut Text, ctx: &Ctx<'_>) {
+    let stats = &ctx.server.stats;
+    let keys = &ctx.ks.stats;
+    let kilobytes = |rate: &crate::engine::stats::Rate| rate.per_second() as f64 / 1_024.0;
+    fields! { text,
+        "total_connections_received" => stats.connections,
+        "total_commands_processed" => stats.commands.iter().map(|command| command.calls).sum::<u64>(),
+        "instantaneous_ops_per_sec" => stats.ops_per_second.per_second(),
+        "total_net_input_bytes" => stats.bytes_in,
+        "total_net_output_bytes" => stats.bytes_out,
+        "instantaneous_input_kbps" => format_args!("{:.2}", kilobytes(&stats.in_per_second)),
+        "instantaneous_output_kbps" => format_args!("{:.2}", kilobytes(&stats.out_per_second)),
+        "rejected_connections" => stats.rejected_connections,
+        "sync_full" => 0,
+        "sync_partial_ok" => 0,
+        "sync_partial_err" => 0,
+        "expired_keys" => keys.expired,
+        "evicted_keys" => 0,
+        "evicted_clients" => 0,
+        "keyspace_hits" => keys.hits,
+        "keyspace_misses" => keys.misses,
+        "pubsub_channels" => ctx.server.pubsub.channels.len(),
+        "pubsub_patterns" => ctx.server.pubsub.patterns.len(),
+        "pubsubshard_channels" => 0,
+        "latest_fork_usec" => 0,
+        "total_forks" => 0,
+        "migrate_cached_sockets" => 0,
+        "active_defrag_hits" => 0,
+        "active_defrag_misses" => 0,
+        "tracking_total_keys" => 0,
+        "tracking_total_items" => 0,
+        "tracking_total_prefixes" => 0,
+        "unexpected_error_replies" => 0,
+        "total_error_replies" => stats.error_replies,
+        "client_query_buffer_limit_disconnections" => stats.query_limit_disconnections,
+        "client_output_buffer_limit_disconnections" => stats.output_limit_disconnections,
+    }
+}
+
+fn replication(text: &mut Text, _: &Ctx<'_>) {
+    fields! { text,
+        "role" => "master",
+        "connected_slaves" => 0,
+        "master_failover_state" => "no-failover",
+        "master_repl_offset" => 0,
+        "repl_backlog_active" => 0,
+    }
+}
+
+fn cpu(text: &mut Text, _: &Ctx<'_>) {
+    let seconds = |who, time: fn(&libc::rusage) -> libc::timeval| {
+        let time = usage(who).map_or(libc::timeval { tv_sec: 0, tv_usec: 0 }, |usage| time(&usage));
+        format!("{}.{:06}", time.tv_sec, time.tv_usec)
+    };
+    fields! { text,
+        "used_cpu_sys" => seconds(libc::RUSAGE_SELF, |usage| usage.ru_stime),
+        "used_cpu_user" => seconds(libc::RUSAGE_SELF, |usage| usage.ru_utime),
+        "used_cpu_sys_children" => seconds(libc::RUSAGE_CHILDREN, |usage| usage.ru_stime),
+        "used_cpu_user_children" => seconds(libc::RUSAGE_CHILDREN, |usage| usage.ru_utime),
+        "used_cpu_sys_main_thread" => seconds(libc::RUSAGE_THREAD, |usage| usage.ru_stime),
+        "used_cpu_user_main_thread" => seconds(libc::RUSAGE_THREAD, |usage| usage.ru_utime),
+    }
+}
+
+fn commandstats(text: &mut Text, ctx: &Ctx<'_>) {
+    let entries = ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
+    for entry in entries {
+        let stats = &ctx.server.stats.commands[entry.id];
+        if stats.calls + stats.rejected + stats.failed == 0 {
+            continue;
+        }
+        let usec = ctx.server.stats.micros(stats.ticks);
+        line(
+            text,
+            format_args!(
+                "cmdstat_{}:calls={},usec={usec},usec_per_call={:.2},rejected_calls={},failed_calls={}",
+                entry.full_name,
+                stats.calls,
+                usec as f64 / stats.calls.max(1) as f64,
+                stats.rejected,
+                stats.failed,
+            ),
+        );
+    }
+}
+
+fn errorstats(text: &mut Text, ctx: &Ctx<'_>) {
+    let mut errors: Vec<(&String, &u64)> = ctx.server.stats.errors.iter().collect();
+    errors.sort();
+    for (code, count) in errors {
+        line(text, format_args!("errorstat_{code}:count={count}"));
+    }
+}
+
+fn cluster(text: &mut Text, _: &Ctx<'_>) {
+    fields! { text, "cluster_enabled" => 0 }
+}
+
+fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
+    for db in 0..ctx.ks.databases() {
+        let database = ctx.ks.db(db);
+        if !database.is_empty() {
+            let (keys, expires) = (database.len(), database.volatile());
+            let avg_ttl = database.average_ttl_ms(ctx.now_ms());
+            line(text, format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl}"));
+        }
+    }
+}
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "info",
+    arity: -1,
+    flags: Flags::LOADING.and(Flags::STALE),
+    group: Group::Server,
+    categories: &["@dangerous"],
+    summary: "Answers the state of the server, by sections; `all` shows every one.",
+    syntax: "[section...]",
+    tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    run: Run::Now(info),
+    ..Command::EMPTY
+}];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_for_people() {
+        let cases = [(0, "0B"), (1_023, "1023B"), (1_024, "1.00K"), (1_142_784, "1.09M"), (25_276_510_208, "23.54G")];
+        for (bytes, text) in cases {
+            assert_eq!(Human(bytes).to_string(), text);
+        }
+    }
+}

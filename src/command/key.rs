@@ -1,0 +1,770 @@
+//! Keys, whatever they hold: names, lifetimes, databases, and the walk over all of them.
+
+use std::borrow::Cow;
+
+use super::deadline::Count;
+use super::scan::{self, Options, Walk};
+use crate::base::glob;
+use crate::base::limits::DROP_ELSEWHERE_BYTES;
+use crate::base::num;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::{Error, excerpt};
+use crate::engine::spec::{Access, Command, Done, Flags, Flow, Group, KeySpec, MayWait, Run};
+use crate::engine::wait::Wait;
+use crate::keyspace::{DbIndex, NEVER};
+
+/// DEL, and UNLINK, which leaves the freeing of large values to another thread.
+fn delete(ctx: &mut Ctx<'_>, args: Args<'_>, elsewhere: bool) -> Done {
+    let db = ctx.session.db;
+    let mut deleted = 0;
+    for key in args.rest().iter() {
+        let Some(slot) = ctx.ks.find(db, key) else { continue };
+        let entry = ctx.ks.take(db, slot);
+        deleted += 1;
+        if elsewhere && entry.as_ref().is_some_and(|entry| entry.mem_bytes(SAMPLES) > DROP_ELSEWHERE_BYTES) {
+            drop_elsewhere(entry);
+        }
+    }
+    ctx.reply.integer(deleted);
+    Ok(())
+}
+
+/// Elements by which the size of a collection is judged before it is freed.
+const SAMPLES: usize = 5;
+
+/// Frees what may take long on a thread of its own; here, if the system gives none.
+fn drop_elsewhere<T: Send + 'static>(value: T) {
+    // An error hands the value back inside the closure, which is dropped with it.
+    let _ = std::thread::Builder::new().name("free".to_owned()).spawn(move || drop(value));
+}
+
+fn exists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    let found = args.rest().iter().filter(|key| ctx.ks.peek(ctx.session.db, key).is_some()).count();
+    ctx.reply.integer(found as i64);
+    Ok(())
+}
+
+fn touch(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    let found = args.rest().iter().filter(|key| ctx.ks.look_up(ctx.session.db, key).is_some()).count();
+    ctx.reply.integer(found as i64);
+    Ok(())
+}
+
+fn type_of(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let name = ctx.ks.peek(ctx.session.db, args.bytes()?).map_or("none", |entry| entry.value().type_name());
+    ctx.reply.status(name);
+    Ok(())
+}
+
+fn keys(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let pattern = args.bytes()?;
+    let all = pattern == b"*";
+    let mark = ctx.reply.begin();
+    let mut found = 0;
+    for entry in ctx.ks.entries(ctx.session.db).filter(|entry| all || glob::matches(pattern, entry.key())) {
+        ctx.reply.bulk(entry.key());
+        found += 1;
+    }
+    ctx.reply.end_array(mark, found);
+    Ok(())
+}
+
+fn randomkey(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Done {
+    let key = ctx.ks.random_key(ctx.session.db).map(|entry| entry.key());
+    ctx.reply.bulk_or_null(key);
+    Ok(())
+}
+
+fn scan(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let cursor = scan::cursor(&mut args)?;
+    let options = Options::parse(&mut args, Walk::Keys)?;
+    let (ks, db) = (&*ctx.ks, ctx.session.db);
+    scan::answer(ctx.reply, |reply, written| {
+        ks.scan(db, cursor, options.count, |entry| {
+            let of_type = |name: &[u8]| entry.value().type_name().as_bytes().eq_ignore_ascii_case(name);
+            if options.type_name.is_none_or(of_type) && options.wants(entry.key()) {
+                reply.bulk(entry.key());
+                *written += 1;
+            }
+        })
+    });
+    Ok(())
+}
+
+fn rename(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, to) = (args.bytes()?, args.bytes()?);
+    let slot = ctx.ks.find(ctx.session.db, key).ok_or(Error::NoSuchKey)?;
+    if key != to {
+        ctx.ks.rename(ctx.session.db, slot, to);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn renamenx(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, to) = (args.bytes()?, args.bytes()?);
+    let slot = ctx.ks.find(ctx.session.db, key).ok_or(Error::NoSuchKey)?;
+    let renames = ctx.ks.find(ctx.session.db, to).is_none();
+    if renames {
+        ctx.ks.rename(ctx.session.db, slot, to);
+    }
+    ctx.reply.integer(i64::from(renames));
+    Ok(())
+}
+
+const NO_SUCH_DB: Error = Error::text("ERR DB index is out of range");
+const SAME_OBJECT: Error = Error::text("ERR source and destination objects are the same");
+
+/// A database number as COPY and MOVE read it: a C `int`.
+fn database(ctx: &Ctx<'_>, args: &mut Args<'_>) -> Result<DbIndex, Error> {
+    let n = i32::try_from(args.int()?)
+        .map_err(|_| Error::text("ERR value is out of range, value must between -2147483648 and 2147483647"))?;
+    DbIndex::try_from(n).ok().filter(|db| *db < ctx.ks.databases()).ok_or(NO_SUCH_DB)
+}
+
+fn copy(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, to) = (args.bytes()?, args.bytes()?);
+    let db = ctx.session.db;
+    let (mut to_db, mut replace) = (db, false);
+    while !args.is_empty() {
+        if args.flag("replace") {
+            replace = true;
+        } else if args.option("db", 1) {
+            to_db = database(ctx, &mut args)?;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    if key == to && db == to_db {
+        return Err(SAME_OBJECT);
+    }
+    let slot = ctx.ks.look_up(db, key);
+    let taken = ctx.ks.find(to_db, to).is_some();
+    let copies = slot.filter(|_| !taken || replace);
+    if let Some(slot) = copies {
+        ctx.ks.copy(db, slot, to_db, to);
+    }
+    ctx.reply.integer(i64::from(copies.is_some()));
+    Ok(())
+}
+
+fn move_to(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let to_db = database(ctx, &mut args)?;
+    let db = ctx.session.db;
+    if db == to_db {
+        return Err(SAME_OBJECT);
+    }
+    let slot = ctx.ks.find(db, key);
+    let taken = ctx.ks.find(to_db, key).is_some();
+    let moves = slot.filter(|_| !taken);
+    if let Some(slot) = moves {
+        ctx.ks.move_to(db, slot, to_db);
+    }
+    ctx.reply.integer(i64::from(moves.is_some()));
+    Ok(())
+}
+
+/// On which conditions EXPIRE and its kin change a lifetime.
+#[derive(Clone, Copy, Default)]
+struct Only {
+    /// Only if there is no expiry yet.
+    new: bool,
+    /// Only if there is one.
+    existing: bool,
+    /// Only if the new one is later.
+    later: bool,
+    /// Only if the new one is earlier.
+    earlier: bool,
+}
+
+impl Only {
+    fn parse(mut args: Args<'_>) -> Result<Only, Error> {
+        let mut only = Only::default();
+        while let Some(word) = args.peek() {
+            if args.flag("nx") {
+                only.new = true;
+            } else if args.flag("xx") {
+                only.existing = true;
+            } else if args.flag("gt") {
+                only.later = true;
+            } else if args.flag("lt") {
+                only.earlier = true;
+            } else {
+                return Err(Error::owned(format!("ERR Unsupported option {}", excerpt(word, word.len()))));
+            }
+        }
+        if only.new && (only.existing || only.later || only.earlier) {
+            return Err(Error::text("ERR NX and XX, GT or LT options at the same time are not compatible"));
+        }
+        if only.later && only.earlier {
+            return Err(Error::text("ERR GT and LT options at the same time are not compatible"));
+        }
+        Ok(only)
+    }
+
+    /// Whether a deadline may replace the one there is; both in Unix ms, `NEVER` for none.
+    fn allows(self, old_ms: i64, new_ms: i64) -> bool {
+        !(self.new && old_ms != NEVER
+            || self.existing && old_ms == NEVER
+            || self.later && new_ms <= old_ms
+            || self.earlier && new_ms >= old_ms)
+    }
+}
+
+/// EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT. A moment that has passed deletes the key.
+fn expire(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
+    let (key, n) = (args.bytes()?, args.bytes()?);
+    let only = Only::parse(args)?;
+    let n = num::parse_i64(n).ok_or(Error::NotInteger)?;
+    let at_ms = count.deadline(n, ctx.now_ms()).ok_or(Error::InvalidExpire(Cow::Borrowed(ctx.name())))?;
+    let db = ctx.session.db;
+    let slot = ctx.ks.find(db, key);
+    let slot = slot.filter(|slot| only.allows(ctx.ks.entry(db, *slot).expires_at_ms().unwrap_or(NEVER), at_ms));
+    match slot {
+        None => {}
+        Some(slot) if at_ms <= ctx.now_ms() => ctx.ks.remove(db, slot),
+        Some(slot) => ctx.ks.expire_at(db, slot, at_ms),
+    }
+    ctx.reply.integer(i64::from(slot.is_some()));
+    Ok(())
+}
+
+fn persist(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.session.db;
+    let slot = ctx.ks.find(db, args.bytes()?);
+    let slot = slot.filter(|slot| ctx.ks.entry(db, *slot).expires_at_ms().is_some());
+    if let Some(slot) = slot {
+        ctx.ks.expire_at(db, slot, NEVER);
+    }
+    ctx.reply.integer(i64::from(slot.is_some()));
+    Ok(())
+}
+
+/// TTL and its kin: the key's deadline as `count` counts it, -1 when it has none, -2 when there is no such key.
+fn lifetime(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
+    let now_ms = ctx.now_ms();
+    let answer = match ctx.ks.peek(ctx.session.db, args.bytes()?).map(|entry| entry.expires_at_ms()) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(at_ms)) => {
+            let base_ms = if matches!(count, Count::Seconds | Count::Milliseconds) { now_ms } else { 0 };
+            let ms = at_ms.saturating_sub(base_ms).max(0);
+            // Seconds are rounded to the nearest.
+            ms.saturating_add(count.unit_ms() / 2) / count.unit_ms()
+        }
+    };
+    ctx.reply.integer(answer);
+    Ok(())
+}
+
+fn object_encoding(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let encoding = ctx.ks.peek(ctx.session.db, args.bytes()?).map(|entry| entry.value().encoding());
+    ctx.reply.bulk_or_null(encoding.map(str::as_bytes));
+    Ok(())
+}
+
+fn object_freq(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    match ctx.ks.peek(ctx.session.db, args.bytes()?) {
+        None => ctx.reply.null(),
+        Some(_) => {
+            return Err(Error::text(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+                 switching between policies at runtime LRU and LFU data will take some time to adjust.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn object_idletime(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let now_s = ctx.now_ms() / 1_000;
+    match ctx.ks.peek(ctx.session.db, args.bytes()?).map(|entry| i64::from(entry.accessed_s())) {
+        None => ctx.reply.null(),
+        Some(accessed_s) => ctx.reply.integer((now_s - accessed_s).max(0)),
+    }
+    Ok(())
+}
+
+fn object_refcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    match ctx.ks.peek(ctx.session.db, args.bytes()?) {
+        None => ctx.reply.null(),
+        // No value is shared.
+        Some(_) => ctx.reply.integer(1),
+    }
+    Ok(())
+}
+
+fn object_help(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Done {
+    const LINES: &[&str] = &[
+        "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "ENCODING <key>",
+        "    Name the representation of the key's value.",
+        "FREQ <key>",
+        "    Tell how often the key is used; only under an LFU maxmemory policy.",
+        "IDLETIME <key>",
+        "    Tell for how many seconds the key has not been used.",
+        "REFCOUNT <key>",
+        "    Count the references to the key's value: always 1.",
+        "HELP",
+        "    Print this help.",
+    ];
+    ctx.reply.array(LINES.len());
+    LINES.iter().for_each(|line| ctx.reply.status(line));
+    Ok(())
+}
+
+/// WAIT: for so many replicas to have seen the writes before it. There are none, so that anything but 0 times out.
+fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let (replicas, deadline_ms) = (args.int()?, wait_deadline(ctx, &mut args)?);
+    if replicas <= 0 {
+        ctx.reply.integer(0);
+        return Ok(Flow::Replied);
+    }
+    let on_timeout = |reply: &mut crate::resp::reply::Reply| reply.integer(0);
+    Ok(Flow::Wait(Wait::until(deadline_ms, on_timeout)))
+}
+
+/// WAITAOF: for the log here, and the logs of replicas, to hold the writes before it. There is neither.
+fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let local = args.int()?;
+    if !(0..=1).contains(&local) {
+        return Err(Error::text("ERR value is out of range, value must between 0 and 1"));
+    }
+    let (replicas, deadline_ms) = (args.positive()?, wait_deadline(ctx, &mut args)?);
+    if local > 0 {
+        return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
+    }
+    let answer = |reply: &mut crate::resp::reply::Reply| {
+        reply.array(2);
+        reply.integer(0);
+        reply.integer(0);
+    };
+    if replicas == 0 {
+        answer(ctx.reply);
+        return Ok(Flow::Replied);
+    }
+    Ok(Flow::Wait(Wait::until(deadline_ms, answer)))
+}
+
+/// A timeout in milliseconds, 0 for none, as the moment when it ends.
+fn wait_deadline(ctx: &Ctx<'_>, args: &mut Args<'_>) -> Result<Option<i64>, Error> {
+    const BAD_TIMEOUT: Error = Error::text("ERR timeout is not an integer or out of range");
+    match args.int_or(BAD_TIMEOUT)? {
+        ms if ms < 0 => Err(Error::TimeoutNegative),
+        0 => Ok(None),
+        ms => Ok(Some(ctx.now_ms().saturating_add(ms))),
+    }
+}
+
+fn swapdb(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let number = |args: &mut Args<'_>, bad: &'static str| {
+        args.int().ok().and_then(|n| i32::try_from(n).ok()).ok_or(Error::text(bad))
+    };
+    let first = number(&mut args, "ERR invalid first DB index")?;
+    let second = number(&mut args, "ERR invalid second DB index")?;
+    let valid = |n: i32| DbIndex::try_from(n).ok().filter(|db| *db < ctx.ks.databases()).ok_or(NO_SUCH_DB);
+    let (first, second) = (valid(first)?, valid(second)?);
+    if first != second {
+        ctx.ks.swap(first, second);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn dbsize(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Done {
+    ctx.reply.integer(ctx.ks.db(ctx.session.db).len() as i64);
+    Ok(())
+}
+
+/// FLUSHDB and FLUSHALL: `all` says which.
+fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> Done {
+    let elsewhere = args.one_of(&[("async", true), ("sync", false)]).unwrap_or(false);
+    args.end()?;
+    let selected = ctx.session.db;
+    for db in (0..ctx.ks.databases()).filter(|db| all || *db == selected) {
+        if ctx.ks.db(db).is_empty() {
+            continue;
+        }
+        let old = ctx.ks.flush(db);
+        if elsewhere {
+            drop_elsewhere(old);
+        }
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+const READ: Flags = Flags::READONLY;
+const WRITE: Flags = Flags::WRITE;
+const FAST: Flags = Flags::FAST;
+
+const ONE: &[KeySpec] = &[KeySpec::one(1, Access::Inspect)];
+const SUM: &[&str] = &["request_policy:multi_shard", "response_policy:agg_sum"];
+const UNSTEADY: &[&str] = &["nondeterministic_output"];
+
+const KEY: Command = Command { group: Group::Generic, ..Command::EMPTY };
+
+const OBJECT: Command = Command {
+    arity: 3,
+    flags: READ,
+    keys: &[KeySpec::one(2, Access::Inspect)],
+    since: "2.2.3",
+    syntax: "key",
+    tips: UNSTEADY,
+    ..KEY
+};
+
+const SERVER: Command = Command { group: Group::Server, categories: &["@keyspace", "@dangerous"], ..Command::EMPTY };
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "copy",
+        arity: -3,
+        flags: WRITE.and(Flags::DENYOOM),
+        keys: &[KeySpec::one(1, Access::Read), KeySpec::one(2, Access::Overwrite)],
+        since: "6.2.0",
+        complexity: "O(N) for a collection of N elements",
+        summary: "Copies the value of a key to another key.",
+        syntax: "source destination [DB destination-db:integer] [REPLACE]",
+        run: Run::Now(copy),
+        ..KEY
+    },
+    Command {
+        name: "dbsize",
+        arity: 1,
+        flags: READ.and(FAST),
+        categories: &["@keyspace"],
+        summary: "Counts the keys of the selected database.",
+        tips: &["request_policy:all_shards", "response_policy:agg_sum"],
+        run: Run::Now(dbsize),
+        ..SERVER
+    },
+    Command {
+        name: "del",
+        arity: -2,
+        flags: WRITE,
+        keys: &[KeySpec::rest(1, 1, Access::Delete)],
+        complexity: "O(N) for N keys, and O(M) for each collection of M elements",
+        summary: "Deletes keys and answers how many there were.",
+        syntax: "key...",
+        tips: SUM,
+        run: Run::Now(|ctx, args| delete(ctx, args, false)),
+        ..KEY
+    },
+    Command {
+        name: "exists",
+        arity: -2,
+        flags: READ.and(FAST),
+        keys: &[KeySpec::rest(1, 1, Access::Inspect)],
+        complexity: "O(N) for N keys",
+        summary: "Counts how many of the keys exist; a key that is named twice counts twice.",
+        syntax: "key...",
+        tips: SUM,
+        run: Run::Now(exists),
+        ..KEY
+    },
+    Command {
+        name: "expire",
+        arity: -3,
+        flags: WRITE.and(FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        summary: "Lets a key expire after so many seconds.",
+        syntax: "key seconds [NX | XX | GT | LT]",
+        run: Run::Now(|ctx, args| expire(ctx, args, Count::Seconds)),
+        ..KEY
+    },
+    Command {
+        name: "expireat",
+        arity: -3,
+        flags: WRITE.and(FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        since: "1.2.0",
+        summary: "Lets a key expire at a Unix time in seconds.",
+        syntax: "key unix-time-seconds [NX | XX | GT | LT]",
+        run: Run::Now(|ctx, args| expire(ctx, args, Count::UnixSeconds)),
+        ..KEY
+    },
+    Command {
+        name: "expiretime",
+        arity: 2,
+        flags: READ.and(FAST),
+        keys: &[KeySpec::one(1, Access::Read)],
+        since: "7.0.0",
+        summary: "Answers when a key expires, as Unix time in seconds.",
+        syntax: "key",
+        run: Run::Now(|ctx, args| lifetime(ctx, args, Count::UnixSeconds)),
+        ..KEY
+    },
+    Command {
+        name: "flushall",
+        arity: -1,
+        flags: WRITE,
+        complexity: "O(N) for the keys of all databases",
+        summary: "Deletes every key of every database.",
+        syntax: "[ASYNC | SYNC]",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        run: Run::Now(|ctx, args| flush(ctx, args, true)),
+        ..SERVER
+    },
+    Command {
+        name: "flushdb",
+        arity: -1,
+        flags: WRITE,
+        complexity: "O(N) for the keys of the selected database",
+        summary: "Deletes every key of the selected database.",
+        syntax: "[ASYNC | SYNC]",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        run: Run::Now(|ctx, args| flush(ctx, args, false)),
+        ..SERVER
+    },
+    Command {
+        name: "keys",
+        arity: 2,
+        flags: READ,
+        complexity: "O(N) for the keys of the database",
+        summary: "Answers all keys that match a glob.",
+        syntax: "pattern",
+        categories: &["@dangerous"],
+        tips: &["request_policy:all_shards", "nondeterministic_output_order"],
+        run: Run::Now(keys),
+        ..KEY
+    },
+    Command {
+        name: "move",
+        arity: 3,
+        flags: WRITE.and(FAST),
+        keys: &[KeySpec::one(1, Access::Update)],
+        summary: "Moves a key to another database.",
+        syntax: "key db",
+        run: Run::Now(move_to),
+        ..KEY
+    },
+    Command {
+        name: "object",
+        arity: -2,
+        since: "2.2.3",
+        complexity: "Depends on the subcommand",
+        summary: "Shows what the server knows of a key besides its value.",
+        sub: &[
+            Command {
+                name: "encoding",
+                summary: "Names the representation of a key's value.",
+                run: Run::Now(object_encoding),
+                ..OBJECT
+            },
+            Command {
+                name: "freq",
+                since: "4.0.0",
+                summary: "Answers how often a key is used, under an LFU policy.",
+                run: Run::Now(object_freq),
+                ..OBJECT
+            },
+            Command {
+                name: "help",
+                arity: 2,
+                flags: Flags::LOADING.and(Flags::STALE),
+                keys: &[],
+                since: "6.2.0",
+                summary: "Lists the subcommands.",
+                syntax: "",
+                tips: &[],
+                run: Run::Now(object_help),
+                ..OBJECT
+            },
+            Command {
+                name: "idletime",
+                summary: "Answers for how many seconds a key has not been used.",
+                run: Run::Now(object_idletime),
+                ..OBJECT
+            },
+            Command {
+                name: "refcount",
+                summary: "Counts the references to a key's value.",
+                run: Run::Now(object_refcount),
+                ..OBJECT
+            },
+        ],
+        ..KEY
+    },
+    Command {
+        name: "persist",
+        arity: 2,
+        flags: WRITE.and(FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        since: "2.2.0",
+        summary: "Lifts the expiry of a key.",
+        syntax: "key",
+        run: Run::Now(persist),
+        ..KEY
+    },
+    Command {
+        name: "pexpire",
+        arity: -3,
+        flags: WRITE.and(FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        since: "2.6.0",
+        summary: "Lets a key expire after so many milliseconds.",
+        syntax: "key milliseconds [NX | XX | GT | LT]",
+        run: Run::Now(|ctx, args| expire(ctx, args, Count::Milliseconds)),
+        ..KEY
+    },
+    Command {
+        name: "pexpireat",
+        arity: -3,
+        flags: WRITE.and(FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        since: "2.6.0",
+        summary: "Lets a key expire at a Unix time in milliseconds.",
+        syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
+        run: Run::Now(|ctx, args| expire(ctx, args, Count::UnixMilliseconds)),
+        ..KEY
+    },
+    Command {
+        name: "pexpiretime",
+        arity: 2,
+        flags: READ.and(FAST),
+        keys: &[KeySpec::one(1, Access::Read)],
+        since: "7.0.0",
+        summary: "Answers when a key expires, as Unix time in milliseconds.",
+        syntax: "key",
+        run: Run::Now(|ctx, args| lifetime(ctx, args, Count::UnixMilliseconds)),
+        ..KEY
+    },
+    Command {
+        name: "pttl",
+        arity: 2,
+        flags: READ.and(FAST),
+        keys: &[KeySpec::one(1, Access::Read)],
+        since: "2.6.0",
+        summary: "Answers how many milliseconds a key has left.",
+        syntax: "key",
+        tips: UNSTEADY,
+        run: Run::Now(|ctx, args| lifetime(ctx, args, Count::Milliseconds)),
+        ..KEY
+    },
+    Command {
+        name: "randomkey",
+        arity: 1,
+        flags: READ,
+        summary: "Answers a key drawn at random.",
+        tips: &["request_policy:all_shards", "nondeterministic_output"],
+        run: Run::Now(randomkey),
+        ..KEY
+    },
+    Command {
+        name: "rename",
+        arity: 3,
+        flags: WRITE,
+        keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Overwrite)],
+        summary: "Gives a key another name, replacing what has that name.",
+        syntax: "key newkey",
+        run: Run::Now(rename),
+        ..KEY
+    },
+    Command {
+        name: "renamenx",
+        arity: 3,
+        flags: WRITE.and(FAST),
+        keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Create)],
+        summary: "Gives a key another name that is not taken.",
+        syntax: "key newkey",
+        run: Run::Now(renamenx),
+        ..KEY
+    },
+    Command {
+        name: "scan",
+        arity: -2,
+        flags: READ,
+        since: "2.8.0",
+        complexity: "O(1) for each call, O(N) for the N keys of the database",
+        summary: "Walks the keys of the database step by step.",
+        syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+        tips: &["nondeterministic_output", "request_policy:special"],
+        run: Run::Now(scan),
+        ..KEY
+    },
+    Command {
+        name: "swapdb",
+        arity: 3,
+        flags: WRITE.and(FAST),
+        since: "4.0.0",
+        summary: "Lets two databases change places.",
+        syntax: "index1 index2:integer",
+        run: Run::Now(swapdb),
+        ..SERVER
+    },
+    Command {
+        name: "touch",
+        arity: -2,
+        flags: READ.and(FAST),
+        keys: &[KeySpec::rest(1, 1, Access::Inspect)],
+        since: "3.2.1",
+        complexity: "O(N) for N keys",
+        summary: "Counts how many of the keys exist, and counts as using them.",
+        syntax: "key...",
+        tips: SUM,
+        run: Run::Now(touch),
+        ..KEY
+    },
+    Command {
+        name: "ttl",
+        arity: 2,
+        flags: READ.and(FAST),
+        keys: &[KeySpec::one(1, Access::Read)],
+        summary: "Answers how many seconds a key has left.",
+        syntax: "key",
+        tips: UNSTEADY,
+        run: Run::Now(|ctx, args| lifetime(ctx, args, Count::Seconds)),
+        ..KEY
+    },
+    Command {
+        name: "type",
+        arity: 2,
+        flags: READ.and(FAST),
+        keys: ONE,
+        summary: "Answers the type of a key's value.",
+        syntax: "key",
+        run: Run::Now(type_of),
+        ..KEY
+    },
+    Command {
+        name: "unlink",
+        arity: -2,
+        flags: WRITE.and(FAST),
+        keys: &[KeySpec::rest(1, 1, Access::Delete)],
+        since: "4.0.0",
+        complexity: "O(N) for N keys",
+        summary: "Deletes keys and frees large values in the background.",
+        syntax: "key...",
+        tips: SUM,
+        run: Run::Now(|ctx, args| delete(ctx, args, true)),
+        ..KEY
+    },
+    Command {
+        name: "wait",
+        arity: 3,
+        flags: Flags::BLOCKING,
+        since: "3.0.0",
+        summary: "Waits until so many replicas have the writes before it.",
+        syntax: "numreplicas:integer timeout:integer",
+        categories: &["@connection"],
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
+        run: Run::MayWait(wait),
+        ..KEY
+    },
+    Command {
+        name: "waitaof",
+        arity: 4,
+        flags: Flags::BLOCKING,
+        since: "7.2.0",
+        summary: "Waits until the writes before it are in the log here and on so many replicas.",
+        syntax: "numlocal:integer numreplicas:integer timeout:integer",
+        categories: &["@connection"],
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
+        run: Run::MayWait(waitaof),
+        ..KEY
+    },
+];

@@ -1,0 +1,88 @@
+//! What HRANDFIELD, SRANDMEMBER and ZRANDMEMBER share: a count that may be negative, and a bound on what it asks for.
+
+use crate::base::rng::Rng;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::resp::reply::Reply;
+
+/// How many elements to draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Up to so many different ones.
+    Different(usize),
+    /// Exactly so many, the same ones again and again.
+    Repeated(usize),
+}
+
+impl Count {
+    /// Takes the count: negative for elements that may repeat.
+    pub fn parse(args: &mut Args<'_>) -> Result<Count, Error> {
+        const RANGE: &str =
+            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
+        match args.int()? {
+            i64::MIN => Err(Error::text(RANGE)),
+            count if count < 0 => Ok(Count::Repeated(count.unsigned_abs() as usize)),
+            count => Ok(Count::Different(count as usize)),
+        }
+    }
+
+    /// The number itself.
+    pub fn get(self) -> usize {
+        match self {
+            Count::Different(count) | Count::Repeated(count) => count,
+        }
+    }
+}
+
+/// A generator for one call, which spares it from holding on to the keyspace's own.
+pub fn rng(ctx: &mut Ctx<'_>) -> Rng {
+    Rng::seeded(ctx.ks.rng.next_u64())
+}
+
+/// Writes `count` repeated draws, each by a call of `write`. Such a count says nothing about how many elements there are,
+/// so the answer may take only `max_bytes`.
+pub fn repeat(
+    reply: &mut Reply,
+    max_bytes: usize,
+    count: usize,
+    mut write: impl FnMut(&mut Reply),
+) -> Result<(), Error> {
+    let start = reply.len();
+    for _ in 0..count {
+        write(reply);
+        if reply.len() - start > max_bytes {
+            return Err(Error::text("ERR reply exceeds maximum allowed size (proto-max-bulk-len)"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::reply::Form;
+    use crate::resp::request::OwnedArgv;
+
+    #[test]
+    fn counts_say_whether_elements_repeat() {
+        let parse = |text: &str| {
+            let mut argv = OwnedArgv::default();
+            argv.push(text.as_bytes());
+            Count::parse(&mut Args::new(argv.as_argv(), 0))
+        };
+        assert_eq!(parse("3"), Ok(Count::Different(3)));
+        assert_eq!(parse("-3"), Ok(Count::Repeated(3)));
+        assert_eq!(parse("0"), Ok(Count::Different(0)));
+        assert_eq!(parse("x"), Err(Error::NotInteger));
+        assert!(matches!(parse("-9223372036854775808"), Err(Error::Text(_))));
+    }
+
+    #[test]
+    fn repeated_draws_are_bounded() {
+        let mut reply = Reply::new(Form::Resp2);
+        assert_eq!(repeat(&mut reply, 100, 10, |reply| reply.integer(1)), Ok(()));
+        assert_eq!(reply.len(), 40);
+        assert!(repeat(&mut reply, 100, usize::MAX, |reply| reply.integer(1)).is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! The server as a whole: its clock, its end, and a picture.
+
+use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
+use crate::engine::Shutdown;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::spec::{Command, Done, Flags, Group, Run};
+
+fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    let now_us = ctx.server.clock.now_us();
+    ctx.reply.array(2);
+    ctx.reply.bulk_integer(now_us / 1_000_000);
+    ctx.reply.bulk_integer(now_us % 1_000_000);
+    Ok(())
+}
+
+fn shutdown(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (mut save, mut how, mut abort) = (None, Shutdown::default(), false);
+    while !args.is_empty() {
+        match args.one_of(&[("NOSAVE", 0), ("SAVE", 1), ("NOW", 2), ("FORCE", 3), ("ABORT", 4)]) {
+            Some(0) if save != Some(true) => save = Some(false),
+            Some(1) if save != Some(false) => save = Some(true),
+            Some(2) => how.now = true,
+            Some(3) => how.force = true,
+            Some(4) => abort = true,
+            _ => return Err(Error::Syntax),
+        }
+    }
+    if abort {
+        let alone = save.is_none() && how == Shutdown::default();
+        return Err(if alone { Error::text("ERR No shutdown in progress.") } else { Error::Syntax });
+    }
+    if save != Some(false) && ctx.server.running_script.as_ref().is_some_and(|script| script.is_busy) {
+        return Err(Error::text(
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+        ));
+    }
+    if save == Some(true) && !how.force {
+        tracing::warn!("SHUTDOWN SAVE refused: there are no snapshots yet, so nothing can be saved");
+        return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
+    }
+    ctx.server.shutdown = Some(how);
+    ctx.session.closing = true;
+    Ok(())
+}
+
+/// Draws a tide: another one each time, by the generator that also picks random keys.
+fn lolwut(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    const COLUMNS: usize = 66;
+    const ROWS: usize = 7;
+    if args.option("VERSION", 1) {
+        // There is one picture; other programs' versions have their own arguments.
+        args.int()?;
+    } else if let Some(first) = args.peek() {
+        crate::base::num::parse_i64(first).ok_or(Error::NotInteger)?;
+    }
+    let rng = &mut ctx.ks.rng;
+    let (phase, length) = (rng.next_f64() * 6.3, 6.0 + rng.next_f64() * 8.0);
+    let mut picture = String::new();
+    for row in 0..ROWS {
+        for column in 0..COLUMNS {
+            let x = column as f64 / length + phase;
+            let level = (x.sin() + (x * 0.37).sin() * 0.6 + 1.6) / 3.2 * (ROWS - 1) as f64;
+            let depth = row as f64 - ((ROWS - 1) as f64 - level);
+            picture.push(match depth {
+                depth if depth < 0.0 => ' ',
+                depth if depth < 1.0 => '~',
+                depth if depth < 2.5 => '-',
+                _ => '.',
+            });
+        }
+        picture.truncate(picture.trim_end().len());
+        picture.push('\n');
+    }
+    picture
+        .push_str(&format!("\nThe gate stands open. Redis ver. {REDIS_VERSION}, Tidegate ver. {TIDEGATE_VERSION}\n"));
+    ctx.reply.verbatim(b"txt", picture.as_bytes());
+    Ok(())
+}
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "lolwut",
+        arity: -1,
+        flags: Flags::READONLY.and(Flags::FAST),
+        group: Group::Server,
+        since: "5.0.0",
+        summary: "Draws a picture, and says the version.",
+        syntax: "[VERSION version:integer]",
+        run: Run::Now(lolwut),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "shutdown",
+        arity: -1,
+        flags: Flags::ADMIN
+            .and(Flags::NOSCRIPT)
+            .and(Flags::LOADING)
+            .and(Flags::STALE)
+            .and(Flags::NO_MULTI)
+            .and(Flags::ALLOW_BUSY),
+        group: Group::Server,
+        summary: "Ends the server.",
+        syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+        run: Run::Now(shutdown),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "time",
+        arity: 1,
+        flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+        group: Group::Server,
+        since: "2.6.0",
+        summary: "Answers the server's time: Unix seconds, and microseconds of the second.",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(time),
+        ..Command::EMPTY
+    },
+];

@@ -1,0 +1,533 @@
+//! Sets: members under one key, and what several sets have in common.
+
+use super::sample::{self, Count};
+use super::{bulk_item, scan};
+use crate::base::num::parse_i64;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::resp::request::Argv;
+use crate::value::packed::Item;
+use crate::value::set::{Set, SetLimits};
+use crate::value::string::Digits;
+
+fn sadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let db = ctx.db();
+    let mut slot = ctx.ks.find(db, key);
+    let mut added = 0;
+    for member in args.rest().iter() {
+        // A key of another type refuses the first member, before anything has changed.
+        let (at, new) = ctx.ks.set_add(db, key, slot, member)?;
+        slot = Some(at);
+        added += i64::from(new);
+    }
+    ctx.reply.integer(added);
+    Ok(())
+}
+
+fn srem(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let db = ctx.db();
+    let Some(slot) = ctx.ks.find(db, key) else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let all = ctx.ks.set(db, slot)?.len();
+    let mut removed = 0;
+    for member in args.rest().iter() {
+        removed += usize::from(ctx.ks.set_remove(db, slot, member)?);
+        if removed == all {
+            // The key went with its last member.
+            break;
+        }
+    }
+    ctx.reply.integer(removed as i64);
+    Ok(())
+}
+
+fn smove(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (from, to, member) = (args.bytes()?, args.bytes()?, args.bytes()?);
+    let db = ctx.db();
+    let (from, target) = (ctx.ks.find(db, from), ctx.ks.find(db, to));
+    let Some(from) = from else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let contains = ctx.ks.set(db, from)?.contains(member);
+    if let Some(target) = target {
+        ctx.ks.set(db, target)?;
+    }
+    if contains && target != Some(from) {
+        ctx.ks.set_remove(db, from, member)?;
+        ctx.ks.set_add(db, to, target, member)?;
+    }
+    ctx.reply.integer(i64::from(contains));
+    Ok(())
+}
+
+fn scard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let len = read(ctx.ks, ctx.session.db, args.bytes()?)?.map_or(0, Set::len);
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+fn sismember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, member) = (args.bytes()?, args.bytes()?);
+    let contains = read(ctx.ks, ctx.session.db, key)?.is_some_and(|set| set.contains(member));
+    ctx.reply.integer(i64::from(contains));
+    Ok(())
+}
+
+fn smismember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let set = read(ctx.ks, ctx.session.db, key)?;
+    ctx.reply.array(args.len());
+    for member in args.rest().iter() {
+        ctx.reply.integer(i64::from(set.is_some_and(|set| set.contains(member))));
+    }
+    Ok(())
+}
+
+fn smembers(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let set = read(ctx.ks, ctx.session.db, args.bytes()?)?;
+    ctx.reply.set(set.map_or(0, Set::len));
+    set.into_iter().flat_map(Set::iter).for_each(|member| bulk_item(ctx.reply, member));
+    Ok(())
+}
+
+fn spop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let count = match args.len() {
+        0 => None,
+        1 => Some(parse_count(args.bytes()?).ok_or(Error::NotPositive)?),
+        _ => return Err(Error::Syntax),
+    };
+    let db = ctx.db();
+    let slot = ctx.ks.find(db, key);
+    let len = at(ctx.ks, db, slot)?.map_or(0, Set::len);
+    let popped = count.unwrap_or(1).min(len);
+    match (slot, count) {
+        (None, None) => ctx.reply.null(),
+        (_, Some(_)) => ctx.reply.set(popped),
+        (Some(_), None) => {}
+    }
+    let Some(slot) = slot else { return Ok(()) };
+    if popped == len {
+        ctx.ks.set(db, slot)?.iter().for_each(|member| bulk_item(ctx.reply, member));
+        ctx.ks.remove(db, slot);
+        return Ok(());
+    }
+    pop_some(ctx, slot, popped)
+}
+
+/// Takes out and answers `count` members drawn at random, of a set that has more.
+fn pop_some(ctx: &mut Ctx<'_>, slot: Slot, count: usize) -> Done {
+    let db = ctx.db();
+    let mut rng = sample::rng(ctx);
+    let mut member = Vec::new();
+    for _ in 0..count {
+        let Some(drawn) = ctx.ks.set(db, slot)?.random(|n| rng.below(n)) else { break };
+        member.clear();
+        member.extend_from_slice(drawn.as_bytes(&mut Digits::new()));
+        ctx.reply.bulk(&member);
+        ctx.ks.set_remove(db, slot, &member)?;
+    }
+    Ok(())
+}
+
+fn srandmember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let count = match args.len() {
+        0 => None,
+        1 => Some(Count::parse(&mut args)?),
+        _ => return Err(Error::Syntax),
+    };
+    let mut rng = sample::rng(ctx);
+    let set = read(ctx.ks, ctx.session.db, key)?;
+    match (set, count) {
+        (None, None) => ctx.reply.null(),
+        (None, Some(_)) => ctx.reply.array(0),
+        (Some(set), None) => set.random(|n| rng.below(n)).into_iter().for_each(|member| bulk_item(ctx.reply, member)),
+        (Some(set), Some(Count::Different(count))) => {
+            ctx.reply.array(count.min(set.len()));
+            set.sample(count, |n| rng.below(n), |member| bulk_item(ctx.reply, member));
+        }
+        (Some(set), Some(Count::Repeated(count))) => {
+            ctx.reply.array(count);
+            let max_bytes = ctx.server.config.proto_max_bulk_len;
+            return sample::repeat(ctx.reply, max_bytes, count, |reply| {
+                set.random(|n| rng.below(n)).into_iter().for_each(|member| bulk_item(reply, member));
+            });
+        }
+    }
+    Ok(())
+}
+
+fn sscan(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let cursor = scan::cursor(&mut args)?;
+    let Some(set) = read(ctx.ks, ctx.session.db, key)? else {
+        scan::answer_empty(ctx.reply);
+        return Ok(());
+    };
+    let options = scan::Options::parse(&mut args, scan::Walk::Members)?;
+    scan::answer(ctx.reply, |reply, written| {
+        set.scan(cursor, options.count, |member| {
+            if options.wants(member.as_bytes(&mut Digits::new())) {
+                bulk_item(reply, member);
+                *written += 1;
+            }
+        })
+    });
+    Ok(())
+}
+
+fn sinter(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    answer(ctx, args, intersect)
+}
+
+fn sdiff(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    answer(ctx, args, subtract)
+}
+
+/// Answers a combination of the sets under all arguments.
+fn answer(ctx: &mut Ctx<'_>, args: Args<'_>, combine: Combine) -> Done {
+    let slots = operands(ctx.ks, ctx.session.db, args.rest())?;
+    let mark = ctx.reply.begin();
+    let mut written = 0;
+    for member in combine(&sets(ctx.ks, ctx.session.db, &slots)) {
+        bulk_item(ctx.reply, member);
+        written += 1;
+    }
+    ctx.reply.end_set(mark, written);
+    Ok(())
+}
+
+fn sunion(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    let union = combined(ctx, args.rest(), unite)?;
+    ctx.reply.set(union.len());
+    union.iter().for_each(|member| bulk_item(ctx.reply, member));
+    Ok(())
+}
+
+fn sinterstore(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    store(ctx, args, intersect)
+}
+
+fn sunionstore(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    store(ctx, args, unite)
+}
+
+fn sdiffstore(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    store(ctx, args, subtract)
+}
+
+/// Stores a combination of the sets under all arguments but the first in the first, whatever was there. Nothing to store
+/// removes the key.
+fn store(ctx: &mut Ctx<'_>, mut args: Args<'_>, combine: Combine) -> Done {
+    let to = args.bytes()?;
+    let result = combined(ctx, args.rest(), combine)?;
+    let (db, len) = (ctx.db(), result.len());
+    if len > 0 {
+        ctx.ks.set_put(db, to, result);
+    } else if let Some(slot) = ctx.ks.find(db, to) {
+        ctx.ks.remove(db, slot);
+    }
+    ctx.reply.integer(len as i64);
+    Ok(())
+}
+
+fn sintercard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let numkeys = parse_count(args.bytes()?).filter(|numkeys| *numkeys > 0);
+    let numkeys = numkeys.ok_or(Error::text("ERR numkeys should be greater than 0"))?;
+    if numkeys > args.len() {
+        return Err(Error::text("ERR Number of keys can't be greater than number of args"));
+    }
+    let keys = args.take(numkeys)?;
+    let mut limit = usize::MAX;
+    while args.option("limit", 1) {
+        limit = match parse_count(args.bytes()?).ok_or(Error::text("ERR LIMIT can't be negative"))? {
+            0 => usize::MAX,
+            limit => limit,
+        };
+    }
+    args.end()?;
+    let slots = operands(ctx.ks, ctx.session.db, keys)?;
+    let count = intersect(&sets(ctx.ks, ctx.session.db, &slots)).take(limit).count();
+    ctx.reply.integer(count as i64);
+    Ok(())
+}
+
+/// The members of one set made of several; `None` stands for a missing key.
+type Combine = for<'s> fn(&[Option<&'s Set>]) -> Box<dyn Iterator<Item = Item<'s>> + 's>;
+
+/// The members that all have.
+fn intersect<'s>(sets: &[Option<&'s Set>]) -> Box<dyn Iterator<Item = Item<'s>> + 's> {
+    let all: Option<Vec<&Set>> = sets.iter().copied().collect();
+    let mut others = all.unwrap_or_default();
+    // The smallest set bounds the result and the time; the next smallest rule out most of it.
+    others.sort_by_key(|set| std::cmp::Reverse(set.len()));
+    let smallest = others.pop();
+    others.reverse();
+    let is_everywhere = move |member: &Item<'_>| others.iter().all(|set| set.contains_item(*member));
+    Box::new(smallest.into_iter().flat_map(Set::iter).filter(is_everywhere))
+}
+
+/// The members that any has, repeated for each that has them.
+fn unite<'s>(sets: &[Option<&'s Set>]) -> Box<dyn Iterator<Item = Item<'s>> + 's> {
+    let all: Vec<&Set> = sets.iter().flatten().copied().collect();
+    Box::new(all.into_iter().flat_map(Set::iter))
+}
+
+/// The members that only the first has.
+fn subtract<'s>(sets: &[Option<&'s Set>]) -> Box<dyn Iterator<Item = Item<'s>> + 's> {
+    let Some((Some(first), others)) = sets.split_first() else { return Box::new(std::iter::empty()) };
+    let others: Vec<&Set> = others.iter().flatten().copied().collect();
+    let asked = first.len().saturating_mul(others.len());
+    let gathered = others.iter().map(|set| set.len()).sum::<usize>().saturating_add(first.len());
+    if asked <= gathered {
+        return Box::new(first.iter().filter(move |member| !others.iter().any(|set| set.contains_item(*member))));
+    }
+    // To ask many small sets about every member would take longer than to put them together once.
+    let excluded = gather(unite(sets.get(1..).unwrap_or_default()), &SetLimits::default());
+    Box::new(first.iter().filter(move |member| !excluded.contains_item(*member)))
+}
+
+fn gather<'s>(members: impl Iterator<Item = Item<'s>>, limits: &SetLimits) -> Set {
+    let mut set = Set::new();
+    let mut digits = Digits::new();
+    members.for_each(|member| _ = set.insert(member.as_bytes(&mut digits), limits));
+    set
+}
+
+/// A combination of the sets under `keys` as a set of its own.
+fn combined(ctx: &mut Ctx<'_>, keys: Argv<'_>, combine: Combine) -> Result<Set, Error> {
+    let slots = operands(ctx.ks, ctx.session.db, keys)?;
+    Ok(gather(combine(&sets(ctx.ks, ctx.session.db, &slots)), &ctx.ks.limits.set))
+}
+
+/// Where the sets under `keys` live. Each counts as a hit or a miss.
+fn operands(ks: &mut Keyspace, db: DbIndex, keys: Argv<'_>) -> Result<Vec<Option<Slot>>, Error> {
+    let operand = |key| {
+        let slot = ks.find(db, key);
+        match slot {
+            Some(_) => ks.stats.hits += 1,
+            None => ks.stats.misses += 1,
+        }
+        at(ks, db, slot).map(|_| slot)
+    };
+    keys.iter().map(operand).collect()
+}
+
+fn sets<'k>(ks: &'k Keyspace, db: DbIndex, slots: &[Option<Slot>]) -> Vec<Option<&'k Set>> {
+    slots.iter().map(|slot| slot.and_then(|slot| ks.set(db, slot).ok())).collect()
+}
+
+/// The set under a key, for a command that only reads.
+#[inline]
+fn read<'k>(ks: &'k mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'k Set>, Error> {
+    match ks.read(db, key) {
+        None => Ok(None),
+        Some(Value::Set(set)) => Ok(Some(set)),
+        Some(_) => Err(Error::WrongType),
+    }
+}
+
+/// The set at a slot, if there is one.
+#[inline]
+fn at(ks: &Keyspace, db: DbIndex, slot: Option<Slot>) -> Result<Option<&Set>, Error> {
+    Ok(slot.map(|slot| ks.set(db, slot)).transpose()?)
+}
+
+fn parse_count(text: &[u8]) -> Option<usize> {
+    parse_i64(text).and_then(|count| usize::try_from(count).ok())
+}
+
+const READ: Command = Command { flags: Flags::READONLY, group: Group::Set, ..Command::EMPTY };
+const READ_FAST: Command = Command { flags: Flags::READONLY.and(Flags::FAST), ..READ };
+const REMOVE: Command = Command { flags: Flags::WRITE.and(Flags::FAST), group: Group::Set, ..Command::EMPTY };
+const COMBINE: Command = Command {
+    arity: -2,
+    keys: &[KeySpec::rest(1, 1, Access::Read)],
+    syntax: "key...",
+    tips: &["nondeterministic_output_order"],
+    ..READ
+};
+const STORE: Command = Command {
+    arity: -3,
+    flags: Flags::WRITE.and(Flags::DENYOOM),
+    keys: &[KeySpec::one(1, Access::Overwrite), KeySpec::rest(2, 1, Access::Read)],
+    group: Group::Set,
+    syntax: "destination key...",
+    ..Command::EMPTY
+};
+const OF_ALL: &str = "O(N) where N is the number of members of all sets together.";
+const OF_SMALLEST: &str = "O(N*M) where N is the number of members of the smallest set and M the number of sets.";
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "sadd",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Insert)],
+        group: Group::Set,
+        complexity: "O(N) where N is the number of members given.",
+        summary: "Adds members and answers how many of them are new.",
+        syntax: "key member...",
+        run: Run::Now(sadd),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "scard",
+        arity: 2,
+        keys: &[KeySpec::one(1, Access::Inspect)],
+        summary: "Answers the number of members.",
+        syntax: "key",
+        run: Run::Now(scard),
+        ..READ_FAST
+    },
+    Command {
+        name: "sdiff",
+        complexity: OF_ALL,
+        summary: "Answers the members of the first set that no other has.",
+        run: Run::Now(sdiff),
+        ..COMBINE
+    },
+    Command {
+        name: "sdiffstore",
+        complexity: OF_ALL,
+        summary: "Stores the members of the first set that no other has.",
+        run: Run::Now(sdiffstore),
+        ..STORE
+    },
+    Command {
+        name: "sinter",
+        complexity: OF_SMALLEST,
+        summary: "Answers the members that all sets have.",
+        run: Run::Now(sinter),
+        ..COMBINE
+    },
+    Command {
+        name: "sintercard",
+        arity: -3,
+        flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec::counted(1, Access::Read)],
+        since: "7.0.0",
+        complexity: OF_SMALLEST,
+        summary: "Answers how many members all sets have in common, counted up to a limit.",
+        syntax: "numkeys key... [LIMIT limit]",
+        run: Run::Now(sintercard),
+        ..READ
+    },
+    Command {
+        name: "sinterstore",
+        keys: &[KeySpec::one(1, Access::Modify), KeySpec::rest(2, 1, Access::Read)],
+        complexity: OF_SMALLEST,
+        summary: "Stores the members that all sets have.",
+        run: Run::Now(sinterstore),
+        ..STORE
+    },
+    Command {
+        name: "sismember",
+        arity: 3,
+        keys: &[KeySpec::one(1, Access::Inspect)],
+        summary: "Answers whether something is a member.",
+        syntax: "key member",
+        run: Run::Now(sismember),
+        ..READ_FAST
+    },
+    Command {
+        name: "smembers",
+        arity: 2,
+        keys: &[KeySpec::one(1, Access::Read)],
+        complexity: "O(N) where N is the number of members.",
+        summary: "Answers all members.",
+        syntax: "key",
+        tips: &["nondeterministic_output_order"],
+        run: Run::Now(smembers),
+        ..READ
+    },
+    Command {
+        name: "smismember",
+        arity: -3,
+        keys: &[KeySpec::one(1, Access::Read)],
+        since: "6.2.0",
+        complexity: "O(N) where N is the number of members asked for.",
+        summary: "Answers for several things whether each is a member.",
+        syntax: "key member...",
+        run: Run::Now(smismember),
+        ..READ_FAST
+    },
+    Command {
+        name: "smove",
+        arity: 4,
+        keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
+        summary: "Moves a member from one set to another.",
+        syntax: "source destination member",
+        run: Run::Now(smove),
+        ..REMOVE
+    },
+    Command {
+        name: "spop",
+        arity: -2,
+        keys: &[KeySpec::one(1, Access::Take)],
+        complexity: "O(N) where N is the number of members taken.",
+        summary: "Takes out and answers members drawn at random.",
+        syntax: "key [count]",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(spop),
+        ..REMOVE
+    },
+    Command {
+        name: "srandmember",
+        arity: -2,
+        keys: &[KeySpec::one(1, Access::Read)],
+        complexity: "O(N) where N is the number of members answered.",
+        summary: "Answers members drawn at random, different ones unless the count is negative.",
+        syntax: "key [count]",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(srandmember),
+        ..READ
+    },
+    Command {
+        name: "srem",
+        arity: -3,
+        keys: &[KeySpec::one(1, Access::Remove)],
+        complexity: "O(N) where N is the number of members given.",
+        summary: "Removes members, and the key with the last one.",
+        syntax: "key member...",
+        run: Run::Now(srem),
+        ..REMOVE
+    },
+    Command {
+        name: "sscan",
+        arity: -3,
+        keys: &[KeySpec::one(1, Access::Read)],
+        since: "2.8.0",
+        complexity: "O(1) a call, O(N) for a whole walk over N members.",
+        summary: "Walks the members in steps.",
+        syntax: "key cursor [MATCH pattern] [COUNT count]",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(sscan),
+        ..READ
+    },
+    Command {
+        name: "sunion",
+        complexity: OF_ALL,
+        summary: "Answers the members that any set has.",
+        run: Run::Now(sunion),
+        ..COMBINE
+    },
+    Command {
+        name: "sunionstore",
+        complexity: OF_ALL,
+        summary: "Stores the members that any set has.",
+        run: Run::Now(sunionstore),
+        ..STORE
+    },
+];

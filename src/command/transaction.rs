@@ -1,0 +1,125 @@
+//! Transactions: MULTI collects, EXEC runs everything as one unit, WATCH lets it run only if nobody came between.
+
+use crate::engine::args::Args;
+use crate::engine::ctx::{Ctx, Origin};
+use crate::engine::dispatch::call;
+use crate::engine::error::Error;
+use crate::engine::session::Gate;
+use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+
+fn multi(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    if ctx.session.transaction.is_some() {
+        return Err(Error::text("ERR MULTI calls can not be nested"));
+    }
+    ctx.session.transaction = Some(Box::default());
+    ctx.session.gate.set(Gate::QUEUEING, true);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    let Some(transaction) = ctx.session.transaction.take() else { return Err(Error::text("ERR EXEC without MULTI")) };
+    let is_stale = ctx.session.watch_dirty || ctx.session.watched_key_expired(ctx.ks);
+    ctx.server.discard(ctx.session);
+    if transaction.broken {
+        return Err(Error::text("EXECABORT Transaction discarded because of previous errors."));
+    }
+    if is_stale {
+        ctx.reply.null_array();
+        return Ok(());
+    }
+    ctx.reply.array(transaction.commands.len());
+    for (entry, argv) in &transaction.commands {
+        // An error of one is its reply, and the others run all the same. Nothing waits inside EXEC.
+        let _ = call(ctx.ks, ctx.server, ctx.session, entry, argv.as_argv(), ctx.reply, Origin::Exec);
+    }
+    Ok(())
+}
+
+fn discard(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    if ctx.session.transaction.is_none() {
+        return Err(Error::text("ERR DISCARD without MULTI"));
+    }
+    ctx.server.discard(ctx.session);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn watch(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    if ctx.session.transaction.is_some() {
+        return Err(Error::text("ERR WATCH inside MULTI is not allowed"));
+    }
+    for key in args.rest().iter() {
+        let existed = ctx.ks.is_live(ctx.session.db, key);
+        ctx.server.watches.add(ctx.session, key, existed);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn unwatch(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    ctx.server.watches.clear(ctx.session);
+    ctx.reply.ok();
+    Ok(())
+}
+
+const QUICK: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY);
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "discard",
+        arity: 1,
+        flags: QUICK,
+        group: Group::Transactions,
+        since: "2.0.0",
+        complexity: "O(N) where N is the number of queued commands",
+        summary: "Drops the commands queued since MULTI, and all watching.",
+        run: Run::Now(discard),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "exec",
+        arity: 1,
+        flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::SKIP_SLOWLOG),
+        group: Group::Transactions,
+        since: "1.2.0",
+        complexity: "Depends on commands in the transaction",
+        summary: "Runs the commands queued since MULTI as one, unless a watched key has changed.",
+        run: Run::Now(exec),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "multi",
+        arity: 1,
+        flags: QUICK,
+        group: Group::Transactions,
+        since: "1.2.0",
+        summary: "Begins to queue commands for EXEC.",
+        run: Run::Now(multi),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "unwatch",
+        arity: 1,
+        flags: QUICK,
+        group: Group::Transactions,
+        since: "2.2.0",
+        summary: "Ends all watching.",
+        run: Run::Now(unwatch),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "watch",
+        arity: -2,
+        flags: QUICK,
+        keys: &[KeySpec::rest(1, 1, Access::Inspect)],
+        group: Group::Transactions,
+        since: "2.2.0",
+        complexity: "O(1) for every key",
+        summary: "Lets the next EXEC run only if these keys do not change before it.",
+        syntax: "key...",
+        run: Run::Now(watch),
+        ..Command::EMPTY
+    },
+];

@@ -1,0 +1,110 @@
+//! Commands decoded ahead of running them.
+//!
+//! A pipeline's lookups mostly miss the processor's cache when there are many keys, and one after the other they would
+//! wait for memory one after the other. So up to [`BATCH_MAX`] commands are decoded first, then the lookups of their first
+//! keys are begun all together ([`Batch::warm`]), then the commands run. What they answer does not depend on it.
+
+use super::spec::{Begin, Find};
+use super::table::{CommandTable, Entry};
+use crate::keyspace::{DbIndex, Keyspace};
+use crate::resp::request::{Argv, Decoder, ProtocolError, RequestLimits, Span};
+
+/// Most commands that are decoded ahead: enough to hide the latency of memory, few enough for their lines to stay in L1.
+const BATCH_MAX: usize = 32;
+
+/// A command that will run.
+pub(super) struct Planned {
+    /// What its name was resolved to; `None` if that failed.
+    pub(super) entry: Option<&'static Entry>,
+    /// Where it begins in the input.
+    pub(super) starts_at: usize,
+    /// Its arguments lie in the decoder, not in the input.
+    pub(super) is_inline: bool,
+    first_span: u32,
+    spans: u32,
+}
+
+/// Some commands, decoded. See the module's header.
+#[derive(Default)]
+pub(super) struct Batch {
+    spans: Vec<Span>,
+    commands: Vec<Planned>,
+}
+
+impl Batch {
+    /// Decodes what is there, up to the limits; answers how many commands. An error is reported only when it is the first
+    /// thing met: those before it run first.
+    #[inline]
+    pub(super) fn fill(
+        &mut self,
+        decoder: &mut Decoder,
+        input: &[u8],
+        limits: &RequestLimits,
+        table: &'static CommandTable,
+    ) -> Result<usize, ProtocolError> {
+        self.spans.clear();
+        self.commands.clear();
+        // A stranger's next command may be AUTH, after which larger ones are welcome.
+        let most = if limits.unauthenticated { 1 } else { BATCH_MAX };
+        while self.commands.len() < most {
+            let starts_at = decoder.keep_from();
+            match decoder.decode(input, limits) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) if self.commands.is_empty() => return Err(error),
+                Err(_) => {
+                    decoder.rewind_to(starts_at);
+                    break;
+                }
+            }
+            if decoder.is_inline() && !self.commands.is_empty() {
+                // Its arguments lie in the decoder, which holds one such command at a time: it makes a batch of its own.
+                decoder.rewind_to(starts_at);
+                break;
+            }
+            let first_span = self.spans.len() as u32;
+            self.spans.extend_from_slice(decoder.spans());
+            self.commands.push(Planned {
+                entry: table.resolve(decoder.argv(input)).ok(),
+                starts_at,
+                is_inline: decoder.is_inline(),
+                first_span,
+                spans: decoder.spans().len() as u32,
+            });
+            if decoder.is_inline() {
+                break;
+            }
+        }
+        Ok(self.commands.len())
+    }
+
+    /// Begins the lookups of the commands' first keys.
+    pub(super) fn warm(&self, ks: &Keyspace, db: DbIndex, input: &[u8]) {
+        for planned in &self.commands {
+            let Some(keys) = planned.entry.and_then(|entry| entry.command.keys.first()) else { continue };
+            let index = match (keys.begin, keys.find) {
+                (Begin::Index(index), Find::Range { .. }) => index,
+                (Begin::Index(count_at), Find::Counted) => count_at + 1,
+                (Begin::Keyword(..), _) => continue,
+            };
+            if let Some(key) = self.argv(planned, input).get(index) {
+                ks.warm(db, key);
+            }
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Planned> {
+        self.commands.iter()
+    }
+
+    /// The arguments of a command that was not an inline one.
+    #[inline]
+    pub(super) fn argv<'a>(&'a self, planned: &Planned, input: &'a [u8]) -> Argv<'a> {
+        let first = planned.first_span as usize;
+        Argv::new(input, self.spans.get(first..first + planned.spans as usize).unwrap_or(&[]))
+    }
+}

@@ -1,0 +1,146 @@
+//! A script that takes long: who else is served meanwhile, and how it is ended.
+//!
+//! The Lua state asks again and again whether its script may go on ([`Server::script_interrupted`]). Once the script has run
+//! for `busy-reply-threshold`, the engine lets the [`Bystanders`] (the network floor) serve the other connections from
+//! inside that question: commands flagged `allow_busy` run, all others are answered -BUSY. SCRIPT KILL and SHUTDOWN
+//! NOSAVE are such commands; what they note here ends the script at its next step.
+
+use std::time::{Duration, Instant};
+
+use super::ctx::Origin;
+use super::dispatch::call;
+use super::error::Error;
+use super::session::{Gate, SessionKey};
+use super::spec::Flags;
+use super::{Fed, Server};
+use crate::keyspace::Keyspace;
+use crate::resp::reply::Reply;
+use crate::resp::request::{Argv, Decoder, RequestLimits};
+
+/// How often the other connections are looked at while a script is busy.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The script that runs now.
+#[derive(Debug)]
+pub struct RunningScript {
+    /// What it is called in the log: its SHA1, or a function's name.
+    pub name: String,
+    /// Whose call it is.
+    pub caller: SessionKey,
+    /// When it began.
+    pub started: Instant,
+    /// It has run for longer than `busy-reply-threshold`: others are answered -BUSY.
+    pub is_busy: bool,
+    /// It has changed the keyspace.
+    pub has_written: bool,
+    /// Somebody asked for its end.
+    pub kill_requested: bool,
+    last_look: Instant,
+}
+
+impl RunningScript {
+    /// A script that begins now.
+    pub fn new(name: String, caller: SessionKey) -> RunningScript {
+        let now = Instant::now();
+        RunningScript {
+            name,
+            caller,
+            started: now,
+            is_busy: false,
+            has_written: false,
+            kill_requested: false,
+            last_look: now,
+        }
+    }
+}
+
+/// Those who can serve other connections while the engine's thread is inside a script.
+pub trait Bystanders {
+    /// Serves whoever has sent something, without waiting.
+    fn serve(&mut self, ks: &mut Keyspace, server: &mut Server);
+}
+
+impl Server {
+    /// Asked while a script runs. Answers whether it may go on.
+    pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> bool {
+        let threshold_ms = self.config.busy_reply_threshold_ms;
+        let Some(script) = &mut self.running_script else { return true };
+        let now = Instant::now();
+        let ran = now - script.started;
+        if threshold_ms > 0 && ran >= Duration::from_millis(threshold_ms as u64) {
+            if !script.is_busy {
+                script.is_busy = true;
+                tracing::warn!(
+                    script = script.name,
+                    client = script.caller.id,
+                    ran_ms = ran.as_millis() as u64,
+                    "a script is slow: others are answered -BUSY; SCRIPT KILL ends it"
+                );
+            }
+            if now - script.last_look >= LOOK_EVERY {
+                script.last_look = now;
+                if let Some(mut bystanders) = self.bystanders.take() {
+                    bystanders.serve(ks, self);
+                    self.bystanders = Some(bystanders);
+                }
+            }
+        }
+        let kill = self.running_script.as_ref().is_some_and(|script| script.kill_requested);
+        !kill && self.shutdown.is_none()
+    }
+
+    /// Answers the complete commands of a bystander's `input` while a script is busy.
+    pub fn feed_while_busy(
+        &mut self,
+        ks: &mut Keyspace,
+        key: SessionKey,
+        decoder: &mut Decoder,
+        input: &[u8],
+        out: &mut Reply,
+    ) -> Fed {
+        let Some(mut session) = self.sessions.take(key) else { return Fed::Suspended };
+        out.set_form(session.form());
+        let fed = loop {
+            if session.is_suspended() {
+                break Fed::Suspended;
+            }
+            let limits = RequestLimits {
+                bulk_bytes: self.config.proto_max_bulk_len,
+                unauthenticated: session.gate.has(Gate::STRANGER),
+            };
+            match decoder.decode(input, &limits) {
+                Ok(true) => self.answer_while_busy(ks, &mut session, decoder.argv(input), out),
+                Ok(false) => break Fed::Drained,
+                Err(error) => {
+                    out.error(format!("ERR {error}").as_bytes());
+                    session.closing = true;
+                    break Fed::Suspended;
+                }
+            }
+        };
+        self.sessions.put(session);
+        fed
+    }
+
+    fn answer_while_busy(&mut self, ks: &mut Keyspace, session: &mut super::Session, argv: Argv<'_>, out: &mut Reply) {
+        let start = out.len();
+        let table = self.table;
+        let entry = match table.resolve(argv) {
+            Ok(entry) => entry,
+            Err(error) => return self.refuse(session, None, error, out),
+        };
+        if let Err(error) = self.admit(session, entry) {
+            return self.refuse(session, Some(entry), error, out);
+        }
+        if !entry.command.flags.has(Flags::ALLOW_BUSY) {
+            const BUSY: Error =
+                Error::text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
+            return self.refuse(session, Some(entry), BUSY, out);
+        }
+        session.last_command = Some(entry);
+        session.commands += 1;
+        // None of the commands that are allowed here waits for a key.
+        let _ = call(ks, self, session, entry, argv, out, Origin::Client);
+        session.mute(out, start);
+    }
+}

@@ -1,0 +1,147 @@
+//! Which arguments of a command are keys.
+//!
+//! The declared key specs answer it for every command; what happens to the keys depends on the options for the few
+//! commands whose spec says [`Access::Varies`].
+
+use super::spec::{Access, Begin, Command, Find, Flags, KeySpec};
+use crate::resp::request::Argv;
+
+/// One key argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyArg {
+    /// Its index among the arguments, the command's name being 0.
+    pub index: usize,
+    /// What happens to it.
+    pub access: Access,
+}
+
+/// The keys that `argv` names, a call of `command` of the right arity. `None` when a count or a word that tells where they
+/// are does not fit the arguments.
+pub fn keys_of(command: &Command, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+    let mut found = Vec::new();
+    let mut sound = true;
+    for spec in command.keys {
+        sound &= keys_of_spec(spec, argv, &mut found).is_some();
+    }
+    if command.flags.has(Flags::NO_MANDATORY_KEYS) {
+        return Some(if sound { found } else { Vec::new() });
+    }
+    for key in found.iter_mut().filter(|key| key.access == Access::Varies) {
+        key.access = varying_access(command, argv);
+    }
+    (sound && !found.is_empty()).then_some(found)
+}
+
+/// The positions that COMMAND INFO shows: the first key, the last (from the end when negative), and the step between.
+/// Zeroes when no single range covers them.
+pub fn legacy_range(command: &Command) -> (i64, i64, i64) {
+    if let [KeySpec { begin: Begin::Index(index), find: Find::Range { last, step, .. }, .. }] = command.keys {
+        let (index, last) = (*index as i64, i64::from(*last));
+        return (index, if last < 0 { last } else { index + last }, *step as i64);
+    }
+    let mut covered: Option<(i64, i64)> = None;
+    for spec in command.keys {
+        let KeySpec { begin: Begin::Index(index), find: Find::Range { last, step: 1, .. }, .. } = spec else {
+            continue;
+        };
+        let index = *index as i64;
+        let end = if *last < 0 { i64::from(*last) } else { index + i64::from(*last) };
+        covered = match covered {
+            None => Some((index, end)),
+            // Ranges that do not follow each other can't be shown as one.
+            Some((_, before)) if before + 1 != index => continue,
+            Some((first, _)) => Some((first, end)),
+        };
+    }
+    covered.map_or((0, 0, 0), |(first, last)| (first, last, 1))
+}
+
+fn keys_of_spec(spec: &KeySpec, argv: Argv<'_>, found: &mut Vec<KeyArg>) -> Option<()> {
+    let begin = match spec.begin {
+        Begin::Index(index) => index,
+        Begin::Keyword(word, from) => {
+            // An option that was not given brings no keys.
+            let Some(at) = (from..argv.len()).find(|at| argv[*at].eq_ignore_ascii_case(word.as_bytes())) else {
+                return Some(());
+            };
+            at + 1
+        }
+    };
+    let (first, end, step) = match spec.find {
+        Find::Range { last, step, limit } => {
+            let left = argv.len().checked_sub(begin)?;
+            let end = match last {
+                last if last >= 0 => begin + last as usize + 1,
+                _ if limit > 1 => begin + left / limit,
+                last => (argv.len() + 1).checked_sub(last.unsigned_abs() as usize)?,
+            };
+            (begin, end, step)
+        }
+        Find::Counted => {
+            let count = crate::base::num::parse_i64(argv.get(begin)?)?;
+            let count = usize::try_from(count).ok()?;
+            (begin + 1, (begin + 1).checked_add(count)?, 1)
+        }
+    };
+    if end > argv.len() {
+        return None;
+    }
+    found.extend((first..end).step_by(step.max(1)).map(|index| KeyArg { index, access: spec.access }));
+    Some(())
+}
+
+/// What happens to the key of SET and BITFIELD, by the options of this call.
+fn varying_access(command: &Command, argv: Argv<'_>) -> Access {
+    let has = |word: &str, from: usize| argv.iter().skip(from).any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+    match command.name {
+        "set" if !has("get", 3) => Access::Overwrite,
+        "bitfield" if !has("set", 2) && !has("incrby", 2) => Access::Read,
+        _ => Access::Update,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::request::OwnedArgv;
+
+    fn indexes(command: &Command, line: &str) -> Option<Vec<usize>> {
+        let mut argv = OwnedArgv::from_argv(Argv::new(&[], &[]));
+        line.split(' ').for_each(|word| argv.push(word.as_bytes()));
+        keys_of(command, argv.as_argv()).map(|keys| keys.iter().map(|key| key.index).collect())
+    }
+
+    #[test]
+    fn every_kind_of_spec_finds_its_keys() {
+        const STREAMS: KeySpec = KeySpec {
+            begin: Begin::Keyword("STREAMS", 1),
+            find: Find::Range { last: -1, step: 1, limit: 2 },
+            access: Access::Read,
+        };
+        let with = |keys: &'static [KeySpec], flags| Command { keys, flags, ..Command::EMPTY };
+        let one = with(&[KeySpec::one(1, Access::Read)], Flags::NONE);
+        let pairs = with(&[KeySpec::rest(1, 2, Access::Read)], Flags::NONE);
+        let but_last = with(&[KeySpec::range(1, -2, 1, Access::Read)], Flags::NONE);
+        let streams = with(&[STREAMS], Flags::NONE);
+        let store = with(&[KeySpec::one(1, Access::Overwrite), KeySpec::counted(2, Access::Read)], Flags::NONE);
+        let script = with(&[KeySpec::counted(2, Access::Update)], Flags::NO_MANDATORY_KEYS);
+        for (command, line, want) in [
+            (&one, "get k", Some(vec![1])),
+            (&pairs, "mset a 1 b 2", Some(vec![1, 3])),
+            (&but_last, "blpop a b 0", Some(vec![1, 2])),
+            (&streams, "xread COUNT 1 streams a b 0 0", Some(vec![4, 5])),
+            (&streams, "xread COUNT 1 foo a", None),
+            (&store, "zunionstore d 2 a b WEIGHTS", Some(vec![1, 3, 4])),
+            (&store, "zunionstore d 5 a b", None),
+            (&store, "zunionstore d 18446744073709551615 a", None),
+            (&script, "eval x 1 a b", Some(vec![3])),
+            (&script, "eval x 9 a b", Some(vec![])),
+            (&script, "eval x -1 a b", Some(vec![])),
+        ] {
+            assert_eq!(indexes(command, line), want, "{line}");
+        }
+        assert_eq!(legacy_range(&but_last), (1, -2, 1));
+        assert_eq!(legacy_range(&store), (1, 1, 1));
+        assert_eq!(legacy_range(&streams), (0, 0, 0));
+    }
+}

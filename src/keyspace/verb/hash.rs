@@ -1,0 +1,102 @@
+//! Verbs on hashes. A hash that loses its last field takes its key along.
+
+use super::WrongType;
+use crate::keyspace::effect::Effect;
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::value::hash::Hash;
+
+impl Keyspace {
+    /// The hash at `slot`.
+    #[inline]
+    pub fn hash(&self, db: DbIndex, slot: Slot) -> Result<&Hash, WrongType> {
+        match self.value(db, slot) {
+            Value::Hash(hash) => Ok(hash),
+            _ => Err(WrongType),
+        }
+    }
+
+    /// Gives a field a value; field and hash are created where there are none. Answers the slot of the hash and whether the
+    /// field is new.
+    #[inline]
+    pub fn hash_set(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        slot: Option<Slot>,
+        field: &[u8],
+        value: &[u8],
+    ) -> Result<(Slot, bool), WrongType> {
+        let slot = match slot {
+            Some(slot) => slot,
+            None => self.create(db, key, Value::Hash(Box::default())),
+        };
+        let limits = self.limits.hash;
+        let new = self.hash_mut(db, slot)?.insert(field, value, &limits);
+        self.effects.record(db, Effect::HashSet { key, field, value });
+        Ok((slot, new))
+    }
+
+    /// Takes a field out. Answers whether it was there.
+    pub fn hash_remove(&mut self, db: DbIndex, slot: Slot, field: &[u8]) -> Result<bool, WrongType> {
+        let hash = self.hash_mut(db, slot)?;
+        let removed = hash.remove(field);
+        let empty = hash.is_empty();
+        if removed {
+            self.record_at(db, slot, |key| Effect::HashRemove { key, field });
+            self.drop_if(empty, db, slot);
+        }
+        Ok(removed)
+    }
+
+    #[inline]
+    fn hash_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut Hash, WrongType> {
+        match &mut self.entry_mut(db, slot).value {
+            Value::Hash(hash) => Ok(hash),
+            _ => Err(WrongType),
+        }
+    }
+}
+
+/// Repeats a recorded change of a hash.
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
+    match *effect {
+        Effect::HashSet { key, field, value } => {
+            let slot = ks.dbs[db as usize].find(key);
+            ks.hash_set(db, key, slot, field, value).ok().map(drop)
+        }
+        Effect::HashRemove { key, field } => {
+            let slot = ks.dbs[db as usize].find(key)?;
+            ks.hash_remove(db, slot, field).ok()?.then_some(())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::replays;
+
+    #[test]
+    fn replaying_gives_the_same_hashes() {
+        replays(|ks| {
+            let (slot, new) = ks.hash_set(2, b"h", None, b"a", b"1")?;
+            assert!(new);
+            assert_eq!(ks.hash_set(2, b"h", Some(slot), b"a", b"2")?, (slot, false));
+            for i in 0..300 {
+                ks.hash_set(2, b"h", Some(slot), format!("f{i}").as_bytes(), b"value")?;
+            }
+            assert!(ks.hash_remove(2, slot, b"f7")?);
+            assert!(!ks.hash_remove(2, slot, b"f7")?);
+            let (gone, _) = ks.hash_set(0, b"gone", None, b"", b"")?;
+            assert!(ks.hash_remove(0, gone, b"")?);
+            assert!(ks.find(0, b"gone").is_none());
+            assert_eq!(ks.hash(2, slot)?.len(), 300);
+            ks.put(0, b"s", b"text");
+            let text = ks.find(0, b"s").expect("just put");
+            assert!(ks.hash_set(0, b"s", Some(text), b"a", b"1").is_err());
+            assert!(ks.hash_remove(0, text, b"a").is_err());
+            Ok(())
+        });
+    }
+}

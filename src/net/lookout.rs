@@ -1,0 +1,167 @@
+//! Serves the other connections while a script holds the thread.
+//!
+//! tokio can't run its tasks then: the thread is inside one of them. So the lookout works on the bare sockets: it polls
+//! them, reads into the connections' own inboxes, lets the engine answer (mostly -BUSY), and accepts newcomers, who become
+//! ordinary connections once the script has ended. tokio's readiness stays right: what it believes readable and is not
+//! answers "would block", and what it does not know yet it learns from the kernel afterwards.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::Read;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+
+use socket2::{SockRef, Socket};
+
+use super::conn::Inbox;
+use super::listener::{greet, peer_of};
+use crate::engine::busy::Bystanders;
+use crate::engine::session::SessionKey;
+use crate::engine::{Fed, Server};
+use crate::keyspace::Keyspace;
+use crate::resp::reply::{Form, Reply};
+
+/// Bytes read from one bystander at a time.
+const CHUNK_BYTES: usize = 16 * 1024;
+
+/// Every socket of the server, by descriptor.
+///
+/// A descriptor stands here only while its owner, a `Conn` or a `Listener`, keeps the socket open: both take it off the
+/// roster when they are dropped.
+#[derive(Default)]
+pub struct Roster {
+    /// Connections with their inboxes.
+    pub connections: RefCell<HashMap<SessionKey, (RawFd, Rc<RefCell<Inbox>>)>>,
+    /// Listening sockets, with the path of unix ones.
+    pub listeners: RefCell<Vec<(RawFd, Option<String>)>>,
+    /// Connections accepted while a script was busy, to be taken over when it has ended.
+    pub newcomers: RefCell<Vec<Newcomer>>,
+}
+
+/// A connection that is not a task yet.
+pub struct Newcomer {
+    /// Its session.
+    pub key: SessionKey,
+    /// Its socket.
+    pub stream: StdStream,
+    /// What it has sent so far.
+    pub inbox: Rc<RefCell<Inbox>>,
+}
+
+/// A socket outside of tokio, non-blocking.
+pub enum StdStream {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a unix socket.
+    Unix(UnixStream),
+}
+
+/// See the module's header.
+pub struct Lookout {
+    roster: Rc<Roster>,
+    chunk: Box<[u8]>,
+    out: Reply,
+}
+
+impl Lookout {
+    /// Watches the sockets of `roster`.
+    pub fn new(roster: Rc<Roster>) -> Lookout {
+        Lookout { roster, chunk: vec![0; CHUNK_BYTES].into(), out: Reply::new(Form::Resp2) }
+    }
+
+    fn accept_all(&mut self, server: &mut Server) {
+        let listeners: Vec<(RawFd, Option<String>)> = self.roster.listeners.borrow().clone();
+        for fd in readable(listeners.iter().map(|(fd, _)| *fd)) {
+            let Some((_, path)) = listeners.iter().find(|(listener, _)| *listener == fd) else { continue };
+            // SAFETY: the roster holds only open descriptors (see `Roster`), and nothing closes one during this call.
+            let listener = unsafe { BorrowedFd::borrow_raw(fd) };
+            while let Ok((socket, _)) = SockRef::from(&listener).accept() {
+                self.take_in(server, socket, path.as_deref());
+            }
+        }
+    }
+
+    fn take_in(&mut self, server: &mut Server, socket: Socket, path: Option<&str>) {
+        if socket.set_nonblocking(true).is_err() {
+            return;
+        }
+        let peer = peer_of(&socket, path);
+        if let Err(reason) = greet(&socket, path.is_some(), server) {
+            // The refusal fits any socket's buffer; a peer that has left does not miss it.
+            let _ = socket.send(reason);
+            return;
+        }
+        let key = server.open_session(peer);
+        let fd = OwnedFd::from(socket);
+        let stream = match path {
+            None => StdStream::Tcp(fd.into()),
+            Some(_) => StdStream::Unix(fd.into()),
+        };
+        let inbox = Rc::<RefCell<Inbox>>::default();
+        self.roster.connections.borrow_mut().insert(key, (stream.as_raw_fd(), inbox.clone()));
+        self.roster.newcomers.borrow_mut().push(Newcomer { key, stream, inbox });
+    }
+
+    fn serve_one(
+        &mut self,
+        ks: &mut Keyspace,
+        server: &mut Server,
+        key: SessionKey,
+        fd: RawFd,
+        inbox: &RefCell<Inbox>,
+    ) {
+        // The connection whose script is running has its inbox in use, and waits anyway.
+        let Ok(mut inbox) = inbox.try_borrow_mut() else { return };
+        // SAFETY: the roster holds only open descriptors (see `Roster`), and nothing closes one during this call.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let socket = SockRef::from(&socket);
+        match (&*socket).read(&mut self.chunk) {
+            // Its own task will see the end again and close it.
+            Ok(0) | Err(_) => return,
+            Ok(n) => inbox.keep(&self.chunk[..n]),
+        }
+        self.out.truncate(0);
+        let inbox = &mut *inbox;
+        let fed = server.feed_while_busy(ks, key, &mut inbox.decoder, &inbox.pending, &mut self.out);
+        inbox.consumed(fed == Fed::Drained);
+        let sent = socket.send(self.out.as_bytes()).unwrap_or(0);
+        if let Some(session) = server.sessions.get_mut(key) {
+            session.outbox.push(&self.out.as_bytes()[sent..]);
+        }
+    }
+}
+
+impl Bystanders for Lookout {
+    fn serve(&mut self, ks: &mut Keyspace, server: &mut Server) {
+        self.accept_all(server);
+        let connections: Vec<(SessionKey, RawFd, Rc<RefCell<Inbox>>)> =
+            self.roster.connections.borrow().iter().map(|(key, (fd, inbox))| (*key, *fd, inbox.clone())).collect();
+        for fd in readable(connections.iter().map(|(_, fd, _)| *fd)) {
+            if let Some((key, fd, inbox)) = connections.iter().find(|(_, known, _)| *known == fd) {
+                self.serve_one(ks, server, *key, *fd, inbox);
+            }
+        }
+    }
+}
+
+impl AsRawFd for StdStream {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            StdStream::Tcp(stream) => stream.as_raw_fd(),
+            StdStream::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+/// The descriptors that can be read (or have ended) now.
+fn readable(fds: impl Iterator<Item = RawFd>) -> Vec<RawFd> {
+    let mut polls: Vec<libc::pollfd> = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+    // SAFETY: the pointer and the length are those of a live vector, which the call fills in place.
+    let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
+    if ready <= 0 {
+        return Vec::new();
+    }
+    polls.iter().filter(|poll| poll.revents != 0).map(|poll| poll.fd).collect()
+}

@@ -1,0 +1,80 @@
+//! The scripts that come with the server: `lua/*.lua`, part of the program.
+//!
+//! They are loaded at start and stay after SCRIPT FLUSH, so that EVALSHA finds them at once on every server. Each file's
+//! header is its contract; its first line is `-- name: what it does`.
+
+use super::Sha1Hex;
+use super::store::sha1_hex;
+
+/// A script of `lua/`.
+#[derive(Clone, Copy, Debug)]
+pub struct Bundled {
+    /// Its name: the file's, without the extension.
+    pub name: &'static str,
+    /// Its text, byte for byte.
+    pub body: &'static str,
+}
+
+macro_rules! bundled {
+    ($($name:literal)*) => {
+        /// All bundled scripts in the order of their names.
+        pub const BUNDLED: &[Bundled] =
+            &[$(Bundled { name: $name, body: include_str!(concat!("../../lua/", $name, ".lua")) }),*];
+    };
+}
+
+bundled! {
+    "daily_limit"
+    "funnel"
+    "gate_acquire"
+    "gate_release"
+    "lease_gate_acquire"
+    "lease_gate_release"
+    "lease_gate_renew"
+    "lock_acquire"
+    "lock_extend"
+    "lock_release"
+    "next_id"
+    "seckill_v1"
+    "seckill_v2"
+    "stock_deduct"
+    "stock_refill"
+}
+
+impl Bundled {
+    /// The script of this name.
+    pub fn named(name: &str) -> Option<&'static Bundled> {
+        BUNDLED.iter().find(|script| script.name == name)
+    }
+
+    /// What EVALSHA calls it.
+    pub fn sha1(&self) -> Sha1Hex {
+        sha1_hex(self.body.as_bytes())
+    }
+
+    /// What it does, in one line: the header's first.
+    pub fn summary(&self) -> &'static str {
+        let line = self.body.lines().next().unwrap_or_default();
+        line.split_once(": ").map_or(line, |(_, summary)| summary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_listed_and_says_its_name() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/lua");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .expect("the folder is part of the package")
+            .map(|file| file.expect("readable").file_name().to_string_lossy().into_owned())
+            .collect();
+        files.sort();
+        let listed: Vec<String> = BUNDLED.iter().map(|script| format!("{}.lua", script.name)).collect();
+        assert_eq!(files, listed);
+        for script in BUNDLED {
+            assert!(script.body.starts_with(&format!("-- {}: ", script.name)), "{}", script.name);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Between Redis' replies and Lua's values, both ways.
+//!
+//! What a command answers reaches the script as: integer -> number, bulk -> string, array -> table, null -> false (nil
+//! under `redis.setresp(3)`), status -> `{ok=}`, error -> `{err=}`, and under `setresp(3)` also map -> `{map={k=v}}`,
+//! set -> `{set={m=true}}`, double -> `{double=}`, big number -> `{big_number=}`, verbatim ->
+//! `{verbatim_string={format=,string=}}`, boolean -> boolean.
+//!
+//! What a script returns goes the same way back; numbers lose their fraction, an array ends at its first nil.
+//!
+//! The field names stand as upvalues behind each C function that converts (see [`push_names`]): looking a string up by a
+//! pushed upvalue costs no hashing.
+//!
+//! Source: <https://redis.io/docs/latest/develop/programmability/lua-api/#data-type-conversion>
+
+use std::ffi::c_int;
+
+use super::lua::{Kind, Stack, upvalue};
+use super::vm::Ctx;
+use crate::base::limits::SCRIPT_TAPE_MAX_DEPTH;
+use crate::resp::reply::Reply;
+use crate::resp::tape::{TapeReader, Token};
+
+const NAMES: [&[u8]; 12] = [
+    b"err",
+    b"ok",
+    b"double",
+    b"map",
+    b"set",
+    b"big_number",
+    b"verbatim_string",
+    b"format",
+    b"string",
+    b"OK",
+    b"ignore_error_stats_update",
+    b"resp3",
+];
+pub(super) const ERR: c_int = upvalue(2);
+const OK: c_int = upvalue(3);
+const DOUBLE: c_int = upvalue(4);
+const MAP: c_int = upvalue(5);
+const SET: c_int = upvalue(6);
+const BIG_NUMBER: c_int = upvalue(7);
+const VERBATIM: c_int = upvalue(8);
+const FORMAT: c_int = upvalue(9);
+const STRING: c_int = upvalue(10);
+const OK_TEXT: c_int = upvalue(11);
+const IGNORE_STATS: c_int = upvalue(12);
+
+/// How many upvalues [`push_names`] takes; the next one is free.
+pub(super) const UPVALUES: c_int = 1 + NAMES.len() as c_int;
+
+/// Pushes the upvalues of a function that converts: the VM's context and the field names. May raise for lack of memory.
+pub(super) fn push_names(stack: Stack<'_>, ctx: *mut Ctx) {
+    stack.push_light(ctx.cast());
+    NAMES.iter().for_each(|name| stack.push_bytes(name));
+}
+
+/// Pushes the next value of a tape. `resp3`: the tape was written for `redis.setresp(3)`. May raise for lack of memory.
+#[inline]
+pub(super) fn push_reply(stack: Stack<'_>, tape: &mut TapeReader<'_>, resp3: bool, depth: usize) {
+    let Some(token) = tape.next() else { return stack.push_nil() };
+    match token {
+        Token::Integer(value) => stack.push_number(value as f64),
+        Token::Bulk(bytes) => stack.push_bytes(bytes),
+        Token::Null | Token::NullArray if resp3 => stack.push_nil(),
+        Token::Null | Token::NullArray => stack.push_boolean(false),
+        Token::Status(text) => push_status(stack, text),
+        Token::Error(text) => push_error(stack, text, true),
+        Token::Boolean(value) => stack.push_boolean(value),
+        Token::Double(value) => push_field(stack, DOUBLE, |stack| stack.push_number(value)),
+        Token::BigNumber(digits) => push_field(stack, BIG_NUMBER, |stack| stack.push_bytes(digits)),
+        Token::Verbatim(format, text) => push_field(stack, VERBATIM, |stack| {
+            stack.new_table(0, 2);
+            set_field(stack, FORMAT, |stack| stack.push_bytes(format));
+            set_field(stack, STRING, |stack| stack.push_bytes(text));
+        }),
+        Token::Array(_) | Token::Map(_) | Token::Set(_) => {
+            if depth >= SCRIPT_TAPE_MAX_DEPTH || !stack.reserve(8) {
+                stack.push_bytes(b"ERR reached lua stack limit");
+                stack.raise_top();
+            }
+            push_aggregate(stack, token, tape, resp3, depth + 1);
+        }
+    }
+}
+
+fn push_aggregate(stack: Stack<'_>, token: Token<'_>, tape: &mut TapeReader<'_>, resp3: bool, depth: usize) {
+    match token {
+        Token::Array(n) => {
+            stack.new_table(n, 0);
+            for i in 1..=n {
+                push_reply(stack, tape, resp3, depth);
+                stack.raw_set_at(-2, i as c_int);
+            }
+        }
+        Token::Map(pairs) => push_field(stack, MAP, |stack| {
+            stack.new_table(0, pairs);
+            for _ in 0..pairs {
+                push_reply(stack, tape, resp3, depth);
+                push_reply(stack, tape, resp3, depth);
+                stack.raw_set(-3);
+            }
+        }),
+        Token::Set(n) => push_field(stack, SET, |stack| {
+            stack.new_table(0, n);
+            for _ in 0..n {
+                push_reply(stack, tape, resp3, depth);
+                stack.push_boolean(true);
+                stack.raw_set(-3);
+            }
+        }),
+        _ => stack.push_nil(),
+    }
+}
+
+#[inline]
+fn push_status(stack: Stack<'_>, text: &[u8]) {
+    push_field(stack, OK, |stack| if text == b"OK" { stack.push_value(OK_TEXT) } else { stack.push_bytes(text) });
+}
+
+/// Pushes `{err=text}`. `counted`: the server has already counted this error, as Redis marks it for scripts that look.
+pub(super) fn push_error(stack: Stack<'_>, text: &[u8], counted: bool) {
+    stack.new_table(0, 2);
+    set_field(stack, ERR, |stack| stack.push_bytes(text));
+    if counted {
+        set_field(stack, IGNORE_STATS, |stack| stack.push_boolean(true));
+    }
+}
+
+#[inline]
+fn push_field(stack: Stack<'_>, name: c_int, push: impl FnOnce(Stack<'_>)) {
+    stack.new_table(0, 1);
+    set_field(stack, name, push);
+}
+
+#[inline]
+fn set_field(stack: Stack<'_>, name: c_int, push: impl FnOnce(Stack<'_>)) {
+    stack.push_value(name);
+    push(stack);
+    stack.raw_set(-3);
+}
+
+/// An aggregate that is being written. The table lies on Lua's stack; for maps and sets the current key above it.
+#[derive(Clone, Copy)]
+pub(super) enum Frame {
+    /// The next element, and how many there are.
+    Array { next: c_int, n: c_int },
+    /// The key comes next (and the one before it is on the stack, nil at first).
+    MapKey,
+    /// The value comes next, and is on top.
+    MapValue,
+    /// The next member.
+    Set,
+}
+
+/// Pops the value on top and writes it. `resp3`: the script chose `redis.setresp(3)`. `frames` is scratch. May raise for
+/// lack of memory; then `reply` holds half a reply.
+#[inline]
+pub(super) fn write_reply(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool, reply: &mut Reply) {
+    match stack.kind(-1) {
+        Kind::Number => reply.integer(truncate(stack.number(-1))),
+        Kind::String => reply.bulk(stack.bytes(-1)),
+        Kind::Table => return write_nested(stack, frames, resp3, reply),
+        Kind::Boolean if resp3 => reply.boolean(stack.boolean(-1)),
+        Kind::Boolean if stack.boolean(-1) => reply.integer(1),
+        _ => reply.null(),
+    }
+    stack.pop(1);
+}
+
+/// Writes a table without recursion: scripts may return what nests thousands deep, or in itself.
+fn write_nested(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool, reply: &mut Reply) {
+    frames.clear();
+    loop {
+        // The value on top is due.
+        if stack.kind(-1) != Kind::Table {
+            write_reply(stack, &mut Vec::new(), resp3, reply);
+        } else if !stack.reserve(6) {
+            reply.error(b"ERR reached lua stack limit");
+            stack.pop(1);
+        } else if let Some(frame) = write_head(stack, reply) {
+            frames.push(frame);
+        }
+        // Bring the next one to the top.
+        loop {
+            let Some(frame) = frames.last_mut() else { return };
+            if advance(stack, frame) {
+                break;
+            }
+            frames.pop();
+            stack.pop(1);
+        }
+    }
+}
+
+/// Writes the table on top, or its head if it is an aggregate: then the table to iterate is on top and its frame answered;
+/// otherwise it is popped.
+fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Frame> {
+    let field = |name: c_int, kind: Kind| {
+        stack.push_value(name);
+        stack.raw_get(-2);
+        let there = stack.kind(-1) == kind;
+        if !there {
+            stack.pop(1);
+        }
+        there
+    };
+    if field(ERR, Kind::String) {
+        reply.error(stack.bytes(-1));
+    } else if field(OK, Kind::String) {
+        write_status(reply, stack.bytes(-1));
+    } else if field(DOUBLE, Kind::Number) {
+        reply.double(stack.number(-1));
+    } else if field(MAP, Kind::Table) {
+        stack.remove(-2);
+        reply.map(count_fields(stack));
+        stack.push_nil();
+        return Some(Frame::MapKey);
+    } else if field(SET, Kind::Table) {
+        stack.remove(-2);
+        reply.set(count_fields(stack));
+        stack.push_nil();
+        return Some(Frame::Set);
+    } else if field(BIG_NUMBER, Kind::String) {
+        write_big_number(reply, stack.bytes(-1));
+    } else if field(VERBATIM, Kind::Table) {
+        return write_verbatim(stack, reply);
+    } else {
+        let n = count_elements(stack);
+        reply.array(n as usize);
+        return Some(Frame::Array { next: 1, n });
+    }
+    stack.pop(2);
+    None
+}
+
+/// Brings the next value of the innermost aggregate to the top; false at its end, with only its table there.
+#[inline]
+fn advance(stack: Stack<'_>, frame: &mut Frame) -> bool {
+    match *frame {
+        Frame::Array { next, n } => {
+            if next > n {
+                return false;
+            }
+            stack.raw_get_at(-1, next);
+            *frame = Frame::Array { next: next + 1, n };
+        }
+        Frame::MapKey => {
+            if !stack.next(-2) {
+                return false;
+            }
+            stack.push_value(-2);
+            *frame = Frame::MapValue;
+        }
+        Frame::MapValue => *frame = Frame::MapKey,
+        Frame::Set => {
+            if !stack.next(-2) {
+                return false;
+            }
+            stack.pop(1);
+            stack.push_value(-1);
+        }
+    }
+    true
+}
+
+/// How many elements stand before the first nil.
+fn count_elements(stack: Stack<'_>) -> c_int {
+    let mut n = 0;
+    loop {
+        stack.raw_get_at(-1, n + 1);
+        let end = stack.kind(-1) == Kind::Nil;
+        stack.pop(1);
+        if end || n == c_int::MAX - 1 {
+            return n;
+        }
+        n += 1;
+    }
+}
+
+fn count_fields(stack: Stack<'_>) -> usize {
+    let mut n = 0;
+    stack.push_nil();
+    while stack.next(-2) {
+        stack.pop(1);
+        n += 1;
+    }
+    n
+}
+
+/// Writes `{verbatim_string={format=,string=}}`; whatever lacks its two strings is an empty array.
+fn write_verbatim(stack: Stack<'_>, reply: &mut Reply) -> Option<Frame> {
+    stack.push_value(FORMAT);
+    stack.raw_get(-2);
+    stack.push_value(STRING);
+    stack.raw_get(-3);
+    if stack.kind(-2) == Kind::String && stack.kind(-1) == Kind::String {
+        let mut format = *b"   ";
+        format.iter_mut().zip(stack.bytes(-2)).for_each(|(to, from)| *to = *from);
+        reply.verbatim(&format, stack.bytes(-1));
+        stack.pop(4);
+        return None;
+    }
+    stack.pop(3);
+    let n = count_elements(stack);
+    reply.array(n as usize);
+    Some(Frame::Array { next: 1, n })
+}
+
+/// Writes a status of any bytes; line breaks become blanks.
+fn write_status(reply: &mut Reply, text: &[u8]) {
+    write_line(reply, b'+', text);
+}
+
+fn write_big_number(reply: &mut Reply, digits: &[u8]) {
+    if reply.is_resp3() {
+        return write_line(reply, b'(', digits);
+    }
+    let len = digits.len();
+    let buffer = reply.buffer_mut();
+    buffer.push(b'$');
+    buffer.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
+    buffer.extend_from_slice(b"\r\n");
+    buffer.extend(digits.iter().map(|&byte| one_line(byte)));
+    buffer.extend_from_slice(b"\r\n");
+}
+
+fn write_line(reply: &mut Reply, kind: u8, text: &[u8]) {
+    let buffer = reply.buffer_mut();
+    buffer.push(kind);
+    buffer.extend(text.iter().map(|&byte| one_line(byte)));
+    buffer.extend_from_slice(b"\r\n");
+}
+
+#[inline]
+fn one_line(byte: u8) -> u8 {
+    if byte == b'\r' || byte == b'\n' { b' ' } else { byte }
+}
+
+/// A Lua number as an integer: without its fraction, and as x86 converts what 64 bits cannot hold.
+#[inline]
+fn truncate(number: f64) -> i64 {
+    // 2^63 is the first double past the range; NaN fails both tests.
+    if number >= -9_223_372_036_854_775_808.0 && number < 9_223_372_036_854_775_808.0 {
+        number as i64
+    } else {
+        i64::MIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_lose_their_fraction_and_overflow_to_the_least_integer() {
+        let cases =
+            [(1.9, 1), (-1.9, -1), (-0.5, 0), (f64::NAN, i64::MIN), (f64::INFINITY, i64::MIN), (1e300, i64::MIN)];
+        for (number, want) in cases {
+            assert_eq!(truncate(number), want, "{number}");
+        }
+        assert_eq!(truncate(9_007_199_254_740_993.0), 9_007_199_254_740_992);
+    }
+}

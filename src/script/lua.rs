@@ -1,0 +1,454 @@
+//! A thin layer over Lua's C interface: [`Stack`] is one Lua thread's stack seen from a C function.
+//!
+//! All unsafe calls of the interface are here, so that the libraries read as plain Rust.
+//!
+//! **The rule.** A Lua error leaves a C function without returning from it. Whatever can raise (it says so) must be called
+//! with nothing alive whose destructor matters: hold only `Copy` values and borrowed bytes, and build text in the VM's
+//! [`Buffer`], which outlives the call. Values borrowed from the stack ([`Stack::bytes`]) live as long as they stay on it.
+//!
+//! **Panics** must not happen in C functions. Should one happen, LuaJIT turns it into a Lua error: the functions are
+//! `extern "C-unwind"`.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::marker::PhantomData;
+
+pub(super) use mlua::ffi;
+
+use super::vm::Ctx;
+
+/// Defines a C function whose body is a function of a [`Stack`] that answers how many results it pushed.
+macro_rules! native {
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident($stack:ident: Stack) -> c_int $body:block)*) => {$(
+        $(#[$meta])*
+        $vis unsafe extern "C-unwind" fn $name(state: *mut $crate::script::lua::ffi::lua_State) -> std::ffi::c_int {
+            #[inline(always)]
+            fn body($stack: $crate::script::lua::Stack<'_>) -> std::ffi::c_int $body
+            // SAFETY: Lua calls this with a live state, whose stack frame lasts until the function ends.
+            body(unsafe { $crate::script::lua::Stack::new(state) })
+        }
+    )*};
+}
+pub(super) use native;
+
+/// A C function as Lua takes it.
+pub(super) type CFunction = ffi::lua_CFunction;
+
+/// The kind of a Lua value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// No value: past the top of the stack.
+    None,
+    Nil,
+    Boolean,
+    LightUserdata,
+    Number,
+    String,
+    Table,
+    Function,
+    /// Userdata, threads and what else no script of ours handles.
+    Other,
+}
+
+/// Pseudo-index of the C function's `i`th upvalue, from 1.
+pub(super) const fn upvalue(i: c_int) -> c_int {
+    ffi::lua_upvalueindex(i)
+}
+
+/// Pseudo-index of the registry.
+pub(super) const REGISTRY: c_int = ffi::LUA_REGISTRYINDEX;
+
+/// One Lua thread's stack, as a C function sees it: index 1 is its first argument, -1 the top.
+#[derive(Clone, Copy)]
+pub(super) struct Stack<'a> {
+    state: *mut ffi::lua_State,
+    frame: PhantomData<&'a ()>,
+}
+
+// SAFETY of every block below: `state` is live (the contract of `new`), indices are within the frame or pseudo-indices,
+// and each push is preceded by a check of the stack where more than Lua's guaranteed 20 slots may be needed.
+#[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for all, above")]
+impl<'a> Stack<'a> {
+    /// # Safety
+    /// `state` must be a live Lua state, and `'a` must not outlast the C function's frame.
+    #[inline(always)]
+    pub(super) unsafe fn new(state: *mut ffi::lua_State) -> Stack<'a> {
+        Stack { state, frame: PhantomData }
+    }
+
+    #[inline(always)]
+    pub(super) fn raw(self) -> *mut ffi::lua_State {
+        self.state
+    }
+
+    /// What the VM keeps beside the state: upvalue 1 of every C function of ours.
+    #[inline(always)]
+    pub(super) fn ctx(self) -> *mut Ctx {
+        unsafe { ffi::lua_touserdata(self.state, upvalue(1)).cast() }
+    }
+
+    /// The VM's scratch buffer, emptied.
+    #[inline(always)]
+    pub(super) fn buffer(self) -> Buffer<'a> {
+        let buffer = self.buffer_as_is();
+        buffer.truncate(0);
+        buffer
+    }
+
+    /// The VM's scratch buffer with what is in it.
+    #[inline(always)]
+    pub(super) fn buffer_as_is(self) -> Buffer<'a> {
+        Buffer { bytes: unsafe { &raw mut (*self.ctx()).buffer }, frame: PhantomData }
+    }
+
+    #[inline(always)]
+    pub(super) fn top(self) -> c_int {
+        unsafe { ffi::lua_gettop(self.state) }
+    }
+
+    #[inline(always)]
+    pub(super) fn set_top(self, top: c_int) {
+        unsafe { ffi::lua_settop(self.state, top) }
+    }
+
+    #[inline(always)]
+    pub(super) fn pop(self, n: c_int) {
+        self.set_top(-n - 1);
+    }
+
+    /// Makes room for `n` more values; false when Lua's stack would grow past its limit.
+    #[inline(always)]
+    pub(super) fn reserve(self, n: c_int) -> bool {
+        unsafe { ffi::lua_checkstack(self.state, n) != 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn kind(self, i: c_int) -> Kind {
+        match unsafe { ffi::lua_type(self.state, i) } {
+            ffi::LUA_TNONE => Kind::None,
+            ffi::LUA_TNIL => Kind::Nil,
+            ffi::LUA_TBOOLEAN => Kind::Boolean,
+            ffi::LUA_TLIGHTUSERDATA => Kind::LightUserdata,
+            ffi::LUA_TNUMBER => Kind::Number,
+            ffi::LUA_TSTRING => Kind::String,
+            ffi::LUA_TTABLE => Kind::Table,
+            ffi::LUA_TFUNCTION => Kind::Function,
+            _ => Kind::Other,
+        }
+    }
+
+    /// The type's name as Lua's own messages give it.
+    pub(super) fn kind_name(self, i: c_int) -> &'static str {
+        // SAFETY: Lua's type names are static ASCII strings.
+        unsafe { CStr::from_ptr(ffi::luaL_typename(self.state, i)).to_str().unwrap_or("?") }
+    }
+
+    /// The bytes of the string at `i`. Only for strings: a number there would be changed in place.
+    #[inline(always)]
+    pub(super) fn bytes(self, i: c_int) -> &'a [u8] {
+        let mut len = 0;
+        unsafe {
+            let start = ffi::lua_tolstring(self.state, i, &mut len);
+            if start.is_null() { &[] } else { std::slice::from_raw_parts(start.cast(), len) }
+        }
+    }
+
+    /// The string or number at `i` as bytes (the number is changed into a string in place), or `None` for other kinds.
+    /// May raise for lack of memory.
+    #[inline]
+    pub(super) fn text(self, i: c_int) -> Option<&'a [u8]> {
+        matches!(self.kind(i), Kind::String | Kind::Number).then(|| self.bytes(i))
+    }
+
+    /// The number at `i`, a string that reads as one included; 0 for anything else.
+    #[inline(always)]
+    pub(super) fn number(self, i: c_int) -> f64 {
+        unsafe { ffi::lua_tonumber(self.state, i) }
+    }
+
+    #[inline(always)]
+    pub(super) fn boolean(self, i: c_int) -> bool {
+        unsafe { ffi::lua_toboolean(self.state, i) != 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn pointer(self, i: c_int) -> *const c_void {
+        unsafe { ffi::lua_topointer(self.state, i) }
+    }
+
+    /// Length of a table's array part or of a string, without metamethods.
+    #[inline(always)]
+    pub(super) fn raw_len(self, i: c_int) -> usize {
+        unsafe { ffi::lua_objlen(self.state, i) }
+    }
+
+    #[inline(always)]
+    pub(super) fn push_nil(self) {
+        unsafe { ffi::lua_pushnil(self.state) }
+    }
+
+    #[inline(always)]
+    pub(super) fn push_boolean(self, value: bool) {
+        unsafe { ffi::lua_pushboolean(self.state, c_int::from(value)) }
+    }
+
+    #[inline(always)]
+    pub(super) fn push_number(self, value: f64) {
+        unsafe { ffi::lua_pushnumber(self.state, value) }
+    }
+
+    /// Pushes a string. May raise for lack of memory.
+    #[inline(always)]
+    pub(super) fn push_bytes(self, bytes: &[u8]) {
+        unsafe { ffi::lua_pushlstring_(self.state, bytes.as_ptr().cast(), bytes.len()) }
+    }
+
+    #[inline(always)]
+    pub(super) fn push_light(self, pointer: *mut c_void) {
+        unsafe { ffi::lua_pushlightuserdata(self.state, pointer) }
+    }
+
+    #[inline(always)]
+    pub(super) fn push_value(self, i: c_int) {
+        unsafe { ffi::lua_pushvalue(self.state, i) }
+    }
+
+    /// Pushes a C function with the topmost `n` values, which it pops, as upvalues. May raise for lack of memory.
+    pub(super) fn push_closure(self, function: CFunction, n: c_int) {
+        unsafe { ffi::lua_pushcclosure(self.state, function, n) }
+    }
+
+    /// Pushes a C function whose only upvalue is the VM's context. May raise for lack of memory.
+    pub(super) fn push_function(self, ctx: *mut Ctx, function: CFunction) {
+        self.push_light(ctx.cast());
+        self.push_closure(function, 1);
+    }
+
+    #[inline(always)]
+    pub(super) fn insert(self, i: c_int) {
+        unsafe { ffi::lua_insert(self.state, i) }
+    }
+
+    #[inline(always)]
+    pub(super) fn remove(self, i: c_int) {
+        unsafe { ffi::lua_remove(self.state, i) }
+    }
+
+    #[inline(always)]
+    pub(super) fn replace(self, i: c_int) {
+        unsafe { ffi::lua_replace(self.state, i) }
+    }
+
+    /// Pushes an empty table with room for so many elements and fields. May raise for lack of memory.
+    #[inline(always)]
+    pub(super) fn new_table(self, elements: usize, fields: usize) {
+        let clamp = |n: usize| n.min(1 << 24) as c_int;
+        unsafe { ffi::lua_createtable(self.state, clamp(elements), clamp(fields)) }
+    }
+
+    /// Replaces the key on top by its value in the table at `i`, without metamethods.
+    #[inline(always)]
+    pub(super) fn raw_get(self, i: c_int) {
+        unsafe { ffi::lua_rawget_(self.state, i) }
+    }
+
+    /// Replaces the key on top by its value in whatever is at `i`, with metamethods. May raise.
+    pub(super) fn get(self, i: c_int) {
+        unsafe { ffi::lua_gettable_(self.state, i) }
+    }
+
+    /// Pops a value and the key below it into the table at `i`, without metamethods. May raise.
+    #[inline(always)]
+    pub(super) fn raw_set(self, i: c_int) {
+        unsafe { ffi::lua_rawset(self.state, i) }
+    }
+
+    /// Pushes element `n` of the table at `i`.
+    #[inline(always)]
+    pub(super) fn raw_get_at(self, i: c_int, n: c_int) {
+        unsafe { ffi::lua_rawgeti_(self.state, i, n) }
+    }
+
+    /// Pops a value into element `n` of the table at `i`. May raise for lack of memory.
+    #[inline(always)]
+    pub(super) fn raw_set_at(self, i: c_int, n: c_int) {
+        unsafe { ffi::lua_rawseti_(self.state, i, n) }
+    }
+
+    /// Pops a value into the field `name` of the table at `i` (an absolute or a pseudo-index). May raise for lack of memory.
+    pub(super) fn raw_set_field(self, i: c_int, name: &[u8]) {
+        self.push_bytes(name);
+        self.insert(-2);
+        self.raw_set(i);
+    }
+
+    /// Pushes the field `name` of the table at `i` (an absolute or a pseudo-index). May raise for lack of memory.
+    pub(super) fn raw_get_field(self, i: c_int, name: &[u8]) {
+        self.push_bytes(name);
+        self.raw_get(i);
+    }
+
+    /// Replaces the key on top by the next key and value of the table at `i`; false at the end, with nothing pushed.
+    /// Raises when the key is not in the table.
+    #[inline(always)]
+    pub(super) fn next(self, i: c_int) -> bool {
+        unsafe { ffi::lua_next(self.state, i) != 0 }
+    }
+
+    /// Pushes the metatable of the value at `i`; false, with nothing pushed, where there is none.
+    #[inline(always)]
+    pub(super) fn push_metatable(self, i: c_int) -> bool {
+        unsafe { ffi::lua_getmetatable(self.state, i) != 0 }
+    }
+
+    /// Pops a table or nil and makes it the metatable of the value at `i`.
+    pub(super) fn set_metatable(self, i: c_int) {
+        unsafe {
+            ffi::lua_setmetatable(self.state, i);
+        }
+    }
+
+    /// Pops a table and makes it the environment of the function at `i`.
+    pub(super) fn set_env(self, i: c_int) {
+        unsafe {
+            ffi::lua_setfenv(self.state, i);
+        }
+    }
+
+    /// Calls the function below its `args` arguments. Raises what it raises.
+    #[inline(always)]
+    pub(super) fn call(self, args: c_int, results: c_int) {
+        unsafe { ffi::lua_call(self.state, args, results) }
+    }
+
+    /// Joins the topmost `n` strings or numbers. May raise.
+    pub(super) fn concat(self, n: c_int) {
+        unsafe { ffi::lua_concat(self.state, n) }
+    }
+
+    /// Pushes where in the script level `level` stands, as `user_script:3: `, or an empty string. May raise for lack of
+    /// memory.
+    pub(super) fn push_where(self, level: c_int) {
+        unsafe { ffi::luaL_where(self.state, level) }
+    }
+
+    /// Raises the value on top.
+    pub(super) fn raise_top(self) -> ! {
+        unsafe { ffi::lua_error(self.state) }
+    }
+
+    /// Raises a message with the position of the calling script before it.
+    #[cold]
+    pub(super) fn raise(self, message: &[u8]) -> ! {
+        self.push_where(1);
+        self.push_bytes(message);
+        self.concat(2);
+        self.raise_top()
+    }
+
+    /// Raises a message given in parts, with the position of the calling script before it.
+    #[cold]
+    pub(super) fn raise_parts(self, parts: &[&[u8]]) -> ! {
+        self.push_where(1);
+        parts.iter().for_each(|part| self.push_bytes(part));
+        self.concat(parts.len() as c_int + 1);
+        self.raise_top()
+    }
+
+    /// Raises `bad argument #i to 'function' (message)`.
+    #[cold]
+    pub(super) fn raise_argument(self, i: c_int, parts: &[&[u8]]) -> ! {
+        parts.iter().for_each(|part| self.push_bytes(part));
+        self.concat(parts.len() as c_int);
+        let mut len = 0;
+        unsafe {
+            let message = ffi::lua_tolstring(self.state, -1, &mut len);
+            ffi::luaL_argerror(self.state, i, message);
+        }
+        self.raise_top()
+    }
+
+    /// The string or number that argument `i` must be. Raises otherwise.
+    pub(super) fn check_bytes(self, i: c_int) -> &'a [u8] {
+        let mut len = 0;
+        unsafe {
+            let start = ffi::luaL_checklstring(self.state, i, &mut len);
+            std::slice::from_raw_parts(start.cast(), len)
+        }
+    }
+
+    /// The number that argument `i` must be or read as. Raises otherwise.
+    pub(super) fn check_number(self, i: c_int) -> f64 {
+        unsafe { ffi::luaL_checknumber(self.state, i) }
+    }
+
+    /// The number that argument `i` must be or read as, as an integer (saturating). Raises otherwise.
+    pub(super) fn check_integer(self, i: c_int) -> i64 {
+        self.check_number(i) as i64
+    }
+
+    /// Like [`check_integer`](Self::check_integer), with a default for none and nil.
+    pub(super) fn opt_integer(self, i: c_int, default: i64) -> i64 {
+        match self.kind(i) {
+            Kind::None | Kind::Nil => default,
+            _ => self.check_integer(i),
+        }
+    }
+
+    /// Raises unless argument `i` is a table.
+    pub(super) fn check_table(self, i: c_int) {
+        unsafe { ffi::luaL_checktype(self.state, i, ffi::LUA_TTABLE) }
+    }
+
+    /// Raises unless argument `i` is a function.
+    pub(super) fn check_function(self, i: c_int) {
+        unsafe { ffi::luaL_checktype(self.state, i, ffi::LUA_TFUNCTION) }
+    }
+
+    /// Raises unless there is an argument `i`, nil included.
+    pub(super) fn check_any(self, i: c_int) {
+        unsafe { ffi::luaL_checkany(self.state, i) }
+    }
+}
+
+/// The VM's scratch buffer: text is built here because nothing that must be freed may be alive when Lua raises.
+#[derive(Clone, Copy)]
+pub(super) struct Buffer<'a> {
+    bytes: *mut Vec<u8>,
+    frame: PhantomData<&'a ()>,
+}
+
+// SAFETY of every block below: the buffer belongs to the VM's context, which outlives every C function, and one thread
+// runs them; no reference into it is kept across a call that changes it.
+#[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for all, above")]
+impl Buffer<'_> {
+    #[inline(always)]
+    pub(super) fn push(self, byte: u8) {
+        unsafe { (*self.bytes).push(byte) }
+    }
+
+    #[inline(always)]
+    pub(super) fn extend(self, bytes: &[u8]) {
+        unsafe { (*self.bytes).extend_from_slice(bytes) }
+    }
+
+    #[inline(always)]
+    pub(super) fn len(self) -> usize {
+        unsafe { (*self.bytes).len() }
+    }
+
+    #[inline(always)]
+    pub(super) fn truncate(self, len: usize) {
+        unsafe { (*self.bytes).truncate(len) }
+    }
+
+    /// Lets `write` append to the buffer. It must not raise.
+    #[inline]
+    pub(super) fn write(self, write: impl FnOnce(&mut Vec<u8>)) {
+        unsafe { write(&mut *self.bytes) }
+    }
+
+    /// Pushes what was built as a string. May raise for lack of memory.
+    pub(super) fn push_to(self, stack: Stack<'_>) {
+        unsafe { ffi::lua_pushlstring_(stack.raw(), (*self.bytes).as_ptr().cast(), (*self.bytes).len()) }
+    }
+}

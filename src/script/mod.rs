@@ -1,0 +1,32 @@
+//! Lua scripts: one LuaJIT state with Redis' sandbox, its `redis` table, its libraries and its rules for replies.
+//!
+//! Floor 3: scripts see the server only through [`Host`], which the engine implements; nothing here knows a key, a client
+//! or a clock. `mlua` is named only in this folder, and its raw C interface only in `lua`.
+//!
+//! - `vm`: the state; compiles and runs scripts, interrupts and kills them, words their errors
+//! - `convert`: reply tape to Lua values, Lua values to replies
+//! - `redis`: the `redis` table
+//! - `sandbox`: what a script can name and what it cannot change; `bytecode` helps it
+//! - `strings`, `pattern`: the functions of `string` that could run for ever or exhaust memory
+//! - `cjson`, `cmsgpack`, `structs`: the bundled libraries
+//! - `store`: the script cache; `bundled`: the scripts that are always in it
+
+pub mod bundled;
+mod bytecode;
+mod cjson;
+mod cmsgpack;
+mod convert;
+mod lua;
+mod pattern;
+mod random;
+mod redis;
+mod sandbox;
+pub mod store;
+mod strings;
+mod structs;
+mod vm;
+
+pub use vm::{Host, LogLevel, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
+
+#[cfg(test)]
+mod tests;

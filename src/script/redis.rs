@@ -1,0 +1,272 @@
+//! The `redis` table: how a script calls commands, words errors, logs, and tells what it needs of replication.
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use sha1::{Digest, Sha1};
+
+use super::convert::{self, push_error, push_reply};
+use super::lua::{Kind, Stack, native};
+use super::vm::{Ctx, LogLevel, ServerVersion};
+use crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES;
+use crate::base::num;
+use crate::resp::request::{Argv, Span};
+use crate::resp::tape::{TapeReader, Token};
+
+/// Pushes the `redis` table. May raise for lack of memory.
+pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {
+    stack.new_table(0, 32);
+    let table = stack.top();
+    for (name, function) in FUNCTIONS {
+        convert::push_names(stack, ctx);
+        stack.push_closure(function, convert::UPVALUES);
+        stack.raw_set_field(table, name);
+    }
+    for (name, value) in NUMBERS {
+        stack.push_number(value);
+        stack.raw_set_field(table, name);
+    }
+    stack.push_bytes(version.text.as_bytes());
+    stack.raw_set_field(table, b"REDIS_VERSION");
+    stack.push_number(f64::from(version.number));
+    stack.raw_set_field(table, b"REDIS_VERSION_NUM");
+}
+
+const FUNCTIONS: [(&[u8], super::lua::CFunction); 11] = [
+    (b"call", call),
+    (b"pcall", pcall),
+    (b"error_reply", error_reply),
+    (b"status_reply", status_reply),
+    (b"sha1hex", sha1hex),
+    (b"log", log),
+    (b"setresp", setresp),
+    (b"set_repl", set_repl),
+    (b"replicate_commands", replicate_commands),
+    (b"breakpoint", breakpoint),
+    (b"debug", debug),
+];
+
+const REPL_AOF: u8 = 1;
+const REPL_REPLICA: u8 = 2;
+const NUMBERS: [(&[u8], f64); 9] = [
+    (b"LOG_DEBUG", 0.0),
+    (b"LOG_VERBOSE", 1.0),
+    (b"LOG_NOTICE", 2.0),
+    (b"LOG_WARNING", 3.0),
+    (b"REPL_NONE", 0.0),
+    (b"REPL_AOF", REPL_AOF as f64),
+    (b"REPL_SLAVE", REPL_REPLICA as f64),
+    (b"REPL_REPLICA", REPL_REPLICA as f64),
+    (b"REPL_ALL", (REPL_AOF | REPL_REPLICA) as f64),
+];
+
+native! {
+    fn call(stack: Stack) -> c_int {
+        call_command(stack, true)
+    }
+
+    fn pcall(stack: Stack) -> c_int {
+        call_command(stack, false)
+    }
+
+    fn error_reply(stack: Stack) -> c_int {
+        if stack.top() != 1 || stack.kind(1) != Kind::String {
+            push_error(stack, b"ERR wrong number or type of arguments", false);
+            return 1;
+        }
+        let text = stack.bytes(1);
+        // A text without a code of its own gets `ERR`: the code is what stands before the first blank.
+        let text = text.strip_prefix(b"-").unwrap_or(text);
+        let buffer = stack.buffer();
+        if !text.contains(&b' ') {
+            buffer.extend(b"ERR ");
+        }
+        buffer.write(|buffer| buffer.extend(text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte })));
+        stack.new_table(0, 1);
+        stack.push_value(convert::ERR);
+        buffer.push_to(stack);
+        stack.raw_set(-3);
+        1
+    }
+
+    fn status_reply(stack: Stack) -> c_int {
+        if stack.top() != 1 || stack.kind(1) != Kind::String {
+            push_error(stack, b"ERR wrong number or type of arguments", false);
+            return 1;
+        }
+        stack.new_table(0, 1);
+        stack.push_value(1);
+        stack.raw_set_field(2, b"ok");
+        1
+    }
+
+    fn sha1hex(stack: Stack) -> c_int {
+        if stack.top() != 1 {
+            raise_error(stack, b"ERR wrong number of arguments");
+        }
+        let digest = Sha1::digest(stack.text(1).unwrap_or_default());
+        stack.push_bytes(&super::store::hex(digest.into()));
+        1
+    }
+
+    fn log(stack: Stack) -> c_int {
+        let n = stack.top();
+        if n < 2 {
+            raise_error(stack, b"ERR redis.log() requires two arguments or more.");
+        }
+        if !is_number(stack, 1) {
+            raise_error(stack, b"ERR First argument must be a number (log level).");
+        }
+        let Some(level) = LogLevel::from_number(stack.number(1)) else {
+            raise_error(stack, b"ERR Invalid debug level.");
+        };
+        let buffer = stack.buffer();
+        for i in 2..=n {
+            if let Some(text) = stack.text(i) {
+                if buffer.len() > 0 {
+                    buffer.push(b' ');
+                }
+                buffer.extend(text);
+            }
+        }
+        // SAFETY: the context outlives the state; the engine's `log` does not come back into the VM.
+        unsafe { (*stack.ctx()).log(level) };
+        0
+    }
+
+    fn setresp(stack: Stack) -> c_int {
+        if stack.top() != 1 {
+            raise_error(stack, b"ERR redis.setresp() requires one argument.");
+        }
+        let version = stack.number(1) as i64;
+        if version != 2 && version != 3 {
+            raise_error(stack, b"ERR RESP version must be 2 or 3.");
+        }
+        // SAFETY: as above.
+        unsafe { (*stack.ctx()).set_resp(version as u8) };
+        0
+    }
+
+    fn set_repl(stack: Stack) -> c_int {
+        if stack.top() != 1 {
+            raise_error(stack, b"ERR redis.set_repl() requires two arguments.");
+        }
+        let flags = stack.number(1) as i64;
+        if flags & !i64::from(REPL_AOF | REPL_REPLICA) != 0 {
+            raise_error(stack, b"ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.");
+        }
+        0
+    }
+
+    fn replicate_commands(stack: Stack) -> c_int {
+        stack.push_boolean(true);
+        1
+    }
+
+    fn breakpoint(stack: Stack) -> c_int {
+        stack.push_boolean(false);
+        1
+    }
+
+    fn debug(_stack: Stack) -> c_int {
+        0
+    }
+}
+
+fn is_number(stack: Stack<'_>, i: c_int) -> bool {
+    match stack.kind(i) {
+        Kind::Number => true,
+        Kind::String => std::str::from_utf8(stack.bytes(i)).is_ok_and(|text| text.trim().parse::<f64>().is_ok()),
+        _ => false,
+    }
+}
+
+/// Raises `{err=text}`: such errors carry no position of their own.
+#[cold]
+pub(super) fn raise_error(stack: Stack<'_>, text: &[u8]) -> ! {
+    push_error(stack, text, false);
+    stack.raise_top()
+}
+
+/// Runs the command in the arguments and pushes its reply. An error is raised if `raises`, otherwise it is the result.
+#[inline]
+fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
+    let ctx = stack.ctx();
+    // SAFETY: the context outlives the state, and no C function runs while another holds this reference: neither
+    // `gather` nor the engine comes back into Lua.
+    let outcome = match gather(stack, unsafe { &mut *ctx }) {
+        Ok(()) => perform(unsafe { &mut *ctx }),
+        Err(refusal) => Err(refusal),
+    };
+    if let Err(refusal) = outcome {
+        push_error(stack, refusal, false);
+        if raises {
+            stack.raise_top();
+        }
+        return 1;
+    }
+    // SAFETY: as above; the tape changes only in the next call. Raising while it is borrowed frees nothing.
+    let (tape, resp3) = unsafe { ((*ctx).tape.as_bytes(), (*ctx).resp3) };
+    let mut tape = TapeReader::new(tape);
+    let is_error = matches!(tape.clone().next(), Some(Token::Error(_)));
+    push_reply(stack, &mut tape, resp3, 0);
+    if is_error && raises {
+        stack.raise_top();
+    }
+    1
+}
+
+/// Copies the arguments into the context: the command sees one buffer. Raises nothing.
+#[inline]
+fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<(), &'static [u8]> {
+    let n = stack.top();
+    if n == 0 {
+        return Err(b"ERR Please specify at least one argument for this redis lib call");
+    }
+    ctx.args.clear();
+    ctx.spans.clear();
+    for i in 1..=n {
+        let start = ctx.args.len();
+        match stack.kind(i) {
+            Kind::String => {
+                let bytes = stack.bytes(i);
+                if bytes.len() > QUERY_BUFFER_HARD_MAX_BYTES - start {
+                    return Err(b"ERR Lua redis lib command arguments are too long");
+                }
+                ctx.args.extend_from_slice(bytes);
+            }
+            Kind::Number => format_number(&mut ctx.args, stack.number(i)),
+            _ => return Err(b"ERR Lua redis lib command arguments must be strings or integers"),
+        }
+        if ctx.args.len() > QUERY_BUFFER_HARD_MAX_BYTES {
+            return Err(b"ERR Lua redis lib command arguments are too long");
+        }
+        ctx.spans.push(Span::new(start, ctx.args.len() - start));
+    }
+    Ok(())
+}
+
+/// Asks the engine. A panic there becomes a Lua error that no `pcall` stops, and goes on once Lua has been left.
+#[inline]
+fn perform(ctx: &mut Ctx) -> Result<(), &'static [u8]> {
+    let Some(mut host) = ctx.host else { return Err(b"ERR redis.call can only be called inside a script invocation") };
+    ctx.tape.truncate(0);
+    let argv = Argv::new(&ctx.args, &ctx.spans);
+    let tape = &mut ctx.tape;
+    // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
+    let called = catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.call(argv, tape)));
+    called.map_err(|panic| {
+        ctx.give_up(panic);
+        b"ERR the server failed in this command".as_slice()
+    })
+}
+
+/// Writes a number as Redis 7.2 and later pass it to a command: integers up to 2^62 in full, others in the shortest form
+/// that reads back.
+fn format_number(out: &mut Vec<u8>, number: f64) {
+    const LIMIT: f64 = (1u64 << 62) as f64;
+    if number.abs() <= LIMIT && number.trunc() == number {
+        return num::format_i64(out, number as i64);
+    }
+    num::format_f64(out, number);
+}

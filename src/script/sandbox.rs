@@ -1,0 +1,615 @@
+//! What a script can name, and what it cannot change.
+//!
+//! **Globals** are Redis' list. Reading any other name is an error, and so is assigning one.
+//!
+//! **Read-only tables.** LuaJIT has no read-only flag, and `__newindex` does not guard a slot that is filled. So each
+//! protected table is an *empty* stand-in whose metatable has `__index` = the real table and `__newindex` = refusal; the real
+//! table is never handed out. `__newindex` guards assignments; the functions that write without metamethods (`rawset`,
+//! `setmetatable`, `table.insert`) are our own and refuse stand-ins, those that read without (`rawget`, `next`, `pairs`,
+//! `table.foreach`) look behind them. A stand-in is known by a key of its metatable that no script can make ([`MARK`]).
+//!
+//! **Speed.** A chunk's environment is the *real* table of globals, so `KEYS`, `tonumber` and `redis` are one lookup. No value
+//! of that table ever is the table itself: `_G` is its stand-in, `getfenv` and `debug` are absent. The only other way to write
+//! to it is the instruction that assigns a global: a chunk whose bytecode has one gets the stand-in as its environment
+//! instead ([`vm::load`](super::vm::load)), where the assignment fails when it is reached. Library tables are stand-ins, so
+//! `redis.call` costs one metatable hop, about 10 ns.
+//!
+//! **The C stack.** LuaJIT does not bound calls from C back into Lua. Our own functions that make such calls refuse once they
+//! stand [`SCRIPT_C_STACK_BYTES`] below `Vm::run`.
+
+use std::ffi::{CStr, c_int};
+
+use super::lua::{CFunction, Kind, Stack, ffi, native, upvalue};
+use super::redis;
+use super::vm::{Ctx, ServerVersion, load};
+use super::{cjson, cmsgpack, strings, structs};
+use crate::base::limits::SCRIPT_C_STACK_BYTES;
+
+/// Registers everything and pushes two tables: the globals, and their stand-in. May raise for lack of memory.
+pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>) {
+    stack.new_table(0, 64);
+    let env = stack.top();
+    push_guard(stack, ctx, env);
+    let guarded = stack.top();
+    copy_builtins(stack, ffi::LUA_GLOBALSINDEX, env, BUILTINS);
+    stack.push_value(guarded);
+    stack.raw_set_field(env, b"_G");
+
+    for (name, builtins, natives) in LIBRARIES {
+        stack.new_table(0, 32);
+        let library = stack.top();
+        if !builtins.is_empty() {
+            stack.raw_get_field(ffi::LUA_GLOBALSINDEX, name);
+            let original = stack.top();
+            copy_builtins(stack, original, library, builtins);
+            stack.set_top(library);
+        }
+        register(stack, ctx, library, natives);
+        add_library(stack, ctx, env, name);
+    }
+    redis::push_table(stack, ctx, version);
+    add_library(stack, ctx, env, b"redis");
+    cjson::push_table(stack, ctx);
+    add_library(stack, ctx, env, b"cjson");
+    cmsgpack::push_table(stack, ctx);
+    add_library(stack, ctx, env, b"cmsgpack");
+    structs::push_table(stack, ctx);
+    add_library(stack, ctx, env, b"struct");
+
+    alias(stack, env, b"math", b"fmod", b"mod");
+    register(stack, ctx, env, NATIVES);
+    register_with_env(stack, ctx, env, guarded);
+    register_iterators(stack, ctx, env);
+    guard_strings(stack, ctx, env);
+    run_prelude(stack, ctx, env);
+    stack.set_top(guarded);
+}
+
+/// Functions of LuaJIT's that scripts get as they are.
+const BUILTINS: &[&[u8]] =
+    &[b"_VERSION", b"error", b"ipairs", b"rawequal", b"select", b"tonumber", b"tostring", b"type", b"unpack"];
+
+/// Our own functions of the same or of stricter behaviour.
+const NATIVES: &[(&[u8], CFunction)] = &[
+    (b"assert", assert),
+    (b"collectgarbage", collectgarbage),
+    (b"gcinfo", gcinfo),
+    (b"rawget", rawget),
+    (b"rawset", rawset),
+    (b"setmetatable", setmetatable),
+];
+
+type Library = (&'static [u8], &'static [&'static [u8]], &'static [(&'static [u8], CFunction)]);
+
+/// Per library: its name, the functions taken from LuaJIT's, and our own.
+const LIBRARIES: &[Library] = &[
+    (
+        b"string",
+        &[b"byte", b"char", b"dump", b"format", b"len", b"lower", b"reverse", b"sub", b"upper"],
+        strings::FUNCTIONS,
+    ),
+    (
+        b"table",
+        &[b"concat", b"foreach", b"foreachi", b"getn", b"maxn", b"remove", b"sort"],
+        &[(b"insert", table_insert), (b"setn", table_setn)],
+    ),
+    (
+        b"math",
+        &[
+            b"abs", b"acos", b"asin", b"atan", b"atan2", b"ceil", b"cos", b"cosh", b"deg", b"exp", b"floor", b"fmod",
+            b"frexp", b"huge", b"ldexp", b"log", b"log10", b"max", b"min", b"modf", b"pi", b"pow", b"rad", b"sin",
+            b"sinh", b"sqrt", b"tan", b"tanh",
+        ],
+        &[(b"random", math_random), (b"randomseed", math_randomseed)],
+    ),
+    (
+        b"bit",
+        &[b"arshift", b"band", b"bnot", b"bor", b"bswap", b"bxor", b"lshift", b"rol", b"ror", b"rshift", b"tobit"],
+        &[(b"tohex", bit_tohex)],
+    ),
+    (b"coroutine", &[b"create", b"resume", b"running", b"status", b"wrap", b"yield"], &[]),
+    (b"os", &[], &[(b"clock", os_clock)]),
+];
+
+/// What is easier said in Lua. Gets the originals and helpers, returns the replacements.
+const PRELUDE: &CStr = c"
+local type, pcall, xpcall, foreach, foreachi, rawget, real, killed = ...
+
+-- As in Redis: an error table that carries a message reaches the catcher as the message.
+local function settle(ok, e, ...)
+  if not ok and type(e) == 'table' then
+    local text = rawget(e, 'err')
+    if type(text) == 'string' or type(text) == 'number' then return false, text end
+  end
+  return ok, e, ...
+end
+local function catch(...) return settle(pcall(...)) end
+
+-- A message handler runs while the hook is off: that of a script which is to die must not run at all.
+local function handle(f, handler)
+  return xpcall(f, function(e)
+    if killed() then return e end
+    return handler(e)
+  end)
+end
+
+return catch, handle,
+  function(t, f) return foreach(real(t), f) end,
+  function(t, f) return foreachi(real(t), f) end
+";
+
+fn copy_builtins(stack: Stack<'_>, from: c_int, to: c_int, names: &[&[u8]]) {
+    for name in names {
+        stack.raw_get_field(from, name);
+        stack.raw_set_field(to, name);
+    }
+}
+
+fn register(stack: Stack<'_>, ctx: *mut Ctx, table: c_int, functions: &[(&[u8], CFunction)]) {
+    for (name, function) in functions {
+        stack.push_function(ctx, *function);
+        stack.raw_set_field(table, name);
+    }
+}
+
+/// Gives the library the second name `to` for `from`.
+fn alias(stack: Stack<'_>, env: c_int, library: &[u8], from: &[u8], to: &[u8]) {
+    stack.raw_get_field(env, library);
+    push_real(stack, -1);
+    let real = stack.top();
+    stack.raw_get_field(real, from);
+    stack.raw_set_field(real, to);
+    stack.set_top(real - 2);
+}
+
+/// Pops a table and makes its stand-in the global `name`.
+pub(super) fn add_library(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, name: &[u8]) {
+    protect(stack, ctx);
+    stack.raw_set_field(env, name);
+}
+
+/// The key under which a stand-in's metatable holds the real table: its address is known to no script.
+static MARK: [u8; 1] = [0];
+/// The key under which a stand-in's metatable holds what `getmetatable` answers for it.
+static SHOWN: [u8; 1] = [0];
+
+fn push_key(stack: Stack<'_>, key: &'static [u8; 1]) {
+    stack.push_light(key.as_ptr().cast_mut().cast());
+}
+
+/// Replaces the table on top by its stand-in.
+fn protect(stack: Stack<'_>, ctx: *mut Ctx) {
+    let real = stack.top();
+    stack.new_table(0, 0);
+    stack.new_table(0, 4);
+    let meta = stack.top();
+    stack.push_value(real);
+    stack.raw_set_field(meta, b"__index");
+    stack.push_function(ctx, refuse_assignment);
+    stack.raw_set_field(meta, b"__newindex");
+    stack.push_boolean(false);
+    stack.raw_set_field(meta, b"__metatable");
+    push_key(stack, &MARK);
+    stack.push_value(real);
+    stack.raw_set(meta);
+    stack.set_metatable(-2);
+    stack.remove(real);
+}
+
+/// Pushes the stand-in of the globals at `env`, and makes reading a missing global an error.
+fn push_guard(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
+    stack.new_table(0, 1);
+    stack.push_function(ctx, refuse_name);
+    stack.raw_set_field(env + 1, b"__index");
+    stack.push_value(env + 1);
+    stack.set_metatable(env);
+    // What `getmetatable(_G)` shows is that metatable, read-only too.
+    protect(stack, ctx);
+    stack.push_value(env);
+    protect(stack, ctx);
+    stack.push_metatable(-1);
+    push_key(stack, &SHOWN);
+    stack.push_value(env + 1);
+    stack.raw_set(-3);
+    stack.pop(1);
+    stack.remove(env + 1);
+}
+
+/// Pushes the table behind the stand-in at `i`; false, with nothing pushed, if there is none.
+fn push_real(stack: Stack<'_>, i: c_int) -> bool {
+    if stack.kind(i) != Kind::Table || !stack.push_metatable(i) {
+        return false;
+    }
+    push_key(stack, &MARK);
+    stack.raw_get(-2);
+    stack.remove(-2);
+    if stack.kind(-1) == Kind::Table {
+        return true;
+    }
+    stack.pop(1);
+    false
+}
+
+/// Replaces a stand-in at `i` by the real table. The caller must not let it reach the script.
+fn look_behind(stack: Stack<'_>, i: c_int) {
+    if push_real(stack, i) {
+        stack.replace(i);
+    }
+}
+
+fn refuse_protected(stack: Stack<'_>, i: c_int) {
+    if push_real(stack, i) {
+        stack.push_bytes(b"Attempt to modify a readonly table");
+        stack.raise_top();
+    }
+}
+
+/// `loadstring` and `load` know the environments of chunks.
+fn register_with_env(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, guarded: c_int) {
+    for (name, function) in [(b"loadstring".as_slice(), loadstring as CFunction), (b"load", load_pieces)] {
+        stack.push_light(ctx.cast());
+        stack.push_value(env);
+        stack.push_value(guarded);
+        stack.push_closure(function, 3);
+        stack.raw_set_field(env, name);
+    }
+}
+
+/// `next` and `pairs`: for ordinary tables `pairs` answers LuaJIT's own `next`, whose loops are fast.
+fn register_iterators(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
+    register(stack, ctx, env, &[(b"next", next)]);
+    stack.push_light(ctx.cast());
+    stack.raw_get_field(ffi::LUA_GLOBALSINDEX, b"next");
+    stack.raw_get_field(env, b"next");
+    stack.push_closure(pairs, 3);
+    stack.raw_set_field(env, b"pairs");
+}
+
+/// Methods of strings come from our `string`, and `getmetatable('')` shows a read-only metatable.
+fn guard_strings(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
+    stack.push_bytes(b"");
+    stack.new_table(0, 1);
+    stack.raw_get_field(env, b"string");
+    push_real(stack, -1);
+    stack.remove(-2);
+    stack.raw_set_field(stack.top() - 1, b"__index");
+    stack.set_metatable(-2);
+    stack.pop(1);
+
+    stack.push_light(ctx.cast());
+    stack.new_table(0, 1);
+    stack.raw_get_field(env, b"string");
+    stack.raw_set_field(stack.top() - 1, b"__index");
+    protect(stack, ctx);
+    stack.push_closure(getmetatable, 2);
+    stack.raw_set_field(env, b"getmetatable");
+}
+
+fn run_prelude(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
+    let base = stack.top();
+    // SAFETY: a constant chunk; errors are raised to the caller, who runs protected.
+    unsafe {
+        if ffi::luaL_loadbuffer(stack.raw(), PRELUDE.as_ptr(), PRELUDE.count_bytes(), c"=prelude".as_ptr())
+            != ffi::LUA_OK
+        {
+            stack.raise_top();
+        }
+    }
+    for name in [b"type".as_slice(), b"pcall", b"xpcall"] {
+        stack.raw_get_field(ffi::LUA_GLOBALSINDEX, name);
+    }
+    stack.raw_get_field(ffi::LUA_GLOBALSINDEX, b"table");
+    let table = stack.top();
+    stack.raw_get_field(table, b"foreach");
+    stack.raw_get_field(table, b"foreachi");
+    stack.remove(table);
+    stack.raw_get_field(ffi::LUA_GLOBALSINDEX, b"rawget");
+    stack.push_function(ctx, real);
+    stack.push_function(ctx, killed);
+    stack.call(8, 4);
+    stack.raw_get_field(env, b"table");
+    push_real(stack, -1);
+    let library = stack.top();
+    for (i, name) in [b"foreach".as_slice(), b"foreachi"].into_iter().enumerate() {
+        stack.push_value(base + 3 + i as c_int);
+        stack.raw_set_field(library, name);
+    }
+    for (i, name) in [b"pcall".as_slice(), b"xpcall"].into_iter().enumerate() {
+        stack.push_value(base + 1 + i as c_int);
+        stack.raw_set_field(env, name);
+    }
+    stack.set_top(base);
+}
+
+/// Raises when the C stack has grown too far below `Vm::run`: to be asked before C calls back into Lua.
+#[inline]
+pub(super) fn check_c_stack(stack: Stack<'_>) {
+    let here = 0u8;
+    // SAFETY: the context outlives the state.
+    let base = unsafe { (*stack.ctx()).c_base };
+    if base.wrapping_sub(&raw const here as usize) > SCRIPT_C_STACK_BYTES {
+        stack.raise(b"C stack overflow");
+    }
+}
+
+native! {
+    /// `__newindex` of every stand-in.
+    fn refuse_assignment(stack: Stack) -> c_int {
+        stack.raise(b"Attempt to modify a readonly table")
+    }
+
+    /// `__index` of the globals.
+    fn refuse_name(stack: Stack) -> c_int {
+        let buffer = stack.buffer();
+        buffer.extend(b"Script attempted to access nonexistent global variable '");
+        buffer.extend(stack.text(2).unwrap_or(b"(null)"));
+        buffer.push(b'\'');
+        stack.push_where(1);
+        buffer.push_to(stack);
+        stack.concat(2);
+        stack.raise_top()
+    }
+
+    fn assert(stack: Stack) -> c_int {
+        stack.check_any(1);
+        if stack.boolean(1) {
+            return stack.top();
+        }
+        let message = if matches!(stack.kind(2), Kind::None | Kind::Nil) { b"assertion failed!" } else { stack.check_bytes(2) };
+        stack.raise(message)
+    }
+
+    fn rawget(stack: Stack) -> c_int {
+        stack.check_table(1);
+        stack.check_any(2);
+        stack.set_top(2);
+        look_behind(stack, 1);
+        stack.raw_get(1);
+        1
+    }
+
+    fn rawset(stack: Stack) -> c_int {
+        stack.check_table(1);
+        stack.check_any(2);
+        stack.check_any(3);
+        stack.set_top(3);
+        refuse_protected(stack, 1);
+        stack.raw_set(1);
+        1
+    }
+
+    fn next(stack: Stack) -> c_int {
+        stack.check_table(1);
+        stack.set_top(2);
+        look_behind(stack, 1);
+        if stack.next(1) {
+            return 2;
+        }
+        stack.push_nil();
+        1
+    }
+
+    fn pairs(stack: Stack) -> c_int {
+        stack.check_table(1);
+        let protected = push_real(stack, 1);
+        stack.push_value(upvalue(if protected { 3 } else { 2 }));
+        stack.push_value(1);
+        stack.push_nil();
+        3
+    }
+
+    fn setmetatable(stack: Stack) -> c_int {
+        stack.check_table(1);
+        if !matches!(stack.kind(2), Kind::Nil | Kind::Table) {
+            stack.raise_argument(2, &[b"nil or table expected"]);
+        }
+        stack.set_top(2);
+        refuse_protected(stack, 1);
+        if stack.push_metatable(1) {
+            stack.raw_get_field(3, b"__metatable");
+            if stack.kind(-1) != Kind::Nil {
+                stack.raise(b"cannot change a protected metatable");
+            }
+            stack.set_top(2);
+        }
+        stack.set_metatable(1);
+        1
+    }
+
+    fn getmetatable(stack: Stack) -> c_int {
+        stack.check_any(1);
+        if stack.kind(1) == Kind::String {
+            stack.push_value(upvalue(2));
+            return 1;
+        }
+        if !stack.push_metatable(1) {
+            stack.push_nil();
+            return 1;
+        }
+        let meta = stack.top();
+        push_key(stack, &MARK);
+        stack.raw_get(meta);
+        if stack.kind(-1) != Kind::Nil {
+            push_key(stack, &SHOWN);
+            stack.raw_get(meta);
+            return 1;
+        }
+        stack.raw_get_field(meta, b"__metatable");
+        if stack.kind(-1) == Kind::Nil {
+            stack.push_value(meta);
+        }
+        1
+    }
+
+    fn collectgarbage(stack: Stack) -> c_int {
+        let option = if stack.top() == 0 { b"collect" } else { stack.check_bytes(1) };
+        // SAFETY: no finalizer of a script's exists, so collecting runs no Lua.
+        let collect = |what, n| unsafe { ffi::lua_gc(stack.raw(), what, n) };
+        match option {
+            b"count" => stack.push_number(
+                f64::from(collect(ffi::LUA_GCCOUNT, 0)) + f64::from(collect(ffi::LUA_GCCOUNTB, 0)) / 1024.0,
+            ),
+            b"collect" => {
+                collect(ffi::LUA_GCCOLLECT, 0);
+                stack.push_number(0.0);
+            }
+            b"step" => stack.push_boolean(collect(ffi::LUA_GCSTEP, 0) != 0),
+            // The collector's settings are the server's: one script must not stop it for all others.
+            b"stop" | b"restart" => stack.push_number(0.0),
+            b"setpause" | b"setstepmul" => stack.push_number(200.0),
+            _ => stack.raise_argument(1, &[b"invalid option"]),
+        }
+        1
+    }
+
+    fn gcinfo(stack: Stack) -> c_int {
+        // SAFETY: reads a counter.
+        stack.push_number(f64::from(unsafe { ffi::lua_gc(stack.raw(), ffi::LUA_GCCOUNT, 0) }));
+        1
+    }
+
+    fn table_insert(stack: Stack) -> c_int {
+        stack.check_table(1);
+        refuse_protected(stack, 1);
+        let end = stack.raw_len(1).min(c_int::MAX as usize - 1) as c_int + 1;
+        match stack.top() {
+            2 => {
+                stack.raw_set_at(1, end);
+            }
+            3 => {
+                let position = stack.check_integer(2).clamp(i64::from(c_int::MIN) + 1, i64::from(c_int::MAX)) as c_int;
+                let mut i = end.max(position);
+                while i > position {
+                    stack.raw_get_at(1, i - 1);
+                    stack.raw_set_at(1, i);
+                    i -= 1;
+                }
+                stack.raw_set_at(1, position);
+            }
+            _ => stack.raise(b"wrong number of arguments to 'insert'"),
+        }
+        0
+    }
+
+    fn table_setn(stack: Stack) -> c_int {
+        stack.check_table(1);
+        stack.raise(b"'setn' is obsolete")
+    }
+
+    fn math_random(stack: Stack) -> c_int {
+        // SAFETY: the context outlives the state.
+        let unit = unsafe { (*stack.ctx()).random.next_unit() };
+        // Bounds are C ints, as in Lua 5.1.
+        let bound = |i| f64::from(stack.check_integer(i) as c_int);
+        let (low, high, at) = match stack.top() {
+            0 => {
+                stack.push_number(unit);
+                return 1;
+            }
+            1 => (1.0, bound(1), 1),
+            2 => (bound(1), bound(2), 2),
+            _ => stack.raise(b"wrong number of arguments"),
+        };
+        if low > high {
+            stack.raise_argument(at, &[b"interval is empty"]);
+        }
+        stack.push_number((unit * (high - low + 1.0)).floor() + low);
+        1
+    }
+
+    fn math_randomseed(stack: Stack) -> c_int {
+        let seed = stack.check_integer(1) as u32;
+        // SAFETY: as above.
+        unsafe { (*stack.ctx()).random = super::random::Lrand48::seeded(seed) };
+        0
+    }
+
+    /// As in Redis' library, at most 8 digits, where LuaJIT's own knows 64-bit numbers.
+    fn bit_tohex(stack: Stack) -> c_int {
+        let number = stack.check_number(1);
+        let digits = stack.opt_integer(2, 8);
+        let alphabet: &[u8; 16] = if digits < 0 { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
+        // 2^52 + 2^51: adding it leaves the number, rounded to an integer, in the low bits.
+        let bits = (number + 6_755_399_441_055_744.0).to_bits() as u32;
+        let text: [u8; 8] = std::array::from_fn(|i| alphabet[(bits >> (28 - 4 * i)) as usize & 15]);
+        stack.push_bytes(&text[8 - digits.unsigned_abs().min(8) as usize..]);
+        1
+    }
+
+    fn os_clock(stack: Stack) -> c_int {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: fills the record it is given.
+        unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+        // Microseconds, as C's `clock` counts.
+        stack.push_number(time.tv_sec as f64 + (time.tv_nsec / 1_000) as f64 / 1e6);
+        1
+    }
+
+    fn loadstring(stack: Stack) -> c_int {
+        let text = stack.check_bytes(1);
+        let name = if matches!(stack.kind(2), Kind::None | Kind::Nil) { text } else { stack.check_bytes(2) };
+        answer_chunk(stack, text, c_name(name))
+    }
+
+    /// `load`: the text comes piece by piece from a function.
+    fn load_pieces(stack: Stack) -> c_int {
+        stack.check_function(1);
+        let name =
+            if matches!(stack.kind(2), Kind::None | Kind::Nil) { c"=(load)" } else { c_name(stack.check_bytes(2)) };
+        stack.set_top(2);
+        check_c_stack(stack);
+        stack.new_table(0, 0);
+        let mut pieces = 0;
+        loop {
+            stack.push_value(1);
+            stack.call(0, 1);
+            match stack.text(-1) {
+                Some(b"") => break,
+                Some(_) => {
+                    pieces += 1;
+                    stack.raw_set_at(3, pieces);
+                }
+                None if stack.kind(-1) == Kind::Nil => break,
+                None => stack.raise(b"reader function must return a string"),
+            }
+        }
+        stack.set_top(3);
+        let buffer = stack.buffer();
+        for piece in 1..=pieces {
+            stack.raw_get_at(3, piece);
+            buffer.extend(stack.bytes(-1));
+            stack.pop(1);
+        }
+        buffer.push_to(stack);
+        let text = stack.bytes(-1);
+        answer_chunk(stack, text, name)
+    }
+
+    fn real(stack: Stack) -> c_int {
+        stack.set_top(1);
+        look_behind(stack, 1);
+        1
+    }
+
+    fn killed(stack: Stack) -> c_int {
+        // SAFETY: as above.
+        stack.push_boolean(unsafe { (*stack.ctx()).killed });
+        1
+    }
+}
+
+/// A string of Lua's up to its first NUL byte.
+fn c_name(lua_string: &[u8]) -> &CStr {
+    // SAFETY: behind the bytes of a Lua string stands a NUL byte, and both live equally long.
+    unsafe { CStr::from_ptr(lua_string.as_ptr().cast()) }
+}
+
+/// Pushes the compiled chunk, or nil and the message.
+fn answer_chunk(stack: Stack<'_>, text: &[u8], name: &CStr) -> c_int {
+    if load(stack, text, name, upvalue(2), upvalue(3)) {
+        return 1;
+    }
+    stack.push_nil();
+    stack.insert(-2);
+    2
+}

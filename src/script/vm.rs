@@ -1,0 +1,687 @@
+//! The Lua state: compiles scripts, runs them, interrupts and kills them, and words their errors as Redis does.
+//!
+//! One state serves all scripts of the server; it is used by one thread, one script at a time. LuaJIT runs with its
+//! compiler **off**: compiled code does not meet the hook, so an endless loop in it could not be stopped.
+//!
+//! A run is one protected call of the C function `enter`, which sets KEYS and ARGV, calls the script and writes what it
+//! returns; so whatever raises on the way, lack of memory included, arrives in one place ([`Vm::run`]). The message
+//! handler `explain` sees the error while the stack still stands and notes its text and position in the context.
+//!
+//! **Interrupts.** The count hook stays armed for ever: every [`SCRIPT_HOOK_INSTRUCTIONS`] instructions it asks the engine,
+//! which looks at the clock, serves other clients, and may say [`Verdict::Kill`]. Then the hook raises, and is set to fire at
+//! each instruction, so that a script that catches the error dies at its next step, in whatever coroutine.
+//!
+//! Mutable state lies in one boxed [`Ctx`] that every C function reaches through its first upvalue.
+
+use std::any::Any;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+
+use hashbrown::HashMap;
+use mlua::{Lua, LuaOptions, StdLib};
+
+use super::bytecode;
+use super::convert::{self, Frame, write_reply};
+use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
+use super::random::Lrand48;
+use super::sandbox;
+use crate::base::limits::{SCRIPT_HOOK_INSTRUCTIONS, SCRIPT_SCRATCH_KEEP_BYTES};
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::{Argv, Span};
+
+/// A script's name: the SHA-1 of its text in 40 lower-case hexadecimal digits.
+pub type Sha1Hex = [u8; 40];
+
+/// What a running script asks of the server. The engine implements it. No method may come back into the [`Vm`].
+pub trait Host {
+    /// Runs one command for `redis.call` or `redis.pcall` and writes its one reply, errors included, to `reply`, which is a
+    /// tape.
+    fn call(&mut self, argv: Argv<'_>, reply: &mut Reply);
+    /// Asked again and again while a script runs, more often than every millisecond: whether it may go on. May serve other
+    /// clients meanwhile.
+    fn interrupted(&mut self) -> Verdict;
+    /// `redis.log`.
+    fn log(&mut self, level: LogLevel, message: &[u8]);
+    /// `redis.setresp`: the script reads later replies as RESP `version`, 2 or 3. Every script begins with 2.
+    fn set_resp(&mut self, version: u8);
+}
+
+/// What becomes of a script that is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on.
+    Continue,
+    /// It ends with an error, whatever it catches.
+    Kill,
+}
+
+/// The levels of `redis.log`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// `redis.LOG_DEBUG`.
+    Debug,
+    /// `redis.LOG_VERBOSE`.
+    Verbose,
+    /// `redis.LOG_NOTICE`.
+    Notice,
+    /// `redis.LOG_WARNING`.
+    Warning,
+}
+
+impl LogLevel {
+    pub(super) fn from_number(number: f64) -> Option<LogLevel> {
+        [LogLevel::Debug, LogLevel::Verbose, LogLevel::Notice, LogLevel::Warning]
+            .get(usize::try_from(number as i64).ok()?)
+            .copied()
+    }
+}
+
+/// Which Redis scripts are told they run on: `redis.REDIS_VERSION` and `redis.REDIS_VERSION_NUM`.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerVersion<'a> {
+    /// As `7.0.15`.
+    pub text: &'a str,
+    /// Major, minor and patch in one byte each: 0x00MMmmpp.
+    pub number: u32,
+}
+
+/// Why a script could not be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScriptError {
+    /// The text is not a Lua program. The payload says where and why, as Lua words it.
+    #[error("ERR Error compiling script (new function): {0}")]
+    Syntax(String),
+    /// The state could not be made or is out of memory.
+    #[error("ERR Lua: {0}")]
+    State(String),
+}
+
+/// The Lua state with all compiled scripts. See the module's header.
+pub struct Vm {
+    state: *mut ffi::lua_State,
+    functions: HashMap<Sha1Hex, c_int, ahash::RandomState>,
+    enter: c_int,
+    explain: c_int,
+    compile: c_int,
+    // Before `ctx`: closing the state may not outlive what its functions point to.
+    lua: Lua,
+    ctx: Box<Ctx>,
+}
+
+/// What C functions need beside the Lua state.
+pub(super) struct Ctx {
+    /// The engine, while a script runs.
+    pub(super) host: Option<NonNull<dyn Host>>,
+    /// The call that is being run.
+    job: Option<Job>,
+    /// Bytes and spans of a command's arguments.
+    pub(super) args: Vec<u8>,
+    pub(super) spans: Vec<Span>,
+    /// The reply of the last command.
+    pub(super) tape: Reply,
+    /// Whether the script chose `redis.setresp(3)`.
+    pub(super) resp3: bool,
+    /// Scratch of the libraries.
+    pub(super) buffer: Vec<u8>,
+    pub(super) frames: Vec<Frame>,
+    pub(super) random: Lrand48,
+    /// The address of the C stack where the script began.
+    pub(super) c_base: usize,
+    /// The engine said [`Verdict::Kill`].
+    pub(super) killed: bool,
+    /// What the engine panicked with, to go on with when Lua has been left.
+    panic: Option<Box<dyn Any + Send>>,
+    failure: Failure,
+}
+
+/// What `enter` works on. Pointers of the caller's, valid until `run` returns.
+#[derive(Clone, Copy)]
+struct Job {
+    function: c_int,
+    keys: Argv<'static>,
+    args: Argv<'static>,
+    reply: NonNull<Reply>,
+}
+
+/// An error as `explain` found it.
+#[derive(Default)]
+struct Failure {
+    text: Vec<u8>,
+    /// The chunk's name and line; empty when the error arose nowhere in a script.
+    source: Vec<u8>,
+    line: c_int,
+}
+
+impl Ctx {
+    pub(super) fn log(&mut self, level: LogLevel) {
+        if let Some(mut host) = self.host {
+            let message = &self.buffer;
+            // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
+            let done = catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.log(level, message)));
+            done.unwrap_or_else(|panic| self.give_up(panic));
+        }
+    }
+
+    pub(super) fn set_resp(&mut self, version: u8) {
+        self.resp3 = version == 3;
+        self.tape.set_form(if self.resp3 { Form::Tape3 } else { Form::Tape2 });
+        if let Some(mut host) = self.host {
+            // SAFETY: as in `log`.
+            let done = catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.set_resp(version)));
+            done.unwrap_or_else(|panic| self.give_up(panic));
+        }
+    }
+
+    /// Asks the engine whether the script may go on.
+    pub(super) fn ask(&mut self) -> Verdict {
+        let Some(mut host) = self.host else { return Verdict::Continue };
+        // SAFETY: as in `log`.
+        match catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.interrupted())) {
+            Ok(verdict) => verdict,
+            Err(panic) => {
+                self.give_up(panic);
+                Verdict::Kill
+            }
+        }
+    }
+
+    /// The engine panicked: the script is to die, then the panic goes on.
+    pub(super) fn give_up(&mut self, panic: Box<dyn Any + Send>) {
+        self.panic = Some(panic);
+        self.killed = true;
+    }
+
+    fn forget_scratch(&mut self) {
+        for buffer in [&mut self.args, &mut self.buffer, self.tape.buffer_mut(), &mut self.failure.text] {
+            if buffer.capacity() > SCRIPT_SCRATCH_KEEP_BYTES {
+                *buffer = Vec::new();
+            }
+        }
+    }
+}
+
+impl Vm {
+    /// A fresh state whose `math.random` starts at `seed`.
+    pub fn new(version: ServerVersion<'_>, seed: u32) -> Result<Vm, ScriptError> {
+        let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::BIT | StdLib::JIT;
+        let lua = Lua::new_with(libraries, LuaOptions::new()).map_err(state_error)?;
+        lua.load("jit.off()").exec().map_err(state_error)?;
+        let ctx = Box::new(Ctx {
+            host: None,
+            job: None,
+            args: Vec::new(),
+            spans: Vec::new(),
+            tape: Reply::new(Form::Tape2),
+            resp3: false,
+            buffer: Vec::new(),
+            frames: Vec::new(),
+            random: Lrand48::seeded(seed),
+            c_base: 0,
+            killed: false,
+            panic: None,
+            failure: Failure::default(),
+        });
+        let mut vm = Vm {
+            state: std::ptr::null_mut(),
+            functions: HashMap::with_hasher(ahash::RandomState::with_seed(seed as usize)),
+            enter: 0,
+            explain: 0,
+            compile: 0,
+            lua,
+            ctx,
+        };
+        vm.furnish(version)?;
+        Ok(vm)
+    }
+
+    /// Compiles a script and keeps it as `sha`. Does nothing if it is there.
+    pub fn compile(&mut self, sha: &Sha1Hex, body: &[u8]) -> Result<(), ScriptError> {
+        if self.functions.contains_key(sha) {
+            return Ok(());
+        }
+        let stack = self.stack();
+        let top = stack.top();
+        stack.raw_get_at(REGISTRY, self.compile);
+        stack.push_light(body.as_ptr().cast_mut().cast());
+        stack.push_number(body.len() as f64);
+        // SAFETY: a protected call of a function with two arguments; `body` outlives it.
+        let status = unsafe { ffi::lua_pcall(self.state, 2, 2, 0) };
+        let result = if status != ffi::LUA_OK {
+            Err(ScriptError::State(lossy(stack.text(-1).unwrap_or_default())))
+        } else if stack.kind(-2) == Kind::Number {
+            self.functions.insert(*sha, stack.number(-2) as c_int);
+            Ok(())
+        } else {
+            Err(ScriptError::Syntax(lossy(stack.text(-1).unwrap_or_default())))
+        };
+        stack.set_top(top);
+        result
+    }
+
+    /// Whether a script is compiled.
+    pub fn has(&self, sha: &Sha1Hex) -> bool {
+        self.functions.contains_key(sha)
+    }
+
+    /// Drops a compiled script.
+    pub fn forget(&mut self, sha: &Sha1Hex) {
+        if let Some(function) = self.functions.remove(sha) {
+            self.release(function);
+        }
+    }
+
+    /// Drops every compiled script for which `keep` is false, and collects their memory.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Sha1Hex) -> bool) {
+        let dropped: Vec<c_int> =
+            self.functions.extract_if(|sha, _| !keep(sha)).map(|(_, function)| function).collect();
+        dropped.into_iter().for_each(|function| self.release(function));
+        // SAFETY: collecting raises nothing: no finalizer of a script's exists.
+        unsafe { ffi::lua_gc(self.state, ffi::LUA_GCCOLLECT, 0) };
+    }
+
+    /// Runs a compiled script and writes its one reply, or its error reply, to `reply`, which is of a client's form. Answers
+    /// false if there is no such script; then nothing is written.
+    #[inline]
+    pub fn run(
+        &mut self,
+        sha: &Sha1Hex,
+        keys: Argv<'_>,
+        args: Argv<'_>,
+        host: &mut dyn Host,
+        reply: &mut Reply,
+    ) -> bool {
+        let Some(&function) = self.functions.get(sha) else { return false };
+        let start = reply.len();
+        self.ctx.c_base = &raw const start as usize;
+        // SAFETY: `enter` uses these only until the protected call below returns.
+        let (keys, args, host) = unsafe {
+            (
+                std::mem::transmute::<Argv<'_>, Argv<'static>>(keys),
+                std::mem::transmute::<Argv<'_>, Argv<'static>>(args),
+                std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host)),
+            )
+        };
+        self.ctx.host = Some(host);
+        self.ctx.job = Some(Job { function, keys, args, reply: NonNull::from(&mut *reply) });
+        if self.ctx.resp3 {
+            self.ctx.resp3 = false;
+            self.ctx.tape.set_form(Form::Tape2);
+        }
+        let stack = self.stack();
+        let top = stack.top();
+        stack.raw_get_at(REGISTRY, self.explain);
+        stack.raw_get_at(REGISTRY, self.enter);
+        // SAFETY: a protected call of a function without arguments, with its message handler below it.
+        let status = unsafe { ffi::lua_pcall(self.state, 0, 0, top + 1) };
+        self.ctx.host = None;
+        self.ctx.job = None;
+        if status != ffi::LUA_OK {
+            reply.truncate(start);
+            self.write_failure(status, sha, reply);
+        }
+        stack.set_top(top);
+        self.ctx.forget_scratch();
+        if self.ctx.killed {
+            self.revive();
+        }
+        true
+    }
+
+    /// Bytes that Lua holds, scripts and their data together.
+    pub fn memory_bytes(&self) -> usize {
+        self.lua.used_memory()
+    }
+
+    /// How many scripts are compiled.
+    pub fn len(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// Whether no script is compiled.
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    fn stack(&self) -> Stack<'static> {
+        // SAFETY: the state lives as long as `self.lua`; what is borrowed from the stack is used before it is popped.
+        unsafe { Stack::new(self.state) }
+    }
+
+    fn release(&mut self, function: c_int) {
+        // SAFETY: `function` is a reference that `compile` made.
+        unsafe { ffi::luaL_unref(self.state, REGISTRY, function) };
+    }
+
+    /// Makes the sandbox and the three C functions that everything runs through.
+    fn furnish(&mut self, version: ServerVersion<'_>) -> Result<(), ScriptError> {
+        let ctx: *mut Ctx = &mut *self.ctx;
+        let mut out = (std::ptr::null_mut(), [0; 3]);
+        // SAFETY: the closure runs protected; it pushes and pops on a live state, and holds nothing that must be freed.
+        unsafe {
+            self.lua
+                .exec_raw::<()>((), |state| {
+                    let stack = Stack::new(state);
+                    stack.push_function(ctx, check_bytecode);
+                    stack.call(0, 0);
+                    sandbox::build(stack, ctx, &version);
+                    // Above: the environment, and its protected stand-in `_G`, which is the environment of chunks that
+                    // assign globals.
+                    let (env, guarded) = (stack.top() - 1, stack.top());
+                    convert::push_names(stack, ctx);
+                    stack.push_value(env);
+                    stack.push_bytes(b"KEYS");
+                    stack.push_bytes(b"ARGV");
+                    stack.push_closure(enter, convert::UPVALUES + 3);
+                    out.1[0] = ffi::luaL_ref(state, REGISTRY);
+                    stack.push_function(ctx, explain);
+                    out.1[1] = ffi::luaL_ref(state, REGISTRY);
+                    stack.push_light(ctx.cast());
+                    stack.push_value(env);
+                    stack.push_value(guarded);
+                    stack.push_closure(compile, 3);
+                    out.1[2] = ffi::luaL_ref(state, REGISTRY);
+                    stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
+                    stack.push_light(ctx.cast());
+                    stack.raw_set(REGISTRY);
+                    stack.set_top(0);
+                    out.0 = state;
+                })
+                .map_err(state_error)?;
+        }
+        self.state = out.0;
+        [self.enter, self.explain, self.compile] = out.1;
+        self.arm();
+        Ok(())
+    }
+
+    fn arm(&mut self) {
+        // SAFETY: the state is live; LuaJIT's hook is one for all its coroutines.
+        unsafe { ffi::lua_sethook(self.state, Some(hook), ffi::LUA_MASKCOUNT, SCRIPT_HOOK_INSTRUCTIONS) };
+    }
+
+    /// After a kill: the next script runs as ever. A panic of the engine's goes on here.
+    #[cold]
+    fn revive(&mut self) {
+        self.ctx.killed = false;
+        self.arm();
+        if let Some(panic) = self.ctx.panic.take() {
+            resume_unwind(panic);
+        }
+    }
+
+    #[cold]
+    fn write_failure(&mut self, status: c_int, sha: &Sha1Hex, reply: &mut Reply) {
+        let failure = &mut self.ctx.failure;
+        match status {
+            ffi::LUA_ERRRUN => {}
+            ffi::LUA_ERRMEM => set_text(failure, b"ERR not enough memory"),
+            _ => set_text(failure, b"ERR error in error handling"),
+        }
+        if failure.source.is_empty() {
+            return reply.error(&failure.text);
+        }
+        let text = &mut failure.text;
+        text.extend_from_slice(b" script: ");
+        text.extend_from_slice(sha);
+        text.extend_from_slice(b", on ");
+        text.extend_from_slice(&failure.source);
+        text.push(b':');
+        text.extend_from_slice(itoa::Buffer::new().format(failure.line).as_bytes());
+        text.push(b'.');
+        reply.error(text);
+    }
+}
+
+fn set_text(failure: &mut Failure, text: &[u8]) {
+    failure.text.clear();
+    failure.text.extend_from_slice(text);
+    failure.source.clear();
+}
+
+fn state_error(error: mlua::Error) -> ScriptError {
+    ScriptError::State(error.to_string())
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The address under which the registry holds the context, for the hook, which has no upvalues.
+static HOOK_KEY: [u8; 1] = [0];
+
+/// The name of the chunk that every script is.
+const CHUNK_NAME: &CStr = c"@user_script";
+
+const ENV: c_int = upvalue(convert::UPVALUES + 1);
+const KEYS: c_int = upvalue(convert::UPVALUES + 2);
+const ARGV: c_int = upvalue(convert::UPVALUES + 3);
+
+native! {
+    /// Runs the job: sets KEYS and ARGV, calls the script, writes its value.
+    fn enter(stack: Stack) -> c_int {
+        let ctx = stack.ctx();
+        // SAFETY: `run` set the job, and it holds until `enter` is left.
+        let Some(job) = (unsafe { (*ctx).job }) else { return 0 };
+        stack.push_value(KEYS);
+        push_list(stack, job.keys);
+        stack.raw_set(ENV);
+        stack.push_value(ARGV);
+        push_list(stack, job.args);
+        stack.raw_set(ENV);
+        stack.raw_get_at(REGISTRY, job.function);
+        stack.call(0, 1);
+        // SAFETY: the reply is the caller's, which waits; the frames are used by nothing else. Raising frees nothing.
+        unsafe { write_reply(stack, &mut (*ctx).frames, (*ctx).resp3, &mut *job.reply.as_ptr()) };
+        0
+    }
+
+    /// The message handler: notes what failed, and where.
+    fn explain(stack: Stack) -> c_int {
+        // SAFETY: the context outlives the state, and nothing else uses it while an error is raised.
+        let failure = unsafe { &mut (*stack.ctx()).failure };
+        failure.text.clear();
+        failure.source.clear();
+        match stack.kind(1) {
+            Kind::Table => {
+                stack.raw_get_field(1, b"err");
+                match stack.text(-1) {
+                    Some(text) => failure.text.extend_from_slice(text),
+                    None => failure.text.extend_from_slice(b"ERR unknown error"),
+                }
+            }
+            _ => {
+                failure.text.extend_from_slice(b"ERR ");
+                push_text(stack, 1);
+                failure.text.extend_from_slice(stack.bytes(-1));
+            }
+        }
+        locate(stack, failure);
+        stack.set_top(1);
+        1
+    }
+
+    /// Compiles the bytes at a light userdata (1) of a length (2): answers a reference to the function and nil, or nil and
+    /// why not.
+    fn compile(stack: Stack) -> c_int {
+        // SAFETY: `Vm::compile` passes a slice that outlives this call.
+        let body = unsafe {
+            std::slice::from_raw_parts(ffi::lua_touserdata(stack.raw(), 1).cast::<u8>(), stack.number(2) as usize)
+        };
+        if load(stack, body, CHUNK_NAME, upvalue(2), upvalue(3)) {
+            // SAFETY: the function is on top.
+            let reference = unsafe { ffi::luaL_ref(stack.raw(), REGISTRY) };
+            stack.push_number(f64::from(reference));
+            stack.push_nil();
+        } else {
+            stack.push_nil();
+            stack.insert(-2);
+        }
+        2
+    }
+
+    /// Raises unless the built-in LuaJIT compiles to the bytecode that `bytecode` knows.
+    fn check_bytecode(stack: Stack) -> c_int {
+        for (source, opcodes) in bytecode::SAMPLES {
+            // SAFETY: a constant chunk is loaded and dumped into a buffer of the context's.
+            let known = unsafe {
+                let ctx = stack.ctx();
+                ffi::luaL_loadbuffer(stack.raw(), source.as_ptr().cast(), source.len(), c"=".as_ptr());
+                (*ctx).buffer.clear();
+                ffi::lua_dump_(stack.raw(), write_dump, (&raw mut (*ctx).buffer).cast());
+                bytecode::matches(&(*ctx).buffer, opcodes)
+            };
+            if !known {
+                stack.raise(b"this LuaJIT's bytecode is unknown");
+            }
+        }
+        0
+    }
+}
+
+/// Compiles a text as a chunk of name `name` and pushes the function, whose environment is the one at `env`, or the one at
+/// `guarded` if it assigns globals. Otherwise pushes the message and answers false. Bytecode is no text.
+pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guarded: c_int) -> bool {
+    let ctx = stack.ctx();
+    let traits;
+    if text.first() == Some(&0x1b) {
+        stack.push_bytes(b"unexpected symbol near '<\\27>'");
+        return false;
+    }
+    // SAFETY: the text and the name outlive the call; the dump and its copy lie in buffers that only this function uses now.
+    unsafe {
+        if ffi::luaL_loadbuffer(stack.raw(), text.as_ptr().cast(), text.len(), name.as_ptr()) != ffi::LUA_OK {
+            return false;
+        }
+        let (dump, rewritten) = (&raw mut (*ctx).buffer, &raw mut (*ctx).args);
+        (*dump).clear();
+        ffi::lua_dump_(stack.raw(), write_dump, dump.cast());
+        traits = match bytecode::rewrite(&*dump, &mut *rewritten) {
+            Some(traits) => traits,
+            None => {
+                stack.push_bytes(b"unknown bytecode");
+                return false;
+            }
+        };
+        if traits.rewritten {
+            stack.pop(1);
+            let len = (*rewritten).len();
+            if ffi::luaL_loadbuffer(stack.raw(), (*rewritten).as_ptr().cast(), len, name.as_ptr()) != ffi::LUA_OK {
+                return false;
+            }
+        }
+    }
+    if traits.has_cdata_literals {
+        stack.push_bytes(b"user_script:1: malformed number");
+        return false;
+    }
+    stack.push_value(if traits.assigns_globals { guarded } else { env });
+    stack.set_env(-2);
+    true
+}
+
+/// Appends a piece of a dump to the `Vec<u8>` at `out`.
+unsafe extern "C-unwind" fn write_dump(
+    _: *mut ffi::lua_State,
+    piece: *const c_void,
+    len: usize,
+    out: *mut c_void,
+) -> c_int {
+    // SAFETY: `out` is the buffer that `lua_dump_` was given, the piece is `len` bytes of LuaJIT's.
+    unsafe { (*out.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(piece.cast(), len)) };
+    0
+}
+
+#[inline]
+fn push_list(stack: Stack<'_>, list: Argv<'static>) {
+    stack.new_table(list.len(), 0);
+    for (i, bytes) in list.iter().enumerate() {
+        stack.push_bytes(bytes);
+        stack.raw_set_at(-2, i as c_int + 1);
+    }
+}
+
+/// Pushes the value at `i` as text, without calling a script's metamethods. May raise for lack of memory.
+pub(super) fn push_text(stack: Stack<'_>, i: c_int) {
+    match stack.kind(i) {
+        Kind::String | Kind::Number => {
+            stack.push_value(i);
+            stack.text(-1);
+        }
+        Kind::None | Kind::Nil => stack.push_bytes(b"nil"),
+        Kind::Boolean => stack.push_bytes(if stack.boolean(i) { b"true" } else { b"false" }),
+        _ => {
+            let mut address = [0u8; 16];
+            let mut value = stack.pointer(i) as usize;
+            for digit in address.iter_mut().rev() {
+                *digit = b"0123456789abcdef"[value & 15];
+                value >>= 4;
+            }
+            stack.push_bytes(stack.kind_name(i).as_bytes());
+            stack.push_bytes(b": 0x");
+            stack.push_bytes(&address);
+            stack.concat(3);
+        }
+    }
+}
+
+/// Notes where the error arose: the innermost function, or its caller if that one is written in C.
+fn locate(stack: Stack<'_>, failure: &mut Failure) {
+    for level in [1, 2] {
+        // SAFETY: the record is filled by `lua_getstack` and `lua_getinfo` before it is read; its strings are Lua's.
+        unsafe {
+            let mut record = MaybeUninit::<ffi::lua_Debug>::zeroed();
+            if ffi::lua_getstack(stack.raw(), level, record.as_mut_ptr()) == 0
+                || ffi::lua_getinfo(stack.raw(), c"Sl".as_ptr(), record.as_mut_ptr()) == 0
+            {
+                return;
+            }
+            let record = record.assume_init();
+            if c_bytes(record.what) == b"C" {
+                continue;
+            }
+            failure.source.clear();
+            failure.source.extend_from_slice(c_bytes(record.source));
+            failure.line = record.currentline;
+        }
+        return;
+    }
+}
+
+/// # Safety
+/// `text` must be null or a C string that lives as long as the answer is used.
+unsafe fn c_bytes<'a>(text: *const c_char) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    if text.is_null() { b"" } else { unsafe { CStr::from_ptr(text) }.to_bytes() }
+}
+
+/// Lua calls this every so many instructions, and at each one once the script is to die.
+unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
+    // SAFETY: Lua calls this with a live state; the registry holds the context, which outlives it.
+    unsafe {
+        let stack = Stack::new(state);
+        stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
+        stack.raw_get(REGISTRY);
+        let ctx: *mut Ctx = ffi::lua_touserdata(state, -1).cast();
+        stack.pop(1);
+        if ctx.is_null() {
+            return;
+        }
+        if !(*ctx).killed && (*ctx).ask() == Verdict::Continue {
+            return;
+        }
+        (*ctx).killed = true;
+        ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, 1);
+        kill(stack)
+    }
+}
+
+/// Raises the error that a killed script ends with.
+pub(super) fn kill(stack: Stack<'_>) -> ! {
+    stack.new_table(0, 1);
+    stack.push_bytes(b"err");
+    stack.push_bytes(b"ERR Script killed by user with SCRIPT KILL...");
+    stack.raw_set(-3);
+    stack.raise_top()
+}
