@@ -6,11 +6,11 @@ mod info;
 mod pending;
 mod read;
 
+use super::help::help;
 use entries::{xadd, xdel, xlen, xrange, xrevrange, xsetid, xtrim};
 use group::{xgroup_create, xgroup_createconsumer, xgroup_delconsumer, xgroup_destroy, xgroup_setid};
 use info::{xinfo_consumers, xinfo_groups, xinfo_stream};
 use pending::{xack, xautoclaim, xclaim, xpending};
-use super::help::help;
 use read::{xread, xreadgroup};
 
 use crate::engine::error::{Error, excerpt};

@@ -124,7 +124,8 @@ pub(super) fn zadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     for at in (0..pairs.len()).step_by(2) {
         num::parse_f64(pairs.get(at).unwrap_or_default()).ok_or(Error::NotFloat)?;
     }
-    let members = (0..pairs.len()).step_by(2).filter_map(|at| Some((num::parse_f64(pairs.get(at)?)?, pairs.get(at + 1)?)));
+    let members =
+        (0..pairs.len()).step_by(2).filter_map(|at| Some((num::parse_f64(pairs.get(at)?)?, pairs.get(at + 1)?)));
     add(ctx, key, rules, members)
 }
 
@@ -203,9 +204,14 @@ fn rank(ctx: &mut Ctx<'_>, mut args: Args<'_>, reverse: bool) -> Done {
     let with_score = args.flag("withscore");
     args.end()?;
     let zset = read(ctx.ks, ctx.session.db, key)?;
-    let Some((rank, score, len)) = zset.and_then(|zset| zset.rank(member).map(|(rank, score)| (rank, score, zset.len())))
+    let Some((rank, score, len)) =
+        zset.and_then(|zset| zset.rank(member).map(|(rank, score)| (rank, score, zset.len())))
     else {
-        if with_score { ctx.reply.null_array() } else { ctx.reply.null() }
+        if with_score {
+            ctx.reply.null_array()
+        } else {
+            ctx.reply.null()
+        }
         return Ok(());
     };
     if with_score {
