@@ -294,7 +294,7 @@ fn draw(ctx: &mut Ctx<'_>, len: usize, count: i64) -> Result<Vec<usize>, Error> 
     }
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count >= len {
-        return Ok((0..len).collect());
+        return Ok((0..len).rev().collect());
     }
     if count.saturating_mul(3) < len {
         let mut seen = HashSet::with_capacity(count);

@@ -1,6 +1,6 @@
 //! Taking out the lowest or highest members, and waiting for some.
 
-use super::super::list::{counted_keys, pop_count};
+use super::super::list::{count_arg, counted_keys, pop_count};
 use super::find;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -73,10 +73,7 @@ fn pop(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> Done {
     if args.len() > 1 {
         return Err(Error::Syntax);
     }
-    let count = if args.is_empty() { None } else { Some(args.int_or(Error::NotPositive)?) };
-    if count < Some(0) && count.is_some() {
-        return Err(Error::NotPositive);
-    }
+    let count = if args.is_empty() { None } else { Some(count_arg(&mut args)?) };
     let Some(slot) = find(ctx.ks, db, key)? else {
         ctx.reply.array(0);
         return Ok(());
@@ -154,8 +151,9 @@ pub(super) fn zmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 pub(super) fn bzmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
-    let deadline_ms = deadline_after_seconds(args.bytes()?, ctx.now_ms())?;
+    let timeout = args.bytes()?;
     let pop = ManyPop::parse(&mut args)?;
+    let deadline_ms = deadline_after_seconds(timeout, ctx.now_ms())?;
     if pop.run(ctx)? {
         return Ok(Flow::Replied);
     }
