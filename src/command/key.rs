@@ -13,7 +13,6 @@ use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Command, Done, Flags, Flow, Group, KeySpec, MayWait, Run};
 use crate::engine::wait::{Wait, Want};
 use crate::keyspace::{DbIndex, NEVER};
-use crate::resp::request::OwnedArgv;
 
 /// DEL, and UNLINK, which leaves the freeing of large values to another thread.
 fn delete(ctx: &mut Ctx<'_>, args: Args<'_>, elsewhere: bool) -> Done {
@@ -324,7 +323,7 @@ fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         return Ok(Flow::Replied);
     }
     let on_timeout = |reply: &mut crate::resp::reply::Reply| reply.integer(0);
-    Ok(Flow::Wait(Wait { want: Want::Group, keys: OwnedArgv::default(), deadline_ms, on_timeout, again: None }))
+    Ok(Flow::Wait(Wait::until(deadline_ms, on_timeout)))
 }
 
 /// WAITAOF: for the log here, and the logs of replicas, to hold the writes before it. There is neither.
@@ -346,7 +345,7 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         answer(ctx.reply);
         return Ok(Flow::Replied);
     }
-    Ok(Flow::Wait(Wait { want: Want::Group, keys: OwnedArgv::default(), deadline_ms, on_timeout: answer, again: None }))
+    Ok(Flow::Wait(Wait::until(deadline_ms, answer)))
 }
 
 /// A timeout in milliseconds, 0 for none, as the moment when it ends.

@@ -6,6 +6,7 @@ mod config;
 mod connection;
 mod deadline;
 mod debug;
+mod geo;
 mod hash;
 mod help;
 mod info;
@@ -22,6 +23,7 @@ mod set;
 mod stream;
 mod string;
 mod transaction;
+mod zset;
 
 use std::sync::LazyLock;
 
@@ -38,6 +40,7 @@ pub fn table() -> &'static CommandTable {
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
+            geo::COMMANDS,
             hash::COMMANDS,
             info::COMMANDS,
             introspection::COMMANDS,
@@ -51,6 +54,7 @@ pub fn table() -> &'static CommandTable {
             stream::COMMANDS,
             string::COMMANDS,
             transaction::COMMANDS,
+            zset::COMMANDS,
         ])
     });
     &TABLE

@@ -1,0 +1,431 @@
+//! Sorted sets: members by score.
+
+mod member;
+mod pop;
+mod range;
+
+pub(super) use member::{AddRules, add};
+use member::{zadd, zcard, zincrby, zmscore, zrandmember, zrank, zrem, zrevrank, zscan, zscore};
+use pop::{bzmpop, bzpopmax, bzpopmin, zmpop, zpopmax, zpopmin};
+use range::{
+    zcount, zlexcount, zrange, zrangebylex, zrangebyscore, zrangestore, zremrangebylex, zremrangebyrank,
+    zremrangebyscore, zrevrange, zrevrangebylex, zrevrangebyscore,
+};
+
+use crate::engine::error::Error;
+use crate::engine::spec::{Access, Command, Flags, Group, KeySpec, Run};
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::resp::reply::Reply;
+use crate::value::zset::ZSet;
+
+/// The sorted set under a key, for a command that reads.
+pub(super) fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'a ZSet>, Error> {
+    match ks.read(db, key) {
+        None => Ok(None),
+        Some(Value::ZSet(zset)) => Ok(Some(zset)),
+        Some(_) => Err(Error::WrongType),
+    }
+}
+
+/// Where the sorted set under a key lives, for a command that writes.
+pub(super) fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<Slot>, Error> {
+    let slot = ks.find(db, key);
+    slot.map_or(Ok(()), |slot| ks.zset(db, slot).map(drop))?;
+    Ok(slot)
+}
+
+/// Stores these members under a key, whatever was there before; without any the key is gone. Answers how many they were.
+pub(super) fn store(ks: &mut Keyspace, db: DbIndex, key: &[u8], members: &[(Box<[u8]>, f64)]) -> Result<usize, Error> {
+    if let Some(old) = ks.find(db, key) {
+        ks.remove(db, old);
+    }
+    let mut slot = None;
+    for (member, score) in members {
+        slot = Some(ks.zset_add(db, key, slot, member, *score)?.0);
+    }
+    Ok(members.len())
+}
+
+/// Answers members, lowest or highest first as they come. With scores RESP3 has pairs, RESP2 one flat array.
+fn members_reply<'a>(reply: &mut Reply, members: impl ExactSizeIterator<Item = (&'a [u8], f64)>, with_scores: bool) {
+    let pairs = with_scores && reply.is_resp3();
+    reply.array(members.len() * if with_scores && !pairs { 2 } else { 1 });
+    for (member, score) in members {
+        if pairs {
+            reply.array(2);
+        }
+        reply.bulk(member);
+        if with_scores {
+            reply.double(score);
+        }
+    }
+}
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "bzmpop",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec::counted(2, Access::Take)],
+        group: Group::SortedSet,
+        since: "7.0.0",
+        complexity: "O(K+M*log N) for K keys and M members",
+        summary: "Takes members out of the first of several sorted sets that is there, or waits for one.",
+        syntax: "timeout numkeys key... <MIN | MAX> [COUNT count]",
+        run: Run::MayWait(bzmpop),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "bzpopmax",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING).and(Flags::FAST),
+        keys: &[KeySpec::range(1, -2, 1, Access::Take)],
+        group: Group::SortedSet,
+        since: "5.0.0",
+        complexity: "O(log N)",
+        summary: "Takes the member with the highest score out of the first of several sorted sets that is there, or waits for one.",
+        syntax: "key... timeout",
+        run: Run::MayWait(bzpopmax),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "bzpopmin",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING).and(Flags::FAST),
+        keys: &[KeySpec::range(1, -2, 1, Access::Take)],
+        group: Group::SortedSet,
+        since: "5.0.0",
+        complexity: "O(log N)",
+        summary: "Takes the member with the lowest score out of the first of several sorted sets that is there, or waits for one.",
+        syntax: "key... timeout",
+        run: Run::MayWait(bzpopmin),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zadd",
+        arity: -4,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        group: Group::SortedSet,
+        since: "1.2.0",
+        complexity: "O(log N) for each member",
+        summary: "Gives members of a sorted set scores, adding those that are new.",
+        syntax: "key [NX | XX] [GT | LT] [CH] [INCR] (score member)...",
+        run: Run::Now(zadd),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zcard",
+        arity: 2,
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Inspect)],
+        group: Group::SortedSet,
+        since: "1.2.0",
+        summary: "Counts the members of a sorted set.",
+        syntax: "key",
+        run: Run::Now(zcard),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zcount",
+        arity: 4,
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "2.0.0",
+        complexity: "O(log N)",
+        summary: "Counts the members of a sorted set whose scores lie between two numbers.",
+        syntax: "key min:double max:double",
+        run: Run::Now(zcount),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zincrby",
+        arity: 4,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Update)],
+        group: Group::SortedSet,
+        since: "1.2.0",
+        complexity: "O(log N)",
+        summary: "Adds to the score of a member of a sorted set.",
+        syntax: "key increment:integer member",
+        run: Run::Now(zincrby),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zlexcount",
+        arity: 4,
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "2.8.9",
+        complexity: "O(log N)",
+        summary: "Counts the members of a sorted set that lie between two strings.",
+        syntax: "key min:string max:string",
+        run: Run::Now(zlexcount),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zmpop",
+        arity: -4,
+        flags: Flags::WRITE.and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec::counted(1, Access::Take)],
+        group: Group::SortedSet,
+        since: "7.0.0",
+        complexity: "O(K+M*log N) for K keys and M members",
+        summary: "Takes members out of the first of several sorted sets that is there.",
+        syntax: "numkeys key... <MIN | MAX> [COUNT count]",
+        run: Run::Now(zmpop),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zmscore",
+        arity: -3,
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "6.2.0",
+        complexity: "O(N) for N members",
+        summary: "Answers the scores of several members of a sorted set.",
+        syntax: "key member...",
+        run: Run::Now(zmscore),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zpopmax",
+        arity: -2,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Take)],
+        group: Group::SortedSet,
+        since: "5.0.0",
+        complexity: "O(M*log N) for M members",
+        summary: "Takes the members with the highest scores out of a sorted set.",
+        syntax: "key [count]",
+        run: Run::Now(zpopmax),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zpopmin",
+        arity: -2,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Take)],
+        group: Group::SortedSet,
+        since: "5.0.0",
+        complexity: "O(M*log N) for M members",
+        summary: "Takes the members with the lowest scores out of a sorted set.",
+        syntax: "key [count]",
+        run: Run::Now(zpopmin),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zrandmember",
+        arity: -2,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "6.2.0",
+        complexity: "O(N) for N members",
+        summary: "Answers random members of a sorted set.",
+        syntax: "key [count [WITHSCORES]]",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(zrandmember),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zrange",
+        arity: -4,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "1.2.0",
+        complexity: "O(log(N)+M) for M members",
+        summary: "Answers a range of a sorted set by rank, score or the order of bytes.",
+        syntax: "key start:string stop:string [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
+        run: Run::Now(zrange),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zrangebylex",
+        arity: -4,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "2.8.9",
+        complexity: "O(log(N)+M) for M members",
+        summary: "Answers the members of a sorted set that lie between two strings.",
+        syntax: "key min:string max:string [LIMIT offset count]",
+        run: Run::Now(zrangebylex),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zrangebyscore",
+        arity: -4,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "1.0.5",
+        complexity: "O(log(N)+M) for M members",
+        summary: "Answers the members of a sorted set whose scores lie between two numbers.",
+        syntax: "key min:double max:double [WITHSCORES] [LIMIT offset count]",
+        run: Run::Now(zrangebyscore),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zrangestore",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: &[KeySpec::one(1, Access::Overwrite), KeySpec::one(2, Access::Read)],
+        group: Group::SortedSet,
+        since: "6.2.0",
+        complexity: "O(log(N)+M) for M members",
+        summary: "Stores a range of a sorted set as another one.",
+        syntax: "dst:key src:key min:string max:string [BYSCORE | BYLEX] [REV] [LIMIT offset count]",
+        run: Run::Now(zrangestore),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zrank",
+        arity: -3,
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "2.0.0",
+        complexity: "O(log N)",
+        summary: "Answers how many members of a sorted set lie before one.",
+        syntax: "key member [WITHSCORE]",
+        run: Run::Now(zrank),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zrem",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Remove)],
+        group: Group::SortedSet,
+        since: "1.2.0",
+        complexity: "O(log N) for each member",
+        summary: "Removes members of a sorted set.",
+        syntax: "key member...",
+        run: Run::Now(zrem),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zremrangebylex",
+        arity: 4,
+        flags: Flags::WRITE,
+        keys: &[KeySpec::one(1, Access::Remove)],
+        group: Group::SortedSet,
+        since: "2.8.9",
+        complexity: "O(log(N)+M) for M members",
+        summary: "Removes the members of a sorted set that lie between two strings.",
+        syntax: "key min:string max:string",
+        run: Run::Now(zremrangebylex),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zremrangebyrank",
+        arity: 4,
+        flags: Flags::WRITE,
+        keys: &[KeySpec::one(1, Access::Remove)],
+        group: Group::SortedSet,
+        since: "2.0.0",
+        complexity: "O(log(N)+M) for M members",
+        summary: "Removes a range of a sorted set by rank.",
+        syntax: "key start stop",
+        run: Run::Now(zremrangebyrank),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zremrangebyscore",
+        arity: 4,
+        flags: Flags::WRITE,
+        keys: &[KeySpec::one(1, Access::Remove)],
+        group: Group::SortedSet,
+        since: "1.2.0",
+        complexity: "O(log(N)+M) for M members",
+        summary: "Removes the members of a sorted set whose scores lie between two numbers.",
+        syntax: "key min:double max:double",
+        run: Run::Now(zremrangebyscore),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zrevrange",
+        arity: -4,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "1.2.0",
+        complexity: "O(log(N)+M) for M members",
+        summary: "Answers a range of a sorted set by rank, the highest first.",
+        syntax: "key start stop [WITHSCORES]",
+        run: Run::Now(zrevrange),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zrevrangebylex",
+        arity: -4,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "2.8.9",
+        complexity: "O(log(N)+M) for M members",
+        summary: "Answers the members of a sorted set that lie between two strings, the last first.",
+        syntax: "key max:string min:string [LIMIT offset count]",
+        run: Run::Now(zrevrangebylex),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zrevrangebyscore",
+        arity: -4,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "2.2.0",
+        complexity: "O(log(N)+M) for M members",
+        summary: "Answers the members of a sorted set whose scores lie between two numbers, the highest first.",
+        syntax: "key max:double min:double [WITHSCORES] [LIMIT offset count]",
+        run: Run::Now(zrevrangebyscore),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zrevrank",
+        arity: -3,
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "2.0.0",
+        complexity: "O(log N)",
+        summary: "Answers how many members of a sorted set lie behind one.",
+        syntax: "key member [WITHSCORE]",
+        run: Run::Now(zrevrank),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zscan",
+        arity: -3,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "2.8.0",
+        complexity: "O(1) for each call",
+        summary: "Walks the members of a sorted set.",
+        syntax: "key cursor [MATCH pattern] [COUNT count]",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(zscan),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "zscore",
+        arity: 3,
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::SortedSet,
+        since: "1.2.0",
+        summary: "Answers the score of a member of a sorted set.",
+        syntax: "key member",
+        run: Run::Now(zscore),
+        ..Command::EMPTY
+    },
+];

@@ -1,0 +1,161 @@
+//! Taking out the lowest or highest members, and waiting for some.
+
+use super::super::list::{count_arg, counted_keys, pop_count};
+use super::find;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::spec::{Done, Flow, MayWait};
+use crate::engine::wait::{Wait, Want, deadline_after_seconds};
+use crate::keyspace::{DbIndex, Slot};
+use crate::resp::reply::Reply;
+use crate::resp::request::Argv;
+
+/// Which end of a sorted set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Min,
+    Max,
+}
+
+/// How members and scores are grouped in the reply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Flat,
+    Pairs,
+}
+
+/// Answers up to `count` members with their scores and removes them. The array's head is the caller's unless `head`.
+fn take(
+    ctx: &mut Ctx<'_>,
+    (db, slot): (DbIndex, Slot),
+    end: End,
+    count: usize,
+    shape: Shape,
+    head: bool,
+) -> Result<(), Error> {
+    let zset = ctx.ks.zset(db, slot)?;
+    let count = count.min(zset.len());
+    let ranks = match end {
+        End::Min => 0..count,
+        End::Max => zset.len() - count..zset.len(),
+    };
+    if head {
+        ctx.reply.array(if shape == Shape::Pairs { count } else { count * 2 });
+    }
+    let reply = &mut *ctx.reply;
+    let mut emit = |(member, score)| {
+        if shape == Shape::Pairs {
+            reply.array(2);
+        }
+        reply.bulk(member);
+        reply.double(score);
+    };
+    match end {
+        End::Min => zset.range(ranks.clone()).for_each(&mut emit),
+        End::Max => zset.range(ranks.clone()).rev().for_each(&mut emit),
+    }
+    ctx.ks.zset_remove_ranks(db, slot, ranks)?;
+    Ok(())
+}
+
+pub(super) fn zpopmin(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    pop(ctx, args, End::Min)
+}
+
+pub(super) fn zpopmax(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    pop(ctx, args, End::Max)
+}
+
+fn pop(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> Done {
+    let db = ctx.db();
+    let key = args.bytes()?;
+    if args.len() > 1 {
+        return Err(Error::Syntax);
+    }
+    let count = if args.is_empty() { None } else { Some(count_arg(&mut args)?) };
+    let Some(slot) = find(ctx.ks, db, key)? else {
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    let shape = if count.is_some() && ctx.reply.is_resp3() { Shape::Pairs } else { Shape::Flat };
+    let count = usize::try_from(count.unwrap_or(1)).unwrap_or(usize::MAX);
+    take(ctx, (db, slot), end, count, shape, true)
+}
+
+pub(super) fn bzpopmin(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
+    pop_or_wait(ctx, args, End::Min)
+}
+
+pub(super) fn bzpopmax(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
+    pop_or_wait(ctx, args, End::Max)
+}
+
+fn pop_or_wait(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> MayWait {
+    let keys = args.take(args.len().saturating_sub(1))?;
+    let deadline_ms = deadline_after_seconds(args.bytes()?, ctx.now_ms())?;
+    let Some((key, slot)) = first_of(ctx, keys)? else {
+        return Ok(Flow::Wait(Wait::new(Want::ZSet, keys.iter(), deadline_ms, Reply::null_array)));
+    };
+    ctx.reply.array(3);
+    ctx.reply.bulk(key);
+    take(ctx, (ctx.db(), slot), end, 1, Shape::Flat, false)?;
+    Ok(Flow::Replied)
+}
+
+/// The first of the keys that holds a sorted set. A call that has waited passes over other types.
+fn first_of<'a>(ctx: &mut Ctx<'_>, keys: Argv<'a>) -> Result<Option<(&'a [u8], Slot)>, Error> {
+    let (db, skip_wrong) = (ctx.db(), ctx.is_retry());
+    for key in keys.iter() {
+        match find(ctx.ks, db, key) {
+            Ok(Some(slot)) => return Ok(Some((key, slot))),
+            Err(Error::WrongType) if skip_wrong => {}
+            found => {
+                found?;
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What ZMPOP and BZMPOP are given.
+struct ManyPop<'a> {
+    keys: Argv<'a>,
+    end: End,
+    count: i64,
+}
+
+impl<'a> ManyPop<'a> {
+    fn parse(args: &mut Args<'a>) -> Result<ManyPop<'a>, Error> {
+        let keys = counted_keys(args)?;
+        let end = args.one_of(&[("min", End::Min), ("max", End::Max)]).ok_or(Error::Syntax)?;
+        Ok(ManyPop { keys, end, count: pop_count(args)? })
+    }
+
+    /// Answers and removes members; false, with nothing answered, where no key holds a sorted set.
+    fn run(&self, ctx: &mut Ctx<'_>) -> Result<bool, Error> {
+        let Some((key, slot)) = first_of(ctx, self.keys)? else { return Ok(false) };
+        ctx.reply.array(2);
+        ctx.reply.bulk(key);
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        take(ctx, (ctx.db(), slot), self.end, count, Shape::Pairs, true)?;
+        Ok(true)
+    }
+}
+
+pub(super) fn zmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if !ManyPop::parse(&mut args)?.run(ctx)? {
+        ctx.reply.null_array();
+    }
+    Ok(())
+}
+
+pub(super) fn bzmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let timeout = args.bytes()?;
+    let pop = ManyPop::parse(&mut args)?;
+    let deadline_ms = deadline_after_seconds(timeout, ctx.now_ms())?;
+    if pop.run(ctx)? {
+        return Ok(Flow::Replied);
+    }
+    Ok(Flow::Wait(Wait::new(Want::ZSet, pop.keys.iter(), deadline_ms, Reply::null_array)))
+}
