@@ -18,6 +18,7 @@ mod sample;
 mod scan;
 mod server;
 mod set;
+mod stream;
 mod string;
 mod transaction;
 
@@ -45,6 +46,7 @@ pub fn table() -> &'static CommandTable {
             pubsub::COMMANDS,
             server::COMMANDS,
             set::COMMANDS,
+            stream::COMMANDS,
             string::COMMANDS,
             transaction::COMMANDS,
         ])
