@@ -192,7 +192,7 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
     fields! { text,
         "loading" => 0,
         "async_loading" => 0,
-        "rdb_changes_since_last_save" => 0,
+        "rdb_changes_since_last_save" => ctx.ks.effects().count(),
         "rdb_bgsave_in_progress" => 0,
         "rdb_last_save_time" => ctx.server.started_ms / 1_000,
         "rdb_last_bgsave_status" => "ok",

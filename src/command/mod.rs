@@ -16,6 +16,7 @@ mod memory;
 mod pubsub;
 mod sample;
 mod scan;
+mod scripting;
 mod server;
 mod set;
 mod stream;
@@ -44,6 +45,7 @@ pub fn table() -> &'static CommandTable {
             list::COMMANDS,
             memory::COMMANDS,
             pubsub::COMMANDS,
+            scripting::COMMANDS,
             server::COMMANDS,
             set::COMMANDS,
             stream::COMMANDS,
