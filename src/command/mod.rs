@@ -2,7 +2,6 @@
 
 mod bitmap;
 mod client;
-mod command;
 mod config;
 mod connection;
 mod deadline;
@@ -10,12 +9,14 @@ mod debug;
 mod hash;
 mod help;
 mod info;
+mod introspection;
 mod key;
 mod list;
 mod memory;
 mod pubsub;
 mod sample;
 mod scan;
+mod scripting;
 mod server;
 mod set;
 mod string;
@@ -33,16 +34,17 @@ pub fn table() -> &'static CommandTable {
         CommandTable::new(&[
             bitmap::COMMANDS,
             client::COMMANDS,
-            command::COMMANDS,
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
             hash::COMMANDS,
             info::COMMANDS,
+            introspection::COMMANDS,
             key::COMMANDS,
             list::COMMANDS,
             memory::COMMANDS,
             pubsub::COMMANDS,
+            scripting::COMMANDS,
             server::COMMANDS,
             set::COMMANDS,
             string::COMMANDS,

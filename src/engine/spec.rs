@@ -217,8 +217,6 @@ pub enum Access {
     Take,
     /// Deletes the key (`RM DELETE`).
     Delete,
-    /// Depends on the options (`RW ACCESS UPDATE VARIABLE_FLAGS`); see [`keys`](super::keys).
-    Varies,
 }
 
 impl Access {
@@ -236,7 +234,6 @@ impl Access {
             Access::Remove => &["RW", "delete"],
             Access::Take => &["RW", "access", "delete"],
             Access::Delete => &["RM", "delete"],
-            Access::Varies => &["RW", "access", "update", "variable_flags"],
         }
     }
 }
