@@ -12,7 +12,7 @@ use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Command, Done, Flags, Flow, Group, KeySpec, MayWait, Run};
-use crate::engine::wait::{Wait, Want};
+use crate::engine::wait::Wait;
 use crate::keyspace::{DbIndex, NEVER};
 
 /// DEL, and UNLINK, which leaves the freeing of large values to another thread.

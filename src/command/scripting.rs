@@ -78,6 +78,16 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
+/// FUNCTION FLUSH. No function can be loaded yet, so that there is nothing to drop; test suites and deployment scripts
+/// call it before they begin.
+fn function_flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if !args.is_empty() && (args.len() > 1 || args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none()) {
+        return Err(Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
 fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let script = ctx.server.running_script.as_mut();
     let script = script.ok_or(Error::text("NOTBUSY No scripts in execution right now."))?;
@@ -146,6 +156,40 @@ pub const COMMANDS: &[Command] = &[
         summary: "Runs a Lua script that is in the cache and may not write, by its SHA1.",
         syntax: "sha1 numkeys [key...] [arg...]",
         run: Run::Now(evalsha_ro),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "function",
+        arity: -2,
+        group: Group::Scripting,
+        since: "7.0.0",
+        complexity: "Depends on the subcommand.",
+        summary: "Holds the commands about functions.",
+        sub: &[
+            Command {
+                name: "flush",
+                arity: -2,
+                flags: Flags::NOSCRIPT.and(Flags::WRITE),
+                group: Group::Scripting,
+                since: "7.0.0",
+                complexity: "O(N) in the number of functions",
+                summary: "Drops all functions.",
+                syntax: "[ASYNC | SYNC]",
+                tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+                run: Run::Now(function_flush),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "help",
+                arity: 2,
+                flags: Flags::LOADING.and(Flags::STALE),
+                group: Group::Scripting,
+                since: "7.0.0",
+                summary: "Lists the subcommands.",
+                run: Run::Now(help),
+                ..Command::EMPTY
+            },
+        ],
         ..Command::EMPTY
     },
     Command {
