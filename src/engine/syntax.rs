@@ -203,7 +203,7 @@ mod tests {
         let one = |arg: &Arg| {
             let body = match &arg.kind {
                 Kind::OneOf(args) => {
-                    format!("<{}>", args.iter().map(|a| shape(&[a.clone()])).collect::<Vec<_>>().join("|"))
+                    format!("<{}>", args.iter().map(|a| shape(std::slice::from_ref(a))).collect::<Vec<_>>().join("|"))
                 }
                 Kind::Block(args) => format!("({})", shape(args)),
                 Kind::PureToken => "!".to_owned(),
@@ -226,10 +226,7 @@ mod tests {
             ("(key value)...", "(key:key value:string)..."),
             ("[MATCH pattern] [COUNT count]", "[MATCHpattern:pattern] [COUNTcount:integer]"),
             ("[LIMIT offset count]", "[LIMIT(offset:integer count:integer)]"),
-            (
-                "([OVERFLOW <WRAP | SAT>] <SET a | GET b>)",
-                "([OVERFLOW<WRAP!|SAT!>] <SETa:string|GETb:string>)",
-            ),
+            ("([OVERFLOW <WRAP | SAT>] <SET a | GET b>)", "([OVERFLOW<WRAP!|SAT!>] <SETa:string|GETb:string>)"),
             ("(STREAMS key... id...)", "STREAMS(key:key... id:string...)"),
             ("<LEFT | RIGHT> increment:double", "<LEFT!|RIGHT!> increment:double"),
         ];
