@@ -125,11 +125,11 @@ impl<'a> Field<'a> for &'a [u8] {
 
 /// Declares the effects once: the enum, its encoding and its decoding.
 macro_rules! effects {
-    ($($(#[$doc:meta])* $code:literal $name:ident { $($(#[$field_doc:meta])* $field:ident : $type:ty),* $(,)? })*) => {
+    ($($(#[$doc:meta])* $code:literal $name:ident { $($field:ident : $type:ty),* $(,)? })*) => {
         /// One change of one database. The codes are part of the stream's format: never reuse one.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Effect<'a> {
-            $($(#[$doc])* $name { $($(#[$field_doc])* $field: $type),* },)*
+            $($(#[$doc])* $name { $(#[allow(missing_docs)] $field: $type),* },)*
         }
 
         impl<'a> Effect<'a> {
@@ -160,80 +160,81 @@ macro_rules! effects {
 
 effects! {
     /// The key holds this string and never expires, whatever was there before.
-    1 Put { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] value: &'a [u8] }
+    1 Put { key: &'a [u8], value: &'a [u8] }
     /// The key holds this string; its expiry stays.
-    2 Replace { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] value: &'a [u8] }
+    2 Replace { key: &'a [u8], value: &'a [u8] }
     /// The key is gone.
-    3 Del { #[allow(missing_docs)] key: &'a [u8] }
+    3 Del { key: &'a [u8] }
     /// The key expires at this Unix time in milliseconds; `i64::MAX`: never.
-    4 ExpireAt { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] at_ms: i64 }
+    4 ExpireAt { key: &'a [u8], at_ms: i64 }
     /// The string has these bytes from this offset on, zeroes before when it was shorter.
-    5 SetRange { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] offset: u64, #[allow(missing_docs)] bytes: &'a [u8] }
+    5 SetRange { key: &'a [u8], offset: u64, bytes: &'a [u8] }
     /// The value and expiry moved to another key, replacing what was there.
-    6 Rename { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] to: &'a [u8] }
+    6 Rename { key: &'a [u8], to: &'a [u8] }
     /// The value and expiry are copied to a key of a database, replacing what was there.
-    7 Copy { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] to_db: u16, #[allow(missing_docs)] to: &'a [u8] }
+    7 Copy { key: &'a [u8], to_db: u16, to: &'a [u8] }
     /// The key moved to another database, where it did not exist.
-    8 Move { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] to_db: u16 }
+    8 Move { key: &'a [u8], to_db: u16 }
     /// The database is empty.
     9 Flush {}
     /// The database and another changed places.
-    10 Swap { #[allow(missing_docs)] with_db: u16 }
+    10 Swap { with_db: u16 }
+
     /// The field of the hash has this value; field and hash may be new.
-    20 HashSet { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] field: &'a [u8], #[allow(missing_docs)] value: &'a [u8] }
+    20 HashSet { key: &'a [u8], field: &'a [u8], value: &'a [u8] }
     /// The field is gone from the hash, and the key with the last one.
-    21 HashRemove { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] field: &'a [u8] }
+    21 HashRemove { key: &'a [u8], field: &'a [u8] }
 
     /// The member is in the set, which may be new.
-    30 SetAdd { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] member: &'a [u8] }
+    30 SetAdd { key: &'a [u8], member: &'a [u8] }
     /// The member is gone from the set, and the key with the last one.
-    31 SetRemove { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] member: &'a [u8] }
-    /// The key holds a set of these members and never expires, whatever was there before.
-    32 SetPut { #[allow(missing_docs)] key: &'a [u8], /** Each behind its length, as fields are. */ members: &'a [u8] }
+    31 SetRemove { key: &'a [u8], member: &'a [u8] }
+    /// The key holds a set of these members, each behind its length as fields are, and never expires.
+    32 SetPut { key: &'a [u8], members: &'a [u8] }
     /// A list got an element at its front or back; the key is created if it was absent.
-    40 ListPush { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] front: bool, #[allow(missing_docs)] value: &'a [u8] }
+    40 ListPush { key: &'a [u8], front: bool, value: &'a [u8] }
     /// A list lost so many elements at its front or back.
-    41 ListPop { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] front: bool, #[allow(missing_docs)] count: u64 }
+    41 ListPop { key: &'a [u8], front: bool, count: u64 }
     /// The element at this index of a list is replaced.
-    42 ListSet { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] index: u64, #[allow(missing_docs)] value: &'a [u8] }
+    42 ListSet { key: &'a [u8], index: u64, value: &'a [u8] }
     /// A list got an element before this index.
-    43 ListInsert { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] index: u64, #[allow(missing_docs)] value: &'a [u8] }
+    43 ListInsert { key: &'a [u8], index: u64, value: &'a [u8] }
     /// A list lost so many elements equal to this one, counted from its front or back.
-    44 ListRemove { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] value: &'a [u8], #[allow(missing_docs)] count: u64, #[allow(missing_docs)] from_back: bool }
+    44 ListRemove { key: &'a [u8], value: &'a [u8], count: u64, from_back: bool }
     /// The element at one end of a list moved to an end of the same list.
-    45 ListRotate { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] from_front: bool, #[allow(missing_docs)] to_front: bool }
+    45 ListRotate { key: &'a [u8], from_front: bool, to_front: bool }
     /// A member of a sorted set has this score; the key is created if it was absent.
-    50 ZSetAdd { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] member: &'a [u8], #[allow(missing_docs)] score: f64 }
+    50 ZSetAdd { key: &'a [u8], member: &'a [u8], score: f64 }
     /// A sorted set lost this member.
-    51 ZSetRemove { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] member: &'a [u8] }
+    51 ZSetRemove { key: &'a [u8], member: &'a [u8] }
     /// A sorted set lost the members from rank `start` on and before rank `end`.
-    52 ZSetRemoveRanks { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] start: u64, #[allow(missing_docs)] end: u64 }
+    52 ZSetRemoveRanks { key: &'a [u8], start: u64, end: u64 }
     /// The key holds a stream without entries, where nothing was.
-    60 StreamCreate { #[allow(missing_docs)] key: &'a [u8] }
+    60 StreamCreate { key: &'a [u8] }
     /// A stream got an entry; the key is created if it was absent. `pairs` reads as [`Pairs`].
-    61 StreamAppend { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] id: StreamId, #[allow(missing_docs)] pairs: &'a [u8] }
+    61 StreamAppend { key: &'a [u8], id: StreamId, pairs: &'a [u8] }
     /// A stream lost this entry.
-    62 StreamDelete { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] id: StreamId }
+    62 StreamDelete { key: &'a [u8], id: StreamId }
     /// A stream lost all entries up to this one and with it.
-    63 StreamTrim { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] through: StreamId }
+    63 StreamTrim { key: &'a [u8], through: StreamId }
     /// A stream's counters have these values.
-    64 StreamCounters { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] last_id: StreamId, #[allow(missing_docs)] entries_added: u64, #[allow(missing_docs)] max_deleted_id: StreamId }
+    64 StreamCounters { key: &'a [u8], last_id: StreamId, entries_added: u64, max_deleted_id: StreamId }
     /// A stream has a new consumer group.
-    65 GroupCreate { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] last_delivered: StreamId, #[allow(missing_docs)] entries_read: Option<u64> }
+    65 GroupCreate { key: &'a [u8], group: &'a [u8], last_delivered: StreamId, entries_read: Option<u64> }
     /// A consumer group is gone.
-    66 GroupDestroy { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8] }
+    66 GroupDestroy { key: &'a [u8], group: &'a [u8] }
     /// A consumer group's position is this.
-    67 GroupSetId { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] last_delivered: StreamId, #[allow(missing_docs)] entries_read: Option<u64> }
+    67 GroupSetId { key: &'a [u8], group: &'a [u8], last_delivered: StreamId, entries_read: Option<u64> }
     /// A consumer group has a new consumer.
-    68 ConsumerCreate { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] consumer: &'a [u8], #[allow(missing_docs)] at_ms: u64 }
+    68 ConsumerCreate { key: &'a [u8], group: &'a [u8], consumer: &'a [u8], at_ms: u64 }
     /// A consumer is gone, and what it had pending.
-    69 ConsumerDelete { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] consumer: &'a [u8] }
+    69 ConsumerDelete { key: &'a [u8], group: &'a [u8], consumer: &'a [u8] }
     /// A consumer asked for entries at this time, and got some if `active`.
-    70 ConsumerSeen { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] consumer: &'a [u8], #[allow(missing_docs)] at_ms: u64, #[allow(missing_docs)] active: bool }
+    70 ConsumerSeen { key: &'a [u8], group: &'a [u8], consumer: &'a [u8], at_ms: u64, active: bool }
     /// An entry is pending for this consumer since this time, delivered so many times.
-    71 PendingSet { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] consumer: &'a [u8], #[allow(missing_docs)] id: StreamId, #[allow(missing_docs)] time_ms: u64, #[allow(missing_docs)] deliveries: u64 }
+    71 PendingSet { key: &'a [u8], group: &'a [u8], consumer: &'a [u8], id: StreamId, time_ms: u64, deliveries: u64 }
     /// An entry is not pending any more.
-    72 PendingAck { #[allow(missing_docs)] key: &'a [u8], #[allow(missing_docs)] group: &'a [u8], #[allow(missing_docs)] id: StreamId }
+    72 PendingAck { key: &'a [u8], group: &'a [u8], id: StreamId }
 }
 
 impl<'a> Effect<'a> {
@@ -258,6 +259,11 @@ impl<'a> Effect<'a> {
             | Effect::Del { key }
             | Effect::ExpireAt { key, .. }
             | Effect::SetRange { key, .. }
+            | Effect::HashSet { key, .. }
+            | Effect::HashRemove { key, .. }
+            | Effect::SetAdd { key, .. }
+            | Effect::SetRemove { key, .. }
+            | Effect::SetPut { key, .. }
             | Effect::ListPush { key, .. }
             | Effect::ListPop { key, .. }
             | Effect::ListSet { key, .. }
@@ -279,12 +285,7 @@ impl<'a> Effect<'a> {
             | Effect::ConsumerDelete { key, .. }
             | Effect::ConsumerSeen { key, .. }
             | Effect::PendingSet { key, .. }
-            | Effect::PendingAck { key, .. }
-            | Effect::HashSet { key, .. }
-            | Effect::HashRemove { key, .. }
-            | Effect::SetAdd { key, .. }
-            | Effect::SetRemove { key, .. }
-            | Effect::SetPut { key, .. } => [Some((db, key)), None],
+            | Effect::PendingAck { key, .. } => [Some((db, key)), None],
         })
     }
 }

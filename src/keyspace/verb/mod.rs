@@ -52,6 +52,10 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         Effect::Flush {} => drop(ks.flush(db)),
         Effect::Swap { with_db } if with_db < ks.databases() => ks.swap(db, with_db),
         Effect::Swap { .. } => return false,
+        Effect::HashSet { .. } | Effect::HashRemove { .. } => return hash::apply(ks, db, effect).is_some(),
+        Effect::SetAdd { .. } | Effect::SetRemove { .. } | Effect::SetPut { .. } => {
+            return set::apply(ks, db, effect).is_some();
+        }
         Effect::ListPush { .. }
         | Effect::ListPop { .. }
         | Effect::ListSet { .. }
@@ -74,10 +78,6 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         | Effect::ConsumerSeen { .. }
         | Effect::PendingSet { .. }
         | Effect::PendingAck { .. } => return stream::apply(ks, db, effect).is_some(),
-        Effect::HashSet { .. } | Effect::HashRemove { .. } => return hash::apply(ks, db, effect).is_some(),
-        Effect::SetAdd { .. } | Effect::SetRemove { .. } | Effect::SetPut { .. } => {
-            return set::apply(ks, db, effect).is_some();
-        }
     }
     true
 }
