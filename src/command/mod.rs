@@ -20,6 +20,7 @@ mod server;
 mod set;
 mod string;
 mod transaction;
+mod zset;
 
 use std::sync::LazyLock;
 
@@ -47,6 +48,7 @@ pub fn table() -> &'static CommandTable {
             set::COMMANDS,
             string::COMMANDS,
             transaction::COMMANDS,
+            zset::COMMANDS,
         ])
     });
     &TABLE
