@@ -7,6 +7,7 @@ mod config;
 mod connection;
 mod deadline;
 mod debug;
+mod geo;
 mod hash;
 mod help;
 mod info;
@@ -38,6 +39,7 @@ pub fn table() -> &'static CommandTable {
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
+            geo::COMMANDS,
             hash::COMMANDS,
             info::COMMANDS,
             key::COMMANDS,
