@@ -478,8 +478,9 @@ fn lmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn blmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
-    let deadline_ms = deadline_after_seconds(args.bytes()?, ctx.now_ms())?;
+    let timeout = args.bytes()?;
     let pop = ManyPop::parse(&mut args)?;
+    let deadline_ms = deadline_after_seconds(timeout, ctx.now_ms())?;
     if pop.run(ctx)? {
         return Ok(Flow::Replied);
     }

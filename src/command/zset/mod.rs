@@ -86,7 +86,7 @@ pub(super) fn add<'a>(
             Some(_) => tally.changed += 1,
             None => tally.added += 1,
         }
-        slot = Some(ctx.ks.zset_add(db, key, slot, member, new)?.0);
+        slot = Some(ctx.ks.zset_add(db, key, slot, member, without_sign_of_zero(new))?.0);
     }
     Ok(tally)
 }
@@ -99,10 +99,15 @@ pub(super) fn store(ctx: &mut Ctx<'_>, key: &[u8], members: &ZSet) -> Done {
     }
     let mut slot = None;
     for (member, score) in members.iter() {
-        slot = Some(ctx.ks.zset_add(db, key, slot, member, score)?.0);
+        slot = Some(ctx.ks.zset_add(db, key, slot, member, without_sign_of_zero(score))?.0);
     }
     ctx.reply.integer(members.len() as i64);
     Ok(())
+}
+
+/// Stored scores know no negative zero, as in Redis' compact representation.
+fn without_sign_of_zero(score: f64) -> f64 {
+    score + 0.0
 }
 
 fn zadd(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {

@@ -38,7 +38,7 @@ fn pop(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> Done {
     // One member is answered flat, several are pairs in RESP3.
     let (count, layout) = match args.is_empty() {
         true => (1, Layout::Flat),
-        false => (args.positive()?, Layout::new(ctx.reply, true)),
+        false => (count(&mut args)?, Layout::new(ctx.reply, true)),
     };
     match find(ctx.ks, ctx.session.db, key)? {
         Some(slot) => take(ctx, slot, end, count, layout),
@@ -47,6 +47,11 @@ fn pop(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> Done {
             Ok(())
         }
     }
+}
+
+fn count(args: &mut Args<'_>) -> Result<i64, Error> {
+    let count = args.int_or(Error::NotPositive)?;
+    if count < 0 { Err(Error::NotPositive) } else { Ok(count) }
 }
 
 /// Answers up to `count` members from one end and removes them.
@@ -141,8 +146,9 @@ pub(super) fn zmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 pub(super) fn bzmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
-    let deadline_ms = deadline_after_seconds(args.bytes()?, ctx.now_ms())?;
+    let timeout = args.bytes()?;
     let pop = ManyPop::parse(&mut args)?;
+    let deadline_ms = deadline_after_seconds(timeout, ctx.now_ms())?;
     if pop.run(ctx)? {
         return Ok(Flow::Replied);
     }

@@ -129,6 +129,10 @@ impl<'a> Query<'a> {
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));
         }
+        if by == By::Rank {
+            // Redis passes over an offset that comes without a limit.
+            offset = 0;
+        }
         if with_scores && by == By::Lex {
             return Err(Error::text("ERR syntax error, WITHSCORES not supported in combination with BYLEX"));
         }
