@@ -195,7 +195,7 @@ fn unite(sources: &[Option<Weighted<'_>>], aggregate: Aggregate, limits: ZSetLim
     for Weighted { source, weight } in by_size(sources.iter().flatten().copied()) {
         source.visit(|member, score| {
             let score = number_or_zero(weight * score);
-            let score = result.score(member).map_or(score, |so_far| aggregate.apply(so_far, score));
+            let score = result.remove(member).map_or(score, |so_far| aggregate.apply(so_far, score));
             result.insert(member, score, limits);
             ControlFlow::Continue(())
         });
