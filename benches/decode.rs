@@ -34,7 +34,7 @@ fn decode_all(decoder: &mut Decoder, input: &[u8]) -> u64 {
         black_box(decoder.argv(input).get(0));
         commands += 1;
     }
-    decoder.rebase(decoder.position());
+    decoder.rebase();
     commands
 }
 

@@ -51,6 +51,6 @@ fn decode(request: &str, count: u64) {
         while decoder.decode(black_box(pipeline.as_bytes()), &LIMITS).expect("the input is well formed") {
             black_box(decoder.argv(pipeline.as_bytes()).get(0));
         }
-        decoder.rebase(decoder.position());
+        decoder.rebase();
     }
 }

@@ -27,6 +27,9 @@ pub enum StartError {
     /// Neither a port nor a unix socket is configured.
     #[error("nothing to listen on: set --port, or --unixsocket PATH")]
     NoListener,
+    /// The Lua state could not be made.
+    #[error("cannot load the bundled scripts: {0}")]
+    Scripts(String),
     /// The system refused something else.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -43,7 +46,8 @@ pub fn run(config: Config) -> Result<(), StartError> {
         for warning in config.warnings() {
             tracing::warn!("{warning}");
         }
-        let engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy());
+        let engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
+            .map_err(|error| StartError::Scripts(error.to_string()))?;
         watch_for_stalls(&engine.server.registry, command::table())?;
         serve(Rc::new(Shared::new(engine)), listeners).await?;
         Ok(())

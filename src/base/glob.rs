@@ -9,6 +9,9 @@
 //! matcher goes back to it and lets it swallow one byte more. That bounds the work by pattern length times text length,
 //! whatever the pattern.
 
+/// Beyond so many runs of stars a pattern matches nothing, as in Redis.
+const MAX_STARS: usize = 1_000;
+
 /// Whether the whole of `text` fits `pattern`.
 #[inline]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
@@ -31,11 +34,16 @@ fn match_bytes<const NOCASE: bool>(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // The pattern right after the last `*`, and the text where that part is tried.
     let mut retry: Option<(usize, usize)> = None;
+    let mut stars = 0;
     while t < text.len() {
         if pattern.get(p) == Some(&b'*') {
             p += 1;
             if p == pattern.len() {
                 return true;
+            }
+            stars += usize::from(pattern[p] != b'*');
+            if stars > MAX_STARS {
+                return false;
             }
             retry = Some((p, t));
             continue;

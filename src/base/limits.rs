@@ -49,8 +49,11 @@ pub const SCRIPT_TAPE_MAX_DEPTH: usize = 128;
 pub const SCRIPT_STRING_MAX_BYTES: usize = 512 * 1024 * 1024;
 
 /// Bytes of C stack below the start of a script from which on C functions refuse to call back into Lua (a `gsub` whose
-/// function calls `gsub`): an eighth of the usual 8 MiB.
-pub const SCRIPT_C_STACK_BYTES: usize = 1024 * 1024;
+/// function calls `gsub`). Lua 5.1 allows 200 such calls; this is room for more, on the smallest usual stack of 2 MiB.
+pub const SCRIPT_C_STACK_BYTES: usize = 256 * 1024;
+
+/// The same for data that nests, which `cjson` and `cmsgpack` follow: room for 1,000 levels.
+pub const SCRIPT_DATA_STACK_BYTES: usize = 1024 * 1024;
 
 /// Bytes of memory that the scratch buffers of the script VM keep between two scripts.
 pub const SCRIPT_SCRATCH_KEEP_BYTES: usize = 1024 * 1024;
@@ -63,3 +66,9 @@ pub const SCRIPT_PATTERN_MAX_DEPTH: usize = 200;
 
 /// Nesting of tables that `cmsgpack.pack` follows; deeper ones are packed as nil. That of Redis' library.
 pub const SCRIPT_MSGPACK_MAX_DEPTH: usize = 16;
+
+/// Bytes of program text that `load` gathers from a function's pieces.
+pub const SCRIPT_LOAD_MAX_BYTES: usize = 1024 * 1024;
+
+/// Scripts that came by EVAL and are kept: as many as Redis keeps since 7.4.
+pub const SCRIPT_EVAL_CACHE_MAX: usize = 500;

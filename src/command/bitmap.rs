@@ -29,11 +29,16 @@ fn setbit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.session.db;
     let slot = ctx.ks.find(db, key);
     let at = (offset / 8) as usize;
-    let (mut byte, _) = window(ctx.ks, db, slot, at)?;
+    let (mut byte, len) = window(ctx.ks, db, slot, at)?;
     let was = bits::bit_at(&byte, offset % 8);
     let mask = 0x80 >> (offset % 8);
     byte[0] = if on { byte[0] | mask } else { byte[0] & !mask };
-    ctx.ks.set_range(db, key, slot, at, &byte[..1])?;
+    match slot {
+        Some(slot) if was == on && at < len => ctx.ks.make_growable(db, slot),
+        slot => {
+            ctx.ks.set_range(db, key, slot, at, &byte[..1])?;
+        }
+    }
     ctx.reply.integer(i64::from(was));
     Ok(())
 }
@@ -49,6 +54,10 @@ fn getbit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn bitcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let count = read(ctx, args.bytes()?, |bytes| {
         let (start, end) = if args.is_empty() { (0, -1) } else { (args.int()?, args.int()?) };
+        if start < 0 && end < 0 && start > end {
+            // Empty whatever the unit, at which Redis does not even look.
+            return Ok(0);
+        }
         Ok(bits::count_range(bytes, start, end, unit(&mut args)?))
     })?;
     ctx.reply.integer(count.unwrap_or(0) as i64);
@@ -205,32 +214,36 @@ fn bitfield(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let writes_until = ops.iter().filter(|op| op.writes()).map(FieldOp::end).max();
     let db = ctx.session.db;
     let mut slot = if writes_until.is_some() { ctx.ks.find(db, key) } else { ctx.ks.look_up(db, key) };
-    let (_, len) = window(ctx.ks, db, slot, 0)?;
-    if let Some(end) = writes_until
-        && end > len
-    {
-        // As long as the last field needs, even if nothing is written in the end.
-        ctx.ks.set_range(db, key, slot, end, b"")?;
-        slot = ctx.ks.find(db, key);
-    }
+    window(ctx.ks, db, slot, 0)?;
     ctx.reply.array(ops.len());
     let mut near = Vec::with_capacity(FIELD_BYTES);
     for op in &ops {
         let at = (op.offset / 8) as usize;
         let within = op.offset % 8;
+        let (before, _) = window(ctx.ks, db, slot, at)?;
         near.clear();
-        near.extend_from_slice(&window(ctx.ks, db, slot, at)?.0);
+        near.extend_from_slice(&before);
         let answer = match op.change {
             Change::Get => Some(bits::field(&near, within, op.kind)),
             Change::Set(value, overflow) => bits::set_field(&mut near, within, op.kind, value, overflow),
             Change::Add(delta, overflow) => bits::increment_field(&mut near, within, op.kind, delta, overflow),
         };
-        if op.writes() && answer.is_some() {
+        if op.writes() && answer.is_some() && (matches!(op.change, Change::Add(..)) || near[..] != before) {
             ctx.ks.set_range(db, key, slot, at, &near[..op.end() - at])?;
+            slot = slot.or_else(|| ctx.ks.find(db, key));
         }
         match answer {
             Some(value) => ctx.reply.integer(value),
             None => ctx.reply.null(),
+        }
+    }
+    // As long as the last field needs, even if nothing was written there.
+    if let Some(end) = writes_until {
+        match slot {
+            Some(slot) if end <= window(ctx.ks, db, Some(slot), 0)?.1 => ctx.ks.make_growable(db, slot),
+            slot => {
+                ctx.ks.set_range(db, key, slot, end, b"")?;
+            }
         }
     }
     Ok(())

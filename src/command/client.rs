@@ -345,8 +345,8 @@ pub const COMMANDS: &[Command] = &[Command {
             since: "2.4.0",
             complexity: "O(N) where N is the number of client connections",
             summary: "Closes the connections that meet every condition.",
-            syntax: "<ip:port | ([ID client-id] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [USER username] \
-                [ADDR address] [LADDR address] [SKIPME <YES | NO>] [MAXAGE seconds])...>",
+            syntax: "<ip:port | <[ID client-id] | [TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] | [USER username] | \
+                     [ADDR address] | [LADDR address] | [SKIPME <YES | NO>] | [MAXAGE seconds]>...>",
             run: Run::Now(kill),
             ..SUB
         },

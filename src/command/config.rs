@@ -21,8 +21,8 @@ fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 
 fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let words: Vec<&[u8]> = args.rest().iter().collect();
-    if words.len() % 2 != 0 {
-        return Err(Error::Arity(ctx.name().into()));
+    if !words.len().is_multiple_of(2) {
+        return Err(Error::Syntax);
     }
     let pairs = words.chunks_exact(2).map(|pair| (pair[0], pair[1]));
     let config = &mut ctx.server.config;

@@ -78,6 +78,7 @@ fn object(ctx: &mut Ctx<'_>, key: &[u8]) -> Done {
 }
 
 /// A value of each type, the same ones as Redis', for clients that test their decoders by them.
+#[expect(clippy::approx_constant, reason = "3.141 is what Redis answers")]
 fn protocol(reply: &mut Reply, kind: &[u8]) -> Done {
     match kind.to_ascii_lowercase().as_slice() {
         b"string" => reply.bulk(b"Hello World"),

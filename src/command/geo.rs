@@ -1,96 +1,113 @@
-//! Places: sorted sets whose scores are positions on the earth, see [`geo`](crate::value::geo).
-//!
-//! GEOSEARCH, GEOSEARCHSTORE and the four GEORADIUS commands are one search that reads its arguments differently.
+//! Places on a map: members of a sorted set whose scores are positions.
 
-use std::cmp::Ordering;
-
-use super::zset::{Rule, add, read, store};
+use super::zset::{AddRules, add, read, store};
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
-use crate::engine::error::{Error, excerpt};
+use crate::engine::error::Error;
 use crate::engine::spec::{Access, Begin, Command, Done, Find, Flags, Group, KeySpec, Run};
 use crate::resp::reply::{Form, Reply};
 use crate::value::geo::{Extent, Position, Shape, Unit};
-use crate::value::zset::{ScoreBound, ZSet, ZSetLimits};
+use crate::value::zset::{ScoreBound, ZSet};
 
 fn geoadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
-    let mut rule = Rule::default();
-    let mut count_changed = false;
-    while !args.is_empty() {
-        match () {
-            () if args.flag("nx") => rule.nx = true,
-            () if args.flag("xx") => rule.xx = true,
-            () if args.flag("ch") => count_changed = true,
-            () => break,
+    let mut rules = AddRules::default();
+    loop {
+        if args.flag("nx") {
+            rules.only_new = true;
+        } else if args.flag("xx") {
+            rules.only_existing = true;
+        } else if args.flag("ch") {
+            rules.count_changed = true;
+        } else {
+            break;
         }
     }
-    if args.is_empty() || !args.len().is_multiple_of(3) || (rule.nx && rule.xx) {
+    if args.is_empty() || !args.len().is_multiple_of(3) || (rules.only_new && rules.only_existing) {
         return Err(Error::Syntax);
     }
-    let mut pairs = Vec::with_capacity(args.len() / 3);
+    let mut members = Vec::with_capacity(args.len() / 3);
     while !args.is_empty() {
-        let position = position(&mut args)?;
-        let score = position.to_score().ok_or_else(|| invalid(position))?;
-        pairs.push((score, args.bytes()?));
+        let score = position(&mut args)?.to_score().unwrap_or_default();
+        members.push((score, args.bytes()?));
     }
-    let tally = add(ctx, key, rule, pairs.into_iter())?;
-    ctx.reply.integer(tally.added + if count_changed { tally.changed } else { 0 });
-    Ok(())
+    add(ctx, key, rules, members.into_iter())
 }
 
-/// Takes a longitude and a latitude.
+/// A longitude and a latitude, which must be on the map.
 fn position(args: &mut Args<'_>) -> Result<Position, Error> {
     let position = Position { longitude: args.double()?, latitude: args.double()? };
-    if position.is_valid() { Ok(position) } else { Err(invalid(position)) }
-}
-
-fn invalid(Position { longitude, latitude }: Position) -> Error {
-    Error::owned(format!("ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}"))
+    if !position.is_valid() {
+        let Position { longitude, latitude } = position;
+        return Err(Error::owned(format!("ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}")));
+    }
+    Ok(position)
 }
 
 fn unit(args: &mut Args<'_>) -> Result<Unit, Error> {
     Unit::parse(args.bytes()?).ok_or(Error::text("ERR unsupported unit provided. please use M, KM, FT, MI"))
 }
 
-/// Takes a length.
-fn length(args: &mut Args<'_>, not_a_number: &'static str) -> Result<f64, Error> {
-    num::parse_f64(args.bytes()?).ok_or(Error::text(not_a_number))
-}
-
 fn geodist(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, from, to) = (args.bytes()?, args.bytes()?, args.bytes()?);
-    if args.len() > 1 {
-        return Err(Error::Syntax);
-    }
     let unit = if args.is_empty() { Unit::Metres } else { unit(&mut args)? };
-    let places = read(ctx.ks, ctx.session.db, key)?;
-    let place = |member| places.and_then(|zset| zset.score(member)).map(Position::from_score);
+    args.end()?;
+    let zset = read(ctx.ks, ctx.session.db, key)?;
+    let place = |member| zset.and_then(|zset| zset.score(member)).map(Position::from_score);
     match (place(from), place(to)) {
-        (Some(from), Some(to)) => answer_distance(ctx.reply, from.distance_m(to) / unit.metres()),
+        (Some(from), Some(to)) => distance_reply(ctx.reply, from.distance_m(to) / unit.metres()),
         _ => ctx.reply.null(),
     }
     Ok(())
 }
 
+/// A distance: four decimals, as text under either protocol.
+fn distance_reply(reply: &mut Reply, distance: f64) {
+    reply.bulk(format!("{distance:.4}").as_bytes());
+}
+
 fn geopos(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let places = read(ctx.ks, ctx.session.db, args.bytes()?)?;
-    ctx.reply.array(args.len());
-    for member in args.rest().iter() {
-        match places.and_then(|zset| zset.score(member)) {
-            Some(score) => answer_position(ctx.reply, Position::from_score(score)),
+    let zset = read(ctx.ks, ctx.session.db, args.bytes()?)?;
+    let members = args.rest();
+    ctx.reply.array(members.len());
+    for member in members.iter() {
+        match zset.and_then(|zset| zset.score(member)) {
+            Some(score) => position_reply(ctx.reply, Position::from_score(score)),
             None => ctx.reply.null_array(),
         }
     }
     Ok(())
 }
 
+fn position_reply(reply: &mut Reply, position: Position) {
+    reply.array(2);
+    coordinate_reply(reply, position.longitude);
+    coordinate_reply(reply, position.latitude);
+}
+
+/// A coordinate with up to 17 decimals: more than a double's shortest form has, as Redis shows them.
+fn coordinate_reply(reply: &mut Reply, degrees: f64) {
+    let text = format!("{degrees:.17}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    match reply.form() {
+        Form::Resp2 | Form::Tape2 => reply.bulk(text.as_bytes()),
+        Form::Tape3 => reply.double(degrees),
+        Form::Resp3 => {
+            let buffer = reply.buffer_mut();
+            buffer.push(b',');
+            buffer.extend_from_slice(text.as_bytes());
+            buffer.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
 fn geohash(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let places = read(ctx.ks, ctx.session.db, args.bytes()?)?;
-    ctx.reply.array(args.len());
-    for member in args.rest().iter() {
-        match places.and_then(|zset| zset.score(member)) {
+    let zset = read(ctx.ks, ctx.session.db, args.bytes()?)?;
+    let members = args.rest();
+    ctx.reply.array(members.len());
+    for member in members.iter() {
+        match zset.and_then(|zset| zset.score(member)) {
             Some(score) => ctx.reply.bulk(&Position::from_score(score).to_geohash()),
             None => ctx.reply.null(),
         }
@@ -98,54 +115,242 @@ fn geohash(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-fn answer_distance(reply: &mut Reply, distance: f64) {
-    reply.bulk(format!("{distance:.4}").as_bytes());
+/// How a search command is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// GEORADIUS: the centre and the radius stand before the options.
+    Around,
+    /// GEORADIUSBYMEMBER: so do a member and the radius.
+    AroundMember,
+    /// GEOSEARCH and GEOSEARCHSTORE: all are options.
+    Options,
 }
 
-fn answer_position(reply: &mut Reply, position: Position) {
-    reply.array(2);
-    answer_degrees(reply, position.longitude);
-    answer_degrees(reply, position.latitude);
+/// Which of the nearest or farthest come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Nearest,
+    Farthest,
 }
 
-/// Degrees have up to 17 digits behind the point, more than any other double is answered with.
-fn answer_degrees(reply: &mut Reply, degrees: f64) {
-    let text = format!("{degrees:.17}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    let text = if text == "-0" { "0" } else { text };
-    match reply.form() {
-        Form::Resp2 | Form::Tape2 => reply.bulk(text.as_bytes()),
-        Form::Resp3 => {
-            let buffer = reply.buffer_mut();
-            buffer.push(b',');
-            buffer.extend_from_slice(text.as_bytes());
-            buffer.extend_from_slice(b"\r\n");
-        }
-        Form::Tape3 => reply.double(degrees),
-    }
+/// A search's arguments.
+struct Search<'a> {
+    centre: Option<Centre>,
+    extent: Option<(Extent, Unit)>,
+    with_coordinates: bool,
+    with_distance: bool,
+    with_score: bool,
+    count: Option<usize>,
+    any: bool,
+    order: Option<Order>,
+    /// Where to store what is found.
+    destination: Option<&'a [u8]>,
+    /// Store distances, not places.
+    store_distances: bool,
 }
 
-/// Where a search begins.
-#[derive(Clone, Copy, Debug)]
+/// The middle of a search.
+#[derive(Clone, Copy)]
 enum Centre {
     At(Position),
-    /// At a member of a set that does not exist.
+    /// The place of a member of a set that does not exist: nothing will be found.
     Nowhere,
 }
 
-impl Centre {
-    /// Where a member is.
-    fn of(places: Option<&ZSet>, member: &[u8]) -> Result<Centre, Error> {
-        let Some(places) = places else { return Ok(Centre::Nowhere) };
-        let score = places.score(member).ok_or(Error::text("ERR could not decode requested zset member"))?;
-        Ok(Centre::At(Position::from_score(score)))
+impl<'a> Search<'a> {
+    fn parse(
+        args: &mut Args<'a>,
+        style: Style,
+        destination: Option<&'a [u8]>,
+        may_store: bool,
+        zset: Option<&ZSet>,
+        name: &[u8],
+    ) -> Result<Search<'a>, Error> {
+        let mut search = Search {
+            centre: None,
+            extent: None,
+            with_coordinates: false,
+            with_distance: false,
+            with_score: false,
+            count: None,
+            any: false,
+            order: None,
+            destination,
+            store_distances: false,
+        };
+        match style {
+            Style::Around => search.centre = Some(Centre::At(position(args)?)),
+            Style::AroundMember => search.centre = Some(member(zset, args.bytes()?)?),
+            Style::Options => {}
+        }
+        if style != Style::Options {
+            // Redis does not read the radius around a member of a set that is not there.
+            if style == Style::AroundMember && zset.is_none() {
+                args.take(2)?;
+                search.extent = Some((Extent::Radius(0.0), Unit::Metres));
+            } else {
+                search.extent = Some(radius(args)?);
+            }
+        }
+        while !args.is_empty() {
+            let known = search.option(args)?
+                || match style {
+                    Style::Options => search.shape_option(args, zset)?,
+                    _ => may_store && search.store_option(args)?,
+                };
+            if !known {
+                return Err(Error::Syntax);
+            }
+        }
+        search.check(style, name)?;
+        Ok(search)
+    }
+
+    /// Takes an option that all searches have.
+    fn option(&mut self, args: &mut Args<'a>) -> Result<bool, Error> {
+        if args.flag("withdist") {
+            self.with_distance = true;
+        } else if args.flag("withhash") {
+            self.with_score = true;
+        } else if args.flag("withcoord") {
+            self.with_coordinates = true;
+        } else if args.flag("any") {
+            self.any = true;
+        } else if args.flag("asc") {
+            self.order = Some(Order::Nearest);
+        } else if args.flag("desc") {
+            self.order = Some(Order::Farthest);
+        } else if args.option("count", 1) {
+            self.count = Some(match args.int()? {
+                ..=0 => return Err(Error::text("ERR COUNT must be > 0")),
+                count => usize::try_from(count).unwrap_or(usize::MAX),
+            });
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Takes an option of the old commands that store.
+    fn store_option(&mut self, args: &mut Args<'a>) -> Result<bool, Error> {
+        let Some(distances) = (args.len() > 1).then(|| args.one_of(&[("store", false), ("storedist", true)])).flatten()
+        else {
+            return Ok(false);
+        };
+        self.store_distances = distances;
+        self.destination = Some(args.bytes()?);
+        Ok(true)
+    }
+
+    /// Takes an option that says where to search.
+    fn shape_option(&mut self, args: &mut Args<'a>, zset: Option<&ZSet>) -> Result<bool, Error> {
+        let radius_before = matches!(self.extent, Some((Extent::Radius(_), _)));
+        let box_before = matches!(self.extent, Some((Extent::Box { .. }, _)));
+        if self.centre.is_none() && args.option("frommember", 1) {
+            self.centre = Some(member(zset, args.bytes()?)?);
+        } else if self.centre.is_none() && args.option("fromlonlat", 2) {
+            self.centre = Some(Centre::At(position(args)?));
+        } else if !box_before && args.option("byradius", 2) {
+            self.extent = Some(radius(args)?);
+        } else if !radius_before && args.option("bybox", 3) {
+            self.extent = Some(sides(args)?);
+        } else if self.destination.is_some() && args.flag("storedist") {
+            self.store_distances = true;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn check(&self, style: Style, name: &[u8]) -> Result<(), Error> {
+        let name = String::from_utf8_lossy(name);
+        if self.destination.is_some() && (self.with_coordinates || self.with_distance || self.with_score) {
+            let what = if style == Style::Options { "GEOSEARCHSTORE" } else { "STORE option in GEORADIUS" };
+            return Err(Error::owned(format!(
+                "ERR {what} is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
+            )));
+        }
+        if self.centre.is_none() {
+            let text = format!("ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {name}");
+            return Err(Error::owned(text));
+        }
+        if self.extent.is_none() {
+            let text = format!("ERR exactly one of BYRADIUS and BYBOX can be specified for {name}");
+            return Err(Error::owned(text));
+        }
+        if self.any && self.count.is_none() {
+            return Err(Error::text("ERR the ANY argument requires COUNT argument"));
+        }
+        Ok(())
+    }
+
+    /// What lies in the shape, in the order of the reply.
+    fn run(&self, zset: &ZSet) -> Vec<Found> {
+        let (Some(Centre::At(centre)), Some((extent, unit))) = (self.centre, self.extent) else { return Vec::new() };
+        let shape = Shape { centre, extent, unit };
+        let enough = if self.any { self.count.unwrap_or(usize::MAX) } else { usize::MAX };
+        let mut found = Vec::new();
+        'cells: for cell in shape.cover().ranges() {
+            let min = ScoreBound { score: cell.start as f64, exclusive: false };
+            let max = ScoreBound { score: cell.end as f64, exclusive: true };
+            for (member, score) in zset.range(zset.by_score(min, max)) {
+                if found.len() == enough {
+                    break 'cells;
+                }
+                let place = Position::from_score(score);
+                if let Some(distance_m) = shape.distance_within_m(place) {
+                    found.push(Found { member: member.into(), score, place, distance: distance_m / unit.metres() });
+                }
+            }
+        }
+        // The nearest are meant when only some are wanted.
+        let order = self.order.or((self.count.is_some() && !self.any).then_some(Order::Nearest));
+        match order {
+            Some(Order::Nearest) => found.sort_by(|a, b| a.distance.total_cmp(&b.distance)),
+            Some(Order::Farthest) => found.sort_by(|a, b| b.distance.total_cmp(&a.distance)),
+            None => {}
+        }
+        found.truncate(self.count.unwrap_or(usize::MAX));
+        found
+    }
+
+    fn answer(&self, reply: &mut Reply, found: &[Found]) {
+        let extras = [self.with_distance, self.with_score, self.with_coordinates].into_iter().filter(|on| *on).count();
+        reply.array(found.len());
+        for place in found {
+            if extras > 0 {
+                reply.array(extras + 1);
+            }
+            reply.bulk(&place.member);
+            if self.with_distance {
+                distance_reply(reply, place.distance);
+            }
+            if self.with_score {
+                reply.integer(place.score as i64);
+            }
+            if self.with_coordinates {
+                position_reply(reply, place.place);
+            }
+        }
     }
 }
 
-/// How far a search goes.
-type Reach = (Extent, Unit);
+/// A member in the shape.
+struct Found {
+    member: Box<[u8]>,
+    score: f64,
+    place: Position,
+    /// From the centre, in the unit of the search.
+    distance: f64,
+}
 
-fn radius(args: &mut Args<'_>) -> Result<Reach, Error> {
+fn member(zset: Option<&ZSet>, name: &[u8]) -> Result<Centre, Error> {
+    let Some(zset) = zset else { return Ok(Centre::Nowhere) };
+    let score = zset.score(name).ok_or(Error::text("ERR could not decode requested zset member"))?;
+    Ok(Centre::At(Position::from_score(score)))
+}
+
+fn radius(args: &mut Args<'_>) -> Result<(Extent, Unit), Error> {
     let radius = length(args, "ERR need numeric radius")?;
     if radius < 0.0 {
         return Err(Error::text("ERR radius cannot be negative"));
@@ -153,7 +358,7 @@ fn radius(args: &mut Args<'_>) -> Result<Reach, Error> {
     Ok((Extent::Radius(radius), unit(args)?))
 }
 
-fn sides(args: &mut Args<'_>) -> Result<Reach, Error> {
+fn sides(args: &mut Args<'_>) -> Result<(Extent, Unit), Error> {
     let width = length(args, "ERR need numeric width")?;
     let height = length(args, "ERR need numeric height")?;
     if width < 0.0 || height < 0.0 {
@@ -162,323 +367,65 @@ fn sides(args: &mut Args<'_>) -> Result<Reach, Error> {
     Ok((Extent::Box { width, height }, unit(args)?))
 }
 
-/// What of a place is answered besides its name.
-#[derive(Clone, Copy, Debug, Default)]
-struct With {
-    distance: bool,
-    hash: bool,
-    position: bool,
+fn length(args: &mut Args<'_>, error: &'static str) -> Result<f64, Error> {
+    num::parse_f64(args.bytes()?).ok_or(Error::text(error))
 }
 
-impl With {
-    /// How many things those are.
-    fn len(self) -> usize {
-        usize::from(self.distance) + usize::from(self.hash) + usize::from(self.position)
-    }
-}
-
-/// How the centre was given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum From {
-    Member,
-    Position,
-}
-
-/// The options of the searching commands.
-#[derive(Default)]
-struct Options<'a> {
-    from: Option<From>,
-    centre: Option<Centre>,
-    reach: Option<Reach>,
-    target: Option<&'a [u8]>,
-    /// Whether distances are stored instead of positions.
-    stores_distances: bool,
-    with: With,
-    nearest_first: Option<bool>,
-    /// Most places to answer; 0: all.
-    count: usize,
-    /// Whether any places will do, not only the nearest ones.
-    any: bool,
-}
-
-/// Which options a command has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Search,
-    SearchStore,
-    Radius,
-    RadiusReadOnly,
-}
-
-impl<'a> Options<'a> {
-    /// Takes all remaining arguments. What the command already knows is in `self`.
-    fn parse(mut self, args: &mut Args<'a>, kind: Kind, places: Option<&ZSet>) -> Result<Options<'a>, Error> {
-        let searches = matches!(kind, Kind::Search | Kind::SearchStore);
-        while !args.is_empty() {
-            let taken = self.parse_common(args)?
-                || (searches && self.parse_shape(args, places)?)
-                || (kind == Kind::Radius && self.parse_target(args)?)
-                || (kind == Kind::SearchStore && args.flag("storedist") && {
-                    self.stores_distances = true;
-                    true
-                });
-            if !taken {
-                return Err(Error::Syntax);
-            }
-        }
-        self.check(args, kind)?;
-        Ok(self)
-    }
-
-    fn parse_common(&mut self, args: &mut Args<'a>) -> Result<bool, Error> {
-        match () {
-            () if args.flag("withdist") => self.with.distance = true,
-            () if args.flag("withhash") => self.with.hash = true,
-            () if args.flag("withcoord") => self.with.position = true,
-            () if args.flag("any") => self.any = true,
-            () if args.flag("asc") => self.nearest_first = Some(true),
-            () if args.flag("desc") => self.nearest_first = Some(false),
-            () if args.option("count", 1) => {
-                let count = args.int()?;
-                if count <= 0 {
-                    return Err(Error::text("ERR COUNT must be > 0"));
-                }
-                self.count = usize::try_from(count).unwrap_or(usize::MAX);
-            }
-            () => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// One way to give the centre excludes the other, and so with the extent; the same way again replaces it.
-    fn parse_shape(&mut self, args: &mut Args<'a>, places: Option<&ZSet>) -> Result<bool, Error> {
-        let by_radius = matches!(self.reach, Some((Extent::Radius(_), _)));
-        let by_box = matches!(self.reach, Some((Extent::Box { .. }, _)));
-        if self.from != Some(From::Position) && args.option("frommember", 1) {
-            self.from = Some(From::Member);
-            self.centre = Some(Centre::of(places, args.bytes()?)?);
-        } else if self.from != Some(From::Member) && args.option("fromlonlat", 2) {
-            self.from = Some(From::Position);
-            self.centre = Some(Centre::At(position(args)?));
-        } else if !by_box && args.option("byradius", 2) {
-            self.reach = Some(radius(args)?);
-        } else if !by_radius && args.option("bybox", 3) {
-            self.reach = Some(sides(args)?);
-        } else {
-            return Ok(false);
-        }
-        Ok(true)
-    }
-
-    fn parse_target(&mut self, args: &mut Args<'a>) -> Result<bool, Error> {
-        let Some(distances) = args.peek().filter(|_| args.len() > 1).and_then(store_word) else { return Ok(false) };
-        args.bytes()?;
-        self.target = Some(args.bytes()?);
-        self.stores_distances = distances;
-        Ok(true)
-    }
-
-    /// Whether the options can be had together.
-    fn check(&self, args: &Args<'_>, kind: Kind) -> Result<(), Error> {
-        let searches = matches!(kind, Kind::Search | Kind::SearchStore);
-        let name = || args.argv().get(0).map_or(String::new(), |name| excerpt(name, 128));
-        if self.target.is_some() && self.with.len() > 0 {
-            let what = if searches { "GEOSEARCHSTORE" } else { "STORE option in GEORADIUS" };
-            return Err(Error::owned(format!(
-                "ERR {what} is not compatible with WITHDIST, WITHHASH and WITHCOORD options"
-            )));
-        }
-        if searches && self.centre.is_none() {
-            return Err(Error::owned(format!(
-                "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {}",
-                name()
-            )));
-        }
-        if searches && self.reach.is_none() {
-            return Err(Error::owned(format!("ERR exactly one of BYRADIUS and BYBOX can be specified for {}", name())));
-        }
-        if self.any && self.count == 0 {
-            return Err(Error::text("ERR the ANY argument requires COUNT argument"));
-        }
-        Ok(())
-    }
-
-    fn shape(&self) -> Option<Shape> {
-        let (Some(Centre::At(centre)), Some((extent, unit))) = (self.centre, self.reach) else { return None };
-        Some(Shape { centre, extent, unit })
-    }
-}
-
-/// Whether this word stands before a key to store distances in (true) or positions (false).
-fn store_word(word: &[u8]) -> Option<bool> {
-    match word {
-        word if word.eq_ignore_ascii_case(b"store") => Some(false),
-        word if word.eq_ignore_ascii_case(b"storedist") => Some(true),
-        _ => None,
-    }
-}
-
-/// A place that was found.
-struct Found<'z> {
-    member: &'z [u8],
-    score: f64,
-    position: Position,
-    distance_m: f64,
-}
-
-/// The places within the shape, as many and in the order as the options want.
-fn find<'z>(places: &'z ZSet, shape: &Shape, options: &Options<'_>) -> Vec<Found<'z>> {
-    let most = if options.any { options.count } else { usize::MAX };
-    let mut found = within(places, shape, most);
-    // The first so many are the nearest ones, unless any will do.
-    let sorts = options.count > 0 && !options.any;
-    match options.nearest_first.or(sorts.then_some(true)) {
-        Some(true) => found.sort_by(|a, b| by_distance(a, b)),
-        Some(false) => found.sort_by(|a, b| by_distance(b, a)),
-        None => {}
-    }
-    if options.count > 0 {
-        found.truncate(options.count);
-    }
-    found
-}
-
-fn by_distance(a: &Found<'_>, b: &Found<'_>) -> Ordering {
-    a.distance_m.total_cmp(&b.distance_m)
-}
-
-/// Up to `most` places within the shape, in the order in which they are met.
-fn within<'z>(places: &'z ZSet, shape: &Shape, most: usize) -> Vec<Found<'z>> {
-    let cover = shape.cover();
-    let members = cover.ranges().iter().flat_map(|scores| {
-        let from = ScoreBound { score: scores.start as f64, exclusive: false };
-        let to = ScoreBound { score: scores.end as f64, exclusive: true };
-        places.range(places.by_score(from, to))
-    });
-    let test = |(member, score)| {
-        let position = Position::from_score(score);
-        let distance_m = shape.distance_within_m(position)?;
-        Some(Found { member, score, position, distance_m })
+/// Runs a search on the set under `key`.
+fn search<'a>(
+    ctx: &mut Ctx<'_>,
+    key: &[u8],
+    mut args: Args<'a>,
+    style: Style,
+    destination: Option<&'a [u8]>,
+    may_store: bool,
+) -> Done {
+    let db = ctx.db();
+    let name = args.argv().get(0).unwrap_or_default();
+    let zset = read(ctx.ks, db, key)?;
+    let search = Search::parse(&mut args, style, destination, may_store, zset, name)?;
+    let found = zset.map_or_else(Vec::new, |zset| search.run(zset));
+    let Some(destination) = search.destination else {
+        search.answer(ctx.reply, &found);
+        return Ok(());
     };
-    members.filter_map(test).take(most).collect()
-}
-
-fn geosearch(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let key = args.bytes()?;
-    search(ctx, args, key, Kind::Search, |_, _| Ok(Options::default()))
-}
-
-fn geosearchstore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let (target, key) = (args.bytes()?, args.bytes()?);
-    search(ctx, args, key, Kind::SearchStore, |_, _| Ok(Options { target: Some(target), ..Options::default() }))
+    let score = |place: &Found| if search.store_distances { place.distance } else { place.score };
+    let members: Vec<_> = found.into_iter().map(|place| (score(&place), place)).collect();
+    let members: Vec<_> = members.into_iter().map(|(score, place)| (place.member, score)).collect();
+    let members = members.iter().map(|(member, score)| (&**member, *score));
+    let stored = store(ctx.ks, db, destination, members)?;
+    ctx.reply.integer(stored as i64);
+    Ok(())
 }
 
 fn georadius(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
-    search(ctx, args, key, Kind::Radius, around_position)
+    search(ctx, key, args, Style::Around, None, true)
 }
 
 fn georadius_ro(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
-    search(ctx, args, key, Kind::RadiusReadOnly, around_position)
+    search(ctx, key, args, Style::Around, None, false)
 }
 
 fn georadiusbymember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
-    search(ctx, args, key, Kind::Radius, around_member)
+    search(ctx, key, args, Style::AroundMember, None, true)
 }
 
 fn georadiusbymember_ro(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
-    search(ctx, args, key, Kind::RadiusReadOnly, around_member)
+    search(ctx, key, args, Style::AroundMember, None, false)
 }
 
-fn around_position<'a>(args: &mut Args<'a>, _: Option<&ZSet>) -> Result<Options<'a>, Error> {
-    let centre = Some(Centre::At(position(args)?));
-    Ok(Options { centre, reach: Some(radius(args)?), ..Options::default() })
+fn geosearch(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    search(ctx, key, args, Style::Options, None, false)
 }
 
-fn around_member<'a>(args: &mut Args<'a>, places: Option<&ZSet>) -> Result<Options<'a>, Error> {
-    let centre = Centre::of(places, args.bytes()?)?;
-    if places.is_none() {
-        // Redis does not read how far to go from nowhere.
-        args.take(2)?;
-        return Ok(Options { centre: Some(centre), ..Options::default() });
-    }
-    Ok(Options { centre: Some(centre), reach: Some(radius(args)?), ..Options::default() })
-}
-
-/// Looks at the key, then takes the arguments that the command fixes by `begin` and those that are options, then answers
-/// or stores what it finds.
-fn search<'a>(
-    ctx: &mut Ctx<'_>,
-    mut args: Args<'a>,
-    key: &[u8],
-    kind: Kind,
-    begin: impl FnOnce(&mut Args<'a>, Option<&ZSet>) -> Result<Options<'a>, Error>,
-) -> Done {
-    let limits = ctx.ks.limits.zset;
-    let places = read(ctx.ks, ctx.session.db, key)?;
-    let options = begin(&mut args, places)?.parse(&mut args, kind, places)?;
-    let found = match (places, options.shape()) {
-        (Some(places), Some(shape)) => find(places, &shape, &options),
-        _ => Vec::new(),
-    };
-    let metres = options.reach.map_or(1.0, |(_, unit)| unit.metres());
-    let Some(target) = options.target else {
-        answer(ctx.reply, &found, options.with, metres);
-        return Ok(());
-    };
-    let result = gather(&found, options.stores_distances.then_some(metres), limits);
-    store(ctx, target, &result)
-}
-
-fn answer(reply: &mut Reply, found: &[Found<'_>], with: With, metres: f64) {
-    reply.array(found.len());
-    for place in found {
-        if with.len() > 0 {
-            reply.array(1 + with.len());
-        }
-        reply.bulk(place.member);
-        if with.distance {
-            answer_distance(reply, place.distance_m / metres);
-        }
-        if with.hash {
-            reply.integer(place.score as i64);
-        }
-        if with.position {
-            answer_position(reply, place.position);
-        }
-    }
-}
-
-/// What was found as a sorted set, by distances in units of so many metres if there is such a unit.
-fn gather(found: &[Found<'_>], metres: Option<f64>, limits: ZSetLimits) -> ZSet {
-    let mut result = ZSet::new();
-    for place in found {
-        let score = metres.map_or(place.score, |metres| place.distance_m / metres);
-        result.insert(place.member, score, limits);
-    }
-    result
-}
-
-const READ: Command = Command {
-    flags: Flags::READONLY,
-    keys: &[KeySpec::one(1, Access::Read)],
-    group: Group::Geo,
-    since: "3.2.0",
-    ..Command::EMPTY
-};
-const SEARCH_COST: &str = "O(N+log(M)) for N places in the boxes around the area and M in the set.";
-const OF_MEMBERS: &str = "O(N) for N members given.";
-
-/// A key behind an option that begins at this argument or later.
-const fn stored(word: &'static str, from: usize) -> KeySpec {
-    KeySpec {
-        begin: Begin::Keyword(word, from),
-        find: Find::Range { last: 0, step: 1, limit: 0 },
-        access: Access::Overwrite,
-    }
+fn geosearchstore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (destination, key) = (args.bytes()?, args.bytes()?);
+    search(ctx, key, args, Style::Options, Some(destination), true)
 }
 
 /// The family's table.
@@ -488,106 +435,152 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Modify)],
-        complexity: "O(log(N)) a place, for N places in the set.",
-        summary: "Adds places by longitude and latitude.",
+        group: Group::Geo,
+        since: "3.2.0",
+        complexity: "O(log N) for each member",
+        summary: "Adds members with their places to a sorted set.",
         syntax: "key [NX | XX] [CH] (longitude latitude member)...",
         run: Run::Now(geoadd),
-        ..READ
+        ..Command::EMPTY
     },
     Command {
         name: "geodist",
         arity: -4,
-        summary: "Answers the distance between two places.",
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::Geo,
+        since: "3.2.0",
+        summary: "Answers how far two members are apart.",
         syntax: "key member1 member2 [M | KM | FT | MI]",
         run: Run::Now(geodist),
-        ..READ
+        ..Command::EMPTY
     },
     Command {
         name: "geohash",
         arity: -2,
-        complexity: OF_MEMBERS,
-        summary: "Answers places as public geohashes.",
-        syntax: "key [member...]",
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::Geo,
+        since: "3.2.0",
+        complexity: "O(N) for N members",
+        summary: "Answers the places of members as geohash texts.",
+        syntax: "key member...",
         run: Run::Now(geohash),
-        ..READ
+        ..Command::EMPTY
     },
     Command {
         name: "geopos",
         arity: -2,
-        complexity: OF_MEMBERS,
-        summary: "Answers longitudes and latitudes of places.",
-        syntax: "key [member...]",
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::Geo,
+        since: "3.2.0",
+        complexity: "O(N) for N members",
+        summary: "Answers the places of members.",
+        syntax: "key member...",
         run: Run::Now(geopos),
-        ..READ
+        ..Command::EMPTY
     },
     Command {
         name: "georadius",
         arity: -6,
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
-        keys: &[KeySpec::one(1, Access::Read), stored("STORE", 6), stored("STOREDIST", 6)],
-        complexity: SEARCH_COST,
-        summary: "Answers or stores the places within a circle around a position.",
-        syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
-                 count [ANY]] [ASC | DESC] [STORE key1:key] [STOREDIST key2:key]",
+        keys: &[
+            KeySpec::one(1, Access::Read),
+            KeySpec {
+                begin: Begin::Keyword("STORE", 6),
+                find: Find::Range { last: 0, step: 1, limit: 0 },
+                access: Access::Overwrite,
+            },
+            KeySpec {
+                begin: Begin::Keyword("STOREDIST", 6),
+                find: Find::Range { last: 0, step: 1, limit: 0 },
+                access: Access::Overwrite,
+            },
+        ],
+        group: Group::Geo,
+        since: "3.2.0",
+        complexity: "O(N+log M) for N members around the circle",
+        summary: "Answers or stores the members within a distance of a place.",
+        syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
         run: Run::Now(georadius),
-        ..READ
+        ..Command::EMPTY
     },
     Command {
         name: "georadius_ro",
         arity: -6,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::Geo,
         since: "3.2.10",
-        complexity: SEARCH_COST,
-        summary: "Answers the places within a circle around a position.",
-        syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT \
-                 count [ANY]] [ASC | DESC]",
+        complexity: "O(N+log M) for N members around the circle",
+        summary: "Answers the members within a distance of a place.",
+        syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
         run: Run::Now(georadius_ro),
-        ..READ
+        ..Command::EMPTY
     },
     Command {
         name: "georadiusbymember",
         arity: -5,
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
-        keys: &[KeySpec::one(1, Access::Read), stored("STORE", 5), stored("STOREDIST", 5)],
-        complexity: SEARCH_COST,
-        summary: "Answers or stores the places within a circle around another place.",
-        syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
-                 [ASC | DESC] [STORE key1:key] [STOREDIST key2:key]",
+        keys: &[
+            KeySpec::one(1, Access::Read),
+            KeySpec {
+                begin: Begin::Keyword("STORE", 5),
+                find: Find::Range { last: 0, step: 1, limit: 0 },
+                access: Access::Overwrite,
+            },
+            KeySpec {
+                begin: Begin::Keyword("STOREDIST", 5),
+                find: Find::Range { last: 0, step: 1, limit: 0 },
+                access: Access::Overwrite,
+            },
+        ],
+        group: Group::Geo,
+        since: "3.2.0",
+        complexity: "O(N+log M) for N members around the circle",
+        summary: "Answers or stores the members within a distance of another member.",
+        syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
         run: Run::Now(georadiusbymember),
-        ..READ
+        ..Command::EMPTY
     },
     Command {
         name: "georadiusbymember_ro",
         arity: -5,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::Geo,
         since: "3.2.10",
-        complexity: SEARCH_COST,
-        summary: "Answers the places within a circle around another place.",
-        syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
-                 [ASC | DESC]",
+        complexity: "O(N+log M) for N members around the circle",
+        summary: "Answers the members within a distance of another member.",
+        syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
         run: Run::Now(georadiusbymember_ro),
-        ..READ
+        ..Command::EMPTY
     },
     Command {
         name: "geosearch",
         arity: -7,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        group: Group::Geo,
         since: "6.2.0",
-        complexity: SEARCH_COST,
-        summary: "Answers the places within a circle or a box.",
-        syntax: "key <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | KM | FT | MI> | \
-                 BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
+        complexity: "O(N+log M) for N members around the shape",
+        summary: "Answers the members inside a circle or a box.",
+        syntax: "key <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
         run: Run::Now(geosearch),
-        ..READ
+        ..Command::EMPTY
     },
     Command {
         name: "geosearchstore",
         arity: -8,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Overwrite), KeySpec::one(2, Access::Read)],
+        group: Group::Geo,
         since: "6.2.0",
-        complexity: SEARCH_COST,
-        summary: "Stores the places within a circle or a box.",
-        syntax: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | \
-                 KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count [ANY]] [STOREDIST]",
+        complexity: "O(N+log M) for N members around the shape",
+        summary: "Stores the members inside a circle or a box as another sorted set.",
+        syntax: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count [ANY]] [STOREDIST]",
         run: Run::Now(geosearchstore),
-        ..READ
+        ..Command::EMPTY
     },
 ];

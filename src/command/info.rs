@@ -121,6 +121,8 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
     let peak = peak_resident_bytes().max(used);
     let total = total_system_bytes();
     let limit = ctx.server.config.maxmemory;
+    let scripts = &ctx.server.scripts;
+    let (lua, texts) = (scripts.memory_bytes() as u64, scripts.text_bytes() as u64);
     let policy = String::from_utf8_lossy(&parameter(ctx, "maxmemory-policy")).into_owned();
     fields! { text,
         "used_memory" => used,
@@ -132,6 +134,19 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
         "used_memory_peak_perc" => format_args!("{:.2}%", used as f64 * 100.0 / peak.max(1) as f64),
         "total_system_memory" => total,
         "total_system_memory_human" => Human(total),
+        "used_memory_lua" => lua,
+        "used_memory_vm_eval" => lua,
+        "used_memory_lua_human" => Human(lua),
+        "used_memory_scripts_eval" => texts,
+        "number_of_cached_scripts" => scripts.len(),
+        "number_of_functions" => 0,
+        "number_of_libraries" => 0,
+        "used_memory_vm_functions" => 0,
+        "used_memory_vm_total" => lua,
+        "used_memory_vm_total_human" => Human(lua),
+        "used_memory_functions" => 0,
+        "used_memory_scripts" => texts,
+        "used_memory_scripts_human" => Human(texts),
         "maxmemory" => limit,
         "maxmemory_human" => Human(limit),
         "maxmemory_policy" => policy,
@@ -192,7 +207,7 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
     fields! { text,
         "loading" => 0,
         "async_loading" => 0,
-        "rdb_changes_since_last_save" => 0,
+        "rdb_changes_since_last_save" => ctx.ks.effects().count(),
         "rdb_bgsave_in_progress" => 0,
         "rdb_last_save_time" => ctx.server.started_ms / 1_000,
         "rdb_last_bgsave_status" => "ok",

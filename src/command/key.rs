@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::deadline::Count;
+use super::help::help;
 use super::scan::{self, Options, Walk};
 use crate::base::glob;
 use crate::base::limits::DROP_ELSEWHERE_BYTES;
@@ -11,9 +12,8 @@ use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Command, Done, Flags, Flow, Group, KeySpec, MayWait, Run};
-use crate::engine::wait::{Wait, Want};
+use crate::engine::wait::Wait;
 use crate::keyspace::{DbIndex, NEVER};
-use crate::resp::request::OwnedArgv;
 
 /// DEL, and UNLINK, which leaves the freeing of large values to another thread.
 fn delete(ctx: &mut Ctx<'_>, args: Args<'_>, elsewhere: bool) -> Done {
@@ -297,25 +297,6 @@ fn object_refcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-fn object_help(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Done {
-    const LINES: &[&str] = &[
-        "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "ENCODING <key>",
-        "    Name the representation of the key's value.",
-        "FREQ <key>",
-        "    Tell how often the key is used; only under an LFU maxmemory policy.",
-        "IDLETIME <key>",
-        "    Tell for how many seconds the key has not been used.",
-        "REFCOUNT <key>",
-        "    Count the references to the key's value: always 1.",
-        "HELP",
-        "    Print this help.",
-    ];
-    ctx.reply.array(LINES.len());
-    LINES.iter().for_each(|line| ctx.reply.status(line));
-    Ok(())
-}
-
 /// WAIT: for so many replicas to have seen the writes before it. There are none, so that anything but 0 times out.
 fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let (replicas, deadline_ms) = (args.int()?, wait_deadline(ctx, &mut args)?);
@@ -324,7 +305,7 @@ fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         return Ok(Flow::Replied);
     }
     let on_timeout = |reply: &mut crate::resp::reply::Reply| reply.integer(0);
-    Ok(Flow::Wait(Wait { want: Want::Group, keys: OwnedArgv::default(), deadline_ms, on_timeout, again: None }))
+    Ok(Flow::Wait(Wait::until(deadline_ms, on_timeout)))
 }
 
 /// WAITAOF: for the log here, and the logs of replicas, to hold the writes before it. There is neither.
@@ -346,7 +327,7 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         answer(ctx.reply);
         return Ok(Flow::Replied);
     }
-    Ok(Flow::Wait(Wait { want: Want::Group, keys: OwnedArgv::default(), deadline_ms, on_timeout: answer, again: None }))
+    Ok(Flow::Wait(Wait::until(deadline_ms, answer)))
 }
 
 /// A timeout in milliseconds, 0 for none, as the moment when it ends.
@@ -381,7 +362,8 @@ fn dbsize(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Done {
 
 /// FLUSHDB and FLUSHALL: `all` says which.
 fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> Done {
-    let elsewhere = args.one_of(&[("async", true), ("sync", false)]).unwrap_or(false);
+    let elsewhere = args.one_of(&[("async", true), ("sync", false)]);
+    let elsewhere = elsewhere.unwrap_or(ctx.server.config.lazyfree_lazy_user_flush);
     args.end()?;
     let selected = ctx.session.db;
     for db in (0..ctx.ks.databases()).filter(|db| all || *db == selected) {
@@ -452,7 +434,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Deletes keys and answers how many there were.",
         syntax: "key...",
         tips: SUM,
-        run: Run::Now(|ctx, args| delete(ctx, args, false)),
+        run: Run::Now(|ctx, args| delete(ctx, args, ctx.server.config.lazyfree_lazy_user_del)),
         ..KEY
     },
     Command {
@@ -572,7 +554,7 @@ pub const COMMANDS: &[Command] = &[
                 summary: "Lists the subcommands.",
                 syntax: "",
                 tips: &[],
-                run: Run::Now(object_help),
+                run: Run::Now(help),
                 ..OBJECT
             },
             Command {

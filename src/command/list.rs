@@ -76,7 +76,7 @@ fn pop(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> Done {
     if args.len() > 1 {
         return Err(Error::Arity(ctx.name().into()));
     }
-    let count = if args.is_empty() { None } else { Some(args.positive()?) };
+    let count = if args.is_empty() { None } else { Some(count_arg(&mut args)?) };
     let Some(slot) = find(ctx.ks, db, key)? else {
         if count.is_some() {
             ctx.reply.null_array()
@@ -88,6 +88,14 @@ fn pop(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> Done {
     match count {
         Some(count) => take_many(ctx, db, slot, end, count),
         None => take_one(ctx, db, slot, end),
+    }
+}
+
+/// How many elements to pop: what is no number gets the same error as what is negative.
+pub(super) fn count_arg(args: &mut Args<'_>) -> Result<i64, Error> {
+    match args.int_or(Error::NotPositive)? {
+        ..0 => Err(Error::NotPositive),
+        count => Ok(count),
     }
 }
 
@@ -262,7 +270,9 @@ impl Search {
             ));
         }
         if rank == i64::MIN {
-            return Err(Error::text("ERR value is out of range"));
+            return Err(Error::text(
+                "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+            ));
         }
         self.backwards = rank < 0;
         self.skip = usize::try_from(rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
@@ -478,6 +488,7 @@ fn lmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn blmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    // Redis looks at the timeout last.
     let timeout = args.bytes()?;
     let pop = ManyPop::parse(&mut args)?;
     let deadline_ms = deadline_after_seconds(timeout, ctx.now_ms())?;

@@ -2,7 +2,6 @@
 
 mod bitmap;
 mod client;
-mod command;
 mod config;
 mod connection;
 mod deadline;
@@ -11,14 +10,17 @@ mod geo;
 mod hash;
 mod help;
 mod info;
+mod introspection;
 mod key;
 mod list;
 mod memory;
 mod pubsub;
 mod sample;
 mod scan;
+mod scripting;
 mod server;
 mod set;
+mod stream;
 mod string;
 mod transaction;
 mod zset;
@@ -35,19 +37,21 @@ pub fn table() -> &'static CommandTable {
         CommandTable::new(&[
             bitmap::COMMANDS,
             client::COMMANDS,
-            command::COMMANDS,
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
             geo::COMMANDS,
             hash::COMMANDS,
             info::COMMANDS,
+            introspection::COMMANDS,
             key::COMMANDS,
             list::COMMANDS,
             memory::COMMANDS,
             pubsub::COMMANDS,
+            scripting::COMMANDS,
             server::COMMANDS,
             set::COMMANDS,
+            stream::COMMANDS,
             string::COMMANDS,
             transaction::COMMANDS,
             zset::COMMANDS,

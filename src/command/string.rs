@@ -245,7 +245,7 @@ type Pair<'a> = (&'a [u8], &'a [u8]);
 
 /// The arguments of MSET and MSETNX.
 fn pairs<'a>(ctx: &Ctx<'_>, mut args: Args<'a>) -> Result<impl Iterator<Item = Pair<'a>> + use<'a>, Error> {
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(Error::Arity(Cow::Borrowed(ctx.name())));
     }
     Ok(std::iter::from_fn(move || Some((args.bytes().ok()?, args.bytes().ok()?))))

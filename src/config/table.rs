@@ -162,19 +162,18 @@ parameters! {
         active_expire_effort: u8 = "active-expire-effort", AnyTime, int(1, 10), "1";
         /// Free evicted values in the background.
         lazyfree_lazy_eviction: bool = "lazyfree-lazy-eviction", AnyTime, YesNo, "no",
-            until "For now every value is freed at once.";
+            until "For now such values are freed at once.";
         /// Free expired values in the background.
         lazyfree_lazy_expire: bool = "lazyfree-lazy-expire", AnyTime, YesNo, "no",
-            until "For now every value is freed at once.";
+            until "For now such values are freed at once.";
         /// Free values that a command replaces in the background.
         lazyfree_lazy_server_del: bool = "lazyfree-lazy-server-del", AnyTime, YesNo, "no",
-            until "For now every value is freed at once.";
+            until "For now such values are freed at once.";
         /// Let DEL do as UNLINK.
-        lazyfree_lazy_user_del: bool = "lazyfree-lazy-user-del", AnyTime, YesNo, "no",
-            until "For now every value is freed at once.";
+        lazyfree_lazy_user_del: bool = "lazyfree-lazy-user-del", AnyTime, YesNo, "no";
         /// Let FLUSHALL, FLUSHDB and SCRIPT FLUSH without a mode do as with ASYNC.
         lazyfree_lazy_user_flush: bool = "lazyfree-lazy-user-flush", AnyTime, YesNo, "no",
-            until "For now every value is freed at once.";
+            until "For now SCRIPT FLUSH frees at once.";
         /// Most fields of a hash in compact form.
         hash_max_listpack_entries: usize = "hash-max-listpack-entries" or "hash-max-ziplist-entries", AnyTime,
             int(0, LONG_MAX), "512";

@@ -5,7 +5,7 @@
 //! inside that question: commands flagged `allow_busy` run, all others are answered -BUSY. SCRIPT KILL and SHUTDOWN
 //! NOSAVE are such commands; what they note here ends the script at its next step.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ctx::Origin;
 use super::dispatch::call;
@@ -16,6 +16,7 @@ use super::{Fed, Server};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, RequestLimits};
+use crate::script::Sha1Hex;
 
 /// How often the other connections are looked at while a script is busy.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -23,33 +24,33 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The script that runs now.
 #[derive(Debug)]
 pub struct RunningScript {
-    /// What it is called in the log: its SHA1, or a function's name.
-    pub name: String,
+    /// Its SHA1.
+    pub sha: Sha1Hex,
     /// Whose call it is.
     pub caller: SessionKey,
-    /// When it began.
-    pub started: Instant,
+    /// When it began, by the processor's clock.
+    pub started_ticks: u64,
     /// It has run for longer than `busy-reply-threshold`: others are answered -BUSY.
     pub is_busy: bool,
     /// It has changed the keyspace.
     pub has_written: bool,
     /// Somebody asked for its end.
     pub kill_requested: bool,
-    last_look: Instant,
+    last_look_ticks: u64,
 }
 
 impl RunningScript {
     /// A script that begins now.
-    pub fn new(name: String, caller: SessionKey) -> RunningScript {
-        let now = Instant::now();
+    #[inline]
+    pub fn new(sha: Sha1Hex, caller: SessionKey, started_ticks: u64) -> RunningScript {
         RunningScript {
-            name,
+            sha,
             caller,
-            started: now,
+            started_ticks,
             is_busy: false,
             has_written: false,
             kill_requested: false,
-            last_look: now,
+            last_look_ticks: started_ticks,
         }
     }
 }
@@ -65,20 +66,21 @@ impl Server {
     pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> bool {
         let threshold_ms = self.config.busy_reply_threshold_ms;
         let Some(script) = &mut self.running_script else { return true };
-        let now = Instant::now();
-        let ran = now - script.started;
+        let now_ticks = self.stats.clock.raw();
+        let since = |ticks| Duration::from_nanos(self.stats.clock.delta_as_nanos(ticks, now_ticks));
+        let ran = since(script.started_ticks);
         if threshold_ms > 0 && ran >= Duration::from_millis(threshold_ms as u64) {
             if !script.is_busy {
                 script.is_busy = true;
                 tracing::warn!(
-                    script = script.name,
+                    script = %script.sha.escape_ascii(),
                     client = script.caller.id,
                     ran_ms = ran.as_millis() as u64,
                     "a script is slow: others are answered -BUSY; SCRIPT KILL ends it"
                 );
             }
-            if now - script.last_look >= LOOK_EVERY {
-                script.last_look = now;
+            if since(script.last_look_ticks) >= LOOK_EVERY {
+                script.last_look_ticks = now_ticks;
                 if let Some(mut bystanders) = self.bystanders.take() {
                     bystanders.serve(ks, self);
                     self.bystanders = Some(bystanders);

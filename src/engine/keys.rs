@@ -1,7 +1,7 @@
 //! Which arguments of a command are keys.
 //!
 //! The declared key specs answer it for every command; what happens to the keys depends on the options for the few
-//! commands whose spec says [`Access::Varies`].
+//! commands whose spec says [`Access::Varying`].
 
 use super::spec::{Access, Begin, Command, Find, Flags, KeySpec};
 use crate::resp::request::Argv;
@@ -26,7 +26,7 @@ pub fn keys_of(command: &Command, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
     if command.flags.has(Flags::NO_MANDATORY_KEYS) {
         return Some(if sound { found } else { Vec::new() });
     }
-    for key in found.iter_mut().filter(|key| key.access == Access::Varies) {
+    for key in found.iter_mut().filter(|key| key.access == Access::Varying) {
         key.access = varying_access(command, argv);
     }
     (sound && !found.is_empty()).then_some(found)
@@ -118,30 +118,34 @@ mod tests {
             find: Find::Range { last: -1, step: 1, limit: 2 },
             access: Access::Read,
         };
-        let with = |keys: &'static [KeySpec], flags| Command { keys, flags, ..Command::EMPTY };
-        let one = with(&[KeySpec::one(1, Access::Read)], Flags::NONE);
-        let pairs = with(&[KeySpec::rest(1, 2, Access::Read)], Flags::NONE);
-        let but_last = with(&[KeySpec::range(1, -2, 1, Access::Read)], Flags::NONE);
-        let streams = with(&[STREAMS], Flags::NONE);
-        let store = with(&[KeySpec::one(1, Access::Overwrite), KeySpec::counted(2, Access::Read)], Flags::NONE);
-        let script = with(&[KeySpec::counted(2, Access::Update)], Flags::NO_MANDATORY_KEYS);
+        const SPECS: &[(&[KeySpec], Flags)] = &[
+            (&[KeySpec::one(1, Access::Read)], Flags::NONE),
+            (&[KeySpec::rest(1, 2, Access::Read)], Flags::NONE),
+            (&[KeySpec::range(1, -2, 1, Access::Read)], Flags::NONE),
+            (&[STREAMS], Flags::NONE),
+            (&[KeySpec::one(1, Access::Overwrite), KeySpec::counted(2, Access::Read)], Flags::NONE),
+            (&[KeySpec::counted(2, Access::Update)], Flags::NO_MANDATORY_KEYS),
+        ];
+        let commands: Vec<Command> =
+            SPECS.iter().map(|&(keys, flags)| Command { keys, flags, ..Command::EMPTY }).collect();
+        let [one, pairs, but_last, streams, store, script] = commands.as_slice() else { unreachable!() };
         for (command, line, want) in [
-            (&one, "get k", Some(vec![1])),
-            (&pairs, "mset a 1 b 2", Some(vec![1, 3])),
-            (&but_last, "blpop a b 0", Some(vec![1, 2])),
-            (&streams, "xread COUNT 1 streams a b 0 0", Some(vec![4, 5])),
-            (&streams, "xread COUNT 1 foo a", None),
-            (&store, "zunionstore d 2 a b WEIGHTS", Some(vec![1, 3, 4])),
-            (&store, "zunionstore d 5 a b", None),
-            (&store, "zunionstore d 18446744073709551615 a", None),
-            (&script, "eval x 1 a b", Some(vec![3])),
-            (&script, "eval x 9 a b", Some(vec![])),
-            (&script, "eval x -1 a b", Some(vec![])),
+            (one, "get k", Some(vec![1])),
+            (pairs, "mset a 1 b 2", Some(vec![1, 3])),
+            (but_last, "blpop a b 0", Some(vec![1, 2])),
+            (streams, "xread COUNT 1 streams a b 0 0", Some(vec![4, 5])),
+            (streams, "xread COUNT 1 foo a", None),
+            (store, "zunionstore d 2 a b WEIGHTS", Some(vec![1, 3, 4])),
+            (store, "zunionstore d 5 a b", None),
+            (store, "zunionstore d 18446744073709551615 a", None),
+            (script, "eval x 1 a b", Some(vec![3])),
+            (script, "eval x 9 a b", Some(vec![])),
+            (script, "eval x -1 a b", Some(vec![])),
         ] {
             assert_eq!(indexes(command, line), want, "{line}");
         }
-        assert_eq!(legacy_range(&but_last), (1, -2, 1));
-        assert_eq!(legacy_range(&store), (1, 1, 1));
-        assert_eq!(legacy_range(&streams), (0, 0, 0));
+        assert_eq!(legacy_range(but_last), (1, -2, 1));
+        assert_eq!(legacy_range(store), (1, 1, 1));
+        assert_eq!(legacy_range(streams), (0, 0, 0));
     }
 }

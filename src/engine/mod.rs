@@ -16,6 +16,7 @@ pub mod multi;
 mod observe;
 pub mod pubsub;
 pub mod registry;
+pub mod scripting;
 pub mod session;
 pub mod spec;
 pub mod stats;
@@ -30,6 +31,7 @@ use dispatch::call;
 use multi::Watches;
 use pubsub::PubSub;
 use registry::Registry;
+use scripting::Scripts;
 use session::{ClientType, Peer, Session, SessionKey, Sessions};
 use stats::Stats;
 use table::CommandTable;
@@ -90,6 +92,8 @@ pub struct Server {
     pub limits_due: Vec<SessionKey>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub active_expire: bool,
+    /// The script cache and the Lua state.
+    pub scripts: Scripts,
     /// The script that runs now.
     pub running_script: Option<RunningScript>,
     /// Who serves the other connections while a script is busy.
@@ -120,8 +124,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An empty server with the given commands.
-    pub fn new(config: Config, table: &'static CommandTable, clock: Clock, mut rng: Rng) -> Engine {
+    /// An empty server with the given commands. Fails when the system has no memory for the Lua state.
+    pub fn new(
+        config: Config,
+        table: &'static CommandTable,
+        clock: Clock,
+        mut rng: Rng,
+    ) -> Result<Engine, error::Error> {
+        let scripts = Scripts::new(rng.next_u64())?;
         let run_id = (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect();
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);
@@ -142,11 +152,12 @@ impl Engine {
             shutdown: None,
             limits_due: Vec::new(),
             active_expire: true,
+            scripts,
             running_script: None,
             bystanders: None,
             last_ticks: 0,
         };
-        Engine { ks, server, batch: Batch::default() }
+        Ok(Engine { ks, server, batch: Batch::default() })
     }
 
     /// Forgets a connection and all it was subscribed to, watched or waited for.
@@ -162,6 +173,7 @@ impl Engine {
         let now_ms = self.server.clock.now_ms();
         session.active_ms = now_ms;
         session.outbox.begin_batch();
+        session.pending_input = input.len();
         self.server.last_ticks = self.server.stats.clock.raw();
         self.ks.begin_unit(now_ms, false);
         let fed = self.feed_session(&mut session, decoder, input, out);

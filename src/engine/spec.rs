@@ -93,9 +93,9 @@ impl Flags {
         self.0 & other.0 != 0
     }
 
-    /// The names COMMAND INFO gives, in Redis' order.
+    /// The names COMMAND INFO gives, in Redis' order. It does not show [`MAY_REPLICATE`](Flags::MAY_REPLICATE).
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        const NAMES: [(Flags, &str); 19] = [
+        const NAMES: [(Flags, &str); 18] = [
             (Flags::WRITE, "write"),
             (Flags::READONLY, "readonly"),
             (Flags::DENYOOM, "denyoom"),
@@ -109,7 +109,6 @@ impl Flags {
             (Flags::SKIP_SLOWLOG, "skip_slowlog"),
             (Flags::FAST, "fast"),
             (Flags::NO_AUTH, "no_auth"),
-            (Flags::MAY_REPLICATE, "may_replicate"),
             (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
             (Flags::NO_ASYNC_LOADING, "no_async_loading"),
             (Flags::NO_MULTI, "no_multi"),
@@ -217,8 +216,6 @@ pub enum Access {
     Take,
     /// Deletes the key (`RM DELETE`).
     Delete,
-    /// Depends on the options (`RW ACCESS UPDATE VARIABLE_FLAGS`); see [`keys`](super::keys).
-    Varies,
 }
 
 impl Access {
@@ -236,7 +233,6 @@ impl Access {
             Access::Remove => &["RW", "delete"],
             Access::Take => &["RW", "access", "delete"],
             Access::Delete => &["RM", "delete"],
-            Access::Varies => &["RW", "access", "update", "variable_flags"],
         }
     }
 }

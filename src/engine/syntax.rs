@@ -154,7 +154,7 @@ fn block(mut args: Vec<Arg>) -> Result<Arg, String> {
             // `LIMIT offset count`: the word was joined to the first value, but it belongs to the group.
             let token = if args[0].kind == Kind::PureToken {
                 args.remove(0).token
-            } else if args[1..].iter().all(|arg| arg.token.is_none()) {
+            } else if !args[0].optional && args[1..].iter().all(|arg| arg.token.is_none()) {
                 args[0].token.take()
             } else {
                 None
@@ -203,7 +203,7 @@ mod tests {
         let one = |arg: &Arg| {
             let body = match &arg.kind {
                 Kind::OneOf(args) => {
-                    format!("<{}>", args.iter().map(|a| shape(&[a.clone()])).collect::<Vec<_>>().join("|"))
+                    format!("<{}>", args.iter().map(|a| shape(std::slice::from_ref(a))).collect::<Vec<_>>().join("|"))
                 }
                 Kind::Block(args) => format!("({})", shape(args)),
                 Kind::PureToken => "!".to_owned(),
@@ -226,6 +226,7 @@ mod tests {
             ("(key value)...", "(key:key value:string)..."),
             ("[MATCH pattern] [COUNT count]", "[MATCHpattern:pattern] [COUNTcount:integer]"),
             ("[LIMIT offset count]", "[LIMIT(offset:integer count:integer)]"),
+            ("([OVERFLOW <WRAP | SAT>] <SET a | GET b>)", "([OVERFLOW<WRAP!|SAT!>] <SETa:string|GETb:string>)"),
             ("(STREAMS key... id...)", "STREAMS(key:key... id:string...)"),
             ("<LEFT | RIGHT> increment:double", "<LEFT!|RIGHT!> increment:double"),
         ];

@@ -76,6 +76,11 @@ impl Wait {
         keys.for_each(|key| owned.push(key));
         Wait { want, keys: owned, deadline_ms, on_timeout, again: None }
     }
+
+    /// For nothing but the time.
+    pub fn until(deadline_ms: Option<i64>, on_timeout: fn(&mut Reply)) -> Wait {
+        Wait::new(Want::Group, std::iter::empty(), deadline_ms, on_timeout)
+    }
 }
 
 /// Reads a timeout in seconds, with fractions: the time at which it is over, Unix ms; `None` for 0, which means never.

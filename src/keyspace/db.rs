@@ -108,6 +108,9 @@ impl Db {
         self.volatile += usize::from(at_ms != NEVER);
         entry.expires_at_ms = at_ms;
         self.timers.arm(slot, entry);
+        if self.timers.needs_sweep(self.volatile) {
+            self.timers.sweep(&mut self.entries);
+        }
     }
 
     /// Walks the index; see [`SplitTable::scan`].
@@ -126,7 +129,7 @@ impl Db {
 
     /// Bytes of the tables, without keys and values that lie outside them.
     pub fn overhead_bytes(&self) -> usize {
-        self.entries.mem_bytes() + self.index.mem_bytes()
+        self.entries.mem_bytes() + self.index.mem_bytes() + self.timers.mem_bytes()
     }
 }
 

@@ -4,16 +4,22 @@
 //! a gate that is used) touches only the entry; the timer that fires too early is armed again for the entry's real
 //! deadline. Only an *earlier* deadline adds a timer, and the one it replaces is recognised as dead when it fires. So
 //! expired keys are reclaimed in the order of their deadlines, without sampling and without a scan.
+//!
+//! A lock that is taken and deleted again and again leaves a dead timer each time, which would stand in the heap until its
+//! deadline. So when dead timers outnumber the live ones they are swept out: a constant cost for each timer armed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::NEVER;
 use super::entry::Entry;
-use super::slab::Slot;
+use super::slab::{Slab, Slot};
 
 /// How many timers [`Timers::sample`] gives at most.
 const SAMPLE: usize = 64;
+
+/// Fewer timers than this are never swept.
+const SWEEP_MIN: usize = 1_024;
 
 /// One deadline of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +33,8 @@ pub(super) struct Timer {
 #[derive(Default)]
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<Timer>>,
+    /// No sweep below so many timers: twice what the last one left, so that each is paid for by what was armed since.
+    sweep_from: usize,
 }
 
 impl Timers {
@@ -41,6 +49,37 @@ impl Timers {
             entry.armed_at_ms = at_ms;
             self.heap.push(Reverse(Timer { at_ms, slot, version: entry.version }));
         }
+    }
+
+    /// Whether dead timers outnumber the entries that expire, of which there are `volatile`.
+    #[inline]
+    pub(super) fn needs_sweep(&self, volatile: usize) -> bool {
+        self.heap.len() >= self.sweep_from.max(SWEEP_MIN) && self.heap.len() / 2 > volatile
+    }
+
+    /// Throws out the timers that no entry needs.
+    #[cold]
+    pub(super) fn sweep(&mut self, entries: &mut Slab<Entry>) {
+        self.heap.retain(|Reverse(timer)| {
+            let Some(entry) = entries.get_mut(timer.slot).filter(|entry| timer.is_live(entry)) else { return false };
+            if entry.expires_at_ms == NEVER {
+                entry.armed_at_ms = NEVER;
+            }
+            entry.expires_at_ms != NEVER
+        });
+        self.sweep_from = self.heap.len() * 2;
+        self.heap.shrink_to(self.sweep_from.max(SWEEP_MIN));
+    }
+
+    /// How many timers there are, dead ones included.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Bytes allocated.
+    pub(super) fn mem_bytes(&self) -> usize {
+        self.heap.capacity() * size_of::<Timer>()
     }
 
     /// Takes the front timer if it is due.
@@ -60,5 +99,172 @@ impl Timer {
     /// lived in the same slot before.
     pub(super) fn is_live(&self, entry: &Entry) -> bool {
         self.version == entry.version && self.at_ms == entry.armed_at_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::keyspace::Keyspace;
+    use crate::keyspace::effect::Effect;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn at(ks: &mut Keyspace, now_ms: i64) {
+        ks.begin_unit(now_ms, true);
+    }
+
+    fn keyspace(now_ms: i64) -> Keyspace {
+        let mut ks = Keyspace::new(2, Rng::seeded(1));
+        at(&mut ks, now_ms);
+        ks
+    }
+
+    fn put_until(ks: &mut Keyspace, key: &[u8], at_ms: i64) {
+        let slot = ks.put(0, key, b"v");
+        ks.expire_at(0, slot, at_ms);
+    }
+
+    #[test]
+    fn an_expired_key_is_gone_for_every_reader() {
+        let mut ks = keyspace(1_000);
+        put_until(&mut ks, b"k", 2_000);
+        at(&mut ks, 1_999);
+        assert!(ks.find(0, b"k").is_some() && ks.entries(0).count() == 1);
+        at(&mut ks, 2_000);
+        // Walks leave it out and leave it there, a look-up removes it.
+        let mut seen = 0;
+        assert_eq!((ks.scan(0, 0, 10, |_| seen += 1), seen, ks.entries(0).count(), ks.db(0).len()), (0, 0, 0, 1));
+        assert!(ks.read(0, b"k").is_none());
+        assert_eq!((ks.db(0).len(), ks.db(0).volatile(), ks.stats.expired, ks.stats.misses), (0, 0, 1, 1));
+        assert!(ks.effects().iter().eq([(0, Effect::Del { key: b"k" })]));
+        // The timer that was left finds nothing; neither does it find another key in the same slot.
+        put_until(&mut ks, b"other", 9_000);
+        assert!(!ks.reclaim_expired(10));
+        assert!(ks.find(0, b"other").is_some() && ks.stats.expired == 1);
+    }
+
+    #[test]
+    fn random_keys_are_never_expired_ones() {
+        let mut ks = keyspace(0);
+        (0..50u8).for_each(|i| put_until(&mut ks, &[i], 10));
+        ks.put(0, b"stays", b"");
+        at(&mut ks, 10);
+        assert_eq!(ks.random_key(0).map(|entry| entry.key().to_vec()), Some(b"stays".to_vec()));
+    }
+
+    #[test]
+    fn timers_follow_what_becomes_of_a_key() {
+        let mut ks = keyspace(0);
+        put_until(&mut ks, b"later", 100);
+        put_until(&mut ks, b"sooner", 100);
+        put_until(&mut ks, b"lifted", 100);
+        put_until(&mut ks, b"stored", 100);
+        put_until(&mut ks, b"moved", 100);
+        put_until(&mut ks, b"renamed", 100);
+        let mut to = |key: &[u8], at_ms| {
+            let slot = ks.find(0, key).expect("put above");
+            ks.expire_at(0, slot, at_ms);
+        };
+        to(b"later", 300);
+        to(b"sooner", 50);
+        to(b"lifted", NEVER);
+        ks.put(0, b"stored", b"again");
+        let moved = ks.find(0, b"moved").expect("put above");
+        ks.move_to(0, moved, 1);
+        let renamed = ks.find(0, b"renamed").expect("put above");
+        ks.rename(0, renamed, b"new");
+        let gone = |ks: &mut Keyspace, now_ms| {
+            at(ks, now_ms);
+            assert!(!ks.reclaim_expired(100));
+            let name = |(db, effect): (u16, Effect<'_>)| match effect {
+                Effect::Del { key } => (db, String::from_utf8_lossy(key).into_owned()),
+                other => panic!("{other:?}"),
+            };
+            let mut gone: Vec<_> = ks.effects().iter().map(name).collect();
+            gone.sort();
+            gone
+        };
+        assert_eq!(gone(&mut ks, 49), []);
+        assert_eq!(gone(&mut ks, 50), [(0, "sooner".to_owned())]);
+        assert_eq!(gone(&mut ks, 299), [(0, "new".to_owned()), (1, "moved".to_owned())]);
+        assert_eq!(gone(&mut ks, 300), [(0, "later".to_owned())]);
+        assert_eq!((ks.db(0).len(), ks.db(0).volatile(), ks.db(1).len()), (2, 0, 0));
+    }
+
+    #[test]
+    fn reclaiming_goes_in_slices() {
+        let mut ks = keyspace(0);
+        (0..100u8).for_each(|i| put_until(&mut ks, &[i], 10 + i64::from(i % 2)));
+        at(&mut ks, 10);
+        assert!(ks.reclaim_expired(30));
+        assert_eq!(ks.db(0).len(), 70);
+        assert!(!ks.reclaim_expired(30));
+        assert_eq!((ks.db(0).len(), ks.db(0).volatile()), (50, 50));
+    }
+
+    #[test]
+    fn a_lock_taken_over_and_over_leaves_no_heap_of_dead_timers() {
+        let mut ks = keyspace(0);
+        (0..10u8).for_each(|i| put_until(&mut ks, &[i], 1_000_000));
+        // Lifted expiries leave timers, too.
+        for i in 0..2_000u16 {
+            put_until(&mut ks, &i.to_be_bytes(), 1_000_000);
+            ks.put(0, &i.to_be_bytes(), b"");
+        }
+        for now_ms in 0..20_000 {
+            at(&mut ks, now_ms);
+            put_until(&mut ks, b"lock", now_ms + 600_000);
+            let slot = ks.find(0, b"lock").expect("just put");
+            ks.remove(0, slot);
+            assert!(ks.db(0).timers.len() <= SWEEP_MIN);
+        }
+        at(&mut ks, 1_000_000);
+        assert!(!ks.reclaim_expired(100_000));
+        assert_eq!(ks.db(0).len(), 2_000);
+    }
+
+    proptest! {
+        /// Whatever is done to lifetimes, what reclaiming leaves is what a map of deadlines says.
+        #[test]
+        fn equal_to_a_map_of_deadlines(ops in proptest::collection::vec((0..8u8, 0..6u8, 0..40i64), 0..120)) {
+            let mut ks = keyspace(0);
+            let mut model: HashMap<u8, i64> = HashMap::new();
+            let mut now_ms = 0;
+            for (key, op, ms) in ops {
+                at(&mut ks, now_ms);
+                model.retain(|_, at_ms| *at_ms > now_ms);
+                let slot = ks.find(0, &[key]);
+                prop_assert_eq!(slot.is_some(), model.contains_key(&key));
+                match (op, slot) {
+                    (0, _) => {
+                        ks.put(0, &[key], b"");
+                        model.insert(key, NEVER);
+                    }
+                    (1, Some(slot)) => {
+                        ks.remove(0, slot);
+                        model.remove(&key);
+                    }
+                    (2 | 3, Some(slot)) => {
+                        ks.expire_at(0, slot, now_ms + ms);
+                        model.insert(key, now_ms + ms);
+                    }
+                    (4, Some(slot)) => {
+                        ks.expire_at(0, slot, NEVER);
+                        model.insert(key, NEVER);
+                    }
+                    (5, _) => {
+                        now_ms += ms;
+                        at(&mut ks, now_ms);
+                        ks.reclaim_expired(usize::MAX);
+                        model.retain(|_, at_ms| *at_ms > now_ms);
+                        prop_assert_eq!(ks.db(0).len(), model.len());
+                        prop_assert_eq!(ks.db(0).volatile(), model.values().filter(|at_ms| **at_ms != NEVER).count());
+                    }
+                    _ => {}
+                }
+            }
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::ffi::c_int;
 use super::lua::{Buffer, CFunction, Kind, Stack, ffi, native, upvalue};
 use super::sandbox::check_c_stack;
 use super::vm::Ctx;
+use crate::base::limits::SCRIPT_DATA_STACK_BYTES;
 use crate::base::num;
 
 /// The settings of one `cjson` table.
@@ -273,7 +274,7 @@ impl Encoder<'_> {
 
     fn table(&self, depth: i32) {
         let Encoder { stack, settings, .. } = *self;
-        check_c_stack(stack);
+        check_c_stack(stack, SCRIPT_DATA_STACK_BYTES);
         if depth > settings.encode_max_depth || !stack.reserve(4) {
             let mut digits = itoa::Buffer::new();
             stack.raise_parts(&[b"Cannot serialise, excessive nesting (", digits.format(depth).as_bytes(), b")"]);
@@ -495,7 +496,7 @@ impl<'a> Decoder<'a> {
 
     fn descend(&mut self) {
         self.depth += 1;
-        check_c_stack(self.stack);
+        check_c_stack(self.stack, SCRIPT_DATA_STACK_BYTES);
         if self.depth > self.settings.decode_max_depth || !self.stack.reserve(4) {
             let (mut depth, mut at) = (itoa::Buffer::new(), itoa::Buffer::new());
             let (depth, at) = (depth.format(self.depth).as_bytes(), at.format(self.at).as_bytes());

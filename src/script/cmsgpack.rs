@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use super::lua::{Buffer, CFunction, Kind, Stack, native};
 use super::sandbox::check_c_stack;
 use super::vm::Ctx;
-use crate::base::limits::SCRIPT_MSGPACK_MAX_DEPTH;
+use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_MSGPACK_MAX_DEPTH};
 
 const FUNCTIONS: [(&[u8], CFunction); 4] =
     [(b"pack", pack), (b"unpack", unpack), (b"unpack_limit", unpack_limit), (b"unpack_one", unpack_one)];
@@ -280,7 +280,7 @@ impl<'a> Reader<'a> {
     }
 
     fn descend(&self) {
-        check_c_stack(self.stack);
+        check_c_stack(self.stack, SCRIPT_DATA_STACK_BYTES);
         if !self.stack.reserve(4) {
             self.stack.raise(b"in function mp_decode_to_lua_array");
         }

@@ -341,11 +341,8 @@ fn one_line(byte: u8) -> u8 {
 #[inline]
 fn truncate(number: f64) -> i64 {
     // 2^63 is the first double past the range; NaN fails both tests.
-    if number >= -9_223_372_036_854_775_808.0 && number < 9_223_372_036_854_775_808.0 {
-        number as i64
-    } else {
-        i64::MIN
-    }
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    if (-END..END).contains(&number) { number as i64 } else { i64::MIN }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use sha1::{Digest, Sha1};
 
 use super::convert::{self, push_error, push_reply};
 use super::lua::{Kind, Stack, native};
-use super::vm::{Ctx, LogLevel, ServerVersion};
+use super::vm::{Ctx, LogLevel, ServerVersion, kill};
 use crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES;
 use crate::base::num;
 use crate::resp::request::{Argv, Span};
@@ -131,6 +131,7 @@ native! {
         }
         // SAFETY: the context outlives the state; the engine's `log` does not come back into the VM.
         unsafe { (*stack.ctx()).log(level) };
+        end_if_killed(stack);
         0
     }
 
@@ -144,6 +145,7 @@ native! {
         }
         // SAFETY: as above.
         unsafe { (*stack.ctx()).set_resp(version as u8) };
+        end_if_killed(stack);
         0
     }
 
@@ -188,17 +190,28 @@ pub(super) fn raise_error(stack: Stack<'_>, text: &[u8]) -> ! {
     stack.raise_top()
 }
 
+/// Raises if the engine gave up on this script.
+fn end_if_killed(stack: Stack<'_>) {
+    let ctx = stack.ctx();
+    // SAFETY: the context outlives the state.
+    if unsafe { (*ctx).killed } {
+        kill(stack, ctx);
+    }
+}
+
 /// Runs the command in the arguments and pushes its reply. An error is raised if `raises`, otherwise it is the result.
 #[inline]
 fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
     let ctx = stack.ctx();
     // SAFETY: the context outlives the state, and no C function runs while another holds this reference: neither
     // `gather` nor the engine comes back into Lua.
-    let outcome = match gather(stack, unsafe { &mut *ctx }) {
-        Ok(()) => perform(unsafe { &mut *ctx }),
+    let shared = unsafe { &mut *ctx };
+    let outcome = match gather(stack, shared) {
+        Ok(()) => perform(shared),
         Err(refusal) => Err(refusal),
     };
     if let Err(refusal) = outcome {
+        end_if_killed(stack);
         push_error(stack, refusal, false);
         if raises {
             stack.raise_top();
@@ -246,7 +259,7 @@ fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<(), &'static [u8]> {
     Ok(())
 }
 
-/// Asks the engine. A panic there becomes a Lua error that no `pcall` stops, and goes on once Lua has been left.
+/// Asks the engine. A panic there becomes the death of the script, and goes on once Lua has been left.
 #[inline]
 fn perform(ctx: &mut Ctx) -> Result<(), &'static [u8]> {
     let Some(mut host) = ctx.host else { return Err(b"ERR redis.call can only be called inside a script invocation") };
@@ -257,7 +270,7 @@ fn perform(ctx: &mut Ctx) -> Result<(), &'static [u8]> {
     let called = catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.call(argv, tape)));
     called.map_err(|panic| {
         ctx.give_up(panic);
-        b"ERR the server failed in this command".as_slice()
+        b"".as_slice()
     })
 }
 

@@ -23,7 +23,7 @@ use super::lua::{CFunction, Kind, Stack, ffi, native, upvalue};
 use super::redis;
 use super::vm::{Ctx, ServerVersion, load};
 use super::{cjson, cmsgpack, strings, structs};
-use crate::base::limits::SCRIPT_C_STACK_BYTES;
+use crate::base::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_LOAD_MAX_BYTES};
 
 /// Registers everything and pushes two tables: the globals, and their stand-in. May raise for lack of memory.
 pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>) {
@@ -113,7 +113,7 @@ const LIBRARIES: &[Library] = &[
 
 /// What is easier said in Lua. Gets the originals and helpers, returns the replacements.
 const PRELUDE: &CStr = c"
-local type, pcall, xpcall, foreach, foreachi, rawget, real, killed = ...
+local type, pcall, xpcall, rawget, foreach, foreachi, resume, wrap, real, killed, shallow = ...
 
 -- As in Redis: an error table that carries a message reaches the catcher as the message.
 local function settle(ok, e, ...)
@@ -133,9 +133,23 @@ local function handle(f, handler)
   end)
 end
 
+-- A coroutine runs on top of the C stack of whoever resumes it.
+local function checked_wrap(f)
+  local go_on = wrap(f)
+  return function(...)
+    shallow()
+    return go_on(...)
+  end
+end
+
 return catch, handle,
   function(t, f) return foreach(real(t), f) end,
-  function(t, f) return foreachi(real(t), f) end
+  function(t, f) return foreachi(real(t), f) end,
+  function(...)
+    shallow()
+    return resume(...)
+  end,
+  checked_wrap
 ";
 
 fn copy_builtins(stack: Stack<'_>, from: c_int, to: c_int, names: &[&[u8]]) {
@@ -295,24 +309,23 @@ fn run_prelude(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
             stack.raise_top();
         }
     }
-    for name in [b"type".as_slice(), b"pcall", b"xpcall"] {
+    for name in [b"type".as_slice(), b"pcall", b"xpcall", b"rawget"] {
         stack.raw_get_field(ffi::LUA_GLOBALSINDEX, name);
     }
-    stack.raw_get_field(ffi::LUA_GLOBALSINDEX, b"table");
-    let table = stack.top();
-    stack.raw_get_field(table, b"foreach");
-    stack.raw_get_field(table, b"foreachi");
-    stack.remove(table);
-    stack.raw_get_field(ffi::LUA_GLOBALSINDEX, b"rawget");
-    stack.push_function(ctx, real);
-    stack.push_function(ctx, killed);
-    stack.call(8, 4);
-    stack.raw_get_field(env, b"table");
-    push_real(stack, -1);
-    let library = stack.top();
-    for (i, name) in [b"foreach".as_slice(), b"foreachi"].into_iter().enumerate() {
+    for (library, name) in PRELUDE_LIBRARY {
+        stack.raw_get_field(ffi::LUA_GLOBALSINDEX, library);
+        stack.raw_get_field(stack.top(), name);
+        stack.remove(-2);
+    }
+    for function in [real as CFunction, killed, shallow] {
+        stack.push_function(ctx, function);
+    }
+    stack.call(stack.top() - base - 1, 6);
+    for (i, (library, name)) in PRELUDE_LIBRARY.into_iter().enumerate() {
+        stack.raw_get_field(env, library);
+        push_real(stack, -1);
         stack.push_value(base + 3 + i as c_int);
-        stack.raw_set_field(library, name);
+        stack.raw_set_field(stack.top() - 1, name);
     }
     for (i, name) in [b"pcall".as_slice(), b"xpcall"].into_iter().enumerate() {
         stack.push_value(base + 1 + i as c_int);
@@ -321,14 +334,19 @@ fn run_prelude(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     stack.set_top(base);
 }
 
-/// Raises when the C stack has grown too far below `Vm::run`: to be asked before C calls back into Lua.
+/// Functions of libraries that the prelude gets and replaces, in its order.
+const PRELUDE_LIBRARY: [(&[u8], &[u8]); 4] =
+    [(b"table", b"foreach"), (b"table", b"foreachi"), (b"coroutine", b"resume"), (b"coroutine", b"wrap")];
+
+/// Raises when the C stack has grown `limit` bytes below `Vm::run`: to be asked before C calls back into Lua, or itself.
 #[inline]
-pub(super) fn check_c_stack(stack: Stack<'_>) {
+pub(super) fn check_c_stack(stack: Stack<'_>, limit: usize) {
     let here = 0u8;
     // SAFETY: the context outlives the state.
     let base = unsafe { (*stack.ctx()).c_base };
-    if base.wrapping_sub(&raw const here as usize) > SCRIPT_C_STACK_BYTES {
-        stack.raise(b"C stack overflow");
+    if base.wrapping_sub(&raw const here as usize) > limit {
+        stack.push_bytes(b"C stack overflow");
+        stack.raise_top();
     }
 }
 
@@ -557,15 +575,19 @@ native! {
         let name =
             if matches!(stack.kind(2), Kind::None | Kind::Nil) { c"=(load)" } else { c_name(stack.check_bytes(2)) };
         stack.set_top(2);
-        check_c_stack(stack);
+        check_c_stack(stack, SCRIPT_C_STACK_BYTES);
         stack.new_table(0, 0);
-        let mut pieces = 0;
+        let (mut pieces, mut bytes) = (0, 0);
         loop {
+            if bytes > SCRIPT_LOAD_MAX_BYTES {
+                stack.raise(b"chunk too large");
+            }
             stack.push_value(1);
             stack.call(0, 1);
             match stack.text(-1) {
                 Some(b"") => break,
-                Some(_) => {
+                Some(piece) => {
+                    bytes += piece.len();
                     pieces += 1;
                     stack.raw_set_at(3, pieces);
                 }
@@ -589,6 +611,11 @@ native! {
         stack.set_top(1);
         look_behind(stack, 1);
         1
+    }
+
+    fn shallow(stack: Stack) -> c_int {
+        check_c_stack(stack, SCRIPT_C_STACK_BYTES);
+        0
     }
 
     fn killed(stack: Stack) -> c_int {

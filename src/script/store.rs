@@ -1,17 +1,325 @@
-//! The script cache.
+//! The script cache: texts by their SHA-1, with what their first line says of them.
+//!
+//! A first line `#!lua flags=no-writes,allow-stale` declares how a script behaves. It is cut off before the script is
+//! compiled, its newline is kept so that line numbers fit.
+//!
+//! Scripts that came by EVAL are kept only as long as there is room ([`SCRIPT_EVAL_CACHE_MAX`], as in Redis since 7.4: the
+//! longest unused goes first), those by SCRIPT LOAD until SCRIPT FLUSH, the bundled ones for ever.
 
-/// 20 bytes in hexadecimal.
-pub(super) fn hex(digest: [u8; 20]) -> [u8; 40] {
+use hashbrown::HashMap;
+use sha1::{Digest, Sha1};
+
+use super::Sha1Hex;
+use crate::base::limits::SCRIPT_EVAL_CACHE_MAX;
+use crate::resp::request::{Decoder, RequestLimits};
+
+/// The name of a script: the SHA-1 of its text.
+pub fn sha1_hex(body: &[u8]) -> Sha1Hex {
+    hex(Sha1::digest(body).into())
+}
+
+/// Reads a script's name in either case. `None` if it is not 40 bytes long.
+pub fn parse_sha1(text: &[u8]) -> Option<Sha1Hex> {
+    let mut sha: Sha1Hex = text.try_into().ok()?;
+    sha.make_ascii_lowercase();
+    Some(sha)
+}
+
+pub(super) fn hex(digest: [u8; 20]) -> Sha1Hex {
     let mut text = [0; 40];
-    for (i, byte) in digest.iter().enumerate() {
-        text[i * 2] = b"0123456789abcdef"[usize::from(byte >> 4)];
-        text[i * 2 + 1] = b"0123456789abcdef"[usize::from(byte & 15)];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(digest) {
+        pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
+        pair[1] = b"0123456789abcdef"[usize::from(byte & 15)];
     }
     text
 }
 
-/// The name of a script: the SHA-1 of its text.
-pub fn sha1_hex(body: &[u8]) -> super::Sha1Hex {
-    use sha1::{Digest, Sha1};
-    hex(Sha1::digest(body).into())
+/// What a script says of itself in its first line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScriptFlags {
+    /// It has such a line. Without one, what it may do follows from each command it calls.
+    pub declared: bool,
+    /// `no-writes`: it may be run where nothing may be written, and must not write.
+    pub no_writes: bool,
+    /// `allow-oom`: it may be run out of memory.
+    pub allow_oom: bool,
+    /// `allow-stale`: it may be run on a replica that lost its leader.
+    pub allow_stale: bool,
+    /// `no-cluster`: it may not be run on a cluster.
+    pub no_cluster: bool,
+    /// `allow-cross-slot-keys`: its keys may lie in several slots of a cluster.
+    pub allow_cross_slot_keys: bool,
+}
+
+/// Why a first line is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShebangError {
+    /// No newline ends it.
+    #[error("ERR Invalid script shebang")]
+    Unfinished,
+    /// Its quotes do not match.
+    #[error("ERR Invalid engine in script shebang")]
+    Quotes,
+    /// It names another language.
+    #[error("ERR Unexpected engine in script shebang: {0}")]
+    Engine(String),
+    /// An option that is none.
+    #[error("ERR Unknown lua shebang option: {0}")]
+    Option(String),
+    /// A flag that is none.
+    #[error("ERR Unexpected flag in script shebang: {0}")]
+    Flag(String),
+}
+
+/// Where a script came from, which decides how long it stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Part of the server: stays for ever.
+    Bundled,
+    /// SCRIPT LOAD: stays until SCRIPT FLUSH.
+    Loaded,
+    /// EVAL: stays while there is room.
+    Eval,
+}
+
+/// One script.
+#[derive(Clone, Debug)]
+pub struct Script {
+    body: Box<[u8]>,
+    /// Where the program begins: behind the first line, if that declares flags.
+    code_start: usize,
+    /// What its first line says.
+    pub flags: ScriptFlags,
+    origin: Origin,
+    last_used: u64,
+}
+
+impl Script {
+    /// Reads the first line of a script.
+    pub fn parse(body: &[u8], origin: Origin) -> Result<Script, ShebangError> {
+        let (flags, code_start) = parse_shebang(body)?;
+        Ok(Script { body: body.into(), code_start, flags, origin, last_used: 0 })
+    }
+
+    /// The whole text.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// What is to be compiled.
+    pub fn code(&self) -> &[u8] {
+        &self.body[self.code_start..]
+    }
+}
+
+fn parse_shebang(body: &[u8]) -> Result<(ScriptFlags, usize), ShebangError> {
+    if !body.starts_with(b"#!") {
+        return Ok((ScriptFlags::default(), 0));
+    }
+    let end = memchr::memchr(b'\n', body).ok_or(ShebangError::Unfinished)?;
+    let mut flags = ScriptFlags { declared: true, ..ScriptFlags::default() };
+    // Its words are quoted as those of an inline command.
+    let line = &body[..=end];
+    let mut decoder = Decoder::new();
+    let limits = RequestLimits { bulk_bytes: line.len(), unauthenticated: false };
+    if !decoder.decode(line, &limits).map_err(|_| ShebangError::Quotes)? {
+        return Err(ShebangError::Quotes);
+    }
+    let mut words = decoder.argv(line).iter();
+    let engine = words.next().unwrap_or_default();
+    if engine != b"#!lua" {
+        return Err(ShebangError::Engine(lossy(engine)));
+    }
+    for word in words {
+        let list = word.strip_prefix(b"flags=").ok_or_else(|| ShebangError::Option(lossy(word)))?;
+        if list.is_empty() {
+            continue;
+        }
+        for flag in list.split(|&byte| byte == b',') {
+            match flag {
+                b"no-writes" => flags.no_writes = true,
+                b"allow-oom" => flags.allow_oom = true,
+                b"allow-stale" => flags.allow_stale = true,
+                b"no-cluster" => flags.no_cluster = true,
+                b"allow-cross-slot-keys" => flags.allow_cross_slot_keys = true,
+                other => return Err(ShebangError::Flag(lossy(other))),
+            }
+        }
+    }
+    Ok((flags, end))
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// All scripts by name.
+#[derive(Debug)]
+pub struct Store {
+    scripts: HashMap<Sha1Hex, Script, ahash::RandomState>,
+    /// How many of them came by EVAL.
+    evals: usize,
+    /// Bytes of all texts.
+    bytes: usize,
+    clock: u64,
+}
+
+impl Store {
+    /// An empty cache whose hash is seeded with `seed`.
+    pub fn new(seed: u64) -> Store {
+        let hasher = ahash::RandomState::with_seed(seed as usize);
+        Store { scripts: HashMap::with_hasher(hasher), evals: 0, bytes: 0, clock: 0 }
+    }
+
+    /// Finds a script.
+    #[inline]
+    pub fn find(&self, sha: &Sha1Hex) -> Option<&Script> {
+        self.scripts.get(sha)
+    }
+
+    /// Finds a script that is about to run, and notes that it was used.
+    #[inline]
+    pub fn use_script(&mut self, sha: &Sha1Hex) -> Option<&Script> {
+        let script = self.scripts.get_mut(sha)?;
+        self.clock += 1;
+        script.last_used = self.clock;
+        Some(script)
+    }
+
+    /// Keeps a script. If it is there, the longer-lived origin holds from now on. Answers the name of one that had to go.
+    pub fn insert(&mut self, sha: Sha1Hex, mut script: Script) -> Option<Sha1Hex> {
+        self.clock += 1;
+        script.last_used = self.clock;
+        if let Some(known) = self.scripts.get_mut(&sha) {
+            known.last_used = self.clock;
+            if known.origin == Origin::Eval && script.origin != Origin::Eval {
+                known.origin = script.origin;
+                self.evals -= 1;
+            }
+            return None;
+        }
+        let evicted = if script.origin == Origin::Eval { self.make_room() } else { None };
+        self.evals += usize::from(script.origin == Origin::Eval);
+        self.bytes += script.body.len();
+        self.scripts.insert(sha, script);
+        evicted
+    }
+
+    /// SCRIPT FLUSH: drops all but the bundled scripts.
+    pub fn flush(&mut self) {
+        self.scripts.retain(|_, script| script.origin == Origin::Bundled);
+        self.evals = 0;
+        self.bytes = self.scripts.values().map(|script| script.body.len()).sum();
+    }
+
+    /// How many scripts there are.
+    pub fn len(&self) -> usize {
+        self.scripts.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.scripts.is_empty()
+    }
+
+    /// Bytes of all texts.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn make_room(&mut self) -> Option<Sha1Hex> {
+        if self.evals < SCRIPT_EVAL_CACHE_MAX {
+            return None;
+        }
+        let evals = self.scripts.iter().filter(|(_, script)| script.origin == Origin::Eval);
+        let (&oldest, _) = evals.min_by_key(|(_, script)| script.last_used)?;
+        let script = self.scripts.remove(&oldest)?;
+        self.evals -= 1;
+        self.bytes -= script.body.len();
+        Some(oldest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(body: &str) -> Result<(ScriptFlags, String), String> {
+        match Script::parse(body.as_bytes(), Origin::Eval) {
+            Ok(script) => Ok((script.flags, String::from_utf8(script.code().to_vec()).unwrap())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn first_lines_read_as_in_redis() {
+        let none = ScriptFlags::default();
+        let declared = ScriptFlags { declared: true, ..none };
+        let no_writes = ScriptFlags { no_writes: true, ..declared };
+        let all = ScriptFlags {
+            allow_oom: true,
+            allow_stale: true,
+            no_cluster: true,
+            allow_cross_slot_keys: true,
+            ..no_writes
+        };
+        let good = [
+            ("return 1", none, "return 1"),
+            ("#!lua\nreturn 1", declared, "\nreturn 1"),
+            ("#!lua\r\nreturn 1", declared, "\nreturn 1"),
+            ("#!lua flags=\nreturn 1", declared, "\nreturn 1"),
+            ("#!lua  flags=no-writes \nreturn 1", no_writes, "\nreturn 1"),
+            ("#!lua\tflags=no-writes\n", no_writes, "\n"),
+            ("#!lua 'flags=no-writes'\nreturn 1", no_writes, "\nreturn 1"),
+            ("#!lua flags=no-writes,allow-stale,allow-oom,no-cluster,allow-cross-slot-keys\n", all, "\n"),
+        ];
+        for (body, flags, code) in good {
+            assert_eq!(parse(body), Ok((flags, code.to_owned())), "{body}");
+        }
+        let bad = [
+            ("#!lua", "ERR Invalid script shebang"),
+            ("#!\nreturn 1", "ERR Unexpected engine in script shebang: #!"),
+            ("#! lua\nreturn 1", "ERR Unexpected engine in script shebang: #!"),
+            ("#!luax\nreturn 1", "ERR Unexpected engine in script shebang: #!luax"),
+            ("#!lua flags=bad\nreturn 1", "ERR Unexpected flag in script shebang: bad"),
+            ("#!lua flags=no-writes,\nreturn 1", "ERR Unexpected flag in script shebang: "),
+            ("#!lua flags=NO-WRITES\nreturn 1", "ERR Unexpected flag in script shebang: NO-WRITES"),
+            ("#!lua name=x\nreturn 1", "ERR Unknown lua shebang option: name=x"),
+            ("#!lua \"flags=no-writes\nreturn 1", "ERR Invalid engine in script shebang"),
+        ];
+        for (body, error) in bad {
+            assert_eq!(parse(body), Err(error.to_owned()), "{body}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_in_either_case() {
+        let sha = sha1_hex(b"return 1");
+        assert_eq!(&sha, b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+        assert_eq!(parse_sha1(&sha.to_ascii_uppercase()), Some(sha));
+        assert_eq!(parse_sha1(b"e0"), None);
+    }
+
+    #[test]
+    fn scripts_stay_as_long_as_their_origin_says() {
+        let mut store = Store::new(1);
+        let put = |store: &mut Store, body: &str, origin| {
+            let sha = sha1_hex(body.as_bytes());
+            (sha, store.insert(sha, Script::parse(body.as_bytes(), origin).unwrap()))
+        };
+        let (bundled, _) = put(&mut store, "return 'bundled'", Origin::Bundled);
+        let (loaded, _) = put(&mut store, "return 'loaded'", Origin::Eval);
+        assert_eq!(put(&mut store, "return 'loaded'", Origin::Loaded), (loaded, None));
+        let (first, _) = put(&mut store, "return 0", Origin::Eval);
+        let (second, _) = put(&mut store, "return 1", Origin::Eval);
+        for i in 2..SCRIPT_EVAL_CACHE_MAX {
+            assert_eq!(put(&mut store, &format!("return {i}"), Origin::Eval).1, None);
+        }
+        assert!(store.use_script(&first).is_some());
+        assert_eq!(put(&mut store, "return 'more'", Origin::Eval).1, Some(second));
+        assert_eq!(store.len(), SCRIPT_EVAL_CACHE_MAX + 2);
+        store.flush();
+        assert!(store.find(&bundled).is_some() && store.find(&loaded).is_none());
+        assert_eq!((store.len(), store.bytes()), (1, "return 'bundled'".len()));
+    }
 }

@@ -7,7 +7,7 @@ use super::lua::{CFunction, Kind, Stack, native, upvalue};
 use super::pattern::{Capture, Matcher, Stop};
 use super::sandbox::check_c_stack;
 use super::vm::{Verdict, kill};
-use crate::base::limits::SCRIPT_STRING_MAX_BYTES;
+use crate::base::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_STRING_MAX_BYTES};
 
 pub(super) const FUNCTIONS: &[(&[u8], CFunction)] =
     &[(b"find", find), (b"gfind", gmatch), (b"gmatch", gmatch), (b"gsub", gsub), (b"match", match_once), (b"rep", rep)];
@@ -105,11 +105,7 @@ native! {
 fn ticker(stack: Stack<'_>) -> impl FnMut() -> bool + Copy {
     let ctx = stack.ctx();
     // SAFETY: the context outlives the state; the engine does not come back into the VM.
-    move || unsafe {
-        let go_on = !(*ctx).killed && (*ctx).ask() == Verdict::Continue;
-        (*ctx).killed |= !go_on;
-        go_on
-    }
+    move || unsafe { !(*ctx).killed && (*ctx).ask() == Verdict::Continue }
 }
 
 /// What was found, or the error raised.
@@ -118,7 +114,7 @@ fn checked(stack: Stack<'_>, found: Result<Option<usize>, Stop>) -> Option<usize
     match found {
         Ok(found) => found,
         Err(Stop::Malformed(message)) => stack.raise(message.as_bytes()),
-        Err(Stop::Interrupted) => kill(stack),
+        Err(Stop::Interrupted) => kill(stack, stack.ctx()),
     }
 }
 
@@ -239,7 +235,7 @@ impl Output {
         let whole = &subject[start..end];
         let Output::Pieces(n) = self else { return append_template(stack, subject, matcher, whole) };
         if stack.kind(3) == Kind::Function {
-            check_c_stack(stack);
+            check_c_stack(stack, SCRIPT_C_STACK_BYTES);
             stack.push_value(3);
             let args = push_captures(stack, subject, matcher, Some((start, end)));
             stack.call(args, 1);
@@ -300,13 +296,12 @@ fn append_done(stack: Stack<'_>) {
 
 /// Appends the replacement string with its `%0` to `%9` filled in.
 fn append_template<T: FnMut() -> bool>(stack: Stack<'_>, subject: &[u8], matcher: &Matcher<'_, T>, whole: &[u8]) {
-    let mut template = stack.bytes(3).iter();
-    while let Some(&byte) = template.next() {
-        if byte != b'%' {
-            append(stack, &[byte]);
-            continue;
-        }
-        match template.next() {
+    let mut template = stack.bytes(3);
+    while let Some(at) = memchr::memchr(b'%', template) {
+        append(stack, &template[..at]);
+        let escaped = template.get(at + 1);
+        template = template.get(at + 2..).unwrap_or(&[]);
+        match escaped {
             Some(b'0') => append(stack, whole),
             Some(digit @ b'1'..=b'9') => match matcher.captures().get(usize::from(digit - b'1')) {
                 Some(&Capture::Span(from, to)) => append(stack, &subject[from..to]),
@@ -320,4 +315,5 @@ fn append_template<T: FnMut() -> bool>(stack: Stack<'_>, subject: &[u8], matcher
             None => append(stack, b"\0"),
         }
     }
+    append(stack, template);
 }

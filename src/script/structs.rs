@@ -6,8 +6,6 @@
 //!
 //! Source: <http://www.inf.puc-rio.br/~roberto/struct/>
 
-use std::ffi::c_int;
-
 use super::lua::{CFunction, Kind, Stack, native};
 use super::vm::Ctx;
 

@@ -118,9 +118,6 @@ fn answers_equal_those_of_redis() {
         for case in read_cases(&path) {
             for (form, want) in [(Form::Resp2, &case.two), (Form::Resp3, case.three.as_ref().unwrap_or(&case.two))] {
                 count += 1;
-                if std::env::var_os("TRACE").is_some() {
-                    eprintln!("{}", case.script);
-                }
                 let got = eval(&mut vm, &mut Toy::default(), form, &case.script);
                 if got != *want {
                     failures.push(format!("{:?} {}\n  redis {want}\n  ours  {got}", form, case.script));
@@ -130,4 +127,219 @@ fn answers_equal_those_of_redis() {
     }
     assert!(count > 0);
     assert!(failures.is_empty(), "{} of {count} differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Attempts to leave the sandbox or to change what other scripts share. Each script must fail, or answer `ok`.
+const ESCAPES: &[&str] = &[
+    "redis.call = function() return 'evil' end",
+    "redis = nil",
+    "_G.redis = nil",
+    "_G['tonumber'] = nil",
+    "local g = _G g.x = 1",
+    "rawset(_G, 'x', 1)",
+    "rawset(redis, 'call', 1)",
+    "rawset(string, 'len', 1)",
+    "setmetatable(_G, {})",
+    "setmetatable(redis, {__index = {}})",
+    "setmetatable(string, nil)",
+    "getmetatable(_G).__index = nil",
+    "getmetatable('').__index = {}",
+    "rawset(getmetatable(''), '__index', {})",
+    "rawset(getmetatable(_G), '__index', {})",
+    "getmetatable(redis).__newindex = nil",
+    "table.insert(redis, 1)",
+    "table.insert(_G, 1, 2)",
+    "local n, t = pairs(redis) rawset(t, 'call', 1)",
+    "local n, t = pairs(_G) t.x = 1",
+    "local n, t = ipairs(string) t.x = 1",
+    "for k in pairs(redis) do redis[k] = nil end",
+    "table.foreach(redis, function(k) redis[k] = 1 end)",
+    "loadstring('x = 1')()",
+    "loadstring('redis.call = 1')()",
+    "load(function() return nil end) x = 1",
+    "setfenv(1, {})",
+    "getfenv(1).x = 1",
+    "debug.getregistry()",
+    "require('ffi')",
+    "jit.on()",
+    "ffi.cdef('int x')",
+    "package.loadlib('x', 'y')",
+    "io.open('/etc/passwd')",
+    "os.execute('true')",
+    "dofile('/etc/passwd')",
+    "loadfile('/etc/passwd')",
+    "newproxy(true)",
+    "print('x')",
+    "module('x')",
+    "local f = loadstring(string.dump(function() end)) f()",
+    "local f = assert(loadstring('\\27LJ\\2\\0'))",
+    "local f = load(function() return '\\27LJ' end) f()",
+    "return 42LL",
+    "local x = 1i",
+    "coroutine.wrap(function() redis.call = 1 end)()",
+    "coroutine.wrap(function() x = 1 end)()",
+    "local t = setmetatable({}, {__index = _G}) t.redis.call = 1",
+    "local t = setmetatable({}, {__newindex = redis}) t.call = 1",
+    "local t = setmetatable({}, getmetatable('')) if t.len then return 'ok' end error()",
+    "table.sort(redis) table.remove(redis) string.foo = 1",
+    "cjson.encode = nil",
+    "cjson.null.x = 1",
+    "cmsgpack.pack = nil",
+    "struct.pack = nil",
+    "bit.band = nil",
+    "math.random = nil",
+    "coroutine.create = nil",
+    "os.clock = nil",
+    "KEYS = {}",
+    "ARGV = nil",
+    "for k, v in pairs(getmetatable(_G)) do getmetatable(_G)[k] = nil end",
+    "xpcall(function() error() end, function() redis.call = 1 end) error('still here')",
+    "string.gsub('x', 'x', function() x = 1 end)",
+    "redis.foo.bar = 1",
+    "local ok, e = pcall(function() return undeclared end) error(e)",
+    "rawset(os, 'x', 1)",
+];
+
+#[test]
+fn nothing_leaves_the_sandbox() {
+    let mut vm = vm();
+    for form in [Form::Resp2, Form::Resp3] {
+        for script in ESCAPES {
+            let got = eval(&mut vm, &mut Toy::default(), form, script);
+            assert!(got.starts_with('-') || got == "$2\\r\\nok\\r\\n", "{script}: {got}");
+            // Whatever it did, the next script finds everything in place.
+            let check = "local n = 0 for k in pairs(redis) do n = n + 1 end
+                assert(n > 20 and redis.call('echo', 'x') == 'x' and ('x'):len() == 1 and rawget(_G, 'x') == nil)
+                assert(tonumber('1') == 1 and type(math.random()) == 'number' and #redis == 0 and next(string) ~= nil)
+                assert(cjson.encode({1}) == '[1]' and #cmsgpack.pack(1) == 1 and struct.size('i') == 4)
+                return #KEYS + #ARGV";
+            assert_eq!(eval(&mut vm, &mut Toy::default(), form, check), ":4\\r\\n", "after {script}");
+        }
+    }
+}
+
+#[test]
+fn globals_are_those_of_redis() {
+    let list = "local t = {} for k in pairs(_G) do t[#t + 1] = k end table.sort(t) return table.concat(t, ' ')";
+    let got = eval(&mut vm(), &mut Toy::default(), Form::Resp2, list);
+    let want = "ARGV KEYS _G _VERSION assert bit cjson cmsgpack collectgarbage coroutine error gcinfo getmetatable ipairs \
+                load loadstring math next os pairs pcall rawequal rawget rawset redis select setmetatable string struct \
+                table tonumber tostring type unpack xpcall";
+    assert_eq!(got, format!("${}\\r\\n{want}\\r\\n", want.len()));
+}
+
+#[test]
+fn a_killed_script_ends_whatever_it_catches() {
+    let mut vm = vm();
+    let scripts = [
+        "while true do end",
+        "while true do pcall(function() while true do end end) end",
+        "while true do pcall(redis.call, 'get', 'x') end",
+        "local co = coroutine.wrap(function() while true do end end) while true do pcall(co) end",
+        "xpcall(function() while true do end end, function() while true do end end)",
+        "xpcall(function() error('x') end, function() while true do end end)",
+        "while true do local co = coroutine.create(function() while true do coroutine.yield() end end)
+         while true do coroutine.resume(co) end end",
+        "local t = setmetatable({}, {__index = function(t, k) while true do end end}) return t.x",
+        "table.sort({1, 2, 3}, function() while true do end end)",
+        "('x'):gsub('x', function() while true do end end)",
+        "return loadstring('while true do end')()",
+        "local n = 0 load(function() n = n + 1 while n > 3 do end return ' ' end)",
+        "local s = ('a'):rep(100000) return s:find('.-.-.-.-b')",
+        "local s = ('a'):rep(100000) while true do pcall(string.find, s, '.-.-.-.-b') end",
+        "for w in (('a'):rep(100000)):gmatch('.-.-.-.-b') do end",
+        "local function f() return f() end f()",
+        "repeat until false",
+        "local function f() pcall(f) pcall(f) end while true do f() end",
+    ];
+    for script in scripts {
+        let mut toy = Toy { kill_after: Some(2), ..Toy::default() };
+        let got = eval(&mut vm, &mut toy, Form::Resp2, script);
+        assert!(got.starts_with("-ERR Script killed by user with SCRIPT KILL..."), "{script}: {got}");
+        assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, "return 1"), ":1\\r\\n", "after {script}");
+    }
+}
+
+#[test]
+fn deep_recursion_is_an_error() {
+    let mut vm = vm();
+    let scripts = [
+        "local function f() return f() + 1 end return f()",
+        "local function f() return ('x'):gsub('x', f) end return f()",
+        "local function f() coroutine.wrap(f)() end f()",
+        "local function f() local co = coroutine.create(f) return 1 + coroutine.resume(co) end f() error('ok')",
+        "local function f() table.sort({1, 2, 3}, f) end f()",
+        "local function f() return load(f) end f() error('ok')",
+        "local t = setmetatable({}, {}) getmetatable(t).__tostring = function() return tostring(t) end return tostring(t)",
+        "local t = setmetatable({}, {}) getmetatable(t).__index = function(_, k) return t[k] .. 'x' end return t.x",
+        "local t = setmetatable({}, {}) getmetatable(t).__concat = function() return t .. t end return t .. t",
+        "local t = setmetatable({}, {}) getmetatable(t).__lt = function() return t < t end return t < t",
+        "local function f() return xpcall(f, f) end f() error('ok')",
+        "local function f(k, v) table.foreach({1}, f) end f()",
+        "local t = {} t[1] = t return cjson.encode(t)",
+        "cjson.encode_max_depth(1e8) local t = {} t[1] = t local ok, e = pcall(cjson.encode, t)
+         cjson.encode_max_depth(1000) error(e)",
+        "cjson.decode_max_depth(1e8) local ok, e = pcall(cjson.decode, ('['):rep(1e6))
+         cjson.decode_max_depth(1000) error(e)",
+        "return cmsgpack.unpack(('\\145'):rep(1e6))",
+        "return ('a'):rep(300000):find(('a?'):rep(300000) .. 'b')",
+        "return ('a'):rep(300000):find(('('):rep(300000))",
+        "return loadstring('return ' .. ('('):rep(100000) .. (')'):rep(100000))()",
+        "return ('x'):rep(1e10)",
+        "local s = ('x'):rep(1e6) return (s:gsub('x', s))",
+        "return unpack({}, 1, 1e6)",
+        "return redis.call(unpack({}, 1, 7000))",
+    ];
+    for script in scripts {
+        let got = eval(&mut vm, &mut Toy::default(), Form::Resp2, script);
+        assert!(got.starts_with('-'), "{script}: {}", &got[..got.len().min(200)]);
+        assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, "return 1"), ":1\\r\\n", "after {script}");
+    }
+    let own = "local a = {} a[1] = a return a";
+    let got = eval(&mut vm, &mut Toy::default(), Form::Resp2, own);
+    assert!(got.ends_with("*1\\r\\n-ERR reached lua stack limit\\r\\n"));
+}
+
+#[test]
+fn a_panic_of_the_engine_goes_on_after_lua() {
+    let mut vm = vm();
+    let scripts = ["redis.call('panic')", "while true do pcall(redis.call, 'panic') end"];
+    for script in scripts {
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            eval(&mut vm, &mut Toy::default(), Form::Resp2, script);
+        }));
+        assert_eq!(caught.unwrap_err().downcast_ref::<&str>(), Some(&"the engine broke"));
+        assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, "return 1"), ":1\\r\\n");
+    }
+}
+
+#[test]
+fn logs_reach_the_engine() {
+    let mut toy = Toy::default();
+    eval(&mut vm(), &mut toy, Form::Resp2, "redis.log(redis.LOG_WARNING, 'a', 1, {}, 'b')");
+    assert_eq!(toy.logged, [(LogLevel::Warning, b"a 1 b".to_vec())]);
+}
+
+#[test]
+fn scripts_can_be_forgotten_and_compiled_anew() {
+    let mut vm = vm();
+    let (one, two) = (store::sha1_hex(b"return 1"), store::sha1_hex(b"return 2"));
+    vm.compile(&one, b"return 1").unwrap();
+    vm.compile(&two, b"return 2").unwrap();
+    vm.retain(|sha| *sha == two);
+    assert_eq!((vm.has(&one), vm.has(&two), vm.len()), (false, true, 1));
+    let mut reply = Reply::new(Form::Resp2);
+    let none = OwnedArgv::default();
+    assert!(!vm.run(&one, none.as_argv(), none.as_argv(), &mut Toy::default(), &mut reply));
+    assert!(vm.run(&two, none.as_argv(), none.as_argv(), &mut Toy::default(), &mut reply));
+    assert_eq!(reply.as_bytes(), b":2\r\n");
+    vm.forget(&two);
+    assert!(vm.is_empty() && vm.memory_bytes() > 0);
+}
+
+#[test]
+fn scripts_that_assign_globals_fail_only_where_they_do() {
+    let mut vm = vm();
+    let script = "if ARGV[1] == 'no' then x = 1 end return redis.call('echo', KEYS[1])";
+    assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, script), "$2\\r\\nk1\\r\\n");
 }

@@ -671,14 +671,17 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_De
         if !(*ctx).killed && (*ctx).ask() == Verdict::Continue {
             return;
         }
-        (*ctx).killed = true;
-        ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, 1);
-        kill(stack)
+        kill(stack, ctx)
     }
 }
 
-/// Raises the error that a killed script ends with.
-pub(super) fn kill(stack: Stack<'_>) -> ! {
+/// Raises the error that a killed script ends with, and sees to it that catching it is of no use.
+pub(super) fn kill(stack: Stack<'_>, ctx: *mut Ctx) -> ! {
+    // SAFETY: the context outlives the state, which is live.
+    unsafe {
+        (*ctx).killed = true;
+        ffi::lua_sethook(stack.raw(), Some(hook), ffi::LUA_MASKCOUNT, 1);
+    }
     stack.new_table(0, 1);
     stack.push_bytes(b"err");
     stack.push_bytes(b"ERR Script killed by user with SCRIPT KILL...");

@@ -304,7 +304,10 @@ pub fn field(bytes: &[u8], offset: u64, kind: FieldType) -> i64 {
 pub fn set_field(bytes: &mut Vec<u8>, offset: u64, kind: FieldType, value: i64, overflow: Overflow) -> Option<i64> {
     grow(bytes, offset.saturating_add(kind.bits()));
     let wide = if kind.signed { i128::from(value) } else { i128::from(value as u64) };
-    let fitting = kind.fit(wide, overflow)?;
+    // Redis computes the room above the value in 64 bits; where that wraps, it takes the value for one that is too large.
+    let (_, high) = kind.bounds();
+    let wraps = overflow == Overflow::Saturate && kind.bits < 64 && high - wide > i128::from(i64::MAX);
+    let fitting = kind.fit(if wraps { high } else { wide }, overflow)?;
     let old = field(bytes, offset, kind);
     store(bytes, offset, kind, fitting);
     Some(old)

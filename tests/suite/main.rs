@@ -6,6 +6,7 @@
 
 mod bundled;
 mod clients;
+mod command_table;
 mod crowd;
 mod differential;
 mod generate;

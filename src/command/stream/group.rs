@@ -89,32 +89,6 @@ pub(super) fn xgroup_delconsumer(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done 
     Ok(())
 }
 
-pub(super) fn xgroup_help(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    super::info::help_reply(
-        ctx.reply,
-        &[
-            "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-            "CREATE <key> <groupname> <id|$> [option]",
-            "    Create a group that is given what comes after an id. Options:",
-            "    * MKSTREAM",
-            "      Create the stream if there is none.",
-            "    * ENTRIESREAD <entries-read>",
-            "      How many entries there were up to the id, for the group's lag.",
-            "CREATECONSUMER <key> <groupname> <consumer>",
-            "    Create a consumer.",
-            "DELCONSUMER <key> <groupname> <consumer>",
-            "    Remove a consumer with what it has pending.",
-            "DESTROY <key> <groupname>",
-            "    Remove a group.",
-            "SETID <key> <groupname> <id|$> [ENTRIESREAD <entries-read>]",
-            "    Move a group to an id.",
-            "HELP",
-            "    Print this help.",
-        ],
-    );
-    Ok(())
-}
-
 fn no_stream() -> Error {
     Error::text(
         "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM \

@@ -192,29 +192,6 @@ pub(super) fn xinfo_consumers(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-pub(super) fn xinfo_help(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    help_reply(
-        ctx.reply,
-        &[
-            "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-            "CONSUMERS <key> <groupname>",
-            "    Show the consumers of a group.",
-            "GROUPS <key>",
-            "    Show the groups of a stream.",
-            "STREAM <key> [FULL [COUNT <count>]]",
-            "    Show a stream; with FULL its entries, groups and consumers, too.",
-            "HELP",
-            "    Print this help.",
-        ],
-    );
-    Ok(())
-}
-
-pub(super) fn help_reply(reply: &mut Reply, lines: &[&str]) {
-    reply.array(lines.len());
-    lines.iter().for_each(|line| reply.status(line));
-}
-
 /// The arguments behind a subcommand are not of its form.
 pub(super) fn wrong_subcommand(args: &Args<'_>) -> Error {
     let argv = args.argv();

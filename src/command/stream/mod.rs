@@ -6,9 +6,10 @@ mod info;
 mod pending;
 mod read;
 
+use super::help::help;
 use entries::{xadd, xdel, xlen, xrange, xrevrange, xsetid, xtrim};
-use group::{xgroup_create, xgroup_createconsumer, xgroup_delconsumer, xgroup_destroy, xgroup_help, xgroup_setid};
-use info::{xinfo_consumers, xinfo_groups, xinfo_help, xinfo_stream};
+use group::{xgroup_create, xgroup_createconsumer, xgroup_delconsumer, xgroup_destroy, xgroup_setid};
+use info::{xinfo_consumers, xinfo_groups, xinfo_stream};
 use pending::{xack, xautoclaim, xclaim, xpending};
 use read::{xread, xreadgroup};
 
@@ -225,7 +226,7 @@ pub const COMMANDS: &[Command] = &[
                 group: Group::Stream,
                 since: "5.0.0",
                 summary: "Answers how the subcommands are used.",
-                run: Run::Now(xgroup_help),
+                run: Run::Now(help),
                 ..Command::EMPTY
             },
             Command {
@@ -283,7 +284,7 @@ pub const COMMANDS: &[Command] = &[
                 group: Group::Stream,
                 since: "5.0.0",
                 summary: "Answers how the subcommands are used.",
-                run: Run::Now(xinfo_help),
+                run: Run::Now(help),
                 ..Command::EMPTY
             },
             Command {

@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Layout, store};
+use super::{members_reply, store};
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
@@ -254,8 +254,7 @@ pub(super) fn zdiff(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 fn answer(ctx: &mut Ctx<'_>, mut args: Args<'_>, operation: Operation) -> Done {
     let query = Query::parse(ctx, &mut args, operation, false)?;
     let result = query.run(ctx)?;
-    let layout = Layout::new(ctx.reply, query.with_scores);
-    layout.members(ctx.reply, result.iter());
+    members_reply(ctx.reply, result.iter(), query.with_scores);
     Ok(())
 }
 
@@ -275,7 +274,9 @@ fn store_result(ctx: &mut Ctx<'_>, mut args: Args<'_>, operation: Operation) -> 
     let to = args.bytes()?;
     let query = Query::parse(ctx, &mut args, operation, true)?;
     let result = query.run(ctx)?;
-    store(ctx, to, &result)
+    let stored = store(ctx.ks, ctx.session.db, to, result.iter())?;
+    ctx.reply.integer(stored as i64);
+    Ok(())
 }
 
 pub(super) fn zintercard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

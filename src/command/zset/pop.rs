@@ -1,26 +1,63 @@
-//! Taking the lowest or highest members out of sorted sets, and waiting for some.
-//!
-//! As with lists, a blocking command is the plain one that answers [`Wait`] where nothing is there.
+//! Taking out the lowest or highest members, and waiting for some.
 
-use super::{Layout, find};
-use crate::command::list::{counted_keys, pop_count};
+use super::super::list::{count_arg, counted_keys, pop_count};
+use super::find;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
 use crate::engine::spec::{Done, Flow, MayWait};
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
-use crate::keyspace::Slot;
+use crate::keyspace::{DbIndex, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
 
-/// An end of a sorted set.
+/// Which end of a sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Min,
     Max,
 }
 
-const ENDS: [(&str, End); 2] = [("min", End::Min), ("max", End::Max)];
+/// How members and scores are grouped in the reply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Flat,
+    Pairs,
+}
+
+/// Answers up to `count` members with their scores and removes them. The array's head is the caller's unless `head`.
+fn take(
+    ctx: &mut Ctx<'_>,
+    (db, slot): (DbIndex, Slot),
+    end: End,
+    count: usize,
+    shape: Shape,
+    head: bool,
+) -> Result<(), Error> {
+    let zset = ctx.ks.zset(db, slot)?;
+    let count = count.min(zset.len());
+    let ranks = match end {
+        End::Min => 0..count,
+        End::Max => zset.len() - count..zset.len(),
+    };
+    if head {
+        ctx.reply.array(if shape == Shape::Pairs { count } else { count * 2 });
+    }
+    let reply = &mut *ctx.reply;
+    let mut emit = |(member, score)| {
+        if shape == Shape::Pairs {
+            reply.array(2);
+        }
+        reply.bulk(member);
+        reply.double(score);
+    };
+    match end {
+        End::Min => zset.range(ranks.clone()).for_each(&mut emit),
+        End::Max => zset.range(ranks.clone()).rev().for_each(&mut emit),
+    }
+    ctx.ks.zset_remove_ranks(db, slot, ranks)?;
+    Ok(())
+}
 
 pub(super) fn zpopmin(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     pop(ctx, args, End::Min)
@@ -31,46 +68,19 @@ pub(super) fn zpopmax(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 fn pop(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> Done {
+    let db = ctx.db();
     let key = args.bytes()?;
     if args.len() > 1 {
         return Err(Error::Syntax);
     }
-    // One member is answered flat, several are pairs in RESP3.
-    let (count, layout) = match args.is_empty() {
-        true => (1, Layout::Flat),
-        false => (count(&mut args)?, Layout::new(ctx.reply, true)),
+    let count = if args.is_empty() { None } else { Some(count_arg(&mut args)?) };
+    let Some(slot) = find(ctx.ks, db, key)? else {
+        ctx.reply.array(0);
+        return Ok(());
     };
-    match find(ctx.ks, ctx.session.db, key)? {
-        Some(slot) => take(ctx, slot, end, count, layout),
-        None => {
-            ctx.reply.array(0);
-            Ok(())
-        }
-    }
-}
-
-fn count(args: &mut Args<'_>) -> Result<i64, Error> {
-    let count = args.int_or(Error::NotPositive)?;
-    if count < 0 { Err(Error::NotPositive) } else { Ok(count) }
-}
-
-/// Answers up to `count` members from one end and removes them.
-fn take(ctx: &mut Ctx<'_>, slot: Slot, end: End, count: i64, layout: Layout) -> Done {
-    let db = ctx.db();
-    let zset = ctx.ks.zset(db, slot)?;
-    let count = usize::try_from(count).unwrap_or(usize::MAX).min(zset.len());
-    let ranks = match end {
-        End::Min => 0..count,
-        End::Max => zset.len() - count..zset.len(),
-    };
-    let members = zset.range(ranks.clone());
-    layout.head(ctx.reply, count);
-    match end {
-        End::Min => members.for_each(|(member, score)| layout.member(ctx.reply, member, score)),
-        End::Max => members.rev().for_each(|(member, score)| layout.member(ctx.reply, member, score)),
-    }
-    ctx.ks.zset_remove_ranks(db, slot, ranks)?;
-    Ok(())
+    let shape = if count.is_some() && ctx.reply.is_resp3() { Shape::Pairs } else { Shape::Flat };
+    let count = usize::try_from(count.unwrap_or(1)).unwrap_or(usize::MAX);
+    take(ctx, (db, slot), end, count, shape, true)
 }
 
 pub(super) fn bzpopmin(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
@@ -87,16 +97,9 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> MayWait {
     let Some((key, slot)) = first_of(ctx, keys)? else {
         return Ok(Flow::Wait(Wait::new(Want::ZSet, keys.iter(), deadline_ms, Reply::null_array)));
     };
-    let db = ctx.db();
-    let zset = ctx.ks.zset(db, slot)?;
-    let rank = if end == End::Min { 0 } else { zset.len() - 1 };
-    if let Some((member, score)) = zset.by_rank(rank) {
-        ctx.reply.array(3);
-        ctx.reply.bulk(key);
-        ctx.reply.bulk(member);
-        ctx.reply.double(score);
-    }
-    ctx.ks.zset_remove_ranks(db, slot, rank..rank + 1)?;
+    ctx.reply.array(3);
+    ctx.reply.bulk(key);
+    take(ctx, (ctx.db(), slot), end, 1, Shape::Flat, false)?;
     Ok(Flow::Replied)
 }
 
@@ -106,9 +109,10 @@ fn first_of<'a>(ctx: &mut Ctx<'_>, keys: Argv<'a>) -> Result<Option<(&'a [u8], S
     for key in keys.iter() {
         match find(ctx.ks, db, key) {
             Ok(Some(slot)) => return Ok(Some((key, slot))),
-            Ok(None) => {}
             Err(Error::WrongType) if skip_wrong => {}
-            Err(error) => return Err(error),
+            found => {
+                found?;
+            }
         }
     }
     Ok(None)
@@ -124,7 +128,7 @@ struct ManyPop<'a> {
 impl<'a> ManyPop<'a> {
     fn parse(args: &mut Args<'a>) -> Result<ManyPop<'a>, Error> {
         let keys = counted_keys(args)?;
-        let end = args.one_of(&ENDS).ok_or(Error::Syntax)?;
+        let end = args.one_of(&[("min", End::Min), ("max", End::Max)]).ok_or(Error::Syntax)?;
         Ok(ManyPop { keys, end, count: pop_count(args)? })
     }
 
@@ -133,7 +137,8 @@ impl<'a> ManyPop<'a> {
         let Some((key, slot)) = first_of(ctx, self.keys)? else { return Ok(false) };
         ctx.reply.array(2);
         ctx.reply.bulk(key);
-        take(ctx, slot, self.end, self.count, Layout::Pairs)?;
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        take(ctx, (ctx.db(), slot), self.end, count, Shape::Pairs, true)?;
         Ok(true)
     }
 }

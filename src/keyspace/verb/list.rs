@@ -27,7 +27,7 @@ impl Keyspace {
     ) -> Result<Slot, WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::List(Box::new(List::new()))),
+            None => self.create(db, key, Value::List(Box::default())),
         };
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;

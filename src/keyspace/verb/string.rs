@@ -64,6 +64,13 @@ impl Keyspace {
         }
     }
 
+    /// Gives a string the representation that editing in place leaves, with no change of its bytes, so no effect.
+    pub fn make_growable(&mut self, db: DbIndex, slot: Slot) {
+        if let Value::String(string) = &mut self.entry_mut(db, slot).value {
+            string.make_raw();
+        }
+    }
+
     /// Writes `bytes` at `offset` of a string, which is created or filled with zeroes up to there; its expiry stays.
     /// Answers the new length. Without bytes the string only grows to `offset`.
     pub fn set_range(

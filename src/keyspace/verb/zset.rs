@@ -31,7 +31,7 @@ impl Keyspace {
     ) -> Result<(Slot, Option<f64>), WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::ZSet(Box::new(ZSet::new()))),
+            None => self.create(db, key, Value::ZSet(Box::default())),
         };
         let limits = self.limits.zset;
         let old = self.zset_mut(db, slot)?.insert(member, score, limits);

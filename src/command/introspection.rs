@@ -31,7 +31,7 @@ fn info(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     for name in args.rest().iter() {
         match ctx.server.table.find_full(name) {
             Some(entry) => describe(ctx.reply, entry),
-            None => ctx.reply.null_array(),
+            None => ctx.reply.null(),
         }
     }
     Ok(())
@@ -193,7 +193,7 @@ fn document(reply: &mut Reply, entry: &Entry) {
     }
     if !arguments.is_empty() {
         reply.bulk(b"arguments");
-        document_arguments(reply, &arguments, &mut (0..command.keys.len()));
+        document_arguments(reply, &arguments, command.keys.len(), &mut 0);
     }
     if is_container {
         reply.bulk(b"subcommands");
@@ -202,11 +202,14 @@ fn document(reply: &mut Reply, entry: &Entry) {
     }
 }
 
-/// `specs`: the key specs that no key argument has taken yet.
-fn document_arguments(reply: &mut Reply, arguments: &[Arg], specs: &mut std::ops::Range<usize>) {
+/// `specs`: how many key specs there are; `keys`: how many key arguments were documented before. Each key is of the next
+/// spec, those beyond of the last.
+fn document_arguments(reply: &mut Reply, arguments: &[Arg], specs: usize, keys: &mut usize) {
     reply.array(arguments.len());
     for argument in arguments {
-        let spec = if argument.kind == Kind::Key { specs.next() } else { None };
+        let is_key = argument.kind == Kind::Key;
+        let spec = specs.checked_sub(1).filter(|_| is_key).map(|last| last.min(*keys));
+        *keys += usize::from(is_key);
         let flags: Vec<&str> = [(argument.optional, "optional"), (argument.multiple, "multiple")]
             .into_iter()
             .filter_map(|(set, name)| set.then_some(name))
@@ -235,7 +238,7 @@ fn document_arguments(reply: &mut Reply, arguments: &[Arg], specs: &mut std::ops
         }
         if !parts.is_empty() {
             reply.bulk(b"arguments");
-            document_arguments(reply, parts, specs);
+            document_arguments(reply, parts, specs, keys);
         }
     }
 }

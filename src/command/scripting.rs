@@ -1,0 +1,267 @@
+//! Lua scripts: EVAL and its kin, and SCRIPT.
+
+use super::help::help;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::scripting;
+use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::resp::request::Argv;
+use crate::script::store::{Origin, parse_sha1, sha1_hex};
+
+fn eval(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    eval_body(ctx, args, false)
+}
+
+fn eval_ro(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    eval_body(ctx, args, true)
+}
+
+fn evalsha(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    eval_name(ctx, args, false)
+}
+
+fn evalsha_ro(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    eval_name(ctx, args, true)
+}
+
+fn eval_body(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+    let body = args.bytes()?;
+    let (keys, args) = keys_and_args(args)?;
+    let sha = sha1_hex(body);
+    if !ctx.server.scripts.has(&sha) {
+        ctx.server.scripts.add(body, Origin::Eval)?;
+    }
+    scripting::run(ctx, &sha, keys, args, read_only)
+}
+
+fn eval_name(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+    let name = args.bytes()?;
+    let (keys, args) = keys_and_args(args)?;
+    // A name of another length is no script's: the answer is the same as for an unknown one.
+    let sha = parse_sha1(name).unwrap_or([0; 40]);
+    scripting::run(ctx, &sha, keys, args, read_only)
+}
+
+/// The arguments behind the script: how many are keys, the keys, the others.
+fn keys_and_args(mut args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Error> {
+    let count = args.int()?;
+    if count > args.len() as i64 {
+        return Err(Error::text("ERR Number of keys can't be greater than number of args"));
+    }
+    let count = usize::try_from(count).map_err(|_| Error::text("ERR Number of keys can't be negative"))?;
+    let keys = args.take(count)?;
+    Ok((keys, args.rest()))
+}
+
+fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let sha = ctx.server.scripts.add(args.bytes()?, Origin::Loaded)?;
+    ctx.reply.bulk(&sha);
+    Ok(())
+}
+
+fn exists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    ctx.reply.array(args.len());
+    for name in args.rest().iter() {
+        ctx.reply.integer(i64::from(ctx.server.scripts.has(name)));
+    }
+    Ok(())
+}
+
+/// SCRIPT FLUSH. Scripts are small: ASYNC and SYNC come to the same.
+fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if !args.is_empty() && (args.len() > 1 || args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none()) {
+        return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
+    }
+    ctx.server.scripts.flush();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// FUNCTION FLUSH. No function can be loaded yet, so that there is nothing to drop; test suites and deployment scripts
+/// call it before they begin.
+fn function_flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if !args.is_empty() && (args.len() > 1 || args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none()) {
+        return Err(Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    let script = ctx.server.running_script.as_mut();
+    let script = script.ok_or(Error::text("NOTBUSY No scripts in execution right now."))?;
+    if script.has_written {
+        return Err(Error::text(
+            "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
+             script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
+        ));
+    }
+    script.kill_requested = true;
+    ctx.reply.ok();
+    Ok(())
+}
+
+const RUNS: Flags =
+    Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS);
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "eval",
+        arity: -3,
+        flags: RUNS.and(Flags::MAY_REPLICATE),
+        keys: &[KeySpec::counted(2, Access::Update)],
+        group: Group::Scripting,
+        since: "2.6.0",
+        complexity: "Depends on the script.",
+        summary: "Runs a Lua script.",
+        syntax: "script numkeys [key...] [arg...]",
+        run: Run::Now(eval),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "eval_ro",
+        arity: -3,
+        flags: RUNS.and(Flags::READONLY),
+        keys: &[KeySpec::counted(2, Access::Read)],
+        group: Group::Scripting,
+        since: "7.0.0",
+        complexity: "Depends on the script.",
+        summary: "Runs a Lua script that may not write.",
+        syntax: "script numkeys [key...] [arg...]",
+        run: Run::Now(eval_ro),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "evalsha",
+        arity: -3,
+        flags: RUNS.and(Flags::MAY_REPLICATE),
+        keys: &[KeySpec::counted(2, Access::Update)],
+        group: Group::Scripting,
+        since: "2.6.0",
+        complexity: "Depends on the script.",
+        summary: "Runs a Lua script that is in the cache, by its SHA1.",
+        syntax: "sha1 numkeys [key...] [arg...]",
+        run: Run::Now(evalsha),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "evalsha_ro",
+        arity: -3,
+        flags: RUNS.and(Flags::READONLY),
+        keys: &[KeySpec::counted(2, Access::Read)],
+        group: Group::Scripting,
+        since: "7.0.0",
+        complexity: "Depends on the script.",
+        summary: "Runs a Lua script that is in the cache and may not write, by its SHA1.",
+        syntax: "sha1 numkeys [key...] [arg...]",
+        run: Run::Now(evalsha_ro),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "function",
+        arity: -2,
+        group: Group::Scripting,
+        since: "7.0.0",
+        complexity: "Depends on the subcommand.",
+        summary: "Holds the commands about functions.",
+        sub: &[
+            Command {
+                name: "flush",
+                arity: -2,
+                flags: Flags::NOSCRIPT.and(Flags::WRITE),
+                group: Group::Scripting,
+                since: "7.0.0",
+                complexity: "O(N) in the number of functions",
+                summary: "Drops all functions.",
+                syntax: "[ASYNC | SYNC]",
+                tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+                run: Run::Now(function_flush),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "help",
+                arity: 2,
+                flags: Flags::LOADING.and(Flags::STALE),
+                group: Group::Scripting,
+                since: "7.0.0",
+                summary: "Lists the subcommands.",
+                run: Run::Now(help),
+                ..Command::EMPTY
+            },
+        ],
+        ..Command::EMPTY
+    },
+    Command {
+        name: "script",
+        arity: -2,
+        group: Group::Scripting,
+        since: "2.6.0",
+        complexity: "Depends on the subcommand.",
+        summary: "Holds the commands about the script cache.",
+        sub: &[
+            Command {
+                name: "exists",
+                arity: -3,
+                flags: Flags::NOSCRIPT,
+                group: Group::Scripting,
+                since: "2.6.0",
+                complexity: "O(N) in the number of names",
+                summary: "Tells which of some scripts are in the cache.",
+                syntax: "sha1...",
+                tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
+                run: Run::Now(exists),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "flush",
+                arity: -2,
+                flags: Flags::NOSCRIPT,
+                group: Group::Scripting,
+                since: "2.6.0",
+                complexity: "O(N) in the number of scripts",
+                summary: "Empties the script cache, bundled scripts excepted.",
+                syntax: "[ASYNC | SYNC]",
+                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+                run: Run::Now(flush),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "help",
+                arity: 2,
+                flags: Flags::LOADING.and(Flags::STALE),
+                group: Group::Scripting,
+                since: "5.0.0",
+                summary: "Lists the subcommands.",
+                run: Run::Now(help),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "kill",
+                arity: 2,
+                flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+                group: Group::Scripting,
+                since: "2.6.0",
+                summary: "Ends the script that is running, if it has not written yet.",
+                tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
+                run: Run::Now(kill),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "load",
+                arity: 3,
+                flags: Flags::NOSCRIPT.and(Flags::STALE),
+                group: Group::Scripting,
+                since: "2.6.0",
+                complexity: "O(N) in the length of the script",
+                summary: "Puts a script into the cache and answers its SHA1.",
+                syntax: "script",
+                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+                run: Run::Now(load),
+                ..Command::EMPTY
+            },
+        ],
+        ..Command::EMPTY
+    },
+];
