@@ -42,22 +42,23 @@ pub(super) fn store<'m>(
     ks: &mut Keyspace,
     db: DbIndex,
     key: &[u8],
-    members: impl Iterator<Item = (&'m [u8], f64)>,
+    members: impl ExactSizeIterator<Item = (&'m [u8], f64)>,
 ) -> Result<usize, Error> {
     if let Some(old) = ks.find(db, key) {
         ks.remove(db, old);
     }
-    let (mut slot, mut stored) = (None, 0);
+    let stored = members.len();
+    let is_compact = stored <= ks.limits.zset.max_entries;
+    let mut slot = None;
     for (member, score) in members {
-        slot = Some(ks.zset_add(db, key, slot, member, without_sign_of_zero(score))?.0);
-        stored += 1;
+        slot = Some(ks.zset_add(db, key, slot, member, signless_zero(score, is_compact))?.0);
     }
     Ok(stored)
 }
 
-/// Stored scores know no negative zero, as in Redis' compact representation.
-fn without_sign_of_zero(score: f64) -> f64 {
-    score + 0.0
+/// The score to store for one: the compact representation knows no negative zero, as in Redis.
+fn signless_zero(score: f64, is_compact: bool) -> f64 {
+    if is_compact { score + 0.0 } else { score }
 }
 
 /// Answers members, lowest or highest first as they come. With scores RESP3 has pairs, RESP2 one flat array.
