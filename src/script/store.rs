@@ -11,7 +11,7 @@ use sha1::{Digest, Sha1};
 
 use super::Sha1Hex;
 use crate::base::limits::SCRIPT_EVAL_CACHE_MAX;
-use crate::resp::request::{Decoder, RequestLimits};
+use crate::resp::request::{Decoder, OwnedArgv, RequestLimits};
 
 /// The name of a script: the SHA-1 of its text.
 pub fn sha1_hex(body: &[u8]) -> Sha1Hex {
@@ -49,6 +49,32 @@ pub struct ScriptFlags {
     pub no_cluster: bool,
     /// `allow-cross-slot-keys`: its keys may lie in several slots of a cluster.
     pub allow_cross_slot_keys: bool,
+}
+
+impl ScriptFlags {
+    /// The flags' names with their values, in the order in which they are listed.
+    pub fn named(&self) -> [(&'static str, bool); 5] {
+        [
+            ("no-writes", self.no_writes),
+            ("allow-oom", self.allow_oom),
+            ("allow-stale", self.allow_stale),
+            ("no-cluster", self.no_cluster),
+            ("allow-cross-slot-keys", self.allow_cross_slot_keys),
+        ]
+    }
+
+    /// Sets the flag of this name; false if there is none.
+    pub(super) fn set(&mut self, name: &[u8]) -> bool {
+        match name {
+            b"no-writes" => self.no_writes = true,
+            b"allow-oom" => self.allow_oom = true,
+            b"allow-stale" => self.allow_stale = true,
+            b"no-cluster" => self.no_cluster = true,
+            b"allow-cross-slot-keys" => self.allow_cross_slot_keys = true,
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// Why a first line is refused.
@@ -118,14 +144,8 @@ fn parse_shebang(body: &[u8]) -> Result<(ScriptFlags, usize), ShebangError> {
     }
     let end = memchr::memchr(b'\n', body).ok_or(ShebangError::Unfinished)?;
     let mut flags = ScriptFlags { declared: true, ..ScriptFlags::default() };
-    // Its words are quoted as those of an inline command.
-    let line = &body[..=end];
-    let mut decoder = Decoder::new();
-    let limits = RequestLimits { bulk_bytes: line.len(), unauthenticated: false };
-    if !decoder.decode(line, &limits).map_err(|_| ShebangError::Quotes)? {
-        return Err(ShebangError::Quotes);
-    }
-    let mut words = decoder.argv(line).iter();
+    let words = first_line_words(&body[..=end]).ok_or(ShebangError::Quotes)?;
+    let mut words = words.as_argv().iter();
     let engine = words.next().unwrap_or_default();
     if engine != b"#!lua" {
         return Err(ShebangError::Engine(lossy(engine)));
@@ -136,17 +156,20 @@ fn parse_shebang(body: &[u8]) -> Result<(ScriptFlags, usize), ShebangError> {
             continue;
         }
         for flag in list.split(|&byte| byte == b',') {
-            match flag {
-                b"no-writes" => flags.no_writes = true,
-                b"allow-oom" => flags.allow_oom = true,
-                b"allow-stale" => flags.allow_stale = true,
-                b"no-cluster" => flags.no_cluster = true,
-                b"allow-cross-slot-keys" => flags.allow_cross_slot_keys = true,
-                other => return Err(ShebangError::Flag(lossy(other))),
+            if !flags.set(flag) {
+                return Err(ShebangError::Flag(lossy(flag)));
             }
         }
     }
     Ok((flags, end))
+}
+
+/// The words of a first line, quoted as those of an inline command; `None` if the quotes do not match.
+pub(super) fn first_line_words(line: &[u8]) -> Option<OwnedArgv> {
+    let mut decoder = Decoder::new();
+    let limits = RequestLimits { bulk_bytes: line.len(), unauthenticated: false };
+    let complete = decoder.decode(line, &limits).ok()?;
+    complete.then(|| OwnedArgv::from_argv(decoder.argv(line)))
 }
 
 fn lossy(bytes: &[u8]) -> String {
