@@ -140,7 +140,7 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
         "used_memory_vm_eval" => lua,
         "used_memory_lua_human" => Human(lua),
         "used_memory_scripts_eval" => texts,
-        "number_of_cached_scripts" => scripts.len(),
+        "number_of_cached_scripts" => scripts.cached_len(),
         "number_of_functions" => libraries.functions_len(),
         "number_of_libraries" => libraries.len(),
         "used_memory_vm_functions" => 0,

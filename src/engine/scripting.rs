@@ -21,7 +21,7 @@ use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::bundled::BUNDLED;
 use crate::script::library::{self, Function, Libraries, Library, LibraryError};
 use crate::script::store::{self, Script, ScriptFlags, Store};
-use crate::script::{Host, LogLevel, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
+use crate::script::{Host, LogLevel, Outcome, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 
@@ -120,14 +120,9 @@ impl Scripts {
         }
     }
 
-    /// How many scripts there are.
-    pub fn len(&self) -> usize {
-        self.store.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.store.is_empty()
+    /// How many scripts clients have brought.
+    pub fn cached_len(&self) -> usize {
+        self.store.cached_len()
     }
 
     /// Bytes that Lua holds; 0 while a script runs.
@@ -216,13 +211,29 @@ fn enter<T>(
     let db = ctx.session.db;
     let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
     let mut host = ScriptHost { ctx: &mut *ctx, call, read_only: call.read_only || flags.no_writes };
+    let start = reply.len();
     let result = run(&mut vm, &mut host, &mut reply);
+    count_outcome(ctx, vm.outcome(), reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;
     // SELECT inside a script is the script's own.
     ctx.session.db = db;
     ctx.server.running_script = None;
     ctx.server.scripts.vm = Some(vm);
     Ok(result)
+}
+
+/// Counts a script that answered an error as failed. What a command answered was counted there.
+#[inline]
+fn count_outcome(ctx: &mut Ctx<'_>, outcome: Outcome, reply: &[u8]) {
+    if outcome == Outcome::Value {
+        return;
+    }
+    let stats = &mut ctx.server.stats;
+    stats.commands[ctx.entry.id].failed += 1;
+    if outcome == Outcome::Error {
+        let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
+        stats.count_error(line.strip_prefix(b"-").unwrap_or(line));
+    }
 }
 
 /// The engine, as a running script sees it.
@@ -261,7 +272,11 @@ impl Host for ScriptHost<'_, '_> {
             Ok(entry) => entry,
             Err(error) => {
                 let text = error.to_string();
-                self.ctx.server.stats.count_error(text.as_bytes());
+                let server = &mut *self.ctx.server;
+                server.stats.count_error(text.as_bytes());
+                if let Some(entry) = server.table.named_by(argv) {
+                    server.stats.commands[entry.id].rejected += 1;
+                }
                 return reply.error(text.as_bytes());
             }
         };

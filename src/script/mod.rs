@@ -29,7 +29,7 @@ mod strings;
 mod structs;
 mod vm;
 
-pub use vm::{Handle, Host, LoadError, LogLevel, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
+pub use vm::{Handle, Host, LoadError, LogLevel, Outcome, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
 
 #[cfg(test)]
 mod tests;

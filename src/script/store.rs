@@ -180,6 +180,8 @@ fn lossy(bytes: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Store {
     scripts: HashMap<Sha1Hex, Script, ahash::RandomState>,
+    /// How many of them are bundled.
+    bundled: usize,
     /// How many of them came by EVAL.
     evals: usize,
     /// Bytes of all texts.
@@ -191,7 +193,7 @@ impl Store {
     /// An empty cache whose hash is seeded with `seed`.
     pub fn new(seed: u64) -> Store {
         let hasher = ahash::RandomState::with_seed(seed as usize);
-        Store { scripts: HashMap::with_hasher(hasher), evals: 0, bytes: 0, clock: 0 }
+        Store { scripts: HashMap::with_hasher(hasher), bundled: 0, evals: 0, bytes: 0, clock: 0 }
     }
 
     /// Finds a script.
@@ -223,6 +225,7 @@ impl Store {
         }
         let evicted = if script.origin == Origin::Eval { self.make_room() } else { None };
         self.evals += usize::from(script.origin == Origin::Eval);
+        self.bundled += usize::from(script.origin == Origin::Bundled);
         self.bytes += script.body.len();
         self.scripts.insert(sha, script);
         evicted
@@ -238,6 +241,11 @@ impl Store {
     /// How many scripts there are.
     pub fn len(&self) -> usize {
         self.scripts.len()
+    }
+
+    /// How many of them clients brought.
+    pub fn cached_len(&self) -> usize {
+        self.scripts.len() - self.bundled
     }
 
     /// Whether there is none.
@@ -343,6 +351,6 @@ mod tests {
         assert_eq!(store.len(), SCRIPT_EVAL_CACHE_MAX + 2);
         store.flush();
         assert!(store.find(&bundled).is_some() && store.find(&loaded).is_none());
-        assert_eq!((store.len(), store.bytes()), (1, "return 'bundled'".len()));
+        assert_eq!((store.len(), store.cached_len(), store.bytes()), (1, 0, "return 'bundled'".len()));
     }
 }

@@ -80,6 +80,18 @@ impl LogLevel {
     }
 }
 
+/// What a script or function answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outcome {
+    /// A reply that is no error.
+    #[default]
+    Value,
+    /// An error of the script's own, or of Lua's.
+    Error,
+    /// An error that a command answered to it.
+    CommandError,
+}
+
 /// Which Redis scripts are told they run on: `redis.REDIS_VERSION` and `redis.REDIS_VERSION_NUM`.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerVersion<'a> {
@@ -165,6 +177,7 @@ pub(super) struct Ctx {
     /// What the engine panicked with, to go on with when Lua has been left.
     panic: Option<Box<dyn Any + Send>>,
     failure: Failure,
+    outcome: Outcome,
 }
 
 /// What `enter` works on. Pointers of the caller's, valid until `run` returns.
@@ -185,6 +198,8 @@ struct Failure {
     /// The chunk's name and line; empty when the error arose nowhere in a script.
     source: Vec<u8>,
     line: c_int,
+    /// A command answered it.
+    of_command: bool,
 }
 
 impl Ctx {
@@ -256,6 +271,7 @@ impl Vm {
             killed: false,
             panic: None,
             failure: Failure::default(),
+            outcome: Outcome::Value,
         });
         let mut vm = Vm {
             state: std::ptr::null_mut(),
@@ -427,6 +443,8 @@ impl Vm {
         self.ctx.host = None;
         self.ctx.job = None;
         if status != ffi::LUA_OK {
+            let of_command = status == ffi::LUA_ERRRUN && self.ctx.failure.of_command;
+            self.ctx.outcome = if of_command { Outcome::CommandError } else { Outcome::Error };
             reply.truncate(start);
             self.write_failure(status, name, reply);
         }
@@ -435,6 +453,12 @@ impl Vm {
         if self.ctx.killed {
             self.revive();
         }
+    }
+
+    /// What the last script or function answered.
+    #[inline]
+    pub fn outcome(&self) -> Outcome {
+        self.ctx.outcome
     }
 
     /// Bytes that Lua holds, scripts and their data together.
@@ -555,6 +579,17 @@ impl Vm {
     }
 }
 
+/// Whether the value at `i` is the error that a command answered.
+fn is_of_command(stack: Stack<'_>, i: c_int) -> bool {
+    if stack.kind(i) != Kind::Table {
+        return false;
+    }
+    stack.raw_get_field(i, b"ignore_error_stats_update");
+    let is = stack.boolean(-1);
+    stack.pop(1);
+    is
+}
+
 fn set_text(failure: &mut Failure, text: &[u8]) {
     failure.text.clear();
     failure.text.extend_from_slice(text);
@@ -602,8 +637,20 @@ native! {
             stack.raw_get_at(REGISTRY, job.function);
             stack.call(0, 1);
         }
+        // Writing takes the value away.
+        stack.push_value(-1);
         // SAFETY: the reply is the caller's, which waits; the frames are used by nothing else. Raising frees nothing.
-        unsafe { write_reply(stack, &mut (*ctx).frames, (*ctx).resp3, &mut *job.reply.as_ptr()) };
+        unsafe {
+            let reply = &mut *job.reply.as_ptr();
+            let start = reply.len();
+            write_reply(stack, &mut (*ctx).frames, (*ctx).resp3, reply);
+            let is_error = reply.as_bytes().get(start) == Some(&b'-');
+            (*ctx).outcome = match is_error {
+                false => Outcome::Value,
+                true if is_of_command(stack, stack.top()) => Outcome::CommandError,
+                true => Outcome::Error,
+            };
+        }
         0
     }
 
@@ -613,6 +660,7 @@ native! {
         let failure = unsafe { &mut (*stack.ctx()).failure };
         failure.text.clear();
         failure.source.clear();
+        failure.of_command = is_of_command(stack, 1);
         match stack.kind(1) {
             Kind::Table => {
                 stack.raw_get_field(1, b"err");
