@@ -1,19 +1,73 @@
 //! Instructions that one operation takes, counted by callgrind: `.ci/instructions` runs this, nobody else needs to.
 //!
 //! Time varies with the machine, the number of instructions hardly does; so a change that makes the hot path longer shows
-//! in CI, where times are worthless. Each case runs in a process of its own under callgrind, once with N operations and
-//! once with 2N: the difference, divided by N, is free of what setting up costs.
+//! in CI, where times are worthless. Each case runs in a process of its own. It sets up, runs its operations once to warm up
+//! (caches filled, scripts compiled) and once more inside [`measured`], which callgrind is told to count: what setting up
+//! costs is left out, and so is the calibration of the processor's clock, which depends on the weather.
+//!
+//! The commands go through [`Engine::feed`] as a connection calls it, without a socket. The hashes, the random numbers and
+//! the wall clock are fixed.
 //!
 //! `instructions CASE COUNT` runs a case; without arguments the names are listed.
 
 use std::hint::black_box;
 
+use tidegate::base::clock::Clock;
+use tidegate::base::hasher;
+use tidegate::base::rng::Rng;
+use tidegate::command;
+use tidegate::config::Config;
+use tidegate::engine::Engine;
+use tidegate::engine::session::{Peer, SessionKey};
+use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::{Decoder, RequestLimits};
+use tidegate::script::bundled::Bundled;
 
-/// A named workload: sets up, then runs its operation so many times.
-type Case = (&'static str, fn(count: u64));
+/// A named workload: sets up, then runs so many of its operations twice, the second time counted.
+type Case = (&'static str, fn(count: usize));
 
-const CASES: &[Case] = &[("calibration", calibration), ("decode GET", decode_get), ("decode SET", decode_set)];
+const CASES: &[Case] = &[
+    ("calibration", calibration),
+    ("decode GET", |count| decode("*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n", count)),
+    ("decode SET", |count| decode("*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$3\r\nxxx\r\n", count)),
+    ("GET", |count| pipelined(count, |i| encode(&["GET", &key(i)]))),
+    ("GET, alone", |count| one_by_one(count, |i| encode(&["GET", &key(i)]))),
+    ("SET", |count| pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))),
+    ("INCR", |count| pipelined(count, |i| encode(&["INCR", &format!("counter:{}", i % KEYS)]))),
+    ("gate, granted", |count| gate(count, "1000000000")),
+    ("gate, refused", |count| gate(count, "60")),
+    ("gate, bundled", bundled_gate),
+    ("seckill", seckill),
+];
+
+/// The gate as its users send it.
+const GATE: &str = "local count = redis.call('get',KEYS[1]);if not count or tonumber(count) < tonumber(ARGV[1]) then \
+    count=redis.call('incr',KEYS[1]);redis.call('EXPIRE', KEYS[1], 300);end;return tonumber(count)";
+
+/// A flash sale that queues the order, as its users send it but for their comments. It declares no keys.
+const SECKILL: &str = r#"local voucherId = ARGV[1]
+local userId = ARGV[2]
+local orderId = ARGV[3]
+local stockKey = 'seckill:stock:' .. voucherId
+local orderKey = 'seckill:order:' .. voucherId
+local n = tonumber(redis.call('get', stockKey))
+if (n == nil or n <= 0) then
+return 1
+end
+if (redis.call('sismember', orderKey, userId) == 1) then
+return 2
+end
+redis.call("incrby", stockKey, -1)
+redis.call("sadd", orderKey, userId)
+redis.call('xadd', 'stream.orders', '*', 'userId', userId, 'voucherId', voucherId, 'id', orderId)
+return 0
+"#;
+
+/// Few enough to lie in the processor's cache.
+const KEYS: usize = 1000;
+
+/// Commands that one read brings.
+const PIPELINE: usize = 16;
 
 fn main() {
     // `cargo bench` itself passes --bench: then there is nothing to count, and the list does no harm.
@@ -23,34 +77,143 @@ fn main() {
         return;
     };
     let (_, run) = CASES.iter().find(|(case, _)| case == name).unwrap_or_else(|| panic!("no case is called {name}"));
+    assert!(hasher::seed(1), "nothing was hashed before");
     run(count.parse().expect("the number of operations"));
+}
+
+/// The function in which callgrind counts, found by its name.
+#[inline(never)]
+fn measured(work: &mut dyn FnMut()) {
+    work();
+    // Without something behind it the call would be a jump, and its end could not be seen.
+    black_box(());
 }
 
 /// Formatting a number: code of the standard library alone. It moves only when the toolchain does, and then says that a
 /// shift of the other cases may have the same reason.
-fn calibration(count: u64) {
-    for i in 0..count {
-        black_box(black_box(i % 1000 + 1000).to_string());
-    }
-}
-
-fn decode_get(count: u64) {
-    decode("*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n", count);
-}
-
-fn decode_set(count: u64) {
-    decode("*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$3\r\nxxx\r\n", count);
-}
-
-/// One operation is one request of a pipeline of 16, as a connection sees it.
-fn decode(request: &str, count: u64) {
-    const LIMITS: RequestLimits = RequestLimits { bulk_bytes: 512 << 20, unauthenticated: false };
-    let pipeline = request.repeat(16);
-    let mut decoder = Decoder::new();
-    for _ in 0..count / 16 {
-        while decoder.decode(black_box(pipeline.as_bytes()), &LIMITS).expect("the input is well formed") {
-            black_box(decoder.argv(pipeline.as_bytes()).get(0));
+fn calibration(count: usize) {
+    measured(&mut || {
+        for i in 0..count {
+            black_box(black_box(i % 1000 + 1000).to_string());
         }
-        decoder.rebase();
+    });
+}
+
+/// One operation is one request of a pipeline, as a connection sees it.
+fn decode(request: &str, count: usize) {
+    const LIMITS: RequestLimits = RequestLimits { bulk_bytes: 512 << 20, unauthenticated: false };
+    let pipeline = request.repeat(PIPELINE);
+    let mut decoder = Decoder::new();
+    let mut pass = || {
+        for _ in 0..count / PIPELINE {
+            while decoder.decode(black_box(pipeline.as_bytes()), &LIMITS).expect("the input is well formed") {
+                black_box(decoder.argv(pipeline.as_bytes()).get(0));
+            }
+            decoder.rebase();
+        }
+    };
+    pass();
+    measured(&mut pass);
+}
+
+/// Commands in pipelines, over keys that exist.
+fn pipelined(count: usize, command: impl Fn(usize) -> String) {
+    let reads: Vec<String> =
+        (0..count / PIPELINE).map(|read| (0..PIPELINE).map(|i| command(read * PIPELINE + i)).collect()).collect();
+    Client::with_keys().measure(&reads, &reads);
+}
+
+/// Commands that each come alone, over keys that exist.
+fn one_by_one(count: usize, command: impl Fn(usize) -> String) {
+    let reads: Vec<String> = (0..count).map(command).collect();
+    Client::with_keys().measure(&reads, &reads);
+}
+
+fn gate(count: usize, limit: &str) {
+    let mut client = Client::connect();
+    let sha = client.load(GATE);
+    client.feed(&encode(&["SET", "gate:printer", "60"]));
+    let reads = vec![encode(&["EVALSHA", &sha, "1", "gate:printer", limit]); count];
+    client.measure(&reads, &reads);
+}
+
+/// One operation is a grant of the bundled gate and its release.
+fn bundled_gate(count: usize) {
+    let sha = |name| Bundled::named(name).expect("it is bundled").sha1().escape_ascii().to_string();
+    let acquire = encode(&["EVALSHA", &sha("gate_acquire"), "1", "gate:printer", "60"]);
+    let release = encode(&["EVALSHA", &sha("gate_release"), "1", "gate:printer"]);
+    let reads: Vec<String> =
+        (0..2 * count).map(|i| if i % 2 == 0 { acquire.clone() } else { release.clone() }).collect();
+    Client::connect().measure(&reads, &reads);
+}
+
+/// One operation is an order of somebody who has not ordered before.
+fn seckill(count: usize) {
+    let mut client = Client::connect();
+    let sha = client.load(SECKILL);
+    client.feed(&encode(&["SET", "seckill:stock:11", "1000000000"]));
+    let order =
+        |i: usize| encode(&["EVALSHA", &sha, "0", "11", &(1000 + i).to_string(), &(90_071_992_547 + i).to_string()]);
+    let (first, second): (Vec<String>, Vec<String>) =
+        ((0..count).map(order).collect(), (count..2 * count).map(order).collect());
+    client.measure(&first, &second);
+}
+
+fn key(i: usize) -> String {
+    format!("key:{:012}", i % KEYS)
+}
+
+fn encode(args: &[&str]) -> String {
+    let bulks: String = args.iter().map(|arg| format!("${}\r\n{arg}\r\n", arg.len())).collect();
+    format!("*{}\r\n{bulks}", args.len())
+}
+
+/// A connection without a socket.
+struct Client {
+    engine: Engine,
+    session: SessionKey,
+    decoder: Decoder,
+    out: Reply,
+}
+
+impl Client {
+    fn connect() -> Client {
+        let clock = Clock::manual(1_700_000_000_000);
+        let mut engine =
+            Engine::new(Config::default(), command::table(), clock, Rng::seeded(1)).expect("a fresh engine");
+        let address = "127.0.0.1:1".to_owned();
+        let peer = Peer { address: address.clone(), local_address: address, fd: -1, is_local: true };
+        let session = engine.server.open_session(peer);
+        Client { engine, session, decoder: Decoder::new(), out: Reply::new(Form::Resp2) }
+    }
+
+    fn with_keys() -> Client {
+        let mut client = Client::connect();
+        for i in 0..KEYS {
+            client.feed(&encode(&["SET", &key(i), "value-of-the-key"]));
+            client.feed(&encode(&["SET", &format!("counter:{i}"), "1000"]));
+        }
+        client
+    }
+
+    /// Loads a script; answers its SHA1.
+    fn load(&mut self, script: &str) -> String {
+        self.feed(&encode(&["SCRIPT", "LOAD", script]));
+        let reply = String::from_utf8_lossy(self.out.as_bytes()).into_owned();
+        reply.lines().nth(1).expect("a bulk string").to_owned()
+    }
+
+    /// What one read brings is answered; nothing may fail.
+    fn feed(&mut self, read: &str) {
+        self.out.truncate(0);
+        self.engine.feed(self.session, &mut self.decoder, black_box(read.as_bytes()), &mut self.out);
+        self.decoder.rebase();
+        let reply = black_box(self.out.as_bytes());
+        assert!(reply.first().is_some_and(|&kind| kind != b'-'), "{}", reply.escape_ascii());
+    }
+
+    fn measure(&mut self, warm_up: &[String], reads: &[String]) {
+        warm_up.iter().for_each(|read| self.feed(read));
+        measured(&mut || reads.iter().for_each(|read| self.feed(read)));
     }
 }

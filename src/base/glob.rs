@@ -18,7 +18,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match_bytes::<false>(pattern, text)
 }
 
-/// Like [`matches`], but ASCII letters match in either case (except escaped ones within a class, as in Redis).
+/// Like [`matches()`], but ASCII letters match in either case (except escaped ones within a class, as in Redis).
 #[inline]
 pub fn matches_nocase(pattern: &[u8], text: &[u8]) -> bool {
     match_bytes::<true>(pattern, text)

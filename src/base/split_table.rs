@@ -15,11 +15,11 @@
 //!
 //! With `n` segments and `2^d >= n` the smallest such power, an entry is in segment `s = middle mod 2^d`, or, where that one
 //! is not split off yet (`s >= n`), in `s mod 2^(d-1)`. Segment 0 lies in the table itself, so a table that has one segment
-//! (up to [`FIRST_SPLIT`] entries) costs one hashbrown table, and an empty one no allocation. The other segments' headers
+//! (up to `FIRST_SPLIT` entries) costs one hashbrown table, and an empty one no allocation. The other segments' headers
 //! lie in chunks, since one vector of them would itself have to be copied when it grows.
 //!
 //! # SCAN
-//! Give each entry a place by its middle bits **reversed** (48 bits, [`place`]). A segment holds the entries whose middle
+//! Give each entry a place by its middle bits **reversed** (48 bits, `place`). A segment holds the entries whose middle
 //! bits *end* alike, so their places *begin* alike: every segment is one interval of places, a split cuts an interval in
 //! two and a merge joins two neighbours. The place of an entry never changes. A cursor is the first place not yet
 //! visited; one step returns the entries with the lowest places from there on, all that share the last one included. Hence

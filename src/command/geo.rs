@@ -136,6 +136,8 @@ enum Order {
 /// A search's arguments.
 struct Search<'a> {
     centre: Option<Centre>,
+    /// FROMMEMBER gave the centre.
+    from_member: bool,
     extent: Option<(Extent, Unit)>,
     with_coordinates: bool,
     with_distance: bool,
@@ -168,6 +170,7 @@ impl<'a> Search<'a> {
     ) -> Result<Search<'a>, Error> {
         let mut search = Search {
             centre: None,
+            from_member: false,
             extent: None,
             with_coordinates: false,
             with_distance: false,
@@ -246,9 +249,13 @@ impl<'a> Search<'a> {
     fn shape_option(&mut self, args: &mut Args<'a>, zset: Option<&ZSet>) -> Result<bool, Error> {
         let radius_before = matches!(self.extent, Some((Extent::Radius(_), _)));
         let box_before = matches!(self.extent, Some((Extent::Box { .. }, _)));
-        if self.centre.is_none() && args.option("frommember", 1) {
+        let member_before = self.centre.is_some() && self.from_member;
+        let position_before = self.centre.is_some() && !self.from_member;
+        // The same way to say it again replaces what was said.
+        if !position_before && args.option("frommember", 1) {
             self.centre = Some(member(zset, args.bytes()?)?);
-        } else if self.centre.is_none() && args.option("fromlonlat", 2) {
+            self.from_member = true;
+        } else if !member_before && args.option("fromlonlat", 2) {
             self.centre = Some(Centre::At(position(args)?));
         } else if !box_before && args.option("byradius", 2) {
             self.extent = Some(radius(args)?);
@@ -390,9 +397,8 @@ fn search<'a>(
         return Ok(());
     };
     let score = |place: &Found| if search.store_distances { place.distance } else { place.score };
-    let members: Vec<_> = found.into_iter().map(|place| (score(&place), place)).collect();
-    let members: Vec<_> = members.into_iter().map(|(score, place)| (place.member, score)).collect();
-    let stored = store(ctx.ks, db, destination, &members)?;
+    let members = found.iter().map(|place| (&*place.member, score(place)));
+    let stored = store(ctx.ks, db, destination, members)?;
     ctx.reply.integer(stored as i64);
     Ok(())
 }

@@ -151,7 +151,7 @@ fn categories(entry: &Entry) -> Vec<&'static str> {
             || of_group == Some(category)
             || match category {
                 "@read" => flags.has(Flags::READONLY) && command.group != Group::Scripting,
-                "@write" => flags.has(Flags::WRITE) && command.group != Group::Scripting,
+                "@write" => flags.has(Flags::WRITE),
                 "@pubsub" => flags.has(Flags::PUBSUB),
                 "@admin" | "@dangerous" => flags.has(Flags::ADMIN),
                 "@fast" => flags.has(Flags::FAST),

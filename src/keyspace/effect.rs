@@ -237,6 +237,9 @@ effects! {
     72 PendingAck { key: &'a [u8], group: &'a [u8], id: StreamId }
 }
 
+/// A key with its database.
+type DbKey<'a> = (u16, &'a [u8]);
+
 impl<'a> Effect<'a> {
     /// Whether those who watch the key or wait for it take it as a change: what a group notes about deliveries is none.
     pub fn is_change(&self) -> bool {
@@ -248,7 +251,7 @@ impl<'a> Effect<'a> {
     }
 
     /// Every key that it touches, with the database; `None` for those that touch whole databases.
-    pub fn keys(&self, db: u16) -> Option<[Option<(u16, &'a [u8])>; 2]> {
+    pub fn keys(&self, db: u16) -> Option<[Option<DbKey<'a>>; 2]> {
         Some(match *self {
             Effect::Rename { key, to } => [Some((db, key)), Some((db, to))],
             Effect::Copy { to_db, to, .. } => [Some((to_db, to)), None],

@@ -1,8 +1,8 @@
 //! The keyspace: databases of keys, changed only by verbs.
 //!
 //! A **unit** is what happens whole or not at all: a command, an EXEC, a script. [`begin_unit`](Keyspace::begin_unit) fixes
-//! the time that everything in it sees; the verbs (one file per value type under [`verb`]) apply changes in place and record
-//! each as an [`Effect`](effect::Effect). Reading is free for all: [`read`](Keyspace::read) and [`find`](Keyspace::find).
+//! the time that everything in it sees; the verbs (one file per value type under `verb`) apply changes in place and record
+//! each as an [`effect::Effect`]. Reading is free for all: [`read`](Keyspace::read) and [`find`](Keyspace::find).
 //!
 //! An expired key does not exist. Whoever meets one removes it, and the removal is an effect like any other, so that who
 //! follows the stream needs no clock.
@@ -145,7 +145,7 @@ impl Keyspace {
         &self.dbs[db as usize]
     }
 
-    /// Hints that `key` will be looked up soon. See [`Db::warm`].
+    /// Hints that `key` will be looked up soon. See `Db::warm`.
     #[inline]
     pub fn warm(&self, db: DbIndex, key: &[u8]) {
         self.db(db).warm(key);

@@ -33,12 +33,15 @@ const CHUNK_BYTES: usize = 16 * 1024;
 #[derive(Default)]
 pub struct Roster {
     /// Connections with their inboxes.
-    pub connections: RefCell<HashMap<SessionKey, (RawFd, Rc<RefCell<Inbox>>)>>,
+    pub connections: RefCell<HashMap<SessionKey, Connection>>,
     /// Listening sockets, with the path of unix ones.
     pub listeners: RefCell<Vec<(RawFd, Option<String>)>>,
     /// Connections accepted while a script was busy, to be taken over when it has ended.
     pub newcomers: RefCell<Vec<Newcomer>>,
 }
+
+/// A connection's socket and what it has sent.
+pub type Connection = (RawFd, Rc<RefCell<Inbox>>);
 
 /// A connection that is not a task yet.
 pub struct Newcomer {

@@ -86,7 +86,7 @@ impl Shared {
         loop {
             if Instant::now() >= next_tick {
                 let hz = self.engine.borrow().server.config.hz.clamp(1, 500);
-                next_tick = Instant::now() + Duration::from_millis(1_000 / u64::from(hz as u32));
+                next_tick = Instant::now() + Duration::from_millis(1_000 / u64::from(hz));
                 let mut more = self.engine.borrow_mut().tick();
                 while more {
                     // Others run between two slices.

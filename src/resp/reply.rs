@@ -1,7 +1,7 @@
 //! Replies: what a command answers is written here once, straight in the form its reader wants.
 //!
 //! A client that spoke HELLO 3 reads RESP3; others RESP2, in which a map is a flat array, a set an array, a double a bulk
-//! string, a boolean a number. A script reads the [tape](super::tape). The command does not ask which it is, except where
+//! string, a boolean a number. A script reads the [`tape`]. The command does not ask which it is, except where
 //! Redis itself answers differently shaped data ([`Reply::is_resp3`]).
 //!
 //! Source: <https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md>

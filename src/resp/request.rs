@@ -342,7 +342,7 @@ impl Decoder {
             Some(b'$') => {}
             // Redis looks at the type byte only once the line is whole; so do we, for equal behaviour on partial input.
             Some(&other) => {
-                let whole = read_length_line(buf, self.position + 1, ProtocolError::BulkLine)?;
+                let whole = read_length_line(buf, self.position, ProtocolError::BulkLine)?;
                 return match whole {
                     None => Ok(None),
                     Some(_) => Err(ProtocolError::ExpectedBulk(other as char)),

@@ -6,7 +6,11 @@ use std::collections::BTreeMap;
 use crate::harness::{Program, Server, Value, sorted};
 
 /// Commands that newer versions of Redis describe otherwise than 7.0.15; the newer description is the one here.
-const NEWER: [(&str, &str); 1] = [("wait", "blocking since 7.2, no longer noscript")];
+const NEWER: [(&str, &str); 3] = [
+    ("wait", "blocking since 7.2, no longer noscript"),
+    ("zrank", "WITHSCORE since 7.2"),
+    ("zrevrank", "WITHSCORE since 7.2"),
+];
 
 /// What the fields behind a command's name mean, in order.
 const FIELDS: [&str; 8] = ["arity", "flags", "first key", "last key", "step", "categories", "tips", "key specs"];

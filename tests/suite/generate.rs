@@ -13,11 +13,14 @@ use crate::differential::{Args, Dice};
 pub struct Declared {
     /// Its name, and a subcommand's name behind its container's.
     pub words: Vec<String>,
-    /// Prefix of the keys that hold its type.
+    /// Prefix of the keys that hold its type, or [`ANY_FAMILY`].
     pub family: String,
     /// Its arguments.
     pub syntax: Vec<Arg>,
 }
+
+/// The family of commands that take keys of every type.
+pub const ANY_FAMILY: &str = "";
 
 /// One call with arguments that fit the declaration.
 pub fn call(command: &Declared, dice: &mut Dice) -> Args {
@@ -60,12 +63,10 @@ impl Call<'_> {
             Kind::Block(parts) => return parts.iter().for_each(|part| self.write(part, dice)),
             Kind::Key => return self.key(dice),
             Kind::Integer => self.integer(&arg.name, dice),
-            Kind::Double => dice.pick(&["0", "1", "-1", "1.5", "3e5", "-0.25", "10", "inf", "-inf"]).to_string(),
+            Kind::Double => double(&arg.name, dice).to_owned(),
             Kind::Pattern => dice.pick(&["*", "string*", "*1", "?*", "[a-s]*", "nosuch", "\\*"]).to_string(),
             Kind::UnixTime => dice.pick(&["33177117420", "33177117420123", "1", "0"]).to_string(),
-            Kind::String => {
-                dice.pick(&["a", "b", "c", "1", "2", "10", "-7", "1.5", "", "hello", "\x00\x7f"]).to_string()
-            }
+            Kind::String => self.string(&arg.name, dice).to_owned(),
         };
         self.push(&text);
     }
@@ -75,9 +76,29 @@ impl Call<'_> {
     }
 
     fn key(&mut self, dice: &mut Dice) {
-        let family =
-            if dice.below(8) > 0 { self.family } else { dice.pick(&["string", "hash", "set", "list", "none"]) };
+        const FAMILIES: [&str; 8] = ["string", "hash", "set", "list", "zset", "geo", "stream", "none"];
+        let stranger = self.family == ANY_FAMILY || dice.below(8) == 0;
+        let family = if stranger { *dice.pick(&FAMILIES) } else { self.family };
         self.push(&format!("{family}{}", dice.below(4)));
+    }
+
+    /// Strings that mean something to some commands by what the argument is called; any bytes elsewhere.
+    fn string(&self, name: &str, dice: &mut Dice) -> &'static str {
+        let pool: &[&str] = match (name, self.family) {
+            ("group", _) => &["g1", "g2"],
+            ("consumer", _) => &["c1", "c2"],
+            ("min-idle-time", _) => &["0", "100000000"],
+            ("encoding", _) => &["u8", "i5", "u1", "i64", "u63", "u64"],
+            ("type", _) => &["string", "list", "set", "zset", "hash", "stream"],
+            ("id" | "start" | "end" | "last-id" | "lastid" | "threshold" | "max-deleted-id", "stream") => {
+                &["1-1", "1-2", "2-1", "3", "5-0", "7-7", "0", "-", "+", "$", ">", "(2-1"]
+            }
+            ("min" | "max" | "start" | "stop", "zset") => {
+                &["-", "+", "[a", "(b", "[c", "0", "1", "(2", "-1", "-inf", "+inf"]
+            }
+            _ => &["a", "b", "c", "1", "2", "10", "-7", "1.5", "", "hello", "\x00\x7f"],
+        };
+        pool[dice.below(pool.len())]
     }
 
     fn integer(&mut self, name: &str, dice: &mut Dice) -> String {
@@ -90,11 +111,21 @@ impl Call<'_> {
             "seconds" => dice.pick(&["1000", "100000", "0", "-1"]).to_string(),
             "milliseconds" => dice.pick(&["1000000", "100000000", "0", "-1"]).to_string(),
             "cursor" => "0".to_owned(),
-            "db" => dice.below(3).to_string(),
+            "db" | "destination-db" | "index1" | "index2" => dice.below(3).to_string(),
+            "value" => dice.pick(&["0", "1", "1", "7", "-3", "300"]).to_string(),
             _ if dice.below(12) == 0 => dice.pick(&["9223372036854775807", "-9223372036854775808", "100"]).to_string(),
             _ => (dice.below(14) as i64 - 4).to_string(),
         }
     }
+}
+
+fn double(name: &str, dice: &mut Dice) -> &'static str {
+    let pool: &[&str] = match name {
+        "longitude" | "latitude" => &["13.361389", "38.115556", "15.087269", "37.502669", "-0.1", "51.5", "0", "91"],
+        "radius" | "width" | "height" => &["0", "1", "200", "5000.5", "40000", "-1"],
+        _ => &["0", "1", "-1", "1.5", "3e5", "-0.25", "10", "inf", "-inf"],
+    };
+    pool[dice.below(pool.len())]
 }
 
 #[test]

@@ -310,7 +310,7 @@ impl Raw {
     pub fn try_reply(&mut self, patience: Duration) -> Result<Reply, String> {
         let deadline = Instant::now() + patience;
         loop {
-            if let Some((value, used)) = self.decode()? {
+            if let Some((value, used)) = decode(&self.received, self.resp3)? {
                 let raw = self.received.drain(..used).collect();
                 return Ok(Reply { value, raw });
             }
@@ -343,19 +343,19 @@ impl Raw {
         }
         bytes
     }
+}
 
-    fn decode(&self) -> Result<Option<(Value, usize)>, String> {
-        let buf = &self.received;
-        if buf.is_empty() {
-            return Ok(None);
-        }
-        let decoded = if self.resp3 {
-            resp3::decode::complete::decode_range(buf).map(|f| f.map(|(f, used)| (from_resp3(buf, f), used)))
-        } else {
-            resp2::decode::decode_range(buf).map(|f| f.map(|(f, used)| (from_resp2(buf, f), used)))
-        };
-        decoded.map_err(|e| format!("not RESP: {e}: \"{}\"", buf[..buf.len().min(200)].escape_ascii()))
+/// The first reply in `buf` and how many bytes it takes, read by the redis-protocol crate; `None` while it is not whole.
+pub fn decode(buf: &[u8], resp3: bool) -> Result<Option<(Value, usize)>, String> {
+    if buf.is_empty() {
+        return Ok(None);
     }
+    let decoded = if resp3 {
+        resp3::decode::complete::decode_range(buf).map(|f| f.map(|(f, used)| (from_resp3(buf, f), used)))
+    } else {
+        resp2::decode::decode_range(buf).map(|f| f.map(|(f, used)| (from_resp2(buf, f), used)))
+    };
+    decoded.map_err(|e| format!("not RESP: {e}: \"{}\"", buf[..buf.len().min(200)].escape_ascii()))
 }
 
 /// A command as an array of bulk strings.

@@ -1,4 +1,5 @@
-//! The black-box suite: everything that talks to a running server, in one test binary (one link instead of many).
+//! The black-box suite: everything that talks to a running server, and what others' crates judge, in one test binary (one
+//! link instead of many).
 //!
 //! Each module starts the servers it needs through [`harness`]. The server under test is the `tidegate` of this build,
 //! or whatever command `SUITE_SERVER` names (`SUITE_SERVER=redis-server cargo test --test suite` runs the whole suite
@@ -12,5 +13,6 @@ mod differential;
 mod generate;
 mod harness;
 mod protocol;
+mod resp;
 mod scenarios;
 mod tour;

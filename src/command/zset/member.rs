@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::super::scan;
-use super::{find, members_reply, read};
+use super::{find, members_reply, read, signless_zero};
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -99,7 +99,8 @@ pub(in crate::command) fn add<'a>(
         added.score = rules.score(old, given)?;
         let Some(score) = added.score else { continue };
         if old.is_none_or(|old| old != score) {
-            slot = Some(ctx.ks.zset_add(db, key, slot, member, score)?.0);
+            let is_compact = slot.map_or(Ok(true), |slot| ctx.ks.zset(db, slot).map(|z| z.encoding() == "listpack"))?;
+            slot = Some(ctx.ks.zset_add(db, key, slot, member, signless_zero(score, is_compact))?.0);
             added.new += usize::from(old.is_none());
             added.changed += 1;
         }

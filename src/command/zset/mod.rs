@@ -1,9 +1,11 @@
 //! Sorted sets: members by score.
 
+mod combine;
 mod member;
 mod pop;
 mod range;
 
+use combine::{zdiff, zdiffstore, zinter, zintercard, zinterstore, zunion, zunionstore};
 pub(super) use member::{AddRules, add};
 use member::{zadd, zcard, zincrby, zmscore, zrandmember, zrank, zrem, zrevrank, zscan, zscore};
 use pop::{bzmpop, bzpopmax, bzpopmin, zmpop, zpopmax, zpopmin};
@@ -36,15 +38,27 @@ pub(super) fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<
 }
 
 /// Stores these members under a key, whatever was there before; without any the key is gone. Answers how many they were.
-pub(super) fn store(ks: &mut Keyspace, db: DbIndex, key: &[u8], members: &[(Box<[u8]>, f64)]) -> Result<usize, Error> {
+pub(super) fn store<'m>(
+    ks: &mut Keyspace,
+    db: DbIndex,
+    key: &[u8],
+    members: impl ExactSizeIterator<Item = (&'m [u8], f64)>,
+) -> Result<usize, Error> {
     if let Some(old) = ks.find(db, key) {
         ks.remove(db, old);
     }
+    let stored = members.len();
+    let is_compact = stored <= ks.limits.zset.max_entries;
     let mut slot = None;
     for (member, score) in members {
-        slot = Some(ks.zset_add(db, key, slot, member, *score)?.0);
+        slot = Some(ks.zset_add(db, key, slot, member, signless_zero(score, is_compact))?.0);
     }
-    Ok(members.len())
+    Ok(stored)
+}
+
+/// The score to store for one: the compact representation knows no negative zero, as in Redis.
+fn signless_zero(score: f64, is_compact: bool) -> f64 {
+    if is_compact { score + 0.0 } else { score }
 }
 
 /// Answers members, lowest or highest first as they come. With scores RESP3 has pairs, RESP2 one flat array.
@@ -61,6 +75,20 @@ fn members_reply<'a>(reply: &mut Reply, members: impl ExactSizeIterator<Item = (
         }
     }
 }
+
+const COMBINE: Command = Command {
+    flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+    keys: &[KeySpec::counted(1, Access::Read)],
+    group: Group::SortedSet,
+    ..Command::EMPTY
+};
+const COMBINE_STORE: Command = Command {
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
+    keys: &[KeySpec::one(1, Access::Overwrite), KeySpec::counted(2, Access::Read)],
+    ..COMBINE
+};
+const OF_ALL: &str = "O(L+N*log N) for L members in all sets and N in the result";
+const OF_SMALLEST: &str = "O(N*K+M*log M) for N members in the smallest of K sets and M in the result";
 
 /// The family's table.
 pub const COMMANDS: &[Command] = &[
@@ -142,6 +170,26 @@ pub const COMMANDS: &[Command] = &[
         ..Command::EMPTY
     },
     Command {
+        name: "zdiff",
+        arity: -3,
+        since: "6.2.0",
+        complexity: OF_ALL,
+        summary: "Answers the members of the first set that no other has.",
+        syntax: "numkeys key... [WITHSCORES]",
+        run: Run::Now(zdiff),
+        ..COMBINE
+    },
+    Command {
+        name: "zdiffstore",
+        arity: -4,
+        since: "6.2.0",
+        complexity: OF_ALL,
+        summary: "Stores the members of the first set that no other has.",
+        syntax: "destination numkeys key...",
+        run: Run::Now(zdiffstore),
+        ..COMBINE_STORE
+    },
+    Command {
         name: "zincrby",
         arity: 4,
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
@@ -153,6 +201,36 @@ pub const COMMANDS: &[Command] = &[
         syntax: "key increment:integer member",
         run: Run::Now(zincrby),
         ..Command::EMPTY
+    },
+    Command {
+        name: "zinter",
+        arity: -3,
+        since: "6.2.0",
+        complexity: OF_SMALLEST,
+        summary: "Answers the members that all sets have.",
+        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        run: Run::Now(zinter),
+        ..COMBINE
+    },
+    Command {
+        name: "zintercard",
+        arity: -3,
+        since: "7.0.0",
+        complexity: "O(N*K) for N members in the smallest of K sets.",
+        summary: "Counts the members that all sets have, up to a limit.",
+        syntax: "numkeys key... [LIMIT limit]",
+        run: Run::Now(zintercard),
+        ..COMBINE
+    },
+    Command {
+        name: "zinterstore",
+        arity: -4,
+        since: "2.0.0",
+        complexity: OF_SMALLEST,
+        summary: "Stores the members that all sets have.",
+        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX>]",
+        run: Run::Now(zinterstore),
+        ..COMBINE_STORE
     },
     Command {
         name: "zlexcount",
@@ -427,5 +505,25 @@ pub const COMMANDS: &[Command] = &[
         syntax: "key member",
         run: Run::Now(zscore),
         ..Command::EMPTY
+    },
+    Command {
+        name: "zunion",
+        arity: -3,
+        since: "6.2.0",
+        complexity: OF_ALL,
+        summary: "Answers the members that any set has.",
+        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        run: Run::Now(zunion),
+        ..COMBINE
+    },
+    Command {
+        name: "zunionstore",
+        arity: -4,
+        since: "2.0.0",
+        complexity: OF_ALL,
+        summary: "Stores the members that any set has.",
+        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX>]",
+        run: Run::Now(zunionstore),
+        ..COMBINE_STORE
     },
 ];

@@ -123,6 +123,10 @@ impl<'a> Query<'a> {
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));
         }
+        if by == By::Rank {
+            // Redis passes over an offset that comes without a limit.
+            offset = 0;
+        }
         if with_scores && by == By::Lex {
             return Err(Error::text("ERR syntax error, WITHSCORES not supported in combination with BYLEX"));
         }
@@ -190,7 +194,8 @@ pub(super) fn zrangestore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         Some(zset) => zset.range(query.ranks(zset)).map(|(member, score)| (member.into(), score)).collect(),
         None => Vec::new(),
     };
-    let stored = store(ctx.ks, db, destination, &members)?;
+    let members = members.iter().map(|(member, score)| (&**member, *score));
+    let stored = store(ctx.ks, db, destination, members)?;
     ctx.reply.integer(stored as i64);
     Ok(())
 }
