@@ -159,6 +159,9 @@ const LIBRARIES: &[Library] = &[
     (b"os", &[], &[(b"clock", os_clock)]),
 ];
 
+/// The name of the chunk [`PRELUDE`].
+pub(super) const PRELUDE_NAME: &CStr = c"=prelude";
+
 /// What is easier said in Lua. Gets the originals and helpers, returns the replacements.
 const PRELUDE: &CStr = c"
 local type, pcall, xpcall, rawget, foreach, foreachi, resume, wrap, real, killed, shallow = ...
@@ -357,7 +360,7 @@ fn run_prelude(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     let base = stack.top();
     // SAFETY: a constant chunk; errors are raised to the caller, who runs protected.
     unsafe {
-        if ffi::luaL_loadbuffer(stack.raw(), PRELUDE.as_ptr(), PRELUDE.count_bytes(), c"=prelude".as_ptr())
+        if ffi::luaL_loadbuffer(stack.raw(), PRELUDE.as_ptr(), PRELUDE.count_bytes(), PRELUDE_NAME.as_ptr())
             != ffi::LUA_OK
         {
             stack.raise_top();

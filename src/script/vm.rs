@@ -824,9 +824,11 @@ pub(super) fn push_text(stack: Stack<'_>, i: c_int) {
     }
 }
 
-/// Notes where the error arose: the innermost function, or its caller if that one is written in C.
+/// Notes where the error arose: the innermost function, or its caller if that one is written in C. Functions of the
+/// sandbox that happen to be written in Lua are passed over.
 fn locate(stack: Stack<'_>, failure: &mut Failure) {
-    for level in [1, 2] {
+    let mut c_functions = 0;
+    for level in 1.. {
         // SAFETY: the record is filled by `lua_getstack` and `lua_getinfo` before it is read; its strings are Lua's.
         unsafe {
             let mut record = MaybeUninit::<ffi::lua_Debug>::zeroed();
@@ -836,7 +838,14 @@ fn locate(stack: Stack<'_>, failure: &mut Failure) {
                 return;
             }
             let record = record.assume_init();
+            if c_bytes(record.source) == sandbox::PRELUDE_NAME.to_bytes() {
+                continue;
+            }
             if c_bytes(record.what) == b"C" {
+                c_functions += 1;
+                if c_functions == 2 {
+                    return;
+                }
                 continue;
             }
             failure.source.clear();
