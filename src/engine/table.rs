@@ -129,10 +129,13 @@ fn entry(command: &'static Command, parent: Option<&'static Command>, ids: &mut 
     Entry { command, id, full_name, sub }
 }
 
-/// A hash of the name that ignores the case of letters.
+/// A hash of the name that ignores the case of letters: of its length, its last byte and its first eight.
 #[inline]
 fn fold(name: &[u8]) -> usize {
-    name.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte | 0x20)).wrapping_mul(0x0100_0193)) as usize
+    let first = name.iter().take(8).fold(0, |word, byte| word << 8 | u64::from(byte | 0x20));
+    let last = name.last().map_or(0, |byte| u64::from(byte | 0x20));
+    let mixed = (first ^ last << 32 ^ (name.len() as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 40) as usize
 }
 
 #[cold]

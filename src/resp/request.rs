@@ -390,19 +390,20 @@ fn read_length_line(
     from: usize,
     too_long: ProtocolError,
 ) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
-    // Nearly every length has one to four digits: read them without a search for the line's end.
-    let mut value: i64 = 0;
-    let mut at = from;
-    while let Some(&byte) = buf.get(at) {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 || at - from >= 9 {
-            break;
+    // Nearly every length has one or two digits: read those without a search for the line's end.
+    let digit = |byte: u8| (byte.wrapping_sub(b'0') <= 9).then(|| i64::from(byte - b'0'));
+    match *buf.get(from..).unwrap_or(&[]) {
+        [ones, b'\r', _, ..] => {
+            if let Some(value) = digit(ones) {
+                return Ok(Some((Some(value), from + 3)));
+            }
         }
-        value = value * 10 + i64::from(digit);
-        at += 1;
-    }
-    if at > from && at + 1 < buf.len() && buf[at] == b'\r' && (buf[from] != b'0' || at == from + 1) {
-        return Ok(Some((Some(value), at + 2)));
+        [tens, ones, b'\r', _, ..] => {
+            if let (Some(tens @ 1..), Some(ones)) = (digit(tens), digit(ones)) {
+                return Ok(Some((Some(tens * 10 + ones), from + 4)));
+            }
+        }
+        _ => {}
     }
     let line = &buf[from.min(buf.len())..];
     match memchr::memchr(b'\r', line) {

@@ -19,7 +19,7 @@ fn existing(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Slot, Error> {
 }
 
 pub(super) fn xinfo_stream(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let key = args.bytes()?;
+    let slot = existing(ctx, args.bytes()?)?;
     let full = match args.len() {
         0 => None,
         1 | 3 if args.flag("full") => Some(FULL_COUNT),
@@ -38,7 +38,6 @@ pub(super) fn xinfo_stream(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         (full, _) => full,
     };
-    let slot = existing(ctx, key)?;
     let stream = ctx.ks.stream(ctx.db(), slot)?;
     match full {
         None => overview(stream, ctx.reply),
