@@ -70,5 +70,8 @@ pub const SCRIPT_MSGPACK_MAX_DEPTH: usize = 16;
 /// Bytes of program text that `load` gathers from a function's pieces.
 pub const SCRIPT_LOAD_MAX_BYTES: usize = 1024 * 1024;
 
+/// How long a library of functions may take to load: as in Redis.
+pub const LIBRARY_LOAD_MAX: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// Scripts that came by EVAL and are kept: as many as Redis keeps since 7.4.
 pub const SCRIPT_EVAL_CACHE_MAX: usize = 500;

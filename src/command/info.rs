@@ -122,6 +122,8 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
     let total = total_system_bytes();
     let limit = ctx.server.config.maxmemory;
     let scripts = &ctx.server.scripts;
+    let libraries = scripts.libraries();
+    let library_texts = libraries.bytes() as u64;
     let (lua, texts) = (scripts.memory_bytes() as u64, scripts.text_bytes() as u64);
     let policy = String::from_utf8_lossy(&parameter(ctx, "maxmemory-policy")).into_owned();
     fields! { text,
@@ -138,15 +140,15 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
         "used_memory_vm_eval" => lua,
         "used_memory_lua_human" => Human(lua),
         "used_memory_scripts_eval" => texts,
-        "number_of_cached_scripts" => scripts.len(),
-        "number_of_functions" => 0,
-        "number_of_libraries" => 0,
+        "number_of_cached_scripts" => scripts.cached_len(),
+        "number_of_functions" => libraries.functions_len(),
+        "number_of_libraries" => libraries.len(),
         "used_memory_vm_functions" => 0,
         "used_memory_vm_total" => lua,
         "used_memory_vm_total_human" => Human(lua),
-        "used_memory_functions" => 0,
-        "used_memory_scripts" => texts,
-        "used_memory_scripts_human" => Human(texts),
+        "used_memory_functions" => library_texts,
+        "used_memory_scripts" => texts + library_texts,
+        "used_memory_scripts_human" => Human(texts + library_texts),
         "maxmemory" => limit,
         "maxmemory_human" => Human(limit),
         "maxmemory_policy" => policy,

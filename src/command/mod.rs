@@ -6,6 +6,7 @@ mod config;
 mod connection;
 mod deadline;
 mod debug;
+mod function;
 mod geo;
 mod hash;
 mod help;
@@ -40,6 +41,7 @@ pub fn table() -> &'static CommandTable {
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
+            function::COMMANDS,
             geo::COMMANDS,
             hash::COMMANDS,
             info::COMMANDS,

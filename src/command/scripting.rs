@@ -2,6 +2,7 @@
 
 use super::help::help;
 use crate::engine::args::Args;
+use crate::engine::busy::ScriptKind;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
 use crate::engine::scripting;
@@ -26,26 +27,33 @@ fn evalsha_ro(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 fn eval_body(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+    let command = args.argv();
     let body = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
     let sha = sha1_hex(body);
     if !ctx.server.scripts.has(&sha) {
         ctx.server.scripts.add(body, Origin::Eval)?;
     }
-    scripting::run(ctx, &sha, keys, args, read_only)
+    scripting::run(ctx, &sha, keys, args, read_only, command)
 }
 
 fn eval_name(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+    let command = args.argv();
     let name = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
     // A name of another length is no script's: the answer is the same as for an unknown one.
     let sha = parse_sha1(name).unwrap_or([0; 40]);
-    scripting::run(ctx, &sha, keys, args, read_only)
+    scripting::run(ctx, &sha, keys, args, read_only, command)
 }
 
 /// The arguments behind the script: how many are keys, the keys, the others.
-fn keys_and_args(mut args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Error> {
-    let count = args.int()?;
+fn keys_and_args(args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Error> {
+    keys_and_args_or(args, Error::NotInteger)
+}
+
+/// The same; `error` when the count is no number.
+pub(super) fn keys_and_args_or(mut args: Args<'_>, error: Error) -> Result<(Argv<'_>, Argv<'_>), Error> {
+    let count = args.int_or(error)?;
     if count > args.len() as i64 {
         return Err(Error::text("ERR Number of keys can't be greater than number of args"));
     }
@@ -78,17 +86,12 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// FUNCTION FLUSH. No function can be loaded yet, so that there is nothing to drop; test suites and deployment scripts
-/// call it before they begin.
-fn function_flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    if !args.is_empty() && (args.len() > 1 || args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none()) {
-        return Err(Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
-    }
-    ctx.reply.ok();
-    Ok(())
+fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    end_running(ctx, ScriptKind::Script)
 }
 
-fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+/// SCRIPT KILL and FUNCTION KILL: asks for the end of what runs, which must be of this kind.
+pub(super) fn end_running(ctx: &mut Ctx<'_>, kind: ScriptKind) -> Done {
     let script = ctx.server.running_script.as_mut();
     let script = script.ok_or(Error::text("NOTBUSY No scripts in execution right now."))?;
     if script.has_written {
@@ -97,12 +100,16 @@ fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
              script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",
         ));
     }
+    if script.kind != kind {
+        return Err(script.kind.busy_error());
+    }
     script.kill_requested = true;
     ctx.reply.ok();
     Ok(())
 }
 
-const RUNS: Flags =
+/// The flags of all commands that run a script.
+pub(super) const RUNS: Flags =
     Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS);
 
 /// The family's table.
@@ -157,40 +164,6 @@ pub const COMMANDS: &[Command] = &[
         summary: "Runs a Lua script that is in the cache and may not write, by its SHA1.",
         syntax: "sha1 numkeys [key...] [arg...]",
         run: Run::Now(evalsha_ro),
-        ..Command::EMPTY
-    },
-    Command {
-        name: "function",
-        arity: -2,
-        group: Group::Scripting,
-        since: "7.0.0",
-        complexity: "Depends on the subcommand.",
-        summary: "Holds the commands about functions.",
-        sub: &[
-            Command {
-                name: "flush",
-                arity: -2,
-                flags: Flags::NOSCRIPT.and(Flags::WRITE),
-                group: Group::Scripting,
-                since: "7.0.0",
-                complexity: "O(N) in the number of functions",
-                summary: "Drops all functions.",
-                syntax: "[ASYNC | SYNC]",
-                tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-                run: Run::Now(function_flush),
-                ..Command::EMPTY
-            },
-            Command {
-                name: "help",
-                arity: 2,
-                flags: Flags::LOADING.and(Flags::STALE),
-                group: Group::Scripting,
-                since: "7.0.0",
-                summary: "Lists the subcommands.",
-                run: Run::Now(help),
-                ..Command::EMPTY
-            },
-        ],
         ..Command::EMPTY
     },
     Command {

@@ -31,10 +31,11 @@ fn shutdown(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         let alone = save.is_none() && how == Shutdown::default();
         return Err(if alone { Error::text("ERR No shutdown in progress.") } else { Error::Syntax });
     }
-    if save != Some(false) && ctx.server.running_script.as_ref().is_some_and(|script| script.is_busy) {
-        return Err(Error::text(
-            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
-        ));
+    if save != Some(false)
+        && let Some(script) = &ctx.server.running_script
+        && script.is_busy
+    {
+        return Err(script.kind.busy_error());
     }
     if save == Some(true) && !how.force {
         tracing::warn!("SHUTDOWN SAVE refused: there are no snapshots yet, so nothing can be saved");

@@ -2,8 +2,8 @@
 //!
 //! The Lua state asks again and again whether its script may go on ([`Server::script_interrupted`]). Once the script has run
 //! for `busy-reply-threshold`, the engine lets the [`Bystanders`] (the network floor) serve the other connections from
-//! inside that question: commands flagged `allow_busy` run, all others are answered -BUSY. SCRIPT KILL and SHUTDOWN
-//! NOSAVE are such commands; what they note here ends the script at its next step.
+//! inside that question: commands flagged `allow_busy` run, all others are answered -BUSY. SCRIPT KILL, FUNCTION KILL and
+//! SHUTDOWN NOSAVE are such commands; what they note here ends the script at its next step.
 
 use std::time::Duration;
 
@@ -15,17 +15,50 @@ use super::spec::Flags;
 use super::{Fed, Server};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
-use crate::resp::request::{Argv, Decoder, RequestLimits};
-use crate::script::Sha1Hex;
+use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
 
 /// How often the other connections are looked at while a script is busy.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The script that runs now.
+/// What is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptKind {
+    /// A script of EVAL and its kin.
+    Script,
+    /// A function of a library.
+    Function,
+}
+
+impl ScriptKind {
+    /// What other clients are told while it runs for long.
+    pub fn busy_error(self) -> Error {
+        match self {
+            ScriptKind::Script => {
+                Error::text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.")
+            }
+            ScriptKind::Function => {
+                Error::text("BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.")
+            }
+        }
+    }
+}
+
+/// Which script runs, and for whom: noted once it has run for a while.
+#[derive(Debug)]
+pub struct Subject {
+    /// The script's SHA1 or the function's name.
+    pub name: Box<[u8]>,
+    /// The client's command.
+    pub command: OwnedArgv,
+}
+
+/// The script or function that runs now.
 #[derive(Debug)]
 pub struct RunningScript {
-    /// Its SHA1.
-    pub sha: Sha1Hex,
+    /// Which of the two.
+    pub kind: ScriptKind,
+    /// Which one.
+    pub subject: Option<Subject>,
     /// Whose call it is.
     pub caller: SessionKey,
     /// When it began, by the processor's clock.
@@ -42,9 +75,10 @@ pub struct RunningScript {
 impl RunningScript {
     /// A script that begins now.
     #[inline]
-    pub fn new(sha: Sha1Hex, caller: SessionKey, started_ticks: u64) -> RunningScript {
+    pub fn new(kind: ScriptKind, caller: SessionKey, started_ticks: u64) -> RunningScript {
         RunningScript {
-            sha,
+            kind,
+            subject: None,
             caller,
             started_ticks,
             is_busy: false,
@@ -73,10 +107,10 @@ impl Server {
             if !script.is_busy {
                 script.is_busy = true;
                 tracing::warn!(
-                    script = %script.sha.escape_ascii(),
+                    script = %script.subject.iter().map(|subject| subject.name.escape_ascii().to_string()).collect::<String>(),
                     client = script.caller.id,
                     ran_ms = ran.as_millis() as u64,
-                    "a script is slow: others are answered -BUSY; SCRIPT KILL ends it"
+                    "a script is slow: others are answered -BUSY; SCRIPT KILL or FUNCTION KILL ends it"
                 );
             }
             if since(script.last_look_ticks) >= LOOK_EVERY {
@@ -135,9 +169,8 @@ impl Server {
             return self.refuse(session, Some(entry), error, out);
         }
         if !entry.command.flags.has(Flags::ALLOW_BUSY) {
-            const BUSY: Error =
-                Error::text("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.");
-            return self.refuse(session, Some(entry), BUSY, out);
+            let kind = self.running_script.as_ref().map_or(ScriptKind::Script, |script| script.kind);
+            return self.refuse(session, Some(entry), kind.busy_error(), out);
         }
         session.last_command = Some(entry);
         session.commands += 1;

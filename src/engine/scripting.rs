@@ -1,26 +1,34 @@
-//! Scripts in the engine: the cache, the Lua state, and what a running script may ask of the server.
+//! Scripts and functions in the engine: the cache, the libraries, the Lua state, and what a running script may ask of the
+//! server.
 //!
 //! A script is one unit: every command that it calls runs through [`call`] inside the unit of the call that started it,
 //! and the observers see the effects when all is done. While Lua runs no borrow of the keyspace is held: each
 //! `redis.call` borrows anew, through the context of the command that started the script.
 
-use super::busy::RunningScript;
+use std::time::Duration;
+
+use quanta::Clock;
+
+use super::busy::{RunningScript, ScriptKind, Subject};
 use super::ctx::{Ctx, Origin};
 use super::dispatch::call;
 use super::error::Error;
 use super::spec::{Done, Flags};
+use crate::base::limits::LIBRARY_LOAD_MAX;
 use crate::base::version::REDIS_VERSION;
 use crate::resp::reply::Reply;
-use crate::resp::request::Argv;
+use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::bundled::BUNDLED;
-use crate::script::store::{self, Script, Store};
-use crate::script::{Host, LogLevel, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
+use crate::script::library::{self, Function, Libraries, Library, LibraryError};
+use crate::script::store::{self, Script, ScriptFlags, Store};
+use crate::script::{Host, LogLevel, Outcome, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 
 /// All scripts, and the state that runs them.
 pub struct Scripts {
     store: Store,
+    libraries: Libraries,
     /// Out while a script runs.
     vm: Option<Box<Vm>>,
 }
@@ -29,7 +37,8 @@ impl Scripts {
     /// The bundled scripts, compiled.
     pub fn new(seed: u64) -> Result<Scripts, Error> {
         let vm = Vm::new(ServerVersion { text: REDIS_VERSION, number: version_number() }, seed as u32);
-        let mut scripts = Scripts { store: Store::new(seed), vm: Some(Box::new(vm.map_err(script_error)?)) };
+        let vm = Some(Box::new(vm.map_err(script_error)?));
+        let mut scripts = Scripts { store: Store::new(seed), libraries: Libraries::new(seed), vm };
         for script in BUNDLED {
             scripts.add(script.body.as_bytes(), store::Origin::Bundled)?;
         }
@@ -62,14 +71,58 @@ impl Scripts {
         }
     }
 
-    /// How many scripts there are.
-    pub fn len(&self) -> usize {
-        self.store.len()
+    /// The libraries of functions.
+    pub fn libraries(&self) -> &Libraries {
+        &self.libraries
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.store.is_empty()
+    /// FUNCTION LOAD: compiles and runs a library and keeps the functions that it registers. Answers its name. If that
+    /// fails, everything is as before.
+    pub fn load_library(&mut self, code: &[u8], replace: bool, clock: &Clock) -> Result<Box<str>, Error> {
+        let (name, start) = library::parse_header(code).map_err(library_error)?;
+        if !replace && self.libraries.has(&name) {
+            return Err(library_error(LibraryError::Exists(name.into())));
+        }
+        let vm = self.vm.as_mut().ok_or(NESTED)?;
+        let mut host = LoadHost { clock, started_ticks: clock.raw() };
+        let program = code.get(start..).unwrap_or_default();
+        let functions = vm.load_library(program, &mut host).map_err(|error| Error::owned(error.to_string()))?;
+        let (outcome, gone) = match self.libraries.insert(Library { name: name.clone(), code: code.into(), functions })
+        {
+            Ok(replaced) => (Ok(name), replaced),
+            Err((error, refused)) => (Err(library_error(error)), Some(refused)),
+        };
+        self.release(gone.as_slice());
+        outcome
+    }
+
+    /// FUNCTION DELETE: drops a library; false if there is none of this name.
+    pub fn delete_library(&mut self, name: &[u8]) -> bool {
+        let gone = std::str::from_utf8(name).ok().and_then(|name| self.libraries.remove(name));
+        self.release(gone.as_slice());
+        gone.is_some()
+    }
+
+    /// FUNCTION FLUSH: drops all libraries.
+    pub fn flush_libraries(&mut self) {
+        let gone = self.libraries.take_all();
+        self.release(&gone);
+        if let Some(vm) = &mut self.vm {
+            let store = &self.store;
+            vm.retain(|sha| store.find(sha).is_some());
+        }
+    }
+
+    /// Gives the state back what libraries that are gone had in it.
+    fn release(&mut self, gone: &[Library]) {
+        if let Some(vm) = &mut self.vm {
+            gone.iter().flat_map(|library| &library.functions).for_each(|function| vm.release(function.handle));
+        }
+    }
+
+    /// How many scripts clients have brought.
+    pub fn cached_len(&self) -> usize {
+        self.store.cached_len()
     }
 
     /// Bytes that Lua holds; 0 while a script runs.
@@ -94,30 +147,99 @@ fn version_number() -> u32 {
     REDIS_VERSION.split('.').fold(0, |number, part| number << 8 | part.parse::<u32>().unwrap_or(0))
 }
 
+fn library_error(error: LibraryError) -> Error {
+    Error::owned(error.to_string())
+}
+
 /// Runs the script called `sha` with its keys and arguments and writes its reply. `read_only`: it must not write.
-pub fn run(ctx: &mut Ctx<'_>, sha: &Sha1Hex, keys: Argv<'_>, args: Argv<'_>, read_only: bool) -> Done {
+/// `command` is the whole call.
+pub fn run(
+    ctx: &mut Ctx<'_>,
+    sha: &Sha1Hex,
+    keys: Argv<'_>,
+    args: Argv<'_>,
+    read_only: bool,
+    command: Argv<'_>,
+) -> Done {
     let flags = ctx.server.scripts.store.use_script(sha).ok_or(NO_SCRIPT)?.flags;
-    if read_only && flags.declared && !flags.no_writes {
+    let call = Call { kind: ScriptKind::Script, name: sha, command, flags, read_only };
+    let found = enter(ctx, call, |vm, host, reply| vm.run(sha, keys, args, host, reply))?;
+    if found { Ok(()) } else { Err(NO_SCRIPT) }
+}
+
+/// Runs a function of a library with its keys and arguments and writes its reply. `read_only`: it must not write.
+/// `command` is the whole call.
+pub fn run_function(
+    ctx: &mut Ctx<'_>,
+    function: &Function,
+    keys: Argv<'_>,
+    args: Argv<'_>,
+    read_only: bool,
+    command: Argv<'_>,
+) -> Done {
+    let name = function.name.as_bytes();
+    let call = Call { kind: ScriptKind::Function, name, command, flags: function.flags, read_only };
+    enter(ctx, call, |vm, host, reply| vm.run_function(function, keys, args, host, reply))
+}
+
+/// One call of a script or function.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    kind: ScriptKind,
+    /// The script's SHA1 or the function's name.
+    name: &'a [u8],
+    /// The client's command.
+    command: Argv<'a>,
+    flags: ScriptFlags,
+    read_only: bool,
+}
+
+/// Lends the state and the server to a call, and takes them back.
+#[inline]
+fn enter<T>(
+    ctx: &mut Ctx<'_>,
+    call: Call<'_>,
+    run: impl FnOnce(&mut Vm, &mut ScriptHost<'_, '_>, &mut Reply) -> T,
+) -> Result<T, Error> {
+    let flags = call.flags;
+    if call.read_only && flags.declared && !flags.no_writes {
         return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
     }
     let mut vm = ctx.server.scripts.vm.take().ok_or(NESTED)?;
     let started = ctx.server.stats.clock.raw();
-    ctx.server.running_script = Some(RunningScript::new(*sha, ctx.session.key, started));
+    ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));
     let db = ctx.session.db;
     let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
-    let mut host = ScriptHost { ctx: &mut *ctx, read_only: read_only || flags.no_writes };
-    let found = vm.run(sha, keys, args, &mut host, &mut reply);
+    let mut host = ScriptHost { ctx: &mut *ctx, call, read_only: call.read_only || flags.no_writes };
+    let start = reply.len();
+    let result = run(&mut vm, &mut host, &mut reply);
+    count_outcome(ctx, vm.outcome(), reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;
     // SELECT inside a script is the script's own.
     ctx.session.db = db;
     ctx.server.running_script = None;
     ctx.server.scripts.vm = Some(vm);
-    if found { Ok(()) } else { Err(NO_SCRIPT) }
+    Ok(result)
+}
+
+/// Counts a script that answered an error as failed. What a command answered was counted there.
+#[inline]
+fn count_outcome(ctx: &mut Ctx<'_>, outcome: Outcome, reply: &[u8]) {
+    if outcome == Outcome::Value {
+        return;
+    }
+    let stats = &mut ctx.server.stats;
+    stats.commands[ctx.entry.id].failed += 1;
+    if outcome == Outcome::Error {
+        let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
+        stats.count_error(line.strip_prefix(b"-").unwrap_or(line));
+    }
 }
 
 /// The engine, as a running script sees it.
 struct ScriptHost<'h, 'c> {
     ctx: &'h mut Ctx<'c>,
+    call: Call<'h>,
     read_only: bool,
 }
 
@@ -150,7 +272,11 @@ impl Host for ScriptHost<'_, '_> {
             Ok(entry) => entry,
             Err(error) => {
                 let text = error.to_string();
-                self.ctx.server.stats.count_error(text.as_bytes());
+                let server = &mut *self.ctx.server;
+                server.stats.count_error(text.as_bytes());
+                if let Some(entry) = server.table.named_by(argv) {
+                    server.stats.commands[entry.id].rejected += 1;
+                }
                 return reply.error(text.as_bytes());
             }
         };
@@ -165,20 +291,54 @@ impl Host for ScriptHost<'_, '_> {
     }
 
     fn interrupted(&mut self) -> Verdict {
+        // Only a script that runs for long is ever asked about.
+        if let Some(script) = &mut self.ctx.server.running_script
+            && script.subject.is_none()
+        {
+            let command = OwnedArgv::from_argv(self.call.command);
+            script.subject = Some(Subject { name: self.call.name.into(), command });
+        }
         if self.ctx.server.script_interrupted(self.ctx.ks) { Verdict::Continue } else { Verdict::Kill }
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {
-        let message = String::from_utf8_lossy(message);
-        match level {
-            LogLevel::Debug => tracing::trace!("{message}"),
-            LogLevel::Verbose => tracing::debug!("{message}"),
-            LogLevel::Notice => tracing::info!("{message}"),
-            LogLevel::Warning => tracing::warn!("{message}"),
-        }
+        log(level, message);
     }
 
     fn set_resp(&mut self, _: u8) {
         // The tape that the state hands to `call` has the right form already.
+    }
+}
+
+/// The engine, as a library sees it while it is loaded: nothing but a clock.
+struct LoadHost<'a> {
+    clock: &'a Clock,
+    started_ticks: u64,
+}
+
+impl Host for LoadHost<'_> {
+    fn call(&mut self, _: Argv<'_>, reply: &mut Reply) {
+        reply.error(b"ERR redis.call/pcall can only be called inside a script invocation");
+    }
+
+    fn interrupted(&mut self) -> Verdict {
+        let ran_ns = self.clock.delta_as_nanos(self.started_ticks, self.clock.raw());
+        if Duration::from_nanos(ran_ns) < LIBRARY_LOAD_MAX { Verdict::Continue } else { Verdict::Kill }
+    }
+
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        log(level, message);
+    }
+
+    fn set_resp(&mut self, _: u8) {}
+}
+
+fn log(level: LogLevel, message: &[u8]) {
+    let message = String::from_utf8_lossy(message);
+    match level {
+        LogLevel::Debug => tracing::trace!("{message}"),
+        LogLevel::Verbose => tracing::debug!("{message}"),
+        LogLevel::Notice => tracing::info!("{message}"),
+        LogLevel::Warning => tracing::warn!("{message}"),
     }
 }

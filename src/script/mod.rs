@@ -9,6 +9,7 @@
 //! - `sandbox`: what a script can name and what it cannot change; `bytecode` helps it
 //! - `strings`, `pattern`: the functions of `string` that could run for ever or exhaust memory
 //! - `cjson`, `cmsgpack`, `structs`: the bundled libraries
+//! - `library`: libraries of functions; `register`: what they see while they are loaded
 //! - `store`: the script cache; `bundled`: the scripts that are always in it
 
 pub mod bundled;
@@ -16,17 +17,19 @@ mod bytecode;
 mod cjson;
 mod cmsgpack;
 mod convert;
+pub mod library;
 mod lua;
 mod pattern;
 mod random;
 mod redis;
+mod register;
 mod sandbox;
 pub mod store;
 mod strings;
 mod structs;
 mod vm;
 
-pub use vm::{Host, LogLevel, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
+pub use vm::{Handle, Host, LoadError, LogLevel, Outcome, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
 
 #[cfg(test)]
 mod tests;

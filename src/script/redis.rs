@@ -13,46 +13,70 @@ use crate::base::num;
 use crate::resp::request::{Argv, Span};
 use crate::resp::tape::{TapeReader, Token};
 
-/// Pushes the `redis` table. May raise for lack of memory.
+/// Pushes the `redis` table of scripts. May raise for lack of memory.
 pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {
+    push_function_table(stack, ctx, version);
+    add_functions(stack, ctx, &SCRIPT_FUNCTIONS);
+}
+
+/// Pushes the `redis` table of functions that run. May raise for lack of memory.
+pub(super) fn push_function_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {
+    push_load_table(stack, ctx, version);
+    add_functions(stack, ctx, &FUNCTIONS);
+    add_numbers(stack, &REPL_NUMBERS);
+}
+
+/// Pushes what libraries see of the `redis` table while they are loaded, but for `register_function`. May raise for lack
+/// of memory.
+pub(super) fn push_load_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {
     stack.new_table(0, 32);
     let table = stack.top();
-    for (name, function) in FUNCTIONS {
-        convert::push_names(stack, ctx);
-        stack.push_closure(function, convert::UPVALUES);
-        stack.raw_set_field(table, name);
-    }
-    for (name, value) in NUMBERS {
-        stack.push_number(value);
-        stack.raw_set_field(table, name);
-    }
+    add_functions(stack, ctx, &[(b"log", log)]);
+    add_numbers(stack, &LOG_NUMBERS);
     stack.push_bytes(version.text.as_bytes());
     stack.raw_set_field(table, b"REDIS_VERSION");
     stack.push_number(f64::from(version.number));
     stack.raw_set_field(table, b"REDIS_VERSION_NUM");
 }
 
-const FUNCTIONS: [(&[u8], super::lua::CFunction); 11] = [
+/// Adds functions to the table on top.
+fn add_functions(stack: Stack<'_>, ctx: *mut Ctx, functions: &[(&[u8], super::lua::CFunction)]) {
+    let table = stack.top();
+    for (name, function) in functions {
+        convert::push_names(stack, ctx);
+        stack.push_closure(*function, convert::UPVALUES);
+        stack.raw_set_field(table, name);
+    }
+}
+
+/// Adds numbers to the table on top.
+fn add_numbers(stack: Stack<'_>, numbers: &[(&[u8], f64)]) {
+    let table = stack.top();
+    for (name, value) in numbers {
+        stack.push_number(*value);
+        stack.raw_set_field(table, name);
+    }
+}
+
+const FUNCTIONS: [(&[u8], super::lua::CFunction); 7] = [
     (b"call", call),
     (b"pcall", pcall),
     (b"error_reply", error_reply),
     (b"status_reply", status_reply),
     (b"sha1hex", sha1hex),
-    (b"log", log),
     (b"setresp", setresp),
     (b"set_repl", set_repl),
-    (b"replicate_commands", replicate_commands),
-    (b"breakpoint", breakpoint),
-    (b"debug", debug),
 ];
+
+/// What scripts have and functions have not.
+const SCRIPT_FUNCTIONS: [(&[u8], super::lua::CFunction); 3] =
+    [(b"replicate_commands", replicate_commands), (b"breakpoint", breakpoint), (b"debug", debug)];
 
 const REPL_AOF: u8 = 1;
 const REPL_REPLICA: u8 = 2;
-const NUMBERS: [(&[u8], f64); 9] = [
-    (b"LOG_DEBUG", 0.0),
-    (b"LOG_VERBOSE", 1.0),
-    (b"LOG_NOTICE", 2.0),
-    (b"LOG_WARNING", 3.0),
+const LOG_NUMBERS: [(&[u8], f64); 4] =
+    [(b"LOG_DEBUG", 0.0), (b"LOG_VERBOSE", 1.0), (b"LOG_NOTICE", 2.0), (b"LOG_WARNING", 3.0)];
+const REPL_NUMBERS: [(&[u8], f64); 5] = [
     (b"REPL_NONE", 0.0),
     (b"REPL_AOF", REPL_AOF as f64),
     (b"REPL_SLAVE", REPL_REPLICA as f64),

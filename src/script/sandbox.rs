@@ -21,6 +21,7 @@ use std::ffi::{CStr, c_int};
 
 use super::lua::{CFunction, Kind, Stack, ffi, native, upvalue};
 use super::redis;
+use super::register;
 use super::vm::{Ctx, ServerVersion, load};
 use super::{cjson, cmsgpack, strings, structs};
 use crate::base::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_LOAD_MAX_BYTES};
@@ -63,6 +64,53 @@ pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>
     guard_strings(stack, ctx, env);
     run_prelude(stack, ctx, env);
     stack.set_top(guarded);
+}
+
+/// Pushes the globals of functions and their stand-in, made of the scripts' globals at `env`, which must not have KEYS and
+/// ARGV yet: functions get those as arguments. May raise for lack of memory.
+pub(super) fn build_for_functions(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, version: &ServerVersion<'_>) {
+    stack.new_table(0, 64);
+    let own = stack.top();
+    push_guard(stack, ctx, own);
+    let guarded = stack.top();
+    copy_fields(stack, env, own);
+    stack.push_nil();
+    stack.raw_set_field(own, b"os");
+    stack.push_value(guarded);
+    stack.raw_set_field(own, b"_G");
+    redis::push_function_table(stack, ctx, version);
+    add_library(stack, ctx, own, b"redis");
+    register_with_env(stack, ctx, own, guarded);
+    stack.set_top(guarded);
+}
+
+/// Pushes the stand-in of the `redis` table that libraries see while they are loaded. May raise for lack of memory.
+pub(super) fn build_for_loading(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>) {
+    redis::push_load_table(stack, ctx, version);
+    register::add_to(stack, ctx);
+    let table = stack.top();
+    refuse_missing(stack, ctx, table);
+    protect(stack, ctx);
+}
+
+/// Pushes the globals of one library, which hold but the `redis` at `api`, and their stand-in. When it is loaded,
+/// [`copy_fields`] gives it those of all functions. May raise for lack of memory.
+pub(super) fn push_library_globals(stack: Stack<'_>, ctx: *mut Ctx, api: c_int) {
+    stack.new_table(0, 64);
+    let own = stack.top();
+    push_guard(stack, ctx, own);
+    stack.push_value(api);
+    stack.raw_set_field(own, b"redis");
+}
+
+/// Copies all fields of the table at `from` to the one at `to` (absolute or pseudo-indices).
+pub(super) fn copy_fields(stack: Stack<'_>, from: c_int, to: c_int) {
+    stack.push_nil();
+    while stack.next(from) {
+        stack.push_value(-2);
+        stack.insert(-2);
+        stack.raw_set(to);
+    }
 }
 
 /// Functions of LuaJIT's that scripts get as they are.
@@ -110,6 +158,9 @@ const LIBRARIES: &[Library] = &[
     (b"coroutine", &[b"create", b"resume", b"running", b"status", b"wrap", b"yield"], &[]),
     (b"os", &[], &[(b"clock", os_clock)]),
 ];
+
+/// The name of the chunk [`PRELUDE`].
+pub(super) const PRELUDE_NAME: &CStr = c"=prelude";
 
 /// What is easier said in Lua. Gets the originals and helpers, returns the replacements.
 const PRELUDE: &CStr = c"
@@ -212,11 +263,8 @@ fn protect(stack: Stack<'_>, ctx: *mut Ctx) {
 
 /// Pushes the stand-in of the globals at `env`, and makes reading a missing global an error.
 fn push_guard(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
-    stack.new_table(0, 1);
-    stack.push_function(ctx, refuse_name);
-    stack.raw_set_field(env + 1, b"__index");
-    stack.push_value(env + 1);
-    stack.set_metatable(env);
+    refuse_missing(stack, ctx, env);
+    stack.push_metatable(env);
     // What `getmetatable(_G)` shows is that metatable, read-only too.
     protect(stack, ctx);
     stack.push_value(env);
@@ -227,6 +275,15 @@ fn push_guard(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     stack.raw_set(-3);
     stack.pop(1);
     stack.remove(env + 1);
+}
+
+/// Makes reading a missing field of the table at `i` an error.
+fn refuse_missing(stack: Stack<'_>, ctx: *mut Ctx, i: c_int) {
+    stack.new_table(0, 1);
+    let meta = stack.top();
+    stack.push_function(ctx, refuse_name);
+    stack.raw_set_field(meta, b"__index");
+    stack.set_metatable(i);
 }
 
 /// Pushes the table behind the stand-in at `i`; false, with nothing pushed, if there is none.
@@ -303,7 +360,7 @@ fn run_prelude(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
     let base = stack.top();
     // SAFETY: a constant chunk; errors are raised to the caller, who runs protected.
     unsafe {
-        if ffi::luaL_loadbuffer(stack.raw(), PRELUDE.as_ptr(), PRELUDE.count_bytes(), c"=prelude".as_ptr())
+        if ffi::luaL_loadbuffer(stack.raw(), PRELUDE.as_ptr(), PRELUDE.count_bytes(), PRELUDE_NAME.as_ptr())
             != ffi::LUA_OK
         {
             stack.raise_top();

@@ -11,7 +11,7 @@ use sha1::{Digest, Sha1};
 
 use super::Sha1Hex;
 use crate::base::limits::SCRIPT_EVAL_CACHE_MAX;
-use crate::resp::request::{Decoder, RequestLimits};
+use crate::resp::request::{Decoder, OwnedArgv, RequestLimits};
 
 /// The name of a script: the SHA-1 of its text.
 pub fn sha1_hex(body: &[u8]) -> Sha1Hex {
@@ -49,6 +49,32 @@ pub struct ScriptFlags {
     pub no_cluster: bool,
     /// `allow-cross-slot-keys`: its keys may lie in several slots of a cluster.
     pub allow_cross_slot_keys: bool,
+}
+
+impl ScriptFlags {
+    /// The flags' names with their values, in the order in which they are listed.
+    pub fn named(&self) -> [(&'static str, bool); 5] {
+        [
+            ("no-writes", self.no_writes),
+            ("allow-oom", self.allow_oom),
+            ("allow-stale", self.allow_stale),
+            ("no-cluster", self.no_cluster),
+            ("allow-cross-slot-keys", self.allow_cross_slot_keys),
+        ]
+    }
+
+    /// Sets the flag of this name; false if there is none.
+    pub(super) fn set(&mut self, name: &[u8]) -> bool {
+        match name {
+            b"no-writes" => self.no_writes = true,
+            b"allow-oom" => self.allow_oom = true,
+            b"allow-stale" => self.allow_stale = true,
+            b"no-cluster" => self.no_cluster = true,
+            b"allow-cross-slot-keys" => self.allow_cross_slot_keys = true,
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// Why a first line is refused.
@@ -118,14 +144,8 @@ fn parse_shebang(body: &[u8]) -> Result<(ScriptFlags, usize), ShebangError> {
     }
     let end = memchr::memchr(b'\n', body).ok_or(ShebangError::Unfinished)?;
     let mut flags = ScriptFlags { declared: true, ..ScriptFlags::default() };
-    // Its words are quoted as those of an inline command.
-    let line = &body[..=end];
-    let mut decoder = Decoder::new();
-    let limits = RequestLimits { bulk_bytes: line.len(), unauthenticated: false };
-    if !decoder.decode(line, &limits).map_err(|_| ShebangError::Quotes)? {
-        return Err(ShebangError::Quotes);
-    }
-    let mut words = decoder.argv(line).iter();
+    let words = first_line_words(&body[..=end]).ok_or(ShebangError::Quotes)?;
+    let mut words = words.as_argv().iter();
     let engine = words.next().unwrap_or_default();
     if engine != b"#!lua" {
         return Err(ShebangError::Engine(lossy(engine)));
@@ -136,17 +156,20 @@ fn parse_shebang(body: &[u8]) -> Result<(ScriptFlags, usize), ShebangError> {
             continue;
         }
         for flag in list.split(|&byte| byte == b',') {
-            match flag {
-                b"no-writes" => flags.no_writes = true,
-                b"allow-oom" => flags.allow_oom = true,
-                b"allow-stale" => flags.allow_stale = true,
-                b"no-cluster" => flags.no_cluster = true,
-                b"allow-cross-slot-keys" => flags.allow_cross_slot_keys = true,
-                other => return Err(ShebangError::Flag(lossy(other))),
+            if !flags.set(flag) {
+                return Err(ShebangError::Flag(lossy(flag)));
             }
         }
     }
     Ok((flags, end))
+}
+
+/// The words of a first line, quoted as those of an inline command; `None` if the quotes do not match.
+pub(super) fn first_line_words(line: &[u8]) -> Option<OwnedArgv> {
+    let mut decoder = Decoder::new();
+    let limits = RequestLimits { bulk_bytes: line.len(), unauthenticated: false };
+    let complete = decoder.decode(line, &limits).ok()?;
+    complete.then(|| OwnedArgv::from_argv(decoder.argv(line)))
 }
 
 fn lossy(bytes: &[u8]) -> String {
@@ -157,6 +180,8 @@ fn lossy(bytes: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Store {
     scripts: HashMap<Sha1Hex, Script, ahash::RandomState>,
+    /// How many of them are bundled.
+    bundled: usize,
     /// How many of them came by EVAL.
     evals: usize,
     /// Bytes of all texts.
@@ -168,7 +193,7 @@ impl Store {
     /// An empty cache whose hash is seeded with `seed`.
     pub fn new(seed: u64) -> Store {
         let hasher = ahash::RandomState::with_seed(seed as usize);
-        Store { scripts: HashMap::with_hasher(hasher), evals: 0, bytes: 0, clock: 0 }
+        Store { scripts: HashMap::with_hasher(hasher), bundled: 0, evals: 0, bytes: 0, clock: 0 }
     }
 
     /// Finds a script.
@@ -200,6 +225,7 @@ impl Store {
         }
         let evicted = if script.origin == Origin::Eval { self.make_room() } else { None };
         self.evals += usize::from(script.origin == Origin::Eval);
+        self.bundled += usize::from(script.origin == Origin::Bundled);
         self.bytes += script.body.len();
         self.scripts.insert(sha, script);
         evicted
@@ -215,6 +241,11 @@ impl Store {
     /// How many scripts there are.
     pub fn len(&self) -> usize {
         self.scripts.len()
+    }
+
+    /// How many of them clients brought.
+    pub fn cached_len(&self) -> usize {
+        self.scripts.len() - self.bundled
     }
 
     /// Whether there is none.
@@ -320,6 +351,6 @@ mod tests {
         assert_eq!(store.len(), SCRIPT_EVAL_CACHE_MAX + 2);
         store.flush();
         assert!(store.find(&bundled).is_some() && store.find(&loaded).is_none());
-        assert_eq!((store.len(), store.bytes()), (1, "return 'bundled'".len()));
+        assert_eq!((store.len(), store.cached_len(), store.bytes()), (1, 0, "return 'bundled'".len()));
     }
 }

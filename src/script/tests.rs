@@ -343,3 +343,81 @@ fn scripts_that_assign_globals_fail_only_where_they_do() {
     let script = "if ARGV[1] == 'no' then x = 1 end return redis.call('echo', KEYS[1])";
     assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, script), "$2\\r\\nk1\\r\\n");
 }
+
+/// Loads a library and answers its functions, or the error.
+fn load(vm: &mut Vm, toy: &mut Toy, code: &str) -> Result<Vec<std::sync::Arc<library::Function>>, String> {
+    vm.load_library(code.as_bytes(), toy).map_err(|error| error.to_string())
+}
+
+fn fcall(vm: &mut Vm, function: &library::Function) -> String {
+    let (mut keys, mut args) = (OwnedArgv::default(), OwnedArgv::default());
+    keys.push(b"k1");
+    args.push(b"a1");
+    let mut reply = Reply::new(Form::Resp2);
+    vm.run_function(function, keys.as_argv(), args.as_argv(), &mut Toy::default(), &mut reply);
+    reply.as_bytes().escape_ascii().to_string()
+}
+
+#[test]
+fn functions_get_keys_and_arguments_and_keep_their_librarys_locals() {
+    let (mut vm, mut toy) = (vm(), Toy::default());
+    let code = "
+        local count = 0
+        redis.register_function('f', function(keys, args) count = count + 1 return {keys[1], args[1], count} end)
+        redis.register_function{function_name='g', description='d', flags={'no-writes'}, callback=function() return KEYS end}
+        redis.register_function('h', function() return {count, type(redis.call), type(redis.register_function), type(math)} end)
+        redis.register_function('i', function() count = nil x = 1 end)";
+    let functions = load(&mut vm, &mut toy, code).unwrap();
+    assert_eq!(functions.iter().map(|function| &*function.name).collect::<String>(), "fghi");
+    assert_eq!((functions[1].description.as_deref(), functions[1].flags.no_writes), (Some(b"d".as_slice()), true));
+    assert_eq!(fcall(&mut vm, &functions[0]), "*3\\r\\n$2\\r\\nk1\\r\\n$2\\r\\na1\\r\\n:1\\r\\n");
+    // A script's KEYS are nothing to a function.
+    eval(&mut vm, &mut toy, Form::Resp2, "return KEYS[1]");
+    let error = "-ERR user_function:4: Script attempted to access nonexistent global variable \\'KEYS\\' \
+                 script: g, on @user_function:4.\\r\\n";
+    assert_eq!(fcall(&mut vm, &functions[1]), error);
+    let types = "*4\\r\\n:1\\r\\n$8\\r\\nfunction\\r\\n$3\\r\\nnil\\r\\n$5\\r\\ntable\\r\\n";
+    assert_eq!(fcall(&mut vm, &functions[2]), types);
+    let error = "-ERR user_function:6: Attempt to modify a readonly table script: i, on @user_function:6.\\r\\n";
+    assert_eq!(fcall(&mut vm, &functions[3]), error);
+    assert_eq!(vm.outcome(), Outcome::Error);
+}
+
+#[test]
+fn a_library_that_fails_to_load_leaves_nothing() {
+    let mut vm = vm();
+    let register = "redis.register_function('f', function() end)\n";
+    for (code, error) in [
+        ("x x", "ERR Error compiling function: user_function:2: '=' expected near 'x'"),
+        ("x = 1", "ERR Error registering functions: ERR user_function:2: Attempt to modify a readonly table"),
+        (
+            "redis.call('ping')",
+            "ERR Error registering functions: ERR user_function:2: Script attempted to access nonexistent global \
+             variable 'call'",
+        ),
+        (
+            "redis.register_function('F', function() end)",
+            "ERR Error registering functions: ERR Function already exists in the library",
+        ),
+        (
+            "redis.register_function('a b', function() end)",
+            "ERR Error registering functions: ERR Library names can only contain letters, numbers, or underscores(_) \
+             and must be at least one character long",
+        ),
+    ] {
+        let mut toy = Toy::default();
+        assert_eq!(load(&mut vm, &mut toy, &format!("{register}{code}")).unwrap_err(), error);
+        assert_eq!(toy.calls, 0);
+    }
+    let mut slow = Toy { kill_after: Some(3), ..Toy::default() };
+    let error = load(&mut vm, &mut slow, &format!("{register}while true do end")).unwrap_err();
+    assert_eq!(error, "ERR Error registering functions: ERR FUNCTION LOAD timeout");
+    // The state is as good as new, and what was registered is collected: loading again and again does not grow it.
+    let load_many = |vm: &mut Vm| {
+        (0..200).for_each(|_| assert!(load(vm, &mut Toy::default(), &format!("{register}x = 1")).is_err()));
+        vm.retain(|_| true);
+        vm.memory_bytes()
+    };
+    let before = load_many(&mut vm);
+    assert!(load_many(&mut vm) < before + 16 * 1024);
+}

@@ -18,12 +18,14 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use mlua::{Lua, LuaOptions, StdLib};
 
 use super::bytecode;
 use super::convert::{self, Frame, write_reply};
+use super::library::Function;
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
 use super::random::Lrand48;
 use super::sandbox;
@@ -78,6 +80,18 @@ impl LogLevel {
     }
 }
 
+/// What a script or function answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Outcome {
+    /// A reply that is no error.
+    #[default]
+    Value,
+    /// An error of the script's own, or of Lua's.
+    Error,
+    /// An error that a command answered to it.
+    CommandError,
+}
+
 /// Which Redis scripts are told they run on: `redis.REDIS_VERSION` and `redis.REDIS_VERSION_NUM`.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerVersion<'a> {
@@ -98,6 +112,32 @@ pub enum ScriptError {
     State(String),
 }
 
+/// Why a library could not be loaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The text is not a Lua program. The payload says where and why, as Lua words it.
+    #[error("ERR Error compiling function: {0}")]
+    Syntax(String),
+    /// The program failed. The payload is the error that it raised, its code included.
+    #[error("ERR Error registering functions: {0}")]
+    Failed(String),
+}
+
+/// A function that a library registered, as the state keeps it until [`Vm::release`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle(c_int);
+
+impl Handle {
+    pub(super) fn new(reference: c_int) -> Handle {
+        Handle(reference)
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_tests() -> Handle {
+        Handle(ffi::LUA_NOREF)
+    }
+}
+
 /// The Lua state with all compiled scripts. See the module's header.
 pub struct Vm {
     state: *mut ffi::lua_State,
@@ -105,6 +145,7 @@ pub struct Vm {
     enter: c_int,
     explain: c_int,
     compile: c_int,
+    load: c_int,
     // Before `ctx`: closing the state may not outlive what its functions point to.
     lua: Lua,
     ctx: Box<Ctx>,
@@ -129,17 +170,22 @@ pub(super) struct Ctx {
     pub(super) random: Lrand48,
     /// The address of the C stack where the script began.
     pub(super) c_base: usize,
+    /// What the library that is being loaded has registered.
+    pub(super) loading: Option<Vec<Arc<Function>>>,
     /// The engine said [`Verdict::Kill`].
     pub(super) killed: bool,
     /// What the engine panicked with, to go on with when Lua has been left.
     panic: Option<Box<dyn Any + Send>>,
     failure: Failure,
+    outcome: Outcome,
 }
 
 /// What `enter` works on. Pointers of the caller's, valid until `run` returns.
 #[derive(Clone, Copy)]
 struct Job {
     function: c_int,
+    /// A function gets keys and arguments as arguments, a script as KEYS and ARGV.
+    is_function: bool,
     keys: Argv<'static>,
     args: Argv<'static>,
     reply: NonNull<Reply>,
@@ -152,6 +198,8 @@ struct Failure {
     /// The chunk's name and line; empty when the error arose nowhere in a script.
     source: Vec<u8>,
     line: c_int,
+    /// A command answered it.
+    of_command: bool,
 }
 
 impl Ctx {
@@ -219,9 +267,11 @@ impl Vm {
             frames: Vec::new(),
             random: Lrand48::seeded(seed),
             c_base: 0,
+            loading: None,
             killed: false,
             panic: None,
             failure: Failure::default(),
+            outcome: Outcome::Value,
         });
         let mut vm = Vm {
             state: std::ptr::null_mut(),
@@ -229,6 +279,7 @@ impl Vm {
             enter: 0,
             explain: 0,
             compile: 0,
+            load: 0,
             lua,
             ctx,
         };
@@ -268,7 +319,7 @@ impl Vm {
     /// Drops a compiled script.
     pub fn forget(&mut self, sha: &Sha1Hex) {
         if let Some(function) = self.functions.remove(sha) {
-            self.release(function);
+            self.unref(function);
         }
     }
 
@@ -276,7 +327,7 @@ impl Vm {
     pub fn retain(&mut self, mut keep: impl FnMut(&Sha1Hex) -> bool) {
         let dropped: Vec<c_int> =
             self.functions.extract_if(|sha, _| !keep(sha)).map(|(_, function)| function).collect();
-        dropped.into_iter().for_each(|function| self.release(function));
+        dropped.into_iter().for_each(|function| self.unref(function));
         // SAFETY: collecting raises nothing: no finalizer of a script's exists.
         unsafe { ffi::lua_gc(self.state, ffi::LUA_GCCOLLECT, 0) };
     }
@@ -293,6 +344,80 @@ impl Vm {
         reply: &mut Reply,
     ) -> bool {
         let Some(&function) = self.functions.get(sha) else { return false };
+        self.enter(function, false, sha, keys, args, host, reply);
+        true
+    }
+
+    /// Runs a function of a library and writes its one reply, or its error reply, which says `name`, to `reply`, which is
+    /// of a client's form.
+    #[inline]
+    pub fn run_function(
+        &mut self,
+        function: &Function,
+        keys: Argv<'_>,
+        args: Argv<'_>,
+        host: &mut dyn Host,
+        reply: &mut Reply,
+    ) {
+        self.enter(function.handle.0, true, function.name.as_bytes(), keys, args, host, reply);
+    }
+
+    /// Compiles a library and runs it once; answers the functions that it registers. Meanwhile `host` is asked whether it
+    /// may go on. If that fails, nothing of it stays.
+    pub fn load_library(&mut self, code: &[u8], host: &mut dyn Host) -> Result<Vec<Arc<Function>>, LoadError> {
+        let base = 0u8;
+        self.ctx.c_base = &raw const base as usize;
+        // SAFETY: the state uses the host only until the protected call below returns.
+        let host = unsafe { std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host)) };
+        self.ctx.host = Some(host);
+        self.ctx.loading = Some(Vec::new());
+        let stack = self.stack();
+        let top = stack.top();
+        stack.raw_get_at(REGISTRY, self.explain);
+        stack.raw_get_at(REGISTRY, self.load);
+        stack.push_light(code.as_ptr().cast_mut().cast());
+        stack.push_number(code.len() as f64);
+        // SAFETY: a protected call of a function with two arguments, its message handler below it; `code` outlives it.
+        let status = unsafe { ffi::lua_pcall(self.state, 2, 1, top + 1) };
+        self.ctx.host = None;
+        let registered = self.ctx.loading.take().unwrap_or_default();
+        let outcome = match status {
+            ffi::LUA_OK if stack.kind(-1) == Kind::Nil => Ok(()),
+            ffi::LUA_OK => Err(LoadError::Syntax(lossy(stack.text(-1).unwrap_or_default()))),
+            _ => {
+                self.note_failure(status);
+                Err(LoadError::Failed(lossy(&self.ctx.failure.text)))
+            }
+        };
+        stack.set_top(top);
+        if outcome.is_err() {
+            registered.iter().for_each(|function| self.release(function.handle));
+        }
+        self.ctx.forget_scratch();
+        if self.ctx.killed {
+            self.revive();
+        }
+        outcome.map(|()| registered)
+    }
+
+    /// Gives back a function of a library that is no more.
+    pub fn release(&mut self, handle: Handle) {
+        self.unref(handle.0);
+    }
+
+    /// The protected call that everything runs in: `function` with its keys and arguments, called `name` in errors.
+    #[inline]
+    #[allow(clippy::too_many_arguments, reason = "the parts of a call; a struct would be taken apart at once")]
+    fn enter(
+        &mut self,
+        function: c_int,
+        is_function: bool,
+        name: &[u8],
+        keys: Argv<'_>,
+        args: Argv<'_>,
+        host: &mut dyn Host,
+        reply: &mut Reply,
+    ) {
         let start = reply.len();
         self.ctx.c_base = &raw const start as usize;
         // SAFETY: `enter` uses these only until the protected call below returns.
@@ -304,7 +429,7 @@ impl Vm {
             )
         };
         self.ctx.host = Some(host);
-        self.ctx.job = Some(Job { function, keys, args, reply: NonNull::from(&mut *reply) });
+        self.ctx.job = Some(Job { function, is_function, keys, args, reply: NonNull::from(&mut *reply) });
         if self.ctx.resp3 {
             self.ctx.resp3 = false;
             self.ctx.tape.set_form(Form::Tape2);
@@ -318,15 +443,22 @@ impl Vm {
         self.ctx.host = None;
         self.ctx.job = None;
         if status != ffi::LUA_OK {
+            let of_command = status == ffi::LUA_ERRRUN && self.ctx.failure.of_command;
+            self.ctx.outcome = if of_command { Outcome::CommandError } else { Outcome::Error };
             reply.truncate(start);
-            self.write_failure(status, sha, reply);
+            self.write_failure(status, name, reply);
         }
         stack.set_top(top);
         self.ctx.forget_scratch();
         if self.ctx.killed {
             self.revive();
         }
-        true
+    }
+
+    /// What the last script or function answered.
+    #[inline]
+    pub fn outcome(&self) -> Outcome {
+        self.ctx.outcome
     }
 
     /// Bytes that Lua holds, scripts and their data together.
@@ -349,15 +481,15 @@ impl Vm {
         unsafe { Stack::new(self.state) }
     }
 
-    fn release(&mut self, function: c_int) {
-        // SAFETY: `function` is a reference that `compile` made.
+    fn unref(&mut self, function: c_int) {
+        // SAFETY: `function` is a reference that `compile` or a registration made.
         unsafe { ffi::luaL_unref(self.state, REGISTRY, function) };
     }
 
-    /// Makes the sandbox and the three C functions that everything runs through.
+    /// Makes the sandbox and the C functions that everything runs through.
     fn furnish(&mut self, version: ServerVersion<'_>) -> Result<(), ScriptError> {
         let ctx: *mut Ctx = &mut *self.ctx;
-        let mut out = (std::ptr::null_mut(), [0; 3]);
+        let mut out = (std::ptr::null_mut(), [0; 4]);
         // SAFETY: the closure runs protected; it pushes and pops on a live state, and holds nothing that must be freed.
         unsafe {
             self.lua
@@ -382,6 +514,13 @@ impl Vm {
                     stack.push_value(guarded);
                     stack.push_closure(compile, 3);
                     out.1[2] = ffi::luaL_ref(state, REGISTRY);
+                    sandbox::build_for_functions(stack, ctx, env, &version);
+                    let function_env = stack.top() - 1;
+                    stack.push_light(ctx.cast());
+                    sandbox::build_for_loading(stack, ctx, &version);
+                    stack.push_value(function_env);
+                    stack.push_closure(load_library, 3);
+                    out.1[3] = ffi::luaL_ref(state, REGISTRY);
                     stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
                     stack.push_light(ctx.cast());
                     stack.raw_set(REGISTRY);
@@ -391,7 +530,7 @@ impl Vm {
                 .map_err(state_error)?;
         }
         self.state = out.0;
-        [self.enter, self.explain, self.compile] = out.1;
+        [self.enter, self.explain, self.compile, self.load] = out.1;
         self.arm();
         Ok(())
     }
@@ -411,20 +550,26 @@ impl Vm {
         }
     }
 
-    #[cold]
-    fn write_failure(&mut self, status: c_int, sha: &Sha1Hex, reply: &mut Reply) {
+    /// Sees to it that the failure tells of errors that `explain` could not see.
+    fn note_failure(&mut self, status: c_int) {
         let failure = &mut self.ctx.failure;
         match status {
             ffi::LUA_ERRRUN => {}
             ffi::LUA_ERRMEM => set_text(failure, b"ERR not enough memory"),
             _ => set_text(failure, b"ERR error in error handling"),
         }
+    }
+
+    #[cold]
+    fn write_failure(&mut self, status: c_int, name: &[u8], reply: &mut Reply) {
+        self.note_failure(status);
+        let failure = &mut self.ctx.failure;
         if failure.source.is_empty() {
             return reply.error(&failure.text);
         }
         let text = &mut failure.text;
         text.extend_from_slice(b" script: ");
-        text.extend_from_slice(sha);
+        text.extend_from_slice(name);
         text.extend_from_slice(b", on ");
         text.extend_from_slice(&failure.source);
         text.push(b':');
@@ -432,6 +577,17 @@ impl Vm {
         text.push(b'.');
         reply.error(text);
     }
+}
+
+/// Whether the value at `i` is the error that a command answered.
+fn is_of_command(stack: Stack<'_>, i: c_int) -> bool {
+    if stack.kind(i) != Kind::Table {
+        return false;
+    }
+    stack.raw_get_field(i, b"ignore_error_stats_update");
+    let is = stack.boolean(-1);
+    stack.pop(1);
+    is
 }
 
 fn set_text(failure: &mut Failure, text: &[u8]) {
@@ -453,27 +609,48 @@ static HOOK_KEY: [u8; 1] = [0];
 
 /// The name of the chunk that every script is.
 const CHUNK_NAME: &CStr = c"@user_script";
+/// The name of the chunk that every library is.
+const LIBRARY_CHUNK_NAME: &CStr = c"@user_function";
 
 const ENV: c_int = upvalue(convert::UPVALUES + 1);
 const KEYS: c_int = upvalue(convert::UPVALUES + 2);
 const ARGV: c_int = upvalue(convert::UPVALUES + 3);
 
 native! {
-    /// Runs the job: sets KEYS and ARGV, calls the script, writes its value.
+    /// Runs the job: sets KEYS and ARGV or passes them, calls the script or function, writes its value.
     fn enter(stack: Stack) -> c_int {
         let ctx = stack.ctx();
         // SAFETY: `run` set the job, and it holds until `enter` is left.
         let Some(job) = (unsafe { (*ctx).job }) else { return 0 };
-        stack.push_value(KEYS);
-        push_list(stack, job.keys);
-        stack.raw_set(ENV);
-        stack.push_value(ARGV);
-        push_list(stack, job.args);
-        stack.raw_set(ENV);
-        stack.raw_get_at(REGISTRY, job.function);
-        stack.call(0, 1);
+        if job.is_function {
+            stack.raw_get_at(REGISTRY, job.function);
+            push_list(stack, job.keys);
+            push_list(stack, job.args);
+            stack.call(2, 1);
+        } else {
+            stack.push_value(KEYS);
+            push_list(stack, job.keys);
+            stack.raw_set(ENV);
+            stack.push_value(ARGV);
+            push_list(stack, job.args);
+            stack.raw_set(ENV);
+            stack.raw_get_at(REGISTRY, job.function);
+            stack.call(0, 1);
+        }
+        // Writing takes the value away.
+        stack.push_value(-1);
         // SAFETY: the reply is the caller's, which waits; the frames are used by nothing else. Raising frees nothing.
-        unsafe { write_reply(stack, &mut (*ctx).frames, (*ctx).resp3, &mut *job.reply.as_ptr()) };
+        unsafe {
+            let reply = &mut *job.reply.as_ptr();
+            let start = reply.len();
+            write_reply(stack, &mut (*ctx).frames, (*ctx).resp3, reply);
+            let is_error = reply.as_bytes().get(start) == Some(&b'-');
+            (*ctx).outcome = match is_error {
+                false => Outcome::Value,
+                true if is_of_command(stack, stack.top()) => Outcome::CommandError,
+                true => Outcome::Error,
+            };
+        }
         0
     }
 
@@ -483,6 +660,7 @@ native! {
         let failure = unsafe { &mut (*stack.ctx()).failure };
         failure.text.clear();
         failure.source.clear();
+        failure.of_command = is_of_command(stack, 1);
         match stack.kind(1) {
             Kind::Table => {
                 stack.raw_get_field(1, b"err");
@@ -519,6 +697,23 @@ native! {
             stack.insert(-2);
         }
         2
+    }
+
+    /// Compiles the library at a light userdata (1) of a length (2) and runs it; then gives it the globals of functions.
+    /// Answers nil, or why it does not compile.
+    fn load_library(stack: Stack) -> c_int {
+        // SAFETY: `Vm::load_library` passes a slice that outlives this call.
+        let code = unsafe {
+            std::slice::from_raw_parts(ffi::lua_touserdata(stack.raw(), 1).cast::<u8>(), stack.number(2) as usize)
+        };
+        sandbox::push_library_globals(stack, stack.ctx(), upvalue(2));
+        if !load(stack, code, LIBRARY_CHUNK_NAME, 3, 4) {
+            return 1;
+        }
+        stack.call(0, 0);
+        sandbox::copy_fields(stack, upvalue(3), 3);
+        stack.push_nil();
+        1
     }
 
     /// Raises unless the built-in LuaJIT compiles to the bytecode that `bytecode` knows.
@@ -573,7 +768,10 @@ pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guard
         }
     }
     if traits.has_cdata_literals {
-        stack.push_bytes(b"user_script:1: malformed number");
+        // Behind the `@` of its name.
+        stack.push_bytes(name.to_bytes().get(1..).unwrap_or_default());
+        stack.push_bytes(b":1: malformed number");
+        stack.concat(2);
         return false;
     }
     stack.push_value(if traits.assigns_globals { guarded } else { env });
@@ -626,9 +824,11 @@ pub(super) fn push_text(stack: Stack<'_>, i: c_int) {
     }
 }
 
-/// Notes where the error arose: the innermost function, or its caller if that one is written in C.
+/// Notes where the error arose: the innermost function, or its caller if that one is written in C. Functions of the
+/// sandbox that happen to be written in Lua are passed over.
 fn locate(stack: Stack<'_>, failure: &mut Failure) {
-    for level in [1, 2] {
+    let mut c_functions = 0;
+    for level in 1.. {
         // SAFETY: the record is filled by `lua_getstack` and `lua_getinfo` before it is read; its strings are Lua's.
         unsafe {
             let mut record = MaybeUninit::<ffi::lua_Debug>::zeroed();
@@ -638,7 +838,14 @@ fn locate(stack: Stack<'_>, failure: &mut Failure) {
                 return;
             }
             let record = record.assume_init();
+            if c_bytes(record.source) == sandbox::PRELUDE_NAME.to_bytes() {
+                continue;
+            }
             if c_bytes(record.what) == b"C" {
+                c_functions += 1;
+                if c_functions == 2 {
+                    return;
+                }
                 continue;
             }
             failure.source.clear();
@@ -684,7 +891,13 @@ pub(super) fn kill(stack: Stack<'_>, ctx: *mut Ctx) -> ! {
     }
     stack.new_table(0, 1);
     stack.push_bytes(b"err");
-    stack.push_bytes(b"ERR Script killed by user with SCRIPT KILL...");
+    // SAFETY: as above.
+    let is_loading = unsafe { (*ctx).loading.is_some() };
+    stack.push_bytes(if is_loading {
+        b"ERR FUNCTION LOAD timeout".as_slice()
+    } else {
+        b"ERR Script killed by user with SCRIPT KILL..."
+    });
     stack.raw_set(-3);
     stack.raise_top()
 }

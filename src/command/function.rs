@@ -1,0 +1,284 @@
+//! Functions: FCALL and FCALL_RO, and FUNCTION, which loads and lists their libraries.
+
+use super::help::help;
+use super::scripting::{RUNS, end_running, keys_and_args_or};
+use crate::base::glob;
+use crate::engine::args::Args;
+use crate::engine::busy::ScriptKind;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::scripting;
+use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::resp::reply::Reply;
+use crate::script::library::{Function, Library};
+
+fn fcall(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    call_function(ctx, args, false)
+}
+
+fn fcall_ro(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    call_function(ctx, args, true)
+}
+
+fn call_function(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+    let command = args.argv();
+    let function = ctx.server.scripts.libraries().function(args.bytes()?);
+    let function = function.cloned().ok_or(Error::text("ERR Function not found"))?;
+    let (keys, args) = keys_and_args_or(args, Error::text("ERR Bad number of keys provided"))?;
+    scripting::run_function(ctx, &function, keys, args, read_only, command)
+}
+
+fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let mut replace = false;
+    while args.len() > 1 {
+        if !args.flag("REPLACE") {
+            return Err(Error::lossy(&[b"ERR Unknown option given: ", args.bytes()?].concat()));
+        }
+        replace = true;
+    }
+    let server = &mut *ctx.server;
+    let name = server.scripts.load_library(args.bytes()?, replace, &server.stats.clock)?;
+    ctx.reply.bulk(name.as_bytes());
+    Ok(())
+}
+
+fn delete(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if !ctx.server.scripts.delete_library(args.bytes()?) {
+        return Err(Error::text("ERR Library not found"));
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// FUNCTION FLUSH. Libraries are small: ASYNC and SYNC come to the same.
+fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if args.len() > 1 {
+        let name = args.argv().get(1).unwrap_or_default();
+        let text = [b"ERR unknown subcommand or wrong number of arguments for '", name, b"'. Try FUNCTION HELP."];
+        return Err(Error::lossy(&text.concat()));
+    }
+    if !args.is_empty() && args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none() {
+        return Err(Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+    }
+    ctx.server.scripts.flush_libraries();
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (mut pattern, mut with_code) = (None, false);
+    while !args.is_empty() {
+        if !with_code && args.flag("WITHCODE") {
+            with_code = true;
+        } else if pattern.is_none() && args.flag("LIBRARYNAME") {
+            if args.is_empty() {
+                return Err(Error::text("ERR library name argument was not given"));
+            }
+            pattern = Some(args.bytes()?);
+        } else {
+            return Err(Error::lossy(&[b"ERR Unknown argument ", args.bytes()?].concat()));
+        }
+    }
+    let wanted =
+        |library: &&Library| pattern.is_none_or(|pattern| glob::matches_nocase(pattern, library.name.as_bytes()));
+    let libraries = ctx.server.scripts.libraries();
+    ctx.reply.array(libraries.iter().filter(wanted).count());
+    libraries.iter().filter(wanted).for_each(|library| write_library(ctx.reply, library, with_code));
+    Ok(())
+}
+
+fn write_library(reply: &mut Reply, library: &Library, with_code: bool) {
+    reply.map(if with_code { 4 } else { 3 });
+    reply.bulk(b"library_name");
+    reply.bulk(library.name.as_bytes());
+    reply.bulk(b"engine");
+    reply.bulk(b"LUA");
+    reply.bulk(b"functions");
+    reply.array(library.functions.len());
+    library.functions.iter().for_each(|function| write_function(reply, function));
+    if with_code {
+        reply.bulk(b"library_code");
+        reply.bulk(&library.code);
+    }
+}
+
+fn write_function(reply: &mut Reply, function: &Function) {
+    reply.map(3);
+    reply.bulk(b"name");
+    reply.bulk(function.name.as_bytes());
+    reply.bulk(b"description");
+    reply.bulk_or_null(function.description.as_deref());
+    reply.bulk(b"flags");
+    let flags = function.flags.named();
+    reply.set(flags.iter().filter(|(_, is_set)| *is_set).count());
+    flags.iter().filter(|(_, is_set)| *is_set).for_each(|(name, _)| reply.status(name));
+}
+
+fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    let (server, reply) = (&*ctx.server, &mut *ctx.reply);
+    if let Some(script) = &server.running_script
+        && script.kind == ScriptKind::Script
+    {
+        return Err(script.kind.busy_error());
+    }
+    reply.map(2);
+    reply.bulk(b"running_script");
+    let running = server.running_script.as_ref();
+    match running.and_then(|script| Some((script, script.subject.as_ref()?))) {
+        None => reply.null(),
+        Some((script, subject)) => {
+            reply.map(3);
+            reply.bulk(b"name");
+            reply.bulk(&subject.name);
+            reply.bulk(b"command");
+            let command = subject.command.as_argv();
+            reply.array(command.len());
+            command.iter().for_each(|arg| reply.bulk(arg));
+            reply.bulk(b"duration_ms");
+            let clock = &server.stats.clock;
+            reply.integer((clock.delta_as_nanos(script.started_ticks, clock.raw()) / 1_000_000) as i64);
+        }
+    }
+    let libraries = server.scripts.libraries();
+    reply.bulk(b"engines");
+    reply.map(1);
+    reply.bulk(b"LUA");
+    reply.map(2);
+    reply.bulk(b"libraries_count");
+    reply.integer(libraries.len() as i64);
+    reply.bulk(b"functions_count");
+    reply.integer(libraries.functions_len() as i64);
+    Ok(())
+}
+
+fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    end_running(ctx, ScriptKind::Function)
+}
+
+const ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "fcall",
+        arity: -3,
+        flags: RUNS.and(Flags::MAY_REPLICATE),
+        keys: &[KeySpec::counted(2, Access::Update)],
+        group: Group::Scripting,
+        since: "7.0.0",
+        complexity: "Depends on the function.",
+        summary: "Calls a function of a library.",
+        syntax: "function numkeys [key...] [arg...]",
+        run: Run::Now(fcall),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "fcall_ro",
+        arity: -3,
+        flags: RUNS.and(Flags::READONLY),
+        keys: &[KeySpec::counted(2, Access::Read)],
+        group: Group::Scripting,
+        since: "7.0.0",
+        complexity: "Depends on the function.",
+        summary: "Calls a function of a library that may not write.",
+        syntax: "function numkeys [key...] [arg...]",
+        run: Run::Now(fcall_ro),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "function",
+        arity: -2,
+        group: Group::Scripting,
+        since: "7.0.0",
+        complexity: "Depends on the subcommand.",
+        summary: "Holds the commands about functions.",
+        sub: &[
+            Command {
+                name: "delete",
+                arity: 3,
+                flags: Flags::NOSCRIPT.and(Flags::WRITE),
+                group: Group::Scripting,
+                since: "7.0.0",
+                complexity: "O(1)",
+                summary: "Drops a library and its functions.",
+                syntax: "library-name",
+                tips: ALL_SHARDS,
+                run: Run::Now(delete),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "flush",
+                arity: -2,
+                flags: Flags::NOSCRIPT.and(Flags::WRITE),
+                group: Group::Scripting,
+                since: "7.0.0",
+                complexity: "O(N) in the number of functions",
+                summary: "Drops all libraries.",
+                syntax: "[ASYNC | SYNC]",
+                tips: ALL_SHARDS,
+                run: Run::Now(flush),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "help",
+                arity: 2,
+                flags: Flags::LOADING.and(Flags::STALE),
+                group: Group::Scripting,
+                since: "7.0.0",
+                summary: "Lists the subcommands.",
+                run: Run::Now(help),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "kill",
+                arity: 2,
+                flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+                group: Group::Scripting,
+                since: "7.0.0",
+                summary: "Ends the function that is running, if it has not written yet.",
+                tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
+                run: Run::Now(kill),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "list",
+                arity: -2,
+                flags: Flags::NOSCRIPT,
+                group: Group::Scripting,
+                since: "7.0.0",
+                complexity: "O(N) in the number of functions",
+                summary: "Lists the libraries and their functions.",
+                syntax: "[LIBRARYNAME library-name-pattern] [WITHCODE]",
+                tips: &["nondeterministic_output_order"],
+                run: Run::Now(list),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "load",
+                arity: -3,
+                flags: Flags::NOSCRIPT.and(Flags::WRITE).and(Flags::DENYOOM),
+                group: Group::Scripting,
+                since: "7.0.0",
+                complexity: "O(N) in the length of the library",
+                summary: "Loads a library of functions and answers its name.",
+                syntax: "[REPLACE] function-code",
+                tips: ALL_SHARDS,
+                run: Run::Now(load),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "stats",
+                arity: 2,
+                flags: Flags::NOSCRIPT.and(Flags::ALLOW_BUSY),
+                group: Group::Scripting,
+                since: "7.0.0",
+                complexity: "O(1)",
+                summary: "Tells which function is running, and how many there are.",
+                tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+                run: Run::Now(stats),
+                ..Command::EMPTY
+            },
+        ],
+        ..Command::EMPTY
+    },
+];
