@@ -53,8 +53,6 @@ fn lolwut(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if args.option("VERSION", 1) {
         // There is one picture; other programs' versions have their own arguments.
         args.int()?;
-    } else if let Some(first) = args.peek() {
-        crate::base::num::parse_i64(first).ok_or(Error::NotInteger)?;
     }
     let rng = &mut ctx.ks.rng;
     let (phase, length) = (rng.next_f64() * 6.3, 6.0 + rng.next_f64() * 8.0);
