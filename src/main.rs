@@ -44,7 +44,18 @@ fn run(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let logfile = Some(config.dir.join(&config.logfile)).filter(|_| !config.logfile.as_os_str().is_empty());
     logging::start(config.loglevel.filter(), logfile.as_deref())
         .map_err(|error| format!("cannot log to {}: {error}", config.logfile.display()))?;
+    abort_on_panic();
     Ok(server::run(config)?)
+}
+
+/// A panic is a mistake of the program, after which its state can't be trusted: it ends the whole server, loudly, instead of
+/// leaving one with a connection or the script state missing.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
 }
 
 fn ask(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {

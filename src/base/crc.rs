@@ -1,4 +1,4 @@
-//! CRC16 and the hash slot of a key.
+//! CRC16 and the hash slot of a key; the CRC64 that ends dumped payloads.
 //!
 //! A cluster spreads keys over 16,384 slots by CRC16/XMODEM (polynomial 0x1021, initial value 0, not reflected) of the
 //! key. When the key holds a `{tag}`, only the tag counts, so that related keys share a slot (Redis cluster
@@ -21,6 +21,29 @@ pub fn key_slot(key: &[u8]) -> u16 {
 pub fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
+
+/// CRC64 as Redis sums dumps and snapshots: polynomial 0xAD93D23594C935A9, reflected, initial value 0.
+pub fn crc64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |crc, &byte| (crc >> 8) ^ TABLE_64[usize::from(crc as u8 ^ byte)])
+}
+
+const TABLE_64: [u64; 256] = {
+    // The polynomial's bits in reverse.
+    const POLYNOMIAL: u64 = 0xad93_d235_94c9_35a9_u64.reverse_bits();
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = byte as u64;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ POLYNOMIAL } else { crc >> 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
 
 #[inline]
 fn hash_tag(key: &[u8]) -> &[u8] {

@@ -7,9 +7,10 @@ use crate::engine::args::Args;
 use crate::engine::busy::ScriptKind;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::scripting;
+use crate::engine::scripting::{self, RestorePolicy};
 use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
 use crate::resp::reply::Reply;
+use crate::script::dump;
 use crate::script::library::{Function, Library};
 
 fn fcall(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
@@ -53,14 +54,42 @@ fn delete(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// FUNCTION FLUSH. Libraries are small: ASYNC and SYNC come to the same.
 fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if args.len() > 1 {
-        let name = args.argv().get(1).unwrap_or_default();
-        let text = [b"ERR unknown subcommand or wrong number of arguments for '", name, b"'. Try FUNCTION HELP."];
-        return Err(Error::lossy(&text.concat()));
+        return Err(too_many(args));
     }
     if !args.is_empty() && args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none() {
         return Err(Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
     ctx.server.scripts.flush_libraries();
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn too_many(args: Args<'_>) -> Error {
+    let name = args.argv().get(1).unwrap_or_default();
+    Error::lossy(
+        &[b"ERR unknown subcommand or wrong number of arguments for '", name, b"'. Try FUNCTION HELP."].concat(),
+    )
+}
+
+fn dump(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    let payload = dump::write(ctx.server.scripts.libraries().iter().map(|library| &*library.code));
+    ctx.reply.bulk(&payload);
+    Ok(())
+}
+
+fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    const POLICIES: [(&str, RestorePolicy); 3] =
+        [("APPEND", RestorePolicy::Append), ("REPLACE", RestorePolicy::Replace), ("FLUSH", RestorePolicy::Flush)];
+    if args.len() > 2 {
+        return Err(too_many(args));
+    }
+    let payload = args.bytes()?;
+    let policy = if args.is_empty() { Some(RestorePolicy::Append) } else { args.one_of(&POLICIES) };
+    let policy = policy
+        .ok_or(Error::text("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE."))?;
+    let codes = dump::read(payload).map_err(|error| Error::owned(error.to_string()))?;
+    let server = &mut *ctx.server;
+    server.scripts.restore_libraries(&codes, policy, &server.stats.clock)?;
     ctx.reply.ok();
     Ok(())
 }
@@ -207,6 +236,17 @@ pub const COMMANDS: &[Command] = &[
                 ..Command::EMPTY
             },
             Command {
+                name: "dump",
+                arity: 2,
+                flags: Flags::NOSCRIPT,
+                group: Group::Scripting,
+                since: "7.0.0",
+                complexity: "O(N) in the number of functions",
+                summary: "Answers all libraries as a payload for FUNCTION RESTORE.",
+                run: Run::Now(dump),
+                ..Command::EMPTY
+            },
+            Command {
                 name: "flush",
                 arity: -2,
                 flags: Flags::NOSCRIPT.and(Flags::WRITE),
@@ -264,6 +304,19 @@ pub const COMMANDS: &[Command] = &[
                 syntax: "[REPLACE] function-code",
                 tips: ALL_SHARDS,
                 run: Run::Now(load),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "restore",
+                arity: -3,
+                flags: Flags::NOSCRIPT.and(Flags::WRITE).and(Flags::DENYOOM),
+                group: Group::Scripting,
+                since: "7.0.0",
+                complexity: "O(N) in the number of functions in the payload",
+                summary: "Loads the libraries of a payload of FUNCTION DUMP.",
+                syntax: "serialized-value [FLUSH | APPEND | REPLACE]",
+                tips: ALL_SHARDS,
+                run: Run::Now(restore),
                 ..Command::EMPTY
             },
             Command {

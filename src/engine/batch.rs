@@ -12,6 +12,9 @@ use crate::resp::request::{Argv, Decoder, ProtocolError, RequestLimits, Span};
 /// Most commands that are decoded ahead: enough to hide the latency of memory, few enough for their lines to stay in L1.
 const BATCH_MAX: usize = 32;
 
+/// Spans whose memory is kept from batch to batch.
+const SPANS_KEPT: usize = 64 * 1024;
+
 /// A command that will run.
 pub(super) struct Planned {
     /// What its name was resolved to; `None` if that failed.
@@ -43,6 +46,7 @@ impl Batch {
         table: &'static CommandTable,
     ) -> Result<usize, ProtocolError> {
         self.spans.clear();
+        self.spans.shrink_to(SPANS_KEPT);
         self.commands.clear();
         // A stranger's next command may be AUTH, after which larger ones are welcome.
         let most = if limits.unauthenticated { 1 } else { BATCH_MAX };

@@ -5,8 +5,10 @@
 //! inside that question: commands flagged `allow_busy` run, all others are answered -BUSY. SCRIPT KILL, FUNCTION KILL and
 //! SHUTDOWN NOSAVE are such commands; what they note here ends the script at its next step.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::admit::Admission;
 use super::ctx::Origin;
 use super::dispatch::call;
 use super::error::Error;
@@ -122,7 +124,7 @@ impl Server {
             }
         }
         let kill = self.running_script.as_ref().is_some_and(|script| script.kill_requested);
-        !kill && self.shutdown.is_none()
+        !kill && self.shutdown.is_none() && !self.stop_signal.load(Ordering::Relaxed)
     }
 
     /// Answers the complete commands of a bystander's `input` while a script is busy.
@@ -165,17 +167,26 @@ impl Server {
             Ok(entry) => entry,
             Err(error) => return self.refuse(session, None, error, out),
         };
-        if let Err(error) = self.admit(session, entry) {
-            return self.refuse(session, Some(entry), error, out);
-        }
+        let admission = match self.admit(session, entry) {
+            Ok(admission) => admission,
+            Err(error) => return self.refuse(session, Some(entry), error, out),
+        };
         if !entry.command.flags.has(Flags::ALLOW_BUSY) {
             let kind = self.running_script.as_ref().map_or(ScriptKind::Script, |script| script.kind);
             return self.refuse(session, Some(entry), kind.busy_error(), out);
         }
         session.last_command = Some(entry);
         session.commands += 1;
+        if let Admission::Queue = admission {
+            session.queue(entry, argv, out);
+            return session.mute(out, start);
+        }
         // None of the commands that are allowed here waits for a key.
         let _ = call(ks, self, session, entry, argv, out, Origin::Client);
+        if self.observes() {
+            // WATCH may have come while the script's unit is underway: what the script does from here on must be seen.
+            ks.record_from_now();
+        }
         session.mute(out, start);
     }
 }

@@ -60,10 +60,7 @@ impl Engine {
         match self.server.admit(session, entry) {
             Err(error) => self.server.refuse(session, Some(entry), error, out),
             Ok(Admission::Queue) => {
-                if let Some(transaction) = &mut session.transaction {
-                    transaction.push(entry, argv);
-                }
-                out.status("QUEUED");
+                session.queue(entry, argv, out);
             }
             Ok(Admission::Run) => {
                 let touch = !session.gate.has(Gate::NO_TOUCH) || entry.command.name == "touch";
@@ -77,6 +74,14 @@ impl Engine {
 }
 
 impl Session {
+    /// Keeps a command for EXEC.
+    pub(super) fn queue(&mut self, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.push(entry, argv);
+        }
+        out.status("QUEUED");
+    }
+
     /// Takes back a reply that the client does not want (CLIENT REPLY).
     pub(super) fn mute(&mut self, out: &mut Reply, start: usize) {
         match self.reply_mode {

@@ -38,6 +38,7 @@ use table::CommandTable;
 use wait::Waits;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::base::clock::Clock;
 use crate::base::limits::REPLY_PAUSE_BYTES;
@@ -90,6 +91,8 @@ pub struct Server {
     pub shutdown: Option<Shutdown>,
     /// Sessions whose unsent output grew and must be held against its limit.
     pub limits_due: Vec<SessionKey>,
+    /// A signal asked the server to stop: ends a script that holds the thread.
+    pub stop_signal: Arc<AtomicBool>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub active_expire: bool,
     /// The script cache and the Lua state.
@@ -151,6 +154,7 @@ impl Engine {
             run_id,
             shutdown: None,
             limits_due: Vec::new(),
+            stop_signal: Arc::default(),
             active_expire: true,
             scripts,
             running_script: None,
@@ -242,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// Runs what must run ten times a second: expiry, statistics, idle clients. Answers whether more keys are due to expire
+    /// Runs what must run `hz` times a second: expiry, statistics, idle clients. Answers whether more keys are due to expire
     /// than one slice removes.
     pub fn tick(&mut self) -> bool {
         let now_ms = self.server.clock.now_ms();
@@ -279,18 +283,19 @@ impl Engine {
     }
 
     /// Shows the finished unit to the observers, then runs the calls that it woke, which may wake others.
-    fn settle(&mut self, current: Option<&mut Session>) {
+    fn settle(&mut self, mut current: Option<&mut Session>) {
         if !self.server.observes() || self.ks.effects().as_bytes().is_empty() {
             return;
         }
-        self.server.observe(&self.ks, current);
+        self.server.observe(&self.ks, current.as_mut_slice());
         while let Some(ready) = self.server.waits.take_ready() {
-            self.serve(&ready);
+            self.serve(&ready, current.as_deref_mut());
         }
     }
 
-    /// Dispatches a waiting call again from the start, as a unit of its own.
-    fn retry(&mut self, key: SessionKey) {
+    /// Dispatches a waiting call again from the start, as a unit of its own. `current` is the session whose command made
+    /// its key ready.
+    fn retry(&mut self, key: SessionKey, current: Option<&mut Session>) {
         let Some(mut session) = self.server.sessions.take(key) else { return };
         // A client that is being closed must not take anything.
         let Some(parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
@@ -307,7 +312,10 @@ impl Engine {
                 session.answer_parked(&parked, &reply);
             }
         }
-        self.server.observe(&self.ks, Some(&mut session));
+        match current {
+            Some(current) => self.server.observe(&self.ks, &mut [&mut session, current]),
+            None => self.server.observe(&self.ks, &mut [&mut session]),
+        }
         self.server.sessions.put(session);
     }
 }
@@ -352,6 +360,12 @@ impl Server {
                 session.kill();
             }
         }
+    }
+
+    /// Holds one client's unsent output against the limit of its kind.
+    pub fn hold_to_output_limit(&mut self, key: SessionKey) {
+        self.limits_due.push(key);
+        self.enforce_output_limits();
     }
 
     /// Soft limits are exceeded by time passing, too.

@@ -18,17 +18,22 @@ pub struct Transaction {
     pub commands: Vec<(&'static Entry, OwnedArgv)>,
     /// A command was refused when it was queued: EXEC will abort.
     pub broken: bool,
+    bytes: usize,
 }
 
 impl Transaction {
-    /// Queues a command.
+    /// Queues a command. Once the transaction is broken nothing of it will run, so nothing is kept.
     pub fn push(&mut self, entry: &'static Entry, argv: Argv<'_>) {
-        self.commands.push((entry, OwnedArgv::from_argv(argv)));
+        if !self.broken {
+            let argv = OwnedArgv::from_argv(argv);
+            self.bytes += argv.bytes();
+            self.commands.push((entry, argv));
+        }
     }
 
     /// Bytes held by the queue.
     pub fn bytes(&self) -> usize {
-        self.commands.iter().map(|(_, argv)| argv.bytes()).sum()
+        self.bytes
     }
 }
 

@@ -14,35 +14,35 @@ impl Server {
         !self.watches.is_empty() || !self.waits.is_empty()
     }
 
-    /// Shows a finished unit's effects to the observers. `current` is a session that is out of the registry and must be
-    /// told too.
-    pub(super) fn observe(&mut self, ks: &Keyspace, mut current: Option<&mut Session>) {
+    /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
+    /// must be told too.
+    pub(super) fn observe(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
         for (db, effect) in ks.effects().iter().filter(|(_, effect)| effect.is_change()) {
             match effect.keys(db) {
                 Some(keys) => {
                     let is_deletion = matches!(effect, Effect::Del { .. });
                     for (db, key) in keys.into_iter().flatten() {
-                        self.touched(current.as_deref_mut(), db, key, is_deletion);
+                        self.touched(out, db, key, is_deletion);
                     }
                 }
                 None => {
-                    self.touched_database(ks, current.as_deref_mut(), db);
+                    self.touched_database(ks, out, db);
                     if let Effect::Swap { with_db } = effect {
-                        self.touched_database(ks, current.as_deref_mut(), with_db);
+                        self.touched_database(ks, out, with_db);
                     }
                 }
             }
         }
     }
 
-    fn touched(&mut self, mut current: Option<&mut Session>, db: DbIndex, key: &[u8], is_deletion: bool) {
+    fn touched(&mut self, out: &mut [&mut Session], db: DbIndex, key: &[u8], is_deletion: bool) {
         if !self.watches.is_empty() {
             for watcher in self.watches.of(db, key) {
                 match self.sessions.get_mut(*watcher) {
                     Some(session) => session.watched_changed(db, key, is_deletion),
                     None => {
-                        if let Some(current) = current.as_deref_mut().filter(|current| current.key == *watcher) {
-                            current.watched_changed(db, key, is_deletion);
+                        if let Some(session) = out.iter_mut().find(|session| session.key == *watcher) {
+                            session.watched_changed(db, key, is_deletion);
                         }
                     }
                 }
@@ -53,12 +53,10 @@ impl Server {
         }
     }
 
-    fn touched_database(&mut self, ks: &Keyspace, current: Option<&mut Session>, db: DbIndex) {
+    fn touched_database(&mut self, ks: &Keyspace, out: &mut [&mut Session], db: DbIndex) {
         let exists = |key: &[u8]| ks.is_live(db, key);
         self.sessions.iter_mut().for_each(|session| session.touch_database(db, exists));
-        if let Some(current) = current {
-            current.touch_database(db, exists);
-        }
+        out.iter_mut().for_each(|session| session.touch_database(db, exists));
         self.waits.touch_database(db);
     }
 }

@@ -130,6 +130,9 @@ impl Server {
                 None if *listener == current.key => &mut *current,
                 None => continue,
             };
+            if session.killed {
+                continue;
+            }
             push.truncate(0);
             push.set_form(session.form());
             match pattern {
@@ -146,7 +149,17 @@ impl Server {
             push.bulk(channel);
             push.bulk(message);
             session.outbox.push(push.as_bytes());
-            self.limits_due.push(*listener);
+            let limit = self.config.client_output_buffer_limit.pubsub;
+            let unsent = session.outbox.len() as u64;
+            if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
+                // At once, not after the command: a script may publish without end.
+                tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
+                self.stats.output_limit_disconnections += 1;
+                session.outbox.clear();
+                session.kill();
+            } else if limit.soft_bytes > 0 && unsent > limit.soft_bytes && self.limits_due.last() != Some(listener) {
+                self.limits_due.push(*listener);
+            }
         }
         deliveries.len()
     }

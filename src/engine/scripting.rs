@@ -79,21 +79,79 @@ impl Scripts {
     /// FUNCTION LOAD: compiles and runs a library and keeps the functions that it registers. Answers its name. If that
     /// fails, everything is as before.
     pub fn load_library(&mut self, code: &[u8], replace: bool, clock: &Clock) -> Result<Box<str>, Error> {
+        let library = self.compile_library(code, clock, |name, scripts| replace || !scripts.libraries.has(name))?;
+        let name = library.name.clone();
+        let (outcome, gone) = match self.libraries.insert(library) {
+            Ok(replaced) => (Ok(name), replaced),
+            Err((error, refused)) => (Err(library_error(error)), Some(refused)),
+        };
+        self.release(gone.as_slice());
+        outcome
+    }
+
+    /// FUNCTION RESTORE: loads all these libraries. If one fails, everything is as before.
+    pub fn restore_libraries(&mut self, codes: &[Vec<u8>], policy: RestorePolicy, clock: &Clock) -> Result<(), Error> {
+        let mut fresh: Vec<Library> = Vec::with_capacity(codes.len());
+        for code in codes {
+            let is_free = |name: &str, _: &Scripts| fresh.iter().all(|other| &*other.name != name);
+            match self.compile_library(code, clock, is_free) {
+                Ok(library) if library.functions.is_empty() => {
+                    self.release(&fresh);
+                    return Err(library_error(LibraryError::Empty));
+                }
+                Ok(library) => fresh.push(library),
+                Err(error) => {
+                    self.release(&fresh);
+                    return Err(error);
+                }
+            }
+        }
+        if policy == RestorePolicy::Append
+            && let Some(taken) = fresh.iter().find(|library| self.libraries.has(&library.name))
+        {
+            let text = format!("ERR Library {} already exists", taken.name);
+            self.release(&fresh);
+            return Err(Error::owned(text));
+        }
+        let replaced = match policy {
+            RestorePolicy::Flush => self.libraries.take_all(),
+            _ => fresh.iter().filter_map(|library| self.libraries.remove(&library.name)).collect(),
+        };
+        let names: Vec<Box<str>> = fresh.iter().map(|library| library.name.clone()).collect();
+        let mut fresh = fresh.into_iter();
+        while let Some(library) = fresh.next() {
+            if let Err((error, refused)) = self.libraries.insert(library) {
+                let mut gone: Vec<Library> = names.iter().filter_map(|name| self.libraries.remove(name)).collect();
+                gone.push(refused);
+                gone.extend(fresh);
+                self.release(&gone);
+                for library in replaced {
+                    // They stood together before.
+                    let _ = self.libraries.insert(library);
+                }
+                return Err(library_error(error));
+            }
+        }
+        self.release(&replaced);
+        Ok(())
+    }
+
+    /// Compiles and runs a library, if its name `is_free`.
+    fn compile_library(
+        &mut self,
+        code: &[u8],
+        clock: &Clock,
+        is_free: impl Fn(&str, &Scripts) -> bool,
+    ) -> Result<Library, Error> {
         let (name, start) = library::parse_header(code).map_err(library_error)?;
-        if !replace && self.libraries.has(&name) {
+        if !is_free(&name, self) {
             return Err(library_error(LibraryError::Exists(name.into())));
         }
         let vm = self.vm.as_mut().ok_or(NESTED)?;
         let mut host = LoadHost { clock, started_ticks: clock.raw() };
         let program = code.get(start..).unwrap_or_default();
         let functions = vm.load_library(program, &mut host).map_err(|error| Error::owned(error.to_string()))?;
-        let (outcome, gone) = match self.libraries.insert(Library { name: name.clone(), code: code.into(), functions })
-        {
-            Ok(replaced) => (Ok(name), replaced),
-            Err((error, refused)) => (Err(library_error(error)), Some(refused)),
-        };
-        self.release(gone.as_slice());
-        outcome
+        Ok(Library { name, code: code.into(), functions })
     }
 
     /// FUNCTION DELETE: drops a library; false if there is none of this name.
@@ -134,6 +192,17 @@ impl Scripts {
     pub fn text_bytes(&self) -> usize {
         self.store.bytes()
     }
+}
+
+/// What FUNCTION RESTORE does with the libraries that are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestorePolicy {
+    /// They stay; names may not collide.
+    Append,
+    /// Those of the same name go, the others stay.
+    Replace,
+    /// They go.
+    Flush,
 }
 
 const NESTED: Error = Error::text("ERR a script can't run another one");

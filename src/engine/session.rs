@@ -2,6 +2,8 @@
 
 use std::task::Waker;
 
+use bytes::BytesMut;
+
 use slab::Slab;
 
 use super::multi::Transaction;
@@ -79,7 +81,8 @@ pub enum ClientType {
 /// Bytes on their way to the client, beyond what the socket took at once.
 #[derive(Default)]
 pub struct Outbox {
-    bytes: Vec<u8>,
+    /// What was sent leaves the front without moving the rest.
+    bytes: BytesMut,
     /// How many of the bytes were here before the batch of commands that runs now.
     older: usize,
     waker: Option<Waker>,
@@ -107,9 +110,15 @@ impl Outbox {
         }
     }
 
+    /// Drops what is unsent.
+    pub fn clear(&mut self) {
+        self.bytes = BytesMut::new();
+        self.older = 0;
+    }
+
     /// The unsent bytes.
     #[inline]
-    pub fn bytes(&mut self) -> &mut Vec<u8> {
+    pub fn bytes(&mut self) -> &mut BytesMut {
         &mut self.bytes
     }
 

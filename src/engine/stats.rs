@@ -3,8 +3,6 @@
 use quanta::Clock;
 use std::collections::HashMap;
 
-use super::error::Error;
-
 /// One command's counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CommandStats {
@@ -82,7 +80,7 @@ impl Stats {
     /// Counts an error reply under its code: the first word.
     #[cold]
     pub fn count_error(&mut self, text: &[u8]) {
-        /// Scripts can make up codes: beyond this many different ones they are counted together.
+        /// Scripts can make up codes: beyond this many different ones they are not told apart any more.
         const MAX_CODES: usize = 128;
         self.error_replies += 1;
         let code = text.split(|byte| *byte == b' ').next().unwrap_or(b"");
@@ -98,17 +96,12 @@ impl Stats {
         *self = Stats { clock: self.clock.clone(), ..Stats::new(self.commands.len()) };
     }
 
-    /// Takes a sample of the rates; called every 100 ms.
+    /// Takes a sample of the rates; called at every tick.
     pub fn sample(&mut self, now_ms: i64) {
         self.ops_per_second.sample(now_ms, self.processed);
         self.in_per_second.sample(now_ms, self.bytes_in);
         self.out_per_second.sample(now_ms, self.bytes_out);
     }
-}
-
-/// The error reply that a handler's error is, as bytes.
-pub fn error_text(error: &Error) -> String {
-    error.to_string()
 }
 
 /// A rate per second, smoothed over [`Rate::SAMPLES`] samples.

@@ -35,15 +35,15 @@ impl Want {
     const ALL: [Want; 4] = [Want::List, Want::ZSet, Want::Stream, Want::Group];
 
     /// Whether it makes sense to dispatch again who wants this.
-    fn is_met(self, ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> bool {
+    fn is_met(self, ks: &Keyspace, db: DbIndex, key: &[u8]) -> bool {
         if self == Want::Group {
             return true;
         }
-        let Some(slot) = ks.find_untouched(db, key) else { return false };
-        match ks.value(db, slot) {
-            Value::List(_) => self == Want::List,
-            Value::ZSet(_) => self == Want::ZSet,
-            Value::Stream(_) => self == Want::Stream,
+        // Between two units nothing may be removed, not even what has expired: no effect would tell of it.
+        match ks.live_value(db, key) {
+            Some(Value::List(_)) => self == Want::List,
+            Some(Value::ZSet(_)) => self == Want::ZSet,
+            Some(Value::Stream(_)) => self == Want::Stream,
             _ => false,
         }
     }
@@ -277,15 +277,16 @@ impl Session {
 }
 
 impl super::Engine {
-    /// Serves those who wait for a touched key, the longest waiting first, while it holds what they want.
-    pub(super) fn serve(&mut self, ready: &Ready) {
+    /// Serves those who wait for a touched key, the longest waiting first, while it holds what they want. `current` is the
+    /// session whose command touched it.
+    pub(super) fn serve(&mut self, ready: &Ready, mut current: Option<&mut Session>) {
         for want in Want::ALL {
             let mut place = 0;
             while let Some(session) = self.server.waits.at(ready, want, place) {
-                if !want.is_met(&mut self.ks, ready.db, &ready.key) {
+                if !want.is_met(&self.ks, ready.db, &ready.key) {
                     break;
                 }
-                self.retry(session);
+                self.retry(session, current.as_deref_mut());
                 // Who was served has left the queue, and the next one has moved up.
                 if self.server.waits.at(ready, want, place) == Some(session) {
                     place += 1;

@@ -293,6 +293,9 @@ impl<'a> Effect<'a> {
     }
 }
 
+/// Bytes of the buffer of effects that are kept from unit to unit.
+const EFFECTS_KEEP_BYTES: usize = 1024 * 1024;
+
 /// The effects of the unit that is underway.
 #[derive(Default)]
 pub struct Effects {
@@ -306,7 +309,13 @@ impl Effects {
     #[inline]
     pub(super) fn begin(&mut self, recording: bool) {
         self.buf.clear();
+        self.buf.shrink_to(EFFECTS_KEEP_BYTES);
         self.recording = recording;
+    }
+
+    /// Records from here on, whatever was decided when the unit began.
+    pub(super) fn record_from_now(&mut self) {
+        self.recording = true;
     }
 
     /// Notes one change.

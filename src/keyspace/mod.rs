@@ -175,6 +175,17 @@ impl Keyspace {
         slot.map(|slot| self.entry(db, slot))
     }
 
+    /// The value of a key, without any trace of having looked: an expired one stays where it is.
+    pub fn live_value(&self, db: DbIndex, key: &[u8]) -> Option<&Value> {
+        let entry = self.db(db).find(key).and_then(|slot| self.db(db).get(slot))?;
+        (entry.expires_at_ms > self.now_ms).then_some(&entry.value)
+    }
+
+    /// Lets the unit that is underway record its effects from here on: somebody has begun to observe.
+    pub fn record_from_now(&mut self) {
+        self.effects.record_from_now();
+    }
+
     /// Where a key lives. An expired key is removed and counts as absent.
     #[inline]
     pub fn find(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {

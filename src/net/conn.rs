@@ -22,6 +22,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::serve::Shared;
@@ -100,6 +101,8 @@ impl<S: Stream> Drop for Conn<S> {
 /// Why the loop stops for now.
 enum Next {
     Continue,
+    /// There is more to do, but others come first.
+    Yield,
     Wait,
     Close,
 }
@@ -114,6 +117,11 @@ impl<S: Stream> Future for Conn<S> {
         loop {
             match self.turn(cx, &mut engine, &mut buffers) {
                 Next::Continue => {}
+                Next::Yield => {
+                    shared.after_feed(&engine);
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 Next::Wait => {
                     if let Some(session) = engine.server.sessions.get_mut(self.key) {
                         session.outbox.set_waker(cx.waker());
@@ -161,10 +169,6 @@ impl<S: Stream> Conn<S> {
         if inbox.unfed && !suspended {
             return self.feed_pending(cx, engine, &mut buffers.out, &mut inbox);
         }
-        if suspended && inbox.pending.len() > READ_CHUNK_BYTES {
-            // A waiting client is read from only to notice that it leaves.
-            return Next::Wait;
-        }
         match self.poll_read(cx, &mut buffers.input) {
             Poll::Pending => Next::Wait,
             Poll::Ready(Err(_) | Ok(0)) => Next::Close,
@@ -182,7 +186,9 @@ impl<S: Stream> Conn<S> {
                 }
                 inbox.decoder.rebase();
                 inbox.unfed = fed != Fed::Drained;
-                self.send(cx, engine, &mut buffers.out)
+                let next = self.send(cx, engine, &mut buffers.out);
+                // Who fills the whole buffer has more on the way: it must not keep the others waiting.
+                if matches!(next, Next::Continue) && n == READ_CHUNK_BYTES { Next::Yield } else { next }
             }
         }
     }
@@ -199,7 +205,7 @@ impl<S: Stream> Conn<S> {
     ) -> Next {
         inbox.keep(input);
         let limit = engine.server.config.client_query_buffer_limit.min(QUERY_BUFFER_HARD_MAX_BYTES);
-        if inbox.pending.len() > limit {
+        if inbox.pending.len() + inbox.decoder.mem_bytes() > limit {
             tracing::warn!(client = self.key.id, bytes = inbox.pending.len(), "closed: its command is too large");
             engine.server.stats.query_limit_disconnections += 1;
             return Next::Close;
@@ -213,7 +219,8 @@ impl<S: Stream> Conn<S> {
     fn feed_pending(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply, inbox: &mut Inbox) -> Next {
         let fed = engine.feed(self.key, &mut inbox.decoder, &inbox.pending, out);
         inbox.consumed(fed == Fed::Drained);
-        self.send(cx, engine, out)
+        let next = self.send(cx, engine, out);
+        if matches!(next, Next::Continue) { Next::Yield } else { next }
     }
 
     /// Writes the replies at once; what the socket does not take goes to the outbox.
@@ -236,7 +243,11 @@ impl<S: Stream> Conn<S> {
                 }
             }
         }
-        session.outbox.bytes().extend_from_slice(&out.as_bytes()[sent..]);
+        if sent < out.len() {
+            session.outbox.bytes().extend_from_slice(&out.as_bytes()[sent..]);
+            engine.server.hold_to_output_limit(self.key);
+        }
+        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
         session.bytes_out += sent as u64;
         engine.server.stats.bytes_out += sent as u64;
         out.truncate(0);
@@ -255,7 +266,7 @@ impl<S: Stream> Conn<S> {
 fn poll_send(
     stream: &mut (impl AsyncWrite + Unpin),
     cx: &mut Context<'_>,
-    bytes: &mut Vec<u8>,
+    bytes: &mut BytesMut,
 ) -> Poll<std::io::Result<usize>> {
     let mut sent = 0;
     let result = loop {
@@ -269,10 +280,9 @@ fn poll_send(
             Poll::Pending => break Poll::Pending,
         }
     };
-    if sent == bytes.len() {
-        *bytes = Vec::new();
-    } else {
-        bytes.drain(..sent);
+    bytes.advance(sent);
+    if bytes.is_empty() {
+        *bytes = BytesMut::new();
     }
     result
 }

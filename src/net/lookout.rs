@@ -17,6 +17,7 @@ use socket2::{SockRef, Socket};
 
 use super::conn::Inbox;
 use super::listener::{greet, peer_of};
+use crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES;
 use crate::engine::busy::Bystanders;
 use crate::engine::session::SessionKey;
 use crate::engine::{Fed, Server};
@@ -117,6 +118,12 @@ impl Lookout {
     ) {
         // The connection whose script is running has its inbox in use, and waits anyway.
         let Ok(mut inbox) = inbox.try_borrow_mut() else { return };
+        // The limits of `Conn`: who waits, or does not read, or sends too much, is left alone until its task runs again.
+        let Some(session) = server.sessions.get_mut(key) else { return };
+        let limit = server.config.client_query_buffer_limit.min(QUERY_BUFFER_HARD_MAX_BYTES);
+        if session.is_suspended() || !session.outbox.is_empty() || inbox.pending.len() > limit {
+            return;
+        }
         // SAFETY: the roster holds only open descriptors (see `Roster`), and nothing closes one during this call.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let socket = SockRef::from(&socket);

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use signal_hook::consts::{SIGINT, SIGTERM};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -64,18 +65,18 @@ impl Shared {
     #[cold]
     fn take_over_newcomers(self: &Rc<Shared>) {
         for Newcomer { key, stream, inbox } in self.roster.newcomers.take() {
-            // Registering with tokio fails only when the system is out of memory; the connection is dropped then.
-            match stream {
-                StdStream::Tcp(stream) => {
-                    if let Ok(stream) = TcpStream::from_std(stream) {
-                        spawn_local(Conn::new(self.clone(), key, stream, inbox));
-                    }
-                }
-                StdStream::Unix(stream) => {
-                    if let Ok(stream) = UnixStream::from_std(stream) {
-                        spawn_local(Conn::new(self.clone(), key, stream, inbox));
-                    }
-                }
+            let taken = match stream {
+                StdStream::Tcp(stream) => TcpStream::from_std(stream)
+                    .map(|stream| drop(spawn_local(Conn::new(self.clone(), key, stream, inbox)))),
+                StdStream::Unix(stream) => UnixStream::from_std(stream)
+                    .map(|stream| drop(spawn_local(Conn::new(self.clone(), key, stream, inbox)))),
+            };
+            if let Err(error) = taken {
+                // The system is out of memory for it. The engine is in use here, so that the session goes a little later.
+                tracing::warn!(client = key.id, %error, "dropped a connection");
+                self.roster.connections.borrow_mut().remove(&key);
+                let shared = self.clone();
+                spawn_local(async move { shared.engine.borrow_mut().disconnect(key) });
             }
         }
     }
@@ -83,16 +84,15 @@ impl Shared {
     /// Expiry, statistics and the deadlines of waiting calls.
     async fn clockwork(&self) {
         let mut next_tick = Instant::now();
+        // Whether more keys are due to expire than one slice has removed.
+        let mut more = false;
         loop {
             if Instant::now() >= next_tick {
                 let hz = self.engine.borrow().server.config.hz.clamp(1, 500);
                 next_tick = Instant::now() + Duration::from_millis(1_000 / u64::from(hz));
-                let mut more = self.engine.borrow_mut().tick();
-                while more {
-                    // Others run between two slices.
-                    tokio::task::yield_now().await;
-                    more = self.engine.borrow_mut().reclaim_expired();
-                }
+                more = self.engine.borrow_mut().tick();
+            } else if more {
+                more = self.engine.borrow_mut().reclaim_expired();
             }
             let wake_at = {
                 let mut engine = self.engine.borrow_mut();
@@ -102,6 +102,11 @@ impl Shared {
                 let left_ms = deadline_ms.saturating_sub(engine.server.clock.now_ms()).max(0) as u64;
                 next_tick.min(Instant::now() + Duration::from_millis(left_ms.min(60_000)))
             };
+            if more {
+                // Others run between two slices.
+                tokio::task::yield_now().await;
+                continue;
+            }
             tokio::select! {
                 () = sleep_until(wake_at) => {}
                 () = self.deadline_moved.notified() => {}
@@ -114,6 +119,11 @@ impl Shared {
 pub async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    // tokio delivers signals only between two tasks; a script in an endless loop must see them too.
+    let stop_signal = shared.engine.borrow().server.stop_signal.clone();
+    for number in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(number, stop_signal.clone())?;
+    }
     let mut accepting = tokio::task::JoinSet::new();
     for listener in listeners {
         accepting.spawn_local(listener.accept_all(shared.clone()));

@@ -189,6 +189,9 @@ pub struct RequestLimits {
     pub unauthenticated: bool,
 }
 
+/// Spans whose memory is kept from command to command.
+const SPANS_KEPT: usize = 1024;
+
 /// Reads commands from a byte buffer, one at a time. See the module's header.
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -281,6 +284,12 @@ impl Decoder {
     /// The bytes before [`keep_from`](Self::keep_from) were removed from the buffer.
     pub fn rebase(&mut self) {
         let dropped = self.keep_from();
+        if self.missing == 0 && self.spans.capacity() > SPANS_KEPT {
+            self.spans = Vec::new();
+        }
+        if dropped == 0 {
+            return;
+        }
         self.position -= dropped;
         self.start = 0;
         if self.missing > 0 {
@@ -288,6 +297,11 @@ impl Decoder {
                 span.start -= dropped as u32;
             }
         }
+    }
+
+    /// Bytes that remembering the command underway takes.
+    pub fn mem_bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>()
     }
 
     /// How many bytes the buffer must hold before more can be decoded, when that is known: lets the reader allocate once.
