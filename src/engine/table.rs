@@ -14,6 +14,8 @@ pub struct Entry {
     pub full_name: String,
     /// Subcommands.
     pub sub: Vec<Entry>,
+    /// The name as [`NameKey`].
+    key: NameKey,
 }
 
 impl Entry {
@@ -21,6 +23,10 @@ impl Entry {
     #[inline]
     pub fn name_args(&self) -> usize {
         1 + usize::from(self.full_name.len() > self.command.name.len())
+    }
+
+    fn is_called(&self, name: &[u8]) -> bool {
+        self.command.name.as_bytes().eq_ignore_ascii_case(name)
     }
 
     /// The subcommand of this name, in any case.
@@ -51,7 +57,7 @@ impl CommandTable {
         for index in 0..table.entries.len() {
             let name = table.entries[index].command.name.as_bytes();
             assert!(table.find(name).is_none(), "two commands are called {}", table.entries[index].full_name);
-            let mut slot = fold(name) & (table.slots.len() - 1);
+            let mut slot = table.entries[index].key.hash() & (table.slots.len() - 1);
             while table.slots[slot] != 0 {
                 slot = (slot + 1) & (table.slots.len() - 1);
             }
@@ -95,10 +101,11 @@ impl CommandTable {
     /// The command of this name, in any case.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&Entry> {
-        let mut slot = fold(name) & (self.slots.len() - 1);
+        let key = NameKey::new(name);
+        let mut slot = key.hash() & (self.slots.len() - 1);
         loop {
             let entry = self.entries.get((self.slots[slot] as usize).checked_sub(1)?)?;
-            if entry.command.name.as_bytes().eq_ignore_ascii_case(name) {
+            if entry.key == key && (name.len() <= NameKey::WHOLE || entry.is_called(name)) {
                 return Some(entry);
             }
             slot = (slot + 1) & (self.slots.len() - 1);
@@ -126,16 +133,59 @@ fn entry(command: &'static Command, parent: Option<&'static Command>, ids: &mut 
     *ids += 1;
     let full_name = parent.map_or(command.name.to_owned(), |parent| format!("{}|{}", parent.name, command.name));
     let sub = command.sub.iter().map(|sub| entry(sub, Some(command), ids)).collect();
-    Entry { command, id, full_name, sub }
+    Entry { command, id, full_name, sub, key: NameKey::new(command.name.as_bytes()) }
 }
 
-/// A hash of the name that ignores the case of letters: of its length, its last byte and its first eight.
+/// A name in a form that is compared and hashed in a few steps, its letters in lower case: its length and, in two words,
+/// its first and last eight bytes. Up to 16 bytes that is all of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct NameKey {
+    len: usize,
+    words: [u64; 2],
+}
+
+impl NameKey {
+    /// Names up to this length are equal if their keys are.
+    const WHOLE: usize = 16;
+
+    #[inline]
+    fn new(name: &[u8]) -> NameKey {
+        let words = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+            (Some(first), Some(last)) => [u64::from_le_bytes(*first), u64::from_le_bytes(*last)],
+            _ => match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+                // Four to seven bytes: both chunks together cover them.
+                (Some(first), Some(last)) => {
+                    [u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32, 0]
+                }
+                _ => match *name {
+                    [a] => [u64::from(a), 0],
+                    [a, b] => [u64::from(a) | u64::from(b) << 8, 0],
+                    [a, b, c] => [u64::from(a) | u64::from(b) << 8 | u64::from(c) << 16, 0],
+                    _ => [0, 0],
+                },
+            },
+        };
+        NameKey { len: name.len(), words: words.map(lower_case) }
+    }
+
+    #[inline]
+    fn hash(self) -> usize {
+        let mixed =
+            (self.words[0] ^ self.words[1].rotate_left(29) ^ self.len as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 40) as usize
+    }
+}
+
+/// Eight bytes with their ASCII letters in lower case.
 #[inline]
-fn fold(name: &[u8]) -> usize {
-    let first = name.iter().take(8).fold(0, |word, byte| word << 8 | u64::from(byte | 0x20));
-    let last = name.last().map_or(0, |byte| u64::from(byte | 0x20));
-    let mixed = (first ^ last << 32 ^ (name.len() as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 40) as usize
+fn lower_case(word: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let low_bits = word & (0x7f * EACH);
+    // The top bit of each byte says: at least `A`; above `Z`.
+    let from_a = low_bits + (0x80 - u64::from(b'A')) * EACH;
+    let above_z = low_bits + (0x7f - u64::from(b'Z')) * EACH;
+    let is_upper = from_a & !above_z & !word & (0x80 * EACH);
+    word | is_upper >> 2
 }
 
 #[cold]
@@ -208,5 +258,25 @@ fn lint_entry(entry: &Entry, found: &mut Vec<String>) {
     }
     if let Err(error) = super::syntax::parse(command.syntax) {
         complain(&format!("the syntax does not parse: {error}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_equal_in_any_case_and_only_then() {
+        let names = ["", "g", "get", "GETX", "lrange", "evalsha_ro", "zremrangebyscore", "georadiusbymember_ro"];
+        for a in names {
+            assert!(NameKey::new(a.as_bytes()) == NameKey::new(a.to_ascii_uppercase().as_bytes()), "{a}");
+            for b in names.iter().filter(|b| **b != a) {
+                assert!(NameKey::new(a.as_bytes()) != NameKey::new(b.as_bytes()), "{a} {b}");
+            }
+        }
+        for byte in 0..=255u8 {
+            assert_eq!(lower_case(u64::from(byte) << 24), u64::from(byte.to_ascii_lowercase()) << 24);
+        }
+        assert!(NameKey::new(b"eval_ro") != NameKey::new(b"eval\x7fro"));
     }
 }

@@ -314,8 +314,13 @@ impl Reply {
     /// A type byte, a number, the line's end: one write for the small numbers that nearly all of them are.
     #[inline]
     fn header(&mut self, kind: u8, value: i64) {
-        if (0..10).contains(&value) {
-            return self.buf.extend_from_slice(&[kind, b'0' + value as u8, b'\r', b'\n']);
+        match value {
+            0..10 => return self.buf.extend_from_slice(&[kind, b'0' + value as u8, b'\r', b'\n']),
+            10..100 => {
+                let (tens, ones) = (b'0' + (value / 10) as u8, b'0' + (value % 10) as u8);
+                return self.buf.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
+            }
+            _ => {}
         }
         let mut digits = itoa::Buffer::new();
         self.line(kind, digits.format(value).as_bytes());

@@ -189,6 +189,9 @@ pub struct RequestLimits {
     pub unauthenticated: bool,
 }
 
+/// Arguments that even a client that has not authenticated may send.
+const STRANGERS_ARGS: usize = UNAUTHENTICATED_MAX_ARGS as usize;
+
 /// Spans whose memory is kept from command to command.
 const SPANS_KEPT: usize = 1024;
 
@@ -311,6 +314,13 @@ impl Decoder {
 
     #[inline]
     fn read_count(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<bool, ProtocolError> {
+        // So few that no limit needs to be looked at.
+        if let Some((count @ 1..=STRANGERS_ARGS, next)) = read_short_length(buf, self.position + 1) {
+            self.position = next;
+            self.is_inline = false;
+            self.missing = count;
+            return Ok(true);
+        }
         let Some((count, next)) = read_length_line(buf, self.position + 1, ProtocolError::CountLine)? else {
             return Ok(false);
         };
@@ -351,6 +361,17 @@ impl Decoder {
 
     #[inline]
     fn read_bulk_length(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<Option<usize>, ProtocolError> {
+        if buf.get(self.position) == Some(&b'$')
+            && let Some((len, next)) = read_short_length(buf, self.position + 1)
+        {
+            // Below a hundred: below every limit.
+            self.position = next;
+            return Ok(Some(len));
+        }
+        self.read_long_bulk_length(buf, limits)
+    }
+
+    fn read_long_bulk_length(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<Option<usize>, ProtocolError> {
         match buf.get(self.position) {
             None => return Ok(None),
             Some(b'$') => {}
@@ -396,29 +417,27 @@ impl Decoder {
     }
 }
 
+/// The number on a length line that starts at `from` and where the next line begins, if it has the one or two digits that
+/// nearly every length has. `None` says nothing: [`read_length_line`] decides then.
+#[inline(always)]
+fn read_short_length(buf: &[u8], from: usize) -> Option<(usize, usize)> {
+    let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
+    match *buf.get(from..)? {
+        [ones, b'\r', _, ..] if digit(ones) <= 9 => Some((digit(ones), from + 3)),
+        [tens, ones, b'\r', _, ..] if (1..=9).contains(&digit(tens)) && digit(ones) <= 9 => {
+            Some((digit(tens) * 10 + digit(ones), from + 4))
+        }
+        _ => None,
+    }
+}
+
 /// The number on a length line that starts at `from`, and where the next line begins. The outer `None`: the line has not
 /// ended; the inner one: what stands there is no number.
-#[inline]
 fn read_length_line(
     buf: &[u8],
     from: usize,
     too_long: ProtocolError,
 ) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
-    // Nearly every length has one or two digits: read those without a search for the line's end.
-    let digit = |byte: u8| (byte.wrapping_sub(b'0') <= 9).then(|| i64::from(byte - b'0'));
-    match *buf.get(from..).unwrap_or(&[]) {
-        [ones, b'\r', _, ..] => {
-            if let Some(value) = digit(ones) {
-                return Ok(Some((Some(value), from + 3)));
-            }
-        }
-        [tens, ones, b'\r', _, ..] => {
-            if let (Some(tens @ 1..), Some(ones)) = (digit(tens), digit(ones)) {
-                return Ok(Some((Some(tens * 10 + ones), from + 4)));
-            }
-        }
-        _ => {}
-    }
     let line = &buf[from.min(buf.len())..];
     match memchr::memchr(b'\r', line) {
         Some(end) if from + end + 1 < buf.len() => {
