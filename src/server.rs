@@ -42,13 +42,12 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         let listeners = listen(&config)?;
-        announce(&config);
-        for warning in config.warnings() {
-            tracing::warn!("{warning}");
-        }
+        let warnings = config.warnings();
         let engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
         watch_for_stalls(&engine.server.registry, command::table())?;
+        announce(&listeners);
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         serve(Rc::new(Shared::new(engine)), listeners).await?;
         Ok(())
     })
@@ -95,14 +94,8 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
 }
 
 /// The start-up line: where it listens, where data lives, what is durable.
-fn announce(config: &Config) {
-    let mut places = Vec::new();
-    if config.port != 0 {
-        places.extend(config.bind.iter().map(|host| format!("{}:{}", host.trim_start_matches('-'), config.port)));
-    }
-    if !config.unixsocket.as_os_str().is_empty() {
-        places.push(config.dir.join(&config.unixsocket).display().to_string());
-    }
+fn announce(listeners: &[Listener]) {
+    let places: Vec<String> = listeners.iter().map(Listener::address).collect();
     tracing::info!(
         "Tidegate {} (pid {}) listens on {}; data: in memory only; durable: nothing, a restart begins empty",
         env!("CARGO_PKG_VERSION"),
@@ -123,7 +116,7 @@ fn raise_descriptor_limit(maxclients: u64) {
     let wanted = (maxclients + RESERVED).min(limit.rlim_max);
     if limit.rlim_cur < wanted {
         limit.rlim_cur = wanted;
-        // SAFETY: the call reads the struct that it is given. A refusal leaves the old limit, which is announced below.
+        // SAFETY: the call reads the struct that it is given. A refusal leaves the old limit: then fewer clients fit.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
     }
     if wanted < maxclients + RESERVED {

@@ -159,7 +159,8 @@ parameters! {
     }
     "Keys" {
         /// How hard to look for expired keys, 1 to 10.
-        active_expire_effort: u8 = "active-expire-effort", AnyTime, int(1, 10), "1";
+        active_expire_effort: u8 = "active-expire-effort", AnyTime, int(1, 10), "1",
+            until "Expired keys are found by their deadlines, not searched for: it changes nothing.";
         /// Free evicted values in the background.
         lazyfree_lazy_eviction: bool = "lazyfree-lazy-eviction", AnyTime, YesNo, "no",
             until "For now such values are freed at once.";

@@ -1,6 +1,7 @@
 //! From an admitted command to its reply.
 
 use super::admit::Admission;
+use super::args::Args;
 use super::ctx::{Ctx, Origin};
 use super::error::Error;
 use super::session::{Gate, ReplyMode, Session};
@@ -8,7 +9,6 @@ use super::spec::{Flow, Run};
 use super::table::Entry;
 use super::wait::{Parked, Wait};
 use super::{Engine, Server};
-use crate::engine::args::Args;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};

@@ -64,6 +64,16 @@ impl Listener {
         Ok(Listener::Unix(UnixListener::from_std(listener)?, path.to_owned()))
     }
 
+    /// Where it listens, as the start-up line tells it.
+    pub fn address(&self) -> String {
+        match self {
+            Listener::Tcp(listener) => {
+                listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
+            }
+            Listener::Unix(_, path) => path.display().to_string(),
+        }
+    }
+
     /// Accepts for ever.
     pub(super) async fn accept_all(self, shared: Rc<Shared>) {
         let path = match &self {

@@ -29,8 +29,8 @@ const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Every socket of the server, by descriptor.
 ///
-/// A descriptor stands here only while its owner, a `Conn` or a `Listener`, keeps the socket open: both take it off the
-/// roster when they are dropped.
+/// A descriptor stands here only while its owner keeps the socket open: a `Conn` takes it off the roster when it is
+/// dropped, and a `Listener` listens until the process ends.
 #[derive(Default)]
 pub struct Roster {
     /// Connections with their inboxes.

@@ -13,6 +13,7 @@ mod differential;
 mod generate;
 mod harness;
 mod protocol;
+mod regressions;
 mod resp;
 mod scenarios;
 mod tour;
