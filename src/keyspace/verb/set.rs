@@ -96,6 +96,14 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Opti
     }
 }
 
+/// The members of a [`Effect::SetPut`] in order: the effect has them in the order of a hash table.
+#[cfg(test)]
+pub(super) fn sorted(mut members: &[u8]) -> Vec<Vec<u8>> {
+    let mut all: Vec<_> = std::iter::from_fn(|| <&[u8]>::take(&mut members)).map(|member| member.to_vec()).collect();
+    all.sort();
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::replays;
