@@ -18,6 +18,9 @@ pub const QUERY_BUFFER_HARD_MAX_BYTES: usize = u32::MAX as usize - 64 * 1024;
 /// Bytes read from a socket at once. Large enough for a pipeline of a few hundred commands, small enough to stay in L2.
 pub const READ_CHUNK_BYTES: usize = 64 * 1024;
 
+/// Bytes read at a time from one of the connections that are answered while a script is busy.
+pub const BYSTANDER_CHUNK_BYTES: usize = 16 * 1024;
+
 /// Bytes of replies after which a pipeline pauses until they are written: bounds what a client that sends much and reads
 /// nothing can make the server hold, to this plus the reply of one command.
 pub const REPLY_PAUSE_BYTES: usize = 1024 * 1024;

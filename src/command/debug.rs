@@ -63,8 +63,7 @@ const HELP: [&str; 14] = [
 
 fn object(ctx: &mut Ctx<'_>, key: &[u8]) -> Done {
     let db = ctx.session.db;
-    let slot = ctx.ks.find_untouched(db, key).ok_or(Error::NoSuchKey)?;
-    let entry = ctx.ks.entry(db, slot);
+    let entry = ctx.ks.live(db, key).ok_or(Error::NoSuchKey)?;
     let idle_s = (ctx.now_ms() / 1_000 - i64::from(entry.accessed_s())).max(0);
     let text = format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{idle_s}",

@@ -44,6 +44,7 @@ use crate::base::clock::Clock;
 use crate::base::limits::REPLY_PAUSE_BYTES;
 use crate::base::rng::Rng;
 use crate::config::Config;
+use crate::keyspace::effect::Recording;
 use crate::keyspace::{Keyspace, ValueLimits};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Decoder, RequestLimits};
@@ -139,7 +140,7 @@ impl Engine {
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);
         ks.limits = ValueLimits::from(&config);
-        ks.begin_unit(now_ms, false);
+        ks.begin_unit(now_ms, Recording::Nothing);
         let server = Server {
             config,
             table,
@@ -179,7 +180,7 @@ impl Engine {
         session.outbox.begin_batch();
         session.pending_input = input.len();
         self.server.last_ticks = self.server.stats.clock.raw();
-        self.ks.begin_unit(now_ms, false);
+        self.ks.begin_unit(now_ms, Recording::Nothing);
         let fed = self.feed_session(&mut session, decoder, input, out);
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.server.sessions.put(session);
@@ -240,7 +241,7 @@ impl Engine {
             if self.server.stats.clock.delta_as_nanos(start_ticks, self.server.last_ticks) > 1_000_000 {
                 now_ms = self.server.clock.now_ms();
             }
-            self.ks.begin_unit(now_ms, self.server.observes());
+            self.ks.begin_unit(now_ms, self.server.recording());
             let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
             self.execute(session, planned.entry, argv, out);
         }
@@ -262,7 +263,7 @@ impl Engine {
         if !self.server.active_expire {
             return false;
         }
-        self.ks.begin_unit(self.server.clock.now_ms(), self.server.observes());
+        self.ks.begin_unit(self.server.clock.now_ms(), self.server.recording());
         let more = self.ks.reclaim_expired(EXPIRY_SLICE);
         self.settle(None);
         more
@@ -284,7 +285,7 @@ impl Engine {
 
     /// Shows the finished unit to the observers, then runs the calls that it woke, which may wake others.
     fn settle(&mut self, mut current: Option<&mut Session>) {
-        if !self.server.observes() || self.ks.effects().as_bytes().is_empty() {
+        if self.ks.effects().is_empty() {
             return;
         }
         self.server.observe(&self.ks, current.as_mut_slice());
@@ -301,7 +302,7 @@ impl Engine {
         let Some(parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
             return self.server.sessions.put(session);
         };
-        self.ks.begin_unit(self.ks.now_ms(), true);
+        self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
         let mut reply = Reply::new(session.form());
         let argv = parked.argv.as_argv();
         let (ks, server) = (&mut self.ks, &mut self.server);

@@ -1,5 +1,6 @@
 //! What the engine knows of each connection.
 
+use std::rc::Rc;
 use std::task::Waker;
 
 use bytes::BytesMut;
@@ -156,10 +157,8 @@ impl Outbox {
 pub struct Watched {
     /// Its database.
     pub db: DbIndex,
-    /// Its name.
-    pub key: Box<[u8]>,
-    /// Whether it existed when WATCH was called.
-    pub existed: bool,
+    /// Its name, shared with all who watch it.
+    pub key: Rc<[u8]>,
 }
 
 /// One connection. Public fields are plain facts that commands read and set.
@@ -194,7 +193,7 @@ pub struct Session {
     pub reply_mode: ReplyMode,
     /// Commands queued since MULTI.
     pub transaction: Option<Box<Transaction>>,
-    /// Keys of WATCH.
+    /// Keys of WATCH, each once.
     pub watched: Vec<Watched>,
     /// A watched key has changed.
     pub watch_dirty: bool,

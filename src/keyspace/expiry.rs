@@ -107,12 +107,12 @@ mod tests {
     use super::*;
     use crate::base::rng::Rng;
     use crate::keyspace::Keyspace;
-    use crate::keyspace::effect::Effect;
+    use crate::keyspace::effect::{Effect, Recording};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
     fn at(ks: &mut Keyspace, now_ms: i64) {
-        ks.begin_unit(now_ms, true);
+        ks.begin_unit(now_ms, Recording::Full);
     }
 
     fn keyspace(now_ms: i64) -> Keyspace {
