@@ -35,6 +35,30 @@ pub const DROP_ELSEWHERE_BYTES: usize = 1024 * 1024;
 /// of clients.
 pub const STALL_WARNING: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// Runs of stars in a glob that are followed up: a pattern with more matches nothing, as in Redis.
+pub const GLOB_MAX_STARS: usize = 1_000;
+
+/// Configuration files that include one another stop at this depth: deeper nesting is a circle.
+pub const INCLUDE_MAX_DEPTH: usize = 16;
+
+/// Timers that one slice of active expiry looks at before other tasks run: about a millisecond's worth of small keys.
+pub const EXPIRY_SLICE_TIMERS: usize = 1_000;
+
+/// Timers that are looked at for each one that is armed, while dead ones are swept out: what a single command pays.
+pub const TIMER_SWEEP_STEP: usize = 16;
+
+/// The longest DEBUG SLEEP.
+pub const DEBUG_SLEEP_MAX: std::time::Duration = std::time::Duration::from_secs(3_600);
+
+/// Codes of error replies that are counted apart; scripts can make up codes without end.
+pub const ERROR_CODES_MAX: usize = 128;
+
+/// Members, drawn with repetition, that one reply may hold: it is built in memory.
+pub const RANDOM_DRAWS_MAX: u64 = 1 << 26;
+
+/// Entries that XADD and XTRIM remove by whole nodes, at most, where the call gives no LIMIT: as many as in Redis.
+pub const STREAM_TRIM_MAX_ENTRIES: u64 = 1_000_000;
+
 const _: () = {
     // A command that is allowed must be addressable.
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::help;
+use crate::base::limits::DEBUG_SLEEP_MAX;
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -22,7 +23,7 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         (b"sleep", [seconds]) => {
             let time = Duration::try_from_secs_f64(num::strtod(seconds).value).unwrap_or(Duration::ZERO);
-            std::thread::sleep(time.min(MAX_SLEEP));
+            std::thread::sleep(time.min(DEBUG_SLEEP_MAX));
             ctx.reply.ok();
         }
         (b"set-active-expire", [on]) => {
@@ -40,9 +41,6 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     Ok(())
 }
-
-/// The longest DEBUG SLEEP.
-const MAX_SLEEP: Duration = Duration::from_secs(3_600);
 
 const HELP: [&str; 14] = [
     "HELP",

@@ -41,16 +41,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::base::clock::Clock;
-use crate::base::limits::REPLY_PAUSE_BYTES;
+use crate::base::limits::{EXPIRY_SLICE_TIMERS, REPLY_PAUSE_BYTES};
 use crate::base::rng::Rng;
 use crate::config::Config;
 use crate::keyspace::effect::Recording;
 use crate::keyspace::{Keyspace, ValueLimits};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Decoder, RequestLimits};
-
-/// How many timers one slice of active expiry looks at: about a millisecond's worth of small keys.
-const EXPIRY_SLICE: usize = 1_000;
 
 /// Keys from which on a pipeline's lookups are begun ahead: fewer lie in the processor's cache anyway.
 const WARM_MIN_KEYS: usize = 4_096;
@@ -264,7 +261,7 @@ impl Engine {
             return false;
         }
         self.ks.begin_unit(self.server.clock.now_ms(), self.server.recording());
-        let more = self.ks.reclaim_expired(EXPIRY_SLICE);
+        let more = self.ks.reclaim_expired(EXPIRY_SLICE_TIMERS);
         self.settle(None);
         more
     }
