@@ -85,6 +85,9 @@ pub const SCRIPT_DATA_STACK_BYTES: usize = 1024 * 1024;
 /// Bytes of memory that the scratch buffers of the script VM keep between two scripts.
 pub const SCRIPT_SCRATCH_KEEP_BYTES: usize = 1024 * 1024;
 
+/// Keys, and arguments, of a script up to which the tables KEYS and ARGV are kept for the next one.
+pub const SCRIPT_LIST_KEEP_ELEMENTS: usize = 64;
+
 /// Steps of matching a pattern between two questions to the engine whether the script may go on: below 1 ms.
 pub const SCRIPT_PATTERN_TICK_STEPS: u32 = 100_000;
 
