@@ -12,6 +12,7 @@ pub mod ctx;
 pub mod dispatch;
 pub mod error;
 pub mod keys;
+pub mod memory;
 pub mod multi;
 mod observe;
 pub mod pubsub;
@@ -40,6 +41,7 @@ use wait::Waits;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::base::allocated::allocated_bytes;
 use crate::base::clock::Clock;
 use crate::base::limits::{EXPIRY_SLICE_TIMERS, REPLY_PAUSE_BYTES};
 use crate::base::rng::Rng;
@@ -79,6 +81,10 @@ pub struct Server {
     pub registry: Arc<Registry>,
     /// Counters.
     pub stats: Stats,
+    /// Most bytes that were allocated when it was looked at: at every tick, and by INFO.
+    pub peak_bytes: u64,
+    /// More than `maxmemory` was allocated when the client's command that runs began.
+    memory_is_full: bool,
     /// Wall time.
     pub clock: Clock,
     /// When the server started, Unix ms.
@@ -147,6 +153,8 @@ impl Engine {
             waits: Waits::default(),
             registry: Arc::default(),
             stats: Stats::new(table.ids()),
+            peak_bytes: 0,
+            memory_is_full: false,
             clock,
             started_ms: now_ms,
             run_id,
@@ -250,6 +258,7 @@ impl Engine {
         let now_ms = self.server.clock.now_ms();
         self.server.stats.processed = self.server.stats.commands.iter().map(|command| command.calls).sum();
         self.server.stats.sample(now_ms);
+        self.server.peak_bytes = self.server.peak_bytes.max(allocated_bytes());
         self.server.close_idle(now_ms);
         self.server.check_soft_limits();
         self.reclaim_expired()
@@ -325,6 +334,9 @@ impl Server {
         let stranger = !self.config.requirepass.is_empty();
         let address = peer.address.clone();
         let key = self.sessions.open(peer, stranger, self.clock.now_ms());
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.gate.set(session::Gate::METERED, self.config.maxmemory > 0);
+        }
         self.registry.connected(key, &address);
         key
     }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use super::Server;
 use super::session::{Gate, Session, SessionKey, Watched};
+use super::spec::Flags;
 use super::table::Entry;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::request::{Argv, OwnedArgv};
@@ -20,6 +21,8 @@ pub struct Transaction {
     pub commands: Vec<(&'static Entry, OwnedArgv)>,
     /// A command was refused when it was queued: EXEC will abort.
     pub broken: bool,
+    /// One of the commands may need memory.
+    pub(super) needs_memory: bool,
     bytes: usize,
 }
 
@@ -27,6 +30,7 @@ impl Transaction {
     /// Queues a command. Once the transaction is broken nothing of it will run, so nothing is kept.
     pub fn push(&mut self, entry: &'static Entry, argv: Argv<'_>) {
         if !self.broken {
+            self.needs_memory |= entry.command.flags.has(Flags::DENYOOM);
             let argv = OwnedArgv::from_argv(argv);
             self.bytes += argv.bytes() + size_of::<(&Entry, OwnedArgv)>();
             self.commands.push((entry, argv));

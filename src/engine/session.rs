@@ -51,6 +51,8 @@ impl Gate {
     pub const MUTED: Gate = Gate(1 << 3);
     /// Reading a key does not count as using it.
     pub const NO_TOUCH: Gate = Gate(1 << 4);
+    /// There is a limit on memory, which may have been reached.
+    pub const METERED: Gate = Gate(1 << 5);
 
     /// Whether nothing is out of the ordinary.
     #[inline]
