@@ -10,6 +10,7 @@ use super::session::{Gate, Session};
 use super::spec::Flags;
 use super::table::Entry;
 use crate::base::allocated::allocated_bytes;
+use crate::script::store::ScriptFlags;
 
 /// What a client reads whose command may need memory.
 const OUT_OF_MEMORY: Error = Error::text("OOM command not allowed when used memory > 'maxmemory'.");
@@ -32,6 +33,31 @@ impl Server {
         }
         self.memory_is_full = allocated_bytes() > self.config.maxmemory;
         if self.memory_is_full && needs_memory(session, entry) { Err(OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Refuses to start a script that declares its flags and not `allow-oom` when memory is full. `queued`: EXEC runs it.
+    #[inline]
+    pub(super) fn admit_script_memory(&self, flags: ScriptFlags, queued: bool) -> Result<(), Error> {
+        if !self.memory_is_full || !flags.declared || flags.allow_oom || flags.no_writes {
+            return Ok(());
+        }
+        if queued {
+            return Err(Error::text(
+                "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+            ));
+        }
+        Err(OUT_OF_MEMORY)
+    }
+
+    /// Refuses a script's command when memory is full and it may need some, unless the script has written before: it must
+    /// not end half-way.
+    #[inline]
+    pub(super) fn admit_call_memory(&self, flags: ScriptFlags, entry: &Entry) -> Result<(), Error> {
+        let is_denied = self.memory_is_full && !flags.allow_oom && entry.command.flags.has(Flags::DENYOOM);
+        if is_denied && !self.running_script.as_ref().is_some_and(|script| script.has_written) {
+            return Err(OUT_OF_MEMORY);
+        }
+        Ok(())
     }
 }
 

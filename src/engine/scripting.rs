@@ -269,6 +269,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
     if call.read_only && flags.declared && !flags.no_writes {
         return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
     }
+    ctx.server.admit_script_memory(flags, ctx.origin == Origin::Exec)?;
     let mut vm = ctx.server.scripts.vm.take().ok_or(NESTED)?;
     let started = ctx.server.stats.clock.raw();
     ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));
@@ -329,6 +330,7 @@ impl ScriptHost<'_, '_> {
         if self.read_only && flags.has(Flags::WRITE | Flags::MAY_REPLICATE) {
             return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
         }
+        self.ctx.server.admit_call_memory(self.call.flags, entry)?;
         Ok(entry)
     }
 }

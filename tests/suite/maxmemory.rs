@@ -1,4 +1,4 @@
-//! What commands and transactions may do when memory is full. The same tests run against Redis.
+//! What commands, transactions and scripts may do when memory is full. The same tests run against Redis.
 
 use crate::harness::{Program, Raw, Server, Value};
 
@@ -11,7 +11,7 @@ macro_rules! on_both {
     };
 }
 
-on_both!(commands_are_refused, transactions_are_refused, the_limit_holds_and_is_lifted);
+on_both!(commands_are_refused, transactions_are_refused, scripts_are_refused, the_limit_holds_and_is_lifted);
 
 fn limit(raw: &mut Raw, bytes: &str) {
     assert_eq!(raw.command(&["CONFIG", "SET", "maxmemory", bytes]), Value::status("OK"));
@@ -61,6 +61,41 @@ fn transactions_are_refused(program: Program) {
     assert_eq!(raw.command(&["EXEC"]), broken);
     assert_eq!(raw.command(&["MULTI"]), Value::status("OK"));
     assert_eq!(raw.command(&["DISCARD"]), Value::status("OK"));
+}
+
+fn scripts_are_refused(program: Program) {
+    let server = Server::start(program, &[]);
+    let (mut raw, mut other) = (server.raw(), server.raw());
+    raw.command(&["SET", "old", "v"]);
+    let library = "#!lua name=l\nredis.register_function('f', function() return 1 end)\n\
+                   redis.register_function{function_name='g', callback=function() return 2 end, flags={'no-writes'}}";
+    assert_eq!(raw.command(&["FUNCTION", "LOAD", library]), Value::bulk("l"));
+    raw.command(&["MULTI"]);
+    raw.command(&["EVAL", "#!lua\nreturn 1", "0"]);
+    limit(&mut other, "1");
+    // Redis refuses the whole transaction.
+    let script = "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
+    let expected = match program {
+        Program::Tidegate => Value::Array(vec![Value::error(script)]),
+        Program::Redis => Value::error(&format!("EXECABORT Transaction discarded because of: {OOM}")),
+    };
+    assert_eq!(raw.command(&["EXEC"]), expected);
+    let mut eval = |script: &str| raw.command(&["EVAL", script, "0"]);
+    let Value::Error(text) = eval("return redis.call('set', 'k', 'v')") else { panic!("no error") };
+    assert!(text.starts_with(OOM.as_bytes()), "{}", text.escape_ascii());
+    assert_eq!(eval("return redis.pcall('set', 'k', 'v').err"), Value::bulk(OOM));
+    assert_eq!(eval("return redis.call('get', 'k')"), Value::Null);
+    // Who has written goes on: nothing must be left half done.
+    assert_eq!(
+        eval("redis.call('del', 'old') redis.call('set', 'k', 'v') return redis.call('get', 'k')"),
+        Value::bulk("v")
+    );
+    assert_eq!(eval("#!lua\nreturn 1"), Value::error(OOM));
+    assert_eq!(eval("#!lua flags=no-writes\nreturn 1"), Value::Integer(1));
+    assert_eq!(eval("#!lua flags=allow-oom\nreturn redis.call('set', 'k', 'w')"), Value::status("OK"));
+    assert_eq!(raw.command(&["FCALL", "f", "0"]), Value::error(OOM));
+    assert_eq!(raw.command(&["FCALL", "g", "0"]), Value::Integer(2));
+    assert_eq!(raw.command(&["FUNCTION", "LOAD", "REPLACE", library]), Value::error(OOM));
 }
 
 fn the_limit_holds_and_is_lifted(program: Program) {
