@@ -155,3 +155,18 @@ fn a_busy_script_lowers_no_guard() {
     let get = stats.lines().find(|line| line.starts_with("cmdstat_get:")).expect("GET was refused");
     assert!(get.ends_with("rejected_calls=2,failed_calls=0"), "{get}");
 }
+
+#[test]
+fn client_list_answers_the_ids_that_it_is_asked_for() {
+    let server = start(&[]);
+    let (mut one, mut two) = (server.raw(), server.raw());
+    let id = |raw: &mut Raw| match raw.command(&["CLIENT", "ID"]) {
+        Value::Integer(id) => id.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let (first, second) = (id(&mut one), id(&mut two));
+    let list = one.command(&["CLIENT", "LIST", "ID", &second, &first, &second, "999999"]);
+    let list = String::from_utf8_lossy(list.bytes().expect("text")).into_owned();
+    let ids: Vec<&str> = list.lines().filter_map(|line| line.strip_prefix("id=")?.split(' ').next()).collect();
+    assert_eq!(ids, [&second, &first, &second]);
+}
