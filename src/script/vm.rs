@@ -165,10 +165,6 @@ impl Handle {
     }
 }
 
-/// How far the memory in use grows before it is collected again, in percent of what was left the last time. Lua's own 200
-/// marks the scripts, which stay, twice as often for the same garbage.
-const GC_PAUSE_PERCENT: c_int = 400;
-
 /// The Lua state with all compiled scripts. See the module's header.
 pub struct Vm {
     state: *mut ffi::lua_State,
@@ -304,8 +300,6 @@ impl Vm {
         });
         let mut vm = Vm { state: std::ptr::null_mut(), enter: 0, explain: 0, compile: 0, load: 0, lua, ctx };
         vm.furnish(version)?;
-        // SAFETY: setting a parameter of the collector raises nothing.
-        unsafe { ffi::lua_gc(vm.state, ffi::LUA_GCSETPAUSE, GC_PAUSE_PERCENT) };
         Ok(vm)
     }
 
