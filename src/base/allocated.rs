@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     /// So much that what other tests of this process allocate meanwhile does not matter. No page of it is touched.
-    const MUCH: usize = 8 << 30;
+    const MUCH: usize = 1 << 30;
 
     #[test]
     fn what_is_allocated_counts_until_it_is_freed() {
