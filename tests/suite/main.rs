@@ -10,7 +10,6 @@ mod clients;
 mod command_table;
 mod crowd;
 mod differential;
-mod generate;
 mod harness;
 mod maxmemory;
 mod protocol;

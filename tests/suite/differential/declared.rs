@@ -1,0 +1,141 @@
+//! Which commands random calls are made of: all of the table whose replies can be compared with the oracle's.
+//!
+//! What Redis 7.0 lacks falls out by itself: the oracle is asked which commands and which words it knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate::engine::spec::{Flags, Group};
+use tidegate::engine::syntax::{self, Arg, Kind};
+use tidegate::engine::table::Entry;
+
+use crate::harness::{Raw, Value};
+
+/// A command that calls are made of.
+pub struct Declared {
+    /// Its name, and a subcommand's name behind its container's.
+    pub words: Vec<String>,
+    /// The type of its keys, or [`ANY_FAMILY`], [`LEX`], [`SESSION`].
+    pub family: &'static str,
+    /// Its arguments.
+    pub syntax: Vec<Arg>,
+}
+
+/// Commands that take keys of every type.
+pub const ANY_FAMILY: &str = "";
+/// Ranges by member: they have no meaning where scores differ.
+pub const LEX: &str = "lex";
+/// Commands about the connection and its databases, which move what all others see.
+pub const SESSION: &str = "session";
+
+/// The words that the oracle knows in each command, by full name; commands that it lacks are absent.
+type Words = BTreeMap<String, BTreeSet<String>>;
+
+/// The commands of the table that the oracle knows, with the syntax that both know.
+pub fn commands(oracle: &mut Raw) -> Vec<Declared> {
+    let mut known = Words::new();
+    for (name, docs) in pairs(&oracle.command(&["COMMAND", "DOCS"])) {
+        learn(&name, docs, &mut known);
+    }
+    let entries = tidegate::command::table().iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
+    entries.filter_map(|entry| declared(entry, known.get(&entry.full_name)?)).collect()
+}
+
+fn learn(name: &str, docs: &Value, known: &mut Words) {
+    let mut words = BTreeSet::new();
+    for (field, value) in pairs(docs) {
+        match field.as_str() {
+            "subcommands" => pairs(value).for_each(|(name, docs)| learn(&name, docs, known)),
+            _ => tokens(value, &mut words),
+        }
+    }
+    known.insert(name.to_owned(), words);
+}
+
+/// What stands behind each field `token`, at any depth.
+fn tokens(value: &Value, words: &mut BTreeSet<String>) {
+    let Value::Array(items) = value else {
+        return;
+    };
+    for (at, item) in items.iter().enumerate() {
+        match items.get(at + 1).and_then(Value::bytes) {
+            Some(token) if item.bytes() == Some(b"token") => drop(words.insert(text(token))),
+            _ => tokens(item, words),
+        }
+    }
+}
+
+/// The fields of a map, which is a flat array in RESP2.
+fn pairs(value: &Value) -> impl Iterator<Item = (String, &Value)> {
+    let flat = if let Value::Array(flat) = value { flat.as_slice() } else { &[] };
+    flat.chunks_exact(2).map(|pair| (text(pair[0].bytes().unwrap_or_default()), &pair[1]))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A command to make calls of; `None` when its replies can't be compared.
+fn declared(entry: &Entry, known: &BTreeSet<String>) -> Option<Declared> {
+    const UNFIT: [&str; 2] = [
+        // Small sets are listpacks since 7.2; the dump knows.
+        "object|encoding",
+        // Needs a third server.
+        "migrate",
+    ];
+    let command = entry.command;
+    let name = entry.full_name.as_str();
+    let family = match command.group {
+        _ if ["zlexcount", "zrangebylex", "zrevrangebylex", "zremrangebylex"].contains(&name) => LEX,
+        _ if ["select", "swapdb", "flushdb", "watch", "unwatch", "discard", "exec"].contains(&name) => SESSION,
+        Group::String | Group::Bitmap => "string",
+        Group::Hyperloglog => "hll",
+        Group::Hash => "hash",
+        Group::List => "list",
+        Group::Set => "set",
+        Group::SortedSet => "zset",
+        Group::Geo => "geo",
+        Group::Stream => "stream",
+        Group::Generic => ANY_FAMILY,
+        // About the server, connections, messages or scripts, not about data: the corpus and other tests are for them.
+        _ => return None,
+    };
+    let is_container = !entry.sub.is_empty();
+    if is_container || command.flags.has(Flags::ADMIN) || command.name == "help" || UNFIT.contains(&name) {
+        return None;
+    }
+    let syntax = syntax::parse(command.syntax).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let syntax = syntax.iter().filter_map(|arg| both_know(arg, known)).collect();
+    let words = entry.full_name.to_ascii_uppercase().split('|').map(str::to_owned).collect();
+    Some(Declared { words, family, syntax })
+}
+
+/// The argument without the words that the oracle does not know; `None` when nothing of it is left. What must be there
+/// stays: the oracle's documentation does not list all words of its commands.
+fn both_know(arg: &Arg, known: &BTreeSet<String>) -> Option<Arg> {
+    if arg.token.as_ref().is_some_and(|token| !known.contains(token)) {
+        return (!arg.optional).then(|| arg.clone());
+    }
+    let all = |parts: &[Arg]| parts.iter().filter_map(|part| both_know(part, known)).collect::<Vec<_>>();
+    let kind = match &arg.kind {
+        Kind::OneOf(choices) => {
+            let is_known = |choice: &&Arg| choice.token.as_ref().is_none_or(|token| known.contains(token));
+            let left: Vec<Arg> =
+                choices.iter().filter(is_known).filter_map(|choice| both_know(choice, known)).collect();
+            match (left.is_empty(), arg.optional) {
+                (true, true) => return None,
+                (true, false) => arg.kind.clone(),
+                (false, _) => Kind::OneOf(left),
+            }
+        }
+        Kind::Block(parts) => {
+            // A word that begins an optional block and is unknown takes the block with it.
+            let begins = parts.first().and_then(|part| part.token.as_ref());
+            if arg.optional && begins.is_some_and(|token| !known.contains(token)) {
+                return None;
+            }
+            Kind::Block(all(parts))
+        }
+        other => other.clone(),
+    };
+    Some(Arg { kind, ..arg.clone() })
+}

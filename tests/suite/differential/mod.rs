@@ -1,0 +1,202 @@
+//! The same commands to the server under test and to Redis 7.0.15, the same replies and the same data.
+//!
+//! Three sources of commands, over RESP2 and over RESP3: `corpus/*.txt`, written by hand, family by family (its lines may
+//! use several connections, wait for blocked clients, read pushes); random sequences of the corpus' plain lines; random
+//! calls made from the declared syntax of the commands ([`generate`]), valid, at the edge, and broken.
+//!
+//! Replies are compared by the [`rule`] of their command. Random sequences go out in pipelines; between them the whole
+//! keyspace is compared ([`dump`]). A sequence that differs is run again, to leave out races with the clock, then shrunk and
+//! printed as a script for redis-cli, with its seed ([`search`]). `SUITE_SEED` and `SUITE_ROUNDS` choose other sequences:
+//! `SUITE_ROUNDS=0` goes on until something differs.
+//!
+//! What Redis 7.0 lacks is left out by itself. Commands that the server does not have yet stand in `missing.txt`; they are
+//! sent to neither side. A test there sees that each is really unknown, so the list cannot outlive its reason.
+//!
+//! A corpus line is a command as redis-cli reads it, optionally after `[name]`, the connection (a when absent), or:
+//! ```text
+//! # comment            ~ COMMAND   only the kind of the reply is compared, for what is meant to differ
+//! & COMMAND  sent, its reply read by a later  ?   (one more frame from this connection, e.g. a pushed message)
+//! !sleep MS            !blocked N  waits until so many clients are blocked, on both servers
+//! @2 LINE              only over RESP2
+//! ```
+
+mod declared;
+mod dump;
+mod generate;
+mod pair;
+mod rule;
+mod script;
+mod search;
+
+use std::collections::BTreeSet;
+
+use declared::Declared;
+use generate::Dice;
+use pair::{Pair, is_missing};
+pub use script::split_line;
+use script::{Action, Args, corpus_files, read_corpus, suite_folder};
+use search::{Verdict, judge, search};
+
+use crate::harness::{Program, Server};
+
+#[test]
+fn corpus_resp2() {
+    run_corpus(false);
+}
+
+#[test]
+fn corpus_resp3() {
+    run_corpus(true);
+}
+
+fn run_corpus(resp3: bool) {
+    let wanted = std::env::var("SUITE_CORPUS").ok();
+    let missing = missing_commands();
+    let mut differences = Vec::new();
+    let mut lines = 0;
+    for path in corpus_files() {
+        let name = path.file_stem().expect("a file has a stem").to_string_lossy().into_owned();
+        if wanted.as_ref().is_some_and(|w| *w != name) {
+            continue;
+        }
+        let mut pair = Pair::start();
+        for (number, step) in read_corpus(&path) {
+            if resp3 && step.resp2_only {
+                continue;
+            }
+            lines += 1;
+            if let Some(difference) = pair.step(&step, resp3, &missing) {
+                differences.push(format!("{name}.txt:{number}: {difference}"));
+                if pair.is_broken() {
+                    break;
+                }
+            }
+        }
+        differences.extend(pair.leftovers(resp3).into_iter().map(|d| format!("{name}.txt: at the end: {d}")));
+    }
+    assert!(lines > 0, "no corpus line was run");
+    let count = differences.len();
+    assert!(count == 0, "{count} of {lines} lines differ (RESP{}):\n{}", 2 + u8::from(resp3), differences.join("\n"));
+}
+
+#[test]
+fn random_sequences_of_the_corpus() {
+    let lines = plain_lines(&commands());
+    search("random lines", 60, |dice| shuffled(&lines, dice, 150));
+}
+
+#[test]
+fn random_calls_from_the_declarations() {
+    let commands = commands();
+    search("random calls", 100, |dice| generate::sequence(&commands, dice));
+}
+
+/// The commands that both servers have.
+fn commands() -> Vec<Declared> {
+    let missing = missing_commands();
+    let words = |command: &Declared| command.words.iter().map(|word| word.as_bytes().to_vec()).collect::<Args>();
+    let mut commands = declared::commands(&mut Server::start(Program::Redis, &[]).raw());
+    commands.retain(|command| !is_missing(&words(command), &missing));
+    commands
+}
+
+#[test]
+fn the_declarations_cover_every_family() {
+    let commands = commands();
+    let count = |family: &str| commands.iter().filter(|command| command.family == family).count();
+    for (family, least) in [("string", 28), ("hash", 15), ("list", 20), ("set", 15), ("zset", 28), ("geo", 9)] {
+        assert!(count(family) >= least, "only {} commands of family {family:?}", count(family));
+    }
+    for (family, least) in [("stream", 18), (declared::ANY_FAMILY, 18), (declared::LEX, 4), (declared::SESSION, 6)] {
+        assert!(count(family) >= least, "only {} commands of family {family:?}", count(family));
+    }
+}
+
+/// The machine must find what is there to find: a planted difference comes out, shrunk to the commands that matter, be it
+/// in a reply or only in the data.
+#[test]
+fn finds_and_shrinks_a_planted_difference() {
+    let planted = Server::start(Program::Redis, &["--set-max-intset-entries", "1", "--hash-max-listpack-entries", "1"]);
+    let mut pair = Pair::of(planted, Server::start(Program::Redis, &[]));
+    let line = |text: &str| split_line(text).expect("plain words");
+    for (number, told) in
+        [("OBJECT ENCODING s", "OBJECT ENCODING s\n"), ("HSET h a 1 b 2", "(the dump) OBJECT ENCODING h\n")]
+    {
+        let mut sequence: Vec<Args> = (0..100).map(|i| line(&format!("SET k{i} v"))).collect();
+        if number.starts_with("OBJECT") {
+            sequence.insert(20, line("SADD s 1"));
+            sequence.insert(50, line("SADD s 2"));
+        }
+        sequence.insert(80, line(number));
+        let Verdict::Differs { report, .. } = judge(&mut pair, &sequence, false) else {
+            panic!("the encodings differ");
+        };
+        assert!(report.contains(told), "{report}");
+        assert_eq!(report.lines().filter(|l| l.starts_with("SET")).count(), 0, "{report}");
+    }
+}
+
+#[test]
+fn missing_commands_are_really_missing() {
+    if std::env::var("SUITE_SERVER").is_ok() {
+        return; // The list is about the server of this build.
+    }
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    for name in missing_commands() {
+        let value = raw.command(&name.split(' ').collect::<Vec<_>>());
+        let text = String::from_utf8_lossy(value.bytes().unwrap_or_default()).into_owned();
+        let unknown = text.starts_with("ERR unknown command") || text.starts_with("ERR unknown subcommand");
+        assert!(unknown, "{name} exists now (it answers {value:?}): take it out of missing.txt");
+    }
+}
+
+fn missing_commands() -> BTreeSet<String> {
+    if std::env::var("SUITE_SERVER").is_ok() {
+        return BTreeSet::new();
+    }
+    let path = suite_folder().join("missing.txt");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_ascii_uppercase).collect()
+}
+
+/// The corpus lines that make sense alone, on one connection, at any time, with the same effect on both servers.
+fn plain_lines(commands: &[Declared]) -> Vec<Args> {
+    let is_declared = |args: &Args| {
+        let begins = |command: &Declared| {
+            command.words.iter().zip(args).all(|(word, arg)| arg.eq_ignore_ascii_case(word.as_bytes()))
+        };
+        commands.iter().any(|command| command.family != declared::SESSION && begins(command))
+    };
+    let steps = corpus_files().into_iter().flat_map(|path| read_corpus(&path));
+    let lines: Vec<Args> = steps
+        .filter_map(|(_, step)| match step.action {
+            Action::Run { args, wait: true, loose: false } if step.connection == "a" => Some(args),
+            _ => None,
+        })
+        .filter(|args| is_declared(args) && generate::is_fit(args, false))
+        .collect();
+    assert!(lines.len() > 100, "the corpus is there to draw from");
+    lines
+}
+
+/// A random sequence of corpus lines.
+fn shuffled(lines: &[Args], dice: &mut Dice, length: usize) -> Vec<Args> {
+    // A few lines dominate a sequence, so that they meet each other's data.
+    let theme: Vec<&Args> = (0..40).map(|_| dice.pick(lines)).collect();
+    let mut sequence = Vec::with_capacity(length);
+    while sequence.len() < length {
+        let mut args = if dice.once_in(4) { dice.pick(lines).clone() } else { (*dice.pick(&theme)).clone() };
+        if args.len() > 1
+            && dice.once_in(10)
+            && let Some(key) = dice.pick(lines).get(1)
+        {
+            args[1] = key.clone();
+        }
+        let args = generate::perhaps_break(args, dice);
+        if generate::is_fit(&args, false) {
+            sequence.push(args);
+        }
+    }
+    sequence
+}

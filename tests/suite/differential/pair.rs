@@ -1,0 +1,319 @@
+//! Two servers that get the same calls, one call at a time (the corpus) or many at once (random sequences).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::rule::{Rule, double_of, rule_for};
+use super::script::{Action, Args, Step, show};
+use crate::harness::{Program, REPLY_DEADLINE, Raw, Reply, Server, Value, encode};
+
+const NO_REPLY: &str = "no reply: ";
+
+/// Two servers and their connections, by name.
+pub struct Pair {
+    ours: Server,
+    theirs: Server,
+    links: BTreeMap<String, Link>,
+    broken: bool,
+    /// Whether a sequence has changed parameters, which the next one must find as they were.
+    configured: bool,
+}
+
+/// The same client's connection to both.
+pub struct Link {
+    ours: Raw,
+    theirs: Raw,
+    /// The rules of what MULTI has queued.
+    queued: Vec<Rule>,
+}
+
+impl Pair {
+    /// The server under test and the oracle.
+    pub fn start() -> Pair {
+        const ENABLE: [&str; 2] = ["--enable-debug-command", "yes"];
+        Pair::of(Server::start(Program::Tidegate, &ENABLE), Server::start(Program::Redis, &ENABLE))
+    }
+
+    /// Any two.
+    pub fn of(ours: Server, theirs: Server) -> Pair {
+        Pair { ours, theirs, links: BTreeMap::new(), broken: false, configured: false }
+    }
+
+    /// The connection of this name; a new one when there is none yet.
+    pub fn link(&mut self, name: &str, resp3: bool) -> &mut Link {
+        let (ours, theirs) = (&self.ours, &self.theirs);
+        self.links.entry(name.to_owned()).or_insert_with(|| {
+            let mut link = Link { ours: ours.raw(), theirs: theirs.raw(), queued: Vec::new() };
+            if resp3 {
+                link.ours.hello3();
+                link.theirs.hello3();
+            }
+            link
+        })
+    }
+
+    /// After a hang-up or a lost reply on one side nothing further can be compared.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Empties both servers and forgets all connections.
+    pub fn reset(&mut self) {
+        self.links.clear();
+        self.broken = false;
+        for server in [&self.ours, &self.theirs] {
+            let mut raw = server.raw();
+            raw.command(&["FLUSHALL"]);
+            if self.configured {
+                for (parameter, default) in THRESHOLDS {
+                    raw.command(&["CONFIG", "SET", parameter, default]);
+                }
+            }
+        }
+        self.configured = false;
+    }
+
+    /// Sends calls on one connection, as one pipeline; gives the index of the first that differs, and what differs.
+    pub fn compare(&mut self, name: &str, resp3: bool, calls: &[(Args, Rule)]) -> Option<(usize, String)> {
+        self.configured |= calls.iter().any(|(args, _)| args[0] == b"CONFIG");
+        let link = self.link(name, resp3);
+        let bytes: Vec<u8> = calls.iter().flat_map(|(args, _)| encode(args)).collect();
+        link.ours.send(&bytes);
+        link.theirs.send(&bytes);
+        let difference = calls.iter().enumerate().find_map(|(i, (args, rule))| {
+            let told = link.compare_call(args, rule)?;
+            Some((i, format!("{}\n{told}", show(args))))
+        });
+        self.broken |= difference.as_ref().is_some_and(|(_, told)| told.contains(NO_REPLY));
+        difference
+    }
+
+    /// What the oracle answers on a connection, where both must answer alike.
+    pub fn ask(&mut self, name: &str, resp3: bool, calls: &[(Args, Rule)]) -> Result<Vec<Value>, String> {
+        let link = self.link(name, resp3);
+        let bytes: Vec<u8> = calls.iter().flat_map(|(args, _)| encode(args)).collect();
+        link.ours.send(&bytes);
+        link.theirs.send(&bytes);
+        let replies =
+            calls.iter().map(|(args, rule)| link.next(rule).map_err(|told| format!("{}\n{told}", show(args))));
+        let replies: Result<Vec<Value>, String> = replies.collect();
+        self.broken |= replies.as_ref().is_err_and(|told| told.contains(NO_REPLY));
+        replies
+    }
+
+    /// One step of a corpus; tells what differs.
+    pub fn step(&mut self, step: &Step, resp3: bool, missing: &BTreeSet<String>) -> Option<String> {
+        let (shown, rule, count) = match &step.action {
+            Action::Sleep(time) => {
+                std::thread::sleep(*time);
+                return None;
+            }
+            Action::Blocked(wanted) => return self.wait_for_blocked(*wanted),
+            Action::Run { args, .. } if is_missing(args, missing) => return None,
+            Action::Run { args, wait, loose } => {
+                let scan = scan_position(args).filter(|&at| args.get(at).is_some_and(|c| c == b"0"));
+                let link = self.link(&step.connection, resp3);
+                if let Some(at) = scan {
+                    return link.compare_scans(args, at).map(|d| format!("{}\n{d}", show(args)));
+                }
+                link.ours.send_command(args);
+                link.theirs.send_command(args);
+                let rule = if *loose { Rule::Kind } else { rule_for(args) };
+                (show(args), rule, if *wait { reply_count(args) } else { 0 })
+            }
+            Action::Read => ("?".to_owned(), Rule::Exact, 1),
+        };
+        let link = self.link(&step.connection, resp3);
+        let difference = (0..count).find_map(|_| link.next(&rule).err()).map(|d| format!("{shown}\n{d}"));
+        if shown == "RESET" {
+            link.ours.back_to_resp2();
+            link.theirs.back_to_resp2();
+        } else if shown == "QUIT" {
+            self.links.remove(&step.connection);
+        }
+        self.broken = difference.as_ref().is_some_and(|d| d.contains(NO_REPLY));
+        difference
+    }
+
+    fn wait_for_blocked(&mut self, wanted: usize) -> Option<String> {
+        let deadline = Instant::now() + REPLY_DEADLINE;
+        let field = format!("blocked_clients:{wanted}\r");
+        for (who, server) in [("ours", &self.ours), ("redis", &self.theirs)] {
+            let mut raw = server.raw();
+            loop {
+                let info = raw.command(&["INFO", "clients"]);
+                if String::from_utf8_lossy(info.bytes().unwrap_or_default()).contains(&field) {
+                    break;
+                }
+                if Instant::now() > deadline {
+                    return Some(format!("!blocked {wanted}: {who}: {info:?}"));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        None
+    }
+
+    /// Frames that nobody has read, on either side.
+    pub fn leftovers(&mut self, resp3: bool) -> Vec<String> {
+        if self.broken {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for (name, link) in &mut self.links {
+            for (who, raw) in [("ours", &mut link.ours), ("redis", &mut link.theirs)] {
+                raw.send_command(&["RESET"]);
+                let mut extra = Vec::new();
+                loop {
+                    match raw.try_reply(REPLY_DEADLINE) {
+                        Ok(reply) if reply.value == Value::status("RESET") => break,
+                        Ok(reply) => extra.push(format!("{:?}", reply.value)),
+                        Err(why) => {
+                            extra.push(why);
+                            break;
+                        }
+                    }
+                }
+                if !extra.is_empty() {
+                    found.push(format!("[{name}] RESP{} {who}: unread: {}", 2 + u8::from(resp3), extra.join(" ")));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The parameters that say how large a value of which encoding gets, with their defaults.
+pub const THRESHOLDS: [(&str, &str); 8] = [
+    ("hash-max-listpack-entries", "512"),
+    ("hash-max-listpack-value", "64"),
+    ("set-max-intset-entries", "512"),
+    ("zset-max-listpack-entries", "128"),
+    ("zset-max-listpack-value", "64"),
+    ("list-max-listpack-size", "-2"),
+    ("stream-node-max-entries", "100"),
+    ("stream-node-max-bytes", "4096"),
+];
+
+impl Link {
+    /// Compares the next reply of both; what EXEC answers, by the rules of the commands that it ran.
+    fn compare_call(&mut self, args: &Args, rule: &Rule) -> Option<String> {
+        match args[0].as_slice() {
+            b"EXEC" => {
+                let rule = Rule::Each(std::mem::take(&mut self.queued));
+                return self.next(&rule).err();
+            }
+            b"MULTI" | b"DISCARD" => self.queued.clear(),
+            _ => {}
+        }
+        match self.next(rule) {
+            Ok(Value::Status(text)) if text == b"QUEUED" => {
+                self.queued.push(rule.clone());
+                None
+            }
+            Ok(_) => None,
+            Err(told) => Some(told),
+        }
+    }
+
+    /// The next reply of the oracle, or how ours differs.
+    fn next(&mut self, rule: &Rule) -> Result<Value, String> {
+        let (ours, theirs) = (self.ours.try_reply(REPLY_DEADLINE), self.theirs.try_reply(REPLY_DEADLINE));
+        match (ours, theirs) {
+            (Ok(ours), Ok(theirs)) if rule.same(&ours, &theirs) => Ok(theirs.value),
+            (Ok(ours), Ok(theirs)) => Err(describe(&ours, &theirs)),
+            (ours, theirs) => {
+                let tell = |r: Result<Reply, String>| match r {
+                    Ok(reply) => clip(&format!("{:?}", reply.value)),
+                    Err(why) => format!("{NO_REPLY}{}", clip(&why)),
+                };
+                Err(format!("    ours:  {}\n    redis: {}", tell(ours), tell(theirs)))
+            }
+        }
+    }
+
+    /// A whole scan from cursor 0 on each side: the same elements, whatever the cursors and their order.
+    fn compare_scans(&mut self, args: &Args, at: usize) -> Option<String> {
+        let mut answers = Vec::new();
+        for raw in [&mut self.ours, &mut self.theirs] {
+            let mut args = args.clone();
+            let mut seen = BTreeSet::new();
+            let outcome = loop {
+                match raw.command(&args) {
+                    Value::Array(parts) if parts.len() == 2 => {
+                        let Value::Array(items) = &parts[1] else {
+                            break format!("{:?}", parts[1]);
+                        };
+                        seen.extend(scanned(&args[0], items));
+                        let Some(cursor) = parts[0].bytes() else {
+                            break format!("cursor {:?}", parts[0]);
+                        };
+                        if cursor == b"0" {
+                            break format!("{seen:?}");
+                        }
+                        args[at] = cursor.to_vec();
+                    }
+                    other => break format!("{other:?}"),
+                }
+            };
+            answers.push(outcome);
+        }
+        (answers[0] != answers[1])
+            .then(|| format!("    ours:  {}\n    redis: {}", clip(&answers[0]), clip(&answers[1])))
+    }
+}
+
+/// The elements of a scan's reply; scores as numbers, which Redis 8 writes shorter.
+fn scanned(command: &[u8], items: &[Value]) -> Vec<String> {
+    match command.to_ascii_uppercase().as_slice() {
+        b"HSCAN" => items.chunks(2).map(|pair| format!("{pair:?}")).collect(),
+        b"ZSCAN" => {
+            let score = |pair: &[Value]| pair.get(1).and_then(double_of);
+            items.chunks(2).map(|pair| format!("{:?} {:?}", pair[0], score(pair))).collect()
+        }
+        _ => items.iter().map(|item| format!("{item:?}")).collect(),
+    }
+}
+
+/// Where the cursor of a scanning command stands.
+fn scan_position(args: &Args) -> Option<usize> {
+    let name = args.first()?.to_ascii_uppercase();
+    match name.as_slice() {
+        b"SCAN" => Some(1),
+        b"SSCAN" | b"HSCAN" | b"ZSCAN" => Some(2),
+        _ => None,
+    }
+}
+
+/// How many frames a command is answered with: the subscribing ones answer once for each channel.
+fn reply_count(args: &Args) -> usize {
+    match args[0].to_ascii_uppercase().as_slice() {
+        b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE" | b"SUNSUBSCRIBE" => {
+            (args.len() - 1).max(1)
+        }
+        _ => 1,
+    }
+}
+
+/// Whether a command is one of those that the server does not have.
+pub fn is_missing(args: &Args, missing: &BTreeSet<String>) -> bool {
+    let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
+    let with_sub = args.get(1).map(|sub| format!("{name} {}", String::from_utf8_lossy(sub).to_ascii_uppercase()));
+    missing.contains(&name) || with_sub.is_some_and(|n| missing.contains(&n))
+}
+
+fn describe(ours: &Reply, theirs: &Reply) -> String {
+    let (mut left, mut right) = (format!("{:?}", ours.value), format!("{:?}", theirs.value));
+    if left == right {
+        (left, right) = (ours.raw.escape_ascii().to_string(), theirs.raw.escape_ascii().to_string());
+    }
+    format!("    ours:  {}\n    redis: {}", clip(&left), clip(&right))
+}
+
+fn clip(text: &str) -> String {
+    const SHOWN: usize = 600;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}... ({} bytes)", &text[..end], text.len()),
+        None => text.to_owned(),
+    }
+}

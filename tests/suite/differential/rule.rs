@@ -1,0 +1,217 @@
+//! When two replies to one command count as equal: byte by byte, or after the command's [`Rule`].
+//!
+//! A rule says what the protocol leaves open (the order of a set), what the clock decides, and where
+//! `docs/compatibility.md` promises another version's answer. Errors are always compared word by word.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::script::Args;
+use crate::harness::{Reply, Value, sorted};
+
+/// How two replies are compared when their bytes differ.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// Byte by byte, but for the order inside RESP3 sets and maps, and for doubles written differently.
+    Exact,
+    /// The elements of an array in any order.
+    Unordered,
+    /// Pairs of a flat array in any order (HGETALL in RESP2).
+    Pairs,
+    /// Integers that are times in milliseconds or seconds: equal within the time that a slow machine takes.
+    Clock(u64),
+    /// Strings that are equal as doubles are equal.
+    Doubles,
+    /// A scan's cursor and elements: the same elements when both came to their end.
+    Scan,
+    /// XPENDING with a range: entries whose third part is how long they have been idle.
+    Pending,
+    /// XINFO: fields by name, with clocks, and without what only tells how a stream is laid out.
+    Info,
+    /// Chosen at random: as much of the same kind.
+    Shape,
+    /// Integers and strings may differ, the kind may not.
+    Kind,
+    /// One reply, or another one that a later version gives.
+    Later(&'static [u8], &'static [u8]),
+    /// What EXEC answers: each reply by the rule of its command.
+    Each(Vec<Rule>),
+}
+
+/// How far clocks may lie apart on a slow machine, in milliseconds.
+const SLACK_MS: u64 = 5_000;
+
+/// The rule of a command; a new command with a reply that is not fixed gets its line here.
+pub fn rule_for(args: &Args) -> Rule {
+    let word = |i: usize| args.get(i).map(|a| String::from_utf8_lossy(a).to_ascii_uppercase()).unwrap_or_default();
+    match (word(0).as_str(), word(1).as_str()) {
+        ("SMEMBERS" | "KEYS" | "SINTER" | "SUNION" | "SDIFF" | "HKEYS" | "HVALS", _) => Rule::Unordered,
+        ("PUBSUB", "CHANNELS") | ("COMMAND", "LIST") | ("CONFIG", "HELP") => Rule::Unordered,
+        ("HGETALL", _) | ("CONFIG", "GET") | ("PUBSUB", "NUMSUB") => Rule::Pairs,
+        ("TTL" | "EXPIRETIME", _) | ("OBJECT", "IDLETIME") => Rule::Clock(SLACK_MS / 1000),
+        ("PTTL" | "PEXPIRETIME", _) => Rule::Clock(SLACK_MS),
+        (
+            "ZADD" | "ZINCRBY" | "ZSCORE" | "ZMSCORE" | "ZRANGE" | "ZREVRANGE" | "ZRANGEBYSCORE" | "ZREVRANGEBYSCORE",
+            _,
+        )
+        | ("ZPOPMIN" | "ZPOPMAX" | "BZPOPMIN" | "BZPOPMAX" | "ZMPOP" | "BZMPOP" | "ZUNION" | "ZINTER" | "ZDIFF", _)
+        | ("ZRANK" | "ZREVRANK" | "GEOPOS" | "GEODIST" | "GEOSEARCH" | "GEORADIUS" | "GEORADIUSBYMEMBER", _)
+        | ("GEORADIUS_RO" | "GEORADIUSBYMEMBER_RO" | "INCRBYFLOAT" | "HINCRBYFLOAT", _) => Rule::Doubles,
+        ("SPOP" | "RANDOMKEY" | "SRANDMEMBER" | "HRANDFIELD" | "ZRANDMEMBER", _) => Rule::Shape,
+        ("TIME" | "INFO" | "LASTSAVE" | "LOLWUT", _)
+        | ("CLIENT", "ID" | "INFO" | "LIST")
+        | ("MEMORY", "USAGE" | "STATS" | "DOCTOR")
+        | ("OBJECT", "FREQ" | "REFCOUNT")
+        | ("SCRIPT" | "FUNCTION" | "COMMAND" | "HELLO" | "XINFO" | "ACL", "HELP") => Rule::Kind,
+        ("HELLO", _) => Rule::Kind,
+        ("XPENDING", _) if args.len() > 3 => Rule::Pending,
+        ("XINFO", _) => Rule::Info,
+        ("SCAN", "0") => Rule::Scan,
+        ("SSCAN" | "HSCAN" | "ZSCAN", _) if word(2) == "0" => Rule::Scan,
+        ("SCAN" | "SSCAN" | "HSCAN" | "ZSCAN", _) => Rule::Kind,
+        _ => Rule::Exact,
+    }
+}
+
+impl Rule {
+    /// Whether these replies count as equal.
+    pub fn same(&self, ours: &Reply, theirs: &Reply) -> bool {
+        if ours.raw == theirs.raw {
+            return true;
+        }
+        // Null of an array and null of a string decode to the same value in RESP2; clients tell them apart.
+        let null_arrays = |reply: &Reply| reply.raw.windows(5).filter(|w| w == b"*-1\r\n").count();
+        null_arrays(ours) == null_arrays(theirs) && self.same_value(&ours.value, &theirs.value)
+    }
+
+    fn same_value(&self, ours: &Value, theirs: &Value) -> bool {
+        use Value::*;
+        match (self, ours, theirs) {
+            (_, Error(a), Error(b)) => a == b,
+            (Rule::Unordered, Array(a), Array(b)) => sorted(a.clone()) == sorted(b.clone()),
+            (Rule::Pairs, Array(a), Array(b)) => as_pairs(a) == as_pairs(b),
+            (Rule::Clock(slack), Integer(a), Integer(b)) => within(*slack, *a, *b),
+            (Rule::Doubles, Bulk(a), Bulk(b)) => a == b || same_double(a, b),
+            (Rule::Scan, Array(a), Array(b)) => same_scan(a, b),
+            (Rule::Pending, Array(a), Array(b)) => same_entries(a, b),
+            (Rule::Info, a, b) => same_info(a, b),
+            (Rule::Later(later, before), Bulk(a), Bulk(b)) => a == b || (a == later && b == before),
+            (Rule::Shape | Rule::Kind, Array(a) | Set(a) | Push(a), Array(b) | Set(b) | Push(b)) => match self {
+                Rule::Shape => a.len() == b.len() && pairwise(a, b, |a, b| self.same_value(a, b)),
+                _ => {
+                    a.is_empty() == b.is_empty() && a.first().zip(b.first()).is_none_or(|(a, b)| self.same_value(a, b))
+                }
+            },
+            (Rule::Shape | Rule::Kind, a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
+            (Rule::Each(rules), Array(a), Array(b)) if a.len() == b.len() && a.len() == rules.len() => {
+                rules.iter().zip(a.iter().zip(b)).all(|(rule, (a, b))| rule.same_value(a, b))
+            }
+            (_, Double(a), Double(b)) => a == b || (a.is_nan() && b.is_nan()),
+            (rule, Array(a), Array(b)) | (rule, Push(a), Push(b)) | (rule, Set(a), Set(b)) => {
+                pairwise(a, b, |a, b| rule.same_value(a, b))
+            }
+            (rule, Map(a), Map(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0 && rule.same_value(&a.1, &b.1))
+            }
+            (_, a, b) => a == b,
+        }
+    }
+}
+
+fn pairwise(a: &[Value], b: &[Value], mut same: impl FnMut(&Value, &Value) -> bool) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+}
+
+fn within(slack: u64, a: i64, b: i64) -> bool {
+    a == b || (a >= 0 && b >= 0 && a.abs_diff(b) <= slack)
+}
+
+fn as_pairs(flat: &[Value]) -> Vec<Value> {
+    sorted(flat.chunks(2).map(|pair| Value::Array(pair.to_vec())).collect())
+}
+
+/// The number that a string is.
+pub fn double_of(value: &Value) -> Option<f64> {
+    std::str::from_utf8(value.bytes()?).ok()?.parse().ok()
+}
+
+fn same_double(a: &[u8], b: &[u8]) -> bool {
+    let parse = |text: &[u8]| double_of(&Value::Bulk(text.to_vec()));
+    matches!((parse(a), parse(b)), (Some(a), Some(b)) if a == b)
+}
+
+/// Elements may come twice; a scan under way has shown what it liked. Pairs are told apart from elements by neither side,
+/// so a set of strings must do: a score counts as the number it is.
+fn same_scan(a: &[Value], b: &[Value]) -> bool {
+    let ended = |parts: &[Value]| parts.first().is_some_and(|cursor| cursor.bytes() == Some(b"0"));
+    let elements = |parts: &[Value]| match parts.get(1) {
+        Some(Value::Array(items)) => items.iter().map(number_or_text).collect::<BTreeSet<String>>(),
+        _ => BTreeSet::new(),
+    };
+    a.len() == b.len() && (!ended(a) || !ended(b) || elements(a) == elements(b))
+}
+
+fn number_or_text(value: &Value) -> String {
+    double_of(value).map_or_else(|| format!("{value:?}"), |number| number.to_string())
+}
+
+/// Lists of entries whose last part but one is a time: pending entries, in three forms.
+fn same_entries(a: &[Value], b: &[Value]) -> bool {
+    pairwise(a, b, |a, b| match (a, b) {
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => (0..a.len()).all(|i| match i + 2 == a.len() {
+            true => Rule::Clock(SLACK_MS).same_value(&a[i], &b[i]),
+            false => a[i] == b[i],
+        }),
+        (a, b) => a == b,
+    })
+}
+
+/// Redis 7.0 says less than later versions: every field of its must be there and be equal.
+fn same_info(ours: &Value, theirs: &Value) -> bool {
+    if let (Value::Array(a), Value::Array(b)) = (ours, theirs)
+        && b.iter().all(|item| matches!(item, Value::Array(_) | Value::Map(_)))
+    {
+        return same_infos(a, b);
+    }
+    let (Some(ours), Some(theirs)) = (fields(ours), fields(theirs)) else {
+        return ours == theirs;
+    };
+    theirs.iter().all(|(name, theirs)| {
+        let Some(ours) = ours.get(name) else {
+            return false;
+        };
+        match (name.as_slice(), ours, theirs) {
+            (b"radix-tree-keys" | b"radix-tree-nodes", ..) => true,
+            (b"seen-time" | b"idle", ..) => Rule::Clock(SLACK_MS).same_value(ours, theirs),
+            // Since 7.2 who asks and gets nothing is a consumer, too.
+            (b"consumers", Value::Integer(a), Value::Integer(b)) => a >= b,
+            (b"groups" | b"consumers", Value::Array(a), Value::Array(b)) => same_infos(a, b),
+            (b"pending", Value::Array(a), Value::Array(b)) => same_entries(a, b),
+            _ => ours == theirs,
+        }
+    })
+}
+
+/// Groups or consumers; consumers that have nothing pending may be ours alone.
+fn same_infos(ours: &[Value], theirs: &[Value]) -> bool {
+    let name =
+        |info: &Value| fields(info).and_then(|mut fields| fields.remove(b"name".as_slice())).map(|n| format!("{n:?}"));
+    let is_idle = |info: &Value| {
+        fields(info).is_some_and(|fields| {
+            let pending = fields.get(b"pel-count".as_slice()).or(fields.get(b"pending".as_slice()));
+            pending == Some(&Value::Integer(0)) && !fields.contains_key(b"last-delivered-id".as_slice())
+        })
+    };
+    let mut rest: BTreeMap<_, _> = ours.iter().map(|info| (name(info), info)).collect();
+    theirs.iter().all(|info| rest.remove(&name(info)).is_some_and(|ours| same_info(ours, info)))
+        && rest.values().all(|info| is_idle(info))
+}
+
+/// The fields of a map, or of a flat array that stands for one.
+fn fields(value: &Value) -> Option<BTreeMap<Vec<u8>, Value>> {
+    let field = |name: &Value, value: &Value| Some((name.bytes()?.to_vec(), value.clone()));
+    match value {
+        Value::Map(pairs) => pairs.iter().map(|(name, value)| field(name, value)).collect(),
+        Value::Array(flat) if flat.len() % 2 == 0 => flat.chunks(2).map(|pair| field(&pair[0], &pair[1])).collect(),
+        _ => None,
+    }
+}
