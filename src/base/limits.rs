@@ -28,8 +28,11 @@ pub const REPLY_PAUSE_BYTES: usize = 1024 * 1024;
 /// Bytes of unsent replies beyond which nothing more is read from a client until it has read some of them.
 pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
 
-/// A value that UNLINK deletes is freed on another thread from this size on: below, starting a thread costs more.
-pub const DROP_ELSEWHERE_BYTES: usize = 1024 * 1024;
+/// Elements of a collection up to which it is freed at once, in some 30 us, and not on another thread.
+pub const FREE_AT_ONCE_ELEMENTS: usize = 1000;
+
+/// The same for the bytes of a string.
+pub const FREE_AT_ONCE_BYTES: usize = 1024 * 1024;
 
 /// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
 /// of clients.

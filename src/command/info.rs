@@ -116,7 +116,7 @@ fn clients(text: &mut Text, ctx: &Ctx<'_>) {
     }
 }
 
-/// Bytes in use are those allocated, the Lua state not among them; what an operator pays for is what is resident.
+/// Bytes in use are those allocated, the Lua state among them; what an operator pays for is what is resident.
 fn memory(text: &mut Text, ctx: &Ctx<'_>) {
     let used = allocated_bytes();
     let peak = ctx.server.peak_bytes.max(used);
@@ -127,6 +127,7 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
     let libraries = scripts.libraries();
     let library_texts = libraries.bytes() as u64;
     let (lua, texts) = (scripts.memory_bytes() as u64, scripts.text_bytes() as u64);
+    let (pending, freed) = ctx.ks.freed_elsewhere();
     let policy = String::from_utf8_lossy(&parameter(ctx, "maxmemory-policy")).into_owned();
     fields! { text,
         "used_memory" => used,
@@ -158,8 +159,8 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
         "mem_fragmentation_bytes" => resident as i64 - used as i64,
         "mem_allocator" => "mimalloc",
         "active_defrag_running" => 0,
-        "lazyfree_pending_objects" => 0,
-        "lazyfreed_objects" => 0,
+        "lazyfree_pending_objects" => pending,
+        "lazyfreed_objects" => freed,
     }
 }
 

@@ -162,15 +162,16 @@ parameters! {
             until "Expired keys are found by their deadlines, not searched for: it changes nothing.";
         /// Free evicted values in the background.
         lazyfree_lazy_eviction: bool = "lazyfree-lazy-eviction", AnyTime, YesNo, "no",
-            until "For now such values are freed at once.";
+            until "Large values are always freed on a thread of their own.";
         /// Free expired values in the background.
         lazyfree_lazy_expire: bool = "lazyfree-lazy-expire", AnyTime, YesNo, "no",
-            until "For now such values are freed at once.";
+            until "Large values are always freed on a thread of their own.";
         /// Free values that a command replaces in the background.
         lazyfree_lazy_server_del: bool = "lazyfree-lazy-server-del", AnyTime, YesNo, "no",
-            until "For now such values are freed at once.";
+            until "Large values are always freed on a thread of their own.";
         /// Let DEL do as UNLINK.
-        lazyfree_lazy_user_del: bool = "lazyfree-lazy-user-del", AnyTime, YesNo, "no";
+        lazyfree_lazy_user_del: bool = "lazyfree-lazy-user-del", AnyTime, YesNo, "no",
+            until "It always does.";
         /// Let FLUSHALL, FLUSHDB and SCRIPT FLUSH without a mode do as with ASYNC.
         lazyfree_lazy_user_flush: bool = "lazyfree-lazy-user-flush", AnyTime, YesNo, "no",
             until "For now SCRIPT FLUSH frees at once.";

@@ -9,6 +9,7 @@
 //! follows the stream needs no clock.
 
 pub mod db;
+mod disposal;
 pub mod effect;
 pub mod entry;
 mod expiry;
@@ -19,6 +20,7 @@ pub use slab::Slot;
 pub use verb::WrongType;
 
 use db::Db;
+use disposal::Disposal;
 use effect::{Effect, Effects, Recording};
 use entry::{Entry, Value};
 
@@ -88,6 +90,7 @@ pub struct Keyspace {
     /// Where values change their representation. CONFIG SET changes it.
     pub limits: ValueLimits,
     dbs: Vec<Db>,
+    disposal: Disposal,
     effects: Effects,
     now_ms: i64,
     touch: bool,
@@ -103,12 +106,18 @@ impl Keyspace {
         Keyspace {
             limits: ValueLimits::default(),
             dbs: (0..databases).map(|_| Db::new()).collect(),
+            disposal: Disposal::default(),
             effects: Effects::default(),
             now_ms: 0,
             touch: true,
             stats: KeyspaceStats::default(),
             rng,
         }
+    }
+
+    /// How many objects wait to be freed on the other thread, and how many have been freed there.
+    pub fn freed_elsewhere(&self) -> (u64, u64) {
+        self.disposal.counts()
     }
 
     /// Begins a unit at `now_ms` (Unix ms). What it records of its effects can be read until the next one begins.

@@ -49,7 +49,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
             Some(slot) if to_db < ks.databases() && !ks.db(to_db).contains(key) => ks.move_to(db, slot, to_db),
             _ => return false,
         },
-        Effect::Flush {} => drop(ks.flush(db)),
+        Effect::Flush {} => ks.flush(db, true),
         Effect::Swap { with_db } if with_db < ks.databases() => ks.swap(db, with_db),
         Effect::Swap { .. } => return false,
         Effect::HashSet { .. } | Effect::HashRemove { .. } => return hash::apply(ks, db, effect).is_some(),
