@@ -38,10 +38,10 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Makes sure that a timer fires at or before the entry's deadline.
+    /// Makes sure that a timer fires at or before the entry's deadline, or the first of its elements'.
     #[inline]
     pub(super) fn arm(&mut self, slot: Slot, entry: &mut Entry) {
-        let at_ms = entry.expires_at_ms;
+        let at_ms = entry.due_at_ms();
         if at_ms == NEVER {
             return;
         }
@@ -62,10 +62,11 @@ impl Timers {
     pub(super) fn sweep(&mut self, entries: &mut Slab<Entry>) {
         self.heap.retain(|Reverse(timer)| {
             let Some(entry) = entries.get_mut(timer.slot).filter(|entry| timer.is_live(entry)) else { return false };
-            if entry.expires_at_ms == NEVER {
+            let needed = entry.due_at_ms() != NEVER;
+            if !needed {
                 entry.armed_at_ms = NEVER;
             }
-            entry.expires_at_ms != NEVER
+            needed
         });
         self.sweep_from = self.heap.len() * 2;
         self.heap.shrink_to(self.sweep_from.max(SWEEP_MIN));
