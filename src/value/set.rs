@@ -149,6 +149,28 @@ impl Set {
         }
     }
 
+    /// Prepares for so many members to come, repeated ones counted: takes at once the form that many different ones need, as
+    /// Redis does.
+    pub fn prepare(&mut self, members: usize, limits: &SetLimits) {
+        let most = match &self.form {
+            Form::Ints(_) => limits.max_intset_entries,
+            Form::Packed(_) => limits.max_listpack_entries,
+            Form::Table(_) => return,
+        };
+        if members > most {
+            self.form = Form::Table(self.to_table());
+        }
+    }
+
+    /// Takes the most compact form again, after most members went. Members that expire stay as they are.
+    pub fn repack(&mut self, limits: &SetLimits) {
+        if self.deadlines.is_none() && matches!(self.form, Form::Table(_)) {
+            let mut packed = Set::new();
+            self.iter().for_each(|member| _ = packed.insert(member.as_bytes(&mut itoa::Buffer::new()), limits));
+            *self = packed;
+        }
+    }
+
     /// Removes `member`, also a dead one. True if it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         if let Some(deadlines) = &mut self.deadlines {
@@ -385,6 +407,22 @@ mod tests {
         let mut as_redis_7_0 = Set::new();
         as_redis_7_0.insert(b"a", &SetLimits { max_listpack_entries: 0, ..LIMITS });
         assert_eq!(as_redis_7_0.encoding(), "hashtable");
+    }
+
+    #[test]
+    fn takes_the_form_that_is_foreseen_and_the_smallest_again() {
+        let (mut ints, mut packed) = (set_of(&["1"]), set_of(&["a"]));
+        [&mut ints, &mut packed].into_iter().for_each(|set| set.prepare(3, &LIMITS));
+        assert_eq!([ints.encoding(), packed.encoding()], ["intset", "listpack"]);
+        [&mut ints, &mut packed].into_iter().for_each(|set| set.prepare(5, &LIMITS));
+        assert_eq!([ints.encoding(), packed.encoding()], ["hashtable", "hashtable"]);
+        [&mut ints, &mut packed].into_iter().for_each(|set| set.repack(&LIMITS));
+        assert_eq!([ints.encoding(), packed.encoding()], ["intset", "listpack"]);
+        assert!(ints.contains(b"1") && packed.contains(b"a"));
+        let mut mortal = set_of(&["a", "b", "c", "d"]);
+        mortal.set_deadline(b"a", 1, &LIMITS);
+        mortal.repack(&LIMITS);
+        assert_eq!((mortal.encoding(), mortal.deadlines().map(Deadlines::len)), ("hashtable", Some(1)));
     }
 
     #[test]

@@ -72,6 +72,18 @@ impl Keyspace {
         Ok(true)
     }
 
+    /// Prepares a set for so many members to come. Its form is no change of it, so there is no effect.
+    pub fn set_prepare(&mut self, db: DbIndex, slot: Slot, members: usize) -> Result<(), WrongType> {
+        let limits = self.limits.set;
+        self.set_mut(db, slot).map(|set| set.prepare(members, &limits))
+    }
+
+    /// Gives a set that lost most of its members the most compact form. No effect.
+    pub fn set_repack(&mut self, db: DbIndex, slot: Slot) -> Result<(), WrongType> {
+        let limits = self.limits.set;
+        self.set_mut(db, slot).map(|set| set.repack(&limits))
+    }
+
     /// Stores a set, which must not be empty, under a key, whatever was there before; its expiry goes.
     pub fn set_put(&mut self, db: DbIndex, key: &[u8], set: Set) {
         let mut members = Vec::new();
