@@ -1,7 +1,9 @@
 //! The ground floor: numbers, bounds and other small things that know nothing of the server.
 
+pub mod allocated;
 pub mod clock;
 pub mod crc;
+pub mod dense_table;
 pub mod glob;
 pub mod hasher;
 pub mod limits;

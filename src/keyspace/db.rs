@@ -154,7 +154,7 @@ impl Db {
         let Some(entry) = self.entries.get_mut(slot) else { return };
         self.timers.arm(slot, entry);
         if self.timers.needs_sweep(self.volatile + self.partly_volatile) {
-            self.timers.sweep(&mut self.entries);
+            self.timers.sweep_some(&mut self.entries);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The value of a hash key: fields, each with a value.
 //!
 //! Small hashes are a [`Packed`] sequence of field, value, field, value. Beyond the limits (too many fields, or one field or
-//! value too long) they become a [`SplitTable`] of entries and stay one. The limits and the names of the encodings are
+//! value too long) they become a [`DenseTable`] of entries and stay one. The limits and the names of the encodings are
 //! Redis', since people tune and look at them.
 //!
 //! An entry of the table holds field and value in one string, inline where they are short (see [`SmallBytes`]):
@@ -13,9 +13,9 @@
 //! Fields that expire have their deadlines in [`Deadlines`], beside either form; what is said there of the dead holds for all
 //! that is asked here.
 
+use crate::base::dense_table::DenseTable;
 use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
-use crate::base::split_table::SplitTable;
 use crate::value::deadlines::{DRAWS, Deadlines};
 use crate::value::packed::{Item, Packed, Pos};
 use crate::value::small_bytes::SmallBytes;
@@ -46,7 +46,7 @@ pub struct Hash {
 #[derive(Clone, Debug)]
 enum Form {
     Packed(Packed),
-    Table(Box<SplitTable<Entry>>),
+    Table(Box<DenseTable<Entry>>),
 }
 
 impl Default for Hash {
@@ -181,7 +181,7 @@ impl Hash {
         packed.chain(table.into_iter().flat_map(|table| table.iter().map(Entry::items)))
     }
 
-    /// One step of HSCAN, as [`SplitTable::scan`]; a packed hash is emitted as a whole.
+    /// One step of HSCAN, as [`DenseTable::scan`]; a packed hash is emitted as a whole.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>, Item<'_>)) -> u64 {
         let dead = self.dead();
         match &self.form {
@@ -239,7 +239,7 @@ impl Hash {
         let fields = match &self.form {
             Form::Packed(packed) => packed.mem_bytes(),
             Form::Table(table) => {
-                size_of::<SplitTable<Entry>>() + table.mem_bytes() + table.sum_of(samples, |entry| entry.0.heap_bytes())
+                size_of::<DenseTable<Entry>>() + table.mem_bytes() + table.sum_of(samples, |entry| entry.0.heap_bytes())
             }
         };
         fields + self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(samples))
@@ -270,8 +270,8 @@ fn packed_pairs(packed: &Packed) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
     std::iter::from_fn(move || Some((items.next()?, items.next()?)))
 }
 
-fn to_table(packed: &Packed) -> SplitTable<Entry> {
-    let mut table = SplitTable::new();
+fn to_table(packed: &Packed) -> DenseTable<Entry> {
+    let mut table = DenseTable::new();
     let (mut field_digits, mut value_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
     for (field, value) in packed_pairs(packed) {
         insert_entry(&mut table, field.as_bytes(&mut field_digits), value.as_bytes(&mut value_digits));
@@ -279,7 +279,7 @@ fn to_table(packed: &Packed) -> SplitTable<Entry> {
     table
 }
 
-fn insert_entry(table: &mut SplitTable<Entry>, field: &[u8], value: &[u8]) -> bool {
+fn insert_entry(table: &mut DenseTable<Entry>, field: &[u8], value: &[u8]) -> bool {
     let hash = hash_bytes(field);
     if let Some(entry) = table.find_mut(hash, Entry::is(field)) {
         entry.set_value(field, value);

@@ -19,9 +19,9 @@
 //! Members that expire have their deadlines in [`Deadlines`], beside a packed set or a table; what is said there of the dead
 //! holds for all that is asked here.
 
+use crate::base::dense_table::DenseTable;
 use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
-use crate::base::split_table::SplitTable;
 use crate::value::deadlines::{DRAWS, Deadlines};
 use crate::value::int_set::IntSet;
 use crate::value::packed::{Item, Packed, canonical_int};
@@ -59,7 +59,7 @@ const INT_DIGITS_MAX: usize = 20;
 enum Form {
     Ints(IntSet),
     Packed(Packed),
-    Table(Box<SplitTable<SmallBytes>>),
+    Table(Box<DenseTable<SmallBytes>>),
 }
 
 impl Default for Set {
@@ -227,7 +227,7 @@ impl Set {
         ints.chain(packed).chain(table)
     }
 
-    /// One step of SSCAN, as [`SplitTable::scan`]; the small forms are emitted as a whole.
+    /// One step of SSCAN, as [`DenseTable::scan`]; the small forms are emitted as a whole.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>)) -> u64 {
         let dead = self.dead();
         match &self.form {
@@ -282,7 +282,7 @@ impl Set {
             Form::Ints(ints) => ints.mem_bytes(),
             Form::Packed(packed) => packed.mem_bytes(),
             Form::Table(table) => {
-                size_of::<SplitTable<SmallBytes>>() + table.mem_bytes() + table.sum_of(samples, SmallBytes::heap_bytes)
+                size_of::<DenseTable<SmallBytes>>() + table.mem_bytes() + table.sum_of(samples, SmallBytes::heap_bytes)
             }
         };
         members + self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(samples))
@@ -309,8 +309,8 @@ impl Set {
         packed
     }
 
-    fn to_table(&self) -> Box<SplitTable<SmallBytes>> {
-        let mut table = Box::new(SplitTable::new());
+    fn to_table(&self) -> Box<DenseTable<SmallBytes>> {
+        let mut table = Box::new(DenseTable::new());
         let mut digits = itoa::Buffer::new();
         for item in self.iter_stored() {
             insert_entry(&mut table, item.as_bytes(&mut digits));
@@ -338,7 +338,7 @@ fn first_form(member: &[u8], limits: &SetLimits) -> Form {
     }
 }
 
-fn insert_entry(table: &mut SplitTable<SmallBytes>, member: &[u8]) -> bool {
+fn insert_entry(table: &mut DenseTable<SmallBytes>, member: &[u8]) -> bool {
     let hash = hash_bytes(member);
     let new = table.find(hash, is(member)).is_none();
     if new {

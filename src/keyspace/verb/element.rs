@@ -127,9 +127,10 @@ mod tests {
     use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
     use crate::base::rng::Rng;
     use crate::keyspace::Keyspace;
+    use crate::keyspace::effect::Recording;
 
     fn at(ks: &mut Keyspace, now_ms: i64) {
-        ks.begin_unit(now_ms, true);
+        ks.begin_unit(now_ms, Recording::Full);
     }
 
     fn keyspace() -> Keyspace {
@@ -213,7 +214,7 @@ mod tests {
         let removed = |(_, effect): (u16, Effect<'_>)| matches!(effect, Effect::HashRemove { key: b"h", .. });
         assert_eq!((ks.effects().iter().filter(|effect| removed(*effect)).count(), ks.stats.expired_elements), (3, 3));
         // Of the set nothing is left: walks leave it out, a look-up removes it.
-        assert_eq!((ks.entries(0).count(), ks.is_live(0, b"s"), ks.live_value(0, b"s").is_some()), (1, false, false));
+        assert_eq!((ks.entries(0).count(), ks.live(0, b"h").is_some(), ks.live(0, b"s").is_some()), (1, true, false));
         assert!(ks.find(0, b"s").is_none());
         assert_eq!((dels(&ks), ks.db(0).partly_volatile(), ks.db(0).len()), (vec![b"s".to_vec()], 0, 1));
         assert_eq!((ks.stats.expired_elements, ks.stats.expired), (6, 0));
