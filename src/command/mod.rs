@@ -6,6 +6,7 @@ mod config;
 mod connection;
 mod deadline;
 mod debug;
+mod element;
 mod function;
 mod geo;
 mod hash;
@@ -41,6 +42,7 @@ pub fn table() -> &'static CommandTable {
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
+            element::COMMANDS,
             function::COMMANDS,
             geo::COMMANDS,
             hash::COMMANDS,

@@ -80,9 +80,9 @@ fn is_large(value: &Value) -> bool {
     match value {
         Value::String(string) => string.len() > FREE_AT_ONCE_BYTES,
         Value::List(list) => list.len() > FREE_AT_ONCE_ELEMENTS,
-        Value::Set(set) => set.len() > FREE_AT_ONCE_ELEMENTS,
+        Value::Set(set) => set.stored_len() > FREE_AT_ONCE_ELEMENTS,
         Value::ZSet(zset) => zset.len() > FREE_AT_ONCE_ELEMENTS,
-        Value::Hash(hash) => hash.len() > FREE_AT_ONCE_ELEMENTS,
+        Value::Hash(hash) => hash.stored_len() > FREE_AT_ONCE_ELEMENTS,
         Value::Stream(stream) => stream.len() > FREE_AT_ONCE_ELEMENTS as u64,
     }
 }

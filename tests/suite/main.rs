@@ -18,3 +18,4 @@ mod regressions;
 mod resp;
 mod scenarios;
 mod tour;
+mod transcripts;

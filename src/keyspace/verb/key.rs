@@ -94,12 +94,10 @@ impl Keyspace {
     #[inline]
     pub(super) fn overwrite_at(&mut self, db: DbIndex, slot: Slot, value: Value) {
         let accessed_s = self.accessed_now();
-        let entry = self.entry_mut(db, slot);
-        let old = std::mem::replace(&mut entry.value, value);
-        entry.accessed_s = accessed_s;
-        let expires = entry.expires_at_ms != NEVER;
-        self.disposal.free(old);
-        if expires {
+        if let Some(old) = self.dbs[db as usize].replace_value(slot, value, accessed_s) {
+            self.disposal.free(old);
+        }
+        if self.entry(db, slot).expires_at_ms != NEVER {
             self.dbs[db as usize].set_expiry(slot, NEVER);
         }
     }
