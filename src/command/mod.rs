@@ -21,6 +21,7 @@ mod scan;
 mod scripting;
 mod server;
 mod set;
+mod sort;
 mod stream;
 mod string;
 mod transaction;
@@ -53,6 +54,7 @@ pub fn table() -> &'static CommandTable {
             scripting::COMMANDS,
             server::COMMANDS,
             set::COMMANDS,
+            sort::COMMANDS,
             stream::COMMANDS,
             string::COMMANDS,
             transaction::COMMANDS,

@@ -6,6 +6,7 @@ mod list;
 mod set;
 mod stream;
 mod string;
+mod whole;
 mod zset;
 
 use super::effect::Effect;
@@ -52,6 +53,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         Effect::Flush {} => drop(ks.flush(db)),
         Effect::Swap { with_db } if with_db < ks.databases() => ks.swap(db, with_db),
         Effect::Swap { .. } => return false,
+        Effect::Build { key, steps } => return whole::apply(ks, db, key, steps).is_some(),
         Effect::HashSet { .. } | Effect::HashRemove { .. } => return hash::apply(ks, db, effect).is_some(),
         Effect::SetAdd { .. } | Effect::SetRemove { .. } | Effect::SetPut { .. } => {
             return set::apply(ks, db, effect).is_some();
