@@ -6,6 +6,7 @@ mod config;
 mod connection;
 mod deadline;
 mod debug;
+mod dump;
 mod function;
 mod geo;
 mod hash;
@@ -15,6 +16,7 @@ mod introspection;
 mod key;
 mod list;
 mod memory;
+mod migrate;
 mod pubsub;
 mod sample;
 mod scan;
@@ -42,6 +44,7 @@ pub fn table() -> &'static CommandTable {
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
+            dump::COMMANDS,
             function::COMMANDS,
             geo::COMMANDS,
             hash::COMMANDS,
@@ -50,6 +53,7 @@ pub fn table() -> &'static CommandTable {
             key::COMMANDS,
             list::COMMANDS,
             memory::COMMANDS,
+            migrate::COMMANDS,
             pubsub::COMMANDS,
             scripting::COMMANDS,
             server::COMMANDS,
