@@ -165,7 +165,8 @@ fn older_representations_mean_the_same() {
     let ziplist = b"\x18\x18\0\0\0\x13\0\0\0\x04\0\0\x02ab\x04\xfe\x80\x03\xf1\x02\xc0\x2c\x01\xff";
     let quicklist = [b"\x02", &ziplist[..], ziplist].concat();
     // One listpack with one entry; then its counters, and a group of the first version with one delivery.
-    let listpack = b"\x1d\x1d\0\0\0\x0a\0\x01\x01\0\x01\x01\x01\x81f\x02\0\x01\x02\x01\0\x01\0\x01\x81v\x02\x04\x01\xff";
+    let listpack =
+        b"\x1d\x1d\0\0\0\x0a\0\x01\x01\0\x01\x01\x01\x81f\x02\0\x01\x02\x01\0\x01\0\x01\x81v\x02\x04\x01\xff";
     let mut stream = b"\x01\x10\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01".to_vec();
     stream.extend_from_slice(listpack);
     stream.extend_from_slice(b"\x01\x05\x01\x01\x01g\x05\x01\x01\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01");
