@@ -228,7 +228,7 @@ fn payloads_of_redis_8_load() {
     assert_eq!((stream.len(), stream.last_id()), (1, StreamId { ms: 5, seq: 1 }));
     let group = stream.group(b"g").expect("it was created");
     let active: Vec<_> = group.consumers().map(|consumer| (consumer.name(), consumer.active_ms())).collect();
-    assert_eq!(active, [(&b"c"[..], Some(1_795_202_899_259)), (b"idle", None)]);
+    assert_eq!(active, [(&b"c"[..], Some(1_795_205_913_915)), (b"idle", None)]);
     let once_with_times =
         b"\x19\xc0\x9f\xab\xfa\xa1\x01\x00\x00\x17\x17\x00\x00\x00\x06\x00\x81g\x02\x81w\x02\x00\x01\x81f\
         \x02\x81v\x02\x00\x01\xff\x0c\x00`3\xdf\xf1;\xd8\x05\x87";
