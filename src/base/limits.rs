@@ -71,6 +71,12 @@ const _: () = {
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);
 };
 
+// Keys
+
+/// Expired fields or members that a lookup of their key removes on its way; the others are hidden until the next slice of
+/// expiry: some 50 us.
+pub const EXPIRED_ELEMENTS_PER_LOOKUP: usize = 128;
+
 // Scripts
 
 /// VM instructions between two questions to the engine whether a script may go on: well below 1 ms.

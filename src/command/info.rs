@@ -239,6 +239,7 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "sync_full" => 0,
         "sync_partial_ok" => 0,
         "sync_partial_err" => 0,
+        "expired_subkeys" => keys.expired_elements,
         "expired_keys" => keys.expired,
         "evicted_keys" => 0,
         "evicted_clients" => 0,
@@ -327,7 +328,8 @@ fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
         if !database.is_empty() {
             let (keys, expires) = (database.len(), database.volatile());
             let avg_ttl = database.average_ttl_ms(ctx.now_ms());
-            line(text, format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl}"));
+            let subexpiry = database.partly_volatile();
+            line(text, format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}"));
         }
     }
 }

@@ -7,6 +7,7 @@ mod connection;
 mod deadline;
 mod debug;
 mod dump;
+mod element;
 mod function;
 mod geo;
 mod hash;
@@ -45,6 +46,7 @@ pub fn table() -> &'static CommandTable {
             connection::COMMANDS,
             debug::COMMANDS,
             dump::COMMANDS,
+            element::COMMANDS,
             function::COMMANDS,
             geo::COMMANDS,
             hash::COMMANDS,

@@ -183,10 +183,12 @@ effects! {
     /// it never expires, whatever was there before.
     11 Build { key: &'a [u8], steps: &'a [u8] }
 
-    /// The field of the hash has this value; field and hash may be new.
+    /// The field of the hash has this value and never expires; field and hash may be new.
     20 HashSet { key: &'a [u8], field: &'a [u8], value: &'a [u8] }
     /// The field is gone from the hash, and the key with the last one.
     21 HashRemove { key: &'a [u8], field: &'a [u8] }
+    /// The field, which is there, has this value; its deadline stays.
+    22 HashUpdate { key: &'a [u8], field: &'a [u8], value: &'a [u8] }
 
     /// The member is in the set, which may be new.
     30 SetAdd { key: &'a [u8], member: &'a [u8] }
@@ -238,6 +240,8 @@ effects! {
     71 PendingSet { key: &'a [u8], group: &'a [u8], consumer: &'a [u8], id: StreamId, time_ms: u64, deliveries: u64 }
     /// An entry is not pending any more.
     72 PendingAck { key: &'a [u8], group: &'a [u8], id: StreamId }
+    /// The field of a hash or member of a set expires at this Unix time in milliseconds; `i64::MAX`: never.
+    110 ElementExpireAt { key: &'a [u8], element: &'a [u8], at_ms: i64 }
 }
 
 /// A key with its database.
@@ -323,6 +327,7 @@ impl<'a> Effect<'a> {
             | Effect::Build { key, .. }
             | Effect::HashSet { key, .. }
             | Effect::HashRemove { key, .. }
+            | Effect::HashUpdate { key, .. }
             | Effect::SetAdd { key, .. }
             | Effect::SetRemove { key, .. }
             | Effect::SetPut { key, .. }
@@ -347,7 +352,8 @@ impl<'a> Effect<'a> {
             | Effect::ConsumerDelete { key, .. }
             | Effect::ConsumerSeen { key, .. }
             | Effect::PendingSet { key, .. }
-            | Effect::PendingAck { key, .. } => [Some((db, key)), None],
+            | Effect::PendingAck { key, .. }
+            | Effect::ElementExpireAt { key, .. } => [Some((db, key)), None],
         })
     }
 }

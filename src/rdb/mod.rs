@@ -35,6 +35,9 @@ use wire::Input;
 /// The version that is written: that of Redis 7.0.
 pub const VERSION: u16 = 10;
 
+/// The version of values that 7.0 does not know: hashes with fields that expire, which came with Redis 7.4.
+pub const VERSION_OF_EXPIRING_FIELDS: u16 = 12;
+
 /// The newest version that is read: that of Redis 8. What it has that is not known here is refused by its type.
 pub const NEWEST_VERSION: u16 = 15;
 
@@ -59,15 +62,16 @@ pub enum Refused {
 
 /// The payload of a value, as DUMP answers it.
 pub fn dump(value: &Value) -> Vec<u8> {
-    let mut out = vec![value::type_code(value)];
+    let code = value::type_code(value);
+    let mut out = vec![code];
     value::encode(value, &mut out);
-    seal(&mut out);
+    seal(&mut out, value::version_of(code));
     out
 }
 
 /// Ends a payload: version and checksum.
-pub fn seal(payload: &mut Vec<u8>) {
-    payload.extend_from_slice(&VERSION.to_le_bytes());
+pub fn seal(payload: &mut Vec<u8>, version: u16) {
+    payload.extend_from_slice(&version.to_le_bytes());
     payload.extend_from_slice(&crc64(payload).to_le_bytes());
 }
 

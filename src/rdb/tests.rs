@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::value::hash::Hash;
 use crate::value::list::List;
+use crate::value::packed::Item;
 use crate::value::set::Set;
 use crate::value::stream::{Stream, StreamId};
 use crate::value::string::{Digits, StringValue};
@@ -19,7 +20,12 @@ fn content(value: &Value) -> Vec<String> {
         Value::Stream(stream) => return stream_content(stream),
         Value::Set(set) => unordered.extend(set.iter().map(|member| show(&member.to_vec()))),
         Value::Hash(hash) => {
-            unordered.extend(hash.iter().map(|(field, value)| show(&[field.to_vec(), value.to_vec()].join(&b'='))));
+            let text = |(field, value): (Item<'_>, Item<'_>)| {
+                let at_ms = hash.deadlines().and_then(|deadlines| deadlines.at(&field.to_vec()));
+                let at_ms = at_ms.map_or(String::new(), |at_ms| format!(" until {at_ms}"));
+                show(&[field.to_vec(), value.to_vec()].join(&b'=')) + &at_ms
+            };
+            unordered.extend(hash.iter().map(text));
         }
     }
     unordered.sort();
@@ -104,9 +110,16 @@ fn any_value() -> impl Strategy<Value = Sample> {
         members.iter().for_each(|(member, score)| _ = zset.insert(member, *score, limits(small).zset));
         Sample(Value::ZSet(Box::new(zset)))
     });
-    let hash = (proptest::collection::vec((text(), text()), 1..40), any::<bool>()).prop_map(|(pairs, small)| {
+    let deadline = proptest::option::weighted(0.3, 1i64..1 << 48);
+    let pairs = proptest::collection::vec((text(), text(), deadline), 1..40);
+    let hash = (pairs, any::<bool>(), any::<bool>()).prop_map(|(pairs, small, mortal)| {
         let mut hash = Hash::new();
-        pairs.iter().for_each(|(field, value)| _ = hash.insert(field, value, &limits(small).hash));
+        for (field, value, at_ms) in &pairs {
+            hash.insert(field, value, &limits(small).hash);
+            if let Some(at_ms) = at_ms.filter(|at_ms| mortal && *at_ms < (1 << 48) - 1) {
+                hash.set_deadline(field, at_ms);
+            }
+        }
         Sample(Value::Hash(Box::new(hash)))
     });
     prop_oneof![string, list, set, integers, zset, hash, any_stream()]
@@ -143,7 +156,7 @@ fn any_stream() -> impl Strategy<Value = Sample> {
 /// Replaces the footer, so that what is damaged gets past the checksum.
 fn resealed(payload: &[u8]) -> Vec<u8> {
     let mut payload = payload.to_vec();
-    seal(&mut payload);
+    seal(&mut payload, VERSION);
     payload
 }
 
@@ -238,9 +251,13 @@ fn payloads_of_redis_8_load() {
           \x81w\x02\x00\x01\xff\x0c\x00\x9cdb\xb8y\")q",
         b"\x18\xe5iL\xa6,\x1e\x00\x00\x02\x01\x01f\x01v\x00\x01g\xc3\t@d\x01xx\xe0W\x00\x01xx\x0c\x00Q\x84b\x11\x8b\xeer\xb3",
     ];
-    for payload in fields_expire {
-        assert_eq!(shown(payload), Err(Refused::Content));
+    let at_ms = "33177117420000 33177117420005".split(' ');
+    let long = "x".repeat(100);
+    for ((payload, at_ms), g) in fields_expire.into_iter().zip(at_ms).zip(["w", &long]) {
+        assert_eq!(shown(payload), Ok(vec![format!("f=v until {at_ms}"), format!("g={g}")]));
     }
+    let small = load(fields_expire[0], &limits(false)).expect("Redis made it");
+    assert_eq!(dump(&small), fields_expire[0]);
 }
 
 #[test]
@@ -297,7 +314,7 @@ fn older_and_newer_representations_load() {
     let zipmap = b"\x0e\x02\x01f\x01\0v\x01g\x02\x01xx_\xff";
     let fields: &[&[u8]] = &[b"f", b"v", b"0", b"g", b"w", b"0"];
     let with_time = |time: &'static [u8]| [&[0; 8][..], &listpack(&[b"f", b"v", time])].concat();
-    let cases: [(Vec<u8>, Option<&[&str]>); 14] = [
+    let cases: [(Vec<u8>, Option<&[&str]>); 15] = [
         (with(1, b"\x02\x01a\xc0\x05"), Some(&["a", "5"])),
         (with(10, ziplist), Some(&["ab", "-128", "0", "300"])),
         (with(14, &quicklist), Some(&["ab", "-128", "0", "300", "ab", "-128", "0", "300"])),
@@ -308,10 +325,11 @@ fn older_and_newer_representations_load() {
         (with(20, &listpack(&[b"b", b"7"])), Some(&["7", "b"])),
         (with(18, &[&[1, 1][..], b"\x03abc"].concat()), Some(&["abc"])),
         (with(24, &[&[9; 8][..], b"\x01\0\x01f\x01v"].concat()), Some(&["f=v"])),
+        (with(24, &[&[9, 0, 0, 0, 0, 0, 0, 0][..], b"\x01\x02\x01f\x01v"].concat()), Some(&["f=v until 10"])),
         (with(24, &[&[9; 8][..], b"\x01\x01\x01f\x01v"].concat()), None),
         (with(25, &[&[0; 8][..], &listpack(fields)].concat()), Some(&["f=v", "g=w"])),
         (with(25, &with_time(b"0")), Some(&["f=v"])),
-        (with(25, &with_time(b"99")), None),
+        (with(25, &with_time(b"99")), Some(&["f=v until 99"])),
     ];
     for (bytes, wanted) in cases {
         let loaded = load(&resealed(&bytes), &limits(false)).ok().map(|value| content(&value));

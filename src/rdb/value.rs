@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::wire::{Input, put_bytes, put_number, put_string};
-use super::{Corrupt, intset, listpack, stream, ziplist};
+use super::{Corrupt, VERSION, VERSION_OF_EXPIRING_FIELDS, intset, listpack, stream, ziplist};
 use crate::base::num::{format_f64, strtod};
 use crate::keyspace::ValueLimits;
 use crate::keyspace::entry::Value;
@@ -49,6 +49,9 @@ const HASH_LISTPACK_EX: u8 = 25;
 const NODE_PLAIN: u64 = 1;
 const NODE_PACKED: u64 = 2;
 
+/// The farthest time at which a field can expire, Unix ms: Redis has 48 bits for it.
+const DEADLINE_MAX_MS: i64 = (1 << 48) - 2;
+
 /// Bytes of a list's node, unless one element has more: as Redis makes them.
 const NODE_BYTES: usize = 8192;
 
@@ -61,10 +64,17 @@ pub fn type_code(value: &Value) -> u8 {
         Value::Set(_) => SET,
         Value::ZSet(zset) if is_small_zset(zset) => ZSET_LISTPACK,
         Value::ZSet(_) => ZSET_2,
+        Value::Hash(hash) if has_deadlines(hash) && is_small_hash(hash) => HASH_LISTPACK_EX,
+        Value::Hash(hash) if has_deadlines(hash) => HASH_METADATA,
         Value::Hash(hash) if is_small_hash(hash) => HASH_LISTPACK,
         Value::Hash(_) => HASH,
         Value::Stream(_) => STREAM_2,
     }
+}
+
+/// The version of RDB that brought the type, but at least that of Redis 7.0.
+pub fn version_of(code: u8) -> u16 {
+    if matches!(code, HASH_METADATA | HASH_LISTPACK_EX) { VERSION_OF_EXPIRING_FIELDS } else { VERSION }
 }
 
 /// Appends a value, without its type.
@@ -171,12 +181,18 @@ fn encode_zset(zset: &ZSet, out: &mut Vec<u8>) {
 
 fn is_small_hash(hash: &Hash) -> bool {
     let sizes = || hash.iter().map(|(field, value)| field.byte_len().saturating_add(value.byte_len()));
-    hash.encoding() == "listpack" && fits_listpack(sizes())
+    hash.encoding() != "hashtable" && fits_listpack(sizes())
 }
 
-/// Hashes do not keep fields that expire yet; with them, they will be written as [`HASH_METADATA`] or [`HASH_LISTPACK_EX`],
-/// which Redis 7.4 brought.
+/// Whether a living field expires some day.
+fn has_deadlines(hash: &Hash) -> bool {
+    hash.deadlines().is_some_and(|deadlines| deadlines.len() > deadlines.dead())
+}
+
 fn encode_hash(hash: &Hash, out: &mut Vec<u8>) {
+    if has_deadlines(hash) {
+        return encode_mortal_hash(hash, out);
+    }
     if is_small_hash(hash) {
         let mut packed = listpack::Writer::new();
         for (field, value) in hash.iter() {
@@ -187,6 +203,34 @@ fn encode_hash(hash: &Hash, out: &mut Vec<u8>) {
     }
     put_number(out, hash.len() as u64);
     for (field, value) in hash.iter() {
+        put_string(out, field.as_bytes(&mut Digits::new()));
+        put_string(out, value.as_bytes(&mut Digits::new()));
+    }
+}
+
+/// A hash with fields that expire: the earliest of the times, then the fields with theirs.
+fn encode_mortal_hash(hash: &Hash, out: &mut Vec<u8>) {
+    let deadline = |field: Item<'_>| {
+        let at_ms = hash.deadlines().and_then(|deadlines| deadlines.at(field.as_bytes(&mut Digits::new())));
+        at_ms.map(|at_ms| at_ms.max(0) as u64)
+    };
+    let mut fields: Vec<_> = hash.iter().map(|(field, value)| (deadline(field), field, value)).collect();
+    let earliest_ms = fields.iter().filter_map(|(at_ms, ..)| *at_ms).min().unwrap_or(0);
+    out.extend_from_slice(&earliest_ms.to_le_bytes());
+    if is_small_hash(hash) {
+        // Who expires first stands first; who never does, last.
+        fields.sort_by_key(|(at_ms, ..)| at_ms.unwrap_or(u64::MAX));
+        let mut packed = listpack::Writer::new();
+        for (at_ms, field, value) in fields {
+            packed.push_item(field);
+            packed.push_item(value);
+            packed.push_int(at_ms.unwrap_or(0) as i64);
+        }
+        return put_bytes(out, &packed.finish());
+    }
+    put_number(out, fields.len() as u64);
+    for (at_ms, field, value) in fields {
+        put_number(out, at_ms.map_or(0, |at_ms| at_ms - earliest_ms + 1));
         put_string(out, field.as_bytes(&mut Digits::new()));
         put_string(out, value.as_bytes(&mut Digits::new()));
     }
@@ -298,9 +342,16 @@ fn decode_hash(code: u8, input: &mut Input<'_>, limits: &HashLimits) -> Result<H
     let mut insert = |field: &Item<'_>, value: &Item<'_>, expires_at_ms: Option<u64>| {
         let (mut field_digits, mut value_digits) = (Digits::new(), Digits::new());
         let (field, value) = (field.as_bytes(&mut field_digits), value.as_bytes(&mut value_digits));
-        // Hashes do not keep fields that expire yet. Rather none than one that lives for ever.
-        let kept = expires_at_ms.is_none() && hash.insert(field, value, limits);
-        if kept { Ok(()) } else { Err(Corrupt) }
+        if !hash.insert(field, value, limits) {
+            return Err(Corrupt);
+        }
+        if let Some(at_ms) = expires_at_ms {
+            hash.set_deadline(
+                field,
+                i64::try_from(at_ms).ok().filter(|at_ms| *at_ms <= DEADLINE_MAX_MS).ok_or(Corrupt)?,
+            );
+        }
+        Ok(())
     };
     match code {
         HASH => {

@@ -19,3 +19,4 @@ mod regressions;
 mod resp;
 mod scenarios;
 mod tour;
+mod transcripts;

@@ -187,7 +187,7 @@ fn older_representations_mean_the_same() {
     ];
     for (code, body) in cases {
         let mut payload = [&[code], body].concat();
-        tidegate::rdb::seal(&mut payload);
+        tidegate::rdb::seal(&mut payload, tidegate::rdb::VERSION);
         for server in [&mut ours, &mut theirs] {
             assert_eq!(
                 server.command(&[&b"RESTORE"[..], b"k", b"0", &payload[..], b"REPLACE"]),

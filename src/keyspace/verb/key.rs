@@ -96,10 +96,8 @@ impl Keyspace {
     #[inline]
     pub(super) fn overwrite_at(&mut self, db: DbIndex, slot: Slot, value: Value) {
         let accessed_s = self.accessed_now();
-        let entry = self.entry_mut(db, slot);
-        entry.value = value;
-        entry.accessed_s = accessed_s;
-        if entry.expires_at_ms != NEVER {
+        self.dbs[db as usize].replace_value(slot, value, accessed_s);
+        if self.entry(db, slot).expires_at_ms != NEVER {
             self.dbs[db as usize].set_expiry(slot, NEVER);
         }
     }

@@ -1,5 +1,6 @@
 //! The verbs: the only mutators of the keyspace. One file per value type; each verb applies one change and records it.
 
+mod element;
 mod hash;
 mod key;
 mod list;
@@ -54,7 +55,9 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         Effect::Swap { with_db } if with_db < ks.databases() => ks.swap(db, with_db),
         Effect::Swap { .. } => return false,
         Effect::Build { key, steps } => return whole::apply(ks, db, key, steps).is_some(),
-        Effect::HashSet { .. } | Effect::HashRemove { .. } => return hash::apply(ks, db, effect).is_some(),
+        Effect::HashSet { .. } | Effect::HashRemove { .. } | Effect::HashUpdate { .. } => {
+            return hash::apply(ks, db, effect).is_some();
+        }
         Effect::SetAdd { .. } | Effect::SetRemove { .. } | Effect::SetPut { .. } => {
             return set::apply(ks, db, effect).is_some();
         }
@@ -80,6 +83,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         | Effect::ConsumerSeen { .. }
         | Effect::PendingSet { .. }
         | Effect::PendingAck { .. } => return stream::apply(ks, db, effect).is_some(),
+        Effect::ElementExpireAt { .. } => return element::apply(ks, db, effect).is_some(),
     }
     true
 }
@@ -138,7 +142,8 @@ mod tests {
     /// Keys with values and expiry, as text, in the order of the keys.
     fn contents(ks: &Keyspace, db: DbIndex) -> Vec<String> {
         let show = |entry: &crate::keyspace::entry::Entry| {
-            format!("{:?} {:?} {}", entry.key(), entry.expires_at_ms(), text(entry.value()))
+            let deadlines = entry.value().deadlines().filter(|deadlines| !deadlines.is_empty());
+            format!("{:?} {:?} {} {deadlines:?}", entry.key(), entry.expires_at_ms(), text(entry.value()))
         };
         let mut all: Vec<String> = ks.entries(db).map(show).collect();
         all.sort();

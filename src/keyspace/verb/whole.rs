@@ -7,6 +7,8 @@ use crate::base::rng::Rng;
 use crate::keyspace::effect::{Effect, Field, Pairs};
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::value::deadlines::Deadlines;
+use crate::value::packed::Item;
 use crate::value::stream::{Stream, StreamId};
 use crate::value::string::Digits;
 
@@ -60,6 +62,7 @@ fn build(value: &Value, out: &mut Vec<u8>) {
             let mut members = Vec::new();
             set.iter().for_each(|member| member.as_bytes(&mut digits).put(&mut members));
             Effect::SetPut { key, members: &members }.encode(0, out);
+            build_deadlines(set.deadlines(), set.iter(), out);
         }
         Value::ZSet(zset) => {
             zset.iter().for_each(|(member, score)| Effect::ZSetAdd { key, member, score }.encode(0, out));
@@ -69,8 +72,21 @@ fn build(value: &Value, out: &mut Vec<u8>) {
                 let (field, value) = (field.as_bytes(&mut digits), value.as_bytes(&mut other_digits));
                 Effect::HashSet { key, field, value }.encode(0, out);
             }
+            build_deadlines(hash.deadlines(), hash.iter().map(|(field, _)| field), out);
         }
         Value::Stream(stream) => build_stream(stream, out),
+    }
+}
+
+/// Encodes when elements expire.
+fn build_deadlines<'a>(deadlines: Option<&Deadlines>, elements: impl Iterator<Item = Item<'a>>, out: &mut Vec<u8>) {
+    let Some(deadlines) = deadlines.filter(|deadlines| !deadlines.is_empty()) else { return };
+    let mut digits = Digits::new();
+    for element in elements {
+        let element = element.as_bytes(&mut digits);
+        if let Some(at_ms) = deadlines.at(element) {
+            Effect::ElementExpireAt { key: NAMELESS, element, at_ms }.encode(0, out);
+        }
     }
 }
 
@@ -131,6 +147,10 @@ mod tests {
                 ks.set_add(0, b"set", slot, member)?;
                 let slot = ks.find(0, b"hash");
                 ks.hash_set(0, b"hash", slot, member, b"5")?;
+            }
+            for key in [&b"set"[..], b"hash"] {
+                let slot = ks.find(0, key).ok_or(WrongType)?;
+                assert!(ks.expire_element_at(0, slot, b"a", 70_000));
             }
             let id = |ms| StreamId { ms, seq: 3 };
             let pairs = [(&b"f"[..], &b"v"[..])];
