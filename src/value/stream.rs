@@ -127,8 +127,9 @@ impl IdText {
     }
 }
 
-/// Decimal, leading zeros and a plus sign allowed, as Redis takes numbers in ids.
+/// Decimal; leading spaces, zeros and a plus sign are allowed, as Redis takes numbers in ids.
 fn parse_u64(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii_start();
     let digits = text.strip_prefix(b"+").unwrap_or(text);
     if digits.is_empty() {
         return None;
