@@ -158,8 +158,9 @@ mod tests {
             ks.stream_append(0, b"stream", Some(slot), id(2), pairs.into_iter())?;
             ks.stream_counters(0, slot, id(9), Some(50), Some(id(1)))?;
             ks.group_create(0, slot, b"g", id(2), Some(2))?;
-            ks.consumer_create(0, slot, b"g", b"ann", 10)?;
-            ks.consumer_create(0, slot, b"g", b"bob", 10)?;
+            for name in [b"ann", b"bob", b"cat", b"dan"] {
+                ks.consumer_create(0, slot, b"g", name, 10)?;
+            }
             ks.consumer_seen(0, slot, b"g", b"bob", 20, true)?;
             ks.consumer_seen(0, slot, b"g", b"bob", 30, false)?;
             ks.pending_set(0, slot, (b"g", b"bob"), id(2), 25, 4)?;
