@@ -189,6 +189,18 @@ mod tests {
         assert!(table.is_empty() && table.random(|_| 0).is_none() && take(&mut table, 1).is_none());
     }
 
+    #[test]
+    fn a_sample_has_no_entry_twice() {
+        let mut rng = Rng::seeded(1);
+        let mut table = DenseTable::new();
+        (0..3000).for_each(|i| assert!(add(&mut table, i)));
+        for count in [0, 1, 500, 1000, 1001, 2999, 3000, usize::MAX] {
+            let mut seen = BTreeSet::new();
+            table.sample(count, |n| rng.below(n), |entry| assert!(seen.insert(*entry)));
+            assert_eq!(seen.len(), count.min(3000));
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
