@@ -34,6 +34,13 @@ pub const FREE_AT_ONCE_ELEMENTS: usize = 1000;
 /// The same for the bytes of a string.
 pub const FREE_AT_ONCE_BYTES: usize = 1024 * 1024;
 
+/// Bytes that the packed strings of one RDB value, and the names that its stream entries share, may become: twice the
+/// longest string. A payload can't make more memory of itself than clients can fill honestly with a few commands.
+pub const RDB_UNPACKED_MAX_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Bytes of one reply that MIGRATE reads from the other server: a status or an error.
+pub const MIGRATE_REPLY_MAX_BYTES: u64 = 64 * 1024;
+
 /// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
 /// of clients.
 pub const STALL_WARNING: std::time::Duration = std::time::Duration::from_secs(1);

@@ -6,6 +6,7 @@ mod config;
 mod connection;
 mod deadline;
 mod debug;
+mod dump;
 mod element;
 mod function;
 mod geo;
@@ -16,12 +17,14 @@ mod introspection;
 mod key;
 mod list;
 mod memory;
+mod migrate;
 mod pubsub;
 mod sample;
 mod scan;
 mod scripting;
 mod server;
 mod set;
+mod sort;
 mod stream;
 mod string;
 mod transaction;
@@ -42,6 +45,7 @@ pub fn table() -> &'static CommandTable {
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
+            dump::COMMANDS,
             element::COMMANDS,
             function::COMMANDS,
             geo::COMMANDS,
@@ -51,10 +55,12 @@ pub fn table() -> &'static CommandTable {
             key::COMMANDS,
             list::COMMANDS,
             memory::COMMANDS,
+            migrate::COMMANDS,
             pubsub::COMMANDS,
             scripting::COMMANDS,
             server::COMMANDS,
             set::COMMANDS,
+            sort::COMMANDS,
             stream::COMMANDS,
             string::COMMANDS,
             transaction::COMMANDS,

@@ -89,7 +89,7 @@ impl Batch {
             let index = match (keys.begin, keys.find) {
                 (Begin::Index(index), Find::Range { .. }) => index,
                 (Begin::Index(count_at), Find::Counted) => count_at + 1,
-                (Begin::Keyword(..), _) => continue,
+                _ => continue,
             };
             if let Some(key) = self.argv(planned, input).get(index) {
                 ks.warm(db, key);

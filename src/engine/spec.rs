@@ -214,6 +214,8 @@ pub enum Access {
     Remove,
     /// Takes data out and answers it (`RW ACCESS DELETE`).
     Take,
+    /// As [`Take`](Access::Take), of keys that the spec may miss (`RW ACCESS DELETE INCOMPLETE`).
+    TakeSome,
     /// Deletes the key (`RM DELETE`).
     Delete,
 }
@@ -232,6 +234,7 @@ impl Access {
             Access::Insert => &["RW", "insert"],
             Access::Remove => &["RW", "delete"],
             Access::Take => &["RW", "access", "delete"],
+            Access::TakeSome => &["RW", "access", "delete", "incomplete"],
             Access::Delete => &["RM", "delete"],
         }
     }
@@ -242,8 +245,10 @@ impl Access {
 pub enum Begin {
     /// At this argument (the name is 0).
     Index(usize),
-    /// Behind this word, searched from this argument on.
-    Keyword(&'static str, usize),
+    /// Behind this word, searched from this argument on; negative: from this one of the last arguments back.
+    Keyword(&'static str, i32),
+    /// Somewhere: only the command itself knows.
+    Unknown,
 }
 
 /// Which arguments from there on are keys.
@@ -261,6 +266,8 @@ pub enum Find {
     },
     /// As many as the argument at the beginning says, behind it.
     Counted,
+    /// Those that the command itself knows.
+    Unknown,
 }
 
 /// Where a command's keys are among its arguments.
@@ -288,6 +295,11 @@ impl KeySpec {
     /// Keys from `index` to `last` (relative; negative: from the end), every `step`-th.
     pub const fn range(index: usize, last: i32, step: usize, access: Access) -> KeySpec {
         KeySpec { begin: Begin::Index(index), find: Find::Range { last, step, limit: 0 }, access }
+    }
+
+    /// Keys that no rule tells, because data or the order of options does.
+    pub const fn unknown(access: Access) -> KeySpec {
+        KeySpec { begin: Begin::Unknown, find: Find::Unknown, access }
     }
 
     /// Argument `index` counts the keys that follow it.

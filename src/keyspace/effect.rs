@@ -179,6 +179,9 @@ effects! {
     9 Flush {}
     /// The database and another changed places.
     10 Swap { with_db: u16 }
+    /// The key holds the value that these effects, encoded one behind another, make of nothing under a key without a name;
+    /// it never expires, whatever was there before.
+    11 Build { key: &'a [u8], steps: &'a [u8] }
 
     /// The field of the hash has this value and never expires; field and hash may be new.
     20 HashSet { key: &'a [u8], field: &'a [u8], value: &'a [u8] }
@@ -321,6 +324,7 @@ impl<'a> Effect<'a> {
             | Effect::Del { key }
             | Effect::ExpireAt { key, .. }
             | Effect::SetRange { key, .. }
+            | Effect::Build { key, .. }
             | Effect::HashSet { key, .. }
             | Effect::HashRemove { key, .. }
             | Effect::HashUpdate { key, .. }

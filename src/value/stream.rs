@@ -127,8 +127,9 @@ impl IdText {
     }
 }
 
-/// Decimal, leading zeros and a plus sign allowed, as Redis takes numbers in ids.
+/// Decimal; leading spaces, zeros and a plus sign are allowed, as Redis takes numbers in ids.
 fn parse_u64(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii_start();
     let digits = text.strip_prefix(b"+").unwrap_or(text);
     if digits.is_empty() {
         return None;
@@ -998,8 +999,9 @@ mod tests {
         assert_eq!(StreamId::parse(b"5-7", 0), Some(id(5, 7)));
         assert_eq!(StreamId::parse(b"5", 9), Some(id(5, 9)));
         assert_eq!(StreamId::parse(b"007-01", 9), Some(id(7, 1)));
+        assert_eq!(StreamId::parse(b" 5- +7", 9), Some(id(5, 7)));
         assert_eq!(StreamId::parse(b"18446744073709551615-18446744073709551615", 0), Some(StreamId::MAX));
-        for wrong in ["", "-", "+", "5-", "-5", "a", "5-6-7", "18446744073709551616", "5-*", " 5", "5 ", "*"] {
+        for wrong in ["", "-", "+", "5-", "-5", "a", "5-6-7", "18446744073709551616", "5-*", "5 ", "*"] {
             assert_eq!(StreamId::parse(wrong.as_bytes(), 0), None, "{wrong}");
         }
         assert_eq!(StreamId::parse_bound(b"-", 0), Some((StreamId::MIN, false)));

@@ -44,7 +44,7 @@ impl Call<'_> {
         if arg.optional && dice.below(5) < 3 {
             return;
         }
-        if let Some(token) = &arg.token {
+        if let Some(token) = arg.token.as_ref().filter(|_| !arg.multiple_token) {
             self.push(token);
         }
         let times = match arg.multiple {
@@ -52,6 +52,9 @@ impl Call<'_> {
             false => 1,
         };
         for _ in 0..times {
+            if let Some(token) = arg.token.as_ref().filter(|_| arg.multiple_token) {
+                self.push(token);
+            }
             self.write_once(arg, dice);
         }
     }

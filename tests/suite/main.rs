@@ -13,6 +13,7 @@ mod differential;
 mod generate;
 mod harness;
 mod maxmemory;
+mod payloads;
 mod protocol;
 mod regressions;
 mod resp;

@@ -7,6 +7,7 @@ mod list;
 mod set;
 mod stream;
 mod string;
+mod whole;
 mod zset;
 
 use super::effect::Effect;
@@ -53,6 +54,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         Effect::Flush {} => ks.flush(db, true),
         Effect::Swap { with_db } if with_db < ks.databases() => ks.swap(db, with_db),
         Effect::Swap { .. } => return false,
+        Effect::Build { key, steps } => return whole::apply(ks, db, key, steps).is_some(),
         Effect::HashSet { .. } | Effect::HashRemove { .. } | Effect::HashUpdate { .. } => {
             return hash::apply(ks, db, effect).is_some();
         }
