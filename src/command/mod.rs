@@ -10,6 +10,7 @@ mod function;
 mod geo;
 mod hash;
 mod help;
+mod hyperloglog;
 mod info;
 mod introspection;
 mod key;
@@ -44,6 +45,7 @@ pub fn table() -> &'static CommandTable {
             function::COMMANDS,
             geo::COMMANDS,
             hash::COMMANDS,
+            hyperloglog::COMMANDS,
             info::COMMANDS,
             introspection::COMMANDS,
             key::COMMANDS,

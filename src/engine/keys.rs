@@ -82,6 +82,10 @@ fn keys_of_spec(spec: &KeySpec, argv: Argv<'_>, found: &mut Vec<KeyArg>) -> Opti
             let count = usize::try_from(count).ok()?;
             (begin + 1, (begin + 1).checked_add(count)?, 1)
         }
+        Find::CountedPairs => {
+            let count = usize::try_from(crate::base::num::parse_i64(argv.get(begin)?)?).ok()?;
+            (begin + 1, (begin + 1).checked_add(count.checked_mul(2)?)?, 2)
+        }
     };
     if end > argv.len() {
         return None;
@@ -94,7 +98,7 @@ fn keys_of_spec(spec: &KeySpec, argv: Argv<'_>, found: &mut Vec<KeyArg>) -> Opti
 fn varying_access(command: &Command, argv: Argv<'_>) -> Access {
     let has = |word: &str, from: usize| argv.iter().skip(from).any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     match command.name {
-        "set" if !has("get", 3) => Access::Overwrite,
+        "set" if !["get", "ifeq", "ifne", "ifdeq", "ifdne"].iter().any(|word| has(word, 3)) => Access::Overwrite,
         "bitfield" if !has("set", 2) && !has("incrby", 2) => Access::Read,
         _ => Access::Update,
     }

@@ -200,6 +200,12 @@ pub enum Access {
     Varying,
     /// Reads only metadata such as type or length (`RO`).
     Inspect,
+    /// Reads the value, and may note what it found in it (`RW ACCESS`).
+    Note,
+    /// Reads the value and adds to it (`RW ACCESS INSERT`).
+    Merge,
+    /// Removes the key if its options say so (`RW DELETE VARIABLE_FLAGS`).
+    DeleteIf,
     /// Overwrites without looking (`OW UPDATE`).
     Overwrite,
     /// Creates without looking (`OW INSERT`).
@@ -225,6 +231,9 @@ impl Access {
             Access::Read => &["RO", "access"],
             Access::Varying => &["RW", "access", "update", "variable_flags"],
             Access::Inspect => &["RO"],
+            Access::Note => &["RW", "access"],
+            Access::Merge => &["RW", "access", "insert"],
+            Access::DeleteIf => &["RW", "delete", "variable_flags"],
             Access::Overwrite => &["OW", "update"],
             Access::Create => &["OW", "insert"],
             Access::Update => &["RW", "access", "update"],
@@ -261,6 +270,8 @@ pub enum Find {
     },
     /// As many as the argument at the beginning says, behind it.
     Counted,
+    /// The same, each with a value behind it.
+    CountedPairs,
 }
 
 /// Where a command's keys are among its arguments.
@@ -293,6 +304,11 @@ impl KeySpec {
     /// Argument `index` counts the keys that follow it.
     pub const fn counted(index: usize, access: Access) -> KeySpec {
         KeySpec { begin: Begin::Index(index), find: Find::Counted, access }
+    }
+
+    /// Argument `index` counts the keys that follow it, each with a value behind it.
+    pub const fn counted_pairs(index: usize, access: Access) -> KeySpec {
+        KeySpec { begin: Begin::Index(index), find: Find::CountedPairs, access }
     }
 }
 

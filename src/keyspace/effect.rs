@@ -235,6 +235,9 @@ effects! {
     71 PendingSet { key: &'a [u8], group: &'a [u8], consumer: &'a [u8], id: StreamId, time_ms: u64, deliveries: u64 }
     /// An entry is not pending any more.
     72 PendingAck { key: &'a [u8], group: &'a [u8], id: StreamId }
+
+    /// So many bytes of the string from this offset on are replaced by others.
+    120 Splice { key: &'a [u8], offset: u64, removed: u64, bytes: &'a [u8] }
 }
 
 /// A key with its database.
@@ -262,6 +265,7 @@ impl<'a> Effect<'a> {
             | Effect::Del { key }
             | Effect::ExpireAt { key, .. }
             | Effect::SetRange { key, .. }
+            | Effect::Splice { key, .. }
             | Effect::HashSet { key, .. }
             | Effect::HashRemove { key, .. }
             | Effect::SetAdd { key, .. }

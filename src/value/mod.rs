@@ -3,6 +3,7 @@
 pub mod bits;
 pub mod geo;
 pub mod hash;
+pub mod hyperloglog;
 pub mod int_set;
 pub mod lcs;
 pub mod leb128;
