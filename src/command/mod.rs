@@ -2,6 +2,7 @@
 
 mod bitmap;
 mod client;
+mod compare;
 mod config;
 mod connection;
 mod deadline;
@@ -11,6 +12,7 @@ mod geo;
 mod hash;
 mod help;
 mod hyperloglog;
+mod increx;
 mod info;
 mod introspection;
 mod key;
@@ -39,6 +41,7 @@ pub fn table() -> &'static CommandTable {
         CommandTable::new(&[
             bitmap::COMMANDS,
             client::COMMANDS,
+            compare::COMMANDS,
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
@@ -46,6 +49,7 @@ pub fn table() -> &'static CommandTable {
             geo::COMMANDS,
             hash::COMMANDS,
             hyperloglog::COMMANDS,
+            increx::COMMANDS,
             info::COMMANDS,
             introspection::COMMANDS,
             key::COMMANDS,
