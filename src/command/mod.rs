@@ -26,6 +26,7 @@ mod server;
 mod set;
 mod stream;
 mod string;
+mod throttle;
 mod transaction;
 mod zset;
 
@@ -61,6 +62,7 @@ pub fn table() -> &'static CommandTable {
             set::COMMANDS,
             stream::COMMANDS,
             string::COMMANDS,
+            throttle::COMMANDS,
             transaction::COMMANDS,
             zset::COMMANDS,
         ])

@@ -1,6 +1,7 @@
 //! The types of values: pure data structures that know no key, no clock and no client.
 
 pub mod bits;
+pub mod gcra;
 pub mod geo;
 pub mod hash;
 pub mod hyperloglog;
