@@ -127,8 +127,10 @@ impl IdText {
     }
 }
 
-/// Decimal, leading zeros and a plus sign allowed, as Redis takes numbers in ids.
+/// Decimal; leading spaces, a plus sign and leading zeros allowed, as Redis takes numbers in ids.
 fn parse_u64(text: &[u8]) -> Option<u64> {
+    let spaces = text.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == 0x0b).count();
+    let text = &text[spaces..];
     let digits = text.strip_prefix(b"+").unwrap_or(text);
     if digits.is_empty() {
         return None;
@@ -999,7 +1001,7 @@ mod tests {
         assert_eq!(StreamId::parse(b"5", 9), Some(id(5, 9)));
         assert_eq!(StreamId::parse(b"007-01", 9), Some(id(7, 1)));
         assert_eq!(StreamId::parse(b"18446744073709551615-18446744073709551615", 0), Some(StreamId::MAX));
-        for wrong in ["", "-", "+", "5-", "-5", "a", "5-6-7", "18446744073709551616", "5-*", " 5", "5 ", "*"] {
+        for wrong in ["", "-", "+", "5-", "-5", "a", "5-6-7", "18446744073709551616", "5-*", "5 ", "*"] {
             assert_eq!(StreamId::parse(wrong.as_bytes(), 0), None, "{wrong}");
         }
         assert_eq!(StreamId::parse_bound(b"-", 0), Some((StreamId::MIN, false)));
