@@ -103,11 +103,11 @@ fn describe_spec(reply: &mut Reply, spec: &KeySpec) {
             named(reply, "keystep", step as i64);
             named(reply, "limit", limit as i64);
         }
-        Find::Counted => {
+        Find::Counted | Find::CountedPairs => {
             open(reply, "keynum", 3);
             named(reply, "keynumidx", 0);
             named(reply, "firstkey", 1);
-            named(reply, "keystep", 1);
+            named(reply, "keystep", if spec.find == Find::CountedPairs { 2 } else { 1 });
         }
         Find::Unknown => open(reply, "unknown", 0),
     }

@@ -2,6 +2,7 @@
 
 mod bitmap;
 mod client;
+mod compare;
 mod config;
 mod connection;
 mod deadline;
@@ -12,6 +13,8 @@ mod function;
 mod geo;
 mod hash;
 mod help;
+mod hyperloglog;
+mod increx;
 mod info;
 mod introspection;
 mod key;
@@ -27,6 +30,7 @@ mod set;
 mod sort;
 mod stream;
 mod string;
+mod throttle;
 mod transaction;
 mod zset;
 
@@ -42,6 +46,7 @@ pub fn table() -> &'static CommandTable {
         CommandTable::new(&[
             bitmap::COMMANDS,
             client::COMMANDS,
+            compare::COMMANDS,
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
@@ -50,6 +55,8 @@ pub fn table() -> &'static CommandTable {
             function::COMMANDS,
             geo::COMMANDS,
             hash::COMMANDS,
+            hyperloglog::COMMANDS,
+            increx::COMMANDS,
             info::COMMANDS,
             introspection::COMMANDS,
             key::COMMANDS,
@@ -63,6 +70,7 @@ pub fn table() -> &'static CommandTable {
             sort::COMMANDS,
             stream::COMMANDS,
             string::COMMANDS,
+            throttle::COMMANDS,
             transaction::COMMANDS,
             zset::COMMANDS,
         ])

@@ -193,6 +193,8 @@ parameters! {
         /// Longest member of a sorted set in compact form.
         zset_max_listpack_value: usize = "zset-max-listpack-value" or "zset-max-ziplist-value", AnyTime,
             memory(0, LONG_MAX), "64";
+        /// Longest HyperLogLog in sparse form, its header of 16 bytes included.
+        hll_sparse_max_bytes: usize = "hll-sparse-max-bytes", AnyTime, memory(0, LONG_MAX), "3000";
         /// Size of a list's nodes: elements, or -1 to -5 for 4, 8, 16, 32 or 64 KB.
         list_max_listpack_size: i32 = "list-max-listpack-size" or "list-max-ziplist-size", AnyTime,
             int(i32::MIN as i128, INT_MAX), "-2";

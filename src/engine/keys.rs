@@ -92,6 +92,10 @@ fn keys_of_spec(spec: &KeySpec, argv: Argv<'_>, found: &mut Vec<KeyArg>) -> Opti
             (begin + 1, (begin + 1).checked_add(count)?, 1)
         }
         Find::Unknown => return Some(()),
+        Find::CountedPairs => {
+            let count = usize::try_from(crate::base::num::parse_i64(argv.get(begin)?)?).ok()?;
+            (begin + 1, (begin + 1).checked_add(count.checked_mul(2)?)?, 2)
+        }
     };
     if end > argv.len() {
         return None;
@@ -144,7 +148,7 @@ fn migrate_keys(argv: Argv<'_>) -> Option<Vec<KeyArg>> {
 fn varying_access(command: &Command, argv: Argv<'_>) -> Access {
     let has = |word: &str, from: usize| argv.iter().skip(from).any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     match command.name {
-        "set" if !has("get", 3) => Access::Overwrite,
+        "set" if !["get", "ifeq", "ifne", "ifdeq", "ifdne"].iter().any(|word| has(word, 3)) => Access::Overwrite,
         "bitfield" if !has("set", 2) && !has("incrby", 2) => Access::Read,
         _ => Access::Update,
     }

@@ -200,6 +200,12 @@ pub enum Access {
     Varying,
     /// Reads only metadata such as type or length (`RO`).
     Inspect,
+    /// Reads the value, and may note what it found in it (`RW ACCESS`).
+    Note,
+    /// Reads the value and adds to it (`RW ACCESS INSERT`).
+    Merge,
+    /// Removes the key if its options say so (`RW DELETE VARIABLE_FLAGS`).
+    DeleteIf,
     /// Overwrites without looking (`OW UPDATE`).
     Overwrite,
     /// Creates without looking (`OW INSERT`).
@@ -227,6 +233,9 @@ impl Access {
             Access::Read => &["RO", "access"],
             Access::Varying => &["RW", "access", "update", "variable_flags"],
             Access::Inspect => &["RO"],
+            Access::Note => &["RW", "access"],
+            Access::Merge => &["RW", "access", "insert"],
+            Access::DeleteIf => &["RW", "delete", "variable_flags"],
             Access::Overwrite => &["OW", "update"],
             Access::Create => &["OW", "insert"],
             Access::Update => &["RW", "access", "update"],
@@ -268,6 +277,8 @@ pub enum Find {
     Counted,
     /// Those that the command itself knows.
     Unknown,
+    /// The same, each with a value behind it.
+    CountedPairs,
 }
 
 /// Where a command's keys are among its arguments.
@@ -305,6 +316,11 @@ impl KeySpec {
     /// Argument `index` counts the keys that follow it.
     pub const fn counted(index: usize, access: Access) -> KeySpec {
         KeySpec { begin: Begin::Index(index), find: Find::Counted, access }
+    }
+
+    /// Argument `index` counts the keys that follow it, each with a value behind it.
+    pub const fn counted_pairs(index: usize, access: Access) -> KeySpec {
+        KeySpec { begin: Begin::Index(index), find: Find::CountedPairs, access }
     }
 }
 

@@ -242,6 +242,9 @@ effects! {
     72 PendingAck { key: &'a [u8], group: &'a [u8], id: StreamId }
     /// The field of a hash or member of a set expires at this Unix time in milliseconds; `i64::MAX`: never.
     110 ElementExpireAt { key: &'a [u8], element: &'a [u8], at_ms: i64 }
+
+    /// So many bytes of the string from this offset on are replaced by others.
+    120 Splice { key: &'a [u8], offset: u64, removed: u64, bytes: &'a [u8] }
 }
 
 /// A key with its database.
@@ -325,6 +328,7 @@ impl<'a> Effect<'a> {
             | Effect::ExpireAt { key, .. }
             | Effect::SetRange { key, .. }
             | Effect::Build { key, .. }
+            | Effect::Splice { key, .. }
             | Effect::HashSet { key, .. }
             | Effect::HashRemove { key, .. }
             | Effect::HashUpdate { key, .. }

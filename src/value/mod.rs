@@ -2,8 +2,10 @@
 
 pub mod bits;
 pub mod deadlines;
+pub mod gcra;
 pub mod geo;
 pub mod hash;
+pub mod hyperloglog;
 pub mod int_set;
 pub mod lcs;
 pub mod leb128;

@@ -127,9 +127,10 @@ impl IdText {
     }
 }
 
-/// Decimal; leading spaces, zeros and a plus sign are allowed, as Redis takes numbers in ids.
+/// Decimal; leading spaces, a plus sign and leading zeros allowed, as Redis takes numbers in ids.
 fn parse_u64(text: &[u8]) -> Option<u64> {
-    let text = text.trim_ascii_start();
+    let spaces = text.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == 0x0b).count();
+    let text = &text[spaces..];
     let digits = text.strip_prefix(b"+").unwrap_or(text);
     if digits.is_empty() {
         return None;

@@ -127,7 +127,7 @@ fn declared_commands() -> Vec<Declared> {
 
 /// A command to make calls of; `None` when its replies can't be compared.
 fn declared(entry: &Entry) -> Option<Declared> {
-    const UNFIT: [&str; 18] = [
+    const UNFIT: [&str; 19] = [
         // They choose what they answer.
         "spop",
         "srandmember",
@@ -154,9 +154,12 @@ fn declared(entry: &Entry) -> Option<Declared> {
         "dump",
         "restore",
         "migrate",
+        // Not of Redis.
+        "cl.throttle",
     ];
     let command = entry.command;
     let family = match command.group {
+        Group::Hyperloglog => "hll",
         Group::String | Group::Bitmap => "string",
         Group::Hash => "hash",
         Group::List => "list",
@@ -192,12 +195,13 @@ fn is_newer(since: &str) -> bool {
 /// Whether a random call has one answer, and the same in Redis 7.0.15: it neither waits nor asks for a clock's id, and
 /// does not use an option that came later.
 fn is_fit(args: &Args) -> bool {
-    const LATER: [(&str, &[&str]); 8] = [
+    const LATER: [(&str, &[&str]); 9] = [
         ("BITOP", &["DIFF", "DIFF1", "ANDOR", "ONE"]),
         ("HSCAN", &["NOVALUES"]),
         ("ZRANK", &["WITHSCORE"]),
         ("ZREVRANK", &["WITHSCORE"]),
         ("LPOS", &["-9223372036854775808"]),
+        ("SET", &["IFEQ", "IFNE", "IFDEQ", "IFDNE"]),
         ("XADD", &["*"]),
         ("XREAD", &["+"]),
         ("XREADGROUP", &["+"]),

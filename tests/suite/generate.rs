@@ -79,7 +79,7 @@ impl Call<'_> {
     }
 
     fn key(&mut self, dice: &mut Dice) {
-        const FAMILIES: [&str; 8] = ["string", "hash", "set", "list", "zset", "geo", "stream", "none"];
+        const FAMILIES: [&str; 9] = ["string", "hll", "hash", "set", "list", "zset", "geo", "stream", "none"];
         let stranger = self.family == ANY_FAMILY || dice.below(8) == 0;
         let family = if stranger { *dice.pick(&FAMILIES) } else { self.family };
         self.push(&format!("{family}{}", dice.below(4)));

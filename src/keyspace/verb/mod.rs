@@ -39,6 +39,10 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
             let slot = ks.dbs[db as usize].find(key);
             return ks.set_range(db, key, slot, offset as usize, bytes).is_ok();
         }
+        Effect::Splice { key, offset, removed, bytes } => match ks.dbs[db as usize].find(key) {
+            Some(slot) => return ks.splice(db, slot, offset as usize, removed as usize, bytes),
+            None => return false,
+        },
         Effect::Rename { key, to } => match ks.dbs[db as usize].find(key) {
             Some(slot) => ks.rename(db, slot, to),
             None => return false,
