@@ -51,11 +51,16 @@ impl ListLimits {
         bytes <= max_bytes && entries <= max_entries
     }
 
-    /// A list that is a deque becomes a single node again only well below the limit, so that it does not flip to and fro.
-    /// With a limit by entries Redis halves those only.
-    fn admit_back(self, bytes: usize, entries: usize) -> bool {
+    /// Whether the only node of a deque may be a list of its own again. What has shrunk must be `well_below` the limit, so
+    /// that a list does not flip to and fro. With a limit by entries Redis minds only those, and elements too large for any
+    /// node, which it keeps apart.
+    fn admit_back(self, node: &Node, well_below: bool) -> bool {
         let (max_bytes, max_entries) = self.of_node();
-        if self.max_listpack_size < 0 { bytes <= max_bytes / 2 } else { entries <= max_entries / 2 }
+        let part = if well_below { 2 } else { 1 };
+        if self.max_listpack_size < 0 {
+            return node.listpack_bytes() <= max_bytes / part;
+        }
+        node.len <= max_entries / part && (node.len > 1 || node.encoded <= SAFE_NODE_BYTES)
     }
 }
 
@@ -221,6 +226,12 @@ impl List {
         let (at, within) = self.locate(index);
         match &mut self.shape {
             Shape::One(node) => node.replace(within, value),
+            // With a limit by entries the node may stay one, whatever its bytes.
+            Shape::Many(nodes)
+                if nodes.len() == 1 && limits.max_listpack_size >= 0 && value.len() <= SAFE_NODE_BYTES =>
+            {
+                nodes[0].replace(within, value);
+            }
             Shape::Many(nodes) => {
                 nodes[at].remove(within);
                 if nodes[at].len == 0 {
@@ -230,7 +241,7 @@ impl List {
                 }
             }
         }
-        self.removed(0, limits);
+        self.shrink(false, limits);
         true
     }
 
@@ -328,13 +339,17 @@ impl List {
     /// What ends every removal: the length, and the way back to the small form.
     fn removed(&mut self, count: usize, limits: ListLimits) -> usize {
         self.len -= count;
+        self.shrink(true, limits);
+        count
+    }
+
+    fn shrink(&mut self, well_below: bool, limits: ListLimits) {
         if let Shape::Many(nodes) = &mut self.shape
             && nodes.len() == 1
-            && limits.admit_back(nodes[0].listpack_bytes(), nodes[0].len)
+            && limits.admit_back(&nodes[0], well_below)
         {
             self.shape = Shape::One(std::mem::take(&mut nodes[0]));
         }
-        count
     }
 }
 

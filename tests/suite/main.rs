@@ -17,3 +17,4 @@ mod regressions;
 mod resp;
 mod scenarios;
 mod tour;
+mod transcripts;
