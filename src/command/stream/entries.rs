@@ -154,6 +154,9 @@ pub(super) fn xsetid(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     let slot = find(ctx.ks, db, key)?.ok_or(Error::NoSuchKey)?;
     let stream = ctx.ks.stream(db, slot)?;
+    if last_id < stream.max_deleted_id() {
+        return Err(Error::text("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"));
+    }
     if let Some(last) = stream.last() {
         if last_id < last.id {
             return Err(Error::text("ERR The ID specified in XSETID is smaller than the target stream top item"));
@@ -163,9 +166,6 @@ pub(super) fn xsetid(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
                 "ERR The entries_added specified in XSETID is smaller than the target stream length",
             ));
         }
-    }
-    if last_id < stream.max_deleted_id() {
-        return Err(Error::text("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"));
     }
     let max_deleted = max_deleted.filter(|id| *id != StreamId::MIN);
     ctx.ks.stream_counters(db, slot, last_id, entries_added, max_deleted)?;
