@@ -9,6 +9,7 @@ use std::hint::black_box;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use tidegate::base::rng::Rng;
 use tidegate::config::Config;
+use tidegate::keyspace::effect::Recording;
 use tidegate::keyspace::entry::Value;
 use tidegate::keyspace::{Keyspace, ValueLimits};
 
@@ -25,7 +26,7 @@ const NOW_MS: i64 = 1_700_000_000_000;
 fn empty() -> Keyspace {
     let mut ks = Keyspace::new(1, Rng::seeded(1));
     ks.limits = ValueLimits::from(&Config::default());
-    ks.begin_unit(NOW_MS, false);
+    ks.begin_unit(NOW_MS, Recording::Nothing);
     ks
 }
 
@@ -106,7 +107,7 @@ fn expiry(c: &mut Criterion) {
             let slot = ks.put(0, key(i).as_bytes(), b"value");
             ks.expire_at(0, slot, NOW_MS + i as i64);
         }
-        ks.begin_unit(NOW_MS + EXPIRING as i64, false);
+        ks.begin_unit(NOW_MS + EXPIRING as i64, Recording::Nothing);
         ks
     };
     group.bench_function(format!("expire {EXPIRING} keys"), |b| {

@@ -8,8 +8,7 @@ use std::hint::black_box;
 use criterion::Criterion;
 use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::{Argv, OwnedArgv};
-use tidegate::script::store::sha1_hex;
-use tidegate::script::{Host, LogLevel, ServerVersion, Verdict, Vm};
+use tidegate::script::{Host, Invocation, LogLevel, Passing, ServerVersion, Verdict, Vm};
 
 /// Answers GET with 7, everything else with 8.
 struct Instant;
@@ -62,12 +61,13 @@ fn scripts(c: &mut Criterion) {
     [b"60".as_slice(), b"1042", b"90071992547"].into_iter().for_each(|arg| args.push(arg));
     let mut reply = Reply::new(Form::Resp2);
     for (name, script) in SCRIPTS {
-        let sha = sha1_hex(script.as_bytes());
-        vm.compile(&sha, script.as_bytes()).expect("the script is well formed");
+        let program = vm.compile(script.as_bytes()).expect("the script is well formed");
         group.bench_function(name, |b| {
             b.iter(|| {
                 reply.truncate(0);
-                assert!(vm.run(black_box(&sha), keys.as_argv(), args.as_argv(), &mut Instant, &mut reply));
+                let (keys, args) = (keys.as_argv(), args.as_argv());
+                let invocation = Invocation { program, passing: Passing::Globals, name: b"", keys, args };
+                vm.run(black_box(invocation), &mut Instant, &mut reply);
                 black_box(reply.len())
             })
         });

@@ -16,4 +16,4 @@ pub mod value;
 
 /// Used by the whole process: the server allocates many small values of the same few sizes.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: base::allocated::Counting<mimalloc::MiMalloc> = base::allocated::Counting(mimalloc::MiMalloc);

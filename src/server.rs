@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+use crate::base::allocated::count_for_this_thread;
 use crate::base::clock::Clock;
 use crate::base::rng::Rng;
 use crate::command;
@@ -40,6 +41,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     raise_descriptor_limit(u64::from(config.maxclients));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
+    count_for_this_thread();
     local.block_on(&runtime, async {
         let listeners = listen(&config)?;
         let warnings = config.warnings();

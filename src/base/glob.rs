@@ -9,8 +9,7 @@
 //! matcher goes back to it and lets it swallow one byte more. That bounds the work by pattern length times text length,
 //! whatever the pattern.
 
-/// Beyond so many runs of stars a pattern matches nothing, as in Redis.
-const MAX_STARS: usize = 1_000;
+use super::limits::GLOB_MAX_STARS;
 
 /// Whether the whole of `text` fits `pattern`.
 #[inline]
@@ -42,7 +41,7 @@ fn match_bytes<const NOCASE: bool>(pattern: &[u8], text: &[u8]) -> bool {
                 return true;
             }
             stars += usize::from(pattern[p] != b'*');
-            if stars > MAX_STARS {
+            if stars > GLOB_MAX_STARS {
                 return false;
             }
             retry = Some((p, t));

@@ -18,6 +18,9 @@ pub const QUERY_BUFFER_HARD_MAX_BYTES: usize = u32::MAX as usize - 64 * 1024;
 /// Bytes read from a socket at once. Large enough for a pipeline of a few hundred commands, small enough to stay in L2.
 pub const READ_CHUNK_BYTES: usize = 64 * 1024;
 
+/// Bytes read at a time from one of the connections that are answered while a script is busy.
+pub const BYSTANDER_CHUNK_BYTES: usize = 16 * 1024;
+
 /// Bytes of replies after which a pipeline pauses until they are written: bounds what a client that sends much and reads
 /// nothing can make the server hold, to this plus the reply of one command.
 pub const REPLY_PAUSE_BYTES: usize = 1024 * 1024;
@@ -31,6 +34,30 @@ pub const DROP_ELSEWHERE_BYTES: usize = 1024 * 1024;
 /// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
 /// of clients.
 pub const STALL_WARNING: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Runs of stars in a glob that are followed up: a pattern with more matches nothing, as in Redis.
+pub const GLOB_MAX_STARS: usize = 1_000;
+
+/// Configuration files that include one another stop at this depth: deeper nesting is a circle.
+pub const INCLUDE_MAX_DEPTH: usize = 16;
+
+/// Timers that one slice of active expiry looks at before other tasks run: about a millisecond's worth of small keys.
+pub const EXPIRY_SLICE_TIMERS: usize = 1_000;
+
+/// Timers that are looked at for each one that is armed, while dead ones are swept out: what a single command pays.
+pub const TIMER_SWEEP_STEP: usize = 16;
+
+/// The longest DEBUG SLEEP.
+pub const DEBUG_SLEEP_MAX: std::time::Duration = std::time::Duration::from_secs(3_600);
+
+/// Codes of error replies that are counted apart; scripts can make up codes without end.
+pub const ERROR_CODES_MAX: usize = 128;
+
+/// Members, drawn with repetition, that one reply may hold: it is built in memory.
+pub const RANDOM_DRAWS_MAX: u64 = 1 << 26;
+
+/// Entries that XADD and XTRIM remove by whole nodes, at most, where the call gives no LIMIT: as many as in Redis.
+pub const STREAM_TRIM_MAX_ENTRIES: u64 = 1_000_000;
 
 const _: () = {
     // A command that is allowed must be addressable.
@@ -57,6 +84,9 @@ pub const SCRIPT_DATA_STACK_BYTES: usize = 1024 * 1024;
 
 /// Bytes of memory that the scratch buffers of the script VM keep between two scripts.
 pub const SCRIPT_SCRATCH_KEEP_BYTES: usize = 1024 * 1024;
+
+/// Keys, and arguments, of a script up to which the tables KEYS and ARGV are kept for the next one.
+pub const SCRIPT_LIST_KEEP_ELEMENTS: usize = 64;
 
 /// Steps of matching a pattern between two questions to the engine whether the script may go on: below 1 ms.
 pub const SCRIPT_PATTERN_TICK_STEPS: u32 = 100_000;

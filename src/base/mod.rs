@@ -1,5 +1,6 @@
 //! The ground floor: numbers, bounds and other small things that know nothing of the server.
 
+pub mod allocated;
 pub mod clock;
 pub mod crc;
 pub mod glob;

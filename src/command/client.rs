@@ -1,5 +1,6 @@
 //! CLIENT: what is known of connections, and what one may do to another.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use super::connection::{is_plain, set_name, valid_name};
@@ -33,14 +34,15 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         args.end()?;
     }
     let now_ms = ctx.now_ms();
-    let wanted = |session: &&Session| {
-        !session.killed
-            && kind.is_none_or(|kind| kind == Kind::Type(session.client_type()))
-            && ids.as_ref().is_none_or(|ids| ids.contains(&(session.key.id as i64)))
+    let wanted =
+        |session: &&Session| !session.killed && kind.is_none_or(|kind| kind == Kind::Type(session.client_type()));
+    let all = ctx.server.sessions.iter().chain(std::iter::once(&*ctx.session)).filter(wanted);
+    let by_id: BTreeMap<i64, &Session> = all.map(|session| (session.key.id as i64, session)).collect();
+    let sessions: Vec<&Session> = match ids {
+        // Those that are there, in the order in which they were asked for, and as often.
+        Some(ids) => ids.iter().filter_map(|id| by_id.get(id).copied()).collect(),
+        None => by_id.into_values().collect(),
     };
-    let mut sessions: Vec<&Session> =
-        ctx.server.sessions.iter().chain(std::iter::once(&*ctx.session)).filter(wanted).collect();
-    sessions.sort_by_key(|session| session.key.id);
     let mut text = Vec::new();
     sessions.into_iter().for_each(|session| describe(&mut text, session, now_ms));
     ctx.reply.verbatim(b"txt", &text);

@@ -50,6 +50,7 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     session.authenticated = ctx.server.config.requirepass.is_empty();
     session.gate = Gate::default();
     session.gate.set(Gate::STRANGER, !session.authenticated);
+    session.gate.set(Gate::METERED, ctx.server.config.maxmemory > 0);
     ctx.reply.set_form(session.form());
     ctx.reply.status("RESET");
     Ok(())

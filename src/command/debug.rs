@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::help;
+use crate::base::limits::DEBUG_SLEEP_MAX;
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -22,7 +23,7 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         (b"sleep", [seconds]) => {
             let time = Duration::try_from_secs_f64(num::strtod(seconds).value).unwrap_or(Duration::ZERO);
-            std::thread::sleep(time.min(MAX_SLEEP));
+            std::thread::sleep(time.min(DEBUG_SLEEP_MAX));
             ctx.reply.ok();
         }
         (b"set-active-expire", [on]) => {
@@ -40,9 +41,6 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     Ok(())
 }
-
-/// The longest DEBUG SLEEP.
-const MAX_SLEEP: Duration = Duration::from_secs(3_600);
 
 const HELP: [&str; 14] = [
     "HELP",
@@ -63,8 +61,7 @@ const HELP: [&str; 14] = [
 
 fn object(ctx: &mut Ctx<'_>, key: &[u8]) -> Done {
     let db = ctx.session.db;
-    let slot = ctx.ks.find_untouched(db, key).ok_or(Error::NoSuchKey)?;
-    let entry = ctx.ks.entry(db, slot);
+    let entry = ctx.ks.live(db, key).ok_or(Error::NoSuchKey)?;
     let idle_s = (ctx.now_ms() / 1_000 - i64::from(entry.accessed_s())).max(0);
     let text = format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{idle_s}",

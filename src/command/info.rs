@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 
+use crate::base::allocated::allocated_bytes;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -115,10 +116,11 @@ fn clients(text: &mut Text, ctx: &Ctx<'_>) {
     }
 }
 
-/// Bytes in use are what the system counts as resident: what an operator pays for.
+/// Bytes in use are those allocated, the Lua state not among them; what an operator pays for is what is resident.
 fn memory(text: &mut Text, ctx: &Ctx<'_>) {
-    let used = resident_bytes();
-    let peak = peak_resident_bytes().max(used);
+    let used = allocated_bytes();
+    let peak = ctx.server.peak_bytes.max(used);
+    let resident = resident_bytes();
     let total = total_system_bytes();
     let limit = ctx.server.config.maxmemory;
     let scripts = &ctx.server.scripts;
@@ -129,8 +131,8 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
     fields! { text,
         "used_memory" => used,
         "used_memory_human" => Human(used),
-        "used_memory_rss" => used,
-        "used_memory_rss_human" => Human(used),
+        "used_memory_rss" => resident,
+        "used_memory_rss_human" => Human(resident),
         "used_memory_peak" => peak,
         "used_memory_peak_human" => Human(peak),
         "used_memory_peak_perc" => format_args!("{:.2}%", used as f64 * 100.0 / peak.max(1) as f64),
@@ -152,8 +154,8 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
         "maxmemory" => limit,
         "maxmemory_human" => Human(limit),
         "maxmemory_policy" => policy,
-        "mem_fragmentation_ratio" => "1.00",
-        "mem_fragmentation_bytes" => 0,
+        "mem_fragmentation_ratio" => format_args!("{:.2}", resident as f64 / used.max(1) as f64),
+        "mem_fragmentation_bytes" => resident as i64 - used as i64,
         "mem_allocator" => "mimalloc",
         "active_defrag_running" => 0,
         "lazyfree_pending_objects" => 0,
@@ -186,10 +188,6 @@ fn resident_bytes() -> u64 {
     // SAFETY: the call only asks for a constant of the system.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     pages * page_bytes.max(0) as u64
-}
-
-fn peak_resident_bytes() -> u64 {
-    usage(libc::RUSAGE_SELF).map_or(0, |usage| usage.ru_maxrss.max(0) as u64 * 1_024)
 }
 
 fn total_system_bytes() -> u64 {

@@ -18,9 +18,8 @@ fn usage(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         samples = usize::try_from(args.int()?).map_err(|_| Error::Syntax)?;
     }
-    let db = ctx.session.db;
-    match ctx.ks.find_untouched(db, key) {
-        Some(slot) => ctx.reply.integer(ctx.ks.entry(db, slot).mem_bytes(samples) as i64),
+    match ctx.ks.live(ctx.session.db, key) {
+        Some(entry) => ctx.reply.integer(entry.mem_bytes(samples) as i64),
         None => ctx.reply.null(),
     }
     Ok(())

@@ -19,7 +19,7 @@ fn multi(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let Some(transaction) = ctx.session.transaction.take() else { return Err(Error::text("ERR EXEC without MULTI")) };
-    let is_stale = ctx.session.watch_dirty || ctx.session.watched_key_expired(ctx.ks);
+    let is_stale = ctx.session.watch_dirty || ctx.server.watches.any_expired(ctx.session, ctx.ks);
     ctx.server.discard(ctx.session);
     if transaction.broken {
         return Err(Error::text("EXECABORT Transaction discarded because of previous errors."));
@@ -50,7 +50,7 @@ fn watch(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         return Err(Error::text("ERR WATCH inside MULTI is not allowed"));
     }
     for key in args.rest().iter() {
-        let existed = ctx.ks.is_live(ctx.session.db, key);
+        let existed = ctx.ks.live(ctx.session.db, key).is_some();
         ctx.server.watches.add(ctx.session, key, existed);
     }
     ctx.reply.ok();

@@ -7,14 +7,12 @@
 
 use super::kind::{Origin, Shape, system_text};
 use super::{Config, PARAMETERS, Parameter, Refusal, text};
+use crate::base::limits::INCLUDE_MAX_DEPTH;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-
-/// Files that include one another stop here: deeper nesting is a circle.
-const MAX_INCLUDE_DEPTH: usize = 16;
 
 /// Why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -176,7 +174,7 @@ impl Loader {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let Some((name, args)) = words.split_first() else { return Ok(None) };
         if name.eq_ignore_ascii_case(b"include") && args.len() == 1 {
-            if depth >= MAX_INCLUDE_DEPTH {
+            if depth >= INCLUDE_MAX_DEPTH {
                 return Ok(Some(LineFault::Depth));
             }
             self.file(Path::new(OsStr::from_bytes(args[0])), depth + 1)?;

@@ -17,6 +17,7 @@ pub use load::{LineError, LineFault, LoadError, command};
 pub use table::{Change, Config, PARAMETERS, Parameter};
 
 use crate::base::glob;
+use crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES;
 use kind::Origin;
 
 /// Why CONFIG SET changed nothing. The text is what the client is sent, error code included.
@@ -107,6 +108,11 @@ impl Config {
         let different = accepted.iter().map(|&(.., parameter)| parameter).filter(differs).collect();
         *self = changed;
         Ok(different)
+    }
+
+    /// Bytes that one client may send ahead of being answered.
+    pub fn query_limit_bytes(&self) -> usize {
+        self.client_query_buffer_limit.min(QUERY_BUFFER_HARD_MAX_BYTES)
     }
 
     /// What to log when `parameter` promises more than the server does, as it stands now.

@@ -150,12 +150,11 @@ parameters! {
         /// How much may wait to be read by a client, by class: `normal`, `replica`, `pubsub`; 0 for no limit.
         client_output_buffer_limit: OutputLimits = "client-output-buffer-limit", AnyTime, Limits,
             "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60";
-        /// Bytes of memory for data; 0 for no limit.
-        maxmemory: u64 = "maxmemory", AnyTime, memory(0, u64::MAX as i128), "0",
-            until "The limit is not enforced yet.", warn "0";
+        /// Bytes of memory beyond which commands that may need more are refused; 0 for no limit.
+        maxmemory: u64 = "maxmemory", AnyTime, memory(0, u64::MAX as i128), "0";
         /// Which keys give way when memory is full.
         maxmemory_policy: MaxmemoryPolicy = "maxmemory-policy", AnyTime, one_of::<MaxmemoryPolicy>(), "noeviction",
-            until "No key is evicted yet.", warn "noeviction";
+            until "No key is evicted yet: each policy refuses as `noeviction` does.", warn "noeviction";
     }
     "Keys" {
         /// How hard to look for expired keys, 1 to 10.

@@ -1,5 +1,5 @@
-//! The one gate for commands of clients whose session is not in its usual state: not authenticated, inside MULTI, or
-//! listening to channels.
+//! The one gate for commands of clients whose session is not in its usual state: not authenticated, inside MULTI,
+//! listening to channels, or held to a limit on memory.
 
 use super::Server;
 use super::error::Error;
@@ -23,11 +23,14 @@ const INSIDE_MULTI: [&str; 6] = ["exec", "discard", "multi", "watch", "quit", "r
 
 impl Server {
     /// Decides about a command whose name and arity are right.
-    pub(super) fn admit(&self, session: &Session, entry: &Entry) -> Result<Admission, Error> {
+    pub(super) fn admit(&mut self, session: &Session, entry: &Entry) -> Result<Admission, Error> {
         let name = entry.command.name;
         let is_sub = entry.name_args() > 1;
         if session.gate.has(Gate::STRANGER) && !entry.command.flags.has(Flags::NO_AUTH) {
             return Err(Error::text("NOAUTH Authentication required."));
+        }
+        if session.gate.has(Gate::METERED) {
+            self.admit_memory(session, entry)?;
         }
         if session.gate.has(Gate::SUBSCRIBER) && (is_sub || !WHILE_SUBSCRIBED.contains(&name)) && name != "reset" {
             return Err(Error::owned(format!(

@@ -12,8 +12,9 @@ use super::admit::Admission;
 use super::ctx::Origin;
 use super::dispatch::call;
 use super::error::Error;
-use super::session::{Gate, SessionKey};
+use super::session::{Gate, Session, SessionKey};
 use super::spec::Flags;
+use super::table::Entry;
 use super::{Fed, Server};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
@@ -160,13 +161,25 @@ impl Server {
         fed
     }
 
-    fn answer_while_busy(&mut self, ks: &mut Keyspace, session: &mut super::Session, argv: Argv<'_>, out: &mut Reply) {
+    fn answer_while_busy(&mut self, ks: &mut Keyspace, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
         let start = out.len();
-        let table = self.table;
-        let entry = match table.resolve(argv) {
-            Ok(entry) => entry,
-            Err(error) => return self.refuse(session, None, error, out),
-        };
+        match self.table.resolve(argv) {
+            Err(_) => self.refuse_unresolved(session, argv, out),
+            Ok(entry) => {
+                self.run_while_busy(ks, session, entry, argv, out);
+                session.mute(out, start);
+            }
+        }
+    }
+
+    fn run_while_busy(
+        &mut self,
+        ks: &mut Keyspace,
+        session: &mut Session,
+        entry: &'static Entry,
+        argv: Argv<'_>,
+        out: &mut Reply,
+    ) {
         let admission = match self.admit(session, entry) {
             Ok(admission) => admission,
             Err(error) => return self.refuse(session, Some(entry), error, out),
@@ -178,15 +191,11 @@ impl Server {
         session.last_command = Some(entry);
         session.commands += 1;
         if let Admission::Queue = admission {
-            session.queue(entry, argv, out);
-            return session.mute(out, start);
+            return self.queue(session, entry, argv, out);
         }
         // None of the commands that are allowed here waits for a key.
         let _ = call(ks, self, session, entry, argv, out, Origin::Client);
-        if self.observes() {
-            // WATCH may have come while the script's unit is underway: what the script does from here on must be seen.
-            ks.record_from_now();
-        }
-        session.mute(out, start);
+        // WATCH may have come while the script's unit is underway: what the script does from here on must be seen.
+        ks.record_from_now(self.recording());
     }
 }

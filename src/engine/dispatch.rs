@@ -59,9 +59,7 @@ impl Engine {
     ) {
         match self.server.admit(session, entry) {
             Err(error) => self.server.refuse(session, Some(entry), error, out),
-            Ok(Admission::Queue) => {
-                session.queue(entry, argv, out);
-            }
+            Ok(Admission::Queue) => self.server.queue(session, entry, argv, out),
             Ok(Admission::Run) => {
                 let touch = !session.gate.has(Gate::NO_TOUCH) || entry.command.name == "touch";
                 self.ks.set_touch(touch);
@@ -74,14 +72,6 @@ impl Engine {
 }
 
 impl Session {
-    /// Keeps a command for EXEC.
-    pub(super) fn queue(&mut self, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
-        if let Some(transaction) = &mut self.transaction {
-            transaction.push(entry, argv);
-        }
-        out.status("QUEUED");
-    }
-
     /// Takes back a reply that the client does not want (CLIENT REPLY).
     pub(super) fn mute(&mut self, out: &mut Reply, start: usize) {
         match self.reply_mode {
@@ -100,7 +90,7 @@ impl Session {
 impl Server {
     /// Answers a command that does not exist, or not with so many arguments.
     #[cold]
-    fn refuse_unresolved(&mut self, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
+    pub(super) fn refuse_unresolved(&mut self, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
         // A browser that was tricked into talking to this port: nothing of its request may be taken for a command.
         if argv[0].eq_ignore_ascii_case(b"post") || argv[0].eq_ignore_ascii_case(b"host:") {
             tracing::warn!(client = session.key.id, address = session.address, "closed: it speaks HTTP");
@@ -131,6 +121,19 @@ impl Server {
             transaction.broken = true;
         }
         out.error(text.as_bytes());
+    }
+
+    /// Keeps a command for EXEC. What waits there counts as input that is not answered yet, and is bounded like it.
+    pub(super) fn queue(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
+        let Some(transaction) = &mut session.transaction else { return };
+        transaction.push(entry, argv);
+        let bytes = transaction.bytes();
+        if bytes > self.config.query_limit_bytes() {
+            tracing::warn!(client = session.key.id, bytes, "closed: it queues too much for EXEC");
+            self.stats.query_limit_disconnections += 1;
+            session.killed = true;
+        }
+        out.status("QUEUED");
     }
 
     fn park(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, wait: Wait) {

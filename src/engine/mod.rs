@@ -12,6 +12,7 @@ pub mod ctx;
 pub mod dispatch;
 pub mod error;
 pub mod keys;
+pub mod memory;
 pub mod multi;
 mod observe;
 pub mod pubsub;
@@ -40,16 +41,15 @@ use wait::Waits;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::base::allocated::allocated_bytes;
 use crate::base::clock::Clock;
-use crate::base::limits::REPLY_PAUSE_BYTES;
+use crate::base::limits::{EXPIRY_SLICE_TIMERS, REPLY_PAUSE_BYTES};
 use crate::base::rng::Rng;
 use crate::config::Config;
+use crate::keyspace::effect::Recording;
 use crate::keyspace::{Keyspace, ValueLimits};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Decoder, RequestLimits};
-
-/// How many timers one slice of active expiry looks at: about a millisecond's worth of small keys.
-const EXPIRY_SLICE: usize = 1_000;
 
 /// Keys from which on a pipeline's lookups are begun ahead: fewer lie in the processor's cache anyway.
 const WARM_MIN_KEYS: usize = 4_096;
@@ -81,6 +81,10 @@ pub struct Server {
     pub registry: Arc<Registry>,
     /// Counters.
     pub stats: Stats,
+    /// Most bytes that were allocated when it was looked at: at every tick, and by INFO.
+    pub peak_bytes: u64,
+    /// More than `maxmemory` was allocated when the client's command that runs began.
+    memory_is_full: bool,
     /// Wall time.
     pub clock: Clock,
     /// When the server started, Unix ms.
@@ -139,7 +143,7 @@ impl Engine {
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);
         ks.limits = ValueLimits::from(&config);
-        ks.begin_unit(now_ms, false);
+        ks.begin_unit(now_ms, Recording::Nothing);
         let server = Server {
             config,
             table,
@@ -149,6 +153,8 @@ impl Engine {
             waits: Waits::default(),
             registry: Arc::default(),
             stats: Stats::new(table.ids()),
+            peak_bytes: 0,
+            memory_is_full: false,
             clock,
             started_ms: now_ms,
             run_id,
@@ -179,7 +185,7 @@ impl Engine {
         session.outbox.begin_batch();
         session.pending_input = input.len();
         self.server.last_ticks = self.server.stats.clock.raw();
-        self.ks.begin_unit(now_ms, false);
+        self.ks.begin_unit(now_ms, Recording::Nothing);
         let fed = self.feed_session(&mut session, decoder, input, out);
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.server.sessions.put(session);
@@ -240,7 +246,7 @@ impl Engine {
             if self.server.stats.clock.delta_as_nanos(start_ticks, self.server.last_ticks) > 1_000_000 {
                 now_ms = self.server.clock.now_ms();
             }
-            self.ks.begin_unit(now_ms, self.server.observes());
+            self.ks.begin_unit(now_ms, self.server.recording());
             let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
             self.execute(session, planned.entry, argv, out);
         }
@@ -252,6 +258,7 @@ impl Engine {
         let now_ms = self.server.clock.now_ms();
         self.server.stats.processed = self.server.stats.commands.iter().map(|command| command.calls).sum();
         self.server.stats.sample(now_ms);
+        self.server.peak_bytes = self.server.peak_bytes.max(allocated_bytes());
         self.server.close_idle(now_ms);
         self.server.check_soft_limits();
         self.reclaim_expired()
@@ -262,8 +269,8 @@ impl Engine {
         if !self.server.active_expire {
             return false;
         }
-        self.ks.begin_unit(self.server.clock.now_ms(), self.server.observes());
-        let more = self.ks.reclaim_expired(EXPIRY_SLICE);
+        self.ks.begin_unit(self.server.clock.now_ms(), self.server.recording());
+        let more = self.ks.reclaim_expired(EXPIRY_SLICE_TIMERS);
         self.settle(None);
         more
     }
@@ -279,7 +286,7 @@ impl Engine {
                 self.unblock(key, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }
-            self.ks.begin_unit(now_ms, true);
+            self.ks.begin_unit(now_ms, self.server.recording());
             self.retry(key, None);
             while let Some(ready) = self.server.waits.take_ready() {
                 self.serve(&ready, None);
@@ -295,7 +302,7 @@ impl Engine {
 
     /// Shows the finished unit to the observers, then runs the calls that it woke, which may wake others.
     fn settle(&mut self, mut current: Option<&mut Session>) {
-        if !self.server.observes() || self.ks.effects().as_bytes().is_empty() {
+        if self.ks.effects().is_empty() {
             return;
         }
         self.server.observe(&self.ks, current.as_mut_slice());
@@ -312,7 +319,7 @@ impl Engine {
         let Some(mut parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
             return self.server.sessions.put(session);
         };
-        self.ks.begin_unit(self.ks.now_ms(), true);
+        self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
         let mut reply = Reply::new(session.form());
         let argv = parked.argv.as_argv();
         let (ks, server) = (&mut self.ks, &mut self.server);
@@ -341,6 +348,9 @@ impl Server {
         let stranger = !self.config.requirepass.is_empty();
         let address = peer.address.clone();
         let key = self.sessions.open(peer, stranger, self.clock.now_ms());
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.gate.set(session::Gate::METERED, self.config.maxmemory > 0);
+        }
         self.registry.connected(key, &address);
         key
     }

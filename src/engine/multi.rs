@@ -3,10 +3,13 @@
 //! A watched key is registered with the database and name it had; the observer of a unit's effects marks every session that
 //! watches a touched key. Whether the key existed at WATCH tells whether emptying its database changed it.
 
-use std::collections::HashMap;
+use std::collections::btree_map::Entry as Place;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use super::Server;
 use super::session::{Gate, Session, SessionKey, Watched};
+use super::spec::Flags;
 use super::table::Entry;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::request::{Argv, OwnedArgv};
@@ -18,6 +21,8 @@ pub struct Transaction {
     pub commands: Vec<(&'static Entry, OwnedArgv)>,
     /// A command was refused when it was queued: EXEC will abort.
     pub broken: bool,
+    /// One of the commands may need memory.
+    pub(super) needs_memory: bool,
     bytes: usize,
 }
 
@@ -25,8 +30,9 @@ impl Transaction {
     /// Queues a command. Once the transaction is broken nothing of it will run, so nothing is kept.
     pub fn push(&mut self, entry: &'static Entry, argv: Argv<'_>) {
         if !self.broken {
+            self.needs_memory |= entry.command.flags.has(Flags::DENYOOM);
             let argv = OwnedArgv::from_argv(argv);
-            self.bytes += argv.bytes();
+            self.bytes += argv.bytes() + size_of::<(&Entry, OwnedArgv)>();
             self.commands.push((entry, argv));
         }
     }
@@ -37,52 +43,75 @@ impl Transaction {
     }
 }
 
+/// Who watches one key, and whether it existed when they began.
+type Watchers = BTreeMap<SessionKey, bool>;
+
 /// Who watches what.
 #[derive(Default)]
 pub struct Watches {
-    by_key: HashMap<(DbIndex, Box<[u8]>), Vec<SessionKey>>,
+    /// By database, then key: a touched key is looked up without being copied.
+    by_db: HashMap<DbIndex, HashMap<Rc<[u8]>, Watchers>>,
 }
 
 impl Watches {
     /// Whether nobody watches anything.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
-    }
-
-    /// How many keys are watched.
-    pub fn len(&self) -> usize {
-        self.by_key.len()
+        self.by_db.is_empty()
     }
 
     /// Lets a session watch a key of its database. Watching twice counts once.
     pub fn add(&mut self, session: &mut Session, key: &[u8], existed: bool) {
-        let db = session.db;
-        if session.watched.iter().any(|watched| watched.db == db && *watched.key == *key) {
-            return;
+        let keys = self.by_db.entry(session.db).or_default();
+        let key: Rc<[u8]> = match keys.get_key_value(key) {
+            Some((known, _)) => known.clone(),
+            None => key.into(),
+        };
+        let watchers = keys.entry(key.clone()).or_default();
+        if let Place::Vacant(place) = watchers.entry(session.key) {
+            place.insert(existed);
+            session.watched.push(Watched { db: session.db, key });
         }
-        self.by_key.entry((db, key.into())).or_default().push(session.key);
-        session.watched.push(Watched { db, key: key.into(), existed });
     }
 
     /// Ends all watching of a session.
     pub fn clear(&mut self, session: &mut Session) {
         session.watch_dirty = false;
-        for watched in session.watched.drain(..) {
-            let at = (watched.db, watched.key);
-            if let Some(watchers) = self.by_key.get_mut(&at) {
-                watchers.retain(|watcher| *watcher != session.key);
-                if watchers.is_empty() {
-                    self.by_key.remove(&at);
+        for Watched { db, key } in session.watched.drain(..) {
+            let Some(keys) = self.by_db.get_mut(&db) else { continue };
+            let Some(watchers) = keys.get_mut(&key) else { continue };
+            watchers.remove(&session.key);
+            if watchers.is_empty() {
+                keys.remove(&key);
+                if keys.is_empty() {
+                    self.by_db.remove(&db);
                 }
             }
         }
     }
 
-    /// Who watches this key.
-    pub fn of(&self, db: DbIndex, key: &[u8]) -> &[SessionKey] {
-        // Boxing the key for the lookup costs an allocation, but only while somebody watches something.
-        self.by_key.get(&(db, Box::from(key))).map_or(&[], Vec::as_slice)
+    /// Whose transaction a change of this key ends. A key that was absent at WATCH and now is deleted was there but expired,
+    /// so that nothing has changed: had it been created since, it would have been noted then.
+    pub(super) fn of(&self, db: DbIndex, key: &[u8], is_deletion: bool) -> impl Iterator<Item = SessionKey> {
+        let watchers = self.by_db.get(&db).and_then(|keys| keys.get(key)).into_iter().flatten();
+        watchers.filter(move |(_, existed)| **existed || !is_deletion).map(|(session, _)| *session)
+    }
+
+    /// Whose transaction ends when all keys of a database are replaced: who watches one that existed, or `exists` now.
+    pub(super) fn of_database(&self, db: DbIndex, exists: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = SessionKey> {
+        let keys = self.by_db.get(&db).into_iter().flatten();
+        keys.flat_map(move |(key, watchers)| {
+            let exists = exists(key);
+            watchers.iter().filter(move |(_, existed)| **existed || exists).map(|(session, _)| *session)
+        })
+    }
+
+    /// Whether a key that the session watches was there at WATCH and has expired since.
+    pub fn any_expired(&self, session: &Session, ks: &Keyspace) -> bool {
+        session.watched.iter().any(|Watched { db, key }| {
+            let existed = self.by_db.get(db).and_then(|keys| keys.get(key)?.get(&session.key));
+            existed == Some(&true) && ks.live(*db, key).is_none()
+        })
     }
 }
 
@@ -92,27 +121,5 @@ impl Server {
         session.transaction = None;
         session.gate.set(Gate::QUEUEING, false);
         self.watches.clear(session);
-    }
-}
-
-impl Session {
-    /// Notes that a key it watches has changed. A key that was absent at WATCH and now is deleted was there but expired, so
-    /// that nothing has changed: had it been created since, it would have been noted then.
-    pub(super) fn watched_changed(&mut self, db: DbIndex, key: &[u8], is_deletion: bool) {
-        let was_absent = |watched: &Watched| watched.db == db && *watched.key == *key && !watched.existed;
-        if !(is_deletion && self.watched.iter().any(was_absent)) {
-            self.watch_dirty = true;
-        }
-    }
-
-    /// Whether a watched key was there at WATCH and has expired since.
-    pub fn watched_key_expired(&self, ks: &mut Keyspace) -> bool {
-        self.watched.iter().any(|watched| watched.existed && ks.find_untouched(watched.db, &watched.key).is_none())
-    }
-
-    /// Marks the transaction as changed under the session's feet if it watches a key of `db` that existed, or exists now.
-    pub(super) fn touch_database(&mut self, db: DbIndex, exists: impl Fn(&[u8]) -> bool) {
-        self.watch_dirty |=
-            self.watched.iter().any(|watched| watched.db == db && (watched.existed || exists(&watched.key)));
     }
 }

@@ -1,51 +1,35 @@
 //! What happens after a unit, in one written order: WATCH learns what was touched, then those who wait.
 //!
-//! Observers read the unit's effects and nothing else. While nobody watches or waits, the effects are not even recorded.
+//! Observers read what the unit recorded and nothing else: which keys it touched. While nobody watches or waits, not even
+//! that is recorded.
 
 use super::Server;
-use super::session::Session;
-use crate::keyspace::effect::Effect;
+use super::session::{Session, SessionKey, Sessions};
+use crate::keyspace::effect::{Recording, Touch};
 use crate::keyspace::{DbIndex, Keyspace};
 
 impl Server {
-    /// Whether anybody would read the effects of the unit that begins.
+    /// What the unit that begins must record for those who would read it.
     #[inline]
-    pub(super) fn observes(&self) -> bool {
-        !self.watches.is_empty() || !self.waits.is_empty()
+    pub(super) fn recording(&self) -> Recording {
+        if self.watches.is_empty() && self.waits.is_empty() { Recording::Nothing } else { Recording::Keys }
     }
 
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
     /// must be told too.
     pub(super) fn observe(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
-        for (db, effect) in ks.effects().iter().filter(|(_, effect)| effect.is_change()) {
-            match effect.keys(db) {
-                Some(keys) => {
-                    let is_deletion = matches!(effect, Effect::Del { .. });
-                    for (db, key) in keys.into_iter().flatten() {
-                        self.touched(out, db, key, is_deletion);
-                    }
-                }
-                None => {
-                    self.touched_database(ks, out, db);
-                    if let Effect::Swap { with_db } = effect {
-                        self.touched_database(ks, out, with_db);
-                    }
-                }
+        for touch in ks.effects().touches() {
+            match touch {
+                Touch::Key { db, key, is_deletion } => self.touched(out, db, key, is_deletion),
+                Touch::Database(db) => self.touched_database(ks, out, db),
             }
         }
     }
 
     fn touched(&mut self, out: &mut [&mut Session], db: DbIndex, key: &[u8], is_deletion: bool) {
         if !self.watches.is_empty() {
-            for watcher in self.watches.of(db, key) {
-                match self.sessions.get_mut(*watcher) {
-                    Some(session) => session.watched_changed(db, key, is_deletion),
-                    None => {
-                        if let Some(session) = out.iter_mut().find(|session| session.key == *watcher) {
-                            session.watched_changed(db, key, is_deletion);
-                        }
-                    }
-                }
+            for watcher in self.watches.of(db, key, is_deletion) {
+                mark_dirty(&mut self.sessions, out, watcher);
             }
         }
         if !self.waits.is_empty() {
@@ -54,9 +38,17 @@ impl Server {
     }
 
     fn touched_database(&mut self, ks: &Keyspace, out: &mut [&mut Session], db: DbIndex) {
-        let exists = |key: &[u8]| ks.is_live(db, key);
-        self.sessions.iter_mut().for_each(|session| session.touch_database(db, exists));
-        out.iter_mut().for_each(|session| session.touch_database(db, exists));
+        for watcher in self.watches.of_database(db, |key| ks.live(db, key).is_some()) {
+            mark_dirty(&mut self.sessions, out, watcher);
+        }
         self.waits.touch_database(db);
+    }
+}
+
+/// Lets a session's next EXEC fail, wherever the session is.
+fn mark_dirty(sessions: &mut Sessions, out: &mut [&mut Session], key: SessionKey) {
+    match sessions.get_mut(key) {
+        Some(session) => session.watch_dirty = true,
+        None => out.iter_mut().filter(|session| session.key == key).for_each(|session| session.watch_dirty = true),
     }
 }

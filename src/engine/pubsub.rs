@@ -1,6 +1,7 @@
 //! Publish and subscribe: who listens to which channel or pattern, and delivery.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 
 use super::Server;
 use super::session::{Session, SessionKey};
@@ -34,8 +35,62 @@ impl Subscriptions {
 pub struct PubSub {
     /// Listeners of each channel, in the order in which they came.
     pub channels: HashMap<Box<[u8]>, Vec<SessionKey>>,
-    /// Listeners of each pattern; a list, because delivery visits every pattern in the order of its first subscription.
-    pub patterns: Vec<(Box<[u8]>, Vec<SessionKey>)>,
+    /// Listeners of each pattern.
+    pub patterns: Patterns,
+}
+
+/// Patterns with their listeners. Delivery visits every pattern, in the order of their first subscriptions; to subscribe
+/// or unsubscribe visits none.
+#[derive(Default)]
+pub struct Patterns {
+    /// The number under which each pattern stands in `in_order`.
+    numbers: HashMap<Rc<[u8]>, u64>,
+    in_order: BTreeMap<u64, Pattern>,
+    last_number: u64,
+}
+
+struct Pattern {
+    glob: Rc<[u8]>,
+    /// In the order in which they came.
+    listeners: Vec<SessionKey>,
+}
+
+impl Patterns {
+    /// How many different patterns there are.
+    pub fn len(&self) -> usize {
+        self.in_order.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.in_order.is_empty()
+    }
+
+    /// Adds a listener that does not listen to this pattern yet.
+    fn add(&mut self, glob: &[u8], listener: SessionKey) {
+        if let Some(pattern) = self.numbers.get(glob).and_then(|number| self.in_order.get_mut(number)) {
+            return pattern.listeners.push(listener);
+        }
+        self.last_number += 1;
+        let glob: Rc<[u8]> = glob.into();
+        self.numbers.insert(glob.clone(), self.last_number);
+        self.in_order.insert(self.last_number, Pattern { glob, listeners: vec![listener] });
+    }
+
+    fn remove(&mut self, glob: &[u8], listener: SessionKey) {
+        let Some(&number) = self.numbers.get(glob) else { return };
+        let Some(pattern) = self.in_order.get_mut(&number) else { return };
+        pattern.listeners.retain(|known| *known != listener);
+        if pattern.listeners.is_empty() {
+            self.in_order.remove(&number);
+            self.numbers.remove(glob);
+        }
+    }
+
+    /// The patterns that match a channel, with their listeners.
+    fn matching(&self, channel: &[u8]) -> impl Iterator<Item = &Pattern> {
+        self.in_order.values().filter(move |pattern| glob::matches(&pattern.glob, channel))
+    }
 }
 
 /// Channel or pattern.
@@ -57,10 +112,7 @@ impl PubSub {
         if fresh {
             match kind {
                 Kind::Channel => self.channels.entry(name.into()).or_default().push(session.key),
-                Kind::Pattern => match self.patterns.iter_mut().find(|(pattern, _)| **pattern == *name) {
-                    Some((_, listeners)) => listeners.push(session.key),
-                    None => self.patterns.push((name.into(), vec![session.key])),
-                },
+                Kind::Pattern => self.patterns.add(name, session.key),
             }
             session.refresh_subscriber_gate();
         }
@@ -83,14 +135,7 @@ impl PubSub {
                         }
                     }
                 }
-                Kind::Pattern => {
-                    if let Some(at) = self.patterns.iter().position(|(pattern, _)| **pattern == *name) {
-                        self.patterns[at].1.retain(|listener| *listener != session.key);
-                        if self.patterns[at].1.is_empty() {
-                            self.patterns.remove(at);
-                        }
-                    }
-                }
+                Kind::Pattern => self.patterns.remove(name, session.key),
             }
             session.refresh_subscriber_gate();
         }
@@ -114,14 +159,12 @@ impl Server {
     /// Delivers a message to everybody who listens; answers how many times it was delivered. `current` is the session whose
     /// command runs and which therefore is not among [`sessions`](Server::sessions).
     pub fn publish(&mut self, current: &mut Session, channel: &[u8], message: &[u8]) -> usize {
-        let mut deliveries: Vec<(SessionKey, Option<usize>)> = Vec::new();
+        let mut deliveries: Vec<(SessionKey, Option<Rc<[u8]>>)> = Vec::new();
         if let Some(listeners) = self.pubsub.channels.get(channel) {
             deliveries.extend(listeners.iter().map(|listener| (*listener, None)));
         }
-        for (index, (pattern, listeners)) in self.pubsub.patterns.iter().enumerate() {
-            if glob::matches(pattern, channel) {
-                deliveries.extend(listeners.iter().map(|listener| (*listener, Some(index))));
-            }
+        for pattern in self.pubsub.patterns.matching(channel) {
+            deliveries.extend(pattern.listeners.iter().map(|listener| (*listener, Some(pattern.glob.clone()))));
         }
         let mut push = Reply::new(current.form());
         for (listener, pattern) in &deliveries {
@@ -140,10 +183,10 @@ impl Server {
                     push.push(3);
                     push.bulk(b"message");
                 }
-                Some(index) => {
+                Some(glob) => {
                     push.push(4);
                     push.bulk(b"pmessage");
-                    push.bulk(&self.pubsub.patterns[*index].0);
+                    push.bulk(glob);
                 }
             }
             push.bulk(channel);

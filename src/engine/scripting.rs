@@ -21,7 +21,7 @@ use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::bundled::BUNDLED;
 use crate::script::library::{self, Function, Libraries, Library, LibraryError};
 use crate::script::store::{self, Script, ScriptFlags, Store};
-use crate::script::{Host, LogLevel, Outcome, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
+use crate::script::{Host, Invocation, LogLevel, Outcome, Passing, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 
@@ -48,11 +48,14 @@ impl Scripts {
     /// Compiles and keeps a script. Answers its name.
     pub fn add(&mut self, body: &[u8], origin: store::Origin) -> Result<Sha1Hex, Error> {
         let sha = store::sha1_hex(body);
-        let script = Script::parse(body, origin).map_err(|error| Error::owned(error.to_string()))?;
+        if self.store.renew(&sha, origin) {
+            return Ok(sha);
+        }
+        let (flags, start) = store::parse_shebang(body).map_err(|error| Error::owned(error.to_string()))?;
         let vm = self.vm.as_mut().ok_or(NESTED)?;
-        vm.compile(&sha, script.code()).map_err(script_error)?;
-        if let Some(evicted) = self.store.insert(sha, script) {
-            vm.forget(&evicted);
+        let program = vm.compile(body.get(start..).unwrap_or_default()).map_err(script_error)?;
+        if let Some(evicted) = self.store.insert(sha, body, flags, program, origin) {
+            vm.release(evicted.program);
         }
         Ok(sha)
     }
@@ -64,10 +67,10 @@ impl Scripts {
 
     /// Drops all scripts but the bundled ones.
     pub fn flush(&mut self) {
-        self.store.flush();
+        let gone = self.store.flush();
         if let Some(vm) = &mut self.vm {
-            let store = &self.store;
-            vm.retain(|sha| store.find(sha).is_some());
+            gone.iter().for_each(|script| vm.release(script.program));
+            vm.collect();
         }
     }
 
@@ -166,8 +169,7 @@ impl Scripts {
         let gone = self.libraries.take_all();
         self.release(&gone);
         if let Some(vm) = &mut self.vm {
-            let store = &self.store;
-            vm.retain(|sha| store.find(sha).is_some());
+            vm.collect();
         }
     }
 
@@ -230,10 +232,9 @@ pub fn run(
     read_only: bool,
     command: Argv<'_>,
 ) -> Done {
-    let flags = ctx.server.scripts.store.use_script(sha).ok_or(NO_SCRIPT)?.flags;
-    let call = Call { kind: ScriptKind::Script, name: sha, command, flags, read_only };
-    let found = enter(ctx, call, |vm, host, reply| vm.run(sha, keys, args, host, reply))?;
-    if found { Ok(()) } else { Err(NO_SCRIPT) }
+    let &Script { flags, program, .. } = ctx.server.scripts.store.use_script(sha).ok_or(NO_SCRIPT)?;
+    let invocation = Invocation { program, passing: Passing::Globals, name: sha, keys, args };
+    enter(ctx, Call { kind: ScriptKind::Script, command, flags, read_only }, invocation)
 }
 
 /// Runs a function of a library with its keys and arguments and writes its reply. `read_only`: it must not write.
@@ -246,17 +247,15 @@ pub fn run_function(
     read_only: bool,
     command: Argv<'_>,
 ) -> Done {
-    let name = function.name.as_bytes();
-    let call = Call { kind: ScriptKind::Function, name, command, flags: function.flags, read_only };
-    enter(ctx, call, |vm, host, reply| vm.run_function(function, keys, args, host, reply))
+    let &Function { ref name, handle: program, flags, .. } = function;
+    let invocation = Invocation { program, passing: Passing::Arguments, name: name.as_bytes(), keys, args };
+    enter(ctx, Call { kind: ScriptKind::Function, command, flags, read_only }, invocation)
 }
 
 /// One call of a script or function.
 #[derive(Clone, Copy)]
 struct Call<'a> {
     kind: ScriptKind,
-    /// The script's SHA1 or the function's name.
-    name: &'a [u8],
     /// The client's command.
     command: Argv<'a>,
     flags: ScriptFlags,
@@ -265,30 +264,28 @@ struct Call<'a> {
 
 /// Lends the state and the server to a call, and takes them back.
 #[inline]
-fn enter<T>(
-    ctx: &mut Ctx<'_>,
-    call: Call<'_>,
-    run: impl FnOnce(&mut Vm, &mut ScriptHost<'_, '_>, &mut Reply) -> T,
-) -> Result<T, Error> {
+fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done {
     let flags = call.flags;
     if call.read_only && flags.declared && !flags.no_writes {
         return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
     }
+    ctx.server.admit_script_memory(flags, ctx.origin == Origin::Exec)?;
     let mut vm = ctx.server.scripts.vm.take().ok_or(NESTED)?;
     let started = ctx.server.stats.clock.raw();
     ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));
     let db = ctx.session.db;
     let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
-    let mut host = ScriptHost { ctx: &mut *ctx, call, read_only: call.read_only || flags.no_writes };
+    let mut host =
+        ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only: call.read_only || flags.no_writes };
     let start = reply.len();
-    let result = run(&mut vm, &mut host, &mut reply);
-    count_outcome(ctx, vm.outcome(), reply.as_bytes().get(start..).unwrap_or_default());
+    let outcome = vm.run(invocation, &mut host, &mut reply);
+    count_outcome(ctx, outcome, reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;
     // SELECT inside a script is the script's own.
     ctx.session.db = db;
     ctx.server.running_script = None;
     ctx.server.scripts.vm = Some(vm);
-    Ok(result)
+    Ok(())
 }
 
 /// Counts a script that answered an error as failed. What a command answered was counted there.
@@ -309,6 +306,8 @@ fn count_outcome(ctx: &mut Ctx<'_>, outcome: Outcome, reply: &[u8]) {
 struct ScriptHost<'h, 'c> {
     ctx: &'h mut Ctx<'c>,
     call: Call<'h>,
+    /// The script's SHA1 or the function's name.
+    name: &'h [u8],
     read_only: bool,
 }
 
@@ -331,6 +330,7 @@ impl ScriptHost<'_, '_> {
         if self.read_only && flags.has(Flags::WRITE | Flags::MAY_REPLICATE) {
             return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
         }
+        self.ctx.server.admit_call_memory(self.call.flags, entry)?;
         Ok(entry)
     }
 }
@@ -365,7 +365,7 @@ impl Host for ScriptHost<'_, '_> {
             && script.subject.is_none()
         {
             let command = OwnedArgv::from_argv(self.call.command);
-            script.subject = Some(Subject { name: self.call.name.into(), command });
+            script.subject = Some(Subject { name: self.name.into(), command });
         }
         if self.ctx.server.script_interrupted(self.ctx.ks) { Verdict::Continue } else { Verdict::Kill }
     }

@@ -1,5 +1,6 @@
 //! What the engine knows of each connection.
 
+use std::rc::Rc;
 use std::task::Waker;
 
 use bytes::BytesMut;
@@ -50,6 +51,8 @@ impl Gate {
     pub const MUTED: Gate = Gate(1 << 3);
     /// Reading a key does not count as using it.
     pub const NO_TOUCH: Gate = Gate(1 << 4);
+    /// There is a limit on memory, which may have been reached.
+    pub const METERED: Gate = Gate(1 << 5);
 
     /// Whether nothing is out of the ordinary.
     #[inline]
@@ -156,10 +159,8 @@ impl Outbox {
 pub struct Watched {
     /// Its database.
     pub db: DbIndex,
-    /// Its name.
-    pub key: Box<[u8]>,
-    /// Whether it existed when WATCH was called.
-    pub existed: bool,
+    /// Its name, shared with all who watch it.
+    pub key: Rc<[u8]>,
 }
 
 /// One connection. Public fields are plain facts that commands read and set.
@@ -194,7 +195,7 @@ pub struct Session {
     pub reply_mode: ReplyMode,
     /// Commands queued since MULTI.
     pub transaction: Option<Box<Transaction>>,
-    /// Keys of WATCH.
+    /// Keys of WATCH, each once.
     pub watched: Vec<Watched>,
     /// A watched key has changed.
     pub watch_dirty: bool,

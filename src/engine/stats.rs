@@ -3,6 +3,8 @@
 use quanta::Clock;
 use std::collections::HashMap;
 
+use crate::base::limits::ERROR_CODES_MAX;
+
 /// One command's counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CommandStats {
@@ -80,12 +82,10 @@ impl Stats {
     /// Counts an error reply under its code: the first word.
     #[cold]
     pub fn count_error(&mut self, text: &[u8]) {
-        /// Scripts can make up codes: beyond this many different ones they are not told apart any more.
-        const MAX_CODES: usize = 128;
         self.error_replies += 1;
         let code = text.split(|byte| *byte == b' ').next().unwrap_or(b"");
         let code = String::from_utf8_lossy(code).into_owned();
-        if self.errors.len() >= MAX_CODES && !self.errors.contains_key(&code) {
+        if self.errors.len() >= ERROR_CODES_MAX && !self.errors.contains_key(&code) {
             return;
         }
         *self.errors.entry(code).or_default() += 1;

@@ -13,7 +13,7 @@ use super::error::Error;
 use super::session::{Session, SessionKey};
 use super::table::Entry;
 use crate::base::num;
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Entry as KeyEntry, Value};
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::reply::Reply;
 use crate::resp::request::OwnedArgv;
@@ -40,7 +40,7 @@ impl Want {
             return true;
         }
         // Between two units nothing may be removed, not even what has expired: no effect would tell of it.
-        match ks.live_value(db, key) {
+        match ks.live(db, key).map(KeyEntry::value) {
             Some(Value::List(_)) => self == Want::List,
             Some(Value::ZSet(_)) => self == Want::ZSet,
             Some(Value::Stream(_)) => self == Want::Stream,

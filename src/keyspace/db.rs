@@ -109,7 +109,7 @@ impl Db {
         entry.expires_at_ms = at_ms;
         self.timers.arm(slot, entry);
         if self.timers.needs_sweep(self.volatile) {
-            self.timers.sweep(&mut self.entries);
+            self.timers.sweep_some(&mut self.entries);
         }
     }
 

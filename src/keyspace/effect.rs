@@ -250,10 +250,51 @@ effects! {
 /// A key with its database.
 type DbKey<'a> = (u16, &'a [u8]);
 
+/// What of an effect those need to know who watch keys or wait for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch<'a> {
+    /// This key of a database may hold something else now.
+    Key {
+        /// The database.
+        db: u16,
+        /// The key.
+        key: &'a [u8],
+        /// It was removed.
+        is_deletion: bool,
+    },
+    /// Every key of this database may.
+    Database(u16),
+}
+
+impl<'a> Touch<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Touch::Key { db, key, is_deletion } => {
+                u8::from(*is_deletion).put(out);
+                db.put(out);
+                key.put(out);
+            }
+            Touch::Database(db) => {
+                2u8.put(out);
+                db.put(out);
+            }
+        }
+    }
+
+    fn decode(input: &mut &'a [u8]) -> Option<Touch<'a>> {
+        let kind = u8::take(input)?;
+        let db = u16::take(input)?;
+        match kind {
+            0 | 1 => Some(Touch::Key { db, key: Field::take(input)?, is_deletion: kind == 1 }),
+            _ => Some(Touch::Database(db)),
+        }
+    }
+}
+
 impl<'a> Effect<'a> {
     /// Whether those who watch the key or wait for it take it as a change: what a group notes about deliveries is none, unless
     /// it makes entries available.
-    pub fn is_change(&self) -> bool {
+    fn is_change(&self) -> bool {
         use Effect::{
             ConsumerCreate, ConsumerDelete, ConsumerSeen, PendingAck, PendingSet, RequestForget, RequestRepeated,
         };
@@ -269,8 +310,22 @@ impl<'a> Effect<'a> {
         )
     }
 
+    /// What those learn of it who watch keys or wait for them.
+    pub fn touches(&self, db: u16) -> impl Iterator<Item = Touch<'a>> {
+        let is_deletion = matches!(self, Effect::Del { .. });
+        let touched = match (self.is_change(), self.keys(db)) {
+            (false, _) => [None, None],
+            (true, Some(keys)) => keys.map(|key| key.map(|(db, key)| Touch::Key { db, key, is_deletion })),
+            (true, None) => {
+                let other = if let Effect::Swap { with_db } = self { Some(Touch::Database(*with_db)) } else { None };
+                [Some(Touch::Database(db)), other]
+            }
+        };
+        touched.into_iter().flatten()
+    }
+
     /// Every key that it touches, with the database; `None` for those that touch whole databases.
-    pub fn keys(&self, db: u16) -> Option<[Option<DbKey<'a>>; 2]> {
+    pub(super) fn keys(&self, db: u16) -> Option<[Option<DbKey<'a>>; 2]> {
         Some(match *self {
             Effect::Rename { key, to } => [Some((db, key)), Some((db, to))],
             Effect::Copy { to_db, to, .. } => [Some((to_db, to)), None],
@@ -320,50 +375,75 @@ impl<'a> Effect<'a> {
 /// Bytes of the buffer of effects that are kept from unit to unit.
 const EFFECTS_KEEP_BYTES: usize = 1024 * 1024;
 
+/// How much of its effects a unit records: as much as there are readers for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recording {
+    /// Changes are only counted.
+    #[default]
+    Nothing,
+    /// What was [touched](Touch), without values: for those who watch keys or wait for them.
+    Keys,
+    /// The whole effects, from which the change can be repeated.
+    Full,
+}
+
 /// The effects of the unit that is underway.
 #[derive(Default)]
 pub struct Effects {
+    /// Encoded touches or effects, as `recording` says.
     buf: Vec<u8>,
-    recording: bool,
+    recording: Recording,
     count: u64,
 }
 
 impl Effects {
-    /// Begins a unit. Without `recording` changes are only counted: nobody would read them.
+    /// Begins a unit.
     #[inline]
-    pub(super) fn begin(&mut self, recording: bool) {
+    pub(super) fn begin(&mut self, recording: Recording) {
         self.buf.clear();
         self.buf.shrink_to(EFFECTS_KEEP_BYTES);
         self.recording = recording;
     }
 
-    /// Records from here on, whatever was decided when the unit began.
-    pub(super) fn record_from_now(&mut self) {
-        self.recording = true;
+    /// Records from here on, if nothing was to be recorded when the unit began.
+    pub(super) fn record_from_now(&mut self, recording: Recording) {
+        if self.recording == Recording::Nothing {
+            self.recording = recording;
+        }
     }
 
     /// Notes one change.
     #[inline]
     pub(super) fn record(&mut self, db: u16, effect: Effect<'_>) {
-        self.count += 1;
-        if self.recording {
-            effect.encode(db, &mut self.buf);
-        }
+        self.record_with(db, || effect);
     }
 
     /// As [`record`](Self::record), for an effect that costs something to make: it is made only when somebody reads it.
     #[inline]
     pub(super) fn record_with<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
         self.count += 1;
-        if self.recording {
-            effect().encode(db, &mut self.buf);
+        match self.recording {
+            Recording::Nothing => {}
+            Recording::Keys => effect().touches(db).for_each(|touch| touch.encode(&mut self.buf)),
+            Recording::Full => effect().encode(db, &mut self.buf),
         }
     }
 
-    /// The encoded changes of the unit so far.
+    /// Whether the unit has recorded nothing so far.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.buf.is_empty()
+    }
+
+    /// What the unit has touched so far, as far as it was recorded.
+    pub fn touches(&self) -> Touches<'_> {
+        Touches { rest: &self.buf, recording: self.recording, second: None }
+    }
+
+    /// The encoded changes of the unit so far; empty unless they are recorded in full.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.buf
+        if self.recording == Recording::Full { &self.buf } else { &[] }
     }
 
     /// Changes since the server started.
@@ -372,9 +452,38 @@ impl Effects {
         self.count
     }
 
-    /// The changes of the unit so far, decoded.
+    /// The changes of the unit so far, decoded; none unless they are recorded in full.
     pub fn iter(&self) -> EffectReader<'_> {
-        EffectReader { rest: &self.buf }
+        EffectReader { rest: self.as_bytes() }
+    }
+}
+
+/// Reads what a unit has touched.
+pub struct Touches<'a> {
+    rest: &'a [u8],
+    recording: Recording,
+    /// Of an effect that touches two keys, the one not yet told of.
+    second: Option<Touch<'a>>,
+}
+
+impl<'a> Iterator for Touches<'a> {
+    type Item = Touch<'a>;
+
+    fn next(&mut self) -> Option<Touch<'a>> {
+        if self.recording == Recording::Keys {
+            return Touch::decode(&mut self.rest);
+        }
+        if let Some(second) = self.second.take() {
+            return Some(second);
+        }
+        loop {
+            let (db, effect) = Effect::decode(&mut self.rest)?;
+            let mut touches = effect.touches(db);
+            if let Some(first) = touches.next() {
+                self.second = touches.next();
+                return Some(first);
+            }
+        }
     }
 }
 
@@ -417,5 +526,39 @@ mod tests {
         for cut in 0..40.min(stream.len()) {
             assert!(EffectReader::new(&stream[..cut]).next().is_none());
         }
+    }
+
+    #[test]
+    fn those_who_watch_learn_the_same_from_either_recording() {
+        let long = vec![7u8; 70_000];
+        let (mut keys, mut full) = (Effects::default(), Effects::default());
+        keys.begin(Recording::Keys);
+        full.begin(Recording::Full);
+        for effects in [&mut keys, &mut full] {
+            effects.record(0, Effect::Put { key: b"k", value: &long });
+            effects.record(1, Effect::Del { key: b"gone" });
+            effects.record(2, Effect::PendingAck { key: b"s", group: b"g", id: StreamId { ms: 1, seq: 1 } });
+            effects.record(3, Effect::Move { key: b"m", to_db: 4 });
+            effects.record(5, Effect::Swap { with_db: 6 });
+        }
+        let key = |db, key, is_deletion| Touch::Key { db, key, is_deletion };
+        let touched = [
+            key(0, b"k", false),
+            key(1, b"gone", true),
+            key(3, b"m", false),
+            key(4, b"m", false),
+            Touch::Database(5),
+            Touch::Database(6),
+        ];
+        assert_eq!(keys.touches().collect::<Vec<_>>(), touched);
+        assert_eq!(full.touches().collect::<Vec<_>>(), touched);
+        assert_eq!((keys.iter().count(), full.iter().count(), keys.as_bytes()), (0, 5, &b""[..]));
+        assert!(keys.buf.len() < 100, "no value is copied for those who want keys");
+        // Who begins to watch in the middle of a unit sees what comes after.
+        keys.begin(Recording::Nothing);
+        keys.record(0, Effect::Del { key: b"before" });
+        keys.record_from_now(Recording::Keys);
+        keys.record(0, Effect::Del { key: b"after" });
+        assert_eq!(keys.touches().collect::<Vec<_>>(), [key(0, b"after", true)]);
     }
 }

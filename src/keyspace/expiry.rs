@@ -6,14 +6,14 @@
 //! expired keys are reclaimed in the order of their deadlines, without sampling and without a scan.
 //!
 //! A lock that is taken and deleted again and again leaves a dead timer each time, which would stand in the heap until its
-//! deadline. So when dead timers outnumber the live ones they are swept out: a constant cost for each timer armed.
-
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+//! deadline. So when dead timers outnumber the live ones they are swept out, a few for each timer that is armed: the heap
+//! is set aside, and from its end, where taking one leaves a heap, what still lives moves into a fresh one. Until all have
+//! moved, the next timer to fire is the nearer of two.
 
 use super::NEVER;
 use super::entry::Entry;
 use super::slab::{Slab, Slot};
+use crate::base::limits::TIMER_SWEEP_STEP;
 
 /// How many timers [`Timers::sample`] gives at most.
 const SAMPLE: usize = 64;
@@ -32,7 +32,9 @@ pub(super) struct Timer {
 /// The timers of one database.
 #[derive(Default)]
 pub(super) struct Timers {
-    heap: BinaryHeap<Reverse<Timer>>,
+    heap: Heap,
+    /// What the sweep that is underway has not looked at.
+    unswept: Heap,
     /// No sweep below so many timers: twice what the last one left, so that each is paid for by what was armed since.
     sweep_from: usize,
 }
@@ -47,50 +49,122 @@ impl Timers {
         }
         if at_ms < entry.armed_at_ms {
             entry.armed_at_ms = at_ms;
-            self.heap.push(Reverse(Timer { at_ms, slot, version: entry.version }));
+            self.heap.push(Timer { at_ms, slot, version: entry.version });
         }
     }
 
-    /// Whether dead timers outnumber the entries that expire, of which there are `volatile`.
+    /// Whether a sweep is underway, or dead timers outnumber the entries that expire, of which there are `volatile`.
     #[inline]
     pub(super) fn needs_sweep(&self, volatile: usize) -> bool {
-        self.heap.len() >= self.sweep_from.max(SWEEP_MIN) && self.heap.len() / 2 > volatile
+        !self.unswept.is_empty()
+            || (self.heap.len() >= self.sweep_from.max(SWEEP_MIN) && self.heap.len() / 2 > volatile)
     }
 
-    /// Throws out the timers that no entry needs.
+    /// Looks at a few timers and throws out those that no entry needs. Answers how many it looked at.
     #[cold]
-    pub(super) fn sweep(&mut self, entries: &mut Slab<Entry>) {
-        self.heap.retain(|Reverse(timer)| {
-            let Some(entry) = entries.get_mut(timer.slot).filter(|entry| timer.is_live(entry)) else { return false };
+    pub(super) fn sweep_some(&mut self, entries: &mut Slab<Entry>) -> usize {
+        if self.unswept.is_empty() {
+            self.unswept = std::mem::take(&mut self.heap);
+        }
+        for looked_at in 0..TIMER_SWEEP_STEP {
+            let Some(timer) = self.unswept.take_last() else {
+                self.unswept = Heap::default();
+                self.sweep_from = self.heap.len() * 2;
+                return looked_at;
+            };
+            let Some(entry) = entries.get_mut(timer.slot).filter(|entry| timer.is_live(entry)) else { continue };
             if entry.expires_at_ms == NEVER {
                 entry.armed_at_ms = NEVER;
+            } else {
+                self.heap.push(timer);
             }
-            entry.expires_at_ms != NEVER
-        });
-        self.sweep_from = self.heap.len() * 2;
-        self.heap.shrink_to(self.sweep_from.max(SWEEP_MIN));
+        }
+        TIMER_SWEEP_STEP
     }
 
     /// How many timers there are, dead ones included.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.heap.len()
+        self.heap.len() + self.unswept.len()
     }
 
     /// Bytes allocated.
     pub(super) fn mem_bytes(&self) -> usize {
-        self.heap.capacity() * size_of::<Timer>()
+        (self.heap.timers.capacity() + self.unswept.timers.capacity()) * size_of::<Timer>()
     }
 
     /// Takes the front timer if it is due.
     pub(super) fn pop_due(&mut self, now_ms: i64) -> Option<Timer> {
-        let due = self.heap.peek().is_some_and(|Reverse(timer)| timer.at_ms <= now_ms);
-        if due { self.heap.pop().map(|Reverse(timer)| timer) } else { None }
+        let heap = match (self.heap.first(), self.unswept.first()) {
+            (Some(swept), Some(unswept)) if unswept < swept => &mut self.unswept,
+            (None, Some(_)) => &mut self.unswept,
+            _ => &mut self.heap,
+        };
+        heap.first().is_some_and(|timer| timer.at_ms <= now_ms).then(|| heap.pop())?
     }
 
     /// A few timers, the nearest ones among them.
     pub(super) fn sample(&self) -> impl Iterator<Item = &Timer> {
-        self.heap.iter().take(SAMPLE).map(|Reverse(timer)| timer)
+        self.heap.timers.iter().take(SAMPLE).chain(self.unswept.timers.iter().take(SAMPLE))
+    }
+}
+
+/// A binary heap with the nearest deadline first. The standard library's does not give its last element.
+#[derive(Default)]
+struct Heap {
+    /// No timer is nearer than its parent, which stands at `(i - 1) / 2`.
+    timers: Vec<Timer>,
+}
+
+impl Heap {
+    fn len(&self) -> usize {
+        self.timers.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.timers.is_empty()
+    }
+
+    /// The nearest timer.
+    fn first(&self) -> Option<&Timer> {
+        self.timers.first()
+    }
+
+    fn push(&mut self, timer: Timer) {
+        let mut at = self.timers.len();
+        self.timers.push(timer);
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if self.timers[parent] <= timer {
+                break;
+            }
+            self.timers.swap(at, parent);
+            at = parent;
+        }
+    }
+
+    /// Takes the nearest timer.
+    fn pop(&mut self) -> Option<Timer> {
+        let last = self.timers.pop()?;
+        let Some(first) = self.timers.first_mut() else { return Some(last) };
+        let nearest = std::mem::replace(first, last);
+        let mut at = 0;
+        loop {
+            let mut child = at * 2 + 1;
+            if child + 1 < self.timers.len() && self.timers[child + 1] < self.timers[child] {
+                child += 1;
+            }
+            if child >= self.timers.len() || last <= self.timers[child] {
+                return Some(nearest);
+            }
+            self.timers.swap(at, child);
+            at = child;
+        }
+    }
+
+    /// Takes a timer that is no other's parent.
+    fn take_last(&mut self) -> Option<Timer> {
+        self.timers.pop()
     }
 }
 
@@ -107,12 +181,12 @@ mod tests {
     use super::*;
     use crate::base::rng::Rng;
     use crate::keyspace::Keyspace;
-    use crate::keyspace::effect::Effect;
+    use crate::keyspace::effect::{Effect, Recording};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
     fn at(ks: &mut Keyspace, now_ms: i64) {
-        ks.begin_unit(now_ms, true);
+        ks.begin_unit(now_ms, Recording::Full);
     }
 
     fn keyspace(now_ms: i64) -> Keyspace {
@@ -225,7 +299,64 @@ mod tests {
         assert_eq!(ks.db(0).len(), 2_000);
     }
 
+    #[test]
+    fn a_sweep_goes_in_slices_and_holds_nothing_up() {
+        const KEYS: u32 = 100_000;
+        let mut ks = keyspace(0);
+        for i in 0..KEYS {
+            put_until(&mut ks, &i.to_be_bytes(), 1_000 + i64::from(i));
+        }
+        // Three of four are deleted: their timers are dead.
+        for i in (0..KEYS).filter(|i| i % 4 != 0) {
+            let slot = ks.find(0, &i.to_be_bytes()).expect("put above");
+            ks.remove(0, slot);
+        }
+        assert_eq!(ks.db(0).timers.len(), KEYS as usize);
+        let (mut armed, mut gone) = (0, 0);
+        while ks.db(0).timers.len() > ks.db(0).volatile() + 100 {
+            let before = ks.db(0).timers.len();
+            put_until(&mut ks, &(KEYS + armed).to_be_bytes(), 1_000_000);
+            armed += 1;
+            assert!(before < ks.db(0).timers.len() + TIMER_SWEEP_STEP, "one command sweeps a few timers");
+            // What is due in the middle of a sweep fires on time and in order.
+            if armed % 1_000 == 0 {
+                at(&mut ks, 1_000 + i64::from(armed));
+                assert!(!ks.reclaim_expired(usize::MAX));
+                gone = 1 + armed / 4;
+                assert_eq!(ks.stats.expired, u64::from(gone));
+            }
+        }
+        assert!(gone > 0 && armed <= KEYS / TIMER_SWEEP_STEP as u32 + 1, "swept in proportion to what is armed");
+        at(&mut ks, 1_000_000);
+        assert!(!ks.reclaim_expired(usize::MAX));
+        assert_eq!((ks.db(0).len(), ks.db(0).timers.len()), (0, 0));
+    }
+
     proptest! {
+        #[test]
+        fn the_heap_gives_the_nearest_first(ops in proptest::collection::vec((0..3u8, 0..50i64), 0..200)) {
+            let mut heap = Heap::default();
+            let mut model: Vec<i64> = Vec::new();
+            for (op, at_ms) in ops {
+                match op {
+                    0 => {
+                        let least = model.iter().min().copied();
+                        prop_assert_eq!(heap.pop().map(|timer| timer.at_ms), least);
+                        model.iter().position(|at_ms| Some(*at_ms) == least).map(|at| model.remove(at));
+                    }
+                    1 if model.len() > 20 => {
+                        let last = heap.take_last().map(|timer| timer.at_ms);
+                        model.iter().position(|at_ms| Some(*at_ms) == last).map(|at| model.remove(at));
+                    }
+                    _ => {
+                        heap.push(Timer { at_ms, slot: Slot(0), version: 0 });
+                        model.push(at_ms);
+                    }
+                }
+                prop_assert_eq!(heap.len(), model.len());
+            }
+        }
+
         /// Whatever is done to lifetimes, what reclaiming leaves is what a map of deadlines says.
         #[test]
         fn equal_to_a_map_of_deadlines(ops in proptest::collection::vec((0..8u8, 0..6u8, 0..40i64), 0..120)) {

@@ -2,7 +2,8 @@
 //!
 //! A **unit** is what happens whole or not at all: a command, an EXEC, a script. [`begin_unit`](Keyspace::begin_unit) fixes
 //! the time that everything in it sees; the verbs (one file per value type under `verb`) apply changes in place and record
-//! each as an [`effect::Effect`]. Reading is free for all: [`read`](Keyspace::read) and [`find`](Keyspace::find).
+//! each as an [`effect::Effect`]. Reading is free for all: commands that read use [`read`](Keyspace::read) and its
+//! kin, those that write [`find`](Keyspace::find), and observers [`live`](Keyspace::live).
 //!
 //! An expired key does not exist. Whoever meets one removes it, and the removal is an effect like any other, so that who
 //! follows the stream needs no clock.
@@ -18,7 +19,7 @@ pub use slab::Slot;
 pub use verb::WrongType;
 
 use db::Db;
-use effect::{Effect, Effects};
+use effect::{Effect, Effects, Recording};
 use entry::{Entry, Value};
 
 use crate::base::rng::Rng;
@@ -110,9 +111,9 @@ impl Keyspace {
         }
     }
 
-    /// Begins a unit at `now_ms` (Unix ms). Its effects can be read until the next one begins, if `recording`.
+    /// Begins a unit at `now_ms` (Unix ms). What it records of its effects can be read until the next one begins.
     #[inline]
-    pub fn begin_unit(&mut self, now_ms: i64, recording: bool) {
+    pub fn begin_unit(&mut self, now_ms: i64, recording: Recording) {
         self.now_ms = now_ms;
         self.effects.begin(recording);
     }
@@ -151,14 +152,14 @@ impl Keyspace {
         self.db(db).warm(key);
     }
 
-    /// The value of a key, for a command that reads: counts as hit or miss.
+    /// The value of a key, for a command that reads: counts as hit or miss and as a use of the key.
     #[inline]
     pub fn read(&mut self, db: DbIndex, key: &[u8]) -> Option<&Value> {
         let slot = self.look_up(db, key)?;
         self.dbs[db as usize].get(slot).map(Entry::value)
     }
 
-    /// As [`find`](Self::find), for a command that reads: counts as hit or miss.
+    /// As [`read`](Self::read), for a command that needs to know where the key lives.
     #[inline]
     pub fn look_up(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
         let slot = self.find(db, key);
@@ -167,7 +168,7 @@ impl Keyspace {
         slot
     }
 
-    /// As [`look_up`](Self::look_up), without counting as a use of the key (TTL, TYPE, OBJECT).
+    /// As [`read`](Self::read), without counting as a use of the key (TTL, TYPE, OBJECT).
     pub fn peek(&mut self, db: DbIndex, key: &[u8]) -> Option<&Entry> {
         let touch = std::mem::replace(&mut self.touch, false);
         let slot = self.look_up(db, key);
@@ -175,18 +176,18 @@ impl Keyspace {
         slot.map(|slot| self.entry(db, slot))
     }
 
-    /// The value of a key, without any trace of having looked: an expired one stays where it is.
-    pub fn live_value(&self, db: DbIndex, key: &[u8]) -> Option<&Value> {
-        let entry = self.db(db).find(key).and_then(|slot| self.db(db).get(slot))?;
-        (entry.expires_at_ms > self.now_ms).then_some(&entry.value)
+    /// A key's entry, without any trace of having looked: an expired one stays where it is and counts as absent.
+    pub fn live(&self, db: DbIndex, key: &[u8]) -> Option<&Entry> {
+        let database = self.db(db);
+        database.find(key).and_then(|slot| database.get(slot)).filter(|entry| entry.expires_at_ms > self.now_ms)
     }
 
-    /// Lets the unit that is underway record its effects from here on: somebody has begun to observe.
-    pub fn record_from_now(&mut self) {
-        self.effects.record_from_now();
+    /// Lets the unit that is underway record from here on, if it did not: somebody has begun to observe.
+    pub fn record_from_now(&mut self, recording: Recording) {
+        self.effects.record_from_now(recording);
     }
 
-    /// Where a key lives. An expired key is removed and counts as absent.
+    /// Where a key lives, for a command that writes. An expired key is removed and counts as absent.
     #[inline]
     pub fn find(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
         let now_ms = self.now_ms;
@@ -201,20 +202,6 @@ impl Keyspace {
             entry.accessed_s = (now_ms / 1000) as u32;
         }
         Some(slot)
-    }
-
-    /// As [`find`](Self::find), without counting as a use of the key (OBJECT, TTL, TYPE, SCAN).
-    pub fn find_untouched(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
-        let touch = std::mem::replace(&mut self.touch, false);
-        let slot = self.find(db, key);
-        self.touch = touch;
-        slot
-    }
-
-    /// Whether a key exists, without removing it if it has expired.
-    pub fn is_live(&self, db: DbIndex, key: &[u8]) -> bool {
-        let database = self.db(db);
-        database.find(key).and_then(|slot| database.get(slot)).is_some_and(|entry| entry.expires_at_ms > self.now_ms)
     }
 
     /// The entry at `slot`, which [`find`](Self::find) or a verb just gave.

@@ -26,7 +26,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::serve::Shared;
-use crate::base::limits::{OUTBOX_PAUSE_BYTES, QUERY_BUFFER_HARD_MAX_BYTES, READ_CHUNK_BYTES};
+use crate::base::limits::{OUTBOX_PAUSE_BYTES, READ_CHUNK_BYTES};
 use crate::engine::session::SessionKey;
 use crate::engine::{Engine, Fed};
 use crate::resp::reply::Reply;
@@ -204,7 +204,7 @@ impl<S: Stream> Conn<S> {
         suspended: bool,
     ) -> Next {
         inbox.keep(input);
-        let limit = engine.server.config.client_query_buffer_limit.min(QUERY_BUFFER_HARD_MAX_BYTES);
+        let limit = engine.server.config.query_limit_bytes();
         if inbox.pending.len() + inbox.decoder.mem_bytes() > limit {
             tracing::warn!(client = self.key.id, bytes = inbox.pending.len(), "closed: its command is too large");
             engine.server.stats.query_limit_disconnections += 1;

@@ -17,15 +17,12 @@ use socket2::{SockRef, Socket};
 
 use super::conn::Inbox;
 use super::listener::{greet, peer_of};
-use crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES;
+use crate::base::limits::BYSTANDER_CHUNK_BYTES;
 use crate::engine::busy::Bystanders;
 use crate::engine::session::SessionKey;
 use crate::engine::{Fed, Server};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::{Form, Reply};
-
-/// Bytes read from one bystander at a time.
-const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Every socket of the server, by descriptor.
 ///
@@ -72,15 +69,15 @@ pub struct Lookout {
 impl Lookout {
     /// Watches the sockets of `roster`.
     pub fn new(roster: Rc<Roster>) -> Lookout {
-        Lookout { roster, chunk: vec![0; CHUNK_BYTES].into(), out: Reply::new(Form::Resp2) }
+        Lookout { roster, chunk: vec![0; BYSTANDER_CHUNK_BYTES].into(), out: Reply::new(Form::Resp2) }
     }
 
     fn accept_all(&mut self, server: &mut Server) {
         let listeners: Vec<(RawFd, Option<String>)> = self.roster.listeners.borrow().clone();
-        for fd in readable(listeners.iter().map(|(fd, _)| *fd)) {
-            let Some((_, path)) = listeners.iter().find(|(listener, _)| *listener == fd) else { continue };
+        let readable = readable(listeners.iter().map(|(fd, _)| *fd));
+        for ((fd, path), _) in listeners.iter().zip(readable).filter(|(_, is_readable)| *is_readable) {
             // SAFETY: the roster holds only open descriptors (see `Roster`), and nothing closes one during this call.
-            let listener = unsafe { BorrowedFd::borrow_raw(fd) };
+            let listener = unsafe { BorrowedFd::borrow_raw(*fd) };
             while let Ok((socket, _)) = SockRef::from(&listener).accept() {
                 self.take_in(server, socket, path.as_deref());
             }
@@ -120,7 +117,7 @@ impl Lookout {
         let Ok(mut inbox) = inbox.try_borrow_mut() else { return };
         // The limits of `Conn`: who waits, or does not read, or sends too much, is left alone until its task runs again.
         let Some(session) = server.sessions.get_mut(key) else { return };
-        let limit = server.config.client_query_buffer_limit.min(QUERY_BUFFER_HARD_MAX_BYTES);
+        let limit = server.config.query_limit_bytes();
         if session.is_suspended() || !session.outbox.is_empty() || inbox.pending.len() > limit {
             return;
         }
@@ -146,12 +143,13 @@ impl Lookout {
 impl Bystanders for Lookout {
     fn serve(&mut self, ks: &mut Keyspace, server: &mut Server) {
         self.accept_all(server);
-        let connections: Vec<(SessionKey, RawFd, Rc<RefCell<Inbox>>)> =
-            self.roster.connections.borrow().iter().map(|(key, (fd, inbox))| (*key, *fd, inbox.clone())).collect();
-        for fd in readable(connections.iter().map(|(_, fd, _)| *fd)) {
-            if let Some((key, fd, inbox)) = connections.iter().find(|(_, known, _)| *known == fd) {
-                self.serve_one(ks, server, *key, *fd, inbox);
-            }
+        let roster = self.roster.connections.borrow();
+        let connections: Vec<(SessionKey, Connection)> =
+            roster.iter().map(|(key, connection)| (*key, connection.clone())).collect();
+        drop(roster);
+        let readable = readable(connections.iter().map(|(_, (fd, _))| *fd));
+        for ((key, (fd, inbox)), _) in connections.iter().zip(readable).filter(|(_, is_readable)| *is_readable) {
+            self.serve_one(ks, server, *key, *fd, inbox);
         }
     }
 }
@@ -165,13 +163,26 @@ impl AsRawFd for StdStream {
     }
 }
 
-/// The descriptors that can be read (or have ended) now.
-fn readable(fds: impl Iterator<Item = RawFd>) -> Vec<RawFd> {
+/// For each descriptor whether it can be read (or has ended) now.
+fn readable(fds: impl Iterator<Item = RawFd>) -> impl Iterator<Item = bool> {
     let mut polls: Vec<libc::pollfd> = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
     // SAFETY: the pointer and the length are those of a live vector, which the call fills in place.
     let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
-    if ready <= 0 {
-        return Vec::new();
+    polls.into_iter().map(move |poll| ready > 0 && poll.revents != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn who_has_sent_something_is_told_by_its_place() {
+        let pairs: Vec<_> = (0..5).map(|_| UnixStream::pair().expect("a pair of sockets")).collect();
+        for at in [1, 4] {
+            (&pairs[at].1).write_all(b"x").expect("there is room for a byte");
+        }
+        let ready: Vec<bool> = readable(pairs.iter().map(|(here, _)| here.as_raw_fd())).collect();
+        assert_eq!(ready, [false, true, false, false, true]);
     }
-    polls.iter().filter(|poll| poll.revents != 0).map(|poll| poll.fd).collect()
 }

@@ -59,6 +59,12 @@ impl<'a> Argv<'a> {
         self.spans.is_empty()
     }
 
+    /// Bytes of all arguments together.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.spans.iter().map(|span| span.len as usize).sum()
+    }
+
     /// Argument `i`, or `None` past the end.
     #[inline]
     pub fn get(&self, i: usize) -> Option<&'a [u8]> {

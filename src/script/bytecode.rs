@@ -2,7 +2,11 @@
 //!
 //! 1. What the sandbox must know: whether the chunk assigns globals, and whether it holds 64-bit integer or complex literals
 //!    (`42LL`, `1i`), which LuaJIT reads and Redis' Lua refuses.
-//! 2. Tail calls of global functions, `return redis.call(...)`, become ordinary calls. Lua 5.1 keeps the caller's frame when
+//! 2. Also whether it only ever indexes KEYS and ARGV: then it can neither change nor keep their tables, and they serve the
+//!    next script too.
+//! 3. `redis.call` and `redis.pcall`, written so, are loaded in one step ([`DIRECT`]) and not by way of the read-only table
+//!    `redis`, whose metatable costs 200 instructions each time.
+//! 4. Tail calls of global functions, `return redis.call(...)`, become ordinary calls. Lua 5.1 keeps the caller's frame when
 //!    a C function is called so; LuaJIT replaces it, and an error of the function could not be located: Redis' error texts
 //!    carry the script's line. Scripts cannot define globals, so these are never a script's own functions, whose tail calls
 //!    stay what they are.
@@ -19,10 +23,14 @@
 
 /// Opcodes of the LuaJIT that is built in; [`SAMPLES`] proves them at start.
 mod op {
+    pub(super) const MOV: u8 = 18;
+    pub(super) const LEN: u8 = 21;
+    pub(super) const UCLO: u8 = 50;
     pub(super) const GGET: u8 = 54;
     pub(super) const GSET: u8 = 55;
+    pub(super) const TGETV: u8 = 56;
     pub(super) const TGETS: u8 = 57;
-    pub(super) const UCLO: u8 = 50;
+    pub(super) const TGETB: u8 = 58;
     pub(super) const CALLM: u8 = 65;
     pub(super) const CALL: u8 = 66;
     pub(super) const CALLMT: u8 = 67;
@@ -32,8 +40,10 @@ mod op {
 }
 
 /// Chunks, and the opcodes they compile to, up to the last that matters; 0 stands for any.
-pub(super) const SAMPLES: [(&[u8], &[u8]); 6] = [
+pub(super) const SAMPLES: [(&[u8], &[u8]); 8] = [
     (b"x=1", &[0, op::GSET]),
+    (b"local a=x local b=a", &[op::GGET, op::MOV]),
+    (b"local a,b,c=#x,x[1],x[y]", &[op::GGET, op::LEN, op::GGET, op::TGETB, op::GGET, op::GGET, op::TGETV]),
     (b"return x.y(1)", &[op::GGET, op::TGETS, 0, op::CALLT]),
     (b"return x(x())", &[op::GGET, op::GGET, op::CALL, op::CALLMT]),
     (b"x(x()) return 1,x()", &[op::GGET, op::GGET, op::CALL, op::CALLM, 0, op::GGET, op::CALL, op::RETM]),
@@ -48,9 +58,15 @@ pub(super) struct Traits {
     pub assigns_globals: bool,
     /// Some literal in it is a 64-bit integer or a complex number.
     pub has_cdata_literals: bool,
+    /// It might change the tables KEYS and ARGV, or keep them.
+    pub may_keep_lists: bool,
     /// It was changed.
     pub rewritten: bool,
 }
+
+/// Functions that are loaded in one step: library, name, and the global in which the sandbox holds the function as well.
+pub(super) const DIRECT: [(&[u8], &[u8], &[u8]); 2] =
+    [(b"redis", b"call", b"redis.call"), (b"redis", b"pcall", b"redis.pcall")];
 
 const STRIPPED: u32 = 0x02;
 const CONSTANT_CHILD: u32 = 0;
@@ -58,6 +74,8 @@ const CONSTANT_TABLE: u32 = 1;
 const CONSTANT_COMPLEX: u32 = 4;
 const CONSTANT_STRING: u32 = 5;
 const JUMP_BIAS: usize = 0x8000;
+/// An instruction has 16 bits for the number of a constant.
+const MAX_CONSTANTS: usize = 1 << 16;
 
 /// Reads a dump and writes it, changed as described above, to `out`. `None` when it is not of the form described above.
 pub(super) fn rewrite(dump: &[u8], out: &mut Vec<u8>) -> Option<Traits> {
@@ -119,32 +137,40 @@ struct Head {
 fn rewrite_prototype(prototype: &[u8], flags: u32, out: &mut Vec<u8>, traits: &mut Traits) -> Option<()> {
     let mut reader = Reader { rest: prototype };
     let head = reader.read_head(flags)?;
-    let code = reader.take(head.instructions.checked_mul(4)?)?;
-    let after_code = reader.rest;
-    traits.assigns_globals |= code.chunks_exact(4).any(|instruction| instruction[0] == op::GSET);
-    traits.has_cdata_literals |= reader.read_constants(&head)?;
+    let code = Code(reader.take(head.instructions.checked_mul(4)?)?);
+    let upvalues = reader.take(usize::from(head.flags[3]) * 2)?;
+    let after_upvalues = reader.rest;
+    let constants = reader.read_constants(&head)?;
+    traits.has_cdata_literals |= constants.has_cdata;
+    traits.assigns_globals |= code.iter().any(|instruction| instruction[0] == op::GSET);
+    traits.may_keep_lists |= (0..head.instructions).any(|at| may_keep_list(code, at, &constants));
 
-    let tail_calls = || {
-        (0..head.instructions).filter_map(|at| {
-            let callee = global_callee(code, at)?;
-            // The copy of the callee's load comes first, then what is jumped to.
-            Some((at, callee))
-        })
-    };
-    let reachable = |n: usize| head.instructions + n * 3 < JUMP_BIAS;
-    let n = tail_calls().count();
+    let loads: Vec<(usize, usize)> =
+        (0..head.instructions).filter_map(|at| Some((at, direct_load(code, at, &constants)?))).collect();
+    let mut tail_calls: Vec<(usize, Instruction)> =
+        (0..head.instructions).filter_map(|at| Some((at, global_callee(code, at)?))).collect();
     let width = if head.lines < 256 { 1 } else { if head.lines < 65536 { 2 } else { 4 } };
-    if n == 0 || !reachable(n) || head.debug < head.instructions * width {
+    if head.instructions + tail_calls.len() * 3 >= JUMP_BIAS || head.debug < head.instructions * width {
+        tail_calls.clear();
+    }
+    let direct: &[_] = if loads.is_empty() || head.constants + DIRECT.len() > MAX_CONSTANTS { &[] } else { &DIRECT };
+    if direct.is_empty() && tail_calls.is_empty() {
         out.extend_from_slice(prototype);
         return Some(());
     }
     traits.rewritten = true;
-    put_head(out, &head, n * 3, n * 3 * width, flags);
+    let more = tail_calls.len() * 3;
+    put_head(out, &head, direct.len(), more, more * width, flags);
     let start = out.len();
-    out.extend_from_slice(code);
-    for (i, (at, callee)) in tail_calls().enumerate() {
+    out.extend_from_slice(code.0);
+    for &(at, function) in loads.iter().filter(|_| !direct.is_empty()) {
+        let a = code.at(at)?[1];
+        out[start + at * 4..][..4].copy_from_slice(&with_d(op::GGET, a, (head.constants + function) as u16));
+        out[start + at * 4 + 4..][..4].copy_from_slice(&with_d(op::MOV, a, a.into()));
+    }
+    for (i, &(at, callee)) in tail_calls.iter().enumerate() {
         let target = head.instructions + i * 3 + 1;
-        let call: [u8; 4] = code.get(at * 4..at * 4 + 4)?.try_into().ok()?;
+        let call = code.at(at)?;
         let distance = (JUMP_BIAS + target - (at + 1)) as u16;
         out[start + at * 4..][..4].copy_from_slice(&with_d(op::JMP, call[1], distance));
         out.extend_from_slice(&callee);
@@ -152,11 +178,17 @@ fn rewrite_prototype(prototype: &[u8], flags: u32, out: &mut Vec<u8>, traits: &m
         out.extend_from_slice(&[plain, call[1], call[2], 0]);
         out.extend_from_slice(&with_d(op::RETM, call[1], 0));
     }
-    let (constants, debug) = after_code.split_at_checked(after_code.len().checked_sub(head.debug)?)?;
-    let (lines, names) = debug.split_at_checked(head.instructions * width)?;
+    out.extend_from_slice(upvalues);
+    // Constants are numbered from their end.
+    for (_, _, global) in direct.iter().rev() {
+        put_uleb(out, CONSTANT_STRING + global.len() as u32);
+        out.extend_from_slice(global);
+    }
+    let (constants, debug) = after_upvalues.split_at_checked(after_upvalues.len().checked_sub(head.debug)?)?;
+    let (lines, names) = debug.split_at_checked((head.instructions * width).min(debug.len()))?;
     out.extend_from_slice(constants);
     out.extend_from_slice(lines);
-    for (at, _) in tail_calls() {
+    for (at, _) in tail_calls {
         let line = lines.get(at * width..(at + 1) * width)?;
         (0..3).for_each(|_| out.extend_from_slice(line));
     }
@@ -164,36 +196,70 @@ fn rewrite_prototype(prototype: &[u8], flags: u32, out: &mut Vec<u8>, traits: &m
     Some(())
 }
 
+/// Whether the instruction at `at` loads KEYS or ARGV and the next one does not replace it by an element or its length, or
+/// loads something by which a script could come to them unseen.
+fn may_keep_list(code: Code<'_>, at: usize, constants: &Constants<'_>) -> bool {
+    let Some([op::GGET, a, ..]) = code.at(at) else { return false };
+    match constants.name(code.d(at)) {
+        b"KEYS" | b"ARGV" => match code.at(at + 1) {
+            Some([op::TGETB | op::TGETS | op::TGETV, to, _, from]) => (to, from) != (a, a),
+            Some([op::LEN, to, ..]) => to != a || code.d(at + 1) != usize::from(a),
+            _ => true,
+        },
+        b"_G" | b"load" | b"loadstring" => true,
+        _ => false,
+    }
+}
+
+/// Which of the functions in [`DIRECT`] the instructions at `at` and behind it load.
+fn direct_load(code: Code<'_>, at: usize, constants: &Constants<'_>) -> Option<usize> {
+    let ([op::GGET, a, ..], [op::TGETS, to, name, from]) = (code.at(at)?, code.at(at + 1)?) else { return None };
+    let (library, name) = (constants.name(code.d(at)), constants.name(name.into()));
+    let function = DIRECT.iter().position(|direct| (direct.0, direct.1) == (library, name))?;
+    // `(x or redis).call` comes by a jump to the second instruction with something else. Jumps of other kinds lead to the
+    // begin of a statement, which the second instruction is not.
+    let is_target =
+        || code.iter().enumerate().any(|(i, jump)| jump[0] == op::JMP && i + 1 + code.d(i) == at + 1 + JUMP_BIAS);
+    ((to, from) == (a, a) && !is_target()).then_some(function)
+}
+
 /// The instruction that loads the callee of the tail call at `at`, if there is one and its callee is a global, or a field of
 /// one.
-fn global_callee(code: &[u8], at: usize) -> Option<[u8; 4]> {
-    let instruction = |i: usize| -> Option<[u8; 4]> { code.get(i * 4..i * 4 + 4)?.try_into().ok() };
-    let call = instruction(at)?;
+fn global_callee(code: Code<'_>, at: usize) -> Option<Instruction> {
+    let call = code.at(at)?;
     if call[0] != op::CALLT && call[0] != op::CALLMT {
         return None;
     }
     // The callee is loaded first, its arguments above it: the nearest instruction before the call that writes A. (The one
     // that closes upvalues, right before the call, has a zero there.)
-    let load_at = (0..at).rev().find(|&i| code[i * 4 + 1] == call[1] && code[i * 4] != op::UCLO)?;
-    let load = instruction(load_at)?;
+    let writes_a = |i: &usize| code.at(*i).is_some_and(|before| before[1] == call[1] && before[0] != op::UCLO);
+    let load_at = (0..at).rev().find(writes_a)?;
+    let load = code.at(load_at)?;
     match load[0] {
         op::GGET => Some(load),
         op::TGETS => {
-            let object = instruction(load_at.checked_sub(1)?)?;
+            let object = code.at(load_at.checked_sub(1)?)?;
             (object[0] == op::GGET && object[1] == load[3]).then_some(load)
         }
         _ => None,
     }
 }
 
-fn with_d(opcode: u8, a: u8, d: u16) -> [u8; 4] {
+fn with_d(opcode: u8, a: u8, d: u16) -> Instruction {
     let [low, high] = d.to_le_bytes();
     [opcode, a, low, high]
 }
 
-fn put_head(out: &mut Vec<u8>, head: &Head, more_instructions: usize, more_debug: usize, flags: u32) {
+fn put_head(
+    out: &mut Vec<u8>,
+    head: &Head,
+    more_constants: usize,
+    more_instructions: usize,
+    more_debug: usize,
+    flags: u32,
+) {
     out.extend_from_slice(&head.flags);
-    put_uleb(out, head.constants as u32);
+    put_uleb(out, (head.constants + more_constants) as u32);
     put_uleb(out, head.numbers);
     put_uleb(out, (head.instructions + more_instructions) as u32);
     if flags & STRIPPED == 0 {
@@ -213,6 +279,43 @@ fn put_uleb(out: &mut Vec<u8>, mut value: u32) {
 
 fn uleb_len(value: u32) -> usize {
     (32 - value.leading_zeros()).div_ceil(7).max(1) as usize
+}
+
+/// Opcode, A, and C and B or both together as D.
+type Instruction = [u8; 4];
+
+/// The instructions of a prototype.
+#[derive(Clone, Copy)]
+struct Code<'a>(&'a [u8]);
+
+impl Code<'_> {
+    fn at(self, i: usize) -> Option<Instruction> {
+        self.0.get(i * 4..i * 4 + 4)?.try_into().ok()
+    }
+
+    /// D of the instruction at `i`, which there must be.
+    fn d(self, i: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.0[i * 4 + 2], self.0[i * 4 + 3]]))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.chunks_exact(4)
+    }
+}
+
+/// The collectable constants of a prototype.
+struct Constants<'a> {
+    /// Strings in the order of the dump; empty for other kinds.
+    names: Vec<&'a [u8]>,
+    /// Some of them are 64-bit integers or complex numbers.
+    has_cdata: bool,
+}
+
+impl Constants<'_> {
+    /// The string that instructions know as `number`: they count from the end.
+    fn name(&self, number: usize) -> &[u8] {
+        self.names.len().checked_sub(number + 1).map_or(&[], |i| self.names[i])
+    }
 }
 
 struct Reader<'a> {
@@ -271,26 +374,25 @@ impl<'a> Reader<'a> {
         Some(head)
     }
 
-    /// Reads upvalues and collectable constants; answers whether some are 64-bit integers or complex numbers.
-    fn read_constants(&mut self, head: &Head) -> Option<bool> {
-        let mut found = false;
-        self.take(usize::from(head.flags[3]) * 2)?;
+    /// Reads collectable constants.
+    fn read_constants(&mut self, head: &Head) -> Option<Constants<'a>> {
+        let mut constants = Constants { names: Vec::new(), has_cdata: false };
         for _ in 0..head.constants {
+            let mut name = &[][..];
             match self.uleb()? {
                 CONSTANT_CHILD => {}
                 CONSTANT_TABLE => self.skip_table()?,
-                string @ CONSTANT_STRING.. => {
-                    self.take((string - CONSTANT_STRING) as usize)?;
-                }
+                string @ CONSTANT_STRING.. => name = self.take((string - CONSTANT_STRING) as usize)?,
                 number => {
-                    found = true;
+                    constants.has_cdata = true;
                     for _ in 0..if number == CONSTANT_COMPLEX { 4 } else { 2 } {
                         self.uleb()?;
                     }
                 }
             }
+            constants.names.push(name);
         }
-        Some(found)
+        Some(constants)
     }
 
     fn skip_table(&mut self) -> Option<()> {

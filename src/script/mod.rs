@@ -31,7 +31,9 @@ mod strings;
 mod structs;
 mod vm;
 
-pub use vm::{Handle, Host, LoadError, LogLevel, Outcome, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
+pub use vm::{
+    Handle, Host, Invocation, LoadError, LogLevel, Outcome, Passing, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm,
+};
 
 #[cfg(test)]
 mod tests;

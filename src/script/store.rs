@@ -9,7 +9,7 @@
 use hashbrown::HashMap;
 use sha1::{Digest, Sha1};
 
-use super::Sha1Hex;
+use super::{Handle, Sha1Hex};
 use crate::base::limits::SCRIPT_EVAL_CACHE_MAX;
 use crate::resp::request::{Decoder, OwnedArgv, RequestLimits};
 
@@ -111,34 +111,18 @@ pub enum Origin {
 /// One script.
 #[derive(Clone, Debug)]
 pub struct Script {
-    body: Box<[u8]>,
-    /// Where the program begins: behind the first line, if that declares flags.
-    code_start: usize,
+    /// Its whole text.
+    pub body: Box<[u8]>,
     /// What its first line says.
     pub flags: ScriptFlags,
+    /// What it compiled to.
+    pub program: Handle,
     origin: Origin,
     last_used: u64,
 }
 
-impl Script {
-    /// Reads the first line of a script.
-    pub fn parse(body: &[u8], origin: Origin) -> Result<Script, ShebangError> {
-        let (flags, code_start) = parse_shebang(body)?;
-        Ok(Script { body: body.into(), code_start, flags, origin, last_used: 0 })
-    }
-
-    /// The whole text.
-    pub fn body(&self) -> &[u8] {
-        &self.body
-    }
-
-    /// What is to be compiled.
-    pub fn code(&self) -> &[u8] {
-        &self.body[self.code_start..]
-    }
-}
-
-fn parse_shebang(body: &[u8]) -> Result<(ScriptFlags, usize), ShebangError> {
+/// Reads the first line of a script: what it declares, and where the program begins.
+pub fn parse_shebang(body: &[u8]) -> Result<(ScriptFlags, usize), ShebangError> {
     if !body.starts_with(b"#!") {
         return Ok((ScriptFlags::default(), 0));
     }
@@ -211,31 +195,43 @@ impl Store {
         Some(script)
     }
 
-    /// Keeps a script. If it is there, the longer-lived origin holds from now on. Answers the name of one that had to go.
-    pub fn insert(&mut self, sha: Sha1Hex, mut script: Script) -> Option<Sha1Hex> {
+    /// Notes that a script came once more, if it is there: the longer-lived origin holds from now on.
+    pub fn renew(&mut self, sha: &Sha1Hex, origin: Origin) -> bool {
+        let Some(known) = self.scripts.get_mut(sha) else { return false };
         self.clock += 1;
-        script.last_used = self.clock;
-        if let Some(known) = self.scripts.get_mut(&sha) {
-            known.last_used = self.clock;
-            if known.origin == Origin::Eval && script.origin != Origin::Eval {
-                known.origin = script.origin;
-                self.evals -= 1;
-            }
-            return None;
+        known.last_used = self.clock;
+        if known.origin == Origin::Eval && origin != Origin::Eval {
+            known.origin = origin;
+            self.evals -= 1;
         }
-        let evicted = if script.origin == Origin::Eval { self.make_room() } else { None };
-        self.evals += usize::from(script.origin == Origin::Eval);
-        self.bundled += usize::from(script.origin == Origin::Bundled);
-        self.bytes += script.body.len();
-        self.scripts.insert(sha, script);
+        true
+    }
+
+    /// Keeps a new script. Answers one that had to go.
+    pub fn insert(
+        &mut self,
+        sha: Sha1Hex,
+        body: &[u8],
+        flags: ScriptFlags,
+        program: Handle,
+        origin: Origin,
+    ) -> Option<Script> {
+        let evicted = if origin == Origin::Eval { self.make_room() } else { None };
+        self.clock += 1;
+        self.evals += usize::from(origin == Origin::Eval);
+        self.bundled += usize::from(origin == Origin::Bundled);
+        self.bytes += body.len();
+        self.scripts.insert(sha, Script { body: body.into(), flags, program, origin, last_used: self.clock });
         evicted
     }
 
-    /// SCRIPT FLUSH: drops all but the bundled scripts.
-    pub fn flush(&mut self) {
-        self.scripts.retain(|_, script| script.origin == Origin::Bundled);
+    /// SCRIPT FLUSH: takes all but the bundled scripts.
+    pub fn flush(&mut self) -> Vec<Script> {
+        let gone = self.scripts.extract_if(|_, script| script.origin != Origin::Bundled).map(|(_, script)| script);
+        let gone: Vec<Script> = gone.collect();
         self.evals = 0;
-        self.bytes = self.scripts.values().map(|script| script.body.len()).sum();
+        self.bytes -= gone.iter().map(|script| script.body.len()).sum::<usize>();
+        gone
     }
 
     /// How many scripts there are.
@@ -258,7 +254,7 @@ impl Store {
         self.bytes
     }
 
-    fn make_room(&mut self) -> Option<Sha1Hex> {
+    fn make_room(&mut self) -> Option<Script> {
         if self.evals < SCRIPT_EVAL_CACHE_MAX {
             return None;
         }
@@ -267,7 +263,7 @@ impl Store {
         let script = self.scripts.remove(&oldest)?;
         self.evals -= 1;
         self.bytes -= script.body.len();
-        Some(oldest)
+        Some(script)
     }
 }
 
@@ -276,8 +272,8 @@ mod tests {
     use super::*;
 
     fn parse(body: &str) -> Result<(ScriptFlags, String), String> {
-        match Script::parse(body.as_bytes(), Origin::Eval) {
-            Ok(script) => Ok((script.flags, String::from_utf8(script.code().to_vec()).unwrap())),
+        match parse_shebang(body.as_bytes()) {
+            Ok((flags, start)) => Ok((flags, body[start..].to_owned())),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -336,7 +332,11 @@ mod tests {
         let mut store = Store::new(1);
         let put = |store: &mut Store, body: &str, origin| {
             let sha = sha1_hex(body.as_bytes());
-            (sha, store.insert(sha, Script::parse(body.as_bytes(), origin).unwrap()))
+            if store.renew(&sha, origin) {
+                return (sha, None);
+            }
+            let evicted = store.insert(sha, body.as_bytes(), ScriptFlags::default(), Handle::for_tests(), origin);
+            (sha, evicted.map(|script| script.body))
         };
         let (bundled, _) = put(&mut store, "return 'bundled'", Origin::Bundled);
         let (loaded, _) = put(&mut store, "return 'loaded'", Origin::Eval);
@@ -347,9 +347,10 @@ mod tests {
             assert_eq!(put(&mut store, &format!("return {i}"), Origin::Eval).1, None);
         }
         assert!(store.use_script(&first).is_some());
-        assert_eq!(put(&mut store, "return 'more'", Origin::Eval).1, Some(second));
+        assert_eq!(put(&mut store, "return 'more'", Origin::Eval).1.as_deref(), Some(b"return 1".as_slice()));
+        assert!(store.find(&second).is_none());
         assert_eq!(store.len(), SCRIPT_EVAL_CACHE_MAX + 2);
-        store.flush();
+        assert_eq!(store.flush().len(), SCRIPT_EVAL_CACHE_MAX + 1);
         assert!(store.find(&bundled).is_some() && store.find(&loaded).is_none());
         assert_eq!((store.len(), store.cached_len(), store.bytes()), (1, 0, "return 'bundled'".len()));
     }

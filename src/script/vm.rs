@@ -20,16 +20,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
 use mlua::{Lua, LuaOptions, StdLib};
 
-use super::bytecode;
+use super::bytecode::{self, Traits};
 use super::convert::{self, Frame, write_reply};
 use super::library::Function;
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
 use super::random::Lrand48;
 use super::sandbox;
-use crate::base::limits::{SCRIPT_HOOK_INSTRUCTIONS, SCRIPT_SCRATCH_KEEP_BYTES};
+use crate::base::limits::{SCRIPT_HOOK_INSTRUCTIONS, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_SCRATCH_KEEP_BYTES};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::{Argv, Span};
 
@@ -123,29 +122,52 @@ pub enum LoadError {
     Failed(String),
 }
 
-/// A function that a library registered, as the state keeps it until [`Vm::release`].
+/// A compiled script, or a function that a library registered, as the state keeps it until [`Vm::release`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handle(c_int);
+pub struct Handle {
+    reference: c_int,
+    /// It might change the tables KEYS and ARGV, or keep them.
+    may_keep_lists: bool,
+}
+
+/// One run of a script or function.
+#[derive(Clone, Copy)]
+pub struct Invocation<'a> {
+    /// What runs.
+    pub program: Handle,
+    /// How it gets its keys and arguments.
+    pub passing: Passing,
+    /// What it is called in its errors: a script's SHA-1, a function's name.
+    pub name: &'a [u8],
+    /// The keys.
+    pub keys: Argv<'a>,
+    /// The other arguments.
+    pub args: Argv<'a>,
+}
+
+/// How keys and arguments are passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passing {
+    /// As the globals KEYS and ARGV: to scripts.
+    Globals,
+    /// As two arguments: to functions.
+    Arguments,
+}
 
 impl Handle {
     pub(super) fn new(reference: c_int) -> Handle {
-        Handle(reference)
+        Handle { reference, may_keep_lists: true }
     }
 
     #[cfg(test)]
     pub(super) fn for_tests() -> Handle {
-        Handle(ffi::LUA_NOREF)
+        Handle::new(ffi::LUA_NOREF)
     }
 }
-
-/// How far the memory in use grows before it is collected again, in percent of what was left the last time. Lua's own 200
-/// marks the scripts, which stay, twice as often for the same garbage.
-const GC_PAUSE_PERCENT: c_int = 400;
 
 /// The Lua state with all compiled scripts. See the module's header.
 pub struct Vm {
     state: *mut ffi::lua_State,
-    functions: HashMap<Sha1Hex, c_int, ahash::RandomState>,
     enter: c_int,
     explain: c_int,
     compile: c_int,
@@ -159,8 +181,10 @@ pub struct Vm {
 pub(super) struct Ctx {
     /// The engine, while a script runs.
     pub(super) host: Option<NonNull<dyn Host>>,
-    /// The call that is being run.
-    job: Option<Job>,
+    /// The run that is under way.
+    run: Option<Run>,
+    /// How the shared tables of KEYS and ARGV stand.
+    lists: [ListState; 2],
     /// Bytes and spans of a command's arguments.
     pub(super) args: Vec<u8>,
     pub(super) spans: Vec<Span>,
@@ -184,14 +208,10 @@ pub(super) struct Ctx {
     outcome: Outcome,
 }
 
-/// What `enter` works on. Pointers of the caller's, valid until `run` returns.
+/// What `enter` works on. All of it is borrowed from the caller of `Vm::run`, until that returns.
 #[derive(Clone, Copy)]
-struct Job {
-    function: c_int,
-    /// A function gets keys and arguments as arguments, a script as KEYS and ARGV.
-    is_function: bool,
-    keys: Argv<'static>,
-    args: Argv<'static>,
+struct Run {
+    invocation: Invocation<'static>,
     reply: NonNull<Reply>,
 }
 
@@ -262,7 +282,8 @@ impl Vm {
         lua.load("jit.off()").exec().map_err(state_error)?;
         let ctx = Box::new(Ctx {
             host: None,
-            job: None,
+            run: None,
+            lists: Default::default(),
             args: Vec::new(),
             spans: Vec::new(),
             tape: Reply::new(Form::Tape2),
@@ -277,27 +298,13 @@ impl Vm {
             failure: Failure::default(),
             outcome: Outcome::Value,
         });
-        let mut vm = Vm {
-            state: std::ptr::null_mut(),
-            functions: HashMap::with_hasher(ahash::RandomState::with_seed(seed as usize)),
-            enter: 0,
-            explain: 0,
-            compile: 0,
-            load: 0,
-            lua,
-            ctx,
-        };
+        let mut vm = Vm { state: std::ptr::null_mut(), enter: 0, explain: 0, compile: 0, load: 0, lua, ctx };
         vm.furnish(version)?;
-        // SAFETY: setting a parameter of the collector raises nothing.
-        unsafe { ffi::lua_gc(vm.state, ffi::LUA_GCSETPAUSE, GC_PAUSE_PERCENT) };
         Ok(vm)
     }
 
-    /// Compiles a script and keeps it as `sha`. Does nothing if it is there.
-    pub fn compile(&mut self, sha: &Sha1Hex, body: &[u8]) -> Result<(), ScriptError> {
-        if self.functions.contains_key(sha) {
-            return Ok(());
-        }
+    /// Compiles a script.
+    pub fn compile(&mut self, body: &[u8]) -> Result<Handle, ScriptError> {
         let stack = self.stack();
         let top = stack.top();
         stack.raw_get_at(REGISTRY, self.compile);
@@ -308,8 +315,7 @@ impl Vm {
         let result = if status != ffi::LUA_OK {
             Err(ScriptError::State(lossy(stack.text(-1).unwrap_or_default())))
         } else if stack.kind(-2) == Kind::Number {
-            self.functions.insert(*sha, stack.number(-2) as c_int);
-            Ok(())
+            Ok(Handle { reference: stack.number(-2) as c_int, may_keep_lists: stack.boolean(-1) })
         } else {
             Err(ScriptError::Syntax(lossy(stack.text(-1).unwrap_or_default())))
         };
@@ -317,55 +323,56 @@ impl Vm {
         result
     }
 
-    /// Whether a script is compiled.
-    pub fn has(&self, sha: &Sha1Hex) -> bool {
-        self.functions.contains_key(sha)
+    /// Gives back a script or a function that is no more.
+    pub fn release(&mut self, handle: Handle) {
+        // SAFETY: the handle is a reference that `compile` or a registration made.
+        unsafe { ffi::luaL_unref(self.state, REGISTRY, handle.reference) };
     }
 
-    /// Drops a compiled script.
-    pub fn forget(&mut self, sha: &Sha1Hex) {
-        if let Some(function) = self.functions.remove(sha) {
-            self.unref(function);
-        }
-    }
-
-    /// Drops every compiled script for which `keep` is false, and collects their memory.
-    pub fn retain(&mut self, mut keep: impl FnMut(&Sha1Hex) -> bool) {
-        let dropped: Vec<c_int> =
-            self.functions.extract_if(|sha, _| !keep(sha)).map(|(_, function)| function).collect();
-        dropped.into_iter().for_each(|function| self.unref(function));
+    /// Collects the memory of what was released.
+    pub fn collect(&mut self) {
         // SAFETY: collecting raises nothing: no finalizer of a script's exists.
         unsafe { ffi::lua_gc(self.state, ffi::LUA_GCCOLLECT, 0) };
     }
 
-    /// Runs a compiled script and writes its one reply, or its error reply, to `reply`, which is of a client's form. Answers
-    /// false if there is no such script; then nothing is written.
+    /// Runs a script or function and writes its one reply, or its error reply, to `reply`, which is of a client's form.
     #[inline]
-    pub fn run(
-        &mut self,
-        sha: &Sha1Hex,
-        keys: Argv<'_>,
-        args: Argv<'_>,
-        host: &mut dyn Host,
-        reply: &mut Reply,
-    ) -> bool {
-        let Some(&function) = self.functions.get(sha) else { return false };
-        self.enter(function, false, sha, keys, args, host, reply);
-        true
-    }
-
-    /// Runs a function of a library and writes its one reply, or its error reply, which says `name`, to `reply`, which is
-    /// of a client's form.
-    #[inline]
-    pub fn run_function(
-        &mut self,
-        function: &Function,
-        keys: Argv<'_>,
-        args: Argv<'_>,
-        host: &mut dyn Host,
-        reply: &mut Reply,
-    ) {
-        self.enter(function.handle.0, true, function.name.as_bytes(), keys, args, host, reply);
+    pub fn run(&mut self, invocation: Invocation<'_>, host: &mut dyn Host, reply: &mut Reply) -> Outcome {
+        let start = reply.len();
+        self.ctx.c_base = &raw const start as usize;
+        // SAFETY: `enter` uses these only until the protected call below returns.
+        let (invocation_, host) = unsafe {
+            (
+                std::mem::transmute::<Invocation<'_>, Invocation<'static>>(invocation),
+                std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host)),
+            )
+        };
+        self.ctx.host = Some(host);
+        self.ctx.run = Some(Run { invocation: invocation_, reply: NonNull::from(&mut *reply) });
+        if self.ctx.resp3 {
+            self.ctx.resp3 = false;
+            self.ctx.tape.set_form(Form::Tape2);
+        }
+        let stack = self.stack();
+        let top = stack.top();
+        stack.raw_get_at(REGISTRY, self.explain);
+        stack.raw_get_at(REGISTRY, self.enter);
+        // SAFETY: a protected call of a function without arguments, with its message handler below it.
+        let status = unsafe { ffi::lua_pcall(self.state, 0, 0, top + 1) };
+        self.ctx.host = None;
+        self.ctx.run = None;
+        if status != ffi::LUA_OK {
+            let of_command = status == ffi::LUA_ERRRUN && self.ctx.failure.of_command;
+            self.ctx.outcome = if of_command { Outcome::CommandError } else { Outcome::Error };
+            reply.truncate(start);
+            self.write_failure(status, invocation.name, reply);
+        }
+        stack.set_top(top);
+        self.ctx.forget_scratch();
+        if self.ctx.killed {
+            self.revive();
+        }
+        self.ctx.outcome
     }
 
     /// Compiles a library and runs it once; answers the functions that it registers. Meanwhile `host` is asked whether it
@@ -406,90 +413,14 @@ impl Vm {
         outcome.map(|()| registered)
     }
 
-    /// Gives back a function of a library that is no more.
-    pub fn release(&mut self, handle: Handle) {
-        self.unref(handle.0);
-    }
-
-    /// The protected call that everything runs in: `function` with its keys and arguments, called `name` in errors.
-    #[inline]
-    #[allow(clippy::too_many_arguments, reason = "the parts of a call; a struct would be taken apart at once")]
-    fn enter(
-        &mut self,
-        function: c_int,
-        is_function: bool,
-        name: &[u8],
-        keys: Argv<'_>,
-        args: Argv<'_>,
-        host: &mut dyn Host,
-        reply: &mut Reply,
-    ) {
-        let start = reply.len();
-        self.ctx.c_base = &raw const start as usize;
-        // SAFETY: `enter` uses these only until the protected call below returns.
-        let (keys, args, host) = unsafe {
-            (
-                std::mem::transmute::<Argv<'_>, Argv<'static>>(keys),
-                std::mem::transmute::<Argv<'_>, Argv<'static>>(args),
-                std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host>>(NonNull::from(host)),
-            )
-        };
-        self.ctx.host = Some(host);
-        self.ctx.job = Some(Job { function, is_function, keys, args, reply: NonNull::from(&mut *reply) });
-        if self.ctx.resp3 {
-            self.ctx.resp3 = false;
-            self.ctx.tape.set_form(Form::Tape2);
-        }
-        let stack = self.stack();
-        let top = stack.top();
-        stack.raw_get_at(REGISTRY, self.explain);
-        stack.raw_get_at(REGISTRY, self.enter);
-        // SAFETY: a protected call of a function without arguments, with its message handler below it.
-        let status = unsafe { ffi::lua_pcall(self.state, 0, 0, top + 1) };
-        self.ctx.host = None;
-        self.ctx.job = None;
-        if status != ffi::LUA_OK {
-            let of_command = status == ffi::LUA_ERRRUN && self.ctx.failure.of_command;
-            self.ctx.outcome = if of_command { Outcome::CommandError } else { Outcome::Error };
-            reply.truncate(start);
-            self.write_failure(status, name, reply);
-        }
-        stack.set_top(top);
-        self.ctx.forget_scratch();
-        if self.ctx.killed {
-            self.revive();
-        }
-    }
-
-    /// What the last script or function answered.
-    #[inline]
-    pub fn outcome(&self) -> Outcome {
-        self.ctx.outcome
-    }
-
     /// Bytes that Lua holds, scripts and their data together.
     pub fn memory_bytes(&self) -> usize {
         self.lua.used_memory()
     }
 
-    /// How many scripts are compiled.
-    pub fn len(&self) -> usize {
-        self.functions.len()
-    }
-
-    /// Whether no script is compiled.
-    pub fn is_empty(&self) -> bool {
-        self.functions.is_empty()
-    }
-
     fn stack(&self) -> Stack<'static> {
         // SAFETY: the state lives as long as `self.lua`; what is borrowed from the stack is used before it is popped.
         unsafe { Stack::new(self.state) }
-    }
-
-    fn unref(&mut self, function: c_int) {
-        // SAFETY: `function` is a reference that `compile` or a registration made.
-        unsafe { ffi::luaL_unref(self.state, REGISTRY, function) };
     }
 
     /// Makes the sandbox and the C functions that everything runs through.
@@ -509,9 +440,9 @@ impl Vm {
                     let (env, guarded) = (stack.top() - 1, stack.top());
                     convert::push_names(stack, ctx);
                     stack.push_value(env);
-                    stack.push_bytes(b"KEYS");
-                    stack.push_bytes(b"ARGV");
-                    stack.push_closure(enter, convert::UPVALUES + 3);
+                    LISTS.iter().for_each(|list| stack.push_bytes(list.name));
+                    LISTS.iter().for_each(|_| stack.new_table(SCRIPT_LIST_KEEP_ELEMENTS, 0));
+                    stack.push_closure(enter, convert::UPVALUES + 5);
                     out.1[0] = ffi::luaL_ref(state, REGISTRY);
                     stack.push_function(ctx, explain);
                     out.1[1] = ffi::luaL_ref(state, REGISTRY);
@@ -618,36 +549,57 @@ const CHUNK_NAME: &CStr = c"@user_script";
 /// The name of the chunk that every library is.
 const LIBRARY_CHUNK_NAME: &CStr = c"@user_function";
 
+// Upvalues of `enter`.
 const ENV: c_int = upvalue(convert::UPVALUES + 1);
-const KEYS: c_int = upvalue(convert::UPVALUES + 2);
-const ARGV: c_int = upvalue(convert::UPVALUES + 3);
+const LISTS: [List; 2] = [
+    List { name: b"KEYS", key: upvalue(convert::UPVALUES + 2), table: upvalue(convert::UPVALUES + 4) },
+    List { name: b"ARGV", key: upvalue(convert::UPVALUES + 3), table: upvalue(convert::UPVALUES + 5) },
+];
+
+/// A global list of scripts', with where its name and its shared table are found. That table serves all scripts that can
+/// neither change nor keep it; others get one of their own.
+struct List {
+    name: &'static [u8],
+    key: c_int,
+    table: c_int,
+}
+
+#[derive(Default)]
+struct ListState {
+    /// Whether the global is the shared table.
+    is_shared: bool,
+    /// How many elements the shared table holds.
+    len: usize,
+}
 
 native! {
-    /// Runs the job: sets KEYS and ARGV or passes them, calls the script or function, writes its value.
+    /// Sets KEYS and ARGV or passes them, calls the script or function, writes its value.
     fn enter(stack: Stack) -> c_int {
         let ctx = stack.ctx();
-        // SAFETY: `run` set the job, and it holds until `enter` is left.
-        let Some(job) = (unsafe { (*ctx).job }) else { return 0 };
-        if job.is_function {
-            stack.raw_get_at(REGISTRY, job.function);
-            push_list(stack, job.keys);
-            push_list(stack, job.args);
-            stack.call(2, 1);
-        } else {
-            stack.push_value(KEYS);
-            push_list(stack, job.keys);
-            stack.raw_set(ENV);
-            stack.push_value(ARGV);
-            push_list(stack, job.args);
-            stack.raw_set(ENV);
-            stack.raw_get_at(REGISTRY, job.function);
-            stack.call(0, 1);
+        // SAFETY: `Vm::run` set the run, and it holds until `enter` is left.
+        let Some(run) = (unsafe { (*ctx).run }) else { return 0 };
+        let Invocation { program, passing, keys, args, .. } = run.invocation;
+        match passing {
+            Passing::Globals => {
+                // SAFETY: the context outlives the state; setting globals does not come back here.
+                let [keys_state, args_state] = unsafe { &mut (*ctx).lists };
+                set_list(stack, &LISTS[0], keys, keys_state, program.may_keep_lists);
+                set_list(stack, &LISTS[1], args, args_state, program.may_keep_lists);
+                stack.raw_get_at(REGISTRY, program.reference);
+                stack.call(0, 1);
+            }
+            Passing::Arguments => {
+                stack.raw_get_at(REGISTRY, program.reference);
+                push_list(stack, keys);
+                push_list(stack, args);
+                stack.call(2, 1);
+            }
         }
         // Writing takes the value away.
         stack.push_value(-1);
         // SAFETY: the reply is the caller's, which waits; the frames are used by nothing else. Raising frees nothing.
         unsafe {
-            let reply = &mut *job.reply.as_ptr();
+            let reply = &mut *run.reply.as_ptr();
             let start = reply.len();
             write_reply(stack, &mut (*ctx).frames, (*ctx).resp3, reply);
             let is_error = reply.as_bytes().get(start) == Some(&b'-');
@@ -686,18 +638,18 @@ native! {
         1
     }
 
-    /// Compiles the bytes at a light userdata (1) of a length (2): answers a reference to the function and nil, or nil and
-    /// why not.
+    /// Compiles the bytes at a light userdata (1) of a length (2): answers a reference to the function and whether it may
+    /// keep KEYS and ARGV, or nil and why not.
     fn compile(stack: Stack) -> c_int {
         // SAFETY: `Vm::compile` passes a slice that outlives this call.
         let body = unsafe {
             std::slice::from_raw_parts(ffi::lua_touserdata(stack.raw(), 1).cast::<u8>(), stack.number(2) as usize)
         };
-        if load(stack, body, CHUNK_NAME, upvalue(2), upvalue(3)) {
+        if let Some(traits) = load(stack, body, CHUNK_NAME, upvalue(2), upvalue(3)) {
             // SAFETY: the function is on top.
             let reference = unsafe { ffi::luaL_ref(stack.raw(), REGISTRY) };
             stack.push_number(f64::from(reference));
-            stack.push_nil();
+            stack.push_boolean(traits.may_keep_lists);
         } else {
             stack.push_nil();
             stack.insert(-2);
@@ -713,7 +665,7 @@ native! {
             std::slice::from_raw_parts(ffi::lua_touserdata(stack.raw(), 1).cast::<u8>(), stack.number(2) as usize)
         };
         sandbox::push_library_globals(stack, stack.ctx(), upvalue(2));
-        if !load(stack, code, LIBRARY_CHUNK_NAME, 3, 4) {
+        if load(stack, code, LIBRARY_CHUNK_NAME, 3, 4).is_none() {
             return 1;
         }
         stack.call(0, 0);
@@ -742,18 +694,18 @@ native! {
 }
 
 /// Compiles a text as a chunk of name `name` and pushes the function, whose environment is the one at `env`, or the one at
-/// `guarded` if it assigns globals. Otherwise pushes the message and answers false. Bytecode is no text.
-pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guarded: c_int) -> bool {
+/// `guarded` if it assigns globals. Otherwise pushes the message and answers nothing. Bytecode is no text.
+pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guarded: c_int) -> Option<Traits> {
     let ctx = stack.ctx();
     let traits;
     if text.first() == Some(&0x1b) {
         stack.push_bytes(b"unexpected symbol near '<\\27>'");
-        return false;
+        return None;
     }
     // SAFETY: the text and the name outlive the call; the dump and its copy lie in buffers that only this function uses now.
     unsafe {
         if ffi::luaL_loadbuffer(stack.raw(), text.as_ptr().cast(), text.len(), name.as_ptr()) != ffi::LUA_OK {
-            return false;
+            return None;
         }
         let (dump, rewritten) = (&raw mut (*ctx).buffer, &raw mut (*ctx).args);
         (*dump).clear();
@@ -762,14 +714,14 @@ pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guard
             Some(traits) => traits,
             None => {
                 stack.push_bytes(b"unknown bytecode");
-                return false;
+                return None;
             }
         };
         if traits.rewritten {
             stack.pop(1);
             let len = (*rewritten).len();
             if ffi::luaL_loadbuffer(stack.raw(), (*rewritten).as_ptr().cast(), len, name.as_ptr()) != ffi::LUA_OK {
-                return false;
+                return None;
             }
         }
     }
@@ -778,11 +730,11 @@ pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guard
         stack.push_bytes(name.to_bytes().get(1..).unwrap_or_default());
         stack.push_bytes(b":1: malformed number");
         stack.concat(2);
-        return false;
+        return None;
     }
     stack.push_value(if traits.assigns_globals { guarded } else { env });
     stack.set_env(-2);
-    true
+    Some(traits)
 }
 
 /// Appends a piece of a dump to the `Vec<u8>` at `out`.
@@ -795,6 +747,34 @@ unsafe extern "C-unwind" fn write_dump(
     // SAFETY: `out` is the buffer that `lua_dump_` was given, the piece is `len` bytes of LuaJIT's.
     unsafe { (*out.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(piece.cast(), len)) };
     0
+}
+
+/// Sets one of the lists that scripts find as globals. May raise for lack of memory.
+#[inline]
+fn set_list(stack: Stack<'_>, list: &List, elements: Argv<'static>, shared: &mut ListState, may_keep: bool) {
+    if may_keep || elements.len() > SCRIPT_LIST_KEEP_ELEMENTS || elements.bytes() > SCRIPT_SCRATCH_KEEP_BYTES {
+        shared.is_shared = false;
+        stack.push_value(list.key);
+        push_list(stack, elements);
+        return stack.raw_set(ENV);
+    }
+    if !shared.is_shared {
+        stack.push_value(list.key);
+        stack.push_value(list.table);
+        stack.raw_set(ENV);
+        shared.is_shared = true;
+    }
+    // Until all is set: what is raised on the way leaves the table anyhow.
+    let held = std::mem::replace(&mut shared.len, SCRIPT_LIST_KEEP_ELEMENTS);
+    for (i, bytes) in elements.iter().enumerate() {
+        stack.push_bytes(bytes);
+        stack.raw_set_at(list.table, i as c_int + 1);
+    }
+    for i in elements.len()..held {
+        stack.push_nil();
+        stack.raw_set_at(list.table, i as c_int + 1);
+    }
+    shared.len = elements.len();
 }
 
 #[inline]

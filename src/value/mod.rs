@@ -12,4 +12,5 @@ pub mod set;
 pub mod small_bytes;
 pub mod stream;
 pub mod string;
+pub mod thin_bytes;
 pub mod zset;

@@ -6,8 +6,7 @@
 
 use std::borrow::Cow;
 
-use thin_vec::ThinVec;
-
+use super::thin_bytes::ThinBytes;
 use crate::base::num;
 
 /// Longest string that lies inside its entry.
@@ -32,9 +31,9 @@ pub enum StringValue {
         bytes: [u8; INLINE_BYTES],
     },
     /// Longer, written once.
-    Heap(ThinVec<u8>),
+    Heap(ThinBytes),
     /// Edited in place at least once.
-    Raw(ThinVec<u8>),
+    Raw(ThinBytes),
 }
 
 /// Room for the digits of a number that is read as text.
@@ -56,7 +55,7 @@ impl StringValue {
     #[inline]
     pub fn plain(bytes: &[u8]) -> StringValue {
         if bytes.len() > INLINE_BYTES {
-            return StringValue::Heap(ThinVec::from(bytes));
+            return StringValue::Heap(ThinBytes::new(bytes));
         }
         let mut inline = [0; INLINE_BYTES];
         inline[..bytes.len()].copy_from_slice(bytes);
@@ -93,11 +92,11 @@ impl StringValue {
     }
 
     /// The text as a growable buffer; the value says `raw` from now on.
-    pub fn make_raw(&mut self) -> &mut ThinVec<u8> {
+    pub fn make_raw(&mut self) -> &mut ThinBytes {
         if let StringValue::Heap(bytes) = self {
             *self = StringValue::Raw(std::mem::take(bytes));
         } else if !matches!(self, StringValue::Raw(_)) {
-            *self = StringValue::Raw(ThinVec::from(self.as_bytes(&mut Digits::new())));
+            *self = StringValue::Raw(ThinBytes::new(self.as_bytes(&mut Digits::new())));
         }
         match self {
             StringValue::Raw(bytes) => bytes,
@@ -110,11 +109,12 @@ impl StringValue {
     pub fn write_at(&mut self, offset: usize, bytes: &[u8]) -> usize {
         let text = self.make_raw();
         if text.len() < offset {
-            text.resize(offset, 0);
+            text.reserve(offset - text.len() + bytes.len());
+            text.append_zeroes(offset - text.len());
         }
         let inside = bytes.len().min(text.len() - offset);
         text[offset..][..inside].copy_from_slice(&bytes[..inside]);
-        text.extend_from_slice(&bytes[inside..]);
+        text.append(&bytes[inside..]);
         text.len()
     }
 
@@ -141,7 +141,7 @@ impl StringValue {
     pub fn heap_bytes(&self) -> usize {
         match self {
             StringValue::Int(_) | StringValue::Inline { .. } => 0,
-            StringValue::Heap(bytes) | StringValue::Raw(bytes) => bytes.capacity() + 16,
+            StringValue::Heap(bytes) | StringValue::Raw(bytes) => bytes.heap_bytes(),
         }
     }
 }
@@ -169,9 +169,20 @@ mod tests {
     }
 
     #[test]
+    fn writing_far_behind_the_end_fills_with_zeroes() {
+        let mut value = StringValue::new(b"12");
+        assert_eq!(value.write_at(100_000_000, b"xy"), 100_000_002);
+        let text = value.text();
+        assert!(text.starts_with(b"12\0") && text.ends_with(b"\0xy"));
+        assert!(text[2..100_000_000].iter().all(|byte| *byte == 0));
+        assert_eq!(value.write_at(1, b"zz"), 100_000_002);
+        assert!(value.text().starts_with(b"1zz\0"));
+    }
+
+    #[test]
     fn editing_makes_it_raw_and_keeps_the_text() {
         let mut value = StringValue::new(b"12");
-        value.make_raw().extend_from_slice(b"3");
+        value.make_raw().append(b"3");
         assert_eq!((value.encoding(), value.as_i64()), ("raw", Some(123)));
         assert_eq!(size_of::<StringValue>(), 16);
     }

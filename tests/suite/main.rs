@@ -12,6 +12,7 @@ mod crowd;
 mod differential;
 mod generate;
 mod harness;
+mod maxmemory;
 mod protocol;
 mod regressions;
 mod resp;

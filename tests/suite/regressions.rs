@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::{Program, Raw, Server, Value};
+use crate::harness::{Program, Raw, Server, Value, encode};
 
 /// How long to wait for something that must happen soon.
 const SOON: Duration = Duration::from_secs(20);
@@ -93,4 +93,80 @@ fn a_broken_transaction_keeps_no_commands() {
     let list = String::from_utf8_lossy(list.bytes().expect("text")).into_owned();
     let held = list.split(" multi-mem=").skip(1).filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok());
     assert!(held.max().expect("the field is there") < 10_000, "{list}");
+}
+
+#[test]
+fn hundreds_of_thousands_of_names_are_listened_to_and_watched_in_no_time() {
+    let server = start(&[]);
+    let names: Vec<String> = (0..200_000).map(|i| format!("name{i}*")).collect();
+    let command =
+        |verb: &str| -> Vec<String> { std::iter::once(verb.to_owned()).chain(names.iter().cloned()).collect() };
+    let (mut listener, mut other) = (server.raw(), server.raw());
+    listener.send_command(&command("PSUBSCRIBE"));
+    until(|| other.command(&["PUBSUB", "NUMPAT"]) == Value::Integer(200_000), "all are subscribed");
+    drop(listener);
+    until(|| other.command(&["PUBSUB", "NUMPAT"]) == Value::Integer(0), "all are unsubscribed");
+    assert_eq!(other.command(&command("WATCH")), Value::status("OK"));
+    assert_eq!(other.command(&["SET", "name199999*", "x"]), Value::status("OK"));
+    other.command(&["MULTI"]);
+    assert_eq!(other.command(&["EXEC"]), Value::Null);
+}
+
+#[test]
+fn what_is_queued_for_exec_is_held_to_the_query_limit() {
+    let server = start(&["--client-query-buffer-limit", "1mb"]);
+    let mut raw = server.raw();
+    raw.command(&["MULTI"]);
+    let long = "x".repeat(100_000);
+    let queue = encode(&["SET", "k", &long]).repeat(10);
+    raw.send(&queue);
+    (0..10).for_each(|_| assert_eq!(raw.reply().value, Value::status("QUEUED")));
+    raw.send(&queue);
+    raw.read_to_end();
+    let mut other = server.raw();
+    assert_eq!(info(&mut other, "client_query_buffer_limit_disconnections"), 1);
+    // Short commands weigh what they take in memory, not what they take on the wire.
+    other.command(&["MULTI"]);
+    other.send("PING\r\n".repeat(30_000).as_bytes());
+    other.read_to_end();
+    let mut third = server.raw();
+    assert_eq!(info(&mut third, "client_query_buffer_limit_disconnections"), 2);
+}
+
+#[test]
+fn a_busy_script_lowers_no_guard() {
+    let server = start(&["--busy-reply-threshold", "50"]);
+    let (mut runner, mut other, mut muted) = (server.raw(), server.raw(), server.raw());
+    muted.send_command(&["CLIENT", "REPLY", "OFF"]);
+    let mut browser = server.raw();
+    assert_eq!(browser.command(&["PING"]), Value::status("PONG"));
+    runner.send_command(&["EVAL", "while true do end", "0"]);
+    until(|| matches!(other.command(&["PING"]), Value::Error(_)), "the script is busy");
+    browser.send(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nSCRIPT KILL\r\n");
+    assert!(matches!(other.command(&["GET"]), Value::Error(_)));
+    muted.send(b"GET a\r\nNOSUCH\r\n");
+    assert_eq!(other.command(&["SCRIPT", "KILL"]), Value::status("OK"));
+    assert!(matches!(runner.reply().value, Value::Error(_)));
+    assert_eq!(browser.read_to_end(), b"", "nothing of an HTTP request is a command");
+    muted.send_command(&["CLIENT", "REPLY", "ON"]);
+    assert_eq!(muted.reply().value, Value::status("OK"));
+    let stats = other.command(&["INFO", "commandstats"]);
+    let stats = String::from_utf8_lossy(stats.bytes().expect("text")).into_owned();
+    let get = stats.lines().find(|line| line.starts_with("cmdstat_get:")).expect("GET was refused");
+    assert!(get.ends_with("rejected_calls=2,failed_calls=0"), "{get}");
+}
+
+#[test]
+fn client_list_answers_the_ids_that_it_is_asked_for() {
+    let server = start(&[]);
+    let (mut one, mut two) = (server.raw(), server.raw());
+    let id = |raw: &mut Raw| match raw.command(&["CLIENT", "ID"]) {
+        Value::Integer(id) => id.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let (first, second) = (id(&mut one), id(&mut two));
+    let list = one.command(&["CLIENT", "LIST", "ID", &second, &first, &second, "999999"]);
+    let list = String::from_utf8_lossy(list.bytes().expect("text")).into_owned();
+    let ids: Vec<&str> = list.lines().filter_map(|line| line.strip_prefix("id=")?.split(' ').next()).collect();
+    assert_eq!(ids, [&second, &first, &second]);
 }

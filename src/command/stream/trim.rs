@@ -1,6 +1,7 @@
 //! Trimming: XTRIM, and the options of XADD that do the same.
 
 use super::{ID_INVALID, find};
+use crate::base::limits::STREAM_TRIM_MAX_ENTRIES;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
@@ -46,14 +47,13 @@ pub(super) struct Trim {
 /// Most entries that a trim by whole nodes removes when the call does not say: what so many full nodes hold.
 const TRIM_NODES: u64 = 100;
 const TRIM_DEFAULT: u64 = 10_000;
-const TRIM_MAX: u64 = 1_000_000;
 
 impl Trim {
     /// Removes what is too much. Answers how many entries.
     pub fn run(self, ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot) -> Result<u64, Error> {
         let default = match ctx.ks.limits.stream.node_max_entries as u64 {
             0 => TRIM_DEFAULT,
-            entries => entries.saturating_mul(TRIM_NODES).min(TRIM_MAX),
+            entries => entries.saturating_mul(TRIM_NODES).min(STREAM_TRIM_MAX_ENTRIES),
         };
         let limit = if self.whole_nodes { self.limit.unwrap_or(default) } else { 0 };
         let stream = ctx.ks.stream(db, slot)?;

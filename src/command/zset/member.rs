@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::super::scan;
 use super::{find, members_reply, read, signless_zero};
+use crate::base::limits::RANDOM_DRAWS_MAX;
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -281,14 +282,11 @@ pub(super) fn zrandmember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// Most members that may be drawn with repetition: the reply is built in memory.
-const MAX_DRAWS: u64 = 1 << 26;
-
 /// Random ranks: `count` different ones (all where there are no more), or so many with repetition when it is negative.
 fn draw(ctx: &mut Ctx<'_>, len: usize, count: i64) -> Result<Vec<usize>, Error> {
     let mut below = |n: usize| ctx.ks.rng.below(n.max(1) as u64) as usize;
     if count < 0 {
-        if count.unsigned_abs() > MAX_DRAWS {
+        if count.unsigned_abs() > RANDOM_DRAWS_MAX {
             return Err(Error::OutOfRange);
         }
         return Ok((0..count.unsigned_abs()).map(|_| below(len)).collect());

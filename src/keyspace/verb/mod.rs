@@ -108,6 +108,7 @@ impl Keyspace {
 mod tests {
     use super::*;
     use crate::base::rng::Rng;
+    use crate::keyspace::effect::Recording;
     use crate::keyspace::entry::Value;
     use crate::value::string::Digits;
 
@@ -115,10 +116,10 @@ mod tests {
     pub(super) fn replays(verbs: impl FnOnce(&mut Keyspace) -> Result<(), WrongType>) {
         let fresh = || Keyspace::new(16, Rng::seeded(1));
         let mut ks = fresh();
-        ks.begin_unit(1_000, true);
+        ks.begin_unit(1_000, Recording::Full);
         verbs(&mut ks).expect("the test keeps types apart");
         let mut copy = fresh();
-        copy.begin_unit(1_000, true);
+        copy.begin_unit(1_000, Recording::Full);
         for (db, effect) in ks.effects().iter() {
             assert!(copy.apply(db, &effect), "{effect:?} does not apply");
         }

@@ -1,0 +1,103 @@
+//! How many bytes are allocated now: exact, and known at any moment, unlike what the system counts as resident, which
+//! falls long after the last byte was freed.
+//!
+//! Nearly all memory is allocated and freed by one thread, which counts without locking the memory bus
+//! ([`count_for_this_thread`]); all others share a second counter.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+/// Written by one thread only.
+static BY_OWNER: AtomicIsize = AtomicIsize::new(0);
+static BY_OTHERS: AtomicIsize = AtomicIsize::new(0);
+
+thread_local! {
+    static IS_OWNER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// An allocator that counts what another one gives out.
+pub struct Counting<A>(pub A);
+
+/// Bytes that are allocated now; 0 in a program whose allocator does not count.
+pub fn allocated_bytes() -> u64 {
+    let sum = BY_OWNER.load(Ordering::Relaxed).wrapping_add(BY_OTHERS.load(Ordering::Relaxed));
+    // Seen from outside, the two may be out of step for a moment.
+    sum.max(0) as u64
+}
+
+/// Makes counting cheap for the thread that calls this: the engine's. No other may; its counts would be lost.
+pub fn count_for_this_thread() {
+    IS_OWNER.set(true);
+}
+
+#[inline]
+fn count(bytes: isize) {
+    if IS_OWNER.get() {
+        BY_OWNER.store(BY_OWNER.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
+    } else {
+        BY_OTHERS.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: every call goes to the inner allocator as it came, and counting allocates nothing.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.alloc(layout) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.alloc_zeroed(layout) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.dealloc(at, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count(new_size as isize - layout.size() as isize);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.0.realloc(at, layout, new_size) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So much that what other tests of this process allocate meanwhile does not matter. No page of it is touched.
+    const MUCH: usize = 1 << 30;
+
+    #[test]
+    fn what_is_allocated_counts_until_it_is_freed() {
+        let block = || std::hint::black_box(Vec::<u8>::with_capacity(MUCH));
+        let added_since = |before: u64| allocated_bytes() as i64 - before as i64;
+        let half = MUCH as i64 / 2;
+        let both_ways = || {
+            let before = allocated_bytes();
+            let mut block = block();
+            assert!(added_since(before) > half);
+            block.shrink_to(1);
+            assert!(added_since(before) < half);
+        };
+        both_ways();
+        count_for_this_thread();
+        both_ways();
+        // Freed by another thread than the one that allocated it.
+        let before = allocated_bytes();
+        let block = block();
+        assert!(added_since(before) > half);
+        std::thread::spawn(move || drop(block)).join().expect("dropping does not panic");
+        assert!(added_since(before) < half);
+    }
+}

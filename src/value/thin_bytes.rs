@@ -1,0 +1,104 @@
+//! A growable byte string in one word: length and capacity stand in front of the bytes.
+//!
+//! A [`ThinVec`] that is only ever filled in one go. Its own `from`, `resize` and `extend_from_slice` write byte by byte and
+//! the length after each: 545 ns for 1 KiB, where a copy takes 17.
+
+use std::ops::{Deref, DerefMut};
+
+use thin_vec::ThinVec;
+
+/// A growable byte string. See the module's header.
+#[derive(Debug, Default)]
+pub struct ThinBytes(ThinVec<u8>);
+
+impl ThinBytes {
+    /// A copy of `bytes`, with no room for more.
+    #[inline]
+    pub fn new(bytes: &[u8]) -> ThinBytes {
+        let mut copy = ThinBytes(ThinVec::with_capacity(bytes.len()));
+        copy.append(bytes);
+        copy
+    }
+
+    /// Appends `bytes`.
+    #[inline]
+    pub fn append(&mut self, bytes: &[u8]) {
+        self.0.reserve(bytes.len());
+        let len = self.0.len();
+        // SAFETY: there is room for so many more bytes behind the first `len`; they are borrowed from elsewhere, since this
+        // string is borrowed mutably; and all are written before they count.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_mut_ptr().add(len), bytes.len());
+            self.0.set_len(len + bytes.len());
+        }
+    }
+
+    /// Appends `count` zeroes.
+    pub fn append_zeroes(&mut self, count: usize) {
+        self.0.reserve(count);
+        let len = self.0.len();
+        // SAFETY: as above.
+        unsafe {
+            std::ptr::write_bytes(self.0.as_mut_ptr().add(len), 0, count);
+            self.0.set_len(len + count);
+        }
+    }
+
+    /// Makes room for `count` more bytes.
+    pub fn reserve(&mut self, count: usize) {
+        self.0.reserve(count);
+    }
+
+    /// Bytes allocated, its header included.
+    pub fn heap_bytes(&self) -> usize {
+        self.0.capacity() + 16
+    }
+}
+
+impl Clone for ThinBytes {
+    fn clone(&self) -> ThinBytes {
+        ThinBytes::new(self)
+    }
+}
+
+impl Deref for ThinBytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for ThinBytes {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn equal_to_a_vector(start in proptest::collection::vec(any::<u8>(), 0..40),
+                             ops in proptest::collection::vec((any::<bool>(), 0..100usize), 0..20)) {
+            let (mut thin, mut model) = (ThinBytes::new(&start), start);
+            for (zeroes, len) in ops {
+                if zeroes {
+                    thin.append_zeroes(len);
+                    model.resize(model.len() + len, 0);
+                } else {
+                    let more = vec![7; len];
+                    thin.append(&more);
+                    model.extend_from_slice(&more);
+                }
+                prop_assert_eq!(&*thin, &model[..]);
+                prop_assert_eq!(&*thin.clone(), &model[..]);
+            }
+        }
+    }
+}
