@@ -205,6 +205,10 @@ parameters! {
         stream_node_max_bytes: usize = "stream-node-max-bytes", AnyTime, memory(0, LONG_MAX), "4096";
         /// Entries of a stream's node; 0 for no limit.
         stream_node_max_entries: usize = "stream-node-max-entries", AnyTime, int(0, LONG_MAX), "100";
+        /// Seconds for which a stream remembers producers' requests (XADD IDMP), unless XCFGSET says otherwise.
+        stream_idmp_duration_s: u32 = "stream-idmp-duration", AnyTime, int(1, 86_400), "100";
+        /// Requests that a stream remembers of each producer, unless XCFGSET says otherwise.
+        stream_idmp_maxsize: u32 = "stream-idmp-maxsize", AnyTime, int(1, 10_000), "100";
     }
     "Scripts" {
         /// Milliseconds after which a script may be killed and others are answered -BUSY; 0 for never.

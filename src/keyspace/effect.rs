@@ -240,6 +240,17 @@ effects! {
     71 PendingSet { key: &'a [u8], group: &'a [u8], consumer: &'a [u8], id: StreamId, time_ms: u64, deliveries: u64 }
     /// An entry is not pending any more.
     72 PendingAck { key: &'a [u8], group: &'a [u8], id: StreamId }
+    /// An entry is pending that no consumer has, delivered so many times.
+    73 PendingRelease { key: &'a [u8], group: &'a [u8], id: StreamId, deliveries: u64 }
+    /// A stream remembers requests of producers for so long, and so many of each. A change forgets all.
+    74 RequestLimits { key: &'a [u8], duration_s: u32, max_iids: u32 }
+    /// A stream remembers that a producer's request appended this entry.
+    75 RequestAdd { key: &'a [u8], producer: &'a [u8], iid: &'a [u8], id: StreamId }
+    /// A stream forgot the oldest requests of a producer, so many.
+    76 RequestForget { key: &'a [u8], producer: &'a [u8], count: u64 }
+    /// A stream recognized a repeated request.
+    77 RequestRepeated { key: &'a [u8] }
+
     /// The field of a hash or member of a set expires at this Unix time in milliseconds; `i64::MAX`: never.
     110 ElementExpireAt { key: &'a [u8], element: &'a [u8], at_ms: i64 }
 
@@ -292,12 +303,21 @@ impl<'a> Touch<'a> {
 }
 
 impl<'a> Effect<'a> {
-    /// Whether those who watch the key or wait for it take it as a change: what a group notes about deliveries is none.
+    /// Whether those who watch the key or wait for it take it as a change: what a group notes about deliveries is none, unless
+    /// it makes entries available.
     fn is_change(&self) -> bool {
-        use Effect::{ConsumerCreate, ConsumerDelete, ConsumerSeen, PendingAck, PendingSet};
+        use Effect::{
+            ConsumerCreate, ConsumerDelete, ConsumerSeen, PendingAck, PendingSet, RequestForget, RequestRepeated,
+        };
         !matches!(
             self,
-            ConsumerCreate { .. } | ConsumerDelete { .. } | ConsumerSeen { .. } | PendingAck { .. } | PendingSet { .. }
+            ConsumerCreate { .. }
+                | ConsumerDelete { .. }
+                | ConsumerSeen { .. }
+                | PendingAck { .. }
+                | PendingSet { .. }
+                | RequestForget { .. }
+                | RequestRepeated { .. }
         )
     }
 
@@ -357,6 +377,11 @@ impl<'a> Effect<'a> {
             | Effect::ConsumerSeen { key, .. }
             | Effect::PendingSet { key, .. }
             | Effect::PendingAck { key, .. }
+            | Effect::PendingRelease { key, .. }
+            | Effect::RequestLimits { key, .. }
+            | Effect::RequestAdd { key, .. }
+            | Effect::RequestForget { key, .. }
+            | Effect::RequestRepeated { key }
             | Effect::ElementExpireAt { key, .. } => [Some((db, key)), None],
         })
     }

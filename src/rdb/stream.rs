@@ -42,6 +42,10 @@ const NEVER_ACTIVE: u64 = u64::MAX;
 /// What stands for a number of entries that is not known.
 const UNKNOWN_COUNT: u64 = u64::MAX;
 
+/// Who holds, in a payload, the entries that were given back to their group (XNACK): this version knows no entry that is
+/// pending and nobody's. Their time of delivery is 0, so that anyone may claim them.
+const RELEASED: &[u8] = b"released";
+
 /// Appends a stream in the second version, that of Redis 7.0.
 pub(super) fn encode(stream: &Stream, out: &mut Vec<u8>) {
     encode_entries(stream, out);
@@ -118,13 +122,28 @@ fn encode_group(group: &Group, out: &mut Vec<u8>) {
         out.extend_from_slice(&pending.time_ms.to_le_bytes());
         put_number(out, pending.deliveries);
     }
-    put_number(out, group.consumers().len() as u64);
+    let released: Vec<StreamId> = group
+        .pending_range(StreamId::MIN, StreamId::MAX)
+        .filter_map(|pending| pending.consumer.is_none().then_some(pending.id))
+        .collect();
+    let is_extra = !released.is_empty() && group.consumer(RELEASED).is_none();
+    put_number(out, group.consumers().len() as u64 + u64::from(is_extra));
     for consumer in group.consumers() {
-        put_bytes(out, consumer.name());
-        out.extend_from_slice(&consumer.seen_ms().to_le_bytes());
-        put_number(out, consumer.pending_len() as u64);
-        consumer.pending_range(StreamId::MIN, StreamId::MAX).for_each(|id| out.extend_from_slice(&raw_id(id)));
+        let released: &[_] = if consumer.name() == RELEASED { &released } else { &[] };
+        let ids = consumer.pending_range(StreamId::MIN, StreamId::MAX).chain(released.iter().copied());
+        encode_consumer(consumer.name(), consumer.seen_ms(), ids, out);
     }
+    if is_extra {
+        encode_consumer(RELEASED, 0, released.into_iter(), out);
+    }
+}
+
+fn encode_consumer(name: &[u8], seen_ms: u64, pending: impl Iterator<Item = StreamId>, out: &mut Vec<u8>) {
+    let ids: Vec<StreamId> = pending.collect();
+    put_bytes(out, name);
+    out.extend_from_slice(&seen_ms.to_le_bytes());
+    put_number(out, ids.len() as u64);
+    ids.into_iter().for_each(|id| out.extend_from_slice(&raw_id(id)));
 }
 
 /// Reads a stream of version 1, 2 or 3.

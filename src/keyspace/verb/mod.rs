@@ -86,7 +86,12 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         | Effect::ConsumerDelete { .. }
         | Effect::ConsumerSeen { .. }
         | Effect::PendingSet { .. }
-        | Effect::PendingAck { .. } => return stream::apply(ks, db, effect).is_some(),
+        | Effect::PendingAck { .. }
+        | Effect::PendingRelease { .. }
+        | Effect::RequestLimits { .. }
+        | Effect::RequestAdd { .. }
+        | Effect::RequestForget { .. }
+        | Effect::RequestRepeated { .. } => return stream::apply(ks, db, effect).is_some(),
         Effect::ElementExpireAt { .. } => return element::apply(ks, db, effect).is_some(),
     }
     true

@@ -113,9 +113,13 @@ fn build_stream(stream: &Stream, out: &mut Vec<u8>) {
             }
         }
         for pending in state.pending_range(StreamId::MIN, StreamId::MAX) {
-            let (id, consumer, time_ms, deliveries) =
-                (pending.id, pending.consumer, pending.time_ms, pending.deliveries);
-            Effect::PendingSet { key, group, consumer, id, time_ms, deliveries }.encode(0, out);
+            let (id, time_ms, deliveries) = (pending.id, pending.time_ms, pending.deliveries);
+            match pending.consumer {
+                Some(consumer) => {
+                    Effect::PendingSet { key, group, consumer, id, time_ms, deliveries }.encode(0, out);
+                }
+                None => Effect::PendingRelease { key, group, id, deliveries }.encode(0, out),
+            }
         }
     }
 }
