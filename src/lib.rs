@@ -9,6 +9,7 @@ pub mod engine;
 pub mod keyspace;
 pub mod net;
 pub mod ping;
+pub mod rdb;
 pub mod resp;
 pub mod script;
 pub mod server;

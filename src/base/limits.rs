@@ -28,8 +28,18 @@ pub const REPLY_PAUSE_BYTES: usize = 1024 * 1024;
 /// Bytes of unsent replies beyond which nothing more is read from a client until it has read some of them.
 pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
 
-/// A value that UNLINK deletes is freed on another thread from this size on: below, starting a thread costs more.
-pub const DROP_ELSEWHERE_BYTES: usize = 1024 * 1024;
+/// Elements of a collection up to which it is freed at once, in some 30 us, and not on another thread.
+pub const FREE_AT_ONCE_ELEMENTS: usize = 1000;
+
+/// The same for the bytes of a string.
+pub const FREE_AT_ONCE_BYTES: usize = 1024 * 1024;
+
+/// Bytes that the packed strings of one RDB value, and the names that its stream entries share, may become: twice the
+/// longest string. A payload can't make more memory of itself than clients can fill honestly with a few commands.
+pub const RDB_UNPACKED_MAX_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Bytes of one reply that MIGRATE reads from the other server: a status or an error.
+pub const MIGRATE_REPLY_MAX_BYTES: u64 = 64 * 1024;
 
 /// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
 /// of clients.
@@ -63,6 +73,12 @@ const _: () = {
     // A command that is allowed must be addressable.
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);
 };
+
+// Keys
+
+/// Expired fields or members that a lookup of their key removes on its way; the others are hidden until the next slice of
+/// expiry: some 50 us.
+pub const EXPIRED_ELEMENTS_PER_LOOKUP: usize = 128;
 
 // Scripts
 

@@ -8,6 +8,8 @@
 //! Layout: a finite number is `mantissa * 2^exponent`; its mantissa has the top bit set unless the exponent is the
 //! smallest (subnormal numbers and zero).
 
+use std::cmp::Ordering;
+
 use super::num::{Binary, Kind, scan_exponent, scan_number};
 use num_bigint::BigUint;
 
@@ -53,6 +55,18 @@ impl LongDouble {
             Kind::Decimal { text, nonzero: true } => in_range(read_decimal(text)?, true)?,
         };
         Some(LongDouble { negative: scanned.negative, magnitude })
+    }
+
+    /// 0.
+    pub const ZERO: LongDouble = LongDouble { negative: false, magnitude: Magnitude::ZERO };
+
+    /// The largest that is finite.
+    pub const MAX: LongDouble =
+        LongDouble { negative: false, magnitude: Magnitude::Finite { mantissa: u64::MAX, exponent: MAX_EXPONENT } };
+
+    /// With the other sign.
+    pub fn negated(self) -> LongDouble {
+        LongDouble { negative: !self.negative, ..self }
     }
 
     /// Whether this is neither of the infinities.
@@ -109,6 +123,29 @@ impl LongDouble {
             out.extend(std::iter::repeat_n(b'0', 17usize.saturating_sub(text.len())));
             out.extend_from_slice(text.trim_end_matches('0').as_bytes());
         }
+    }
+}
+
+impl PartialOrd for LongDouble {
+    fn partial_cmp(&self, other: &LongDouble) -> Option<Ordering> {
+        // The exponent decides first: a smaller one can't have a larger number, whatever its mantissa.
+        let rank = |number: &LongDouble| match number.magnitude {
+            Magnitude::Finite { mantissa, exponent } => (false, exponent, mantissa),
+            Magnitude::Infinite => (true, 0, 0),
+        };
+        let zeroes = self.magnitude == Magnitude::ZERO && other.magnitude == Magnitude::ZERO;
+        Some(match (self.negative, other.negative) {
+            _ if zeroes => Ordering::Equal,
+            (false, false) => rank(self).cmp(&rank(other)),
+            (true, true) => rank(other).cmp(&rank(self)),
+            (negative, _) => {
+                if negative {
+                    Ordering::Less
+                } else {
+                    Ordering::Greater
+                }
+            }
+        })
     }
 }
 

@@ -29,12 +29,9 @@
 //!
 //! The hash must be good (all bits used) and secret: who can choose the entries of one segment can make it large.
 
-use std::collections::HashSet;
 use std::mem;
 
 use hashbrown::HashTable;
-
-use crate::base::sample::select;
 
 /// Mean entries per segment at which one more segment is split off. While a level is being split, segments hold between
 /// half of this and twice of this: 800 in a table of 1024 buckets, 400 in 512, each with room for chance.
@@ -210,29 +207,9 @@ impl<T> SplitTable<T> {
         segment.iter().nth(self.draw(segment.len(), &mut below))
     }
 
-    /// Emits `count` different entries drawn at random (all, if there are fewer), each choice with the same chance.
-    pub fn sample<'t>(&'t self, count: usize, mut below: impl FnMut(u64) -> u64, mut emit: impl FnMut(&'t T)) {
-        if count > self.len / 3 {
-            // Most draws would repeat.
-            return select(self.iter(), self.len, count, below).for_each(emit);
-        }
-        let mut drawn: HashSet<*const T> = HashSet::with_capacity(count);
-        while drawn.len() < count {
-            let Some(entry) = self.random(&mut below) else { return };
-            if drawn.insert(entry) {
-                emit(entry);
-            }
-        }
-    }
-
     /// All entries, in no order that means anything.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(self.chunks.iter().flatten().flatten())
-    }
-
-    /// All entries, to change them. Their hashes must stay the same.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.first.iter_mut().chain(self.chunks.iter_mut().flatten().flatten())
     }
 
     /// Bytes allocated for the table: not this header, and not what the entries themselves allocate. Takes time in
@@ -242,13 +219,6 @@ impl<T> SplitTable<T> {
         let chunks = self.chunks.capacity() * mem::size_of::<Vec<HashTable<T>>>();
         let segments: usize = (0..self.segments).map(|i| self.segment(i).allocation_size()).sum();
         chunks + headers + segments
-    }
-
-    /// The sum of `size_of` over all entries, estimated from the first `samples` of them (0: all).
-    pub fn sum_of(&self, samples: usize, size_of: impl FnMut(&T) -> usize) -> usize {
-        let measured = if samples == 0 { self.len } else { samples.min(self.len) };
-        let sum: usize = self.iter().take(measured).map(size_of).sum();
-        (sum as u128 * self.len as u128 / measured.max(1) as u128) as usize
     }
 
     #[inline]
@@ -362,7 +332,7 @@ fn place(hash: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{HashMap, HashSet};
 
     use proptest::prelude::*;
 
@@ -502,21 +472,6 @@ mod tests {
         // Draws that never hit still find an entry.
         assert!(filled(10).random(|_| u64::MAX).is_some());
         assert!(filled(2000).random(|_| 0).is_some());
-    }
-
-    #[test]
-    fn a_sample_has_no_entry_twice() {
-        let mut state = 1u64;
-        let mut below = |n: u64| {
-            state = state.wrapping_add(1);
-            hash(&state) % n
-        };
-        let table = filled(3000);
-        for count in [0, 1, 500, 1000, 1001, 2999, 3000, usize::MAX] {
-            let mut seen = HashSet::new();
-            table.sample(count, &mut below, |key| assert!(seen.insert(*key)));
-            assert_eq!(seen.len(), count.min(3000));
-        }
     }
 
     #[derive(Debug, Clone)]

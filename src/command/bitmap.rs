@@ -53,7 +53,11 @@ fn getbit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 fn bitcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let count = read(ctx, args.bytes()?, |bytes| {
-        let (start, end) = if args.is_empty() { (0, -1) } else { (args.int()?, args.int()?) };
+        let (start, end) = match args.len() {
+            0 => (0, -1),
+            2 | 3 => (args.int()?, args.int()?),
+            _ => return Err(Error::Syntax),
+        };
         if start < 0 && end < 0 && start > end {
             // Empty whatever the unit, at which Redis does not even look.
             return Ok(0);

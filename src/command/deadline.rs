@@ -34,11 +34,27 @@ impl Count {
         // The last moment means "never": it is 292 million years away, and one millisecond sooner is as far.
         ms.checked_add(base_ms).map(|at_ms| at_ms.min(NEVER - 1))
     }
+
+    /// The other way round: how far away a moment is, Unix ms, rounded up.
+    pub fn until(self, at_ms: i64, now_ms: i64) -> i64 {
+        let base_ms = if matches!(self, Count::Seconds | Count::Milliseconds) { now_ms } else { 0 };
+        let ms = at_ms.saturating_sub(base_ms);
+        if self.unit_ms() == 1 { ms } else { ms.saturating_add(999) / 1_000 }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_four_count_up_to_a_moment() {
+        assert_eq!(Count::Seconds.until(2_500, 500), 2);
+        assert_eq!(Count::Seconds.until(2_501, 500), 3);
+        assert_eq!(Count::Milliseconds.until(2_501, 500), 2_001);
+        assert_eq!(Count::UnixSeconds.until(2_001, 500), 3);
+        assert_eq!(Count::UnixMilliseconds.until(2_001, 500), 2_001);
+    }
 
     #[test]
     fn all_four_give_unix_milliseconds_or_overflow() {

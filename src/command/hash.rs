@@ -163,7 +163,7 @@ fn hincrby(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         None => 0,
     };
     let value = current.checked_add(delta).ok_or(Error::Overflow)?;
-    ctx.ks.hash_set(db, key, slot, field, Digits::new().format(value).as_bytes())?;
+    ctx.ks.hash_update(db, key, slot, field, Digits::new().format(value).as_bytes())?;
     ctx.reply.integer(value);
     Ok(())
 }
@@ -185,7 +185,7 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     let mut text = Vec::with_capacity(32);
     value.write_human(&mut text);
-    ctx.ks.hash_set(db, key, slot, field, &text)?;
+    ctx.ks.hash_update(db, key, slot, field, &text)?;
     ctx.reply.bulk(&text);
     Ok(())
 }

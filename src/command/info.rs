@@ -116,7 +116,7 @@ fn clients(text: &mut Text, ctx: &Ctx<'_>) {
     }
 }
 
-/// Bytes in use are those allocated, the Lua state not among them; what an operator pays for is what is resident.
+/// Bytes in use are those allocated, the Lua state among them; what an operator pays for is what is resident.
 fn memory(text: &mut Text, ctx: &Ctx<'_>) {
     let used = allocated_bytes();
     let peak = ctx.server.peak_bytes.max(used);
@@ -127,6 +127,7 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
     let libraries = scripts.libraries();
     let library_texts = libraries.bytes() as u64;
     let (lua, texts) = (scripts.memory_bytes() as u64, scripts.text_bytes() as u64);
+    let (pending, freed) = ctx.ks.freed_elsewhere();
     let policy = String::from_utf8_lossy(&parameter(ctx, "maxmemory-policy")).into_owned();
     fields! { text,
         "used_memory" => used,
@@ -158,8 +159,8 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
         "mem_fragmentation_bytes" => resident as i64 - used as i64,
         "mem_allocator" => "mimalloc",
         "active_defrag_running" => 0,
-        "lazyfree_pending_objects" => 0,
-        "lazyfreed_objects" => 0,
+        "lazyfree_pending_objects" => pending,
+        "lazyfreed_objects" => freed,
     }
 }
 
@@ -239,6 +240,7 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "sync_full" => 0,
         "sync_partial_ok" => 0,
         "sync_partial_err" => 0,
+        "expired_subkeys" => keys.expired_elements,
         "expired_keys" => keys.expired,
         "evicted_keys" => 0,
         "evicted_clients" => 0,
@@ -327,7 +329,8 @@ fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
         if !database.is_empty() {
             let (keys, expires) = (database.len(), database.volatile());
             let avg_ttl = database.average_ttl_ms(ctx.now_ms());
-            line(text, format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl}"));
+            let subexpiry = database.partly_volatile();
+            line(text, format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}"));
         }
     }
 }

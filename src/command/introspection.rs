@@ -91,8 +91,9 @@ fn describe_spec(reply: &mut Reply, spec: &KeySpec) {
             open(reply, "keyword", 2);
             reply.bulk(b"keyword");
             reply.bulk(word.as_bytes());
-            named(reply, "startfrom", from as i64);
+            named(reply, "startfrom", i64::from(from));
         }
+        Begin::Unknown => open(reply, "unknown", 0),
     }
     reply.bulk(b"find_keys");
     match spec.find {
@@ -102,12 +103,13 @@ fn describe_spec(reply: &mut Reply, spec: &KeySpec) {
             named(reply, "keystep", step as i64);
             named(reply, "limit", limit as i64);
         }
-        Find::Counted => {
+        Find::Counted | Find::CountedPairs => {
             open(reply, "keynum", 3);
             named(reply, "keynumidx", 0);
             named(reply, "firstkey", 1);
-            named(reply, "keystep", 1);
+            named(reply, "keystep", if spec.find == Find::CountedPairs { 2 } else { 1 });
         }
+        Find::Unknown => open(reply, "unknown", 0),
     }
 }
 
@@ -143,6 +145,8 @@ fn categories(entry: &Entry) -> Vec<&'static str> {
     let of_group = match command.group {
         // What only holds subcommands, or only asks about channels, belongs to no group; the flag tells.
         Group::Pubsub => None,
+        // What serves some types of values only is of theirs.
+        Group::Generic if command.categories.contains(&"@list") => None,
         group if !matches!(command.run, Run::Container) => group.category(),
         _ => None,
     };
@@ -210,10 +214,14 @@ fn document_arguments(reply: &mut Reply, arguments: &[Arg], specs: usize, keys: 
         let is_key = argument.kind == Kind::Key;
         let spec = specs.checked_sub(1).filter(|_| is_key).map(|last| last.min(*keys));
         *keys += usize::from(is_key);
-        let flags: Vec<&str> = [(argument.optional, "optional"), (argument.multiple, "multiple")]
-            .into_iter()
-            .filter_map(|(set, name)| set.then_some(name))
-            .collect();
+        let flags: Vec<&str> = [
+            (argument.optional, "optional"),
+            (argument.multiple, "multiple"),
+            (argument.multiple_token, "multiple_token"),
+        ]
+        .into_iter()
+        .filter_map(|(set, name)| set.then_some(name))
+        .collect();
         let parts = match &argument.kind {
             Kind::OneOf(parts) | Kind::Block(parts) => parts.as_slice(),
             _ => &[],

@@ -6,7 +6,6 @@ use super::deadline::Count;
 use super::help::help;
 use super::scan::{self, Options, Walk};
 use crate::base::glob;
-use crate::base::limits::DROP_ELSEWHERE_BYTES;
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -15,29 +14,17 @@ use crate::engine::spec::{Access, Command, Done, Flags, Flow, Group, KeySpec, Ma
 use crate::engine::wait::Wait;
 use crate::keyspace::{DbIndex, NEVER};
 
-/// DEL, and UNLINK, which leaves the freeing of large values to another thread.
-fn delete(ctx: &mut Ctx<'_>, args: Args<'_>, elsewhere: bool) -> Done {
+/// DEL and UNLINK. Large values are freed on another thread, whichever it is.
+fn delete(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let db = ctx.session.db;
     let mut deleted = 0;
     for key in args.rest().iter() {
         let Some(slot) = ctx.ks.find(db, key) else { continue };
-        let entry = ctx.ks.take(db, slot);
+        ctx.ks.remove(db, slot);
         deleted += 1;
-        if elsewhere && entry.as_ref().is_some_and(|entry| entry.mem_bytes(SAMPLES) > DROP_ELSEWHERE_BYTES) {
-            drop_elsewhere(entry);
-        }
     }
     ctx.reply.integer(deleted);
     Ok(())
-}
-
-/// Elements by which the size of a collection is judged before it is freed.
-const SAMPLES: usize = 5;
-
-/// Frees what may take long on a thread of its own; here, if the system gives none.
-fn drop_elsewhere<T: Send + 'static>(value: T) {
-    // An error hands the value back inside the closure, which is dropped with it.
-    let _ = std::thread::Builder::new().name("free".to_owned()).spawn(move || drop(value));
 }
 
 fn exists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
@@ -362,18 +349,15 @@ fn dbsize(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Done {
 
 /// FLUSHDB and FLUSHALL: `all` says which.
 fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> Done {
-    let elsewhere = args.one_of(&[("async", true), ("sync", false)]);
-    let elsewhere = elsewhere.unwrap_or(ctx.server.config.lazyfree_lazy_user_flush);
+    let meanwhile = args.one_of(&[("async", true), ("sync", false)]);
+    let meanwhile = meanwhile.unwrap_or(ctx.server.config.lazyfree_lazy_user_flush);
     args.end()?;
     let selected = ctx.session.db;
     for db in (0..ctx.ks.databases()).filter(|db| all || *db == selected) {
         if ctx.ks.db(db).is_empty() {
             continue;
         }
-        let old = ctx.ks.flush(db);
-        if elsewhere {
-            drop_elsewhere(old);
-        }
+        ctx.ks.flush(db, meanwhile);
     }
     ctx.reply.ok();
     Ok(())
@@ -434,7 +418,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Deletes keys and answers how many there were.",
         syntax: "key...",
         tips: SUM,
-        run: Run::Now(|ctx, args| delete(ctx, args, ctx.server.config.lazyfree_lazy_user_del)),
+        run: Run::Now(delete),
         ..KEY
     },
     Command {
@@ -723,7 +707,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Deletes keys and frees large values in the background.",
         syntax: "key...",
         tips: SUM,
-        run: Run::Now(|ctx, args| delete(ctx, args, true)),
+        run: Run::Now(delete),
         ..KEY
     },
     Command {

@@ -171,6 +171,8 @@ fn lset(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let slot = find(ctx.ks, db, args.bytes()?)?.ok_or(Error::NoSuchKey)?;
     let index = args.int()?;
     let value = args.bytes()?;
+    // The form changes for what may come, even if it does not come.
+    ctx.ks.list_reserve(db, slot, 1, value.len());
     let index = index_in(index, ctx.ks.list(db, slot)?.len()).ok_or(Error::IndexOutOfRange)?;
     if !ctx.ks.list_set(db, slot, index, value)? {
         return Err(Error::IndexOutOfRange);
@@ -188,6 +190,7 @@ fn linsert(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         ctx.reply.integer(0);
         return Ok(());
     };
+    ctx.ks.list_reserve(db, slot, 1, value.len());
     let list = ctx.ks.list(db, slot)?;
     let len = list.len() as i64;
     let Some(index) = list.iter().position(|element| element == pivot) else {

@@ -2,27 +2,35 @@
 
 mod bitmap;
 mod client;
+mod compare;
 mod config;
 mod connection;
 mod deadline;
 mod debug;
+mod dump;
+mod element;
 mod function;
 mod geo;
 mod hash;
 mod help;
+mod hyperloglog;
+mod increx;
 mod info;
 mod introspection;
 mod key;
 mod list;
 mod memory;
+mod migrate;
 mod pubsub;
 mod sample;
 mod scan;
 mod scripting;
 mod server;
 mod set;
+mod sort;
 mod stream;
 mod string;
+mod throttle;
 mod transaction;
 mod zset;
 
@@ -38,23 +46,31 @@ pub fn table() -> &'static CommandTable {
         CommandTable::new(&[
             bitmap::COMMANDS,
             client::COMMANDS,
+            compare::COMMANDS,
             config::COMMANDS,
             connection::COMMANDS,
             debug::COMMANDS,
+            dump::COMMANDS,
+            element::COMMANDS,
             function::COMMANDS,
             geo::COMMANDS,
             hash::COMMANDS,
+            hyperloglog::COMMANDS,
+            increx::COMMANDS,
             info::COMMANDS,
             introspection::COMMANDS,
             key::COMMANDS,
             list::COMMANDS,
             memory::COMMANDS,
+            migrate::COMMANDS,
             pubsub::COMMANDS,
             scripting::COMMANDS,
             server::COMMANDS,
             set::COMMANDS,
+            sort::COMMANDS,
             stream::COMMANDS,
             string::COMMANDS,
+            throttle::COMMANDS,
             transaction::COMMANDS,
             zset::COMMANDS,
         ])

@@ -19,9 +19,15 @@ fn sadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let mut slot = ctx.ks.find(db, key);
     let mut added = 0;
-    for member in args.rest().iter() {
-        // A key of another type refuses the first member, before anything has changed.
+    let members = args.rest();
+    if let Some(slot) = slot {
+        ctx.ks.set_prepare(db, slot, members.len())?;
+    }
+    for member in members.iter() {
         let (at, new) = ctx.ks.set_add(db, key, slot, member)?;
+        if slot.is_none() {
+            ctx.ks.set_prepare(db, at, members.len())?;
+        }
         slot = Some(at);
         added += i64::from(new);
     }
@@ -124,6 +130,10 @@ fn spop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     pop_some(ctx, slot, popped)
 }
 
+/// When SPOP takes so many times what it leaves, what it leaves is packed anew: as in Redis, which then moves the rest
+/// instead of taking the others out.
+const REPACK_RATIO: usize = 5;
+
 /// Takes out and answers `count` members drawn at random, of a set that has more.
 fn pop_some(ctx: &mut Ctx<'_>, slot: Slot, count: usize) -> Done {
     let db = ctx.db();
@@ -135,6 +145,9 @@ fn pop_some(ctx: &mut Ctx<'_>, slot: Slot, count: usize) -> Done {
         member.extend_from_slice(drawn.as_bytes(&mut Digits::new()));
         ctx.reply.bulk(&member);
         ctx.ks.set_remove(db, slot, &member)?;
+    }
+    if ctx.ks.set(db, slot)?.len().saturating_mul(REPACK_RATIO) <= count {
+        ctx.ks.set_repack(db, slot)?;
     }
     Ok(())
 }

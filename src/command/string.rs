@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use super::compare::Comparison;
 use super::deadline::Count;
 use crate::base::long_double::LongDouble;
 use crate::base::num;
@@ -38,7 +39,7 @@ fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 /// The string at `slot`.
-fn string_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<&StringValue, Error> {
+pub(super) fn string_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<&StringValue, Error> {
     match ks.value(db, slot) {
         Value::String(string) => Ok(string),
         _ => Err(Error::WrongType),
@@ -46,7 +47,7 @@ fn string_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<&StringValue, Err
 }
 
 /// Looks a string up for reading; `None` when there is no such key.
-fn read_string<'a>(ctx: &'a mut Ctx<'_>, key: &[u8]) -> Result<Option<&'a StringValue>, Error> {
+pub(super) fn read_string<'a>(ctx: &'a mut Ctx<'_>, key: &[u8]) -> Result<Option<&'a StringValue>, Error> {
     match ctx.ks.read(ctx.session.db, key) {
         None => Ok(None),
         Some(Value::String(string)) => Ok(Some(string)),
@@ -75,15 +76,51 @@ fn set(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 /// On which condition SET stores.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Only {
+enum Only<'a> {
     Always,
     IfAbsent,
     IfPresent,
+    If(Comparison, &'a [u8]),
 }
 
-/// What SET and GETEX say about the end of a string.
+impl<'a> Only<'a> {
+    /// Takes one option; answers false when the next argument is none, or contradicts an earlier one.
+    fn take(&mut self, args: &mut Args<'a>) -> Result<bool, Error> {
+        let said = *self;
+        if matches!(said, Only::Always | Only::IfAbsent) && args.flag("nx") {
+            *self = Only::IfAbsent;
+        } else if matches!(said, Only::Always | Only::IfPresent) && args.flag("xx") {
+            *self = Only::IfPresent;
+        } else {
+            let fits = |comparison: &Comparison| match said {
+                Only::Always => true,
+                Only::If(said, _) => said == *comparison,
+                _ => false,
+            };
+            let found = Comparison::ALL.into_iter().filter(|(_, c)| fits(c)).find(|(word, _)| args.option(word, 1));
+            let Some((_, comparison)) = found else { return Ok(false) };
+            *self = Only::If(comparison, args.bytes()?);
+        }
+        Ok(true)
+    }
+
+    /// Whether it lets a string be stored where `slot` is.
+    fn allows(self, ctx: &Ctx<'_>, slot: Option<Slot>) -> Result<bool, Error> {
+        Ok(match (self, slot) {
+            (Only::Always, _) => true,
+            (Only::IfAbsent, slot) => slot.is_none(),
+            (Only::IfPresent, slot) => slot.is_some(),
+            (Only::If(comparison, _), None) => comparison.holds_for_none(),
+            (Only::If(comparison, text), Some(slot)) => {
+                comparison.holds(string_at(ctx.ks, ctx.session.db, slot)?, text)?
+            }
+        })
+    }
+}
+
+/// What SET, GETEX, MSETEX and INCREX say about the end of a string.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Term<'a> {
+pub(super) enum Term<'a> {
     /// Nothing.
     Unsaid,
     /// It stays as it is.
@@ -96,7 +133,7 @@ enum Term<'a> {
 
 impl<'a> Term<'a> {
     /// Takes one option; answers false when the next argument is none, or contradicts an earlier one.
-    fn take(&mut self, args: &mut Args<'a>, word: &str, lasting: Term<'a>) -> Result<bool, Error> {
+    pub(super) fn take(&mut self, args: &mut Args<'a>, word: &str, lasting: Term<'a>) -> Result<bool, Error> {
         const COUNTS: [(&str, Count); 4] = [
             ("ex", Count::Seconds),
             ("px", Count::Milliseconds),
@@ -122,7 +159,7 @@ impl<'a> Term<'a> {
     }
 
     /// When it ends, Unix ms, if it says so.
-    fn deadline(self, ctx: &Ctx<'_>) -> Result<Option<i64>, Error> {
+    pub(super) fn deadline(self, ctx: &Ctx<'_>) -> Result<Option<i64>, Error> {
         match self {
             Term::At(count, text) => lifetime(ctx, count, num::parse_i64(text).ok_or(Error::NotInteger)?).map(Some),
             _ => Ok(None),
@@ -139,13 +176,9 @@ fn lifetime(ctx: &Ctx<'_>, count: Count, n: i64) -> Result<i64, Error> {
 fn set_with_options<'a>(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], mut args: Args<'a>) -> Done {
     let (mut only, mut answers_old, mut term) = (Only::Always, false, Term::Unsaid);
     while !args.is_empty() {
-        if only != Only::IfPresent && args.flag("nx") {
-            only = Only::IfAbsent;
-        } else if only != Only::IfAbsent && args.flag("xx") {
-            only = Only::IfPresent;
-        } else if args.flag("get") {
+        if args.flag("get") {
             answers_old = true;
-        } else if !term.take(&mut args, "keepttl", Term::Keep)? {
+        } else if !only.take(&mut args)? && !term.take(&mut args, "keepttl", Term::Keep)? {
             return Err(Error::Syntax);
         }
     }
@@ -155,21 +188,9 @@ fn set_with_options<'a>(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], mut args: A
     if answers_old {
         answer(ctx, slot)?;
     }
-    let refused = match only {
-        Only::Always => false,
-        Only::IfAbsent => slot.is_some(),
-        Only::IfPresent => slot.is_none(),
-    };
+    let refused = !only.allows(ctx, slot)?;
     if !refused {
-        match slot {
-            Some(slot) if term == Term::Keep => ctx.ks.replace(db, slot, value),
-            slot => {
-                let slot = ctx.ks.put_at(db, key, slot, value);
-                if let Some(at_ms) = at_ms {
-                    ctx.ks.expire_at(db, slot, at_ms);
-                }
-            }
-        }
+        store(ctx, key, slot, value, term, at_ms);
     }
     match (answers_old, refused) {
         (true, _) => {}
@@ -177,6 +198,20 @@ fn set_with_options<'a>(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], mut args: A
         (false, false) => ctx.reply.ok(),
     }
     Ok(())
+}
+
+/// Stores a string, whatever `slot` held, for as long as `term` says: until `at_ms`, if it names a time.
+fn store(ctx: &mut Ctx<'_>, key: &[u8], slot: Option<Slot>, value: &[u8], term: Term<'_>, at_ms: Option<i64>) {
+    let db = ctx.session.db;
+    match slot {
+        Some(slot) if term == Term::Keep => ctx.ks.replace(db, slot, value),
+        slot => {
+            let slot = ctx.ks.put_at(db, key, slot, value);
+            if let Some(at_ms) = at_ms {
+                ctx.ks.expire_at(db, slot, at_ms);
+            }
+        }
+    }
 }
 
 /// SETEX and PSETEX.
@@ -268,6 +303,34 @@ fn msetnx(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         }
     }
     ctx.reply.integer(i64::from(!taken));
+    Ok(())
+}
+
+fn msetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    const BAD_COUNT: Error = Error::text("ERR invalid numkeys value");
+    let count = i32::try_from(args.int_or(BAD_COUNT)?).ok().filter(|count| *count > 0).ok_or(BAD_COUNT)? as usize;
+    let named = args.take(count * 2).map_err(|_| Error::text("ERR wrong number of key-value pairs"))?;
+    let (mut only, mut term) = (Only::Always, Term::Unsaid);
+    while !args.is_empty() {
+        let compares = Comparison::ALL.iter().any(|(word, _)| { args }.flag(word));
+        if compares || !only.take(&mut args)? && !term.take(&mut args, "keepttl", Term::Keep)? {
+            return Err(Error::Syntax);
+        }
+    }
+    let at_ms = term.deadline(ctx)?;
+    let db = ctx.session.db;
+    let mut allowed = true;
+    for (key, _) in pairs(ctx, Args::new(named, 0))? {
+        let slot = ctx.ks.find(db, key);
+        allowed &= only.allows(ctx, slot)?;
+    }
+    if allowed {
+        for (key, value) in pairs(ctx, Args::new(named, 0))? {
+            let slot = ctx.ks.find(db, key);
+            store(ctx, key, slot, value, term, at_ms);
+        }
+    }
+    ctx.reply.integer(i64::from(allowed));
     Ok(())
 }
 
@@ -609,6 +672,20 @@ pub const COMMANDS: &[Command] = &[
         ..STRING
     },
     Command {
+        name: "msetex",
+        arity: -4,
+        flags: WRITE.and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec::counted_pairs(1, Access::Overwrite)],
+        since: "8.4.0",
+        complexity: "O(N) for N keys",
+        summary: "Stores several strings at once, all with the same expiry, on condition that all keys exist or none does.",
+        syntax: "numkeys (key value)... [NX | XX] \
+            [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+        tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
+        run: Run::Now(msetex),
+        ..STRING
+    },
+    Command {
         name: "msetnx",
         arity: -3,
         flags: WRITE,
@@ -638,7 +715,8 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE,
         keys: &[KeySpec::one(1, Access::Varying)],
         summary: "Stores a string under a key, whatever was there.",
-        syntax: "key value [NX | XX] [GET] \
+        syntax: "key value \
+            [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] \
             [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         run: Run::Now(set),
         ..STRING

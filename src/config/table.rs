@@ -162,15 +162,16 @@ parameters! {
             until "Expired keys are found by their deadlines, not searched for: it changes nothing.";
         /// Free evicted values in the background.
         lazyfree_lazy_eviction: bool = "lazyfree-lazy-eviction", AnyTime, YesNo, "no",
-            until "For now such values are freed at once.";
+            until "Large values are always freed on a thread of their own.";
         /// Free expired values in the background.
         lazyfree_lazy_expire: bool = "lazyfree-lazy-expire", AnyTime, YesNo, "no",
-            until "For now such values are freed at once.";
+            until "Large values are always freed on a thread of their own.";
         /// Free values that a command replaces in the background.
         lazyfree_lazy_server_del: bool = "lazyfree-lazy-server-del", AnyTime, YesNo, "no",
-            until "For now such values are freed at once.";
+            until "Large values are always freed on a thread of their own.";
         /// Let DEL do as UNLINK.
-        lazyfree_lazy_user_del: bool = "lazyfree-lazy-user-del", AnyTime, YesNo, "no";
+        lazyfree_lazy_user_del: bool = "lazyfree-lazy-user-del", AnyTime, YesNo, "no",
+            until "It always does.";
         /// Let FLUSHALL, FLUSHDB and SCRIPT FLUSH without a mode do as with ASYNC.
         lazyfree_lazy_user_flush: bool = "lazyfree-lazy-user-flush", AnyTime, YesNo, "no",
             until "For now SCRIPT FLUSH frees at once.";
@@ -192,6 +193,8 @@ parameters! {
         /// Longest member of a sorted set in compact form.
         zset_max_listpack_value: usize = "zset-max-listpack-value" or "zset-max-ziplist-value", AnyTime,
             memory(0, LONG_MAX), "64";
+        /// Longest HyperLogLog in sparse form, its header of 16 bytes included.
+        hll_sparse_max_bytes: usize = "hll-sparse-max-bytes", AnyTime, memory(0, LONG_MAX), "3000";
         /// Size of a list's nodes: elements, or -1 to -5 for 4, 8, 16, 32 or 64 KB.
         list_max_listpack_size: i32 = "list-max-listpack-size" or "list-max-ziplist-size", AnyTime,
             int(i32::MIN as i128, INT_MAX), "-2";
@@ -202,6 +205,10 @@ parameters! {
         stream_node_max_bytes: usize = "stream-node-max-bytes", AnyTime, memory(0, LONG_MAX), "4096";
         /// Entries of a stream's node; 0 for no limit.
         stream_node_max_entries: usize = "stream-node-max-entries", AnyTime, int(0, LONG_MAX), "100";
+        /// Seconds for which a stream remembers producers' requests (XADD IDMP), unless XCFGSET says otherwise.
+        stream_idmp_duration_s: u32 = "stream-idmp-duration", AnyTime, int(1, 86_400), "100";
+        /// Requests that a stream remembers of each producer, unless XCFGSET says otherwise.
+        stream_idmp_maxsize: u32 = "stream-idmp-maxsize", AnyTime, int(1, 10_000), "100";
     }
     "Scripts" {
         /// Milliseconds after which a script may be killed and others are answered -BUSY; 0 for never.

@@ -88,8 +88,8 @@ impl Batch {
             let Some(keys) = planned.entry.and_then(|entry| entry.command.keys.first()) else { continue };
             let index = match (keys.begin, keys.find) {
                 (Begin::Index(index), Find::Range { .. }) => index,
-                (Begin::Index(count_at), Find::Counted) => count_at + 1,
-                (Begin::Keyword(..), _) => continue,
+                (Begin::Index(count_at), Find::Counted | Find::CountedPairs) => count_at + 1,
+                _ => continue,
             };
             if let Some(key) = self.argv(planned, input).get(index) {
                 ks.warm(db, key);

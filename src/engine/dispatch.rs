@@ -138,9 +138,10 @@ impl Server {
 
     fn park(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, wait: Wait) {
         let argv = wait.again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
-        let Wait { want, keys, deadline_ms, on_timeout, .. } = wait;
+        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, .. } = wait;
         let muted = matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipThis);
-        let parked = Box::new(Parked { entry, argv, db: session.db, want, keys, deadline_ms, on_timeout, muted });
+        let db = session.db;
+        let parked = Box::new(Parked { entry, argv, db, want, keys, deadline_ms, retry_at_ms, on_timeout, muted });
         self.waits.park(session.key, &parked);
         session.parked = Some(parked);
     }

@@ -18,6 +18,11 @@ pub struct KeyArg {
 /// The keys that `argv` names, a call of `command` of the right arity. `None` when a count or a word that tells where they
 /// are does not fit the arguments.
 pub fn keys_of(command: &Command, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+    match command.name {
+        "sort" => return Some(sort_keys(argv)),
+        "migrate" => return migrate_keys(argv),
+        _ => {}
+    }
     let mut found = Vec::new();
     let mut sound = true;
     for spec in command.keys {
@@ -61,11 +66,15 @@ fn keys_of_spec(spec: &KeySpec, argv: Argv<'_>, found: &mut Vec<KeyArg>) -> Opti
         Begin::Index(index) => index,
         Begin::Keyword(word, from) => {
             // An option that was not given brings no keys.
-            let Some(at) = (from..argv.len()).find(|at| argv[*at].eq_ignore_ascii_case(word.as_bytes())) else {
-                return Some(());
+            let is_word = |at: &usize| argv[*at].eq_ignore_ascii_case(word.as_bytes());
+            let found = match usize::try_from(from) {
+                Ok(from) => (from..argv.len()).find(is_word),
+                Err(_) => (0..(argv.len() + 1).saturating_sub(from.unsigned_abs() as usize)).rev().find(is_word),
             };
+            let Some(at) = found else { return Some(()) };
             at + 1
         }
+        Begin::Unknown => return Some(()),
     };
     let (first, end, step) = match spec.find {
         Find::Range { last, step, limit } => {
@@ -82,6 +91,11 @@ fn keys_of_spec(spec: &KeySpec, argv: Argv<'_>, found: &mut Vec<KeyArg>) -> Opti
             let count = usize::try_from(count).ok()?;
             (begin + 1, (begin + 1).checked_add(count)?, 1)
         }
+        Find::Unknown => return Some(()),
+        Find::CountedPairs => {
+            let count = usize::try_from(crate::base::num::parse_i64(argv.get(begin)?)?).ok()?;
+            (begin + 1, (begin + 1).checked_add(count.checked_mul(2)?)?, 2)
+        }
     };
     if end > argv.len() {
         return None;
@@ -90,11 +104,51 @@ fn keys_of_spec(spec: &KeySpec, argv: Argv<'_>, found: &mut Vec<KeyArg>) -> Opti
     Some(())
 }
 
+/// The key of SORT, and the destination that its last STORE names.
+fn sort_keys(argv: Argv<'_>) -> Vec<KeyArg> {
+    let mut keys = vec![KeyArg { index: 1, access: Access::Read }];
+    let mut at = 2;
+    while let Some(word) = argv.get(at) {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        if is("limit") {
+            at += 2;
+        } else if is("get") || is("by") {
+            at += 1;
+        } else if is("store") && at + 1 < argv.len() {
+            keys.truncate(1);
+            keys.push(KeyArg { index: at + 1, access: Access::Overwrite });
+        }
+        at += 1;
+    }
+    keys
+}
+
+/// The key of MIGRATE, or those behind KEYS, where an empty key makes room for them.
+fn migrate_keys(argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+    const KEY: usize = 3;
+    let take = |index| KeyArg { index, access: Access::Take };
+    let mut at = 6;
+    // A word that nothing follows is no option.
+    while let Some(word) = argv.get(at).filter(|_| at + 1 < argv.len()) {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        if is("keys") {
+            let has_room = argv.get(KEY).is_some_and(<[u8]>::is_empty);
+            return has_room.then(|| (at + 1..argv.len()).map(take).collect());
+        }
+        at += match word {
+            _ if is("auth") => 2,
+            _ if is("auth2") => 3,
+            _ => 1,
+        };
+    }
+    Some(vec![take(KEY)])
+}
+
 /// What happens to the key of SET and BITFIELD, by the options of this call.
 fn varying_access(command: &Command, argv: Argv<'_>) -> Access {
     let has = |word: &str, from: usize| argv.iter().skip(from).any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     match command.name {
-        "set" if !has("get", 3) => Access::Overwrite,
+        "set" if !["get", "ifeq", "ifne", "ifdeq", "ifdne"].iter().any(|word| has(word, 3)) => Access::Overwrite,
         "bitfield" if !has("set", 2) && !has("incrby", 2) => Access::Read,
         _ => Access::Update,
     }
@@ -141,6 +195,22 @@ mod tests {
             (script, "eval x 1 a b", Some(vec![3])),
             (script, "eval x 9 a b", Some(vec![])),
             (script, "eval x -1 a b", Some(vec![])),
+        ] {
+            assert_eq!(indexes(command, line), want, "{line}");
+        }
+        let sort = Command { name: "sort", ..Command::EMPTY };
+        let migrate = Command { name: "migrate", ..Command::EMPTY };
+        for (command, line, want) in [
+            (&sort, "sort k", Some(vec![1])),
+            (&sort, "sort k BY x GET a store d STORE e", Some(vec![1, 9])),
+            (&sort, "sort k STORE", Some(vec![1])),
+            (&sort, "sort k GET STORE d", Some(vec![1])),
+            (&sort, "sort k LIMIT STORE STORE x", Some(vec![1])),
+            (&migrate, "migrate h 1 k 0 1", Some(vec![3])),
+            (&migrate, "migrate h 1  0 1 AUTH KEYS KEYS a b", Some(vec![9, 10])),
+            (&migrate, "migrate h 1  0 1 AUTH KEYS", Some(vec![3])),
+            (&migrate, "migrate h 1 k 0 1 KEYS a", None),
+            (&migrate, "migrate h 1 k 0 1 KEYS", Some(vec![3])),
         ] {
             assert_eq!(indexes(command, line), want, "{line}");
         }

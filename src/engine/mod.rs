@@ -275,11 +275,22 @@ impl Engine {
         more
     }
 
-    /// Times out the calls that have waited long enough.
+    /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time.
     pub fn time_out_waits(&mut self) {
         let now_ms = self.server.clock.now_ms();
         while let Some(key) = self.server.waits.due(now_ms) {
-            self.unblock(key, |parked, reply| (parked.on_timeout)(reply));
+            let is_over = |session: &mut Session| {
+                session.killed || session.closing || session.parked.as_ref().is_none_or(|p| p.has_timed_out(now_ms))
+            };
+            if self.server.sessions.get_mut(key).is_none_or(is_over) {
+                self.unblock(key, |parked, reply| (parked.on_timeout)(reply));
+                continue;
+            }
+            self.ks.begin_unit(now_ms, self.server.recording());
+            self.retry(key, None);
+            while let Some(ready) = self.server.waits.take_ready() {
+                self.serve(&ready, None);
+            }
         }
     }
 
@@ -305,7 +316,7 @@ impl Engine {
     fn retry(&mut self, key: SessionKey, current: Option<&mut Session>) {
         let Some(mut session) = self.server.sessions.take(key) else { return };
         // A client that is being closed must not take anything.
-        let Some(parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
+        let Some(mut parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
             return self.server.sessions.put(session);
         };
         self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
@@ -313,7 +324,10 @@ impl Engine {
         let argv = parked.argv.as_argv();
         let (ks, server) = (&mut self.ks, &mut self.server);
         match call(ks, server, &mut session, parked.entry, argv, &mut reply, Origin::Retry) {
-            Some(_) => session.parked = Some(parked),
+            Some(wait) => {
+                server.waits.retry_at(key, &mut parked, wait.retry_at_ms);
+                session.parked = Some(parked);
+            }
             None => {
                 self.server.waits.unpark(key, &parked);
                 session.answer_parked(&parked, &reply);

@@ -200,6 +200,12 @@ pub enum Access {
     Varying,
     /// Reads only metadata such as type or length (`RO`).
     Inspect,
+    /// Reads the value, and may note what it found in it (`RW ACCESS`).
+    Note,
+    /// Reads the value and adds to it (`RW ACCESS INSERT`).
+    Merge,
+    /// Removes the key if its options say so (`RW DELETE VARIABLE_FLAGS`).
+    DeleteIf,
     /// Overwrites without looking (`OW UPDATE`).
     Overwrite,
     /// Creates without looking (`OW INSERT`).
@@ -214,6 +220,8 @@ pub enum Access {
     Remove,
     /// Takes data out and answers it (`RW ACCESS DELETE`).
     Take,
+    /// As [`Take`](Access::Take), of keys that the spec may miss (`RW ACCESS DELETE INCOMPLETE`).
+    TakeSome,
     /// Deletes the key (`RM DELETE`).
     Delete,
 }
@@ -225,6 +233,9 @@ impl Access {
             Access::Read => &["RO", "access"],
             Access::Varying => &["RW", "access", "update", "variable_flags"],
             Access::Inspect => &["RO"],
+            Access::Note => &["RW", "access"],
+            Access::Merge => &["RW", "access", "insert"],
+            Access::DeleteIf => &["RW", "delete", "variable_flags"],
             Access::Overwrite => &["OW", "update"],
             Access::Create => &["OW", "insert"],
             Access::Update => &["RW", "access", "update"],
@@ -232,6 +243,7 @@ impl Access {
             Access::Insert => &["RW", "insert"],
             Access::Remove => &["RW", "delete"],
             Access::Take => &["RW", "access", "delete"],
+            Access::TakeSome => &["RW", "access", "delete", "incomplete"],
             Access::Delete => &["RM", "delete"],
         }
     }
@@ -242,8 +254,10 @@ impl Access {
 pub enum Begin {
     /// At this argument (the name is 0).
     Index(usize),
-    /// Behind this word, searched from this argument on.
-    Keyword(&'static str, usize),
+    /// Behind this word, searched from this argument on; negative: from this one of the last arguments back.
+    Keyword(&'static str, i32),
+    /// Somewhere: only the command itself knows.
+    Unknown,
 }
 
 /// Which arguments from there on are keys.
@@ -261,6 +275,10 @@ pub enum Find {
     },
     /// As many as the argument at the beginning says, behind it.
     Counted,
+    /// Those that the command itself knows.
+    Unknown,
+    /// The same, each with a value behind it.
+    CountedPairs,
 }
 
 /// Where a command's keys are among its arguments.
@@ -290,9 +308,19 @@ impl KeySpec {
         KeySpec { begin: Begin::Index(index), find: Find::Range { last, step, limit: 0 }, access }
     }
 
+    /// Keys that no rule tells, because data or the order of options does.
+    pub const fn unknown(access: Access) -> KeySpec {
+        KeySpec { begin: Begin::Unknown, find: Find::Unknown, access }
+    }
+
     /// Argument `index` counts the keys that follow it.
     pub const fn counted(index: usize, access: Access) -> KeySpec {
         KeySpec { begin: Begin::Index(index), find: Find::Counted, access }
+    }
+
+    /// Argument `index` counts the keys that follow it, each with a value behind it.
+    pub const fn counted_pairs(index: usize, access: Access) -> KeySpec {
+        KeySpec { begin: Begin::Index(index), find: Find::CountedPairs, access }
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! - lower case is a value, upper case a word to be typed as it stands; a word before values belongs to them;
 //! - `[ ]` may be left out, `< >` chooses one, `( )` groups, `|` separates choices;
-//! - `...` repeats what stands before it.
+//! - `...` repeats what stands before it; behind `[WORD value]` the word, too.
 //!
 //! A value's type follows from its name (`seconds` is an integer, `increment:double` says its own). COMMAND DOCS answers
 //! this tree, redis-cli shows its hints from it, and the tests generate random calls from it.
@@ -22,6 +22,8 @@ pub struct Arg {
     pub optional: bool,
     /// May be repeated.
     pub multiple: bool,
+    /// Is repeated with its token.
+    pub multiple_token: bool,
 }
 
 /// What an argument is.
@@ -99,7 +101,9 @@ impl Parser<'_> {
                 "(" => self.group(")")?,
                 "..." => {
                     self.at += 1;
-                    args.last_mut().ok_or("`...` repeats nothing")?.multiple = true;
+                    let last = args.last_mut().ok_or("`...` repeats nothing")?;
+                    last.multiple = true;
+                    last.multiple_token = last.token.is_some() && self.words.get(self.at.wrapping_sub(2)) == Some(&"]");
                     continue;
                 }
                 word => {
@@ -135,7 +139,7 @@ impl Parser<'_> {
             return Ok(args.remove(0));
         }
         let name = args[0].name.clone();
-        Ok(Arg { name, kind: Kind::OneOf(args), token: None, optional: false, multiple: false })
+        Ok(Arg { name, kind: Kind::OneOf(args), token: None, optional: false, multiple: false, multiple_token: false })
     }
 }
 
@@ -160,7 +164,7 @@ fn block(mut args: Vec<Arg>) -> Result<Arg, String> {
                 None
             };
             let name = token.as_deref().map_or(args[0].name.clone(), str::to_ascii_lowercase);
-            Ok(Arg { name, kind: Kind::Block(args), token, optional: false, multiple: false })
+            Ok(Arg { name, kind: Kind::Block(args), token, optional: false, multiple: false, multiple_token: false })
         }
     }
 }
@@ -179,6 +183,7 @@ fn value(word: &str) -> Arg {
         token: is_token.then(|| word.to_owned()),
         optional: false,
         multiple: false,
+        multiple_token: false,
     }
 }
 
@@ -211,7 +216,12 @@ mod tests {
             };
             let token = arg.token.as_deref().unwrap_or("");
             let (open, close) = if arg.optional { ("[", "]") } else { ("", "") };
-            format!("{open}{token}{body}{close}{}", if arg.multiple { "..." } else { "" })
+            let dots = match (arg.multiple, arg.multiple_token) {
+                (false, _) => "",
+                (true, false) => "...",
+                (true, true) => "*...",
+            };
+            format!("{open}{token}{body}{close}{dots}")
         };
         args.iter().map(one).collect::<Vec<_>>().join(" ")
     }
@@ -225,6 +235,7 @@ mod tests {
             ("key [NX | XX] [GET] [EX seconds | KEEPTTL]", "key:key [<NX!|XX!>] [GET!] [<EXseconds:integer|KEEPTTL!>]"),
             ("(key value)...", "(key:key value:string)..."),
             ("[MATCH pattern] [COUNT count]", "[MATCHpattern:pattern] [COUNTcount:integer]"),
+            ("[GET pattern]... [AUTH word...]", "[GETpattern:pattern]*... [AUTHword:string]..."),
             ("[LIMIT offset count]", "[LIMIT(offset:integer count:integer)]"),
             ("([OVERFLOW <WRAP | SAT>] <SET a | GET b>)", "([OVERFLOW<WRAP!|SAT!>] <SETa:string|GETb:string>)"),
             ("(STREAMS key... id...)", "STREAMS(key:key... id:string...)"),

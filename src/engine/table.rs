@@ -247,8 +247,9 @@ fn lint_entry(entry: &Entry, found: &mut Vec<String>) {
     }
     for keys in command.keys {
         let least = command.arity.unsigned_abs() as usize;
-        if let (Begin::Index(index), Find::Range { .. }) = (keys.begin, keys.find)
-            && index >= least
+        // A range up to the end of the arguments may be empty.
+        if let (Begin::Index(index), Find::Range { last, .. }) = (keys.begin, keys.find)
+            && index >= least + usize::from(last < 0)
         {
             complain("the first key lies inside the arity");
         }

@@ -58,7 +58,10 @@ pub struct Wait {
     pub keys: OwnedArgv,
     /// When waiting ends without a result, Unix ms; `None`: never.
     pub deadline_ms: Option<i64>,
-    /// What is answered then.
+    /// When it makes sense to dispatch it again although no key was touched, Unix ms (XREADGROUP CLAIM: an entry has been idle
+    /// for long enough). Later than now.
+    pub retry_at_ms: Option<i64>,
+    /// What is answered when waiting ends without a result.
     pub on_timeout: fn(&mut Reply),
     /// The command to dispatch again, when it is not the one that came (XREAD resolves `$` once).
     pub again: Option<OwnedArgv>,
@@ -74,7 +77,7 @@ impl Wait {
     ) -> Wait {
         let mut owned = OwnedArgv::default();
         keys.for_each(|key| owned.push(key));
-        Wait { want, keys: owned, deadline_ms, on_timeout, again: None }
+        Wait { want, keys: owned, deadline_ms, retry_at_ms: None, on_timeout, again: None }
     }
 
     /// For nothing but the time.
@@ -121,9 +124,23 @@ pub struct Parked {
     /// See [`Wait`].
     pub deadline_ms: Option<i64>,
     /// See [`Wait`].
+    pub retry_at_ms: Option<i64>,
+    /// See [`Wait`].
     pub on_timeout: fn(&mut Reply),
     /// The client does not want the reply (CLIENT REPLY).
     pub muted: bool,
+}
+
+impl Parked {
+    /// When something is to be done about it whatever happens to its keys, Unix ms.
+    fn due_ms(&self) -> Option<i64> {
+        [self.deadline_ms, self.retry_at_ms].into_iter().flatten().min()
+    }
+
+    /// Whether its waiting is over at `now_ms`.
+    pub(super) fn has_timed_out(&self, now_ms: i64) -> bool {
+        self.deadline_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
 }
 
 /// Who waits for one key, by what they want. The four never compete for the same thing.
@@ -184,7 +201,7 @@ impl Waits {
                 queue.push_back(session);
             }
         }
-        if let Some(at_ms) = parked.deadline_ms {
+        if let Some(at_ms) = parked.due_ms() {
             self.deadlines.insert((at_ms, session));
         }
     }
@@ -206,8 +223,22 @@ impl Waits {
         if by_key.is_empty() {
             self.queues.remove(&parked.db);
         }
-        if let Some(at_ms) = parked.deadline_ms {
+        if let Some(at_ms) = parked.due_ms() {
             self.deadlines.remove(&(at_ms, session));
+        }
+    }
+
+    /// Sets when a waiting call is dispatched again although no key was touched.
+    pub(super) fn retry_at(&mut self, session: SessionKey, parked: &mut Parked, at_ms: Option<i64>) {
+        if parked.retry_at_ms == at_ms {
+            return;
+        }
+        if let Some(due_ms) = parked.due_ms() {
+            self.deadlines.remove(&(due_ms, session));
+        }
+        parked.retry_at_ms = at_ms;
+        if let Some(due_ms) = parked.due_ms() {
+            self.deadlines.insert((due_ms, session));
         }
     }
 
@@ -253,13 +284,13 @@ impl Waits {
         self.queues.get(&ready.db)?.get(&ready.key)?.waiting[want as usize].get(place).copied()
     }
 
-    /// When the next call times out, Unix ms.
+    /// When the next call times out or is to be dispatched again, Unix ms.
     #[inline]
     pub fn next_deadline_ms(&self) -> Option<i64> {
         self.deadlines.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// A call that has timed out.
+    /// A call of which that time has come.
     pub(super) fn due(&self, now_ms: i64) -> Option<SessionKey> {
         self.deadlines.first().filter(|(at_ms, _)| *at_ms <= now_ms).map(|(_, session)| *session)
     }

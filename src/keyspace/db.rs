@@ -15,12 +15,21 @@ pub struct Db {
     pub(super) timers: Timers,
     /// How many entries expire some day.
     volatile: usize,
+    /// How many entries have elements that do.
+    partly_volatile: usize,
     next_version: u32,
 }
 
 impl Db {
     pub(super) fn new() -> Db {
-        Db { entries: Slab::new(), index: SplitTable::new(), timers: Timers::default(), volatile: 0, next_version: 1 }
+        Db {
+            entries: Slab::new(),
+            index: SplitTable::new(),
+            timers: Timers::default(),
+            volatile: 0,
+            partly_volatile: 0,
+            next_version: 1,
+        }
     }
 
     /// How many keys there are, expired but unreclaimed ones included.
@@ -36,6 +45,11 @@ impl Db {
     /// How many of the keys expire some day.
     pub fn volatile(&self) -> usize {
         self.volatile
+    }
+
+    /// How many of the keys have elements that expire some day.
+    pub fn partly_volatile(&self) -> usize {
+        self.partly_volatile
     }
 
     /// Mean time to live of the keys that expire, in ms, from a bounded sample of them; 0 when none does.
@@ -84,10 +98,14 @@ impl Db {
     pub(super) fn insert(&mut self, key: &[u8], value: Value, accessed_s: u32) -> Slot {
         let version = self.next_version;
         self.next_version = self.next_version.wrapping_add(1);
+        let mortal = value.elements_expire();
         let entry = Entry { key: Key::new(key), value, expires_at_ms: NEVER, version, armed_at_ms: NEVER, accessed_s };
         let slot = self.entries.insert(entry);
         let entries = &self.entries;
         self.index.insert_unique(hash_bytes(key), slot, |slot| hash_of(entries, slot));
+        if mortal {
+            self.follow_elements(slot, false);
+        }
         slot
     }
 
@@ -98,7 +116,47 @@ impl Db {
         self.index.remove(hash, |other| *other == slot, |slot| hash_of(entries, slot));
         let entry = self.entries.remove(slot)?;
         self.volatile -= usize::from(entry.expires_at_ms != NEVER);
+        self.partly_volatile -= usize::from(entry.value.elements_expire());
         Some(entry)
+    }
+
+    /// Gives an entry another value; answers the old one.
+    #[inline]
+    pub(super) fn replace_value(&mut self, slot: Slot, value: Value, accessed_s: u32) -> Option<Value> {
+        let entry = self.entries.get_mut(slot)?;
+        entry.accessed_s = accessed_s;
+        let old = std::mem::replace(&mut entry.value, value);
+        if old.elements_expire() || entry.value.elements_expire() {
+            self.follow_elements(slot, old.elements_expire());
+        }
+        Some(old)
+    }
+
+    /// Keeps count and timer in step after an entry's value or the deadlines of its elements changed; `before` is whether any
+    /// element expired.
+    pub(super) fn follow_elements(&mut self, slot: Slot, before: bool) {
+        let Some(entry) = self.entries.get_mut(slot) else { return };
+        let after = entry.value.elements_expire();
+        if before || after {
+            self.partly_volatile -= usize::from(before);
+            self.partly_volatile += usize::from(after);
+            self.arm(slot);
+        }
+    }
+
+    /// Arms an entry's timer anew, after it fired or may have.
+    pub(super) fn rearm(&mut self, slot: Slot) {
+        let Some(entry) = self.entries.get_mut(slot) else { return };
+        entry.armed_at_ms = NEVER;
+        self.arm(slot);
+    }
+
+    fn arm(&mut self, slot: Slot) {
+        let Some(entry) = self.entries.get_mut(slot) else { return };
+        self.timers.arm(slot, entry);
+        if self.timers.needs_sweep(self.volatile + self.partly_volatile) {
+            self.timers.sweep_some(&mut self.entries);
+        }
     }
 
     /// Changes when an entry expires; `NEVER` for not at all.
@@ -107,10 +165,7 @@ impl Db {
         self.volatile -= usize::from(entry.expires_at_ms != NEVER);
         self.volatile += usize::from(at_ms != NEVER);
         entry.expires_at_ms = at_ms;
-        self.timers.arm(slot, entry);
-        if self.timers.needs_sweep(self.volatile) {
-            self.timers.sweep_some(&mut self.entries);
-        }
+        self.arm(slot);
     }
 
     /// Walks the index; see [`SplitTable::scan`].

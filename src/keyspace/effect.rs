@@ -179,11 +179,16 @@ effects! {
     9 Flush {}
     /// The database and another changed places.
     10 Swap { with_db: u16 }
+    /// The key holds the value that these effects, encoded one behind another, make of nothing under a key without a name;
+    /// it never expires, whatever was there before.
+    11 Build { key: &'a [u8], steps: &'a [u8] }
 
-    /// The field of the hash has this value; field and hash may be new.
+    /// The field of the hash has this value and never expires; field and hash may be new.
     20 HashSet { key: &'a [u8], field: &'a [u8], value: &'a [u8] }
     /// The field is gone from the hash, and the key with the last one.
     21 HashRemove { key: &'a [u8], field: &'a [u8] }
+    /// The field, which is there, has this value; its deadline stays.
+    22 HashUpdate { key: &'a [u8], field: &'a [u8], value: &'a [u8] }
 
     /// The member is in the set, which may be new.
     30 SetAdd { key: &'a [u8], member: &'a [u8] }
@@ -235,6 +240,22 @@ effects! {
     71 PendingSet { key: &'a [u8], group: &'a [u8], consumer: &'a [u8], id: StreamId, time_ms: u64, deliveries: u64 }
     /// An entry is not pending any more.
     72 PendingAck { key: &'a [u8], group: &'a [u8], id: StreamId }
+    /// An entry is pending that no consumer has, delivered so many times.
+    73 PendingRelease { key: &'a [u8], group: &'a [u8], id: StreamId, deliveries: u64 }
+    /// A stream remembers requests of producers for so long, and so many of each. A change forgets all.
+    74 RequestLimits { key: &'a [u8], duration_s: u32, max_iids: u32 }
+    /// A stream remembers that a producer's request appended this entry.
+    75 RequestAdd { key: &'a [u8], producer: &'a [u8], iid: &'a [u8], id: StreamId }
+    /// A stream forgot the oldest requests of a producer, so many.
+    76 RequestForget { key: &'a [u8], producer: &'a [u8], count: u64 }
+    /// A stream recognized a repeated request.
+    77 RequestRepeated { key: &'a [u8] }
+
+    /// The field of a hash or member of a set expires at this Unix time in milliseconds; `i64::MAX`: never.
+    110 ElementExpireAt { key: &'a [u8], element: &'a [u8], at_ms: i64 }
+
+    /// So many bytes of the string from this offset on are replaced by others.
+    120 Splice { key: &'a [u8], offset: u64, removed: u64, bytes: &'a [u8] }
 }
 
 /// A key with its database.
@@ -282,12 +303,21 @@ impl<'a> Touch<'a> {
 }
 
 impl<'a> Effect<'a> {
-    /// Whether those who watch the key or wait for it take it as a change: what a group notes about deliveries is none.
+    /// Whether those who watch the key or wait for it take it as a change: what a group notes about deliveries is none, unless
+    /// it makes entries available.
     fn is_change(&self) -> bool {
-        use Effect::{ConsumerCreate, ConsumerDelete, ConsumerSeen, PendingAck, PendingSet};
+        use Effect::{
+            ConsumerCreate, ConsumerDelete, ConsumerSeen, PendingAck, PendingSet, RequestForget, RequestRepeated,
+        };
         !matches!(
             self,
-            ConsumerCreate { .. } | ConsumerDelete { .. } | ConsumerSeen { .. } | PendingAck { .. } | PendingSet { .. }
+            ConsumerCreate { .. }
+                | ConsumerDelete { .. }
+                | ConsumerSeen { .. }
+                | PendingAck { .. }
+                | PendingSet { .. }
+                | RequestForget { .. }
+                | RequestRepeated { .. }
         )
     }
 
@@ -317,8 +347,11 @@ impl<'a> Effect<'a> {
             | Effect::Del { key }
             | Effect::ExpireAt { key, .. }
             | Effect::SetRange { key, .. }
+            | Effect::Build { key, .. }
+            | Effect::Splice { key, .. }
             | Effect::HashSet { key, .. }
             | Effect::HashRemove { key, .. }
+            | Effect::HashUpdate { key, .. }
             | Effect::SetAdd { key, .. }
             | Effect::SetRemove { key, .. }
             | Effect::SetPut { key, .. }
@@ -343,7 +376,13 @@ impl<'a> Effect<'a> {
             | Effect::ConsumerDelete { key, .. }
             | Effect::ConsumerSeen { key, .. }
             | Effect::PendingSet { key, .. }
-            | Effect::PendingAck { key, .. } => [Some((db, key)), None],
+            | Effect::PendingAck { key, .. }
+            | Effect::PendingRelease { key, .. }
+            | Effect::RequestLimits { key, .. }
+            | Effect::RequestAdd { key, .. }
+            | Effect::RequestForget { key, .. }
+            | Effect::RequestRepeated { key }
+            | Effect::ElementExpireAt { key, .. } => [Some((db, key)), None],
         })
     }
 }

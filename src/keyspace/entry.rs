@@ -1,6 +1,7 @@
 //! One key with its value, expiry and bookkeeping: one cache line.
 
 use super::NEVER;
+use crate::value::deadlines::Deadlines;
 use crate::value::hash::Hash;
 use crate::value::list::List;
 use crate::value::set::Set;
@@ -54,6 +55,42 @@ impl Value {
         }
     }
 
+    /// When its elements expire, once one of them did.
+    #[inline]
+    pub fn deadlines(&self) -> Option<&Deadlines> {
+        match self {
+            Value::Hash(hash) => hash.deadlines(),
+            Value::Set(set) => set.deadlines(),
+            _ => None,
+        }
+    }
+
+    /// As [`deadlines`](Self::deadlines), to change those of elements that are there.
+    pub(super) fn deadlines_mut(&mut self) -> Option<&mut Deadlines> {
+        match self {
+            Value::Hash(hash) => hash.deadlines_mut(),
+            Value::Set(set) => set.deadlines_mut(),
+            _ => None,
+        }
+    }
+
+    /// Whether an element of it expires some day.
+    #[inline]
+    pub(super) fn elements_expire(&self) -> bool {
+        self.deadlines().is_some_and(|deadlines| !deadlines.is_empty())
+    }
+
+    /// Whether every element of it has expired by then.
+    fn is_spent(&self, now_ms: i64) -> bool {
+        let stored = match self {
+            Value::Hash(hash) => hash.stored_len(),
+            Value::Set(set) => set.stored_len(),
+            _ => return false,
+        };
+        let spent = |deadlines: &Deadlines| deadlines.len() == stored && deadlines.last_ms() <= Some(now_ms);
+        self.deadlines().is_some_and(spent)
+    }
+
     /// Bytes held outside the entry, approximately: a large collection is judged by `samples` of its elements, 0 for all.
     pub fn heap_bytes(&self, samples: usize) -> usize {
         match self {
@@ -95,6 +132,18 @@ impl Entry {
     /// When it expires, in Unix milliseconds; `None`: never.
     pub fn expires_at_ms(&self) -> Option<i64> {
         (self.expires_at_ms != NEVER).then_some(self.expires_at_ms)
+    }
+
+    /// Whether it is there at this time: neither the key has expired, nor every element of it.
+    #[inline]
+    pub(super) fn is_live(&self, now_ms: i64) -> bool {
+        // An entry of which anything expires has a timer, and that fires no later.
+        self.armed_at_ms > now_ms || (self.expires_at_ms > now_ms && !self.value.is_spent(now_ms))
+    }
+
+    /// When its timer must have fired: at the key's deadline or the first of an element; `NEVER` for neither.
+    pub(super) fn due_at_ms(&self) -> i64 {
+        self.expires_at_ms.min(self.value.deadlines().and_then(Deadlines::first_ms).unwrap_or(NEVER))
     }
 
     /// When it was last used, in Unix seconds.

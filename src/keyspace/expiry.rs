@@ -40,10 +40,10 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Makes sure that a timer fires at or before the entry's deadline.
+    /// Makes sure that a timer fires at or before the entry's deadline, or the first of its elements'.
     #[inline]
     pub(super) fn arm(&mut self, slot: Slot, entry: &mut Entry) {
-        let at_ms = entry.expires_at_ms;
+        let at_ms = entry.due_at_ms();
         if at_ms == NEVER {
             return;
         }
@@ -73,7 +73,7 @@ impl Timers {
                 return looked_at;
             };
             let Some(entry) = entries.get_mut(timer.slot).filter(|entry| timer.is_live(entry)) else { continue };
-            if entry.expires_at_ms == NEVER {
+            if entry.due_at_ms() == NEVER {
                 entry.armed_at_ms = NEVER;
             } else {
                 self.heap.push(timer);

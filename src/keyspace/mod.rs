@@ -9,6 +9,7 @@
 //! follows the stream needs no clock.
 
 pub mod db;
+mod disposal;
 pub mod effect;
 pub mod entry;
 mod expiry;
@@ -19,9 +20,11 @@ pub use slab::Slot;
 pub use verb::WrongType;
 
 use db::Db;
+use disposal::Disposal;
 use effect::{Effect, Effects, Recording};
 use entry::{Entry, Value};
 
+use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
 use crate::base::rng::Rng;
 use crate::config::Config;
 use crate::value::hash::HashLimits;
@@ -45,6 +48,8 @@ pub struct KeyspaceStats {
     pub misses: u64,
     /// Keys removed because they expired.
     pub expired: u64,
+    /// Fields of hashes and members of sets removed because they expired.
+    pub expired_elements: u64,
 }
 
 /// Where values change from their compact representation to the one for many elements.
@@ -88,6 +93,7 @@ pub struct Keyspace {
     /// Where values change their representation. CONFIG SET changes it.
     pub limits: ValueLimits,
     dbs: Vec<Db>,
+    disposal: Disposal,
     effects: Effects,
     now_ms: i64,
     touch: bool,
@@ -103,12 +109,18 @@ impl Keyspace {
         Keyspace {
             limits: ValueLimits::default(),
             dbs: (0..databases).map(|_| Db::new()).collect(),
+            disposal: Disposal::default(),
             effects: Effects::default(),
             now_ms: 0,
             touch: true,
             stats: KeyspaceStats::default(),
             rng,
         }
+    }
+
+    /// How many objects wait to be freed on the other thread, and how many have been freed there.
+    pub fn freed_elsewhere(&self) -> (u64, u64) {
+        self.disposal.counts()
     }
 
     /// Begins a unit at `now_ms` (Unix ms). What it records of its effects can be read until the next one begins.
@@ -179,7 +191,7 @@ impl Keyspace {
     /// A key's entry, without any trace of having looked: an expired one stays where it is and counts as absent.
     pub fn live(&self, db: DbIndex, key: &[u8]) -> Option<&Entry> {
         let database = self.db(db);
-        database.find(key).and_then(|slot| database.get(slot)).filter(|entry| entry.expires_at_ms > self.now_ms)
+        database.find(key).and_then(|slot| database.get(slot)).filter(|entry| entry.is_live(self.now_ms))
     }
 
     /// Lets the unit that is underway record from here on, if it did not: somebody has begun to observe.
@@ -187,19 +199,19 @@ impl Keyspace {
         self.effects.record_from_now(recording);
     }
 
-    /// Where a key lives, for a command that writes. An expired key is removed and counts as absent.
+    /// Where a key lives, for a command that writes. An expired key is removed and counts as absent; so do elements of its
+    /// value that have expired.
     #[inline]
     pub fn find(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
         let now_ms = self.now_ms;
         let touch = self.touch;
         let slot = self.dbs[db as usize].find(key)?;
         let entry = self.dbs[db as usize].get_mut(slot)?;
-        if entry.expires_at_ms <= now_ms {
-            self.expire(db, slot);
-            return None;
-        }
         if touch {
             entry.accessed_s = (now_ms / 1000) as u32;
+        }
+        if entry.armed_at_ms <= now_ms {
+            return self.fall_due(db, slot, EXPIRED_ELEMENTS_PER_LOOKUP).map(|_| slot);
         }
         Some(slot)
     }
@@ -222,7 +234,7 @@ impl Keyspace {
         let database = self.db(db);
         database.scan(cursor, count, |slot| {
             if let Some(entry) = database.get(slot)
-                && entry.expires_at_ms > self.now_ms
+                && entry.is_live(self.now_ms)
             {
                 emit(entry);
             }
@@ -232,7 +244,7 @@ impl Keyspace {
     /// All live entries of a database, in no order that means anything.
     pub fn entries(&self, db: DbIndex) -> impl Iterator<Item = &Entry> {
         let database = self.db(db);
-        let live = |entry: &&Entry| entry.expires_at_ms > self.now_ms;
+        let live = |entry: &&Entry| entry.is_live(self.now_ms);
         database.slots().filter_map(|slot| database.get(slot)).filter(live)
     }
 
@@ -240,14 +252,15 @@ impl Keyspace {
     pub fn random_key(&mut self, db: DbIndex) -> Option<&Entry> {
         loop {
             let slot = self.dbs[db as usize].random(&mut self.rng)?;
-            if self.entry(db, slot).expires_at_ms > self.now_ms {
+            if self.entry(db, slot).is_live(self.now_ms) {
                 return Some(self.entry(db, slot));
             }
             self.expire(db, slot);
         }
     }
 
-    /// Removes expired keys, at most `budget` timers' worth; answers whether more are due. Runs as a unit of its own.
+    /// Removes expired keys and elements, at most `budget` timers' and elements' worth; answers whether more are due. Runs as a
+    /// unit of its own.
     pub fn reclaim_expired(&mut self, budget: usize) -> bool {
         let mut left = budget;
         for db in 0..self.databases() {
@@ -255,13 +268,10 @@ impl Keyspace {
                 let database = &mut self.dbs[db as usize];
                 let Some(timer) = database.timers.pop_due(self.now_ms) else { break };
                 left -= 1;
-                let Some(entry) = database.get_mut(timer.slot).filter(|entry| timer.is_live(entry)) else { continue };
-                entry.armed_at_ms = NEVER;
-                let at_ms = entry.expires_at_ms;
-                if at_ms <= self.now_ms {
-                    self.expire(db, timer.slot);
-                } else {
-                    database.set_expiry(timer.slot, at_ms);
+                if database.get(timer.slot).is_some_and(|entry| timer.is_live(entry)) {
+                    // The timer is paid for; that pays for one element, too, so that each slice gets ahead.
+                    let buried = self.fall_due(db, timer.slot, left + 1).unwrap_or(0);
+                    left -= buried.saturating_sub(1);
                 }
             }
         }
@@ -277,9 +287,33 @@ impl Keyspace {
         verb::apply(self, db, effect)
     }
 
+    /// Does what an entry's timer calls for: removes the entry if it has expired, else the elements that have, at most `budget`
+    /// of them, and arms the timer again. Answers how many elements went; `None` when the entry did.
+    #[cold]
+    fn fall_due(&mut self, db: DbIndex, slot: Slot, budget: usize) -> Option<usize> {
+        let now_ms = self.now_ms;
+        let entry = self.entry_mut(db, slot);
+        if let Some(deadlines) = entry.value.deadlines_mut() {
+            deadlines.advance(now_ms);
+        }
+        if !entry.is_live(now_ms) {
+            self.expire(db, slot);
+            return None;
+        }
+        let buried = self.bury(db, slot, budget);
+        self.dbs[db as usize].rearm(slot);
+        Some(buried)
+    }
+
+    /// Removes an entry that has expired, or every element of which has.
     #[cold]
     fn expire(&mut self, db: DbIndex, slot: Slot) {
-        self.stats.expired += 1;
+        let entry = self.entry(db, slot);
+        if entry.expires_at_ms <= self.now_ms {
+            self.stats.expired += 1;
+        } else {
+            self.stats.expired_elements += entry.value.deadlines().map_or(0, |deadlines| deadlines.len() as u64);
+        }
         self.remove(db, slot);
     }
 

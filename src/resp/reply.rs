@@ -232,6 +232,15 @@ impl Reply {
         }
     }
 
+    /// A double whose digits are given, for more of them than a double has: a bulk string for RESP2. Must hold no line break.
+    pub fn decimal(&mut self, digits: &[u8]) {
+        match self.form {
+            Form::Resp2 | Form::Tape2 => self.bulk(digits),
+            Form::Resp3 => self.line(b',', digits),
+            Form::Tape3 => tape::write(&mut self.buf, Token::Double(num::parse_f64(digits).unwrap_or(f64::NAN))),
+        }
+    }
+
     /// A truth value: 1 or 0 for RESP2.
     pub fn boolean(&mut self, value: bool) {
         match self.form {

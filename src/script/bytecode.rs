@@ -145,10 +145,11 @@ fn rewrite_prototype(prototype: &[u8], flags: u32, out: &mut Vec<u8>, traits: &m
     traits.assigns_globals |= code.iter().any(|instruction| instruction[0] == op::GSET);
     traits.may_keep_lists |= (0..head.instructions).any(|at| may_keep_list(code, at, &constants));
 
+    let jumps = code.jumps();
     let loads: Vec<(usize, usize)> =
-        (0..head.instructions).filter_map(|at| Some((at, direct_load(code, at, &constants)?))).collect();
+        (0..head.instructions).filter_map(|at| Some((at, direct_load(code, at, &constants, &jumps)?))).collect();
     let mut tail_calls: Vec<(usize, Instruction)> =
-        (0..head.instructions).filter_map(|at| Some((at, global_callee(code, at)?))).collect();
+        (0..head.instructions).filter_map(|at| Some((at, global_callee(code, at, &jumps)?))).collect();
     let width = if head.lines < 256 { 1 } else { if head.lines < 65536 { 2 } else { 4 } };
     if head.instructions + tail_calls.len() * 3 >= JUMP_BIAS || head.debug < head.instructions * width {
         tail_calls.clear();
@@ -212,20 +213,17 @@ fn may_keep_list(code: Code<'_>, at: usize, constants: &Constants<'_>) -> bool {
 }
 
 /// Which of the functions in [`DIRECT`] the instructions at `at` and behind it load.
-fn direct_load(code: Code<'_>, at: usize, constants: &Constants<'_>) -> Option<usize> {
+fn direct_load(code: Code<'_>, at: usize, constants: &Constants<'_>, jumps: &Jumps) -> Option<usize> {
     let ([op::GGET, a, ..], [op::TGETS, to, name, from]) = (code.at(at)?, code.at(at + 1)?) else { return None };
     let (library, name) = (constants.name(code.d(at)), constants.name(name.into()));
     let function = DIRECT.iter().position(|direct| (direct.0, direct.1) == (library, name))?;
-    // `(x or redis).call` comes by a jump to the second instruction with something else. Jumps of other kinds lead to the
-    // begin of a statement, which the second instruction is not.
-    let is_target =
-        || code.iter().enumerate().any(|(i, jump)| jump[0] == op::JMP && i + 1 + code.d(i) == at + 1 + JUMP_BIAS);
-    ((to, from) == (a, a) && !is_target()).then_some(function)
+    // `(x or redis).call` comes by a jump to the second instruction with something else, and so may `goto`.
+    ((to, from) == (a, a) && jumps.to(at + 1).is_none()).then_some(function)
 }
 
 /// The instruction that loads the callee of the tail call at `at`, if there is one and its callee is a global, or a field of
 /// one.
-fn global_callee(code: Code<'_>, at: usize) -> Option<Instruction> {
+fn global_callee(code: Code<'_>, at: usize, jumps: &Jumps) -> Option<Instruction> {
     let call = code.at(at)?;
     if call[0] != op::CALLT && call[0] != op::CALLMT {
         return None;
@@ -233,7 +231,9 @@ fn global_callee(code: Code<'_>, at: usize) -> Option<Instruction> {
     // The callee is loaded first, its arguments above it: the nearest instruction before the call that writes A. (The one
     // that closes upvalues, right before the call, has a zero there.)
     let writes_a = |i: &usize| code.at(*i).is_some_and(|before| before[1] == call[1] && before[0] != op::UCLO);
-    let load_at = (0..at).rev().find(writes_a)?;
+    // Where a function has made no closure yet, its returns are moved behind its end, and a jump stands in their place.
+    let place = jumps.to(at).filter(|from| code.at(*from).is_some_and(|jump| jump[0] == op::UCLO)).unwrap_or(at);
+    let load_at = (0..place).rev().find(writes_a)?;
     let load = code.at(load_at)?;
     match load[0] {
         op::GGET => Some(load),
@@ -300,6 +300,26 @@ impl Code<'_> {
 
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.0.chunks_exact(4)
+    }
+
+    /// All jumps but those of loops, which lead to the begin of a statement.
+    fn jumps(self) -> Jumps {
+        let is_jump = |(_, instruction): &(usize, &[u8])| matches!(instruction[0], op::JMP | op::UCLO);
+        let jumps = self.iter().enumerate().filter(is_jump);
+        let mut jumps: Vec<_> = jumps.map(|(i, _)| ((i + 1 + self.d(i)).wrapping_sub(JUMP_BIAS), i)).collect();
+        jumps.sort_unstable();
+        Jumps(jumps)
+    }
+}
+
+/// Where jumps lead and where they stand, sorted: a script may have many.
+struct Jumps(Vec<(usize, usize)>);
+
+impl Jumps {
+    /// The first jump that leads to `target`.
+    fn to(&self, target: usize) -> Option<usize> {
+        let at = self.0.partition_point(|(to, _)| *to < target);
+        self.0.get(at).filter(|(to, _)| *to == target).map(|(_, from)| *from)
     }
 }
 

@@ -399,6 +399,29 @@ fn calls_are_loaded_directly_only_where_they_are_written_so() {
 }
 
 #[test]
+fn a_jump_back_to_the_name_of_a_call_reads_it_again() {
+    // `goto` out of the scope of a captured local is a jump of a kind of its own.
+    let script = "local n = 0 local r = redis ::again:: r = r.call n = n + 1 \
+                  if n < 3 then local u = n r = {call = function() return u end} goto again end return type(r)";
+    assert_eq!(eval(&mut vm(), &mut Toy::default(), Form::Resp2, script), "$8\\r\\nfunction\\r\\n");
+}
+
+#[test]
+fn errors_of_calls_returned_before_a_closure_is_made_are_located() {
+    let script = "if KEYS[1] then\n return redis.call('incr', 'list') end\n local a = 1\n\
+                  local f = function() return a end\n return f()";
+    let answer = eval(&mut vm(), &mut Toy::default(), Form::Resp2, script);
+    assert!(answer.ends_with("on @user_script:2.\\r\\n"), "{answer}");
+}
+
+#[test]
+fn a_script_of_very_many_calls_compiles() {
+    // In linear time: looking through the whole script for each call took minutes.
+    let script = format!("local f = function() {} end return 1", "redis.call() ".repeat(50_000));
+    assert_eq!(eval(&mut vm(), &mut Toy::default(), Form::Resp2, &script), ":1\\r\\n");
+}
+
+#[test]
 fn scripts_that_assign_globals_fail_only_where_they_do() {
     let mut vm = vm();
     let script = "if ARGV[1] == 'no' then x = 1 end return redis.call('echo', KEYS[1])";

@@ -1,7 +1,7 @@
 //! The value of a hash key: fields, each with a value.
 //!
 //! Small hashes are a [`Packed`] sequence of field, value, field, value. Beyond the limits (too many fields, or one field or
-//! value too long) they become a [`SplitTable`] of entries and stay one. The limits and the names of the encodings are
+//! value too long) they become a [`DenseTable`] of entries and stay one. The limits and the names of the encodings are
 //! Redis', since people tune and look at them.
 //!
 //! An entry of the table holds field and value in one string, inline where they are short (see [`SmallBytes`]):
@@ -9,10 +9,14 @@
 //! ```text
 //! length of the field, LEB128 (7 bits a byte, lowest first) | field | value
 //! ```
+//!
+//! Fields that expire have their deadlines in [`Deadlines`], beside either form; what is said there of the dead holds for all
+//! that is asked here.
 
+use crate::base::dense_table::DenseTable;
 use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
-use crate::base::split_table::SplitTable;
+use crate::value::deadlines::{DRAWS, Deadlines};
 use crate::value::packed::{Item, Packed, Pos};
 use crate::value::small_bytes::SmallBytes;
 
@@ -33,12 +37,16 @@ impl Default for HashLimits {
 
 /// Fields, each with a value, both any bytes.
 #[derive(Clone, Debug)]
-pub struct Hash(Form);
+pub struct Hash {
+    form: Form,
+    /// Since a field first got a deadline.
+    deadlines: Option<Box<Deadlines>>,
+}
 
 #[derive(Clone, Debug)]
 enum Form {
     Packed(Packed),
-    Table(Box<SplitTable<Entry>>),
+    Table(Box<DenseTable<Entry>>),
 }
 
 impl Default for Hash {
@@ -50,12 +58,17 @@ impl Default for Hash {
 impl Hash {
     /// A hash without fields, and without allocation.
     pub const fn new() -> Hash {
-        Hash(Form::Packed(Packed::new()))
+        Hash { form: Form::Packed(Packed::new()), deadlines: None }
     }
 
     /// Number of fields.
     pub fn len(&self) -> usize {
-        match &self.0 {
+        self.stored_len() - self.deadlines().map_or(0, Deadlines::dead)
+    }
+
+    /// Number of fields, the dead included.
+    pub fn stored_len(&self) -> usize {
+        match &self.form {
             Form::Packed(packed) => packed.len() / 2,
             Form::Table(table) => table.len(),
         }
@@ -69,7 +82,10 @@ impl Hash {
     /// The value of `field`.
     #[inline]
     pub fn get(&self, field: &[u8]) -> Option<Item<'_>> {
-        match &self.0 {
+        if self.dead().is_some_and(|dead| dead.is_dead(field)) {
+            return None;
+        }
+        match &self.form {
             Form::Packed(packed) => packed.at(packed.next(find(packed, field)?)),
             Form::Table(table) => {
                 table.find(hash_bytes(field), Entry::is(field)).map(|entry| Item::Bytes(entry.value()))
@@ -87,9 +103,9 @@ impl Hash {
         self.get(field).map(|value| value.byte_len())
     }
 
-    /// Sets the value of `field`. True if the field is new.
+    /// Sets the value of `field`, which must not be dead; its deadline stays. True if the field is new.
     pub fn insert(&mut self, field: &[u8], value: &[u8], limits: &HashLimits) -> bool {
-        let packed = match &mut self.0 {
+        let packed = match &mut self.form {
             Form::Table(table) => return insert_entry(table, field, value),
             Form::Packed(packed) => packed,
         };
@@ -106,13 +122,16 @@ impl Hash {
         }
         let mut table = Box::new(to_table(packed));
         let new = insert_entry(&mut table, field, value);
-        self.0 = Form::Table(table);
+        self.form = Form::Table(table);
         new
     }
 
-    /// Removes `field`. True if it was there.
+    /// Removes `field`, also a dead one. True if it was there.
     pub fn remove(&mut self, field: &[u8]) -> bool {
-        match &mut self.0 {
+        if let Some(deadlines) = &mut self.deadlines {
+            deadlines.remove(field);
+        }
+        match &mut self.form {
             Form::Packed(packed) => find(packed, field).map(|at| packed.remove(at, 2)).is_some(),
             Form::Table(table) => table.remove(hash_bytes(field), Entry::is(field), Entry::hash).is_some(),
         }
@@ -125,9 +144,36 @@ impl Hash {
         Some(value)
     }
 
+    /// The deadlines, once a field had one.
+    #[inline]
+    pub fn deadlines(&self) -> Option<&Deadlines> {
+        self.deadlines.as_deref()
+    }
+
+    /// As [`deadlines`](Self::deadlines), to change those of fields that are there.
+    pub fn deadlines_mut(&mut self) -> Option<&mut Deadlines> {
+        self.deadlines.as_deref_mut()
+    }
+
+    /// Lets a field, which must be there, expire at this time, Unix ms.
+    pub fn set_deadline(&mut self, field: &[u8], at_ms: i64) {
+        self.deadlines.get_or_insert_default().set(field, at_ms);
+    }
+
+    /// The deadlines, if any field is dead.
+    #[inline]
+    fn dead(&self) -> Option<&Deadlines> {
+        self.deadlines().filter(|deadlines| deadlines.dead() > 0)
+    }
+
     /// All fields with their values: in the order of insertion while the hash is packed, then in none.
     pub fn iter(&self) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
-        let (packed, table) = match &self.0 {
+        let dead = self.dead();
+        self.iter_stored().filter(move |(field, _)| dead.is_none_or(|dead| !dead.is_dead_item(*field)))
+    }
+
+    fn iter_stored(&self) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
+        let (packed, table) = match &self.form {
             Form::Packed(packed) => (Some(packed), None),
             Form::Table(table) => (None, Some(table)),
         };
@@ -135,25 +181,33 @@ impl Hash {
         packed.chain(table.into_iter().flat_map(|table| table.iter().map(Entry::items)))
     }
 
-    /// One step of HSCAN, as [`SplitTable::scan`]; a packed hash is emitted as a whole.
+    /// One step of HSCAN, as [`DenseTable::scan`]; a packed hash is emitted as a whole.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>, Item<'_>)) -> u64 {
-        match &self.0 {
-            Form::Packed(packed) => {
-                packed_pairs(packed).for_each(|(field, value)| emit(field, value));
+        let dead = self.dead();
+        match &self.form {
+            Form::Packed(_) => {
+                self.iter().for_each(|(field, value)| emit(field, value));
                 0
             }
             Form::Table(table) => table.scan(cursor, count, Entry::hash, |entry| {
-                let (field, value) = entry.items();
-                emit(field, value);
+                if dead.is_none_or(|dead| !dead.is_dead(entry.field())) {
+                    emit(Item::Bytes(entry.field()), Item::Bytes(entry.value()));
+                }
             }),
         }
     }
 
     /// A field drawn at random, with its value. `below(n)` draws a number in `0..n`.
     pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<(Item<'_>, Item<'_>)> {
-        match &self.0 {
+        let Some(dead) = self.dead() else { return self.random_stored(below) };
+        let mut draw = || self.random_stored(&mut below).filter(|(field, _)| !dead.is_dead_item(*field));
+        (0..DRAWS).find_map(|_| draw()).or_else(|| select(self.iter(), self.len(), 1, below).next())
+    }
+
+    fn random_stored(&self, mut below: impl FnMut(u64) -> u64) -> Option<(Item<'_>, Item<'_>)> {
+        match &self.form {
             Form::Packed(packed) => {
-                let field = packed.pos(below(self.len() as u64) as usize * 2)?;
+                let field = packed.pos(below(self.stored_len() as u64) as usize * 2)?;
                 Some((packed.at(field)?, packed.at(packed.next(field))?))
             }
             Form::Table(table) => table.random(below).map(Entry::items),
@@ -162,20 +216,19 @@ impl Hash {
 
     /// Emits `count` different fields drawn at random (all, if there are fewer), with their values.
     pub fn sample<'h>(&'h self, count: usize, below: impl FnMut(u64) -> u64, mut emit: impl FnMut(Item<'h>, Item<'h>)) {
-        match &self.0 {
-            Form::Packed(packed) => {
-                select(packed_pairs(packed), self.len(), count, below).for_each(|(field, value)| emit(field, value));
-            }
-            Form::Table(table) => table.sample(count, below, |entry| {
+        match &self.form {
+            Form::Table(table) if self.dead().is_none() => table.sample(count, below, |entry| {
                 let (field, value) = entry.items();
                 emit(field, value);
             }),
+            _ => select(self.iter(), self.len(), count, below).for_each(|(field, value)| emit(field, value)),
         }
     }
 
     /// The name of the form, as OBJECT ENCODING gives it.
     pub fn encoding(&self) -> &'static str {
-        match &self.0 {
+        match &self.form {
+            Form::Packed(_) if self.deadlines.is_some() => "listpackex",
             Form::Packed(_) => "listpack",
             Form::Table(_) => "hashtable",
         }
@@ -183,12 +236,13 @@ impl Hash {
 
     /// Bytes allocated, without this header. Of a table, `samples` entries are measured and taken for the mean (0: all).
     pub fn mem_bytes(&self, samples: usize) -> usize {
-        match &self.0 {
+        let fields = match &self.form {
             Form::Packed(packed) => packed.mem_bytes(),
             Form::Table(table) => {
-                size_of::<SplitTable<Entry>>() + table.mem_bytes() + table.sum_of(samples, |entry| entry.0.heap_bytes())
+                size_of::<DenseTable<Entry>>() + table.mem_bytes() + table.sum_of(samples, |entry| entry.0.heap_bytes())
             }
-        }
+        };
+        fields + self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(samples))
     }
 }
 
@@ -216,8 +270,8 @@ fn packed_pairs(packed: &Packed) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
     std::iter::from_fn(move || Some((items.next()?, items.next()?)))
 }
 
-fn to_table(packed: &Packed) -> SplitTable<Entry> {
-    let mut table = SplitTable::new();
+fn to_table(packed: &Packed) -> DenseTable<Entry> {
+    let mut table = DenseTable::new();
     let (mut field_digits, mut value_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
     for (field, value) in packed_pairs(packed) {
         insert_entry(&mut table, field.as_bytes(&mut field_digits), value.as_bytes(&mut value_digits));
@@ -225,7 +279,7 @@ fn to_table(packed: &Packed) -> SplitTable<Entry> {
     table
 }
 
-fn insert_entry(table: &mut SplitTable<Entry>, field: &[u8], value: &[u8]) -> bool {
+fn insert_entry(table: &mut DenseTable<Entry>, field: &[u8], value: &[u8]) -> bool {
     let hash = hash_bytes(field);
     if let Some(entry) = table.find_mut(hash, Entry::is(field)) {
         entry.set_value(field, value);

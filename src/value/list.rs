@@ -51,11 +51,15 @@ impl ListLimits {
         bytes <= max_bytes && entries <= max_entries
     }
 
-    /// A list that is a deque becomes a single node again only well below the limit, so that it does not flip to and fro.
-    /// With a limit by entries Redis halves those only.
-    fn admit_back(self, bytes: usize, entries: usize) -> bool {
+    /// Whether the only node of a deque may be a list of its own again: only well below the limit, so that a list does not
+    /// flip to and fro. With a limit by entries Redis minds only those, and elements too large for any node, which it
+    /// keeps apart.
+    fn admit_back(self, node: &Node) -> bool {
         let (max_bytes, max_entries) = self.of_node();
-        if self.max_listpack_size < 0 { bytes <= max_bytes / 2 } else { entries <= max_entries / 2 }
+        if self.max_listpack_size < 0 {
+            return node.listpack_bytes() <= max_bytes / 2;
+        }
+        node.len <= max_entries / 2 && (node.len > 1 || node.encoded <= SAFE_NODE_BYTES)
     }
 }
 
@@ -168,6 +172,11 @@ impl List {
     /// Removes up to `count` elements at the front. Returns how many.
     pub fn drop_front(&mut self, count: usize, limits: ListLimits) -> usize {
         let count = count.min(self.len);
+        self.cut_front(count);
+        self.removed(count, limits)
+    }
+
+    fn cut_front(&mut self, count: usize) {
         let mut left = count;
         if let Shape::Many(nodes) = &mut self.shape {
             while nodes.len() > 1 && nodes[0].len <= left {
@@ -176,12 +185,16 @@ impl List {
             }
         }
         self.node_mut(0).drop_front(left);
-        self.removed(count, limits)
     }
 
     /// Removes up to `count` elements at the back. Returns how many.
     pub fn drop_back(&mut self, count: usize, limits: ListLimits) -> usize {
         let count = count.min(self.len);
+        self.cut_back(count);
+        self.removed(count, limits)
+    }
+
+    fn cut_back(&mut self, count: usize) {
         let mut left = count;
         if let Shape::Many(nodes) = &mut self.shape {
             while nodes.len() > 1 && nodes[nodes.len() - 1].len <= left {
@@ -190,7 +203,25 @@ impl List {
             }
         }
         self.node_mut(self.node_count() - 1).drop_back(left);
-        self.removed(count, limits)
+    }
+
+    /// Moves the element at one end to an end.
+    pub fn rotate(&mut self, from_front: bool, to_front: bool, limits: ListLimits) {
+        let moved = if from_front { self.front() } else { self.back() };
+        let Some(moved) = moved.map(<[u8]>::to_vec) else { return };
+        if from_front != to_front {
+            // The way back to the small form is looked at when the element is in again.
+            if from_front {
+                self.cut_front(1);
+                self.len -= 1;
+                self.push_back(&moved, limits);
+            } else {
+                self.cut_back(1);
+                self.len -= 1;
+                self.push_front(&moved, limits);
+            }
+        }
+        self.shrink(limits);
     }
 
     /// Adds an element before the one at `index`, or at the end where `index` is the length. False past that.
@@ -221,6 +252,12 @@ impl List {
         let (at, within) = self.locate(index);
         match &mut self.shape {
             Shape::One(node) => node.replace(within, value),
+            // With a limit by entries the node may stay one, whatever its bytes.
+            Shape::Many(nodes)
+                if nodes.len() == 1 && limits.max_listpack_size >= 0 && value.len() <= SAFE_NODE_BYTES =>
+            {
+                nodes[0].replace(within, value);
+            }
             Shape::Many(nodes) => {
                 nodes[at].remove(within);
                 if nodes[at].len == 0 {
@@ -230,7 +267,7 @@ impl List {
                 }
             }
         }
-        self.removed(0, limits);
+        self.shrink(limits);
         true
     }
 
@@ -267,7 +304,7 @@ impl List {
                 nodes.push_back(Node::default());
             }
         }
-        self.removed(removed, limits)
+        if removed == 0 { 0 } else { self.removed(removed, limits) }
     }
 
     /// An estimate of the heap memory held, in bytes.
@@ -328,13 +365,17 @@ impl List {
     /// What ends every removal: the length, and the way back to the small form.
     fn removed(&mut self, count: usize, limits: ListLimits) -> usize {
         self.len -= count;
+        self.shrink(limits);
+        count
+    }
+
+    fn shrink(&mut self, limits: ListLimits) {
         if let Shape::Many(nodes) = &mut self.shape
             && nodes.len() == 1
-            && limits.admit_back(nodes[0].listpack_bytes(), nodes[0].len)
+            && limits.admit_back(&nodes[0])
         {
             self.shape = Shape::One(std::mem::take(&mut nodes[0]));
         }
-        count
     }
 }
 

@@ -15,10 +15,14 @@
 //! Members are read as [`Item`]: an integer where the form stores one, else bytes. Operations on several sets go over the
 //! smallest with [`Set::iter`] and ask the others with [`Set::contains_item`], which spares formatting and parsing between
 //! sets of integers.
+//!
+//! Members that expire have their deadlines in [`Deadlines`], beside a packed set or a table; what is said there of the dead
+//! holds for all that is asked here.
 
+use crate::base::dense_table::DenseTable;
 use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
-use crate::base::split_table::SplitTable;
+use crate::value::deadlines::{DRAWS, Deadlines};
 use crate::value::int_set::IntSet;
 use crate::value::packed::{Item, Packed, canonical_int};
 use crate::value::small_bytes::SmallBytes;
@@ -42,13 +46,20 @@ impl Default for SetLimits {
 
 /// Different members, each any bytes.
 #[derive(Clone, Debug)]
-pub struct Set(Form);
+pub struct Set {
+    form: Form,
+    /// Since a member first got a deadline. Never beside integers.
+    deadlines: Option<Box<Deadlines>>,
+}
+
+/// Digits of the longest integer: what a set of integers may need for a member when it is packed.
+const INT_DIGITS_MAX: usize = 20;
 
 #[derive(Clone, Debug)]
 enum Form {
     Ints(IntSet),
     Packed(Packed),
-    Table(Box<SplitTable<SmallBytes>>),
+    Table(Box<DenseTable<SmallBytes>>),
 }
 
 impl Default for Set {
@@ -60,12 +71,17 @@ impl Default for Set {
 impl Set {
     /// A set without members, and without allocation.
     pub const fn new() -> Set {
-        Set(Form::Ints(IntSet::new()))
+        Set { form: Form::Ints(IntSet::new()), deadlines: None }
     }
 
     /// Number of members.
     pub fn len(&self) -> usize {
-        match &self.0 {
+        self.stored_len() - self.deadlines().map_or(0, Deadlines::dead)
+    }
+
+    /// Number of members, the dead included.
+    pub fn stored_len(&self) -> usize {
+        match &self.form {
             Form::Ints(ints) => ints.len(),
             Form::Packed(packed) => packed.len(),
             Form::Table(table) => table.len(),
@@ -80,7 +96,10 @@ impl Set {
     /// Whether `member` is in the set.
     #[inline]
     pub fn contains(&self, member: &[u8]) -> bool {
-        match &self.0 {
+        if self.dead().is_some_and(|dead| dead.is_dead(member)) {
+            return false;
+        }
+        match &self.form {
             Form::Ints(ints) => canonical_int(member).is_some_and(|value| ints.contains(value)),
             Form::Packed(packed) => packed.find(member, packed.first(), 1).is_some(),
             Form::Table(table) => table.find(hash_bytes(member), is(member)).is_some(),
@@ -90,18 +109,18 @@ impl Set {
     /// As [`contains`](Self::contains), for a member of another set.
     #[inline]
     pub fn contains_item(&self, member: Item<'_>) -> bool {
-        match (&self.0, member) {
+        match (&self.form, member) {
             (Form::Ints(ints), Item::Int(value)) => ints.contains(value),
             _ => self.contains(member.as_bytes(&mut itoa::Buffer::new())),
         }
     }
 
-    /// Adds `member`. True if it is new.
+    /// Adds `member`, which must not be dead. True if it is new.
     pub fn insert(&mut self, member: &[u8], limits: &SetLimits) -> bool {
-        if self.is_empty() {
-            self.0 = first_form(member, limits);
+        if self.stored_len() == 0 && self.deadlines.is_none() {
+            self.form = first_form(member, limits);
         }
-        match &mut self.0 {
+        match &mut self.form {
             Form::Ints(ints) => {
                 let Some(value) = canonical_int(member) else {
                     self.insert_beside_ints(member, limits);
@@ -109,7 +128,7 @@ impl Set {
                 };
                 let new = ints.insert(value);
                 if ints.len() > limits.max_intset_entries {
-                    self.0 = Form::Table(self.to_table());
+                    self.form = Form::Table(self.to_table());
                 }
                 new
             }
@@ -122,7 +141,7 @@ impl Set {
                 } else {
                     let mut table = self.to_table();
                     insert_entry(&mut table, member);
-                    self.0 = Form::Table(table);
+                    self.form = Form::Table(table);
                 }
                 true
             }
@@ -130,18 +149,74 @@ impl Set {
         }
     }
 
-    /// Removes `member`. True if it was there.
+    /// Prepares for so many members to come, repeated ones counted: takes at once the form that many different ones need, as
+    /// Redis does.
+    pub fn prepare(&mut self, members: usize, limits: &SetLimits) {
+        let most = match &self.form {
+            Form::Ints(_) => limits.max_intset_entries,
+            Form::Packed(_) => limits.max_listpack_entries,
+            Form::Table(_) => return,
+        };
+        if members > most {
+            self.form = Form::Table(self.to_table());
+        }
+    }
+
+    /// Takes the most compact form again, after most members went. Members that expire stay as they are.
+    pub fn repack(&mut self, limits: &SetLimits) {
+        if self.deadlines.is_none() && matches!(self.form, Form::Table(_)) {
+            let mut packed = Set::new();
+            self.iter().for_each(|member| _ = packed.insert(member.as_bytes(&mut itoa::Buffer::new()), limits));
+            *self = packed;
+        }
+    }
+
+    /// Removes `member`, also a dead one. True if it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
-        match &mut self.0 {
+        if let Some(deadlines) = &mut self.deadlines {
+            deadlines.remove(member);
+        }
+        match &mut self.form {
             Form::Ints(ints) => canonical_int(member).is_some_and(|value| ints.remove(value)),
             Form::Packed(packed) => packed.find(member, packed.first(), 1).map(|at| packed.remove(at, 1)).is_some(),
             Form::Table(table) => table.remove(hash_bytes(member), is(member), hash_of).is_some(),
         }
     }
 
+    /// The deadlines, once a member had one.
+    #[inline]
+    pub fn deadlines(&self) -> Option<&Deadlines> {
+        self.deadlines.as_deref()
+    }
+
+    /// As [`deadlines`](Self::deadlines), to change those of members that are there.
+    pub fn deadlines_mut(&mut self) -> Option<&mut Deadlines> {
+        self.deadlines.as_deref_mut()
+    }
+
+    /// Lets a member, which must be there, expire at this time, Unix ms.
+    pub fn set_deadline(&mut self, member: &[u8], at_ms: i64, limits: &SetLimits) {
+        if let Form::Ints(ints) = &self.form {
+            let fits = ints.len() <= limits.max_listpack_entries && limits.max_listpack_value >= INT_DIGITS_MAX;
+            self.form = if fits { Form::Packed(self.to_packed()) } else { Form::Table(self.to_table()) };
+        }
+        self.deadlines.get_or_insert_default().set(member, at_ms);
+    }
+
+    /// The deadlines, if any member is dead.
+    #[inline]
+    fn dead(&self) -> Option<&Deadlines> {
+        self.deadlines().filter(|deadlines| deadlines.dead() > 0)
+    }
+
     /// All members: integers ascending while the form is that of integers, then in the order of insertion, then in none.
     pub fn iter(&self) -> impl Iterator<Item = Item<'_>> {
-        let (ints, packed, table) = match &self.0 {
+        let dead = self.dead();
+        self.iter_stored().filter(move |member| dead.is_none_or(|dead| !dead.is_dead_item(*member)))
+    }
+
+    fn iter_stored(&self) -> impl Iterator<Item = Item<'_>> {
+        let (ints, packed, table) = match &self.form {
             Form::Ints(ints) => (Some(ints), None, None),
             Form::Packed(packed) => (None, Some(packed), None),
             Form::Table(table) => (None, None, Some(table)),
@@ -152,10 +227,15 @@ impl Set {
         ints.chain(packed).chain(table)
     }
 
-    /// One step of SSCAN, as [`SplitTable::scan`]; the small forms are emitted as a whole.
+    /// One step of SSCAN, as [`DenseTable::scan`]; the small forms are emitted as a whole.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>)) -> u64 {
-        match &self.0 {
-            Form::Table(table) => table.scan(cursor, count, hash_of, |entry| emit(as_item(entry))),
+        let dead = self.dead();
+        match &self.form {
+            Form::Table(table) => table.scan(cursor, count, hash_of, |entry| {
+                if dead.is_none_or(|dead| !dead.is_dead(entry)) {
+                    emit(as_item(entry));
+                }
+            }),
             _ => {
                 self.iter().for_each(emit);
                 0
@@ -165,7 +245,13 @@ impl Set {
 
     /// A member drawn at random. `below(n)` draws a number in `0..n`.
     pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<Item<'_>> {
-        match &self.0 {
+        let Some(dead) = self.dead() else { return self.random_stored(below) };
+        let mut draw = || self.random_stored(&mut below).filter(|member| !dead.is_dead_item(*member));
+        (0..DRAWS).find_map(|_| draw()).or_else(|| select(self.iter(), self.len(), 1, below).next())
+    }
+
+    fn random_stored(&self, mut below: impl FnMut(u64) -> u64) -> Option<Item<'_>> {
+        match &self.form {
             Form::Ints(ints) => ints.get(below(ints.len() as u64) as usize).map(Item::Int),
             Form::Packed(packed) => packed.get(below(packed.len() as u64) as usize),
             Form::Table(table) => table.random(below).map(as_item),
@@ -174,16 +260,17 @@ impl Set {
 
     /// Emits `count` different members drawn at random (all, if there are fewer).
     pub fn sample<'s>(&'s self, count: usize, below: impl FnMut(u64) -> u64, mut emit: impl FnMut(Item<'s>)) {
-        match &self.0 {
-            Form::Table(table) => table.sample(count, below, |entry| emit(as_item(entry))),
+        match &self.form {
+            Form::Table(table) if self.dead().is_none() => table.sample(count, below, |entry| emit(as_item(entry))),
             _ => select(self.iter(), self.len(), count, below).for_each(emit),
         }
     }
 
     /// The name of the form, as OBJECT ENCODING gives it.
     pub fn encoding(&self) -> &'static str {
-        match &self.0 {
+        match &self.form {
             Form::Ints(_) => "intset",
+            Form::Packed(_) if self.deadlines.is_some() => "listpackex",
             Form::Packed(_) => "listpack",
             Form::Table(_) => "hashtable",
         }
@@ -191,13 +278,14 @@ impl Set {
 
     /// Bytes allocated, without this header. Of a table, `samples` members are measured and taken for the mean (0: all).
     pub fn mem_bytes(&self, samples: usize) -> usize {
-        match &self.0 {
+        let members = match &self.form {
             Form::Ints(ints) => ints.mem_bytes(),
             Form::Packed(packed) => packed.mem_bytes(),
             Form::Table(table) => {
-                size_of::<SplitTable<SmallBytes>>() + table.mem_bytes() + table.sum_of(samples, SmallBytes::heap_bytes)
+                size_of::<DenseTable<SmallBytes>>() + table.mem_bytes() + table.sum_of(samples, SmallBytes::heap_bytes)
             }
-        }
+        };
+        members + self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(samples))
     }
 
     /// Adds a member that is no integer to a set in the form of integers.
@@ -206,25 +294,25 @@ impl Set {
         if self.len() < limits.max_listpack_entries && longest <= Some(limits.max_listpack_value) {
             let mut packed = self.to_packed();
             packed.push_back(member);
-            self.0 = Form::Packed(packed);
+            self.form = Form::Packed(packed);
         } else {
             let mut table = self.to_table();
             insert_entry(&mut table, member);
-            self.0 = Form::Table(table);
+            self.form = Form::Table(table);
         }
     }
 
     fn to_packed(&self) -> Packed {
         let mut packed = Packed::new();
         let mut digits = itoa::Buffer::new();
-        self.iter().for_each(|item| packed.push_back(item.as_bytes(&mut digits)));
+        self.iter_stored().for_each(|item| packed.push_back(item.as_bytes(&mut digits)));
         packed
     }
 
-    fn to_table(&self) -> Box<SplitTable<SmallBytes>> {
-        let mut table = Box::new(SplitTable::new());
+    fn to_table(&self) -> Box<DenseTable<SmallBytes>> {
+        let mut table = Box::new(DenseTable::new());
         let mut digits = itoa::Buffer::new();
-        for item in self.iter() {
+        for item in self.iter_stored() {
             insert_entry(&mut table, item.as_bytes(&mut digits));
         }
         table
@@ -250,7 +338,7 @@ fn first_form(member: &[u8], limits: &SetLimits) -> Form {
     }
 }
 
-fn insert_entry(table: &mut SplitTable<SmallBytes>, member: &[u8]) -> bool {
+fn insert_entry(table: &mut DenseTable<SmallBytes>, member: &[u8]) -> bool {
     let hash = hash_bytes(member);
     let new = table.find(hash, is(member)).is_none();
     if new {
@@ -319,6 +407,22 @@ mod tests {
         let mut as_redis_7_0 = Set::new();
         as_redis_7_0.insert(b"a", &SetLimits { max_listpack_entries: 0, ..LIMITS });
         assert_eq!(as_redis_7_0.encoding(), "hashtable");
+    }
+
+    #[test]
+    fn takes_the_form_that_is_foreseen_and_the_smallest_again() {
+        let (mut ints, mut packed) = (set_of(&["1"]), set_of(&["a"]));
+        [&mut ints, &mut packed].into_iter().for_each(|set| set.prepare(3, &LIMITS));
+        assert_eq!([ints.encoding(), packed.encoding()], ["intset", "listpack"]);
+        [&mut ints, &mut packed].into_iter().for_each(|set| set.prepare(5, &LIMITS));
+        assert_eq!([ints.encoding(), packed.encoding()], ["hashtable", "hashtable"]);
+        [&mut ints, &mut packed].into_iter().for_each(|set| set.repack(&LIMITS));
+        assert_eq!([ints.encoding(), packed.encoding()], ["intset", "listpack"]);
+        assert!(ints.contains(b"1") && packed.contains(b"a"));
+        let mut mortal = set_of(&["a", "b", "c", "d"]);
+        mortal.set_deadline(b"a", 1, &LIMITS);
+        mortal.repack(&LIMITS);
+        assert_eq!((mortal.encoding(), mortal.deadlines().map(Deadlines::len)), ("hashtable", Some(1)));
     }
 
     #[test]

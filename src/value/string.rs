@@ -118,6 +118,19 @@ impl StringValue {
         text.len()
     }
 
+    /// Replaces `removed` bytes from `offset` on by others; answers false, and changes nothing, when there are not so many.
+    pub fn splice(&mut self, offset: usize, removed: usize, bytes: &[u8]) -> bool {
+        let len = self.len();
+        let Some(tail) = offset.checked_add(removed).filter(|tail| *tail <= len) else { return false };
+        let text = self.make_raw();
+        let new_len = len - removed + bytes.len();
+        text.append_zeroes(new_len.saturating_sub(len));
+        text.copy_within(tail..len, offset + bytes.len());
+        text.truncate(new_len);
+        text[offset..][..bytes.len()].copy_from_slice(bytes);
+        true
+    }
+
     /// The text, borrowed unless the value is a number.
     pub fn text(&self) -> Cow<'_, [u8]> {
         match self {

@@ -44,6 +44,11 @@ impl ThinBytes {
         }
     }
 
+    /// Keeps only the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+
     /// Makes room for `count` more bytes.
     pub fn reserve(&mut self, count: usize) {
         self.0.reserve(count);

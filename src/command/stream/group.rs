@@ -6,7 +6,7 @@ use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::Done;
 use crate::keyspace::Slot;
-use crate::value::stream::StreamId;
+use crate::value::stream::{Stream, StreamId};
 
 /// The options of CREATE and SETID.
 struct Options {
@@ -34,6 +34,11 @@ impl Options {
     }
 }
 
+/// A group can't have read more entries than there ever were.
+fn bounded(entries_read: Option<u64>, stream: &Stream) -> Option<u64> {
+    entries_read.map(|count| count.min(stream.entries_added()))
+}
+
 pub(super) fn xgroup_create(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let (key, group, id) = (args.bytes()?, args.bytes()?, args.bytes()?);
@@ -45,7 +50,8 @@ pub(super) fn xgroup_create(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let last_id = slot.map_or(Ok(StreamId::MIN), |slot| ctx.ks.stream(db, slot).map(|stream| stream.last_id()))?;
     let id = if id == b"$" { last_id } else { StreamId::parse(id, 0).ok_or(ID_INVALID)? };
     let slot = slot.unwrap_or_else(|| ctx.ks.stream_create(db, key));
-    if !ctx.ks.group_create(db, slot, group, id, options.entries_read)? {
+    let entries_read = bounded(options.entries_read, ctx.ks.stream(db, slot)?);
+    if !ctx.ks.group_create(db, slot, group, id, entries_read)? {
         return Err(Error::text("BUSYGROUP Consumer Group name already exists"));
     }
     ctx.reply.ok();
@@ -60,7 +66,8 @@ pub(super) fn xgroup_setid(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         b"$" => ctx.ks.stream(ctx.db(), slot)?.last_id(),
         id => StreamId::parse_or_edge(id, 0).ok_or(ID_INVALID)?,
     };
-    ctx.ks.group_set_id(ctx.db(), slot, group, id, options.entries_read)?;
+    let entries_read = bounded(options.entries_read, ctx.ks.stream(ctx.db(), slot)?);
+    ctx.ks.group_set_id(ctx.db(), slot, group, id, entries_read)?;
     ctx.reply.ok();
     Ok(())
 }

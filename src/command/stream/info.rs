@@ -1,6 +1,6 @@
 //! XINFO: what a stream, its groups and their consumers look like inside.
 
-use super::{entry_reply, find, group::no_group, id_reply};
+use super::{entry_reply, find, group::no_group, id_reply, request};
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
@@ -38,10 +38,11 @@ pub(super) fn xinfo_stream(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         (full, _) => full,
     };
+    let view = View { now_ms: ctx.now_ms().max(0) as u64, defaults: request::defaults(ctx) };
     let stream = ctx.ks.stream(ctx.db(), slot)?;
     match full {
-        None => overview(stream, ctx.reply),
-        Some(count) => full_view(stream, count, ctx.reply),
+        None => overview(stream, &view, ctx.reply),
+        Some(count) => full_view(stream, &view, count, ctx.reply),
     }
     Ok(())
 }
@@ -71,8 +72,15 @@ fn maybe(reply: &mut Reply, name: &str, value: Option<u64>) {
     }
 }
 
-/// The seven fields that both views of a stream begin with.
-fn head(stream: &Stream, reply: &mut Reply) {
+/// What both views of a stream need besides it.
+struct View {
+    now_ms: u64,
+    /// The limits of idempotent production where the stream has none of its own.
+    defaults: (u32, u32),
+}
+
+/// The fields that both views of a stream begin with.
+fn head(stream: &Stream, view: &View, reply: &mut Reply) {
     number(reply, "length", stream.len());
     // Redis keeps nodes in a radix tree; ours are in a B-tree, which has about as many inner nodes as one of small keys.
     number(reply, "radix-tree-keys", stream.node_count() as u64);
@@ -81,11 +89,23 @@ fn head(stream: &Stream, reply: &mut Reply) {
     id(reply, "max-deleted-entry-id", stream.max_deleted_id());
     number(reply, "entries-added", stream.entries_added());
     id(reply, "recorded-first-entry-id", stream.first_id());
+    let known = stream.idempotency();
+    let (duration_s, max_iids) = known.map_or(view.defaults, |known| (known.duration_s, known.max_iids));
+    let (producers, requests) = known.map_or((0, 0), |known| known.tracked(view.now_ms));
+    number(reply, "idmp-duration", duration_s.into());
+    number(reply, "idmp-maxsize", max_iids.into());
+    number(reply, "pids-tracked", producers as u64);
+    number(reply, "iids-tracked", requests as u64);
+    number(reply, "iids-added", known.map_or(0, |known| known.added()));
+    number(reply, "iids-duplicates", known.map_or(0, |known| known.duplicates()));
 }
 
-fn overview(stream: &Stream, reply: &mut Reply) {
-    reply.map(10);
-    head(stream, reply);
+/// How many those are.
+const HEAD: usize = 13;
+
+fn overview(stream: &Stream, view: &View, reply: &mut Reply) {
+    reply.map(HEAD + 3);
+    head(stream, view, reply);
     number(reply, "groups", stream.groups().len() as u64);
     for (name, entry) in [("first-entry", stream.first()), ("last-entry", stream.last())] {
         field(reply, name);
@@ -96,9 +116,9 @@ fn overview(stream: &Stream, reply: &mut Reply) {
     }
 }
 
-fn full_view(stream: &Stream, count: usize, reply: &mut Reply) {
-    reply.map(9);
-    head(stream, reply);
+fn full_view(stream: &Stream, view: &View, count: usize, reply: &mut Reply) {
+    reply.map(HEAD + 2);
+    head(stream, view, reply);
     field(reply, "entries");
     reply.array(usize::try_from(stream.len()).unwrap_or(usize::MAX).min(count));
     stream.range(StreamId::MIN, StreamId::MAX).take(count).for_each(|entry| entry_reply(reply, &entry));
@@ -110,7 +130,7 @@ fn full_view(stream: &Stream, count: usize, reply: &mut Reply) {
 }
 
 fn full_group(stream: &Stream, name: &[u8], group: &Group, count: usize, reply: &mut Reply) {
-    reply.map(7);
+    reply.map(8);
     field(reply, "name");
     reply.bulk(name);
     id(reply, "last-delivered-id", group.last_delivered());
@@ -122,7 +142,7 @@ fn full_group(stream: &Stream, name: &[u8], group: &Group, count: usize, reply: 
     for pending in group.pending_range(StreamId::MIN, StreamId::MAX).take(count) {
         reply.array(4);
         id_reply(reply, pending.id);
-        reply.bulk(pending.consumer);
+        reply.bulk(pending.consumer.unwrap_or_default());
         reply.integer(pending.time_ms as i64);
         reply.integer(pending.deliveries as i64);
     }
@@ -131,6 +151,7 @@ fn full_group(stream: &Stream, name: &[u8], group: &Group, count: usize, reply: 
     for consumer in group.consumers() {
         full_consumer(group, consumer, count, reply);
     }
+    number(reply, "nacked-count", group.released_len() as u64);
 }
 
 fn full_consumer(group: &Group, consumer: &Consumer, count: usize, reply: &mut Reply) {

@@ -1,17 +1,23 @@
 //! Streams: logs of entries that many readers follow, alone or in groups that share the work.
 
+mod delete;
 mod entries;
 mod group;
 mod info;
 mod pending;
 mod read;
+mod request;
+mod trim;
 
 use super::help::help;
-use entries::{xadd, xdel, xlen, xrange, xrevrange, xsetid, xtrim};
+use delete::{xackdel, xdel, xdelex};
+use entries::{xadd, xlen, xrange, xrevrange, xsetid};
 use group::{xgroup_create, xgroup_createconsumer, xgroup_delconsumer, xgroup_destroy, xgroup_setid};
 use info::{xinfo_consumers, xinfo_groups, xinfo_stream};
-use pending::{xack, xautoclaim, xclaim, xpending};
+use pending::{xack, xautoclaim, xclaim, xnack, xpending};
 use read::{xread, xreadgroup};
+use request::{xcfgset, xidmprecord};
+use trim::xtrim;
 
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Begin, Command, Find, Flags, Group, KeySpec, Run};
@@ -84,6 +90,11 @@ fn id_reply(reply: &mut Reply, id: StreamId) {
 /// An entry: its id, then its fields and values.
 fn entry_reply(reply: &mut Reply, entry: &Entry<'_>) {
     reply.array(2);
+    entry_parts(reply, entry);
+}
+
+/// The two parts of an entry, for a reply that adds others.
+fn entry_parts(reply: &mut Reply, entry: &Entry<'_>) {
     id_reply(reply, entry.id);
     reply.array(entry.pairs.len() * 2);
     for (field, value) in entry.pairs.clone() {
@@ -108,6 +119,19 @@ pub const COMMANDS: &[Command] = &[
         ..Command::EMPTY
     },
     Command {
+        name: "xackdel",
+        arity: -6,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Remove)],
+        group: Group::Stream,
+        since: "8.2.0",
+        complexity: "O(1) for each entry",
+        summary: "Acknowledges entries for a group and deletes them, minding other groups.",
+        syntax: "key group [KEEPREF | DELREF | ACKED] (IDS numids:integer id...)",
+        run: Run::Now(xackdel),
+        ..Command::EMPTY
+    },
+    Command {
         name: "xadd",
         arity: -5,
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
@@ -116,7 +140,7 @@ pub const COMMANDS: &[Command] = &[
         since: "5.0.0",
         complexity: "O(1) without trimming, else O(N) for N removed entries",
         summary: "Appends an entry to a stream, which can be trimmed at the same time.",
-        syntax: "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold:string [LIMIT count]] <* | id> (field value)...",
+        syntax: "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [<IDMPAUTO producer-id | (IDMP producer-id iid)>] [<MAXLEN | MINID> [= | ~] threshold:string [LIMIT count]] <* | id> (field value)...",
         tips: &["nondeterministic_output"],
         run: Run::Now(xadd),
         ..Command::EMPTY
@@ -132,6 +156,18 @@ pub const COMMANDS: &[Command] = &[
         syntax: "key group consumer min-idle-time:string start:string [COUNT count] [JUSTID]",
         tips: &["nondeterministic_output"],
         run: Run::Now(xautoclaim),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xcfgset",
+        arity: -2,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        group: Group::Stream,
+        since: "8.6.0",
+        summary: "Sets for how long, and how many, requests of idempotent producers are remembered.",
+        syntax: "key [IDMP-DURATION idmp-duration:integer] [IDMP-MAXSIZE idmp-maxsize:integer]",
+        run: Run::Now(xcfgset),
         ..Command::EMPTY
     },
     Command {
@@ -159,6 +195,19 @@ pub const COMMANDS: &[Command] = &[
         summary: "Deletes entries of a stream.",
         syntax: "key id...",
         run: Run::Now(xdel),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "xdelex",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Remove)],
+        group: Group::Stream,
+        since: "8.2.0",
+        complexity: "O(1) for each entry",
+        summary: "Deletes entries of a stream, minding what groups have pending.",
+        syntax: "key [KEEPREF | DELREF | ACKED] (IDS numids:integer id...)",
+        run: Run::Now(xdelex),
         ..Command::EMPTY
     },
     Command {
@@ -245,6 +294,18 @@ pub const COMMANDS: &[Command] = &[
         ..Command::EMPTY
     },
     Command {
+        name: "xidmprecord",
+        arity: 5,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        group: Group::Stream,
+        since: "8.8.0",
+        summary: "Notes that a request of an idempotent producer appended an entry; for copying streams.",
+        syntax: "key pid:string iid:string stream-id:string",
+        run: Run::Now(xidmprecord),
+        ..Command::EMPTY
+    },
+    Command {
         name: "xinfo",
         arity: -2,
         group: Group::Stream,
@@ -316,6 +377,19 @@ pub const COMMANDS: &[Command] = &[
         ..Command::EMPTY
     },
     Command {
+        name: "xnack",
+        arity: -7,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Modify)],
+        group: Group::Stream,
+        since: "8.8.0",
+        complexity: "O(1) for each entry",
+        summary: "Gives pending entries back, for other consumers of the group to take.",
+        syntax: "key group <SILENT | FAIL | FATAL> (IDS numids:integer id...) [RETRYCOUNT count] [FORCE]",
+        run: Run::Now(xnack),
+        ..Command::EMPTY
+    },
+    Command {
         name: "xpending",
         arity: -3,
         flags: Flags::READONLY,
@@ -372,7 +446,7 @@ pub const COMMANDS: &[Command] = &[
         since: "5.0.0",
         complexity: "O(N) for N entries",
         summary: "Answers entries that no consumer of a group was given, or waits for some, or those a consumer has pending.",
-        syntax: "(GROUP group consumer) [COUNT count] [BLOCK milliseconds] [NOACK] (STREAMS key... id...)",
+        syntax: "(GROUP group consumer) [COUNT count] [BLOCK milliseconds] [CLAIM min-idle-time] [NOACK] (STREAMS key... id...)",
         run: Run::MayWait(xreadgroup),
         ..Command::EMPTY
     },
@@ -410,7 +484,7 @@ pub const COMMANDS: &[Command] = &[
         since: "5.0.0",
         complexity: "O(N) for N removed entries",
         summary: "Removes the oldest entries of a stream.",
-        syntax: "key <MAXLEN | MINID> [= | ~] threshold:string [LIMIT count]",
+        syntax: "key <MAXLEN | MINID> [= | ~] threshold:string [LIMIT count] [KEEPREF | DELREF | ACKED]",
         tips: &["nondeterministic_output"],
         run: Run::Now(xtrim),
         ..Command::EMPTY

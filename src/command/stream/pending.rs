@@ -1,5 +1,7 @@
-//! Entries that were delivered and not acknowledged: XACK, XPENDING, and taking them over by XCLAIM and XAUTOCLAIM.
+//! Entries that were delivered and not acknowledged: XACK, XPENDING, giving them back by XNACK, and taking them over by XCLAIM
+//! and XAUTOCLAIM.
 
+use super::delete::counted_ids;
 use super::{ID_INVALID, Interval, entry_reply, find, find_group, id_reply, interval_start};
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -27,6 +29,58 @@ pub(super) fn xack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         acknowledged += i64::from(ctx.ks.pending_ack(db, slot, group, id)?);
     }
     ctx.reply.integer(acknowledged);
+    Ok(())
+}
+
+/// How a consumer gives entries back.
+#[derive(Clone, Copy)]
+enum Release {
+    /// As if it had not been given them.
+    Silent,
+    /// It failed; another may do better.
+    Fail,
+    /// Nobody should be given them again.
+    Fatal,
+}
+
+pub(super) fn xnack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    const MODES: [(&str, Release); 3] =
+        [("silent", Release::Silent), ("fail", Release::Fail), ("fatal", Release::Fatal)];
+    let db = ctx.db();
+    let (key, group) = (args.bytes()?, args.bytes()?);
+    let mode = args.one_of(&MODES).ok_or(Error::Syntax)?;
+    if !args.flag("ids") {
+        return Err(Error::Syntax);
+    }
+    let ids = counted_ids(&mut args)?;
+    let (mut deliveries, mut force) = (None, false);
+    while !args.is_empty() {
+        if args.option("retrycount", 1) {
+            deliveries = Some(args.positive()? as u64);
+        } else if args.flag("force") {
+            force = true;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    let slot = find_group(ctx.ks, db, key, group)?;
+    let mut released = 0;
+    for id in ids {
+        let stream = ctx.ks.stream(db, slot)?;
+        let before = match stream.group(group).and_then(|group| group.pending(id)) {
+            Some(pending) => pending.deliveries,
+            None if force && stream.entry(id).is_some() => 0,
+            None => continue,
+        };
+        let after = deliveries.unwrap_or(match mode {
+            Release::Silent => before.saturating_sub(1),
+            Release::Fail => before,
+            Release::Fatal => DELIVERIES_MAX,
+        });
+        ctx.ks.pending_release(db, slot, group, id, after)?;
+        released += 1;
+    }
+    ctx.reply.integer(released);
     Ok(())
 }
 
@@ -64,8 +118,9 @@ impl<'a> Listing<'a> {
             n += 1;
             reply.array(4);
             id_reply(reply, pending.id);
-            reply.bulk(pending.consumer);
-            reply.integer(idle_ms(&pending, now_ms).max(0));
+            reply.bulk(pending.consumer.unwrap_or_default());
+            // What was given back is nobody's, and has no idle time.
+            reply.integer(pending.consumer.map_or(-1, |_| idle_ms(&pending, now_ms).max(0)));
             reply.integer(pending.deliveries as i64);
         };
         match self.consumer {
@@ -78,6 +133,13 @@ impl<'a> Listing<'a> {
         reply.end_array(mark, n);
     }
 }
+
+/// How often an entry counts as delivered after it was delivered once more: bounded by what a reply can say.
+pub(super) fn once_more(deliveries: u64) -> u64 {
+    deliveries.saturating_add(1).min(DELIVERIES_MAX)
+}
+
+const DELIVERIES_MAX: u64 = i64::MAX as u64;
 
 fn idle_ms(pending: &Pending<'_>, now_ms: i64) -> i64 {
     now_ms.saturating_sub_unsigned(pending.time_ms)
@@ -173,8 +235,8 @@ impl Claim<'_> {
             Some(pending) if self.min_idle_ms > 0 && idle_ms(&pending, now_ms) < self.min_idle_ms => return Fate::Left,
             Some(pending) => pending.deliveries,
         };
-        let once_more = before.saturating_add(u64::from(!self.justid));
-        Fate::Taken { deliveries: self.deliveries.unwrap_or(once_more) }
+        let deliveries = self.deliveries.unwrap_or(if self.justid { before } else { once_more(before) });
+        Fate::Taken { deliveries }
     }
 
     /// Lets an entry meet its fate, and answers it if it is taken.

@@ -3,7 +3,8 @@
 //! A call that waits is dispatched again with `$` and `+` replaced by what they meant when it came: a later look would
 //! miss what woke it.
 
-use super::{ID_INVALID, entry_reply, find, id_reply, read};
+use super::pending::once_more;
+use super::{ID_INVALID, entry_parts, entry_reply, find, id_reply, read};
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
@@ -31,6 +32,8 @@ struct Request<'a> {
     /// `Some` when the call may wait: until when.
     block: Option<Option<i64>>,
     noack: bool,
+    /// Take over what has been pending for so long, ms.
+    claim: Option<u64>,
     keys: Argv<'a>,
     ids: Argv<'a>,
     /// Index of the first id in the whole command.
@@ -39,7 +42,7 @@ struct Request<'a> {
 
 impl<'a> Request<'a> {
     fn parse(args: &mut Args<'a>, now_ms: i64, for_group: bool) -> Result<Request<'a>, Error> {
-        let (mut group, mut count, mut block, mut noack) = (None, usize::MAX, None, false);
+        let (mut group, mut count, mut block, mut noack, mut claim) = (None, usize::MAX, None, false, None);
         let only_groups = |option: &str| {
             Error::owned(format!("ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."))
         };
@@ -63,6 +66,13 @@ impl<'a> Request<'a> {
                     return Err(only_groups("NOACK"));
                 }
                 noack = true;
+            } else if args.option("claim", 1) {
+                if !for_group {
+                    return Err(only_groups("CLAIM"));
+                }
+                let idle_ms = args.int_or(Error::text("ERR min-idle-time is not an integer or out of range"))?;
+                let wrong = Error::text("ERR min-idle-time must be a positive integer");
+                claim = Some(u64::try_from(idle_ms).map_err(|_| wrong)?);
             } else {
                 return Err(Error::Syntax);
             }
@@ -77,7 +87,7 @@ impl<'a> Request<'a> {
         }
         let streams = args.len() / 2;
         let keys = args.take(streams)?;
-        Ok(Request { group, count, block, noack, keys, ids_at: args.position(), ids: args.take(streams)? })
+        Ok(Request { group, count, block, noack, claim, keys, ids_at: args.position(), ids: args.take(streams)? })
     }
 
     /// Answers what is there; `Some` when that is nothing and the call may wait.
@@ -85,6 +95,20 @@ impl<'a> Request<'a> {
         let deadline_ms = self.block?;
         let want = if self.group.is_some() { Want::Group } else { Want::Stream };
         ctx.may_wait().then(|| Wait::new(want, self.keys.iter(), deadline_ms, Reply::null_array))
+    }
+
+    /// When an entry will have been pending for long enough to be taken over, Unix ms.
+    fn next_idle_ms(&self, ctx: &mut Ctx<'_>, group: &[u8]) -> Result<Option<i64>, Error> {
+        let (db, now_ms) = (ctx.db(), ctx.now_ms());
+        let Some(idle_ms) = self.claim else { return Ok(None) };
+        let mut next: Option<i64> = None;
+        for key in self.keys.iter() {
+            let Some(slot) = find(ctx.ks, db, key)? else { continue };
+            let oldest_ms = ctx.ks.stream(db, slot)?.group(group).and_then(|group| group.oldest_delivery_ms());
+            let at_ms = oldest_ms.map(|at_ms| i64::try_from(at_ms.saturating_add(idle_ms)).unwrap_or(i64::MAX));
+            next = next.into_iter().chain(at_ms).min();
+        }
+        Ok(next.map(|at_ms| at_ms.max(now_ms.saturating_add(1))))
     }
 }
 
@@ -162,23 +186,25 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         ctx.ks.consumer_create(db, slot, group, consumer, now_ms)?;
         ctx.ks.consumer_seen(db, slot, group, consumer, now_ms, false)?;
         let delivery = Delivery { slot, group, consumer, count: request.count, now_ms };
-        match from {
-            From::After(id) => {
-                streams.name(ctx.reply, key);
-                delivery.repeat(ctx, id)?;
-            }
-            From::Undelivered if delivery.has_news(ctx)? => {
-                streams.name(ctx.reply, key);
-                delivery.deliver(ctx, request.noack)?;
-            }
-            From::Undelivered => {}
+        if let From::After(id) = from {
+            streams.name(ctx.reply, key);
+            delivery.repeat(ctx, id)?;
+            continue;
+        }
+        let idle = delivery.take_idle(ctx, request.claim)?;
+        if !idle.is_empty() || delivery.has_news(ctx)? {
+            streams.name(ctx.reply, key);
+            delivery.deliver(ctx, &idle, &request)?;
         }
     }
     if streams.end(ctx.reply) {
         return Ok(Flow::Replied);
     }
     match request.wait(ctx) {
-        Some(wait) => Ok(Flow::Wait(wait)),
+        Some(wait) => {
+            let retry_at_ms = request.next_idle_ms(ctx, group)?;
+            Ok(Flow::Wait(Wait { retry_at_ms, ..wait }))
+        }
         None => {
             ctx.reply.null_array();
             Ok(Flow::Replied)
@@ -225,6 +251,13 @@ fn group_start(id: &[u8]) -> Result<From, Error> {
     }
 }
 
+/// A pending entry that is taken over.
+struct Idle {
+    id: StreamId,
+    since_ms: u64,
+    deliveries: u64,
+}
+
 /// Entries on their way from one stream to one consumer.
 struct Delivery<'a> {
     slot: Slot,
@@ -242,33 +275,84 @@ impl Delivery<'_> {
         Ok(stream.group(self.group).is_some_and(|group| group.last_delivered() < last))
     }
 
-    /// Answers entries that no consumer was given; they become pending unless `noack`.
-    fn deliver(&self, ctx: &mut Ctx<'_>, noack: bool) -> Result<(), Error> {
+    /// The pending entries that have been idle for `idle_ms`, as many as may be answered, longest idle first. Those that were
+    /// deleted meanwhile are not pending any more.
+    fn take_idle(&self, ctx: &mut Ctx<'_>, idle_ms: Option<u64>) -> Result<Vec<Idle>, Error> {
+        let db = ctx.db();
+        let stream = ctx.ks.stream(db, self.slot)?;
+        let (Some(idle_ms), Some(group)) = (idle_ms, stream.group(self.group)) else { return Ok(Vec::new()) };
+        let (mut idle, mut deleted) = (Vec::new(), Vec::new());
+        for pending in group.delivered_until(self.now_ms.checked_sub(idle_ms)) {
+            if idle.len() == self.count {
+                break;
+            }
+            match stream.entry(pending.id) {
+                Some(_) => {
+                    idle.push(Idle { id: pending.id, since_ms: pending.time_ms, deliveries: pending.deliveries })
+                }
+                None => deleted.push(pending.id),
+            }
+        }
+        for id in deleted {
+            ctx.ks.pending_ack(db, self.slot, self.group, id)?;
+        }
+        Ok(idle)
+    }
+
+    /// Answers the entries that are taken over, then entries that no consumer was given; these become pending unless the
+    /// request says otherwise. With CLAIM, each with its idle time and how often it was delivered before.
+    fn deliver(&self, ctx: &mut Ctx<'_>, idle: &[Idle], request: &Request<'_>) -> Result<(), Error> {
         let db = ctx.db();
         let stream = ctx.ks.stream(db, self.slot)?;
         let Some(group) = stream.group(self.group) else { return Ok(()) };
         let (mut last, mut entries_read) = (group.last_delivered(), group.entries_read());
-        let mut ids = Vec::new();
+        let mut new = Vec::new();
         let mark = ctx.reply.begin();
+        for taken in idle {
+            let Some(entry) = stream.entry(taken.id) else { continue };
+            ctx.reply.array(4);
+            entry_parts(ctx.reply, &entry);
+            ctx.reply.integer(self.now_ms.saturating_sub(taken.since_ms) as i64);
+            ctx.reply.integer(taken.deliveries as i64);
+        }
         if let Some(first) = last.next() {
-            for entry in stream.range(first, StreamId::MAX).take(self.count) {
+            for entry in stream.range(first, StreamId::MAX).take(self.count - idle.len()) {
                 entries_read = stream.entries_read_after(last, entries_read, entry.id);
                 last = entry.id;
-                ids.push(entry.id);
-                entry_reply(ctx.reply, &entry);
+                new.push(entry.id);
+                if request.claim.is_none() {
+                    entry_reply(ctx.reply, &entry);
+                    continue;
+                }
+                ctx.reply.array(4);
+                entry_parts(ctx.reply, &entry);
+                ctx.reply.integer(0);
+                ctx.reply.integer(0);
             }
         }
-        ctx.reply.end_array(mark, ids.len());
-        if ids.is_empty() {
-            return Ok(());
+        ctx.reply.end_array(mark, idle.len() + new.len());
+        for taken in idle {
+            self.give(ctx, taken.id, once_more(taken.deliveries))?;
         }
-        ctx.ks.group_set_id(db, self.slot, self.group, last, entries_read)?;
-        if !noack {
-            for &id in &ids {
-                ctx.ks.pending_set(db, self.slot, (self.group, self.consumer), id, self.now_ms, 1)?;
-            }
+        if !new.is_empty() {
+            ctx.ks.group_set_id(db, self.slot, self.group, last, entries_read)?;
+        }
+        if request.noack {
+            new.clear();
+        }
+        for &id in &new {
+            self.give(ctx, id, 1)?;
+        }
+        if idle.len() + new.len() > 0 {
             ctx.ks.consumer_seen(db, self.slot, self.group, self.consumer, self.now_ms, true)?;
         }
+        Ok(())
+    }
+
+    /// Makes an entry pending for the consumer.
+    fn give(&self, ctx: &mut Ctx<'_>, id: StreamId, deliveries: u64) -> Result<(), Error> {
+        let to = (self.group, self.consumer);
+        ctx.ks.pending_set(ctx.db(), self.slot, to, id, self.now_ms, deliveries)?;
         Ok(())
     }
 
@@ -292,8 +376,7 @@ impl Delivery<'_> {
             };
             entry_reply(ctx.reply, &entry);
             let deliveries = stream.group(self.group).and_then(|group| group.pending(id)).map_or(0, |p| p.deliveries);
-            let to = (self.group, self.consumer);
-            ctx.ks.pending_set(db, self.slot, to, id, self.now_ms, deliveries.saturating_add(1))?;
+            self.give(ctx, id, once_more(deliveries))?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::WrongType;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::Value;
-use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::hash::Hash;
 
 impl Keyspace {
@@ -16,8 +16,8 @@ impl Keyspace {
         }
     }
 
-    /// Gives a field a value; field and hash are created where there are none. Answers the slot of the hash and whether the
-    /// field is new.
+    /// Gives a field a value, which never expires; field and hash are created where there are none. Answers the slot of the
+    /// hash and whether the field is new.
     #[inline]
     pub fn hash_set(
         &mut self,
@@ -32,14 +32,42 @@ impl Keyspace {
             None => self.create(db, key, Value::Hash(Box::default())),
         };
         let limits = self.limits.hash;
-        let new = self.hash_mut(db, slot)?.insert(field, value, &limits);
+        let mut hash = self.hash_mut(db, slot)?;
+        if hash.deadlines().is_some() {
+            self.lift_deadline(db, slot, field);
+            hash = self.hash_mut(db, slot)?;
+        }
+        let new = hash.insert(field, value, &limits);
         self.effects.record(db, Effect::HashSet { key, field, value });
         Ok((slot, new))
+    }
+
+    /// As [`hash_set`](Self::hash_set), but a field that is there expires when it would have.
+    pub fn hash_update(
+        &mut self,
+        db: DbIndex,
+        key: &[u8],
+        slot: Option<Slot>,
+        field: &[u8],
+        value: &[u8],
+    ) -> Result<(Slot, bool), WrongType> {
+        match slot {
+            Some(slot) if self.element_deadline(db, slot, field).is_some_and(|at_ms| at_ms != NEVER) => {
+                let limits = self.limits.hash;
+                self.hash_mut(db, slot)?.insert(field, value, &limits);
+                self.effects.record(db, Effect::HashUpdate { key, field, value });
+                Ok((slot, false))
+            }
+            _ => self.hash_set(db, key, slot, field, value),
+        }
     }
 
     /// Takes a field out. Answers whether it was there.
     pub fn hash_remove(&mut self, db: DbIndex, slot: Slot, field: &[u8]) -> Result<bool, WrongType> {
         let hash = self.hash_mut(db, slot)?;
+        if hash.deadlines().is_some() {
+            return self.remove_mortal_field(db, slot, field);
+        }
         let removed = hash.remove(field);
         let empty = hash.is_empty();
         if removed {
@@ -47,6 +75,30 @@ impl Keyspace {
             self.drop_if(empty, db, slot);
         }
         Ok(removed)
+    }
+
+    #[cold]
+    fn remove_mortal_field(&mut self, db: DbIndex, slot: Slot, field: &[u8]) -> Result<bool, WrongType> {
+        let hash = self.hash_mut(db, slot)?;
+        if !hash.contains(field) {
+            return Ok(false);
+        }
+        let before = hash.deadlines().is_some_and(|deadlines| !deadlines.is_empty());
+        hash.remove(field);
+        self.dbs[db as usize].follow_elements(slot, before);
+        self.record_at(db, slot, |key| Effect::HashRemove { key, field });
+        self.drop_if_lifeless(db, slot);
+        Ok(true)
+    }
+
+    /// Makes way for a field that is to be written: buries it if it is dead, else lets it expire never. The effect of the
+    /// writing implies the latter.
+    #[cold]
+    fn lift_deadline(&mut self, db: DbIndex, slot: Slot, field: &[u8]) {
+        self.bury_if_dead(db, slot, field);
+        if self.entry_mut(db, slot).value.deadlines_mut().is_some_and(|deadlines| deadlines.remove(field)) {
+            self.dbs[db as usize].follow_elements(slot, true);
+        }
     }
 
     #[inline]
@@ -68,6 +120,10 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Opti
         Effect::HashRemove { key, field } => {
             let slot = ks.dbs[db as usize].find(key)?;
             ks.hash_remove(db, slot, field).ok()?.then_some(())
+        }
+        Effect::HashUpdate { key, field, value } => {
+            let slot = ks.dbs[db as usize].find(key)?;
+            ks.hash_update(db, key, Some(slot), field, value).ok().map(drop)
         }
         _ => None,
     }

@@ -2,20 +2,15 @@
 
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::Effect;
-use crate::keyspace::entry::{Entry, Value};
+use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
 impl Keyspace {
     /// Removes a key.
     pub fn remove(&mut self, db: DbIndex, slot: Slot) {
-        self.take(db, slot);
-    }
-
-    /// Removes a key and gives what it was, for whoever wants to drop it elsewhere.
-    pub fn take(&mut self, db: DbIndex, slot: Slot) -> Option<Entry> {
-        let entry = self.dbs[db as usize].remove(slot)?;
+        let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
         self.effects.record(db, Effect::Del { key: &entry.key });
-        Some(entry)
+        self.disposal.free(entry.value);
     }
 
     /// Sets when a key expires, Unix ms; [`NEVER`] for not at all. A time that has passed is kept: the next reader or the
@@ -30,8 +25,8 @@ impl Keyspace {
     pub fn rename(&mut self, db: DbIndex, slot: Slot, to: &[u8]) {
         let database = &mut self.dbs[db as usize];
         let Some(entry) = database.remove(slot) else { return };
-        if let Some(old) = database.find(to) {
-            database.remove(old);
+        if let Some(old) = database.find(to).and_then(|old| database.remove(old)) {
+            self.disposal.free(old.value);
         }
         let new = database.insert(to, entry.value, entry.accessed_s);
         database.set_expiry(new, entry.expires_at_ms);
@@ -43,8 +38,8 @@ impl Keyspace {
         let entry = self.entry(db, slot);
         let (value, expires_at_ms, accessed_s) = (entry.value.clone(), entry.expires_at_ms, entry.accessed_s);
         let target = &mut self.dbs[to_db as usize];
-        if let Some(old) = target.find(to) {
-            target.remove(old);
+        if let Some(old) = target.find(to).and_then(|old| target.remove(old)) {
+            self.disposal.free(old.value);
         }
         let new = target.insert(to, value, accessed_s);
         target.set_expiry(new, expires_at_ms);
@@ -61,10 +56,13 @@ impl Keyspace {
         self.effects.record(db, Effect::Move { key: &entry.key, to_db });
     }
 
-    /// Empties a database and gives what was in it, for whoever wants to drop it elsewhere.
-    pub fn flush(&mut self, db: DbIndex) -> Db {
+    /// Empties a database; its memory is freed meanwhile, or when this returns.
+    pub fn flush(&mut self, db: DbIndex, meanwhile: bool) {
         self.effects.record(db, Effect::Flush {});
-        std::mem::replace(&mut self.dbs[db as usize], Db::new())
+        let old = std::mem::replace(&mut self.dbs[db as usize], Db::new());
+        if meanwhile {
+            self.disposal.free_database(old);
+        }
     }
 
     /// Lets two databases change places.
@@ -96,10 +94,10 @@ impl Keyspace {
     #[inline]
     pub(super) fn overwrite_at(&mut self, db: DbIndex, slot: Slot, value: Value) {
         let accessed_s = self.accessed_now();
-        let entry = self.entry_mut(db, slot);
-        entry.value = value;
-        entry.accessed_s = accessed_s;
-        if entry.expires_at_ms != NEVER {
+        if let Some(old) = self.dbs[db as usize].replace_value(slot, value, accessed_s) {
+            self.disposal.free(old);
+        }
+        if self.entry(db, slot).expires_at_ms != NEVER {
             self.dbs[db as usize].set_expiry(slot, NEVER);
         }
     }
@@ -127,7 +125,7 @@ mod tests {
             let d = slot(ks, 0, b"d");
             ks.expire_at(0, d, NEVER);
             ks.put(5, b"gone", b"");
-            drop(ks.flush(5));
+            ks.flush(5, false);
             ks.swap(0, 7);
             let c = slot(ks, 7, b"c");
             ks.remove(7, c);

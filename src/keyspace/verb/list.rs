@@ -52,11 +52,10 @@ impl Keyspace {
     pub fn list_pop(&mut self, db: DbIndex, slot: Slot, front: bool, count: usize) -> Result<(), WrongType> {
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
-        let count = count.min(list.len());
-        if count == 0 {
+        let removed = if front { list.drop_front(count, limits) } else { list.drop_back(count, limits) };
+        if removed == 0 {
             return Ok(());
         }
-        let removed = if front { list.drop_front(count, limits) } else { list.drop_back(count, limits) };
         let empty = list.is_empty();
         self.record_at(db, slot, |key| Effect::ListPop { key, front, count: removed as u64 });
         self.drop_if(empty, db, slot);
@@ -106,19 +105,7 @@ impl Keyspace {
     /// Moves the element at one end of a list to an end of the same list.
     pub fn list_rotate(&mut self, db: DbIndex, slot: Slot, from_front: bool, to_front: bool) -> Result<(), WrongType> {
         let limits = self.limits.list;
-        let list = self.list_mut(db, slot)?;
-        if from_front != to_front {
-            let moved = if from_front { list.front() } else { list.back() };
-            let Some(moved) = moved.map(<[u8]>::to_vec) else { return Ok(()) };
-            // First in, then out: a list never shrinks on the way and so keeps its form.
-            if to_front {
-                list.push_front(&moved, limits);
-                list.drop_back(1, limits);
-            } else {
-                list.push_back(&moved, limits);
-                list.drop_front(1, limits);
-            }
-        }
+        self.list_mut(db, slot)?.rotate(from_front, to_front, limits);
         self.record_at(db, slot, |key| Effect::ListRotate { key, from_front, to_front });
         Ok(())
     }

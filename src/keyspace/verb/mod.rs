@@ -1,11 +1,13 @@
 //! The verbs: the only mutators of the keyspace. One file per value type; each verb applies one change and records it.
 
+mod element;
 mod hash;
 mod key;
 mod list;
 mod set;
 mod stream;
 mod string;
+mod whole;
 mod zset;
 
 use super::effect::Effect;
@@ -37,6 +39,10 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
             let slot = ks.dbs[db as usize].find(key);
             return ks.set_range(db, key, slot, offset as usize, bytes).is_ok();
         }
+        Effect::Splice { key, offset, removed, bytes } => match ks.dbs[db as usize].find(key) {
+            Some(slot) => return ks.splice(db, slot, offset as usize, removed as usize, bytes),
+            None => return false,
+        },
         Effect::Rename { key, to } => match ks.dbs[db as usize].find(key) {
             Some(slot) => ks.rename(db, slot, to),
             None => return false,
@@ -49,10 +55,13 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
             Some(slot) if to_db < ks.databases() && !ks.db(to_db).contains(key) => ks.move_to(db, slot, to_db),
             _ => return false,
         },
-        Effect::Flush {} => drop(ks.flush(db)),
+        Effect::Flush {} => ks.flush(db, true),
         Effect::Swap { with_db } if with_db < ks.databases() => ks.swap(db, with_db),
         Effect::Swap { .. } => return false,
-        Effect::HashSet { .. } | Effect::HashRemove { .. } => return hash::apply(ks, db, effect).is_some(),
+        Effect::Build { key, steps } => return whole::apply(ks, db, key, steps).is_some(),
+        Effect::HashSet { .. } | Effect::HashRemove { .. } | Effect::HashUpdate { .. } => {
+            return hash::apply(ks, db, effect).is_some();
+        }
         Effect::SetAdd { .. } | Effect::SetRemove { .. } | Effect::SetPut { .. } => {
             return set::apply(ks, db, effect).is_some();
         }
@@ -77,7 +86,13 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         | Effect::ConsumerDelete { .. }
         | Effect::ConsumerSeen { .. }
         | Effect::PendingSet { .. }
-        | Effect::PendingAck { .. } => return stream::apply(ks, db, effect).is_some(),
+        | Effect::PendingAck { .. }
+        | Effect::PendingRelease { .. }
+        | Effect::RequestLimits { .. }
+        | Effect::RequestAdd { .. }
+        | Effect::RequestForget { .. }
+        | Effect::RequestRepeated { .. } => return stream::apply(ks, db, effect).is_some(),
+        Effect::ElementExpireAt { .. } => return element::apply(ks, db, effect).is_some(),
     }
     true
 }
@@ -136,7 +151,8 @@ mod tests {
     /// Keys with values and expiry, as text, in the order of the keys.
     fn contents(ks: &Keyspace, db: DbIndex) -> Vec<String> {
         let show = |entry: &crate::keyspace::entry::Entry| {
-            format!("{:?} {:?} {}", entry.key(), entry.expires_at_ms(), text(entry.value()))
+            let deadlines = entry.value().deadlines().filter(|deadlines| !deadlines.is_empty());
+            format!("{:?} {:?} {} {deadlines:?}", entry.key(), entry.expires_at_ms(), text(entry.value()))
         };
         let mut all: Vec<String> = ks.entries(db).map(show).collect();
         all.sort();

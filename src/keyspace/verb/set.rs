@@ -16,8 +16,8 @@ impl Keyspace {
         }
     }
 
-    /// Puts a member into a set, which is created where there is none. Answers the slot of the set and whether the member
-    /// is new.
+    /// Puts a member into a set, which is created where there is none; a member that is there expires when it would have.
+    /// Answers the slot of the set and whether the member is new.
     #[inline]
     pub fn set_add(
         &mut self,
@@ -31,7 +31,12 @@ impl Keyspace {
             None => self.create(db, key, Value::Set(Box::default())),
         };
         let limits = self.limits.set;
-        let new = self.set_mut(db, slot)?.insert(member, &limits);
+        let mut set = self.set_mut(db, slot)?;
+        if set.deadlines().is_some() {
+            self.bury_if_dead(db, slot, member);
+            set = self.set_mut(db, slot)?;
+        }
+        let new = set.insert(member, &limits);
         if new {
             self.effects.record(db, Effect::SetAdd { key, member });
         }
@@ -41,6 +46,9 @@ impl Keyspace {
     /// Takes a member out. Answers whether it was there.
     pub fn set_remove(&mut self, db: DbIndex, slot: Slot, member: &[u8]) -> Result<bool, WrongType> {
         let set = self.set_mut(db, slot)?;
+        if set.deadlines().is_some() {
+            return self.remove_mortal_member(db, slot, member);
+        }
         let removed = set.remove(member);
         let empty = set.is_empty();
         if removed {
@@ -48,6 +56,32 @@ impl Keyspace {
             self.drop_if(empty, db, slot);
         }
         Ok(removed)
+    }
+
+    #[cold]
+    fn remove_mortal_member(&mut self, db: DbIndex, slot: Slot, member: &[u8]) -> Result<bool, WrongType> {
+        let set = self.set_mut(db, slot)?;
+        if !set.contains(member) {
+            return Ok(false);
+        }
+        let before = set.deadlines().is_some_and(|deadlines| !deadlines.is_empty());
+        set.remove(member);
+        self.dbs[db as usize].follow_elements(slot, before);
+        self.record_at(db, slot, |key| Effect::SetRemove { key, member });
+        self.drop_if_lifeless(db, slot);
+        Ok(true)
+    }
+
+    /// Prepares a set for so many members to come. Its form is no change of it, so there is no effect.
+    pub fn set_prepare(&mut self, db: DbIndex, slot: Slot, members: usize) -> Result<(), WrongType> {
+        let limits = self.limits.set;
+        self.set_mut(db, slot).map(|set| set.prepare(members, &limits))
+    }
+
+    /// Gives a set that lost most of its members the most compact form. No effect.
+    pub fn set_repack(&mut self, db: DbIndex, slot: Slot) -> Result<(), WrongType> {
+        let limits = self.limits.set;
+        self.set_mut(db, slot).map(|set| set.repack(&limits))
     }
 
     /// Stores a set, which must not be empty, under a key, whatever was there before; its expiry goes.

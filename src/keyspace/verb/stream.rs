@@ -189,11 +189,68 @@ impl Keyspace {
         Ok(done)
     }
 
+    /// Makes an entry pending that no consumer has; false where the group is missing.
+    pub fn pending_release(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        group: &[u8],
+        id: StreamId,
+        deliveries: u64,
+    ) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.pending_release(group, id, deliveries);
+        if done {
+            self.record_at(db, slot, |key| Effect::PendingRelease { key, group, id, deliveries });
+        }
+        Ok(done)
+    }
+
     /// Ends the pending state of an entry; false where it was not pending.
     pub fn pending_ack(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) -> Result<bool, WrongType> {
         let done = self.stream_mut(db, slot)?.pending_ack(group, id);
         if done {
             self.record_at(db, slot, |key| Effect::PendingAck { key, group, id });
+        }
+        Ok(done)
+    }
+
+    /// Sets for how many seconds producers' requests are remembered, and how many of each. A change forgets all.
+    pub fn request_limits(&mut self, db: DbIndex, slot: Slot, duration_s: u32, max_iids: u32) -> Result<(), WrongType> {
+        self.stream_mut(db, slot)?.idempotency_configure(duration_s, max_iids);
+        self.record_at(db, slot, |key| Effect::RequestLimits { key, duration_s, max_iids });
+        Ok(())
+    }
+
+    /// Remembers that a producer's request appended an entry. False before the limits are set.
+    pub fn request_add(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        producer: &[u8],
+        iid: &[u8],
+        id: StreamId,
+    ) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.idempotency_add(producer, iid, id);
+        if done {
+            self.record_at(db, slot, |key| Effect::RequestAdd { key, producer, iid, id });
+        }
+        Ok(done)
+    }
+
+    /// Forgets the oldest requests of a producer; false where there is no such producer.
+    pub fn request_forget(&mut self, db: DbIndex, slot: Slot, producer: &[u8], count: u64) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.idempotency_forget(producer, count);
+        if done {
+            self.record_at(db, slot, |key| Effect::RequestForget { key, producer, count });
+        }
+        Ok(done)
+    }
+
+    /// Counts a repeated request. False before the limits are set.
+    pub fn request_repeated(&mut self, db: DbIndex, slot: Slot) -> Result<bool, WrongType> {
+        let done = self.stream_mut(db, slot)?.idempotency_duplicate();
+        if done {
+            self.record_at(db, slot, |key| Effect::RequestRepeated { key });
         }
         Ok(done)
     }
@@ -249,6 +306,13 @@ fn apply_at(ks: &mut Keyspace, db: DbIndex, slot: Slot, effect: &Effect<'_>) -> 
             ks.pending_set(db, slot, (group, consumer), id, time_ms, deliveries)
         }
         Effect::PendingAck { group, id, .. } => ks.pending_ack(db, slot, group, id),
+        Effect::PendingRelease { group, id, deliveries, .. } => ks.pending_release(db, slot, group, id, deliveries),
+        Effect::RequestLimits { duration_s, max_iids, .. } => {
+            ks.request_limits(db, slot, duration_s, max_iids).map(|()| true)
+        }
+        Effect::RequestAdd { producer, iid, id, .. } => ks.request_add(db, slot, producer, iid, id),
+        Effect::RequestForget { producer, count, .. } => ks.request_forget(db, slot, producer, count),
+        Effect::RequestRepeated { .. } => ks.request_repeated(db, slot),
         _ => Ok(false),
     }
 }
@@ -287,6 +351,18 @@ mod tests {
             ks.consumer_seen(0, slot, b"g", b"bob", 30, true)?;
             ks.consumer_delete(0, slot, b"g", b"eve")?;
             ks.group_set_id(0, slot, b"g", id(5), None)?;
+            ks.pending_release(0, slot, b"g", id(5), 7)?;
+            ks.pending_release(0, slot, b"g", id(3), 0)?;
+            assert!(!ks.request_add(0, slot, b"p", b"r", id(7))?, "without limits nothing is remembered");
+            ks.request_limits(0, slot, 100, 2)?;
+            for (iid, ms) in [(b"a", 5), (b"b", 6), (b"a", 7), (b"c", 7)] {
+                ks.request_add(0, slot, b"p", iid, id(ms))?;
+            }
+            ks.request_add(0, slot, b"q", b"a", id(7))?;
+            ks.request_repeated(0, slot)?;
+            ks.request_forget(0, slot, b"p", 1)?;
+            ks.request_forget(0, slot, b"q", 9)?;
+            assert!(!ks.request_forget(0, slot, b"q", 1)?);
             ks.stream_create(2, b"empty");
             Ok(())
         });

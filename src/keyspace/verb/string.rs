@@ -1,4 +1,5 @@
-//! Verbs on strings. Bitmaps and HyperLogLogs are strings and need no verbs of their own.
+//! Verbs on strings. Bitmaps and HyperLogLogs are strings and need no verbs of their own; `splice` and `rewrite` are there
+//! because a sparse HyperLogLog changes a few bytes in its middle.
 //!
 //! SET with an expiry is a `put` followed by an `expire_at` of the slot that `put` gave: one lookup, two effects. An effect
 //! of its own would save the few bytes of the repeated key and cost every reader of the stream a third way in which a
@@ -91,12 +92,59 @@ impl Keyspace {
         self.effects.record(db, Effect::SetRange { key, offset: offset as u64, bytes });
         Ok(len)
     }
+
+    /// Replaces `removed` bytes of a string from `offset` on by others; its expiry stays. Answers false, and changes nothing,
+    /// when the key holds no string that long.
+    pub fn splice(&mut self, db: DbIndex, slot: Slot, offset: usize, removed: usize, bytes: &[u8]) -> bool {
+        let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
+        let Value::String(string) = &mut entry.value else { return false };
+        if !string.splice(offset, removed, bytes) {
+            return false;
+        }
+        let (offset, removed) = (offset as u64, removed as u64);
+        self.effects.record(db, Effect::Splice { key: &entry.key, offset, removed, bytes });
+        true
+    }
+
+    /// Makes a string, which is `old` now, `new`, and records only what lies between their common ends; its expiry stays.
+    /// Answers false when the key holds no string that long.
+    pub fn rewrite(&mut self, db: DbIndex, slot: Slot, old: &[u8], new: &[u8]) -> bool {
+        let shorter = old.len().min(new.len());
+        let front = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+        let ends = old.iter().rev().zip(new.iter().rev()).take(shorter - front);
+        let back = ends.take_while(|(a, b)| a == b).count();
+        if front == old.len() && front == new.len() {
+            return true;
+        }
+        self.splice(db, slot, front, old.len() - front - back, &new[front..new.len() - back])
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::keyspace::verb::tests::replays;
+
+    #[test]
+    fn replaying_gives_the_same_edits() {
+        let texts: [&[u8]; 9] = [b"", b"abc", b"abXc", b"abc", b"abc", b"abcabc", b"abc", b"0", b"12"];
+        replays(|ks| {
+            let mut slot = ks.put(0, b"s", texts[0]);
+            ks.expire_at(0, slot, 9_000);
+            for pair in texts.windows(2) {
+                assert!(ks.rewrite(0, slot, pair[0], pair[1]), "{pair:?}");
+                slot = ks.find(0, b"s").ok_or(WrongType)?;
+                let Value::String(text) = ks.value(0, slot) else { return Err(WrongType) };
+                assert_eq!(text.as_bytes(&mut Digits::new()), pair[1]);
+            }
+            assert!(
+                !ks.splice(0, slot, 1, 2, b"")
+                    && !ks.splice(0, slot, 3, 0, b"")
+                    && !ks.splice(0, slot, 1, usize::MAX, b"")
+            );
+            Ok(())
+        });
+    }
 
     #[test]
     fn replaying_gives_the_same_strings() {

@@ -157,7 +157,7 @@ impl Call<'_> {
         if arg.optional && dice.below(5) < 3 {
             return;
         }
-        if let Some(token) = &arg.token {
+        if let Some(token) = arg.token.as_ref().filter(|_| !arg.multiple_token) {
             self.push(token);
         }
         let times = match arg.multiple {
@@ -165,6 +165,9 @@ impl Call<'_> {
             false => 1,
         };
         for _ in 0..times {
+            if let Some(token) = arg.token.as_ref().filter(|_| arg.multiple_token) {
+                self.push(token);
+            }
             self.write_once(arg, dice);
         }
     }
@@ -315,7 +318,7 @@ pub fn perhaps_break(mut args: Args, dice: &mut Dice) -> Args {
 /// Whether a call has one answer, and the same in Redis 7.0.15: it does not wait long, asks for no id or deadline that the
 /// clock decides within the time of a test, and uses no value with a later meaning.
 pub fn is_fit(args: &Args, level: bool) -> bool {
-    const LATER: [(&str, &[&str]); 7] = [
+    const UNFIT: [(&str, &[&str]); 9] = [
         ("BITOP", &["DIFF", "DIFF1", "ANDOR", "ONE"]),
         ("LPOS", &["-9223372036854775808"]),
         ("XADD", &["*"]),
@@ -323,18 +326,23 @@ pub fn is_fit(args: &Args, level: bool) -> bool {
         ("XREADGROUP", &["+"]),
         // Whether a deadline is later than one that was set a moment ago.
         ("EXPIRE", &["GT", "LT"]),
+        // Equal weights leave the order open.
+        ("SORT", &["BY"]),
+        ("SORT_RO", &["BY"]),
         ("PEXPIRE", &["GT", "LT"]),
     ];
     let name = args[0].as_slice();
     let holds = |word: &str| args[1..].iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
-    let is_later = LATER.iter().any(|(later, words)| name == later.as_bytes() && words.iter().any(|word| holds(word)));
+    let is_unfit = UNFIT.iter().any(|(unfit, words)| name == unfit.as_bytes() && words.iter().any(|word| holds(word)));
+    // Since 7.2 they take one more argument.
+    let is_longer = matches!(name, b"ZRANK" | b"ZREVRANK") && args.len() > 3;
     let timeout = timeout_place(name, args.len()).map(|at| match at {
         0 => args.iter().rposition(|arg| arg.eq_ignore_ascii_case(b"BLOCK")).map_or(args.len(), |at| at + 1),
         at => at,
     });
     let waits_long = timeout.and_then(|at| args.get(at)).is_some_and(|timeout| is_long(timeout));
     let soon = durations(args).any(|duration| number(duration).is_some_and(|n| n > 0.0 && n < 1000.0));
-    !is_later && !waits_long && !soon && (level || !holds("BYLEX"))
+    !is_unfit && !is_longer && !waits_long && !soon && (level || !holds("BYLEX"))
 }
 
 /// Where a command that may wait says how long; 0 stands for behind its word BLOCK.
@@ -348,12 +356,9 @@ fn timeout_place(name: &[u8], len: usize) -> Option<usize> {
     }
 }
 
-/// Whether a timeout is neither refused nor a millisecond.
+/// Whether a timeout is neither refused nor a millisecond. (Of those beyond all bounds versions say different things.)
 fn is_long(timeout: &[u8]) -> bool {
-    !matches!(
-        timeout,
-        b"1" | b"0.001" | b"-1" | b"abc" | b"" | b"nan" | b"9223372036854775808" | b"18446744073709551616"
-    )
+    !matches!(timeout, b"1" | b"0.001" | b"-1" | b"abc" | b"" | b"nan")
 }
 
 /// The arguments that are measured against the clock.

@@ -31,7 +31,9 @@ impl Pair {
     /// The server under test and the oracle.
     pub fn start() -> Pair {
         const ENABLE: [&str; 2] = ["--enable-debug-command", "yes"];
-        Pair::of(Server::start(Program::Tidegate, &ENABLE), Server::start(Program::Redis, &ENABLE))
+        // The oracle looks for ended waits as often as its cron runs.
+        let often = [&ENABLE[..], &["--hz", "500"]].concat();
+        Pair::of(Server::start(Program::Tidegate, &ENABLE), Server::start(Program::Redis, &often))
     }
 
     /// Any two.
@@ -184,7 +186,7 @@ impl Pair {
 }
 
 /// The parameters that say how large a value of which encoding gets, with their defaults.
-pub const THRESHOLDS: [(&str, &str); 8] = [
+pub const THRESHOLDS: [(&str, &str); 9] = [
     ("hash-max-listpack-entries", "512"),
     ("hash-max-listpack-value", "64"),
     ("set-max-intset-entries", "512"),
@@ -193,6 +195,7 @@ pub const THRESHOLDS: [(&str, &str); 8] = [
     ("list-max-listpack-size", "-2"),
     ("stream-node-max-entries", "100"),
     ("stream-node-max-bytes", "4096"),
+    ("hll-sparse-max-bytes", "3000"),
 ];
 
 impl Link {

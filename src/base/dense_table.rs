@@ -1,0 +1,235 @@
+//! A [`SplitTable`] for entries of some size: the entries lie one behind the other, the table holds their numbers.
+//!
+//! A hash table keeps a third to a half of its places free, and what a free place costs is the size of an entry. With
+//! 24-byte entries in the table itself a million of them took 77 MB (at the most unlucky size, just beyond a power of two);
+//! with 4-byte numbers in the table and the entries in chunks that are all full but the last, less than half. A lookup
+//! touches one place more in memory; a random entry is one at a random number, and a walk goes through memory in order.
+//!
+//! What is removed is replaced by the last entry, so that there is never a hole. Growing adds a chunk and moves nothing.
+
+use std::collections::HashSet;
+
+use super::sample::select;
+use super::split_table::SplitTable;
+
+/// Entries of a chunk.
+const CHUNK: usize = 256;
+
+/// A set of entries found by hash. As with [`SplitTable`] the caller hashes and compares.
+#[derive(Clone, Debug)]
+pub struct DenseTable<T> {
+    index: SplitTable<u32>,
+    /// All but the last are full, and none is empty.
+    chunks: Vec<Vec<T>>,
+}
+
+impl<T> Default for DenseTable<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> DenseTable<T> {
+    /// An empty table, without allocation.
+    pub const fn new() -> Self {
+        DenseTable { index: SplitTable::new(), chunks: Vec::new() }
+    }
+
+    /// Number of entries.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there is no entry.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entry with this hash for which `eq` is true.
+    #[inline]
+    pub fn find(&self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&T> {
+        self.index.find(hash, |number| eq(at(&self.chunks, *number))).map(|number| at(&self.chunks, *number))
+    }
+
+    /// As [`find`](Self::find), to change the entry. Its hash must stay the same.
+    #[inline]
+    pub fn find_mut(&mut self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&mut T> {
+        let number = *self.index.find(hash, |number| eq(at(&self.chunks, *number)))?;
+        Some(at_mut(&mut self.chunks, number))
+    }
+
+    /// Adds an entry that the caller knows to be absent. `rehash` gives the hash of entries that the index must move.
+    #[inline]
+    pub fn insert_unique(&mut self, hash: u64, value: T, rehash: impl Fn(&T) -> u64) {
+        let number = self.len();
+        assert!(number < u32::MAX as usize, "a table holds at most 2^32 - 1 entries");
+        if number.is_multiple_of(CHUNK) {
+            // The first chunk grows like any vector, so that a small table stays small.
+            self.chunks.push(if number == 0 { Vec::new() } else { Vec::with_capacity(CHUNK) });
+        }
+        self.chunks.last_mut().expect("pushed above when the last was full").push(value);
+        let chunks = &self.chunks;
+        self.index.insert_unique(hash, number as u32, |number| rehash(at(chunks, *number)));
+    }
+
+    /// Takes out the entry with this hash for which `eq` is true. `rehash` gives the hash of entries that move.
+    pub fn remove(&mut self, hash: u64, mut eq: impl FnMut(&T) -> bool, rehash: impl Fn(&T) -> u64) -> Option<T> {
+        let chunks = &self.chunks;
+        let number = self.index.remove(hash, |number| eq(at(chunks, *number)), |number| rehash(at(chunks, *number)))?;
+        // Now the number of the last entry, since the index holds one less.
+        let last = self.len() as u32;
+        if number != last {
+            let place = self.index.find_mut(rehash(at(chunks, last)), |other| *other == last);
+            *place.expect("every entry is in the index") = number;
+        }
+        let chunk = self.chunks.last_mut().expect("there was an entry");
+        let moved = chunk.pop().expect("no chunk is empty");
+        if chunk.is_empty() {
+            self.chunks.pop();
+        }
+        let removed = if number == last { moved } else { std::mem::replace(at_mut(&mut self.chunks, number), moved) };
+        Some(removed)
+    }
+
+    /// One step of a SCAN; see [`SplitTable::scan`].
+    pub fn scan(&self, cursor: u64, count: usize, hash_of: impl Fn(&T) -> u64, mut emit: impl FnMut(&T)) -> u64 {
+        let entry = |number: &u32| at(&self.chunks, *number);
+        self.index.scan(cursor, count, |number| hash_of(entry(number)), |number| emit(entry(number)))
+    }
+
+    /// An entry drawn at random, each with the same chance. `below(n)` draws a number in `0..n`.
+    pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<&T> {
+        let last = self.len().checked_sub(1)?;
+        Some(at(&self.chunks, (below(self.len() as u64) as usize).min(last) as u32))
+    }
+
+    /// Emits `count` different entries drawn at random (all, if there are fewer), each choice with the same chance.
+    pub fn sample<'t>(&'t self, count: usize, mut below: impl FnMut(u64) -> u64, mut emit: impl FnMut(&'t T)) {
+        if count > self.len() / 3 {
+            // Most draws would repeat.
+            return select(self.iter(), self.len(), count, below).for_each(emit);
+        }
+        let mut drawn: HashSet<*const T> = HashSet::with_capacity(count);
+        while drawn.len() < count {
+            let Some(entry) = self.random(&mut below) else { return };
+            if drawn.insert(entry) {
+                emit(entry);
+            }
+        }
+    }
+
+    /// All entries, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flatten()
+    }
+
+    /// Bytes allocated: not this header, and not what the entries themselves allocate.
+    pub fn mem_bytes(&self) -> usize {
+        let entries: usize = self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<T>()).sum();
+        self.index.mem_bytes() + entries + self.chunks.capacity() * size_of::<Vec<T>>()
+    }
+
+    /// The sum of `size_of` over all entries, estimated from the first `samples` of them (0: all).
+    pub fn sum_of(&self, samples: usize, size_of: impl FnMut(&T) -> usize) -> usize {
+        let measured = if samples == 0 { self.len() } else { samples.min(self.len()) };
+        let sum: usize = self.iter().take(measured).map(size_of).sum();
+        (sum as u128 * self.len() as u128 / measured.max(1) as u128) as usize
+    }
+}
+
+#[inline]
+fn at<T>(chunks: &[Vec<T>], number: u32) -> &T {
+    &chunks[number as usize / CHUNK][number as usize % CHUNK]
+}
+
+#[inline]
+fn at_mut<T>(chunks: &mut [Vec<T>], number: u32) -> &mut T {
+    &mut chunks[number as usize / CHUNK][number as usize % CHUNK]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::base::hasher::hash_bytes;
+    use crate::base::rng::Rng;
+
+    fn hash_of(entry: &u32) -> u64 {
+        hash_bytes(&entry.to_le_bytes())
+    }
+
+    fn add(table: &mut DenseTable<u32>, entry: u32) -> bool {
+        let new = table.find(hash_of(&entry), |other| *other == entry).is_none();
+        if new {
+            table.insert_unique(hash_of(&entry), entry, hash_of);
+        }
+        new
+    }
+
+    fn take(table: &mut DenseTable<u32>, entry: u32) -> Option<u32> {
+        table.remove(hash_of(&entry), |other| *other == entry, hash_of)
+    }
+
+    #[test]
+    fn grows_shrinks_and_gives_memory_back() {
+        let mut table = DenseTable::new();
+        (0..100_000).for_each(|i| assert!(add(&mut table, i)));
+        // Entries and numbers, with the table's free places, but no free entries.
+        assert!((4 * 100_000..20 * 100_000).contains(&table.mem_bytes()), "{}", table.mem_bytes());
+        assert!((0..100_000).all(|i| table.find(hash_of(&i), |other| *other == i) == Some(&i)));
+        (0..99_990).for_each(|i| assert_eq!(take(&mut table, i), Some(i)));
+        assert_eq!(table.iter().copied().collect::<BTreeSet<_>>(), (99_990..100_000).collect());
+        assert!(table.mem_bytes() < 40_000, "{}", table.mem_bytes());
+        (99_990..100_000).for_each(|i| assert_eq!(take(&mut table, i), Some(i)));
+        assert!(table.is_empty() && table.random(|_| 0).is_none() && take(&mut table, 1).is_none());
+    }
+
+    #[test]
+    fn a_sample_has_no_entry_twice() {
+        let mut rng = Rng::seeded(1);
+        let mut table = DenseTable::new();
+        (0..3000).for_each(|i| assert!(add(&mut table, i)));
+        for count in [0, 1, 500, 1000, 1001, 2999, 3000, usize::MAX] {
+            let mut seen = BTreeSet::new();
+            table.sample(count, |n| rng.below(n), |entry| assert!(seen.insert(*entry)));
+            assert_eq!(seen.len(), count.min(3000));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Runs of insertions and removals against a plain set, with a walk that goes on meanwhile.
+        #[test]
+        fn equal_to_a_set(steps in proptest::collection::vec((any::<bool>(), 0..3000u32, 1..900u32), 0..40)) {
+            let mut table = DenseTable::new();
+            let mut model = BTreeSet::new();
+            let (mut cursor, mut met, mut stayed) = (0, BTreeSet::new(), BTreeSet::new());
+            let mut rng = Rng::seeded(3);
+            for (adds, from, count) in steps {
+                for entry in from..from + count {
+                    match adds {
+                        true => prop_assert_eq!(add(&mut table, entry), model.insert(entry)),
+                        false => prop_assert_eq!(take(&mut table, entry).is_some(), model.remove(&entry)),
+                    }
+                }
+                prop_assert_eq!(table.iter().copied().collect::<BTreeSet<_>>(), model.clone());
+                prop_assert_eq!(table.random(|n| rng.below(n)).is_some(), !model.is_empty());
+                let mut sample = BTreeSet::new();
+                table.sample(50, |n| rng.below(n), |entry| assert!(sample.insert(*entry)));
+                prop_assert!(sample.len() == model.len().min(50) && sample.is_subset(&model));
+                stayed = if cursor == 0 { model.clone() } else { &stayed & &model };
+                cursor = table.scan(cursor, 100, hash_of, |entry| assert!(met.insert(*entry) || !stayed.contains(entry)));
+                if cursor == 0 {
+                    prop_assert!(stayed.is_subset(&met));
+                    met.clear();
+                }
+            }
+        }
+    }
+}

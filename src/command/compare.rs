@@ -1,0 +1,166 @@
+//! Compare, then act: DELEX and DELIFEQ delete a string that is what the caller thinks it is, SET stores on the same
+//! conditions. A lock is released, a document replaced, without a script. For long strings DIGEST stands in for the text.
+
+use std::borrow::Cow;
+
+use twox_hash::XxHash3_64;
+
+use super::string::{read_string, string_at};
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::value::string::{Digits, StringValue};
+
+/// How a string is compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Equals,
+    Differs,
+    DigestEquals,
+    DigestDiffers,
+}
+
+/// Hexadecimal digits of a digest.
+const DIGEST_LEN: usize = 16;
+
+impl Comparison {
+    /// All, with their words.
+    pub(super) const ALL: [(&str, Comparison); 4] = [
+        ("ifeq", Comparison::Equals),
+        ("ifne", Comparison::Differs),
+        ("ifdeq", Comparison::DigestEquals),
+        ("ifdne", Comparison::DigestDiffers),
+    ];
+
+    /// Whether it holds for a string. A digest has 16 digits; which, in which case, is not checked.
+    pub(super) fn holds(self, string: &StringValue, text: &[u8]) -> Result<bool, Error> {
+        let mut digits = Digits::new();
+        let bytes = string.as_bytes(&mut digits);
+        let by_digest = matches!(self, Comparison::DigestEquals | Comparison::DigestDiffers);
+        if by_digest && text.len() != DIGEST_LEN {
+            return Err(Error::text("ERR must be exactly 16 hexadecimal characters"));
+        }
+        let same = if by_digest { digest(bytes).as_bytes().eq_ignore_ascii_case(text) } else { bytes == text };
+        Ok(same != self.holds_for_none())
+    }
+
+    /// Whether it holds where there is no string: what is not there differs from everything.
+    pub(super) fn holds_for_none(self) -> bool {
+        matches!(self, Comparison::Differs | Comparison::DigestDiffers)
+    }
+}
+
+/// The hash of a string, by which long ones are compared: XXH3, 64 bits, no seed; lower-case hexadecimal.
+fn digest(bytes: &[u8]) -> String {
+    format!("{:016x}", XxHash3_64::oneshot(bytes))
+}
+
+fn digest_of(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let found = read_string(ctx, args.bytes()?)?.map(|string| digest(string.as_bytes(&mut Digits::new())));
+    ctx.reply.bulk_or_null(found.as_deref().map(str::as_bytes));
+    Ok(())
+}
+
+fn delex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if !matches!(args.len(), 1 | 3) {
+        return Err(Error::Arity(Cow::Borrowed(ctx.name())));
+    }
+    let key = args.bytes()?;
+    let db = ctx.session.db;
+    let slot = ctx.ks.find(db, key);
+    let mut deletes = slot.is_some();
+    if let Some(slot) = slot.filter(|_| !args.is_empty()) {
+        let string = string_at(ctx.ks, db, slot)
+            .map_err(|_| Error::text("ERR Key should be of string type if conditions are specified"))?;
+        let comparison = args
+            .one_of(&Comparison::ALL)
+            .ok_or(Error::text("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"))?;
+        deletes = comparison.holds(string, args.bytes()?)?;
+    }
+    if let Some(slot) = slot.filter(|_| deletes) {
+        ctx.ks.remove(db, slot);
+    }
+    ctx.reply.integer(i64::from(deletes));
+    Ok(())
+}
+
+fn delifeq(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, text) = (args.bytes()?, args.bytes()?);
+    let db = ctx.session.db;
+    let slot = ctx.ks.find(db, key);
+    let deletes = match slot {
+        Some(slot) => Comparison::Equals.holds(string_at(ctx.ks, db, slot)?, text)?,
+        None => false,
+    };
+    if let Some(slot) = slot.filter(|_| deletes) {
+        ctx.ks.remove(db, slot);
+    }
+    ctx.reply.integer(i64::from(deletes));
+    Ok(())
+}
+
+const STRING: Command = Command { group: Group::String, ..Command::EMPTY };
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "delex",
+        arity: -2,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::DeleteIf)],
+        since: "8.4.0",
+        complexity: "O(1); O(N) for the digest of a string of N bytes",
+        summary: "Deletes a key, on condition that its string or the string's digest is, or is not, the given one.",
+        syntax: "key [IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]",
+        run: Run::Now(delex),
+        ..STRING
+    },
+    Command {
+        name: "delifeq",
+        arity: 3,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Remove)],
+        // Of Valkey.
+        since: "9.0.0",
+        summary: "Deletes a key if its string is the given one.",
+        syntax: "key value",
+        run: Run::Now(delifeq),
+        ..STRING
+    },
+    Command {
+        name: "digest",
+        arity: 2,
+        flags: Flags::READONLY.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Read)],
+        since: "8.4.0",
+        complexity: "O(N) for a string of N bytes",
+        summary: "Answers the digest of a string, which stands in for it in comparisons.",
+        syntax: "key",
+        run: Run::Now(digest_of),
+        ..STRING
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_as_redis_publishes_them() {
+        let cases = [
+            ("Hello world", "b6acb9d84a38ff74"),
+            ("hello", "9555e8555c62dcfd"),
+            ("", "2d06800538d394c2"),
+            ("123", "404a763b3f4c8c9a"),
+            ("v8", "0cc76dbb41381419"),
+            (
+                "v8lf0c11xh8ymlqztfd3eeq16kfn4sspw7fqmnuuq3k3t75em5wdizgcdw7uc26nnf961u2jkfzkjytls2kwlj7626sd",
+                "00006c38adf31777",
+            ),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(digest(text.as_bytes()), wanted, "{text}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! DUMP and RESTORE: a value as bytes that another server, or another time, makes the same value of. See [`rdb`].
+
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::keyspace::NEVER;
+use crate::rdb::{self, Refused};
+
+fn dump(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    match ctx.ks.read(ctx.session.db, args.bytes()?) {
+        Some(value) => ctx.reply.bulk(&rdb::dump(value)),
+        None => ctx.reply.null(),
+    }
+    Ok(())
+}
+
+/// What RESTORE asks for beyond the value.
+#[derive(Default)]
+struct Options {
+    replace: bool,
+    /// The time to live is a Unix time.
+    absolute: bool,
+    idle_s: Option<i64>,
+}
+
+impl Options {
+    fn parse(args: &mut Args<'_>) -> Result<Options, Error> {
+        let mut options = Options::default();
+        let mut has_freq = false;
+        while !args.is_empty() {
+            if args.flag("replace") {
+                options.replace = true;
+            } else if args.flag("absttl") {
+                options.absolute = true;
+            } else if !has_freq && args.option("idletime", 1) {
+                let seconds = Some(args.int()?).filter(|seconds| *seconds >= 0);
+                options.idle_s = Some(seconds.ok_or(Error::text("ERR Invalid IDLETIME value, must be >= 0"))?);
+            } else if options.idle_s.is_none() && args.option("freq", 1) {
+                // Under a policy that asks when a key was used, not how often, there is nothing to keep it in.
+                has_freq = true;
+                if !(0..=255).contains(&args.int()?) {
+                    return Err(Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255"));
+                }
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.session.db;
+    let (key, ttl, payload) = (args.bytes()?, args.bytes()?, args.bytes()?);
+    let options = Options::parse(&mut args)?;
+    let old = ctx.ks.find(db, key);
+    if old.is_some() && !options.replace {
+        return Err(Error::text("BUSYKEY Target key name already exists."));
+    }
+    let ttl_ms = crate::base::num::parse_i64(ttl).ok_or(Error::NotInteger)?;
+    if ttl_ms < 0 {
+        return Err(Error::text("ERR Invalid TTL value, must be >= 0"));
+    }
+    let value = rdb::load(payload, &ctx.ks.limits).map_err(|refused| match refused {
+        Refused::Envelope => Error::text("ERR DUMP payload version or checksum are wrong"),
+        Refused::Content => Error::text("ERR Bad data format"),
+    })?;
+    let now_ms = ctx.now_ms();
+    let at_ms = match ttl_ms {
+        0 => NEVER,
+        ttl_ms if options.absolute => ttl_ms.min(NEVER - 1),
+        ttl_ms => now_ms.saturating_add(ttl_ms).min(NEVER - 1),
+    };
+    ctx.reply.ok();
+    if at_ms <= now_ms {
+        if let Some(old) = old {
+            ctx.ks.remove(db, old);
+        }
+        return Ok(());
+    }
+    let slot = ctx.ks.put_value(db, key, value);
+    if at_ms != NEVER {
+        ctx.ks.expire_at(db, slot, at_ms);
+    }
+    if let Some(seconds) = options.idle_s {
+        ctx.ks.set_idle(db, slot, seconds);
+    }
+    Ok(())
+}
+
+const KEY: Command = Command { group: Group::Generic, since: "2.6.0", ..Command::EMPTY };
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "dump",
+        arity: 2,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        complexity: "O(N) for a value of N bytes",
+        summary: "Answers a value as bytes that RESTORE takes.",
+        syntax: "key",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(dump),
+        ..KEY
+    },
+    Command {
+        name: "restore",
+        arity: -4,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        keys: &[KeySpec::one(1, Access::Overwrite)],
+        categories: &["@dangerous"],
+        complexity: "O(N) for a value of N bytes, O(N*log(N)) for a sorted set",
+        summary: "Creates a key of the bytes that DUMP answered.",
+        syntax: "key ttl:integer serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency:integer]",
+        run: Run::Now(restore),
+        ..KEY
+    },
+];

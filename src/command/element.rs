@@ -1,0 +1,742 @@
+//! Lifetimes of elements: the fields of a hash and the members of a set, which expire each on its own.
+//!
+//! The two families differ in their words only (`FIELDS`, `MEMBERS`), so each command is one function for both. Those of
+//! hashes are of Redis 7.4 and 8.0, those of sets of 8.12. Unlike elsewhere, words and options may stand in any order, and
+//! some commands look at the key before they look at their arguments: what is refused, and how, is Redis' order.
+
+use std::ops::RangeInclusive;
+
+use super::bulk_item;
+use super::deadline::Count;
+use crate::base::num::parse_i64;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::{Error, excerpt};
+use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::keyspace::entry::Value;
+use crate::keyspace::{NEVER, Slot};
+use crate::resp::request::Argv;
+
+/// The latest deadline of an element, Unix ms: Redis keeps 46 bits.
+const LATEST_MS: i64 = (1 << 46) - 1;
+
+/// What answers stand for.
+const NO_ELEMENT: i64 = -2;
+const NO_DEADLINE: i64 = -1;
+const NOT_MET: i64 = 0;
+const DONE: i64 = 1;
+const REMOVED: i64 = 2;
+
+/// Which of the two families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Hash,
+    Set,
+}
+
+use Family::{Hash, Set};
+
+impl Family {
+    /// The word before the elements.
+    fn word(self) -> &'static str {
+        if self == Hash { "FIELDS" } else { "MEMBERS" }
+    }
+
+    /// One element.
+    fn one(self) -> &'static str {
+        if self == Hash { "field" } else { "member" }
+    }
+
+    /// Whether the value is of the family's type.
+    fn owns(self, value: &Value) -> bool {
+        matches!((self, value), (Hash, Value::Hash(_)) | (Set, Value::Set(_)))
+    }
+
+    /// The key of a command that writes, if it is there.
+    fn find(self, ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Option<Slot>, Error> {
+        let slot = ctx.ks.find(ctx.session.db, key);
+        self.checked(ctx, slot)
+    }
+
+    fn checked(self, ctx: &Ctx<'_>, slot: Option<Slot>) -> Result<Option<Slot>, Error> {
+        match slot {
+            Some(slot) if !self.owns(ctx.ks.value(ctx.session.db, slot)) => Err(Error::WrongType),
+            slot => Ok(slot),
+        }
+    }
+}
+
+/// When an element is to expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Condition {
+    Always,
+    /// Only if it never did.
+    Nx,
+    /// Only if it did.
+    Xx,
+    /// Only later than it did, where never is the latest.
+    Gt,
+    /// Only sooner than it did.
+    Lt,
+}
+
+impl Condition {
+    fn is_met(self, current_ms: i64, at_ms: i64) -> bool {
+        match self {
+            Condition::Always => true,
+            Condition::Nx => current_ms == NEVER,
+            Condition::Xx => current_ms != NEVER,
+            Condition::Gt => at_ms > current_ms,
+            Condition::Lt => at_ms < current_ms,
+        }
+    }
+}
+
+fn hexpire(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    expire(ctx, args, Hash, Count::Seconds)
+}
+
+fn hpexpire(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    expire(ctx, args, Hash, Count::Milliseconds)
+}
+
+fn hexpireat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    expire(ctx, args, Hash, Count::UnixSeconds)
+}
+
+fn hpexpireat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    expire(ctx, args, Hash, Count::UnixMilliseconds)
+}
+
+fn sexpire(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    expire(ctx, args, Set, Count::Seconds)
+}
+
+fn spexpire(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    expire(ctx, args, Set, Count::Milliseconds)
+}
+
+fn sexpireat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    expire(ctx, args, Set, Count::UnixSeconds)
+}
+
+fn spexpireat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    expire(ctx, args, Set, Count::UnixMilliseconds)
+}
+
+/// Sets deadlines; answers for each element what became of it.
+fn expire(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family, count: Count) -> Done {
+    let key = args.bytes()?;
+    let mut slot = family.find(ctx, key)?;
+    let at_ms = deadline(ctx, &mut args, count)?;
+    let (elements, condition) = elements_and_condition(&mut args, family)?;
+    ctx.reply.array(elements.len());
+    for element in elements.iter() {
+        let answer = slot.map_or(NO_ELEMENT, |at| {
+            let (answer, gone) = expire_one(ctx, at, element, at_ms, condition);
+            slot = slot.filter(|_| !gone);
+            answer
+        });
+        ctx.reply.integer(answer);
+    }
+    Ok(())
+}
+
+/// Sets the deadline of one element: a time that has passed removes it. Gives the answer, and whether the key is gone.
+fn expire_one(ctx: &mut Ctx<'_>, slot: Slot, element: &[u8], at_ms: i64, condition: Condition) -> (i64, bool) {
+    let db = ctx.db();
+    match ctx.ks.element_deadline(db, slot, element) {
+        None => (NO_ELEMENT, false),
+        Some(current_ms) if !condition.is_met(current_ms, at_ms) => (NOT_MET, false),
+        Some(_) if at_ms <= ctx.now_ms() => {
+            ctx.ks.stats.expired_elements += 1;
+            (REMOVED, ctx.ks.remove_element(db, slot, element))
+        }
+        Some(_) => {
+            ctx.ks.expire_element_at(db, slot, element, at_ms);
+            (DONE, false)
+        }
+    }
+}
+
+/// Takes a time and gives the moment it means, Unix ms.
+fn deadline(ctx: &Ctx<'_>, args: &mut Args<'_>, count: Count) -> Result<i64, Error> {
+    let n = args.int()?;
+    if n < 0 {
+        return Err(Error::text("ERR invalid expire time, must be >= 0"));
+    }
+    let at_ms = count.deadline(n, ctx.now_ms()).filter(|at_ms| *at_ms <= LATEST_MS);
+    at_ms.ok_or(Error::InvalidExpire(ctx.name().into()))
+}
+
+/// Takes elements and conditions, in any order.
+fn elements_and_condition<'a>(args: &mut Args<'a>, family: Family) -> Result<(Argv<'a>, Condition), Error> {
+    let (word, one) = (family.word(), family.one());
+    let mut elements = None;
+    let mut condition = Condition::Always;
+    let mut several = false;
+    while let Some(arg) = args.peek() {
+        if args.flag(word) {
+            if elements.is_some() {
+                return Err(repeated(family));
+            }
+            if args.len() < 2 {
+                return Err(Error::owned(format!("ERR {word} requires at least num{one}s and one {one} argument")));
+            }
+            let positive = || Error::owned(format!("ERR Parameter `num{}` should be greater than 0", many(family)));
+            elements = Some(counted(args, i32::MAX as i64, 1, positive)?);
+            continue;
+        }
+        let conditions = [("nx", Condition::Nx), ("xx", Condition::Xx), ("gt", Condition::Gt), ("lt", Condition::Lt)];
+        let new = args.one_of(&conditions).ok_or_else(|| unknown(arg))?;
+        several |= ![Condition::Always, new].contains(&condition);
+        condition = new;
+    }
+    let elements = elements.ok_or_else(|| Error::owned(format!("ERR missing {word} argument")))?;
+    if several {
+        return Err(Error::text("ERR Multiple condition flags specified"));
+    }
+    Ok((elements, condition))
+}
+
+fn httl(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    time_to_live(ctx, args, Hash, Count::Seconds)
+}
+
+fn hpttl(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    time_to_live(ctx, args, Hash, Count::Milliseconds)
+}
+
+fn hexpiretime(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    time_to_live(ctx, args, Hash, Count::UnixSeconds)
+}
+
+fn hpexpiretime(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    time_to_live(ctx, args, Hash, Count::UnixMilliseconds)
+}
+
+fn sttl(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    time_to_live(ctx, args, Set, Count::Seconds)
+}
+
+fn spttl(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    time_to_live(ctx, args, Set, Count::Milliseconds)
+}
+
+fn sexpiretime(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    time_to_live(ctx, args, Set, Count::UnixSeconds)
+}
+
+fn spexpiretime(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    time_to_live(ctx, args, Set, Count::UnixMilliseconds)
+}
+
+/// Answers for each element when it expires, seconds rounded up.
+fn time_to_live(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family, count: Count) -> Done {
+    let key = args.bytes()?;
+    let slot = ctx.ks.look_up(ctx.session.db, key);
+    let slot = family.checked(ctx, slot)?;
+    let elements = elements_alone(&mut args, family)?;
+    let db = ctx.db();
+    ctx.reply.array(elements.len());
+    for element in elements.iter() {
+        let answer = match slot.and_then(|slot| ctx.ks.element_deadline(db, slot, element)) {
+            None => NO_ELEMENT,
+            Some(NEVER) => NO_DEADLINE,
+            Some(at_ms) => count.until(at_ms, ctx.now_ms()),
+        };
+        ctx.reply.integer(answer);
+    }
+    Ok(())
+}
+
+fn hpersist(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    persist(ctx, args, Hash)
+}
+
+fn spersist(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    persist(ctx, args, Set)
+}
+
+/// Takes deadlines away; answers for each element whether it had one.
+fn persist(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family) -> Done {
+    let key = args.bytes()?;
+    let slot = family.find(ctx, key)?;
+    let elements = elements_alone(&mut args, family)?;
+    let db = ctx.db();
+    ctx.reply.array(elements.len());
+    for element in elements.iter() {
+        let answer = match slot.and_then(|slot| Some((slot, ctx.ks.element_deadline(db, slot, element)?))) {
+            None => NO_ELEMENT,
+            Some((_, NEVER)) => NO_DEADLINE,
+            Some((slot, _)) => {
+                ctx.ks.expire_element_at(db, slot, element, NEVER);
+                DONE
+            }
+        };
+        ctx.reply.integer(answer);
+    }
+    Ok(())
+}
+
+/// Takes the elements where nothing else may stand.
+fn elements_alone<'a>(args: &mut Args<'a>, family: Family) -> Result<Argv<'a>, Error> {
+    let (word, one) = (family.word(), family.one());
+    if !args.flag(word) {
+        return Err(Error::owned(format!("ERR Mandatory argument {word} is missing or not at the right position")));
+    }
+    let count = parse_i64(args.bytes()?).filter(|count| *count > 0);
+    let count = count.ok_or_else(|| Error::owned(format!("ERR Number of {one}s must be a positive integer")))?;
+    if usize::try_from(count) != Ok(args.len()) {
+        return Err(Error::owned(format!("ERR The `num{one}s` parameter must match the number of arguments")));
+    }
+    Ok(args.rest())
+}
+
+fn hgetdel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let mut slot = Hash.find(ctx, key)?;
+    let fields = elements_alone(&mut args, Hash)?;
+    let db = ctx.db();
+    ctx.reply.array(fields.len());
+    for field in fields.iter() {
+        if let Some(at) = answer_field(ctx, slot, field)?
+            && ctx.ks.remove_element(db, at, field)
+        {
+            slot = None;
+        }
+    }
+    Ok(())
+}
+
+fn hgetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let mut slot = Hash.find(ctx, key)?;
+    let options = Options::parse(ctx, &mut args, &HGETEX)?;
+    ctx.reply.array(options.elements.len());
+    for field in options.elements.iter() {
+        let Some(at) = answer_field(ctx, slot, field)? else { continue };
+        let gone = match options.lifetime {
+            Lifetime::Unsaid => false,
+            Lifetime::Word if ctx.ks.element_deadline(ctx.session.db, at, field) == Some(NEVER) => false,
+            Lifetime::Word => {
+                ctx.ks.expire_element_at(ctx.session.db, at, field, NEVER);
+                false
+            }
+            Lifetime::Until(at_ms) => expire_one(ctx, at, field, at_ms, Condition::Always).1,
+        };
+        slot = slot.filter(|_| !gone);
+    }
+    Ok(())
+}
+
+/// Answers the value of a field; gives the slot of its hash if it has one.
+fn answer_field(ctx: &mut Ctx<'_>, slot: Option<Slot>, field: &[u8]) -> Result<Option<Slot>, Error> {
+    let value = slot.map(|slot| ctx.ks.hash(ctx.session.db, slot)).transpose()?.and_then(|hash| hash.get(field));
+    match value {
+        Some(value) => bulk_item(ctx.reply, value),
+        None => ctx.reply.null(),
+    }
+    Ok(slot.filter(|_| value.is_some()))
+}
+
+fn hsetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let options = Options::parse(ctx, &mut args, &HSETEX)?;
+    let mut slot = Hash.find(ctx, key)?;
+    let pairs = || (0..options.elements.len()).step_by(2).map(|i| (&options.elements[i], &options.elements[i + 1]));
+    let db = ctx.db();
+    if !options.admits(ctx, slot, pairs().map(|(field, _)| field)) {
+        ctx.reply.integer(NOT_MET);
+        return Ok(());
+    }
+    for (field, value) in pairs() {
+        slot = match options.lifetime {
+            Lifetime::Until(at_ms) if at_ms <= ctx.now_ms() => remove_expired(ctx, slot, field),
+            Lifetime::Until(at_ms) => {
+                let (at, _) = ctx.ks.hash_set(db, key, slot, field, value)?;
+                ctx.ks.expire_element_at(db, at, field, at_ms);
+                Some(at)
+            }
+            Lifetime::Word => Some(ctx.ks.hash_update(db, key, slot, field, value)?.0),
+            Lifetime::Unsaid => Some(ctx.ks.hash_set(db, key, slot, field, value)?.0),
+        };
+    }
+    ctx.reply.integer(DONE);
+    Ok(())
+}
+
+fn saddex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let options = Options::parse(ctx, &mut args, &SADDEX)?;
+    let mut slot = Set.find(ctx, key)?;
+    let db = ctx.db();
+    if !options.admits(ctx, slot, options.elements.iter()) {
+        ctx.reply.integer(NOT_MET);
+        return Ok(());
+    }
+    for member in options.elements.iter() {
+        if let Lifetime::Until(at_ms) = options.lifetime
+            && at_ms <= ctx.now_ms()
+        {
+            slot = remove_expired(ctx, slot, member);
+            continue;
+        }
+        let (at, _) = ctx.ks.set_add(db, key, slot, member)?;
+        slot = Some(at);
+        match options.lifetime {
+            Lifetime::Until(at_ms) => _ = ctx.ks.expire_element_at(db, at, member, at_ms),
+            Lifetime::Unsaid if ctx.ks.element_deadline(db, at, member) != Some(NEVER) => {
+                ctx.ks.expire_element_at(db, at, member, NEVER);
+            }
+            Lifetime::Unsaid | Lifetime::Word => {}
+        }
+    }
+    ctx.reply.integer(DONE);
+    Ok(())
+}
+
+/// Takes out an element that would be written with a deadline that has passed. Gives the slot if the key is still there.
+fn remove_expired(ctx: &mut Ctx<'_>, slot: Option<Slot>, element: &[u8]) -> Option<Slot> {
+    slot.filter(|at| !expire_one(ctx, *at, element, i64::MIN, Condition::Always).1)
+}
+
+/// What an option says of the deadlines of what is read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lifetime {
+    /// Nothing: what is written never expires, what is read expires when it would have.
+    Unsaid,
+    /// The other of the two: KEEPTTL, PERSIST.
+    Word,
+    /// Unix ms.
+    Until(i64),
+}
+
+/// The words of HGETEX, HSETEX or SADDEX.
+struct Words {
+    family: Family,
+    /// What makes [`Lifetime::Word`].
+    word: &'static str,
+    /// Only if none exists, only if all do; empty where there is no such option.
+    conditions: [&'static str; 2],
+    /// Arguments per element.
+    width: usize,
+}
+
+const HGETEX: Words = Words { family: Hash, word: "PERSIST", conditions: ["", ""], width: 1 };
+const HSETEX: Words = Words { family: Hash, word: "KEEPTTL", conditions: ["FNX", "FXX"], width: 2 };
+const SADDEX: Words = Words { family: Set, word: "KEEPTTL", conditions: ["MNX", "MXX"], width: 1 };
+
+/// The arguments of one of them, in any order.
+struct Options<'a> {
+    elements: Argv<'a>,
+    lifetime: Lifetime,
+    /// Whether all elements must exist, or none may.
+    all_exist: Option<bool>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(ctx: &Ctx<'_>, args: &mut Args<'a>, words: &Words) -> Result<Options<'a>, Error> {
+        let family = words.family;
+        let mut elements = None;
+        let mut lifetime = Lifetime::Unsaid;
+        let mut all_exist = None;
+        while let Some(arg) = args.peek() {
+            if args.flag(family.word()) {
+                if elements.is_some() {
+                    return Err(repeated(family));
+                }
+                if args.is_empty() {
+                    return Err(Error::Arity(ctx.name().into()));
+                }
+                let invalid = || Error::owned(format!("ERR invalid number of {}s", family.one()));
+                elements = Some(counted(args, i32::MAX as i64, words.width, invalid)?);
+            } else if let Some(count) = args.one_of(&COUNTS) {
+                words.once(lifetime)?;
+                if args.is_empty() {
+                    return Err(Error::text("ERR missing expire time"));
+                }
+                lifetime = Lifetime::Until(deadline(ctx, args, count)?);
+            } else if args.flag(words.word) {
+                words.once(lifetime)?;
+                lifetime = Lifetime::Word;
+            } else if let Some(all) = words.condition(args) {
+                if all_exist.replace(all).is_some() {
+                    let [none, all] = words.conditions;
+                    return Err(Error::owned(format!("ERR Only one of {all} or {none} arguments can be specified")));
+                }
+            } else {
+                return Err(unknown(arg));
+            }
+        }
+        let elements = elements.ok_or_else(|| Error::owned(format!("ERR missing {} argument", family.word())))?;
+        Ok(Options { elements, lifetime, all_exist })
+    }
+
+    /// Whether the elements that exist are those that may.
+    fn admits<'e>(&self, ctx: &Ctx<'_>, slot: Option<Slot>, mut elements: impl Iterator<Item = &'e [u8]>) -> bool {
+        let exists =
+            |element| slot.is_some_and(|slot| ctx.ks.element_deadline(ctx.session.db, slot, element).is_some());
+        self.all_exist.is_none_or(|all| elements.all(|element| exists(element) == all))
+    }
+}
+
+const COUNTS: [(&str, Count); 4] = [
+    ("ex", Count::Seconds),
+    ("px", Count::Milliseconds),
+    ("exat", Count::UnixSeconds),
+    ("pxat", Count::UnixMilliseconds),
+];
+
+impl Words {
+    /// An error if the lifetime was said already.
+    fn once(&self, lifetime: Lifetime) -> Result<(), Error> {
+        let text =
+            || Error::owned(format!("ERR Only one of EX, PX, EXAT, PXAT or {} arguments can be specified", self.word));
+        if lifetime == Lifetime::Unsaid { Ok(()) } else { Err(text()) }
+    }
+
+    /// Takes the word that says whether all elements must exist.
+    fn condition(&self, args: &mut Args<'_>) -> Option<bool> {
+        let [none, all] = self.conditions;
+        let there = !none.is_empty();
+        there.then(|| args.one_of(&[(none, false), (all, true)])).flatten()
+    }
+}
+
+/// Takes a count and so many elements of `width` arguments.
+fn counted<'a>(
+    args: &mut Args<'a>,
+    max: i64,
+    width: usize,
+    invalid: impl FnOnce() -> Error,
+) -> Result<Argv<'a>, Error> {
+    let range: RangeInclusive<i64> = 1..=max;
+    let count = parse_i64(args.bytes()?).filter(|count| range.contains(count)).ok_or_else(invalid)?;
+    args.take((count as usize).saturating_mul(width)).map_err(|_| Error::text("ERR wrong number of arguments"))
+}
+
+/// The elements as the texts of two errors write them.
+fn many(family: Family) -> &'static str {
+    if family == Hash { "Fields" } else { "Members" }
+}
+
+fn repeated(family: Family) -> Error {
+    Error::owned(format!("ERR {} keyword specified multiple times", family.word()))
+}
+
+fn unknown(arg: &[u8]) -> Error {
+    Error::owned(format!("ERR unknown argument: {}", excerpt(arg, 1024)))
+}
+
+const HASH_READ: Command = Command {
+    flags: Flags::READONLY.and(Flags::FAST),
+    keys: &[KeySpec::one(1, Access::Read)],
+    group: Group::Hash,
+    since: "7.4.0",
+    complexity: "O(N) where N is the number of fields given.",
+    ..Command::EMPTY
+};
+const HASH_WRITE: Command =
+    Command { flags: Flags::WRITE.and(Flags::FAST), keys: &[KeySpec::one(1, Access::Modify)], ..HASH_READ };
+const HASH_DENYOOM: Command = Command { flags: HASH_WRITE.flags.and(Flags::DENYOOM), ..HASH_WRITE };
+const SET_READ: Command = Command {
+    group: Group::Set,
+    since: "8.12.0",
+    complexity: "O(N) where N is the number of members given.",
+    ..HASH_READ
+};
+const SET_WRITE: Command = Command { flags: HASH_WRITE.flags, keys: HASH_WRITE.keys, ..SET_READ };
+
+/// The families' table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "hexpire",
+        arity: -6,
+        summary: "Lets fields expire after a number of seconds.",
+        syntax: "key seconds [NX | XX | GT | LT] (FIELDS numfields field...)",
+        run: Run::Now(hexpire),
+        ..HASH_DENYOOM
+    },
+    Command {
+        name: "hexpireat",
+        arity: -6,
+        summary: "Lets fields expire at a Unix time in seconds.",
+        syntax: "key unix-time-seconds [NX | XX | GT | LT] (FIELDS numfields field...)",
+        run: Run::Now(hexpireat),
+        ..HASH_DENYOOM
+    },
+    Command {
+        name: "hexpiretime",
+        arity: -5,
+        summary: "Answers the Unix times in seconds at which fields expire.",
+        syntax: "key (FIELDS numfields field...)",
+        run: Run::Now(hexpiretime),
+        ..HASH_READ
+    },
+    Command {
+        name: "hgetdel",
+        arity: -5,
+        keys: &[KeySpec::one(1, Access::Take)],
+        since: "8.0.0",
+        summary: "Answers the values of fields and removes them, and the key with the last one.",
+        syntax: "key (FIELDS numfields field...)",
+        run: Run::Now(hgetdel),
+        ..HASH_WRITE
+    },
+    Command {
+        name: "hgetex",
+        arity: -5,
+        keys: &[KeySpec::one(1, Access::Update)],
+        since: "8.0.0",
+        summary: "Answers the values of fields and changes when they expire.",
+        syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds \
+            | PERSIST] (FIELDS numfields field...)",
+        run: Run::Now(hgetex),
+        ..HASH_WRITE
+    },
+    Command {
+        name: "hpersist",
+        arity: -5,
+        summary: "Lets fields expire never.",
+        syntax: "key (FIELDS numfields field...)",
+        run: Run::Now(hpersist),
+        ..HASH_WRITE
+    },
+    Command {
+        name: "hpexpire",
+        arity: -6,
+        summary: "Lets fields expire after a number of milliseconds.",
+        syntax: "key milliseconds [NX | XX | GT | LT] (FIELDS numfields field...)",
+        run: Run::Now(hpexpire),
+        ..HASH_DENYOOM
+    },
+    Command {
+        name: "hpexpireat",
+        arity: -6,
+        summary: "Lets fields expire at a Unix time in milliseconds.",
+        syntax: "key unix-time-milliseconds [NX | XX | GT | LT] (FIELDS numfields field...)",
+        run: Run::Now(hpexpireat),
+        ..HASH_DENYOOM
+    },
+    Command {
+        name: "hpexpiretime",
+        arity: -5,
+        summary: "Answers the Unix times in milliseconds at which fields expire.",
+        syntax: "key (FIELDS numfields field...)",
+        run: Run::Now(hpexpiretime),
+        ..HASH_READ
+    },
+    Command {
+        name: "hpttl",
+        arity: -5,
+        summary: "Answers in how many milliseconds fields expire.",
+        syntax: "key (FIELDS numfields field...)",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(hpttl),
+        ..HASH_READ
+    },
+    Command {
+        name: "hsetex",
+        arity: -6,
+        since: "8.0.0",
+        summary: "Sets the values of fields and when they expire.",
+        syntax: "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT \
+            unix-time-milliseconds | KEEPTTL] (FIELDS numfields (field value)...)",
+        run: Run::Now(hsetex),
+        ..HASH_DENYOOM
+    },
+    Command {
+        name: "httl",
+        arity: -5,
+        summary: "Answers in how many seconds fields expire.",
+        syntax: "key (FIELDS numfields field...)",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(httl),
+        ..HASH_READ
+    },
+    Command {
+        name: "saddex",
+        arity: -5,
+        flags: HASH_DENYOOM.flags,
+        summary: "Adds members and sets when they expire.",
+        syntax: "key [MNX | MXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT \
+            unix-time-milliseconds | KEEPTTL] (MEMBERS nummembers:integer member...)",
+        run: Run::Now(saddex),
+        ..SET_WRITE
+    },
+    Command {
+        name: "sexpire",
+        arity: -6,
+        summary: "Lets members expire after a number of seconds.",
+        syntax: "key seconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
+        run: Run::Now(sexpire),
+        ..SET_WRITE
+    },
+    Command {
+        name: "sexpireat",
+        arity: -6,
+        summary: "Lets members expire at a Unix time in seconds.",
+        syntax: "key unix-time-seconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
+        run: Run::Now(sexpireat),
+        ..SET_WRITE
+    },
+    Command {
+        name: "sexpiretime",
+        arity: -5,
+        summary: "Answers the Unix times in seconds at which members expire.",
+        syntax: "key (MEMBERS nummembers:integer member...)",
+        run: Run::Now(sexpiretime),
+        ..SET_READ
+    },
+    Command {
+        name: "spersist",
+        arity: -5,
+        summary: "Lets members expire never.",
+        syntax: "key (MEMBERS nummembers:integer member...)",
+        run: Run::Now(spersist),
+        ..SET_WRITE
+    },
+    Command {
+        name: "spexpire",
+        arity: -6,
+        summary: "Lets members expire after a number of milliseconds.",
+        syntax: "key milliseconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
+        run: Run::Now(spexpire),
+        ..SET_WRITE
+    },
+    Command {
+        name: "spexpireat",
+        arity: -6,
+        summary: "Lets members expire at a Unix time in milliseconds.",
+        syntax: "key unix-time-milliseconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
+        run: Run::Now(spexpireat),
+        ..SET_WRITE
+    },
+    Command {
+        name: "spexpiretime",
+        arity: -5,
+        summary: "Answers the Unix times in milliseconds at which members expire.",
+        syntax: "key (MEMBERS nummembers:integer member...)",
+        run: Run::Now(spexpiretime),
+        ..SET_READ
+    },
+    Command {
+        name: "spttl",
+        arity: -5,
+        summary: "Answers in how many milliseconds members expire.",
+        syntax: "key (MEMBERS nummembers:integer member...)",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(spttl),
+        ..SET_READ
+    },
+    Command {
+        name: "sttl",
+        arity: -5,
+        summary: "Answers in how many seconds members expire.",
+        syntax: "key (MEMBERS nummembers:integer member...)",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(sttl),
+        ..SET_READ
+    },
+];

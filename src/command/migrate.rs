@@ -1,0 +1,220 @@
+//! MIGRATE: moves keys to another server by RESTORE, and deletes each here once it is there.
+//!
+//! As in Redis, the server does nothing else meanwhile: who watches sees a key here or there, never in neither place. Each
+//! wait for the other server ends with the timeout of the call. Every call makes a connection of its own; one MIGRATE with
+//! many KEYS needs one.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use crate::base::limits::MIGRATE_REPLY_MAX_BYTES;
+use crate::base::num;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::spec::{Access, Begin, Command, Done, Find, Flags, Group, KeySpec, Run};
+use crate::rdb;
+use crate::resp::request::Argv;
+
+const NOT_CONNECTED: Error = Error::text("IOERR error or timeout connecting to the client");
+const NOT_WRITTEN: Error = Error::text("IOERR error or timeout writing to target instance");
+const NOT_READ: Error = Error::text("IOERR error or timeout reading to target instance");
+
+/// The timeout where none is given.
+const DEFAULT_TIMEOUT_MS: u64 = 1_000;
+
+/// What the call asks for.
+struct Options<'a> {
+    copy: bool,
+    replace: bool,
+    user: Option<&'a [u8]>,
+    password: Option<&'a [u8]>,
+    /// Those of KEYS.
+    keys: Option<Argv<'a>>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(args: &mut Args<'a>, key: &[u8]) -> Result<Options<'a>, Error> {
+        let mut options = Options { copy: false, replace: false, user: None, password: None, keys: None };
+        while !args.is_empty() {
+            if args.flag("copy") {
+                options.copy = true;
+            } else if args.flag("replace") {
+                options.replace = true;
+            } else if args.option("auth", 1) {
+                options.password = Some(args.bytes()?);
+            } else if args.option("auth2", 2) {
+                (options.user, options.password) = (Some(args.bytes()?), Some(args.bytes()?));
+            } else if args.flag("keys") {
+                if !key.is_empty() {
+                    const BOTH: &str =
+                        "ERR When using MIGRATE KEYS option, the key argument must be set to the empty string";
+                    return Err(Error::text(BOTH));
+                }
+                options.keys = Some(args.rest());
+                break;
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (host, port, key) = (args.bytes()?, args.bytes()?, args.take(1)?);
+    let (to_db, timeout) = (args.bytes()?, args.bytes()?);
+    let options = Options::parse(&mut args, &key[0])?;
+    let timeout_ms = num::parse_i64(timeout).ok_or(Error::NotInteger)?;
+    let to_db = num::parse_i64(to_db).ok_or(Error::NotInteger)?;
+    let timeout_ms = u64::try_from(timeout_ms).ok().filter(|ms| *ms > 0).unwrap_or(DEFAULT_TIMEOUT_MS);
+    let db = ctx.session.db;
+    let named = options.keys.unwrap_or(key);
+    let keys: Vec<&[u8]> = named.iter().filter(|key| ctx.ks.look_up(db, key).is_some()).collect();
+    if keys.is_empty() {
+        ctx.reply.status("NOKEY");
+        return Ok(());
+    }
+    let mut target = Target::connect(host, port, Duration::from_millis(timeout_ms))?;
+    let mut request = Vec::new();
+    put_preamble(&mut request, &options, to_db);
+    put_restores(ctx, &keys, options.replace, &mut request);
+    target.stream.get_mut().write_all(&request).map_err(|_| NOT_WRITTEN)?;
+    settle(ctx, &mut target, &keys, &options)
+}
+
+/// AUTH and SELECT.
+fn put_preamble(request: &mut Vec<u8>, options: &Options<'_>, to_db: i64) {
+    match (options.user, options.password) {
+        (Some(user), Some(password)) => put_command(request, &[b"AUTH", user, password]),
+        (_, Some(password)) => put_command(request, &[b"AUTH", password]),
+        (_, None) => {}
+    }
+    put_command(request, &[b"SELECT", itoa::Buffer::new().format(to_db).as_bytes()]);
+}
+
+/// One RESTORE for each key.
+fn put_restores(ctx: &mut Ctx<'_>, keys: &[&[u8]], replace: bool, request: &mut Vec<u8>) {
+    let db = ctx.session.db;
+    for key in keys {
+        let Some(slot) = ctx.ks.find(db, key) else { continue };
+        let entry = ctx.ks.entry(db, slot);
+        let ttl_ms = entry.expires_at_ms().map_or(0, |at_ms| at_ms.saturating_sub(ctx.ks.now_ms()).max(1));
+        let mut digits = itoa::Buffer::new();
+        let payload = rdb::dump(entry.value());
+        let words: [&[u8]; 5] = [b"RESTORE", key, digits.format(ttl_ms).as_bytes(), &payload, b"REPLACE"];
+        put_command(request, if replace { &words } else { &words[..4] });
+    }
+}
+
+fn put_command(request: &mut Vec<u8>, words: &[&[u8]]) {
+    let mut digits = itoa::Buffer::new();
+    let mut put_head = |request: &mut Vec<u8>, kind: u8, n: usize| {
+        request.push(kind);
+        request.extend_from_slice(digits.format(n).as_bytes());
+        request.extend_from_slice(b"\r\n");
+    };
+    put_head(request, b'*', words.len());
+    for word in words {
+        put_head(request, b'$', word.len());
+        request.extend_from_slice(word);
+        request.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Reads the replies, and deletes each key that is there now.
+fn settle(ctx: &mut Ctx<'_>, target: &mut Target, keys: &[&[u8]], options: &Options<'_>) -> Done {
+    let mut refusal = None;
+    if options.password.is_some() {
+        refusal = target.reply()?;
+    }
+    let not_selected = target.reply()?;
+    // Without the password or the database nothing may count as moved, whatever the replies say.
+    refusal = refusal.or(not_selected);
+    let stays = refusal.is_some();
+    for key in keys {
+        // What the target has said before is worth more than that it says no more.
+        let reply = match target.reply() {
+            Err(_) if refusal.is_some() => break,
+            reply => reply?,
+        };
+        match reply {
+            None if !stays && !options.copy => {
+                if let Some(slot) = ctx.ks.find(ctx.session.db, key) {
+                    ctx.ks.remove(ctx.session.db, slot);
+                }
+            }
+            None => {}
+            Some(error) => refusal = refusal.or(Some(error)),
+        }
+    }
+    match refusal {
+        Some(error) => Err(Error::lossy(&[b"ERR Target instance replied with error: ", &error[..]].concat())),
+        None => {
+            ctx.reply.ok();
+            Ok(())
+        }
+    }
+}
+
+/// A connection to the other server.
+struct Target {
+    stream: BufReader<TcpStream>,
+}
+
+impl Target {
+    fn connect(host: &[u8], port: &[u8], timeout: Duration) -> Result<Target, Error> {
+        let host = std::str::from_utf8(host).map_err(|_| NOT_CONNECTED)?;
+        // What is no port is one where nobody listens.
+        let port = num::parse_i64(port).and_then(|port| u16::try_from(port).ok()).unwrap_or(0);
+        let addresses = (host, port).to_socket_addrs().map_err(|_| NOT_CONNECTED)?;
+        let mut failure = NOT_CONNECTED;
+        let stream = addresses.into_iter().find_map(|address| {
+            let connected = TcpStream::connect_timeout(&address, timeout);
+            // Redis learns that it was refused only when it writes, and says so.
+            let is_late = connected.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut);
+            failure = if is_late { NOT_CONNECTED } else { NOT_WRITTEN };
+            connected.ok()
+        });
+        let stream = stream.ok_or(failure)?;
+        let is_set = stream.set_read_timeout(Some(timeout)).and_then(|()| stream.set_write_timeout(Some(timeout)));
+        is_set.map_err(|_| NOT_CONNECTED)?;
+        Ok(Target { stream: BufReader::new(stream) })
+    }
+
+    /// The next reply, which is one line; `Some` if it is an error, without its `-`.
+    fn reply(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let mut line = Vec::new();
+        let read = self.stream.by_ref().take(MIGRATE_REPLY_MAX_BYTES).read_until(b'\n', &mut line);
+        match (read, line.strip_suffix(b"\n")) {
+            (Ok(_), Some(line)) => Ok(line.strip_suffix(b"\r").unwrap_or(line).strip_prefix(b"-").map(<[u8]>::to_vec)),
+            _ => Err(NOT_READ),
+        }
+    }
+}
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "migrate",
+    arity: -6,
+    flags: Flags::WRITE.and(Flags::MOVABLEKEYS),
+    keys: &[
+        KeySpec::one(3, Access::Take),
+        KeySpec {
+            begin: Begin::Keyword("KEYS", -2),
+            find: Find::Range { last: -1, step: 1, limit: 0 },
+            access: Access::TakeSome,
+        },
+    ],
+    group: Group::Generic,
+    categories: &["@dangerous"],
+    since: "2.6.0",
+    complexity: "O(N) for values of N bytes, here, there, and on the way",
+    summary: "Moves keys to another server.",
+    syntax: "host port:integer <key | \"\"> destination-db:integer timeout:integer [COPY] [REPLACE] \
+             [AUTH password | AUTH2 (username password)] [KEYS key...]",
+    tips: &["nondeterministic_output"],
+    run: Run::Now(migrate),
+    ..Command::EMPTY
+}];

@@ -1,0 +1,389 @@
+//! SORT and SORT_RO: the elements of a list, set or sorted set by themselves, or by what other keys say of them.
+//!
+//! The elements are copied once into one buffer, weighed, sorted as short rows that point there, and answered. Looking up
+//! BY and GET may remove expired keys, so nothing of the keyspace stays borrowed in between.
+//!
+//! Words compare byte by byte: there is one collation, that of the C locale. Equal rows keep the order that the value has.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use super::bulk_item;
+use crate::base::num::strtod;
+use crate::engine::args::Args;
+use crate::engine::ctx::{Ctx, Origin};
+use crate::engine::error::Error;
+use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace};
+use crate::value::list::List;
+use crate::value::packed::Item;
+use crate::value::string::Digits;
+
+/// What the call asks for.
+struct Options<'a> {
+    /// Compare as words, not as numbers.
+    alpha: bool,
+    descending: bool,
+    /// How many to skip and how many to answer, as given: anything may be out of range.
+    limit: (i64, i64),
+    /// What weighs an element, if not itself. `None` inside: nothing, it is not sorted at all.
+    by: Option<Option<Pattern<'a>>>,
+    get: Vec<Pattern<'a>>,
+    store: Option<&'a [u8]>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(args: &mut Args<'a>, may_store: bool) -> Result<Options<'a>, Error> {
+        let mut options =
+            Options { alpha: false, descending: false, limit: (0, -1), by: None, get: Vec::new(), store: None };
+        while !args.is_empty() {
+            if args.flag("asc") {
+                options.descending = false;
+            } else if args.flag("desc") {
+                options.descending = true;
+            } else if args.flag("alpha") {
+                options.alpha = true;
+            } else if args.option("limit", 2) {
+                options.limit = (args.int()?, args.int()?);
+            } else if may_store && args.option("store", 1) {
+                options.store = Some(args.bytes()?);
+            } else if args.option("by", 1) {
+                let pattern = args.bytes()?;
+                // Once a call says that it wants no order, another BY does not take that back.
+                let keeps_order = matches!(options.by, Some(None)) || !pattern.contains(&b'*');
+                options.by = Some((!keeps_order).then(|| Pattern::parse(pattern)));
+            } else if args.option("get", 1) {
+                options.get.push(Pattern::parse(args.bytes()?));
+            } else {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(options)
+    }
+
+    /// The places of the sorted sequence that are answered.
+    fn range(&self, len: usize) -> Range<usize> {
+        let start = usize::try_from(self.limit.0.max(0)).map_or(len, |start| start.min(len));
+        let count = usize::try_from(self.limit.1).unwrap_or(len);
+        start..start.saturating_add(count).min(len)
+    }
+}
+
+/// What an element leads to.
+enum Pattern<'a> {
+    /// `#`: the element itself.
+    Element,
+    /// The key between prefix and suffix, or a field of the hash there.
+    Key { prefix: &'a [u8], suffix: &'a [u8], field: Option<&'a [u8]> },
+    /// A name without a `*` leads to nothing.
+    Nothing,
+}
+
+impl<'a> Pattern<'a> {
+    fn parse(text: &'a [u8]) -> Pattern<'a> {
+        if text == b"#" {
+            return Pattern::Element;
+        }
+        let Some(star) = text.iter().position(|byte| *byte == b'*') else { return Pattern::Nothing };
+        let (prefix, suffix) = (&text[..star], &text[star + 1..]);
+        match suffix.windows(2).position(|two| two == b"->").filter(|at| at + 2 < suffix.len()) {
+            Some(at) => Pattern::Key { prefix, suffix: &suffix[..at], field: Some(&suffix[at + 2..]) },
+            None => Pattern::Key { prefix, suffix, field: None },
+        }
+    }
+
+    /// Calls `then` with what the element leads to. `key` is room for a key's name.
+    fn follow<T>(
+        &self,
+        (ks, db): (&mut Keyspace, DbIndex),
+        element: &[u8],
+        key: &mut Vec<u8>,
+        then: impl FnOnce(Option<Item<'_>>) -> T,
+    ) -> T {
+        let (prefix, suffix, field) = match self {
+            Pattern::Element => return then(Some(Item::Bytes(element))),
+            Pattern::Nothing => return then(None),
+            Pattern::Key { prefix, suffix, field } => (prefix, suffix, field),
+        };
+        key.clear();
+        [prefix, element, suffix].iter().for_each(|part| key.extend_from_slice(part));
+        match (ks.read(db, key), field) {
+            (Some(Value::String(string)), None) => then(Some(Item::Bytes(string.as_bytes(&mut Digits::new())))),
+            (Some(Value::Hash(hash)), Some(field)) => then(hash.get(field)),
+            _ => then(None),
+        }
+    }
+}
+
+/// The elements: their bytes one behind another, and a row for each.
+#[derive(Default)]
+struct Rows {
+    text: Vec<u8>,
+    rows: Vec<Row>,
+}
+
+/// One element: where its bytes are, and what it weighs.
+#[derive(Clone, Default)]
+struct Row {
+    element: Range<usize>,
+    number: f64,
+    /// Under ALPHA with BY: where the word is that weighs it, if there is one.
+    word: Option<Range<usize>>,
+}
+
+impl Rows {
+    fn push(&mut self, element: &[u8]) {
+        let start = self.text.len();
+        self.text.extend_from_slice(element);
+        self.rows.push(Row { element: start..self.text.len(), ..Row::default() });
+    }
+
+    fn element(&self, row: &Row) -> &[u8] {
+        &self.text[row.element.clone()]
+    }
+}
+
+fn sort(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    answer(ctx, args, true)
+}
+
+fn sort_ro(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    answer(ctx, args, false)
+}
+
+fn answer(ctx: &mut Ctx<'_>, mut args: Args<'_>, may_store: bool) -> Done {
+    let key = args.bytes()?;
+    let mut options = Options::parse(&mut args, may_store)?;
+    let (rows, chosen) = gather(ctx, key, &mut options)?;
+    match options.store {
+        Some(to) => store(ctx, &rows, &rows.rows[chosen], &options, to),
+        None => reply(ctx, &rows, &rows.rows[chosen], &options),
+    }
+    Ok(())
+}
+
+/// The elements of the key, sorted, and the places of those that are answered.
+fn gather(ctx: &mut Ctx<'_>, key: &[u8], options: &mut Options<'_>) -> Result<(Rows, Range<usize>), Error> {
+    let must_repeat = options.store.is_some() || ctx.origin == Origin::Script;
+    let mut rows = Rows::default();
+    let unsorted = matches!(options.by, Some(None));
+    match ctx.ks.read(ctx.session.db, key) {
+        None => {}
+        Some(Value::List(list)) if unsorted => {
+            let chosen = options.range(list.len());
+            pick(list.iter(), options.descending, chosen).for_each(|element| rows.push(element));
+            return Ok(rows_all(rows));
+        }
+        Some(Value::ZSet(zset)) if unsorted => {
+            let chosen = options.range(zset.len());
+            pick(zset.iter(), options.descending, chosen).for_each(|(element, _)| rows.push(element));
+            return Ok(rows_all(rows));
+        }
+        Some(Value::List(list)) => list.iter().for_each(|element| rows.push(element)),
+        Some(Value::ZSet(zset)) => zset.iter().for_each(|(element, _)| rows.push(element)),
+        Some(Value::Set(set)) => {
+            let mut digits = Digits::new();
+            set.iter().for_each(|element| rows.push(element.as_bytes(&mut digits)));
+            // A set has no order of its own that a script or a stored list could depend on.
+            if unsorted && must_repeat {
+                (options.by, options.alpha) = (None, true);
+            }
+        }
+        Some(_) => return Err(Error::WrongType),
+    }
+    if !matches!(options.by, Some(None)) {
+        weigh(ctx, &mut rows, options)?;
+        arrange(&mut rows, options);
+    }
+    let chosen = options.range(rows.rows.len());
+    Ok((rows, chosen))
+}
+
+fn rows_all(rows: Rows) -> (Rows, Range<usize>) {
+    let all = 0..rows.rows.len();
+    (rows, all)
+}
+
+/// A range of a sequence, counted from its end if `reversed`.
+fn pick<T>(items: impl DoubleEndedIterator<Item = T>, reversed: bool, range: Range<usize>) -> impl Iterator<Item = T> {
+    let (forward, backward) = if reversed { (None, Some(items.rev())) } else { (Some(items), None) };
+    let both = forward.into_iter().flatten().skip(range.start).take(range.len());
+    both.chain(backward.into_iter().flatten().skip(range.start).take(range.len()))
+}
+
+/// Notes what each element weighs.
+fn weigh(ctx: &mut Ctx<'_>, rows: &mut Rows, options: &Options<'_>) -> Done {
+    const NOT_NUMBERS: Error = Error::text("ERR One or more scores can't be converted into double");
+    let by = options.by.as_ref().and_then(Option::as_ref);
+    if by.is_none() && options.alpha {
+        return Ok(());
+    }
+    let db = ctx.session.db;
+    let (mut key, mut word) = (Vec::new(), Vec::new());
+    for at in 0..rows.rows.len() {
+        let element = &rows.text[rows.rows[at].element.clone()];
+        word.clear();
+        let found = by.unwrap_or(&Pattern::Element).follow((ctx.ks, db), element, &mut key, |item| {
+            item.map(|item| word.extend_from_slice(item.as_bytes(&mut Digits::new()))).is_some()
+        });
+        // What has no weight weighs 0, or comes before every word.
+        if !found {
+            continue;
+        }
+        if options.alpha {
+            let start = rows.text.len();
+            rows.text.extend_from_slice(&word);
+            rows.rows[at].word = Some(start..rows.text.len());
+        } else {
+            rows.rows[at].number = number(&word).ok_or(NOT_NUMBERS)?;
+        }
+    }
+    Ok(())
+}
+
+/// A weight as C reads it: spaces before it are allowed, the empty text is 0, and it ends at a zero byte.
+fn number(text: &[u8]) -> Option<f64> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or(text);
+    let read = strtod(text);
+    (read.used == text.len() && !read.out_of_range && !read.value.is_nan()).then_some(read.value)
+}
+
+fn arrange(rows: &mut Rows, options: &Options<'_>) {
+    let text = &rows.text;
+    let words = options.by.is_some();
+    let compare = |a: &Row, b: &Row| -> Ordering {
+        let elements = || text[a.element.clone()].cmp(&text[b.element.clone()]);
+        match options.alpha {
+            true if words => {
+                let word = |row: &Row| row.word.clone().map(|range| &text[range]);
+                word(a).cmp(&word(b))
+            }
+            true => elements(),
+            // Weights are never NaN.
+            false => a.number.partial_cmp(&b.number).unwrap_or(Ordering::Equal).then_with(elements),
+        }
+    };
+    if options.descending {
+        rows.rows.sort_by(|a, b| compare(a, b).reverse());
+    } else {
+        rows.rows.sort_by(compare);
+    }
+}
+
+fn reply(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>) {
+    ctx.reply.array(chosen.len() * options.get.len().max(1));
+    let db = ctx.session.db;
+    let mut key = Vec::new();
+    for row in chosen {
+        if options.get.is_empty() {
+            ctx.reply.bulk(rows.element(row));
+        }
+        for pattern in &options.get {
+            let reply = &mut *ctx.reply;
+            pattern.follow((ctx.ks, db), rows.element(row), &mut key, |item| match item {
+                Some(item) => bulk_item(reply, item),
+                None => reply.null(),
+            });
+        }
+    }
+}
+
+/// Stores what would be answered as a list, and answers its length. What GET does not find is an empty element.
+fn store(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>, to: &[u8]) {
+    let db = ctx.session.db;
+    let limits = ctx.ks.limits.list;
+    let mut list = List::new();
+    let mut key = Vec::new();
+    for row in chosen {
+        if options.get.is_empty() {
+            list.push_back(rows.element(row), limits);
+        }
+        for pattern in &options.get {
+            pattern.follow((ctx.ks, db), rows.element(row), &mut key, |item| {
+                list.push_back(item.unwrap_or(Item::Bytes(b"")).as_bytes(&mut Digits::new()), limits);
+            });
+        }
+    }
+    ctx.reply.integer(list.len() as i64);
+    if list.is_empty() {
+        if let Some(slot) = ctx.ks.find(db, to) {
+            ctx.ks.remove(db, slot);
+        }
+    } else {
+        ctx.ks.put_value(db, to, Value::List(Box::new(list)));
+    }
+}
+
+const SORT: Command = Command {
+    arity: -2,
+    group: Group::Generic,
+    categories: &["@set", "@sortedset", "@list", "@dangerous"],
+    complexity: "O(N+M*log(M)) for N elements of which M are answered, O(N) where they are not sorted",
+    ..Command::EMPTY
+};
+
+/// The family's table.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "sort",
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Read), KeySpec::unknown(Access::Overwrite)],
+        summary: "Sorts the elements of a list, set or sorted set, and answers or stores them.",
+        syntax: "key [BY pattern] [LIMIT offset count] [GET pattern]... [ASC | DESC] [ALPHA] [STORE destination]",
+        run: Run::Now(sort),
+        ..SORT
+    },
+    Command {
+        name: "sort_ro",
+        flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Read)],
+        since: "7.0.0",
+        summary: "Sorts the elements of a list, set or sorted set, and answers them.",
+        syntax: "key [BY pattern] [LIMIT offset count] [GET pattern]... [ASC | DESC] [ALPHA]",
+        run: Run::Now(sort_ro),
+        ..SORT
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_lead_to_keys_and_fields() {
+        let shown = |text: &'static str| match Pattern::parse(text.as_bytes()) {
+            Pattern::Element => "#".to_owned(),
+            Pattern::Nothing => "nothing".to_owned(),
+            Pattern::Key { prefix, suffix, field } => {
+                format!(
+                    "{} {} {:?}",
+                    prefix.escape_ascii(),
+                    suffix.escape_ascii(),
+                    field.map(<[u8]>::escape_ascii).map(|f| f.to_string())
+                )
+            }
+        };
+        assert_eq!(shown("#"), "#");
+        assert_eq!(shown("weight"), "nothing");
+        assert_eq!(shown("w_*"), "w_  None");
+        assert_eq!(shown("a*b->f->g"), "a b Some(\"f->g\")");
+        assert_eq!(shown("a->b*"), "a->b  None");
+        assert_eq!(shown("a*->"), "a -> None");
+    }
+
+    #[test]
+    fn limits_are_cut_to_the_elements() {
+        let range = |start, count| {
+            Options { alpha: false, descending: false, limit: (start, count), by: None, get: Vec::new(), store: None }
+                .range(4)
+        };
+        assert_eq!(range(0, -1), 0..4);
+        assert_eq!(range(-5, 2), 0..2);
+        assert_eq!(range(1, -7), 1..4);
+        assert_eq!(range(3, i64::MAX), 3..4);
+        assert_eq!(range(9, 2), 4..4);
+        assert_eq!(range(i64::MAX, i64::MIN), 4..4);
+        assert_eq!(range(2, 0), 2..2);
+    }
+}

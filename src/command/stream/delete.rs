@@ -1,0 +1,131 @@
+//! Deleting single entries: XDEL, and XDELEX and XACKDEL, which mind what groups have pending.
+
+use super::trim::References;
+use super::{ID_INVALID, find};
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::spec::Done;
+use crate::keyspace::Slot;
+use crate::value::stream::StreamId;
+
+pub(super) fn xdel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.db();
+    let Some(slot) = find(ctx.ks, db, args.bytes()?)? else {
+        ctx.reply.integer(0);
+        return Ok(());
+    };
+    let ids = args.rest();
+    if ids.iter().any(|id| StreamId::parse(id, 0).is_none()) {
+        return Err(ID_INVALID);
+    }
+    let mut deleted = 0;
+    for id in ids.iter().filter_map(|id| StreamId::parse(id, 0)) {
+        deleted += i64::from(ctx.ks.stream_delete(db, slot, id)?);
+    }
+    ctx.reply.integer(deleted);
+    Ok(())
+}
+
+/// `IDS numids id...`, behind whose first word `args` stands.
+pub(super) fn counted_ids(args: &mut Args<'_>) -> Result<Vec<StreamId>, Error> {
+    let wrong = Error::text("ERR Number of IDs must be a positive integer");
+    let count = usize::try_from(args.int_or(wrong.clone())?).ok().filter(|count| *count > 0).ok_or(wrong)?;
+    if count > args.len() {
+        return Err(Error::text("ERR The `numids` parameter must match the number of arguments"));
+    }
+    args.take(count)?.iter().map(|id| StreamId::parse(id, 0).ok_or(ID_INVALID)).collect()
+}
+
+/// What XDELEX and XACKDEL share.
+struct Deletion {
+    references: References,
+    ids: Vec<StreamId>,
+}
+
+/// What is answered for each id.
+const NOT_FOUND: i64 = -1;
+const DELETED: i64 = 1;
+const STILL_NEEDED: i64 = 2;
+
+impl Deletion {
+    fn parse(args: &mut Args<'_>) -> Result<Deletion, Error> {
+        let (mut references, mut ids) = (None, None);
+        while !args.is_empty() {
+            if References::take(&mut references, args)? {
+                continue;
+            }
+            if ids.is_some() || !args.flag("ids") {
+                return Err(Error::Syntax);
+            }
+            ids = Some(counted_ids(args)?);
+        }
+        Ok(Deletion { references: references.unwrap_or_default(), ids: ids.ok_or(Error::Syntax)? })
+    }
+
+    /// Answers that none of the entries is there.
+    fn none(&self, ctx: &mut Ctx<'_>) -> Done {
+        ctx.reply.array(self.ids.len());
+        self.ids.iter().for_each(|_| ctx.reply.integer(NOT_FOUND));
+        Ok(())
+    }
+
+    /// Deletes an entry unless it is to be spared; false then.
+    fn delete(&self, ctx: &mut Ctx<'_>, slot: Slot, id: StreamId) -> Result<bool, Error> {
+        let db = ctx.db();
+        let stream = ctx.ks.stream(db, slot)?;
+        match self.references {
+            References::Keep => {}
+            References::Spare if stream.is_needed(id) => return Ok(false),
+            References::Spare => {}
+            References::Delete => {
+                let holders: Vec<Box<[u8]>> = stream.holders(id).map(Into::into).collect();
+                for group in holders {
+                    ctx.ks.pending_ack(db, slot, &group, id)?;
+                }
+            }
+        }
+        ctx.ks.stream_delete(db, slot, id)?;
+        Ok(true)
+    }
+}
+
+pub(super) fn xdelex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.db();
+    let key = args.bytes()?;
+    let deletion = Deletion::parse(&mut args)?;
+    let Some(slot) = find(ctx.ks, db, key)? else { return deletion.none(ctx) };
+    ctx.reply.array(deletion.ids.len());
+    for &id in &deletion.ids {
+        let is_there = ctx.ks.stream(db, slot)?.entry(id).is_some();
+        // An entry that is gone may still be referred to.
+        let is_done = (is_there || deletion.references == References::Delete) && deletion.delete(ctx, slot, id)?;
+        ctx.reply.integer(match (is_there, is_done) {
+            (false, _) => NOT_FOUND,
+            (true, true) => DELETED,
+            (true, false) => STILL_NEEDED,
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn xackdel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.db();
+    let (key, group) = (args.bytes()?, args.bytes()?);
+    let deletion = Deletion::parse(&mut args)?;
+    let slot = find(ctx.ks, db, key)?;
+    let Some(slot) = slot.filter(|slot| ctx.ks.stream(db, *slot).is_ok_and(|stream| stream.group(group).is_some()))
+    else {
+        return deletion.none(ctx);
+    };
+    ctx.reply.array(deletion.ids.len());
+    for &id in &deletion.ids {
+        let code = match ctx.ks.pending_ack(db, slot, group, id)? {
+            false => NOT_FOUND,
+            true if deletion.delete(ctx, slot, id)? => DELETED,
+            true => STILL_NEEDED,
+        };
+        ctx.reply.integer(code);
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Trimming: XTRIM, and the options of XADD that do the same.
+
+use super::{ID_INVALID, find};
+use crate::base::limits::STREAM_TRIM_MAX_ENTRIES;
+use crate::engine::args::Args;
+use crate::engine::ctx::Ctx;
+use crate::engine::error::Error;
+use crate::engine::spec::Done;
+use crate::keyspace::{DbIndex, Slot};
+use crate::value::stream::{Keep, StreamId};
+
+/// What becomes of entries that groups still have pending, or were not given yet, when they are to be deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum References {
+    /// They are deleted; groups keep their ids as pending.
+    #[default]
+    Keep,
+    /// They are deleted, and are not pending any more.
+    Delete,
+    /// They stay.
+    Spare,
+}
+
+impl References {
+    /// Takes the option if it is next. It may be given once.
+    pub fn take(chosen: &mut Option<References>, args: &mut Args<'_>) -> Result<bool, Error> {
+        const WORDS: [(&str, References); 3] =
+            [("keepref", References::Keep), ("delref", References::Delete), ("acked", References::Spare)];
+        match args.one_of(&WORDS) {
+            Some(word) if chosen.replace(word).is_none() => Ok(true),
+            Some(_) => Err(Error::Syntax),
+            None => Ok(false),
+        }
+    }
+}
+
+/// How a stream is to be trimmed.
+#[derive(Clone, Copy)]
+pub(super) struct Trim {
+    keep: Keep,
+    whole_nodes: bool,
+    /// Most entries to remove, 0 for no limit; `None`: the call does not say.
+    limit: Option<u64>,
+    references: References,
+}
+
+/// Most entries that a trim by whole nodes removes when the call does not say: what so many full nodes hold.
+const TRIM_NODES: u64 = 100;
+const TRIM_DEFAULT: u64 = 10_000;
+
+impl Trim {
+    /// Removes what is too much. Answers how many entries.
+    pub fn run(self, ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot) -> Result<u64, Error> {
+        let default = match ctx.ks.limits.stream.node_max_entries as u64 {
+            0 => TRIM_DEFAULT,
+            entries => entries.saturating_mul(TRIM_NODES).min(STREAM_TRIM_MAX_ENTRIES),
+        };
+        let limit = if self.whole_nodes { self.limit.unwrap_or(default) } else { 0 };
+        let stream = ctx.ks.stream(db, slot)?;
+        if self.references == References::Spare && stream.groups().len() > 0 {
+            let plan = stream.plan_acked_trim(self.keep, self.whole_nodes, limit);
+            let mut removed = plan.through.map_or(Ok(0), |through| ctx.ks.stream_trim(db, slot, through))?;
+            for id in plan.single {
+                removed += u64::from(ctx.ks.stream_delete(db, slot, id)?);
+            }
+            return Ok(removed);
+        }
+        let Some(through) = stream.plan_trim(self.keep, self.whole_nodes, limit) else { return Ok(0) };
+        if self.references == References::Delete {
+            for (group, ids) in stream.pending_through(through) {
+                for id in ids {
+                    ctx.ks.pending_ack(db, slot, &group, id)?;
+                }
+            }
+        }
+        Ok(ctx.ks.stream_trim(db, slot, through)?)
+    }
+}
+
+/// The options that XADD and XTRIM share.
+#[derive(Default)]
+pub(super) struct TrimOptions {
+    keep: Option<Keep>,
+    whole_nodes: bool,
+    limit: Option<u64>,
+    references: Option<References>,
+}
+
+impl TrimOptions {
+    /// Takes one option if there is one.
+    pub fn take(&mut self, args: &mut Args<'_>) -> Result<bool, Error> {
+        if args.option("maxlen", 1) {
+            self.take_sign(args)?;
+            self.keep = Some(match args.int()? {
+                ..0 => return Err(Error::text("ERR The MAXLEN argument must be >= 0.")),
+                len => Keep::Newest(len as u64),
+            });
+        } else if args.option("minid", 1) {
+            self.take_sign(args)?;
+            self.keep = Some(Keep::From(StreamId::parse(args.bytes()?, 0).ok_or(ID_INVALID)?));
+        } else if args.option("limit", 1) {
+            self.limit = Some(match args.int()? {
+                ..0 => return Err(Error::text("ERR The LIMIT argument must be >= 0.")),
+                limit => limit as u64,
+            });
+        } else {
+            return References::take(&mut self.references, args);
+        }
+        Ok(true)
+    }
+
+    fn take_sign(&mut self, args: &mut Args<'_>) -> Result<(), Error> {
+        if self.keep.is_some() {
+            return Err(Error::text("ERR syntax error, MAXLEN and MINID options at the same time are not compatible"));
+        }
+        if args.len() > 1 {
+            self.whole_nodes = args.flag("~");
+            if !self.whole_nodes {
+                args.flag("=");
+            }
+        }
+        Ok(())
+    }
+
+    pub fn finish(self) -> Result<Option<Trim>, Error> {
+        let Some(keep) = self.keep else {
+            return match self.limit {
+                Some(_) => {
+                    Err(Error::text("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy"))
+                }
+                None => Ok(None),
+            };
+        };
+        if self.limit.is_some() && !self.whole_nodes {
+            return Err(Error::text("ERR syntax error, LIMIT cannot be used without the special ~ option"));
+        }
+        let references = self.references.unwrap_or_default();
+        Ok(Some(Trim { keep, whole_nodes: self.whole_nodes, limit: self.limit, references }))
+    }
+}
+
+pub(super) fn xtrim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let db = ctx.db();
+    let key = args.bytes()?;
+    let mut options = TrimOptions::default();
+    while !args.is_empty() {
+        if !options.take(&mut args)? {
+            return Err(Error::Syntax);
+        }
+    }
+    let trim = options.finish()?;
+    let trim = trim.ok_or(Error::text("ERR syntax error, XTRIM must be called with a trimming strategy"))?;
+    let removed = match find(ctx.ks, db, key)? {
+        Some(slot) => trim.run(ctx, db, slot)?,
+        None => 0,
+    };
+    ctx.reply.integer(removed as i64);
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Frees large values on a thread of its own: a million elements take tens of milliseconds, for which no client should wait.
+//!
+//! Whatever removes or replaces a value hands it to [`Disposal::free`]. Small ones, which is nearly all, are freed at once:
+//! passing them on would cost more. The thread starts with the first large one and sleeps when nothing is left to free.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use super::db::Db;
+use super::entry::Value;
+use crate::base::limits::{FREE_AT_ONCE_BYTES, FREE_AT_ONCE_ELEMENTS};
+
+/// Frees what is handed to it, at once or elsewhere. See the module's header.
+#[derive(Default)]
+pub(super) struct Disposal {
+    thread: Option<Sender<Garbage>>,
+    handed_over: u64,
+    freed: Arc<AtomicU64>,
+}
+
+/// What the thread frees: so many objects, as INFO counts them.
+struct Garbage {
+    objects: u64,
+    _what: Box<dyn Send>,
+}
+
+impl Disposal {
+    /// Frees a value that has left the keyspace.
+    #[inline]
+    pub(super) fn free(&mut self, value: Value) {
+        if is_large(&value) {
+            self.hand_over(1, Box::new(value));
+        }
+    }
+
+    /// Frees a whole database, elsewhere.
+    pub(super) fn free_database(&mut self, db: Db) {
+        self.hand_over(db.len() as u64, Box::new(db));
+    }
+
+    /// How many objects are still to be freed, and how many have been, here counting only those freed by the thread.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let freed = self.freed.load(Ordering::Relaxed);
+        (self.handed_over - freed, freed)
+    }
+
+    #[cold]
+    fn hand_over(&mut self, objects: u64, what: Box<dyn Send>) {
+        let garbage = Garbage { objects, _what: what };
+        if self.thread.is_none() {
+            self.thread = start(&self.freed);
+        }
+        // Without a thread, the system being short of them, it is freed here.
+        if let Some(thread) = &self.thread
+            && thread.send(garbage).is_ok()
+        {
+            self.handed_over += objects;
+        }
+    }
+}
+
+/// The thread ends when its sender is gone.
+fn start(freed: &Arc<AtomicU64>) -> Option<Sender<Garbage>> {
+    let (sender, receiver) = channel::<Garbage>();
+    let freed = Arc::clone(freed);
+    let free_all = move || {
+        for garbage in receiver {
+            let objects = garbage.objects;
+            drop(garbage);
+            freed.fetch_add(objects, Ordering::Relaxed);
+        }
+    };
+    thread::Builder::new().name("free".to_owned()).spawn(free_all).ok().map(|_| sender)
+}
+
+#[inline]
+fn is_large(value: &Value) -> bool {
+    match value {
+        Value::String(string) => string.len() > FREE_AT_ONCE_BYTES,
+        Value::List(list) => list.len() > FREE_AT_ONCE_ELEMENTS,
+        Value::Set(set) => set.stored_len() > FREE_AT_ONCE_ELEMENTS,
+        Value::ZSet(zset) => zset.len() > FREE_AT_ONCE_ELEMENTS,
+        Value::Hash(hash) => hash.stored_len() > FREE_AT_ONCE_ELEMENTS,
+        Value::Stream(stream) => stream.len() > FREE_AT_ONCE_ELEMENTS as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::set::{Set, SetLimits};
+
+    fn set(members: usize) -> Value {
+        let mut set = Set::new();
+        (0..members).for_each(|i| {
+            set.insert(format!("member-{i}").as_bytes(), &SetLimits::default());
+        });
+        Value::Set(Box::new(set))
+    }
+
+    #[test]
+    fn only_large_values_are_freed_elsewhere() {
+        let mut disposal = Disposal::default();
+        disposal.free(set(FREE_AT_ONCE_ELEMENTS));
+        assert_eq!(disposal.counts(), (0, 0));
+        disposal.free(set(FREE_AT_ONCE_ELEMENTS + 1));
+        disposal.free_database(Db::new());
+        while disposal.counts() != (0, 1) {
+            assert_eq!(disposal.counts().0 + disposal.counts().1, 1);
+            thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! LZF, the packing of strings in RDB files (Marc Lehmann's LibLZF). Only unpacking: what is written is not packed, which
+//! every reader takes.
+//!
+//! ```text
+//! 000 lllll, l + 1 bytes                      these bytes as they are
+//! lll ooooo, oooooooo                         l + 2 bytes from o + 1 bytes back
+//! 111 ooooo, llllllll, oooooooo               l + 9 bytes from o + 1 bytes back
+//! ```
+
+/// Bytes that one byte of a packed text can become at most: three make 264.
+const RATIO_MAX: usize = 88;
+
+/// The text of `whole` bytes that was packed; `None` when it is another.
+pub(super) fn unpack(packed: &[u8], whole: usize) -> Option<Vec<u8>> {
+    if whole > packed.len().saturating_mul(RATIO_MAX) {
+        return None;
+    }
+    let mut text = Vec::with_capacity(whole);
+    let mut rest = packed.iter();
+    while let Some(&control) = rest.next() {
+        let control = usize::from(control);
+        if control < 32 {
+            let (literal, behind) = rest.as_slice().split_at_checked(control + 1)?;
+            text.extend_from_slice(literal);
+            rest = behind.iter();
+        } else {
+            let mut len = control >> 5;
+            if len == 7 {
+                len += usize::from(*rest.next()?);
+            }
+            let back = (control & 31) << 8 | usize::from(*rest.next()?);
+            repeat(&mut text, back + 1, len + 2)?;
+        }
+        if text.len() > whole {
+            return None;
+        }
+    }
+    (text.len() == whole).then_some(text)
+}
+
+/// Appends `len` bytes from `back` bytes before the end on; they may reach into themselves.
+fn repeat(text: &mut Vec<u8>, back: usize, len: usize) -> Option<()> {
+    let from = text.len().checked_sub(back)?;
+    for at in from..from + len {
+        text.push(text[at]);
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unpacks_what_was_packed_and_nothing_else() {
+        // As redis-server packs "abcabcabc...", 300 bytes.
+        let long = b"\x02abc\xe0\xff\x02\xe0\x16\x02";
+        let text: Vec<u8> = b"abc".iter().copied().cycle().take(3 + 264 + 31).collect();
+        assert_eq!(unpack(long, text.len()).as_deref(), Some(&text[..]));
+        assert_eq!(unpack(long, text.len() - 1), None);
+        assert_eq!(unpack(long, text.len() + 1), None);
+        assert_eq!(unpack(long, usize::MAX), None);
+        for cut in 1..long.len() {
+            assert_eq!(unpack(&long[..cut], text.len()), None);
+        }
+        assert_eq!(unpack(b"\x20\x00", 3), None, "nothing is there to look back to");
+        assert_eq!(unpack(b"", 0).as_deref(), Some(&b""[..]));
+    }
+}

@@ -1,0 +1,93 @@
+//! RDB: values as Redis writes them to disk and into DUMP payloads.
+//!
+//! [`value`] turns one value into bytes and back; what frames it (a payload here, later a file) is not its business. It is
+//! written as Redis 7.0 does, so that Redis from 7.0 on reads it. Read is what Redis 2.6 to 8 wrote: all representations
+//! that these versions had.
+//!
+//! # Payload
+//!
+//! ```text
+//! type, value, version (2 bytes), CRC64 of all before it (8 bytes)        numbers little-endian
+//! ```
+//!
+//! # Trust
+//! What is read may come from anybody. Nothing is set aside by a length that merely is declared; every structure is checked
+//! to its last byte before a value is made of it, and what is left over, appears twice, or has no element is refused.
+//! Strings that are packed may become [`RDB_UNPACKED_MAX_BYTES`] in all.
+//!
+//! Source of the layouts: the manual of the RDB format by S. Sripathi Krishnan ("Redis RDB Dump File Format"), and payloads
+//! that redis-server made.
+
+mod intset;
+mod listpack;
+mod lzf;
+mod stream;
+pub mod value;
+pub mod wire;
+mod ziplist;
+
+use crate::base::crc::crc64;
+use crate::base::limits::RDB_UNPACKED_MAX_BYTES;
+use crate::keyspace::ValueLimits;
+use crate::keyspace::entry::Value;
+use wire::Input;
+
+/// The version that is written: that of Redis 7.0.
+pub const VERSION: u16 = 10;
+
+/// The version of values that 7.0 does not know: hashes with fields that expire, which came with Redis 7.4.
+pub const VERSION_OF_EXPIRING_FIELDS: u16 = 12;
+
+/// The newest version that is read: that of Redis 8. What it has that is not known here is refused by its type.
+pub const NEWEST_VERSION: u16 = 15;
+
+/// Bytes behind the value: version and checksum.
+const FOOTER_BYTES: usize = 10;
+
+/// The bytes are no RDB, or not all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the data is damaged or of an unknown kind")]
+pub struct Corrupt;
+
+/// Why a payload is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It is of a version to come, or its checksum does not fit.
+    #[error("DUMP payload version or checksum are wrong")]
+    Envelope,
+    /// What it holds is no value that is known here.
+    #[error("Bad data format")]
+    Content,
+}
+
+/// The payload of a value, as DUMP answers it.
+pub fn dump(value: &Value) -> Vec<u8> {
+    let code = value::type_code(value);
+    let mut out = vec![code];
+    value::encode(value, &mut out);
+    seal(&mut out, value::version_of(code));
+    out
+}
+
+/// Ends a payload: version and checksum.
+pub fn seal(payload: &mut Vec<u8>, version: u16) {
+    payload.extend_from_slice(&version.to_le_bytes());
+    payload.extend_from_slice(&crc64(payload).to_le_bytes());
+}
+
+/// The value of a payload, as RESTORE takes it. `limits` choose its representation.
+pub fn load(payload: &[u8], limits: &ValueLimits) -> Result<Value, Refused> {
+    let (content, footer) = payload.split_last_chunk::<FOOTER_BYTES>().ok_or(Refused::Envelope)?;
+    let [low, high, sum @ ..] = *footer;
+    let is_whole = crc64(&payload[..payload.len() - sum.len()]) == u64::from_le_bytes(sum);
+    if u16::from_le_bytes([low, high]) > NEWEST_VERSION || !is_whole {
+        return Err(Refused::Envelope);
+    }
+    let mut input = Input::new(content, RDB_UNPACKED_MAX_BYTES);
+    let value =
+        input.byte().and_then(|code| value::decode(code, &mut input, limits)).map_err(|Corrupt| Refused::Content)?;
+    if input.is_empty() { Ok(value) } else { Err(Refused::Content) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,322 @@
+//! Streams: their entries in listpacks, then their counters, then their groups.
+//!
+//! ```text
+//! stream   = listpacks, (first id, listpack)*, counters, groups, group*
+//! counters = length, last id [, first id, largest deleted id, entries ever added]
+//! group    = name, last delivered id [, entries read], pending, (id, time, deliveries)*, consumers, consumer*
+//! consumer = name, last seen [, last active], pending, id*
+//! ```
+//!
+//! What stands in brackets came with the second version, the time of activity with the third. Counts and the ids of
+//! counters and groups are lengths of RDB; other ids are 16 bytes, most significant first, and times are milliseconds in 8
+//! bytes, least significant first.
+//!
+//! A listpack begins with a master entry, whose fields the entries behind it may share:
+//!
+//! ```text
+//! master = entries, deleted entries, fields, field*, 0
+//! entry  = flags, ms and seq as differences to the listpack's first id, content, items of this entry
+//! content = value*                                     with SAME_FIELDS
+//!         | fields, (field, value)*                    otherwise
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::Corrupt;
+use super::listpack::{self, Writer};
+use super::wire::{Input, put_bytes, put_number};
+use crate::value::packed::Item;
+use crate::value::stream::{Entry, Group, Stream, StreamId, StreamLimits};
+use crate::value::string::Digits;
+
+const DELETED: i64 = 1;
+const SAME_FIELDS: i64 = 2;
+
+/// Entries and bytes of a listpack that is written: Redis' defaults.
+const NODE_ENTRIES: usize = 100;
+const NODE_BYTES: usize = 4096;
+
+/// The time of a consumer that never got anything.
+const NEVER_ACTIVE: u64 = u64::MAX;
+
+/// What stands for a number of entries that is not known.
+const UNKNOWN_COUNT: u64 = u64::MAX;
+
+/// Who holds, in a payload, the entries that were given back to their group (XNACK): this version knows no entry that is
+/// pending and nobody's. Their time of delivery is 0, so that anyone may claim them.
+const RELEASED: &[u8] = b"released";
+
+/// Appends a stream in the second version, that of Redis 7.0.
+pub(super) fn encode(stream: &Stream, out: &mut Vec<u8>) {
+    encode_entries(stream, out);
+    put_number(out, stream.len());
+    put_id(out, stream.last_id());
+    put_id(out, stream.first_id());
+    put_id(out, stream.max_deleted_id());
+    put_number(out, stream.entries_added());
+    put_number(out, stream.groups().len() as u64);
+    for (name, group) in stream.groups() {
+        put_bytes(out, name);
+        encode_group(group, out);
+    }
+}
+
+fn encode_entries(stream: &Stream, out: &mut Vec<u8>) {
+    let mut nodes = Vec::new();
+    let mut count = 0;
+    let mut entries = stream.range(StreamId::MIN, StreamId::MAX).peekable();
+    let mut node: Vec<Entry<'_>> = Vec::new();
+    let mut bytes = 0;
+    while let Some(entry) = entries.next() {
+        bytes += entry.pairs.clone().map(|(field, value)| field.len() + value.len()).sum::<usize>();
+        node.push(entry);
+        if node.len() >= NODE_ENTRIES || bytes >= NODE_BYTES || entries.peek().is_none() {
+            encode_node(&node, &mut nodes);
+            node.clear();
+            bytes = 0;
+            count += 1;
+        }
+    }
+    put_number(out, count);
+    out.extend_from_slice(&nodes);
+}
+
+/// Appends one listpack of these entries.
+fn encode_node(entries: &[Entry<'_>], out: &mut Vec<u8>) {
+    let Some(first) = entries.first() else { return };
+    let mut node = Writer::new();
+    node.push_int(entries.len() as i64);
+    node.push_int(0);
+    node.push_int(first.pairs.len() as i64);
+    first.pairs.clone().for_each(|(field, _)| node.push(field));
+    node.push_int(0);
+    for entry in entries {
+        let (id, pairs) = (entry.id, &entry.pairs);
+        let fields = |entry: &Entry<'_>| entry.pairs.clone().map(|(field, _)| field.to_vec()).collect::<Vec<_>>();
+        let same = fields(entry) == fields(first);
+        node.push_int(if same { SAME_FIELDS } else { 0 });
+        node.push_int(id.ms.wrapping_sub(first.id.ms) as i64);
+        node.push_int(id.seq.wrapping_sub(first.id.seq) as i64);
+        if same {
+            pairs.clone().for_each(|(_, value)| node.push(value));
+            node.push_int(pairs.len() as i64 + 3);
+        } else {
+            node.push_int(pairs.len() as i64);
+            for (field, value) in pairs.clone() {
+                node.push(field);
+                node.push(value);
+            }
+            node.push_int(pairs.len() as i64 * 2 + 4);
+        }
+    }
+    put_bytes(out, &raw_id(first.id));
+    put_bytes(out, &node.finish());
+}
+
+fn encode_group(group: &Group, out: &mut Vec<u8>) {
+    put_id(out, group.last_delivered());
+    put_number(out, group.entries_read().unwrap_or(UNKNOWN_COUNT));
+    put_number(out, group.pending_len() as u64);
+    for pending in group.pending_range(StreamId::MIN, StreamId::MAX) {
+        out.extend_from_slice(&raw_id(pending.id));
+        out.extend_from_slice(&pending.time_ms.to_le_bytes());
+        put_number(out, pending.deliveries);
+    }
+    let released: Vec<StreamId> = group
+        .pending_range(StreamId::MIN, StreamId::MAX)
+        .filter_map(|pending| pending.consumer.is_none().then_some(pending.id))
+        .collect();
+    let is_extra = !released.is_empty() && group.consumer(RELEASED).is_none();
+    put_number(out, group.consumers().len() as u64 + u64::from(is_extra));
+    for consumer in group.consumers() {
+        let released: &[_] = if consumer.name() == RELEASED { &released } else { &[] };
+        let ids = consumer.pending_range(StreamId::MIN, StreamId::MAX).chain(released.iter().copied());
+        encode_consumer(consumer.name(), consumer.seen_ms(), ids, out);
+    }
+    if is_extra {
+        encode_consumer(RELEASED, 0, released.into_iter(), out);
+    }
+}
+
+fn encode_consumer(name: &[u8], seen_ms: u64, pending: impl Iterator<Item = StreamId>, out: &mut Vec<u8>) {
+    let ids: Vec<StreamId> = pending.collect();
+    put_bytes(out, name);
+    out.extend_from_slice(&seen_ms.to_le_bytes());
+    put_number(out, ids.len() as u64);
+    ids.into_iter().for_each(|id| out.extend_from_slice(&raw_id(id)));
+}
+
+/// Reads a stream of version 1, 2 or 3.
+pub(super) fn decode(version: u8, input: &mut Input<'_>, limits: StreamLimits) -> Result<Stream, Corrupt> {
+    let mut stream = Stream::new();
+    for _ in 0..input.count()? {
+        let (first, node) = (input.string()?, input.string()?);
+        let first = id_of(<[u8; 16]>::try_from(&*first).map_err(|_| Corrupt)?);
+        decode_node(&mut stream, first, &listpack::read(&node)?, input, limits)?;
+    }
+    let (len, last_id) = (input.number()?, take_id(input)?);
+    if len != stream.len() || last_id < stream.last_id() {
+        return Err(Corrupt);
+    }
+    let (mut max_deleted, mut added) = (StreamId::MIN, len);
+    if version >= 2 {
+        let _first = take_id(input)?;
+        (max_deleted, added) = (take_id(input)?, input.number()?);
+    }
+    stream.set_counters(last_id, Some(added), Some(max_deleted));
+    for _ in 0..input.count()? {
+        decode_group(&mut stream, version, input)?;
+    }
+    Ok(stream)
+}
+
+/// The items of a listpack, read one after another.
+struct Items<'i, 'a>(std::slice::Iter<'i, Item<'a>>);
+
+impl<'a> Items<'_, 'a> {
+    fn item(&mut self) -> Result<Item<'a>, Corrupt> {
+        self.0.next().copied().ok_or(Corrupt)
+    }
+
+    fn int(&mut self) -> Result<i64, Corrupt> {
+        self.item()?.as_int().ok_or(Corrupt)
+    }
+
+    /// A number of items, or of pairs, that are still to come.
+    fn count(&mut self) -> Result<usize, Corrupt> {
+        let count = usize::try_from(self.int()?).map_err(|_| Corrupt)?;
+        if count <= self.0.len() { Ok(count) } else { Err(Corrupt) }
+    }
+}
+
+/// The texts of an entry's fields and values, in turn.
+#[derive(Default)]
+struct Texts {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Texts {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn push(&mut self, item: Item<'_>) {
+        self.bytes.extend_from_slice(item.as_bytes(&mut Digits::new()));
+        self.ends.push(self.bytes.len());
+    }
+
+    fn at(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start..self.ends[index]]
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+        (0..self.ends.len() / 2).map(|pair| (self.at(2 * pair), self.at(2 * pair + 1)))
+    }
+}
+
+fn decode_node(
+    stream: &mut Stream,
+    first: StreamId,
+    items: &[Item<'_>],
+    input: &mut Input<'_>,
+    limits: StreamLimits,
+) -> Result<(), Corrupt> {
+    let mut items = Items(items.iter());
+    let (live, deleted) = (items.int()?, items.int()?);
+    let fields = items.count()?;
+    let master = items.0.as_slice().get(..fields).ok_or(Corrupt)?;
+    items.0 = items.0.as_slice()[fields..].iter();
+    if items.int()? != 0 {
+        return Err(Corrupt);
+    }
+    let (mut live_seen, mut deleted_seen) = (0, 0);
+    let mut texts = Texts::default();
+    while items.0.len() > 0 {
+        let before = items.0.len();
+        let (flags, ms, seq) = (items.int()?, items.int()?, items.int()?);
+        let id = StreamId { ms: first.ms.wrapping_add(ms as u64), seq: first.seq.wrapping_add(seq as u64) };
+        texts.clear();
+        if flags & SAME_FIELDS != 0 {
+            // Names that are written once may be repeated without end.
+            input.unpack(master.iter().map(Item::byte_len).sum())?;
+            for field in master {
+                texts.push(*field);
+                texts.push(items.item()?);
+            }
+        } else {
+            for _ in 0..items.count()?.checked_mul(2).ok_or(Corrupt)? {
+                texts.push(items.item()?);
+            }
+        }
+        let taken = before - items.0.len();
+        if items.int()? != taken as i64 || texts.ends.is_empty() {
+            return Err(Corrupt);
+        }
+        if flags & DELETED != 0 {
+            deleted_seen += 1;
+            continue;
+        }
+        live_seen += 1;
+        if !stream.append(id, texts.pairs(), limits) {
+            return Err(Corrupt);
+        }
+    }
+    if (live, deleted) == (live_seen, deleted_seen) { Ok(()) } else { Err(Corrupt) }
+}
+
+fn decode_group(stream: &mut Stream, version: u8, input: &mut Input<'_>) -> Result<(), Corrupt> {
+    let (name, last_delivered) = (input.string()?, take_id(input)?);
+    let entries_read = match version {
+        1 => stream.entries_read_at(last_delivered),
+        _ => Some(input.number()?).filter(|read| *read != UNKNOWN_COUNT),
+    };
+    sound(stream.group_create(&name, last_delivered, entries_read))?;
+    let mut pending = BTreeMap::new();
+    for _ in 0..input.count()? {
+        let id = id_of(input.array()?);
+        let (time_ms, deliveries) = (u64::from_le_bytes(input.array()?), input.number()?);
+        sound(pending.insert(id, (time_ms, deliveries)).is_none())?;
+    }
+    for _ in 0..input.count()? {
+        let (consumer, seen_ms) = (input.string()?, u64::from_le_bytes(input.array()?));
+        sound(stream.consumer_create(&name, &consumer, seen_ms))?;
+        // Before the third version nobody noted it: who was seen counts as active.
+        let active_ms = if version >= 3 { u64::from_le_bytes(input.array()?) } else { seen_ms };
+        if active_ms != NEVER_ACTIVE {
+            stream.consumer_seen(&name, &consumer, active_ms, true);
+            stream.consumer_seen(&name, &consumer, seen_ms, false);
+        }
+        for _ in 0..input.count()? {
+            let id = id_of(input.array()?);
+            let (time_ms, deliveries) = pending.remove(&id).ok_or(Corrupt)?;
+            sound(stream.pending_set(&name, id, &consumer, time_ms, deliveries))?;
+        }
+    }
+    // Each delivery is somebody's.
+    sound(pending.is_empty())
+}
+
+fn sound(holds: bool) -> Result<(), Corrupt> {
+    if holds { Ok(()) } else { Err(Corrupt) }
+}
+
+fn put_id(out: &mut Vec<u8>, id: StreamId) {
+    put_number(out, id.ms);
+    put_number(out, id.seq);
+}
+
+fn take_id(input: &mut Input<'_>) -> Result<StreamId, Corrupt> {
+    Ok(StreamId { ms: input.number()?, seq: input.number()? })
+}
+
+fn raw_id(id: StreamId) -> [u8; 16] {
+    (u128::from(id.ms) << 64 | u128::from(id.seq)).to_be_bytes()
+}
+
+fn id_of(raw: [u8; 16]) -> StreamId {
+    let both = u128::from_be_bytes(raw);
+    StreamId { ms: (both >> 64) as u64, seq: both as u64 }
+}

@@ -1,0 +1,359 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::value::hash::Hash;
+use crate::value::list::List;
+use crate::value::packed::Item;
+use crate::value::set::Set;
+use crate::value::stream::{Stream, StreamId};
+use crate::value::string::{Digits, StringValue};
+use crate::value::zset::ZSet;
+
+/// What a client can read of a value; what has no order is sorted.
+fn content(value: &Value) -> Vec<String> {
+    let show = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    let mut unordered = Vec::new();
+    match value {
+        Value::String(string) => return vec![show(string.as_bytes(&mut Digits::new()))],
+        Value::List(list) => return list.iter().map(show).collect(),
+        Value::ZSet(zset) => return zset.iter().map(|(member, score)| format!("{} {score:?}", show(member))).collect(),
+        Value::Stream(stream) => return stream_content(stream),
+        Value::Set(set) => unordered.extend(set.iter().map(|member| show(&member.to_vec()))),
+        Value::Hash(hash) => {
+            let text = |(field, value): (Item<'_>, Item<'_>)| {
+                let at_ms = hash.deadlines().and_then(|deadlines| deadlines.at(&field.to_vec()));
+                let at_ms = at_ms.map_or(String::new(), |at_ms| format!(" until {at_ms}"));
+                show(&[field.to_vec(), value.to_vec()].join(&b'=')) + &at_ms
+            };
+            unordered.extend(hash.iter().map(text));
+        }
+    }
+    unordered.sort();
+    unordered
+}
+
+fn stream_content(stream: &Stream) -> Vec<String> {
+    let mut shown =
+        vec![format!("{} {} {} {}", stream.len(), stream.last_id(), stream.max_deleted_id(), stream.entries_added())];
+    for entry in stream.range(StreamId::MIN, StreamId::MAX) {
+        shown.push(format!("{} {:?}", entry.id, entry.pairs.collect::<Vec<_>>()));
+    }
+    for (name, group) in stream.groups() {
+        shown.push(format!("{name:?} {} {:?}", group.last_delivered(), group.entries_read()));
+        shown.extend(group.pending_range(StreamId::MIN, StreamId::MAX).map(|pending| format!("{pending:?}")));
+        for consumer in group.consumers() {
+            shown.push(format!("{:?} {} {}", consumer.name(), consumer.seen_ms(), consumer.pending_len()));
+        }
+    }
+    shown
+}
+
+fn limits(small: bool) -> ValueLimits {
+    let mut limits = ValueLimits::default();
+    if small {
+        limits.hash.max_listpack_entries = 2;
+        limits.set.max_intset_entries = 2;
+        limits.zset.max_entries = 2;
+        limits.list.max_listpack_size = 2;
+    }
+    limits
+}
+
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        3 => any::<i64>().prop_map(|value| value.to_string().into_bytes()),
+        3 => (-300i64..70_000).prop_map(|value| value.to_string().into_bytes()),
+        3 => proptest::collection::vec(any::<u8>(), 0..90),
+        1 => (any::<u8>(), 0usize..20_000).prop_map(|(byte, len)| vec![byte; len]),
+    ]
+}
+
+fn texts() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    proptest::collection::vec(text(), 1..40)
+}
+
+fn score() -> impl Strategy<Value = f64> {
+    prop_oneof![any::<f64>().prop_filter("a score", |score| !score.is_nan()), (-9i32..9).prop_map(f64::from)]
+}
+
+/// A value that says what it is when a test fails.
+#[derive(Clone)]
+struct Sample(Value);
+
+impl std::fmt::Debug for Sample {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {:?}", self.0.type_name(), self.0.encoding(), content(&self.0))
+    }
+}
+
+fn any_value() -> impl Strategy<Value = Sample> {
+    let string = text().prop_map(|text| Sample(Value::String(StringValue::new(&text))));
+    let list = (texts(), any::<bool>()).prop_map(|(texts, small)| {
+        let mut list = List::new();
+        texts.iter().for_each(|text| list.push_back(text, limits(small).list));
+        Sample(Value::List(Box::new(list)))
+    });
+    let set = (texts(), any::<bool>()).prop_map(|(texts, small)| {
+        let mut set = Set::new();
+        texts.iter().for_each(|text| _ = set.insert(text, &limits(small).set));
+        Sample(Value::Set(Box::new(set)))
+    });
+    let integers = (proptest::collection::vec(any::<i32>(), 1..40), 0u32..4).prop_map(|(integers, scale)| {
+        let mut set = Set::new();
+        for integer in integers {
+            set.insert((i64::from(integer) >> (8 * scale)).to_string().as_bytes(), &limits(false).set);
+        }
+        Sample(Value::Set(Box::new(set)))
+    });
+    let zset = (proptest::collection::vec((text(), score()), 1..40), any::<bool>()).prop_map(|(members, small)| {
+        let mut zset = ZSet::new();
+        members.iter().for_each(|(member, score)| _ = zset.insert(member, *score, limits(small).zset));
+        Sample(Value::ZSet(Box::new(zset)))
+    });
+    let deadline = proptest::option::weighted(0.3, 1i64..1 << 48);
+    let pairs = proptest::collection::vec((text(), text(), deadline), 1..40);
+    let hash = (pairs, any::<bool>(), any::<bool>()).prop_map(|(pairs, small, mortal)| {
+        let mut hash = Hash::new();
+        for (field, value, at_ms) in &pairs {
+            hash.insert(field, value, &limits(small).hash);
+            if let Some(at_ms) = at_ms.filter(|at_ms| mortal && *at_ms < (1 << 48) - 1) {
+                hash.set_deadline(field, at_ms);
+            }
+        }
+        Sample(Value::Hash(Box::new(hash)))
+    });
+    prop_oneof![string, list, set, integers, zset, hash, any_stream()]
+}
+
+fn any_stream() -> impl Strategy<Value = Sample> {
+    let entry = (0u64..5, 0u64..3, proptest::collection::vec((text(), text()), 1..4), 0u8..3);
+    let group = (text(), 0u64..9, proptest::option::of(0u64..100), proptest::collection::vec((0u64..20, 0u8..3), 0..9));
+    (proptest::collection::vec(entry, 0..150), proptest::collection::vec(group, 0..3)).prop_map(|(entries, groups)| {
+        let mut stream = Stream::new();
+        let mut last = StreamId::MIN;
+        let usual = [(&b"order"[..], &b"17"[..]), (b"user", b"ann")];
+        for (ms, seq, pairs, kind) in entries {
+            last = StreamId { ms: last.ms + ms, seq: if ms == 0 { last.seq + seq + 1 } else { seq } };
+            let pairs: Vec<_> = pairs.iter().map(|(field, value)| (&field[..], &value[..])).collect();
+            let pairs = if kind == 0 { &pairs[..] } else { &usual };
+            assert!(stream.append(last, pairs.iter().copied(), ValueLimits::default().stream));
+            if kind == 2 {
+                stream.delete(last);
+            }
+        }
+        for (name, ms, read, pending) in groups {
+            stream.group_create(&name, StreamId { ms, seq: 1 }, read);
+            for (ms, consumer) in pending {
+                stream.consumer_create(&name, &[b'c', consumer], ms);
+                stream.consumer_seen(&name, &[b'c', consumer], ms, true);
+                stream.pending_set(&name, StreamId { ms, seq: 0 }, &[b'c', consumer], 1_000 + ms, ms);
+            }
+        }
+        Sample(Value::Stream(Box::new(stream)))
+    })
+}
+
+/// Replaces the footer, so that what is damaged gets past the checksum.
+fn resealed(payload: &[u8]) -> Vec<u8> {
+    let mut payload = payload.to_vec();
+    seal(&mut payload, VERSION);
+    payload
+}
+
+proptest! {
+    #[test]
+    fn what_is_dumped_loads(Sample(value) in any_value(), small in any::<bool>()) {
+        let payload = dump(&value);
+        let loaded = load(&payload, &limits(small)).expect("it was just dumped");
+        prop_assert_eq!(content(&loaded), content(&value));
+        prop_assert_eq!(loaded.type_name(), value.type_name());
+        for cut in [0, 1, payload.len() / 2, payload.len() - 1] {
+            prop_assert_eq!(load(&payload[..cut], &limits(small)).err(), Some(Refused::Envelope));
+        }
+    }
+
+    #[test]
+    fn damage_is_refused_or_makes_a_sound_value(
+        Sample(value) in any_value(),
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in proptest::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut content_bytes = dump(&value);
+        content_bytes.truncate(content_bytes.len() - FOOTER_BYTES);
+        for (at, byte) in flips {
+            let at = at.index(content_bytes.len());
+            content_bytes[at] = byte;
+        }
+        if let Some(cut) = cut {
+            content_bytes.truncate(cut.index(content_bytes.len()));
+        }
+        if let Ok(loaded) = load(&resealed(&content_bytes), &limits(false)) {
+            let again = load(&dump(&loaded), &limits(false)).expect("it was just dumped");
+            prop_assert_eq!(content(&again), content(&loaded));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_make_a_value(code in 0u8..30, bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        let _ = load(&resealed(&[&[code], &bytes[..]].concat()), &limits(false));
+    }
+}
+
+/// Payloads that redis-server 7.0.15 answered.
+#[test]
+fn payloads_are_those_of_redis() {
+    let packed = b"\x00\xc3\x0f@A\x01aa\xe0(\x00\x01bc\xe0\x01\x02\x01bc\n\x00\xab\x00\xdd'\x89pE*";
+    let repeated = format!("{}{}", "a".repeat(50), "abc".repeat(5));
+    assert_eq!(load(packed, &limits(false)).map(|value| content(&value)), Ok(vec![repeated]));
+    let same: [(&[u8], &[&str]); 3] = [
+        (b"\x00\xc0\n\n\x00n\x9fWE\x0e\xaec\xbb", &["10"]),
+        (
+            b"\x11\x14\x14\x00\x00\x00\x04\x00\x81a\x02\x831.5\x04\x81b\x02\x03\x01\xff\n\x00\xe4\xdf\x12\xbe$\xfd\x83V",
+            &["a 1.5", "b 3.0"],
+        ),
+        (
+            b"\x0b\x14\x04\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\xe0\x93\x04\x00\n\x00t/3HHlj9",
+            &["1", "2", "300000"],
+        ),
+    ];
+    for (payload, wanted) in same {
+        let value = load(payload, &limits(false)).expect("Redis made it");
+        assert_eq!(
+            (content(&value), dump(&value)),
+            (wanted.iter().map(|text| (*text).to_owned()).collect(), payload.to_vec())
+        );
+    }
+}
+
+/// Payloads that redis-server 8.0.6 answered.
+#[test]
+fn payloads_of_redis_8_load() {
+    let shown = |payload: &[u8]| load(payload, &limits(false)).map(|value| content(&value));
+    let set = b"\x14\x0f\x0f\x00\x00\x00\x03\x00\x81a\x02\x81b\x02\x0c\x01\xff\x0c\x00q\xc0\xca\x82zK\x13\xc6";
+    assert_eq!(shown(set), Ok(["12", "a", "b"].map(str::to_owned).to_vec()));
+    let stream = b"\x15\x01\x10\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x01\x1d\x1d\x00\x00\x00\n\x00\
+        \x01\x01\x00\x01\x01\x01\x81f\x02\x00\x01\x02\x01\x00\x01\x00\x01\x81v\x02\x04\x01\xff\x01\x05\x01\x05\x01\x00\x00\
+        \x01\x01\x01g\x05\x01\x01\x01\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00\x01;]\x9c\xfa\xa1\x01\x00\
+        \x00\x01\x02\x01c;]\x9c\xfa\xa1\x01\x00\x00;]\x9c\xfa\xa1\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00\
+        \x00\x00\x00\x00\x00\x01\x04idleI]\x9c\xfa\xa1\x01\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\x00\x0c\x00\x00in\n\xda)\
+        \xbdg";
+    let Ok(Value::Stream(stream)) = load(stream, &limits(false)) else { panic!("it holds a stream") };
+    assert_eq!((stream.len(), stream.last_id()), (1, StreamId { ms: 5, seq: 1 }));
+    let group = stream.group(b"g").expect("it was created");
+    let active: Vec<_> = group.consumers().map(|consumer| (consumer.name(), consumer.active_ms())).collect();
+    assert_eq!(active, [(&b"c"[..], Some(1_795_205_913_915)), (b"idle", None)]);
+    let once_with_times =
+        b"\x19\xc0\x9f\xab\xfa\xa1\x01\x00\x00\x17\x17\x00\x00\x00\x06\x00\x81g\x02\x81w\x02\x00\x01\x81f\
+        \x02\x81v\x02\x00\x01\xff\x0c\x00`3\xdf\xf1;\xd8\x05\x87";
+    assert_eq!(shown(once_with_times), Ok(["f=v", "g=w"].map(str::to_owned).to_vec()));
+    let fields_expire: [&[u8]; 2] = [
+        b"\x19\xe0iL\xa6,\x1e\x00\x00\x1f\x1f\x00\x00\x00\x06\x00\x81f\x02\x81v\x02\xf4\xe0iL\xa6,\x1e\x00\x00\t\x81g\x02\
+          \x81w\x02\x00\x01\xff\x0c\x00\x9cdb\xb8y\")q",
+        b"\x18\xe5iL\xa6,\x1e\x00\x00\x02\x01\x01f\x01v\x00\x01g\xc3\t@d\x01xx\xe0W\x00\x01xx\x0c\x00Q\x84b\x11\x8b\xeer\xb3",
+    ];
+    let at_ms = "33177117420000 33177117420005".split(' ');
+    let long = "x".repeat(100);
+    for ((payload, at_ms), g) in fields_expire.into_iter().zip(at_ms).zip(["w", &long]) {
+        assert_eq!(shown(payload), Ok(vec![format!("f=v until {at_ms}"), format!("g={g}")]));
+    }
+    let small = load(fields_expire[0], &limits(false)).expect("Redis made it");
+    assert_eq!(dump(&small), fields_expire[0]);
+}
+
+#[test]
+fn the_envelope_is_checked() {
+    let refused = |payload: &[u8]| load(payload, &limits(false)).err();
+    let good = dump(&Value::String(StringValue::new(b"text")));
+    let mut newer = good[..good.len() - FOOTER_BYTES].to_vec();
+    newer.extend_from_slice(&(NEWEST_VERSION + 1).to_le_bytes());
+    let sum = crc64(&newer).to_le_bytes();
+    newer.extend_from_slice(&sum);
+    assert_eq!(refused(&newer), Some(Refused::Envelope));
+    assert_eq!(refused(b""), Some(Refused::Envelope));
+    assert_eq!(refused(&resealed(b"")), Some(Refused::Content));
+    assert_eq!(refused(&resealed(b"\0\x01ab")), Some(Refused::Content), "a byte is left over");
+}
+
+/// What Redis does not write either.
+#[test]
+fn values_without_elements_or_with_one_twice_are_refused() {
+    let cases: [(&str, &[u8]); 12] = [
+        ("an empty list", b"\x01\0"),
+        ("an empty set", b"\x02\0"),
+        ("an empty sorted set", b"\x05\0"),
+        ("an empty hash", b"\x04\0"),
+        ("an empty quicklist", b"\x12\0"),
+        ("a member twice", b"\x02\x02\x01a\x01a"),
+        ("a field twice", b"\x04\x02\x01a\x01x\x01a\x01y"),
+        ("a scored member twice", b"\x03\x02\x01a\x011\x01a\x012"),
+        ("a score that is no number", b"\x03\x01\x01a\xfd"),
+        ("an integer twice", b"\x0b\x0c\x02\0\0\0\x02\0\0\0\x07\0\x07\0"),
+        ("a module's value", b"\x07\x01\0"),
+        ("more elements than bytes", b"\x01\x81\x7f\xff\xff\xff\xff\xff\xff\xff\x01a"),
+    ];
+    for (what, bytes) in cases {
+        assert_eq!(load(&resealed(bytes), &limits(false)).err(), Some(Refused::Content), "{what}");
+    }
+}
+
+/// Representations that are only read.
+#[test]
+fn older_and_newer_representations_load() {
+    let listpack = |texts: &[&[u8]]| {
+        let mut writer = listpack::Writer::new();
+        texts.iter().for_each(|text| writer.push(text));
+        let mut out = Vec::new();
+        wire::put_bytes(&mut out, &writer.finish());
+        out
+    };
+    let with = |code: u8, rest: &[u8]| [&[code], rest].concat();
+    let ziplist = b"\x18\x18\0\0\0\x13\0\0\0\x04\0\0\x02ab\x04\xfe\x80\x03\xf1\x02\xc0\x2c\x01\xff";
+    let mut quicklist = vec![2];
+    quicklist.extend_from_slice(ziplist);
+    quicklist.extend_from_slice(ziplist);
+    let zipmap = b"\x0e\x02\x01f\x01\0v\x01g\x02\x01xx_\xff";
+    let fields: &[&[u8]] = &[b"f", b"v", b"0", b"g", b"w", b"0"];
+    let with_time = |time: &'static [u8]| [&[0; 8][..], &listpack(&[b"f", b"v", time])].concat();
+    let cases: [(Vec<u8>, Option<&[&str]>); 15] = [
+        (with(1, b"\x02\x01a\xc0\x05"), Some(&["a", "5"])),
+        (with(10, ziplist), Some(&["ab", "-128", "0", "300"])),
+        (with(14, &quicklist), Some(&["ab", "-128", "0", "300", "ab", "-128", "0", "300"])),
+        (with(13, ziplist), Some(&["0=300", "ab=-128"])),
+        (with(12, ziplist), Some(&["ab -128.0", "0 300.0"])),
+        (with(9, zipmap), Some(&["f=v", "g=xx"])),
+        (with(3, b"\x02\x01a\x031.5\x01b\xff"), Some(&["b -inf", "a 1.5"])),
+        (with(20, &listpack(&[b"b", b"7"])), Some(&["7", "b"])),
+        (with(18, &[&[1, 1][..], b"\x03abc"].concat()), Some(&["abc"])),
+        (with(24, &[&[9; 8][..], b"\x01\0\x01f\x01v"].concat()), Some(&["f=v"])),
+        (with(24, &[&[9, 0, 0, 0, 0, 0, 0, 0][..], b"\x01\x02\x01f\x01v"].concat()), Some(&["f=v until 10"])),
+        (with(24, &[&[9; 8][..], b"\x01\x01\x01f\x01v"].concat()), None),
+        (with(25, &[&[0; 8][..], &listpack(fields)].concat()), Some(&["f=v", "g=w"])),
+        (with(25, &with_time(b"0")), Some(&["f=v"])),
+        (with(25, &with_time(b"99")), Some(&["f=v until 99"])),
+    ];
+    for (bytes, wanted) in cases {
+        let loaded = load(&resealed(&bytes), &limits(false)).ok().map(|value| content(&value));
+        assert_eq!(loaded, wanted.map(|texts| texts.iter().map(|text| (*text).to_owned()).collect()), "{bytes:?}");
+    }
+}
+
+#[test]
+fn shared_names_are_not_repeated_without_end() {
+    let mut node = listpack::Writer::new();
+    let name = vec![b'n'; 1 << 20];
+    let entries = 2_000;
+    [entries, 0, 1].iter().for_each(|value| node.push_int(*value));
+    node.push(&name);
+    node.push_int(0);
+    for at in 0..entries {
+        [2, at + 1, 0, 5, 4].iter().for_each(|value| node.push_int(*value));
+    }
+    let mut bytes = vec![21, 1];
+    wire::put_bytes(&mut bytes, &[0; 16]);
+    wire::put_bytes(&mut bytes, &node.finish());
+    let budget = |max| {
+        let mut input = Input::new(&bytes[1..], max);
+        value::decode(21, &mut input, &limits(false)).err()
+    };
+    assert_eq!(budget(100 << 20), Some(Corrupt));
+}

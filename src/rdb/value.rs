@@ -1,0 +1,406 @@
+//! Values by type: what stands behind the type's number in a payload or a file.
+//!
+//! A value is written in the representation that Redis 7.0 gives one of its size, so that it reads it back into the same;
+//! sets that Redis keeps in listpacks since 7.2 only are written as a table.
+
+use std::borrow::Cow;
+
+use super::wire::{Input, put_bytes, put_number, put_string};
+use super::{Corrupt, VERSION, VERSION_OF_EXPIRING_FIELDS, intset, listpack, stream, ziplist};
+use crate::base::num::{format_f64, strtod};
+use crate::keyspace::ValueLimits;
+use crate::keyspace::entry::Value;
+use crate::value::hash::{Hash, HashLimits};
+use crate::value::list::List;
+use crate::value::packed::Item;
+use crate::value::set::Set;
+use crate::value::string::{Digits, StringValue};
+use crate::value::zset::{ZSet, ZSetLimits};
+
+const STRING: u8 = 0;
+const LIST: u8 = 1;
+const SET: u8 = 2;
+const ZSET: u8 = 3;
+const HASH: u8 = 4;
+/// Scores as doubles instead of text.
+const ZSET_2: u8 = 5;
+const HASH_ZIPMAP: u8 = 9;
+const LIST_ZIPLIST: u8 = 10;
+const SET_INTSET: u8 = 11;
+const ZSET_ZIPLIST: u8 = 12;
+const HASH_ZIPLIST: u8 = 13;
+/// Nodes that are ziplists.
+const LIST_QUICKLIST: u8 = 14;
+const STREAM_1: u8 = 15;
+const HASH_LISTPACK: u8 = 16;
+const ZSET_LISTPACK: u8 = 17;
+/// Nodes that are listpacks, or one large element.
+const LIST_QUICKLIST_2: u8 = 18;
+/// With what lets the lag of groups be told.
+const STREAM_2: u8 = 19;
+const SET_LISTPACK: u8 = 20;
+/// With the time when a consumer last got something.
+const STREAM_3: u8 = 21;
+/// With fields that expire.
+const HASH_METADATA: u8 = 24;
+const HASH_LISTPACK_EX: u8 = 25;
+
+/// What a node of a [`LIST_QUICKLIST_2`] is.
+const NODE_PLAIN: u64 = 1;
+const NODE_PACKED: u64 = 2;
+
+/// The farthest time at which a field can expire, Unix ms: Redis has 48 bits for it.
+const DEADLINE_MAX_MS: i64 = (1 << 48) - 2;
+
+/// Bytes of a list's node, unless one element has more: as Redis makes them.
+const NODE_BYTES: usize = 8192;
+
+/// The number of the type and representation in which [`encode`] writes a value.
+pub fn type_code(value: &Value) -> u8 {
+    match value {
+        Value::String(_) => STRING,
+        Value::List(_) => LIST_QUICKLIST_2,
+        Value::Set(set) if set.encoding() == "intset" => SET_INTSET,
+        Value::Set(_) => SET,
+        Value::ZSet(zset) if is_small_zset(zset) => ZSET_LISTPACK,
+        Value::ZSet(_) => ZSET_2,
+        Value::Hash(hash) if has_deadlines(hash) && is_small_hash(hash) => HASH_LISTPACK_EX,
+        Value::Hash(hash) if has_deadlines(hash) => HASH_METADATA,
+        Value::Hash(hash) if is_small_hash(hash) => HASH_LISTPACK,
+        Value::Hash(_) => HASH,
+        Value::Stream(_) => STREAM_2,
+    }
+}
+
+/// The version of RDB that brought the type, but at least that of Redis 7.0.
+pub fn version_of(code: u8) -> u16 {
+    if matches!(code, HASH_METADATA | HASH_LISTPACK_EX) { VERSION_OF_EXPIRING_FIELDS } else { VERSION }
+}
+
+/// Appends a value, without its type.
+pub fn encode(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::String(string) => put_string(out, string.as_bytes(&mut Digits::new())),
+        Value::List(list) => encode_list(list, out),
+        Value::Set(set) => encode_set(set, out),
+        Value::ZSet(zset) => encode_zset(zset, out),
+        Value::Hash(hash) => encode_hash(hash, out),
+        Value::Stream(stream) => stream::encode(stream, out),
+    }
+}
+
+/// Reads a value of the type and representation `code`. `limits` choose the representation that it gets here.
+pub fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<Value, Corrupt> {
+    Ok(match code {
+        STRING => Value::String(StringValue::new(&input.string()?)),
+        LIST | LIST_ZIPLIST | LIST_QUICKLIST | LIST_QUICKLIST_2 => {
+            Value::List(Box::new(decode_list(code, input, limits)?))
+        }
+        SET | SET_INTSET | SET_LISTPACK => Value::Set(Box::new(decode_set(code, input, limits)?)),
+        ZSET | ZSET_2 | ZSET_ZIPLIST | ZSET_LISTPACK => Value::ZSet(Box::new(decode_zset(code, input, limits.zset)?)),
+        HASH | HASH_ZIPMAP | HASH_ZIPLIST | HASH_LISTPACK | HASH_METADATA | HASH_LISTPACK_EX => {
+            Value::Hash(Box::new(decode_hash(code, input, &limits.hash)?))
+        }
+        STREAM_1 | STREAM_2 | STREAM_3 => {
+            let version = match code {
+                STREAM_1 => 1,
+                STREAM_2 => 2,
+                _ => 3,
+            };
+            Value::Stream(Box::new(stream::decode(version, input, limits.stream)?))
+        }
+        _ => return Err(Corrupt),
+    })
+}
+
+fn encode_list(list: &List, out: &mut Vec<u8>) {
+    let mut nodes = Vec::new();
+    let mut count = 0;
+    let mut node = listpack::Writer::new();
+    let mut finish = |node: &mut listpack::Writer, nodes: &mut Vec<u8>| {
+        let full = std::mem::replace(node, listpack::Writer::new());
+        if !full.is_empty() {
+            put_number(nodes, NODE_PACKED);
+            put_bytes(nodes, &full.finish());
+            count += 1;
+        }
+    };
+    let mut plain = 0;
+    for element in list.iter() {
+        if element.len() >= listpack::MAX_BYTES {
+            finish(&mut node, &mut nodes);
+            put_number(&mut nodes, NODE_PLAIN);
+            put_bytes(&mut nodes, element);
+            plain += 1;
+            continue;
+        }
+        if node.byte_len().saturating_add(element.len()) > NODE_BYTES {
+            finish(&mut node, &mut nodes);
+        }
+        node.push(element);
+    }
+    finish(&mut node, &mut nodes);
+    put_number(out, count + plain);
+    out.extend_from_slice(&nodes);
+}
+
+fn encode_set(set: &Set, out: &mut Vec<u8>) {
+    if set.encoding() == "intset" {
+        let integers: Vec<i64> = set.iter().filter_map(|member| member.as_int()).collect();
+        let mut packed = Vec::new();
+        intset::write(&integers, &mut packed);
+        return put_bytes(out, &packed);
+    }
+    put_number(out, set.len() as u64);
+    set.iter().for_each(|member| put_string(out, member.as_bytes(&mut Digits::new())));
+}
+
+fn is_small_zset(zset: &ZSet) -> bool {
+    zset.encoding() == "listpack" && fits_listpack(zset.iter().map(|(member, _)| member.len()))
+}
+
+fn encode_zset(zset: &ZSet, out: &mut Vec<u8>) {
+    if is_small_zset(zset) {
+        let mut packed = listpack::Writer::new();
+        let mut digits = Vec::new();
+        for (member, score) in zset.iter() {
+            digits.clear();
+            format_f64(&mut digits, score);
+            packed.push(member);
+            packed.push(&digits);
+        }
+        return put_bytes(out, &packed.finish());
+    }
+    put_number(out, zset.len() as u64);
+    // From the highest on, as Redis does: who reads adds each member before all others.
+    for (member, score) in zset.iter().rev() {
+        put_string(out, member);
+        out.extend_from_slice(&score.to_le_bytes());
+    }
+}
+
+fn is_small_hash(hash: &Hash) -> bool {
+    let sizes = || hash.iter().map(|(field, value)| field.byte_len().saturating_add(value.byte_len()));
+    hash.encoding() != "hashtable" && fits_listpack(sizes())
+}
+
+/// Whether a living field expires some day.
+fn has_deadlines(hash: &Hash) -> bool {
+    hash.deadlines().is_some_and(|deadlines| deadlines.len() > deadlines.dead())
+}
+
+fn encode_hash(hash: &Hash, out: &mut Vec<u8>) {
+    if has_deadlines(hash) {
+        return encode_mortal_hash(hash, out);
+    }
+    if is_small_hash(hash) {
+        let mut packed = listpack::Writer::new();
+        for (field, value) in hash.iter() {
+            packed.push_item(field);
+            packed.push_item(value);
+        }
+        return put_bytes(out, &packed.finish());
+    }
+    put_number(out, hash.len() as u64);
+    for (field, value) in hash.iter() {
+        put_string(out, field.as_bytes(&mut Digits::new()));
+        put_string(out, value.as_bytes(&mut Digits::new()));
+    }
+}
+
+/// A hash with fields that expire: the earliest of the times, then the fields with theirs.
+fn encode_mortal_hash(hash: &Hash, out: &mut Vec<u8>) {
+    let deadline = |field: Item<'_>| {
+        let at_ms = hash.deadlines().and_then(|deadlines| deadlines.at(field.as_bytes(&mut Digits::new())));
+        at_ms.map(|at_ms| at_ms.max(0) as u64)
+    };
+    let mut fields: Vec<_> = hash.iter().map(|(field, value)| (deadline(field), field, value)).collect();
+    let earliest_ms = fields.iter().filter_map(|(at_ms, ..)| *at_ms).min().unwrap_or(0);
+    out.extend_from_slice(&earliest_ms.to_le_bytes());
+    if is_small_hash(hash) {
+        // Who expires first stands first; who never does, last.
+        fields.sort_by_key(|(at_ms, ..)| at_ms.unwrap_or(u64::MAX));
+        let mut packed = listpack::Writer::new();
+        for (at_ms, field, value) in fields {
+            packed.push_item(field);
+            packed.push_item(value);
+            packed.push_int(at_ms.unwrap_or(0) as i64);
+        }
+        return put_bytes(out, &packed.finish());
+    }
+    put_number(out, fields.len() as u64);
+    for (at_ms, field, value) in fields {
+        put_number(out, at_ms.map_or(0, |at_ms| at_ms - earliest_ms + 1));
+        put_string(out, field.as_bytes(&mut Digits::new()));
+        put_string(out, value.as_bytes(&mut Digits::new()));
+    }
+}
+
+/// Whether elements of these sizes fit one listpack, whatever the limits say.
+fn fits_listpack(sizes: impl Iterator<Item = usize>) -> bool {
+    const PER_ELEMENT: usize = 32;
+    sizes.fold(0usize, |sum, size| sum.saturating_add(size).saturating_add(PER_ELEMENT)) < listpack::MAX_BYTES
+}
+
+fn decode_list(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<List, Corrupt> {
+    let mut list = List::new();
+    let mut digits = Digits::new();
+    let mut push = |items: &[Item<'_>]| {
+        items.iter().for_each(|item| list.push_back(item.as_bytes(&mut digits), limits.list));
+    };
+    match code {
+        LIST_ZIPLIST => push(&ziplist::read(&input.string()?)?),
+        LIST => {
+            for _ in 0..input.count()? {
+                push(&[Item::Bytes(&input.string()?)]);
+            }
+        }
+        LIST_QUICKLIST => {
+            for _ in 0..input.count()? {
+                push(&ziplist::read(&input.string()?)?);
+            }
+        }
+        _ => {
+            for _ in 0..input.count()? {
+                let (kind, node) = (input.number()?, input.string()?);
+                match kind {
+                    NODE_PLAIN => push(&[Item::Bytes(&node)]),
+                    NODE_PACKED => push(&listpack::read(&node)?),
+                    _ => return Err(Corrupt),
+                }
+            }
+        }
+    }
+    if list.is_empty() { Err(Corrupt) } else { Ok(list) }
+}
+
+fn decode_set(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<Set, Corrupt> {
+    let mut set = Set::new();
+    let mut digits = Digits::new();
+    let mut insert = |member: Item<'_>| {
+        let new = set.insert(member.as_bytes(&mut digits), &limits.set);
+        if new { Ok(()) } else { Err(Corrupt) }
+    };
+    match code {
+        SET => {
+            for _ in 0..input.count()? {
+                insert(Item::Bytes(&input.string()?))?;
+            }
+        }
+        SET_INTSET => intset::read(&input.string()?)?.try_for_each(|value| insert(Item::Int(value)))?,
+        _ => listpack::read(&input.string()?)?.into_iter().try_for_each(insert)?,
+    }
+    if set.is_empty() { Err(Corrupt) } else { Ok(set) }
+}
+
+fn decode_zset(code: u8, input: &mut Input<'_>, limits: ZSetLimits) -> Result<ZSet, Corrupt> {
+    let mut zset = ZSet::new();
+    let mut insert = |member: &[u8], score: f64| {
+        let sound = !score.is_nan() && zset.insert(member, score, limits).is_none();
+        if sound { Ok(()) } else { Err(Corrupt) }
+    };
+    match code {
+        ZSET | ZSET_2 => {
+            for _ in 0..input.count()? {
+                let member = input.string()?;
+                let score = if code == ZSET { score_text(input)? } else { f64::from_le_bytes(input.array()?) };
+                insert(&member, score)?;
+            }
+        }
+        _ => {
+            let packed = input.string()?;
+            let items = if code == ZSET_ZIPLIST { ziplist::read(&packed)? } else { listpack::read(&packed)? };
+            for [member, score] in pairs(&items)? {
+                let score = match score {
+                    Item::Int(score) => *score as f64,
+                    Item::Bytes(text) => double(text)?,
+                };
+                insert(member.as_bytes(&mut Digits::new()), score)?;
+            }
+        }
+    }
+    if zset.is_empty() { Err(Corrupt) } else { Ok(zset) }
+}
+
+/// A score as text behind its length, of which the largest three mean what is no number.
+fn score_text(input: &mut Input<'_>) -> Result<f64, Corrupt> {
+    match input.byte()? {
+        253 => Err(Corrupt),
+        254 => Ok(f64::INFINITY),
+        255 => Ok(f64::NEG_INFINITY),
+        len => double(input.take(usize::from(len))?),
+    }
+}
+
+fn double(text: &[u8]) -> Result<f64, Corrupt> {
+    let read = strtod(text);
+    if read.used == text.len() && !text.is_empty() { Ok(read.value) } else { Err(Corrupt) }
+}
+
+fn decode_hash(code: u8, input: &mut Input<'_>, limits: &HashLimits) -> Result<Hash, Corrupt> {
+    let mut hash = Hash::new();
+    let mut insert = |field: &Item<'_>, value: &Item<'_>, expires_at_ms: Option<u64>| {
+        let (mut field_digits, mut value_digits) = (Digits::new(), Digits::new());
+        let (field, value) = (field.as_bytes(&mut field_digits), value.as_bytes(&mut value_digits));
+        if !hash.insert(field, value, limits) {
+            return Err(Corrupt);
+        }
+        if let Some(at_ms) = expires_at_ms {
+            hash.set_deadline(
+                field,
+                i64::try_from(at_ms).ok().filter(|at_ms| *at_ms <= DEADLINE_MAX_MS).ok_or(Corrupt)?,
+            );
+        }
+        Ok(())
+    };
+    match code {
+        HASH => {
+            for _ in 0..input.count()? {
+                let (field, value) = (input.string()?, input.string()?);
+                insert(&Item::Bytes(&field), &Item::Bytes(&value), None)?;
+            }
+        }
+        HASH_METADATA => {
+            // Times count from one before the earliest; 0 is none.
+            let earliest_ms = u64::from_le_bytes(input.array()?);
+            for _ in 0..input.count()? {
+                let (time, field, value) = (input.number()?, input.string()?, input.string()?);
+                let at_ms = time.checked_sub(1).map(|behind| earliest_ms.saturating_add(behind));
+                insert(&Item::Bytes(&field), &Item::Bytes(&value), at_ms)?;
+            }
+        }
+        HASH_LISTPACK_EX => {
+            let _earliest_ms: [u8; 8] = input.array()?;
+            let packed = input.string()?;
+            for triple in exact_chunks(&listpack::read(&packed)?)? {
+                let [field, value, time]: &[Item<'_>; 3] = triple;
+                let at_ms = time.as_int().and_then(|time| u64::try_from(time).ok()).ok_or(Corrupt)?;
+                insert(field, value, Some(at_ms).filter(|at_ms| *at_ms > 0))?;
+            }
+        }
+        _ => {
+            let packed: Cow<'_, [u8]> = input.string()?;
+            let items = match code {
+                HASH_ZIPMAP => ziplist::read_zipmap(&packed)?,
+                HASH_ZIPLIST => ziplist::read(&packed)?,
+                _ => listpack::read(&packed)?,
+            };
+            for [field, value] in pairs(&items)? {
+                insert(field, value, None)?;
+            }
+        }
+    }
+    if hash.is_empty() { Err(Corrupt) } else { Ok(hash) }
+}
+
+fn pairs<'i, 'a>(items: &'i [Item<'a>]) -> Result<impl Iterator<Item = &'i [Item<'a>; 2]>, Corrupt> {
+    exact_chunks(items)
+}
+
+/// The items in groups of `N`, none left over.
+fn exact_chunks<'i, 'a, const N: usize>(
+    items: &'i [Item<'a>],
+) -> Result<impl Iterator<Item = &'i [Item<'a>; N]>, Corrupt> {
+    let (chunks, rest) = items.as_chunks::<N>();
+    if rest.is_empty() { Ok(chunks.iter()) } else { Err(Corrupt) }
+}

@@ -1,0 +1,156 @@
+//! When the elements of a hash or a set expire: fields and members alike, since to expire is all that they have in common.
+//!
+//! A hash or set has none of this until one of its elements gets a deadline. Then the deadlines are a sorted set of the
+//! elements, scored by Unix milliseconds (exact in a double up to 2^53): small ones cost a few bytes, the deadline of an
+//! element is found by its name, the next to expire is the first, and those that have expired are a range of ranks.
+//!
+//! # The dead
+//! A value has no clock. Whoever has one tells the time ([`advance`](Deadlines::advance)), and all elements with deadlines up
+//! to then are *dead*: they are still stored, but hash and set answer as if they were not. So that an hour in which a
+//! million fields expire together costs the next reader a lookup in a tree, while the fields are [buried](Deadlines::first_dead)
+//! one slice after another.
+
+use super::packed::Item;
+use super::zset::{ScoreBound, ZSet, ZSetLimits};
+
+/// How often hash and set draw at random among elements of which some are dead, before they walk over all of them.
+pub(super) const DRAWS: usize = 32;
+
+/// The deadlines of one hash or set. See the module's header.
+#[derive(Clone, Default)]
+pub struct Deadlines {
+    /// Elements that expire, the first to expire first.
+    order: ZSet,
+    /// How many of them are dead: the first ones.
+    dead: usize,
+    /// The time that was told last, Unix ms.
+    now_ms: i64,
+}
+
+impl Deadlines {
+    /// How many elements expire some day, or have and are not buried.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether no element expires.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// When an element expires, Unix ms; `None`: never.
+    pub fn at(&self, element: &[u8]) -> Option<i64> {
+        self.order.score(element).map(|score| score as i64)
+    }
+
+    /// The nearest deadline.
+    pub fn first_ms(&self) -> Option<i64> {
+        self.order.by_rank(0).map(|(_, score)| score as i64)
+    }
+
+    /// The farthest deadline.
+    pub fn last_ms(&self) -> Option<i64> {
+        self.order.by_rank(self.len().checked_sub(1)?).map(|(_, score)| score as i64)
+    }
+
+    /// Lets an element expire at this time.
+    pub fn set(&mut self, element: &[u8], at_ms: i64) {
+        let old = self.order.insert(element, at_ms as f64, ZSetLimits::default());
+        self.dead -= usize::from(old.is_some_and(|old| old as i64 <= self.now_ms));
+        self.dead += usize::from(at_ms <= self.now_ms);
+    }
+
+    /// Lets an element expire never. Answers whether it would have.
+    pub fn remove(&mut self, element: &[u8]) -> bool {
+        let Some(old) = self.order.remove(element) else { return false };
+        self.dead -= usize::from(old as i64 <= self.now_ms);
+        if self.order.is_empty() {
+            // Gives the memory of many deadlines back.
+            self.order = ZSet::new();
+        }
+        true
+    }
+
+    /// Tells the time.
+    pub fn advance(&mut self, now_ms: i64) {
+        self.now_ms = now_ms;
+        let all = ScoreBound { score: f64::NEG_INFINITY, exclusive: false };
+        self.dead = self.order.by_score(all, ScoreBound { score: now_ms as f64, exclusive: false }).end;
+    }
+
+    /// How many elements are dead.
+    #[inline]
+    pub fn dead(&self) -> usize {
+        self.dead
+    }
+
+    /// Whether an element is dead.
+    #[inline]
+    pub fn is_dead(&self, element: &[u8]) -> bool {
+        self.dead > 0 && self.at(element).is_some_and(|at_ms| at_ms <= self.now_ms)
+    }
+
+    /// As [`is_dead`](Self::is_dead), for an element as it is stored.
+    pub fn is_dead_item(&self, element: Item<'_>) -> bool {
+        self.dead > 0 && self.is_dead(element.as_bytes(&mut itoa::Buffer::new()))
+    }
+
+    /// The dead element that expired first.
+    pub fn first_dead(&self) -> Option<&[u8]> {
+        let first = (self.dead > 0).then(|| self.order.by_rank(0)).flatten();
+        first.map(|(element, _)| element)
+    }
+
+    /// Bytes allocated, this header included; see [`ZSet::mem_bytes`] for `samples`.
+    pub fn mem_bytes(&self, samples: usize) -> usize {
+        size_of::<Deadlines>() + self.order.mem_bytes(samples)
+    }
+}
+
+impl std::fmt::Debug for Deadlines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.order.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever happens, the counts and the order are those of a plain map, whose dead are those up to now.
+        #[test]
+        fn equal_to_a_map(steps in proptest::collection::vec((0..4u8, 0..12u8, 0..50i64), 0..300)) {
+            let mut deadlines = Deadlines::default();
+            let mut model: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
+            let mut now_ms = 0;
+            for (step, element, ms) in steps {
+                let element = vec![b'e'; usize::from(element) * 9];
+                match step {
+                    0 | 1 => {
+                        deadlines.set(&element, ms);
+                        model.insert(element.clone(), ms);
+                    }
+                    2 => prop_assert_eq!(deadlines.remove(&element), model.remove(&element).is_some()),
+                    _ => {
+                        now_ms = ms;
+                        deadlines.advance(now_ms);
+                    }
+                }
+                let dead = |at_ms: &&i64| **at_ms <= now_ms;
+                prop_assert_eq!(deadlines.dead(), model.values().filter(dead).count());
+                prop_assert_eq!(deadlines.is_dead(&element), model.get(&element).filter(dead).is_some());
+                prop_assert_eq!(deadlines.at(&element), model.get(&element).copied());
+                prop_assert_eq!(deadlines.first_ms(), model.values().min().copied());
+                prop_assert_eq!(deadlines.last_ms(), model.values().max().copied());
+                prop_assert_eq!((deadlines.len(), deadlines.is_empty()), (model.len(), model.is_empty()));
+                let first = model.iter().filter(|(_, at_ms)| dead(at_ms)).map(|(element, at_ms)| (at_ms, element)).min();
+                prop_assert_eq!(deadlines.first_dead(), first.map(|(_, element)| element.as_slice()));
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The generic cell rate algorithm (GCRA): a leaky bucket that is one number.
+//!
+//! Tokens should arrive one **emission interval** apart. Kept is the **theoretical arrival time** (TAT) of the next token if
+//! all that came so far had kept that distance; when it lies in the past, the bucket is empty. A token that comes early moves
+//! it further into the future, and is refused when it would lie more than the **tolerance** ahead of now: as many intervals
+//! as tokens may come at once. Times are whole nanoseconds; nothing is rounded but the interval, once.
+//!
+//! Source: ITU-T I.371 (virtual scheduling); the command's shape is that of redis-cell.
+
+/// Nanoseconds of a second.
+const SECOND_NS: i128 = 1_000_000_000;
+
+/// The longest tolerance, 146 years: so long that nobody waits for it, and no time overflows.
+const MAX_TOLERANCE_NS: i128 = i64::MAX as i128 / 2;
+
+/// How many tokens may come, and how fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    interval_ns: i128,
+    tolerance_ns: i128,
+    limit: i64,
+}
+
+/// Why a rate can't be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadRate {
+    /// No token at all would come, or endlessly many.
+    Zero,
+    /// It takes longer than 146 years until all tokens are there again.
+    TooLong,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The new TAT, Unix ns; `None` when the request is refused.
+    pub tat_ns: Option<i64>,
+    /// How many tokens may come at once when none has come.
+    pub limit: i64,
+    /// How many may come now.
+    pub remaining: i64,
+    /// After how many nanoseconds the same request is granted; `None` when it is now, or never will be.
+    pub retry_after_ns: Option<i64>,
+    /// After how many nanoseconds all tokens are there again.
+    pub reset_after_ns: i64,
+}
+
+impl Rate {
+    /// `count` tokens in `period_s` seconds, and `max_burst` more at once. None of them is negative.
+    pub fn new(max_burst: i64, count: i64, period_s: i64) -> Result<Rate, BadRate> {
+        let interval_ns = (i128::from(period_s) * SECOND_NS).checked_div(count.into()).unwrap_or(0);
+        if interval_ns <= 0 {
+            return Err(BadRate::Zero);
+        }
+        let limit = max_burst.checked_add(1).ok_or(BadRate::TooLong)?;
+        let tolerance_ns = interval_ns.checked_mul(limit.into()).ok_or(BadRate::TooLong)?;
+        if tolerance_ns > MAX_TOLERANCE_NS {
+            return Err(BadRate::TooLong);
+        }
+        Ok(Rate { interval_ns, tolerance_ns, limit })
+    }
+
+    /// Decides on a request for `quantity` tokens (0 only looks) at `now_ns`, by the TAT so far, `None` when there is none.
+    pub fn decide(&self, tat_ns: Option<i64>, now_ns: i64, quantity: i64) -> Decision {
+        let now = i128::from(now_ns);
+        let tat = tat_ns.map_or(now, |tat| i128::from(tat).max(now));
+        let increment = self.interval_ns * i128::from(quantity.max(0));
+        let wait = tat + increment - self.tolerance_ns - now;
+        let granted = wait <= 0;
+        let ahead = if granted { tat + increment - now } else { tat - now };
+        let retries = !granted && increment <= self.tolerance_ns;
+        Decision {
+            tat_ns: granted.then(|| clamp(tat + increment)),
+            limit: self.limit,
+            remaining: clamp((self.tolerance_ns - ahead).max(0) / self.interval_ns),
+            retry_after_ns: retries.then(|| clamp(wait)),
+            reset_after_ns: clamp(ahead),
+        }
+    }
+}
+
+fn clamp(ns: i128) -> i64 {
+    ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: i64 = 1_000_000;
+    const NOW: i64 = 1_800_000_000_000 * MS;
+
+    #[test]
+    fn the_cases_that_redis_cell_publishes() {
+        // (ms since the start, tokens; refused, remaining, reset ms, retry ms), five at once, one a second.
+        let cases = [
+            (0, 6, true, 5, 0, None),
+            (0, 1, false, 4, 1_000, None),
+            (0, 1, false, 3, 2_000, None),
+            (0, 1, false, 2, 3_000, None),
+            (0, 1, false, 1, 4_000, None),
+            (0, 1, false, 0, 5_000, None),
+            (0, 1, true, 0, 5_000, Some(1_000)),
+            (3_000, 1, false, 2, 3_000, None),
+            (3_100, 1, false, 1, 3_900, None),
+            (4_000, 1, false, 1, 4_000, None),
+            (8_000, 1, false, 4, 1_000, None),
+            (9_500, 1, false, 4, 1_000, None),
+            (9_500, 0, false, 4, 1_000, None),
+            (9_500, 2, false, 2, 3_000, None),
+            (9_500, 5, true, 2, 3_000, Some(3_000)),
+        ];
+        let rate = Rate::new(4, 1, 1).expect("a rate");
+        let mut tat = None;
+        for (index, (ms, quantity, refused, remaining, reset_ms, retry_ms)) in cases.into_iter().enumerate() {
+            let decision = rate.decide(tat, NOW + ms * MS, quantity);
+            let wanted = Decision {
+                tat_ns: (!refused).then_some(NOW + (ms + reset_ms) * MS),
+                limit: 5,
+                remaining,
+                retry_after_ns: retry_ms.map(|ms: i64| ms * MS),
+                reset_after_ns: reset_ms * MS,
+            };
+            assert_eq!(decision, wanted, "case {index}");
+            tat = decision.tat_ns.or(tat);
+        }
+    }
+
+    #[test]
+    fn rates_that_can_not_be() {
+        assert_eq!(Rate::new(1, 0, 1), Err(BadRate::Zero));
+        assert_eq!(Rate::new(1, 1, 0), Err(BadRate::Zero));
+        assert_eq!(Rate::new(1, i64::MAX, 1), Err(BadRate::Zero));
+        assert_eq!(Rate::new(i64::MAX, 1, 1), Err(BadRate::TooLong));
+        assert_eq!(Rate::new(0, 1, i64::MAX), Err(BadRate::TooLong));
+        assert_eq!(Rate::new(i64::MAX - 1, 1, i64::MAX), Err(BadRate::TooLong));
+        assert!(Rate::new(0, 1, 4_000_000_000).is_ok());
+        assert!(Rate::new(0, 1_000_000_000, 1).is_ok());
+    }
+
+    proptest! {
+        /// A bucket that leaks continuously: its level in nanoseconds of leaking, and the room for one more token.
+        #[test]
+        fn equals_a_leaky_bucket(
+            max_burst in 0..10i64, count in 1..20i64, period_s in 1..100i64,
+            requests in proptest::collection::vec((0..20_000i64, 0..6i64), 1..40)
+        ) {
+            let rate = Rate::new(max_burst, count, period_s).expect("a rate");
+            let interval = 1_000_000_000 * period_s / count;
+            let capacity = interval * (max_burst + 1);
+            let (mut tat, mut level, mut now) = (None, 0i64, NOW);
+            for (pause_ms, quantity) in requests {
+                now += pause_ms * MS;
+                level = (level - pause_ms * MS).max(0);
+                let fits = level + quantity * interval <= capacity;
+                let missing = level + quantity * interval - capacity;
+                if fits {
+                    level += quantity * interval;
+                }
+                let decision = rate.decide(tat, now, quantity);
+                prop_assert_eq!(decision.tat_ns.is_some(), fits);
+                prop_assert_eq!(decision.remaining, (capacity - level) / interval);
+                prop_assert_eq!(decision.reset_after_ns, level);
+                let can_ever = quantity <= max_burst + 1;
+                prop_assert_eq!(decision.retry_after_ns, (!fits && can_ever).then_some(missing));
+                tat = decision.tat_ns.or(tat);
+            }
+        }
+
+        #[test]
+        fn whatever_is_stored_and_asked_it_answers(
+            max_burst in 0..=i64::MAX, count in 0..=i64::MAX, period_s in 0..=i64::MAX, small in 1..1_000i64,
+            tat: Option<i64>, quantity in 0..=i64::MAX
+        ) {
+            for rate in [Rate::new(max_burst, count, period_s), Rate::new(small, small, period_s), Rate::new(small, 7, small)] {
+                let Ok(rate) = rate else { continue };
+                let decision = rate.decide(tat, NOW, quantity);
+                prop_assert!(decision.remaining >= 0 && decision.remaining <= decision.limit);
+                prop_assert!(decision.reset_after_ns >= 0);
+                // Who waits as long as he is told is served.
+                if let Some(wait) = decision.retry_after_ns.filter(|wait| *wait < i64::MAX - NOW) {
+                    prop_assert!(rate.decide(tat, NOW + wait, quantity).tat_ns.is_some());
+                    prop_assert!(rate.decide(tat, NOW + wait - 1, quantity).tat_ns.is_none());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Consumer groups: who was given which entry and has not acknowledged it.
+
+use std::collections::BTreeMap;
+use std::collections::btree_set::{self, BTreeSet};
+
+use slab::Slab;
+
+use super::id::StreamId;
+
+/// A consumer group.
+///
+/// Its pending entries stand in up to three orders: by id, as every reply lists them; those that a consumer has by the
+/// time since when, for whom they have been idle too long; those that were given back in the order of that.
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    pub(super) last_delivered: StreamId,
+    pub(super) entries_read: Option<u64>,
+    pending: BTreeMap<StreamId, Nack>,
+    by_time: BTreeSet<(u64, StreamId)>,
+    released: BTreeMap<u64, StreamId>,
+    consumers: Slab<Consumer>,
+    by_name: BTreeMap<Box<[u8]>, usize>,
+}
+
+/// A delivery that was not acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Nack {
+    owner: Owner,
+    deliveries: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Consumer {
+        number: u32,
+        since_ms: u64,
+    },
+    /// Given back, as the `turn`-th.
+    Nobody {
+        turn: u64,
+    },
+}
+
+/// An entry that was delivered and not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending<'a> {
+    /// The entry; it may have been deleted from the stream since.
+    pub id: StreamId,
+    /// Who has it; `None`: it was given back.
+    pub consumer: Option<&'a [u8]>,
+    /// When it was last delivered, ms since the Unix epoch; 0 if it was given back.
+    pub time_ms: u64,
+    /// How often it was delivered.
+    pub deliveries: u64,
+}
+
+/// A member of a group.
+#[derive(Clone, Debug)]
+pub struct Consumer {
+    name: Box<[u8]>,
+    pub(super) seen_ms: u64,
+    pub(super) active_ms: Option<u64>,
+    pending: BTreeSet<StreamId>,
+}
+
+impl Group {
+    pub(super) fn new(last_delivered: StreamId, entries_read: Option<u64>) -> Group {
+        Group { last_delivered, entries_read, ..Group::default() }
+    }
+
+    /// The last entry that was given to a consumer.
+    pub fn last_delivered(&self) -> StreamId {
+        self.last_delivered
+    }
+
+    /// How many entries up to `last_delivered` were ever appended, where known.
+    pub fn entries_read(&self) -> Option<u64> {
+        self.entries_read
+    }
+
+    /// How many entries are pending.
+    pub fn pending_len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The lowest and the highest pending id.
+    pub fn pending_edges(&self) -> Option<(StreamId, StreamId)> {
+        Some((*self.pending.first_key_value()?.0, *self.pending.last_key_value()?.0))
+    }
+
+    /// The delivery of one entry.
+    pub fn pending(&self, id: StreamId) -> Option<Pending<'_>> {
+        self.pending.get(&id).map(|nack| self.resolve(id, nack))
+    }
+
+    /// The pending entries from `start` to `end`, both included.
+    pub fn pending_range(&self, start: StreamId, end: StreamId) -> impl Iterator<Item = Pending<'_>> {
+        let range = (start <= end).then(|| self.pending.range(start..=end));
+        range.into_iter().flatten().map(|(&id, nack)| self.resolve(id, nack))
+    }
+
+    /// How many of the pending entries were given back and taken by nobody since.
+    pub fn released_len(&self) -> usize {
+        self.released.len()
+    }
+
+    /// The pending entries that were given back, in that order, then those that were delivered at `time_ms` or before, the
+    /// longest idle first.
+    pub fn delivered_until(&self, time_ms: Option<u64>) -> impl Iterator<Item = Pending<'_>> {
+        let idle = self.by_time.iter().take_while(move |(since_ms, _)| Some(*since_ms) <= time_ms).map(|&(_, id)| id);
+        self.released.values().copied().chain(idle).filter_map(|id| self.pending(id))
+    }
+
+    /// When the pending entry that has been idle for longest was delivered, ms since the Unix epoch.
+    pub fn oldest_delivery_ms(&self) -> Option<u64> {
+        match self.released.is_empty() {
+            false => Some(0),
+            true => self.by_time.first().map(|(since_ms, _)| *since_ms),
+        }
+    }
+
+    /// The consumers by name, in byte order.
+    pub fn consumers(&self) -> impl ExactSizeIterator<Item = &Consumer> {
+        self.by_name.values().map(|&number| &self.consumers[number])
+    }
+
+    /// The consumer of this name.
+    pub fn consumer(&self, name: &[u8]) -> Option<&Consumer> {
+        self.by_name.get(name).map(|&number| &self.consumers[number])
+    }
+
+    fn resolve(&self, id: StreamId, nack: &Nack) -> Pending<'_> {
+        let (consumer, time_ms) = match nack.owner {
+            Owner::Consumer { number, since_ms } => (Some(self.consumers[number as usize].name()), since_ms),
+            Owner::Nobody { .. } => (None, 0),
+        };
+        Pending { id, consumer, time_ms, deliveries: nack.deliveries }
+    }
+
+    pub(super) fn consumer_mut(&mut self, name: &[u8]) -> Option<&mut Consumer> {
+        self.consumers.get_mut(*self.by_name.get(name)?)
+    }
+
+    pub(super) fn create_consumer(&mut self, name: &[u8], now_ms: u64) -> bool {
+        if self.by_name.contains_key(name) {
+            return false;
+        }
+        let consumer = Consumer { name: name.into(), seen_ms: now_ms, active_ms: None, pending: BTreeSet::new() };
+        self.by_name.insert(name.into(), self.consumers.insert(consumer));
+        true
+    }
+
+    pub(super) fn delete_consumer(&mut self, name: &[u8]) -> Option<usize> {
+        let number = self.by_name.remove(name)?;
+        let ids = std::mem::take(&mut self.consumers[number].pending);
+        for &id in &ids {
+            self.ack(id);
+        }
+        self.consumers.remove(number);
+        Some(ids.len())
+    }
+
+    pub(super) fn set_pending(&mut self, id: StreamId, consumer: &[u8], time_ms: u64, deliveries: u64) -> bool {
+        let Some(&number) = self.by_name.get(consumer) else { return false };
+        let owner = Owner::Consumer { number: number as u32, since_ms: time_ms };
+        let old = self.pending.insert(id, Nack { owner, deliveries });
+        match old.map(|old| old.owner) {
+            // Delivered again: the consumer has it already.
+            Some(Owner::Consumer { number: old, since_ms }) if old as usize == number => {
+                self.by_time.remove(&(since_ms, id));
+            }
+            old => {
+                self.forget(id, old);
+                self.consumers[number].pending.insert(id);
+            }
+        }
+        self.by_time.insert((time_ms, id));
+        true
+    }
+
+    /// Makes an entry pending that nobody has, behind all others of the kind.
+    pub(super) fn release(&mut self, id: StreamId, deliveries: u64) {
+        let turn = self.released.last_key_value().map_or(0, |(turn, _)| turn + 1);
+        let old = self.pending.insert(id, Nack { owner: Owner::Nobody { turn }, deliveries });
+        self.forget(id, old.map(|old| old.owner));
+        self.released.insert(turn, id);
+    }
+
+    pub(super) fn ack(&mut self, id: StreamId) -> bool {
+        let Some(nack) = self.pending.remove(&id) else { return false };
+        self.forget(id, Some(nack.owner));
+        true
+    }
+
+    /// Takes an entry from the orders in which its owner kept it.
+    fn forget(&mut self, id: StreamId, owner: Option<Owner>) {
+        match owner {
+            Some(Owner::Consumer { number, since_ms }) => {
+                self.consumers[number as usize].pending.remove(&id);
+                self.by_time.remove(&(since_ms, id));
+            }
+            Some(Owner::Nobody { turn }) => {
+                self.released.remove(&turn);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn mem_bytes(&self) -> usize {
+        // Each pending entry is in three B-trees, whose nodes are about two thirds full.
+        let pending = self.pending.len() * (size_of::<StreamId>() * 3 + 8 + size_of::<Nack>()) * 3 / 2;
+        let names: usize = self.by_name.keys().map(|name| 2 * name.len()).sum();
+        size_of::<Group>() + pending + names + self.consumers.capacity() * size_of::<Consumer>()
+    }
+}
+
+impl Consumer {
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// When it last asked, ms since the Unix epoch.
+    pub fn seen_ms(&self) -> u64 {
+        self.seen_ms
+    }
+
+    /// When it last got something, ms since the Unix epoch.
+    pub fn active_ms(&self) -> Option<u64> {
+        self.active_ms
+    }
+
+    /// How many entries it has pending.
+    pub fn pending_len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The ids of the entries it has pending, from `start` to `end`, both included.
+    pub fn pending_range(&self, start: StreamId, end: StreamId) -> impl Iterator<Item = StreamId> {
+        let range: Option<btree_set::Range<'_, StreamId>> = (start <= end).then(|| self.pending.range(start..=end));
+        range.into_iter().flatten().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Give { id: u64, consumer: usize, at_ms: u64, deliveries: u64 },
+        Release { id: u64, deliveries: u64 },
+        Ack { id: u64 },
+        DeleteConsumer(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let id = || 0u64..12;
+        prop_oneof![
+            4 => (id(), 0usize..3, 0u64..6, 0u64..4)
+                .prop_map(|(id, consumer, at_ms, deliveries)| Step::Give { id, consumer, at_ms, deliveries }),
+            2 => (id(), 0u64..4).prop_map(|(id, deliveries)| Step::Release { id, deliveries }),
+            2 => id().prop_map(|id| Step::Ack { id }),
+            1 => (0usize..3).prop_map(Step::DeleteConsumer),
+        ]
+    }
+
+    const NAMES: [&[u8]; 3] = [b"ann", b"bob", b"eve"];
+
+    /// A pending entry of the model: id, who has it, since when (for nobody's: its turn), deliveries.
+    type Row = (StreamId, Option<usize>, u64, u64);
+
+    fn check(group: &Group, model: &[Row]) -> Result<(), TestCaseError> {
+        let time = |row: &Row| row.1.map_or(0, |_| row.2);
+        let mut by_id: Vec<Row> = model.to_vec();
+        by_id.sort_unstable();
+        let wanted: Vec<_> =
+            by_id.iter().map(|row| (row.0, row.1.map(|number| NAMES[number]), time(row), row.3)).collect();
+        let all = group.pending_range(StreamId::MIN, StreamId::MAX);
+        prop_assert_eq!(all.map(|p| (p.id, p.consumer, p.time_ms, p.deliveries)).collect::<Vec<_>>(), wanted);
+        prop_assert_eq!(group.pending_len(), model.len());
+        prop_assert_eq!(group.released_len(), model.iter().filter(|row| row.1.is_none()).count());
+        prop_assert_eq!(group.oldest_delivery_ms(), model.iter().map(time).min());
+        for until in [None, Some(0), Some(3), Some(9)] {
+            let mut idle: Vec<_> = model.iter().filter(|row| row.1.is_none() || Some(row.2) <= until).collect();
+            idle.sort_unstable_by_key(|row| (row.1.is_some(), row.2, row.0));
+            let ids = group.delivered_until(until).map(|pending| pending.id);
+            prop_assert_eq!(ids.collect::<Vec<_>>(), idle.iter().map(|row| row.0).collect::<Vec<_>>());
+        }
+        for consumer in group.consumers() {
+            let ids = consumer.pending_range(StreamId::MIN, StreamId::MAX).collect::<Vec<_>>();
+            let of = by_id.iter().filter(|row| row.1.is_some_and(|number| NAMES[number] == consumer.name()));
+            prop_assert_eq!(ids, of.map(|row| row.0).collect::<Vec<_>>());
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn follows_a_list_of_rows(steps in proptest::collection::vec(step(), 1..80)) {
+            let mut group = Group::default();
+            let mut model: Vec<Row> = Vec::new();
+            let mut turns = 0;
+            for step in steps {
+                match step {
+                    Step::Give { id, consumer, at_ms, deliveries } => {
+                        let id = StreamId { ms: id, seq: 0 };
+                        group.create_consumer(NAMES[consumer], 0);
+                        prop_assert!(group.set_pending(id, NAMES[consumer], at_ms, deliveries));
+                        model.retain(|row| row.0 != id);
+                        model.push((id, Some(consumer), at_ms, deliveries));
+                    }
+                    Step::Release { id, deliveries } => {
+                        let id = StreamId { ms: id, seq: 0 };
+                        group.release(id, deliveries);
+                        model.retain(|row| row.0 != id);
+                        turns += 1;
+                        model.push((id, None, turns, deliveries));
+                    }
+                    Step::Ack { id } => {
+                        let id = StreamId { ms: id, seq: 0 };
+                        prop_assert_eq!(group.ack(id), model.iter().any(|row| row.0 == id));
+                        model.retain(|row| row.0 != id);
+                    }
+                    Step::DeleteConsumer(number) => {
+                        let had = model.iter().filter(|row| row.1 == Some(number)).count();
+                        let exists = group.consumer(NAMES[number]).is_some();
+                        prop_assert_eq!(group.delete_consumer(NAMES[number]), exists.then_some(had));
+                        model.retain(|row| row.1 != Some(number));
+                    }
+                }
+                check(&group, &model)?;
+            }
+        }
+    }
+}

@@ -1,0 +1,570 @@
+//! Streams: an append-only sequence of entries by id, and consumer groups that read it.
+//!
+//! # Entries
+//! Entries lie packed in *nodes* of some 100 entries or 4 KB, in a B-tree by each node's first id: appending touches the
+//! last node, a range by id starts with one lookup, trimming drops whole nodes. See `node` for their layout.
+//!
+//! # Groups
+//! A group keeps its pending entries by id; each consumer keeps the ids that it owns. Both are ordered, as every reply is.
+//! What refers to an entry is asked group by group: one lookup in each, and for a trim one range per node and group.
+//!
+//! # Changes
+//! Each `&mut` method is one deterministic step on plain arguments, without clock or choice, so that whoever logs the steps can
+//! repeat them. What needs a decision (the next id, what to trim, the read counter) is a `&self` method that gives the
+//! argument of a step.
+
+mod group;
+mod id;
+mod idempotency;
+mod node;
+mod trim;
+
+pub use group::{Consumer, Group, Pending};
+pub use id::{IdText, NewId, NewIdError, StreamId};
+pub use idempotency::Idempotency;
+pub use node::{Entries, EntriesRev, Entry, Pairs, StreamLimits};
+pub use trim::{AckedTrim, Keep};
+
+use std::collections::BTreeMap;
+
+use node::{Node, NodeEntries};
+
+/// A stream.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    nodes: BTreeMap<StreamId, Node>,
+    len: u64,
+    last_id: StreamId,
+    max_deleted_id: StreamId,
+    entries_added: u64,
+    groups: BTreeMap<Box<[u8]>, Group>,
+    idempotency: Option<Box<Idempotency>>,
+}
+
+impl Stream {
+    /// An empty stream that has never had an entry.
+    pub fn new() -> Stream {
+        Stream::default()
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is no entry (a stream without entries stays).
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The highest id ever appended or set; `0-0` before that.
+    pub fn last_id(&self) -> StreamId {
+        self.last_id
+    }
+
+    /// The highest id ever deleted, trims left out; `0-0` before that.
+    pub fn max_deleted_id(&self) -> StreamId {
+        self.max_deleted_id
+    }
+
+    /// How many entries were ever appended.
+    pub fn entries_added(&self) -> u64 {
+        self.entries_added
+    }
+
+    /// How many nodes hold the entries.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The oldest entry.
+    pub fn first(&self) -> Option<Entry<'_>> {
+        self.range(StreamId::MIN, StreamId::MAX).next()
+    }
+
+    /// The newest entry.
+    pub fn last(&self) -> Option<Entry<'_>> {
+        self.range_rev(StreamId::MIN, StreamId::MAX).next()
+    }
+
+    /// The id of the oldest entry, `0-0` where there is none.
+    pub fn first_id(&self) -> StreamId {
+        self.first().map_or(StreamId::MIN, |entry| entry.id)
+    }
+
+    /// The entry with this id.
+    pub fn entry(&self, id: StreamId) -> Option<Entry<'_>> {
+        self.range(id, id).next()
+    }
+
+    /// The entries from `start` to `end`, both included, oldest first.
+    pub fn range(&self, start: StreamId, end: StreamId) -> Entries<'_> {
+        Entries::new(&self.nodes, start, end)
+    }
+
+    /// The entries from `start` to `end`, both included, newest first.
+    pub fn range_rev(&self, start: StreamId, end: StreamId) -> EntriesRev<'_> {
+        self.range(start, end).rev()
+    }
+
+    /// The id that an appended entry gets. `now_ms` is the time of the unit.
+    pub fn next_id(&self, wanted: NewId, now_ms: u64) -> Result<StreamId, NewIdError> {
+        let exhausted = self.last_id == StreamId::MAX;
+        let id = match wanted {
+            _ if exhausted => return Err(NewIdError::Exhausted),
+            NewId::Auto if now_ms > self.last_id.ms => StreamId { ms: now_ms, seq: 0 },
+            NewId::Auto => self.last_id.next().ok_or(NewIdError::Exhausted)?,
+            NewId::AutoSeq(ms) if ms == self.last_id.ms => {
+                let seq = self.last_id.seq.checked_add(1).ok_or(NewIdError::NotAboveLast)?;
+                StreamId { ms, seq }
+            }
+            NewId::AutoSeq(ms) => StreamId { ms, seq: 0 },
+            NewId::Exact(id) => id,
+        };
+        if id > self.last_id { Ok(id) } else { Err(NewIdError::NotAboveLast) }
+    }
+
+    /// Appends an entry, which must have at least one pair. Returns false and changes nothing unless `id` is above the
+    /// last one.
+    pub fn append<'a>(
+        &mut self,
+        id: StreamId,
+        pairs: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        limits: StreamLimits,
+    ) -> bool {
+        if id <= self.last_id {
+            return false;
+        }
+        let content: usize = pairs.clone().map(|(field, value)| field.len() + value.len()).sum();
+        let open = self.nodes.last_entry().filter(|node| node.get().has_room(content, limits));
+        match open {
+            Some(mut node) => {
+                let first = *node.key();
+                node.get_mut().push(first, id, pairs);
+            }
+            None => {
+                if let Some(mut full) = self.nodes.last_entry() {
+                    full.get_mut().bytes.shrink_to_fit();
+                }
+                let mut node = Node::with_master(pairs.clone());
+                node.push(id, id, pairs);
+                self.nodes.insert(id, node);
+            }
+        }
+        self.len += 1;
+        self.entries_added = self.entries_added.saturating_add(1);
+        self.last_id = id;
+        true
+    }
+
+    /// Deletes the entry with this id; false where there is none.
+    pub fn delete(&mut self, id: StreamId) -> bool {
+        let Some((&first, node)) = self.nodes.range_mut(..=id).next_back() else { return false };
+        let found = NodeEntries::new(first, node).find(|raw| raw.id >= id);
+        let Some(raw) = found.filter(|raw| raw.id == id && !raw.deleted) else { return false };
+        node.mark_deleted(raw.flags_at);
+        if node.live == 0 {
+            self.nodes.remove(&first);
+        }
+        self.len -= 1;
+        self.max_deleted_id = self.max_deleted_id.max(id);
+        true
+    }
+
+    /// Sets what XSETID sets. The caller has checked it against the entries.
+    pub fn set_counters(&mut self, last_id: StreamId, entries_added: Option<u64>, max_deleted_id: Option<StreamId>) {
+        self.last_id = last_id;
+        self.entries_added = entries_added.unwrap_or(self.entries_added);
+        self.max_deleted_id = max_deleted_id.unwrap_or(self.max_deleted_id);
+    }
+
+    /// An estimate of the heap memory held, in bytes.
+    pub fn mem_bytes(&self) -> usize {
+        let node = size_of::<StreamId>() + size_of::<Node>();
+        let nodes: usize = self.nodes.values().map(|n| node + n.bytes.capacity()).sum();
+        let groups: usize = self.groups.iter().map(|(name, group)| name.len() + group.mem_bytes()).sum();
+        nodes + groups + self.idempotency.as_ref().map_or(0, |idempotency| idempotency.mem_bytes())
+    }
+}
+
+/// Idempotent production.
+impl Stream {
+    /// What is remembered of producers' requests; `None` before the first.
+    pub fn idempotency(&self) -> Option<&Idempotency> {
+        self.idempotency.as_deref()
+    }
+
+    /// Sets for how many seconds a request is remembered, and how many of each producer. A change forgets all requests.
+    pub fn idempotency_configure(&mut self, duration_s: u32, max_iids: u32) {
+        match &mut self.idempotency {
+            Some(idempotency) => idempotency.configure(duration_s, max_iids),
+            None => self.idempotency = Some(Box::new(Idempotency::new(duration_s, max_iids))),
+        }
+    }
+
+    /// Remembers that a request appended entry `id`. False before the bounds are set.
+    pub fn idempotency_add(&mut self, producer: &[u8], iid: &[u8], id: StreamId) -> bool {
+        self.idempotency.as_mut().map(|idempotency| idempotency.add(producer, iid, id)).is_some()
+    }
+
+    /// Forgets the oldest `count` requests of a producer; false where there is no such producer.
+    pub fn idempotency_forget(&mut self, producer: &[u8], count: u64) -> bool {
+        self.idempotency.as_mut().is_some_and(|idempotency| idempotency.forget(producer, count))
+    }
+
+    /// Counts a repeated request. False before the bounds are set.
+    pub fn idempotency_duplicate(&mut self) -> bool {
+        self.idempotency.as_mut().map(|idempotency| idempotency.count_duplicate()).is_some()
+    }
+}
+
+/// Consumer groups.
+impl Stream {
+    /// The groups by name, in byte order.
+    pub fn groups(&self) -> impl ExactSizeIterator<Item = (&[u8], &Group)> {
+        self.groups.iter().map(|(name, group)| (&**name, group))
+    }
+
+    /// The group of this name.
+    pub fn group(&self, name: &[u8]) -> Option<&Group> {
+        self.groups.get(name)
+    }
+
+    /// The groups that were given entry `id` and wait for it to be acknowledged. One lookup per group.
+    pub fn holders(&self, id: StreamId) -> impl Iterator<Item = &[u8]> {
+        self.groups().filter(move |(_, group)| group.pending(id).is_some()).map(|(name, _)| name)
+    }
+
+    /// Whether a group has yet to be given entry `id`, or waits for it to be acknowledged.
+    pub fn is_needed(&self, id: StreamId) -> bool {
+        self.groups.values().any(|group| group.last_delivered < id || group.pending(id).is_some())
+    }
+
+    /// How many entries the group has not been given yet; `None` where deleted entries make that unknown.
+    pub fn lag(&self, group: &Group) -> Option<u64> {
+        if self.entries_added == 0 || self.len == 0 {
+            return Some(0);
+        }
+        let first = self.first_id();
+        if group.last_delivered < first && self.max_deleted_id < first {
+            return Some(self.len);
+        }
+        let read = match group.entries_read {
+            Some(read) if !self.may_miss_entries_from(group.last_delivered) => read,
+            _ => self.entries_read_at(group.last_delivered)?,
+        };
+        Some(self.entries_added.saturating_sub(read))
+    }
+
+    /// How many entries were ever appended up to `id` and with it; `None` where deleted entries make that unknown.
+    pub fn entries_read_at(&self, id: StreamId) -> Option<u64> {
+        if self.entries_added == 0 {
+            return Some(0);
+        }
+        if (self.len == 0 && id <= self.last_id) || id == self.last_id {
+            return Some(self.entries_added);
+        }
+        if id > self.last_id || (id != StreamId::MIN && id < self.max_deleted_id) {
+            return None;
+        }
+        let first = self.first_id();
+        if self.max_deleted_id != StreamId::MIN && self.max_deleted_id >= first {
+            return None;
+        }
+        let before_first = self.entries_added.saturating_sub(self.len);
+        match id.cmp(&first) {
+            std::cmp::Ordering::Less => Some(before_first),
+            std::cmp::Ordering::Equal => Some(before_first + 1),
+            std::cmp::Ordering::Greater => None,
+        }
+    }
+
+    /// The read counter of a group at (`last_delivered`, `entries_read`) after it is given the entry `id`, which is the
+    /// next one it had not seen. Applied for each entry of a read in turn.
+    pub fn entries_read_after(&self, last_delivered: StreamId, entries_read: Option<u64>, id: StreamId) -> Option<u64> {
+        match entries_read {
+            Some(read) if last_delivered >= self.first_id() && !self.may_miss_entries_from(last_delivered) => {
+                Some(read.saturating_add(1))
+            }
+            _ if self.entries_added > 0 => self.entries_read_at(id),
+            _ => entries_read,
+        }
+    }
+
+    /// Whether an entry at or after `id` may have been deleted.
+    fn may_miss_entries_from(&self, id: StreamId) -> bool {
+        self.len > 0 && self.max_deleted_id != StreamId::MIN && id <= self.max_deleted_id
+    }
+
+    /// Creates a group that was given the entries up to `last_delivered`; false where the name is taken.
+    pub fn group_create(&mut self, name: &[u8], last_delivered: StreamId, entries_read: Option<u64>) -> bool {
+        if self.groups.contains_key(name) {
+            return false;
+        }
+        self.groups.insert(name.into(), Group::new(last_delivered, entries_read));
+        true
+    }
+
+    /// Removes a group with its consumers and pending entries; false where there is none.
+    pub fn group_destroy(&mut self, name: &[u8]) -> bool {
+        self.groups.remove(name).is_some()
+    }
+
+    /// Moves a group's position; false where there is no such group.
+    pub fn group_set_id(&mut self, name: &[u8], last_delivered: StreamId, entries_read: Option<u64>) -> bool {
+        let Some(group) = self.groups.get_mut(name) else { return false };
+        group.last_delivered = last_delivered;
+        group.entries_read = entries_read;
+        true
+    }
+
+    /// Creates a consumer last seen at `now_ms` that was never active; false where the group is missing or the name taken.
+    pub fn consumer_create(&mut self, group: &[u8], consumer: &[u8], now_ms: u64) -> bool {
+        self.groups.get_mut(group).is_some_and(|group| group.create_consumer(consumer, now_ms))
+    }
+
+    /// Removes a consumer and what it has pending. Returns how many entries that were, `None` where there was no such
+    /// consumer.
+    pub fn consumer_delete(&mut self, group: &[u8], consumer: &[u8]) -> Option<usize> {
+        self.groups.get_mut(group)?.delete_consumer(consumer)
+    }
+
+    /// Notes that a consumer asked (`seen`), and whether it also got something (`active`). False where it is missing.
+    pub fn consumer_seen(&mut self, group: &[u8], consumer: &[u8], now_ms: u64, active: bool) -> bool {
+        let Some(consumer) = self.groups.get_mut(group).and_then(|group| group.consumer_mut(consumer)) else {
+            return false;
+        };
+        consumer.seen_ms = now_ms;
+        if active {
+            consumer.active_ms = Some(now_ms);
+        }
+        true
+    }
+
+    /// Makes entry `id` pending for a consumer, taking it from the one that has it. The entry itself need not be there.
+    /// False where group or consumer are missing.
+    pub fn pending_set(&mut self, group: &[u8], id: StreamId, consumer: &[u8], time_ms: u64, deliveries: u64) -> bool {
+        self.groups.get_mut(group).is_some_and(|group| group.set_pending(id, consumer, time_ms, deliveries))
+    }
+
+    /// Makes entry `id` pending that nobody has, whoever had it before. False where the group is missing.
+    pub fn pending_release(&mut self, group: &[u8], id: StreamId, deliveries: u64) -> bool {
+        self.groups.get_mut(group).map(|group| group.release(id, deliveries)).is_some()
+    }
+
+    /// Ends the pending state of entry `id`; false where it was not pending.
+    pub fn pending_ack(&mut self, group: &[u8], id: StreamId) -> bool {
+        self.groups.get_mut(group).is_some_and(|group| group.ack(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn id(ms: u64, seq: u64) -> StreamId {
+        StreamId { ms, seq }
+    }
+
+    #[test]
+    fn next_ids() {
+        let mut stream = Stream::new();
+        assert_eq!(stream.next_id(NewId::Auto, 5), Ok(id(5, 0)));
+        assert_eq!(stream.next_id(NewId::AutoSeq(0), 5), Ok(id(0, 1)));
+        assert_eq!(stream.next_id(NewId::Exact(id(0, 0)), 5), Err(NewIdError::NotAboveLast));
+        stream.set_counters(id(9, u64::MAX), None, None);
+        assert_eq!(stream.next_id(NewId::Auto, 5), Ok(id(10, 0)));
+        assert_eq!(stream.next_id(NewId::AutoSeq(9), 5), Err(NewIdError::NotAboveLast));
+        assert_eq!(stream.next_id(NewId::AutoSeq(8), 5), Err(NewIdError::NotAboveLast));
+        stream.set_counters(StreamId::MAX, None, None);
+        assert_eq!(stream.next_id(NewId::Auto, 5), Err(NewIdError::Exhausted));
+    }
+
+    type Pair = (Vec<u8>, Vec<u8>);
+
+    fn append(stream: &mut Stream, id: StreamId, pairs: &[Pair], limits: StreamLimits) -> bool {
+        stream.append(id, pairs.iter().map(|(field, value)| (field.as_slice(), value.as_slice())), limits)
+    }
+
+    fn numbered(count: u64) -> Stream {
+        let mut stream = Stream::new();
+        for n in 1..=count {
+            assert!(append(&mut stream, id(n, 0), &[(b"f".to_vec(), vec![b'v'])], StreamLimits::default()));
+        }
+        stream
+    }
+
+    #[test]
+    fn trims_by_whole_nodes() {
+        let mut stream = numbered(1000);
+        assert_eq!(stream.node_count(), 10);
+        assert_eq!(stream.plan_trim(Keep::Newest(950), true, 0), None);
+        assert_eq!(stream.plan_trim(Keep::Newest(550), true, 0), Some(id(400, 0)));
+        assert_eq!(stream.plan_trim(Keep::Newest(550), true, 250), Some(id(200, 0)));
+        assert_eq!(stream.plan_trim(Keep::From(id(301, 0)), true, 0), Some(id(300, 0)));
+        assert_eq!(stream.plan_trim(Keep::From(id(399, 0)), true, 0), Some(id(300, 0)));
+        assert_eq!(stream.plan_trim(Keep::Newest(0), false, 0), Some(id(1000, 0)));
+        let through = stream.plan_trim(Keep::Newest(555), false, 0).expect("there is something to trim");
+        assert_eq!(stream.trim_through(through), 445);
+        assert_eq!((stream.len(), stream.first_id(), stream.entries_added()), (555, id(446, 0), 1000));
+        assert_eq!(stream.max_deleted_id(), StreamId::MIN);
+    }
+
+    /// The rules of Redis 8 for what is known of a group's position.
+    #[test]
+    fn lag_and_read_counter() {
+        let mut stream = numbered(5);
+        assert!(stream.group_create(b"g", StreamId::MIN, None));
+        let lag = |stream: &Stream| stream.lag(stream.group(b"g").expect("it was created"));
+        assert_eq!(lag(&stream), Some(5));
+        assert_eq!(stream.entries_read_after(StreamId::MIN, None, id(1, 0)), Some(1));
+        assert_eq!(stream.entries_read_after(id(1, 0), Some(1), id(2, 0)), Some(2));
+        assert_eq!(stream.entries_read_after(id(1, 0), None, id(2, 0)), None);
+        assert!(stream.group_set_id(b"g", id(2, 0), Some(2)));
+        assert_eq!(lag(&stream), Some(3));
+        assert!(stream.delete(id(4, 0)));
+        assert_eq!(lag(&stream), None);
+        assert!(stream.group_set_id(b"g", id(5, 0), None));
+        assert_eq!(lag(&stream), Some(0));
+        assert!(stream.group_set_id(b"g", id(1, 0), Some(1)));
+        stream.trim_through(id(4, 0));
+        assert_eq!(lag(&stream), Some(1));
+        assert!(!stream.group_set_id(b"none", id(1, 0), None));
+    }
+
+    #[test]
+    fn pending_entries_move_and_end() {
+        let mut stream = numbered(3);
+        stream.group_create(b"g", StreamId::MIN, None);
+        assert!(!stream.group_create(b"g", StreamId::MAX, None));
+        assert!(stream.consumer_create(b"g", b"bob", 10) && stream.consumer_create(b"g", b"ann", 10));
+        assert!(!stream.consumer_create(b"g", b"ann", 11) && !stream.consumer_create(b"x", b"ann", 11));
+        for n in 1..=3 {
+            assert!(stream.pending_set(b"g", id(n, 0), b"ann", 20, 1));
+        }
+        assert!(stream.pending_set(b"g", id(2, 0), b"bob", 30, 2));
+        assert!(!stream.pending_set(b"g", id(2, 0), b"eve", 30, 2));
+        assert!(stream.consumer_seen(b"g", b"bob", 30, true));
+        let group = stream.group(b"g").expect("it was created");
+        let names: Vec<_> = group.consumers().map(|c| (c.name(), c.pending_len(), c.active_ms())).collect();
+        assert_eq!(names, [(&b"ann"[..], 2, None), (&b"bob"[..], 1, Some(30))]);
+        assert_eq!(group.pending_edges(), Some((id(1, 0), id(3, 0))));
+        let second = Pending { id: id(2, 0), consumer: Some(b"bob"), time_ms: 30, deliveries: 2 };
+        assert_eq!(group.pending(id(2, 0)), Some(second));
+        assert_eq!(group.pending_range(id(2, 0), id(2, 5)).collect::<Vec<_>>(), [second]);
+        assert_eq!(group.pending_range(id(3, 0), id(2, 5)).count(), 0);
+        let ann = group.consumer(b"ann").expect("it was created");
+        assert_eq!(ann.pending_range(StreamId::MIN, StreamId::MAX).collect::<Vec<_>>(), [id(1, 0), id(3, 0)]);
+        assert!(stream.pending_ack(b"g", id(1, 0)) && !stream.pending_ack(b"g", id(1, 0)));
+        assert_eq!(stream.consumer_delete(b"g", b"ann"), Some(1));
+        assert_eq!(stream.consumer_delete(b"g", b"ann"), None);
+        assert_eq!(stream.group(b"g").map(Group::pending_len), Some(1));
+        assert!(stream.group_destroy(b"g") && !stream.group_destroy(b"g"));
+        assert!(stream.mem_bytes() > 0);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Append(StreamId, Vec<Pair>),
+        Delete(usize),
+        Trim(Keep, bool, u64),
+    }
+
+    fn pairs() -> impl Strategy<Value = Vec<Pair>> {
+        let fixed = (any::<u8>(), 0usize..300)
+            .prop_map(|(byte, len)| vec![(b"order".to_vec(), vec![byte]), (b"user".to_vec(), vec![byte; len])]);
+        let text = || proptest::collection::vec(any::<u8>(), 0..4);
+        prop_oneof![3 => fixed, 1 => proptest::collection::vec((text(), text()), 1..4)]
+    }
+
+    fn any_id() -> impl Strategy<Value = StreamId> {
+        prop_oneof![
+            (0u64..60, 0u64..3).prop_map(|(ms, seq)| id(ms, seq)),
+            Just(StreamId::MAX),
+            Just(id(1 << 40, u64::MAX)),
+        ]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let keep = prop_oneof![(0u64..40).prop_map(Keep::Newest), any_id().prop_map(Keep::From)];
+        prop_oneof![
+            12 => ((0u64..3, 0u64..3), pairs()).prop_map(|((ms, seq), pairs)| Step::Append(id(ms, seq), pairs)),
+            3 => any::<usize>().prop_map(Step::Delete),
+            1 => (keep, any::<bool>(), 0u64..10).prop_map(|(keep, nodes, limit)| Step::Trim(keep, nodes, limit)),
+        ]
+    }
+
+    fn owned(entry: Entry<'_>) -> (StreamId, Vec<Pair>) {
+        (entry.id, entry.pairs.map(|(field, value)| (field.to_vec(), value.to_vec())).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn follows_a_vector(
+            steps in proptest::collection::vec(step(), 1..120),
+            entries in prop_oneof![Just(0usize), 1usize..8],
+            bytes in prop_oneof![Just(0usize), 1usize..600],
+            ranges in proptest::collection::vec((any_id(), any_id()), 6),
+        ) {
+            let limits = StreamLimits { node_max_entries: entries, node_max_bytes: bytes };
+            let mut stream = Stream::new();
+            let mut model: Vec<(StreamId, Vec<Pair>)> = Vec::new();
+            let (mut last, mut max_deleted, mut added) = (StreamId::MIN, StreamId::MIN, 0);
+            for step in steps {
+                match step {
+                    Step::Append(by, pairs) => {
+                        let id = if by.ms == 0 { id(last.ms, last.seq + by.seq) } else { id(last.ms + by.ms, by.seq) };
+                        prop_assert_eq!(append(&mut stream, id, &pairs, limits), id > last);
+                        if id > last {
+                            model.push((id, pairs));
+                            last = id;
+                            added += 1;
+                        }
+                    }
+                    Step::Delete(at) => {
+                        let at = at % (model.len() + 1);
+                        let id = model.get(at).map_or(id(1, 77), |entry| entry.0);
+                        prop_assert_eq!(stream.delete(id), at < model.len());
+                        if at < model.len() {
+                            model.remove(at);
+                            max_deleted = max_deleted.max(id);
+                        }
+                        prop_assert!(!stream.delete(id));
+                    }
+                    Step::Trim(keep, nodes, limit) => {
+                        let extra = match keep {
+                            Keep::Newest(count) => model.len().saturating_sub(count as usize),
+                            Keep::From(id) => model.iter().filter(|entry| entry.0 < id).count(),
+                        };
+                        let limit = if nodes { limit } else { 0 };
+                        let plan = stream.plan_trim(keep, nodes, limit);
+                        let removed = plan.map_or(0, |last| stream.trim_through(last)) as usize;
+                        if nodes {
+                            prop_assert!(removed <= extra && (limit == 0 || removed <= limit as usize));
+                        } else {
+                            prop_assert_eq!(removed, extra);
+                        }
+                        prop_assert_eq!(plan.is_some(), removed > 0);
+                        model.drain(..removed);
+                    }
+                }
+                prop_assert_eq!(stream.len(), model.len() as u64);
+                prop_assert_eq!(stream.first_id(), model.first().map_or(StreamId::MIN, |entry| entry.0));
+            }
+            prop_assert_eq!(stream.last_id(), last);
+            prop_assert_eq!(stream.max_deleted_id(), max_deleted);
+            prop_assert_eq!(stream.entries_added(), added);
+            for (start, end) in ranges.into_iter().chain([(StreamId::MIN, StreamId::MAX)]) {
+                let mut expected: Vec<_> =
+                    model.iter().filter(|entry| entry.0 >= start && entry.0 <= end).cloned().collect();
+                prop_assert_eq!(&stream.range(start, end).map(owned).collect::<Vec<_>>(), &expected);
+                expected.reverse();
+                prop_assert_eq!(&stream.range_rev(start, end).map(owned).collect::<Vec<_>>(), &expected);
+            }
+            for node in stream.nodes.values() {
+                prop_assert!(node.live > 0 && (entries == 0 || node.total as usize <= entries));
+            }
+        }
+    }
+}
