@@ -12,12 +12,13 @@ use crate::harness::Value;
 /// As many as there are by default.
 const DATABASES: usize = 16;
 
-/// What differs between the two keyspaces: a call, and its two answers.
-pub fn compare(pair: &mut Pair, resp3: bool) -> Option<String> {
-    differs(pair, resp3).err().map(|told| format!("(the dump) {told}"))
+/// What differs between the two keyspaces: a call, and its two answers. `sorted`: SORT has run, by which the oracle turns
+/// any sorted set into a skiplist.
+pub fn compare(pair: &mut Pair, resp3: bool, sorted: bool) -> Option<String> {
+    differs(pair, resp3, sorted).err().map(|told| format!("(the dump) {told}"))
 }
 
-fn differs(pair: &mut Pair, resp3: bool) -> Result<(), String> {
+fn differs(pair: &mut Pair, resp3: bool, sorted: bool) -> Result<(), String> {
     let mut ask = |calls: Vec<(Args, Rule)>| pair.ask("dump", resp3, &calls);
     let listing = (0..DATABASES).flat_map(|db| [select(db), plain(call(&["KEYS", "*"], None))]);
     let listed = ask(listing.collect())?;
@@ -27,11 +28,11 @@ fn differs(pair: &mut Pair, resp3: bool) -> Result<(), String> {
     let types = ask(keys.iter().flat_map(|(db, key)| [select(*db), plain(call(&["TYPE"], Some(key)))]).collect())?;
     let types = types.iter().skip(1).step_by(2).map(|name| name.bytes().unwrap_or_default());
     let found = keys.iter().zip(types);
-    ask(found.flat_map(|((db, key), kind)| std::iter::once(select(*db)).chain(contents(kind, key))).collect())?;
+    ask(found.flat_map(|((db, key), kind)| std::iter::once(select(*db)).chain(contents(kind, key, sorted))).collect())?;
     Ok(())
 }
 
-fn contents(kind: &[u8], key: &[u8]) -> Vec<(Args, Rule)> {
+fn contents(kind: &[u8], key: &[u8], sorted: bool) -> Vec<(Args, Rule)> {
     let (head, tail): (&[&str], &[&str]) = match kind {
         b"string" => (&["GET"], &[]),
         b"list" => (&["LRANGE"], &["0", "-1"]),
@@ -46,6 +47,7 @@ fn contents(kind: &[u8], key: &[u8]) -> Vec<(Args, Rule)> {
     let encoding = match kind {
         b"set" => Rule::Later(b"listpack", b"hashtable"),
         b"list" => Rule::Later(b"listpack", b"quicklist"),
+        b"zset" if sorted => Rule::Later(b"listpack", b"skiplist"),
         _ => Rule::Exact,
     };
     vec![plain(call(&["PEXPIRETIME"], Some(key))), (call(&["OBJECT", "ENCODING"], Some(key)), encoding), plain(read)]

@@ -61,14 +61,17 @@ pub fn sequence(commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
     theme.extend((0..1).map(|_| *dice.pick(&of(ANY_FAMILY))));
     let homes = (0..KEYS).map(|i| if level || i < KEYS / 2 { own } else { dice.pick(commands).family }).collect();
     let world = World { homes, level };
-    let session = of(SESSION);
+    // Whether changes of groups count as changes of their stream, is for each version to say.
+    let has_groups = theme.iter().any(|command| command.family == "stream");
+    let mut session = of(SESSION);
+    session.retain(|command| !has_groups || command.words[0] != "WATCH");
 
     let mut calls = vec![thresholds(dice)];
     while calls.len() < LENGTH {
         match dice.below(40) {
             0 => calls.push(world.fit_call(&session, dice)),
             1 => {
-                if dice.once_in(2) {
+                if !has_groups && dice.once_in(2) {
                     calls.push(world.words(&["WATCH"], dice));
                     calls.push(world.fit_call(&theme, dice));
                 }
@@ -341,8 +344,9 @@ pub fn is_fit(args: &Args, level: bool) -> bool {
         at => at,
     });
     let waits_long = timeout.and_then(|at| args.get(at)).is_some_and(|timeout| is_long(timeout));
+    let is_vast = matches!(name, b"SETBIT" | b"SETRANGE" | b"BITFIELD") && args.iter().any(|arg| vast(arg));
     let soon = durations(args).any(|duration| number(duration).is_some_and(|n| n > 0.0 && n < 1000.0));
-    !is_unfit && !is_longer && !waits_long && !soon && (level || !holds("BYLEX"))
+    !is_unfit && !is_longer && !is_vast && !waits_long && !soon && (level || !holds("BYLEX"))
 }
 
 /// Where a command that may wait says how long; 0 stands for behind its word BLOCK.
@@ -372,6 +376,11 @@ fn durations(args: &Args) -> impl Iterator<Item = &[u8]> {
     };
     let behind = |at: usize| words.iter().any(|word| args[at - 1].eq_ignore_ascii_case(word.as_bytes()));
     (1..args.len()).filter(move |&at| place == Some(at) || behind(at)).map(|at| args[at].as_slice())
+}
+
+/// Whether this is an offset at which a server sets aside much memory.
+fn vast(offset: &[u8]) -> bool {
+    number(offset.strip_prefix(b"#").unwrap_or(offset)).is_some_and(|n| (1e6..9e18).contains(&n))
 }
 
 fn number(text: &[u8]) -> Option<f64> {

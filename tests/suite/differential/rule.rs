@@ -93,7 +93,7 @@ impl Rule {
             (Rule::Doubles, Bulk(a), Bulk(b)) => a == b || same_double(a, b),
             (Rule::Scan, Array(a), Array(b)) => same_scan(a, b),
             (Rule::Pending, Array(a), Array(b)) => same_entries(a, b),
-            (Rule::Info, a, b) => same_info(a, b),
+            (Rule::Info, a, b) => same_info(a, b, true),
             (Rule::Later(later, before), Bulk(a), Bulk(b)) => a == b || (a == later && b == before),
             (Rule::Shape | Rule::Kind, Array(a) | Set(a) | Push(a), Array(b) | Set(b) | Push(b)) => match self {
                 Rule::Shape => a.len() == b.len() && pairwise(a, b, |a, b| self.same_value(a, b)),
@@ -166,15 +166,16 @@ fn same_entries(a: &[Value], b: &[Value]) -> bool {
 }
 
 /// Redis 7.0 says less than later versions: every field of its must be there and be equal.
-fn same_info(ours: &Value, theirs: &Value) -> bool {
+fn same_info(ours: &Value, theirs: &Value, may_be_empty: bool) -> bool {
     if let (Value::Array(a), Value::Array(b)) = (ours, theirs)
         && b.iter().all(|item| matches!(item, Value::Array(_) | Value::Map(_)))
     {
-        return same_infos(a, b);
+        return same_infos(a, b, may_be_empty);
     }
     let (Some(ours), Some(theirs)) = (fields(ours), fields(theirs)) else {
         return ours == theirs;
     };
+    let may_be_empty = theirs.get(b"length".as_slice()).map_or(may_be_empty, |length| *length == Value::Integer(0));
     // Later versions count a group as having read no more than was added.
     let read = |fields: &BTreeMap<Vec<u8>, Value>| match fields.get(b"entries-read".as_slice()) {
         Some(Value::Integer(read)) => Some(*read),
@@ -191,8 +192,10 @@ fn same_info(ours: &Value, theirs: &Value) -> bool {
             // Since 7.2 who asks and gets nothing is a consumer, too.
             (b"consumers", Value::Integer(a), Value::Integer(b)) => a >= b,
             (b"entries-read" | b"lag", ..) if claimed => true,
+            // In an empty stream nothing is left to read.
+            (b"lag", Value::Integer(0), _) if may_be_empty => true,
             (b"lag", Value::Integer(0), Value::Integer(b)) => *b <= 0,
-            (b"groups" | b"consumers", Value::Array(a), Value::Array(b)) => same_infos(a, b),
+            (b"groups" | b"consumers", Value::Array(a), Value::Array(b)) => same_infos(a, b, may_be_empty),
             (b"pending", Value::Array(a), Value::Array(b)) => same_entries(a, b),
             _ => ours == theirs,
         }
@@ -200,7 +203,7 @@ fn same_info(ours: &Value, theirs: &Value) -> bool {
 }
 
 /// Groups or consumers; consumers that have nothing pending may be ours alone.
-fn same_infos(ours: &[Value], theirs: &[Value]) -> bool {
+fn same_infos(ours: &[Value], theirs: &[Value], may_be_empty: bool) -> bool {
     let name =
         |info: &Value| fields(info).and_then(|mut fields| fields.remove(b"name".as_slice())).map(|n| format!("{n:?}"));
     let is_idle = |info: &Value| {
@@ -210,7 +213,7 @@ fn same_infos(ours: &[Value], theirs: &[Value]) -> bool {
         })
     };
     let mut rest: BTreeMap<_, _> = ours.iter().map(|info| (name(info), info)).collect();
-    theirs.iter().all(|info| rest.remove(&name(info)).is_some_and(|ours| same_info(ours, info)))
+    theirs.iter().all(|info| rest.remove(&name(info)).is_some_and(|ours| same_info(ours, info, may_be_empty)))
         && rest.values().all(|info| is_idle(info))
 }
 

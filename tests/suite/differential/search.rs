@@ -86,6 +86,7 @@ pub fn judge(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Verdict {
 /// Runs a sequence from scratch; gives how many calls showed the first difference, and what differs.
 fn run(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Option<(usize, String)> {
     pair.reset();
+    let sorted = sequence.iter().any(|args| args[0].starts_with(b"SORT"));
     let mut done = 0;
     for (number, pipeline) in sequence.chunks(PIPELINE).enumerate() {
         let numbered = pipeline.iter().enumerate().flat_map(|(i, args)| sent(args).map(move |args| (i, args)));
@@ -96,7 +97,7 @@ fn run(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Option<(usize, String
         }
         done += pipeline.len();
         if ((number + 1) % PIPELINES_PER_DUMP == 0 || done == sequence.len())
-            && let Some(told) = dump::compare(pair, resp3)
+            && let Some(told) = dump::compare(pair, resp3, sorted)
         {
             return Some((done, told));
         }
