@@ -51,8 +51,11 @@ fn unit(args: &mut Args<'_>) -> Result<Unit, Error> {
 
 fn geodist(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, from, to) = (args.bytes()?, args.bytes()?, args.bytes()?);
-    let unit = if args.is_empty() { Unit::Metres } else { unit(&mut args)? };
-    args.end()?;
+    let unit = match args.len() {
+        0 => Unit::Metres,
+        1 => unit(&mut args)?,
+        _ => return Err(Error::Syntax),
+    };
     let zset = read(ctx.ks, ctx.session.db, key)?;
     let place = |member| zset.and_then(|zset| zset.score(member)).map(Position::from_score);
     match (place(from), place(to)) {

@@ -112,11 +112,13 @@ fn pfcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (bytes, _) = at(ctx.ks, db, slot)?;
     let cached = hyperloglog::cached_count(&bytes);
     let count = match cached {
-        Some(count) => count,
-        None => hyperloglog::count(&bytes)?,
+        Some(count) => Ok(count),
+        None => hyperloglog::count(&bytes),
     };
     drop(bytes);
+    // Redis does so before it finds that a value is corrupt.
     ctx.ks.make_growable(db, slot);
+    let count = count?;
     if cached.is_none() {
         ctx.ks.set_range(db, key, Some(slot), hyperloglog::CACHE_AT, &count.to_le_bytes())?;
     }

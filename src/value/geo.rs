@@ -36,8 +36,8 @@ impl Position {
 
     /// The middle of the cell that a score stands for. Any score gives a valid position.
     pub fn from_score(score: f64) -> Position {
-        // The cast saturates; bits past the 52 only push the position out, and it is cut to the ranges below.
-        let area = Cell { bits: score as u64, step: STEP_MAX }.area();
+        // Bits past the 52 only push the position out, and it is cut to the ranges below.
+        let area = Cell { bits: wrapping_bits(score), step: STEP_MAX }.area();
         Position {
             longitude: ((area.west + area.east) / 2.0).clamp(LONGITUDE.min, LONGITUDE.max),
             latitude: ((area.south + area.north) / 2.0).clamp(LATITUDE.min, LATITUDE.max),
@@ -373,6 +373,14 @@ const SPREAD: [(u32, u64); 5] = [
     (2, 0x3333_3333_3333_3333),
     (1, 0x5555_5555_5555_5555),
 ];
+
+/// The integer that a score is. ZADD also takes scores that no position has; with these Redis does what x86-64 makes of the
+/// cast: negative ones wrap, those beyond all integers become a power of two or nothing.
+fn wrapping_bits(score: f64) -> u64 {
+    const HALF: f64 = (1u64 << 63) as f64;
+    let signed = |value: f64| if (-HALF..HALF).contains(&value) { value as i64 as u64 } else { 1 << 63 };
+    if score >= HALF { signed(score - HALF) ^ (1 << 63) } else { signed(score) }
+}
 
 #[cfg(test)]
 mod tests {

@@ -61,17 +61,18 @@ pub fn sequence(commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
     theme.extend((0..1).map(|_| *dice.pick(&of(ANY_FAMILY))));
     let homes = (0..KEYS).map(|i| if level || i < KEYS / 2 { own } else { dice.pick(commands).family }).collect();
     let world = World { homes, level };
-    // Whether changes of groups count as changes of their stream, is for each version to say.
-    let has_groups = theme.iter().any(|command| command.family == "stream");
+    // Whether changes of groups count as changes of their stream, and trimming that trims nothing, versions may say.
+    let is_vague = |command: &&Declared| command.family == "stream" || command.words[0] == "LTRIM";
+    let is_watched = !theme.iter().any(is_vague);
     let mut session = of(SESSION);
-    session.retain(|command| !has_groups || command.words[0] != "WATCH");
+    session.retain(|command| is_watched || command.words[0] != "WATCH");
 
     let mut calls = vec![thresholds(dice)];
     while calls.len() < LENGTH {
         match dice.below(40) {
             0 => calls.push(world.fit_call(&session, dice)),
             1 => {
-                if !has_groups && dice.once_in(2) {
+                if is_watched && dice.once_in(2) {
                     calls.push(world.words(&["WATCH"], dice));
                     calls.push(world.fit_call(&theme, dice));
                 }
@@ -90,9 +91,10 @@ fn thresholds(dice: &mut Dice) -> Args {
     let mut args: Args = ["CONFIG", "SET"].map(|word| word.as_bytes().to_vec()).into();
     for (parameter, default) in THRESHOLDS {
         let value = match parameter {
+            // A node of ours takes other bytes than one of theirs.
+            "stream-node-max-bytes" => "0",
             _ if dice.once_in(3) => default,
             "list-max-listpack-size" => *dice.pick(&["1", "2", "4", "-1", "-5"]),
-            "stream-node-max-bytes" => *dice.pick(&["0", "64", "300"]),
             "hll-sparse-max-bytes" => *dice.pick(&["0", "30", "100"]),
             _ if parameter.ends_with("-value") => *dice.pick(&["1", "5", "44"]),
             _ => *dice.pick(&["1", "2", "4", "8"]),

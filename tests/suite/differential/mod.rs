@@ -174,7 +174,8 @@ fn plain_lines(commands: &[Declared]) -> Vec<Args> {
             Action::Run { args, wait: true, loose: false } if step.connection == "a" => Some(args),
             _ => None,
         })
-        .filter(|args| is_declared(args) && generate::is_fit(args, false))
+        // After a number out of range (1e400), SORT of Redis 7.0 takes no number any more.
+        .filter(|args| is_declared(args) && generate::is_fit(args, false) && !args[0].starts_with(b"SORT"))
         .collect();
     assert!(lines.len() > 100, "the corpus is there to draw from");
     lines

@@ -62,7 +62,8 @@ pub fn rule_for(args: &Args) -> Rule {
         | ("MEMORY", "USAGE" | "STATS" | "DOCTOR")
         | ("OBJECT", "FREQ" | "REFCOUNT")
         | ("SCRIPT" | "FUNCTION" | "COMMAND" | "HELLO" | "XINFO" | "ACL", "HELP") => Rule::Kind,
-        ("HELLO", _) => Rule::Kind,
+        // Since 7.2 who asked before is a consumer already, even if there was nothing to get.
+        ("HELLO", _) | ("XGROUP", "CREATECONSUMER") => Rule::Kind,
         ("XPENDING", _) if args.len() > 3 => Rule::Pending,
         ("XINFO", _) => Rule::Info,
         ("SCAN", "0") => Rule::Scan,
