@@ -247,7 +247,11 @@ fn group_start(id: &[u8]) -> Result<From, Error> {
                  an empty result set."
             )))
         }
-        id => StreamId::parse(id, 0).map(From::After).ok_or(ID_INVALID),
+        // After the highest id nothing can be pending: Redis takes it for `>`.
+        id => match StreamId::parse(id, 0).ok_or(ID_INVALID)? {
+            StreamId::MAX => Ok(From::Undelivered),
+            id => Ok(From::After(id)),
+        },
     }
 }
 

@@ -61,8 +61,12 @@ pub fn sequence(commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
     theme.extend((0..1).map(|_| *dice.pick(&of(ANY_FAMILY))));
     let homes = (0..KEYS).map(|i| if level || i < KEYS / 2 { own } else { dice.pick(commands).family }).collect();
     let world = World { homes, level };
-    // Whether changes of groups count as changes of their stream, and trimming that trims nothing, versions may say.
-    let is_vague = |command: &&Declared| command.family == "stream" || command.words[0] == "LTRIM";
+    // A string that other commands have edited is a corrupt HyperLogLog, which shows sooner or later.
+    let other = if own == "hll" { "string" } else { "hll" };
+    theme.retain(|command| command.family != other);
+    // Whether changes of groups count as changes of their stream, and what changes nothing, versions may say.
+    let is_vague =
+        |command: &&Declared| command.family == "stream" || ["LTRIM", "PFMERGE"].contains(&command.words[0].as_str());
     let is_watched = !theme.iter().any(is_vague);
     let mut session = of(SESSION);
     session.retain(|command| is_watched || command.words[0] != "WATCH");
@@ -184,7 +188,7 @@ impl Call<'_> {
             Kind::Block(parts) => return parts.iter().for_each(|part| self.write(part, dice)),
             Kind::Key => self.world.key(if self.command.family == LEX { "zset" } else { self.command.family }, dice),
             Kind::Integer => self.integer(&arg.name, dice),
-            Kind::Double => self.double(&arg.name, dice).to_owned(),
+            Kind::Double => self.double(&arg.name, dice),
             Kind::Pattern => dice.pick(&["*", "k*", "*1", "?*", "[a-s]*", "nosuch", "\\*"]).to_string(),
             Kind::UnixTime => dice.pick(&["33177117420", "33177117420123", "1", "0"]).to_string(),
             Kind::String => self.string(&arg.name, dice),
@@ -211,7 +215,9 @@ impl Call<'_> {
             ("min" | "max" | "start" | "stop", "zset") if self.world.level => &["-", "+", "[a", "(b", "[c", "0", "-1"],
             ("min" | "max" | "start" | "stop", "zset") => &["0", "1", "2", "(2", "-1", "-2", "-inf", "+inf", "(1.5"],
             _ if dice.once_in(6) => return long(dice),
-            _ => &["a", "b", "c", "d", "e", "1", "2", "10", "-7", "1.5", "", "hello", "\x00\x7f", "007", "12345678901"],
+            _ => {
+                &["a", "b", "c", "d", "e", "1", "2", "10", "-7", "1.5", "", "hello", "\x7f\x00z", "007", "12345678901"]
+            }
         };
         dice.pick(pool).to_string()
     }
@@ -247,7 +253,7 @@ impl Call<'_> {
         }
     }
 
-    fn double(&self, name: &str, dice: &mut Dice) -> &'static str {
+    fn double(&self, name: &str, dice: &mut Dice) -> String {
         let pool: &[&str] = match name {
             "timeout" if self.waits() => &[short_wait(self.in_milliseconds())],
             _ if self.world.level => &["0"],
@@ -257,7 +263,7 @@ impl Call<'_> {
             "radius" | "width" | "height" => &["0", "1", "200", "5000.5", "40000", "-1"],
             _ => &["0", "1", "2", "-1", "1.5", "3e5", "-0.25", "0.1", "10", "inf", "-inf"],
         };
-        pool[dice.below(pool.len())]
+        dice.pick(pool).to_string()
     }
 
     fn waits(&self) -> bool {

@@ -16,6 +16,9 @@ const PIPELINES_PER_DUMP: usize = 2;
 /// Sequences that may differ before the search ends: one fault often hides another.
 const REPORTS: usize = 5;
 
+/// Sequences from one sign of life to the next.
+const ROUNDS_PER_SIGN: u64 = 1000;
+
 /// Runs sequences from one seed after the other. `SUITE_SEED` is the first, `SUITE_ROUNDS` says how many, 0 without end.
 pub fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<Args>) {
     let first = env_number("SUITE_SEED").unwrap_or(20_260_101);
@@ -38,15 +41,19 @@ pub fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Ve
                 // The same command again tells nothing new.
                 if told.insert(kind) {
                     reports.push(format!("SUITE_SEED={seed} SUITE_ROUNDS=1 repeats this\n{report}"));
+                    eprintln!("{name}: {}", reports[reports.len() - 1]);
                 }
             }
+        }
+        if (seed - first + 1) % ROUNDS_PER_SIGN == 0 {
+            eprintln!("{name}: {calls} calls so far, the last seed was {seed}");
         }
         if reports.len() == REPORTS {
             break;
         }
     }
     eprintln!("{name}: {calls} calls, seeds from {first}, {races} differences that did not come again");
-    assert!(reports.is_empty(), "{}", reports.join("\n\n"));
+    assert!(reports.is_empty(), "{} sequences differ:\n{}", reports.len(), reports.join("\n\n"));
 }
 
 /// What came of a sequence.
