@@ -291,7 +291,7 @@ fn insert_entry(table: &mut DenseTable<Entry>, field: &[u8], value: &[u8]) -> bo
 
 /// A field and its value in one string.
 #[derive(Clone, Debug)]
-struct Entry(SmallBytes);
+struct Entry(SmallBytes<30>);
 
 /// LEB128 bytes of the largest length.
 const PREFIX_MAX: usize = 10;

@@ -29,6 +29,8 @@ use std::collections::BTreeMap;
 
 use node::{Node, NodeEntries};
 
+use crate::base::fit::fit;
+
 /// A stream.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
@@ -144,7 +146,7 @@ impl Stream {
             }
             None => {
                 if let Some(mut full) = self.nodes.last_entry() {
-                    full.get_mut().bytes.shrink_to_fit();
+                    fit(&mut full.get_mut().bytes);
                 }
                 let mut node = Node::with_master(pairs.clone());
                 node.push(id, id, pairs);
