@@ -190,6 +190,7 @@ proptest! {
         if let Ok(loaded) = load(&resealed(&content_bytes), &limits(false)) {
             let again = load(&dump(&loaded), &limits(false)).expect("it was just dumped");
             prop_assert_eq!(content(&again), content(&loaded));
+            prop_assert_eq!(dump(&again).len(), dump(&loaded).len());
         }
     }
 
