@@ -43,7 +43,7 @@ pub const RDB_UNPACKED_MAX_BYTES: usize = 1024 * 1024 * 1024;
 pub const RDB_PACKED_MAX_ITEMS: usize = 1 << 22;
 
 /// Bytes of one reply that MIGRATE reads from the other server: a status or an error.
-pub const MIGRATE_REPLY_MAX_BYTES: u64 = 64 * 1024;
+pub const MIGRATE_REPLY_MAX_BYTES: usize = 64 * 1024;
 
 /// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
 /// of clients.
