@@ -313,3 +313,27 @@ fn who_answers_byte_after_byte_times_out() {
     assert_eq!(raw.command(&["MIGRATE", "127.0.0.1", &port, "a", "0", "50"]), expected);
     assert!(peer.join().expect("the peer only writes") < 100, "the server listened on");
 }
+
+/// Thousands of fields that expired together, of which most are still stored, are not walked over for every draw.
+#[test]
+fn draws_among_many_expired_fields_are_quick() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    // A hash with fields that expire: the earliest time, fields, (time + 1 - earliest, field, value)*.
+    let expired = 16_000u16;
+    let mut payload = [&[24][..], &1u64.to_le_bytes(), &(0x4000 | (expired + 1)).to_be_bytes()].concat();
+    for at in 0..expired {
+        payload.extend_from_slice(format!("\x01\x05{at:05}\x01v").as_bytes());
+        if at == expired / 2 {
+            payload.extend_from_slice(b"\x00\x05lives\x01v");
+        }
+    }
+    tidegate::rdb::seal(&mut payload, tidegate::rdb::VERSION);
+    let begun = std::time::Instant::now();
+    raw.command(&["MULTI"]);
+    raw.command(&[&b"RESTORE"[..], b"h", b"0", &payload]);
+    raw.command(&["HRANDFIELD", "h", "-20000"]);
+    let replies = elements(raw.command(&["EXEC"]));
+    assert_eq!(elements(replies[1].clone()), vec![Value::bulk("lives"); 20_000]);
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
