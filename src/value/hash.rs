@@ -74,6 +74,11 @@ impl Hash {
         }
     }
 
+    /// Whether most are dead, so that drawing at random one after another may walk over all of them each time.
+    pub fn is_mostly_dead(&self) -> bool {
+        self.stored_len() / 2 > self.len()
+    }
+
     /// Whether there is no field.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -300,11 +300,16 @@ impl Stream {
 
     /// Creates a group that was given the entries up to `last_delivered`; false where the name is taken.
     pub fn group_create(&mut self, name: &[u8], last_delivered: StreamId, entries_read: Option<u64>) -> bool {
-        if self.groups.contains_key(name) {
-            return false;
+        self.group_insert(name, Group::new(last_delivered, entries_read))
+    }
+
+    /// Adds a group as it is; false where the name is taken.
+    pub fn group_insert(&mut self, name: &[u8], group: Group) -> bool {
+        let is_new = !self.groups.contains_key(name);
+        if is_new {
+            self.groups.insert(name.into(), group);
         }
-        self.groups.insert(name.into(), Group::new(last_delivered, entries_read));
-        true
+        is_new
     }
 
     /// Removes a group with its consumers and pending entries; false where there is none.
