@@ -13,13 +13,16 @@
 //! The client is written here because redis-benchmark costs 0.18 us a request at P=100, as much as a fast server: requests
 //! are encoded before the clock starts, replies are only counted. An error reply ends the run: errors are fast, too.
 
+mod peer;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use peer::{Server, cpu_model, cpu_seconds, encode, median, pin_self};
 
 /// Measures Tidegate beside redis-server and prints a Markdown table.
 #[derive(Parser)]
@@ -102,11 +105,11 @@ fn main() {
 }
 
 async fn compare(options: &Options) {
-    let mut ours = Server::start(&options.server, options.server_core).await;
-    let mut theirs = Server::start(&options.peer, options.server_core).await;
+    let mut ours = Judged::start(&options.server, options.server_core);
+    let mut theirs = Judged::start(&options.peer, options.server_core);
     ours.load_scripts(&options.scripts).await;
     theirs.load_scripts(&options.scripts).await;
-    println!("Tidegate: {}; peer: {}", ours.version().await, theirs.version().await);
+    println!("Tidegate: {}; peer: {}", ours.server.version(), theirs.server.version());
     println!(
         "{} connections; server on core {}, client on core {}; medians of {} rounds of {} s; {}\n",
         CONNECTIONS,
@@ -158,54 +161,20 @@ fn print_row(name: &str, ours: &[Sample], theirs: &[Sample]) {
     );
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// A server process, killed when dropped.
-struct Server {
-    child: Child,
-    port: u16,
+/// A server with what its cases need.
+struct Judged {
+    server: Server,
     scripts: Scripts,
-    _dir: tempfile::TempDir,
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Server {
-    async fn start(command: &str, core: usize) -> Server {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let probe = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = probe.local_addr().expect("a bound socket has an address").port();
-        drop(probe);
-        // taskset becomes the server (exec), so the child's id is the server's.
-        let child = Command::new("taskset")
-            .args(["-c", &core.to_string()])
-            .args(command.split_whitespace())
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
-            .arg(dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|e| panic!("cannot start {command}: {e}"));
-        let server = Server { child, port, scripts: Scripts::default(), _dir: dir };
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-            assert!(Instant::now() < deadline, "{command} does not listen");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        server
+impl Judged {
+    fn start(command: &str, core: usize) -> Judged {
+        Judged { server: Server::start(command, core), scripts: Scripts::default() }
     }
 
     /// One command, one reply, as text.
     async fn ask(&self, args: &[&str]) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.expect("the server accepts");
+        let mut stream = TcpStream::connect(("127.0.0.1", self.server.port)).await.expect("the server accepts");
         stream.write_all(&encode(args)).await.expect("the server reads");
         let (mut answer, mut counter) = (Vec::new(), Counter::default());
         while counter.replies == 0 {
@@ -225,15 +194,6 @@ impl Server {
             let sha = answer.lines().nth(1).unwrap_or_else(|| panic!("SCRIPT LOAD {name}: {answer}")).to_owned();
             *[&mut self.scripts.gate, &mut self.scripts.seckill][slot] = Some(sha);
         }
-    }
-
-    async fn version(&self) -> String {
-        let info = self.ask(&["INFO", "server"]).await;
-        let field = |name: &str| info.lines().find_map(|l| l.strip_prefix(name)).map(str::to_owned);
-        field("tidegate_version:")
-            .map(|v| format!("tidegate {v}"))
-            .or_else(|| field("redis_version:").map(|v| format!("redis {v}")))
-            .unwrap_or_else(|| "unknown".to_owned())
     }
 
     /// `depth` encoded requests, different for each `seed`; None when the case needs a script that is not there.
@@ -270,7 +230,7 @@ impl Server {
 
     async fn prepare(&self) {
         self.ask(&["FLUSHALL"]).await;
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.expect("the server accepts");
+        let mut stream = TcpStream::connect(("127.0.0.1", self.server.port)).await.expect("the server accepts");
         for from in (0..KEYS).step_by(1000) {
             let batch: Vec<u8> =
                 (from..from + 1000).flat_map(|i| encode(&["SET", &format!("key:{i:012}"), "xxx"])).collect();
@@ -292,7 +252,7 @@ impl Server {
                 let seed = |i| 1 + connection as u64 * variants + i;
                 let batches: Vec<Vec<u8>> = (0..variants).filter_map(|i| self.requests(load, depth, seed(i))).collect();
                 tokio::spawn(drive(
-                    self.port,
+                    self.server.port,
                     batches,
                     self.fresh_users(load, depth, connection),
                     depth as u64,
@@ -302,11 +262,11 @@ impl Server {
             })
             .collect();
         tokio::time::sleep_until(begin.into()).await;
-        let (server, client) = (cpu_seconds(self.child.id()), cpu_seconds(std::process::id()));
+        let (server, client) = (self.server.cpu_seconds(), cpu_seconds(std::process::id()));
         let started = Instant::now();
         tokio::time::sleep_until(end.into()).await;
         let wall = started.elapsed().as_secs_f64();
-        let (server, client) = (cpu_seconds(self.child.id()) - server, cpu_seconds(std::process::id()) - client);
+        let (server, client) = (self.server.cpu_seconds() - server, cpu_seconds(std::process::id()) - client);
         let mut done = 0;
         for task in tasks {
             done += task.await.expect("a connection's task does not panic");
@@ -446,35 +406,4 @@ impl Counter {
             _ => panic!("the server answered: {}", line.escape_ascii()),
         }
     }
-}
-
-fn encode(args: &[&str]) -> Vec<u8> {
-    let words = args.iter().map(|arg| format!("${}\r\n{arg}\r\n", arg.len())).collect::<String>();
-    format!("*{}\r\n{words}", args.len()).into_bytes()
-}
-
-/// CPU time of a process in seconds, all its threads, to the nanosecond.
-fn cpu_seconds(pid: u32) -> f64 {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives");
-    let nanoseconds = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
-        let path = task.expect("a readable /proc").path().join("schedstat");
-        // A thread may end between the listing and this line.
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)
-    };
-    tasks.map(nanoseconds).sum::<u64>() as f64 / 1e9
-}
-
-fn pin_self(core: usize) {
-    let pinned = Command::new("taskset")
-        .args(["-a", "-c", "-p", &core.to_string(), &std::process::id().to_string()])
-        .stdout(Stdio::null())
-        .status();
-    assert!(pinned.is_ok_and(|s| s.success()), "taskset (util-linux) cannot pin the client to core {core}");
-}
-
-fn cpu_model() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));
-    model.map_or_else(|| "unknown CPU".to_owned(), |(_, name)| name.to_owned())
 }

@@ -12,8 +12,8 @@ use std::collections::HashSet;
 use super::sample::select;
 use super::split_table::SplitTable;
 
-/// Entries of a chunk.
-const CHUNK: usize = 256;
+/// Most bytes of a chunk: the allocator's pages of 64 KB hold such blocks nearly without a rest.
+const CHUNK_BYTES: usize = 3072;
 
 /// A set of entries found by hash. As with [`SplitTable`] the caller hashes and compares.
 #[derive(Clone, Debug)]
@@ -30,6 +30,9 @@ impl<T> Default for DenseTable<T> {
 }
 
 impl<T> DenseTable<T> {
+    /// Entries of a chunk, a power of two.
+    const CHUNK: usize = 1 << (CHUNK_BYTES / size_of::<T>()).ilog2();
+
     /// An empty table, without allocation.
     pub const fn new() -> Self {
         DenseTable { index: SplitTable::new(), chunks: Vec::new() }
@@ -65,9 +68,9 @@ impl<T> DenseTable<T> {
     pub fn insert_unique(&mut self, hash: u64, value: T, rehash: impl Fn(&T) -> u64) {
         let number = self.len();
         assert!(number < u32::MAX as usize, "a table holds at most 2^32 - 1 entries");
-        if number.is_multiple_of(CHUNK) {
+        if number.is_multiple_of(Self::CHUNK) {
             // The first chunk grows like any vector, so that a small table stays small.
-            self.chunks.push(if number == 0 { Vec::new() } else { Vec::with_capacity(CHUNK) });
+            self.chunks.push(if number == 0 { Vec::new() } else { Vec::with_capacity(Self::CHUNK) });
         }
         self.chunks.last_mut().expect("pushed above when the last was full").push(value);
         let chunks = &self.chunks;
@@ -141,12 +144,12 @@ impl<T> DenseTable<T> {
 
 #[inline]
 fn at<T>(chunks: &[Vec<T>], number: u32) -> &T {
-    &chunks[number as usize / CHUNK][number as usize % CHUNK]
+    &chunks[number as usize / DenseTable::<T>::CHUNK][number as usize % DenseTable::<T>::CHUNK]
 }
 
 #[inline]
 fn at_mut<T>(chunks: &mut [Vec<T>], number: u32) -> &mut T {
-    &mut chunks[number as usize / CHUNK][number as usize % CHUNK]
+    &mut chunks[number as usize / DenseTable::<T>::CHUNK][number as usize % DenseTable::<T>::CHUNK]
 }
 
 #[cfg(test)]

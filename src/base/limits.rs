@@ -38,8 +38,12 @@ pub const FREE_AT_ONCE_BYTES: usize = 1024 * 1024;
 /// longest string. A payload can't make more memory of itself than clients can fill honestly with a few commands.
 pub const RDB_UNPACKED_MAX_BYTES: usize = 1024 * 1024 * 1024;
 
+/// Entries of one listpack, ziplist or zipmap of an RDB value: they are listed before a value is made of them, which takes
+/// twelve times the bytes of the smallest. Redis makes far shorter ones.
+pub const RDB_PACKED_MAX_ITEMS: usize = 1 << 22;
+
 /// Bytes of one reply that MIGRATE reads from the other server: a status or an error.
-pub const MIGRATE_REPLY_MAX_BYTES: u64 = 64 * 1024;
+pub const MIGRATE_REPLY_MAX_BYTES: usize = 64 * 1024;
 
 /// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
 /// of clients.

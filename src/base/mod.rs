@@ -4,6 +4,7 @@ pub mod allocated;
 pub mod clock;
 pub mod crc;
 pub mod dense_table;
+pub mod fit;
 pub mod glob;
 pub mod hasher;
 pub mod limits;

@@ -236,11 +236,15 @@ fn sample_fields(ctx: &mut Ctx<'_>, key: &[u8], count: Count, with_values: bool)
             hash.sample(count, |n| rng.below(n), |field, value| write(ctx.reply, field, value));
             Ok(())
         }
-        Count::Repeated(count) => sample::repeat(ctx.reply, ctx.server.config.proto_max_bulk_len, count, |reply| {
-            if let Some((field, value)) = hash.random(|n| rng.below(n)) {
-                write(reply, field, value);
-            }
-        }),
+        Count::Repeated(count) => {
+            let living: Vec<_> = if hash.is_mostly_dead() { hash.iter().collect() } else { Vec::new() };
+            sample::repeat(ctx.reply, ctx.server.config.proto_max_bulk_len, count, |reply| {
+                let drawn = sample::one_of(&living, &mut rng).or_else(|| hash.random(|n| rng.below(n)));
+                if let Some((field, value)) = drawn {
+                    write(reply, field, value);
+                }
+            })
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! MIGRATE: moves keys to another server by RESTORE, and deletes each here once it is there.
 //!
 //! As in Redis, the server does nothing else meanwhile: who watches sees a key here or there, never in neither place. Each
-//! wait for the other server ends with the timeout of the call. Every call makes a connection of its own; one MIGRATE with
+//! step (to connect, to send some more, to read one reply) must be done within the timeout of the call. Every call makes a connection of its own; one MIGRATE with
 //! many KEYS needs one.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::limits::MIGRATE_REPLY_MAX_BYTES;
 use crate::base::num;
@@ -23,6 +23,9 @@ const NOT_READ: Error = Error::text("IOERR error or timeout reading to target in
 
 /// The timeout where none is given.
 const DEFAULT_TIMEOUT_MS: u64 = 1_000;
+
+/// Beyond any patience, and short enough to be added to any time.
+const LONGEST_TIMEOUT_MS: u64 = u32::MAX as u64;
 
 /// What the call asks for.
 struct Options<'a> {
@@ -69,6 +72,7 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let timeout_ms = num::parse_i64(timeout).ok_or(Error::NotInteger)?;
     let to_db = num::parse_i64(to_db).ok_or(Error::NotInteger)?;
     let timeout_ms = u64::try_from(timeout_ms).ok().filter(|ms| *ms > 0).unwrap_or(DEFAULT_TIMEOUT_MS);
+    let timeout_ms = timeout_ms.min(LONGEST_TIMEOUT_MS);
     let db = ctx.session.db;
     let named = options.keys.unwrap_or(key);
     let keys: Vec<&[u8]> = named.iter().filter(|key| ctx.ks.look_up(db, key).is_some()).collect();
@@ -161,6 +165,7 @@ fn settle(ctx: &mut Ctx<'_>, target: &mut Target, keys: &[&[u8]], options: &Opti
 /// A connection to the other server.
 struct Target {
     stream: BufReader<TcpStream>,
+    timeout: Duration,
 }
 
 impl Target {
@@ -178,18 +183,40 @@ impl Target {
             connected.ok()
         });
         let stream = stream.ok_or(failure)?;
-        let is_set = stream.set_read_timeout(Some(timeout)).and_then(|()| stream.set_write_timeout(Some(timeout)));
-        is_set.map_err(|_| NOT_CONNECTED)?;
-        Ok(Target { stream: BufReader::new(stream) })
+        stream.set_write_timeout(Some(timeout)).map_err(|_| NOT_CONNECTED)?;
+        Ok(Target { stream: BufReader::new(stream), timeout })
     }
 
     /// The next reply, which is one line; `Some` if it is an error, without its `-`.
     fn reply(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let line = self.line().map_err(|_| NOT_READ)?;
+        Ok(line.strip_suffix(b"\r").unwrap_or(&line).strip_prefix(b"-").map(<[u8]>::to_vec))
+    }
+
+    /// The next line, without its end. All of it must come within the timeout: who sends byte after byte holds nobody up.
+    fn line(&mut self) -> io::Result<Vec<u8>> {
+        let deadline = Instant::now() + self.timeout;
         let mut line = Vec::new();
-        let read = self.stream.by_ref().take(MIGRATE_REPLY_MAX_BYTES).read_until(b'\n', &mut line);
-        match (read, line.strip_suffix(b"\n")) {
-            (Ok(_), Some(line)) => Ok(line.strip_suffix(b"\r").unwrap_or(line).strip_prefix(b"-").map(<[u8]>::to_vec)),
-            _ => Err(NOT_READ),
+        loop {
+            if self.stream.buffer().is_empty() {
+                let left = deadline.saturating_duration_since(Instant::now());
+                // A timeout of nothing is an error, as it should be.
+                self.stream.get_ref().set_read_timeout(Some(left))?;
+            }
+            let read = match self.stream.fill_buf() {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            let len = memchr::memchr(b'\n', read).unwrap_or(read.len());
+            if read.is_empty() || line.len() + len > MIGRATE_REPLY_MAX_BYTES {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            line.extend_from_slice(&read[..len]);
+            let ends = len < read.len();
+            self.stream.consume(len + usize::from(ends));
+            if ends {
+                return Ok(line);
+            }
         }
     }
 }

@@ -40,6 +40,11 @@ pub fn rng(ctx: &mut Ctx<'_>) -> Rng {
     Rng::seeded(ctx.ks.rng.next_u64())
 }
 
+/// One of `items`, drawn at random; `None` if there is none.
+pub fn one_of<T: Copy>(items: &[T], rng: &mut Rng) -> Option<T> {
+    if items.is_empty() { None } else { items.get(rng.below(items.len() as u64) as usize).copied() }
+}
+
 /// Writes `count` repeated draws, each by a call of `write`. Such a count says nothing about how many elements there are,
 /// so the answer may take only `max_bytes`.
 pub fn repeat(

@@ -139,8 +139,18 @@ fn pop_some(ctx: &mut Ctx<'_>, slot: Slot, count: usize) -> Done {
     let db = ctx.db();
     let mut rng = sample::rng(ctx);
     let mut member = Vec::new();
-    for _ in 0..count {
-        let Some(drawn) = ctx.ks.set(db, slot)?.random(|n| rng.below(n)) else { break };
+    let set = ctx.ks.set(db, slot)?;
+    let mut foreseen = Vec::new();
+    if set.is_mostly_dead() {
+        set.sample(count, |n| rng.below(n), |drawn| foreseen.push(drawn.to_vec()));
+    }
+    for at in 0..count {
+        let set = ctx.ks.set(db, slot)?;
+        let drawn = match foreseen.get(at) {
+            Some(drawn) => Some(Item::Bytes(drawn)),
+            None => set.random(|n| rng.below(n)),
+        };
+        let Some(drawn) = drawn else { break };
         member.clear();
         member.extend_from_slice(drawn.as_bytes(&mut Digits::new()));
         ctx.reply.bulk(&member);
@@ -172,8 +182,10 @@ fn srandmember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         (Some(set), Some(Count::Repeated(count))) => {
             ctx.reply.array(count);
             let max_bytes = ctx.server.config.proto_max_bulk_len;
+            let living: Vec<_> = if set.is_mostly_dead() { set.iter().collect() } else { Vec::new() };
             return sample::repeat(ctx.reply, max_bytes, count, |reply| {
-                set.random(|n| rng.below(n)).into_iter().for_each(|member| bulk_item(reply, member));
+                let drawn = sample::one_of(&living, &mut rng).or_else(|| set.random(|n| rng.below(n)));
+                drawn.into_iter().for_each(|member| bulk_item(reply, member));
             });
         }
     }

@@ -83,7 +83,11 @@ fn is_large(value: &Value) -> bool {
         Value::Set(set) => set.stored_len() > FREE_AT_ONCE_ELEMENTS,
         Value::ZSet(zset) => zset.len() > FREE_AT_ONCE_ELEMENTS,
         Value::Hash(hash) => hash.stored_len() > FREE_AT_ONCE_ELEMENTS,
-        Value::Stream(stream) => stream.len() > FREE_AT_ONCE_ELEMENTS as u64,
+        Value::Stream(stream) => {
+            // What groups hold stays when the entries are trimmed.
+            let held = stream.groups().map(|(_, group)| 1 + group.consumers().len() + group.pending_len());
+            stream.len() + held.sum::<usize>() as u64 > FREE_AT_ONCE_ELEMENTS as u64
+        }
     }
 }
 
@@ -91,6 +95,7 @@ fn is_large(value: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::value::set::{Set, SetLimits};
+    use crate::value::stream::{Group, Stream, StreamId};
 
     fn set(members: usize) -> Value {
         let mut set = Set::new();
@@ -98,6 +103,18 @@ mod tests {
             set.insert(format!("member-{i}").as_bytes(), &SetLimits::default());
         });
         Value::Set(Box::new(set))
+    }
+
+    #[test]
+    fn a_stream_is_as_large_as_what_its_groups_hold() {
+        let stream = |pending: u64| {
+            let mut group = Group::new(StreamId::MIN, None);
+            assert!(group.add_consumer(b"c", 0, None, (0..pending).map(|ms| (StreamId { ms, seq: 0 }, 0, 1))));
+            let mut stream = Stream::new();
+            assert!(stream.group_insert(b"g", group));
+            Value::Stream(Box::new(stream))
+        };
+        assert!(is_large(&stream(FREE_AT_ONCE_ELEMENTS as u64)) && !is_large(&stream(9)));
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! The length backwards has seven bits per byte, most significant first; all bytes but the first have their top bit set.
 
 use super::Corrupt;
+use crate::base::limits::RDB_PACKED_MAX_ITEMS;
 use crate::value::packed::{Item, canonical_int};
 
 const HEADER_BYTES: usize = 6;
@@ -43,11 +44,20 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Item<'_>>, Corrupt> {
             return Err(Corrupt);
         }
         rest = &rest[len + back.as_bytes().len()..];
-        items.push(item);
+        list(&mut items, item)?;
     }
     let count = u16::from_le_bytes([low, high]);
     let counted = count == UNKNOWN_COUNT || usize::from(count) == items.len();
     if rest.len() == 1 && counted && !items.is_empty() { Ok(items) } else { Err(Corrupt) }
+}
+
+/// Lists one more entry, of which there may be only so many.
+pub(super) fn list<'a>(items: &mut Vec<Item<'a>>, item: Item<'a>) -> Result<(), Corrupt> {
+    if items.len() >= RDB_PACKED_MAX_ITEMS {
+        return Err(Corrupt);
+    }
+    items.push(item);
+    Ok(())
 }
 
 /// The entry at the start of `bytes`, and how many bytes it takes without its length backwards.
@@ -220,5 +230,17 @@ mod tests {
             assert_eq!(read(&bytes[..cut]), Err(Corrupt));
         }
         assert_eq!(read(&Writer::new().finish()), Err(Corrupt), "nothing is in it");
+    }
+
+    /// Two bytes for an entry, which a packed string makes of next to nothing, become 24 in the list.
+    #[test]
+    fn listed_entries_are_bounded() {
+        let zeros = |count| {
+            let mut bytes = vec![0; HEADER_BYTES];
+            (0..count).for_each(|_| bytes.extend_from_slice(&[0, 1]));
+            Writer { bytes, count }.finish()
+        };
+        assert_eq!(read(&zeros(RDB_PACKED_MAX_ITEMS)).map(|items| items.len()), Ok(RDB_PACKED_MAX_ITEMS));
+        assert_eq!(read(&zeros(RDB_PACKED_MAX_ITEMS + 1)).map(|items| items.len()), Err(Corrupt));
     }
 }

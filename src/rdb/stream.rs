@@ -273,7 +273,7 @@ fn decode_group(stream: &mut Stream, version: u8, input: &mut Input<'_>) -> Resu
         1 => stream.entries_read_at(last_delivered),
         _ => Some(input.number()?).filter(|read| *read != UNKNOWN_COUNT),
     };
-    sound(stream.group_create(&name, last_delivered, entries_read))?;
+    let mut group = Group::new(last_delivered, entries_read);
     let mut pending = BTreeMap::new();
     for _ in 0..input.count()? {
         let id = id_of(input.array()?);
@@ -282,19 +282,18 @@ fn decode_group(stream: &mut Stream, version: u8, input: &mut Input<'_>) -> Resu
     }
     for _ in 0..input.count()? {
         let (consumer, seen_ms) = (input.string()?, u64::from_le_bytes(input.array()?));
-        sound(stream.consumer_create(&name, &consumer, seen_ms))?;
         // Before the third version nobody noted it: who was seen counts as active.
         let active_ms = if version >= 3 { u64::from_le_bytes(input.array()?) } else { seen_ms };
-        if active_ms != NEVER_ACTIVE {
-            stream.consumer_seen(&name, &consumer, active_ms, true);
-            stream.consumer_seen(&name, &consumer, seen_ms, false);
-        }
+        let mut own = Vec::new();
         for _ in 0..input.count()? {
             let id = id_of(input.array()?);
             let (time_ms, deliveries) = pending.remove(&id).ok_or(Corrupt)?;
-            sound(stream.pending_set(&name, id, &consumer, time_ms, deliveries))?;
+            own.push((id, time_ms, deliveries));
         }
+        let active_ms = Some(active_ms).filter(|active_ms| *active_ms != NEVER_ACTIVE);
+        sound(group.add_consumer(&consumer, seen_ms, active_ms, own))?;
     }
+    sound(stream.group_insert(&name, group))?;
     // Each delivery is somebody's.
     sound(pending.is_empty())
 }

@@ -190,6 +190,7 @@ proptest! {
         if let Ok(loaded) = load(&resealed(&content_bytes), &limits(false)) {
             let again = load(&dump(&loaded), &limits(false)).expect("it was just dumped");
             prop_assert_eq!(content(&again), content(&loaded));
+            prop_assert_eq!(dump(&again).len(), dump(&loaded).len());
         }
     }
 
@@ -356,4 +357,35 @@ fn shared_names_are_not_repeated_without_end() {
         value::decode(21, &mut input, &limits(false)).err()
     };
     assert_eq!(budget(100 << 20), Some(Corrupt));
+}
+
+/// Names may be packed, so that a short payload holds long ones. They are looked up once, not for every pending entry: these
+/// would take minutes.
+#[test]
+fn long_names_of_groups_and_consumers_cost_nothing_for_each_entry() {
+    const NAME_BYTES: usize = 32 << 20;
+    const ENTRIES: u64 = 20_000;
+    // Version 3, no listpacks, length, last id, first id, largest deleted id, entries added; one group.
+    let mut bytes = vec![21, 0, 0, 9, 0, 0, 0, 0, 0, 0, 1];
+    let name = vec![b'n'; NAME_BYTES];
+    wire::put_bytes(&mut bytes, &name);
+    bytes.extend_from_slice(&[0, 0, 0]);
+    wire::put_number(&mut bytes, ENTRIES);
+    let ids = || (0..ENTRIES).map(|ms| (u128::from(ms) << 64).to_be_bytes());
+    ids().for_each(|id| bytes.extend_from_slice(&[&id[..], &[0; 9]].concat()));
+    bytes.push(1);
+    wire::put_bytes(&mut bytes, &name);
+    bytes.extend_from_slice(&[0; 16]);
+    wire::put_number(&mut bytes, ENTRIES);
+    ids().for_each(|id| bytes.extend_from_slice(&id));
+    let begun = std::time::Instant::now();
+    let Ok(Value::Stream(stream)) = value::decode(21, &mut Input::new(&bytes[1..], 0), &limits(false)) else {
+        panic!("it holds a stream")
+    };
+    let (_, group) = stream.groups().next().expect("it has a group");
+    assert_eq!(
+        (group.pending_len() as u64, group.consumers().map(|c| c.pending_len() as u64).sum()),
+        (ENTRIES, ENTRIES)
+    );
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }

@@ -16,7 +16,7 @@
 //! ```
 
 use super::Corrupt;
-use super::listpack::signed;
+use super::listpack::{list, signed};
 use crate::value::packed::Item;
 
 const HEADER_BYTES: usize = 10;
@@ -39,7 +39,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Item<'_>>, Corrupt> {
             return Err(Corrupt);
         }
         let (item, end) = entry(bytes, start)?;
-        items.push(item);
+        list(&mut items, item)?;
         (last, at) = (at, end);
     }
     let count = u16::from_le_bytes([low, high]);
@@ -96,11 +96,11 @@ pub(super) fn read_zipmap(bytes: &[u8]) -> Result<Vec<Item<'_>>, Corrupt> {
     while *bytes.get(at).ok_or(Corrupt)? != END {
         let (len, start) = length(bytes, at)?;
         let end = start.checked_add(len).ok_or(Corrupt)?;
-        items.push(Item::Bytes(bytes.get(start..end).ok_or(Corrupt)?));
+        list(&mut items, Item::Bytes(bytes.get(start..end).ok_or(Corrupt)?))?;
         let (len, unused_at) = length(bytes, end)?;
         let unused = usize::from(*bytes.get(unused_at).ok_or(Corrupt)?);
         let (start, end) = (unused_at + 1, (unused_at + 1).checked_add(len).ok_or(Corrupt)?);
-        items.push(Item::Bytes(bytes.get(start..end).ok_or(Corrupt)?));
+        list(&mut items, Item::Bytes(bytes.get(start..end).ok_or(Corrupt)?))?;
         at = end + unused;
     }
     let counted = count >= LONG || usize::from(count) == items.len() / 2;

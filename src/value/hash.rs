@@ -74,6 +74,11 @@ impl Hash {
         }
     }
 
+    /// Whether most are dead, so that drawing at random one after another may walk over all of them each time.
+    pub fn is_mostly_dead(&self) -> bool {
+        self.stored_len() / 2 > self.len()
+    }
+
     /// Whether there is no field.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -291,7 +296,7 @@ fn insert_entry(table: &mut DenseTable<Entry>, field: &[u8], value: &[u8]) -> bo
 
 /// A field and its value in one string.
 #[derive(Clone, Debug)]
-struct Entry(SmallBytes);
+struct Entry(SmallBytes<30>);
 
 /// LEB128 bytes of the largest length.
 const PREFIX_MAX: usize = 10;

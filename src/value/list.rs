@@ -16,6 +16,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::base::fit::fit;
 use crate::value::leb128::{
     Reader, bytes_len, number_before, number_len, put_bytes, put_number_reversed, write_number,
 };
@@ -151,7 +152,10 @@ impl List {
             Shape::One(node) => node.push_front(value),
             Shape::Many(nodes) => match nodes.front_mut().filter(|node| node.has_room(value, limits)) {
                 Some(node) => node.push_front(value),
-                None => nodes.push_front(Node::of(value)),
+                None => {
+                    nodes.front_mut().into_iter().for_each(Node::close);
+                    nodes.push_front(Node::of(value));
+                }
             },
         }
     }
@@ -164,7 +168,10 @@ impl List {
             Shape::One(node) => node.push_back(value),
             Shape::Many(nodes) => match nodes.back_mut().filter(|node| node.has_room(value, limits)) {
                 Some(node) => node.push_back(value),
-                None => nodes.push_back(Node::of(value)),
+                None => {
+                    nodes.back_mut().into_iter().for_each(Node::close);
+                    nodes.push_back(Node::of(value));
+                }
             },
         }
     }
@@ -507,15 +514,24 @@ impl Node {
         node
     }
 
+    /// Gives back free space, when the next push goes to another node.
+    fn close(&mut self) {
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        fit(&mut self.bytes);
+    }
+
     /// The size of the listpack with its header and end mark.
     fn listpack_bytes(&self) -> usize {
         self.encoded + 7
     }
 
-    /// An empty node takes any element. Redis adds eight bytes for what it does not want to compute here.
+    /// Whether the node of a deque takes one more element; an empty one takes any. It is full somewhat before its limit:
+    /// the allocator's pages of 64 KB hold nine blocks of 7 KB, but only seven of 8 KB.
     fn has_room(&self, value: &[u8], limits: ListLimits) -> bool {
-        let bytes = self.listpack_bytes().saturating_add(value.len()).saturating_add(8);
-        self.len == 0 || limits.admit(bytes, self.len + 1)
+        let (max_bytes, max_entries) = limits.of_node();
+        let bytes = self.bytes.len() - self.start + entry_len(value);
+        self.len == 0 || bytes <= max_bytes / 8 * 7 && self.len < max_entries
     }
 
     /// The entry that begins at `place`, and where the next one does.
@@ -550,9 +566,22 @@ impl Node {
             self.bytes.truncate(used);
             self.start = 0;
         }
+        self.reserve(entry_len(value));
         put_bytes(&mut self.bytes, value);
         put_number_reversed(&mut self.bytes, value.len() as u64);
         self.added(value);
+    }
+
+    /// Grows in steps that end where a node of a deque is full (see [`has_room`](Self::has_room)), so that it has no
+    /// larger block on the way.
+    fn reserve(&mut self, more: usize) {
+        let wanted = self.bytes.len() + more;
+        if wanted > self.bytes.capacity() {
+            let step = wanted.div_ceil(7).next_power_of_two() * 7;
+            self.bytes.reserve_exact(
+                if step <= SAFE_NODE_BYTES { step } else { wanted.max(self.bytes.capacity() * 2) } - self.bytes.len(),
+            );
+        }
     }
 
     fn push_front(&mut self, value: &[u8]) {

@@ -88,6 +88,11 @@ impl Set {
         }
     }
 
+    /// Whether most are dead, so that drawing at random one after another may walk over all of them each time.
+    pub fn is_mostly_dead(&self) -> bool {
+        self.stored_len() / 2 > self.len()
+    }
+
     /// Whether there is no member.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

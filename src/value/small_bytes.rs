@@ -3,15 +3,13 @@
 
 use std::ops::Deref;
 
-/// The longest string without an allocation: what makes the whole 24 bytes, with a length and the variant.
-const INLINE: usize = 22;
-
-/// A byte string whose length does not change, inline up to 22 bytes, else in an allocation of exactly its size.
+/// A byte string whose length does not change, inline up to `INLINE` bytes, else in an allocation of exactly its size. It
+/// takes two bytes more than `INLINE`, in multiples of eight: 24 as a rule.
 #[derive(Clone, Debug)]
-pub struct SmallBytes(Form);
+pub struct SmallBytes<const INLINE: usize = 22>(Form<INLINE>);
 
 #[derive(Clone, Debug)]
-enum Form {
+enum Form<const INLINE: usize> {
     /// The first `len` of `bytes`.
     Inline {
         len: u8,
@@ -20,12 +18,12 @@ enum Form {
     Heap(Box<[u8]>),
 }
 
-const _: () = assert!(size_of::<SmallBytes>() == 24);
+const _: () = assert!(size_of::<SmallBytes>() == 24 && size_of::<SmallBytes<30>>() == 32);
 
-impl SmallBytes {
+impl<const INLINE: usize> SmallBytes<INLINE> {
     /// The concatenation of `parts`.
     #[inline]
-    pub fn concat(parts: &[&[u8]]) -> SmallBytes {
+    pub fn concat(parts: &[&[u8]]) -> Self {
         let len = parts.iter().map(|part| part.len()).sum();
         if len > INLINE {
             let mut heap = Vec::with_capacity(len);
@@ -43,7 +41,7 @@ impl SmallBytes {
 
     /// A copy of `bytes`.
     #[inline]
-    pub fn new(bytes: &[u8]) -> SmallBytes {
+    pub fn new(bytes: &[u8]) -> Self {
         SmallBytes::concat(&[bytes])
     }
 
@@ -74,7 +72,7 @@ impl SmallBytes {
     }
 }
 
-impl Deref for SmallBytes {
+impl<const INLINE: usize> Deref for SmallBytes<INLINE> {
     type Target = [u8];
 
     #[inline]
@@ -92,9 +90,9 @@ mod tests {
         let text = b"0123456789abcdefghijklmnopqrstuvwxyz";
         for n in 0..text.len() {
             for cut in 0..=n {
-                let mut small = SmallBytes::concat(&[&text[..cut], &text[cut..n]]);
+                let mut small: SmallBytes = SmallBytes::concat(&[&text[..cut], &text[cut..n]]);
                 assert_eq!(small.as_slice(), &text[..n]);
-                assert_eq!(small.heap_bytes(), if n > INLINE { n } else { 0 });
+                assert_eq!(small.heap_bytes(), if n > 22 { n } else { 0 });
                 small.as_mut_slice().fill(b'x');
                 assert_eq!(small.clone().as_slice(), vec![b'x'; n]);
             }

@@ -1,6 +1,8 @@
 //! DUMP, RESTORE and MIGRATE between this server and Redis 7.0: every value means the same on both sides, and gets the
 //! representation that the receiving server would have given it.
 
+use std::io::Write;
+
 use crate::harness::{Program, Raw, Server, Value, sorted};
 
 /// Commands that make the key `KEY` of each kind and size.
@@ -287,4 +289,51 @@ fn who_accepts_and_says_nothing_times_out() {
     let expected = Value::error("IOERR error or timeout reading to target instance");
     assert_eq!(raw.command(&["MIGRATE", "127.0.0.1", &port, "a", "0", "50"]), expected);
     assert_eq!(raw.command(&["GET", "a"]), Value::bulk("1"));
+}
+
+/// A reply of which each byte comes in time and the whole never does.
+#[test]
+fn who_answers_byte_after_byte_times_out() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    let slow = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let port = slow.local_addr().expect("it is bound").port().to_string();
+    let peer = std::thread::spawn(move || {
+        let (mut stream, _) = slow.accept().expect("the server connects");
+        // A second and a half, or until nobody listens.
+        (0..150)
+            .take_while(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                stream.write_all(b"x").is_ok()
+            })
+            .count()
+    });
+    raw.command(&["SET", "a", "1"]);
+    let expected = Value::error("IOERR error or timeout reading to target instance");
+    assert_eq!(raw.command(&["MIGRATE", "127.0.0.1", &port, "a", "0", "50"]), expected);
+    assert!(peer.join().expect("the peer only writes") < 100, "the server listened on");
+}
+
+/// Thousands of fields that expired together, of which most are still stored, are not walked over for every draw.
+#[test]
+fn draws_among_many_expired_fields_are_quick() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    // A hash with fields that expire: the earliest time, fields, (time + 1 - earliest, field, value)*.
+    let expired = 16_000u16;
+    let mut payload = [&[24][..], &1u64.to_le_bytes(), &(0x4000 | (expired + 1)).to_be_bytes()].concat();
+    for at in 0..expired {
+        payload.extend_from_slice(format!("\x01\x05{at:05}\x01v").as_bytes());
+        if at == expired / 2 {
+            payload.extend_from_slice(b"\x00\x05lives\x01v");
+        }
+    }
+    tidegate::rdb::seal(&mut payload, tidegate::rdb::VERSION);
+    let begun = std::time::Instant::now();
+    raw.command(&["MULTI"]);
+    raw.command(&[&b"RESTORE"[..], b"h", b"0", &payload]);
+    raw.command(&["HRANDFIELD", "h", "-20000"]);
+    let replies = elements(raw.command(&["EXEC"]));
+    assert_eq!(elements(replies[1].clone()), vec![Value::bulk("lives"); 20_000]);
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }

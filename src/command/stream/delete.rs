@@ -1,7 +1,7 @@
 //! Deleting single entries: XDEL, and XDELEX and XACKDEL, which mind what groups have pending.
 
 use super::trim::References;
-use super::{ID_INVALID, find};
+use super::{ID_INVALID, find, look_for_group};
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
@@ -113,11 +113,7 @@ pub(super) fn xackdel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let (key, group) = (args.bytes()?, args.bytes()?);
     let deletion = Deletion::parse(&mut args)?;
-    let slot = find(ctx.ks, db, key)?;
-    let Some(slot) = slot.filter(|slot| ctx.ks.stream(db, *slot).is_ok_and(|stream| stream.group(group).is_some()))
-    else {
-        return deletion.none(ctx);
-    };
+    let Some(slot) = look_for_group(ctx.ks, db, key, group)? else { return deletion.none(ctx) };
     ctx.reply.array(deletion.ids.len());
     for &id in &deletion.ids {
         let code = match ctx.ks.pending_ack(db, slot, group, id)? {

@@ -44,16 +44,17 @@ fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<Slot>, Erro
     Ok(slot)
 }
 
-/// Where the stream lives that has this group.
+/// Where the stream lives that has this group; an error where there is none.
 fn find_group(ks: &mut Keyspace, db: DbIndex, key: &[u8], group: &[u8]) -> Result<Slot, Error> {
-    match find(ks, db, key)? {
-        Some(slot) if ks.stream(db, slot)?.group(group).is_some() => Ok(slot),
-        _ => Err(Error::owned(format!(
-            "NOGROUP No such key '{}' or consumer group '{}'",
-            excerpt(key, 128),
-            excerpt(group, 128)
-        ))),
-    }
+    look_for_group(ks, db, key, group)?.ok_or_else(|| {
+        Error::owned(format!("NOGROUP No such key '{}' or consumer group '{}'", excerpt(key, 128), excerpt(group, 128)))
+    })
+}
+
+/// As [`find_group`], for commands to which a missing group is no error.
+fn look_for_group(ks: &mut Keyspace, db: DbIndex, key: &[u8], group: &[u8]) -> Result<Option<Slot>, Error> {
+    let Some(slot) = find(ks, db, key)? else { return Ok(None) };
+    Ok(ks.stream(db, slot)?.group(group).map(|_| slot))
 }
 
 /// A range of ids, both ends included.

@@ -2,7 +2,7 @@
 //! and XAUTOCLAIM.
 
 use super::delete::counted_ids;
-use super::{ID_INVALID, Interval, entry_reply, find, find_group, id_reply, interval_start};
+use super::{ID_INVALID, Interval, entry_reply, find_group, id_reply, interval_start, look_for_group};
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
@@ -14,9 +14,7 @@ use crate::value::stream::{Group, Pending, Stream, StreamId};
 pub(super) fn xack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let (key, group) = (args.bytes()?, args.bytes()?);
-    let slot = find(ctx.ks, db, key)?;
-    let Some(slot) = slot.filter(|slot| ctx.ks.stream(db, *slot).is_ok_and(|stream| stream.group(group).is_some()))
-    else {
+    let Some(slot) = look_for_group(ctx.ks, db, key, group)? else {
         ctx.reply.integer(0);
         return Ok(());
     };

@@ -320,8 +320,9 @@ impl Delivery<'_> {
             ctx.reply.integer(taken.deliveries as i64);
         }
         if let Some(first) = last.next() {
+            let mut count = stream.read_counter(last, entries_read);
             for entry in stream.range(first, StreamId::MAX).take(self.count - idle.len()) {
-                entries_read = stream.entries_read_after(last, entries_read, entry.id);
+                entries_read = count(entry.id);
                 last = entry.id;
                 new.push(entry.id);
                 if request.claim.is_none() {

@@ -64,7 +64,8 @@ pub struct Consumer {
 }
 
 impl Group {
-    pub(super) fn new(last_delivered: StreamId, entries_read: Option<u64>) -> Group {
+    /// A group without consumers that was given the entries up to `last_delivered`.
+    pub fn new(last_delivered: StreamId, entries_read: Option<u64>) -> Group {
         Group { last_delivered, entries_read, ..Group::default() }
     }
 
@@ -150,6 +151,26 @@ impl Group {
         true
     }
 
+    /// Adds a consumer with all that it has pending: id, time of the delivery, deliveries. False where the name is taken.
+    /// The name is looked up once: it may be long, and the entries many.
+    pub fn add_consumer(
+        &mut self,
+        name: &[u8],
+        seen_ms: u64,
+        active_ms: Option<u64>,
+        pending: impl IntoIterator<Item = (StreamId, u64, u64)>,
+    ) -> bool {
+        if !self.create_consumer(name, seen_ms) {
+            return false;
+        }
+        let number = self.by_name[name];
+        self.consumers[number].active_ms = active_ms;
+        for (id, time_ms, deliveries) in pending {
+            self.give(id, number, time_ms, deliveries);
+        }
+        true
+    }
+
     pub(super) fn delete_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let number = self.by_name.remove(name)?;
         let ids = std::mem::take(&mut self.consumers[number].pending);
@@ -162,6 +183,12 @@ impl Group {
 
     pub(super) fn set_pending(&mut self, id: StreamId, consumer: &[u8], time_ms: u64, deliveries: u64) -> bool {
         let Some(&number) = self.by_name.get(consumer) else { return false };
+        self.give(id, number, time_ms, deliveries);
+        true
+    }
+
+    /// Makes an entry pending for the consumer of this number.
+    fn give(&mut self, id: StreamId, number: usize, time_ms: u64, deliveries: u64) {
         let owner = Owner::Consumer { number: number as u32, since_ms: time_ms };
         let old = self.pending.insert(id, Nack { owner, deliveries });
         match old.map(|old| old.owner) {
@@ -175,7 +202,6 @@ impl Group {
             }
         }
         self.by_time.insert((time_ms, id));
-        true
     }
 
     /// Makes an entry pending that nobody has, behind all others of the kind.

@@ -1,0 +1,124 @@
+//! What the benches share that measure two servers beside each other: processes pinned to a core, and their books.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server process without persistence, killed when dropped.
+pub struct Server {
+    child: Child,
+    pub port: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    pub fn start(command: &str, core: usize) -> Server {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = probe.local_addr().expect("a bound socket has an address").port();
+        drop(probe);
+        // taskset becomes the server (exec), so the child's id is the server's.
+        let child = Command::new("taskset")
+            .args(["-c", &core.to_string()])
+            .args(command.split_whitespace())
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
+            .arg(dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {command}: {e}"));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < deadline, "{command} does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Server { child, port, _dir: dir }
+    }
+
+    /// CPU time of the process in seconds.
+    pub fn cpu_seconds(&self) -> f64 {
+        cpu_seconds(self.child.id())
+    }
+
+    /// Resident memory of the process.
+    #[allow(dead_code, reason = "not every bench asks")]
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux tells it");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kB") * 1024
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server accepts");
+        stream.set_nodelay(true).expect("a TCP socket");
+        stream
+    }
+
+    /// What the server calls itself, with its version.
+    pub fn version(&self) -> String {
+        let mut stream = self.connect();
+        stream.write_all(&encode(&["INFO", "server"])).expect("the server reads");
+        let (mut info, mut piece) = (Vec::new(), [0; 4096]);
+        let text = loop {
+            let n = stream.read(&mut piece).expect("the server answers");
+            assert!(n > 0, "the server hung up");
+            info.extend_from_slice(&piece[..n]);
+            let text = String::from_utf8_lossy(&info);
+            let len = text.strip_prefix('$').and_then(|rest| rest.split_once("\r\n")?.0.parse::<usize>().ok());
+            if len.is_some_and(|len| info.len() > len) {
+                break text.into_owned();
+            }
+        };
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        field("tidegate_version:")
+            .map(|version| format!("tidegate {version}"))
+            .or_else(|| field("redis_version:").map(|version| format!("redis {version}")))
+            .unwrap_or_else(|| "unknown".to_owned())
+    }
+}
+
+/// A command as clients send it.
+pub fn encode(args: &[&str]) -> Vec<u8> {
+    let words = args.iter().map(|arg| format!("${}\r\n{arg}\r\n", arg.len())).collect::<String>();
+    format!("*{}\r\n{words}", args.len()).into_bytes()
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// CPU time of a process in seconds, all its threads, to the nanosecond.
+pub fn cpu_seconds(pid: u32) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives");
+    let nanoseconds = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
+        let path = task.expect("a readable /proc").path().join("schedstat");
+        // A thread may end between the listing and this line.
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)
+    };
+    tasks.map(nanoseconds).sum::<u64>() as f64 / 1e9
+}
+
+/// Keeps this process to one core.
+pub fn pin_self(core: usize) {
+    let pinned = Command::new("taskset")
+        .args(["-a", "-c", "-p", &core.to_string(), &std::process::id().to_string()])
+        .stdout(Stdio::null())
+        .status();
+    assert!(pinned.is_ok_and(|s| s.success()), "taskset (util-linux) cannot pin the client to core {core}");
+}
+
+pub fn cpu_model() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));
+    model.map_or_else(|| "unknown CPU".to_owned(), |(_, name)| name.to_owned())
+}
