@@ -45,7 +45,7 @@ pub fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Ve
                 }
             }
         }
-        if (seed - first + 1) % ROUNDS_PER_SIGN == 0 {
+        if (seed - first + 1).is_multiple_of(ROUNDS_PER_SIGN) {
             eprintln!("{name}: {calls} calls so far, the last seed was {seed}");
         }
         if reports.len() == REPORTS {
