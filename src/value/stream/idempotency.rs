@@ -76,7 +76,7 @@ impl Idempotency {
         Some(request.id)
     }
 
-    /// What [`forget`](Self::forget) should be told before a request of `producer` is added at `now_ms`: its requests that
+    /// What `forget` should be told before a request of `producer` is added at `now_ms`: its requests that
     /// have expired, and those of another producer, a different one each time.
     pub fn expired(&self, producer: &[u8], now_ms: u64) -> Vec<(Box<[u8]>, u64)> {
         let slots = self.producers.capacity().max(1) as u64;
