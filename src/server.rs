@@ -125,3 +125,159 @@ fn raise_descriptor_limit(maxclients: u64) {
         tracing::warn!("maxclients is {maxclients}, but the system allows only {wanted} open files (see ulimit -n)");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::session::{Peer, SessionKey};
+    use crate::keyspace::effect::{EffectReader, Recording};
+    use crate::rdb::libraries;
+    use crate::resp::reply::{Form, Reply};
+    use crate::resp::request::Decoder;
+
+    /// A server without sockets that keeps its stream of effects.
+    struct Bench {
+        engine: Engine,
+        client: SessionKey,
+        stream: Vec<u8>,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let clock = Clock::manual(1_000_000);
+            let mut engine = Engine::new(Config::default(), command::table(), clock, Rng::seeded(1)).expect("memory");
+            engine.server.always_recorded = Recording::Full;
+            let address = String::new();
+            let peer = Peer { address: address.clone(), local_address: address, fd: -1, is_local: true };
+            let client = engine.server.open_session(peer);
+            Bench { engine, client, stream: Vec::new() }
+        }
+
+        /// Runs one command and keeps its effects; answers its reply.
+        fn run<A: AsRef<[u8]>>(&mut self, args: &[A]) -> String {
+            let mut request = format!("*{}\r\n", args.len()).into_bytes();
+            for arg in args {
+                let arg = arg.as_ref();
+                request.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+                request.extend_from_slice(arg);
+                request.extend_from_slice(b"\r\n");
+            }
+            let mut reply = Reply::new(Form::Resp2);
+            self.engine.feed(self.client, &mut Decoder::new(), &request, &mut reply);
+            self.stream.extend_from_slice(self.engine.ks.effects().as_bytes());
+            reply.as_bytes().escape_ascii().to_string()
+        }
+
+        /// A command of words.
+        fn line(&mut self, line: &str) -> String {
+            self.run(&line.split(' ').collect::<Vec<_>>())
+        }
+
+        /// How many bytes of effects these commands record.
+        fn recorded(&mut self, run: impl FnOnce(&mut Bench)) -> usize {
+            let before = self.stream.len();
+            run(self);
+            self.stream.len() - before
+        }
+    }
+
+    /// Repeats a stream in an empty server, which must record the same.
+    fn replayed(stream: &[u8]) -> Bench {
+        let mut copy = Bench::new();
+        copy.engine.ks.begin_unit(1_000_000, Recording::Full);
+        for (db, effect) in EffectReader::new(stream) {
+            assert!(copy.engine.apply(db, &effect), "{effect:?} does not apply");
+        }
+        copy.stream = copy.engine.ks.effects().as_bytes().to_vec();
+        assert_eq!(copy.stream.escape_ascii().to_string(), stream.escape_ascii().to_string());
+        copy
+    }
+
+    const SET: &str = "return redis.call('set', KEYS[1], ARGV[1])";
+    const FAILS: &str = "redis.call('set', KEYS[1], 'x') return redis.call('nosuch')";
+    const LOADED: &str = "#!lua flags=no-writes\nreturn redis.call('get', KEYS[1])";
+    const FLUSHED: &str = "return 'flushed'";
+    const EVICTED: &str = "return 'evicted'";
+
+    fn library(name: &str, function: &str, answer: i64) -> String {
+        format!("#!lua name={name}\nredis.register_function('{function}', function() return {answer} end)")
+    }
+
+    /// What a client can see of keys, scripts and functions.
+    fn seen(bench: &mut Bench) -> Vec<String> {
+        let mut seen = vec![bench.line("DBSIZE"), bench.line("MGET a b s")];
+        for body in [SET, FAILS, LOADED, FLUSHED, EVICTED, "return nonsense("] {
+            let sha = crate::script::store::sha1_hex(body.as_bytes());
+            seen.push(bench.run(&[&b"SCRIPT"[..], b"EXISTS", &sha]));
+            seen.push(bench.run(&[&b"EVALSHA_RO"[..], &sha, b"1", b"a"]));
+        }
+        seen.push(bench.line("FUNCTION LIST WITHCODE"));
+        seen.extend(["f", "g", "h", "gone"].map(|function| bench.line(&format!("FCALL {function} 0"))));
+        seen
+    }
+
+    #[test]
+    fn scripts_and_libraries_last_as_data_does() {
+        let mut bench = Bench::new();
+        let set = |bench: &mut Bench, key: &str| bench.run(&["EVAL", SET, "1", key, "v"]);
+        bench.run(&["EVAL", FLUSHED, "0"]);
+        bench.line("SCRIPT FLUSH");
+        set(&mut bench, "a");
+        bench.run(&["EVAL", FAILS, "1", "b"]);
+        bench.run(&["SCRIPT", "LOAD", LOADED]);
+        bench.run(&["EVAL", "return nonsense(", "0"]);
+        bench.run(&["FUNCTION", "LOAD", &library("one", "f", 1)]);
+        bench.run(&["FUNCTION", "LOAD", &library("one", "taken", 1)]);
+        bench.run(&["FUNCTION", "LOAD", &library("gone", "gone", 1)]);
+        bench.line("FUNCTION FLUSH");
+        bench.run(&["FUNCTION", "LOAD", &library("one", "f", 2)]);
+        bench.run(&["FUNCTION", "LOAD", &library("two", "g", 3)]);
+        bench.run(&["FUNCTION", "LOAD", "REPLACE", &library("one", "f", 4)]);
+        bench.run(&["FUNCTION", "LOAD", &library("gone", "gone", 1)]);
+        bench.line("FUNCTION DELETE gone");
+        // The two change their functions, which neither could do after the other.
+        let texts = [library("one", "g", 5), library("two", "f", 6), library("three", "h", 7)];
+        let payload = libraries::dump(texts.iter().map(String::as_bytes));
+        bench.run(&[&b"FUNCTION"[..], b"RESTORE", &payload, b"REPLACE"]);
+        assert_eq!(bench.line("FCALL f 0"), ":6\\r\\n");
+
+        // To make room is an effect of its own, for a copy can't know when to.
+        bench.run(&["EVAL", EVICTED, "0"]);
+        bench.line("CONFIG SET script-cache-max-bytes 0");
+        set(&mut bench, "s");
+
+        let mut copy = replayed(&bench.stream);
+        let of_original = seen(&mut bench);
+        assert_eq!(seen(&mut copy), of_original);
+        assert!(of_original.iter().any(|reply| reply == ":7\\r\\n"), "{of_original:?}");
+        // What SCRIPT LOAD brought stays in the copy, too; what came by EVAL may go.
+        for server in [&mut bench, &mut copy] {
+            server.line("CONFIG SET script-cache-max-bytes 0");
+            server.run(&["EVAL", "return 'the last one'", "0"]);
+        }
+        assert_eq!(seen(&mut copy), seen(&mut bench));
+    }
+
+    #[test]
+    fn what_is_there_already_records_nothing() {
+        let mut bench = Bench::new();
+        let text = library("one", "f", 1);
+        let mut first = |args: &[&str]| bench.recorded(|bench| drop(bench.run(args)));
+        assert!(first(&["EVAL", "return 1", "0"]) > 8);
+        assert_eq!(first(&["EVAL", "return 1", "0"]), 0);
+        assert!(first(&["SCRIPT", "LOAD", "return 1"]) > 8, "it stays longer now");
+        assert_eq!(first(&["SCRIPT", "LOAD", "return 1"]), 0);
+        assert_eq!(first(&["EVAL", "return 1", "0"]), 0);
+        assert_eq!(first(&["EVAL", "return nonsense(", "0"]), 0);
+        assert!(first(&["FUNCTION", "LOAD", &text]) > text.len());
+        assert_eq!(first(&["FUNCTION", "LOAD", &text]), 0);
+        assert_eq!(first(&["FCALL", "f", "0"]), 0);
+        assert_eq!(first(&["FUNCTION", "DELETE", "two"]), 0);
+        let bundled = crate::script::bundled::BUNDLED[0].body;
+        assert_eq!(first(&["SCRIPT", "LOAD", bundled]), 0, "every server has it");
+        assert_eq!(first(&["SCRIPT", "FLUSH"]), 3);
+        assert_eq!(first(&["SCRIPT", "FLUSH"]), 0);
+        assert_eq!(first(&["FUNCTION", "FLUSH"]), 3);
+        assert_eq!(first(&["FUNCTION", "FLUSH"]), 0);
+    }
+}

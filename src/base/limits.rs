@@ -123,5 +123,6 @@ pub const SCRIPT_LOAD_MAX_BYTES: usize = 1024 * 1024;
 /// How long a library of functions may take to load: as in Redis.
 pub const LIBRARY_LOAD_MAX: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Scripts that came by EVAL and are kept: as many as Redis keeps since 7.4.
+/// Scripts that came by EVAL and are kept, however short: as many as Redis keeps since 7.4. Bounds what they take beside their
+/// texts, which `script-cache-max-bytes` bounds.
 pub const SCRIPT_EVAL_CACHE_MAX: usize = 500;

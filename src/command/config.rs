@@ -31,6 +31,9 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         match parameter.name {
             "requirepass" => password_changed(ctx),
             "maxmemory" => ctx.server.memory_limit_changed(ctx.session),
+            "script-cache-max-bytes" => {
+                ctx.server.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes);
+            }
             "loglevel" => logging::set_level(ctx.server.config.loglevel.filter()),
             _ => {}
         }

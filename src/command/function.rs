@@ -7,27 +7,20 @@ use crate::engine::args::Args;
 use crate::engine::busy::ScriptKind;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::scripting;
+use crate::engine::scripting::{self, Callee};
 use crate::engine::scripts::RestorePolicy;
 use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::rdb::libraries;
 use crate::resp::reply::Reply;
-use crate::script::dump;
 use crate::script::library::{Function, Library};
 
-fn fcall(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    call_function(ctx, args, false)
-}
-
-fn fcall_ro(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    call_function(ctx, args, true)
-}
-
-fn call_function(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+/// FCALL and FCALL_RO.
+fn fcall(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let command = args.argv();
-    let function = ctx.server.scripts.libraries().function(args.bytes()?);
+    let function = ctx.server.scripts.function(args.bytes()?);
     let function = function.cloned().ok_or(Error::text("ERR Function not found"))?;
     let (keys, args) = keys_and_args_or(args, Error::text("ERR Bad number of keys provided"))?;
-    scripting::run_function(ctx, &function, keys, args, read_only, command)
+    scripting::run(ctx, Callee::function(&function), keys, args, command)
 }
 
 fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -39,13 +32,13 @@ fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         replace = true;
     }
     let server = &mut *ctx.server;
-    let name = server.scripts.load_library(args.bytes()?, replace, &server.stats.clock)?;
+    let name = server.scripts.load_library(ctx.ks, args.bytes()?, replace, &server.stats.clock)?;
     ctx.reply.bulk(name.as_bytes());
     Ok(())
 }
 
 fn delete(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    if !ctx.server.scripts.delete_library(args.bytes()?) {
+    if !ctx.server.scripts.delete_library(ctx.ks, args.bytes()?) {
         return Err(Error::text("ERR Library not found"));
     }
     ctx.reply.ok();
@@ -60,7 +53,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if !args.is_empty() && args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none() {
         return Err(Error::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
     }
-    ctx.server.scripts.flush_libraries();
+    ctx.server.scripts.flush_libraries(ctx.ks);
     ctx.reply.ok();
     Ok(())
 }
@@ -73,7 +66,7 @@ fn too_many(args: Args<'_>) -> Error {
 }
 
 fn dump(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    let payload = dump::write(ctx.server.scripts.libraries().iter().map(|library| &*library.code));
+    let payload = libraries::dump(ctx.server.scripts.libraries().iter().map(|library| &*library.code));
     ctx.reply.bulk(&payload);
     Ok(())
 }
@@ -88,9 +81,9 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let policy = if args.is_empty() { Some(RestorePolicy::Append) } else { args.one_of(&POLICIES) };
     let policy = policy
         .ok_or(Error::text("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE."))?;
-    let codes = dump::read(payload).map_err(|error| Error::owned(error.to_string()))?;
+    let codes = libraries::load(payload).map_err(|error| Error::owned(error.to_string()))?;
     let server = &mut *ctx.server;
-    server.scripts.restore_libraries(&codes, policy, &server.stats.clock)?;
+    server.scripts.restore_libraries(ctx.ks, &codes, policy, &server.stats.clock)?;
     ctx.reply.ok();
     Ok(())
 }
@@ -109,11 +102,16 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             return Err(Error::lossy(&[b"ERR Unknown argument ", args.bytes()?].concat()));
         }
     }
-    let wanted =
-        |library: &&Library| pattern.is_none_or(|pattern| glob::matches_nocase(pattern, library.name.as_bytes()));
-    let libraries = ctx.server.scripts.libraries();
-    ctx.reply.array(libraries.iter().filter(wanted).count());
-    libraries.iter().filter(wanted).for_each(|library| write_library(ctx.reply, library, with_code));
+    let scripts = &ctx.server.scripts;
+    let mut libraries: Vec<&Library> = scripts.libraries().iter().collect();
+    if let Some(pattern) = pattern {
+        libraries.retain(|library| glob::matches_nocase(pattern, library.name.as_bytes()));
+        // The bundled one only for who names it: programs expect a fresh server to have none.
+        let named = |library: &&Library| pattern.eq_ignore_ascii_case(library.name.as_bytes());
+        libraries.extend(scripts.bundled_library().filter(named));
+    }
+    ctx.reply.array(libraries.len());
+    libraries.iter().for_each(|library| write_library(ctx.reply, library, with_code));
     Ok(())
 }
 
@@ -212,7 +210,7 @@ pub const COMMANDS: &[Command] = &[
         complexity: "Depends on the function.",
         summary: "Calls a function of a library that may not write.",
         syntax: "function numkeys [key...] [arg...]",
-        run: Run::Now(fcall_ro),
+        run: Run::Now(fcall),
         ..Command::EMPTY
     },
     Command {

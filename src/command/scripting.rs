@@ -5,45 +5,30 @@ use crate::engine::args::Args;
 use crate::engine::busy::ScriptKind;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::scripting;
+use crate::engine::scripting::{self, Callee};
 use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
 use crate::resp::request::Argv;
-use crate::script::store::{Origin, parse_sha1, sha1_hex};
+use crate::script::store::{Origin, parse_sha1};
 
-fn eval(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    eval_body(ctx, args, false)
-}
-
-fn eval_ro(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    eval_body(ctx, args, true)
-}
-
-fn evalsha(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    eval_name(ctx, args, false)
-}
-
-fn evalsha_ro(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    eval_name(ctx, args, true)
-}
-
-fn eval_body(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+/// EVAL and EVAL_RO.
+fn eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let command = args.argv();
     let body = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
-    let sha = sha1_hex(body);
-    if !ctx.server.scripts.has(&sha) {
-        ctx.server.scripts.add(body, Origin::Eval)?;
-    }
-    scripting::run(ctx, &sha, keys, args, read_only, command)
+    let sha = ctx.server.scripts.add(ctx.ks, body, Origin::Eval)?;
+    let script = Callee::script(&mut ctx.server.scripts, &sha)?;
+    scripting::run(ctx, script, keys, args, command)
 }
 
-fn eval_name(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+/// EVALSHA and EVALSHA_RO.
+fn evalsha(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let command = args.argv();
     let name = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
     // A name of another length is no script's: the answer is the same as for an unknown one.
     let sha = parse_sha1(name).unwrap_or([0; 40]);
-    scripting::run(ctx, &sha, keys, args, read_only, command)
+    let script = Callee::script(&mut ctx.server.scripts, &sha)?;
+    scripting::run(ctx, script, keys, args, command)
 }
 
 /// The arguments behind the script: how many are keys, the keys, the others.
@@ -63,7 +48,7 @@ pub(super) fn keys_and_args_or(mut args: Args<'_>, error: Error) -> Result<(Argv
 }
 
 fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let sha = ctx.server.scripts.add(args.bytes()?, Origin::Loaded)?;
+    let sha = ctx.server.scripts.add(ctx.ks, args.bytes()?, Origin::Loaded)?;
     ctx.reply.bulk(&sha);
     Ok(())
 }
@@ -81,7 +66,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if !args.is_empty() && (args.len() > 1 || args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none()) {
         return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
-    ctx.server.scripts.flush();
+    ctx.server.scripts.flush(ctx.ks);
     ctx.reply.ok();
     Ok(())
 }
@@ -137,7 +122,7 @@ pub const COMMANDS: &[Command] = &[
         complexity: "Depends on the script.",
         summary: "Runs a Lua script that may not write.",
         syntax: "script numkeys [key...] [arg...]",
-        run: Run::Now(eval_ro),
+        run: Run::Now(eval),
         ..Command::EMPTY
     },
     Command {
@@ -163,7 +148,7 @@ pub const COMMANDS: &[Command] = &[
         complexity: "Depends on the script.",
         summary: "Runs a Lua script that is in the cache and may not write, by its SHA1.",
         syntax: "sha1 numkeys [key...] [arg...]",
-        run: Run::Now(evalsha_ro),
+        run: Run::Now(evalsha),
         ..Command::EMPTY
     },
     Command {

@@ -47,8 +47,8 @@ use crate::base::clock::Clock;
 use crate::base::limits::{EXPIRY_SLICE_TIMERS, REPLY_PAUSE_BYTES};
 use crate::base::rng::Rng;
 use crate::config::Config;
-use crate::keyspace::effect::Recording;
-use crate::keyspace::{Keyspace, ValueLimits};
+use crate::keyspace::effect::{Effect, Recording};
+use crate::keyspace::{DbIndex, Keyspace, ValueLimits};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Decoder, RequestLimits};
 
@@ -84,6 +84,8 @@ pub struct Server {
     pub stats: Stats,
     /// Most bytes that were allocated when it was looked at: at every tick, and by INFO.
     pub peak_bytes: u64,
+    /// What every unit records, even while nobody watches or waits: nothing, unless somebody reads the whole stream.
+    pub always_recorded: Recording,
     /// More than `maxmemory` was allocated when the client's command that runs began.
     memory_is_full: bool,
     /// Wall time.
@@ -139,7 +141,7 @@ impl Engine {
         clock: Clock,
         mut rng: Rng,
     ) -> Result<Engine, error::Error> {
-        let scripts = Scripts::new(rng.next_u64())?;
+        let scripts = Scripts::new(rng.next_u64(), config.script_cache_max_bytes)?;
         let run_id = (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect();
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);
@@ -155,6 +157,7 @@ impl Engine {
             registry: Arc::default(),
             stats: Stats::new(table.ids()),
             peak_bytes: 0,
+            always_recorded: Recording::Nothing,
             memory_is_full: false,
             clock,
             started_ms: now_ms,
@@ -169,6 +172,13 @@ impl Engine {
             last_ticks: 0,
         };
         Ok(Engine { ks, server, batch: Batch::default() })
+    }
+
+    /// Repeats a recorded change, of scripts where these are kept, else of keys. Answers false when it does not fit what is
+    /// there, which a stream of this server's own effects never does. Part of the unit that is underway.
+    pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> bool {
+        let Engine { ks, server, .. } = self;
+        server.scripts.apply(ks, effect).unwrap_or_else(|| ks.apply(db, effect))
     }
 
     /// Forgets a connection and all it was subscribed to, watched or waited for.

@@ -12,7 +12,8 @@ impl Server {
     /// What the unit that begins must record for those who would read it.
     #[inline]
     pub(super) fn recording(&self) -> Recording {
-        if self.watches.is_empty() && self.waits.is_empty() { Recording::Nothing } else { Recording::Keys }
+        let nobody = self.watches.is_empty() && self.waits.is_empty();
+        self.always_recorded.max(if nobody { Recording::Nothing } else { Recording::Keys })
     }
 
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and

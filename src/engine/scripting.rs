@@ -8,44 +8,46 @@ use super::busy::{RunningScript, ScriptKind, Subject};
 use super::ctx::{Ctx, Origin};
 use super::dispatch::call;
 use super::error::Error;
-use super::scripts::{NESTED, log};
+use super::scripts::{NESTED, Scripts, log};
 use super::spec::{Done, Flags};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::library::Function;
 use crate::script::store::{Script, ScriptFlags};
-use crate::script::{Host, Invocation, LogLevel, Outcome, Passing, Sha1Hex, Verdict};
+use crate::script::{Handle, Host, Invocation, LogLevel, Outcome, Passing, Sha1Hex, Verdict};
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 
-/// Runs the script called `sha` with its keys and arguments and writes its reply. `read_only`: it must not write.
-/// `command` is the whole call.
-pub fn run(
-    ctx: &mut Ctx<'_>,
-    sha: &Sha1Hex,
-    keys: Argv<'_>,
-    args: Argv<'_>,
-    read_only: bool,
-    command: Argv<'_>,
-) -> Done {
-    let &Script { flags, program, .. } = ctx.server.scripts.store.use_script(sha).ok_or(NO_SCRIPT)?;
-    let invocation = Invocation { program, passing: Passing::Globals, name: sha, keys, args };
-    enter(ctx, Call { kind: ScriptKind::Script, command, flags, read_only }, invocation)
+/// What EVAL and FCALL and their kin run.
+#[derive(Clone, Copy)]
+pub struct Callee<'a> {
+    kind: ScriptKind,
+    name: &'a [u8],
+    program: Handle,
+    passing: Passing,
+    flags: ScriptFlags,
 }
 
-/// Runs a function of a library with its keys and arguments and writes its reply. `read_only`: it must not write.
-/// `command` is the whole call.
-pub fn run_function(
-    ctx: &mut Ctx<'_>,
-    function: &Function,
-    keys: Argv<'_>,
-    args: Argv<'_>,
-    read_only: bool,
-    command: Argv<'_>,
-) -> Done {
-    let &Function { ref name, handle: program, flags, .. } = function;
-    let invocation = Invocation { program, passing: Passing::Arguments, name: name.as_bytes(), keys, args };
-    enter(ctx, Call { kind: ScriptKind::Function, command, flags, read_only }, invocation)
+impl<'a> Callee<'a> {
+    /// The script called `sha`, which counts as used now.
+    pub fn script(scripts: &mut Scripts, sha: &'a Sha1Hex) -> Result<Callee<'a>, Error> {
+        let &Script { flags, program, .. } = scripts.store.use_script(sha).ok_or(NO_SCRIPT)?;
+        Ok(Callee { kind: ScriptKind::Script, name: sha, program, passing: Passing::Globals, flags })
+    }
+
+    /// This function.
+    pub fn function(function: &'a Function) -> Callee<'a> {
+        let &Function { ref name, handle: program, passing, flags, .. } = function;
+        Callee { kind: ScriptKind::Function, name: name.as_bytes(), program, passing, flags }
+    }
+}
+
+/// Runs a script or function with its keys and arguments and writes its reply. `command` is the whole call; if that only
+/// reads, what runs must not write.
+pub fn run(ctx: &mut Ctx<'_>, callee: Callee<'_>, keys: Argv<'_>, args: Argv<'_>, command: Argv<'_>) -> Done {
+    let Callee { kind, name, program, passing, flags } = callee;
+    let read_only = ctx.entry.command.flags.has(Flags::READONLY);
+    enter(ctx, Call { kind, command, flags, read_only }, Invocation { program, passing, name, keys, args })
 }
 
 /// One call of a script or function.

@@ -1,7 +1,17 @@
 //! The scripts and functions that are there: the cache, the libraries, and the Lua state that holds what they compile to.
-//!
 //! Running them is [`super::scripting`]'s.
+//!
+//! They last as data does: whatever comes or goes is recorded in the stream of effects, and [`Scripts::apply`] repeats it.
+//! - A script enters the stream when it enters the cache: once it compiles, whatever its first run answers. A run that fails
+//!   leaves the script cached, as in Redis; its text alone changes no data.
+//! - One that is there already and comes again records nothing, unless SCRIPT LOAD makes it stay longer.
+//! - One that has to make room is recorded as gone: which is the longest unused depends on calls, and what room there is on
+//!   this server's configuration, neither of which is in the stream. So repeating makes no room by itself.
+//! - A library is loaded again from its text, by the same steps; only the limit on the time that this takes doesn't hold.
+//!
+//! The bundled scripts are in no stream: every server brings its own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quanta::Clock;
@@ -9,46 +19,133 @@ use quanta::Clock;
 use super::error::Error;
 use crate::base::limits::LIBRARY_LOAD_MAX;
 use crate::base::version::REDIS_VERSION;
+use crate::keyspace::Keyspace;
+use crate::keyspace::effect::Effect;
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
-use crate::script::bundled::BUNDLED;
-use crate::script::library::{self, Libraries, Library, LibraryError};
-use crate::script::store::{self, Store};
-use crate::script::{Host, LogLevel, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
+use crate::script::bundled::{self, BUNDLED};
+use crate::script::library::{self, Function, Libraries, Library, LibraryError};
+use crate::script::store::{self, Script, Store};
+use crate::script::{Host, LogLevel, Passing, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
 
-/// All scripts, and the state that runs them.
+/// All scripts, and the state that runs them. See the module's header.
 pub struct Scripts {
     pub(super) store: Store,
+    /// Bytes of the texts from EVAL that are kept.
+    cache_max_bytes: usize,
     libraries: Libraries,
+    /// The bundled scripts as functions, behind those of clients.
+    bundled: Libraries,
     /// Out while a script runs.
     pub(super) vm: Option<Box<Vm>>,
 }
 
 impl Scripts {
-    /// The bundled scripts, compiled.
-    pub fn new(seed: u64) -> Result<Scripts, Error> {
+    /// The bundled scripts, compiled. Texts from EVAL are kept up to `cache_max_bytes`.
+    pub fn new(seed: u64, cache_max_bytes: usize) -> Result<Scripts, Error> {
         let vm = Vm::new(ServerVersion { text: REDIS_VERSION, number: version_number() }, seed as u32);
-        let vm = Some(Box::new(vm.map_err(script_error)?));
-        let mut scripts = Scripts { store: Store::new(seed), libraries: Libraries::new(seed), vm };
+        let mut scripts = Scripts {
+            store: Store::new(seed),
+            cache_max_bytes,
+            libraries: Libraries::new(seed),
+            bundled: Libraries::new(seed),
+            vm: Some(Box::new(vm.map_err(script_error)?)),
+        };
+        let mut functions = Vec::with_capacity(BUNDLED.len());
         for script in BUNDLED {
-            scripts.add(script.body.as_bytes(), store::Origin::Bundled)?;
+            let sha = script.sha1();
+            scripts.compile(sha, script.body.as_bytes(), store::Origin::Bundled)?;
+            if let Some(known) = scripts.store.find(&sha) {
+                functions.push(Arc::new(Function {
+                    name: script.name.into(),
+                    description: Some(script.summary().as_bytes().into()),
+                    flags: known.flags,
+                    handle: known.program,
+                    passing: Passing::Globals,
+                }));
+            }
         }
+        let code = bundled::library_code().into_bytes().into();
+        let library = Library { name: bundled::LIBRARY.into(), code, functions };
+        scripts.bundled.insert(library).map_err(|(error, _)| library_error(error))?;
         Ok(scripts)
     }
 
-    /// Compiles and keeps a script. Answers its name.
-    pub fn add(&mut self, body: &[u8], origin: store::Origin) -> Result<Sha1Hex, Error> {
-        let sha = store::sha1_hex(body);
-        if self.store.renew(&sha, origin) {
-            return Ok(sha);
+    /// Repeats a change of scripts or libraries; `None` for any other. Answers false when it does not fit what is there.
+    pub fn apply(&mut self, ks: &mut Keyspace, effect: &Effect<'_>) -> Option<bool> {
+        Some(match *effect {
+            Effect::ScriptPut { body, loaded } => {
+                self.keep(ks, body, if loaded { store::Origin::Loaded } else { store::Origin::Eval }).is_ok()
+            }
+            Effect::ScriptDrop { sha1 } => match store::parse_sha1(sha1) {
+                Some(sha) => self.store.remove(&sha).map(|script| self.drop_script(ks, &sha, &script)).is_some(),
+                None => false,
+            },
+            Effect::ScriptFlush {} => {
+                self.flush(ks);
+                true
+            }
+            Effect::LibraryPut { code } => self.put_library(ks, code, true, None).is_ok(),
+            Effect::LibraryDelete { name } => self.delete_library(ks, name),
+            Effect::LibraryFlush {} => {
+                self.flush_libraries(ks);
+                true
+            }
+            _ => return None,
+        })
+    }
+
+    /// Compiles and keeps a script, and makes room for it. Answers its name.
+    pub fn add(&mut self, ks: &mut Keyspace, body: &[u8], origin: store::Origin) -> Result<Sha1Hex, Error> {
+        let (sha, is_news) = self.keep(ks, body, origin)?;
+        if is_news {
+            self.make_room(ks);
         }
+        Ok(sha)
+    }
+
+    /// Compiles and keeps a script, room or not. Answers its name, and whether that changed anything.
+    fn keep(&mut self, ks: &mut Keyspace, body: &[u8], origin: store::Origin) -> Result<(Sha1Hex, bool), Error> {
+        let sha = store::sha1_hex(body);
+        let is_news = match self.store.renew(&sha, origin) {
+            Some(lives_longer) => lives_longer,
+            None => {
+                self.compile(sha, body, origin)?;
+                true
+            }
+        };
+        if is_news {
+            ks.record_beside(Effect::ScriptPut { body, loaded: origin == store::Origin::Loaded });
+        }
+        Ok((sha, is_news))
+    }
+
+    fn compile(&mut self, sha: Sha1Hex, body: &[u8], origin: store::Origin) -> Result<(), Error> {
         let (flags, start) = store::parse_shebang(body).map_err(|error| Error::owned(error.to_string()))?;
         let vm = self.vm.as_mut().ok_or(NESTED)?;
         let program = vm.compile(body.get(start..).unwrap_or_default()).map_err(script_error)?;
-        if let Some(evicted) = self.store.insert(sha, body, flags, program, origin) {
-            vm.release(evicted.program);
+        self.store.insert(sha, body, flags, program, origin);
+        Ok(())
+    }
+
+    /// `script-cache-max-bytes` is this from now on.
+    pub fn limit_cache(&mut self, ks: &mut Keyspace, max_bytes: usize) {
+        self.cache_max_bytes = max_bytes;
+        self.make_room(ks);
+    }
+
+    fn make_room(&mut self, ks: &mut Keyspace) {
+        while let Some((sha, script)) = self.store.evict(self.cache_max_bytes) {
+            self.drop_script(ks, &sha, &script);
         }
-        Ok(sha)
+    }
+
+    /// Records that a script is gone, and gives the state back what it had in it.
+    fn drop_script(&mut self, ks: &mut Keyspace, sha: &Sha1Hex, gone: &Script) {
+        ks.record_beside(Effect::ScriptDrop { sha1: sha });
+        if let Some(vm) = &mut self.vm {
+            vm.release(gone.program);
+        }
     }
 
     /// Whether a script of this name is there.
@@ -56,27 +153,62 @@ impl Scripts {
         store::parse_sha1(sha).is_some_and(|sha| self.store.find(&sha).is_some())
     }
 
-    /// Drops all scripts but the bundled ones.
-    pub fn flush(&mut self) {
+    /// SCRIPT FLUSH: drops all scripts but the bundled ones.
+    pub fn flush(&mut self, ks: &mut Keyspace) {
         let gone = self.store.flush();
+        if gone.is_empty() {
+            return;
+        }
+        ks.record_beside(Effect::ScriptFlush {});
         if let Some(vm) = &mut self.vm {
             gone.iter().for_each(|script| vm.release(script.program));
             vm.collect();
         }
     }
 
-    /// The libraries of functions.
+    /// The libraries that clients have loaded.
     pub fn libraries(&self) -> &Libraries {
         &self.libraries
     }
 
+    /// The bundled scripts as a library, unless a client has loaded one of its name.
+    pub fn bundled_library(&self) -> Option<&Library> {
+        self.bundled.iter().find(|library| !self.libraries.has(&library.name))
+    }
+
+    /// The function that a call means: a client's, else that of a bundled script.
+    #[inline]
+    pub fn function(&self, name: &[u8]) -> Option<&Arc<Function>> {
+        self.libraries.function(name).or_else(|| self.bundled.function(name))
+    }
+
     /// FUNCTION LOAD: compiles and runs a library and keeps the functions that it registers. Answers its name. If that
     /// fails, everything is as before.
-    pub fn load_library(&mut self, code: &[u8], replace: bool, clock: &Clock) -> Result<Box<str>, Error> {
-        let library = self.compile_library(code, clock, |name, scripts| replace || !scripts.libraries.has(name))?;
+    pub fn load_library(
+        &mut self,
+        ks: &mut Keyspace,
+        code: &[u8],
+        replace: bool,
+        clock: &Clock,
+    ) -> Result<Box<str>, Error> {
+        self.put_library(ks, code, replace, Some(clock))
+    }
+
+    fn put_library(
+        &mut self,
+        ks: &mut Keyspace,
+        code: &[u8],
+        replace: bool,
+        clock: Option<&Clock>,
+    ) -> Result<Box<str>, Error> {
+        let is_free = |name: &str, scripts: &Scripts| replace || !scripts.libraries.has(name);
+        let library = self.compile_library(code, clock, is_free)?;
         let name = library.name.clone();
         let (outcome, gone) = match self.libraries.insert(library) {
-            Ok(replaced) => (Ok(name), replaced),
+            Ok(replaced) => {
+                ks.record_beside(Effect::LibraryPut { code });
+                (Ok(name), replaced)
+            }
             Err((error, refused)) => (Err(library_error(error)), Some(refused)),
         };
         self.release(gone.as_slice());
@@ -84,57 +216,57 @@ impl Scripts {
     }
 
     /// FUNCTION RESTORE: loads all these libraries. If one fails, everything is as before.
-    pub fn restore_libraries(&mut self, codes: &[Vec<u8>], policy: RestorePolicy, clock: &Clock) -> Result<(), Error> {
-        let mut fresh: Vec<Library> = Vec::with_capacity(codes.len());
-        for code in codes {
-            let is_free = |name: &str, _: &Scripts| fresh.iter().all(|other| &*other.name != name);
-            match self.compile_library(code, clock, is_free) {
-                Ok(library) if library.functions.is_empty() => {
-                    self.release(&fresh);
-                    return Err(library_error(LibraryError::Empty));
-                }
-                Ok(library) => fresh.push(library),
-                Err(error) => {
-                    self.release(&fresh);
-                    return Err(error);
-                }
-            }
-        }
-        if policy == RestorePolicy::Append
-            && let Some(taken) = fresh.iter().find(|library| self.libraries.has(&library.name))
-        {
-            let text = format!("ERR Library {} already exists", taken.name);
+    pub fn restore_libraries<C: AsRef<[u8]>>(
+        &mut self,
+        ks: &mut Keyspace,
+        codes: &[C],
+        policy: RestorePolicy,
+        clock: &Clock,
+    ) -> Result<(), Error> {
+        let mut fresh = Vec::with_capacity(codes.len());
+        let compiled = codes.iter().try_for_each(|code| {
+            let is_free = |name: &str, _: &Scripts| fresh.iter().all(|other: &Library| &*other.name != name);
+            let library = self.compile_library(code.as_ref(), Some(clock), is_free)?;
+            let is_empty = library.functions.is_empty();
+            fresh.push(library);
+            if is_empty { Err(library_error(LibraryError::Empty)) } else { Ok(()) }
+        });
+        let taken = fresh.iter().find(|library| policy == RestorePolicy::Append && self.libraries.has(&library.name));
+        let refused = match (compiled, taken) {
+            (Err(error), _) => Some(error),
+            (Ok(()), Some(taken)) => Some(Error::owned(format!("ERR Library {} already exists", taken.name))),
+            (Ok(()), None) => None,
+        };
+        if let Some(error) = refused {
             self.release(&fresh);
-            return Err(Error::owned(text));
+            return Err(error);
         }
         let replaced = match policy {
             RestorePolicy::Flush => self.libraries.take_all(),
             _ => fresh.iter().filter_map(|library| self.libraries.remove(&library.name)).collect(),
         };
-        let names: Vec<Box<str>> = fresh.iter().map(|library| library.name.clone()).collect();
-        let mut fresh = fresh.into_iter();
-        while let Some(library) = fresh.next() {
-            if let Err((error, refused)) = self.libraries.insert(library) {
-                let mut gone: Vec<Library> = names.iter().filter_map(|name| self.libraries.remove(name)).collect();
-                gone.push(refused);
-                gone.extend(fresh);
-                self.release(&gone);
-                for library in replaced {
-                    // They stood together before.
-                    let _ = self.libraries.insert(library);
-                }
-                return Err(library_error(error));
-            }
+        if let Err((error, gone)) = self.libraries.insert_all(fresh) {
+            self.release(&gone);
+            // They stood together before.
+            let _ = self.libraries.insert_all(replaced);
+            return Err(library_error(error));
         }
+        // All go before the first comes: a function may have moved from one to another.
+        match policy {
+            RestorePolicy::Flush if replaced.is_empty() => {}
+            RestorePolicy::Flush => ks.record_beside(Effect::LibraryFlush {}),
+            _ => replaced.iter().for_each(|old| ks.record_beside(Effect::LibraryDelete { name: old.name.as_bytes() })),
+        }
+        codes.iter().for_each(|code| ks.record_beside(Effect::LibraryPut { code: code.as_ref() }));
         self.release(&replaced);
         Ok(())
     }
 
-    /// Compiles and runs a library, if its name `is_free`.
+    /// Compiles and runs a library, if its name `is_free`; without a clock, however long that takes.
     fn compile_library(
         &mut self,
         code: &[u8],
-        clock: &Clock,
+        clock: Option<&Clock>,
         is_free: impl Fn(&str, &Scripts) -> bool,
     ) -> Result<Library, Error> {
         let (name, start) = library::parse_header(code).map_err(library_error)?;
@@ -142,22 +274,29 @@ impl Scripts {
             return Err(library_error(LibraryError::Exists(name.into())));
         }
         let vm = self.vm.as_mut().ok_or(NESTED)?;
-        let mut host = LoadHost { clock, started_ticks: clock.raw() };
+        let mut host = LoadHost { started: clock.map(|clock| (clock, clock.raw())) };
         let program = code.get(start..).unwrap_or_default();
         let functions = vm.load_library(program, &mut host).map_err(|error| Error::owned(error.to_string()))?;
         Ok(Library { name, code: code.into(), functions })
     }
 
     /// FUNCTION DELETE: drops a library; false if there is none of this name.
-    pub fn delete_library(&mut self, name: &[u8]) -> bool {
+    pub fn delete_library(&mut self, ks: &mut Keyspace, name: &[u8]) -> bool {
         let gone = std::str::from_utf8(name).ok().and_then(|name| self.libraries.remove(name));
+        if gone.is_some() {
+            ks.record_beside(Effect::LibraryDelete { name });
+        }
         self.release(gone.as_slice());
         gone.is_some()
     }
 
-    /// FUNCTION FLUSH: drops all libraries.
-    pub fn flush_libraries(&mut self) {
+    /// FUNCTION FLUSH: drops all libraries but that of the bundled scripts.
+    pub fn flush_libraries(&mut self, ks: &mut Keyspace) {
         let gone = self.libraries.take_all();
+        if gone.is_empty() {
+            return;
+        }
+        ks.record_beside(Effect::LibraryFlush {});
         self.release(&gone);
         if let Some(vm) = &mut self.vm {
             vm.collect();
@@ -213,10 +352,10 @@ fn library_error(error: LibraryError) -> Error {
     Error::owned(error.to_string())
 }
 
-/// The engine, as a library sees it while it is loaded: nothing but a clock.
+/// The engine, as a library sees it while it is loaded: nothing but a clock, if its time is limited.
 struct LoadHost<'a> {
-    clock: &'a Clock,
-    started_ticks: u64,
+    /// With its reading when loading began.
+    started: Option<(&'a Clock, u64)>,
 }
 
 impl Host for LoadHost<'_> {
@@ -225,7 +364,7 @@ impl Host for LoadHost<'_> {
     }
 
     fn interrupted(&mut self) -> Verdict {
-        let ran_ns = self.clock.delta_as_nanos(self.started_ticks, self.clock.raw());
+        let ran_ns = self.started.map_or(0, |(clock, started)| clock.delta_as_nanos(started, clock.raw()));
         if Duration::from_nanos(ran_ns) < LIBRARY_LOAD_MAX { Verdict::Continue } else { Verdict::Kill }
     }
 

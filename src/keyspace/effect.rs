@@ -4,6 +4,9 @@
 //! reads this stream: WATCH, waiting clients, and whatever keeps the data or copies it elsewhere. Replaying the stream into
 //! an empty keyspace gives the same keyspace, without commands, scripts or a clock.
 //!
+//! The scripts and libraries that are kept beside the keys change in the same stream; their owner records and repeats that
+//! (`engine::scripts`). Such effects have no key, and their database means nothing.
+//!
 //! Layout: one byte that says which effect, two bytes of database number, then the fields in order. Numbers are
 //! little-endian, byte strings carry their length as a varint. The list below is the only place that names an effect.
 
@@ -256,6 +259,19 @@ effects! {
 
     /// So many bytes of the string from this offset on are replaced by others.
     120 Splice { key: &'a [u8], offset: u64, removed: u64, bytes: &'a [u8] }
+
+    /// The script cache holds this text; `loaded`: until it is flushed, not only while there is room.
+    200 ScriptPut { body: &'a [u8], loaded: bool }
+    /// The script of this name left the cache, to make room.
+    201 ScriptDrop { sha1: &'a [u8] }
+    /// The script cache is empty.
+    202 ScriptFlush {}
+    /// This library of functions is there, in place of the one of the same name.
+    203 LibraryPut { code: &'a [u8] }
+    /// The library of this name is gone.
+    204 LibraryDelete { name: &'a [u8] }
+    /// There are no libraries.
+    205 LibraryFlush {}
 }
 
 /// A key with its database.
@@ -342,6 +358,12 @@ impl<'a> Effect<'a> {
             Effect::Copy { to_db, to, .. } => [Some((to_db, to)), None],
             Effect::Move { key, to_db } => [Some((db, key)), Some((to_db, key))],
             Effect::Flush {} | Effect::Swap { .. } => return None,
+            Effect::ScriptPut { .. }
+            | Effect::ScriptDrop { .. }
+            | Effect::ScriptFlush {}
+            | Effect::LibraryPut { .. }
+            | Effect::LibraryDelete { .. }
+            | Effect::LibraryFlush {} => [None, None],
             Effect::Put { key, .. }
             | Effect::Replace { key, .. }
             | Effect::Del { key }

@@ -199,6 +199,11 @@ impl Keyspace {
         self.effects.record_from_now(recording);
     }
 
+    /// Records a change of what is kept beside the keys, scripts and libraries, that its owner has made.
+    pub fn record_beside(&mut self, effect: Effect<'_>) {
+        self.effects.record(0, effect);
+    }
+
     /// Where a key lives, for a command that writes. An expired key is removed and counts as absent; so do elements of its
     /// value that have expired.
     #[inline]
@@ -278,7 +283,7 @@ impl Keyspace {
         left == 0
     }
 
-    /// Repeats a recorded change. Answers false when it does not fit what is there, which a stream of this keyspace's own
+    /// Repeats a recorded change of keys. Answers false when it does not fit what is there, which a stream of this keyspace's own
     /// effects never does.
     pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> bool {
         if db >= self.databases() {

@@ -2,7 +2,7 @@
 //!
 //! [`value`] turns one value into bytes and back; what frames it (a payload here, later a file) is not its business. It is
 //! written as Redis 7.0 does, so that Redis from 7.0 on reads it. Read is what Redis 2.6 to 8 wrote: all representations
-//! that these versions had.
+//! that these versions had. [`libraries`] does so for libraries of functions.
 //!
 //! # Payload
 //!
@@ -19,6 +19,7 @@
 //! that redis-server made.
 
 mod intset;
+pub mod libraries;
 mod listpack;
 mod lzf;
 mod stream;
@@ -75,15 +76,17 @@ pub fn seal(payload: &mut Vec<u8>, version: u16) {
     payload.extend_from_slice(&crc64(payload).to_le_bytes());
 }
 
-/// The value of a payload, as RESTORE takes it. `limits` choose its representation.
-pub fn load(payload: &[u8], limits: &ValueLimits) -> Result<Value, Refused> {
-    let (content, footer) = payload.split_last_chunk::<FOOTER_BYTES>().ok_or(Refused::Envelope)?;
+/// What a payload holds, if its checksum fits and its version is known.
+fn open(payload: &[u8]) -> Option<&[u8]> {
+    let (content, footer) = payload.split_last_chunk::<FOOTER_BYTES>()?;
     let [low, high, sum @ ..] = *footer;
     let is_whole = crc64(&payload[..payload.len() - sum.len()]) == u64::from_le_bytes(sum);
-    if u16::from_le_bytes([low, high]) > NEWEST_VERSION || !is_whole {
-        return Err(Refused::Envelope);
-    }
-    let mut input = Input::new(content, RDB_UNPACKED_MAX_BYTES);
+    (is_whole && u16::from_le_bytes([low, high]) <= NEWEST_VERSION).then_some(content)
+}
+
+/// The value of a payload, as RESTORE takes it. `limits` choose its representation.
+pub fn load(payload: &[u8], limits: &ValueLimits) -> Result<Value, Refused> {
+    let mut input = Input::new(open(payload).ok_or(Refused::Envelope)?, RDB_UNPACKED_MAX_BYTES);
     let value =
         input.byte().and_then(|code| value::decode(code, &mut input, limits)).map_err(|Corrupt| Refused::Content)?;
     if input.is_empty() { Ok(value) } else { Err(Refused::Content) }

@@ -2,6 +2,11 @@
 //!
 //! They are loaded at start and stay after SCRIPT FLUSH, so that EVALSHA finds them at once on every server. Each file's
 //! header is its contract; its first line is `-- name: what it does`.
+//!
+//! They are functions, too, of the library [`LIBRARY`]: a call by FCALL runs the script itself, and a Redis that has loaded
+//! [`library_code`] answers the same.
+
+use std::fmt::Write;
 
 use super::Sha1Hex;
 use super::store::sha1_hex;
@@ -41,6 +46,23 @@ bundled! {
     "stock_refill"
 }
 
+/// The library that the scripts are the functions of.
+pub const LIBRARY: &str = "tidegate";
+
+/// The text of that library, made of the files.
+pub fn library_code() -> String {
+    let mut code = format!("#!lua name={LIBRARY}\n");
+    for script in BUNDLED {
+        let Bundled { name, body } = script;
+        // Their first lines are plain text, which Lua quotes as Rust does.
+        let summary = script.summary();
+        let head = format!("redis.register_function{{function_name = '{name}', description = {summary:?},");
+        // Writing to a string does not fail.
+        let _ = write!(code, "\n{head} callback = function(KEYS, ARGV)\n{body}end}}\n");
+    }
+    code
+}
+
 impl Bundled {
     /// The script of this name.
     pub fn named(name: &str) -> Option<&'static Bundled> {
@@ -75,6 +97,9 @@ mod tests {
         assert_eq!(files, listed);
         for script in BUNDLED {
             assert!(script.body.starts_with(&format!("-- {}: ", script.name)), "{}", script.name);
+            let line = script.body.lines().next().unwrap_or_default();
+            assert!(line.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{} in plain ASCII", script.name);
+            assert!(script.body.ends_with('\n'), "{}", script.name);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use super::store::{ScriptFlags, first_line_words};
-use super::vm::Handle;
+use super::vm::{Handle, Passing};
 
 /// A function of a library.
 #[derive(Debug)]
@@ -21,10 +21,12 @@ pub struct Function {
     pub name: Box<str>,
     /// What it says of itself, if anything.
     pub description: Option<Box<[u8]>>,
-    /// How it behaves; always declared.
+    /// How it behaves; always declared, but for bundled scripts, which declare nothing.
     pub flags: ScriptFlags,
     /// What the state runs.
     pub handle: Handle,
+    /// How it gets its keys and arguments.
+    pub passing: Passing,
 }
 
 /// A loaded library.
@@ -195,6 +197,23 @@ impl Libraries {
         Ok(replaced)
     }
 
+    /// Adds libraries of names that are not there. If one is refused, none is added, and all are given back.
+    pub fn insert_all(&mut self, libraries: Vec<Library>) -> Result<(), (LibraryError, Vec<Library>)> {
+        let mut added = Vec::with_capacity(libraries.len());
+        let mut rest = libraries.into_iter();
+        while let Some(library) = rest.next() {
+            let name = library.name.clone();
+            if let Err((error, refused)) = self.insert(library) {
+                let mut all: Vec<Library> = added.iter().filter_map(|name: &Box<str>| self.remove(name)).collect();
+                all.push(refused);
+                all.extend(rest);
+                return Err((error, all));
+            }
+            added.push(name);
+        }
+        Ok(())
+    }
+
     /// Takes out the library of exactly this name.
     pub fn remove(&mut self, name: &str) -> Option<Library> {
         let library = self.by_name.remove(name)?;
@@ -229,7 +248,8 @@ mod tests {
     fn library(name: &str, functions: &[&str]) -> Library {
         let function = |name: &&str| {
             let flags = ScriptFlags { declared: true, ..ScriptFlags::default() };
-            Arc::new(Function { name: (*name).into(), description: None, flags, handle: Handle::for_tests() })
+            let (name, handle, passing) = ((*name).into(), Handle::for_tests(), Passing::Arguments);
+            Arc::new(Function { name, description: None, flags, handle, passing })
         };
         Library { name: name.into(), code: (*b"code").into(), functions: functions.iter().map(function).collect() }
     }
@@ -275,7 +295,12 @@ mod tests {
         assert_eq!(replaced.functions.len(), 2);
         assert_eq!(&*all.function(b"f").unwrap().name, "F");
         assert!(all.function(b"g").is_none());
+        let (error, all_back) = all.insert_all(vec![library("b", &["g"]), library("c", &["F"])]).unwrap_err();
+        assert_eq!((error.to_string(), all_back.len()), ("ERR Function F already exists".to_owned(), 2));
+        assert_eq!((all.len(), all.functions_len(), all.bytes()), (1, 1, 4));
+        assert!(all.insert_all(vec![library("b", &["g"]), library("c", &["h"])]).is_ok());
         assert!(all.remove("A").is_none() && all.remove("a").is_some());
+        assert_eq!(all.take_all().len(), 2);
         assert_eq!((all.len(), all.functions_len(), all.bytes()), (0, 0, 0));
     }
 }

@@ -9,8 +9,7 @@
 //! - `sandbox`: what a script can name and what it cannot change; `bytecode` helps it
 //! - `strings`, `pattern`: the functions of `string` that could run for ever or exhaust memory
 //! - `cjson`, `cmsgpack`, `structs`: the bundled libraries
-//! - `library`: libraries of functions; `register`: what they see while they are loaded; `dump`: how they
-//!   travel
+//! - `library`: libraries of functions; `register`: what they see while they are loaded
 //! - `store`: the script cache; `bundled`: the scripts that are always in it
 
 pub mod bundled;
@@ -18,7 +17,6 @@ mod bytecode;
 mod cjson;
 mod cmsgpack;
 mod convert;
-pub mod dump;
 pub mod library;
 mod lua;
 mod pattern;

@@ -11,7 +11,7 @@ use super::library::{BAD_NAME, Function, check_name};
 use super::lua::{Kind, REGISTRY, Stack, ffi, native};
 use super::redis::raise_error;
 use super::store::ScriptFlags;
-use super::vm::{Ctx, Handle};
+use super::vm::{Ctx, Handle, Passing};
 
 /// Puts `redis.register_function` into the table on top.
 pub(super) fn add_to(stack: Stack<'_>, ctx: *mut Ctx) {
@@ -57,7 +57,8 @@ native! {
         // SAFETY: the callback is on top. May raise for lack of memory; nothing alive here has a destructor yet.
         let handle = Handle::new(unsafe { ffi::luaL_ref(stack.raw(), REGISTRY) });
         let description = (parts.description != 0).then(|| stack.bytes(parts.description).into());
-        let function = Function { name: name.into(), description, flags: parts.flags, handle };
+        let (name, flags) = (name.into(), parts.flags);
+        let function = Function { name, description, flags, handle, passing: Passing::Arguments };
         // SAFETY: as above.
         if let Some(functions) = unsafe { &mut (*stack.ctx()).loading } {
             functions.push(Arc::new(function));

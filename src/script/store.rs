@@ -3,8 +3,9 @@
 //! A first line `#!lua flags=no-writes,allow-stale` declares how a script behaves. It is cut off before the script is
 //! compiled, its newline is kept so that line numbers fit.
 //!
-//! Scripts that came by EVAL are kept only as long as there is room ([`SCRIPT_EVAL_CACHE_MAX`], as in Redis since 7.4: the
-//! longest unused goes first), those by SCRIPT LOAD until SCRIPT FLUSH, the bundled ones for ever.
+//! Scripts that came by EVAL are kept only as long as there is room for their texts (`script-cache-max-bytes`) and their
+//! number ([`SCRIPT_EVAL_CACHE_MAX`]): the longest unused goes first. The last one stays whatever its size, so that EVALSHA
+//! finds it. Those by SCRIPT LOAD stay until SCRIPT FLUSH, the bundled ones for ever.
 
 use hashbrown::HashMap;
 use sha1::{Digest, Sha1};
@@ -168,6 +169,8 @@ pub struct Store {
     bundled: usize,
     /// How many of them came by EVAL.
     evals: usize,
+    /// Bytes of the texts of these.
+    eval_bytes: usize,
     /// Bytes of all texts.
     bytes: usize,
     clock: u64,
@@ -177,7 +180,7 @@ impl Store {
     /// An empty cache whose hash is seeded with `seed`.
     pub fn new(seed: u64) -> Store {
         let hasher = ahash::RandomState::with_seed(seed as usize);
-        Store { scripts: HashMap::with_hasher(hasher), bundled: 0, evals: 0, bytes: 0, clock: 0 }
+        Store { scripts: HashMap::with_hasher(hasher), bundled: 0, evals: 0, eval_bytes: 0, bytes: 0, clock: 0 }
     }
 
     /// Finds a script.
@@ -195,41 +198,62 @@ impl Store {
         Some(script)
     }
 
-    /// Notes that a script came once more, if it is there: the longer-lived origin holds from now on.
-    pub fn renew(&mut self, sha: &Sha1Hex, origin: Origin) -> bool {
-        let Some(known) = self.scripts.get_mut(sha) else { return false };
+    /// Notes that a script came once more: the longer-lived origin holds from now on. Answers whether that is another one
+    /// than before, `None` if no such script is there.
+    pub fn renew(&mut self, sha: &Sha1Hex, origin: Origin) -> Option<bool> {
+        let known = self.scripts.get_mut(sha)?;
         self.clock += 1;
         known.last_used = self.clock;
-        if known.origin == Origin::Eval && origin != Origin::Eval {
+        let lives_longer = known.origin == Origin::Eval && origin != Origin::Eval;
+        if lives_longer {
             known.origin = origin;
             self.evals -= 1;
+            self.eval_bytes -= known.body.len();
         }
-        true
+        Some(lives_longer)
     }
 
-    /// Keeps a new script. Answers one that had to go.
-    pub fn insert(
-        &mut self,
-        sha: Sha1Hex,
-        body: &[u8],
-        flags: ScriptFlags,
-        program: Handle,
-        origin: Origin,
-    ) -> Option<Script> {
-        let evicted = if origin == Origin::Eval { self.make_room() } else { None };
+    /// Keeps a new script, room or not.
+    pub fn insert(&mut self, sha: Sha1Hex, body: &[u8], flags: ScriptFlags, program: Handle, origin: Origin) {
         self.clock += 1;
-        self.evals += usize::from(origin == Origin::Eval);
+        if origin == Origin::Eval {
+            self.evals += 1;
+            self.eval_bytes += body.len();
+        }
         self.bundled += usize::from(origin == Origin::Bundled);
         self.bytes += body.len();
         self.scripts.insert(sha, Script { body: body.into(), flags, program, origin, last_used: self.clock });
-        evicted
+    }
+
+    /// Takes out a script that came by EVAL: the longest unused, if there are too many or their texts have more than
+    /// `max_bytes`.
+    pub fn evict(&mut self, max_bytes: usize) -> Option<(Sha1Hex, Script)> {
+        let is_over = self.evals > SCRIPT_EVAL_CACHE_MAX || self.eval_bytes > max_bytes;
+        if !is_over || self.evals == 1 {
+            return None;
+        }
+        let evals = self.scripts.iter().filter(|(_, script)| script.origin == Origin::Eval);
+        let (&oldest, _) = evals.min_by_key(|(_, script)| script.last_used)?;
+        Some((oldest, self.remove(&oldest)?))
+    }
+
+    /// Takes out a script that came by EVAL.
+    pub fn remove(&mut self, sha: &Sha1Hex) -> Option<Script> {
+        if self.scripts.get(sha)?.origin != Origin::Eval {
+            return None;
+        }
+        let script = self.scripts.remove(sha)?;
+        self.evals -= 1;
+        self.eval_bytes -= script.body.len();
+        self.bytes -= script.body.len();
+        Some(script)
     }
 
     /// SCRIPT FLUSH: takes all but the bundled scripts.
     pub fn flush(&mut self) -> Vec<Script> {
         let gone = self.scripts.extract_if(|_, script| script.origin != Origin::Bundled).map(|(_, script)| script);
         let gone: Vec<Script> = gone.collect();
-        self.evals = 0;
+        (self.evals, self.eval_bytes) = (0, 0);
         self.bytes -= gone.iter().map(|script| script.body.len()).sum::<usize>();
         gone
     }
@@ -252,18 +276,6 @@ impl Store {
     /// Bytes of all texts.
     pub fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    fn make_room(&mut self) -> Option<Script> {
-        if self.evals < SCRIPT_EVAL_CACHE_MAX {
-            return None;
-        }
-        let evals = self.scripts.iter().filter(|(_, script)| script.origin == Origin::Eval);
-        let (&oldest, _) = evals.min_by_key(|(_, script)| script.last_used)?;
-        let script = self.scripts.remove(&oldest)?;
-        self.evals -= 1;
-        self.bytes -= script.body.len();
-        Some(script)
     }
 }
 
@@ -327,31 +339,62 @@ mod tests {
         assert_eq!(parse_sha1(b"e0"), None);
     }
 
+    fn put(store: &mut Store, body: &str, origin: Origin) -> Sha1Hex {
+        let sha = sha1_hex(body.as_bytes());
+        if store.renew(&sha, origin).is_none() {
+            store.insert(sha, body.as_bytes(), ScriptFlags::default(), Handle::for_tests(), origin);
+        }
+        sha
+    }
+
+    /// The texts that leave the cache to make room.
+    fn evicted(store: &mut Store, max_bytes: usize) -> Vec<String> {
+        let texts = std::iter::from_fn(|| store.evict(max_bytes));
+        texts.map(|(_, script)| String::from_utf8_lossy(&script.body).into_owned()).collect()
+    }
+
     #[test]
     fn scripts_stay_as_long_as_their_origin_says() {
         let mut store = Store::new(1);
-        let put = |store: &mut Store, body: &str, origin| {
-            let sha = sha1_hex(body.as_bytes());
-            if store.renew(&sha, origin) {
-                return (sha, None);
-            }
-            let evicted = store.insert(sha, body.as_bytes(), ScriptFlags::default(), Handle::for_tests(), origin);
-            (sha, evicted.map(|script| script.body))
-        };
-        let (bundled, _) = put(&mut store, "return 'bundled'", Origin::Bundled);
-        let (loaded, _) = put(&mut store, "return 'loaded'", Origin::Eval);
-        assert_eq!(put(&mut store, "return 'loaded'", Origin::Loaded), (loaded, None));
-        let (first, _) = put(&mut store, "return 0", Origin::Eval);
-        let (second, _) = put(&mut store, "return 1", Origin::Eval);
+        let bundled = put(&mut store, "return 'bundled'", Origin::Bundled);
+        let loaded = put(&mut store, "return 'loaded'", Origin::Eval);
+        assert_eq!(store.renew(&loaded, Origin::Eval), Some(false));
+        assert_eq!(store.renew(&loaded, Origin::Loaded), Some(true));
+        assert_eq!(store.renew(&loaded, Origin::Loaded), Some(false));
+        let first = put(&mut store, "return 0", Origin::Eval);
+        let second = put(&mut store, "return 1", Origin::Eval);
         for i in 2..SCRIPT_EVAL_CACHE_MAX {
-            assert_eq!(put(&mut store, &format!("return {i}"), Origin::Eval).1, None);
+            put(&mut store, &format!("return {i}"), Origin::Eval);
         }
         assert!(store.use_script(&first).is_some());
-        assert_eq!(put(&mut store, "return 'more'", Origin::Eval).1.as_deref(), Some(b"return 1".as_slice()));
+        assert!(store.evict(usize::MAX).is_none(), "as many as there may be");
+        put(&mut store, "return 'more'", Origin::Eval);
+        assert_eq!(evicted(&mut store, usize::MAX), ["return 1"]);
         assert!(store.find(&second).is_none());
         assert_eq!(store.len(), SCRIPT_EVAL_CACHE_MAX + 2);
         assert_eq!(store.flush().len(), SCRIPT_EVAL_CACHE_MAX + 1);
         assert!(store.find(&bundled).is_some() && store.find(&loaded).is_none());
         assert_eq!((store.len(), store.cached_len(), store.bytes()), (1, 0, "return 'bundled'".len()));
+    }
+
+    #[test]
+    fn texts_from_eval_have_so_many_bytes() {
+        let mut store = Store::new(1);
+        put(&mut store, "return 'bundled'", Origin::Bundled);
+        put(&mut store, "return 'loaded'", Origin::Loaded);
+        for body in ["a = 1", "b = 2", "c = 3"] {
+            put(&mut store, body, Origin::Eval);
+        }
+        assert_eq!(evicted(&mut store, 15), [""; 0]);
+        assert!(store.use_script(&sha1_hex(b"a = 1")).is_some());
+        assert_eq!(evicted(&mut store, 14), ["b = 2"]);
+        put(&mut store, "d = 'one that is longer than all'", Origin::Eval);
+        assert_eq!(evicted(&mut store, 14), ["c = 3", "a = 1"], "the last one stays");
+        put(&mut store, "e = 5", Origin::Eval);
+        assert_eq!(evicted(&mut store, 14), ["d = 'one that is longer than all'"]);
+        assert_eq!(store.renew(&sha1_hex(b"e = 5"), Origin::Loaded), Some(true));
+        put(&mut store, "f = 6", Origin::Eval);
+        assert_eq!(evicted(&mut store, 5), [""; 0], "what is loaded does not count");
+        assert_eq!((store.len(), store.cached_len()), (4, 3));
     }
 }

@@ -16,6 +16,7 @@ use crate::harness::{Program, Server};
 on_both!(
     headers_are_contracts,
     bad_arguments_say_what_to_do_and_change_nothing,
+    functions_answer_as_the_scripts_do,
     wrong_types_change_nothing,
     gate_tells_the_last_grant_from_a_refusal,
     gate_release_tells_when_nothing_was_taken,
@@ -97,10 +98,9 @@ fn headers_are_contracts(program: Program) {
             }
         }
 
-        let example = header[last].strip_prefix("Example: EVALSHA <sha1> ").expect("the example ends the header");
-        let words: Vec<&str> = example.split(' ').collect();
-        let count: usize = words[0].parse().expect("the number of keys");
-        let (keys, args) = words[1..].split_at(count);
+        assert!(header[last].starts_with("Example: "), "{name}: the example ends the header");
+        let (keys, args) = example(&script);
+        let (keys, args) = (&keys[..], &args[..]);
         let _: () = run(&mut c, "FLUSHALL");
         if program == Program::Redis {
             let patterns: String = keys.iter().map(|key| format!(" ~{key}")).collect();
@@ -113,66 +113,77 @@ fn headers_are_contracts(program: Program) {
     }
 }
 
+/// Keys and arguments of the call that ends a script's header.
+fn example(script: &Lua) -> (Vec<&str>, Vec<&str>) {
+    let mut calls = script.text().lines().filter_map(|line| line.strip_prefix("-- Example: EVALSHA <sha1> "));
+    let words: Vec<&str> = calls.next().expect("a header has an example").split(' ').collect();
+    let count: usize = words[0].parse().expect("the number of keys");
+    let (keys, args) = words[1..].split_at(count);
+    (keys.to_vec(), args.to_vec())
+}
+
+/// Calls that make no sense, and what the error says of them.
+const BAD: [(&str, &[&str], &[&str], &str); 57] = [
+    ("gate_acquire", &["g"], &[], "limit, a whole number from 1"),
+    ("gate_acquire", &["g"], &["0"], "limit, a whole number from 1"),
+    ("gate_acquire", &["g"], &["-1"], "limit, a whole number from 1"),
+    ("gate_acquire", &["g"], &["sixty"], "limit, a whole number from 1"),
+    ("gate_acquire", &["g"], &["6.5"], "limit, a whole number from 1"),
+    ("gate_acquire", &["g"], &["nan"], "limit, a whole number from 1"),
+    ("gate_acquire", &["g"], &["9007199254740993"], "limit, a whole number from 1"),
+    ("gate_acquire", &[], &["60"], "pass one key"),
+    ("gate_acquire", &["g", "60"], &["60"], "pass one key"),
+    ("gate_acquire", &["g"], &["60", "0"], "lease_ms"),
+    ("gate_acquire", &["g"], &["60", "315360000001"], "lease_ms"),
+    ("gate_release", &[], &[], "pass one key"),
+    ("lease_gate_acquire", &["g"], &["", "2", "10"], "holder"),
+    ("lease_gate_acquire", &["g"], &["a", "2"], "holder, limit, lease_ms"),
+    ("lease_gate_acquire", &["g"], &["a", "0", "10"], "limit"),
+    ("lease_gate_acquire", &["g"], &["a", "2", "inf"], "lease_ms"),
+    ("lease_gate_acquire", &[], &["a", "2", "10"], "pass one key"),
+    ("lease_gate_renew", &["g"], &["a"], "holder, lease_ms"),
+    ("lease_gate_renew", &["g"], &["", "10"], "holder, lease_ms"),
+    ("lease_gate_renew", &["g"], &["a", "0"], "lease_ms"),
+    ("lease_gate_release", &["g"], &[], "holder"),
+    ("lease_gate_release", &["g"], &[""], "holder"),
+    ("lease_gate_release", &["g", "h"], &["a"], "pass one key"),
+    ("lock_acquire", &["l"], &["a", "10"], "pass two keys"),
+    ("lock_acquire", &["l", "f"], &["a"], "owner, lease_ms"),
+    ("lock_acquire", &["l", "f"], &["", "10"], "owner, lease_ms"),
+    ("lock_acquire", &["l", "f"], &["a", "1e3"], "lease_ms"),
+    ("lock_extend", &["l"], &["a"], "owner, lease_ms"),
+    ("lock_extend", &["l"], &["a", "x"], "lease_ms"),
+    ("lock_extend", &["l"], &["a", "0"], "lease_ms"),
+    ("lock_release", &["l"], &[], "owner"),
+    ("lock_release", &["l"], &[""], "owner"),
+    ("stock_deduct", &["s"], &["1", "2", "3"], "units, low, segment, refill_ms"),
+    ("stock_deduct", &["s"], &["0", "2", "3", "4"], "whole numbers"),
+    ("stock_deduct", &["s"], &["1", "-2", "3", "4"], "whole numbers"),
+    ("stock_deduct", &["s"], &["1", "2", "0", "4"], "whole numbers"),
+    ("stock_deduct", &["s"], &["1", "2", "3", ""], "whole numbers"),
+    ("stock_deduct", &[], &["1", "2", "3", "4"], "pass one key"),
+    ("stock_refill", &["s"], &["1"], "segment, units"),
+    ("stock_refill", &["s"], &["0", "5"], "segment must be"),
+    ("stock_refill", &["s"], &["1", "-5"], "units from 0"),
+    ("stock_refill", &["s"], &["1", "5", "yes"], "last 0 or 1"),
+    ("stock_refill", &["s"], &["2", "5"], "segment 2 is ahead of the next one, 1"),
+    ("funnel", &["f"], &["1"], "capacity, rate"),
+    ("funnel", &["f"], &["0", "1"], "above 0"),
+    ("funnel", &["f"], &["1", "1/0"], "above 0"),
+    ("funnel", &["f"], &["1", "1/"], "above 0"),
+    ("funnel", &["f"], &["1", "0x10"], "above 0"),
+    ("funnel", &["f"], &["1", "1", "2"], "never passes"),
+    ("daily_limit", &["d"], &["60"], "not as KEYS"),
+    ("daily_limit", &["d", "60", "5"], &[], "not as KEYS"),
+    ("daily_limit", &["d"], &["0", "5"], "ttl"),
+    ("daily_limit", &["d"], &["60", "5", "0"], "count from 1"),
+    ("seckill_v1", &["s", "b"], &["voucher", "user"], "ARGV[1] = user"),
+    ("seckill_v2", &["s", "b"], &["v", "u", "o"], "pass three keys"),
+    ("seckill_v2", &["s", "b", "o"], &["v", "", "o"], "voucher, user, order"),
+    ("next_id", &["icr", "x"], &[], "pass one key"),
+];
+
 fn bad_arguments_say_what_to_do_and_change_nothing(program: Program) {
-    const BAD: [(&str, &[&str], &[&str], &str); 57] = [
-        ("gate_acquire", &["g"], &[], "limit, a whole number from 1"),
-        ("gate_acquire", &["g"], &["0"], "limit, a whole number from 1"),
-        ("gate_acquire", &["g"], &["-1"], "limit, a whole number from 1"),
-        ("gate_acquire", &["g"], &["sixty"], "limit, a whole number from 1"),
-        ("gate_acquire", &["g"], &["6.5"], "limit, a whole number from 1"),
-        ("gate_acquire", &["g"], &["nan"], "limit, a whole number from 1"),
-        ("gate_acquire", &["g"], &["9007199254740993"], "limit, a whole number from 1"),
-        ("gate_acquire", &[], &["60"], "pass one key"),
-        ("gate_acquire", &["g", "60"], &["60"], "pass one key"),
-        ("gate_acquire", &["g"], &["60", "0"], "lease_ms"),
-        ("gate_acquire", &["g"], &["60", "315360000001"], "lease_ms"),
-        ("gate_release", &[], &[], "pass one key"),
-        ("lease_gate_acquire", &["g"], &["", "2", "10"], "holder"),
-        ("lease_gate_acquire", &["g"], &["a", "2"], "holder, limit, lease_ms"),
-        ("lease_gate_acquire", &["g"], &["a", "0", "10"], "limit"),
-        ("lease_gate_acquire", &["g"], &["a", "2", "inf"], "lease_ms"),
-        ("lease_gate_acquire", &[], &["a", "2", "10"], "pass one key"),
-        ("lease_gate_renew", &["g"], &["a"], "holder, lease_ms"),
-        ("lease_gate_renew", &["g"], &["", "10"], "holder, lease_ms"),
-        ("lease_gate_renew", &["g"], &["a", "0"], "lease_ms"),
-        ("lease_gate_release", &["g"], &[], "holder"),
-        ("lease_gate_release", &["g"], &[""], "holder"),
-        ("lease_gate_release", &["g", "h"], &["a"], "pass one key"),
-        ("lock_acquire", &["l"], &["a", "10"], "pass two keys"),
-        ("lock_acquire", &["l", "f"], &["a"], "owner, lease_ms"),
-        ("lock_acquire", &["l", "f"], &["", "10"], "owner, lease_ms"),
-        ("lock_acquire", &["l", "f"], &["a", "1e3"], "lease_ms"),
-        ("lock_extend", &["l"], &["a"], "owner, lease_ms"),
-        ("lock_extend", &["l"], &["a", "x"], "lease_ms"),
-        ("lock_extend", &["l"], &["a", "0"], "lease_ms"),
-        ("lock_release", &["l"], &[], "owner"),
-        ("lock_release", &["l"], &[""], "owner"),
-        ("stock_deduct", &["s"], &["1", "2", "3"], "units, low, segment, refill_ms"),
-        ("stock_deduct", &["s"], &["0", "2", "3", "4"], "whole numbers"),
-        ("stock_deduct", &["s"], &["1", "-2", "3", "4"], "whole numbers"),
-        ("stock_deduct", &["s"], &["1", "2", "0", "4"], "whole numbers"),
-        ("stock_deduct", &["s"], &["1", "2", "3", ""], "whole numbers"),
-        ("stock_deduct", &[], &["1", "2", "3", "4"], "pass one key"),
-        ("stock_refill", &["s"], &["1"], "segment, units"),
-        ("stock_refill", &["s"], &["0", "5"], "segment must be"),
-        ("stock_refill", &["s"], &["1", "-5"], "units from 0"),
-        ("stock_refill", &["s"], &["1", "5", "yes"], "last 0 or 1"),
-        ("stock_refill", &["s"], &["2", "5"], "segment 2 is ahead of the next one, 1"),
-        ("funnel", &["f"], &["1"], "capacity, rate"),
-        ("funnel", &["f"], &["0", "1"], "above 0"),
-        ("funnel", &["f"], &["1", "1/0"], "above 0"),
-        ("funnel", &["f"], &["1", "1/"], "above 0"),
-        ("funnel", &["f"], &["1", "0x10"], "above 0"),
-        ("funnel", &["f"], &["1", "1", "2"], "never passes"),
-        ("daily_limit", &["d"], &["60"], "not as KEYS"),
-        ("daily_limit", &["d", "60", "5"], &[], "not as KEYS"),
-        ("daily_limit", &["d"], &["0", "5"], "ttl"),
-        ("daily_limit", &["d"], &["60", "5", "0"], "count from 1"),
-        ("seckill_v1", &["s", "b"], &["voucher", "user"], "ARGV[1] = user"),
-        ("seckill_v2", &["s", "b"], &["v", "u", "o"], "pass three keys"),
-        ("seckill_v2", &["s", "b", "o"], &["v", "", "o"], "voucher, user, order"),
-        ("next_id", &["icr", "x"], &[], "pass one key"),
-    ];
     let (_server, mut c) = start(program);
     for (name, keys, args, advice) in BAD {
         let error = bundled(name).try_call::<Value>(&mut c, keys, args).expect_err(name);
@@ -183,6 +194,36 @@ fn bad_arguments_say_what_to_do_and_change_nothing(program: Program) {
     }
     let tried: HashSet<&str> = BAD.iter().map(|(name, ..)| *name).collect();
     assert_eq!(tried.len(), names().len(), "a script without a bad call");
+}
+
+fn functions_answer_as_the_scripts_do(program: Program) {
+    let (_server, mut c) = start(program);
+    if program == Program::Redis {
+        let library = tidegate::script::bundled::library_code();
+        let name: String = redis::cmd("FUNCTION").arg("LOAD").arg(library).query(&mut c).expect("Redis loads it");
+        assert_eq!(name, "tidegate");
+    }
+    let fcall = |c: &mut Connection, name: &str, keys: &[&str], args: &[&str]| {
+        redis::cmd("FCALL").arg(name).arg(keys.len()).arg(keys).arg(args).query::<Value>(c)
+    };
+    for (name, keys, args, _) in BAD {
+        let as_script = bundled(name).try_call::<Value>(&mut c, keys, args).expect_err(name);
+        let as_function = fcall(&mut c, name, keys, args).expect_err(name);
+        assert_eq!(as_function.to_string(), as_script.to_string());
+    }
+    for name in names() {
+        let script = bundled(&name);
+        let (keys, args) = example(&script);
+        let _: () = run(&mut c, "FLUSHALL");
+        let as_script: Value = script.call(&mut c, &keys, &args);
+        let _: () = run(&mut c, "FLUSHALL");
+        let as_function = fcall(&mut c, &name.to_uppercase(), &keys, &args).unwrap_or_else(|e| panic!("{name}: {e}"));
+        match name.as_str() {
+            // An ID tells the second in which it was given.
+            "next_id" => assert!(matches!(as_function, Value::BulkString(_)), "{as_function:?}"),
+            _ => assert_eq!(as_function, as_script, "{name}"),
+        }
+    }
 }
 
 fn wrong_types_change_nothing(program: Program) {

@@ -1,8 +1,9 @@
 //! DUMP, RESTORE and MIGRATE between this server and Redis 7.0: every value means the same on both sides, and gets the
-//! representation that the receiving server would have given it.
+//! representation that the receiving server would have given it. Libraries of functions move by FUNCTION DUMP and RESTORE.
 
 use std::io::Write;
 
+use crate::differential::unordered;
 use crate::harness::{Program, Raw, Server, Value, sorted};
 
 /// Commands that make the key `KEY` of each kind and size.
@@ -211,6 +212,48 @@ fn older_representations_mean_the_same() {
         }
         assert_eq!(content(&mut ours, "k"), content(&mut theirs, "k"), "{code}");
     }
+}
+
+/// Libraries move with all that they say of their functions: short texts, ones that Redis packs, and ones that it can't.
+fn carry_libraries(from: Program, to: Program) {
+    let (from, to) = (Server::start(from, &[]), Server::start(to, &[]));
+    let (mut from, mut to) = (from.raw(), to.raw());
+    let noise: String = (0u64..5_000).map(|n| format!("{:x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40)).collect();
+    for (at, filler) in [String::new(), "a comment ".repeat(2_000), noise].iter().enumerate() {
+        let code = format!(
+            "#!lua name=lib{at}\nredis.register_function{{function_name='f{at}', description='says {at}', \
+             flags={{'no-writes', 'allow-stale'}}, callback=function(keys, args) return {{{at}, args[1]}} end}} --{filler}"
+        );
+        assert_eq!(from.command(&["FUNCTION", "LOAD", &code]), Value::bulk(&format!("lib{at}")));
+    }
+    let payload = from.command(&["FUNCTION", "DUMP"]);
+    let payload = payload.bytes().expect("a payload is a string");
+    assert_eq!(to.command(&[&b"FUNCTION"[..], b"RESTORE", payload]), Value::status("OK"));
+    let listed = |raw: &mut Raw| unordered(&raw.command(&["FUNCTION", "LIST", "WITHCODE"]));
+    assert_eq!(listed(&mut to), listed(&mut from));
+    for at in 0..3 {
+        let answer = Value::Array(vec![Value::Integer(at), Value::bulk("x")]);
+        assert_eq!(to.command(&["FCALL_RO", &format!("F{at}"), "0", "x"]), answer);
+    }
+    // And back, over those that are there.
+    let again = to.command(&["FUNCTION", "DUMP"]);
+    let again = again.bytes().expect("a payload is a string");
+    let taken = text(&from.command(&[&b"FUNCTION"[..], b"RESTORE", again]));
+    assert!(taken.starts_with("ERR Library lib") && taken.ends_with(" already exists"), "{taken}");
+    for policy in [&b"REPLACE"[..], b"FLUSH"] {
+        assert_eq!(from.command(&[&b"FUNCTION"[..], b"RESTORE", again, policy]), Value::status("OK"));
+        assert_eq!(listed(&mut from), listed(&mut to));
+    }
+}
+
+#[test]
+fn redis_reads_libraries_of_this_server() {
+    carry_libraries(Program::Tidegate, Program::Redis);
+}
+
+#[test]
+fn libraries_of_redis_are_read() {
+    carry_libraries(Program::Redis, Program::Tidegate);
 }
 
 fn migrate(raw: &mut Raw, to: &Server, rest: &[&str]) -> Value {

@@ -93,6 +93,13 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         | Effect::RequestForget { .. }
         | Effect::RequestRepeated { .. } => return stream::apply(ks, db, effect).is_some(),
         Effect::ElementExpireAt { .. } => return element::apply(ks, db, effect).is_some(),
+        // The keyspace holds none of these.
+        Effect::ScriptPut { .. }
+        | Effect::ScriptDrop { .. }
+        | Effect::ScriptFlush {}
+        | Effect::LibraryPut { .. }
+        | Effect::LibraryDelete { .. }
+        | Effect::LibraryFlush {} => return false,
     }
     true
 }

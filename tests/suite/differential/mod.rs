@@ -1,8 +1,9 @@
 //! The same commands to the server under test and to Redis 7.0.15, the same replies and the same data.
 //!
-//! Three sources of commands, over RESP2 and over RESP3: `corpus/*.txt`, written by hand, family by family (its lines may
+//! Four sources of commands, over RESP2 and over RESP3: `corpus/*.txt`, written by hand, family by family (its lines may
 //! use several connections, wait for blocked clients, read pushes); random sequences of the corpus' plain lines; random
-//! calls made from the declared syntax of the commands ([`generate`]), valid, at the edge, and broken.
+//! calls made from the declared syntax of the commands ([`generate`]), valid, at the edge, and broken; random libraries of
+//! functions ([`functions`]).
 //!
 //! Replies are compared by the [`rule`] of their command. Random sequences go out in pipelines; between them the whole
 //! keyspace is compared ([`dump`]). A sequence that differs is run again, to leave out races with the clock, then shrunk and
@@ -22,6 +23,7 @@
 
 mod declared;
 mod dump;
+mod functions;
 mod generate;
 mod pair;
 mod rule;
@@ -33,6 +35,7 @@ use std::collections::BTreeSet;
 use declared::Declared;
 use generate::Dice;
 use pair::{Pair, is_missing};
+pub use rule::unordered;
 pub use script::split_line;
 use script::{Action, Args, corpus_files, read_corpus, suite_folder};
 use search::{Verdict, judge, search};
@@ -83,6 +86,11 @@ fn run_corpus(resp3: bool) {
 fn random_sequences_of_the_corpus() {
     let lines = plain_lines(&commands());
     search("random lines", 60, |dice| shuffled(&lines, dice, 150));
+}
+
+#[test]
+fn random_libraries_of_functions() {
+    search("random libraries", 150, functions::sequence);
 }
 
 #[test]

@@ -66,6 +66,7 @@ impl Pair {
         for server in [&self.ours, &self.theirs] {
             let mut raw = server.raw();
             raw.command(&["FLUSHALL"]);
+            raw.command(&["FUNCTION", "FLUSH"]);
             if self.configured {
                 for (parameter, default) in THRESHOLDS {
                     raw.command(&["CONFIG", "SET", parameter, default]);

@@ -27,6 +27,8 @@ pub enum Rule {
     Pending,
     /// XINFO: fields by name, with clocks, and without what only tells how a stream is laid out.
     Info,
+    /// FUNCTION LIST: libraries, and the functions and flags of each, in any order.
+    Libraries,
     /// Chosen at random, or written in a way of its own: as much of the same kind.
     Shape,
     /// Integers and strings may differ, the kind may not.
@@ -66,6 +68,9 @@ pub fn rule_for(args: &Args) -> Rule {
         ("HELLO", _) | ("XGROUP", "CREATECONSUMER") => Rule::Kind,
         ("XPENDING", _) if args.len() > 3 => Rule::Pending,
         ("XINFO", _) => Rule::Info,
+        ("FUNCTION", "LIST") => Rule::Libraries,
+        // The texts are packed by one of them.
+        ("FUNCTION", "DUMP") => Rule::Kind,
         ("SCAN", "0") => Rule::Scan,
         ("SSCAN" | "HSCAN" | "ZSCAN", _) if word(2) == "0" => Rule::Scan,
         ("SCAN" | "SSCAN" | "HSCAN" | "ZSCAN", _) => Rule::Kind,
@@ -95,6 +100,7 @@ impl Rule {
             (Rule::Scan, Array(a), Array(b)) => same_scan(a, b),
             (Rule::Pending, Array(a), Array(b)) => same_entries(a, b),
             (Rule::Info, a, b) => same_info(a, b, true),
+            (Rule::Libraries, a, b) => unordered(a) == unordered(b),
             (Rule::Later(later, before), Bulk(a), Bulk(b)) => a == b || (a == later && b == before),
             (Rule::Shape | Rule::Kind, Array(a) | Set(a) | Push(a), Array(b) | Set(b) | Push(b)) => match self {
                 Rule::Shape => a.len() == b.len() && pairwise(a, b, |a, b| self.same_value(a, b)),
@@ -216,6 +222,22 @@ fn same_infos(ours: &[Value], theirs: &[Value], may_be_empty: bool) -> bool {
     let mut rest: BTreeMap<_, _> = ours.iter().map(|info| (name(info), info)).collect();
     theirs.iter().all(|info| rest.remove(&name(info)).is_some_and(|ours| same_info(ours, info, may_be_empty)))
         && rest.values().all(|info| is_idle(info))
+}
+
+/// A reply of FUNCTION LIST with its maps as maps, in RESP2 too, and its lists sorted.
+pub fn unordered(value: &Value) -> Value {
+    match value {
+        Value::Array(flat)
+            if flat.first().is_some_and(|name| [Value::bulk("library_name"), Value::bulk("name")].contains(name)) =>
+        {
+            let mut pairs: Vec<_> = flat.chunks(2).map(|pair| (pair[0].clone(), unordered(&pair[1]))).collect();
+            pairs.sort_by_cached_key(|pair| format!("{pair:?}"));
+            Value::Map(pairs)
+        }
+        Value::Array(items) => Value::Array(sorted(items.iter().map(unordered).collect())),
+        Value::Map(pairs) => Value::Map(pairs.iter().map(|(name, value)| (name.clone(), unordered(value))).collect()),
+        other => other.clone(),
+    }
 }
 
 /// The fields of a map, or of a flat array that stands for one.
