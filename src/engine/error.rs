@@ -60,8 +60,9 @@ impl Error {
         Error::Text(Cow::Borrowed(text))
     }
 
-    /// An error with a text made for the occasion.
-    pub fn owned(text: String) -> Error {
+    /// An error with a text made for the occasion. What a client sent may end it with newlines, which are cut off.
+    pub fn owned(mut text: String) -> Error {
+        text.truncate(text.trim_end_matches(['\r', '\n']).len());
         Error::Text(Cow::Owned(text))
     }
 

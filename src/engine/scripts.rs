@@ -25,8 +25,8 @@ use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
 use crate::script::bundled::{self, BUNDLED};
 use crate::script::library::{self, Function, Libraries, Library, LibraryError};
-use crate::script::store::{self, Script, Store};
-use crate::script::{Host, LogLevel, Passing, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
+use crate::script::store::{self, Script, ScriptFlags, Store};
+use crate::script::{Handle, Host, LogLevel, Passing, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
 
 /// All scripts, and the state that runs them. See the module's header.
 pub struct Scripts {
@@ -51,20 +51,12 @@ impl Scripts {
             bundled: Libraries::new(seed),
             vm: Some(Box::new(vm.map_err(script_error)?)),
         };
-        let mut functions = Vec::with_capacity(BUNDLED.len());
-        for script in BUNDLED {
-            let sha = script.sha1();
-            scripts.compile(sha, script.body.as_bytes(), store::Origin::Bundled)?;
-            if let Some(known) = scripts.store.find(&sha) {
-                functions.push(Arc::new(Function {
-                    name: script.name.into(),
-                    description: Some(script.summary().as_bytes().into()),
-                    flags: known.flags,
-                    handle: known.program,
-                    passing: Passing::Globals,
-                }));
-            }
-        }
+        let functions = BUNDLED.iter().map(|script| {
+            let (flags, handle) = scripts.compile(script.sha1(), script.body.as_bytes(), store::Origin::Bundled)?;
+            let (name, description) = (script.name.into(), Some(script.summary().as_bytes().into()));
+            Ok(Arc::new(Function { name, description, flags, handle, passing: Passing::Globals }))
+        });
+        let functions = functions.collect::<Result<Vec<_>, Error>>()?;
         let code = bundled::library_code().into_bytes().into();
         let library = Library { name: bundled::LIBRARY.into(), code, functions };
         scripts.bundled.insert(library).map_err(|(error, _)| library_error(error))?;
@@ -120,12 +112,12 @@ impl Scripts {
         Ok((sha, is_news))
     }
 
-    fn compile(&mut self, sha: Sha1Hex, body: &[u8], origin: store::Origin) -> Result<(), Error> {
+    fn compile(&mut self, sha: Sha1Hex, body: &[u8], origin: store::Origin) -> Result<(ScriptFlags, Handle), Error> {
         let (flags, start) = store::parse_shebang(body).map_err(|error| Error::owned(error.to_string()))?;
         let vm = self.vm.as_mut().ok_or(NESTED)?;
         let program = vm.compile(body.get(start..).unwrap_or_default()).map_err(script_error)?;
         self.store.insert(sha, body, flags, program, origin);
-        Ok(())
+        Ok((flags, program))
     }
 
     /// `script-cache-max-bytes` is this from now on.
@@ -204,15 +196,10 @@ impl Scripts {
         let is_free = |name: &str, scripts: &Scripts| replace || !scripts.libraries.has(name);
         let library = self.compile_library(code, clock, is_free)?;
         let name = library.name.clone();
-        let (outcome, gone) = match self.libraries.insert(library) {
-            Ok(replaced) => {
-                ks.record_beside(Effect::LibraryPut { code });
-                (Ok(name), replaced)
-            }
-            Err((error, refused)) => (Err(library_error(error)), Some(refused)),
-        };
-        self.release(gone.as_slice());
-        outcome
+        let replaced = self.libraries.insert(library).map_err(|(error, refused)| self.refuse(error, &[refused]))?;
+        ks.record_beside(Effect::LibraryPut { code });
+        self.release(replaced.as_slice());
+        Ok(name)
     }
 
     /// FUNCTION RESTORE: loads all these libraries. If one fails, everything is as before.
@@ -223,13 +210,10 @@ impl Scripts {
         policy: RestorePolicy,
         clock: &Clock,
     ) -> Result<(), Error> {
-        let mut fresh = Vec::with_capacity(codes.len());
+        let mut fresh = self.libraries.like();
         let compiled = codes.iter().try_for_each(|code| {
-            let is_free = |name: &str, _: &Scripts| fresh.iter().all(|other: &Library| &*other.name != name);
-            let library = self.compile_library(code.as_ref(), Some(clock), is_free)?;
-            let is_empty = library.functions.is_empty();
-            fresh.push(library);
-            if is_empty { Err(library_error(LibraryError::Empty)) } else { Ok(()) }
+            let library = self.compile_library(code.as_ref(), Some(clock), |name, _| !fresh.has(name))?;
+            fresh.insert(library).map(drop).map_err(|(error, refused)| self.refuse(error, &[refused]))
         });
         let taken = fresh.iter().find(|library| policy == RestorePolicy::Append && self.libraries.has(&library.name));
         let refused = match (compiled, taken) {
@@ -237,6 +221,7 @@ impl Scripts {
             (Ok(()), Some(taken)) => Some(Error::owned(format!("ERR Library {} already exists", taken.name))),
             (Ok(()), None) => None,
         };
+        let fresh = fresh.take_all();
         if let Some(error) = refused {
             self.release(&fresh);
             return Err(error);
@@ -246,10 +231,9 @@ impl Scripts {
             _ => fresh.iter().filter_map(|library| self.libraries.remove(&library.name)).collect(),
         };
         if let Err((error, gone)) = self.libraries.insert_all(fresh) {
-            self.release(&gone);
             // They stood together before.
             let _ = self.libraries.insert_all(replaced);
-            return Err(library_error(error));
+            return Err(self.refuse(error, &gone));
         }
         // All go before the first comes: a function may have moved from one to another.
         match policy {
@@ -301,6 +285,12 @@ impl Scripts {
         if let Some(vm) = &mut self.vm {
             vm.collect();
         }
+    }
+
+    /// Drops libraries that can't be kept; answers why.
+    fn refuse(&mut self, why: LibraryError, refused: &[Library]) -> Error {
+        self.release(refused);
+        library_error(why)
     }
 
     /// Gives the state back what libraries that are gone had in it.

@@ -130,7 +130,15 @@ pub struct Libraries {
 impl Libraries {
     /// None, with a hash seeded with `seed`.
     pub fn new(seed: u64) -> Libraries {
-        let hasher = ahash::RandomState::with_seed(seed as usize);
+        Libraries::hashed_by(ahash::RandomState::with_seed(seed as usize))
+    }
+
+    /// None, with the same hash.
+    pub fn like(&self) -> Libraries {
+        Libraries::hashed_by(self.hasher.clone())
+    }
+
+    fn hashed_by(hasher: ahash::RandomState) -> Libraries {
         Libraries { by_name: BTreeMap::new(), functions: HashTable::new(), hasher, bytes: 0 }
     }
 

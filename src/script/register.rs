@@ -150,7 +150,8 @@ fn read_flags(stack: Stack<'_>, i: c_int) -> ScriptFlags {
         stack.raw_get_at(i, n);
         match stack.kind(-1) {
             Kind::Nil => break,
-            Kind::String if flags.set(stack.bytes(-1)) => stack.pop(1),
+            // Here, unlike in a script's first line, in any case.
+            Kind::String if flags.set_in_any_case(stack.bytes(-1)) => stack.pop(1),
             _ => raise_error(stack, b"ERR unknown flag given"),
         }
     }

@@ -64,8 +64,13 @@ impl ScriptFlags {
         ]
     }
 
+    /// Sets the flag of this name, written in any case; false if there is none.
+    pub(super) fn set_in_any_case(&mut self, name: &[u8]) -> bool {
+        self.set(&name.to_ascii_lowercase())
+    }
+
     /// Sets the flag of this name; false if there is none.
-    pub(super) fn set(&mut self, name: &[u8]) -> bool {
+    fn set(&mut self, name: &[u8]) -> bool {
         match name {
             b"no-writes" => self.no_writes = true,
             b"allow-oom" => self.allow_oom = true,

@@ -159,14 +159,13 @@ fn registration(dice: &mut Dice) -> String {
         format!("callback = function(keys, args) {body} end"),
     ];
     if dice.once_in(2) {
-        let texts = &["'what it does'", "''", "5", "'\\0\\255'", "nil", "{}"];
+        let texts = &["'what it does'", "''", "5", "'\\0\\255'", "nil"];
         parts.push(format!("description = {}", one(dice, texts)));
     }
     if dice.once_in(2) {
         let flags: Vec<&str> = (0..dice.below(4)).map(|_| one(dice, FLAGS)).collect();
         parts.push(format!("flags = {{{}}}", flags.join(", ")));
     }
-    // Of several faults, which is told of depends on the order of a Lua table.
     format!("redis.register_function{{{}}}", parts.join(", "))
 }
 
@@ -178,9 +177,9 @@ const FLAGS: &[&str] = &[
     "'no-cluster'",
     "'allow-cross-slot-keys'",
     "'NO-WRITES'",
-    "''",
 ];
 
+/// One fault in each: which of several is told depends on the order of a Lua table.
 const BROKEN_ARGUMENTS: &[&str] = &[
     "",
     "'f'",
@@ -199,6 +198,8 @@ const BROKEN_ARGUMENTS: &[&str] = &[
     "{function_name = 'f', callback = function() end, nosuch = 1}",
     "{function_name = 'f', callback = function() end, flags = 'no-writes'}",
     "{function_name = 'f', callback = function() end, flags = {5}}",
+    "{function_name = 'f', callback = function() end, flags = {'no-writes', ''}}",
+    "{function_name = 'f', callback = function() end, description = {}}",
     "{function_name = 'f', callback = function() return 2 end, flags = {x = 'nosuch'}}",
     "{function_name = 'f', callback = function() end, description = function() end}",
     "{'f'}",

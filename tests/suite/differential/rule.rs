@@ -27,6 +27,8 @@ pub enum Rule {
     Pending,
     /// XINFO: fields by name, with clocks, and without what only tells how a stream is laid out.
     Info,
+    /// FUNCTION LOAD: of several names that are taken, any may be told.
+    Taken,
     /// FUNCTION LIST: libraries, and the functions and flags of each, in any order.
     Libraries,
     /// Chosen at random, or written in a way of its own: as much of the same kind.
@@ -69,6 +71,7 @@ pub fn rule_for(args: &Args) -> Rule {
         ("XPENDING", _) if args.len() > 3 => Rule::Pending,
         ("XINFO", _) => Rule::Info,
         ("FUNCTION", "LIST") => Rule::Libraries,
+        ("FUNCTION", "LOAD" | "RESTORE") => Rule::Taken,
         // The texts are packed by one of them.
         ("FUNCTION", "DUMP") => Rule::Kind,
         ("SCAN", "0") => Rule::Scan,
@@ -92,6 +95,7 @@ impl Rule {
     fn same_value(&self, ours: &Value, theirs: &Value) -> bool {
         use Value::*;
         match (self, ours, theirs) {
+            (Rule::Taken, Error(a), Error(b)) => without_name(a) == without_name(b),
             (_, Error(a), Error(b)) => a == b,
             (Rule::Unordered, Array(a), Array(b)) => sorted(a.clone()) == sorted(b.clone()),
             (Rule::Pairs, Array(a), Array(b)) => as_pairs(a) == as_pairs(b),
@@ -222,6 +226,15 @@ fn same_infos(ours: &[Value], theirs: &[Value], may_be_empty: bool) -> bool {
     let mut rest: BTreeMap<_, _> = ours.iter().map(|info| (name(info), info)).collect();
     theirs.iter().all(|info| rest.remove(&name(info)).is_some_and(|ours| same_info(ours, info, may_be_empty)))
         && rest.values().all(|info| is_idle(info))
+}
+
+/// An error about a name that is taken without that name.
+fn without_name(error: &[u8]) -> Vec<&[u8]> {
+    let mut words: Vec<&[u8]> = error.split(|&byte| byte == b' ').collect();
+    if error.ends_with(b" already exists") && words.len() == 5 {
+        words.remove(2);
+    }
+    words
 }
 
 /// A reply of FUNCTION LIST with its maps as maps, in RESP2 too, and its lists sorted.
