@@ -213,6 +213,8 @@ parameters! {
     "Scripts" {
         /// Milliseconds after which a script may be killed and others are answered -BUSY; 0 for never.
         busy_reply_threshold_ms: i64 = "busy-reply-threshold" or "lua-time-limit", AnyTime, int(0, LONG_MAX), "5000";
+        /// Undo all that a script or function has changed when it ends in an error or is killed; no: it stays, as in Redis.
+        script_rollback: bool = "script-rollback", AnyTime, YesNo, "yes";
     }
     "Durability" {
         /// Log every change.

@@ -402,6 +402,13 @@ pub enum Recording {
     Full,
 }
 
+/// A place in the record of a unit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mark {
+    bytes: usize,
+    count: u64,
+}
+
 /// The effects of the unit that is underway.
 #[derive(Default)]
 pub struct Effects {
@@ -442,6 +449,18 @@ impl Effects {
             Recording::Keys => effect().touches(db).for_each(|touch| touch.encode(&mut self.buf)),
             Recording::Full => effect().encode(db, &mut self.buf),
         }
+    }
+
+    /// Where the record stands, for [`cut`](Self::cut).
+    #[inline]
+    pub(super) fn mark(&self) -> Mark {
+        Mark { bytes: self.buf.len(), count: self.count }
+    }
+
+    /// Forgets what came after `mark`.
+    pub(super) fn cut(&mut self, mark: Mark) {
+        self.buf.truncate(mark.bytes);
+        self.count = mark.count;
     }
 
     /// Whether the unit has recorded nothing so far.

@@ -129,6 +129,22 @@ impl ZSet {
         }
     }
 
+    /// Whether adding `member`, which is not there, makes the set large.
+    pub fn grows_with(&self, member: &[u8], limits: ZSetLimits) -> bool {
+        match &self.shape {
+            Shape::Small(small) => small.len() >= limits.max_entries || !small.has_room(member, limits),
+            Shape::Large(_) => false,
+        }
+    }
+
+    /// Bytes of the small form; `None` when the set is large.
+    pub fn compact_bytes(&self) -> Option<usize> {
+        match &self.shape {
+            Shape::Small(small) => Some(small.data.len() + small.ends.len() * size_of::<u32>()),
+            Shape::Large(_) => None,
+        }
+    }
+
     /// Gives `member` the score, adding it if absent. Returns the score it had before. The score must not be NaN.
     pub fn insert(&mut self, member: &[u8], score: f64, limits: ZSetLimits) -> Option<f64> {
         debug_assert!(!score.is_nan(), "a NaN has no place in an order");

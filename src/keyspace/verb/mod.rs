@@ -108,8 +108,8 @@ impl Keyspace {
     /// Removes the key of a collection that a recorded effect has emptied, which says so already.
     #[inline]
     fn drop_if(&mut self, empty: bool, db: DbIndex, slot: Slot) {
-        if empty {
-            self.dbs[db as usize].remove(slot);
+        if empty && let Some(entry) = self.dbs[db as usize].remove(slot) {
+            self.discard(db, entry);
         }
     }
 }
