@@ -209,7 +209,7 @@ impl Group {
     }
 
     /// Makes an entry pending that nobody has, behind all others of the kind.
-    pub(super) fn release(&mut self, id: StreamId, deliveries: u64) {
+    pub fn release(&mut self, id: StreamId, deliveries: u64) {
         let turn = self.released.last_key_value().map_or(0, |(turn, _)| turn + 1);
         let old = self.pending.insert(id, Nack { owner: Owner::Nobody { turn }, deliveries });
         self.forget(id, old.map(|old| old.owner));
