@@ -269,6 +269,7 @@ mod tests {
         assert_eq!(first(&["SCRIPT", "LOAD", "return 1"]), 0);
         assert_eq!(first(&["EVAL", "return 1", "0"]), 0);
         assert_eq!(first(&["EVAL", "return nonsense(", "0"]), 0);
+        assert!(first(&["EVAL_RO", "#!lua\nreturn 1", "0"]) > 8, "it is there, although it is refused to run");
         assert!(first(&["FUNCTION", "LOAD", &text]) > text.len());
         assert_eq!(first(&["FUNCTION", "LOAD", &text]), 0);
         assert_eq!(first(&["FCALL", "f", "0"]), 0);

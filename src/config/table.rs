@@ -213,6 +213,8 @@ parameters! {
     "Scripts" {
         /// Milliseconds after which a script may be killed and others are answered -BUSY; 0 for never.
         busy_reply_threshold_ms: i64 = "busy-reply-threshold" or "lua-time-limit", AnyTime, int(0, LONG_MAX), "5000";
+        /// Undo all that a script or function has changed when it ends in an error or is killed; no: it stays, as in Redis.
+        script_rollback: bool = "script-rollback", AnyTime, YesNo, "yes";
         /// Bytes of scripts' texts that EVAL brings and that are kept; the last one always is.
         script_cache_max_bytes: usize = "script-cache-max-bytes", AnyTime, memory(0, LONG_MAX), "64mb";
     }
