@@ -207,12 +207,12 @@ impl Libraries {
 
     /// Adds libraries of names that are not there. If one is refused, none is added, and all are given back.
     pub fn insert_all(&mut self, libraries: Vec<Library>) -> Result<(), (LibraryError, Vec<Library>)> {
-        let mut added = Vec::with_capacity(libraries.len());
+        let mut added: Vec<Box<str>> = Vec::with_capacity(libraries.len());
         let mut rest = libraries.into_iter();
         while let Some(library) = rest.next() {
             let name = library.name.clone();
             if let Err((error, refused)) = self.insert(library) {
-                let mut all: Vec<Library> = added.iter().filter_map(|name: &Box<str>| self.remove(name)).collect();
+                let mut all: Vec<Library> = added.iter().filter_map(|name| self.remove(name)).collect();
                 all.push(refused);
                 all.extend(rest);
                 return Err((error, all));
