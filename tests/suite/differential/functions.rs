@@ -42,7 +42,7 @@ fn name(dice: &mut Dice, names: &[&'static str]) -> &'static str {
 }
 
 fn one<'a>(dice: &mut Dice, of: &[&'a str]) -> &'a str {
-    *dice.pick(of)
+    of[dice.below(of.len())]
 }
 
 fn words(words: &[&str]) -> Args {
