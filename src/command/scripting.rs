@@ -3,7 +3,8 @@
 use super::help::help;
 use crate::engine::args::Args;
 use crate::engine::busy::ScriptKind;
-use crate::engine::ctx::Ctx;
+use crate::engine::ctx::{Ctx, Origin as CallOrigin};
+use crate::engine::debugging::{self, DebugMode};
 use crate::engine::error::Error;
 use crate::engine::scripting;
 use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
@@ -27,6 +28,9 @@ fn evalsha_ro(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 fn eval_body(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+    if ctx.session.debug != DebugMode::Off {
+        return debug_body(ctx, args, read_only);
+    }
     let command = args.argv();
     let body = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
@@ -37,7 +41,24 @@ fn eval_body(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
     scripting::run(ctx, &sha, keys, args, read_only, command)
 }
 
+/// EVAL as the debugging session that SCRIPT DEBUG asked for.
+#[cold]
+fn debug_body(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+    if ctx.origin == CallOrigin::Exec {
+        return Err(Error::text("ERR A transaction can't be debugged, call EVAL outside of MULTI"));
+    }
+    debugging::converse(ctx, |ctx, conversation| {
+        let command = args.argv();
+        let body = args.bytes()?;
+        let (keys, args) = keys_and_args(args)?;
+        scripting::run_debugged(ctx, body, keys, args, read_only, command, conversation)
+    })
+}
+
 fn eval_name(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+    if ctx.session.debug != DebugMode::Off {
+        return Err(Error::text("ERR Please use EVAL instead of EVALSHA for debugging"));
+    }
     let command = args.argv();
     let name = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
@@ -82,6 +103,18 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
     ctx.server.scripts.flush();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// SCRIPT DEBUG. What was sent before it must have been answered and the answers sent: they can't come between the lines of
+/// a debugger.
+fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if !ctx.reply.is_empty() || !ctx.session.outbox.is_empty() {
+        return Err(Error::text("ERR SCRIPT DEBUG must be called outside a pipeline"));
+    }
+    let modes = [("NO", DebugMode::Off), ("YES", DebugMode::Rollback), ("SYNC", DebugMode::Keep)];
+    ctx.session.debug = args.one_of(&modes).ok_or(Error::text("ERR Use SCRIPT DEBUG YES/SYNC/NO"))?;
     ctx.reply.ok();
     Ok(())
 }
@@ -174,6 +207,17 @@ pub const COMMANDS: &[Command] = &[
         complexity: "Depends on the subcommand.",
         summary: "Holds the commands about the script cache.",
         sub: &[
+            Command {
+                name: "debug",
+                arity: 3,
+                flags: Flags::NOSCRIPT,
+                group: Group::Scripting,
+                since: "3.2.0",
+                summary: "Lets the next EVAL of the connection run under the debugger.",
+                syntax: "<YES | SYNC | NO>",
+                run: Run::Now(debug),
+                ..Command::EMPTY
+            },
             Command {
                 name: "exists",
                 arity: -3,

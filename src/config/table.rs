@@ -213,6 +213,8 @@ parameters! {
     "Scripts" {
         /// Milliseconds after which a script may be killed and others are answered -BUSY; 0 for never.
         busy_reply_threshold_ms: i64 = "busy-reply-threshold" or "lua-time-limit", AnyTime, int(0, LONG_MAX), "5000";
+        /// Seconds for which the client of the script debugger may say nothing before its script is aborted.
+        script_debug_timeout_s: u32 = "script-debug-timeout", AnyTime, int(1, INT_MAX), "300";
     }
     "Durability" {
         /// Log every change.

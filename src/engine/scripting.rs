@@ -11,6 +11,7 @@ use quanta::Clock;
 
 use super::busy::{RunningScript, ScriptKind, Subject};
 use super::ctx::{Ctx, Origin};
+use super::debugging::{Conversation, DebugHost};
 use super::dispatch::call;
 use super::error::Error;
 use super::spec::{Done, Flags};
@@ -234,7 +235,24 @@ pub fn run(
 ) -> Done {
     let &Script { flags, program, .. } = ctx.server.scripts.store.use_script(sha).ok_or(NO_SCRIPT)?;
     let invocation = Invocation { program, passing: Passing::Globals, name: sha, keys, args };
-    enter(ctx, Call { kind: ScriptKind::Script, command, flags, read_only }, invocation)
+    enter(ctx, Call { kind: ScriptKind::Script, command, flags, read_only }, invocation, None)
+}
+
+/// Runs the script with this text under the debugger, in conversation with its client, and writes its reply.
+pub fn run_debugged(
+    ctx: &mut Ctx<'_>,
+    body: &[u8],
+    keys: Argv<'_>,
+    args: Argv<'_>,
+    read_only: bool,
+    command: Argv<'_>,
+    conversation: &mut Conversation,
+) -> Done {
+    let name = ctx.server.scripts.add(body, store::Origin::Eval)?;
+    let &Script { flags, program, .. } = ctx.server.scripts.store.use_script(&name).ok_or(NO_SCRIPT)?;
+    let invocation = Invocation { program, passing: Passing::Globals, name: &name, keys, args };
+    let call = Call { kind: ScriptKind::Script, command, flags, read_only };
+    enter(ctx, call, invocation, Some((conversation, body)))
 }
 
 /// Runs a function of a library with its keys and arguments and writes its reply. `read_only`: it must not write.
@@ -249,7 +267,7 @@ pub fn run_function(
 ) -> Done {
     let &Function { ref name, handle: program, flags, .. } = function;
     let invocation = Invocation { program, passing: Passing::Arguments, name: name.as_bytes(), keys, args };
-    enter(ctx, Call { kind: ScriptKind::Function, command, flags, read_only }, invocation)
+    enter(ctx, Call { kind: ScriptKind::Function, command, flags, read_only }, invocation, None)
 }
 
 /// One call of a script or function.
@@ -262,9 +280,15 @@ struct Call<'a> {
     read_only: bool,
 }
 
-/// Lends the state and the server to a call, and takes them back.
+/// Lends the state and the server to a call, and takes them back. `debug`: the conversation with the client that debugs it,
+/// and the script's text.
 #[inline]
-fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done {
+fn enter(
+    ctx: &mut Ctx<'_>,
+    call: Call<'_>,
+    invocation: Invocation<'_>,
+    debug: Option<(&mut Conversation, &[u8])>,
+) -> Done {
     let flags = call.flags;
     if call.read_only && flags.declared && !flags.no_writes {
         return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
@@ -278,7 +302,12 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
     let mut host =
         ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only: call.read_only || flags.no_writes };
     let start = reply.len();
-    let outcome = vm.run(invocation, &mut host, &mut reply);
+    let outcome = match debug {
+        None => vm.run(invocation, &mut host, &mut reply),
+        Some((conversation, text)) => {
+            vm.debug(invocation, text, &mut DebugHost { host, conversation }, &mut reply)
+        }
+    };
     count_outcome(ctx, outcome, reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;
     // SELECT inside a script is the script's own.
@@ -303,8 +332,8 @@ fn count_outcome(ctx: &mut Ctx<'_>, outcome: Outcome, reply: &[u8]) {
 }
 
 /// The engine, as a running script sees it.
-struct ScriptHost<'h, 'c> {
-    ctx: &'h mut Ctx<'c>,
+pub(super) struct ScriptHost<'h, 'c> {
+    pub(super) ctx: &'h mut Ctx<'c>,
     call: Call<'h>,
     /// The script's SHA1 or the function's name.
     name: &'h [u8],

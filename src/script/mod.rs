@@ -11,6 +11,7 @@
 //! - `cjson`, `cmsgpack`, `structs`: the bundled libraries
 //! - `library`: libraries of functions; `register`: what they see while they are loaded; `dump`: how they
 //!   travel
+//! - `debug`: the debugger behind SCRIPT DEBUG
 //! - `store`: the script cache; `bundled`: the scripts that are always in it
 
 pub mod bundled;
@@ -18,6 +19,7 @@ mod bytecode;
 mod cjson;
 mod cmsgpack;
 mod convert;
+pub mod debug;
 pub mod dump;
 pub mod library;
 mod lua;
