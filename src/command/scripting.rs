@@ -282,3 +282,52 @@ pub const COMMANDS: &[Command] = &[
         ..Command::EMPTY
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use crate::base::clock::Clock;
+    use crate::base::rng::Rng;
+    use crate::config::Config;
+    use crate::engine::busy::Bystanders;
+    use crate::engine::session::{Peer, SessionKey};
+    use crate::engine::{Engine, Fed, Server};
+    use crate::keyspace::Keyspace;
+    use crate::resp::reply::{Form, Reply};
+    use crate::resp::request::Decoder;
+
+    /// The socket of a client that reads all and says nothing.
+    struct Silent(Rc<RefCell<Vec<u8>>>);
+
+    impl Bystanders for Silent {
+        fn serve(&mut self, _: &mut Keyspace, _: &mut Server) {}
+
+        fn exchange(&mut self, _: SessionKey, unsent: &mut Vec<u8>, _: &mut Vec<u8>, _: Duration) -> bool {
+            self.0.borrow_mut().append(unsent);
+            true
+        }
+    }
+
+    #[test]
+    fn a_debugger_does_not_wait_for_ever() {
+        let config = Config { script_debug_timeout_s: 0, ..Config::default() };
+        let clock = Clock::manual(1_700_000_000_000);
+        let mut engine = Engine::new(config, crate::command::table(), clock, Rng::seeded(1)).expect("a fresh engine");
+        let read = Rc::<RefCell<Vec<u8>>>::default();
+        engine.server.bystanders = Some(Box::new(Silent(read.clone())));
+        let session = engine.server.open_session(Peer::default());
+        let (mut decoder, mut out) = (Decoder::new(), Reply::new(Form::Resp2));
+        let input = b"SCRIPT DEBUG SYNC\r\nEVAL \"return 1\" 0\r\nPING\r\n";
+        let fed = engine.feed(session, &mut decoder, input, &mut out);
+        assert_eq!(fed, Fed::Suspended, "the connection is to be closed");
+        let read = read.borrow().escape_ascii().to_string();
+        let stop = "*2\\r\\n+* Stopped at 1, stop reason = step over\\r\\n+-> 1   return 1\\r\\n";
+        assert_eq!(read, format!("+OK\\r\\n{stop}*1\\r\\n+<endsession>\\r\\n"));
+        let reply = out.as_bytes();
+        assert!(reply.starts_with(b"-ERR the client of the debugger said nothing"), "{}", reply.escape_ascii());
+        assert_eq!(reply.iter().filter(|&&byte| byte == b'\n').count(), 1, "what came behind it is not run");
+    }
+}

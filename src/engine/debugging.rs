@@ -86,15 +86,14 @@ pub fn converse(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversat
 impl Conversation {
     /// Lays lines out as one reply: an array of statuses.
     fn show(&mut self, lines: &[Vec<u8>]) {
-        let mut reply = Reply::with_buffer(Form::Resp2, std::mem::take(&mut self.unsent));
-        reply.array(lines.len());
-        let buffer = reply.buffer_mut();
+        let mut head = Reply::new(Form::Resp2);
+        head.array(lines.len());
+        self.unsent.extend_from_slice(head.as_bytes());
         for line in lines {
-            buffer.push(b'+');
-            buffer.extend(line.iter().map(|&byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
-            buffer.extend_from_slice(b"\r\n");
+            self.unsent.push(b'+');
+            self.unsent.extend(line.iter().map(|&byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
+            self.unsent.extend_from_slice(b"\r\n");
         }
-        self.unsent = std::mem::take(buffer);
     }
 
     /// Sends what is unsent and takes what came, and waits for either, no longer than `patience`.
@@ -153,7 +152,9 @@ impl Host for DebugHost<'_, '_> {
 
     fn interrupted(&mut self) -> Verdict {
         self.conversation.exchange(self.host.ctx, Duration::ZERO);
-        if self.conversation.hung_up { Verdict::Kill } else { self.host.interrupted() }
+        // Whoever looks on decides how long the script may take: it is stopped when it is overdue.
+        let ends = self.conversation.hung_up || self.host.interrupted() == Verdict::Kill;
+        if ends { Verdict::Kill } else { Verdict::Continue }
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {

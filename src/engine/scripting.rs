@@ -304,9 +304,7 @@ fn enter(
     let start = reply.len();
     let outcome = match debug {
         None => vm.run(invocation, &mut host, &mut reply),
-        Some((conversation, text)) => {
-            vm.debug(invocation, text, &mut DebugHost { host, conversation }, &mut reply)
-        }
+        Some((conversation, text)) => vm.debug(invocation, text, &mut DebugHost { host, conversation }, &mut reply),
     };
     count_outcome(ctx, outcome, reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;

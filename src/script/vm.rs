@@ -306,7 +306,8 @@ impl Vm {
             failure: Failure::default(),
             outcome: Outcome::Value,
         });
-        let mut vm = Vm { state: std::ptr::null_mut(), enter: 0, explain: 0, compile: 0, load: 0, evaluate: 0, lua, ctx };
+        let mut vm =
+            Vm { state: std::ptr::null_mut(), enter: 0, explain: 0, compile: 0, load: 0, evaluate: 0, lua, ctx };
         vm.furnish(version)?;
         Ok(vm)
     }
@@ -396,7 +397,8 @@ impl Vm {
         let mut debugger = Debugger::new(console, source, self.evaluate);
         let debugger = NonNull::from(&mut debugger);
         // SAFETY: the context forgets the debugger before this function is left.
-        self.ctx.debugger = Some(unsafe { std::mem::transmute::<NonNull<Debugger<'_>>, NonNull<Debugger<'static>>>(debugger) });
+        self.ctx.debugger =
+            Some(unsafe { std::mem::transmute::<NonNull<Debugger<'_>>, NonNull<Debugger<'static>>>(debugger) });
         debug::begin(self.state);
         // SAFETY: the debugger is this function's. The hook, which borrows from it too, runs while nothing else does.
         let outcome = self.run(invocation, unsafe { &mut *debugger.as_ptr() }, reply);

@@ -108,7 +108,7 @@ impl<'a> Debugger<'a> {
         for i in 1..=stack.top() {
             line.extend_from_slice(if i == 1 { b" " } else { b", " });
             stack.push_value(i);
-            show::value(stack, &mut line, DEBUG_SCREEN_MAX_BYTES);
+            show::value(stack, &mut line, DEBUG_SCREEN_MAX_BYTES / 2);
             stack.pop(1);
         }
         self.screen.say(line);
@@ -231,7 +231,7 @@ impl Screen {
 
     /// Shows what `write` appends to the prefix, trimmed. What it writes beyond the limit that it is given is not seen.
     fn say_trimmed(&mut self, prefix: &str, write: impl FnOnce(&mut Vec<u8>, usize)) {
-        let limit = if self.max_len == 0 { DEBUG_SCREEN_MAX_BYTES } else { self.max_len };
+        let limit = if self.max_len == 0 { DEBUG_SCREEN_MAX_BYTES / 2 } else { self.max_len };
         let mut line = prefix.as_bytes().to_vec();
         write(&mut line, limit);
         let is_long = line.len() > limit;
@@ -683,7 +683,8 @@ impl Site {
         let state = self.stack.raw();
         let mut record = MaybeUninit::<ffi::lua_Debug>::zeroed();
         // SAFETY: the state is live; the record is only written.
-        let mut has_level = |level: usize| unsafe { ffi::lua_getstack(state, level as c_int, record.as_mut_ptr()) != 0 };
+        let mut has_level =
+            |level: usize| unsafe { ffi::lua_getstack(state, level as c_int, record.as_mut_ptr()) != 0 };
         // Mostly it is the same as at the last line, or next to it.
         let mut depth = self.debugger().trail.last_depth();
         while depth > 0 && !has_level(depth) {
