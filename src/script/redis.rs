@@ -199,8 +199,9 @@ native! {
     }
 
     fn debug(stack: Stack) -> c_int {
-        // SAFETY: as above; showing values raises nothing.
+        // SAFETY: as above.
         if let Some(mut debugger) = unsafe { (*stack.ctx()).debugger } {
+            // SAFETY: as above; showing values raises nothing.
             unsafe { debugger.as_mut() }.show_values(stack);
         }
         0
