@@ -215,6 +215,8 @@ parameters! {
         busy_reply_threshold_ms: i64 = "busy-reply-threshold" or "lua-time-limit", AnyTime, int(0, LONG_MAX), "5000";
         /// Seconds for which the client of the script debugger may say nothing before its script is aborted.
         script_debug_timeout_s: u32 = "script-debug-timeout", AnyTime, int(1, INT_MAX), "300";
+        /// Undo all that a script or function has changed when it ends in an error or is killed; no: it stays, as in Redis.
+        script_rollback: bool = "script-rollback", AnyTime, YesNo, "yes";
     }
     "Durability" {
         /// Log every change.
