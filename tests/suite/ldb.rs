@@ -465,6 +465,7 @@ fn stopped(script: &str) -> (Server, Raw) {
 #[test]
 fn others_wait_and_may_end_a_session() {
     let (server, mut raw) = stopped("redis.call('SET', 'k', 1)\nreturn 1");
+    see(&mut raw, &["s"]);
     let mut other = server.raw();
     let busy = other.command(&["GET", "k"]);
     assert!(busy.bytes().is_some_and(|text| text.starts_with(b"BUSY ")), "{busy:?}");
@@ -473,7 +474,7 @@ fn others_wait_and_may_end_a_session() {
     assert_eq!(lines, [Value::status("<endsession>")]);
     let killed = raw.reply().value;
     assert!(killed.bytes().is_some_and(|text| text.starts_with(b"ERR Script killed by user")), "{killed:?}");
-    assert_eq!(other.command(&["GET", "k"]), Value::Null);
+    assert_eq!(other.command(&["GET", "k"]), Value::Null, "it was rolled back");
 }
 
 #[test]
