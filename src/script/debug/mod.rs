@@ -1,7 +1,7 @@
 //! The debugger: stops a script at its lines, shows it to the client that debugs it, and does what that client asks.
 //!
 //! A script under it runs like any other, with two differences. The hook comes at each line too, not only every so many
-//! instructions ([`hook`]). And its host is the [`Debugger`], which stands between the script and the engine and so sees
+//! instructions (`hook`). And its host is the `Debugger`, which stands between the script and the engine and so sees
 //! every `redis.call`. Other runs pay nothing for either.
 //!
 //! ```text
@@ -13,7 +13,7 @@
 //! The lines' prefixes, which redis-cli paints by, are Redis' (`<value>`, `<reply>`, `->`).
 //!
 //! The client's code (`eval`) runs inside the hook, within which LuaJIT lets no hook come: an endless loop there could not be
-//! ended. So [`evaluate`] lets LuaJIT believe that the hook has ended, while it runs that code.
+//! ended. So `evaluate` lets LuaJIT believe that the hook has ended, while it runs that code.
 
 mod listing;
 mod show;
