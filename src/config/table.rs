@@ -213,6 +213,10 @@ parameters! {
     "Scripts" {
         /// Milliseconds after which a script may be killed and others are answered -BUSY; 0 for never.
         busy_reply_threshold_ms: i64 = "busy-reply-threshold" or "lua-time-limit", AnyTime, int(0, LONG_MAX), "5000";
+        /// Milliseconds after which a script or function is ended with an error; 0 for never.
+        script_time_limit_ms: i64 = "script-time-limit", AnyTime, int(0, LONG_MAX), "0";
+        /// Bytes that scripts may hold in Lua; one that needs more is ended with an error; 0 for no limit.
+        script_memory_limit: usize = "script-memory-limit", AnyTime, memory(0, LONG_MAX), "512mb";
     }
     "Durability" {
         /// Log every change.
