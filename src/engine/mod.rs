@@ -103,6 +103,8 @@ pub struct Server {
     pub scripts: Scripts,
     /// The script that runs now.
     pub running_script: Option<RunningScript>,
+    /// What the script that runs has published, if it may be rolled back.
+    pub(super) held_messages: pubsub::Held,
     /// Who serves the other connections while a script is busy.
     pub bystanders: Option<Box<dyn Bystanders>>,
     /// Reading of the processor's clock when the last command ended.
@@ -165,6 +167,7 @@ impl Engine {
             active_expire: true,
             scripts,
             running_script: None,
+            held_messages: pubsub::Held::default(),
             bystanders: None,
             last_ticks: 0,
         };

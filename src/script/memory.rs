@@ -309,7 +309,7 @@ mod tests {
         let mut reply = Reply::new(Form::Resp2);
         let (keys, args) = (Argv::new(&[], &[]), Argv::new(&[], &[]));
         let invocation = Invocation { program, passing: Passing::Globals, name: b"f", keys, args };
-        assert_eq!(vm.run(invocation, &mut Generous, &mut reply), Outcome::Error);
+        assert_eq!(vm.run(invocation, &mut Generous, &mut reply), Outcome::Raised(Fault::Script));
         assert!(reply.as_bytes().starts_with(b"-ERR Script used more than script-memory-limit."));
 
         let script =

@@ -381,6 +381,8 @@ const EXHAUSTION: &[Attempt] = &[
     ("a pattern without end", "hangs", "return ('a'):rep(100000):find('.-.-.-.-b')", Fails(OUT_OF_TIME)),
     ("a pattern of captures", "hangs", "return ('a'):rep(50):match(('(a*)'):rep(30) .. 'b')", Fails(OUT_OF_TIME)),
     ("a pattern without end, plainly caught", "hangs", "while true do pcall(string.gsub, ('a'):rep(100000), '.-.-.-b', '') end", Fails(OUT_OF_TIME)),
+ ("a write, then a loop", "hangs", "redis.call('set', 'x', 1) while true do end", Fails(OUT_OF_TIME)),
+    ("a write, then too much", "memory", "redis.call('set', 'x', 1) return ('x'):rep(1e8)", Fails(OUT_OF_MEMORY)),
     ("calls of commands", "hangs", "while true do redis.pcall('ping') end", Fails(OUT_OF_TIME)),
     ("a reply without end", "hangs", "local t = {{}} for i = 1, 60 do t = {t, t} end return t", Fails("")),
     ("JSON without end", "hangs", "local t = {{}} for i = 1, 60 do t = {t, t} end return cjson.encode(t)", Fails("")),
