@@ -110,12 +110,19 @@ impl Keyspace {
 
     /// Removes a group; false where there is none.
     pub fn group_destroy(&mut self, db: DbIndex, slot: Slot, group: &[u8]) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_group(group)));
-        let done = self.stream_mut(db, slot)?.group_destroy(group);
-        if done {
-            self.record_at(db, slot, |key| Effect::GroupDestroy { key, group });
+        let must_note = self.must_note(db, slot, |_| false);
+        let Some(taken) = self.stream_mut(db, slot)?.group_take(group) else { return Ok(false) };
+        self.record_at(db, slot, |key| Effect::GroupDestroy { key, group });
+        if must_note {
+            let piece = Piece::Stream(Box::new(Stream::after_group_take(group, taken)));
+            self.note_piece(db, slot, piece);
+        } else {
+            // What many consumers wait for takes long to free; a stream of its own carries it off.
+            let mut hearse = Stream::new();
+            hearse.group_insert(group, taken);
+            self.disposal.free(Value::Stream(Box::new(hearse)));
         }
-        Ok(done)
+        Ok(true)
     }
 
     /// Moves a group's position; false where there is no such group.

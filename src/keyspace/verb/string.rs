@@ -49,8 +49,9 @@ impl Keyspace {
             && let Value::String(StringValue::Int(counter)) = &mut entry.value
         {
             *counter = value;
-            let effect = || Effect::Replace { key: &entry.key, value: digits.format(value).as_bytes() };
-            return self.effects.record_with(db, effect);
+            let key = &entry.key;
+            self.effects.record_with(db, || Effect::Replace { key, value: digits.format(value).as_bytes() });
+            return;
         }
         self.record_at(db, slot, |key| Effect::Replace { key, value: digits.format(value).as_bytes() });
         self.exchange(db, slot, Value::String(StringValue::Int(value)));

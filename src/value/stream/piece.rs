@@ -104,9 +104,14 @@ impl Stream {
         StreamPiece(Part::Counters(self.counters()))
     }
 
-    /// Before a group is created, destroyed, or loses a consumer.
+    /// Before a group is created, or loses a consumer.
     pub fn before_group(&self, name: &[u8]) -> StreamPiece {
         StreamPiece(Part::Group { name: name.into(), before: self.groups.get(name).cloned() })
+    }
+
+    /// After a group has been taken out.
+    pub fn after_group_take(name: &[u8], group: Group) -> StreamPiece {
+        StreamPiece(Part::Group { name: name.into(), before: Some(group) })
     }
 
     /// Before a group moves on; as [`before_group`](Self::before_group) where there is none.
