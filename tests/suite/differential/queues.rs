@@ -3,7 +3,8 @@
 //!
 //! Each file in `queues/` is one script. Its lines `--@ KEYS | ARGV` are the calls that it is tried with, as redis-cli would
 //! read them; keys and times are such that the scripts meet each other's data. The calls run in the order in which they stand,
-//! and in random orders; replies and the whole keyspace must be the same on both servers.
+//! and in random orders; replies and the whole keyspace must be the same on both servers. (None fails after it has written:
+//! there we undo what Redis leaves.)
 
 use super::Args;
 use super::pair::Pair;

@@ -5,7 +5,6 @@
 --@ lock:{a} | 35000 conn-1:7
 --@ lock:{a} | 55000 conn-2:1
 --@ lock:{b} | 55000 conn-2:1
---@ lock:{a} | x conn-2:1
 if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
     redis.call('hincrby', KEYS[1], ARGV[2], 1)
     redis.call('pexpire', KEYS[1], ARGV[1])

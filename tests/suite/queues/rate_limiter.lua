@@ -6,15 +6,15 @@
 --@ rl rl:left rl:granted | 3 100900 cccccccc
 --@ rl rl:left rl:granted | 1 101500 dddddddd
 --@ rl rl:left rl:granted | 9 101500 eeeeeeee
-redis.call('hsetnx', KEYS[1], 'rate', 5)
-redis.call('hsetnx', KEYS[1], 'interval', 1000)
 local settings = redis.call('hmget', KEYS[1], 'rate', 'interval')
-local rate, interval = tonumber(settings[1]), tonumber(settings[2])
+local rate, interval = tonumber(settings[1] or 5), tonumber(settings[2] or 1000)
 assert(rate and interval, 'RateLimiter is not initialized')
 local wanted, now = tonumber(ARGV[1]), tonumber(ARGV[2])
 if wanted > rate then
     error('requested permits exceed the rate')
 end
+redis.call('hsetnx', KEYS[1], 'rate', rate)
+redis.call('hsetnx', KEYS[1], 'interval', interval)
 
 local left = redis.call('get', KEYS[2])
 if left == false then
