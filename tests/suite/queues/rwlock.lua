@@ -18,7 +18,7 @@ local function reader_key(n)
 end
 
 local function taken()
-    return math.floor(redis.call('pttl', lock) / 10000)
+    return redis.call('pttl', lock) > 0 and 'taken' or 'for ever'
 end
 
 local function longest_lease()
