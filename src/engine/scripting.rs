@@ -77,6 +77,14 @@ impl Scripts {
         }
     }
 
+    /// Acts on a new `script-memory-limit`; 0 for no limit.
+    pub fn set_memory_limit(&mut self, bytes: usize) {
+        // While a script runs, nobody can change it.
+        if let Some(vm) = &mut self.vm {
+            vm.set_memory_limit(bytes);
+        }
+    }
+
     /// The libraries of functions.
     pub fn libraries(&self) -> &Libraries {
         &self.libraries
@@ -427,7 +435,7 @@ impl Host for ScriptHost<'_, '_> {
             let command = OwnedArgv::from_argv(self.call.command);
             script.subject = Some(Subject { name: self.name.into(), command });
         }
-        if self.ctx.server.script_interrupted(self.ctx.ks) { Verdict::Continue } else { Verdict::Kill }
+        self.ctx.server.script_interrupted(self.ctx.ks)
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {
