@@ -147,9 +147,7 @@ mod tests {
             let clock = Clock::manual(1_000_000);
             let mut engine = Engine::new(Config::default(), command::table(), clock, Rng::seeded(1)).expect("memory");
             engine.server.always_recorded = Recording::Full;
-            let address = String::new();
-            let peer = Peer { address: address.clone(), local_address: address, fd: -1, is_local: true };
-            let client = engine.server.open_session(peer);
+            let client = engine.server.open_session(Peer::default());
             Bench { engine, client, stream: Vec::new() }
         }
 

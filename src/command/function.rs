@@ -20,7 +20,7 @@ fn fcall(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let function = ctx.server.scripts.function(args.bytes()?);
     let function = function.cloned().ok_or(Error::text("ERR Function not found"))?;
     let (keys, args) = keys_and_args_or(args, Error::text("ERR Bad number of keys provided"))?;
-    scripting::run(ctx, Callee::function(&function), keys, args, command)
+    scripting::run(ctx, Callee::function(&function), keys, args, command, None)
 }
 
 fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

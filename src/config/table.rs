@@ -213,6 +213,12 @@ parameters! {
     "Scripts" {
         /// Milliseconds after which a script may be killed and others are answered -BUSY; 0 for never.
         busy_reply_threshold_ms: i64 = "busy-reply-threshold" or "lua-time-limit", AnyTime, int(0, LONG_MAX), "5000";
+        /// Seconds for which the client of the script debugger may say nothing before its script is aborted.
+        script_debug_timeout_s: u32 = "script-debug-timeout", AnyTime, int(1, INT_MAX), "300";
+        /// Milliseconds after which a script or function is ended with an error; 0 for never.
+        script_time_limit_ms: i64 = "script-time-limit", AnyTime, int(0, LONG_MAX), "0";
+        /// Bytes that scripts may hold in Lua; one that needs more is ended with an error; 0 for no limit.
+        script_memory_limit: usize = "script-memory-limit", AnyTime, memory(0, LONG_MAX), "512mb";
         /// Undo all that a script or function has changed when it ends in an error or is killed; no: it stays, as in Redis.
         script_rollback: bool = "script-rollback", AnyTime, YesNo, "yes";
         /// Bytes of scripts' texts that EVAL brings and that are kept; the last one always is.

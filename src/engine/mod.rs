@@ -9,6 +9,7 @@ pub mod args;
 mod batch;
 pub mod busy;
 pub mod ctx;
+pub mod debugging;
 pub mod dispatch;
 pub mod error;
 pub mod keys;
@@ -143,7 +144,8 @@ impl Engine {
         clock: Clock,
         mut rng: Rng,
     ) -> Result<Engine, error::Error> {
-        let scripts = Scripts::new(rng.next_u64(), config.script_cache_max_bytes)?;
+        let mut scripts = Scripts::new(rng.next_u64(), config.script_cache_max_bytes)?;
+        scripts.set_memory_limit(config.script_memory_limit);
         let run_id = (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect();
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);

@@ -6,6 +6,7 @@
 
 use super::busy::{RunningScript, ScriptKind, Subject};
 use super::ctx::{Ctx, Origin};
+use super::debugging::{Conversation, DebugHost, DebugMode};
 use super::dispatch::call;
 use super::error::Error;
 use super::scripts::{NESTED, Scripts, log};
@@ -42,12 +43,22 @@ impl<'a> Callee<'a> {
     }
 }
 
+/// The conversation with the client that debugs a script, and the script's text.
+pub type Debugging<'a> = (&'a mut Conversation, &'a [u8]);
+
 /// Runs a script or function with its keys and arguments and writes its reply. `command` is the whole call; if that only
 /// reads, what runs must not write.
-pub fn run(ctx: &mut Ctx<'_>, callee: Callee<'_>, keys: Argv<'_>, args: Argv<'_>, command: Argv<'_>) -> Done {
+pub fn run(
+    ctx: &mut Ctx<'_>,
+    callee: Callee<'_>,
+    keys: Argv<'_>,
+    args: Argv<'_>,
+    command: Argv<'_>,
+    debug: Option<Debugging<'_>>,
+) -> Done {
     let Callee { kind, name, program, passing, flags } = callee;
     let read_only = ctx.entry.command.flags.has(Flags::READONLY);
-    enter(ctx, Call { kind, command, flags, read_only }, Invocation { program, passing, name, keys, args })
+    enter(ctx, Call { kind, command, flags, read_only }, Invocation { program, passing, name, keys, args }, debug)
 }
 
 /// One call of a script or function.
@@ -62,7 +73,7 @@ struct Call<'a> {
 
 /// Lends the state and the server to a call, and takes them back.
 #[inline]
-fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done {
+fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: Option<Debugging<'_>>) -> Done {
     let flags = call.flags;
     if call.read_only && flags.declared && !flags.no_writes {
         return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
@@ -73,7 +84,8 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
     ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));
     let db = ctx.session.db;
     let read_only = call.read_only || flags.no_writes;
-    let can_undo = !read_only && ctx.server.config.script_rollback;
+    let is_trial = debug.as_ref().is_some_and(|(conversation, _)| conversation.mode == DebugMode::Rollback);
+    let can_undo = is_trial || !read_only && ctx.server.config.script_rollback;
     if can_undo {
         ctx.ks.begin_undo();
         ctx.server.hold_messages();
@@ -84,10 +96,14 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
     let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
     let mut host = ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only };
     let start = reply.len();
-    let outcome = vm.run(invocation, &mut host, &mut reply);
+    let outcome = match debug {
+        None => vm.run(invocation, &mut host, &mut reply),
+        Some((conversation, text)) => vm.debug(invocation, text, &mut DebugHost { host, conversation }, &mut reply),
+    };
     if can_undo {
         match outcome {
             Outcome::Raised(_) => ctx.roll_back_script(),
+            _ if is_trial => ctx.roll_back_script(),
             _ => ctx.commit_script(),
         }
     }
@@ -108,12 +124,12 @@ impl Ctx<'_> {
         self.server.deliver_held(self.session);
     }
 
-    /// Nothing stays of a script that failed.
+    /// Nothing stays of a script that failed, or was only tried.
     #[cold]
     fn roll_back_script(&mut self) {
         let changes = self.ks.roll_back();
         let messages = self.server.drop_held();
-        tracing::debug!(changes, messages, "a script failed and was rolled back");
+        tracing::debug!(changes, messages, "a script was rolled back");
     }
 }
 
@@ -130,8 +146,8 @@ fn count_outcome(ctx: &mut Ctx<'_>, outcome: Outcome, reply: &[u8]) {
 }
 
 /// The engine, as a running script sees it.
-struct ScriptHost<'h, 'c> {
-    ctx: &'h mut Ctx<'c>,
+pub(super) struct ScriptHost<'h, 'c> {
+    pub(super) ctx: &'h mut Ctx<'c>,
     call: Call<'h>,
     /// The script's SHA1 or the function's name.
     name: &'h [u8],
@@ -194,7 +210,7 @@ impl Host for ScriptHost<'_, '_> {
             let command = OwnedArgv::from_argv(self.call.command);
             script.subject = Some(Subject { name: self.name.into(), command });
         }
-        if self.ctx.server.script_interrupted(self.ctx.ks) { Verdict::Continue } else { Verdict::Kill }
+        self.ctx.server.script_interrupted(self.ctx.ks)
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {

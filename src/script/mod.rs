@@ -7,9 +7,11 @@
 //! - `convert`: reply tape to Lua values, Lua values to replies
 //! - `redis`: the `redis` table
 //! - `sandbox`: what a script can name and what it cannot change; `bytecode` helps it
+//! - `memory`: what the state may hold; `sort`: `table.sort` that can be interrupted
 //! - `strings`, `pattern`: the functions of `string` that could run for ever or exhaust memory
 //! - `cjson`, `cmsgpack`, `structs`: the bundled libraries
 //! - `library`: libraries of functions; `register`: what they see while they are loaded
+//! - `debug`: the debugger behind SCRIPT DEBUG
 //! - `store`: the script cache; `bundled`: the scripts that are always in it
 
 pub mod bundled;
@@ -17,13 +19,16 @@ mod bytecode;
 mod cjson;
 mod cmsgpack;
 mod convert;
+pub mod debug;
 pub mod library;
 mod lua;
+mod memory;
 mod pattern;
 mod random;
 mod redis;
 mod register;
 mod sandbox;
+mod sort;
 pub mod store;
 mod strings;
 mod structs;

@@ -18,14 +18,18 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use mlua::{Lua, LuaOptions, StdLib};
 
 use super::bytecode::{self, Traits};
+use super::cjson;
 use super::convert::{self, Frame, write_reply};
+use super::debug::{self, Console, Debugger};
 use super::library::Function;
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
+use super::memory::{self, Memory};
 use super::random::Lrand48;
 use super::sandbox;
 use crate::base::limits::{SCRIPT_HOOK_INSTRUCTIONS, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_SCRATCH_KEEP_BYTES};
@@ -54,8 +58,10 @@ pub trait Host {
 pub enum Verdict {
     /// It goes on.
     Continue,
-    /// It ends with an error, whatever it catches.
+    /// It ends with an error, whatever it catches: somebody asked for its end.
     Kill,
+    /// It ends with an error, whatever it catches: it has had its time.
+    OutOfTime,
 }
 
 /// The levels of `redis.log`.
@@ -118,6 +124,9 @@ pub enum ScriptError {
     /// The state could not be made or is out of memory.
     #[error("ERR Lua: {0}")]
     State(String),
+    /// Compiling it takes more memory than scripts may have.
+    #[error("ERR Compiling the script takes more than script-memory-limit")]
+    TooLarge,
 }
 
 /// Why a library could not be loaded.
@@ -181,9 +190,12 @@ pub struct Vm {
     explain: c_int,
     compile: c_int,
     load: c_int,
+    evaluate: c_int,
     // Before `ctx`: closing the state may not outlive what its functions point to.
     lua: Lua,
     ctx: Box<Ctx>,
+    /// mlua's own allocator, which frees what belongs to it.
+    own_allocator: Option<(ffi::lua_Alloc, *mut c_void)>,
 }
 
 /// What C functions need beside the Lua state.
@@ -205,16 +217,37 @@ pub(super) struct Ctx {
     pub(super) buffer: Vec<u8>,
     pub(super) frames: Vec<Frame>,
     pub(super) random: Lrand48,
+    /// The settings of the global `cjson`.
+    pub(super) cjson: *mut cjson::Settings,
+    pub(super) altered: Altered,
     /// The address of the C stack where the script began.
     pub(super) c_base: usize,
     /// What the library that is being loaded has registered.
     pub(super) loading: Option<Vec<Arc<Function>>>,
-    /// The engine said [`Verdict::Kill`].
+    /// The debugger, while it has a script.
+    pub(super) debugger: Option<NonNull<Debugger<'static>>>,
+    /// What a script that is to die answers, where the verdict does not say it.
+    pub(super) own_last_words: Option<&'static str>,
+    /// The account of the state's memory.
+    pub(super) memory: Rc<Memory>,
+    /// Steps that C functions have done since they asked the engine.
+    pub(super) ticks: u32,
+    /// The engine said that the script is to end, and why.
     pub(super) killed: bool,
+    verdict: Verdict,
     /// What the engine panicked with, to go on with when Lua has been left.
     panic: Option<Box<dyn Any + Send>>,
     failure: Failure,
     outcome: Outcome,
+}
+
+/// What a script has changed of what all share; it is put back after the run.
+#[derive(Default)]
+pub(super) struct Altered {
+    /// The settings of the global `cjson`.
+    pub(super) cjson: bool,
+    /// The generator of `math.random` as it was before `math.randomseed`.
+    pub(super) random: Option<Lrand48>,
 }
 
 /// What `enter` works on. All of it is borrowed from the caller of `Vm::run`, until that returns.
@@ -260,11 +293,37 @@ impl Ctx {
         let Some(mut host) = self.host else { return Verdict::Continue };
         // SAFETY: as in `log`.
         match catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.interrupted())) {
-            Ok(verdict) => verdict,
+            Ok(verdict) => {
+                self.verdict = verdict;
+                verdict
+            }
             Err(panic) => {
                 self.give_up(panic);
                 Verdict::Kill
             }
+        }
+    }
+
+    /// Whether the script is on its way out, whatever it catches.
+    #[inline]
+    pub(super) fn is_dying(&self) -> bool {
+        self.killed || self.memory.is_exhausted()
+    }
+
+    /// What a script that dies answers.
+    fn last_words(&self) -> &'static [u8] {
+        if self.memory.is_exhausted() {
+            return b"ERR Script used more than script-memory-limit. Let it hold less at a time, or raise the limit by CONFIG SET";
+        }
+        if let Some(words) = self.own_last_words {
+            return words.as_bytes();
+        }
+        match self.verdict {
+            _ if self.loading.is_some() => b"ERR FUNCTION LOAD timeout",
+            Verdict::OutOfTime => {
+                b"ERR Script ran longer than script-time-limit. Split its work into several calls, or raise the limit by CONFIG SET"
+            }
+            _ => b"ERR Script killed by user with SCRIPT KILL...",
         }
     }
 
@@ -279,6 +338,15 @@ impl Ctx {
             if buffer.capacity() > SCRIPT_SCRATCH_KEEP_BYTES {
                 *buffer = Vec::new();
             }
+        }
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        if let Some((allocator, data)) = self.own_allocator {
+            // SAFETY: the state is live until `lua` is dropped; blocks of one allocator may be freed by the other.
+            unsafe { ffi::lua_setallocf(self.state, allocator, data) };
         }
     }
 }
@@ -300,14 +368,31 @@ impl Vm {
             buffer: Vec::new(),
             frames: Vec::new(),
             random: Lrand48::seeded(seed),
+            cjson: std::ptr::null_mut(),
+            altered: Altered::default(),
             c_base: 0,
             loading: None,
+            debugger: None,
+            own_last_words: None,
+            memory: Rc::new(Memory::new(std::ptr::null_mut(), 0)),
+            ticks: 0,
             killed: false,
+            verdict: Verdict::Continue,
             panic: None,
             failure: Failure::default(),
             outcome: Outcome::Value,
         });
-        let mut vm = Vm { state: std::ptr::null_mut(), enter: 0, explain: 0, compile: 0, load: 0, lua, ctx };
+        let mut vm = Vm {
+            state: std::ptr::null_mut(),
+            enter: 0,
+            explain: 0,
+            compile: 0,
+            load: 0,
+            evaluate: 0,
+            lua,
+            ctx,
+            own_allocator: None,
+        };
         vm.furnish(version)?;
         Ok(vm)
     }
@@ -319,9 +404,13 @@ impl Vm {
         stack.raw_get_at(REGISTRY, self.compile);
         stack.push_light(body.as_ptr().cast_mut().cast());
         stack.push_number(body.len() as f64);
+        self.ctx.memory.begin();
         // SAFETY: a protected call of a function with two arguments; `body` outlives it.
         let status = unsafe { ffi::lua_pcall(self.state, 2, 2, 0) };
-        let result = if status != ffi::LUA_OK {
+        self.ctx.memory.end();
+        let result = if self.ctx.memory.is_exhausted() {
+            Err(ScriptError::TooLarge)
+        } else if status != ffi::LUA_OK {
             Err(ScriptError::State(lossy(stack.text(-1).unwrap_or_default())))
         } else if stack.kind(-2) == Kind::Number {
             Ok(Handle { reference: stack.number(-2) as c_int, may_keep_lists: stack.boolean(-1) })
@@ -329,6 +418,7 @@ impl Vm {
             Err(ScriptError::Syntax(lossy(stack.text(-1).unwrap_or_default())))
         };
         stack.set_top(top);
+        self.recover();
         result
     }
 
@@ -366,8 +456,10 @@ impl Vm {
         let top = stack.top();
         stack.raw_get_at(REGISTRY, self.explain);
         stack.raw_get_at(REGISTRY, self.enter);
+        self.ctx.memory.begin();
         // SAFETY: a protected call of a function without arguments, with its message handler below it.
         let status = unsafe { ffi::lua_pcall(self.state, 0, 0, top + 1) };
+        self.ctx.memory.end();
         self.ctx.host = None;
         self.ctx.run = None;
         if status != ffi::LUA_OK {
@@ -378,10 +470,33 @@ impl Vm {
         }
         stack.set_top(top);
         self.ctx.forget_scratch();
-        if self.ctx.killed {
-            self.revive();
-        }
+        self.recover();
         self.ctx.outcome
+    }
+
+    /// Runs a script as [`run`](Vm::run) does, under the debugger. `source` is its text, of which the debugger shows lines.
+    pub fn debug(
+        &mut self,
+        mut invocation: Invocation<'_>,
+        source: &[u8],
+        console: &mut dyn Console,
+        reply: &mut Reply,
+    ) -> Outcome {
+        // What the client evaluates may change KEYS and ARGV, or keep them.
+        invocation.program.may_keep_lists = true;
+        let mut debugger = Debugger::new(console, source, self.evaluate);
+        let debugger = NonNull::from(&mut debugger);
+        // SAFETY: the context forgets the debugger before this function is left.
+        self.ctx.debugger =
+            Some(unsafe { std::mem::transmute::<NonNull<Debugger<'_>>, NonNull<Debugger<'static>>>(debugger) });
+        debug::begin(self.state);
+        // SAFETY: the debugger is this function's. The hook, which borrows from it too, runs while nothing else does.
+        let outcome = self.run(invocation, unsafe { &mut *debugger.as_ptr() }, reply);
+        self.ctx.debugger = None;
+        self.arm();
+        // SAFETY: as above.
+        unsafe { &mut *debugger.as_ptr() }.finish();
+        outcome
     }
 
     /// Compiles a library and runs it once; answers the functions that it registers. Meanwhile `host` is asked whether it
@@ -399,8 +514,10 @@ impl Vm {
         stack.raw_get_at(REGISTRY, self.load);
         stack.push_light(code.as_ptr().cast_mut().cast());
         stack.push_number(code.len() as f64);
+        self.ctx.memory.begin();
         // SAFETY: a protected call of a function with two arguments, its message handler below it; `code` outlives it.
         let status = unsafe { ffi::lua_pcall(self.state, 2, 1, top + 1) };
+        self.ctx.memory.end();
         self.ctx.host = None;
         let registered = self.ctx.loading.take().unwrap_or_default();
         let outcome = match status {
@@ -416,15 +533,18 @@ impl Vm {
             registered.iter().for_each(|function| self.release(function.handle));
         }
         self.ctx.forget_scratch();
-        if self.ctx.killed {
-            self.revive();
-        }
+        self.recover();
         outcome.map(|()| registered)
     }
 
     /// Bytes that Lua holds, scripts and their data together.
     pub fn memory_bytes(&self) -> usize {
-        self.lua.used_memory()
+        self.ctx.memory.held()
+    }
+
+    /// Bytes that Lua may hold while something runs; 0 for no limit.
+    pub fn set_memory_limit(&mut self, bytes: usize) {
+        self.ctx.memory.set_limit(if bytes == 0 { usize::MAX } else { bytes });
     }
 
     fn stack(&self) -> Stack<'static> {
@@ -434,8 +554,9 @@ impl Vm {
 
     /// Makes the sandbox and the C functions that everything runs through.
     fn furnish(&mut self, version: ServerVersion<'_>) -> Result<(), ScriptError> {
+        self.take_over_memory()?;
         let ctx: *mut Ctx = &mut *self.ctx;
-        let mut out = (std::ptr::null_mut(), [0; 4]);
+        let mut out = (std::ptr::null_mut(), [0; 5]);
         // SAFETY: the closure runs protected; it pushes and pops on a live state, and holds nothing that must be freed.
         unsafe {
             self.lua
@@ -460,6 +581,11 @@ impl Vm {
                     stack.push_value(guarded);
                     stack.push_closure(compile, 3);
                     out.1[2] = ffi::luaL_ref(state, REGISTRY);
+                    stack.push_light(ctx.cast());
+                    stack.push_value(env);
+                    stack.push_value(guarded);
+                    stack.push_closure(debug::evaluate, 3);
+                    out.1[4] = ffi::luaL_ref(state, REGISTRY);
                     sandbox::build_for_functions(stack, ctx, env, &version);
                     let function_env = stack.top() - 1;
                     stack.push_light(ctx.cast());
@@ -476,20 +602,59 @@ impl Vm {
                 .map_err(state_error)?;
         }
         self.state = out.0;
-        [self.enter, self.explain, self.compile, self.load] = out.1;
+        [self.enter, self.explain, self.compile, self.load, self.evaluate] = out.1;
         self.arm();
         Ok(())
     }
 
-    fn arm(&mut self) {
-        // SAFETY: the state is live; LuaJIT's hook is one for all its coroutines.
-        unsafe { ffi::lua_sethook(self.state, Some(hook), ffi::LUA_MASKCOUNT, SCRIPT_HOOK_INSTRUCTIONS) };
+    /// Lets the state get its memory from an allocator that bounds it.
+    fn take_over_memory(&mut self) -> Result<(), ScriptError> {
+        let held = self.lua.used_memory();
+        let mut own = (std::ptr::null_mut(), None);
+        // SAFETY: the closure does nothing that could raise. Both allocators take their blocks from the same place.
+        unsafe {
+            self.lua
+                .exec_raw::<()>((), |state| {
+                    let mut data = std::ptr::null_mut();
+                    own = (state, Some((ffi::lua_getallocf(state, &mut data), data)));
+                })
+                .map_err(state_error)?;
+            self.ctx.memory = Rc::new(Memory::new(own.0, held));
+            self.own_allocator = own.1;
+            ffi::lua_setallocf(own.0, memory::allocate, Rc::as_ptr(&self.ctx.memory).cast_mut().cast());
+        }
+        Ok(())
     }
 
-    /// After a kill: the next script runs as ever. A panic of the engine's goes on here.
+    fn arm(&mut self) {
+        // SAFETY: the state is live.
+        unsafe { arm(self.state) };
+    }
+
+    /// After a run: the next script runs as ever, whatever became of this one.
+    #[inline]
+    fn recover(&mut self) {
+        let Altered { cjson, random } = &mut self.ctx.altered;
+        if std::mem::take(cjson) {
+            // SAFETY: the sandbox has noted the pointer; the state is live.
+            unsafe { cjson::reset(self.ctx.cjson) };
+        }
+        if let Some(random) = random.take() {
+            self.ctx.random = random;
+        }
+        if self.ctx.is_dying() {
+            self.revive();
+        }
+    }
+
+    /// After a death. A panic of the engine's goes on here.
     #[cold]
     fn revive(&mut self) {
         self.ctx.killed = false;
+        self.ctx.own_last_words = None;
+        if self.ctx.memory.is_exhausted() {
+            self.ctx.memory.recover();
+        }
         self.arm();
         if let Some(panic) = self.ctx.panic.take() {
             resume_unwind(panic);
@@ -498,9 +663,14 @@ impl Vm {
 
     /// Sees to it that the failure tells of errors that `explain` could not see.
     fn note_failure(&mut self, status: c_int) {
+        let last_words = self.ctx.last_words();
+        let is_exhausted = self.ctx.memory.is_exhausted();
         let failure = &mut self.ctx.failure;
         match status {
+            // A coroutine hands on what Lua said.
+            ffi::LUA_ERRRUN if is_exhausted => last_words.clone_into(&mut failure.text),
             ffi::LUA_ERRRUN => {}
+            _ if is_exhausted => set_text(failure, last_words),
             ffi::LUA_ERRMEM => set_text(failure, b"ERR not enough memory"),
             _ => set_text(failure, b"ERR error in error handling"),
         }
@@ -851,9 +1021,15 @@ fn locate(stack: Stack<'_>, failure: &mut Failure) {
     }
 }
 
+/// Whether a function whose source the record tells (`S`) stands in a script, not in the sandbox.
+pub(super) fn is_script(record: &ffi::lua_Debug) -> bool {
+    // SAFETY: the source is a string of Lua's that lives as long as the function.
+    unsafe { c_bytes(record.source) == CHUNK_NAME.to_bytes() }
+}
+
 /// # Safety
 /// `text` must be null or a C string that lives as long as the answer is used.
-unsafe fn c_bytes<'a>(text: *const c_char) -> &'a [u8] {
+pub(super) unsafe fn c_bytes<'a>(text: *const c_char) -> &'a [u8] {
     // SAFETY: the caller's promise.
     if text.is_null() { b"" } else { unsafe { CStr::from_ptr(text) }.to_bytes() }
 }
@@ -863,17 +1039,55 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_De
     // SAFETY: Lua calls this with a live state; the registry holds the context, which outlives it.
     unsafe {
         let stack = Stack::new(state);
-        stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
-        stack.raw_get(REGISTRY);
-        let ctx: *mut Ctx = ffi::lua_touserdata(state, -1).cast();
-        stack.pop(1);
+        let ctx = hook_context(stack);
         if ctx.is_null() {
             return;
         }
-        if !(*ctx).killed && (*ctx).ask() == Verdict::Continue {
-            return;
+        if !(*ctx).is_dying() {
+            if (*ctx).memory.collect_if_due() {
+                arm(state);
+            }
+            if (*ctx).ask() == Verdict::Continue {
+                return;
+            }
         }
         kill(stack, ctx)
+    }
+}
+
+/// The context, as a hook finds it; null before there is one.
+#[inline]
+pub(super) fn hook_context(stack: Stack<'_>) -> *mut Ctx {
+    stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
+    stack.raw_get(REGISTRY);
+    // SAFETY: the registry holds the context under this key, or nothing.
+    let ctx = unsafe { ffi::lua_touserdata(stack.raw(), -1).cast() };
+    stack.pop(1);
+    ctx
+}
+
+/// Makes the hook come now and then.
+///
+/// # Safety
+/// The state must be live. LuaJIT's hook is one for all its coroutines.
+unsafe fn arm(state: *mut ffi::lua_State) {
+    // SAFETY: the caller's promise; setting the hook raises nothing.
+    unsafe { ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, SCRIPT_HOOK_INSTRUCTIONS) };
+}
+
+/// Makes the hook come at the next instruction and at each one from there on. May be called inside of an allocation.
+pub(super) fn interrupt(state: *mut ffi::lua_State) {
+    // SAFETY: the state is live, for the allocator is asked by it.
+    unsafe { ffi::lua_sethook(state, Some(hook), ffi::lua_gethookmask(state) | ffi::LUA_MASKCOUNT, 1) };
+}
+
+/// Asks the engine whether the script may go on, and ends it if not.
+#[cold]
+pub(super) fn ask_or_die(stack: Stack<'_>) {
+    let ctx = stack.ctx();
+    // SAFETY: the context outlives the state; the engine does not come back into the VM.
+    if unsafe { (*ctx).ask() } != Verdict::Continue {
+        kill(stack, ctx);
     }
 }
 
@@ -882,17 +1096,13 @@ pub(super) fn kill(stack: Stack<'_>, ctx: *mut Ctx) -> ! {
     // SAFETY: the context outlives the state, which is live.
     unsafe {
         (*ctx).killed = true;
-        ffi::lua_sethook(stack.raw(), Some(hook), ffi::LUA_MASKCOUNT, 1);
+        (*ctx).memory.end();
     }
+    interrupt(stack.raw());
     stack.new_table(0, 1);
     stack.push_bytes(b"err");
     // SAFETY: as above.
-    let is_loading = unsafe { (*ctx).loading.is_some() };
-    stack.push_bytes(if is_loading {
-        b"ERR FUNCTION LOAD timeout".as_slice()
-    } else {
-        b"ERR Script killed by user with SCRIPT KILL..."
-    });
+    stack.push_bytes(unsafe { (*ctx).last_words() });
     stack.raw_set(-3);
     stack.raise_top()
 }
