@@ -93,6 +93,9 @@ pub const UNDO_KEEP_STEPS: usize = 1_024;
 
 // Scripts
 
+/// Names of commands, each in the cases in which scripts write it, that are looked up only once.
+pub const SCRIPT_NAMES_KEPT: usize = 512;
+
 /// Bytes that one script may publish: they wait until it has succeeded.
 pub const SCRIPT_MESSAGES_MAX_BYTES: usize = 64 * 1024 * 1024;
 

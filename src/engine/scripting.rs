@@ -15,12 +15,14 @@ use super::debugging::{Conversation, DebugHost, DebugMode};
 use super::dispatch::call;
 use super::error::Error;
 use super::spec::{Done, Flags};
+use super::table::Entry;
 use crate::base::limits::LIBRARY_LOAD_MAX;
 use crate::base::version::REDIS_VERSION;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::bundled::BUNDLED;
 use crate::script::library::{self, Function, Libraries, Library, LibraryError};
+use crate::script::names::CommandId;
 use crate::script::store::{self, Script, ScriptFlags, Store};
 use crate::script::{
     Fault, Host, Invocation, LogLevel, Outcome, Passing, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm,
@@ -382,9 +384,13 @@ pub(super) struct ScriptHost<'h, 'c> {
 impl ScriptHost<'_, '_> {
     /// What the one gate of clients is for them: admits a command that a script calls.
     #[inline]
-    fn admit(&self, argv: Argv<'_>) -> Result<&'static super::table::Entry, Error> {
+    fn admit(&self, known: Option<CommandId>, argv: Argv<'_>) -> Result<&'static Entry, Error> {
         let table = self.ctx.server.table;
-        let entry = match table.resolve(argv) {
+        let entry = match known.and_then(|CommandId(place)| table.at(place)) {
+            Some(entry) => table.resolve_in(entry, argv),
+            None => table.resolve(argv),
+        };
+        let entry = match entry {
             Ok(entry) => entry,
             Err(Error::Arity(_)) => {
                 return Err(Error::text("ERR Wrong number of args calling Redis command from script"));
@@ -401,11 +407,10 @@ impl ScriptHost<'_, '_> {
         self.ctx.server.admit_call_memory(self.call.flags, entry)?;
         Ok(entry)
     }
-}
 
-impl Host for ScriptHost<'_, '_> {
-    fn call(&mut self, argv: Argv<'_>, reply: &mut Reply) {
-        let entry = match self.admit(argv) {
+    #[inline]
+    fn run(&mut self, known: Option<CommandId>, argv: Argv<'_>, reply: &mut Reply) {
+        let entry = match self.admit(known, argv) {
             Ok(entry) => entry,
             Err(error) => {
                 let text = error.to_string();
@@ -425,6 +430,20 @@ impl Host for ScriptHost<'_, '_> {
         let Ctx { ks, server, session, .. } = &mut *self.ctx;
         // Nothing waits in a script: the call times out at once.
         let _ = call(ks, server, session, entry, argv, reply, Origin::Script);
+    }
+}
+
+impl Host for ScriptHost<'_, '_> {
+    fn call(&mut self, argv: Argv<'_>, reply: &mut Reply) {
+        self.run(None, argv, reply);
+    }
+
+    fn call_known(&mut self, command: CommandId, argv: Argv<'_>, reply: &mut Reply) {
+        self.run(Some(command), argv, reply);
+    }
+
+    fn command_id(&mut self, name: &[u8]) -> Option<CommandId> {
+        self.ctx.server.table.place(name).map(CommandId)
     }
 
     fn interrupted(&mut self) -> Verdict {

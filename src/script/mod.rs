@@ -25,6 +25,7 @@ pub mod dump;
 pub mod library;
 mod lua;
 mod memory;
+pub mod names;
 mod pattern;
 mod random;
 mod redis;

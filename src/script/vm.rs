@@ -30,6 +30,7 @@ use super::debug::{self, Console, Debugger};
 use super::library::Function;
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
 use super::memory::{self, Memory};
+use super::names::{CommandId, Names};
 use super::random::Lrand48;
 use super::sandbox;
 use crate::base::limits::{SCRIPT_HOOK_INSTRUCTIONS, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_SCRATCH_KEEP_BYTES};
@@ -44,6 +45,14 @@ pub trait Host {
     /// Runs one command for `redis.call` or `redis.pcall` and writes its one reply, errors included, to `reply`, which is a
     /// tape.
     fn call(&mut self, argv: Argv<'_>, reply: &mut Reply);
+    /// As [`call`](Self::call), of a command whose name [`command_id`](Self::command_id) knew.
+    fn call_known(&mut self, _: CommandId, argv: Argv<'_>, reply: &mut Reply) {
+        self.call(argv, reply);
+    }
+    /// The number of the command of this name, if there is one: the same as long as the state lives.
+    fn command_id(&mut self, _name: &[u8]) -> Option<CommandId> {
+        None
+    }
     /// Asked again and again while a script runs, more often than every millisecond: whether it may go on. May serve other
     /// clients meanwhile.
     fn interrupted(&mut self) -> Verdict;
@@ -209,6 +218,8 @@ pub(super) struct Ctx {
     /// Bytes and spans of a command's arguments.
     pub(super) args: Vec<u8>,
     pub(super) spans: Vec<Span>,
+    /// Names of commands that need no look-up.
+    pub(super) names: Names,
     /// The reply of the last command.
     pub(super) tape: Reply,
     /// Whether the script chose `redis.setresp(3)`.
@@ -363,6 +374,7 @@ impl Vm {
             lists: Default::default(),
             args: Vec::new(),
             spans: Vec::new(),
+            names: Names::NONE,
             tape: Reply::new(Form::Tape2),
             resp3: false,
             buffer: Vec::new(),
