@@ -125,3 +125,21 @@ pub const LIBRARY_LOAD_MAX: std::time::Duration = std::time::Duration::from_mill
 
 /// Scripts that came by EVAL and are kept: as many as Redis keeps since 7.4.
 pub const SCRIPT_EVAL_CACHE_MAX: usize = 500;
+
+/// Arguments of a slow call of a script that are kept: as many as Redis' SLOWLOG keeps.
+pub const SCRIPT_SLOW_MAX_ARGS: usize = 32;
+
+/// Bytes of each of them.
+pub const SCRIPT_SLOW_MAX_ARG_BYTES: usize = 128;
+
+/// Commands that the trail of a slow call keeps: the slowest of them.
+pub const SCRIPT_TRAIL_MAX_STEPS: usize = 32;
+
+/// Arguments of a command in such a trail, its name included.
+pub const SCRIPT_TRAIL_MAX_ARGS: usize = 6;
+
+/// Bytes of each of them.
+pub const SCRIPT_TRAIL_MAX_ARG_BYTES: usize = 64;
+
+/// Arguments up to which a command that is flagged as fast is taken to be so: its time is measured only in slow calls.
+pub const SCRIPT_FAST_MAX_ARGS: usize = 8;

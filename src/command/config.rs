@@ -31,6 +31,10 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         match parameter.name {
             "requirepass" => password_changed(ctx),
             "maxmemory" => ctx.server.memory_limit_changed(ctx.session),
+            "script-slow-threshold" | "script-slow-max-len" => {
+                let server = &mut *ctx.server;
+                server.stats.scripts.slow.configure(&server.config, &server.stats.clock);
+            }
             "loglevel" => logging::set_level(ctx.server.config.loglevel.filter()),
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! Lua scripts: EVAL and its kin, and SCRIPT.
 
 use super::help::help;
+use super::script_look;
 use crate::engine::args::Args;
 use crate::engine::busy::ScriptKind;
 use crate::engine::ctx::Ctx;
@@ -221,6 +222,7 @@ pub const COMMANDS: &[Command] = &[
                 run: Run::Now(kill),
                 ..Command::EMPTY
             },
+            script_look::LIST,
             Command {
                 name: "load",
                 arity: 3,
@@ -234,6 +236,9 @@ pub const COMMANDS: &[Command] = &[
                 run: Run::Now(load),
                 ..Command::EMPTY
             },
+            script_look::SHOW,
+            script_look::SLOW,
+            script_look::STATS,
         ],
         ..Command::EMPTY
     },

@@ -17,6 +17,8 @@ pub mod multi;
 mod observe;
 pub mod pubsub;
 pub mod registry;
+pub mod script_slow;
+pub mod script_stats;
 pub mod scripting;
 pub mod session;
 pub mod spec;
@@ -144,6 +146,8 @@ impl Engine {
         let mut ks = Keyspace::new(config.databases, rng);
         ks.limits = ValueLimits::from(&config);
         ks.begin_unit(now_ms, Recording::Nothing);
+        let mut stats = Stats::new(table.ids());
+        stats.scripts.slow.configure(&config, &stats.clock);
         let server = Server {
             config,
             table,
@@ -152,7 +156,7 @@ impl Engine {
             watches: Watches::default(),
             waits: Waits::default(),
             registry: Arc::default(),
-            stats: Stats::new(table.ids()),
+            stats,
             peak_bytes: 0,
             memory_is_full: false,
             clock,

@@ -13,8 +13,10 @@ use super::busy::{RunningScript, ScriptKind, Subject};
 use super::ctx::{Ctx, Origin};
 use super::dispatch::call;
 use super::error::Error;
+use super::script_stats::EndedCall;
 use super::spec::{Done, Flags};
-use crate::base::limits::LIBRARY_LOAD_MAX;
+use super::table::Entry;
+use crate::base::limits::{LIBRARY_LOAD_MAX, SCRIPT_FAST_MAX_ARGS};
 use crate::base::version::REDIS_VERSION;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
@@ -29,6 +31,8 @@ const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EV
 pub struct Scripts {
     store: Store,
     libraries: Libraries,
+    /// Scripts that made room for others.
+    evicted: u64,
     /// Out while a script runs.
     vm: Option<Box<Vm>>,
 }
@@ -38,7 +42,7 @@ impl Scripts {
     pub fn new(seed: u64) -> Result<Scripts, Error> {
         let vm = Vm::new(ServerVersion { text: REDIS_VERSION, number: version_number() }, seed as u32);
         let vm = Some(Box::new(vm.map_err(script_error)?));
-        let mut scripts = Scripts { store: Store::new(seed), libraries: Libraries::new(seed), vm };
+        let mut scripts = Scripts { store: Store::new(seed), libraries: Libraries::new(seed), evicted: 0, vm };
         for script in BUNDLED {
             scripts.add(script.body.as_bytes(), store::Origin::Bundled)?;
         }
@@ -56,6 +60,7 @@ impl Scripts {
         let program = vm.compile(body.get(start..).unwrap_or_default()).map_err(script_error)?;
         if let Some(evicted) = self.store.insert(sha, body, flags, program, origin) {
             vm.release(evicted.program);
+            self.evicted += 1;
         }
         Ok(sha)
     }
@@ -180,9 +185,19 @@ impl Scripts {
         }
     }
 
+    /// All scripts.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// How many scripts clients have brought.
     pub fn cached_len(&self) -> usize {
         self.store.cached_len()
+    }
+
+    /// How many scripts have made room for others.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     /// Bytes that Lua holds; 0 while a script runs.
@@ -271,20 +286,32 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
     }
     ctx.server.admit_script_memory(flags, ctx.origin == Origin::Exec)?;
     let mut vm = ctx.server.scripts.vm.take().ok_or(NESTED)?;
-    let started = ctx.server.stats.clock.raw();
+    // The reading that the duration of the client's command begins with.
+    let started = ctx.server.last_ticks;
     ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));
     let db = ctx.session.db;
     let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
-    let mut host =
-        ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only: call.read_only || flags.no_writes };
+    let watched_from = started.saturating_add(ctx.server.stats.scripts.slow.trail_after_ticks);
+    let read_only = call.read_only || flags.no_writes;
+    let mut host = ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only, started, watched_from };
     let start = reply.len();
     let outcome = vm.run(invocation, &mut host, &mut reply);
     count_outcome(ctx, outcome, reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;
     // SELECT inside a script is the script's own.
     ctx.session.db = db;
-    ctx.server.running_script = None;
+    let script = ctx.server.running_script.take();
     ctx.server.scripts.vm = Some(vm);
+    let ticks = ctx.server.stats.clock.raw().saturating_sub(started);
+    let is_killed = script.is_some_and(|script| script.kill_requested);
+    let ended = EndedCall { is_error: outcome != Outcome::Value, is_killed, ticks, began_ms: ctx.now_ms() };
+    let stats = &mut ctx.server.stats.scripts;
+    stats.count(invocation.program, ended);
+    if ticks >= stats.slow.trail_after_ticks {
+        let session = &*ctx.session;
+        let client = || (session.address.as_str().into(), session.name.as_slice().into());
+        stats.slow.end(ticks, ended.began_ms, || (invocation.name, call.command, client()));
+    }
     Ok(())
 }
 
@@ -309,12 +336,16 @@ struct ScriptHost<'h, 'c> {
     /// The script's SHA1 or the function's name.
     name: &'h [u8],
     read_only: bool,
+    /// When it began, by the processor's clock.
+    started: u64,
+    /// From when on its commands are noted in a trail; see [`script_slow`](super::script_slow).
+    watched_from: u64,
 }
 
 impl ScriptHost<'_, '_> {
     /// What the one gate of clients is for them: admits a command that a script calls.
     #[inline]
-    fn admit(&self, argv: Argv<'_>) -> Result<&'static super::table::Entry, Error> {
+    fn admit(&self, argv: Argv<'_>) -> Result<&'static Entry, Error> {
         let table = self.ctx.server.table;
         let entry = match table.resolve(argv) {
             Ok(entry) => entry,
@@ -355,8 +386,18 @@ impl Host for ScriptHost<'_, '_> {
             script.has_written = true;
         }
         let Ctx { ks, server, session, .. } = &mut *self.ctx;
+        let is_timed = server.last_ticks >= self.watched_from || may_be_slow(entry, argv);
+        if is_timed {
+            server.last_ticks = server.stats.clock.raw();
+        }
+        let began = server.last_ticks;
         // Nothing waits in a script: the call times out at once.
         let _ = call(ks, server, session, entry, argv, reply, Origin::Script);
+        if is_timed && server.last_ticks >= self.watched_from {
+            let at_ticks = began.saturating_sub(self.started);
+            let ticks = server.last_ticks.saturating_sub(began);
+            server.stats.scripts.slow.note_step(argv, at_ticks, ticks);
+        }
     }
 
     fn interrupted(&mut self) -> Verdict {
@@ -377,6 +418,12 @@ impl Host for ScriptHost<'_, '_> {
     fn set_resp(&mut self, _: u8) {
         // The tape that the state hands to `call` has the right form already.
     }
+}
+
+/// Whether a command's time can be worth reading the clock before it.
+#[inline]
+fn may_be_slow(entry: &Entry, argv: Argv<'_>) -> bool {
+    !entry.command.flags.has(Flags::FAST) || argv.len() > SCRIPT_FAST_MAX_ARGS
 }
 
 /// The engine, as a library sees it while it is loaded: nothing but a clock.

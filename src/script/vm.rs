@@ -126,6 +126,8 @@ pub enum LoadError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     reference: c_int,
+    /// Tells programs apart whose slot is the same, one after the other.
+    serial: u32,
     /// It might change the tables KEYS and ARGV, or keep them.
     may_keep_lists: bool,
 }
@@ -155,13 +157,21 @@ pub enum Passing {
 }
 
 impl Handle {
-    pub(super) fn new(reference: c_int) -> Handle {
-        Handle { reference, may_keep_lists: true }
+    /// A small number that no other program has at the same time: an index for what is kept of each.
+    #[inline]
+    pub fn slot(self) -> usize {
+        self.reference.unsigned_abs() as usize
+    }
+
+    /// A number that no other program of this slot has had.
+    #[inline]
+    pub fn serial(self) -> u32 {
+        self.serial
     }
 
     #[cfg(test)]
-    pub(super) fn for_tests() -> Handle {
-        Handle::new(ffi::LUA_NOREF)
+    pub(crate) fn for_tests(slot: u16, serial: u32) -> Handle {
+        Handle { reference: slot.into(), serial, may_keep_lists: true }
     }
 }
 
@@ -200,6 +210,8 @@ pub(super) struct Ctx {
     pub(super) c_base: usize,
     /// What the library that is being loaded has registered.
     pub(super) loading: Option<Vec<Arc<Function>>>,
+    /// How many handles were given out.
+    handles: u32,
     /// The engine said [`Verdict::Kill`].
     pub(super) killed: bool,
     /// What the engine panicked with, to go on with when Lua has been left.
@@ -227,6 +239,12 @@ struct Failure {
 }
 
 impl Ctx {
+    /// A handle on the function that the registry holds under `reference`.
+    pub(super) fn handle(&mut self, reference: c_int, may_keep_lists: bool) -> Handle {
+        self.handles = self.handles.wrapping_add(1);
+        Handle { reference, serial: self.handles, may_keep_lists }
+    }
+
     pub(super) fn log(&mut self, level: LogLevel) {
         if let Some(mut host) = self.host {
             let message = &self.buffer;
@@ -293,6 +311,7 @@ impl Vm {
             random: Lrand48::seeded(seed),
             c_base: 0,
             loading: None,
+            handles: 0,
             killed: false,
             panic: None,
             failure: Failure::default(),
@@ -315,7 +334,7 @@ impl Vm {
         let result = if status != ffi::LUA_OK {
             Err(ScriptError::State(lossy(stack.text(-1).unwrap_or_default())))
         } else if stack.kind(-2) == Kind::Number {
-            Ok(Handle { reference: stack.number(-2) as c_int, may_keep_lists: stack.boolean(-1) })
+            Ok(self.ctx.handle(stack.number(-2) as c_int, stack.boolean(-1)))
         } else {
             Err(ScriptError::Syntax(lossy(stack.text(-1).unwrap_or_default())))
         };
