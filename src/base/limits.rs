@@ -143,3 +143,9 @@ pub const SCRIPT_TRAIL_MAX_ARG_BYTES: usize = 64;
 
 /// Arguments up to which a command that is flagged as fast is taken to be so: its time is measured only in slow calls.
 pub const SCRIPT_FAST_MAX_ARGS: usize = 8;
+
+/// Nesting of blocks and brackets in a script that is looked at: as in LuaJIT, whose own parser refuses deeper ones.
+pub const SYNTAX_MAX_DEPTH: usize = 200;
+
+/// Bytes of a script that SCRIPT LINT looks at: its tree takes some fifty times that.
+pub const SCRIPT_LINT_MAX_BYTES: usize = 1024 * 1024;

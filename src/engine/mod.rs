@@ -12,6 +12,7 @@ pub mod ctx;
 pub mod dispatch;
 pub mod error;
 pub mod keys;
+pub mod lint;
 pub mod memory;
 pub mod multi;
 mod observe;

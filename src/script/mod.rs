@@ -11,6 +11,7 @@
 //! - `cjson`, `cmsgpack`, `structs`: the bundled libraries
 //! - `library`: libraries of functions; `register`: what they see while they are loaded; `dump`: how they
 //!   travel
+//! - `parse`: programs as trees, for those who look without running them
 //! - `store`: the script cache; `bundled`: the scripts that are always in it
 
 pub mod bundled;
@@ -21,6 +22,7 @@ mod convert;
 pub mod dump;
 pub mod library;
 mod lua;
+pub mod parse;
 mod pattern;
 mod random;
 mod redis;
