@@ -149,3 +149,6 @@ pub const SYNTAX_MAX_DEPTH: usize = 200;
 
 /// Bytes of a script that SCRIPT LINT looks at: its tree takes some fifty times that.
 pub const SCRIPT_LINT_MAX_BYTES: usize = 1024 * 1024;
+
+/// Bytes that SCRIPT TRACE keeps of what a script called and was answered; of calls beyond that only the number is told.
+pub const SCRIPT_TRACE_MAX_BYTES: usize = 16 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! Looking into scripts and functions: SCRIPT LIST, SHOW, STATS, SLOW.
+//! Looking into scripts and functions: SCRIPT LINT, LIST, SHOW, SLOW, STATS.
 //!
 //! A program is named by its SHA1, by the name of a bundled script, or by that of a function.
 
@@ -8,7 +8,7 @@ use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
 use crate::engine::script_slow::{SlowCall, Step};
-use crate::engine::scripting::Scripts;
+use crate::engine::scripts::Scripts;
 use crate::engine::spec::{Command, Done, Flags, Group, Run};
 use crate::engine::stats::Stats;
 use crate::resp::reply::Reply;
@@ -252,6 +252,29 @@ fn write_slow(stats: &Stats, call: &SlowCall, reply: &mut Reply) {
     }
 }
 
+/// The text that a client means by the name of a program, or by itself.
+fn text_of(scripts: &Scripts, named: &[u8]) -> Result<Vec<u8>, Error> {
+    match Program::named(scripts, named) {
+        Some(program) => Ok(program.text.to_vec()),
+        None if named.len() == 40 && named.iter().all(u8::is_ascii_hexdigit) => Err(NO_PROGRAM),
+        None => Ok(named.to_vec()),
+    }
+}
+
+fn lint(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (server, reply) = (&mut *ctx.server, &mut *ctx.reply);
+    let text = text_of(&server.scripts, args.bytes()?)?;
+    let warnings = server.scripts.lint(&text, server.table)?;
+    reply.array(warnings.len());
+    for warning in &warnings {
+        reply.map(3);
+        number(reply, "line", warning.line.into());
+        bulk(reply, "rule", warning.rule.name().as_bytes());
+        bulk(reply, "message", warning.message.as_bytes());
+    }
+    Ok(())
+}
+
 /// What the entries below have in common.
 const SUB: Command = Command {
     flags: Flags::NOSCRIPT.and(Flags::STALE),
@@ -259,6 +282,16 @@ const SUB: Command = Command {
     since: "0.1.0",
     tips: &["nondeterministic_output"],
     ..Command::EMPTY
+};
+
+pub(super) const LINT: Command = Command {
+    name: "lint",
+    arity: 3,
+    complexity: "O(N) in the length of the script",
+    summary: "Warns of keys that are not declared, of arguments passed as keys, and of other traps in a script.",
+    syntax: "script",
+    run: Run::Now(lint),
+    ..SUB
 };
 
 pub(super) const LIST: Command = Command {

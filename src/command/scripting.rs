@@ -222,6 +222,7 @@ pub const COMMANDS: &[Command] = &[
                 run: Run::Now(kill),
                 ..Command::EMPTY
             },
+            script_look::LINT,
             script_look::LIST,
             Command {
                 name: "load",

@@ -20,7 +20,9 @@ pub mod pubsub;
 pub mod registry;
 pub mod script_slow;
 pub mod script_stats;
+pub mod script_trace;
 pub mod scripting;
+pub mod scripts;
 pub mod session;
 pub mod spec;
 pub mod stats;
@@ -35,7 +37,9 @@ use dispatch::call;
 use multi::Watches;
 use pubsub::PubSub;
 use registry::Registry;
-use scripting::Scripts;
+use script_trace::Trace;
+
+use scripts::Scripts;
 use session::{ClientType, Peer, Session, SessionKey, Sessions};
 use stats::Stats;
 use table::CommandTable;
@@ -106,6 +110,8 @@ pub struct Server {
     pub scripts: Scripts,
     /// The script that runs now.
     pub running_script: Option<RunningScript>,
+    /// What it did so far, if it is traced.
+    trace: Option<Box<Trace>>,
     /// Who serves the other connections while a script is busy.
     pub bystanders: Option<Box<dyn Bystanders>>,
     /// Reading of the processor's clock when the last command ended.
@@ -169,6 +175,7 @@ impl Engine {
             active_expire: true,
             scripts,
             running_script: None,
+            trace: None,
             bystanders: None,
             last_ticks: 0,
         };

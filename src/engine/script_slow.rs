@@ -211,9 +211,10 @@ mod tests {
         let mut slow = slow(1_000, 3);
         assert!((999..=1_001).contains(&(clock.delta_as_nanos(0, slow.threshold_ticks) / 1_000)));
         assert_eq!(slow.trail_after_ticks, slow.threshold_ticks / TRAIL_SHARE);
-        end(&mut slow, slow.threshold_ticks - 1);
+        let least = slow.threshold_ticks;
+        end(&mut slow, least - 1);
         assert_eq!(slow.len(), 0);
-        end(&mut slow, slow.threshold_ticks);
+        end(&mut slow, least);
         assert_eq!(slow.len(), 1);
         for off in [self::slow(-1, 3), self::slow(0, 0)] {
             assert_eq!((off.threshold_ticks, off.trail_after_ticks), (u64::MAX, u64::MAX));

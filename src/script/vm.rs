@@ -432,6 +432,25 @@ impl Vm {
         outcome.map(|()| registered)
     }
 
+    /// Whether scripts find a global of this name.
+    pub fn has_global(&self, name: &[u8]) -> bool {
+        let stack = self.stack();
+        let top = stack.top();
+        stack.raw_get_at(REGISTRY, self.compile);
+        // SAFETY: the function on top is `compile`, whose second upvalue is the table of globals.
+        unsafe { ffi::lua_getupvalue(self.state, -1, 2) };
+        let globals = stack.top();
+        // By visiting: that takes no memory, for lack of which nothing may raise here.
+        stack.push_nil();
+        let mut is_there = false;
+        while !is_there && stack.next(globals) {
+            stack.pop(1);
+            is_there = stack.kind(-1) == Kind::String && stack.bytes(-1) == name;
+        }
+        stack.set_top(top);
+        is_there
+    }
+
     /// Bytes that Lua holds, scripts and their data together.
     pub fn memory_bytes(&self) -> usize {
         self.lua.used_memory()

@@ -11,6 +11,7 @@ mod command_table;
 mod crowd;
 mod differential;
 mod harness;
+mod looking;
 mod maxmemory;
 mod payloads;
 mod protocol;

@@ -524,7 +524,7 @@ mod tests {
             assert_eq!(parse(text.as_bytes()).map(|_| ()).unwrap_err().line, line, "{text}");
         }
         let deep =
-            ["(", "{", "-", "f(", "not ", "function() return "].map(|open| format!("return {}", open.repeat(9_999)));
+            ["(", "{", "- ", "f(", "not ", "function() return "].map(|open| format!("return {}", open.repeat(9_999)));
         for text in deep.iter().chain(&["do ".repeat(9_999), format!("return {}", "a..".repeat(9_999))]) {
             assert_eq!(parse(text.as_bytes()).map(|_| ()).unwrap_err().fault, "too many levels");
         }
