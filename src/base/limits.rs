@@ -141,9 +141,6 @@ pub const SCRIPT_TRAIL_MAX_ARGS: usize = 6;
 /// Bytes of each of them.
 pub const SCRIPT_TRAIL_MAX_ARG_BYTES: usize = 64;
 
-/// Arguments up to which a command that is flagged as fast is taken to be so: its time is measured only in slow calls.
-pub const SCRIPT_FAST_MAX_ARGS: usize = 8;
-
 /// Nesting of blocks and brackets in a script that is looked at: as in LuaJIT, whose own parser refuses deeper ones.
 pub const SYNTAX_MAX_DEPTH: usize = 200;
 

@@ -171,6 +171,7 @@ pub(super) const NO_PROGRAM: Error = Error::text("NOSCRIPT No script or function
 fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let (server, reply) = (&*ctx.server, &mut *ctx.reply);
     let (scripts, calls) = (&server.scripts, &server.stats.scripts);
+    let (ended, errors) = calls.totals();
     let of = |origin| scripts.store().iter().filter(|(_, script)| script.origin == origin).count() as u64;
     let numbers = [
         ("scripts", scripts.store().len() as u64),
@@ -183,8 +184,8 @@ fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         ("functions", scripts.libraries().functions_len() as u64),
         ("libraries_bytes", scripts.libraries().bytes() as u64),
         ("lua_bytes", scripts.memory_bytes() as u64),
-        ("calls", calls.calls),
-        ("errors", calls.errors),
+        ("calls", ended),
+        ("errors", errors),
         ("kills", calls.kills),
         ("slow_calls", calls.slow.len() as u64),
     ];
@@ -246,7 +247,11 @@ fn write_slow(stats: &Stats, call: &SlowCall, reply: &mut Reply) {
     for Step { at_ticks, ticks, command } in &call.trail.steps {
         reply.map(3);
         number(reply, "at_us", stats.micros(*at_ticks));
-        number(reply, "took_us", stats.micros(*ticks));
+        reply.bulk(b"took_us");
+        match ticks {
+            Some(ticks) => reply.integer(stats.micros(*ticks) as i64),
+            None => reply.null(),
+        }
         reply.bulk(b"command");
         strings(reply, command);
     }

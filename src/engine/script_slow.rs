@@ -7,7 +7,8 @@
 //!
 //! The time of a command begins where the one before ended, which spares a reading of the clock but counts the Lua code in
 //! between. That would lay a slow loop at the door of the GET behind it. So before a command the clock is read as well
-//! where the command may be slow itself, and always once the trail has begun.
+//! where the command is not flagged as fast, and always once the trail has begun. Only of a fast command with which the
+//! trail begins it stays unknown what it took.
 
 use quanta::Clock;
 
@@ -52,20 +53,22 @@ pub struct Trail {
 /// A command of a trail. Times are ticks of the processor's clock.
 #[derive(Debug)]
 pub struct Step {
-    /// How long the script had run when it began.
+    /// How long the script had run when it began, or when the command before ended, if it is not known what it took.
     pub at_ticks: u64,
-    /// What it took.
-    pub ticks: u64,
+    /// What it took, if that is known.
+    pub ticks: Option<u64>,
     /// What was called, abridged.
     pub command: OwnedArgv,
 }
 
 impl Trail {
-    fn note(&mut self, argv: Argv<'_>, at_ticks: u64, ticks: u64) {
+    fn note(&mut self, argv: Argv<'_>, at_ticks: u64, ticks: Option<u64>) {
+        let duration = |ticks: Option<u64>| ticks.unwrap_or(u64::MAX);
         if self.steps.len() == SCRIPT_TRAIL_MAX_STEPS {
             self.omitted += 1;
-            let (fastest, step) = self.steps.iter().enumerate().min_by_key(|(_, step)| step.ticks).expect("it is full");
-            if step.ticks >= ticks {
+            let steps = self.steps.iter().map(|step| duration(step.ticks)).enumerate();
+            let (fastest, least) = steps.min_by_key(|(_, ticks)| *ticks).expect("it is full");
+            if least >= duration(ticks) {
                 return;
             }
             self.steps.remove(fastest);
@@ -132,7 +135,7 @@ impl SlowCalls {
 
     /// Notes a command of the call that runs, which may become slow.
     #[cold]
-    pub(super) fn note_step(&mut self, argv: Argv<'_>, at_ticks: u64, ticks: u64) {
+    pub(super) fn note_step(&mut self, argv: Argv<'_>, at_ticks: u64, ticks: Option<u64>) {
         self.trail.note(argv, at_ticks, ticks);
     }
 
@@ -226,9 +229,13 @@ mod tests {
         let mut slow = slow(0, 1);
         let most = SCRIPT_TRAIL_MAX_STEPS as u64;
         for i in 0..most + 8 {
-            slow.note_step(argv(&["GET", &"k".repeat(100), "a", "b", "c", "d", "e"]).as_argv(), i, 100 + i);
+            slow.note_step(
+                argv(&["GET", &"k".repeat(100), "a", "b", "c", "d", "e"]).as_argv(),
+                i,
+                (i != 9).then_some(100 + i),
+            );
         }
-        slow.note_step(argv(&["PING"]).as_argv(), 1_000, 1);
+        slow.note_step(argv(&["PING"]).as_argv(), 1_000, Some(1));
         end(&mut slow, 10);
         let trail = &slow.iter().next().unwrap().trail;
         let at: Vec<u64> = trail.steps.iter().map(|step| step.at_ticks).collect();

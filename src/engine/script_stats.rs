@@ -30,50 +30,50 @@ impl CallStats {
     }
 }
 
-/// One call that has ended.
-#[derive(Clone, Copy, Debug)]
-pub struct EndedCall {
-    /// It answered an error.
-    pub is_error: bool,
-    /// It was ended from outside.
-    pub is_killed: bool,
-    /// What it took, in ticks of the processor's clock.
-    pub ticks: u64,
-    /// When it began, Unix ms.
-    pub began_ms: i64,
-}
-
 /// The calls of all programs. See the module's header.
 #[derive(Debug, Default)]
 pub struct ScriptStats {
     /// By slot; those that were called.
     programs: Vec<Option<Box<CallStats>>>,
-    /// Calls that have ended, also of programs that are gone.
-    pub calls: u64,
-    /// Those of them that answered an error.
-    pub errors: u64,
-    /// Those that were ended from outside.
+    /// Calls of programs that are gone, and errors among them.
+    gone: (u64, u64),
+    /// Calls that were ended from outside.
     pub kills: u64,
     /// The slowest.
     pub slow: SlowCalls,
 }
 
 impl ScriptStats {
-    /// Counts a call of a program.
+    /// Counts a call of a program that took so many ticks of the processor's clock and began at `began_ms`, Unix ms.
     #[inline]
-    pub fn count(&mut self, program: Handle, call: EndedCall) {
-        self.calls += 1;
-        self.errors += u64::from(call.is_error);
-        self.kills += u64::from(call.is_killed);
-        let stats = match self.programs.get_mut(program.slot()) {
-            Some(Some(stats)) if stats.serial == program.serial() => stats,
-            _ => self.begin(program),
-        };
+    pub fn count(&mut self, program: Handle, ticks: u64, began_ms: i64) {
+        let stats = self.entry(program);
         stats.calls += 1;
-        stats.errors += u64::from(call.is_error);
-        stats.last_ms = call.began_ms;
-        stats.max_ticks = stats.max_ticks.max(call.ticks);
-        stats.ticks.add(call.ticks);
+        stats.last_ms = began_ms;
+        stats.max_ticks = stats.max_ticks.max(ticks);
+        stats.ticks.add(ticks);
+    }
+
+    /// Counts that a call, which is counted too, answered an error.
+    #[cold]
+    pub fn count_error(&mut self, program: Handle) {
+        self.entry(program).errors += 1;
+    }
+
+    /// Calls that have ended, and errors among them, also of programs that are gone.
+    pub fn totals(&self) -> (u64, u64) {
+        let programs = self.programs.iter().flatten();
+        programs.fold(self.gone, |(calls, errors), stats| (calls + stats.calls, errors + stats.errors))
+    }
+
+    #[inline]
+    fn entry(&mut self, program: Handle) -> &mut CallStats {
+        let slot = program.slot();
+        match self.programs.get(slot) {
+            Some(Some(stats)) if stats.serial == program.serial() => {}
+            _ => self.begin(program),
+        }
+        self.programs[slot].as_mut().expect("it is there by now")
     }
 
     /// The calls of a program; `None` if there was none.
@@ -82,12 +82,15 @@ impl ScriptStats {
     }
 
     #[cold]
-    fn begin(&mut self, program: Handle) -> &mut CallStats {
+    fn begin(&mut self, program: Handle) {
         let slot = program.slot();
         if self.programs.len() <= slot {
             self.programs.resize(slot + 1, None);
         }
-        self.programs[slot].insert(Box::new(CallStats { serial: program.serial(), ..CallStats::default() }))
+        let fresh = Box::new(CallStats { serial: program.serial(), ..CallStats::default() });
+        if let Some(old) = self.programs[slot].replace(fresh) {
+            self.gone = (self.gone.0 + old.calls, self.gone.1 + old.errors);
+        }
     }
 
     /// CONFIG RESETSTAT.
@@ -104,15 +107,17 @@ mod tests {
     fn a_slot_begins_anew_with_its_next_program() {
         let mut stats = ScriptStats::default();
         let (first, second, other) = (Handle::for_tests(3, 1), Handle::for_tests(3, 2), Handle::for_tests(1, 9));
-        let call = EndedCall { is_error: false, is_killed: false, ticks: 1_000, began_ms: 5 };
-        stats.count(first, call);
-        stats.count(first, EndedCall { is_error: true, is_killed: true, ticks: 5_000, began_ms: 7 });
+        stats.count(first, 1_000, 5);
+        stats.count_error(first);
+        stats.count(first, 5_000, 7);
         let of = stats.of(first).unwrap();
         assert_eq!((of.calls, of.errors, of.last_ms, of.max_ticks), (2, 1, 7, 5_000));
         assert_eq!(of.percentile_ticks(99.0), 5_000, "no more than the longest");
         assert!(stats.of(second).is_none() && stats.of(other).is_none());
-        stats.count(second, call);
+        stats.count(second, 1_000, 9);
         assert_eq!((stats.of(first).is_none(), stats.of(second).unwrap().calls), (true, 1));
-        assert_eq!((stats.calls, stats.errors, stats.kills), (3, 1, 1));
+        assert_eq!(stats.totals(), (3, 1), "what is gone has been");
+        stats.reset();
+        assert_eq!((stats.totals(), stats.of(second).is_none()), ((0, 0), true));
     }
 }

@@ -8,16 +8,14 @@ use super::busy::{RunningScript, ScriptKind, Subject};
 use super::ctx::{Ctx, Origin};
 use super::dispatch::call;
 use super::error::Error;
-use super::script_stats::EndedCall;
 use super::scripts::{NESTED, log};
 use super::spec::{Done, Flags};
 use super::table::Entry;
-use crate::base::limits::SCRIPT_FAST_MAX_ARGS;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::library::Function;
 use crate::script::store::{Script, ScriptFlags};
-use crate::script::{Host, Invocation, LogLevel, Outcome, Passing, Sha1Hex, Verdict};
+use crate::script::{Handle, Host, Invocation, LogLevel, Outcome, Passing, Sha1Hex, Verdict};
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 
@@ -77,35 +75,38 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
     let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
     let watched_from = started.saturating_add(ctx.server.stats.scripts.slow.trail_after_ticks);
     let read_only = call.read_only || flags.no_writes;
-    let mut host = ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only, started, watched_from };
+    let mut host =
+        ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only, started, watched_from, is_watched: false };
     let start = reply.len();
     let outcome = vm.run(invocation, &mut host, &mut reply);
-    count_outcome(ctx, outcome, reply.as_bytes().get(start..).unwrap_or_default());
+    count_outcome(ctx, invocation.program, outcome, reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;
     // SELECT inside a script is the script's own.
     ctx.session.db = db;
-    let script = ctx.server.running_script.take();
+    ctx.server.running_script = None;
     ctx.server.scripts.vm = Some(vm);
     let ticks = ctx.server.stats.clock.raw().saturating_sub(started);
-    let is_killed = script.is_some_and(|script| script.kill_requested);
-    let ended = EndedCall { is_error: outcome != Outcome::Value, is_killed, ticks, began_ms: ctx.now_ms() };
+    let began_ms = ctx.now_ms();
     let stats = &mut ctx.server.stats.scripts;
-    stats.count(invocation.program, ended);
+    stats.count(invocation.program, ticks, began_ms);
     if ticks >= stats.slow.trail_after_ticks {
         let session = &*ctx.session;
         let client = || (session.address.as_str().into(), session.name.as_slice().into());
-        stats.slow.end(ticks, ended.began_ms, || (invocation.name, call.command, client()));
+        stats.slow.end(ticks, began_ms, || (invocation.name, call.command, client()));
     }
     Ok(())
 }
 
 /// Counts a script that answered an error as failed. What a command answered was counted there.
 #[inline]
-fn count_outcome(ctx: &mut Ctx<'_>, outcome: Outcome, reply: &[u8]) {
+fn count_outcome(ctx: &mut Ctx<'_>, program: Handle, outcome: Outcome, reply: &[u8]) {
     if outcome == Outcome::Value {
         return;
     }
     let stats = &mut ctx.server.stats;
+    stats.scripts.count_error(program);
+    let script = ctx.server.running_script.as_ref();
+    stats.scripts.kills += u64::from(script.is_some_and(|script| script.kill_requested));
     stats.commands[ctx.entry.id].failed += 1;
     if outcome == Outcome::Error {
         let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
@@ -124,6 +125,8 @@ struct ScriptHost<'h, 'c> {
     started: u64,
     /// From when on its commands are noted in a trail; see [`script_slow`](super::script_slow).
     watched_from: u64,
+    /// It is that late.
+    is_watched: bool,
 }
 
 impl ScriptHost<'_, '_> {
@@ -150,6 +153,18 @@ impl ScriptHost<'_, '_> {
     }
 }
 
+impl ScriptHost<'_, '_> {
+    /// Notes a command that ended late in the script. Its beginning is exact if it `is_timed`.
+    #[cold]
+    fn watch(&mut self, argv: Argv<'_>, began: u64, is_timed: bool) {
+        self.is_watched = true;
+        let server = &mut *self.ctx.server;
+        let ticks = server.last_ticks.saturating_sub(began);
+        let at_ticks = began.saturating_sub(self.started);
+        server.stats.scripts.slow.note_step(argv, at_ticks, is_timed.then_some(ticks));
+    }
+}
+
 impl Host for ScriptHost<'_, '_> {
     fn call(&mut self, argv: Argv<'_>, reply: &mut Reply) {
         let entry = match self.admit(argv) {
@@ -170,17 +185,15 @@ impl Host for ScriptHost<'_, '_> {
             script.has_written = true;
         }
         let Ctx { ks, server, session, .. } = &mut *self.ctx;
-        let is_timed = server.last_ticks >= self.watched_from || may_be_slow(entry, argv);
+        let is_timed = self.is_watched || !entry.command.flags.has(Flags::FAST);
         if is_timed {
             server.last_ticks = server.stats.clock.raw();
         }
         let began = server.last_ticks;
         // Nothing waits in a script: the call times out at once.
         let _ = call(ks, server, session, entry, argv, reply, Origin::Script);
-        if is_timed && server.last_ticks >= self.watched_from {
-            let at_ticks = began.saturating_sub(self.started);
-            let ticks = server.last_ticks.saturating_sub(began);
-            server.stats.scripts.slow.note_step(argv, at_ticks, ticks);
+        if server.last_ticks >= self.watched_from {
+            self.watch(argv, began, is_timed);
         }
     }
 
@@ -202,10 +215,4 @@ impl Host for ScriptHost<'_, '_> {
     fn set_resp(&mut self, _: u8) {
         // The tape that the state hands to `call` has the right form already.
     }
-}
-
-/// Whether a command's time can be worth reading the clock before it.
-#[inline]
-fn may_be_slow(entry: &Entry, argv: Argv<'_>) -> bool {
-    !entry.command.flags.has(Flags::FAST) || argv.len() > SCRIPT_FAST_MAX_ARGS
 }
