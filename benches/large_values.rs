@@ -5,55 +5,45 @@
 //! - resident memory per element: what the process grew by when it got a second such value, over the number of elements (the
 //!   first one also pays what is needed once, and for huge pages that are not full yet);
 //! - for a point read, an insert, a range of ten from the middle and a deletion: the 99th percentile of the time from
-//!   request to reply, one client with one request at a time (most of it is the kernel's), and CPU time of the server's
-//!   process per request, from requests that are pipelined;
+//!   request to reply, and how busy the server was meanwhile; and CPU time of the server's process per request, from
+//!   requests that are pipelined, as the median of the rounds;
 //! - the longest that another client waits while the whole value is deleted.
 //!
-//! The two servers take turns, round after round; told are medians of the rounds.
+//! The 99th percentile is what many clients see: 50 connections, of which each has always one request underway and sends the
+//! next when the reply is there. With one request at a time the server sleeps in between, and the kernel's wake-ups would be
+//! all that is measured. So the server, on its one core, is what is waited for, and this client never sleeps: it asks without
+//! pause (epoll) which replies are there, notes the time once for all of them, and only then reads them. Times of all rounds
+//! are taken together: one percentile of 7 times 4,000 requests says more than the median of seven of 4,000 each.
+//!
+//! The two servers take turns, round after round.
 
 mod peer;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 
-use peer::{Server, cpu_model, encode, median, pin_self};
+use peer::{Server, Setup, cpu_model, encode, median, pin_self};
 
 /// Measures values of many elements on Tidegate beside redis-server.
 #[derive(Parser)]
 struct Options {
-    /// Launch command of the server to judge.
-    #[arg(long, default_value = env!("CARGO_BIN_EXE_tidegate"))]
-    server: String,
-    /// Launch command of the server to compare with.
-    #[arg(long, default_value = "redis-server")]
-    peer: String,
+    #[command(flatten)]
+    setup: Setup,
     /// Elements of each value.
     #[arg(long, default_value_t = 1_000_000)]
     elements: u64,
-    /// Rounds, of which the medians are told.
-    #[arg(long, default_value_t = 7)]
-    rounds: u64,
-    /// Requests of each round.
+    /// Requests of each round: so many of the connections together, and so many that are pipelined.
     #[arg(long, default_value_t = 4_000)]
     requests: u64,
-    /// Only types whose name contains this.
-    #[arg(long, default_value = "")]
-    only: String,
-    /// Core of the servers.
-    #[arg(long, default_value_t = 0)]
-    server_core: usize,
-    /// Core of the client.
-    #[arg(long, default_value_t = 1)]
-    client_core: usize,
-    /// Cargo passes this to every bench.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
+/// Connections with a request underway.
+const CONNECTIONS: usize = 50;
 const KEY: &str = "big";
 
 /// A type of values: how element `i` gets in, and what is asked, `n` being a number out of the whole range and `i` one that
@@ -130,13 +120,13 @@ fn element(i: u64) -> String {
 
 fn main() {
     let options = Options::parse();
-    pin_self(options.client_core);
+    pin_self(options.setup.client_core);
     let mut memory = String::new();
     let mut times = String::new();
     let mut stalls = String::new();
-    for kind in KINDS.iter().filter(|kind| kind.name.contains(&options.only)) {
+    for kind in KINDS.iter().filter(|kind| kind.name.contains(&options.setup.only)) {
         eprintln!("{} ...", kind.name);
-        let servers = [&options.peer, &options.server].map(|command| Server::start(command, options.server_core));
+        let servers = options.setup.start();
         if memory.is_empty() {
             println!("Tidegate: {}; peer: {}; {}\n", servers[1].version(), servers[0].version(), cpu_model());
         }
@@ -146,10 +136,12 @@ fn main() {
             let [theirs, ours] = compare(&servers, ask, number as u64, &options);
             writeln!(
                 times,
-                "| {name} | {:.1} | {:.1} | {:.2} | {:.2} | {:.2} | {:.2} |",
+                "| {name} | {:.1} | {:.1} | {:.2} | {:.0}% / {:.0}% | {:.2} | {:.2} | {:.2} |",
                 theirs.p99_us,
                 ours.p99_us,
                 ours.p99_us / theirs.p99_us,
+                100.0 * theirs.busy,
+                100.0 * ours.busy,
                 theirs.cpu_us,
                 ours.cpu_us,
                 ours.cpu_us / theirs.cpu_us,
@@ -162,7 +154,8 @@ fn main() {
     println!("| {} elements | Redis bytes each | Tidegate bytes each | ratio |\n|---|--:|--:|--:|", options.elements);
     println!("{memory}");
     println!(
-        "| request | Redis p99 us | Tidegate p99 us | ratio | Redis CPU us/op | Tidegate CPU us/op | ratio |\n|---|--:|--:|--:|--:|--:|--:|"
+        "| request | Redis p99 us | Tidegate p99 us | ratio | server busy (R / T) | Redis CPU us/op | Tidegate CPU us/op | ratio |\n\
+        |---|--:|--:|--:|--:|--:|--:|--:|"
     );
     println!("{times}");
     println!("| longest wait of others during DEL | Redis ms | Tidegate ms |\n|---|--:|--:|\n{stalls}");
@@ -191,32 +184,43 @@ fn fill_once(server: &Server, kind: &Kind, elements: u64) -> f64 {
 /// What one kind of request costs.
 struct Cost {
     p99_us: f64,
+    /// Share of the time for which the server's process ran while that was measured.
+    busy: f64,
     cpu_us: f64,
 }
 
+/// What was measured on one server: of each request among many, and of each round.
+#[derive(Default)]
+struct Samples {
+    times_us: Vec<f64>,
+    busy: Vec<f64>,
+    cpu_us: Vec<f64>,
+}
+
 fn compare(servers: &[Server; 2], ask: Ask, number: u64, options: &Options) -> [Cost; 2] {
-    let mut samples = [const { (Vec::new(), Vec::new()) }; 2];
-    for round in 0..options.rounds {
-        // Who goes first alternates.
-        for turn in 0..2 {
-            let which = ((round + turn) % 2) as usize;
-            let (p99, cpu) = &mut samples[which];
-            let mut client = Client::new(&servers[which]);
+    let mut crowds = servers.each_ref().map(Crowd::new);
+    let mut samples: [Samples; 2] = Default::default();
+    for round in 0..options.setup.rounds {
+        for which in Setup::turns(round) {
+            let (server, crowd, samples) = (&servers[which], &mut crowds[which], &mut samples[which]);
             // The same for both servers, and no element twice: a prime times a number runs through the whole range.
-            let first = (number * options.rounds + round) * options.requests * 2;
+            let first = (number * options.setup.rounds + round) * options.requests * 2;
             let requests: Vec<Vec<u8>> = (first..first + options.requests * 2)
                 .map(|i| command(&ask(i.wrapping_mul(611_953) % options.elements, i)))
                 .collect();
-            let (alone, pipelined) = requests.split_at(options.requests as usize);
-            let mut times: Vec<f64> = alone.iter().map(|request| client.time(request)).collect();
-            times.sort_by(f64::total_cmp);
-            p99.push(times[times.len() * 99 / 100]);
-            let before = servers[which].cpu_seconds();
-            pipelined.chunks(50).for_each(|batch| client.pipeline(batch));
-            cpu.push((servers[which].cpu_seconds() - before) * 1e6 / pipelined.len() as f64);
+            let (single, pipelined) = requests.split_at(options.requests as usize);
+            let (start, before) = (Instant::now(), server.cpu_seconds());
+            crowd.ask(single, &mut samples.times_us);
+            samples.busy.push((server.cpu_seconds() - before) / start.elapsed().as_secs_f64());
+            let before = server.cpu_seconds();
+            pipelined.chunks(50).for_each(|batch| crowd.clients[0].pipeline(batch));
+            samples.cpu_us.push((server.cpu_seconds() - before) * 1e6 / pipelined.len() as f64);
         }
     }
-    samples.map(|(p99, cpu)| Cost { p99_us: median(p99), cpu_us: median(cpu) })
+    samples.map(|Samples { mut times_us, busy, cpu_us }| {
+        times_us.sort_by(f64::total_cmp);
+        Cost { p99_us: times_us[times_us.len() * 99 / 100], busy: median(busy), cpu_us: median(cpu_us) }
+    })
 }
 
 /// Deletes the value while another client asks without pause; answers its longest wait in ms.
@@ -241,6 +245,71 @@ fn stall_of_deletion(server: &Server) -> f64 {
 
 fn command(words: &[String]) -> Vec<u8> {
     encode(&words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Clients of one server, each of which has a request underway.
+struct Crowd {
+    clients: Vec<Client>,
+    /// Tells whose replies are there.
+    epoll: OwnedFd,
+}
+
+impl Crowd {
+    fn new(server: &Server) -> Crowd {
+        let clients: Vec<Client> = (0..CONNECTIONS).map(|_| Client::new(server)).collect();
+        // SAFETY: takes no pointer.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        assert!(epoll >= 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: a descriptor that was just made, and that nobody else owns.
+        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        for (number, client) in clients.iter().enumerate() {
+            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: number as u64 };
+            // SAFETY: the event is read before the call returns; both descriptors are open.
+            let added = unsafe {
+                libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, client.stream.as_raw_fd(), &raw mut event)
+            };
+            assert_eq!(added, 0, "{}", std::io::Error::last_os_error());
+        }
+        Crowd { clients, epoll }
+    }
+
+    /// Asks all this, and appends the microseconds from request to reply where everybody had a request underway: not
+    /// those of the first request of each, nor what comes when there is none left to send.
+    fn ask(&mut self, requests: &[Vec<u8>], times_us: &mut Vec<f64>) {
+        let mut requests = requests.iter();
+        let mut sent = vec![None; self.clients.len()];
+        let mut underway = 0;
+        for (client, request) in self.clients.iter_mut().zip(requests.by_ref()) {
+            client.send(request);
+            underway += 1;
+        }
+        while underway > 0 {
+            let (ready, now) = self.ready();
+            for number in ready {
+                let client = &mut self.clients[number];
+                client.receive(1);
+                let Some(request) = requests.next() else {
+                    underway -= 1;
+                    continue;
+                };
+                let sent = sent[number].replace(Instant::now());
+                times_us.extend(sent.map(|sent: Instant| (now - sent).as_secs_f64() * 1e6));
+                client.send(request);
+            }
+        }
+    }
+
+    /// Who has a reply, and since when this is known. Waits without sleeping.
+    fn ready(&self) -> (impl Iterator<Item = usize> + use<>, Instant) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; CONNECTIONS];
+        loop {
+            // SAFETY: as many events may be written as there are.
+            let ready = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), CONNECTIONS as i32, 0) };
+            if ready > 0 {
+                return (events.into_iter().take(ready as usize).map(|event| event.u64 as usize), Instant::now());
+            }
+        }
+    }
 }
 
 /// A connection that reads whole replies.
@@ -275,7 +344,7 @@ impl Client {
     fn receive(&mut self, mut replies: usize) {
         self.buffer.clear();
         let mut at = 0;
-        let mut piece = [0; 64 * 1024];
+        let mut piece = [0; 4 * 1024];
         while replies > 0 {
             match reply_end(&self.buffer, at) {
                 Some(end) => {

@@ -22,38 +22,19 @@ use clap::Parser;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use peer::{Server, cpu_model, cpu_seconds, encode, median, pin_self};
+use peer::{Server, Setup, cpu_model, cpu_seconds, encode, median, pin_self};
 
 /// Measures Tidegate beside redis-server and prints a Markdown table.
 #[derive(Parser)]
 struct Options {
-    /// Launch command of the server to judge.
-    #[arg(long, default_value = env!("CARGO_BIN_EXE_tidegate"))]
-    server: String,
-    /// Launch command of the server to compare with.
-    #[arg(long, default_value = "redis-server")]
-    peer: String,
+    #[command(flatten)]
+    setup: Setup,
     /// Folder with gate_acquire.lua and seckill_v2.lua; without it the script cases are left out.
     #[arg(long, default_value = "../shared/scenarios")]
     scripts: PathBuf,
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 1.5)]
     seconds: f64,
-    /// Rounds, of which the medians are told.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Only cases whose name contains this.
-    #[arg(long, default_value = "")]
-    only: String,
-    /// Core of the servers.
-    #[arg(long, default_value_t = 0)]
-    server_core: usize,
-    /// Core of the client.
-    #[arg(long, default_value_t = 1)]
-    client_core: usize,
-    /// Cargo passes this to every bench.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 const CONNECTIONS: usize = 50;
@@ -99,23 +80,24 @@ struct Sample {
 
 fn main() {
     let options = Options::parse();
-    pin_self(options.client_core);
+    pin_self(options.setup.client_core);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
     runtime.block_on(compare(&options));
 }
 
 async fn compare(options: &Options) {
-    let mut ours = Judged::start(&options.server, options.server_core);
-    let mut theirs = Judged::start(&options.peer, options.server_core);
-    ours.load_scripts(&options.scripts).await;
-    theirs.load_scripts(&options.scripts).await;
+    let mut judged = options.setup.start().map(|server| Judged { server, scripts: Scripts::default() });
+    for judged in &mut judged {
+        judged.load_scripts(&options.scripts).await;
+    }
+    let [theirs, ours] = &judged;
     println!("Tidegate: {}; peer: {}", ours.server.version(), theirs.server.version());
     println!(
         "{} connections; server on core {}, client on core {}; medians of {} rounds of {} s; {}\n",
         CONNECTIONS,
-        options.server_core,
-        options.client_core,
-        options.rounds,
+        options.setup.server_core,
+        options.setup.client_core,
+        options.setup.rounds,
         options.seconds,
         cpu_model()
     );
@@ -124,26 +106,22 @@ async fn compare(options: &Options) {
     );
     println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|");
     for (name, load, depth) in CASES {
-        if !name.contains(&options.only) {
+        if !name.contains(&options.setup.only) {
             continue;
         }
         if ours.requests(load, depth, 0).is_none() {
             eprintln!("{name}: no scripts in {} (--scripts)", options.scripts.display());
             continue;
         }
-        let (mut left, mut right) = (Vec::new(), Vec::new());
-        for round in 0..options.rounds {
-            // Who goes first alternates, so that a machine that heats up favours neither.
-            let order = if round % 2 == 0 {
-                [(&ours, &mut left), (&theirs, &mut right)]
-            } else {
-                [(&theirs, &mut right), (&ours, &mut left)]
-            };
-            for (server, samples) in order {
-                samples.push(server.measure(load, depth, Duration::from_secs_f64(options.seconds)).await);
+        let mut samples = [const { Vec::new() }; 2];
+        for round in 0..options.setup.rounds {
+            for which in Setup::turns(round) {
+                let length = Duration::from_secs_f64(options.seconds);
+                samples[which].push(judged[which].measure(load, depth, length).await);
             }
         }
-        print_row(name, &left, &right);
+        let [theirs, ours] = &samples;
+        print_row(name, ours, theirs);
     }
 }
 
@@ -168,10 +146,6 @@ struct Judged {
 }
 
 impl Judged {
-    fn start(command: &str, core: usize) -> Judged {
-        Judged { server: Server::start(command, core), scripts: Scripts::default() }
-    }
-
     /// One command, one reply, as text.
     async fn ask(&self, args: &[&str]) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.server.port)).await.expect("the server accepts");

@@ -5,6 +5,45 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// What every one of these benches can be told.
+#[derive(clap::Args)]
+pub struct Setup {
+    /// Launch command of the server to judge.
+    #[arg(long, default_value = env!("CARGO_BIN_EXE_tidegate"))]
+    server: String,
+    /// Launch command of the server to compare with.
+    #[arg(long, default_value = "redis-server")]
+    peer: String,
+    /// Rounds in which the servers take turns.
+    #[arg(long, default_value_t = 7)]
+    pub rounds: u64,
+    /// Only what has this in its name.
+    #[arg(long, default_value = "")]
+    pub only: String,
+    /// Core of the servers.
+    #[arg(long, default_value_t = 0)]
+    pub server_core: usize,
+    /// Core of the client.
+    #[arg(long, default_value_t = 1)]
+    pub client_core: usize,
+    /// Cargo passes this to every bench.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+impl Setup {
+    /// Starts both servers: the one to compare with, and the one to judge.
+    pub fn start(&self) -> [Server; 2] {
+        [&self.peer, &self.server].map(|command| Server::start(command, self.server_core))
+    }
+
+    /// Which of the two is measured first and which second in a round: it alternates, so that a machine that heats up
+    /// favours neither.
+    pub fn turns(round: u64) -> [usize; 2] {
+        if round.is_multiple_of(2) { [0, 1] } else { [1, 0] }
+    }
+}
+
 /// A server process without persistence, killed when dropped.
 pub struct Server {
     child: Child,
@@ -20,7 +59,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub fn start(command: &str, core: usize) -> Server {
+    fn start(command: &str, core: usize) -> Server {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = probe.local_addr().expect("a bound socket has an address").port();

@@ -84,7 +84,17 @@ const _: () = {
 /// expiry: some 50 us.
 pub const EXPIRED_ELEMENTS_PER_LOOKUP: usize = 128;
 
+/// Bytes of a compact value up to which a script's change of it is undone from a copy: 128 pairs of 64 bytes each, the
+/// largest that the default parameters leave compact.
+pub const UNDO_COPY_MAX_BYTES: usize = 16 * 1024;
+
+/// Changes for which the room is kept from script to script, in case they must be undone.
+pub const UNDO_KEEP_STEPS: usize = 1_024;
+
 // Scripts
+
+/// Bytes that one script may publish: they wait until it has succeeded.
+pub const SCRIPT_MESSAGES_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// VM instructions between two questions to the engine whether a script may go on: well below 1 ms.
 pub const SCRIPT_HOOK_INSTRUCTIONS: i32 = 100_000;

@@ -92,38 +92,6 @@ impl Condition {
     }
 }
 
-fn hexpire(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    expire(ctx, args, Hash, Count::Seconds)
-}
-
-fn hpexpire(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    expire(ctx, args, Hash, Count::Milliseconds)
-}
-
-fn hexpireat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    expire(ctx, args, Hash, Count::UnixSeconds)
-}
-
-fn hpexpireat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    expire(ctx, args, Hash, Count::UnixMilliseconds)
-}
-
-fn sexpire(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    expire(ctx, args, Set, Count::Seconds)
-}
-
-fn spexpire(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    expire(ctx, args, Set, Count::Milliseconds)
-}
-
-fn sexpireat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    expire(ctx, args, Set, Count::UnixSeconds)
-}
-
-fn spexpireat(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    expire(ctx, args, Set, Count::UnixMilliseconds)
-}
-
 /// Sets deadlines; answers for each element what became of it.
 fn expire(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family, count: Count) -> Done {
     let key = args.bytes()?;
@@ -199,38 +167,6 @@ fn elements_and_condition<'a>(args: &mut Args<'a>, family: Family) -> Result<(Ar
     Ok((elements, condition))
 }
 
-fn httl(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    time_to_live(ctx, args, Hash, Count::Seconds)
-}
-
-fn hpttl(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    time_to_live(ctx, args, Hash, Count::Milliseconds)
-}
-
-fn hexpiretime(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    time_to_live(ctx, args, Hash, Count::UnixSeconds)
-}
-
-fn hpexpiretime(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    time_to_live(ctx, args, Hash, Count::UnixMilliseconds)
-}
-
-fn sttl(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    time_to_live(ctx, args, Set, Count::Seconds)
-}
-
-fn spttl(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    time_to_live(ctx, args, Set, Count::Milliseconds)
-}
-
-fn sexpiretime(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    time_to_live(ctx, args, Set, Count::UnixSeconds)
-}
-
-fn spexpiretime(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    time_to_live(ctx, args, Set, Count::UnixMilliseconds)
-}
-
 /// Answers for each element when it expires, seconds rounded up.
 fn time_to_live(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family, count: Count) -> Done {
     let key = args.bytes()?;
@@ -248,14 +184,6 @@ fn time_to_live(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family, count: Co
         ctx.reply.integer(answer);
     }
     Ok(())
-}
-
-fn hpersist(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    persist(ctx, args, Hash)
-}
-
-fn spersist(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    persist(ctx, args, Set)
 }
 
 /// Takes deadlines away; answers for each element whether it had one.
@@ -555,7 +483,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -6,
         summary: "Lets fields expire after a number of seconds.",
         syntax: "key seconds [NX | XX | GT | LT] (FIELDS numfields field...)",
-        run: Run::Now(hexpire),
+        run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::Seconds)),
         ..HASH_DENYOOM
     },
     Command {
@@ -563,7 +491,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -6,
         summary: "Lets fields expire at a Unix time in seconds.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT] (FIELDS numfields field...)",
-        run: Run::Now(hexpireat),
+        run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::UnixSeconds)),
         ..HASH_DENYOOM
     },
     Command {
@@ -571,7 +499,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         summary: "Answers the Unix times in seconds at which fields expire.",
         syntax: "key (FIELDS numfields field...)",
-        run: Run::Now(hexpiretime),
+        run: Run::Now(|ctx, args| time_to_live(ctx, args, Hash, Count::UnixSeconds)),
         ..HASH_READ
     },
     Command {
@@ -600,7 +528,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         summary: "Lets fields expire never.",
         syntax: "key (FIELDS numfields field...)",
-        run: Run::Now(hpersist),
+        run: Run::Now(|ctx, args| persist(ctx, args, Hash)),
         ..HASH_WRITE
     },
     Command {
@@ -608,7 +536,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -6,
         summary: "Lets fields expire after a number of milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT] (FIELDS numfields field...)",
-        run: Run::Now(hpexpire),
+        run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::Milliseconds)),
         ..HASH_DENYOOM
     },
     Command {
@@ -616,7 +544,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -6,
         summary: "Lets fields expire at a Unix time in milliseconds.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT] (FIELDS numfields field...)",
-        run: Run::Now(hpexpireat),
+        run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::UnixMilliseconds)),
         ..HASH_DENYOOM
     },
     Command {
@@ -624,7 +552,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         summary: "Answers the Unix times in milliseconds at which fields expire.",
         syntax: "key (FIELDS numfields field...)",
-        run: Run::Now(hpexpiretime),
+        run: Run::Now(|ctx, args| time_to_live(ctx, args, Hash, Count::UnixMilliseconds)),
         ..HASH_READ
     },
     Command {
@@ -633,7 +561,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Answers in how many milliseconds fields expire.",
         syntax: "key (FIELDS numfields field...)",
         tips: &["nondeterministic_output"],
-        run: Run::Now(hpttl),
+        run: Run::Now(|ctx, args| time_to_live(ctx, args, Hash, Count::Milliseconds)),
         ..HASH_READ
     },
     Command {
@@ -652,7 +580,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Answers in how many seconds fields expire.",
         syntax: "key (FIELDS numfields field...)",
         tips: &["nondeterministic_output"],
-        run: Run::Now(httl),
+        run: Run::Now(|ctx, args| time_to_live(ctx, args, Hash, Count::Seconds)),
         ..HASH_READ
     },
     Command {
@@ -670,7 +598,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -6,
         summary: "Lets members expire after a number of seconds.",
         syntax: "key seconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
-        run: Run::Now(sexpire),
+        run: Run::Now(|ctx, args| expire(ctx, args, Set, Count::Seconds)),
         ..SET_WRITE
     },
     Command {
@@ -678,7 +606,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -6,
         summary: "Lets members expire at a Unix time in seconds.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
-        run: Run::Now(sexpireat),
+        run: Run::Now(|ctx, args| expire(ctx, args, Set, Count::UnixSeconds)),
         ..SET_WRITE
     },
     Command {
@@ -686,7 +614,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         summary: "Answers the Unix times in seconds at which members expire.",
         syntax: "key (MEMBERS nummembers:integer member...)",
-        run: Run::Now(sexpiretime),
+        run: Run::Now(|ctx, args| time_to_live(ctx, args, Set, Count::UnixSeconds)),
         ..SET_READ
     },
     Command {
@@ -694,7 +622,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         summary: "Lets members expire never.",
         syntax: "key (MEMBERS nummembers:integer member...)",
-        run: Run::Now(spersist),
+        run: Run::Now(|ctx, args| persist(ctx, args, Set)),
         ..SET_WRITE
     },
     Command {
@@ -702,7 +630,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -6,
         summary: "Lets members expire after a number of milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
-        run: Run::Now(spexpire),
+        run: Run::Now(|ctx, args| expire(ctx, args, Set, Count::Milliseconds)),
         ..SET_WRITE
     },
     Command {
@@ -710,7 +638,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -6,
         summary: "Lets members expire at a Unix time in milliseconds.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT] (MEMBERS nummembers:integer member...)",
-        run: Run::Now(spexpireat),
+        run: Run::Now(|ctx, args| expire(ctx, args, Set, Count::UnixMilliseconds)),
         ..SET_WRITE
     },
     Command {
@@ -718,7 +646,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         summary: "Answers the Unix times in milliseconds at which members expire.",
         syntax: "key (MEMBERS nummembers:integer member...)",
-        run: Run::Now(spexpiretime),
+        run: Run::Now(|ctx, args| time_to_live(ctx, args, Set, Count::UnixMilliseconds)),
         ..SET_READ
     },
     Command {
@@ -727,7 +655,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Answers in how many milliseconds members expire.",
         syntax: "key (MEMBERS nummembers:integer member...)",
         tips: &["nondeterministic_output"],
-        run: Run::Now(spttl),
+        run: Run::Now(|ctx, args| time_to_live(ctx, args, Set, Count::Milliseconds)),
         ..SET_READ
     },
     Command {
@@ -736,7 +664,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Answers in how many seconds members expire.",
         syntax: "key (MEMBERS nummembers:integer member...)",
         tips: &["nondeterministic_output"],
-        run: Run::Now(sttl),
+        run: Run::Now(|ctx, args| time_to_live(ctx, args, Set, Count::Seconds)),
         ..SET_READ
     },
 ];

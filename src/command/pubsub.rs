@@ -80,7 +80,7 @@ fn confirm(ctx: &mut Ctx<'_>, verb: &[u8], name: Option<&[u8]>) {
 fn publish(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (channel, message) = (args.bytes()?, args.bytes()?);
     ctx.server.stats.published += 1;
-    let receivers = ctx.server.publish(ctx.session, channel, message);
+    let receivers = ctx.server.publish(ctx.session, channel, message)?;
     ctx.reply.integer(receivers as i64);
     Ok(())
 }

@@ -95,7 +95,7 @@ fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 pub(super) fn end_running(ctx: &mut Ctx<'_>, kind: ScriptKind) -> Done {
     let script = ctx.server.running_script.as_mut();
     let script = script.ok_or(Error::text("NOTBUSY No scripts in execution right now."))?;
-    if script.has_written {
+    if script.has_written && !script.can_undo {
         return Err(Error::text(
             "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the \
              script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.",

@@ -70,6 +70,8 @@ pub struct RunningScript {
     pub is_busy: bool,
     /// It has changed the keyspace.
     pub has_written: bool,
+    /// What it has written can be undone.
+    pub can_undo: bool,
     /// Somebody asked for its end.
     pub kill_requested: bool,
     last_look_ticks: u64,
@@ -86,6 +88,7 @@ impl RunningScript {
             started_ticks,
             is_busy: false,
             has_written: false,
+            can_undo: false,
             kill_requested: false,
             last_look_ticks: started_ticks,
         }

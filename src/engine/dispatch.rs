@@ -161,7 +161,8 @@ pub fn call(
 ) -> Option<Wait> {
     let start_ticks = server.last_ticks;
     let start = reply.len();
-    let mut ctx = Ctx { ks, server: &mut *server, session, reply: &mut *reply, entry, origin };
+    let changes_before = ks.changes_by_commands();
+    let mut ctx = Ctx { ks: &mut *ks, server: &mut *server, session, reply: &mut *reply, entry, origin };
     let args = Args::new(argv, entry.name_args());
     let result = match entry.command.run {
         Run::Now(run) => run(&mut ctx, args).map(|()| Flow::Replied),
@@ -176,6 +177,7 @@ pub fn call(
             None
         }
         Err(error) => {
+            debug_assert_eq!(ks.changes_by_commands(), changes_before, "{} failed half-way", entry.full_name);
             fail(server, entry, &error, reply, start);
             None
         }

@@ -112,6 +112,8 @@ pub struct Server {
     pub running_script: Option<RunningScript>,
     /// What it did so far, if it is traced.
     trace: Option<Box<Trace>>,
+    /// What the script that runs has published, if it may be rolled back.
+    pub(super) held_messages: pubsub::Held,
     /// Who serves the other connections while a script is busy.
     pub bystanders: Option<Box<dyn Bystanders>>,
     /// Reading of the processor's clock when the last command ended.
@@ -176,6 +178,7 @@ impl Engine {
             scripts,
             running_script: None,
             trace: None,
+            held_messages: pubsub::Held::default(),
             bystanders: None,
             last_ticks: 0,
         };

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use super::Server;
+use super::error::Error;
 use super::session::{Session, SessionKey};
 use crate::base::glob;
+use crate::base::limits::SCRIPT_MESSAGES_MAX_BYTES;
 use crate::resp::reply::Reply;
 
 /// What one session listens to.
@@ -155,10 +157,64 @@ impl PubSub {
     }
 }
 
+/// What a script has published that may yet be rolled back: channels and messages.
+#[derive(Default)]
+pub struct Held {
+    is_on: bool,
+    messages: Vec<Message>,
+    bytes: usize,
+}
+
+struct Message {
+    channel: Box<[u8]>,
+    text: Box<[u8]>,
+}
+
+/// What scripts publish.
 impl Server {
-    /// Delivers a message to everybody who listens; answers how many times it was delivered. `current` is the session whose
-    /// command runs and which therefore is not among [`sessions`](Server::sessions).
-    pub fn publish(&mut self, current: &mut Session, channel: &[u8], message: &[u8]) -> usize {
+    /// From here on messages wait for [`deliver_held`](Self::deliver_held) or [`drop_held`](Self::drop_held).
+    #[inline]
+    pub(super) fn hold_messages(&mut self) {
+        self.held_messages.is_on = true;
+    }
+
+    /// Delivers what waits. `current` as in [`publish`](Self::publish).
+    #[inline]
+    pub(super) fn deliver_held(&mut self, current: &mut Session) {
+        self.held_messages.is_on = false;
+        if self.held_messages.messages.is_empty() {
+            return;
+        }
+        for Message { channel, text } in std::mem::take(&mut self.held_messages).messages {
+            self.deliver(current, &channel, &text);
+        }
+    }
+
+    /// Forgets what waits; answers how many messages that were.
+    pub(super) fn drop_held(&mut self) -> usize {
+        std::mem::take(&mut self.held_messages).messages.len()
+    }
+}
+
+impl Server {
+    /// Delivers a message to everybody who listens, at once or when the script that publishes has succeeded; answers how many
+    /// times. `current` is the session whose command runs and which therefore is not among [`sessions`](Server::sessions).
+    pub fn publish(&mut self, current: &mut Session, channel: &[u8], message: &[u8]) -> Result<usize, Error> {
+        let held = &mut self.held_messages;
+        if !held.is_on {
+            return Ok(self.deliver(current, channel, message));
+        }
+        held.bytes += channel.len() + message.len() + size_of::<Message>();
+        if held.bytes > SCRIPT_MESSAGES_MAX_BYTES {
+            return Err(Error::text("ERR a script can publish 64 MB at most; publish less, or from several calls"));
+        }
+        held.messages.push(Message { channel: channel.into(), text: message.into() });
+        let listeners = self.pubsub.channels.get(channel).map_or(0, Vec::len);
+        let matching = self.pubsub.patterns.matching(channel).map(|pattern| pattern.listeners.len());
+        Ok(listeners + matching.sum::<usize>())
+    }
+
+    fn deliver(&mut self, current: &mut Session, channel: &[u8], message: &[u8]) -> usize {
         let mut deliveries: Vec<(SessionKey, Option<Rc<[u8]>>)> = Vec::new();
         if let Some(listeners) = self.pubsub.channels.get(channel) {
             deliveries.extend(listeners.iter().map(|listener| (*listener, None)));

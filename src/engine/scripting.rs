@@ -15,7 +15,7 @@ use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::library::Function;
 use crate::script::store::{Script, ScriptFlags};
-use crate::script::{Handle, Host, Invocation, LogLevel, Outcome, Passing, Sha1Hex, Verdict};
+use crate::script::{Fault, Handle, Host, Invocation, LogLevel, Outcome, Passing, Sha1Hex, Verdict};
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 
@@ -72,13 +72,27 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
     let started = ctx.server.last_ticks;
     ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));
     let db = ctx.session.db;
+    let read_only = call.read_only || flags.no_writes;
+    let can_undo = !read_only && ctx.server.config.script_rollback;
+    if can_undo {
+        ctx.ks.begin_undo();
+        ctx.server.hold_messages();
+        if let Some(script) = &mut ctx.server.running_script {
+            script.can_undo = true;
+        }
+    }
     let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
     let watched_from = started.saturating_add(ctx.server.stats.scripts.slow.trail_after_ticks);
-    let read_only = call.read_only || flags.no_writes;
     let mut host =
         ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only, started, watched_from, is_watched: false };
     let start = reply.len();
     let outcome = vm.run(invocation, &mut host, &mut reply);
+    if can_undo {
+        match outcome {
+            Outcome::Raised(_) => ctx.roll_back_script(),
+            _ => ctx.commit_script(),
+        }
+    }
     count_outcome(ctx, invocation.program, outcome, reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;
     // SELECT inside a script is the script's own.
@@ -97,18 +111,33 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
     Ok(())
 }
 
+impl Ctx<'_> {
+    /// What the script did stays, and what it published is delivered.
+    #[inline]
+    fn commit_script(&mut self) {
+        self.ks.commit_undo();
+        self.server.deliver_held(self.session);
+    }
+
+    /// Nothing stays of a script that failed.
+    #[cold]
+    fn roll_back_script(&mut self) {
+        let changes = self.ks.roll_back();
+        let messages = self.server.drop_held();
+        tracing::debug!(changes, messages, "a script failed and was rolled back");
+    }
+}
+
 /// Counts a script that answered an error as failed. What a command answered was counted there.
 #[inline]
 fn count_outcome(ctx: &mut Ctx<'_>, program: Handle, outcome: Outcome, reply: &[u8]) {
-    if outcome == Outcome::Value {
-        return;
-    }
+    let (Outcome::Returned(fault) | Outcome::Raised(fault)) = outcome else { return };
     let stats = &mut ctx.server.stats;
     stats.scripts.count_error(program);
     let script = ctx.server.running_script.as_ref();
     stats.scripts.kills += u64::from(script.is_some_and(|script| script.kill_requested));
     stats.commands[ctx.entry.id].failed += 1;
-    if outcome == Outcome::Error {
+    if fault == Fault::Script {
         let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
         stats.count_error(line.strip_prefix(b"-").unwrap_or(line));
     }

@@ -120,16 +120,30 @@ impl Db {
         Some(entry)
     }
 
-    /// Gives an entry another value; answers the old one.
+    /// Puts an entry back that [`remove`](Self::remove) took out. If nothing else came or went since, it gets its slot.
+    pub(super) fn reinsert(&mut self, mut entry: Entry) -> Slot {
+        // Its timer may have been swept out.
+        entry.armed_at_ms = NEVER;
+        self.volatile += usize::from(entry.expires_at_ms != NEVER);
+        self.partly_volatile += usize::from(entry.value.elements_expire());
+        let hash = hash_bytes(&entry.key);
+        let slot = self.entries.insert(entry);
+        let entries = &self.entries;
+        self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
+        self.arm(slot);
+        slot
+    }
+
+    /// Gives an entry, which must be there, another value; answers the old one, and when the key expires.
     #[inline]
-    pub(super) fn replace_value(&mut self, slot: Slot, value: Value, accessed_s: u32) -> Option<Value> {
-        let entry = self.entries.get_mut(slot)?;
-        entry.accessed_s = accessed_s;
+    pub(super) fn replace_value(&mut self, slot: Slot, value: Value) -> (Value, i64) {
+        let entry = self.entries.get_mut(slot).expect("a slot is used only while its entry lives");
+        let expires_at_ms = entry.expires_at_ms;
         let old = std::mem::replace(&mut entry.value, value);
         if old.elements_expire() || entry.value.elements_expire() {
             self.follow_elements(slot, old.elements_expire());
         }
-        Some(old)
+        (old, expires_at_ms)
     }
 
     /// Keeps count and timer in step after an entry's value or the deadlines of its elements changed; `before` is whether any

@@ -78,7 +78,7 @@ fn start(freed: &Arc<AtomicU64>) -> Option<Sender<Garbage>> {
 #[inline]
 fn is_large(value: &Value) -> bool {
     match value {
-        Value::String(string) => string.len() > FREE_AT_ONCE_BYTES,
+        Value::String(string) => string.heap_bytes() > FREE_AT_ONCE_BYTES,
         Value::List(list) => list.len() > FREE_AT_ONCE_ELEMENTS,
         Value::Set(set) => set.stored_len() > FREE_AT_ONCE_ELEMENTS,
         Value::ZSet(zset) => zset.len() > FREE_AT_ONCE_ELEMENTS,

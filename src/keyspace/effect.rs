@@ -7,6 +7,7 @@
 //! Layout: one byte that says which effect, two bytes of database number, then the fields in order. Numbers are
 //! little-endian, byte strings carry their length as a varint. The list below is the only place that names an effect.
 
+use crate::value::leb128::put_number;
 use crate::value::stream::StreamId;
 
 /// A value that stands in an effect.
@@ -133,32 +134,41 @@ impl<'a> Field<'a> for bool {
     }
 }
 
-impl<'a> Field<'a> for &'a [u8] {
+/// A number of seven bits per byte, least significant first; the top bit of a byte says that another one follows.
+pub struct Varint(pub u64);
+
+impl<'a> Field<'a> for Varint {
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
-        let mut len = self.len();
-        while len >= 0x80 {
-            out.push(len as u8 | 0x80);
-            len >>= 7;
-        }
-        out.push(len as u8);
-        out.extend_from_slice(self);
+        put_number(out, self.0);
     }
     fn take(input: &mut &'a [u8]) -> Option<Self> {
-        let mut len = 0usize;
-        for shift in (0..usize::BITS).step_by(7) {
+        let mut value = 0;
+        for shift in (0..u64::BITS).step_by(7) {
             let byte = u8::take(input)?;
-            len |= usize::from(byte & 0x7f).checked_shl(shift)?;
+            value |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
-                let (bytes, rest) = input.split_at_checked(len)?;
-                *input = rest;
-                return Some(bytes);
+                return Some(Varint(value));
             }
         }
         None
     }
     fn shown(&self) -> Shown<'a> {
         Shown::Bytes(self)
+    }
+}
+
+impl<'a> Field<'a> for &'a [u8] {
+    #[inline]
+    fn put(&self, out: &mut Vec<u8>) {
+        Varint(self.len() as u64).put(out);
+        out.extend_from_slice(self);
+    }
+    fn take(input: &mut &'a [u8]) -> Option<Self> {
+        let Varint(len) = Varint::take(input)?;
+        let (bytes, rest) = input.split_at_checked(usize::try_from(len).ok()?)?;
+        *input = rest;
+        Some(bytes)
     }
 }
 
@@ -298,6 +308,14 @@ effects! {
     76 RequestForget { key: &'a [u8], producer: &'a [u8], count: u64 }
     /// A stream recognized a repeated request.
     77 RequestRepeated { key: &'a [u8] }
+    /// A stream has a new consumer group with consumers and pending entries, packed as `verb::group` says.
+    78 GroupAdd {
+        key: &'a [u8],
+        group: &'a [u8],
+        last_delivered: StreamId,
+        entries_read: Option<u64>,
+        content: &'a [u8],
+    }
 
     /// The field of a hash or member of a set expires at this Unix time in milliseconds; `i64::MAX`: never.
     110 ElementExpireAt { key: &'a [u8], element: &'a [u8], at_ms: i64 }
@@ -430,6 +448,7 @@ impl<'a> Effect<'a> {
             | Effect::RequestAdd { key, .. }
             | Effect::RequestForget { key, .. }
             | Effect::RequestRepeated { key }
+            | Effect::GroupAdd { key, .. }
             | Effect::ElementExpireAt { key, .. } => [Some((db, key)), None],
         })
     }
@@ -448,6 +467,13 @@ pub enum Recording {
     Keys,
     /// The whole effects, from which the change can be repeated.
     Full,
+}
+
+/// A place in the record of a unit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mark {
+    bytes: usize,
+    count: u64,
 }
 
 /// The effects of the unit that is underway.
@@ -497,6 +523,18 @@ impl Effects {
             Recording::Keys => effect().touches(db).for_each(|touch| touch.encode(&mut self.buf)),
             Recording::Full => effect().encode(db, &mut self.buf),
         }
+    }
+
+    /// Where the record stands, for [`cut`](Self::cut).
+    #[inline]
+    pub(super) fn mark(&self) -> Mark {
+        Mark { bytes: self.buf.len(), count: self.count }
+    }
+
+    /// Forgets what came after `mark`.
+    pub(super) fn cut(&mut self, mark: Mark) {
+        self.buf.truncate(mark.bytes);
+        self.count = mark.count;
     }
 
     /// Whether the unit has recorded nothing so far.

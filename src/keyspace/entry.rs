@@ -1,6 +1,7 @@
 //! One key with its value, expiry and bookkeeping: one cache line.
 
 use super::NEVER;
+use crate::base::limits::UNDO_COPY_MAX_BYTES;
 use crate::value::deadlines::Deadlines;
 use crate::value::hash::Hash;
 use crate::value::list::List;
@@ -89,6 +90,25 @@ impl Value {
         };
         let spent = |deadlines: &Deadlines| deadlines.len() == stored && deadlines.last_ms() <= Some(now_ms);
         self.deadlines().is_some_and(spent)
+    }
+
+    /// Bytes to copy for a copy of it; `None` when it is not one small block.
+    pub(super) fn compact_bytes(&self) -> Option<usize> {
+        let deadlines = self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(1));
+        let bytes = match self {
+            Value::String(string) => Some(string.heap_bytes()),
+            Value::List(list) => list.compact_bytes(),
+            Value::Set(set) => set.compact_bytes(),
+            Value::ZSet(zset) => zset.compact_bytes(),
+            Value::Hash(hash) => hash.compact_bytes(),
+            Value::Stream(_) => None,
+        };
+        bytes.map(|bytes| bytes + deadlines)
+    }
+
+    /// Whether a copy of it costs no more than a few notes of what changes in it.
+    pub(super) fn is_small(&self) -> bool {
+        self.compact_bytes().is_some_and(|bytes| bytes <= UNDO_COPY_MAX_BYTES)
     }
 
     /// Bytes held outside the entry, approximately: a large collection is judged by `samples` of its elements, 0 for all.

@@ -13,7 +13,9 @@ mod disposal;
 pub mod effect;
 pub mod entry;
 mod expiry;
+mod piece;
 mod slab;
+mod undo;
 mod verb;
 
 pub use slab::Slot;
@@ -23,6 +25,7 @@ use db::Db;
 use disposal::Disposal;
 use effect::{Effect, Effects, Recording};
 use entry::{Entry, Value};
+use undo::Undo;
 
 use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
 use crate::base::rng::Rng;
@@ -95,6 +98,9 @@ pub struct Keyspace {
     dbs: Vec<Db>,
     disposal: Disposal,
     effects: Effects,
+    undo: Undo,
+    /// Effects of expiry, which come whenever a key is looked up.
+    expiry_effects: u64,
     now_ms: i64,
     touch: bool,
     /// Counters for INFO.
@@ -111,6 +117,8 @@ impl Keyspace {
             dbs: (0..databases).map(|_| Db::new()).collect(),
             disposal: Disposal::default(),
             effects: Effects::default(),
+            undo: Undo::default(),
+            expiry_effects: 0,
             now_ms: 0,
             touch: true,
             stats: KeyspaceStats::default(),
@@ -140,6 +148,11 @@ impl Keyspace {
     #[inline]
     pub fn effects(&self) -> &Effects {
         &self.effects
+    }
+
+    /// How many changes commands have made since the server started: all effects but those of expiry.
+    pub fn changes_by_commands(&self) -> u64 {
+        self.effects.count() - self.expiry_effects
     }
 
     /// Whether finding a key counts as using it (CLIENT NO-TOUCH turns it off).
@@ -297,15 +310,18 @@ impl Keyspace {
     #[cold]
     fn fall_due(&mut self, db: DbIndex, slot: Slot, budget: usize) -> Option<usize> {
         let now_ms = self.now_ms;
+        let effects_before = self.effects.count();
         let entry = self.entry_mut(db, slot);
         if let Some(deadlines) = entry.value.deadlines_mut() {
             deadlines.advance(now_ms);
         }
         if !entry.is_live(now_ms) {
             self.expire(db, slot);
+            self.expiry_effects += self.effects.count() - effects_before;
             return None;
         }
         let buried = self.bury(db, slot, budget);
+        self.expiry_effects += self.effects.count() - effects_before;
         self.dbs[db as usize].rearm(slot);
         Some(buried)
     }

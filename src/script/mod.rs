@@ -34,7 +34,8 @@ mod structs;
 mod vm;
 
 pub use vm::{
-    Handle, Host, Invocation, LoadError, LogLevel, Outcome, Passing, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm,
+    Fault, Handle, Host, Invocation, LoadError, LogLevel, Outcome, Passing, ScriptError, ServerVersion, Sha1Hex,
+    Verdict, Vm,
 };
 
 #[cfg(test)]

@@ -79,16 +79,25 @@ impl LogLevel {
     }
 }
 
-/// What a script or function answered.
+/// How a script or function ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// A reply that is no error.
+    /// With a reply that is no error.
     #[default]
     Value,
-    /// An error of the script's own, or of Lua's.
-    Error,
-    /// An error that a command answered to it.
-    CommandError,
+    /// With an error as the value that it chose to return.
+    Returned(Fault),
+    /// By an error: it failed, or was ended.
+    Raised(Fault),
+}
+
+/// Whose an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The script's own, or Lua's.
+    Script,
+    /// A command's that it called, and counted there.
+    Command,
 }
 
 /// Which Redis scripts are told they run on: `redis.REDIS_VERSION` and `redis.REDIS_VERSION_NUM`.
@@ -382,7 +391,7 @@ impl Vm {
         self.ctx.run = None;
         if status != ffi::LUA_OK {
             let of_command = status == ffi::LUA_ERRRUN && self.ctx.failure.of_command;
-            self.ctx.outcome = if of_command { Outcome::CommandError } else { Outcome::Error };
+            self.ctx.outcome = Outcome::Raised(if of_command { Fault::Command } else { Fault::Script });
             reply.truncate(start);
             self.write_failure(status, invocation.name, reply);
         }
@@ -643,8 +652,8 @@ native! {
             let is_error = reply.as_bytes().get(start) == Some(&b'-');
             (*ctx).outcome = match is_error {
                 false => Outcome::Value,
-                true if is_of_command(stack, stack.top()) => Outcome::CommandError,
-                true => Outcome::Error,
+                true if is_of_command(stack, stack.top()) => Outcome::Returned(Fault::Command),
+                true => Outcome::Returned(Fault::Script),
             };
         }
         0

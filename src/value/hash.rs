@@ -90,6 +90,17 @@ impl Hash {
         if self.dead().is_some_and(|dead| dead.is_dead(field)) {
             return None;
         }
+        self.stored(field)
+    }
+
+    /// Whether there is a value for `field`.
+    pub fn contains(&self, field: &[u8]) -> bool {
+        self.get(field).is_some()
+    }
+
+    /// As [`get`](Self::get), also of a dead field.
+    #[inline]
+    pub fn stored(&self, field: &[u8]) -> Option<Item<'_>> {
         match &self.form {
             Form::Packed(packed) => packed.at(packed.next(find(packed, field)?)),
             Form::Table(table) => {
@@ -98,9 +109,12 @@ impl Hash {
         }
     }
 
-    /// Whether there is a value for `field`.
-    pub fn contains(&self, field: &[u8]) -> bool {
-        self.get(field).is_some()
+    /// Bytes of the packed form; `None` when the hash is a table.
+    pub fn compact_bytes(&self) -> Option<usize> {
+        match &self.form {
+            Form::Packed(packed) => Some(packed.byte_len()),
+            Form::Table(_) => None,
+        }
     }
 
     /// Bytes of the value of `field`.

@@ -314,6 +314,33 @@ impl List {
         if removed == 0 { 0 } else { self.removed(removed, limits) }
     }
 
+    /// Whether it is one node.
+    pub fn is_compact(&self) -> bool {
+        matches!(self.shape, Shape::One(_))
+    }
+
+    /// Bytes of the compact form; `None` in the large one.
+    pub fn compact_bytes(&self) -> Option<usize> {
+        match &self.shape {
+            Shape::One(node) => Some(node.bytes.len()),
+            Shape::Many(_) => None,
+        }
+    }
+
+    /// Gives it the compact or the large form, whatever the limits say.
+    pub fn take_form(&mut self, compact: bool) {
+        match &mut self.shape {
+            Shape::One(node) if !compact => self.shape = Shape::Many(VecDeque::from([std::mem::take(node)])),
+            Shape::Many(nodes) if compact => {
+                let mut nodes = std::mem::take(nodes).into_iter();
+                let mut one = nodes.next().unwrap_or_default();
+                nodes.for_each(|node| one.append(&node));
+                self.shape = Shape::One(one);
+            }
+            _ => {}
+        }
+    }
+
     /// An estimate of the heap memory held, in bytes.
     pub fn mem_bytes(&self) -> usize {
         match &self.shape {

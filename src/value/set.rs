@@ -101,9 +101,12 @@ impl Set {
     /// Whether `member` is in the set.
     #[inline]
     pub fn contains(&self, member: &[u8]) -> bool {
-        if self.dead().is_some_and(|dead| dead.is_dead(member)) {
-            return false;
-        }
+        !self.dead().is_some_and(|dead| dead.is_dead(member)) && self.is_stored(member)
+    }
+
+    /// Whether `member` is there, dead or not.
+    #[inline]
+    pub fn is_stored(&self, member: &[u8]) -> bool {
         match &self.form {
             Form::Ints(ints) => canonical_int(member).is_some_and(|value| ints.contains(value)),
             Form::Packed(packed) => packed.find(member, packed.first(), 1).is_some(),
@@ -185,6 +188,15 @@ impl Set {
             Form::Ints(ints) => canonical_int(member).is_some_and(|value| ints.remove(value)),
             Form::Packed(packed) => packed.find(member, packed.first(), 1).map(|at| packed.remove(at, 1)).is_some(),
             Form::Table(table) => table.remove(hash_bytes(member), is(member), hash_of).is_some(),
+        }
+    }
+
+    /// Bytes of a form without a table; `None` when the set is one.
+    pub fn compact_bytes(&self) -> Option<usize> {
+        match &self.form {
+            Form::Ints(ints) => Some(ints.mem_bytes()),
+            Form::Packed(packed) => Some(packed.byte_len()),
+            Form::Table(_) => None,
         }
     }
 

@@ -129,6 +129,22 @@ impl ZSet {
         }
     }
 
+    /// Whether adding `member`, which is not there, makes the set large.
+    pub fn grows_with(&self, member: &[u8], limits: ZSetLimits) -> bool {
+        match &self.shape {
+            Shape::Small(small) => small.len() >= limits.max_entries || !small.has_room(member, limits),
+            Shape::Large(_) => false,
+        }
+    }
+
+    /// Bytes of the small form; `None` when the set is large.
+    pub fn compact_bytes(&self) -> Option<usize> {
+        match &self.shape {
+            Shape::Small(small) => Some(small.data.len() + small.ends.len() * size_of::<u32>()),
+            Shape::Large(_) => None,
+        }
+    }
+
     /// Gives `member` the score, adding it if absent. Returns the score it had before. The score must not be NaN.
     pub fn insert(&mut self, member: &[u8], score: f64, limits: ZSetLimits) -> Option<f64> {
         debug_assert!(!score.is_nan(), "a NaN has no place in an order");
@@ -237,7 +253,7 @@ impl ZSet {
     }
 
     /// Emits about `count` members with their scores and returns the next cursor, 0 when all were seen. A small set is
-    /// emitted whole. A member that is there during a whole scan is emitted at least once.
+    /// emitted whole. A member that is there during a whole scan is emitted exactly once, whatever becomes of its score.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(&[u8], f64)) -> u64 {
         match &self.shape {
             Shape::Small(_) => {
@@ -846,7 +862,7 @@ fn join<T>(left: &mut Vec<T>, mut right: Vec<T>, max: usize) -> Option<Vec<T>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     const SMALL: ZSetLimits = ZSetLimits { max_entries: 8, max_value: 16 };
 
@@ -1043,6 +1059,79 @@ mod tests {
             }).cloned().collect();
             let found: Vec<_> = set.range(set.by_lex(min, max)).map(|(m, _)| m.to_vec()).collect();
             prop_assert_eq!(found, expected);
+        }
+    }
+
+    /// What happens to a set while a scan of it goes on.
+    #[derive(Clone, Debug)]
+    enum Change {
+        /// So many members from this one on get a score, the first this one.
+        Insert(u32, u32, f64),
+        Remove(u32, u32),
+        PopLast(u32),
+        Scan(usize),
+    }
+
+    fn changes() -> impl Strategy<Value = Vec<Change>> {
+        let count = || prop_oneof![1..12u32, 1..1_200u32];
+        let change = prop_oneof![
+            3 => (0..3_000u32, count(), -9.0..9.0f64).prop_map(|(from, n, score)| Change::Insert(from, n, score)),
+            2 => (0..3_000u32, count()).prop_map(|(from, n)| Change::Remove(from, n)),
+            1 => count().prop_map(Change::PopLast),
+            4 => (1..400usize).prop_map(Change::Scan),
+        ];
+        proptest::collection::vec(change, 1..32)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        /// Members come and go, and move in the order, while a scan walks: it meets all that stay from its first call to its
+        /// last, each exactly once, and only what is there, with the score it has.
+        #[test]
+        fn a_scan_meets_once_what_stays(
+            changes in changes(),
+            max_entries in prop_oneof![Just(0usize), Just(400)],
+        ) {
+            let limits = ZSetLimits { max_entries, max_value: 64 };
+            let name = |i: u32| format!("member:{i}").into_bytes();
+            let mut set = ZSet::new();
+            let mut model: BTreeMap<Vec<u8>, f64> = BTreeMap::new();
+            let mut cursor = 0;
+            // While a scan is underway: the members that were there all along, and how often it has met each.
+            let mut stayed: BTreeSet<Vec<u8>> = BTreeSet::new();
+            let mut met: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
+            for change in changes.into_iter().chain([Change::Scan(usize::MAX)]) {
+                match change {
+                    Change::Insert(from, n, score) => (from..from + n).for_each(|i| {
+                        let score = score + f64::from(i - from);
+                        assert_eq!(set.insert(&name(i), score, limits), model.insert(name(i), score));
+                    }),
+                    Change::Remove(from, n) => (from..from + n).for_each(|i| {
+                        assert_eq!(set.remove(&name(i)), model.remove(&name(i)));
+                        stayed.remove(&name(i));
+                    }),
+                    Change::PopLast(n) => (0..n).map_while(|_| set.pop_last()).for_each(|(member, score)| {
+                        assert_eq!(model.remove(member.as_slice()), Some(score));
+                        stayed.remove(member.as_slice());
+                    }),
+                    Change::Scan(count) => {
+                        if cursor == 0 {
+                            stayed = model.keys().cloned().collect();
+                            met.clear();
+                        }
+                        cursor = set.scan(cursor, count, |member, score| {
+                            assert_eq!(model.get(member), Some(&score));
+                            *met.entry(member.to_vec()).or_default() += 1;
+                        });
+                        if cursor == 0 {
+                            prop_assert!(stayed.iter().all(|member| met.get(member) == Some(&1)));
+                        }
+                    }
+                }
+                prop_assert_eq!(set.len(), model.len());
+            }
+            prop_assert_eq!(cursor, 0);
         }
     }
 

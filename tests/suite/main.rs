@@ -5,6 +5,7 @@
 //! or whatever command `SUITE_SERVER` names (`SUITE_SERVER=redis-server cargo test --test suite` runs the whole suite
 //! against Redis itself: what fails there is a fault of the suite).
 
+mod all_or_nothing;
 mod bundled;
 mod clients;
 mod command_table;
@@ -17,6 +18,7 @@ mod payloads;
 mod protocol;
 mod regressions;
 mod resp;
+mod rollback;
 mod scenarios;
 mod tour;
 mod transcripts;

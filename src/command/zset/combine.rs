@@ -30,15 +30,23 @@ enum Aggregate {
     Sum,
     Min,
     Max,
+    /// They don't matter: the weights of the sets are added up.
+    Count,
 }
 
-const AGGREGATES: [(&str, Aggregate); 3] = [("sum", Aggregate::Sum), ("min", Aggregate::Min), ("max", Aggregate::Max)];
+const AGGREGATES: [(&str, Aggregate); 4] =
+    [("sum", Aggregate::Sum), ("min", Aggregate::Min), ("max", Aggregate::Max), ("count", Aggregate::Count)];
 
 impl Aggregate {
+    /// What a set contributes that has the member with this score.
+    fn weigh(self, weight: f64, score: f64) -> f64 {
+        if self == Aggregate::Count { weight } else { weight * score }
+    }
+
     fn apply(self, so_far: f64, score: f64) -> f64 {
         match self {
             // Infinities of both signs make 0.
-            Aggregate::Sum => number_or_zero(so_far + score),
+            Aggregate::Sum | Aggregate::Count => number_or_zero(so_far + score),
             Aggregate::Min if score < so_far => score,
             Aggregate::Max if score > so_far => score,
             Aggregate::Min | Aggregate::Max => so_far,
@@ -194,7 +202,7 @@ fn unite(sources: &[Option<Weighted<'_>>], aggregate: Aggregate, limits: ZSetLim
     let mut result = ZSet::new();
     for Weighted { source, weight } in by_size(sources.iter().flatten().copied()) {
         source.visit(|member, score| {
-            let score = number_or_zero(weight * score);
+            let score = number_or_zero(aggregate.weigh(weight, score));
             let score = result.remove(member).map_or(score, |so_far| aggregate.apply(so_far, score));
             result.insert(member, score, limits);
             ControlFlow::Continue(())
@@ -216,11 +224,11 @@ fn intersect(
     let sources = by_size(sources.iter().flatten().copied());
     let Some((smallest, others)) = sources.split_first() else { return };
     smallest.source.visit(|member, score| {
-        let mut result = number_or_zero(smallest.weight * score);
+        let mut result = number_or_zero(aggregate.weigh(smallest.weight, score));
         for Weighted { source, weight } in others {
             let Some(score) = source.score(member) else { return ControlFlow::Continue(()) };
             // Unlike the first, a product that is not a number is left to the aggregate, as in Redis.
-            result = aggregate.apply(result, weight * score);
+            result = aggregate.apply(result, aggregate.weigh(*weight, score));
         }
         visit(member, result)
     });

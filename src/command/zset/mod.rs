@@ -208,7 +208,7 @@ pub const COMMANDS: &[Command] = &[
         since: "6.2.0",
         complexity: OF_SMALLEST,
         summary: "Answers the members that all sets have.",
-        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>] [WITHSCORES]",
         run: Run::Now(zinter),
         ..COMBINE
     },
@@ -228,7 +228,7 @@ pub const COMMANDS: &[Command] = &[
         since: "2.0.0",
         complexity: OF_SMALLEST,
         summary: "Stores the members that all sets have.",
-        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX>]",
+        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]",
         run: Run::Now(zinterstore),
         ..COMBINE_STORE
     },
@@ -512,7 +512,7 @@ pub const COMMANDS: &[Command] = &[
         since: "6.2.0",
         complexity: OF_ALL,
         summary: "Answers the members that any set has.",
-        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>] [WITHSCORES]",
         run: Run::Now(zunion),
         ..COMBINE
     },
@@ -522,7 +522,7 @@ pub const COMMANDS: &[Command] = &[
         since: "2.0.0",
         complexity: OF_ALL,
         summary: "Stores the members that any set has.",
-        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX>]",
+        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]",
         run: Run::Now(zunionstore),
         ..COMBINE_STORE
     },

@@ -5,6 +5,7 @@
 
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::Value;
+use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
 impl Keyspace {
@@ -17,11 +18,12 @@ impl Keyspace {
     /// Sets when an element of the hash or set at `slot` expires, Unix ms; [`NEVER`] for not at all. Answers whether it is
     /// there.
     pub fn expire_element_at(&mut self, db: DbIndex, slot: Slot, element: &[u8], at_ms: i64) -> bool {
-        let limits = self.limits.set;
-        let value = &mut self.entry_mut(db, slot).value;
-        if !contains(value, element) {
+        if !contains(self.value(db, slot), element) {
             return false;
         }
+        self.note_change(db, slot, |value| Piece::element(value, element));
+        let limits = self.limits.set;
+        let value = &mut self.entry_mut(db, slot).value;
         let before = value.elements_expire();
         match value {
             _ if at_ms == NEVER => _ = value.deadlines_mut().map(|deadlines| deadlines.remove(element)),
@@ -71,6 +73,7 @@ impl Keyspace {
 
     fn bury_one(&mut self, db: DbIndex, slot: Slot, element: &[u8]) {
         self.stats.expired_elements += 1;
+        self.note_change(db, slot, |value| Piece::element(value, element));
         let value = &mut self.entry_mut(db, slot).value;
         match value {
             Value::Hash(hash) => hash.remove(element),

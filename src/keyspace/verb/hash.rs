@@ -3,6 +3,7 @@
 use super::WrongType;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::Value;
+use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::hash::Hash;
 
@@ -31,6 +32,7 @@ impl Keyspace {
             Some(slot) => slot,
             None => self.create(db, key, Value::Hash(Box::default())),
         };
+        self.note_change(db, slot, |value| Piece::field(value, field));
         let limits = self.limits.hash;
         let mut hash = self.hash_mut(db, slot)?;
         if hash.deadlines().is_some() {
@@ -53,6 +55,7 @@ impl Keyspace {
     ) -> Result<(Slot, bool), WrongType> {
         match slot {
             Some(slot) if self.element_deadline(db, slot, field).is_some_and(|at_ms| at_ms != NEVER) => {
+                self.note_change(db, slot, |value| Piece::field(value, field));
                 let limits = self.limits.hash;
                 self.hash_mut(db, slot)?.insert(field, value, &limits);
                 self.effects.record(db, Effect::HashUpdate { key, field, value });
@@ -64,6 +67,7 @@ impl Keyspace {
 
     /// Takes a field out. Answers whether it was there.
     pub fn hash_remove(&mut self, db: DbIndex, slot: Slot, field: &[u8]) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::field(value, field));
         let hash = self.hash_mut(db, slot)?;
         if hash.deadlines().is_some() {
             return self.remove_mortal_field(db, slot, field);

@@ -2,7 +2,7 @@
 
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::Effect;
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Entry, Value};
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
 impl Keyspace {
@@ -10,12 +10,13 @@ impl Keyspace {
     pub fn remove(&mut self, db: DbIndex, slot: Slot) {
         let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
         self.effects.record(db, Effect::Del { key: &entry.key });
-        self.disposal.free(entry.value);
+        self.discard(db, entry);
     }
 
     /// Sets when a key expires, Unix ms; [`NEVER`] for not at all. A time that has passed is kept: the next reader or the
     /// timer removes the key.
     pub fn expire_at(&mut self, db: DbIndex, slot: Slot, at_ms: i64) {
+        self.note_expiry(db, slot);
         self.dbs[db as usize].set_expiry(slot, at_ms);
         let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
         self.effects.record(db, Effect::ExpireAt { key: &entry.key, at_ms });
@@ -23,26 +24,22 @@ impl Keyspace {
 
     /// Gives a key another name, value and expiry unchanged; what stood under that name is gone.
     pub fn rename(&mut self, db: DbIndex, slot: Slot, to: &[u8]) {
-        let database = &mut self.dbs[db as usize];
-        let Some(entry) = database.remove(slot) else { return };
-        if let Some(old) = database.find(to).and_then(|old| database.remove(old)) {
-            self.disposal.free(old.value);
-        }
-        let new = database.insert(to, entry.value, entry.accessed_s);
-        database.set_expiry(new, entry.expires_at_ms);
+        let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
+        self.note_carried(db, &entry);
+        self.make_way(db, to);
         self.effects.record(db, Effect::Rename { key: &entry.key, to });
+        self.carry_to(db, to, entry);
     }
 
     /// Copies value and expiry to another name or database; what stood there is gone.
     pub fn copy(&mut self, db: DbIndex, slot: Slot, to_db: DbIndex, to: &[u8]) {
         let entry = self.entry(db, slot);
         let (value, expires_at_ms, accessed_s) = (entry.value.clone(), entry.expires_at_ms, entry.accessed_s);
+        self.make_way(to_db, to);
         let target = &mut self.dbs[to_db as usize];
-        if let Some(old) = target.find(to).and_then(|old| target.remove(old)) {
-            self.disposal.free(old.value);
-        }
         let new = target.insert(to, value, accessed_s);
         target.set_expiry(new, expires_at_ms);
+        self.note_added(to_db, new);
         let key = &self.dbs[db as usize].get(slot).expect("copying leaves the source in place").key;
         self.effects.record(db, Effect::Copy { key, to_db, to });
     }
@@ -50,31 +47,48 @@ impl Keyspace {
     /// Moves a key to another database, where it must not exist.
     pub fn move_to(&mut self, db: DbIndex, slot: Slot, to_db: DbIndex) {
         let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
-        let target = &mut self.dbs[to_db as usize];
-        let new = target.insert(&entry.key, entry.value, entry.accessed_s);
-        target.set_expiry(new, entry.expires_at_ms);
+        self.note_carried(db, &entry);
         self.effects.record(db, Effect::Move { key: &entry.key, to_db });
+        let key = entry.key.clone();
+        self.carry_to(to_db, &key, entry);
+    }
+
+    /// Removes what stands under a name that is about to be given to another value. No effect.
+    fn make_way(&mut self, db: DbIndex, key: &[u8]) {
+        let database = &mut self.dbs[db as usize];
+        if let Some(old) = database.find(key).and_then(|old| database.remove(old)) {
+            self.discard(db, old);
+        }
+    }
+
+    /// Adds value and expiry of an entry that was removed elsewhere. No effect.
+    fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: Entry) {
+        let target = &mut self.dbs[db as usize];
+        let new = target.insert(key, entry.value, entry.accessed_s);
+        target.set_expiry(new, entry.expires_at_ms);
+        self.note_carried_to(db, new);
     }
 
     /// Empties a database; its memory is freed meanwhile, or when this returns.
     pub fn flush(&mut self, db: DbIndex, meanwhile: bool) {
         self.effects.record(db, Effect::Flush {});
         let old = std::mem::replace(&mut self.dbs[db as usize], Db::new());
-        if meanwhile {
-            self.disposal.free_database(old);
-        }
+        self.discard_database(db, old, meanwhile);
     }
 
     /// Lets two databases change places.
     pub fn swap(&mut self, db: DbIndex, with_db: DbIndex) {
         self.dbs.swap(db as usize, with_db as usize);
+        self.note_swapped(db, with_db);
         self.effects.record(db, Effect::Swap { with_db });
     }
 
     /// Adds a key that is not there, without an effect: for verbs whose own effect implies it.
     pub(super) fn create(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
         let accessed_s = self.accessed_now();
-        self.dbs[db as usize].insert(key, value, accessed_s)
+        let slot = self.dbs[db as usize].insert(key, value, accessed_s);
+        self.note_added(db, slot);
+        slot
     }
 
     /// Stores a value under a key, whatever was there before; its expiry goes. No effect.
@@ -93,13 +107,19 @@ impl Keyspace {
     /// As [`overwrite`](Self::overwrite), for a key whose slot is known.
     #[inline]
     pub(super) fn overwrite_at(&mut self, db: DbIndex, slot: Slot, value: Value) {
-        let accessed_s = self.accessed_now();
-        if let Some(old) = self.dbs[db as usize].replace_value(slot, value, accessed_s) {
-            self.disposal.free(old);
-        }
-        if self.entry(db, slot).expires_at_ms != NEVER {
+        let expires_at_ms = self.exchange(db, slot, value);
+        self.entry_mut(db, slot).accessed_s = self.accessed_now();
+        if expires_at_ms != NEVER {
             self.dbs[db as usize].set_expiry(slot, NEVER);
         }
+    }
+
+    /// Gives a key another value; its expiry stays and is answered. No effect.
+    #[inline]
+    pub(super) fn exchange(&mut self, db: DbIndex, slot: Slot, value: Value) -> i64 {
+        let (old, expires_at_ms) = self.dbs[db as usize].replace_value(slot, value);
+        self.discard_value(db, slot, old, expires_at_ms);
+        expires_at_ms
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::WrongType;
 use crate::keyspace::effect::Effect;
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Key, Value};
+use crate::keyspace::piece::{ListChange, Piece};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::list::List;
 
@@ -29,6 +30,7 @@ impl Keyspace {
             Some(slot) => slot,
             None => self.create(db, key, Value::List(Box::default())),
         };
+        self.note_change(db, slot, |value| Piece::list(value, |_| ListChange::Pushed { front }));
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
         if front {
@@ -42,6 +44,7 @@ impl Keyspace {
 
     /// Makes room for `elements` more elements of `bytes` bytes in all, which are pushed next. Not a change.
     pub fn list_reserve(&mut self, db: DbIndex, slot: Slot, elements: usize, bytes: usize) {
+        self.note_change(db, slot, |value| Piece::list(value, |_| ListChange::Form));
         let limits = self.limits.list;
         if let Ok(list) = self.list_mut(db, slot) {
             list.grow_for(elements, bytes, limits);
@@ -50,6 +53,13 @@ impl Keyspace {
 
     /// Removes up to `count` elements at the front or back.
     pub fn list_pop(&mut self, db: DbIndex, slot: Slot, front: bool, count: usize) -> Result<(), WrongType> {
+        self.note_change(db, slot, |value| {
+            Piece::list(value, |list| {
+                let count = count.min(list.len());
+                let range = if front { 0..count } else { list.len() - count..list.len() };
+                ListChange::Popped { front, elements: list.range(range).map(Key::new).collect() }
+            })
+        });
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
         let removed = if front { list.drop_front(count, limits) } else { list.drop_back(count, limits) };
@@ -64,6 +74,11 @@ impl Keyspace {
 
     /// Replaces the element at `index`; false where there is none.
     pub fn list_set(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| {
+            let Value::List(list) = value else { return None };
+            let element = Key::new(list.at(index)?);
+            Piece::list(value, |_| ListChange::Replaced { index, element })
+        });
         let limits = self.limits.list;
         let done = self.list_mut(db, slot)?.set(index, value, limits);
         if done {
@@ -74,6 +89,7 @@ impl Keyspace {
 
     /// Adds an element before the one at `index`, or at the end where that is the length. False past that.
     pub fn list_insert(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::list(value, |_| ListChange::Inserted { index }));
         let limits = self.limits.list;
         let done = self.list_mut(db, slot)?.insert(index, value, limits);
         if done {
@@ -91,6 +107,20 @@ impl Keyspace {
         count: usize,
         from_back: bool,
     ) -> Result<usize, WrongType> {
+        self.note_change(db, slot, |whole| {
+            let places = |list: &List| {
+                let equal = list.iter().enumerate().filter(|(_, element)| *element == value).map(|(index, _)| index);
+                let mut indexes: Vec<usize> = equal.collect();
+                let kept = indexes.len().saturating_sub(count);
+                if from_back {
+                    indexes.drain(..kept);
+                } else {
+                    indexes.truncate(count);
+                }
+                ListChange::Removed { element: Key::new(value), indexes }
+            };
+            Piece::list(whole, places)
+        });
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
         let removed = list.remove_equal(value, count, from_back, limits);
@@ -104,6 +134,7 @@ impl Keyspace {
 
     /// Moves the element at one end of a list to an end of the same list.
     pub fn list_rotate(&mut self, db: DbIndex, slot: Slot, from_front: bool, to_front: bool) -> Result<(), WrongType> {
+        self.note_change(db, slot, |value| Piece::list(value, |_| ListChange::Rotated { from_front, to_front }));
         let limits = self.limits.list;
         self.list_mut(db, slot)?.rotate(from_front, to_front, limits);
         self.record_at(db, slot, |key| Effect::ListRotate { key, from_front, to_front });

@@ -1,6 +1,7 @@
 //! The verbs: the only mutators of the keyspace. One file per value type; each verb applies one change and records it.
 
 mod element;
+mod group;
 mod hash;
 mod key;
 mod list;
@@ -92,6 +93,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool
         | Effect::RequestAdd { .. }
         | Effect::RequestForget { .. }
         | Effect::RequestRepeated { .. } => return stream::apply(ks, db, effect).is_some(),
+        Effect::GroupAdd { .. } => return group::apply(ks, db, effect).is_some(),
         Effect::ElementExpireAt { .. } => return element::apply(ks, db, effect).is_some(),
     }
     true
@@ -108,8 +110,8 @@ impl Keyspace {
     /// Removes the key of a collection that a recorded effect has emptied, which says so already.
     #[inline]
     fn drop_if(&mut self, empty: bool, db: DbIndex, slot: Slot) {
-        if empty {
-            self.dbs[db as usize].remove(slot);
+        if empty && let Some(entry) = self.dbs[db as usize].remove(slot) {
+            self.discard(db, entry);
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::WrongType;
 use crate::keyspace::effect::{Effect, Field};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Key, Value};
+use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::set::Set;
 
@@ -30,6 +31,7 @@ impl Keyspace {
             Some(slot) => slot,
             None => self.create(db, key, Value::Set(Box::default())),
         };
+        let must_note = self.must_note(db, slot, |value| value.compact_bytes().is_some());
         let limits = self.limits.set;
         let mut set = self.set_mut(db, slot)?;
         if set.deadlines().is_some() {
@@ -39,12 +41,16 @@ impl Keyspace {
         let new = set.insert(member, &limits);
         if new {
             self.effects.record(db, Effect::SetAdd { key, member });
+            if must_note {
+                self.note_piece(db, slot, Piece::Member { member: Key::new(member), before: None });
+            }
         }
         Ok((slot, new))
     }
 
     /// Takes a member out. Answers whether it was there.
     pub fn set_remove(&mut self, db: DbIndex, slot: Slot, member: &[u8]) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::member(value, member));
         let set = self.set_mut(db, slot)?;
         if set.deadlines().is_some() {
             return self.remove_mortal_member(db, slot, member);
@@ -75,12 +81,17 @@ impl Keyspace {
     /// Prepares a set for so many members to come. Its form is no change of it, so there is no effect.
     pub fn set_prepare(&mut self, db: DbIndex, slot: Slot, members: usize) -> Result<(), WrongType> {
         let limits = self.limits.set;
+        if self.set(db, slot)?.compact_bytes().is_some() {
+            self.note_change(db, slot, |_| None);
+        }
         self.set_mut(db, slot).map(|set| set.prepare(members, &limits))
     }
 
     /// Gives a set that lost most of its members the most compact form. No effect.
     pub fn set_repack(&mut self, db: DbIndex, slot: Slot) -> Result<(), WrongType> {
         let limits = self.limits.set;
+        // The members are copied here anyway.
+        self.note_change(db, slot, |_| None);
         self.set_mut(db, slot).map(|set| set.repack(&limits))
     }
 

@@ -3,6 +3,7 @@
 use super::WrongType;
 use crate::keyspace::effect::{Effect, Pairs};
 use crate::keyspace::entry::Value;
+use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::stream::{Stream, StreamId};
 
@@ -37,6 +38,10 @@ impl Keyspace {
             None if id == StreamId::MIN => return Ok(None),
             None => self.create(db, key, Value::Stream(Box::new(Stream::new()))),
         };
+        // An id that is not above the last is refused, and nothing to take back.
+        if self.stream(db, slot)?.last_id() < id {
+            self.note_change(db, slot, Piece::tail);
+        }
         let limits = self.limits.stream;
         if !self.stream_mut(db, slot)?.append(id, pairs.clone(), limits) {
             return Ok(None);
@@ -51,6 +56,7 @@ impl Keyspace {
 
     /// Deletes an entry; false where there is none.
     pub fn stream_delete(&mut self, db: DbIndex, slot: Slot, id: StreamId) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_delete(id)));
         let done = self.stream_mut(db, slot)?.delete(id);
         if done {
             self.record_at(db, slot, |key| Effect::StreamDelete { key, id });
@@ -60,6 +66,7 @@ impl Keyspace {
 
     /// Removes all entries up to `through` and with it. Answers how many.
     pub fn stream_trim(&mut self, db: DbIndex, slot: Slot, through: StreamId) -> Result<u64, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_trim(through)));
         let removed = self.stream_mut(db, slot)?.trim_through(through);
         if removed > 0 {
             self.record_at(db, slot, |key| Effect::StreamTrim { key, through });
@@ -76,6 +83,7 @@ impl Keyspace {
         entries_added: Option<u64>,
         max_deleted_id: Option<StreamId>,
     ) -> Result<(), WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_counters()));
         let stream = self.stream_mut(db, slot)?;
         stream.set_counters(last_id, entries_added, max_deleted_id);
         let (entries_added, max_deleted_id) = (stream.entries_added(), stream.max_deleted_id());
@@ -92,6 +100,7 @@ impl Keyspace {
         last_delivered: StreamId,
         entries_read: Option<u64>,
     ) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_group(group)));
         let done = self.stream_mut(db, slot)?.group_create(group, last_delivered, entries_read);
         if done {
             self.record_at(db, slot, |key| Effect::GroupCreate { key, group, last_delivered, entries_read });
@@ -101,11 +110,19 @@ impl Keyspace {
 
     /// Removes a group; false where there is none.
     pub fn group_destroy(&mut self, db: DbIndex, slot: Slot, group: &[u8]) -> Result<bool, WrongType> {
-        let done = self.stream_mut(db, slot)?.group_destroy(group);
-        if done {
-            self.record_at(db, slot, |key| Effect::GroupDestroy { key, group });
+        let must_note = self.must_note(db, slot, |_| false);
+        let Some(taken) = self.stream_mut(db, slot)?.group_take(group) else { return Ok(false) };
+        self.record_at(db, slot, |key| Effect::GroupDestroy { key, group });
+        if must_note {
+            let piece = Piece::Stream(Box::new(Stream::after_group_take(group, taken)));
+            self.note_piece(db, slot, piece);
+        } else {
+            // What many consumers wait for takes long to free; a stream of its own carries it off.
+            let mut hearse = Stream::new();
+            hearse.group_insert(group, taken);
+            self.disposal.free(Value::Stream(Box::new(hearse)));
         }
-        Ok(done)
+        Ok(true)
     }
 
     /// Moves a group's position; false where there is no such group.
@@ -117,6 +134,7 @@ impl Keyspace {
         last_delivered: StreamId,
         entries_read: Option<u64>,
     ) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_position(group)));
         let done = self.stream_mut(db, slot)?.group_set_id(group, last_delivered, entries_read);
         if done {
             self.record_at(db, slot, |key| Effect::GroupSetId { key, group, last_delivered, entries_read });
@@ -133,6 +151,7 @@ impl Keyspace {
         consumer: &[u8],
         at_ms: u64,
     ) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_consumer(group, consumer)));
         let done = self.stream_mut(db, slot)?.consumer_create(group, consumer, at_ms);
         if done {
             self.record_at(db, slot, |key| Effect::ConsumerCreate { key, group, consumer, at_ms });
@@ -148,6 +167,7 @@ impl Keyspace {
         group: &[u8],
         consumer: &[u8],
     ) -> Result<Option<usize>, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_group(group)));
         let pending = self.stream_mut(db, slot)?.consumer_delete(group, consumer);
         if pending.is_some() {
             self.record_at(db, slot, |key| Effect::ConsumerDelete { key, group, consumer });
@@ -165,6 +185,7 @@ impl Keyspace {
         at_ms: u64,
         active: bool,
     ) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_consumer(group, consumer)));
         let done = self.stream_mut(db, slot)?.consumer_seen(group, consumer, at_ms, active);
         if done {
             self.record_at(db, slot, |key| Effect::ConsumerSeen { key, group, consumer, at_ms, active });
@@ -182,6 +203,7 @@ impl Keyspace {
         time_ms: u64,
         deliveries: u64,
     ) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_pending(group, id)));
         let done = self.stream_mut(db, slot)?.pending_set(group, id, consumer, time_ms, deliveries);
         if done {
             self.record_at(db, slot, |key| Effect::PendingSet { key, group, consumer, id, time_ms, deliveries });
@@ -198,6 +220,7 @@ impl Keyspace {
         id: StreamId,
         deliveries: u64,
     ) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_pending(group, id)));
         let done = self.stream_mut(db, slot)?.pending_release(group, id, deliveries);
         if done {
             self.record_at(db, slot, |key| Effect::PendingRelease { key, group, id, deliveries });
@@ -207,6 +230,7 @@ impl Keyspace {
 
     /// Ends the pending state of an entry; false where it was not pending.
     pub fn pending_ack(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_pending(group, id)));
         let done = self.stream_mut(db, slot)?.pending_ack(group, id);
         if done {
             self.record_at(db, slot, |key| Effect::PendingAck { key, group, id });
@@ -216,6 +240,7 @@ impl Keyspace {
 
     /// Sets for how many seconds producers' requests are remembered, and how many of each. A change forgets all.
     pub fn request_limits(&mut self, db: DbIndex, slot: Slot, duration_s: u32, max_iids: u32) -> Result<(), WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_requests()));
         self.stream_mut(db, slot)?.idempotency_configure(duration_s, max_iids);
         self.record_at(db, slot, |key| Effect::RequestLimits { key, duration_s, max_iids });
         Ok(())
@@ -230,6 +255,7 @@ impl Keyspace {
         iid: &[u8],
         id: StreamId,
     ) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_requests()));
         let done = self.stream_mut(db, slot)?.idempotency_add(producer, iid, id);
         if done {
             self.record_at(db, slot, |key| Effect::RequestAdd { key, producer, iid, id });
@@ -239,6 +265,7 @@ impl Keyspace {
 
     /// Forgets the oldest requests of a producer; false where there is no such producer.
     pub fn request_forget(&mut self, db: DbIndex, slot: Slot, producer: &[u8], count: u64) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_requests()));
         let done = self.stream_mut(db, slot)?.idempotency_forget(producer, count);
         if done {
             self.record_at(db, slot, |key| Effect::RequestForget { key, producer, count });
@@ -248,6 +275,7 @@ impl Keyspace {
 
     /// Counts a repeated request. False before the limits are set.
     pub fn request_repeated(&mut self, db: DbIndex, slot: Slot) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_requests()));
         let done = self.stream_mut(db, slot)?.idempotency_duplicate();
         if done {
             self.record_at(db, slot, |key| Effect::RequestRepeated { key });

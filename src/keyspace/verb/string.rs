@@ -8,6 +8,7 @@
 use super::WrongType;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::Value;
+use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::string::{Digits, StringValue};
 
@@ -35,18 +36,25 @@ impl Keyspace {
 
     /// Stores another string in a key that exists; its expiry stays.
     pub fn replace(&mut self, db: DbIndex, slot: Slot, value: &[u8]) {
-        let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
-        self.effects.record(db, Effect::Replace { key: &entry.key, value });
-        entry.value = Value::String(StringValue::new(value));
+        self.record_at(db, slot, |key| Effect::Replace { key, value });
+        self.exchange(db, slot, Value::String(StringValue::new(value)));
     }
 
     /// As [`replace`](Self::replace) with a number: nothing is formatted unless the effect is recorded.
     #[inline]
     pub fn replace_integer(&mut self, db: DbIndex, slot: Slot, value: i64) {
-        let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
         let mut digits = Digits::new();
-        self.effects.record_with(db, || Effect::Replace { key: &entry.key, value: digits.format(value).as_bytes() });
-        entry.value = Value::String(StringValue::Int(value));
+        if !self.undo.is_on()
+            && let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives")
+            && let Value::String(StringValue::Int(counter)) = &mut entry.value
+        {
+            *counter = value;
+            let key = &entry.key;
+            self.effects.record_with(db, || Effect::Replace { key, value: digits.format(value).as_bytes() });
+            return;
+        }
+        self.record_at(db, slot, |key| Effect::Replace { key, value: digits.format(value).as_bytes() });
+        self.exchange(db, slot, Value::String(StringValue::Int(value)));
     }
 
     /// Stores the text of a decimal in a key that may exist; its expiry stays. It is kept as text, for it rarely is an
@@ -56,7 +64,7 @@ impl Keyspace {
         match slot {
             Some(slot) => {
                 self.effects.record(db, Effect::Replace { key, value: text });
-                self.entry_mut(db, slot).value = value;
+                self.exchange(db, slot, value);
             }
             None => {
                 self.effects.record(db, Effect::Put { key, value: text });
@@ -67,6 +75,7 @@ impl Keyspace {
 
     /// Gives a string the representation that editing in place leaves, with no change of its bytes, so no effect.
     pub fn make_growable(&mut self, db: DbIndex, slot: Slot) {
+        self.note_change(db, slot, |value| Piece::bytes(value, 0, 0, 0));
         if let Value::String(string) = &mut self.entry_mut(db, slot).value {
             string.make_raw();
         }
@@ -86,6 +95,12 @@ impl Keyspace {
             Some(slot) => slot,
             None => self.create(db, key, Value::String(StringValue::Raw(Default::default()))),
         };
+        self.note_change(db, slot, |value| {
+            let Value::String(text) = value else { return None };
+            // Behind the end zeroes are added as well.
+            let (from, to) = (offset.min(text.len()), offset + bytes.len());
+            Piece::bytes(value, from, to.min(text.len()).saturating_sub(from), to.saturating_sub(from))
+        });
         let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
         let Value::String(string) = &mut entry.value else { return Err(WrongType) };
         let len = string.write_at(offset, bytes);
@@ -96,6 +111,7 @@ impl Keyspace {
     /// Replaces `removed` bytes of a string from `offset` on by others; its expiry stays. Answers false, and changes nothing,
     /// when the key holds no string that long.
     pub fn splice(&mut self, db: DbIndex, slot: Slot, offset: usize, removed: usize, bytes: &[u8]) -> bool {
+        self.note_change(db, slot, |value| Piece::bytes(value, offset, removed, bytes.len()));
         let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
         let Value::String(string) = &mut entry.value else { return false };
         if !string.splice(offset, removed, bytes) {

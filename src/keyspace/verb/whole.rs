@@ -3,6 +3,7 @@
 //! The effect is one for all types. It holds the effects that build the value from nothing, so that no second encoding of
 //! values is needed, and those who follow the stream see one change of one key.
 
+use super::group;
 use crate::base::rng::Rng;
 use crate::keyspace::effect::{Effect, Field, Pairs};
 use crate::keyspace::entry::Value;
@@ -101,27 +102,7 @@ fn build_stream(stream: &Stream, out: &mut Vec<u8>) {
     }
     let (last_id, entries_added, max_deleted_id) = (stream.last_id(), stream.entries_added(), stream.max_deleted_id());
     Effect::StreamCounters { key, last_id, entries_added, max_deleted_id }.encode(0, out);
-    for (group, state) in stream.groups() {
-        let (last_delivered, entries_read) = (state.last_delivered(), state.entries_read());
-        Effect::GroupCreate { key, group, last_delivered, entries_read }.encode(0, out);
-        for member in state.consumers() {
-            let (consumer, seen_ms) = (member.name(), member.seen_ms());
-            Effect::ConsumerCreate { key, group, consumer, at_ms: seen_ms }.encode(0, out);
-            if let Some(at_ms) = member.active_ms() {
-                Effect::ConsumerSeen { key, group, consumer, at_ms, active: true }.encode(0, out);
-                Effect::ConsumerSeen { key, group, consumer, at_ms: seen_ms, active: false }.encode(0, out);
-            }
-        }
-        for pending in state.pending_range(StreamId::MIN, StreamId::MAX) {
-            let (id, time_ms, deliveries) = (pending.id, pending.time_ms, pending.deliveries);
-            match pending.consumer {
-                Some(consumer) => {
-                    Effect::PendingSet { key, group, consumer, id, time_ms, deliveries }.encode(0, out);
-                }
-                None => Effect::PendingRelease { key, group, id, deliveries }.encode(0, out),
-            }
-        }
-    }
+    stream.groups().for_each(|(name, group)| group::encode(key, name, group, out));
 }
 
 #[cfg(test)]
@@ -168,6 +149,9 @@ mod tests {
             ks.consumer_seen(0, slot, b"g", b"bob", 20, true)?;
             ks.consumer_seen(0, slot, b"g", b"bob", 30, false)?;
             ks.pending_set(0, slot, (b"g", b"bob"), id(2), 25, 4)?;
+            for ms in [7, 1] {
+                ks.pending_release(0, slot, b"g", id(ms), ms)?;
+            }
             for key in [&b"string"[..], b"number", b"list", b"zset", b"set", b"hash", b"stream"] {
                 let value = taken(ks, key)?;
                 let slot = ks.put(3, key, b"goes");

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::WrongType;
 use crate::keyspace::effect::Effect;
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Key, Value};
+use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::zset::ZSet;
 
@@ -34,17 +35,26 @@ impl Keyspace {
             None => self.create(db, key, Value::ZSet(Box::default())),
         };
         let limits = self.limits.zset;
+        let must_note =
+            self.must_note(db, slot, |value| matches!(value, Value::ZSet(zset) if zset.grows_with(member, limits)));
         let old = self.zset_mut(db, slot)?.insert(member, score, limits);
+        if must_note {
+            self.note_piece(db, slot, Piece::Scored { member: Key::new(member), before: old });
+        }
         self.effects.record(db, Effect::ZSetAdd { key, member, score });
         Ok((slot, old))
     }
 
     /// Takes a member out. Answers the score it had.
     pub fn zset_remove(&mut self, db: DbIndex, slot: Slot, member: &[u8]) -> Result<Option<f64>, WrongType> {
+        let must_note = self.must_note(db, slot, |_| false);
         let zset = self.zset_mut(db, slot)?;
         let old = zset.remove(member);
         let empty = zset.is_empty();
         if old.is_some() {
+            if must_note {
+                self.note_piece(db, slot, Piece::Scored { member: Key::new(member), before: old });
+            }
             self.record_at(db, slot, |key| Effect::ZSetRemove { key, member });
             self.drop_if(empty, db, slot);
         }
@@ -66,7 +76,11 @@ impl Keyspace {
             return Ok(count);
         }
         for _ in 0..count {
-            zset.remove_rank(ranks.start);
+            let must_note = self.must_note(db, slot, |_| false);
+            let removed = self.zset_mut(db, slot)?.remove_rank(ranks.start);
+            if let Some((member, score)) = removed.filter(|_| must_note) {
+                self.note_piece(db, slot, Piece::Scored { member, before: Some(score) });
+            }
         }
         self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start: ranks.start as u64, end: end as u64 });
         Ok(count)

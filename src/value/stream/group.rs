@@ -29,6 +29,10 @@ struct Nack {
     deliveries: u64,
 }
 
+/// A delivery as it stood, to be put back.
+#[derive(Clone, Copy, Debug)]
+pub struct PendingState(Nack);
+
 #[derive(Clone, Copy, Debug)]
 enum Owner {
     Consumer {
@@ -205,7 +209,7 @@ impl Group {
     }
 
     /// Makes an entry pending that nobody has, behind all others of the kind.
-    pub(super) fn release(&mut self, id: StreamId, deliveries: u64) {
+    pub fn release(&mut self, id: StreamId, deliveries: u64) {
         let turn = self.released.last_key_value().map_or(0, |(turn, _)| turn + 1);
         let old = self.pending.insert(id, Nack { owner: Owner::Nobody { turn }, deliveries });
         self.forget(id, old.map(|old| old.owner));
@@ -229,6 +233,37 @@ impl Group {
                 self.released.remove(&turn);
             }
             None => {}
+        }
+    }
+
+    /// Who has an entry pending, to be put back later.
+    pub(super) fn pending_state(&self, id: StreamId) -> Option<PendingState> {
+        self.pending.get(&id).copied().map(PendingState)
+    }
+
+    /// Makes an entry pending as it was, or not at all. The consumers must be those of then.
+    pub(super) fn put_back_pending(&mut self, id: StreamId, before: Option<PendingState>) {
+        self.ack(id);
+        let Some(PendingState(nack)) = before else { return };
+        self.pending.insert(id, nack);
+        match nack.owner {
+            Owner::Consumer { number, since_ms } => {
+                self.consumers[number as usize].pending.insert(id);
+                self.by_time.insert((since_ms, id));
+            }
+            Owner::Nobody { turn } => _ = self.released.insert(turn, id),
+        }
+    }
+
+    /// Makes a consumer seen and active when it was, or takes it out; it has nothing pending then.
+    pub(super) fn put_back_consumer(&mut self, name: &[u8], before: Option<(u64, Option<u64>)>) {
+        match (before, self.consumer_mut(name)) {
+            (Some((seen_ms, active_ms)), Some(consumer)) => {
+                consumer.seen_ms = seen_ms;
+                consumer.active_ms = active_ms;
+            }
+            (None, Some(_)) => _ = self.delete_consumer(name),
+            (_, None) => {}
         }
     }
 

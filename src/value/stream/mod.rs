@@ -17,12 +17,14 @@ mod group;
 mod id;
 mod idempotency;
 mod node;
+mod piece;
 mod trim;
 
 pub use group::{Consumer, Group, Pending};
 pub use id::{IdText, NewId, NewIdError, StreamId};
 pub use idempotency::Idempotency;
 pub use node::{Entries, EntriesRev, Entry, Pairs, StreamLimits};
+pub use piece::{StreamPiece, StreamTail};
 pub use trim::{AckedTrim, Keep};
 
 use std::collections::BTreeMap;
@@ -325,9 +327,9 @@ impl Stream {
         is_new
     }
 
-    /// Removes a group with its consumers and pending entries; false where there is none.
-    pub fn group_destroy(&mut self, name: &[u8]) -> bool {
-        self.groups.remove(name).is_some()
+    /// Takes a group out with its consumers and pending entries.
+    pub fn group_take(&mut self, name: &[u8]) -> Option<Group> {
+        self.groups.remove(name)
     }
 
     /// Moves a group's position; false where there is no such group.
@@ -499,7 +501,7 @@ mod tests {
         assert_eq!(stream.consumer_delete(b"g", b"ann"), Some(1));
         assert_eq!(stream.consumer_delete(b"g", b"ann"), None);
         assert_eq!(stream.group(b"g").map(Group::pending_len), Some(1));
-        assert!(stream.group_destroy(b"g") && !stream.group_destroy(b"g"));
+        assert!(stream.group_take(b"g").is_some() && stream.group_take(b"g").is_none());
         assert!(stream.mem_bytes() > 0);
     }
 

@@ -231,6 +231,11 @@ impl Node {
         self.live -= 1;
     }
 
+    pub(super) fn mark_live(&mut self, flags_at: usize) {
+        self.bytes[flags_at] &= !DELETED;
+        self.live += 1;
+    }
+
     /// Deletes the entries up to `last` and with it. Returns how many.
     pub(super) fn delete_through(&mut self, first: StreamId, last: StreamId) -> u64 {
         let mut at = self.entries_at;

@@ -37,7 +37,13 @@ pub fn commands(oracle: &mut Raw) -> Vec<Declared> {
         learn(&name, docs, &mut known);
     }
     let entries = tidegate::command::table().iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
-    entries.filter_map(|entry| declared(entry, known.get(&entry.full_name)?)).collect()
+    entries.filter_map(|entry| declared(entry, Some(known.get(&entry.full_name)?))).collect()
+}
+
+/// All commands of the table that are about data, with all of their syntax.
+pub fn all_commands() -> Vec<Declared> {
+    let entries = tidegate::command::table().iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
+    entries.filter_map(|entry| declared(entry, None)).collect()
 }
 
 fn learn(name: &str, docs: &Value, known: &mut Words) {
@@ -74,8 +80,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A command to make calls of; `None` when its replies can't be compared.
-fn declared(entry: &Entry, known: &BTreeSet<String>) -> Option<Declared> {
+/// A command to make calls of, with the words that are `known`; `None` when its replies can't be compared.
+fn declared(entry: &Entry, known: Option<&BTreeSet<String>>) -> Option<Declared> {
     const UNFIT: [&str; 3] = [
         // Small sets are listpacks since 7.2; the dump knows.
         "object|encoding",
@@ -106,7 +112,10 @@ fn declared(entry: &Entry, known: &BTreeSet<String>) -> Option<Declared> {
         return None;
     }
     let syntax = syntax::parse(command.syntax).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let syntax = syntax.iter().filter_map(|arg| both_know(arg, known)).collect();
+    let syntax = match known {
+        Some(known) => syntax.iter().filter_map(|arg| both_know(arg, known)).collect(),
+        None => syntax,
+    };
     let words = entry.full_name.to_ascii_uppercase().split('|').map(str::to_owned).collect();
     Some(Declared { words, family, syntax })
 }

@@ -20,12 +20,12 @@
 //! @2 LINE              only over RESP2
 //! ```
 
-mod declared;
+pub mod declared;
 mod dump;
-mod generate;
+pub mod generate;
 mod pair;
 mod rule;
-mod script;
+pub mod script;
 mod search;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,178 @@
+//! The part of a value that a change touches, as it was before: a field, a member, an element, some bytes.
+//!
+//! A piece is taken from the value right before the change and put back right after everything that came later has been put
+//! back, so it may name positions.
+
+use super::entry::{Key, Value};
+use super::{NEVER, ValueLimits};
+use crate::value::list::List;
+use crate::value::stream::{Stream, StreamPiece, StreamTail};
+
+/// See the module's header.
+pub(super) enum Piece {
+    /// Of a string: `before` stood where now are `len` bytes from `offset` on.
+    Bytes { offset: usize, len: usize, before: Box<[u8]> },
+    /// Of a hash: a field with its value and deadline, `None` if it was not there.
+    Field { field: Key, before: Option<Box<(Key, i64)>> },
+    /// Of a set: a member with its deadline, `None` if it was not there.
+    Member { member: Key, before: Option<i64> },
+    /// Of a sorted set: a member with its score, `None` if it was not there.
+    Scored { member: Key, before: Option<f64> },
+    /// Of a list.
+    List { was_compact: bool, change: ListChange },
+    /// Of a stream: its end, before an entry was appended.
+    Tail(StreamTail),
+    /// Of a stream.
+    Stream(Box<StreamPiece>),
+}
+
+/// What is about to happen to a list.
+pub(super) enum ListChange {
+    /// Nothing but its form changes.
+    Form,
+    /// An element is added at an end.
+    Pushed { front: bool },
+    /// These elements, in their order, are removed at an end.
+    Popped { front: bool, elements: Vec<Key> },
+    /// The element at `index` is replaced.
+    Replaced { index: usize, element: Key },
+    /// An element is added at `index`.
+    Inserted { index: usize },
+    /// Elements that are all the same are removed at these places, which ascend.
+    Removed { element: Key, indexes: Vec<usize> },
+    /// The element at one end moves to an end.
+    Rotated { from_front: bool, to_front: bool },
+}
+
+impl Piece {
+    /// `removed` bytes of a string from `offset` on are about to be replaced by `added` others.
+    pub(super) fn bytes(value: &Value, offset: usize, removed: usize, added: usize) -> Option<Piece> {
+        let Value::String(text) = value else { return None };
+        // Only a string that grows in place keeps its representation.
+        if text.encoding() != "raw" || text.len() < removed + SMALL_STRING_BYTES {
+            return None;
+        }
+        let text = text.text();
+        let before = text.get(offset..offset.checked_add(removed)?)?;
+        Some(Piece::Bytes { offset, len: added, before: before.into() })
+    }
+
+    /// A field is about to be written, removed or given a deadline. `None` while the hash is compact: its order would be lost.
+    pub(super) fn field(value: &Value, field: &[u8]) -> Option<Piece> {
+        let Value::Hash(hash) = value else { return None };
+        if hash.compact_bytes().is_some() {
+            return None;
+        }
+        let at_ms = || hash.deadlines().and_then(|deadlines| deadlines.at(field)).unwrap_or(NEVER);
+        let before = hash.stored(field).map(|value| Box::new((Key::new(&value.to_vec()), at_ms())));
+        Some(Piece::Field { field: Key::new(field), before })
+    }
+
+    /// A member of a set is about to be added, removed or given a deadline. `None` while the set is compact.
+    pub(super) fn member(value: &Value, member: &[u8]) -> Option<Piece> {
+        let Value::Set(set) = value else { return None };
+        if set.compact_bytes().is_some() {
+            return None;
+        }
+        let at_ms = || set.deadlines().and_then(|deadlines| deadlines.at(member)).unwrap_or(NEVER);
+        Some(Piece::Member { member: Key::new(member), before: set.is_stored(member).then(at_ms) })
+    }
+
+    /// An element of a hash or set is about to be removed or given a deadline.
+    pub(super) fn element(value: &Value, element: &[u8]) -> Option<Piece> {
+        match value {
+            Value::Hash(_) => Piece::field(value, element),
+            _ => Piece::member(value, element),
+        }
+    }
+
+    /// A list is about to change.
+    pub(super) fn list(value: &Value, change: impl FnOnce(&List) -> ListChange) -> Option<Piece> {
+        let Value::List(list) = value else { return None };
+        Some(Piece::List { was_compact: list.is_compact(), change: change(list) })
+    }
+
+    /// An entry is about to be appended to a stream.
+    pub(super) fn tail(value: &Value) -> Option<Piece> {
+        let Value::Stream(stream) = value else { return None };
+        Some(Piece::Tail(stream.before_append()))
+    }
+
+    /// A stream is about to change.
+    pub(super) fn stream(value: &Value, piece: impl FnOnce(&Stream) -> StreamPiece) -> Option<Piece> {
+        let Value::Stream(stream) = value else { return None };
+        Some(Piece::Stream(Box::new(piece(stream))))
+    }
+
+    /// Makes the value what it was. A value of another type, which no verb changes, stays as it is.
+    pub(super) fn put_back(self, value: &mut Value, limits: &ValueLimits, now_ms: i64) {
+        match (self, value) {
+            (Piece::Bytes { offset, len, before }, Value::String(text)) => {
+                text.splice(offset, len, &before);
+            }
+            (Piece::Field { field, before }, Value::Hash(hash)) => {
+                hash.remove(&field);
+                if let Some(before) = before {
+                    hash.insert(&field, &before.0, &limits.hash);
+                    if before.1 != NEVER {
+                        hash.set_deadline(&field, before.1);
+                    }
+                }
+                if let Some(deadlines) = hash.deadlines_mut() {
+                    deadlines.advance(now_ms);
+                }
+            }
+            (Piece::Member { member, before }, Value::Set(set)) => {
+                set.remove(&member);
+                if let Some(at_ms) = before {
+                    set.insert(&member, &limits.set);
+                    if at_ms != NEVER {
+                        set.set_deadline(&member, at_ms, &limits.set);
+                    }
+                }
+                if let Some(deadlines) = set.deadlines_mut() {
+                    deadlines.advance(now_ms);
+                }
+            }
+            (Piece::Scored { member, before: Some(score) }, Value::ZSet(zset)) => {
+                zset.insert(&member, score, limits.zset);
+            }
+            (Piece::Scored { member, before: None }, Value::ZSet(zset)) => {
+                zset.remove(&member);
+            }
+            (Piece::List { was_compact, change }, Value::List(list)) => {
+                change.put_back(list, limits);
+                list.take_form(was_compact);
+            }
+            (Piece::Tail(tail), Value::Stream(stream)) => stream.cut_to(tail),
+            (Piece::Stream(piece), Value::Stream(stream)) => stream.put_back(*piece),
+            _ => debug_assert!(false, "a piece is put back into the value that it is from"),
+        }
+    }
+}
+
+/// Strings up to this length are copied: that is less work than naming the part that changes.
+const SMALL_STRING_BYTES: usize = 128;
+
+impl ListChange {
+    fn put_back(self, list: &mut List, limits: &ValueLimits) {
+        let limits = limits.list;
+        match self {
+            ListChange::Form => {}
+            ListChange::Pushed { front: true } => _ = list.drop_front(1, limits),
+            ListChange::Pushed { front: false } => _ = list.drop_back(1, limits),
+            ListChange::Popped { front: true, elements } => {
+                elements.iter().rev().for_each(|element| list.push_front(element, limits));
+            }
+            ListChange::Popped { front: false, elements } => {
+                elements.iter().for_each(|element| list.push_back(element, limits));
+            }
+            ListChange::Replaced { index, element } => _ = list.set(index, &element, limits),
+            ListChange::Inserted { index } => _ = list.remove(index, limits),
+            ListChange::Removed { element, indexes } => {
+                indexes.iter().for_each(|&index| _ = list.insert(index, &element, limits));
+            }
+            ListChange::Rotated { from_front, to_front } => list.rotate(to_front, from_front, limits),
+        }
+    }
+}

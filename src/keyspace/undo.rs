@@ -1,0 +1,430 @@
+//! Taking back what a script did: everything between [`Keyspace::begin_undo`] and [`Keyspace::roll_back`].
+//!
+//! While it is on, each verb notes how its change is taken back **before** or while it makes it, and rolling back walks the
+//! notes from the last to the first. Nothing is copied that can be moved: a value that is replaced or removed goes into the
+//! notes instead of being freed. What changes inside a value is noted in one of two ways:
+//!
+//! - a compact value (one small block of bytes) is copied whole, once; whatever happens to it later in the unit is covered by
+//!   that copy, as it is for a key that the unit created;
+//! - of a large one, and where it is cheaper, the [`Piece`] that changes is noted.
+//!
+//! Slots are handed out last freed, first used. Walking backwards, an entry that comes back therefore gets the slot that it
+//! had, and the notes can name entries by slot.
+//!
+//! The effects of the unit are cut back to where it began. An expired key that a lookup removed comes back too: its removal
+//! was such an effect.
+
+use std::collections::HashSet;
+
+use super::db::Db;
+use super::effect::Mark;
+use super::entry::{Entry, Value};
+use super::piece::Piece;
+use super::{DbIndex, Keyspace, Slot};
+use crate::base::limits::UNDO_KEEP_STEPS;
+use crate::value::string::StringValue;
+
+/// Notes of one kind of change up to which pieces are preferred even where a copy would do: more of them cost more than it.
+const PIECES_BEFORE_COPIES: usize = 64;
+
+/// Entries up to which a look through a list is faster than a hash.
+const COVERED_FEW: usize = 16;
+
+/// The notes. Empty and off between two scripts.
+#[derive(Default)]
+pub(super) struct Undo {
+    is_on: bool,
+    steps: Vec<Step>,
+    covered: Covered,
+    began: Mark,
+    /// How many effects of expiry there had been.
+    expiry_effects: u64,
+}
+
+/// How one change is taken back.
+enum Step {
+    /// A key was added: it goes.
+    Added { db: DbIndex, slot: Slot },
+    /// A key was removed: it comes back.
+    Removed { db: DbIndex, entry: Entry },
+    /// A key got another value or, covered by this note, another expiry.
+    Replaced { db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64 },
+    /// A key was removed and its value moved to where the next note of this kind but `CarriedTo` says.
+    Carried { db: DbIndex, shell: Entry },
+    /// A key was added with the value of another one.
+    CarriedTo { db: DbIndex, slot: Slot },
+    /// A key got another expiry.
+    Expiry { db: DbIndex, slot: Slot, at_ms: i64 },
+    /// A part of a value was changed.
+    Changed { db: DbIndex, slot: Slot, piece: Piece },
+    /// A database was emptied.
+    Flushed { db: DbIndex, old: Box<Db> },
+    /// Two databases changed places.
+    Swapped { db: DbIndex, with_db: DbIndex },
+}
+
+impl Undo {
+    /// Whether changes are noted.
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    fn push(&mut self, step: Step) {
+        self.steps.push(step);
+    }
+}
+
+/// Entries of which the unit's notes can restore value and expiry already. A version is never given twice, so that an entry
+/// which left its slot to another is not taken for it.
+#[derive(Default)]
+struct Covered {
+    few: Vec<(DbIndex, u64)>,
+    many: HashSet<(DbIndex, u64)>,
+}
+
+impl Covered {
+    #[inline]
+    fn has(&self, db: DbIndex, slot: Slot, version: u32) -> bool {
+        let one = (db, slot.with_version(version));
+        self.few.contains(&one) || (!self.many.is_empty() && self.many.contains(&one))
+    }
+
+    #[inline]
+    fn add(&mut self, db: DbIndex, slot: Slot, version: u32) {
+        let one = (db, slot.with_version(version));
+        if self.few.len() < COVERED_FEW {
+            self.few.push(one);
+        } else {
+            self.many.insert(one);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.few.clear();
+        if !self.many.is_empty() {
+            self.many = HashSet::new();
+        }
+    }
+}
+
+impl Keyspace {
+    /// From here on every change can be taken back, until [`commit_undo`](Self::commit_undo) or
+    /// [`roll_back`](Self::roll_back). Does not nest.
+    #[inline]
+    pub fn begin_undo(&mut self) {
+        debug_assert!(!self.undo.is_on && self.undo.steps.is_empty(), "scripts do not nest");
+        self.undo.is_on = true;
+        self.undo.began = self.effects.mark();
+        self.undo.expiry_effects = self.expiry_effects;
+    }
+
+    /// The changes stay. What they replaced is freed.
+    #[inline]
+    pub fn commit_undo(&mut self) {
+        self.undo.is_on = false;
+        if self.undo.steps.is_empty() {
+            return;
+        }
+        for step in self.undo.steps.drain(..) {
+            match step {
+                Step::Removed { entry, .. } => self.disposal.free(entry.value),
+                Step::Replaced { value, .. } => self.disposal.free(value),
+                Step::Flushed { old, .. } => self.disposal.free_database(*old),
+                _ => {}
+            }
+        }
+        self.undo.covered.clear();
+        if self.undo.steps.capacity() > UNDO_KEEP_STEPS {
+            self.undo.steps.shrink_to(UNDO_KEEP_STEPS);
+        }
+    }
+
+    /// Takes all changes back: keys, values, expiries and effects are as they were. Answers how many changes there were.
+    #[cold]
+    pub fn roll_back(&mut self) -> usize {
+        self.undo.is_on = false;
+        let mut steps = std::mem::take(&mut self.undo.steps);
+        let count = steps.len();
+        let mut carried = None;
+        while let Some(step) = steps.pop() {
+            self.take_back(step, &mut carried);
+        }
+        self.effects.cut(self.undo.began);
+        self.expiry_effects = self.undo.expiry_effects;
+        self.undo.covered.clear();
+        steps.shrink_to(UNDO_KEEP_STEPS);
+        self.undo.steps = steps;
+        count
+    }
+
+    /// Bytes that the notes take, values that they keep not counted.
+    pub fn undo_bytes(&self) -> usize {
+        self.undo.steps.len() * size_of::<Step>()
+    }
+
+    fn take_back(&mut self, step: Step, carried: &mut Option<Value>) {
+        match step {
+            Step::Added { db, slot } => {
+                if let Some(entry) = self.dbs[db as usize].remove(slot) {
+                    self.disposal.free(entry.value);
+                }
+            }
+            Step::Removed { db, entry } => _ = self.dbs[db as usize].reinsert(entry),
+            Step::Replaced { db, slot, value, expires_at_ms } => {
+                let database = &mut self.dbs[db as usize];
+                let (gone, _) = database.replace_value(slot, value);
+                database.set_expiry(slot, expires_at_ms);
+                self.disposal.free(gone);
+            }
+            Step::CarriedTo { db, slot } => *carried = self.dbs[db as usize].remove(slot).map(|entry| entry.value),
+            Step::Carried { db, mut shell } => {
+                shell.value = carried.take().expect("a value that was carried off came from somewhere");
+                self.dbs[db as usize].reinsert(shell);
+            }
+            Step::Expiry { db, slot, at_ms } => self.dbs[db as usize].set_expiry(slot, at_ms),
+            Step::Changed { db, slot, piece } => {
+                let (limits, now_ms) = (self.limits, self.now_ms);
+                let value = &mut self.entry_mut(db, slot).value;
+                let mortal = value.elements_expire();
+                piece.put_back(value, &limits, now_ms);
+                self.dbs[db as usize].follow_elements(slot, mortal);
+            }
+            Step::Flushed { db, old } => {
+                let new = std::mem::replace(&mut self.dbs[db as usize], *old);
+                self.disposal.free_database(new);
+            }
+            Step::Swapped { db, with_db } => self.dbs.swap(db as usize, with_db as usize),
+        }
+    }
+}
+
+/// What verbs note.
+impl Keyspace {
+    /// A key has been added.
+    #[inline]
+    pub(super) fn note_added(&mut self, db: DbIndex, slot: Slot) {
+        if self.undo.is_on {
+            let version = self.entry(db, slot).version;
+            self.undo.push(Step::Added { db, slot });
+            self.undo.covered.add(db, slot, version);
+        }
+    }
+
+    /// Frees an entry that has been removed, or keeps it.
+    #[inline]
+    pub(super) fn discard(&mut self, db: DbIndex, entry: Entry) {
+        if self.undo.is_on {
+            self.undo.push(Step::Removed { db, entry });
+        } else {
+            self.disposal.free(entry.value);
+        }
+    }
+
+    /// Frees a value that the one at `slot` has replaced, or keeps it. `expires_at_ms` is when the key expired then.
+    #[inline]
+    pub(super) fn discard_value(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
+        if self.undo.is_on {
+            self.keep_value(db, slot, value, expires_at_ms);
+        } else {
+            self.disposal.free(value);
+        }
+    }
+
+    fn keep_value(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
+        let version = self.entry(db, slot).version;
+        if self.undo.covered.has(db, slot, version) {
+            return self.disposal.free(value);
+        }
+        self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
+        self.undo.covered.add(db, slot, version);
+    }
+
+    /// A value is about to be changed in place. `piece` tells from the value what of it will change; `None`: that is not
+    /// worth telling, a copy of all is better.
+    #[inline]
+    pub(super) fn note_change(&mut self, db: DbIndex, slot: Slot, piece: impl FnOnce(&Value) -> Option<Piece>) {
+        if self.undo.is_on {
+            self.note_change_now(db, slot, piece);
+        }
+    }
+
+    #[inline(never)]
+    fn note_change_now(&mut self, db: DbIndex, slot: Slot, piece: impl FnOnce(&Value) -> Option<Piece>) {
+        let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
+        if self.undo.covered.has(db, slot, entry.version) {
+            return;
+        }
+        let is_long = self.undo.steps.len() >= PIECES_BEFORE_COPIES;
+        let piece = if is_long && entry.value.is_small() { None } else { piece(&entry.value) };
+        match piece {
+            Some(piece) => self.undo.push(Step::Changed { db, slot, piece }),
+            None => {
+                let (value, expires_at_ms) = (entry.value.clone(), entry.expires_at_ms);
+                self.undo.covered.add(db, slot, entry.version);
+                self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
+            }
+        }
+    }
+
+    /// A value is about to be changed in place by a verb that learns only then what changes. Answers whether it must
+    /// [note the piece](Self::note_piece) afterwards; not if the value `is_copied` instead.
+    #[inline]
+    pub(super) fn must_note(&mut self, db: DbIndex, slot: Slot, is_copied: impl FnOnce(&Value) -> bool) -> bool {
+        self.undo.is_on && self.must_note_now(db, slot, is_copied)
+    }
+
+    #[inline(never)]
+    fn must_note_now(&mut self, db: DbIndex, slot: Slot, is_copied: impl FnOnce(&Value) -> bool) -> bool {
+        let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
+        if self.undo.covered.has(db, slot, entry.version) {
+            return false;
+        }
+        if is_copied(&entry.value) || (self.undo.steps.len() >= PIECES_BEFORE_COPIES && entry.value.is_small()) {
+            self.note_change_now(db, slot, |_| None);
+            return false;
+        }
+        true
+    }
+
+    /// See [`must_note`](Self::must_note).
+    pub(super) fn note_piece(&mut self, db: DbIndex, slot: Slot, piece: Piece) {
+        self.undo.push(Step::Changed { db, slot, piece });
+    }
+
+    /// A key's expiry is about to change.
+    #[inline]
+    pub(super) fn note_expiry(&mut self, db: DbIndex, slot: Slot) {
+        if self.undo.is_on {
+            let entry = self.entry(db, slot);
+            let (version, at_ms) = (entry.version, entry.expires_at_ms);
+            if !self.undo.covered.has(db, slot, version) {
+                self.undo.push(Step::Expiry { db, slot, at_ms });
+            }
+        }
+    }
+
+    /// A key has been removed whose value is about to move to another one.
+    #[inline]
+    pub(super) fn note_carried(&mut self, db: DbIndex, entry: &Entry) {
+        if self.undo.is_on {
+            let shell = Entry { key: entry.key.clone(), value: Value::String(StringValue::Int(0)), ..*entry };
+            self.undo.push(Step::Carried { db, shell });
+        }
+    }
+
+    /// A key has been added with the value that was carried off.
+    #[inline]
+    pub(super) fn note_carried_to(&mut self, db: DbIndex, slot: Slot) {
+        if self.undo.is_on {
+            self.undo.push(Step::CarriedTo { db, slot });
+        }
+    }
+
+    /// Frees a database that has been replaced, or keeps it. `meanwhile`: on the other thread.
+    pub(super) fn discard_database(&mut self, db: DbIndex, old: Db, meanwhile: bool) {
+        if self.undo.is_on {
+            self.undo.push(Step::Flushed { db, old: Box::new(old) });
+            self.undo.covered.clear();
+        } else if meanwhile {
+            self.disposal.free_database(old);
+        }
+    }
+
+    /// Two databases have changed places.
+    pub(super) fn note_swapped(&mut self, db: DbIndex, with_db: DbIndex) {
+        if self.undo.is_on {
+            self.undo.push(Step::Swapped { db, with_db });
+            self.undo.covered.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::keyspace::effect::Recording;
+
+    fn keyspace() -> Keyspace {
+        let mut ks = Keyspace::new(2, Rng::seeded(1));
+        ks.begin_unit(1_000, Recording::Full);
+        ks
+    }
+
+    fn text(ks: &Keyspace, key: &[u8]) -> Option<String> {
+        let Value::String(text) = ks.live(0, key)?.value() else { return None };
+        Some(String::from_utf8_lossy(&text.text()).into_owned())
+    }
+
+    #[test]
+    fn the_record_of_a_unit_ends_where_the_script_began() {
+        let mut ks = keyspace();
+        ks.put(0, b"before", b"1");
+        let (recorded, count) = (ks.effects().as_bytes().to_vec(), ks.effects().count());
+        ks.begin_undo();
+        ks.put(0, b"before", b"2");
+        ks.put(0, b"new", b"3");
+        ks.roll_back();
+        assert_eq!((ks.effects().as_bytes(), ks.effects().count()), (&recorded[..], count));
+        assert_eq!((text(&ks, b"before").as_deref(), text(&ks, b"new")), (Some("1"), None));
+        ks.begin_undo();
+        ks.put(0, b"before", b"2");
+        ks.commit_undo();
+        assert_eq!((text(&ks, b"before").as_deref(), ks.effects().count()), (Some("2"), count + 1));
+    }
+
+    #[test]
+    fn entries_come_back_to_their_slots() {
+        let mut ks = keyspace();
+        let slots = [b"a", b"b", b"c", b"d"].map(|key| ks.put(0, key, b"v"));
+        ks.begin_undo();
+        ks.rename(0, slots[0], b"b");
+        ks.remove(0, slots[2]);
+        ks.put(0, b"x", b"");
+        ks.put(0, b"y", b"");
+        ks.move_to(0, slots[3], 1);
+        ks.flush(0, true);
+        ks.put(0, b"z", b"");
+        ks.swap(0, 1);
+        ks.roll_back();
+        assert_eq!([b"a", b"b", b"c", b"d"].map(|key| ks.find(0, key)), slots.map(Some));
+        assert_eq!((ks.db(0).len(), ks.db(1).len()), (4, 0));
+    }
+
+    #[test]
+    fn an_expired_key_that_was_met_expires_again() {
+        let mut ks = keyspace();
+        let slot = ks.put(0, b"k", b"v");
+        ks.expire_at(0, slot, 2_000);
+        ks.begin_unit(2_000, Recording::Full);
+        ks.begin_undo();
+        assert!(ks.find(0, b"k").is_none());
+        ks.put(0, b"k", b"new");
+        ks.roll_back();
+        assert_eq!((ks.db(0).len(), ks.db(0).volatile(), ks.effects().is_empty()), (1, 1, true));
+        assert!(!ks.reclaim_expired(10));
+        assert_eq!((ks.db(0).len(), ks.effects().is_empty()), (0, false));
+    }
+
+    #[test]
+    fn a_compact_value_is_copied_once_and_a_large_one_in_pieces() {
+        let mut ks = keyspace();
+        let (small, _) = ks.hash_set(0, b"small", None, b"f", b"0").expect("a hash");
+        let (large, _) = ks.hash_set(0, b"large", None, b"f", b"0").expect("a hash");
+        for i in 0..1_000u32 {
+            ks.hash_set(0, b"large", Some(large), &i.to_be_bytes(), b"v").expect("a hash");
+        }
+        ks.begin_undo();
+        for i in 0..1_000u32 {
+            ks.hash_set(0, b"small", Some(small), b"f", &i.to_be_bytes()).expect("a hash");
+        }
+        assert_eq!(ks.undo.steps.len(), 1);
+        ks.hash_remove(0, large, b"f").expect("a hash");
+        assert!(matches!(ks.undo.steps[1], Step::Changed { .. }));
+        ks.roll_back();
+        let value =
+            |ks: &Keyspace, slot| ks.hash(0, slot).ok().and_then(|hash| hash.get(b"f")).map(|value| value.to_vec());
+        assert_eq!((value(&ks, small), value(&ks, large)), (Some(b"0".to_vec()), Some(b"0".to_vec())));
+    }
+}

@@ -1,0 +1,237 @@
+//! A consumer group of a stream as a whole, with its consumers and all that is pending. Whole streams are built of such.
+//!
+//! First the deliveries that were given back, in that order, with 0 for the time. Then the consumers by name: name, when last
+//! seen, when last active, and the deliveries that it has. So names stand once, however much is pending.
+//!
+//! Deliveries are a byte string of four varints each: by how much the two parts of the id and the time differ from those of the
+//! one before (the first: from 0), and how often it was delivered. Where entries came in batches that is five bytes or so.
+
+use crate::keyspace::effect::{Effect, Field, Varint};
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, Keyspace};
+use crate::value::stream::{Group, Pending, StreamId};
+
+/// Encodes the effect that adds a group to the stream under `key`.
+pub(super) fn encode(key: &[u8], name: &[u8], group: &Group, out: &mut Vec<u8>) {
+    let (mut content, mut deliveries) = (Vec::new(), Vec::new());
+    pack(group.delivered_until(None), &mut deliveries);
+    deliveries.as_slice().put(&mut content);
+    for consumer in group.consumers() {
+        let ids = consumer.pending_range(StreamId::MIN, StreamId::MAX);
+        deliveries.clear();
+        pack(ids.filter_map(|id| group.pending(id)), &mut deliveries);
+        consumer.name().put(&mut content);
+        consumer.seen_ms().put(&mut content);
+        consumer.active_ms().put(&mut content);
+        deliveries.as_slice().put(&mut content);
+    }
+    let (last_delivered, entries_read) = (group.last_delivered(), group.entries_read());
+    Effect::GroupAdd { key, group: name, last_delivered, entries_read, content: &content }.encode(0, out);
+}
+
+/// Repeats a recorded change: adds a group to a stream that has none of its name.
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
+    let Effect::GroupAdd { key, group: name, last_delivered, entries_read, mut content } = *effect else { return None };
+    let mut group = Group::new(last_delivered, entries_read);
+    let released = unpack(Field::take(&mut content)?)?;
+    released.into_iter().for_each(|(id, _, deliveries)| group.release(id, deliveries));
+    while !content.is_empty() {
+        let consumer = Field::take(&mut content)?;
+        let (seen_ms, active_ms) = (u64::take(&mut content)?, Field::take(&mut content)?);
+        let deliveries = unpack(Field::take(&mut content)?)?;
+        group.add_consumer(consumer, seen_ms, active_ms, deliveries).then_some(())?;
+    }
+    let slot = ks.dbs[db as usize].find(key)?;
+    let Value::Stream(stream) = &mut ks.entry_mut(db, slot).value else { return None };
+    stream.group_insert(name, group).then_some(())?;
+    ks.effects.record(db, *effect);
+    Some(())
+}
+
+fn pack<'g>(deliveries: impl Iterator<Item = Pending<'g>>, out: &mut Vec<u8>) {
+    let mut before = [0; 3];
+    for pending in deliveries {
+        let here = [pending.id.ms, pending.id.seq, pending.time_ms];
+        for (here, before) in here.into_iter().zip(before) {
+            Varint(zigzag(here.wrapping_sub(before) as i64)).put(out);
+        }
+        Varint(pending.deliveries).put(out);
+        before = here;
+    }
+}
+
+/// Id, time and count of each delivery; `None` when the bytes make no sense.
+fn unpack(mut packed: &[u8]) -> Option<Vec<(StreamId, u64, u64)>> {
+    let mut all = Vec::new();
+    let mut here = [0u64; 3];
+    while !packed.is_empty() {
+        for part in &mut here {
+            let Varint(difference) = Varint::take(&mut packed)?;
+            *part = part.wrapping_add(unzigzag(difference) as u64);
+        }
+        let Varint(deliveries) = Varint::take(&mut packed)?;
+        let [ms, seq, time_ms] = here;
+        all.push((StreamId { ms, seq }, time_ms, deliveries));
+    }
+    Some(all)
+}
+
+/// Numbers near 0 as small ones: 0, -1, 1, -2, ... become 0, 1, 2, 3, ...
+fn zigzag(n: i64) -> u64 {
+    ((n << 1) ^ (n >> 63)) as u64
+}
+
+fn unzigzag(n: u64) -> i64 {
+    (n >> 1) as i64 ^ -((n & 1) as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::keyspace::effect::{EffectReader, Recording};
+    use crate::value::stream::Stream;
+
+    fn keyspace() -> Keyspace {
+        let mut ks = Keyspace::new(1, Rng::seeded(1));
+        ks.begin_unit(1_000, Recording::Full);
+        ks
+    }
+
+    /// A stream with one group, as a consumer sees it: no number of a slot or turn.
+    fn shown(stream: &Stream) -> Vec<String> {
+        let show = |(name, group): (&[u8], &Group)| {
+            let consumer = |c: &crate::value::stream::Consumer| {
+                let ids: Vec<_> = c.pending_range(StreamId::MIN, StreamId::MAX).collect();
+                format!("{:?} {} {:?} {ids:?}", c.name(), c.seen_ms(), c.active_ms())
+            };
+            format!(
+                "{name:?} {:?} {:?} {:?} {:?} {:?}",
+                group.last_delivered(),
+                group.entries_read(),
+                group.pending_range(StreamId::MIN, StreamId::MAX).collect::<Vec<_>>(),
+                group.delivered_until(Some(u64::MAX)).collect::<Vec<_>>(),
+                group.consumers().map(consumer).collect::<Vec<_>>(),
+            )
+        };
+        stream.groups().map(show).collect()
+    }
+
+    /// The stream that the group's effect makes of one without groups.
+    fn repeated(name: &[u8], group: &Group) -> (Keyspace, Vec<u8>) {
+        let mut encoded = Vec::new();
+        encode(b"s", name, group, &mut encoded);
+        let mut ks = keyspace();
+        ks.stream_create(0, b"s");
+        let created = ks.effects().as_bytes().len();
+        assert!(EffectReader::new(&encoded).all(|(db, effect)| ks.apply(db, &effect)));
+        assert_eq!(ks.effects().as_bytes()[created..], encoded, "applying records the same");
+        (ks, encoded)
+    }
+
+    const NAMES: [&[u8]; 3] = [b"eve", b"", b"bob"];
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Give(StreamId, usize, u64, u64),
+        Release(StreamId, u64),
+        Ack(StreamId),
+        Delete(usize),
+        Seen(usize, u64, bool),
+    }
+
+    fn number() -> impl Strategy<Value = u64> {
+        prop_oneof![0..4u64, Just(1 << 41), Just(i64::MAX as u64), Just(u64::MAX)]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let id = || (number(), number()).prop_map(|(ms, seq)| StreamId { ms, seq });
+        prop_oneof![
+            6 => (id(), 0..3usize, number(), number()).prop_map(|(id, name, ms, n)| Step::Give(id, name, ms, n)),
+            3 => (id(), number()).prop_map(|(id, n)| Step::Release(id, n)),
+            1 => id().prop_map(Step::Ack),
+            1 => (0..3usize).prop_map(Step::Delete),
+            2 => (0..3usize, number(), any::<bool>()).prop_map(|(name, ms, active)| Step::Seen(name, ms, active)),
+        ]
+    }
+
+    proptest! {
+        /// What is pending, for whom, since when and in which order comes back, whatever happened to the group.
+        #[test]
+        fn a_group_is_repeated(
+            steps in proptest::collection::vec(step(), 0..40),
+            read in proptest::option::of(number()),
+        ) {
+            let mut stream = Stream::new();
+            stream.group_create(b"g", StreamId { ms: 7, seq: u64::MAX }, read);
+            for step in steps {
+                match step {
+                    Step::Give(id, name, time_ms, deliveries) => {
+                        stream.consumer_create(b"g", NAMES[name], 5);
+                        stream.pending_set(b"g", id, NAMES[name], time_ms, deliveries);
+                    }
+                    Step::Release(id, deliveries) => _ = stream.pending_release(b"g", id, deliveries),
+                    Step::Ack(id) => _ = stream.pending_ack(b"g", id),
+                    Step::Delete(name) => _ = stream.consumer_delete(b"g", NAMES[name]),
+                    Step::Seen(name, at_ms, active) => _ = stream.consumer_seen(b"g", NAMES[name], at_ms, active),
+                }
+            }
+            let (mut ks, _) = repeated(b"g", stream.group(b"g").expect("it was created"));
+            let slot = ks.find(0, b"s").expect("it was created");
+            prop_assert_eq!(shown(ks.stream(0, slot).expect("a stream")), shown(&stream));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(content in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let mut ks = keyspace();
+            ks.stream_create(0, b"s");
+            let (group, last_delivered) = (&b"g"[..], StreamId::MIN);
+            let effect = Effect::GroupAdd { key: b"s", group, last_delivered, entries_read: None, content: &content };
+            let is_applied = ks.apply(0, &effect);
+            let slot = ks.find(0, b"s").expect("it was created");
+            prop_assert_eq!(ks.stream(0, slot).expect("a stream").group(b"g").is_some(), is_applied);
+        }
+    }
+
+    /// Long names and much that is pending: about what the entries need.
+    #[test]
+    fn names_stand_once() {
+        const ENTRIES: u64 = 100_000;
+        let name = |who: u8| [who; 10_000];
+        let mut group = Group::new(StreamId::MIN, None);
+        for who in [b'a', b'b'] {
+            let ids = (0..ENTRIES / 2).map(|n| StreamId { ms: 1_700_000_000_000 + 3 * n, seq: u64::from(who & 1) });
+            let deliveries = ids.map(|id| (id, 1_700_000_500_000 + id.ms % 2_000, 1));
+            assert!(group.add_consumer(&name(who), 1_700_000_900_000, None, deliveries));
+        }
+        let (_, encoded) = repeated(&name(b'g'), &group);
+        let names = 3 * 10_000;
+        assert!(encoded.len() - names < 5 * ENTRIES as usize + 200, "{} bytes", encoded.len());
+    }
+
+    #[test]
+    fn what_makes_no_group_is_refused() {
+        let mut group = Group::new(StreamId::MIN, None);
+        let id = StreamId { ms: 1, seq: 2 };
+        assert!(group.add_consumer(b"ann", 7, None, [(id, 3, 4)]));
+        let (mut ks, encoded) = repeated(b"g", &group);
+        let (_, effect) = EffectReader::new(&encoded).next().expect("it was encoded");
+        let Effect::GroupAdd { group, last_delivered, entries_read, content, .. } = effect else {
+            panic!("{effect:?}")
+        };
+        let mut refused = |key: &[u8], group: &[u8], content: &[u8]| {
+            !ks.apply(0, &Effect::GroupAdd { key, group, last_delivered, entries_read, content })
+        };
+        assert!(refused(b"s", group, content), "the name is taken");
+        assert!(refused(b"nosuch", b"other", content));
+        let twice = [content, &content[1..]].concat();
+        assert!(refused(b"s", b"other", &twice), "a consumer stands once");
+        // Cut behind what was given back, which is a whole group without consumers.
+        assert!((0..content.len()).filter(|cut| *cut != 1).all(|cut| refused(b"s", b"other", &content[..cut])));
+        assert!(!refused(b"s", b"other", content));
+        ks.put(0, b"string", b"text");
+        assert!(!ks.apply(0, &Effect::GroupAdd { key: b"string", group, last_delivered, entries_read, content }));
+    }
+}

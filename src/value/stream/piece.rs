@@ -1,0 +1,192 @@
+//! The part of a stream that a change touches, as it was before, and how it is put back.
+
+use super::group::{Group, PendingState};
+use super::id::StreamId;
+use super::idempotency::Idempotency;
+use super::node::Node;
+use super::{NodeEntries, Stream};
+
+/// What a change of a stream is about to touch.
+pub struct StreamPiece(Part);
+
+enum Part {
+    /// One of several entries of a node is deleted.
+    Entry { counters: Counters, id: StreamId },
+    /// Whole nodes.
+    Nodes { counters: Counters, nodes: Vec<(StreamId, Node)> },
+    /// The counters alone.
+    Counters(Counters),
+    /// A whole group; `None`: there is none of this name.
+    Group { name: Box<[u8]>, before: Option<Group> },
+    /// How far a group has come.
+    Position { group: Box<[u8]>, last_delivered: StreamId, entries_read: Option<u64> },
+    /// When a consumer was seen and active; `None`: there is none of this name.
+    Consumer { group: Box<[u8]>, name: Box<[u8]>, before: Option<(u64, Option<u64>)> },
+    /// Who has an entry pending.
+    Pending { group: Box<[u8]>, id: StreamId, before: Option<PendingState> },
+    /// What is remembered of producers' requests.
+    Requests(Option<Box<Idempotency>>),
+}
+
+/// The numbers that a stream keeps beside its entries.
+#[derive(Clone, Copy)]
+struct Counters {
+    len: u64,
+    last_id: StreamId,
+    max_deleted_id: StreamId,
+    entries_added: u64,
+}
+
+/// The end of a stream to which an entry is about to be appended.
+#[derive(Clone, Copy)]
+pub struct StreamTail {
+    last_id: StreamId,
+    entries_added: u64,
+    /// The first id of the last node; without a meaning where there is none.
+    first: StreamId,
+    /// How far that node was filled: at most `NODE_BYTES_MAX` and what the last entry takes.
+    bytes: u32,
+    total: u32,
+    live: u32,
+}
+
+/// What changes touch.
+impl Stream {
+    fn counters(&self) -> Counters {
+        let &Stream { len, last_id, max_deleted_id, entries_added, .. } = self;
+        Counters { len, last_id, max_deleted_id, entries_added }
+    }
+
+    /// Before an entry is appended.
+    pub fn before_append(&self) -> StreamTail {
+        let &Stream { last_id, entries_added, .. } = self;
+        let (first, bytes, total, live) = match self.nodes.last_key_value() {
+            Some((&first, node)) => (first, node.bytes.len() as u32, node.total, node.live),
+            None => (StreamId::MAX, 0, 0, 0),
+        };
+        StreamTail { last_id, entries_added, first, bytes, total, live }
+    }
+
+    /// Forgets the entry that was appended to this end.
+    pub fn cut_to(&mut self, tail: StreamTail) {
+        self.len -= 1;
+        self.last_id = tail.last_id;
+        self.entries_added = tail.entries_added;
+        let Some(mut last) = self.nodes.last_entry() else { return };
+        if *last.key() != tail.first {
+            last.remove();
+            return;
+        }
+        let node = last.get_mut();
+        node.bytes.truncate(tail.bytes as usize);
+        node.total = tail.total;
+        node.live = tail.live;
+    }
+
+    /// Before an entry is deleted.
+    pub fn before_delete(&self, id: StreamId) -> StreamPiece {
+        let counters = self.counters();
+        StreamPiece(match self.nodes.range(..=id).next_back() {
+            // The node goes with its last entry.
+            Some((&first, node)) if node.live == 1 => Part::Nodes { counters, nodes: vec![(first, node.clone())] },
+            _ => Part::Entry { counters, id },
+        })
+    }
+
+    /// Before all entries up to `last` are removed.
+    pub fn before_trim(&self, last: StreamId) -> StreamPiece {
+        let nodes = self.nodes.range(..=last).map(|(&first, node)| (first, node.clone())).collect();
+        StreamPiece(Part::Nodes { counters: self.counters(), nodes })
+    }
+
+    /// Before the counters are set.
+    pub fn before_counters(&self) -> StreamPiece {
+        StreamPiece(Part::Counters(self.counters()))
+    }
+
+    /// Before a group is created, or loses a consumer.
+    pub fn before_group(&self, name: &[u8]) -> StreamPiece {
+        StreamPiece(Part::Group { name: name.into(), before: self.groups.get(name).cloned() })
+    }
+
+    /// After a group has been taken out.
+    pub fn after_group_take(name: &[u8], group: Group) -> StreamPiece {
+        StreamPiece(Part::Group { name: name.into(), before: Some(group) })
+    }
+
+    /// Before a group moves on; as [`before_group`](Self::before_group) where there is none.
+    pub fn before_position(&self, group: &[u8]) -> StreamPiece {
+        match self.groups.get(group) {
+            None => self.before_group(group),
+            Some(&Group { last_delivered, entries_read, .. }) => {
+                StreamPiece(Part::Position { group: group.into(), last_delivered, entries_read })
+            }
+        }
+    }
+
+    /// Before a consumer is created or seen.
+    pub fn before_consumer(&self, group: &[u8], name: &[u8]) -> StreamPiece {
+        let before = self.groups.get(group).and_then(|group| group.consumer(name));
+        let before = before.map(|consumer| (consumer.seen_ms(), consumer.active_ms()));
+        StreamPiece(Part::Consumer { group: group.into(), name: name.into(), before })
+    }
+
+    /// Before an entry becomes pending, or is not any more.
+    pub fn before_pending(&self, group: &[u8], id: StreamId) -> StreamPiece {
+        let before = self.groups.get(group).and_then(|group| group.pending_state(id));
+        StreamPiece(Part::Pending { group: group.into(), id, before })
+    }
+
+    /// Before anything about producers' requests changes.
+    pub fn before_requests(&self) -> StreamPiece {
+        StreamPiece(Part::Requests(self.idempotency.clone()))
+    }
+
+    /// Makes the stream what it was.
+    pub fn put_back(&mut self, piece: StreamPiece) {
+        match piece.0 {
+            Part::Entry { counters, id } => {
+                self.set_all_counters(counters);
+                self.revive(id);
+            }
+            Part::Nodes { counters, nodes } => {
+                self.set_all_counters(counters);
+                self.nodes.extend(nodes);
+            }
+            Part::Counters(counters) => self.set_all_counters(counters),
+            Part::Group { name, before: Some(group) } => _ = self.groups.insert(name, group),
+            Part::Group { name, before: None } => _ = self.groups.remove(&name),
+            Part::Position { group, last_delivered, entries_read } => {
+                self.group_set_id(&group, last_delivered, entries_read);
+            }
+            Part::Consumer { group, name, before } => {
+                if let Some(group) = self.groups.get_mut(&group) {
+                    group.put_back_consumer(&name, before);
+                }
+            }
+            Part::Pending { group, id, before } => {
+                if let Some(group) = self.groups.get_mut(&group) {
+                    group.put_back_pending(id, before);
+                }
+            }
+            Part::Requests(requests) => self.idempotency = requests,
+        }
+    }
+
+    fn set_all_counters(&mut self, counters: Counters) {
+        self.len = counters.len;
+        self.last_id = counters.last_id;
+        self.max_deleted_id = counters.max_deleted_id;
+        self.entries_added = counters.entries_added;
+    }
+
+    /// Brings an entry back whose node is still there.
+    fn revive(&mut self, id: StreamId) {
+        let Some((&first, node)) = self.nodes.range_mut(..=id).next_back() else { return };
+        if let Some(raw) =
+            NodeEntries::new(first, node).find(|raw| raw.id >= id).filter(|raw| raw.id == id && raw.deleted)
+        {
+            node.mark_live(raw.flags_at);
+        }
+    }
+}
