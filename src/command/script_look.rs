@@ -1,21 +1,25 @@
-//! Looking into scripts and functions: SCRIPT LINT, LIST, SHOW, SLOW, STATS.
+//! Looking into scripts and functions: SCRIPT LINT, LIST, SHOW, SLOW, STATS, TRACE.
 //!
 //! A program is named by its SHA1, by the name of a bundled script, or by that of a function.
 
 use super::function::write_running;
+use super::scripting::keys_and_args;
 use crate::base::num;
 use crate::engine::args::Args;
+use crate::engine::busy::ScriptKind;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
 use crate::engine::script_slow::{SlowCall, Step};
+use crate::engine::scripting::{self, Subject};
 use crate::engine::scripts::Scripts;
-use crate::engine::spec::{Command, Done, Flags, Group, Run};
+use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
 use crate::engine::stats::Stats;
+use crate::keyspace::effect::{Effect, EffectReader, Field, Pairs, Shown};
 use crate::resp::reply::Reply;
 use crate::resp::request::OwnedArgv;
 use crate::script::bundled::{BUNDLED, Bundled};
 use crate::script::library::{Function, Library};
-use crate::script::store::{Origin, Script, ScriptFlags, parse_sha1};
+use crate::script::store::{Origin, Script, ScriptFlags, parse_sha1, sha1_hex};
 use crate::script::{Handle, Sha1Hex};
 
 /// A script or function that is there.
@@ -261,9 +265,14 @@ fn write_slow(stats: &Stats, call: &SlowCall, reply: &mut Reply) {
 fn text_of(scripts: &Scripts, named: &[u8]) -> Result<Vec<u8>, Error> {
     match Program::named(scripts, named) {
         Some(program) => Ok(program.text.to_vec()),
-        None if named.len() == 40 && named.iter().all(u8::is_ascii_hexdigit) => Err(NO_PROGRAM),
+        None if is_sha1(named) => Err(NO_PROGRAM),
         None => Ok(named.to_vec()),
     }
+}
+
+/// Whether somebody means the name of a script, and not its text.
+fn is_sha1(named: &[u8]) -> bool {
+    named.len() == 40 && named.iter().all(u8::is_ascii_hexdigit)
 }
 
 fn lint(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -278,6 +287,87 @@ fn lint(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         bulk(reply, "message", warning.message.as_bytes());
     }
     Ok(())
+}
+
+/// SCRIPT TRACE [COMMIT] script numkeys [key...] [arg...].
+fn trace(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let command = args.argv();
+    let commit = args.flag("COMMIT");
+    let named = args.bytes()?;
+    let (keys, args) = keys_and_args(args)?;
+    let start = ctx.reply.len();
+    let trace = match Program::named(&ctx.server.scripts, named) {
+        Some(program) => {
+            let kind = if program.library.is_some() { ScriptKind::Function } else { ScriptKind::Script };
+            // As the other commands call it: a bundled script's own name is its SHA1.
+            let name = program.sha.map_or(program.name, |sha| sha.as_slice()).to_vec();
+            let subject = Subject { kind, program: program.handle, flags: program.flags, name: &name };
+            scripting::trace(ctx, subject, keys, args, commit, command)?
+        }
+        None if is_sha1(named) => return Err(NO_PROGRAM),
+        None => {
+            let (flags, program) = ctx.server.scripts.compile(named)?;
+            let subject = Subject { kind: ScriptKind::Script, program, flags, name: &sha1_hex(named) };
+            let trace = scripting::trace(ctx, subject, keys, args, commit, command);
+            ctx.server.scripts.forget(program);
+            trace?
+        }
+    };
+    let result = ctx.reply.buffer_mut().split_off(start);
+    let (stats, reply) = (&ctx.server.stats, &mut *ctx.reply);
+    reply.map(5);
+    reply.bulk(b"reply");
+    reply.buffer_mut().extend_from_slice(&result);
+    reply.bulk(b"rolled_back");
+    reply.boolean(trace.rolled_back);
+    number(reply, "took_us", stats.micros(trace.ticks));
+    number(reply, "omitted", trace.omitted);
+    reply.bulk(b"commands");
+    reply.array(trace.steps.len());
+    for step in &trace.steps {
+        reply.map(4);
+        reply.bulk(b"command");
+        strings(reply, &step.command);
+        reply.bulk(b"reply");
+        reply.tape(&step.reply);
+        reply.bulk(b"took_us");
+        reply.double(stats.nanos(step.ticks) as f64 / 1_000.0);
+        reply.bulk(b"effects");
+        write_effects(reply, &step.effects);
+    }
+    Ok(())
+}
+
+fn write_effects(reply: &mut Reply, stream: &[u8]) {
+    let effects: Vec<(u16, Effect<'_>)> = EffectReader::new(stream).collect();
+    reply.array(effects.len());
+    for (db, effect) in effects {
+        let (name, fields) = effect.describe();
+        reply.map(fields.len() + 2);
+        bulk(reply, "effect", name.as_bytes());
+        number(reply, "db", db.into());
+        for (name, value) in fields {
+            reply.bulk(name.as_bytes());
+            match (name, value) {
+                ("pairs", Shown::Bytes(pairs)) => {
+                    let pairs: Vec<_> = Pairs::new(pairs).collect();
+                    reply.map(pairs.len());
+                    pairs.iter().flat_map(|(field, value)| [field, value]).for_each(|bytes| reply.bulk(bytes));
+                }
+                ("members", Shown::Bytes(mut members)) => {
+                    let members: Vec<&[u8]> = std::iter::from_fn(|| Field::take(&mut members)).collect();
+                    reply.array(members.len());
+                    members.iter().for_each(|member| reply.bulk(member));
+                }
+                ("steps", Shown::Bytes(steps)) => write_effects(reply, steps),
+                (_, Shown::Bytes(bytes)) => reply.bulk(bytes),
+                (_, Shown::Integer(value)) => reply.integer(value),
+                (_, Shown::Double(value)) => reply.double(value),
+                (_, Shown::Id(id)) => reply.bulk(format!("{}-{}", id.ms, id.seq).as_bytes()),
+                (_, Shown::Nothing) => reply.null(),
+            }
+        }
+    }
 }
 
 /// What the entries below have in common.
@@ -336,5 +426,23 @@ pub(super) const STATS: Command = Command {
     complexity: "O(N) in the number of scripts",
     summary: "Tells how many scripts and functions there are, what they hold, how their calls went, and what runs.",
     run: Run::Now(stats),
+    ..SUB
+};
+
+pub(super) const TRACE: Command = Command {
+    name: "trace",
+    arity: -4,
+    flags: Flags::NOSCRIPT
+        .and(Flags::STALE)
+        .and(Flags::NO_MULTI)
+        .and(Flags::SKIP_MONITOR)
+        .and(Flags::NO_MANDATORY_KEYS)
+        .and(Flags::MOVABLEKEYS)
+        .and(Flags::MAY_REPLICATE),
+    keys: &[KeySpec::unknown(Access::Update)],
+    complexity: "Depends on the script.",
+    summary: "Runs a script and answers what each of its commands did; without COMMIT nothing of it stays.",
+    syntax: "[COMMIT] script numkeys [key...] [arg...]",
+    run: Run::Now(trace),
     ..SUB
 };

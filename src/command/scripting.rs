@@ -48,7 +48,7 @@ fn eval_name(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
 }
 
 /// The arguments behind the script: how many are keys, the keys, the others.
-fn keys_and_args(args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Error> {
+pub(super) fn keys_and_args(args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Error> {
     keys_and_args_or(args, Error::NotInteger)
 }
 
@@ -240,6 +240,7 @@ pub const COMMANDS: &[Command] = &[
             script_look::SHOW,
             script_look::SLOW,
             script_look::STATS,
+            script_look::TRACE,
         ],
         ..Command::EMPTY
     },

@@ -17,9 +17,9 @@ pub struct Trace {
     pub ticks: u64,
     /// Its changes were taken back.
     pub rolled_back: bool,
-    /// Nothing is to stay of it.
-    pub(super) is_trial: bool,
     bytes: usize,
+    /// Bytes of the unit's effects that the steps so far account for.
+    told_effects: usize,
 }
 
 /// A command that a traced script called.
@@ -36,16 +36,18 @@ pub struct Step {
 }
 
 impl Trace {
-    /// Notes a call. `reply` is a tape, `effects` what the unit has recorded since the call began.
+    /// Notes a call. `reply` is a tape, `effects` what the unit has recorded up to now: nothing but commands changes keys.
     pub(super) fn note(&mut self, argv: Argv<'_>, reply: &[u8], ticks: u64, effects: &[u8]) {
-        let bytes = size_of::<Step>() + argv.bytes() + reply.len() + effects.len();
+        let fresh = effects.get(self.told_effects..).unwrap_or_default();
+        self.told_effects = effects.len();
+        let bytes = size_of::<Step>() + argv.bytes() + reply.len() + fresh.len();
         if self.omitted > 0 || bytes > SCRIPT_TRACE_MAX_BYTES - self.bytes {
             self.omitted += 1;
             return;
         }
         self.bytes += bytes;
         let command = OwnedArgv::from_argv(argv);
-        self.steps.push(Step { command, reply: reply.into(), ticks, effects: effects.into() });
+        self.steps.push(Step { command, reply: reply.into(), ticks, effects: fresh.into() });
     }
 }
 
@@ -64,5 +66,16 @@ mod tests {
         }
         trace.note(command.as_argv(), b"", 1, b"");
         assert_eq!((trace.steps.len(), trace.omitted), (1, 3), "nothing is left out from the middle");
+    }
+
+    #[test]
+    fn each_effect_belongs_to_one_step() {
+        let mut trace = Trace::default();
+        for effects in ["ab", "ab", "abc", "a", "ad"] {
+            trace.note(Argv::new(&[], &[]), b"", 1, effects.as_bytes());
+        }
+        let told: Vec<&[u8]> = trace.steps.iter().map(|step| &*step.effects).collect();
+        // What was cut off was taken back inside the script.
+        assert_eq!(told, [&b"ab"[..], b"", b"c", b"", b"d"]);
     }
 }

@@ -4,10 +4,11 @@
 //! and the observers see the effects when all is done. While Lua runs no borrow of the keyspace is held: each
 //! `redis.call` borrows anew, through the context of the command that started the script.
 
-use super::busy::{RunningScript, ScriptKind, Subject};
+use super::busy::{self, RunningScript, ScriptKind};
 use super::ctx::{Ctx, Origin};
 use super::dispatch::call;
 use super::error::Error;
+use super::script_trace::Trace;
 use super::scripts::{NESTED, log};
 use super::spec::{Done, Flags};
 use super::table::Entry;
@@ -31,7 +32,7 @@ pub fn run(
 ) -> Done {
     let &Script { flags, program, .. } = ctx.server.scripts.store.use_script(sha).ok_or(NO_SCRIPT)?;
     let invocation = Invocation { program, passing: Passing::Globals, name: sha, keys, args };
-    enter(ctx, Call { kind: ScriptKind::Script, command, flags, read_only }, invocation)
+    enter(ctx, Call { kind: ScriptKind::Script, command, flags, read_only, mode: Mode::Usual }, invocation)
 }
 
 /// Runs a function of a library with its keys and arguments and writes its reply. `read_only`: it must not write.
@@ -46,7 +47,44 @@ pub fn run_function(
 ) -> Done {
     let &Function { ref name, handle: program, flags, .. } = function;
     let invocation = Invocation { program, passing: Passing::Arguments, name: name.as_bytes(), keys, args };
-    enter(ctx, Call { kind: ScriptKind::Function, command, flags, read_only }, invocation)
+    enter(ctx, Call { kind: ScriptKind::Function, command, flags, read_only, mode: Mode::Usual }, invocation)
+}
+
+/// A script or function to be traced.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// Which of the two.
+    pub kind: ScriptKind,
+    /// What runs.
+    pub program: Handle,
+    /// How it behaves.
+    pub flags: ScriptFlags,
+    /// What it is called in its errors.
+    pub name: &'a [u8],
+}
+
+/// SCRIPT TRACE: runs a script or function with its keys and arguments, writes its reply, and answers what it did. Unless
+/// `commit`, nothing of that stays. Such a call is not counted among those of the script.
+pub fn trace(
+    ctx: &mut Ctx<'_>,
+    subject: Subject<'_>,
+    keys: Argv<'_>,
+    args: Argv<'_>,
+    commit: bool,
+    command: Argv<'_>,
+) -> Result<Trace, Error> {
+    let Subject { kind, program, flags, name } = subject;
+    let passing = match kind {
+        ScriptKind::Script => Passing::Globals,
+        ScriptKind::Function => Passing::Arguments,
+    };
+    let mode = if commit { Mode::Traced } else { Mode::Trial };
+    ctx.ks.record_in_full();
+    ctx.server.trace = Some(Box::default());
+    let invocation = Invocation { program, passing, name, keys, args };
+    let done = enter(ctx, Call { kind, command, flags, read_only: false, mode }, invocation);
+    let trace = ctx.server.trace.take().unwrap_or_default();
+    done.map(|()| *trace)
 }
 
 /// One call of a script or function.
@@ -57,6 +95,18 @@ struct Call<'a> {
     command: Argv<'a>,
     flags: ScriptFlags,
     read_only: bool,
+    mode: Mode,
+}
+
+/// Why a script runs.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    /// Its caller wants it.
+    Usual,
+    /// It is to be traced, and what it changes stays.
+    Traced,
+    /// It is to be traced, and nothing of it stays.
+    Trial,
 }
 
 /// Lends the state and the server to a call, and takes them back.
@@ -73,7 +123,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
     ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));
     let db = ctx.session.db;
     let read_only = call.read_only || flags.no_writes;
-    let can_undo = !read_only && ctx.server.config.script_rollback;
+    let can_undo = !read_only && (ctx.server.config.script_rollback || call.mode == Mode::Trial);
     if can_undo {
         ctx.ks.begin_undo();
         ctx.server.hold_messages();
@@ -82,14 +132,17 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
         }
     }
     let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
-    let watched_from = started.saturating_add(ctx.server.stats.scripts.slow.trail_after_ticks);
+    let is_watched = call.mode != Mode::Usual;
+    let watched_from =
+        if is_watched { 0 } else { started.saturating_add(ctx.server.stats.scripts.slow.trail_after_ticks) };
     let mut host =
-        ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only, started, watched_from, is_watched: false };
+        ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only, started, watched_from, is_watched };
     let start = reply.len();
     let outcome = vm.run(invocation, &mut host, &mut reply);
     if can_undo {
         match outcome {
             Outcome::Raised(_) => ctx.roll_back_script(),
+            _ if call.mode == Mode::Trial => ctx.roll_back_script(),
             _ => ctx.commit_script(),
         }
     }
@@ -100,6 +153,10 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
     ctx.server.running_script = None;
     ctx.server.scripts.vm = Some(vm);
     let ticks = ctx.server.stats.clock.raw().saturating_sub(started);
+    if let Some(trace) = &mut ctx.server.trace {
+        trace.ticks = ticks;
+        return Ok(());
+    }
     let began_ms = ctx.now_ms();
     let stats = &mut ctx.server.stats.scripts;
     stats.count(invocation.program, ticks, began_ms);
@@ -124,7 +181,10 @@ impl Ctx<'_> {
     fn roll_back_script(&mut self) {
         let changes = self.ks.roll_back();
         let messages = self.server.drop_held();
-        tracing::debug!(changes, messages, "a script failed and was rolled back");
+        if let Some(trace) = &mut self.server.trace {
+            trace.rolled_back = true;
+        }
+        tracing::debug!(changes, messages, "a script was rolled back");
     }
 }
 
@@ -133,7 +193,9 @@ impl Ctx<'_> {
 fn count_outcome(ctx: &mut Ctx<'_>, program: Handle, outcome: Outcome, reply: &[u8]) {
     let (Outcome::Returned(fault) | Outcome::Raised(fault)) = outcome else { return };
     let stats = &mut ctx.server.stats;
-    stats.scripts.count_error(program);
+    if ctx.server.trace.is_none() {
+        stats.scripts.count_error(program);
+    }
     let script = ctx.server.running_script.as_ref();
     stats.scripts.kills += u64::from(script.is_some_and(|script| script.kill_requested));
     stats.commands[ctx.entry.id].failed += 1;
@@ -185,10 +247,13 @@ impl ScriptHost<'_, '_> {
 impl ScriptHost<'_, '_> {
     /// Notes a command that ended late in the script. Its beginning is exact if it `is_timed`.
     #[cold]
-    fn watch(&mut self, argv: Argv<'_>, began: u64, is_timed: bool) {
+    fn watch(&mut self, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
         self.is_watched = true;
         let server = &mut *self.ctx.server;
         let ticks = server.last_ticks.saturating_sub(began);
+        if let Some(trace) = &mut server.trace {
+            return trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes());
+        }
         let at_ticks = began.saturating_sub(self.started);
         server.stats.scripts.slow.note_step(argv, at_ticks, is_timed.then_some(ticks));
     }
@@ -205,7 +270,11 @@ impl Host for ScriptHost<'_, '_> {
                 if let Some(entry) = server.table.named_by(argv) {
                     server.stats.commands[entry.id].rejected += 1;
                 }
-                return reply.error(text.as_bytes());
+                reply.error(text.as_bytes());
+                if let Some(trace) = &mut server.trace {
+                    trace.note(argv, reply.as_bytes(), 0, self.ctx.ks.effects().as_bytes());
+                }
+                return;
             }
         };
         if entry.command.flags.has(Flags::WRITE)
@@ -222,7 +291,7 @@ impl Host for ScriptHost<'_, '_> {
         // Nothing waits in a script: the call times out at once.
         let _ = call(ks, server, session, entry, argv, reply, Origin::Script);
         if server.last_ticks >= self.watched_from {
-            self.watch(argv, began, is_timed);
+            self.watch(argv, reply, began, is_timed);
         }
     }
 
@@ -232,7 +301,7 @@ impl Host for ScriptHost<'_, '_> {
             && script.subject.is_none()
         {
             let command = OwnedArgv::from_argv(self.call.command);
-            script.subject = Some(Subject { name: self.name.into(), command });
+            script.subject = Some(busy::Subject { name: self.name.into(), command });
         }
         if self.ctx.server.script_interrupted(self.ctx.ks) { Verdict::Continue } else { Verdict::Kill }
     }

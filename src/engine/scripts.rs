@@ -16,8 +16,8 @@ use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
 use crate::script::bundled::BUNDLED;
 use crate::script::library::{self, Libraries, Library, LibraryError};
-use crate::script::store::{self, Store};
-use crate::script::{Host, LogLevel, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
+use crate::script::store::{self, ScriptFlags, Store};
+use crate::script::{Handle, Host, LogLevel, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm};
 
 /// All scripts, and the state that runs them.
 pub struct Scripts {
@@ -47,11 +47,9 @@ impl Scripts {
         if self.store.renew(&sha, origin) {
             return Ok(sha);
         }
-        let (flags, start) = store::parse_shebang(body).map_err(|error| Error::owned(error.to_string()))?;
-        let vm = self.vm.as_mut().ok_or(NESTED)?;
-        let program = vm.compile(body.get(start..).unwrap_or_default()).map_err(script_error)?;
+        let (flags, program) = self.compile(body)?;
         if let Some(evicted) = self.store.insert(sha, body, flags, program, origin) {
-            vm.release(evicted.program);
+            self.forget(evicted.program);
             self.evicted += 1;
         }
         Ok(sha)
@@ -185,6 +183,21 @@ impl Scripts {
     /// How many scripts clients have brought.
     pub fn cached_len(&self) -> usize {
         self.store.cached_len()
+    }
+
+    /// Compiles a script that is not kept: give it back by [`forget`](Self::forget).
+    pub fn compile(&mut self, body: &[u8]) -> Result<(ScriptFlags, Handle), Error> {
+        let (flags, start) = store::parse_shebang(body).map_err(|error| Error::owned(error.to_string()))?;
+        let vm = self.vm.as_mut().ok_or(NESTED)?;
+        let program = vm.compile(body.get(start..).unwrap_or_default()).map_err(script_error)?;
+        Ok((flags, program))
+    }
+
+    /// Gives the state back what [`compile`](Self::compile) made.
+    pub fn forget(&mut self, program: Handle) {
+        if let Some(vm) = &mut self.vm {
+            vm.release(program);
+        }
     }
 
     /// What SCRIPT LINT finds in the text of a script or a library.

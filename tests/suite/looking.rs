@@ -1,4 +1,4 @@
-//! SCRIPT LIST, SHOW, STATS, SLOW and LINT: what the server tells of its scripts and functions.
+//! SCRIPT LIST, SHOW, STATS, SLOW, LINT and TRACE: what the server tells of its scripts and functions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -248,4 +248,115 @@ fn traps_are_found() {
     ] {
         assert_eq!(raw.command(&["SCRIPT", "LINT", script]), Value::error(error));
     }
+}
+
+#[test]
+fn a_traced_call_leaves_nothing_unless_it_is_committed() {
+    for (resp3, rollback) in [(false, "yes"), (true, "no")] {
+        let server = Server::start(Program::Tidegate, &["--script-rollback", rollback]);
+        let (mut raw, mut listener) = (connect(&server, resp3), server.raw());
+        listener.command(&["SUBSCRIBE", "news"]);
+        raw.command(&["SET", "k", "1"]);
+        let body = "redis.call('INCR', KEYS[1]) redis.call('HSET', KEYS[2], 'f', ARGV[1], 'g', 'w')\n\
+                    redis.call('PUBLISH', 'news', 'traced') return redis.pcall('LPUSH', KEYS[1], 'x')";
+        let call = [body, "2", "k", "h", "v"];
+        let traced = raw.command(&[&["SCRIPT", "TRACE"], &call[..]].concat());
+        let traced = fields(&traced);
+        let wrong = Value::error("WRONGTYPE Operation against a key holding the wrong kind of value");
+        assert_eq!(traced["reply"], &wrong);
+        let is_true = |value: &Value| matches!(value, Value::Boolean(true) | Value::Integer(1));
+        assert!(is_true(traced["rolled_back"]), "{rollback}");
+        let commands: Vec<_> = items(traced["commands"]).iter().map(fields).collect();
+        let called = commands.iter().map(|step| items(step["command"]).iter().map(text).collect::<Vec<_>>().join(" "));
+        assert_eq!(called.collect::<Vec<_>>(), ["INCR k", "HSET h f v g w", "PUBLISH news traced", "LPUSH k x"]);
+        let replies: Vec<&Value> = commands.iter().map(|step| step["reply"]).collect();
+        assert_eq!(replies, [&Value::Integer(2), &Value::Integer(2), &Value::Integer(1), &wrong]);
+        assert!(commands.iter().all(|step| number(step["took_us"]) <= number(traced["took_us"]) + 1.0));
+        let effects: Vec<Vec<String>> =
+            commands.iter().map(|step| items(step["effects"]).iter().map(effect).collect()).collect();
+        assert_eq!(
+            effects,
+            [
+                vec!["Replace 0 key=k value=2"],
+                vec!["HashSet 0 field=f key=h value=v", "HashSet 0 field=g key=h value=w"],
+                vec![],
+                vec![]
+            ]
+        );
+        assert_eq!(raw.command(&["MGET", "k", "h"]), Value::Array(vec![Value::bulk("1"), Value::Null]));
+        let listed = raw.command(&["SCRIPT", "LIST"]);
+        assert!(items(&listed).iter().all(|row| text(fields(row)["origin"]) != "eval"), "it is not kept");
+
+        let committed = raw.command(&[&["SCRIPT", "TRACE", "COMMIT"], &call[..]].concat());
+        let committed = fields(&committed);
+        assert!(!is_true(committed["rolled_back"]));
+        assert_eq!(items(committed["commands"]).len(), 4);
+        assert_eq!(raw.command(&["GET", "k"]), Value::bulk("2"));
+        assert_eq!(raw.command(&["HGET", "h", "f"]), Value::bulk("v"));
+        // Of what was published, the first message that arrives is the committed call's only one.
+        raw.command(&["PUBLISH", "news", "after"]);
+        let heard = [listener.reply().value, listener.reply().value].map(|message| text(&items(&message)[2]));
+        assert_eq!(heard, ["traced", "after"]);
+    }
+}
+
+/// An effect in one line: its name, its database, its fields in the order of their names.
+fn effect(value: &Value) -> String {
+    let mut fields = fields(value);
+    let head = ["effect", "db"].map(|name| shown(fields.remove(name).expect("every effect has it")));
+    let fields = fields.iter().map(|(name, value)| format!("{name}={}", shown(value)));
+    head.into_iter().chain(fields).collect::<Vec<_>>().join(" ")
+}
+
+fn shown(value: &Value) -> String {
+    value.bytes().map_or_else(|| format!("{value:?}"), |_| text(value))
+}
+
+#[test]
+fn refusals_are_explained_by_traces() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    let call = ["gate_acquire", "1", "gate:devices", "1"];
+    let mut trace = |words: &[&str]| raw.command(&[&["SCRIPT", "TRACE"], words].concat());
+    assert_eq!(fields(&trace(&[&["COMMIT"], &call[..]].concat()))["reply"], &Value::Integer(1));
+    let refused = trace(&call);
+    let refused = fields(&refused);
+    let commands: Vec<String> =
+        items(refused["commands"]).iter().map(|step| shown(&items(fields(step)["command"])[0])).collect();
+    assert_eq!(
+        (refused["reply"], &commands[..]),
+        (&Value::Integer(2), &["TIME", "LLEN", "LINDEX"].map(String::from)[..])
+    );
+    // A stream's entries, a command that is refused, a script that fails, one that is not there.
+    let entry = trace(&["return redis.call('XADD', KEYS[1], '1-1', 'f', 'v')", "1", "s"]);
+    let step = fields(&items(fields(&entry)["commands"])[0]);
+    assert_eq!(effect(&items(step["effects"])[0]), "StreamAppend 0 id=1-1 key=s pairs=[\"f\", \"v\"]");
+    let failed = trace(&["redis.call('SET', KEYS[1], 1) redis.call('EVAL', 'return 1', 0)", "1", "k"]);
+    let failed = fields(&failed);
+    let refusal = Value::error("ERR This Redis command is not allowed from script");
+    assert_eq!(fields(&items(failed["commands"])[1])["reply"], &refusal);
+    assert!(matches!(failed["reply"], Value::Error(_)));
+    let missing = Value::error("NOSCRIPT No script or function of this name.");
+    assert_eq!(trace(&[&"0".repeat(40), "0"]), missing);
+    assert_eq!(trace(&["return 1", "1"]), Value::error("ERR Number of keys can't be greater than number of args"));
+    let broken = trace(&["return (", "0"]);
+    assert!(matches!(&broken, Value::Error(text) if text.starts_with(b"ERR Error compiling script")), "{broken:?}");
+    assert_eq!(raw.command(&["DBSIZE"]), Value::Integer(1), "only what was committed is there");
+    let library = "#!lua name=mine\nredis.register_function('put', function(keys, args) return redis.call('SET', keys[1], args[1]) end)";
+    raw.command(&["FUNCTION", "LOAD", library]);
+    let put = raw.command(&["SCRIPT", "TRACE", "put", "1", "k", "v"]);
+    let step = fields(&items(fields(&put)["commands"])[0]);
+    assert_eq!(effect(&items(step["effects"])[0]), "Put 0 key=k value=v");
+    let stats = raw.command(&["SCRIPT", "STATS"]);
+    assert_eq!(fields(&stats)["calls"], &Value::Integer(0), "traces are not counted");
+    // Who watches a key learns of what stays, and of nothing else.
+    let mut other = server.raw();
+    for (commit, fails) in [(&[][..], false), (&["COMMIT"], true)] {
+        other.command(&["WATCH", "k"]);
+        raw.command(&[&["SCRIPT", "TRACE"], commit, &["put", "1", "k", "w"]].concat());
+        other.command(&["MULTI"]);
+        assert_eq!(other.command(&["EXEC"]) == Value::Null, fails, "{commit:?}");
+    }
+    raw.command(&["MULTI"]);
+    assert!(matches!(raw.command(&["SCRIPT", "TRACE", "return 1", "0"]), Value::Error(_)));
 }
