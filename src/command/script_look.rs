@@ -191,6 +191,7 @@ fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         ("calls", ended),
         ("errors", errors),
         ("kills", calls.kills),
+        ("rollbacks", calls.rollbacks),
         ("slow_calls", calls.slow.len() as u64),
     ];
     reply.map(numbers.len() + 1);

@@ -39,6 +39,8 @@ pub struct ScriptStats {
     gone: (u64, u64),
     /// Calls that were ended from outside.
     pub kills: u64,
+    /// Calls that were rolled back because they failed or were ended.
+    pub rollbacks: u64,
     /// The slowest.
     pub slow: SlowCalls,
 }

@@ -181,8 +181,9 @@ impl Ctx<'_> {
     fn roll_back_script(&mut self) {
         let changes = self.ks.roll_back();
         let messages = self.server.drop_held();
-        if let Some(trace) = &mut self.server.trace {
-            trace.rolled_back = true;
+        match &mut self.server.trace {
+            Some(trace) => trace.rolled_back = true,
+            None => self.server.stats.scripts.rollbacks += 1,
         }
         tracing::debug!(changes, messages, "a script was rolled back");
     }

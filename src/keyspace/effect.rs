@@ -154,7 +154,7 @@ impl<'a> Field<'a> for Varint {
         None
     }
     fn shown(&self) -> Shown<'a> {
-        Shown::Bytes(self)
+        self.0.shown()
     }
 }
 
@@ -169,6 +169,9 @@ impl<'a> Field<'a> for &'a [u8] {
         let (bytes, rest) = input.split_at_checked(usize::try_from(len).ok()?)?;
         *input = rest;
         Some(bytes)
+    }
+    fn shown(&self) -> Shown<'a> {
+        Shown::Bytes(self)
     }
 }
 

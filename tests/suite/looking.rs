@@ -84,7 +84,7 @@ fn calls_are_counted_by_script_and_function() {
         let of = |name: &str| number(stats[name]) as u64;
         assert_eq!([of("scripts_loaded"), of("scripts_eval"), of("functions"), of("libraries")], [1, 1, 1, 1]);
         assert_eq!(of("scripts"), of("scripts_bundled") + 2);
-        assert_eq!([of("calls"), of("errors"), of("kills"), of("scripts_evicted")], [5, 1, 0, 0]);
+        assert_eq!([of("calls"), of("errors"), of("rollbacks"), of("kills"), of("scripts_evicted")], [5, 1, 1, 0, 0]);
         assert!(of("lua_bytes") > 10_000 && of("scripts_bytes") > body.len() as u64);
         assert_eq!((of("libraries_bytes"), stats["running_script"]), (library.len() as u64, &Value::Null));
 
@@ -348,7 +348,9 @@ fn refusals_are_explained_by_traces() {
     let step = fields(&items(fields(&put)["commands"])[0]);
     assert_eq!(effect(&items(step["effects"])[0]), "Put 0 key=k value=v");
     let stats = raw.command(&["SCRIPT", "STATS"]);
-    assert_eq!(fields(&stats)["calls"], &Value::Integer(0), "traces are not counted");
+    for counter in ["calls", "errors", "rollbacks"] {
+        assert_eq!(fields(&stats)[counter], &Value::Integer(0), "{counter}: traces are not counted");
+    }
     // Who watches a key learns of what stays, and of nothing else.
     let mut other = server.raw();
     for (commit, fails) in [(&[][..], false), (&["COMMIT"], true)] {
