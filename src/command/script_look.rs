@@ -201,7 +201,7 @@ fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SCRIPT SLOW [GET [count] | LEN | RESET].
+/// `SCRIPT SLOW [GET [count] | LEN | RESET]`
 fn slow(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     const DEFAULT_COUNT: usize = 10;
     let (server, reply) = (&mut *ctx.server, &mut *ctx.reply);
@@ -290,7 +290,7 @@ fn lint(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// SCRIPT TRACE [COMMIT] script numkeys [key...] [arg...].
+/// `SCRIPT TRACE [COMMIT] script numkeys [key...] [arg...]`
 fn trace(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let command = args.argv();
     let commit = args.flag("COMMIT");

@@ -1,6 +1,6 @@
 //! SCRIPT LINT: what a script does that will hurt one day, found without running it.
 //!
-//! The [`Linter`] walks the program's tree and follows values from where they come (KEYS, ARGV, literals, replies) through
+//! The linter walks the program's tree and follows values from where they come (KEYS, ARGV, literals, replies) through
 //! locals, parameters and results of local functions to where they are used; the command table says which argument of
 //! a command is a key. It walks several times: what calls pass to local functions is known in the next walk. What
 //! it can't follow (fields of tables, functions that it doesn't know) it takes to be right.
@@ -468,7 +468,9 @@ impl<'t, 'a> Linter<'t, 'a> {
                 }
             },
             ExprKind::Unary(of) => match self.value(of) {
-                Value::Literal(digits) => Value::Literal([b"-".as_slice(), &digits].concat().into()),
+                Value::Literal(digits) if !digits.starts_with(b"-") => {
+                    Value::Literal([b"-".as_slice(), &digits].concat().into())
+                }
                 value => {
                     self.mark(&value, line, Use::Other);
                     Value::Constant
@@ -557,7 +559,9 @@ impl<'t, 'a> Linter<'t, 'a> {
             (Value::Redis, Some(b"call" | b"pcall")) => Value::Call,
             (Value::Redis, Some(b"register_function")) => Value::Register,
             (Value::Redis, Some(name)) => Value::Global([b"redis.".as_slice(), name].concat().into()),
-            (Value::Global(library), Some(name)) => Value::Global([&*library, b".".as_slice(), name].concat().into()),
+            (Value::Global(library), Some(name)) if !library.contains(&b'.') => {
+                Value::Global([&*library, b".".as_slice(), name].concat().into())
+            }
             (value, _) => {
                 if let Value::Keys(of) = value {
                     self.name_key(of, None, line);
@@ -638,7 +642,14 @@ impl<'t, 'a> Linter<'t, 'a> {
         let usage = match name {
             b"tostring" | b"assert" => return nth(&args, 0),
             b"unpack" => return Value::Spread(Box::new(nth(&args, 0).element())),
-            b"ipairs" | b"pairs" => return Value::Iterator(Box::new(nth(&args, 0))),
+            b"ipairs" | b"pairs" => {
+                let of = match nth(&args, 0) {
+                    // Values of values do not grow.
+                    Value::Iterator(_) | Value::Spread(_) => Value::Unknown,
+                    of => of,
+                };
+                return Value::Iterator(Box::new(of));
+            }
             b"pcall" if args.first() == Some(&Value::Call) => return self.command(&args[1..], line),
             b"pcall" if matches!(args.first(), Some(Value::Function(_))) => {
                 let Value::Function(number) = args.remove(0) else { return Value::Unknown };
@@ -1002,7 +1013,11 @@ mod tests {
         let nested = format!("return {}1{}", "f(".repeat(150), ")".repeat(150));
         let chain = format!("return KEYS{}", "[1]".repeat(50_000));
         let functions = "local function f(a) return f(a) end\n".repeat(3_000);
-        for text in [nested, chain, functions] {
+        let iterators = format!("local a = ipairs(KEYS) {}", "a = ipairs(a) ".repeat(50_000));
+        let fields = format!("local a = string {}", "a = a.b ".repeat(50_000));
+        let signs = format!("local a = 1 {}", "a = -a ".repeat(50_000));
+        let spreads = format!("local a = unpack(KEYS) {}", "a = unpack(a) ".repeat(50_000));
+        for text in [nested, chain, functions, iterators, fields, signs, spreads] {
             found(&text);
         }
         let table = CommandTable::new(&[COMMANDS]);
