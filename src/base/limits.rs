@@ -124,6 +124,26 @@ pub const SCRIPT_PATTERN_TICK_STEPS: u32 = 100_000;
 /// Nesting of choices within one match of a pattern: bounds the C stack.
 pub const SCRIPT_PATTERN_MAX_DEPTH: usize = 200;
 
+/// Breakpoints that a script may have: as many as in Redis.
+pub const DEBUG_BREAKPOINTS_MAX: usize = 64;
+
+/// Bytes of a value that the debugger shows unless the client says otherwise (`maxlen`), and the least that it may say.
+pub const DEBUG_LINE_DEFAULT_BYTES: usize = 256;
+/// See [`DEBUG_LINE_DEFAULT_BYTES`].
+pub const DEBUG_LINE_MIN_BYTES: usize = 60;
+
+/// Bytes that the debugger shows from one stop to the next; what a script says beyond it is left out.
+pub const DEBUG_SCREEN_MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// Bytes of one command for the debugger: as in Redis.
+pub const DEBUG_COMMAND_MAX_BYTES: usize = 1024 * 1024;
+
+/// Functions, from the innermost on, whose variables and callers the debugger shows.
+pub const DEBUG_LEVELS_MAX: i32 = 100;
+
+/// Nesting of tables that the debugger shows.
+pub const DEBUG_VALUE_MAX_DEPTH: usize = 10;
+
 /// Nesting of tables that `cmsgpack.pack` follows; deeper ones are packed as nil. That of Redis' library.
 pub const SCRIPT_MSGPACK_MAX_DEPTH: usize = 16;
 

@@ -3,6 +3,7 @@
 use crate::base::version::REDIS_VERSION;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
+use crate::engine::debugging::DebugMode;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::session::{Gate, ReplyMode};
 use crate::engine::spec::{Command, Done, Flags, Group, Run};
@@ -47,6 +48,7 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     session.protocol = 2;
     session.no_evict = false;
     session.reply_mode = ReplyMode::On;
+    session.debug = DebugMode::Off;
     session.authenticated = ctx.server.config.requirepass.is_empty();
     session.gate = Gate::default();
     session.gate.set(Gate::STRANGER, !session.authenticated);

@@ -4,7 +4,8 @@ use super::help::help;
 use super::script_look;
 use crate::engine::args::Args;
 use crate::engine::busy::ScriptKind;
-use crate::engine::ctx::Ctx;
+use crate::engine::ctx::{Ctx, Origin as CallOrigin};
+use crate::engine::debugging::{self, DebugMode};
 use crate::engine::error::Error;
 use crate::engine::scripting;
 use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
@@ -28,6 +29,9 @@ fn evalsha_ro(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 fn eval_body(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+    if ctx.session.debug != DebugMode::Off {
+        return debug_body(ctx, args, read_only);
+    }
     let command = args.argv();
     let body = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
@@ -38,7 +42,24 @@ fn eval_body(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
     scripting::run(ctx, &sha, keys, args, read_only, command)
 }
 
+/// EVAL as the debugging session that SCRIPT DEBUG asked for.
+#[cold]
+fn debug_body(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+    if ctx.origin == CallOrigin::Exec {
+        return Err(Error::text("ERR A transaction can't be debugged, call EVAL outside of MULTI"));
+    }
+    debugging::converse(ctx, |ctx, conversation| {
+        let command = args.argv();
+        let body = args.bytes()?;
+        let (keys, args) = keys_and_args(args)?;
+        scripting::run_debugged(ctx, body, keys, args, read_only, command, conversation)
+    })
+}
+
 fn eval_name(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
+    if ctx.session.debug != DebugMode::Off {
+        return Err(Error::text("ERR Please use EVAL instead of EVALSHA for debugging"));
+    }
     let command = args.argv();
     let name = args.bytes()?;
     let (keys, args) = keys_and_args(args)?;
@@ -83,6 +104,18 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
     ctx.server.scripts.flush();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// SCRIPT DEBUG. What was sent before it must have been answered and the answers sent: they can't come between the lines of
+/// a debugger.
+fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if !ctx.reply.is_empty() || !ctx.session.outbox.is_empty() {
+        return Err(Error::text("ERR SCRIPT DEBUG must be called outside a pipeline"));
+    }
+    let modes = [("NO", DebugMode::Off), ("YES", DebugMode::Rollback), ("SYNC", DebugMode::Keep)];
+    ctx.session.debug = args.one_of(&modes).ok_or(Error::text("ERR Use SCRIPT DEBUG YES/SYNC/NO"))?;
     ctx.reply.ok();
     Ok(())
 }
@@ -176,6 +209,17 @@ pub const COMMANDS: &[Command] = &[
         summary: "Holds the commands about the script cache.",
         sub: &[
             Command {
+                name: "debug",
+                arity: 3,
+                flags: Flags::NOSCRIPT,
+                group: Group::Scripting,
+                since: "3.2.0",
+                summary: "Lets the next EVAL of the connection run under the debugger.",
+                syntax: "<YES | SYNC | NO>",
+                run: Run::Now(debug),
+                ..Command::EMPTY
+            },
+            Command {
                 name: "exists",
                 arity: -3,
                 flags: Flags::NOSCRIPT,
@@ -245,3 +289,52 @@ pub const COMMANDS: &[Command] = &[
         ..Command::EMPTY
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use crate::base::clock::Clock;
+    use crate::base::rng::Rng;
+    use crate::config::Config;
+    use crate::engine::busy::Bystanders;
+    use crate::engine::session::{Peer, SessionKey};
+    use crate::engine::{Engine, Fed, Server};
+    use crate::keyspace::Keyspace;
+    use crate::resp::reply::{Form, Reply};
+    use crate::resp::request::Decoder;
+
+    /// The socket of a client that reads all and says nothing.
+    struct Silent(Rc<RefCell<Vec<u8>>>);
+
+    impl Bystanders for Silent {
+        fn serve(&mut self, _: &mut Keyspace, _: &mut Server) {}
+
+        fn exchange(&mut self, _: SessionKey, unsent: &mut Vec<u8>, _: &mut Vec<u8>, _: Duration) -> bool {
+            self.0.borrow_mut().append(unsent);
+            true
+        }
+    }
+
+    #[test]
+    fn a_debugger_does_not_wait_for_ever() {
+        let config = Config { script_debug_timeout_s: 0, ..Config::default() };
+        let clock = Clock::manual(1_700_000_000_000);
+        let mut engine = Engine::new(config, crate::command::table(), clock, Rng::seeded(1)).expect("a fresh engine");
+        let read = Rc::<RefCell<Vec<u8>>>::default();
+        engine.server.bystanders = Some(Box::new(Silent(read.clone())));
+        let session = engine.server.open_session(Peer::default());
+        let (mut decoder, mut out) = (Decoder::new(), Reply::new(Form::Resp2));
+        let input = b"SCRIPT DEBUG SYNC\r\nEVAL \"return 1\" 0\r\nPING\r\n";
+        let fed = engine.feed(session, &mut decoder, input, &mut out);
+        assert_eq!(fed, Fed::Suspended, "the connection is to be closed");
+        let read = read.borrow().escape_ascii().to_string();
+        let stop = "*2\\r\\n+* Stopped at 1, stop reason = step over\\r\\n+-> 1   return 1\\r\\n";
+        assert_eq!(read, format!("+OK\\r\\n{stop}*1\\r\\n+<endsession>\\r\\n"));
+        let reply = out.as_bytes();
+        assert!(reply.starts_with(b"-ERR the client of the debugger said nothing"), "{}", reply.escape_ascii());
+        assert_eq!(reply.iter().filter(|&&byte| byte == b'\n').count(), 1, "what came behind it is not run");
+    }
+}

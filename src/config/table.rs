@@ -217,6 +217,8 @@ parameters! {
         script_slow_threshold_us: i64 = "script-slow-threshold", AnyTime, int(-1, LONG_MAX), "1000";
         /// How many calls SCRIPT SLOW keeps: the slowest.
         script_slow_max_len: usize = "script-slow-max-len", AnyTime, int(0, 10_000), "32";
+        /// Seconds for which the client of the script debugger may say nothing before its script is aborted.
+        script_debug_timeout_s: u32 = "script-debug-timeout", AnyTime, int(1, INT_MAX), "300";
         /// Undo all that a script or function has changed when it ends in an error or is killed; no: it stays, as in Redis.
         script_rollback: bool = "script-rollback", AnyTime, YesNo, "yes";
     }

@@ -39,7 +39,7 @@ impl Server {
             )));
         }
         if session.gate.has(Gate::QUEUEING) && (is_sub || !INSIDE_MULTI.contains(&name)) {
-            if name == "debug" {
+            if name == "debug" && !is_sub {
                 self.debug_allowed(session)?;
             }
             if entry.command.flags.has(Flags::NO_MULTI) {

@@ -21,7 +21,7 @@ use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
 
 /// How often the other connections are looked at while a script is busy.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +99,9 @@ impl RunningScript {
 pub trait Bystanders {
     /// Serves whoever has sent something, without waiting.
     fn serve(&mut self, ks: &mut Keyspace, server: &mut Server);
+    /// Sends what the socket of one connection takes of `unsent`, which it removes, and appends to `received` what came in.
+    /// Waits for either, no longer than `patience`. Answers false when the peer has hung up.
+    fn exchange(&mut self, key: SessionKey, unsent: &mut Vec<u8>, received: &mut Vec<u8>, patience: Duration) -> bool;
 }
 
 impl Server {

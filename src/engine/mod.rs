@@ -9,6 +9,7 @@ pub mod args;
 mod batch;
 pub mod busy;
 pub mod ctx;
+pub mod debugging;
 pub mod dispatch;
 pub mod error;
 pub mod keys;

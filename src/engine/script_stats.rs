@@ -56,10 +56,12 @@ impl ScriptStats {
         stats.ticks.add(ticks);
     }
 
-    /// Counts that a call, which is counted too, answered an error.
+    /// Counts that a call, which is counted too, answered an error; whether it was ended from outside, and rolled back.
     #[cold]
-    pub fn count_error(&mut self, program: Handle) {
+    pub fn count_error(&mut self, program: Handle, is_killed: bool, is_rolled_back: bool) {
         self.entry(program).errors += 1;
+        self.kills += u64::from(is_killed);
+        self.rollbacks += u64::from(is_rolled_back);
     }
 
     /// Calls that have ended, and errors among them, also of programs that are gone.
@@ -110,7 +112,7 @@ mod tests {
         let mut stats = ScriptStats::default();
         let (first, second, other) = (Handle::for_tests(3, 1), Handle::for_tests(3, 2), Handle::for_tests(1, 9));
         stats.count(first, 1_000, 5);
-        stats.count_error(first);
+        stats.count_error(first, true, false);
         stats.count(first, 5_000, 7);
         let of = stats.of(first).unwrap();
         assert_eq!((of.calls, of.errors, of.last_ms, of.max_ticks), (2, 1, 7, 5_000));
@@ -118,7 +120,7 @@ mod tests {
         assert!(stats.of(second).is_none() && stats.of(other).is_none());
         stats.count(second, 1_000, 9);
         assert_eq!((stats.of(first).is_none(), stats.of(second).unwrap().calls), (true, 1));
-        assert_eq!(stats.totals(), (3, 1), "what is gone has been");
+        assert_eq!((stats.totals(), stats.kills, stats.rollbacks), ((3, 1), 1, 0), "what is gone has been");
         stats.reset();
         assert_eq!((stats.totals(), stats.of(second).is_none()), ((0, 0), true));
     }

@@ -4,8 +4,10 @@
 //! and the observers see the effects when all is done. While Lua runs no borrow of the keyspace is held: each
 //! `redis.call` borrows anew, through the context of the command that started the script.
 
+use super::Server;
 use super::busy::{self, RunningScript, ScriptKind};
 use super::ctx::{Ctx, Origin};
+use super::debugging::{Conversation, DebugHost, DebugMode};
 use super::dispatch::call;
 use super::error::Error;
 use super::script_trace::Trace;
@@ -15,7 +17,7 @@ use super::table::Entry;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::library::Function;
-use crate::script::store::{Script, ScriptFlags};
+use crate::script::store::{self, Script, ScriptFlags};
 use crate::script::{Fault, Handle, Host, Invocation, LogLevel, Outcome, Passing, Sha1Hex, Verdict};
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
@@ -32,7 +34,25 @@ pub fn run(
 ) -> Done {
     let &Script { flags, program, .. } = ctx.server.scripts.store.use_script(sha).ok_or(NO_SCRIPT)?;
     let invocation = Invocation { program, passing: Passing::Globals, name: sha, keys, args };
-    enter(ctx, Call { kind: ScriptKind::Script, command, flags, read_only, mode: Mode::Usual }, invocation)
+    enter(ctx, Call { kind: ScriptKind::Script, command, flags, read_only, purpose: Purpose::Work }, invocation, None)
+}
+
+/// Runs the script with this text under the debugger, in conversation with its client, and writes its reply.
+pub fn run_debugged(
+    ctx: &mut Ctx<'_>,
+    body: &[u8],
+    keys: Argv<'_>,
+    args: Argv<'_>,
+    read_only: bool,
+    command: Argv<'_>,
+    conversation: &mut Conversation,
+) -> Done {
+    let name = ctx.server.scripts.add(body, store::Origin::Eval)?;
+    let &Script { flags, program, .. } = ctx.server.scripts.store.use_script(&name).ok_or(NO_SCRIPT)?;
+    let invocation = Invocation { program, passing: Passing::Globals, name: &name, keys, args };
+    let purpose = if conversation.mode == DebugMode::Rollback { Purpose::Trial } else { Purpose::Study };
+    let call = Call { kind: ScriptKind::Script, command, flags, read_only, purpose };
+    enter(ctx, call, invocation, Some((conversation, body)))
 }
 
 /// Runs a function of a library with its keys and arguments and writes its reply. `read_only`: it must not write.
@@ -47,7 +67,7 @@ pub fn run_function(
 ) -> Done {
     let &Function { ref name, handle: program, flags, .. } = function;
     let invocation = Invocation { program, passing: Passing::Arguments, name: name.as_bytes(), keys, args };
-    enter(ctx, Call { kind: ScriptKind::Function, command, flags, read_only, mode: Mode::Usual }, invocation)
+    enter(ctx, Call { kind: ScriptKind::Function, command, flags, read_only, purpose: Purpose::Work }, invocation, None)
 }
 
 /// A script or function to be traced.
@@ -78,11 +98,11 @@ pub fn trace(
         ScriptKind::Script => Passing::Globals,
         ScriptKind::Function => Passing::Arguments,
     };
-    let mode = if commit { Mode::Traced } else { Mode::Trial };
+    let purpose = if commit { Purpose::Study } else { Purpose::Trial };
     ctx.ks.record_in_full();
     ctx.server.trace = Some(Box::default());
     let invocation = Invocation { program, passing, name, keys, args };
-    let done = enter(ctx, Call { kind, command, flags, read_only: false, mode }, invocation);
+    let done = enter(ctx, Call { kind, command, flags, read_only: false, purpose }, invocation, None);
     let trace = ctx.server.trace.take().unwrap_or_default();
     done.map(|()| *trace)
 }
@@ -95,23 +115,29 @@ struct Call<'a> {
     command: Argv<'a>,
     flags: ScriptFlags,
     read_only: bool,
-    mode: Mode,
+    purpose: Purpose,
 }
 
-/// Why a script runs.
+/// What a script runs for.
 #[derive(Clone, Copy, PartialEq)]
-enum Mode {
-    /// Its caller wants it.
-    Usual,
-    /// It is to be traced, and what it changes stays.
-    Traced,
-    /// It is to be traced, and nothing of it stays.
+enum Purpose {
+    /// For what it does. Such calls are counted.
+    Work,
+    /// To be looked at, traced or debugged. What it changes stays.
+    Study,
+    /// The same, and nothing of it stays.
     Trial,
 }
 
-/// Lends the state and the server to a call, and takes them back.
+/// Lends the state and the server to a call, and takes them back. `debug`: the conversation with the client that debugs it,
+/// and the script's text.
 #[inline]
-fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done {
+fn enter(
+    ctx: &mut Ctx<'_>,
+    call: Call<'_>,
+    invocation: Invocation<'_>,
+    debug: Option<(&mut Conversation, &[u8])>,
+) -> Done {
     let flags = call.flags;
     if call.read_only && flags.declared && !flags.no_writes {
         return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
@@ -123,7 +149,8 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
     ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));
     let db = ctx.session.db;
     let read_only = call.read_only || flags.no_writes;
-    let can_undo = !read_only && (ctx.server.config.script_rollback || call.mode == Mode::Trial);
+    let is_trial = call.purpose == Purpose::Trial;
+    let can_undo = is_trial || !read_only && ctx.server.config.script_rollback;
     if can_undo {
         ctx.ks.begin_undo();
         ctx.server.hold_messages();
@@ -132,30 +159,49 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
         }
     }
     let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
-    let is_watched = call.mode != Mode::Usual;
-    let watched_from =
-        if is_watched { 0 } else { started.saturating_add(ctx.server.stats.scripts.slow.trail_after_ticks) };
+    let watched_from = watched_from(ctx.server, call, started);
+    let is_watched = watched_from == 0;
     let mut host =
         ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only, started, watched_from, is_watched };
     let start = reply.len();
-    let outcome = vm.run(invocation, &mut host, &mut reply);
+    let outcome = match debug {
+        None => vm.run(invocation, &mut host, &mut reply),
+        Some((conversation, text)) => vm.debug(invocation, text, &mut DebugHost { host, conversation }, &mut reply),
+    };
     if can_undo {
         match outcome {
             Outcome::Raised(_) => ctx.roll_back_script(),
-            _ if call.mode == Mode::Trial => ctx.roll_back_script(),
+            _ if is_trial => ctx.roll_back_script(),
             _ => ctx.commit_script(),
         }
     }
-    count_outcome(ctx, invocation.program, outcome, reply.as_bytes().get(start..).unwrap_or_default());
+    count_outcome(ctx, call, invocation.program, outcome, reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;
     // SELECT inside a script is the script's own.
     ctx.session.db = db;
     ctx.server.running_script = None;
     ctx.server.scripts.vm = Some(vm);
+    note_duration(ctx, call, invocation, started);
+    Ok(())
+}
+
+/// From when on the commands of a call are noted, by the processor's clock: in a trace all, otherwise those of a call that may
+/// be slow.
+#[inline]
+fn watched_from(server: &Server, call: Call<'_>, started: u64) -> u64 {
+    match call.purpose {
+        Purpose::Work => started.saturating_add(server.stats.scripts.slow.trail_after_ticks),
+        _ if server.trace.is_some() => 0,
+        _ => u64::MAX,
+    }
+}
+
+/// Notes what a call took that has ended.
+#[inline]
+fn note_duration(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, started: u64) {
     let ticks = ctx.server.stats.clock.raw().saturating_sub(started);
-    if let Some(trace) = &mut ctx.server.trace {
-        trace.ticks = ticks;
-        return Ok(());
+    if call.purpose != Purpose::Work {
+        return ctx.server.trace.iter_mut().for_each(|trace| trace.ticks = ticks);
     }
     let began_ms = ctx.now_ms();
     let stats = &mut ctx.server.stats.scripts;
@@ -165,7 +211,6 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>) -> Done 
         let client = || (session.address.as_str().into(), session.name.as_slice().into());
         stats.slow.end(ticks, began_ms, || (invocation.name, call.command, client()));
     }
-    Ok(())
 }
 
 impl Ctx<'_> {
@@ -176,14 +221,13 @@ impl Ctx<'_> {
         self.server.deliver_held(self.session);
     }
 
-    /// Nothing stays of a script that failed.
+    /// Nothing stays of a script that failed, or was only tried.
     #[cold]
     fn roll_back_script(&mut self) {
         let changes = self.ks.roll_back();
         let messages = self.server.drop_held();
-        match &mut self.server.trace {
-            Some(trace) => trace.rolled_back = true,
-            None => self.server.stats.scripts.rollbacks += 1,
+        if let Some(trace) = &mut self.server.trace {
+            trace.rolled_back = true;
         }
         tracing::debug!(changes, messages, "a script was rolled back");
     }
@@ -191,14 +235,13 @@ impl Ctx<'_> {
 
 /// Counts a script that answered an error as failed. What a command answered was counted there.
 #[inline]
-fn count_outcome(ctx: &mut Ctx<'_>, program: Handle, outcome: Outcome, reply: &[u8]) {
+fn count_outcome(ctx: &mut Ctx<'_>, call: Call<'_>, program: Handle, outcome: Outcome, reply: &[u8]) {
     let (Outcome::Returned(fault) | Outcome::Raised(fault)) = outcome else { return };
     let stats = &mut ctx.server.stats;
-    if ctx.server.trace.is_none() {
-        stats.scripts.count_error(program);
+    if let (Purpose::Work, Some(script)) = (call.purpose, &ctx.server.running_script) {
+        let is_rolled_back = script.can_undo && matches!(outcome, Outcome::Raised(_));
+        stats.scripts.count_error(program, script.kill_requested, is_rolled_back);
     }
-    let script = ctx.server.running_script.as_ref();
-    stats.scripts.kills += u64::from(script.is_some_and(|script| script.kill_requested));
     stats.commands[ctx.entry.id].failed += 1;
     if fault == Fault::Script {
         let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
@@ -207,8 +250,8 @@ fn count_outcome(ctx: &mut Ctx<'_>, program: Handle, outcome: Outcome, reply: &[
 }
 
 /// The engine, as a running script sees it.
-struct ScriptHost<'h, 'c> {
-    ctx: &'h mut Ctx<'c>,
+pub(super) struct ScriptHost<'h, 'c> {
+    pub(super) ctx: &'h mut Ctx<'c>,
     call: Call<'h>,
     /// The script's SHA1 or the function's name.
     name: &'h [u8],

@@ -7,6 +7,7 @@ use bytes::BytesMut;
 
 use slab::Slab;
 
+use super::debugging::DebugMode;
 use super::multi::Transaction;
 use super::pubsub::Subscriptions;
 use super::table::Entry;
@@ -193,6 +194,8 @@ pub struct Session {
     pub no_evict: bool,
     /// CLIENT REPLY.
     pub reply_mode: ReplyMode,
+    /// SCRIPT DEBUG.
+    pub debug: DebugMode,
     /// Commands queued since MULTI.
     pub transaction: Option<Box<Transaction>>,
     /// Keys of WATCH, each once.
@@ -306,6 +309,7 @@ impl Sessions {
             is_local: peer.is_local,
             no_evict: false,
             reply_mode: ReplyMode::On,
+            debug: DebugMode::Off,
             transaction: None,
             watched: Vec::new(),
             watch_dirty: false,

@@ -7,11 +7,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
+use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 
@@ -152,6 +153,37 @@ impl Bystanders for Lookout {
             self.serve_one(ks, server, *key, *fd, inbox);
         }
     }
+
+    fn exchange(&mut self, key: SessionKey, unsent: &mut Vec<u8>, received: &mut Vec<u8>, patience: Duration) -> bool {
+        let Some(fd) = self.roster.connections.borrow().get(&key).map(|(fd, _)| *fd) else { return false };
+        let events = if unsent.is_empty() { libc::POLLIN } else { libc::POLLIN | libc::POLLOUT };
+        let mut poll = libc::pollfd { fd, events, revents: 0 };
+        // SAFETY: the pointer is that of one live record, which the call fills in place.
+        unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) };
+        // SAFETY: the roster holds only open descriptors (see `Roster`), and nothing closes one during this call.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let socket = SockRef::from(&socket);
+        if !unsent.is_empty() {
+            match socket.send(unsent) {
+                Ok(sent) => drop(unsent.drain(..sent)),
+                Err(error) if is_for_later(&error) => {}
+                Err(_) => return false,
+            }
+        }
+        match (&*socket).read(&mut self.chunk) {
+            Ok(0) => false,
+            Ok(n) => {
+                received.extend_from_slice(&self.chunk[..n]);
+                true
+            }
+            Err(error) => is_for_later(&error),
+        }
+    }
+}
+
+/// Whether a socket has not failed, but has nothing to do now.
+fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 impl AsRawFd for StdStream {

@@ -12,6 +12,7 @@
 //! - `library`: libraries of functions; `register`: what they see while they are loaded; `dump`: how they
 //!   travel
 //! - `parse`: programs as trees, for those who look without running them
+//! - `debug`: the debugger behind SCRIPT DEBUG
 //! - `store`: the script cache; `bundled`: the scripts that are always in it
 
 pub mod bundled;
@@ -19,6 +20,7 @@ mod bytecode;
 mod cjson;
 mod cmsgpack;
 mod convert;
+pub mod debug;
 pub mod dump;
 pub mod library;
 mod lua;

@@ -189,12 +189,21 @@ native! {
         1
     }
 
+    /// Answers whether there is a debugger to stop for.
     fn breakpoint(stack: Stack) -> c_int {
-        stack.push_boolean(false);
+        // SAFETY: the context outlives the state, and holds a debugger only while it is there.
+        let debugger = unsafe { (*stack.ctx()).debugger.map(|mut debugger| debugger.as_mut()) };
+        stack.push_boolean(debugger.is_some());
+        debugger.into_iter().for_each(|debugger| debugger.break_next());
         1
     }
 
-    fn debug(_stack: Stack) -> c_int {
+    fn debug(stack: Stack) -> c_int {
+        // SAFETY: as above.
+        if let Some(mut debugger) = unsafe { (*stack.ctx()).debugger } {
+            // SAFETY: as above; showing values raises nothing.
+            unsafe { debugger.as_mut() }.show_values(stack);
+        }
         0
     }
 }

@@ -24,6 +24,7 @@ use mlua::{Lua, LuaOptions, StdLib};
 
 use super::bytecode::{self, Traits};
 use super::convert::{self, Frame, write_reply};
+use super::debug::{self, Console, Debugger};
 use super::library::Function;
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
 use super::random::Lrand48;
@@ -191,6 +192,7 @@ pub struct Vm {
     explain: c_int,
     compile: c_int,
     load: c_int,
+    evaluate: c_int,
     // Before `ctx`: closing the state may not outlive what its functions point to.
     lua: Lua,
     ctx: Box<Ctx>,
@@ -221,8 +223,12 @@ pub(super) struct Ctx {
     pub(super) loading: Option<Vec<Arc<Function>>>,
     /// How many handles were given out.
     handles: u32,
+    /// The debugger, while it has a script.
+    pub(super) debugger: Option<NonNull<Debugger<'static>>>,
     /// The engine said [`Verdict::Kill`].
     pub(super) killed: bool,
+    /// What a script that is to die answers, where it is not what SCRIPT KILL lets it.
+    pub(super) last_words: Option<&'static str>,
     /// What the engine panicked with, to go on with when Lua has been left.
     panic: Option<Box<dyn Any + Send>>,
     failure: Failure,
@@ -321,12 +327,15 @@ impl Vm {
             c_base: 0,
             loading: None,
             handles: 0,
+            debugger: None,
             killed: false,
+            last_words: None,
             panic: None,
             failure: Failure::default(),
             outcome: Outcome::Value,
         });
-        let mut vm = Vm { state: std::ptr::null_mut(), enter: 0, explain: 0, compile: 0, load: 0, lua, ctx };
+        let mut vm =
+            Vm { state: std::ptr::null_mut(), enter: 0, explain: 0, compile: 0, load: 0, evaluate: 0, lua, ctx };
         vm.furnish(version)?;
         Ok(vm)
     }
@@ -403,6 +412,31 @@ impl Vm {
         self.ctx.outcome
     }
 
+    /// Runs a script as [`run`](Vm::run) does, under the debugger. `source` is its text, of which the debugger shows lines.
+    pub fn debug(
+        &mut self,
+        mut invocation: Invocation<'_>,
+        source: &[u8],
+        console: &mut dyn Console,
+        reply: &mut Reply,
+    ) -> Outcome {
+        // What the client evaluates may change KEYS and ARGV, or keep them.
+        invocation.program.may_keep_lists = true;
+        let mut debugger = Debugger::new(console, source, self.evaluate);
+        let debugger = NonNull::from(&mut debugger);
+        // SAFETY: the context forgets the debugger before this function is left.
+        self.ctx.debugger =
+            Some(unsafe { std::mem::transmute::<NonNull<Debugger<'_>>, NonNull<Debugger<'static>>>(debugger) });
+        debug::begin(self.state);
+        // SAFETY: the debugger is this function's. The hook, which borrows from it too, runs while nothing else does.
+        let outcome = self.run(invocation, unsafe { &mut *debugger.as_ptr() }, reply);
+        self.ctx.debugger = None;
+        self.arm();
+        // SAFETY: as above.
+        unsafe { &mut *debugger.as_ptr() }.finish();
+        outcome
+    }
+
     /// Compiles a library and runs it once; answers the functions that it registers. Meanwhile `host` is asked whether it
     /// may go on. If that fails, nothing of it stays.
     pub fn load_library(&mut self, code: &[u8], host: &mut dyn Host) -> Result<Vec<Arc<Function>>, LoadError> {
@@ -473,7 +507,7 @@ impl Vm {
     /// Makes the sandbox and the C functions that everything runs through.
     fn furnish(&mut self, version: ServerVersion<'_>) -> Result<(), ScriptError> {
         let ctx: *mut Ctx = &mut *self.ctx;
-        let mut out = (std::ptr::null_mut(), [0; 4]);
+        let mut out = (std::ptr::null_mut(), [0; 5]);
         // SAFETY: the closure runs protected; it pushes and pops on a live state, and holds nothing that must be freed.
         unsafe {
             self.lua
@@ -498,6 +532,11 @@ impl Vm {
                     stack.push_value(guarded);
                     stack.push_closure(compile, 3);
                     out.1[2] = ffi::luaL_ref(state, REGISTRY);
+                    stack.push_light(ctx.cast());
+                    stack.push_value(env);
+                    stack.push_value(guarded);
+                    stack.push_closure(debug::evaluate, 3);
+                    out.1[4] = ffi::luaL_ref(state, REGISTRY);
                     sandbox::build_for_functions(stack, ctx, env, &version);
                     let function_env = stack.top() - 1;
                     stack.push_light(ctx.cast());
@@ -514,7 +553,7 @@ impl Vm {
                 .map_err(state_error)?;
         }
         self.state = out.0;
-        [self.enter, self.explain, self.compile, self.load] = out.1;
+        [self.enter, self.explain, self.compile, self.load, self.evaluate] = out.1;
         self.arm();
         Ok(())
     }
@@ -528,6 +567,7 @@ impl Vm {
     #[cold]
     fn revive(&mut self) {
         self.ctx.killed = false;
+        self.ctx.last_words = None;
         self.arm();
         if let Some(panic) = self.ctx.panic.take() {
             resume_unwind(panic);
@@ -889,9 +929,15 @@ fn locate(stack: Stack<'_>, failure: &mut Failure) {
     }
 }
 
+/// Whether a function whose source the record tells (`S`) stands in a script, not in the sandbox.
+pub(super) fn is_script(record: &ffi::lua_Debug) -> bool {
+    // SAFETY: the source is a string of Lua's that lives as long as the function.
+    unsafe { c_bytes(record.source) == CHUNK_NAME.to_bytes() }
+}
+
 /// # Safety
 /// `text` must be null or a C string that lives as long as the answer is used.
-unsafe fn c_bytes<'a>(text: *const c_char) -> &'a [u8] {
+pub(super) unsafe fn c_bytes<'a>(text: *const c_char) -> &'a [u8] {
     // SAFETY: the caller's promise.
     if text.is_null() { b"" } else { unsafe { CStr::from_ptr(text) }.to_bytes() }
 }
@@ -901,10 +947,7 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_De
     // SAFETY: Lua calls this with a live state; the registry holds the context, which outlives it.
     unsafe {
         let stack = Stack::new(state);
-        stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
-        stack.raw_get(REGISTRY);
-        let ctx: *mut Ctx = ffi::lua_touserdata(state, -1).cast();
-        stack.pop(1);
+        let ctx = hook_context(stack);
         if ctx.is_null() {
             return;
         }
@@ -913,6 +956,17 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_De
         }
         kill(stack, ctx)
     }
+}
+
+/// The context, as a hook finds it; null before there is one.
+#[inline]
+pub(super) fn hook_context(stack: Stack<'_>) -> *mut Ctx {
+    stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
+    stack.raw_get(REGISTRY);
+    // SAFETY: the registry holds the context under this key, or nothing.
+    let ctx = unsafe { ffi::lua_touserdata(stack.raw(), -1).cast() };
+    stack.pop(1);
+    ctx
 }
 
 /// Raises the error that a killed script ends with, and sees to it that catching it is of no use.
@@ -925,11 +979,11 @@ pub(super) fn kill(stack: Stack<'_>, ctx: *mut Ctx) -> ! {
     stack.new_table(0, 1);
     stack.push_bytes(b"err");
     // SAFETY: as above.
-    let is_loading = unsafe { (*ctx).loading.is_some() };
-    stack.push_bytes(if is_loading {
-        b"ERR FUNCTION LOAD timeout".as_slice()
-    } else {
-        b"ERR Script killed by user with SCRIPT KILL..."
+    let (is_loading, last_words) = unsafe { ((*ctx).loading.is_some(), (*ctx).last_words) };
+    stack.push_bytes(match last_words {
+        Some(words) => words.as_bytes(),
+        None if is_loading => b"ERR FUNCTION LOAD timeout",
+        None => b"ERR Script killed by user with SCRIPT KILL...",
     });
     stack.raw_set(-3);
     stack.raise_top()

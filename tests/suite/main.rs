@@ -12,6 +12,7 @@ mod command_table;
 mod crowd;
 mod differential;
 mod harness;
+mod ldb;
 mod looking;
 mod maxmemory;
 mod payloads;

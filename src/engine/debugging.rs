@@ -1,0 +1,203 @@
+//! A client that debugs a script: the conversation between the two, and how it ends.
+//!
+//! SCRIPT DEBUG puts a session into a [`DebugMode`]; its next EVAL is a debugging session, at whose end the connection is
+//! closed, as in Redis. Redis forks a process for it. Here the session holds the one thread, as a slow script does: others
+//! wait, and are answered -BUSY once it has lasted for `busy-reply-threshold`. So it is bounded. It ends when the client
+//! hangs up, or says nothing for `script-debug-timeout`, or when somebody else calls SCRIPT KILL or SHUTDOWN NOSAVE.
+//!
+//! The client's socket is used past tokio, whose tasks can't run meanwhile, through the [`Bystanders`] who
+//! serve the other connections: [`Conversation`] keeps what is on its way in either direction.
+//!
+//! [`Bystanders`]: super::busy::Bystanders
+
+use std::time::Duration;
+
+use super::busy::LOOK_EVERY;
+use super::ctx::Ctx;
+use super::scripting::ScriptHost;
+use super::spec::Done;
+use crate::base::limits::DEBUG_COMMAND_MAX_BYTES;
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
+use crate::script::debug::{Answer, Console};
+use crate::script::{Host, LogLevel, Verdict};
+
+/// What SCRIPT DEBUG asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DebugMode {
+    /// Scripts run as ever.
+    #[default]
+    Off,
+    /// The next EVAL is debugged, and changes nothing in the end.
+    Rollback,
+    /// The next EVAL is debugged.
+    Keep,
+}
+
+/// What is on its way between a script that is debugged and its client.
+pub struct Conversation {
+    /// What the session's end does to the changes.
+    pub mode: DebugMode,
+    /// What the client's socket has not taken yet.
+    unsent: Vec<u8>,
+    /// What the client sent and the debugger has not read yet.
+    received: Vec<u8>,
+    decoder: Decoder,
+    /// When the client last said something, by the processor's clock.
+    heard_ticks: u64,
+    hung_up: bool,
+    /// Lines that the client has not seen when the script has ended.
+    last_lines: Vec<Vec<u8>>,
+}
+
+/// Makes an EVAL a debugging session. `run` runs the script and writes its reply. Whatever comes of it, the session ends, and
+/// then the connection.
+pub fn converse(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversation) -> Done) -> Done {
+    let mut conversation = Conversation {
+        mode: ctx.session.debug,
+        // What was answered before goes first.
+        unsent: ctx.session.outbox.bytes().split().to_vec(),
+        received: Vec::new(),
+        decoder: Decoder::new(),
+        heard_ticks: ctx.server.stats.clock.raw(),
+        hung_up: false,
+        last_lines: Vec::new(),
+    };
+    conversation.unsent.extend_from_slice(ctx.reply.as_bytes());
+    ctx.session.outbox.clear();
+    ctx.reply.truncate(0);
+    tracing::info!(client = ctx.session.key.id, "a client debugs a script: it holds the server");
+    let done = run(ctx, &mut conversation);
+    let mut lines = std::mem::take(&mut conversation.last_lines);
+    lines.push(b"<endsession>".to_vec());
+    conversation.show(&lines);
+    conversation.exchange(ctx, Duration::ZERO);
+    // What the socket does not take now goes before the script's reply, what the script published to this session after it.
+    let outbox = &mut ctx.session.outbox;
+    let published = outbox.bytes().split();
+    outbox.clear();
+    outbox.push(&conversation.unsent);
+    outbox.begin_batch();
+    outbox.push(&published);
+    ctx.session.closing = true;
+    done
+}
+
+impl Conversation {
+    /// Lays lines out as one reply: an array of statuses.
+    fn show(&mut self, lines: &[Vec<u8>]) {
+        let mut head = Reply::new(Form::Resp2);
+        head.array(lines.len());
+        self.unsent.extend_from_slice(head.as_bytes());
+        for line in lines {
+            self.unsent.push(b'+');
+            self.unsent.extend(line.iter().map(|&byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
+            self.unsent.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Sends what is unsent and takes what came, and waits for either, no longer than `patience`.
+    fn exchange(&mut self, ctx: &mut Ctx<'_>, patience: Duration) {
+        if self.hung_up || self.received.len() > DEBUG_COMMAND_MAX_BYTES {
+            return;
+        }
+        let Some(mut bystanders) = ctx.server.bystanders.take() else {
+            self.hung_up = true;
+            return;
+        };
+        let (unsent, received) = (self.unsent.len(), self.received.len());
+        let is_open = bystanders.exchange(ctx.session.key, &mut self.unsent, &mut self.received, patience);
+        self.hung_up = !is_open;
+        ctx.server.bystanders = Some(bystanders);
+        let (sent, came) = ((unsent - self.unsent.len()) as u64, (self.received.len() - received) as u64);
+        ctx.session.bytes_out += sent;
+        ctx.server.stats.bytes_out += sent;
+        ctx.session.bytes_in += came;
+        ctx.server.stats.bytes_in += came;
+    }
+
+    /// The next command of those that came; `None` while there is no whole one.
+    fn next_command(&mut self) -> Result<Option<OwnedArgv>, &'static str> {
+        let limits = RequestLimits { bulk_bytes: DEBUG_COMMAND_MAX_BYTES, unauthenticated: false };
+        match self.decoder.decode(&self.received, &limits) {
+            Ok(true) => {
+                let command = OwnedArgv::from_argv(self.decoder.argv(&self.received));
+                self.received.drain(..self.decoder.keep_from());
+                self.decoder.rebase();
+                Ok(Some(command))
+            }
+            Ok(false) if self.received.len() <= DEBUG_COMMAND_MAX_BYTES => Ok(None),
+            _ => Err("ERR protocol error"),
+        }
+    }
+}
+
+/// The engine, as a script sees it that is debugged.
+pub(super) struct DebugHost<'h, 'c> {
+    pub(super) host: ScriptHost<'h, 'c>,
+    pub(super) conversation: &'h mut Conversation,
+}
+
+impl DebugHost<'_, '_> {
+    fn since_heard(&self) -> Duration {
+        let clock = &self.host.ctx.server.stats.clock;
+        Duration::from_nanos(clock.delta_as_nanos(self.conversation.heard_ticks, clock.raw()))
+    }
+}
+
+impl Host for DebugHost<'_, '_> {
+    fn call(&mut self, argv: Argv<'_>, reply: &mut Reply) {
+        self.host.call(argv, reply);
+    }
+
+    fn interrupted(&mut self) -> Verdict {
+        self.conversation.exchange(self.host.ctx, Duration::ZERO);
+        // Whoever looks on decides how long the script may take: it is stopped when it is overdue.
+        let ends = self.conversation.hung_up || self.host.interrupted() == Verdict::Kill;
+        if ends { Verdict::Kill } else { Verdict::Continue }
+    }
+
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        self.host.log(level, message);
+    }
+
+    fn set_resp(&mut self, version: u8) {
+        self.host.set_resp(version);
+    }
+}
+
+impl Console for DebugHost<'_, '_> {
+    fn converse(&mut self, lines: Vec<Vec<u8>>) -> Answer {
+        self.conversation.show(&lines);
+        drop(lines);
+        self.conversation.heard_ticks = self.host.ctx.server.stats.clock.raw();
+        let timeout = Duration::from_secs(self.host.ctx.server.config.script_debug_timeout_s.into());
+        loop {
+            self.conversation.exchange(self.host.ctx, LOOK_EVERY);
+            match self.conversation.next_command() {
+                Ok(Some(command)) => {
+                    self.conversation.heard_ticks = self.host.ctx.server.stats.clock.raw();
+                    return Answer::Command(command);
+                }
+                Ok(None) if self.conversation.hung_up => return Answer::End("ERR the client of the debugger is gone"),
+                Ok(None) => {}
+                Err(words) => return Answer::End(words),
+            }
+            if self.host.interrupted() == Verdict::Kill {
+                return Answer::End("ERR Script killed by user with SCRIPT KILL...");
+            }
+            if self.since_heard() >= timeout {
+                return Answer::End("ERR the client of the debugger said nothing for script-debug-timeout");
+            }
+        }
+    }
+
+    fn is_overdue(&mut self) -> bool {
+        let threshold_ms = self.host.ctx.server.config.busy_reply_threshold_ms;
+        threshold_ms > 0 && self.since_heard() >= Duration::from_millis(threshold_ms as u64)
+    }
+
+    fn finish(&mut self, lines: Vec<Vec<u8>>) {
+        self.conversation.last_lines = lines;
+    }
+}
