@@ -118,6 +118,12 @@ pub const SCRIPT_SCRATCH_KEEP_BYTES: usize = 1024 * 1024;
 /// Keys, and arguments, of a script up to which the tables KEYS and ARGV are kept for the next one.
 pub const SCRIPT_LIST_KEEP_ELEMENTS: usize = 64;
 
+/// Bytes of a string that `cjson` escapes at once; each may become six.
+pub const SCRIPT_ESCAPE_CHUNK_BYTES: usize = 4 * 1024;
+
+/// Steps of other C functions (elements that are sorted, encoded, decoded, moved) between two such questions: below 10 ms.
+pub const SCRIPT_TICK_STEPS: u32 = 100_000;
+
 /// Steps of matching a pattern between two questions to the engine whether the script may go on: below 1 ms.
 pub const SCRIPT_PATTERN_TICK_STEPS: u32 = 100_000;
 
@@ -147,7 +153,7 @@ pub const DEBUG_VALUE_MAX_DEPTH: usize = 10;
 /// Nesting of tables that `cmsgpack.pack` follows; deeper ones are packed as nil. That of Redis' library.
 pub const SCRIPT_MSGPACK_MAX_DEPTH: usize = 16;
 
-/// Bytes of program text that `load` gathers from a function's pieces.
+/// Bytes of program text that `loadstring` compiles and `load` gathers from a function's pieces: nothing interrupts that.
 pub const SCRIPT_LOAD_MAX_BYTES: usize = 1024 * 1024;
 
 /// How long a library of functions may take to load: as in Redis.

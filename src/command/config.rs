@@ -30,6 +30,7 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     for parameter in changed {
         match parameter.name {
             "requirepass" => password_changed(ctx),
+            "script-memory-limit" => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
             "maxmemory" => ctx.server.memory_limit_changed(ctx.session),
             "script-slow-threshold" | "script-slow-max-len" => {
                 let server = &mut *ctx.server;

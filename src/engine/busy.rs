@@ -3,7 +3,7 @@
 //! The Lua state asks again and again whether its script may go on ([`Server::script_interrupted`]). Once the script has run
 //! for `busy-reply-threshold`, the engine lets the [`Bystanders`] (the network floor) serve the other connections from
 //! inside that question: commands flagged `allow_busy` run, all others are answered -BUSY. SCRIPT KILL, FUNCTION KILL and
-//! SHUTDOWN NOSAVE are such commands; what they note here ends the script at its next step.
+//! SHUTDOWN NOSAVE are such commands; what they note here ends the script at its next step. So does `script-time-limit`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use super::{Fed, Server};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
+use crate::script::Verdict;
 
 /// How often the other connections are looked at while a script is busy.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -105,10 +106,11 @@ pub trait Bystanders {
 }
 
 impl Server {
-    /// Asked while a script runs. Answers whether it may go on.
-    pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> bool {
+    /// Asked while a script runs. Answers whether it may go on, or why not.
+    pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> Verdict {
         let threshold_ms = self.config.busy_reply_threshold_ms;
-        let Some(script) = &mut self.running_script else { return true };
+        let limit_ms = self.config.script_time_limit_ms;
+        let Some(script) = &mut self.running_script else { return Verdict::Continue };
         let now_ticks = self.stats.clock.raw();
         let since = |ticks| Duration::from_nanos(self.stats.clock.delta_as_nanos(ticks, now_ticks));
         let ran = since(script.started_ticks);
@@ -131,7 +133,14 @@ impl Server {
             }
         }
         let kill = self.running_script.as_ref().is_some_and(|script| script.kill_requested);
-        !kill && self.shutdown.is_none() && !self.stop_signal.load(Ordering::Relaxed)
+        if kill || self.shutdown.is_some() || self.stop_signal.load(Ordering::Relaxed) {
+            return Verdict::Kill;
+        }
+        if limit_ms > 0 && ran >= Duration::from_millis(limit_ms as u64) {
+            Verdict::OutOfTime
+        } else {
+            Verdict::Continue
+        }
     }
 
     /// Answers the complete commands of a bystander's `input` while a script is busy.

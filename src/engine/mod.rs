@@ -150,7 +150,8 @@ impl Engine {
         clock: Clock,
         mut rng: Rng,
     ) -> Result<Engine, error::Error> {
-        let scripts = Scripts::new(rng.next_u64())?;
+        let mut scripts = Scripts::new(rng.next_u64())?;
+        scripts.set_memory_limit(config.script_memory_limit);
         let run_id = (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect();
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);

@@ -347,7 +347,7 @@ impl Host for ScriptHost<'_, '_> {
             let command = OwnedArgv::from_argv(self.call.command);
             script.subject = Some(busy::Subject { name: self.name.into(), command });
         }
-        if self.ctx.server.script_interrupted(self.ctx.ks) { Verdict::Continue } else { Verdict::Kill }
+        self.ctx.server.script_interrupted(self.ctx.ks)
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {

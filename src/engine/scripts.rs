@@ -69,6 +69,14 @@ impl Scripts {
         }
     }
 
+    /// Acts on a new `script-memory-limit`; 0 for no limit.
+    pub fn set_memory_limit(&mut self, bytes: usize) {
+        // While a script runs, nobody can change it.
+        if let Some(vm) = &mut self.vm {
+            vm.set_memory_limit(bytes);
+        }
+    }
+
     /// The libraries of functions.
     pub fn libraries(&self) -> &Libraries {
         &self.libraries

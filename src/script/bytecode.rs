@@ -4,9 +4,9 @@
 //!    (`42LL`, `1i`), which LuaJIT reads and Redis' Lua refuses.
 //! 2. Also whether it only ever indexes KEYS and ARGV: then it can neither change nor keep their tables, and they serve the
 //!    next script too.
-//! 3. `redis.call` and `redis.pcall`, written so, are loaded in one step ([`DIRECT`]) and not by way of the read-only table
+//! 3. `redis.call` and `redis.pcall`, written so or with `server`, are loaded in one step ([`DIRECT`]) and not by way of the read-only table
 //!    `redis`, whose metatable costs 200 instructions each time.
-//! 4. Tail calls of global functions, `return redis.call(...)`, become ordinary calls. Lua 5.1 keeps the caller's frame when
+//! 4. Tail calls of global functions, `return redis.call(...)`, or of locals that hold one, become ordinary calls. Lua 5.1 keeps the caller's frame when
 //!    a C function is called so; LuaJIT replaces it, and an error of the function could not be located: Redis' error texts
 //!    carry the script's line. Scripts cannot define globals, so these are never a script's own functions, whose tail calls
 //!    stay what they are.
@@ -64,9 +64,11 @@ pub(super) struct Traits {
     pub rewritten: bool,
 }
 
-/// Functions that are loaded in one step: library, name, and the global in which the sandbox holds the function as well.
-pub(super) const DIRECT: [(&[u8], &[u8], &[u8]); 2] =
-    [(b"redis", b"call", b"redis.call"), (b"redis", b"pcall", b"redis.pcall")];
+/// The names of the library whose functions are loaded in one step. They stand for the same table.
+pub(super) const API: [&[u8]; 2] = [b"redis", b"server"];
+
+/// These functions: name, and the global in which the sandbox holds the function as well.
+pub(super) const DIRECT: [(&[u8], &[u8]); 2] = [(b"call", b"redis.call"), (b"pcall", b"redis.pcall")];
 
 const STRIPPED: u32 = 0x02;
 const CONSTANT_CHILD: u32 = 0;
@@ -148,8 +150,7 @@ fn rewrite_prototype(prototype: &[u8], flags: u32, out: &mut Vec<u8>, traits: &m
     let jumps = code.jumps();
     let loads: Vec<(usize, usize)> =
         (0..head.instructions).filter_map(|at| Some((at, direct_load(code, at, &constants, &jumps)?))).collect();
-    let mut tail_calls: Vec<(usize, Instruction)> =
-        (0..head.instructions).filter_map(|at| Some((at, global_callee(code, at, &jumps)?))).collect();
+    let mut tail_calls = global_tail_calls(code, &jumps);
     let width = if head.lines < 256 { 1 } else { if head.lines < 65536 { 2 } else { 4 } };
     if head.instructions + tail_calls.len() * 3 >= JUMP_BIAS || head.debug < head.instructions * width {
         tail_calls.clear();
@@ -181,7 +182,7 @@ fn rewrite_prototype(prototype: &[u8], flags: u32, out: &mut Vec<u8>, traits: &m
     }
     out.extend_from_slice(upvalues);
     // Constants are numbered from their end.
-    for (_, _, global) in direct.iter().rev() {
+    for (_, global) in direct.iter().rev() {
         put_uleb(out, CONSTANT_STRING + global.len() as u32);
         out.extend_from_slice(global);
     }
@@ -216,32 +217,49 @@ fn may_keep_list(code: Code<'_>, at: usize, constants: &Constants<'_>) -> bool {
 fn direct_load(code: Code<'_>, at: usize, constants: &Constants<'_>, jumps: &Jumps) -> Option<usize> {
     let ([op::GGET, a, ..], [op::TGETS, to, name, from]) = (code.at(at)?, code.at(at + 1)?) else { return None };
     let (library, name) = (constants.name(code.d(at)), constants.name(name.into()));
-    let function = DIRECT.iter().position(|direct| (direct.0, direct.1) == (library, name))?;
+    let function = DIRECT.iter().position(|direct| direct.0 == name).filter(|_| API.contains(&library))?;
     // `(x or redis).call` comes by a jump to the second instruction with something else, and so may `goto`.
     ((to, from) == (a, a) && jumps.to(at + 1).is_none()).then_some(function)
 }
 
-/// The instruction that loads the callee of the tail call at `at`, if there is one and its callee is a global, or a field of
-/// one.
-fn global_callee(code: Code<'_>, at: usize, jumps: &Jumps) -> Option<Instruction> {
+/// The tail calls whose callee is a global, or a field of one, or a local that was last set to such: where they stand, and
+/// the instruction that loads the callee.
+fn global_tail_calls(code: Code<'_>, jumps: &Jumps) -> Vec<(usize, Instruction)> {
+    let mut found = Vec::new();
+    let mut holds_global = [false; 256];
+    for (at, instruction) in code.iter().enumerate() {
+        found.extend(global_callee(code, at, jumps, &holds_global).map(|load| (at, load)));
+        if instruction[0] != op::UCLO {
+            holds_global[usize::from(instruction[1])] = is_global_load(code, at);
+        }
+    }
+    found
+}
+
+fn global_callee(code: Code<'_>, at: usize, jumps: &Jumps, holds_global: &[bool; 256]) -> Option<Instruction> {
     let call = code.at(at)?;
     if call[0] != op::CALLT && call[0] != op::CALLMT {
         return None;
     }
+    // Where a function has made no closure yet, its returns are moved behind its end, and a jump stands in their place.
+    let place = jumps.to(at).filter(|from| code.at(*from).is_some_and(|jump| jump[0] == op::UCLO)).unwrap_or(at);
     // The callee is loaded first, its arguments above it: the nearest instruction before the call that writes A. (The one
     // that closes upvalues, right before the call, has a zero there.)
     let writes_a = |i: &usize| code.at(*i).is_some_and(|before| before[1] == call[1] && before[0] != op::UCLO);
-    // Where a function has made no closure yet, its returns are moved behind its end, and a jump stands in their place.
-    let place = jumps.to(at).filter(|from| code.at(*from).is_some_and(|jump| jump[0] == op::UCLO)).unwrap_or(at);
     let load_at = (0..place).rev().find(writes_a)?;
     let load = code.at(load_at)?;
-    match load[0] {
-        op::GGET => Some(load),
-        op::TGETS => {
-            let object = code.at(load_at.checked_sub(1)?)?;
-            (object[0] == op::GGET && object[1] == load[3]).then_some(load)
-        }
-        _ => None,
+    let is_global = if load[0] == op::MOV { holds_global[usize::from(load[2])] } else { is_global_load(code, load_at) };
+    is_global.then_some(load)
+}
+
+/// Whether the instruction at `at` loads a global or a field of one.
+fn is_global_load(code: Code<'_>, at: usize) -> bool {
+    let is_global = |i: usize, slot: Option<u8>| {
+        code.at(i).is_some_and(|load| load[0] == op::GGET && slot.is_none_or(|slot| load[1] == slot))
+    };
+    match code.at(at) {
+        Some([op::TGETS, _, _, object]) => at.checked_sub(1).is_some_and(|before| is_global(before, Some(object))),
+        _ => is_global(at, None),
     }
 }
 

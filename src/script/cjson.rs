@@ -4,8 +4,8 @@
 //! other an object, an empty one `{}`; numbers have 14 digits; `/` is escaped. Decoding: null becomes a light userdata,
 //! `cjson.null`; numbers are read as C reads them, so hexadecimal, `inf` and `nan` pass unless that is switched off.
 //!
-//! Each table that `cjson.new()` gives has settings of its own, in a userdata that is every function's second upvalue. As in
-//! Redis, what a script sets on the global `cjson` stays for later scripts.
+//! Each table that `cjson.new()` gives has settings of its own, in a userdata that is every function's second upvalue. What a
+//! script sets on the global `cjson` holds until the script ends; in Redis it stays for later scripts.
 //!
 //! Text is built in the VM's scratch buffer; no script runs meanwhile, since tables are read without metamethods.
 
@@ -14,13 +14,13 @@ use std::ffi::c_int;
 use super::lua::{Buffer, CFunction, Kind, Stack, ffi, native, upvalue};
 use super::sandbox::check_c_stack;
 use super::vm::Ctx;
-use crate::base::limits::SCRIPT_DATA_STACK_BYTES;
+use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
 use crate::base::num;
 
 /// The settings of one `cjson` table.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Settings {
+pub(super) struct Settings {
     sparse_convert: bool,
     sparse_ratio: i32,
     sparse_safe: i32,
@@ -31,6 +31,9 @@ struct Settings {
     keep_buffer: bool,
     precision: i32,
 }
+
+/// Bytes that a number of 14 digits takes at most, with sign, point and exponent, in full if it is an integer.
+const NUMBER_MAX_BYTES: usize = 32;
 
 /// What becomes of NaN and infinities.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,6 +99,34 @@ fn settings(stack: Stack<'_>) -> *mut Settings {
     unsafe { ffi::lua_touserdata(stack.raw(), upvalue(2)).cast() }
 }
 
+/// The settings, to be changed: those of the global `cjson` will be put back after the run.
+fn change(stack: Stack<'_>) -> *mut Settings {
+    // SAFETY: the context outlives the state.
+    unsafe { (*stack.ctx()).altered.cjson = true };
+    settings(stack)
+}
+
+/// Pushes the global `cjson` table and notes its settings in the context. May raise for lack of memory.
+pub(super) fn push_shared_table(stack: Stack<'_>, ctx: *mut Ctx) {
+    push_table(stack, ctx);
+    stack.raw_get_field(stack.top(), b"encode");
+    // SAFETY: the second upvalue of `encode` is the settings, which live as long as the table: as the state.
+    unsafe {
+        ffi::lua_getupvalue(stack.raw(), -1, 2);
+        (*ctx).cjson = ffi::lua_touserdata(stack.raw(), -1).cast();
+    }
+    stack.pop(2);
+}
+
+/// Puts the settings of the global `cjson` back.
+///
+/// # Safety
+/// `settings` must be what [`push_shared_table`] noted, of a live state.
+pub(super) unsafe fn reset(settings: *mut Settings) {
+    // SAFETY: the caller's promise.
+    unsafe { settings.write(DEFAULTS) };
+}
+
 // SAFETY of the blocks in these functions: the settings live as long as the function that has them as upvalue.
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for all, above")]
 mod functions {
@@ -139,7 +170,7 @@ mod functions {
         }
 
         pub(super) fn encode_sparse_array(stack: Stack) -> c_int {
-            let settings = settings(stack);
+            let settings = change(stack);
             check_arguments(stack, 3);
             unsafe {
                 (*settings).sparse_convert = switch(stack, 1, (*settings).sparse_convert);
@@ -151,32 +182,32 @@ mod functions {
 
         pub(super) fn encode_max_depth(stack: Stack) -> c_int {
             check_arguments(stack, 1);
-            unsafe { (*settings(stack)).encode_max_depth = integer(stack, 1, 1, i32::MAX, (*settings(stack)).encode_max_depth) };
+            unsafe { (*change(stack)).encode_max_depth = integer(stack, 1, 1, i32::MAX, (*settings(stack)).encode_max_depth) };
             1
         }
 
         pub(super) fn decode_max_depth(stack: Stack) -> c_int {
             check_arguments(stack, 1);
-            unsafe { (*settings(stack)).decode_max_depth = integer(stack, 1, 1, i32::MAX, (*settings(stack)).decode_max_depth) };
+            unsafe { (*change(stack)).decode_max_depth = integer(stack, 1, 1, i32::MAX, (*settings(stack)).decode_max_depth) };
             1
         }
 
         pub(super) fn encode_number_precision(stack: Stack) -> c_int {
             check_arguments(stack, 1);
-            unsafe { (*settings(stack)).precision = integer(stack, 1, 1, 14, (*settings(stack)).precision) };
+            unsafe { (*change(stack)).precision = integer(stack, 1, 1, 14, (*settings(stack)).precision) };
             1
         }
 
         /// The buffer is the VM's and always kept; the switch is there for scripts that set it.
         pub(super) fn encode_keep_buffer(stack: Stack) -> c_int {
             check_arguments(stack, 1);
-            unsafe { (*settings(stack)).keep_buffer = switch(stack, 1, (*settings(stack)).keep_buffer) };
+            unsafe { (*change(stack)).keep_buffer = switch(stack, 1, (*settings(stack)).keep_buffer) };
             1
         }
 
         pub(super) fn encode_invalid_numbers(stack: Stack) -> c_int {
             check_arguments(stack, 1);
-            let settings = settings(stack);
+            let settings = change(stack);
             unsafe {
                 (*settings).encode_invalid = match stack.kind(1) {
                     Kind::Nil => (*settings).encode_invalid,
@@ -199,7 +230,7 @@ mod functions {
 
         pub(super) fn decode_invalid_numbers(stack: Stack) -> c_int {
             check_arguments(stack, 1);
-            unsafe { (*settings(stack)).decode_invalid = switch(stack, 1, (*settings(stack)).decode_invalid) };
+            unsafe { (*change(stack)).decode_invalid = switch(stack, 1, (*settings(stack)).decode_invalid) };
             1
         }
     }
@@ -291,6 +322,7 @@ impl Encoder<'_> {
         let (mut most, mut items) = (0i64, 0i64);
         stack.push_nil();
         while stack.next(-2) {
+            stack.tick();
             stack.pop(1);
             let key = if stack.kind(-1) == Kind::Number { stack.number(-1) } else { 0.0 };
             if key < 1.0 || key.floor() != key || key > f64::from(i32::MAX) {
@@ -317,6 +349,7 @@ impl Encoder<'_> {
             if i > 1 {
                 out.push(b',');
             }
+            stack.tick();
             stack.raw_get_at(-1, i as c_int);
             self.value(depth);
             stack.pop(1);
@@ -353,9 +386,15 @@ impl Encoder<'_> {
     }
 
     fn string(&self, text: &[u8]) {
+        self.out.push(b'"');
+        // A byte becomes up to six; room for so many is asked for piece by piece.
+        text.chunks(SCRIPT_ESCAPE_CHUNK_BYTES).for_each(|text| self.escape(text));
+        self.out.push(b'"');
+    }
+
+    fn escape(&self, text: &[u8]) {
+        self.out.reserve(text.len() * 6);
         self.out.write(|out| {
-            out.reserve(text.len() + 2);
-            out.push(b'"');
             let mut copied = 0;
             for (i, &byte) in text.iter().enumerate() {
                 let escape = match byte {
@@ -382,7 +421,6 @@ impl Encoder<'_> {
                 copied = i + 1;
             }
             out.extend_from_slice(&text[copied..]);
-            out.push(b'"');
         });
     }
 
@@ -397,6 +435,7 @@ impl Encoder<'_> {
                 Invalid::Write => {}
             }
         }
+        self.out.reserve(NUMBER_MAX_BYTES);
         self.out.write(|out| write_number(out, number, self.settings.precision));
     }
 
@@ -521,6 +560,7 @@ impl<'a> Decoder<'a> {
             }
             token = self.next_token();
             self.value(token);
+            self.stack.tick();
             self.stack.raw_set(-3);
             token = self.next_token();
             match token.kind {
@@ -543,6 +583,7 @@ impl<'a> Decoder<'a> {
         let mut i = 0;
         loop {
             self.value(token);
+            self.stack.tick();
             i += 1;
             self.stack.raw_set_at(-2, i);
             token = self.next_token();

@@ -130,6 +130,7 @@ fn pack_table(stack: Stack<'_>, out: Buffer<'_>, depth: usize) {
     if is_array {
         pack_head(out, n, 0x90, 0xdc);
         for i in 1..=n {
+            stack.tick();
             stack.raw_get_at(-1, i as c_int);
             pack_value(stack, out, depth);
             stack.pop(1);
@@ -139,6 +140,7 @@ fn pack_table(stack: Stack<'_>, out: Buffer<'_>, depth: usize) {
     pack_head(out, n, 0x80, 0xde);
     stack.push_nil();
     while stack.next(-2) {
+        stack.tick();
         stack.push_value(-2);
         pack_value(stack, out, depth);
         stack.pop(1);
@@ -152,6 +154,7 @@ fn measure(stack: Stack<'_>) -> (usize, bool) {
     let (mut n, mut most, mut positive) = (0usize, 0.0f64, true);
     stack.push_nil();
     while stack.next(-2) {
+        stack.tick();
         stack.pop(1);
         let key = if stack.kind(-1) == Kind::Number { stack.number(-1) } else { 0.0 };
         positive &= key >= 1.0 && key.floor() == key;
@@ -291,6 +294,7 @@ impl<'a> Reader<'a> {
         // What is declared need not be there: room only for what the input can hold.
         self.stack.new_table(n.min(self.rest.len()), 0);
         for i in 1..=n {
+            self.stack.tick();
             self.value();
             self.stack.raw_set_at(-2, i.min(c_int::MAX as usize) as c_int);
         }
@@ -300,6 +304,7 @@ impl<'a> Reader<'a> {
         self.descend();
         self.stack.new_table(0, n.min(self.rest.len() / 2));
         for _ in 0..n {
+            self.stack.tick();
             self.value();
             self.value();
             if self.stack.kind(-2) == Kind::Nil {

@@ -15,6 +15,7 @@
 use std::ffi::c_int;
 
 use super::lua::{Kind, Stack, upvalue};
+use super::memory::refuse;
 use super::vm::Ctx;
 use crate::base::limits::SCRIPT_TAPE_MAX_DEPTH;
 use crate::resp::reply::Reply;
@@ -171,7 +172,13 @@ pub(super) fn write_reply(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool
 /// Writes a table without recursion: scripts may return what nests thousands deep, or in itself.
 fn write_nested(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool, reply: &mut Reply) {
     frames.clear();
+    // What a script holds once can stand in its reply many times.
+    let most = reply.len().saturating_add(stack.memory().limit());
     loop {
+        stack.tick();
+        if reply.len() > most {
+            refuse(stack);
+        }
         // The value on top is due.
         if stack.kind(-1) != Kind::Table {
             write_reply(stack, &mut Vec::new(), resp3, reply);

@@ -11,10 +11,13 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
+use std::rc::Rc;
 
 pub(super) use mlua::ffi;
 
-use super::vm::Ctx;
+use super::memory::{Memory, make_room};
+use super::vm::{self, Ctx};
+use crate::base::limits::SCRIPT_TICK_STEPS;
 
 /// Defines a C function whose body is a function of a [`Stack`] that answers how many results it pushed.
 macro_rules! native {
@@ -86,6 +89,26 @@ impl<'a> Stack<'a> {
         unsafe { ffi::lua_touserdata(self.state, upvalue(1)).cast() }
     }
 
+    /// The account of the state's memory.
+    #[inline(always)]
+    pub(super) fn memory(self) -> &'a Memory {
+        unsafe { &*Rc::as_ptr(&(*self.ctx()).memory) }
+    }
+
+    /// One step of something long in a C function, where no hook comes: now and then asks the engine, as the hook does,
+    /// whether the script may go on. Raises if not.
+    #[inline(always)]
+    pub(super) fn tick(self) {
+        unsafe {
+            let ticks = &raw mut (*self.ctx()).ticks;
+            *ticks += 1;
+            if *ticks >= SCRIPT_TICK_STEPS {
+                *ticks = 0;
+                vm::ask_or_die(self);
+            }
+        }
+    }
+
     /// The VM's scratch buffer, emptied.
     #[inline(always)]
     pub(super) fn buffer(self) -> Buffer<'a> {
@@ -97,7 +120,7 @@ impl<'a> Stack<'a> {
     /// The VM's scratch buffer with what is in it.
     #[inline(always)]
     pub(super) fn buffer_as_is(self) -> Buffer<'a> {
-        Buffer { bytes: unsafe { &raw mut (*self.ctx()).buffer }, frame: PhantomData }
+        Buffer { bytes: unsafe { &raw mut (*self.ctx()).buffer }, stack: self }
     }
 
     #[inline(always)]
@@ -414,7 +437,7 @@ impl<'a> Stack<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Buffer<'a> {
     bytes: *mut Vec<u8>,
-    frame: PhantomData<&'a ()>,
+    stack: Stack<'a>,
 }
 
 // SAFETY of every block below: the buffer belongs to the VM's context, which outlives every C function, and one thread
@@ -423,12 +446,28 @@ pub(super) struct Buffer<'a> {
 impl Buffer<'_> {
     #[inline(always)]
     pub(super) fn push(self, byte: u8) {
+        self.reserve(1);
         unsafe { (*self.bytes).push(byte) }
     }
 
     #[inline(always)]
     pub(super) fn extend(self, bytes: &[u8]) {
+        self.reserve(bytes.len());
         unsafe { (*self.bytes).extend_from_slice(bytes) }
+    }
+
+    /// Makes room for so many bytes more. Ends the script if that is more than it may have.
+    #[inline(always)]
+    pub(super) fn reserve(self, n: usize) {
+        if unsafe { (*self.bytes).capacity() - (*self.bytes).len() } < n {
+            self.grow(n);
+        }
+    }
+
+    #[cold]
+    fn grow(self, n: usize) {
+        make_room(self.stack, self.len().saturating_add(n));
+        unsafe { (*self.bytes).reserve(n) }
     }
 
     #[inline(always)]
@@ -441,7 +480,7 @@ impl Buffer<'_> {
         unsafe { (*self.bytes).truncate(len) }
     }
 
-    /// Lets `write` append to the buffer. It must not raise.
+    /// Lets `write` append to the buffer what there is room for. It must not raise.
     #[inline]
     pub(super) fn write(self, write: impl FnOnce(&mut Vec<u8>)) {
         unsafe { write(&mut *self.bytes) }
@@ -449,6 +488,7 @@ impl Buffer<'_> {
 
     /// Pushes what was built as a string. May raise for lack of memory.
     pub(super) fn push_to(self, stack: Stack<'_>) {
+        make_room(stack, self.len());
         unsafe { ffi::lua_pushlstring_(stack.raw(), (*self.bytes).as_ptr().cast(), (*self.bytes).len()) }
     }
 }

@@ -7,6 +7,7 @@
 //! - `convert`: reply tape to Lua values, Lua values to replies
 //! - `redis`: the `redis` table
 //! - `sandbox`: what a script can name and what it cannot change; `bytecode` helps it
+//! - `memory`: what the state may hold; `sort`: `table.sort` that can be interrupted
 //! - `strings`, `pattern`: the functions of `string` that could run for ever or exhaust memory
 //! - `cjson`, `cmsgpack`, `structs`: the bundled libraries
 //! - `library`: libraries of functions; `register`: what they see while they are loaded; `dump`: how they
@@ -24,12 +25,14 @@ pub mod debug;
 pub mod dump;
 pub mod library;
 mod lua;
+mod memory;
 pub mod parse;
 mod pattern;
 mod random;
 mod redis;
 mod register;
 mod sandbox;
+mod sort;
 pub mod store;
 mod strings;
 mod structs;

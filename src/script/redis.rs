@@ -7,8 +7,9 @@ use sha1::{Digest, Sha1};
 
 use super::convert::{self, push_error, push_reply};
 use super::lua::{Kind, Stack, native};
+use super::memory::collect_for;
 use super::vm::{Ctx, LogLevel, ServerVersion, kill};
-use crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES;
+use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRIPT_SCRATCH_KEEP_BYTES};
 use crate::base::num;
 use crate::resp::request::{Argv, Span};
 use crate::resp::tape::{TapeReader, Token};
@@ -105,6 +106,7 @@ native! {
         if !text.contains(&b' ') {
             buffer.extend(b"ERR ");
         }
+        buffer.reserve(text.len());
         buffer.write(|buffer| buffer.extend(text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte })));
         stack.new_table(0, 1);
         stack.push_value(convert::ERR);
@@ -227,7 +229,7 @@ pub(super) fn raise_error(stack: Stack<'_>, text: &[u8]) -> ! {
 fn end_if_killed(stack: Stack<'_>) {
     let ctx = stack.ctx();
     // SAFETY: the context outlives the state.
-    if unsafe { (*ctx).killed } {
+    if unsafe { (*ctx).is_dying() } {
         kill(stack, ctx);
     }
 }
@@ -253,8 +255,12 @@ fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
     }
     // SAFETY: as above; the tape changes only in the next call. Raising while it is borrowed frees nothing.
     let (tape, resp3) = unsafe { ((*ctx).tape.as_bytes(), (*ctx).resp3) };
+    let tape_bytes = tape.len();
     let mut tape = TapeReader::new(tape);
     let is_error = matches!(tape.clone().next(), Some(Token::Error(_)));
+    if tape_bytes > SCRIPT_SCRATCH_KEEP_BYTES {
+        collect_for(stack, tape_bytes);
+    }
     push_reply(stack, &mut tape, resp3, 0);
     if is_error && raises {
         stack.raise_top();
@@ -269,6 +275,8 @@ fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<(), &'static [u8]> {
     if n == 0 {
         return Err(b"ERR Please specify at least one argument for this redis lib call");
     }
+    // A script may hold a string once and pass it many times.
+    let most = ctx.memory.limit().min(QUERY_BUFFER_HARD_MAX_BYTES);
     ctx.args.clear();
     ctx.spans.clear();
     for i in 1..=n {
@@ -276,7 +284,7 @@ fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<(), &'static [u8]> {
         match stack.kind(i) {
             Kind::String => {
                 let bytes = stack.bytes(i);
-                if bytes.len() > QUERY_BUFFER_HARD_MAX_BYTES - start {
+                if bytes.len() > most - start {
                     return Err(b"ERR Lua redis lib command arguments are too long");
                 }
                 ctx.args.extend_from_slice(bytes);
@@ -284,7 +292,7 @@ fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<(), &'static [u8]> {
             Kind::Number => format_number(&mut ctx.args, stack.number(i)),
             _ => return Err(b"ERR Lua redis lib command arguments must be strings or integers"),
         }
-        if ctx.args.len() > QUERY_BUFFER_HARD_MAX_BYTES {
+        if ctx.args.len() > most {
             return Err(b"ERR Lua redis lib command arguments are too long");
         }
         ctx.spans.push(Span::new(start, ctx.args.len() - start));

@@ -21,6 +21,7 @@ use std::ffi::{CStr, c_int};
 
 use super::lua::{CFunction, Kind, Stack, ffi, native, upvalue};
 use super::register;
+use super::sort::sort;
 use super::vm::{Ctx, ServerVersion, load};
 use super::{bytecode, redis};
 use super::{cjson, cmsgpack, strings, structs};
@@ -49,8 +50,8 @@ pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>
         add_library(stack, ctx, env, name);
     }
     redis::push_table(stack, ctx, version);
-    add_library(stack, ctx, env, b"redis");
-    cjson::push_table(stack, ctx);
+    add_api(stack, ctx, env);
+    cjson::push_shared_table(stack, ctx);
     add_library(stack, ctx, env, b"cjson");
     cmsgpack::push_table(stack, ctx);
     add_library(stack, ctx, env, b"cmsgpack");
@@ -79,7 +80,7 @@ pub(super) fn build_for_functions(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, v
     stack.push_value(guarded);
     stack.raw_set_field(own, b"_G");
     redis::push_function_table(stack, ctx, version);
-    add_library(stack, ctx, own, b"redis");
+    add_api(stack, ctx, own);
     register_with_env(stack, ctx, own, guarded);
     stack.set_top(guarded);
 }
@@ -93,14 +94,16 @@ pub(super) fn build_for_loading(stack: Stack<'_>, ctx: *mut Ctx, version: &Serve
     protect(stack, ctx);
 }
 
-/// Pushes the globals of one library, which hold but the `redis` at `api`, and their stand-in. When it is loaded,
-/// [`copy_fields`] gives it those of all functions. May raise for lack of memory.
+/// Pushes the globals of one library, which hold but the `redis` at `api` under both of its names, and their stand-in. When it
+/// is loaded, [`copy_fields`] gives it those of all functions. May raise for lack of memory.
 pub(super) fn push_library_globals(stack: Stack<'_>, ctx: *mut Ctx, api: c_int) {
     stack.new_table(0, 64);
     let own = stack.top();
     push_guard(stack, ctx, own);
-    stack.push_value(api);
-    stack.raw_set_field(own, b"redis");
+    for name in bytecode::API {
+        stack.push_value(api);
+        stack.raw_set_field(own, name);
+    }
 }
 
 /// Copies all fields of the table at `from` to the one at `to` (absolute or pseudo-indices).
@@ -138,8 +141,8 @@ const LIBRARIES: &[Library] = &[
     ),
     (
         b"table",
-        &[b"concat", b"foreach", b"foreachi", b"getn", b"maxn", b"remove", b"sort"],
-        &[(b"insert", table_insert), (b"setn", table_setn)],
+        &[b"concat", b"foreach", b"foreachi", b"getn", b"maxn", b"remove"],
+        &[(b"insert", table_insert), (b"setn", table_setn), (b"sort", sort)],
     ),
     (
         b"math",
@@ -228,14 +231,24 @@ fn alias(stack: Stack<'_>, env: c_int, library: &[u8], from: &[u8], to: &[u8]) {
 }
 
 /// Pops a table and makes its stand-in the global `name`.
-pub(super) fn add_library(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, name: &[u8]) {
-    let library = stack.top();
-    for (_, function, global) in bytecode::DIRECT.iter().filter(|direct| direct.0 == name) {
-        stack.raw_get_field(library, function);
+fn add_library(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, name: &[u8]) {
+    protect(stack, ctx);
+    stack.raw_set_field(env, name);
+}
+
+/// Pops a `redis` table and makes its stand-in a global under both of its names.
+fn add_api(stack: Stack<'_>, ctx: *mut Ctx, env: c_int) {
+    let api = stack.top();
+    for (function, global) in bytecode::DIRECT {
+        stack.raw_get_field(api, function);
         stack.raw_set_field(env, global);
     }
     protect(stack, ctx);
-    stack.raw_set_field(env, name);
+    for name in bytecode::API {
+        stack.push_value(api);
+        stack.raw_set_field(env, name);
+    }
+    stack.pop(1);
 }
 
 /// The key under which a stand-in's metatable holds the real table: its address is known to no script.
@@ -424,8 +437,8 @@ native! {
         buffer.extend(b"Script attempted to access nonexistent global variable '");
         let name = stack.text(2).unwrap_or(b"(null)");
         // A library that is being loaded has no `redis.call`.
-        let direct = bytecode::DIRECT.iter().find(|direct| direct.2 == name);
-        buffer.extend(direct.map_or(name, |direct| direct.1));
+        let direct = bytecode::DIRECT.iter().find(|direct| direct.1 == name);
+        buffer.extend(direct.map_or(name, |direct| direct.0));
         buffer.push(b'\'');
         stack.push_where(1);
         buffer.push_to(stack);
@@ -540,7 +553,7 @@ native! {
             // The collector's settings are the server's: one script must not stop it for all others.
             b"stop" | b"restart" => stack.push_number(0.0),
             b"setpause" | b"setstepmul" => stack.push_number(200.0),
-            _ => stack.raise_argument(1, &[b"invalid option"]),
+            _ => stack.raise_argument(1, &[b"invalid option '", option, b"'"]),
         }
         1
     }
@@ -563,6 +576,7 @@ native! {
                 let position = stack.check_integer(2).clamp(i64::from(c_int::MIN) + 1, i64::from(c_int::MAX)) as c_int;
                 let mut i = end.max(position);
                 while i > position {
+                    stack.tick();
                     stack.raw_get_at(1, i - 1);
                     stack.raw_set_at(1, i);
                     i -= 1;
@@ -603,7 +617,11 @@ native! {
     fn math_randomseed(stack: Stack) -> c_int {
         let seed = stack.check_integer(1) as u32;
         // SAFETY: as above.
-        unsafe { (*stack.ctx()).random = super::random::Lrand48::seeded(seed) };
+        unsafe {
+            let ctx = stack.ctx();
+            (*ctx).altered.random.get_or_insert((*ctx).random);
+            (*ctx).random = super::random::Lrand48::seeded(seed);
+        }
         0
     }
 
@@ -630,6 +648,9 @@ native! {
 
     fn loadstring(stack: Stack) -> c_int {
         let text = stack.check_bytes(1);
+        if text.len() > SCRIPT_LOAD_MAX_BYTES {
+            stack.raise(b"chunk too large");
+        }
         let name = if matches!(stack.kind(2), Kind::None | Kind::Nil) { text } else { stack.check_bytes(2) };
         answer_chunk(stack, text, c_name(name))
     }
@@ -685,7 +706,7 @@ native! {
 
     fn killed(stack: Stack) -> c_int {
         // SAFETY: as above.
-        stack.push_boolean(unsafe { (*stack.ctx()).killed });
+        stack.push_boolean(unsafe { (*stack.ctx()).is_dying() });
         1
     }
 }

@@ -88,8 +88,8 @@ native! {
             stack.raise(b"resulting string too large");
         }
         let buffer = stack.buffer();
+        buffer.reserve(text.len() * n);
         buffer.write(|buffer| {
-            buffer.reserve(text.len() * n);
             if let [byte] = text {
                 buffer.resize(n, *byte);
             } else if !text.is_empty() {
@@ -105,7 +105,7 @@ native! {
 fn ticker(stack: Stack<'_>) -> impl FnMut() -> bool + Copy {
     let ctx = stack.ctx();
     // SAFETY: the context outlives the state; the engine does not come back into the VM.
-    move || unsafe { !(*ctx).killed && (*ctx).ask() == Verdict::Continue }
+    move || unsafe { !(*ctx).is_dying() && (*ctx).ask() == Verdict::Continue }
 }
 
 /// What was found, or the error raised.

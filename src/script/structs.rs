@@ -34,6 +34,8 @@ native! {
         let mut argument = 2;
         while let Some((option, size)) = format.next() {
             let padding = format.padding(out.len(), option, size);
+            stack.tick();
+            out.reserve(padding);
             out.write(|out| out.resize(out.len() + padding, 0));
             match option {
                 b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {

@@ -227,8 +227,8 @@ fn globals_are_those_of_redis() {
     let list = "local t = {} for k in pairs(_G) do t[#t + 1] = k end table.sort(t) return table.concat(t, ' ')";
     let got = eval(&mut vm(), &mut Toy::default(), Form::Resp2, list);
     let want = "ARGV KEYS _G _VERSION assert bit cjson cmsgpack collectgarbage coroutine error gcinfo getmetatable ipairs \
-                load loadstring math next os pairs pcall rawequal rawget rawset redis redis.call redis.pcall select setmetatable \
-                string struct table tonumber tostring type unpack xpcall";
+                load loadstring math next os pairs pcall rawequal rawget rawset redis redis.call redis.pcall select server \
+                setmetatable string struct table tonumber tostring type unpack xpcall";
     assert_eq!(got, format!("${}\\r\\n{want}\\r\\n", want.len()));
 }
 
@@ -255,6 +255,13 @@ fn a_killed_script_ends_whatever_it_catches() {
         "local function f() return f() end f()",
         "repeat until false",
         "local function f() pcall(f) pcall(f) end while true do f() end",
+        "local t = {1} for i = 1, 60 do t = {t, t} end return cjson.encode(t)",
+        "local t = {{}} for i = 1, 60 do t = {t, t} end return t",
+        "local t = {{}} for i = 1, 14 do local s = {} for j = 1, 1000 do s[j] = t end t = s end return cmsgpack.pack(t)",
+        "table.insert({}, -2147483647, 1)",
+        "local t = {} for i = 1, 2e5 do t[i] = i * 7919 % 200003 end while true do table.sort(t) end",
+        "local s = '[' .. ('0,'):rep(2e6) .. '0]' while true do cjson.decode(s) end",
+        "local s = '\\221\\0\\30\\0\\0' .. ('\\1'):rep(1966080) while true do cmsgpack.unpack(s) end",
     ];
     for script in scripts {
         let mut toy = Toy { kill_after: Some(2), ..Toy::default() };
@@ -505,4 +512,36 @@ fn a_library_that_fails_to_load_leaves_nothing() {
     };
     let before = load_many(&mut vm);
     assert!(load_many(&mut vm) < before + 16 * 1024);
+}
+
+#[test]
+fn server_is_another_name_for_redis() {
+    let (mut vm, mut toy) = (vm(), Toy::default());
+    let script = "if server ~= redis or server.call ~= redis.call then return 'other' end
+        local ok, e = pcall(server.call, 'nosuch') return {server.call('echo', 'x'), server.pcall('nosuch').err, e}";
+    let unknown = "$44\\r\\nERR Unknown Redis command called from script\\r\\n";
+    assert_eq!(eval(&mut vm, &mut toy, Form::Resp2, script), format!("*3\\r\\n$1\\r\\nx\\r\\n{unknown}{unknown}"));
+    let got = eval(&mut vm, &mut toy, Form::Resp2, "local x\nreturn server.call('nosuch')");
+    assert!(got.ends_with(", on @user_script:2.\\r\\n"), "{got}");
+    let functions =
+        load(&mut vm, &mut toy, "server.register_function('f', function() return server.call('echo', 'y') end)");
+    assert_eq!(functions.map(|functions| functions.len()), Ok(1));
+}
+
+#[test]
+fn what_a_script_sets_is_put_back() {
+    let (mut vm, mut toy) = (vm(), Toy::default());
+    let script = "cjson.encode_max_depth(1) cjson.decode_invalid_numbers('off') cjson.new().decode_max_depth(1) return cjson.encode_max_depth()";
+    assert_eq!(eval(&mut vm, &mut toy, Form::Resp2, script), ":1\\r\\n");
+    let script = "return {cjson.encode_max_depth(), cjson.decode_max_depth(), cjson.encode({{1}}), cjson.decode('[inf]')[1] > 1}";
+    let kept = ":1000\\r\\n:1000\\r\\n$5\\r\\n[[1]]\\r\\n:1\\r\\n";
+    assert_eq!(eval(&mut vm, &mut toy, Form::Resp2, script), format!("*4\\r\\n{kept}"));
+    let mut draw = |seed: &str| eval(&mut vm, &mut toy, Form::Resp2, &format!("{seed} return math.random(1e9)"));
+    let (first, seeded) = (draw(""), draw("math.randomseed(7) math.randomseed(8)"));
+    let second = draw("");
+    assert_eq!(draw("math.randomseed(8)"), seeded);
+    assert_ne!((&first, &second), (&seeded, &seeded));
+    let (mut other, mut toy) = (self::vm(), Toy::default());
+    let mut draw = || eval(&mut other, &mut toy, Form::Resp2, "return math.random(1e9)");
+    assert_eq!((draw(), draw()), (first, second), "as if nobody had seeded it");
 }

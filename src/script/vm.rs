@@ -18,15 +18,18 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use mlua::{Lua, LuaOptions, StdLib};
 
 use super::bytecode::{self, Traits};
+use super::cjson;
 use super::convert::{self, Frame, write_reply};
 use super::debug::{self, Console, Debugger};
 use super::library::Function;
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
+use super::memory::{self, Memory};
 use super::random::Lrand48;
 use super::sandbox;
 use crate::base::limits::{SCRIPT_HOOK_INSTRUCTIONS, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_SCRATCH_KEEP_BYTES};
@@ -55,8 +58,10 @@ pub trait Host {
 pub enum Verdict {
     /// It goes on.
     Continue,
-    /// It ends with an error, whatever it catches.
+    /// It ends with an error, whatever it catches: somebody asked for its end.
     Kill,
+    /// It ends with an error, whatever it catches: it has had its time.
+    OutOfTime,
 }
 
 /// The levels of `redis.log`.
@@ -119,6 +124,9 @@ pub enum ScriptError {
     /// The state could not be made or is out of memory.
     #[error("ERR Lua: {0}")]
     State(String),
+    /// Compiling it takes more memory than scripts may have.
+    #[error("ERR Compiling the script takes more than script-memory-limit")]
+    TooLarge,
 }
 
 /// Why a library could not be loaded.
@@ -196,6 +204,8 @@ pub struct Vm {
     // Before `ctx`: closing the state may not outlive what its functions point to.
     lua: Lua,
     ctx: Box<Ctx>,
+    /// mlua's own allocator, which frees what belongs to it.
+    own_allocator: Option<(ffi::lua_Alloc, *mut c_void)>,
 }
 
 /// What C functions need beside the Lua state.
@@ -217,6 +227,9 @@ pub(super) struct Ctx {
     pub(super) buffer: Vec<u8>,
     pub(super) frames: Vec<Frame>,
     pub(super) random: Lrand48,
+    /// The settings of the global `cjson`.
+    pub(super) cjson: *mut cjson::Settings,
+    pub(super) altered: Altered,
     /// The address of the C stack where the script began.
     pub(super) c_base: usize,
     /// What the library that is being loaded has registered.
@@ -225,14 +238,28 @@ pub(super) struct Ctx {
     handles: u32,
     /// The debugger, while it has a script.
     pub(super) debugger: Option<NonNull<Debugger<'static>>>,
-    /// The engine said [`Verdict::Kill`].
+    /// What a script that is to die answers, where the verdict does not say it.
+    pub(super) own_last_words: Option<&'static str>,
+    /// The account of the state's memory.
+    pub(super) memory: Rc<Memory>,
+    /// Steps that C functions have done since they asked the engine.
+    pub(super) ticks: u32,
+    /// The engine said that the script is to end, and why.
     pub(super) killed: bool,
-    /// What a script that is to die answers, where it is not what SCRIPT KILL lets it.
-    pub(super) last_words: Option<&'static str>,
+    verdict: Verdict,
     /// What the engine panicked with, to go on with when Lua has been left.
     panic: Option<Box<dyn Any + Send>>,
     failure: Failure,
     outcome: Outcome,
+}
+
+/// What a script has changed of what all share; it is put back after the run.
+#[derive(Default)]
+pub(super) struct Altered {
+    /// The settings of the global `cjson`.
+    pub(super) cjson: bool,
+    /// The generator of `math.random` as it was before `math.randomseed`.
+    pub(super) random: Option<Lrand48>,
 }
 
 /// What `enter` works on. All of it is borrowed from the caller of `Vm::run`, until that returns.
@@ -284,11 +311,37 @@ impl Ctx {
         let Some(mut host) = self.host else { return Verdict::Continue };
         // SAFETY: as in `log`.
         match catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.interrupted())) {
-            Ok(verdict) => verdict,
+            Ok(verdict) => {
+                self.verdict = verdict;
+                verdict
+            }
             Err(panic) => {
                 self.give_up(panic);
                 Verdict::Kill
             }
+        }
+    }
+
+    /// Whether the script is on its way out, whatever it catches.
+    #[inline]
+    pub(super) fn is_dying(&self) -> bool {
+        self.killed || self.memory.is_exhausted()
+    }
+
+    /// What a script that dies answers.
+    fn last_words(&self) -> &'static [u8] {
+        if self.memory.is_exhausted() {
+            return b"ERR Script used more than script-memory-limit. Let it hold less at a time, or raise the limit by CONFIG SET";
+        }
+        if let Some(words) = self.own_last_words {
+            return words.as_bytes();
+        }
+        match self.verdict {
+            _ if self.loading.is_some() => b"ERR FUNCTION LOAD timeout",
+            Verdict::OutOfTime => {
+                b"ERR Script ran longer than script-time-limit. Split its work into several calls, or raise the limit by CONFIG SET"
+            }
+            _ => b"ERR Script killed by user with SCRIPT KILL...",
         }
     }
 
@@ -303,6 +356,15 @@ impl Ctx {
             if buffer.capacity() > SCRIPT_SCRATCH_KEEP_BYTES {
                 *buffer = Vec::new();
             }
+        }
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        if let Some((allocator, data)) = self.own_allocator {
+            // SAFETY: the state is live until `lua` is dropped; blocks of one allocator may be freed by the other.
+            unsafe { ffi::lua_setallocf(self.state, allocator, data) };
         }
     }
 }
@@ -324,18 +386,32 @@ impl Vm {
             buffer: Vec::new(),
             frames: Vec::new(),
             random: Lrand48::seeded(seed),
+            cjson: std::ptr::null_mut(),
+            altered: Altered::default(),
             c_base: 0,
             loading: None,
             handles: 0,
             debugger: None,
+            own_last_words: None,
+            memory: Rc::new(Memory::new(std::ptr::null_mut(), 0)),
+            ticks: 0,
             killed: false,
-            last_words: None,
+            verdict: Verdict::Continue,
             panic: None,
             failure: Failure::default(),
             outcome: Outcome::Value,
         });
-        let mut vm =
-            Vm { state: std::ptr::null_mut(), enter: 0, explain: 0, compile: 0, load: 0, evaluate: 0, lua, ctx };
+        let mut vm = Vm {
+            state: std::ptr::null_mut(),
+            enter: 0,
+            explain: 0,
+            compile: 0,
+            load: 0,
+            evaluate: 0,
+            lua,
+            ctx,
+            own_allocator: None,
+        };
         vm.furnish(version)?;
         Ok(vm)
     }
@@ -347,9 +423,13 @@ impl Vm {
         stack.raw_get_at(REGISTRY, self.compile);
         stack.push_light(body.as_ptr().cast_mut().cast());
         stack.push_number(body.len() as f64);
+        self.ctx.memory.begin();
         // SAFETY: a protected call of a function with two arguments; `body` outlives it.
         let status = unsafe { ffi::lua_pcall(self.state, 2, 2, 0) };
-        let result = if status != ffi::LUA_OK {
+        self.ctx.memory.end();
+        let result = if self.ctx.memory.is_exhausted() {
+            Err(ScriptError::TooLarge)
+        } else if status != ffi::LUA_OK {
             Err(ScriptError::State(lossy(stack.text(-1).unwrap_or_default())))
         } else if stack.kind(-2) == Kind::Number {
             Ok(self.ctx.handle(stack.number(-2) as c_int, stack.boolean(-1)))
@@ -357,6 +437,7 @@ impl Vm {
             Err(ScriptError::Syntax(lossy(stack.text(-1).unwrap_or_default())))
         };
         stack.set_top(top);
+        self.recover();
         result
     }
 
@@ -394,8 +475,10 @@ impl Vm {
         let top = stack.top();
         stack.raw_get_at(REGISTRY, self.explain);
         stack.raw_get_at(REGISTRY, self.enter);
+        self.ctx.memory.begin();
         // SAFETY: a protected call of a function without arguments, with its message handler below it.
         let status = unsafe { ffi::lua_pcall(self.state, 0, 0, top + 1) };
+        self.ctx.memory.end();
         self.ctx.host = None;
         self.ctx.run = None;
         if status != ffi::LUA_OK {
@@ -406,9 +489,7 @@ impl Vm {
         }
         stack.set_top(top);
         self.ctx.forget_scratch();
-        if self.ctx.killed {
-            self.revive();
-        }
+        self.recover();
         self.ctx.outcome
     }
 
@@ -452,8 +533,10 @@ impl Vm {
         stack.raw_get_at(REGISTRY, self.load);
         stack.push_light(code.as_ptr().cast_mut().cast());
         stack.push_number(code.len() as f64);
+        self.ctx.memory.begin();
         // SAFETY: a protected call of a function with two arguments, its message handler below it; `code` outlives it.
         let status = unsafe { ffi::lua_pcall(self.state, 2, 1, top + 1) };
+        self.ctx.memory.end();
         self.ctx.host = None;
         let registered = self.ctx.loading.take().unwrap_or_default();
         let outcome = match status {
@@ -469,9 +552,7 @@ impl Vm {
             registered.iter().for_each(|function| self.release(function.handle));
         }
         self.ctx.forget_scratch();
-        if self.ctx.killed {
-            self.revive();
-        }
+        self.recover();
         outcome.map(|()| registered)
     }
 
@@ -496,7 +577,12 @@ impl Vm {
 
     /// Bytes that Lua holds, scripts and their data together.
     pub fn memory_bytes(&self) -> usize {
-        self.lua.used_memory()
+        self.ctx.memory.held()
+    }
+
+    /// Bytes that Lua may hold while something runs; 0 for no limit.
+    pub fn set_memory_limit(&mut self, bytes: usize) {
+        self.ctx.memory.set_limit(if bytes == 0 { usize::MAX } else { bytes });
     }
 
     fn stack(&self) -> Stack<'static> {
@@ -506,6 +592,7 @@ impl Vm {
 
     /// Makes the sandbox and the C functions that everything runs through.
     fn furnish(&mut self, version: ServerVersion<'_>) -> Result<(), ScriptError> {
+        self.take_over_memory()?;
         let ctx: *mut Ctx = &mut *self.ctx;
         let mut out = (std::ptr::null_mut(), [0; 5]);
         // SAFETY: the closure runs protected; it pushes and pops on a live state, and holds nothing that must be freed.
@@ -558,16 +645,54 @@ impl Vm {
         Ok(())
     }
 
-    fn arm(&mut self) {
-        // SAFETY: the state is live; LuaJIT's hook is one for all its coroutines.
-        unsafe { ffi::lua_sethook(self.state, Some(hook), ffi::LUA_MASKCOUNT, SCRIPT_HOOK_INSTRUCTIONS) };
+    /// Lets the state get its memory from an allocator that bounds it.
+    fn take_over_memory(&mut self) -> Result<(), ScriptError> {
+        let held = self.lua.used_memory();
+        let mut own = (std::ptr::null_mut(), None);
+        // SAFETY: the closure does nothing that could raise. Both allocators take their blocks from the same place.
+        unsafe {
+            self.lua
+                .exec_raw::<()>((), |state| {
+                    let mut data = std::ptr::null_mut();
+                    own = (state, Some((ffi::lua_getallocf(state, &mut data), data)));
+                })
+                .map_err(state_error)?;
+            self.ctx.memory = Rc::new(Memory::new(own.0, held));
+            self.own_allocator = own.1;
+            ffi::lua_setallocf(own.0, memory::allocate, Rc::as_ptr(&self.ctx.memory).cast_mut().cast());
+        }
+        Ok(())
     }
 
-    /// After a kill: the next script runs as ever. A panic of the engine's goes on here.
+    fn arm(&mut self) {
+        // SAFETY: the state is live.
+        unsafe { arm(self.state) };
+    }
+
+    /// After a run: the next script runs as ever, whatever became of this one.
+    #[inline]
+    fn recover(&mut self) {
+        let Altered { cjson, random } = &mut self.ctx.altered;
+        if std::mem::take(cjson) {
+            // SAFETY: the sandbox has noted the pointer; the state is live.
+            unsafe { cjson::reset(self.ctx.cjson) };
+        }
+        if let Some(random) = random.take() {
+            self.ctx.random = random;
+        }
+        if self.ctx.is_dying() {
+            self.revive();
+        }
+    }
+
+    /// After a death. A panic of the engine's goes on here.
     #[cold]
     fn revive(&mut self) {
         self.ctx.killed = false;
-        self.ctx.last_words = None;
+        self.ctx.own_last_words = None;
+        if self.ctx.memory.is_exhausted() {
+            self.ctx.memory.recover();
+        }
         self.arm();
         if let Some(panic) = self.ctx.panic.take() {
             resume_unwind(panic);
@@ -576,9 +701,14 @@ impl Vm {
 
     /// Sees to it that the failure tells of errors that `explain` could not see.
     fn note_failure(&mut self, status: c_int) {
+        let last_words = self.ctx.last_words();
+        let is_exhausted = self.ctx.memory.is_exhausted();
         let failure = &mut self.ctx.failure;
         match status {
+            // A coroutine hands on what Lua said.
+            ffi::LUA_ERRRUN if is_exhausted => last_words.clone_into(&mut failure.text),
             ffi::LUA_ERRRUN => {}
+            _ if is_exhausted => set_text(failure, last_words),
             ffi::LUA_ERRMEM => set_text(failure, b"ERR not enough memory"),
             _ => set_text(failure, b"ERR error in error handling"),
         }
@@ -951,8 +1081,13 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_De
         if ctx.is_null() {
             return;
         }
-        if !(*ctx).killed && (*ctx).ask() == Verdict::Continue {
-            return;
+        if !(*ctx).is_dying() {
+            if (*ctx).memory.collect_if_due() {
+                arm(state);
+            }
+            if (*ctx).ask() == Verdict::Continue {
+                return;
+            }
         }
         kill(stack, ctx)
     }
@@ -969,22 +1104,43 @@ pub(super) fn hook_context(stack: Stack<'_>) -> *mut Ctx {
     ctx
 }
 
+/// Makes the hook come now and then.
+///
+/// # Safety
+/// The state must be live. LuaJIT's hook is one for all its coroutines.
+unsafe fn arm(state: *mut ffi::lua_State) {
+    // SAFETY: the caller's promise; setting the hook raises nothing.
+    unsafe { ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, SCRIPT_HOOK_INSTRUCTIONS) };
+}
+
+/// Makes the hook come at the next instruction and at each one from there on. May be called inside of an allocation.
+pub(super) fn interrupt(state: *mut ffi::lua_State) {
+    // SAFETY: the state is live, for the allocator is asked by it.
+    unsafe { ffi::lua_sethook(state, Some(hook), ffi::lua_gethookmask(state) | ffi::LUA_MASKCOUNT, 1) };
+}
+
+/// Asks the engine whether the script may go on, and ends it if not.
+#[cold]
+pub(super) fn ask_or_die(stack: Stack<'_>) {
+    let ctx = stack.ctx();
+    // SAFETY: the context outlives the state; the engine does not come back into the VM.
+    if unsafe { (*ctx).ask() } != Verdict::Continue {
+        kill(stack, ctx);
+    }
+}
+
 /// Raises the error that a killed script ends with, and sees to it that catching it is of no use.
 pub(super) fn kill(stack: Stack<'_>, ctx: *mut Ctx) -> ! {
     // SAFETY: the context outlives the state, which is live.
     unsafe {
         (*ctx).killed = true;
-        ffi::lua_sethook(stack.raw(), Some(hook), ffi::LUA_MASKCOUNT, 1);
+        (*ctx).memory.end();
     }
+    interrupt(stack.raw());
     stack.new_table(0, 1);
     stack.push_bytes(b"err");
     // SAFETY: as above.
-    let (is_loading, last_words) = unsafe { ((*ctx).loading.is_some(), (*ctx).last_words) };
-    stack.push_bytes(match last_words {
-        Some(words) => words.as_bytes(),
-        None if is_loading => b"ERR FUNCTION LOAD timeout",
-        None => b"ERR Script killed by user with SCRIPT KILL...",
-    });
+    stack.push_bytes(unsafe { (*ctx).last_words() });
     stack.raw_set(-3);
     stack.raise_top()
 }

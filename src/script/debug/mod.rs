@@ -275,7 +275,7 @@ pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, record: 
         }
         let Some(debugger) = (*ctx).debugger else { return };
         if (*record).event == ffi::LUA_HOOKCOUNT {
-            if (*ctx).killed || (*ctx).ask() == Verdict::Kill {
+            if (*ctx).is_dying() || (*ctx).ask() == Verdict::Kill {
                 kill(stack, ctx);
             }
             return;
@@ -440,7 +440,7 @@ impl Site {
                 }
             };
             // SAFETY: as above.
-            unsafe { (*self.ctx).last_words = end };
+            unsafe { (*self.ctx).own_last_words = end };
             kill(self.stack, self.ctx);
         }
     }
@@ -610,7 +610,7 @@ impl Site {
         // SAFETY: a protected call of a function with two arguments; the code stays in the debugger.
         unsafe { ffi::lua_pcall(state, 2, 1, 0) };
         // SAFETY: the context outlives the state.
-        if unsafe { (*self.ctx).killed } {
+        if unsafe { (*self.ctx).is_dying() } {
             kill(stack, self.ctx);
         }
         arm(state, true);

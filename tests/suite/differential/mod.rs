@@ -4,6 +4,8 @@
 //! use several connections, wait for blocked clients, read pushes); random sequences of the corpus' plain lines; random
 //! calls made from the declared syntax of the commands ([`generate`]), valid, at the edge, and broken.
 //!
+//! A fourth is scripts in the style of well-known libraries ([`queues`]).
+//!
 //! Replies are compared by the [`rule`] of their command. Random sequences go out in pipelines; between them the whole
 //! keyspace is compared ([`dump`]). A sequence that differs is run again, to leave out races with the clock, then shrunk and
 //! printed as a script for redis-cli, with its seed ([`search`]). `SUITE_SEED` and `SUITE_ROUNDS` choose other sequences:
@@ -24,6 +26,7 @@ pub mod declared;
 mod dump;
 pub mod generate;
 mod pair;
+mod queues;
 mod rule;
 pub mod script;
 mod search;

@@ -1,0 +1,178 @@
+//! `table.sort` that can be interrupted: LuaJIT's own compares in C, where no hook comes, and can be made to take quadratic
+//! time.
+//!
+//! It is the quicksort of Lua 5.1, step by step, because scripts see the steps: elements that compare equal end up in an
+//! order that depends on them. The pivot is the median of the first, the middle and the last element; the smaller part is
+//! sorted by recursion, the larger by going on.
+
+use std::ffi::c_int;
+
+use super::lua::{Kind, Stack, ffi, native};
+use super::sandbox::check_c_stack;
+use crate::base::limits::SCRIPT_C_STACK_BYTES;
+
+native! {
+    pub(super) fn sort(stack: Stack) -> c_int {
+        stack.check_table(1);
+        let has_comparator = !matches!(stack.kind(2), Kind::None | Kind::Nil);
+        if has_comparator {
+            stack.check_function(2);
+            check_c_stack(stack, SCRIPT_C_STACK_BYTES);
+        }
+        stack.set_top(2);
+        if !stack.reserve(10) {
+            stack.raise(b"stack overflow");
+        }
+        let sorter = Sorter { stack, has_comparator };
+        sorter.sort(1, stack.raw_len(1).min(c_int::MAX as usize - 2) as c_int);
+        0
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Sorter<'a> {
+    stack: Stack<'a>,
+    has_comparator: bool,
+}
+
+impl Sorter<'_> {
+    fn sort(self, mut low: c_int, mut high: c_int) {
+        while low < high {
+            self.order(low, high);
+            if high - low == 1 {
+                return;
+            }
+            let middle = low + (high - low) / 2;
+            self.order_middle(low, middle, high);
+            if high - low == 2 {
+                return;
+            }
+            let split = self.partition(low, middle, high);
+            let (small, large) = if split - low < high - split {
+                ((low, split - 1), (split + 1, high))
+            } else {
+                ((split + 1, high), (low, split - 1))
+            };
+            self.sort(small.0, small.1);
+            (low, high) = large;
+        }
+    }
+
+    /// Swaps the elements at `low` and `high` if they are in the wrong order.
+    fn order(self, low: c_int, high: c_int) {
+        let Sorter { stack, .. } = self;
+        stack.raw_get_at(1, low);
+        stack.raw_get_at(1, high);
+        if self.is_less(-1, -2) { self.swap(low, high) } else { stack.pop(2) }
+    }
+
+    /// Brings the median of three to the middle.
+    fn order_middle(self, low: c_int, middle: c_int, high: c_int) {
+        let Sorter { stack, .. } = self;
+        stack.raw_get_at(1, middle);
+        stack.raw_get_at(1, low);
+        if self.is_less(-2, -1) {
+            return self.swap(middle, low);
+        }
+        stack.pop(1);
+        stack.raw_get_at(1, high);
+        if self.is_less(-1, -2) { self.swap(middle, high) } else { stack.pop(2) }
+    }
+
+    /// Splits what lies between by the element at `middle`; answers where that one ends up.
+    fn partition(self, low: c_int, middle: c_int, high: c_int) -> c_int {
+        let Sorter { stack, .. } = self;
+        stack.raw_get_at(1, middle);
+        let pivot = stack.top();
+        stack.push_value(pivot);
+        stack.raw_get_at(1, high - 1);
+        self.swap(middle, high - 1);
+        let (mut i, mut j) = (low, high - 1);
+        loop {
+            loop {
+                i += 1;
+                stack.raw_get_at(1, i);
+                if !self.is_less(-1, pivot) {
+                    break;
+                }
+                if i >= high {
+                    stack.raise(b"invalid order function for sorting");
+                }
+                stack.pop(1);
+            }
+            loop {
+                j -= 1;
+                stack.raw_get_at(1, j);
+                if !self.is_less(pivot, -1) {
+                    break;
+                }
+                if j <= low {
+                    stack.raise(b"invalid order function for sorting");
+                }
+                stack.pop(1);
+            }
+            if j < i {
+                break;
+            }
+            self.swap(i, j);
+        }
+        stack.set_top(pivot - 1);
+        stack.raw_get_at(1, high - 1);
+        stack.raw_get_at(1, i);
+        self.swap(high - 1, i);
+        i
+    }
+
+    /// Pops the two topmost values, of which the lower stood at `i` and the upper at `j`, and puts each where the other was.
+    fn swap(self, i: c_int, j: c_int) {
+        self.stack.raw_set_at(1, i);
+        self.stack.raw_set_at(1, j);
+    }
+
+    fn is_less(self, a: c_int, b: c_int) -> bool {
+        let Sorter { stack, .. } = self;
+        stack.tick();
+        if !self.has_comparator {
+            // SAFETY: both indices are within the frame. May raise; nothing here has a destructor.
+            return unsafe { ffi::lua_lessthan(stack.raw(), a, b) != 0 };
+        }
+        let (a, b) = (absolute(stack, a), absolute(stack, b));
+        stack.push_value(2);
+        stack.push_value(a);
+        stack.push_value(b);
+        stack.call(2, 1);
+        let is_less = stack.boolean(-1);
+        stack.pop(1);
+        is_less
+    }
+}
+
+fn absolute(stack: Stack<'_>, i: c_int) -> c_int {
+    if i < 0 { stack.top() + 1 + i } else { i }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Toy, eval, vm};
+    use crate::resp::reply::Form;
+
+    #[test]
+    fn sorts_and_asks_meanwhile() {
+        let mut vm = vm();
+        let fill = "local t, x = {}, 1 for i = 1, 50000 do x = x * 16807 % 2147483647 t[i] = x % 1000 end ";
+        let check =
+            " for i = 2, #t do if t[i - 1] > t[i] then return redis.error_reply('not sorted') end end return #t";
+        let mut toy = Toy::default();
+        assert_eq!(eval(&mut vm, &mut toy, Form::Resp2, &format!("{fill}{check}")).get(..1), Some("-"));
+        let without = toy.asked;
+        assert_eq!(eval(&mut vm, &mut toy, Form::Resp2, &format!("{fill} table.sort(t) {check}")), ":50000\\r\\n");
+        assert!(toy.asked > 2 * without + 5, "asked {} times", toy.asked);
+        let got = eval(
+            &mut vm,
+            &mut toy,
+            Form::Resp2,
+            &format!("{fill} table.sort(t, function(a, b) return a > b end) return t[1] .. ' ' .. t[#t]"),
+        );
+        assert_eq!(got, "$5\\r\\n999 0\\r\\n");
+    }
+}

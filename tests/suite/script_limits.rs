@@ -1,0 +1,83 @@
+//! `script-time-limit` and `script-memory-limit`, as those meet them who call scripts and functions.
+
+use crate::harness::{Program, Raw, Server, Value};
+
+const OUT_OF_TIME: &str = "ERR Script ran longer than script-time-limit.";
+const OUT_OF_MEMORY: &str = "ERR Script used more than script-memory-limit.";
+
+/// A server, unless the suite runs against Redis, which has no such limits.
+fn server() -> Option<Server> {
+    std::env::var("SUITE_SERVER").is_err().then(|| Server::start(Program::Tidegate, &[]))
+}
+
+fn set(raw: &mut Raw, parameter: &str, value: &str) {
+    assert_eq!(raw.command(&["CONFIG", "SET", parameter, value]), Value::status("OK"));
+}
+
+fn assert_fails(got: &Value, with: &str) {
+    let text = String::from_utf8_lossy(got.bytes().unwrap_or_default()).into_owned();
+    assert!(matches!(got, Value::Error(_)) && text.starts_with(with), "{got:?}");
+}
+
+#[test]
+fn defaults() {
+    let Some(server) = server() else { return };
+    let mut raw = server.raw();
+    let pair = |name, value| Value::Array(vec![Value::bulk(name), Value::bulk(value)]);
+    assert_eq!(raw.command(&["CONFIG", "GET", "script-time-limit"]), pair("script-time-limit", "0"));
+    assert_eq!(raw.command(&["CONFIG", "GET", "script-memory-limit"]), pair("script-memory-limit", "536870912"));
+}
+
+#[test]
+fn scripts_and_functions_end_in_time() {
+    let Some(server) = server() else { return };
+    let mut raw = server.raw();
+    set(&mut raw, "script-time-limit", "20");
+    let library = "#!lua name=l\nredis.register_function('hang', function() while true do pcall(error) end end)";
+    assert_eq!(raw.command(&["FUNCTION", "LOAD", library]), Value::bulk("l"));
+    assert_fails(&raw.command(&["EVAL", "while true do end", "0"]), OUT_OF_TIME);
+    assert_fails(&raw.command(&["FCALL", "hang", "0"]), OUT_OF_TIME);
+    // Inside EXEC it fails alone.
+    raw.command(&["MULTI"]);
+    raw.command(&["SET", "a", "1"]);
+    raw.command(&["EVAL", "while true do end", "0"]);
+    raw.command(&["SET", "b", "2"]);
+    let Value::Array(replies) = raw.command(&["EXEC"]) else { panic!("EXEC answers an array") };
+    assert_eq!((&replies[0], &replies[2]), (&Value::status("OK"), &Value::status("OK")));
+    assert_fails(&replies[1], OUT_OF_TIME);
+    // Where the script stood is told.
+    let got = raw.command(&["EVAL", "local x = 1\nwhile true do x = x + 1 end", "0"]);
+    assert!(String::from_utf8_lossy(got.bytes().unwrap_or_default()).ends_with(", on @user_script:2."), "{got:?}");
+    // A limit beyond the threshold of -BUSY holds as well.
+    set(&mut raw, "busy-reply-threshold", "1");
+    assert_fails(&raw.command(&["EVAL", "while true do end", "0"]), OUT_OF_TIME);
+    set(&mut raw, "script-time-limit", "0");
+    assert_eq!(raw.command(&["EVAL", "for i = 1, 1e6 do end return 1", "0"]), Value::Integer(1));
+}
+
+#[test]
+fn scripts_and_functions_hold_no_more_than_they_may() {
+    let Some(server) = server() else { return };
+    let mut raw = server.raw();
+    set(&mut raw, "script-memory-limit", "16mb");
+    let library = "#!lua name=l\nredis.register_function('fill', function() return ('x'):rep(2e7) end)";
+    assert_eq!(raw.command(&["FUNCTION", "LOAD", library]), Value::bulk("l"));
+    for call in [&["EVAL", "return ('x'):rep(2e7)", "0"][..], &["FCALL", "fill", "0"]] {
+        assert_fails(&raw.command(call), OUT_OF_MEMORY);
+    }
+    // What a command answers counts, and so does what it is given.
+    let value = "x".repeat(1 << 20);
+    for _ in 0..20 {
+        raw.command(&["RPUSH", "list", &value]);
+    }
+    assert_fails(&raw.command(&["EVAL", "return redis.call('lrange', 'list', 0, -1)", "0"]), OUT_OF_MEMORY);
+    assert_eq!(raw.command(&["EVAL", "return #redis.call('lrange', 'list', 0, 4)", "0"]), Value::Integer(5));
+    let script = "local s = redis.call('lindex', 'list', 0) local t = {} for i = 1, 20 do t[i] = s end
+        return redis.pcall('rpush', 'copy', unpack(t))";
+    assert_fails(&raw.command(&["EVAL", script, "0"]), "ERR Lua redis lib command arguments are too long");
+    // Less than the state itself takes is too little for any script; more lets them run again.
+    set(&mut raw, "script-memory-limit", "1");
+    assert_fails(&raw.command(&["EVAL", "return {1, {2}}", "0"]), "ERR ");
+    set(&mut raw, "script-memory-limit", "0");
+    assert_eq!(raw.command(&["EVAL", "return #(('x'):rep(2e7))", "0"]), Value::Integer(20_000_000));
+}
