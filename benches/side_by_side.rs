@@ -50,9 +50,55 @@ enum Load {
     Gate,
     /// A buyer who has not bought: GET, SISMEMBER, INCRBY, SADD, XADD.
     Seckill,
+    /// A script of our own, with one key and one argument.
+    Own(Own),
 }
 
-const CASES: [(&str, Load, usize); 9] = [
+/// Scripts that stress one thing each.
+#[derive(Clone, Copy)]
+enum Own {
+    Empty,
+    Sets,
+    Json,
+    Loop,
+}
+
+impl Own {
+    const ALL: [Own; 4] = [Own::Empty, Own::Sets, Own::Json, Own::Loop];
+
+    fn body(self) -> &'static str {
+        match self {
+            Own::Empty => "",
+            Own::Sets => "for i = 1, 50 do redis.call('SET', KEYS[1], ARGV[1]) end return 50",
+            Own::Json => {
+                "local order = cjson.decode(ARGV[1]) order.state = 'paid' order.lines[3].amount = order.lines[3].amount + 1 \
+                 return cjson.encode(order)"
+            }
+            Own::Loop => {
+                "local sum, list = 0, {} for i = 1, 500 do list[i] = i * 7 % 11 end \
+                 for round = 1, 4 do for i = 1, 500 do sum = sum + list[i] * round end end return sum"
+            }
+        }
+    }
+
+    fn argument(self) -> String {
+        match self {
+            Own::Json => an_order(),
+            _ => "xxx".to_owned(),
+        }
+    }
+}
+
+/// A document of 2 KB.
+fn an_order() -> String {
+    let line = |i: usize| {
+        format!(r#"{{"sku":"article-{i:05}","name":"something to be bought","amount":{i},"price":{i}.25,"tax":true}}"#)
+    };
+    let lines: Vec<String> = (0..21).map(line).collect();
+    format!(r#"{{"id":"order-0000017","state":"open","customer":null,"lines":[{}]}}"#, lines.join(","))
+}
+
+const CASES: [(&str, Load, usize); 13] = [
     ("SET, P=1", Load::Set, 1),
     ("GET, P=1", Load::Get, 1),
     ("INCR, P=1", Load::Incr, 1),
@@ -62,6 +108,10 @@ const CASES: [(&str, Load, usize); 9] = [
     ("GET, P=100", Load::Get, 100),
     ("EVALSHA gate_acquire.lua, P=16", Load::Gate, 16),
     ("EVALSHA seckill_v2.lua, P=16", Load::Seckill, 16),
+    ("EVALSHA of an empty script, P=16", Load::Own(Own::Empty), 16),
+    ("EVALSHA of 50 SET, P=16", Load::Own(Own::Sets), 16),
+    ("EVALSHA of cjson with 2 KB, P=16", Load::Own(Own::Json), 16),
+    ("EVALSHA of a loop in Lua, P=16", Load::Own(Own::Loop), 16),
 ];
 
 /// SHA1 of each script, when there is one.
@@ -69,6 +119,7 @@ const CASES: [(&str, Load, usize); 9] = [
 struct Scripts {
     gate: Option<String>,
     seckill: Option<String>,
+    own: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -164,10 +215,17 @@ impl Judged {
             let Ok(text) = std::fs::read_to_string(folder.join(name)) else {
                 continue;
             };
-            let answer = self.ask(&["SCRIPT", "LOAD", &text]).await;
-            let sha = answer.lines().nth(1).unwrap_or_else(|| panic!("SCRIPT LOAD {name}: {answer}")).to_owned();
-            *[&mut self.scripts.gate, &mut self.scripts.seckill][slot] = Some(sha);
+            *[&mut self.scripts.gate, &mut self.scripts.seckill][slot] = Some(self.load_script(&text).await);
         }
+        for own in Own::ALL {
+            let sha = self.load_script(own.body()).await;
+            self.scripts.own.push(sha);
+        }
+    }
+
+    async fn load_script(&self, text: &str) -> String {
+        let answer = self.ask(&["SCRIPT", "LOAD", text]).await;
+        answer.lines().nth(1).unwrap_or_else(|| panic!("SCRIPT LOAD {text}: {answer}")).to_owned()
     }
 
     /// `depth` encoded requests, different for each `seed`; None when the case needs a script that is not there.
@@ -197,6 +255,7 @@ impl Judged {
                     let (user, order) = (below(1 << 40).to_string(), below(1 << 40).to_string());
                     encode(&["EVALSHA", self.scripts.seckill.as_ref()?, "0", "7", &user, &order])
                 }
+                Load::Own(own) => encode(&["EVALSHA", &self.scripts.own[own as usize], "1", &key, &own.argument()]),
             });
         }
         Some(bytes)
