@@ -32,6 +32,10 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
             "requirepass" => password_changed(ctx),
             "script-memory-limit" => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
             "maxmemory" => ctx.server.memory_limit_changed(ctx.session),
+            "script-slow-threshold" | "script-slow-max-len" => {
+                let server = &mut *ctx.server;
+                server.stats.scripts.slow.configure(&server.config, &server.stats.clock);
+            }
             "loglevel" => logging::set_level(ctx.server.config.loglevel.filter()),
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! Lua scripts: EVAL and its kin, and SCRIPT.
 
 use super::help::help;
+use super::script_look;
 use crate::engine::args::Args;
 use crate::engine::busy::ScriptKind;
 use crate::engine::ctx::{Ctx, Origin as CallOrigin};
@@ -68,7 +69,7 @@ fn eval_name(ctx: &mut Ctx<'_>, mut args: Args<'_>, read_only: bool) -> Done {
 }
 
 /// The arguments behind the script: how many are keys, the keys, the others.
-fn keys_and_args(args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Error> {
+pub(super) fn keys_and_args(args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Error> {
     keys_and_args_or(args, Error::NotInteger)
 }
 
@@ -265,6 +266,8 @@ pub const COMMANDS: &[Command] = &[
                 run: Run::Now(kill),
                 ..Command::EMPTY
             },
+            script_look::LINT,
+            script_look::LIST,
             Command {
                 name: "load",
                 arity: 3,
@@ -278,6 +281,10 @@ pub const COMMANDS: &[Command] = &[
                 run: Run::Now(load),
                 ..Command::EMPTY
             },
+            script_look::SHOW,
+            script_look::SLOW,
+            script_look::STATS,
+            script_look::TRACE,
         ],
         ..Command::EMPTY
     },

@@ -1,239 +1,27 @@
-//! Scripts and functions in the engine: the cache, the libraries, the Lua state, and what a running script may ask of the
-//! server.
+//! Running scripts and functions: how they get the Lua state, and what they may ask of the server meanwhile.
 //!
 //! A script is one unit: every command that it calls runs through [`call`] inside the unit of the call that started it,
 //! and the observers see the effects when all is done. While Lua runs no borrow of the keyspace is held: each
 //! `redis.call` borrows anew, through the context of the command that started the script.
 
-use std::time::Duration;
-
-use quanta::Clock;
-
-use super::busy::{RunningScript, ScriptKind, Subject};
+use super::Server;
+use super::busy::{self, RunningScript, ScriptKind};
 use super::ctx::{Ctx, Origin};
 use super::debugging::{Conversation, DebugHost, DebugMode};
 use super::dispatch::call;
 use super::error::Error;
+use super::script_trace::Trace;
+use super::scripts::{NESTED, log};
 use super::spec::{Done, Flags};
 use super::table::Entry;
-use crate::base::limits::LIBRARY_LOAD_MAX;
-use crate::base::version::REDIS_VERSION;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
-use crate::script::bundled::BUNDLED;
-use crate::script::library::{self, Function, Libraries, Library, LibraryError};
+use crate::script::library::Function;
 use crate::script::names::CommandId;
-use crate::script::store::{self, Script, ScriptFlags, Store};
-use crate::script::{
-    Fault, Host, Invocation, LogLevel, Outcome, Passing, ScriptError, ServerVersion, Sha1Hex, Verdict, Vm,
-};
+use crate::script::store::{self, Script, ScriptFlags};
+use crate::script::{Fault, Handle, Host, Invocation, LogLevel, Outcome, Passing, Sha1Hex, Verdict};
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
-
-/// All scripts, and the state that runs them.
-pub struct Scripts {
-    store: Store,
-    libraries: Libraries,
-    /// Out while a script runs.
-    vm: Option<Box<Vm>>,
-}
-
-impl Scripts {
-    /// The bundled scripts, compiled.
-    pub fn new(seed: u64) -> Result<Scripts, Error> {
-        let vm = Vm::new(ServerVersion { text: REDIS_VERSION, number: version_number() }, seed as u32);
-        let vm = Some(Box::new(vm.map_err(script_error)?));
-        let mut scripts = Scripts { store: Store::new(seed), libraries: Libraries::new(seed), vm };
-        for script in BUNDLED {
-            scripts.add(script.body.as_bytes(), store::Origin::Bundled)?;
-        }
-        Ok(scripts)
-    }
-
-    /// Compiles and keeps a script. Answers its name.
-    pub fn add(&mut self, body: &[u8], origin: store::Origin) -> Result<Sha1Hex, Error> {
-        let sha = store::sha1_hex(body);
-        if self.store.renew(&sha, origin) {
-            return Ok(sha);
-        }
-        let (flags, start) = store::parse_shebang(body).map_err(|error| Error::owned(error.to_string()))?;
-        let vm = self.vm.as_mut().ok_or(NESTED)?;
-        let program = vm.compile(body.get(start..).unwrap_or_default()).map_err(script_error)?;
-        if let Some(evicted) = self.store.insert(sha, body, flags, program, origin) {
-            vm.release(evicted.program);
-        }
-        Ok(sha)
-    }
-
-    /// Whether a script of this name is there.
-    pub fn has(&self, sha: &[u8]) -> bool {
-        store::parse_sha1(sha).is_some_and(|sha| self.store.find(&sha).is_some())
-    }
-
-    /// Drops all scripts but the bundled ones.
-    pub fn flush(&mut self) {
-        let gone = self.store.flush();
-        if let Some(vm) = &mut self.vm {
-            gone.iter().for_each(|script| vm.release(script.program));
-            vm.collect();
-        }
-    }
-
-    /// Acts on a new `script-memory-limit`; 0 for no limit.
-    pub fn set_memory_limit(&mut self, bytes: usize) {
-        // While a script runs, nobody can change it.
-        if let Some(vm) = &mut self.vm {
-            vm.set_memory_limit(bytes);
-        }
-    }
-
-    /// The libraries of functions.
-    pub fn libraries(&self) -> &Libraries {
-        &self.libraries
-    }
-
-    /// FUNCTION LOAD: compiles and runs a library and keeps the functions that it registers. Answers its name. If that
-    /// fails, everything is as before.
-    pub fn load_library(&mut self, code: &[u8], replace: bool, clock: &Clock) -> Result<Box<str>, Error> {
-        let library = self.compile_library(code, clock, |name, scripts| replace || !scripts.libraries.has(name))?;
-        let name = library.name.clone();
-        let (outcome, gone) = match self.libraries.insert(library) {
-            Ok(replaced) => (Ok(name), replaced),
-            Err((error, refused)) => (Err(library_error(error)), Some(refused)),
-        };
-        self.release(gone.as_slice());
-        outcome
-    }
-
-    /// FUNCTION RESTORE: loads all these libraries. If one fails, everything is as before.
-    pub fn restore_libraries(&mut self, codes: &[Vec<u8>], policy: RestorePolicy, clock: &Clock) -> Result<(), Error> {
-        let mut fresh: Vec<Library> = Vec::with_capacity(codes.len());
-        for code in codes {
-            let is_free = |name: &str, _: &Scripts| fresh.iter().all(|other| &*other.name != name);
-            match self.compile_library(code, clock, is_free) {
-                Ok(library) if library.functions.is_empty() => {
-                    self.release(&fresh);
-                    return Err(library_error(LibraryError::Empty));
-                }
-                Ok(library) => fresh.push(library),
-                Err(error) => {
-                    self.release(&fresh);
-                    return Err(error);
-                }
-            }
-        }
-        if policy == RestorePolicy::Append
-            && let Some(taken) = fresh.iter().find(|library| self.libraries.has(&library.name))
-        {
-            let text = format!("ERR Library {} already exists", taken.name);
-            self.release(&fresh);
-            return Err(Error::owned(text));
-        }
-        let replaced = match policy {
-            RestorePolicy::Flush => self.libraries.take_all(),
-            _ => fresh.iter().filter_map(|library| self.libraries.remove(&library.name)).collect(),
-        };
-        let names: Vec<Box<str>> = fresh.iter().map(|library| library.name.clone()).collect();
-        let mut fresh = fresh.into_iter();
-        while let Some(library) = fresh.next() {
-            if let Err((error, refused)) = self.libraries.insert(library) {
-                let mut gone: Vec<Library> = names.iter().filter_map(|name| self.libraries.remove(name)).collect();
-                gone.push(refused);
-                gone.extend(fresh);
-                self.release(&gone);
-                for library in replaced {
-                    // They stood together before.
-                    let _ = self.libraries.insert(library);
-                }
-                return Err(library_error(error));
-            }
-        }
-        self.release(&replaced);
-        Ok(())
-    }
-
-    /// Compiles and runs a library, if its name `is_free`.
-    fn compile_library(
-        &mut self,
-        code: &[u8],
-        clock: &Clock,
-        is_free: impl Fn(&str, &Scripts) -> bool,
-    ) -> Result<Library, Error> {
-        let (name, start) = library::parse_header(code).map_err(library_error)?;
-        if !is_free(&name, self) {
-            return Err(library_error(LibraryError::Exists(name.into())));
-        }
-        let vm = self.vm.as_mut().ok_or(NESTED)?;
-        let mut host = LoadHost { clock, started_ticks: clock.raw() };
-        let program = code.get(start..).unwrap_or_default();
-        let functions = vm.load_library(program, &mut host).map_err(|error| Error::owned(error.to_string()))?;
-        Ok(Library { name, code: code.into(), functions })
-    }
-
-    /// FUNCTION DELETE: drops a library; false if there is none of this name.
-    pub fn delete_library(&mut self, name: &[u8]) -> bool {
-        let gone = std::str::from_utf8(name).ok().and_then(|name| self.libraries.remove(name));
-        self.release(gone.as_slice());
-        gone.is_some()
-    }
-
-    /// FUNCTION FLUSH: drops all libraries.
-    pub fn flush_libraries(&mut self) {
-        let gone = self.libraries.take_all();
-        self.release(&gone);
-        if let Some(vm) = &mut self.vm {
-            vm.collect();
-        }
-    }
-
-    /// Gives the state back what libraries that are gone had in it.
-    fn release(&mut self, gone: &[Library]) {
-        if let Some(vm) = &mut self.vm {
-            gone.iter().flat_map(|library| &library.functions).for_each(|function| vm.release(function.handle));
-        }
-    }
-
-    /// How many scripts clients have brought.
-    pub fn cached_len(&self) -> usize {
-        self.store.cached_len()
-    }
-
-    /// Bytes that Lua holds; 0 while a script runs.
-    pub fn memory_bytes(&self) -> usize {
-        self.vm.as_ref().map_or(0, |vm| vm.memory_bytes())
-    }
-
-    /// Bytes of the scripts' texts.
-    pub fn text_bytes(&self) -> usize {
-        self.store.bytes()
-    }
-}
-
-/// What FUNCTION RESTORE does with the libraries that are there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RestorePolicy {
-    /// They stay; names may not collide.
-    Append,
-    /// Those of the same name go, the others stay.
-    Replace,
-    /// They go.
-    Flush,
-}
-
-const NESTED: Error = Error::text("ERR a script can't run another one");
-
-fn script_error(error: ScriptError) -> Error {
-    Error::owned(error.to_string())
-}
-
-/// The version as one number: 0x00MMmmpp.
-fn version_number() -> u32 {
-    REDIS_VERSION.split('.').fold(0, |number, part| number << 8 | part.parse::<u32>().unwrap_or(0))
-}
-
-fn library_error(error: LibraryError) -> Error {
-    Error::owned(error.to_string())
-}
 
 /// Runs the script called `sha` with its keys and arguments and writes its reply. `read_only`: it must not write.
 /// `command` is the whole call.
@@ -247,7 +35,7 @@ pub fn run(
 ) -> Done {
     let &Script { flags, program, .. } = ctx.server.scripts.store.use_script(sha).ok_or(NO_SCRIPT)?;
     let invocation = Invocation { program, passing: Passing::Globals, name: sha, keys, args };
-    enter(ctx, Call { kind: ScriptKind::Script, command, flags, read_only }, invocation, None)
+    enter(ctx, Call { kind: ScriptKind::Script, command, flags, read_only, purpose: Purpose::Work }, invocation, None)
 }
 
 /// Runs the script with this text under the debugger, in conversation with its client, and writes its reply.
@@ -263,7 +51,8 @@ pub fn run_debugged(
     let name = ctx.server.scripts.add(body, store::Origin::Eval)?;
     let &Script { flags, program, .. } = ctx.server.scripts.store.use_script(&name).ok_or(NO_SCRIPT)?;
     let invocation = Invocation { program, passing: Passing::Globals, name: &name, keys, args };
-    let call = Call { kind: ScriptKind::Script, command, flags, read_only };
+    let purpose = if conversation.mode == DebugMode::Rollback { Purpose::Trial } else { Purpose::Study };
+    let call = Call { kind: ScriptKind::Script, command, flags, read_only, purpose };
     enter(ctx, call, invocation, Some((conversation, body)))
 }
 
@@ -279,7 +68,44 @@ pub fn run_function(
 ) -> Done {
     let &Function { ref name, handle: program, flags, .. } = function;
     let invocation = Invocation { program, passing: Passing::Arguments, name: name.as_bytes(), keys, args };
-    enter(ctx, Call { kind: ScriptKind::Function, command, flags, read_only }, invocation, None)
+    enter(ctx, Call { kind: ScriptKind::Function, command, flags, read_only, purpose: Purpose::Work }, invocation, None)
+}
+
+/// A script or function to be traced.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// Which of the two.
+    pub kind: ScriptKind,
+    /// What runs.
+    pub program: Handle,
+    /// How it behaves.
+    pub flags: ScriptFlags,
+    /// What it is called in its errors.
+    pub name: &'a [u8],
+}
+
+/// SCRIPT TRACE: runs a script or function with its keys and arguments, writes its reply, and answers what it did. Unless
+/// `commit`, nothing of that stays. Such a call is not counted among those of the script.
+pub fn trace(
+    ctx: &mut Ctx<'_>,
+    subject: Subject<'_>,
+    keys: Argv<'_>,
+    args: Argv<'_>,
+    commit: bool,
+    command: Argv<'_>,
+) -> Result<Trace, Error> {
+    let Subject { kind, program, flags, name } = subject;
+    let passing = match kind {
+        ScriptKind::Script => Passing::Globals,
+        ScriptKind::Function => Passing::Arguments,
+    };
+    let purpose = if commit { Purpose::Study } else { Purpose::Trial };
+    ctx.ks.record_in_full();
+    ctx.server.trace = Some(Box::default());
+    let invocation = Invocation { program, passing, name, keys, args };
+    let done = enter(ctx, Call { kind, command, flags, read_only: false, purpose }, invocation, None);
+    let trace = ctx.server.trace.take().unwrap_or_default();
+    done.map(|()| *trace)
 }
 
 /// One call of a script or function.
@@ -290,6 +116,18 @@ struct Call<'a> {
     command: Argv<'a>,
     flags: ScriptFlags,
     read_only: bool,
+    purpose: Purpose,
+}
+
+/// What a script runs for.
+#[derive(Clone, Copy, PartialEq)]
+enum Purpose {
+    /// For what it does. Such calls are counted.
+    Work,
+    /// To be looked at, traced or debugged. What it changes stays.
+    Study,
+    /// The same, and nothing of it stays.
+    Trial,
 }
 
 /// Lends the state and the server to a call, and takes them back. `debug`: the conversation with the client that debugs it,
@@ -307,11 +145,12 @@ fn enter(
     }
     ctx.server.admit_script_memory(flags, ctx.origin == Origin::Exec)?;
     let mut vm = ctx.server.scripts.vm.take().ok_or(NESTED)?;
-    let started = ctx.server.stats.clock.raw();
+    // The reading that the duration of the client's command begins with.
+    let started = ctx.server.last_ticks;
     ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));
     let db = ctx.session.db;
     let read_only = call.read_only || flags.no_writes;
-    let is_trial = debug.as_ref().is_some_and(|(conversation, _)| conversation.mode == DebugMode::Rollback);
+    let is_trial = call.purpose == Purpose::Trial;
     let can_undo = is_trial || !read_only && ctx.server.config.script_rollback;
     if can_undo {
         ctx.ks.begin_undo();
@@ -321,7 +160,10 @@ fn enter(
         }
     }
     let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
-    let mut host = ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only };
+    let watched_from = watched_from(ctx.server, call, started);
+    let is_watched = watched_from == 0;
+    let mut host =
+        ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only, started, watched_from, is_watched };
     let start = reply.len();
     let outcome = match debug {
         None => vm.run(invocation, &mut host, &mut reply),
@@ -334,13 +176,42 @@ fn enter(
             _ => ctx.commit_script(),
         }
     }
-    count_outcome(ctx, outcome, reply.as_bytes().get(start..).unwrap_or_default());
+    count_outcome(ctx, call, invocation.program, outcome, reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;
     // SELECT inside a script is the script's own.
     ctx.session.db = db;
     ctx.server.running_script = None;
     ctx.server.scripts.vm = Some(vm);
+    note_duration(ctx, call, invocation, started);
     Ok(())
+}
+
+/// From when on the commands of a call are noted, by the processor's clock: in a trace all, otherwise those of a call that may
+/// be slow.
+#[inline]
+fn watched_from(server: &Server, call: Call<'_>, started: u64) -> u64 {
+    match call.purpose {
+        Purpose::Work => started.saturating_add(server.stats.scripts.slow.trail_after_ticks),
+        _ if server.trace.is_some() => 0,
+        _ => u64::MAX,
+    }
+}
+
+/// Notes what a call took that has ended.
+#[inline]
+fn note_duration(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, started: u64) {
+    let ticks = ctx.server.stats.clock.raw().saturating_sub(started);
+    if call.purpose != Purpose::Work {
+        return ctx.server.trace.iter_mut().for_each(|trace| trace.ticks = ticks);
+    }
+    let began_ms = ctx.now_ms();
+    let stats = &mut ctx.server.stats.scripts;
+    stats.count(invocation.program, ticks, began_ms);
+    if ticks >= stats.slow.trail_after_ticks {
+        let session = &*ctx.session;
+        let client = || (session.address.as_str().into(), session.name.as_slice().into());
+        stats.slow.end(ticks, began_ms, || (invocation.name, call.command, client()));
+    }
 }
 
 impl Ctx<'_> {
@@ -356,15 +227,22 @@ impl Ctx<'_> {
     fn roll_back_script(&mut self) {
         let changes = self.ks.roll_back();
         let messages = self.server.drop_held();
+        if let Some(trace) = &mut self.server.trace {
+            trace.rolled_back = true;
+        }
         tracing::debug!(changes, messages, "a script was rolled back");
     }
 }
 
 /// Counts a script that answered an error as failed. What a command answered was counted there.
 #[inline]
-fn count_outcome(ctx: &mut Ctx<'_>, outcome: Outcome, reply: &[u8]) {
+fn count_outcome(ctx: &mut Ctx<'_>, call: Call<'_>, program: Handle, outcome: Outcome, reply: &[u8]) {
     let (Outcome::Returned(fault) | Outcome::Raised(fault)) = outcome else { return };
     let stats = &mut ctx.server.stats;
+    if let (Purpose::Work, Some(script)) = (call.purpose, &ctx.server.running_script) {
+        let is_rolled_back = script.can_undo && matches!(outcome, Outcome::Raised(_));
+        stats.scripts.count_error(program, script.kill_requested, is_rolled_back);
+    }
     stats.commands[ctx.entry.id].failed += 1;
     if fault == Fault::Script {
         let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
@@ -379,6 +257,12 @@ pub(super) struct ScriptHost<'h, 'c> {
     /// The script's SHA1 or the function's name.
     name: &'h [u8],
     read_only: bool,
+    /// When it began, by the processor's clock.
+    started: u64,
+    /// From when on its commands are noted in a trail; see [`script_slow`](super::script_slow).
+    watched_from: u64,
+    /// It is that late.
+    is_watched: bool,
 }
 
 impl ScriptHost<'_, '_> {
@@ -408,6 +292,19 @@ impl ScriptHost<'_, '_> {
         Ok(entry)
     }
 
+    /// Notes a command that ended late in the script. Its beginning is exact if it `is_timed`.
+    #[cold]
+    fn watch(&mut self, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
+        self.is_watched = true;
+        let server = &mut *self.ctx.server;
+        let ticks = server.last_ticks.saturating_sub(began);
+        if let Some(trace) = &mut server.trace {
+            return trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes());
+        }
+        let at_ticks = began.saturating_sub(self.started);
+        server.stats.scripts.slow.note_step(argv, at_ticks, is_timed.then_some(ticks));
+    }
+
     #[inline]
     fn run(&mut self, known: Option<CommandId>, argv: Argv<'_>, reply: &mut Reply) {
         let entry = match self.admit(known, argv) {
@@ -419,7 +316,11 @@ impl ScriptHost<'_, '_> {
                 if let Some(entry) = server.table.named_by(argv) {
                     server.stats.commands[entry.id].rejected += 1;
                 }
-                return reply.error(text.as_bytes());
+                reply.error(text.as_bytes());
+                if let Some(trace) = &mut server.trace {
+                    trace.note(argv, reply.as_bytes(), 0, self.ctx.ks.effects().as_bytes());
+                }
+                return;
             }
         };
         if entry.command.flags.has(Flags::WRITE)
@@ -428,8 +329,16 @@ impl ScriptHost<'_, '_> {
             script.has_written = true;
         }
         let Ctx { ks, server, session, .. } = &mut *self.ctx;
+        let is_timed = self.is_watched || !entry.command.flags.has(Flags::FAST);
+        if is_timed {
+            server.last_ticks = server.stats.clock.raw();
+        }
+        let began = server.last_ticks;
         // Nothing waits in a script: the call times out at once.
         let _ = call(ks, server, session, entry, argv, reply, Origin::Script);
+        if server.last_ticks >= self.watched_from {
+            self.watch(argv, reply, began, is_timed);
+        }
     }
 }
 
@@ -452,7 +361,7 @@ impl Host for ScriptHost<'_, '_> {
             && script.subject.is_none()
         {
             let command = OwnedArgv::from_argv(self.call.command);
-            script.subject = Some(Subject { name: self.name.into(), command });
+            script.subject = Some(busy::Subject { name: self.name.into(), command });
         }
         self.ctx.server.script_interrupted(self.ctx.ks)
     }
@@ -463,38 +372,5 @@ impl Host for ScriptHost<'_, '_> {
 
     fn set_resp(&mut self, _: u8) {
         // The tape that the state hands to `call` has the right form already.
-    }
-}
-
-/// The engine, as a library sees it while it is loaded: nothing but a clock.
-struct LoadHost<'a> {
-    clock: &'a Clock,
-    started_ticks: u64,
-}
-
-impl Host for LoadHost<'_> {
-    fn call(&mut self, _: Argv<'_>, reply: &mut Reply) {
-        reply.error(b"ERR redis.call/pcall can only be called inside a script invocation");
-    }
-
-    fn interrupted(&mut self) -> Verdict {
-        let ran_ns = self.clock.delta_as_nanos(self.started_ticks, self.clock.raw());
-        if Duration::from_nanos(ran_ns) < LIBRARY_LOAD_MAX { Verdict::Continue } else { Verdict::Kill }
-    }
-
-    fn log(&mut self, level: LogLevel, message: &[u8]) {
-        log(level, message);
-    }
-
-    fn set_resp(&mut self, _: u8) {}
-}
-
-fn log(level: LogLevel, message: &[u8]) {
-    let message = String::from_utf8_lossy(message);
-    match level {
-        LogLevel::Debug => tracing::trace!("{message}"),
-        LogLevel::Verbose => tracing::debug!("{message}"),
-        LogLevel::Notice => tracing::info!("{message}"),
-        LogLevel::Warning => tracing::warn!("{message}"),
     }
 }

@@ -212,6 +212,11 @@ impl Keyspace {
         self.effects.record_from_now(recording);
     }
 
+    /// Lets the unit, which has only begun, record its effects in full: somebody is to be told of them.
+    pub fn record_in_full(&mut self) {
+        self.effects.record_in_full();
+    }
+
     /// Where a key lives, for a command that writes. An expired key is removed and counts as absent; so do elements of its
     /// value that have expired.
     #[inline]

@@ -229,7 +229,7 @@ mod tests {
     fn library(name: &str, functions: &[&str]) -> Library {
         let function = |name: &&str| {
             let flags = ScriptFlags { declared: true, ..ScriptFlags::default() };
-            Arc::new(Function { name: (*name).into(), description: None, flags, handle: Handle::for_tests() })
+            Arc::new(Function { name: (*name).into(), description: None, flags, handle: Handle::for_tests(0, 0) })
         };
         Library { name: name.into(), code: (*b"code").into(), functions: functions.iter().map(function).collect() }
     }

@@ -12,6 +12,7 @@
 //! - `cjson`, `cmsgpack`, `structs`: the bundled libraries
 //! - `library`: libraries of functions; `register`: what they see while they are loaded; `dump`: how they
 //!   travel
+//! - `parse`: programs as trees, for those who look without running them
 //! - `debug`: the debugger behind SCRIPT DEBUG
 //! - `store`: the script cache; `bundled`: the scripts that are always in it
 
@@ -26,6 +27,7 @@ pub mod library;
 mod lua;
 mod memory;
 pub mod names;
+pub mod parse;
 mod pattern;
 mod random;
 mod redis;

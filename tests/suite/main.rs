@@ -14,6 +14,7 @@ mod differential;
 mod escapes;
 mod harness;
 mod ldb;
+mod looking;
 mod maxmemory;
 mod payloads;
 mod protocol;
