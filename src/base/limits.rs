@@ -93,6 +93,9 @@ pub const UNDO_KEEP_STEPS: usize = 1_024;
 
 // Scripts
 
+/// Names of commands, each in the cases in which scripts write it, that are looked up only once.
+pub const SCRIPT_NAMES_KEPT: usize = 512;
+
 /// Bytes that one script may publish: they wait until it has succeeded.
 pub const SCRIPT_MESSAGES_MAX_BYTES: usize = 64 * 1024 * 1024;
 
@@ -162,3 +165,27 @@ pub const LIBRARY_LOAD_MAX: std::time::Duration = std::time::Duration::from_mill
 /// Scripts that came by EVAL and are kept, however short: as many as Redis keeps since 7.4. Bounds what they take beside their
 /// texts, which `script-cache-max-bytes` bounds.
 pub const SCRIPT_EVAL_CACHE_MAX: usize = 500;
+
+/// Arguments of a slow call of a script that are kept: as many as Redis' SLOWLOG keeps.
+pub const SCRIPT_SLOW_MAX_ARGS: usize = 32;
+
+/// Bytes of each of them.
+pub const SCRIPT_SLOW_MAX_ARG_BYTES: usize = 128;
+
+/// Commands that the trail of a slow call keeps: the slowest of them.
+pub const SCRIPT_TRAIL_MAX_STEPS: usize = 32;
+
+/// Arguments of a command in such a trail, its name included.
+pub const SCRIPT_TRAIL_MAX_ARGS: usize = 6;
+
+/// Bytes of each of them.
+pub const SCRIPT_TRAIL_MAX_ARG_BYTES: usize = 64;
+
+/// Nesting of blocks and brackets in a script that is looked at: as in LuaJIT, whose own parser refuses deeper ones.
+pub const SYNTAX_MAX_DEPTH: usize = 200;
+
+/// Bytes of a script that SCRIPT LINT looks at: its tree takes some fifty times that.
+pub const SCRIPT_LINT_MAX_BYTES: usize = 1024 * 1024;
+
+/// Bytes that SCRIPT TRACE keeps of what a script called and was answered; of calls beyond that only the number is told.
+pub const SCRIPT_TRACE_MAX_BYTES: usize = 16 * 1024 * 1024;

@@ -7,6 +7,7 @@ pub mod dense_table;
 pub mod fit;
 pub mod glob;
 pub mod hasher;
+pub mod histogram;
 pub mod limits;
 pub mod logging;
 pub mod long_double;

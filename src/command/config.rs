@@ -35,6 +35,10 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
             "script-cache-max-bytes" => {
                 ctx.server.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes);
             }
+            "script-slow-threshold" | "script-slow-max-len" => {
+                let server = &mut *ctx.server;
+                server.stats.scripts.slow.configure(&server.config, &server.stats.clock);
+            }
             "loglevel" => logging::set_level(ctx.server.config.loglevel.filter()),
             _ => {}
         }

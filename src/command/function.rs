@@ -3,6 +3,7 @@
 use super::help::help;
 use super::scripting::{RUNS, end_running, keys_and_args_or};
 use crate::base::glob;
+use crate::engine::Server;
 use crate::engine::args::Args;
 use crate::engine::busy::ScriptKind;
 use crate::engine::ctx::Ctx;
@@ -151,6 +152,21 @@ fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     }
     reply.map(2);
     reply.bulk(b"running_script");
+    write_running(server, reply);
+    let libraries = server.scripts.libraries();
+    reply.bulk(b"engines");
+    reply.map(1);
+    reply.bulk(b"LUA");
+    reply.map(2);
+    reply.bulk(b"libraries_count");
+    reply.integer(libraries.len() as i64);
+    reply.bulk(b"functions_count");
+    reply.integer(libraries.functions_len() as i64);
+    Ok(())
+}
+
+/// Writes what runs, or null. Only what has run for a while is noted with its name.
+pub(super) fn write_running(server: &Server, reply: &mut Reply) {
     let running = server.running_script.as_ref();
     match running.and_then(|script| Some((script, script.subject.as_ref()?))) {
         None => reply.null(),
@@ -167,16 +183,6 @@ fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
             reply.integer((clock.delta_as_nanos(script.started_ticks, clock.raw()) / 1_000_000) as i64);
         }
     }
-    let libraries = server.scripts.libraries();
-    reply.bulk(b"engines");
-    reply.map(1);
-    reply.bulk(b"LUA");
-    reply.map(2);
-    reply.bulk(b"libraries_count");
-    reply.integer(libraries.len() as i64);
-    reply.bulk(b"functions_count");
-    reply.integer(libraries.functions_len() as i64);
-    Ok(())
 }
 
 fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {

@@ -24,6 +24,7 @@ mod migrate;
 mod pubsub;
 mod sample;
 mod scan;
+mod script_look;
 mod scripting;
 mod server;
 mod set;

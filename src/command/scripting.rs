@@ -1,6 +1,7 @@
 //! Lua scripts: EVAL and its kin, and SCRIPT.
 
 use super::help::help;
+use super::script_look;
 use crate::engine::args::Args;
 use crate::engine::busy::ScriptKind;
 use crate::engine::ctx::{Ctx, Origin as CallOrigin};
@@ -55,7 +56,7 @@ fn evalsha(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 /// The arguments behind the script: how many are keys, the keys, the others.
-fn keys_and_args(args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Error> {
+pub(super) fn keys_and_args(args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Error> {
     keys_and_args_or(args, Error::NotInteger)
 }
 
@@ -252,6 +253,8 @@ pub const COMMANDS: &[Command] = &[
                 run: Run::Now(kill),
                 ..Command::EMPTY
             },
+            script_look::LINT,
+            script_look::LIST,
             Command {
                 name: "load",
                 arity: 3,
@@ -265,6 +268,10 @@ pub const COMMANDS: &[Command] = &[
                 run: Run::Now(load),
                 ..Command::EMPTY
             },
+            script_look::SHOW,
+            script_look::SLOW,
+            script_look::STATS,
+            script_look::TRACE,
         ],
         ..Command::EMPTY
     },

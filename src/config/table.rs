@@ -213,6 +213,10 @@ parameters! {
     "Scripts" {
         /// Milliseconds after which a script may be killed and others are answered -BUSY; 0 for never.
         busy_reply_threshold_ms: i64 = "busy-reply-threshold" or "lua-time-limit", AnyTime, int(0, LONG_MAX), "5000";
+        /// Microseconds from which on a call of a script or function is one for SCRIPT SLOW; -1 for none.
+        script_slow_threshold_us: i64 = "script-slow-threshold", AnyTime, int(-1, LONG_MAX), "1000";
+        /// How many calls SCRIPT SLOW keeps: the slowest.
+        script_slow_max_len: usize = "script-slow-max-len", AnyTime, int(0, 10_000), "32";
         /// Seconds for which the client of the script debugger may say nothing before its script is aborted.
         script_debug_timeout_s: u32 = "script-debug-timeout", AnyTime, int(1, INT_MAX), "300";
         /// Milliseconds after which a script or function is ended with an error; 0 for never.

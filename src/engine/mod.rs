@@ -13,11 +13,15 @@ pub mod debugging;
 pub mod dispatch;
 pub mod error;
 pub mod keys;
+pub mod lint;
 pub mod memory;
 pub mod multi;
 mod observe;
 pub mod pubsub;
 pub mod registry;
+pub mod script_slow;
+pub mod script_stats;
+pub mod script_trace;
 pub mod scripting;
 pub mod scripts;
 pub mod session;
@@ -34,6 +38,8 @@ use dispatch::call;
 use multi::Watches;
 use pubsub::PubSub;
 use registry::Registry;
+use script_trace::Trace;
+
 use scripts::Scripts;
 use session::{ClientType, Peer, Session, SessionKey, Sessions};
 use stats::Stats;
@@ -107,6 +113,8 @@ pub struct Server {
     pub scripts: Scripts,
     /// The script that runs now.
     pub running_script: Option<RunningScript>,
+    /// What it did so far, if it is traced.
+    trace: Option<Box<Trace>>,
     /// What the script that runs has published, if it may be rolled back.
     pub(super) held_messages: pubsub::Held,
     /// Who serves the other connections while a script is busy.
@@ -151,6 +159,8 @@ impl Engine {
         let mut ks = Keyspace::new(config.databases, rng);
         ks.limits = ValueLimits::from(&config);
         ks.begin_unit(now_ms, Recording::Nothing);
+        let mut stats = Stats::new(table.ids());
+        stats.scripts.slow.configure(&config, &stats.clock);
         let server = Server {
             config,
             table,
@@ -159,7 +169,7 @@ impl Engine {
             watches: Watches::default(),
             waits: Waits::default(),
             registry: Arc::default(),
-            stats: Stats::new(table.ids()),
+            stats,
             peak_bytes: 0,
             always_recorded: Recording::Nothing,
             memory_is_full: false,
@@ -172,6 +182,7 @@ impl Engine {
             active_expire: true,
             scripts,
             running_script: None,
+            trace: None,
             held_messages: pubsub::Held::default(),
             bystanders: None,
             last_ticks: 0,

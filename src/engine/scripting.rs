@@ -4,29 +4,38 @@
 //! and the observers see the effects when all is done. While Lua runs no borrow of the keyspace is held: each
 //! `redis.call` borrows anew, through the context of the command that started the script.
 
+use super::Server;
 use super::busy::{RunningScript, ScriptKind, Subject};
 use super::ctx::{Ctx, Origin};
 use super::debugging::{Conversation, DebugHost, DebugMode};
 use super::dispatch::call;
 use super::error::Error;
+use super::script_trace::Trace;
 use super::scripts::{NESTED, Scripts, log};
 use super::spec::{Done, Flags};
+use super::table::Entry;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::library::Function;
+use crate::script::names::CommandId;
 use crate::script::store::{Script, ScriptFlags};
 use crate::script::{Fault, Handle, Host, Invocation, LogLevel, Outcome, Passing, Sha1Hex, Verdict};
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 
-/// What EVAL and FCALL and their kin run.
+/// A script or function that is to run.
 #[derive(Clone, Copy)]
 pub struct Callee<'a> {
-    kind: ScriptKind,
-    name: &'a [u8],
-    program: Handle,
-    passing: Passing,
-    flags: ScriptFlags,
+    /// Which of the two.
+    pub kind: ScriptKind,
+    /// What it is called in its errors.
+    pub name: &'a [u8],
+    /// What the state runs.
+    pub program: Handle,
+    /// How it gets its keys and arguments.
+    pub passing: Passing,
+    /// How it behaves.
+    pub flags: ScriptFlags,
 }
 
 impl<'a> Callee<'a> {
@@ -56,9 +65,35 @@ pub fn run(
     command: Argv<'_>,
     debug: Option<Debugging<'_>>,
 ) -> Done {
+    let purpose = match &debug {
+        None => Purpose::Work,
+        Some((conversation, _)) if conversation.mode == DebugMode::Rollback => Purpose::Trial,
+        Some(_) => Purpose::Study,
+    };
     let Callee { kind, name, program, passing, flags } = callee;
     let read_only = ctx.entry.command.flags.has(Flags::READONLY);
-    enter(ctx, Call { kind, command, flags, read_only }, Invocation { program, passing, name, keys, args }, debug)
+    let call = Call { kind, command, flags, read_only, purpose };
+    enter(ctx, call, Invocation { program, passing, name, keys, args }, debug)
+}
+
+/// SCRIPT TRACE: runs a script or function with its keys and arguments, writes its reply, and answers what it did. Unless
+/// `commit`, nothing of that stays. Such a call is not counted among those of the script.
+pub fn trace(
+    ctx: &mut Ctx<'_>,
+    callee: Callee<'_>,
+    keys: Argv<'_>,
+    args: Argv<'_>,
+    commit: bool,
+    command: Argv<'_>,
+) -> Result<Trace, Error> {
+    let Callee { kind, name, program, passing, flags } = callee;
+    let purpose = if commit { Purpose::Study } else { Purpose::Trial };
+    ctx.ks.record_in_full();
+    ctx.server.trace = Some(Box::default());
+    let invocation = Invocation { program, passing, name, keys, args };
+    let done = enter(ctx, Call { kind, command, flags, read_only: false, purpose }, invocation, None);
+    let trace = ctx.server.trace.take().unwrap_or_default();
+    done.map(|()| *trace)
 }
 
 /// One call of a script or function.
@@ -69,6 +104,18 @@ struct Call<'a> {
     command: Argv<'a>,
     flags: ScriptFlags,
     read_only: bool,
+    purpose: Purpose,
+}
+
+/// What a script runs for.
+#[derive(Clone, Copy, PartialEq)]
+enum Purpose {
+    /// For what it does. Such calls are counted.
+    Work,
+    /// To be looked at, traced or debugged. What it changes stays.
+    Study,
+    /// The same, and nothing of it stays.
+    Trial,
 }
 
 /// Lends the state and the server to a call, and takes them back.
@@ -80,11 +127,12 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     }
     ctx.server.admit_script_memory(flags, ctx.origin == Origin::Exec)?;
     let mut vm = ctx.server.scripts.vm.take().ok_or(NESTED)?;
-    let started = ctx.server.stats.clock.raw();
+    // The reading that the duration of the client's command begins with.
+    let started = ctx.server.last_ticks;
     ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));
     let db = ctx.session.db;
     let read_only = call.read_only || flags.no_writes;
-    let is_trial = debug.as_ref().is_some_and(|(conversation, _)| conversation.mode == DebugMode::Rollback);
+    let is_trial = call.purpose == Purpose::Trial;
     let can_undo = is_trial || !read_only && ctx.server.config.script_rollback;
     if can_undo {
         ctx.ks.begin_undo();
@@ -94,7 +142,10 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
         }
     }
     let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
-    let mut host = ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only };
+    let watched_from = watched_from(ctx.server, call, started);
+    let is_watched = watched_from == 0;
+    let mut host =
+        ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only, started, watched_from, is_watched };
     let start = reply.len();
     let outcome = match debug {
         None => vm.run(invocation, &mut host, &mut reply),
@@ -107,13 +158,42 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
             _ => ctx.commit_script(),
         }
     }
-    count_outcome(ctx, outcome, reply.as_bytes().get(start..).unwrap_or_default());
+    count_outcome(ctx, call, invocation.program, outcome, reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;
     // SELECT inside a script is the script's own.
     ctx.session.db = db;
     ctx.server.running_script = None;
     ctx.server.scripts.vm = Some(vm);
+    note_duration(ctx, call, invocation, started);
     Ok(())
+}
+
+/// From when on the commands of a call are noted, by the processor's clock: in a trace all, otherwise those of a call that may
+/// be slow.
+#[inline]
+fn watched_from(server: &Server, call: Call<'_>, started: u64) -> u64 {
+    match call.purpose {
+        Purpose::Work => started.saturating_add(server.stats.scripts.slow.trail_after_ticks),
+        _ if server.trace.is_some() => 0,
+        _ => u64::MAX,
+    }
+}
+
+/// Notes what a call took that has ended.
+#[inline]
+fn note_duration(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, started: u64) {
+    let ticks = ctx.server.stats.clock.raw().saturating_sub(started);
+    if call.purpose != Purpose::Work {
+        return ctx.server.trace.iter_mut().for_each(|trace| trace.ticks = ticks);
+    }
+    let began_ms = ctx.now_ms();
+    let stats = &mut ctx.server.stats.scripts;
+    stats.count(invocation.program, ticks, began_ms);
+    if ticks >= stats.slow.trail_after_ticks {
+        let session = &*ctx.session;
+        let client = || (session.address.as_str().into(), session.name.as_slice().into());
+        stats.slow.end(ticks, began_ms, || (invocation.name, call.command, client()));
+    }
 }
 
 impl Ctx<'_> {
@@ -129,15 +209,22 @@ impl Ctx<'_> {
     fn roll_back_script(&mut self) {
         let changes = self.ks.roll_back();
         let messages = self.server.drop_held();
+        if let Some(trace) = &mut self.server.trace {
+            trace.rolled_back = true;
+        }
         tracing::debug!(changes, messages, "a script was rolled back");
     }
 }
 
 /// Counts a script that answered an error as failed. What a command answered was counted there.
 #[inline]
-fn count_outcome(ctx: &mut Ctx<'_>, outcome: Outcome, reply: &[u8]) {
+fn count_outcome(ctx: &mut Ctx<'_>, call: Call<'_>, program: Handle, outcome: Outcome, reply: &[u8]) {
     let (Outcome::Returned(fault) | Outcome::Raised(fault)) = outcome else { return };
     let stats = &mut ctx.server.stats;
+    if let (Purpose::Work, Some(script)) = (call.purpose, &ctx.server.running_script) {
+        let is_rolled_back = script.can_undo && matches!(outcome, Outcome::Raised(_));
+        stats.scripts.count_error(program, script.kill_requested, is_rolled_back);
+    }
     stats.commands[ctx.entry.id].failed += 1;
     if fault == Fault::Script {
         let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
@@ -152,14 +239,24 @@ pub(super) struct ScriptHost<'h, 'c> {
     /// The script's SHA1 or the function's name.
     name: &'h [u8],
     read_only: bool,
+    /// When it began, by the processor's clock.
+    started: u64,
+    /// From when on its commands are noted in a trail; see [`script_slow`](super::script_slow).
+    watched_from: u64,
+    /// It is that late.
+    is_watched: bool,
 }
 
 impl ScriptHost<'_, '_> {
     /// What the one gate of clients is for them: admits a command that a script calls.
     #[inline]
-    fn admit(&self, argv: Argv<'_>) -> Result<&'static super::table::Entry, Error> {
+    fn admit(&self, known: Option<CommandId>, argv: Argv<'_>) -> Result<&'static Entry, Error> {
         let table = self.ctx.server.table;
-        let entry = match table.resolve(argv) {
+        let entry = match known.and_then(|CommandId(place)| table.at(place)) {
+            Some(entry) => table.resolve_in(entry, argv),
+            None => table.resolve(argv),
+        };
+        let entry = match entry {
             Ok(entry) => entry,
             Err(Error::Arity(_)) => {
                 return Err(Error::text("ERR Wrong number of args calling Redis command from script"));
@@ -176,11 +273,23 @@ impl ScriptHost<'_, '_> {
         self.ctx.server.admit_call_memory(self.call.flags, entry)?;
         Ok(entry)
     }
-}
 
-impl Host for ScriptHost<'_, '_> {
-    fn call(&mut self, argv: Argv<'_>, reply: &mut Reply) {
-        let entry = match self.admit(argv) {
+    /// Notes a command that ended late in the script. Its beginning is exact if it `is_timed`.
+    #[cold]
+    fn watch(&mut self, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
+        self.is_watched = true;
+        let server = &mut *self.ctx.server;
+        let ticks = server.last_ticks.saturating_sub(began);
+        if let Some(trace) = &mut server.trace {
+            return trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes());
+        }
+        let at_ticks = began.saturating_sub(self.started);
+        server.stats.scripts.slow.note_step(argv, at_ticks, is_timed.then_some(ticks));
+    }
+
+    #[inline]
+    fn run(&mut self, known: Option<CommandId>, argv: Argv<'_>, reply: &mut Reply) {
+        let entry = match self.admit(known, argv) {
             Ok(entry) => entry,
             Err(error) => {
                 let text = error.to_string();
@@ -189,7 +298,11 @@ impl Host for ScriptHost<'_, '_> {
                 if let Some(entry) = server.table.named_by(argv) {
                     server.stats.commands[entry.id].rejected += 1;
                 }
-                return reply.error(text.as_bytes());
+                reply.error(text.as_bytes());
+                if let Some(trace) = &mut server.trace {
+                    trace.note(argv, reply.as_bytes(), 0, self.ctx.ks.effects().as_bytes());
+                }
+                return;
             }
         };
         if entry.command.flags.has(Flags::WRITE)
@@ -198,8 +311,30 @@ impl Host for ScriptHost<'_, '_> {
             script.has_written = true;
         }
         let Ctx { ks, server, session, .. } = &mut *self.ctx;
+        let is_timed = self.is_watched || !entry.command.flags.has(Flags::FAST);
+        if is_timed {
+            server.last_ticks = server.stats.clock.raw();
+        }
+        let began = server.last_ticks;
         // Nothing waits in a script: the call times out at once.
         let _ = call(ks, server, session, entry, argv, reply, Origin::Script);
+        if server.last_ticks >= self.watched_from {
+            self.watch(argv, reply, began, is_timed);
+        }
+    }
+}
+
+impl Host for ScriptHost<'_, '_> {
+    fn call(&mut self, argv: Argv<'_>, reply: &mut Reply) {
+        self.run(None, argv, reply);
+    }
+
+    fn call_known(&mut self, command: CommandId, argv: Argv<'_>, reply: &mut Reply) {
+        self.run(Some(command), argv, reply);
+    }
+
+    fn command_id(&mut self, name: &[u8]) -> Option<CommandId> {
+        self.ctx.server.table.place(name).map(CommandId)
     }
 
     fn interrupted(&mut self) -> Verdict {

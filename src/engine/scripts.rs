@@ -11,13 +11,16 @@
 //!
 //! The bundled scripts are in no stream: every server brings its own.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use quanta::Clock;
 
 use super::error::Error;
-use crate::base::limits::LIBRARY_LOAD_MAX;
+use super::lint::{Warning, lint};
+use super::table::CommandTable;
+use crate::base::limits::{LIBRARY_LOAD_MAX, SCRIPT_LINT_MAX_BYTES};
 use crate::base::version::REDIS_VERSION;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::Effect;
@@ -36,6 +39,8 @@ pub struct Scripts {
     libraries: Libraries,
     /// The bundled scripts as functions, behind those of clients.
     bundled: Libraries,
+    /// Scripts that made room for others.
+    evicted: u64,
     /// Out while a script runs.
     pub(super) vm: Option<Box<Vm>>,
 }
@@ -49,10 +54,13 @@ impl Scripts {
             cache_max_bytes,
             libraries: Libraries::new(seed),
             bundled: Libraries::new(seed),
+            evicted: 0,
             vm: Some(Box::new(vm.map_err(script_error)?)),
         };
         let functions = BUNDLED.iter().map(|script| {
-            let (flags, handle) = scripts.compile(script.sha1(), script.body.as_bytes(), store::Origin::Bundled)?;
+            let body = script.body.as_bytes();
+            let (flags, handle) = scripts.compile(body)?;
+            scripts.store.insert(script.sha1(), body, flags, handle, store::Origin::Bundled);
             let (name, description) = (script.name.into(), Some(script.summary().as_bytes().into()));
             Ok(Arc::new(Function { name, description, flags, handle, passing: Passing::Globals }))
         });
@@ -102,7 +110,8 @@ impl Scripts {
         let is_news = match self.store.renew(&sha, origin) {
             Some(lives_longer) => lives_longer,
             None => {
-                self.compile(sha, body, origin)?;
+                let (flags, program) = self.compile(body)?;
+                self.store.insert(sha, body, flags, program, origin);
                 true
             }
         };
@@ -110,14 +119,6 @@ impl Scripts {
             ks.record_beside(Effect::ScriptPut { body, loaded: origin == store::Origin::Loaded });
         }
         Ok((sha, is_news))
-    }
-
-    fn compile(&mut self, sha: Sha1Hex, body: &[u8], origin: store::Origin) -> Result<(ScriptFlags, Handle), Error> {
-        let (flags, start) = store::parse_shebang(body).map_err(|error| Error::owned(error.to_string()))?;
-        let vm = self.vm.as_mut().ok_or(NESTED)?;
-        let program = vm.compile(body.get(start..).unwrap_or_default()).map_err(script_error)?;
-        self.store.insert(sha, body, flags, program, origin);
-        Ok((flags, program))
     }
 
     /// `script-cache-max-bytes` is this from now on.
@@ -129,15 +130,14 @@ impl Scripts {
     fn make_room(&mut self, ks: &mut Keyspace) {
         while let Some((sha, script)) = self.store.evict(self.cache_max_bytes) {
             self.drop_script(ks, &sha, &script);
+            self.evicted += 1;
         }
     }
 
     /// Records that a script is gone, and gives the state back what it had in it.
     fn drop_script(&mut self, ks: &mut Keyspace, sha: &Sha1Hex, gone: &Script) {
         ks.record_beside(Effect::ScriptDrop { sha1: sha });
-        if let Some(vm) = &mut self.vm {
-            vm.release(gone.program);
-        }
+        self.forget(gone.program);
     }
 
     /// Whether a script of this name is there.
@@ -308,9 +308,48 @@ impl Scripts {
         }
     }
 
+    /// All scripts.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// How many scripts clients have brought.
     pub fn cached_len(&self) -> usize {
         self.store.cached_len()
+    }
+
+    /// Compiles a script that is not kept: give it back by [`forget`](Self::forget).
+    pub fn compile(&mut self, body: &[u8]) -> Result<(ScriptFlags, Handle), Error> {
+        let (flags, start) = store::parse_shebang(body).map_err(|error| Error::owned(error.to_string()))?;
+        let vm = self.vm.as_mut().ok_or(NESTED)?;
+        let program = vm.compile(body.get(start..).unwrap_or_default()).map_err(script_error)?;
+        Ok((flags, program))
+    }
+
+    /// Gives the state back what [`compile`](Self::compile) made.
+    pub fn forget(&mut self, program: Handle) {
+        if let Some(vm) = &mut self.vm {
+            vm.release(program);
+        }
+    }
+
+    /// What SCRIPT LINT finds in the text of a script or a library.
+    pub fn lint(&mut self, text: &[u8], table: &CommandTable) -> Result<BTreeSet<Warning>, Error> {
+        if text.len() > SCRIPT_LINT_MAX_BYTES {
+            return Err(Error::owned(format!("ERR LINT looks at scripts of at most {SCRIPT_LINT_MAX_BYTES} bytes")));
+        }
+        let vm = self.vm.as_mut().ok_or(NESTED)?;
+        // Whoever wrote it knows the compiler's own words.
+        let start = if text.starts_with(b"#") { memchr::memchr(b'\n', text).unwrap_or(text.len()) } else { 0 };
+        let program = vm.compile(&text[start..]).map_err(script_error)?;
+        vm.release(program);
+        let found = lint(text, table, &|name| vm.has_global(name));
+        found.map_err(|error| Error::owned(format!("ERR LINT can't read the script: {error}")))
+    }
+
+    /// How many scripts have made room for others.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     /// Bytes that Lua holds; 0 while a script runs.

@@ -3,6 +3,7 @@
 use quanta::Clock;
 use std::collections::HashMap;
 
+use super::script_stats::ScriptStats;
 use crate::base::limits::ERROR_CODES_MAX;
 
 /// One command's counters.
@@ -24,6 +25,8 @@ pub struct Stats {
     pub clock: Clock,
     /// By the command's id.
     pub commands: Vec<CommandStats>,
+    /// By script and function.
+    pub scripts: ScriptStats,
     /// Error replies by their code.
     pub errors: HashMap<String, u64>,
     /// Error replies.
@@ -58,6 +61,7 @@ impl Stats {
         Stats {
             clock: Clock::new(),
             commands: vec![CommandStats::default(); commands],
+            scripts: ScriptStats::default(),
             errors: HashMap::new(),
             error_replies: 0,
             connections: 0,
@@ -74,9 +78,14 @@ impl Stats {
         }
     }
 
+    /// Ticks as nanoseconds.
+    pub fn nanos(&self, ticks: u64) -> u64 {
+        self.clock.delta_as_nanos(0, ticks)
+    }
+
     /// Ticks as microseconds.
     pub fn micros(&self, ticks: u64) -> u64 {
-        self.clock.delta_as_nanos(0, ticks) / 1_000
+        self.nanos(ticks) / 1_000
     }
 
     /// Counts an error reply under its code: the first word.
@@ -93,7 +102,9 @@ impl Stats {
 
     /// CONFIG RESETSTAT.
     pub fn reset(&mut self) {
-        *self = Stats { clock: self.clock.clone(), ..Stats::new(self.commands.len()) };
+        self.scripts.reset();
+        let scripts = std::mem::take(&mut self.scripts);
+        *self = Stats { clock: self.clock.clone(), scripts, ..Stats::new(self.commands.len()) };
     }
 
     /// Takes a sample of the rates; called at every tick.

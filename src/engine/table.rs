@@ -112,10 +112,28 @@ impl CommandTable {
         }
     }
 
+    /// The command of this name by its place in the table.
+    pub fn place(&self, name: &[u8]) -> Option<u16> {
+        let name = self.find(name)?.command.name;
+        self.entries.binary_search_by_key(&name, |entry| entry.command.name).ok().map(|place| place as u16)
+    }
+
+    /// The command at a place.
+    #[inline]
+    pub fn at(&self, place: u16) -> Option<&Entry> {
+        self.entries.get(usize::from(place))
+    }
+
     /// The command or subcommand that `argv` calls, its number of arguments checked.
     #[inline]
     pub fn resolve(&self, argv: Argv<'_>) -> Result<&Entry, Error> {
-        let mut entry = argv.get(0).and_then(|name| self.find(name)).ok_or_else(|| unknown_command(argv))?;
+        let entry = argv.get(0).and_then(|name| self.find(name)).ok_or_else(|| unknown_command(argv))?;
+        self.resolve_in(entry, argv)
+    }
+
+    /// As [`resolve`](Self::resolve), where the command of the first argument is known.
+    #[inline]
+    pub fn resolve_in<'t>(&'t self, mut entry: &'t Entry, argv: Argv<'_>) -> Result<&'t Entry, Error> {
         if !entry.sub.is_empty()
             && let Some(name) = argv.get(1)
         {

@@ -19,6 +19,23 @@ pub trait Field<'a>: Sized {
     fn put(&self, out: &mut Vec<u8>);
     /// Takes an encoded value off the front; `None` when the bytes end or make no sense.
     fn take(input: &mut &'a [u8]) -> Option<Self>;
+    /// The value for people.
+    fn shown(&self) -> Shown<'a>;
+}
+
+/// A field of an effect, for people.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shown<'a> {
+    /// A byte string.
+    Bytes(&'a [u8]),
+    /// A count, a time, or a truth value as 0 or 1.
+    Integer(i64),
+    /// A score.
+    Double(f64),
+    /// An entry of a stream.
+    Id(StreamId),
+    /// It is not known.
+    Nothing,
 }
 
 impl<'a> Field<'a> for StreamId {
@@ -28,6 +45,9 @@ impl<'a> Field<'a> for StreamId {
     }
     fn take(input: &mut &'a [u8]) -> Option<Self> {
         Some(StreamId { ms: u64::take(input)?, seq: u64::take(input)? })
+    }
+    fn shown(&self) -> Shown<'a> {
+        Shown::Id(*self)
     }
 }
 
@@ -40,6 +60,9 @@ impl<'a> Field<'a> for Option<u64> {
         let is_known = bool::take(input)?;
         let value = u64::take(input)?;
         Some(is_known.then_some(value))
+    }
+    fn shown(&self) -> Shown<'a> {
+        self.map_or(Shown::Nothing, |value| value.shown())
     }
 }
 
@@ -71,7 +94,7 @@ impl<'a> Iterator for Pairs<'a> {
 }
 
 macro_rules! fixed_width {
-    ($($type:ty),*) => {$(
+    ($($type:ident as $shown:ident($as:ty)),*) => {$(
         impl<'a> Field<'a> for $type {
             #[inline]
             fn put(&self, out: &mut Vec<u8>) {
@@ -83,10 +106,20 @@ macro_rules! fixed_width {
                 *input = rest;
                 Some(<$type>::from_le_bytes(*bytes))
             }
+            fn shown(&self) -> Shown<'a> {
+                Shown::$shown(*self as $as)
+            }
         }
     )*};
 }
-fixed_width!(u8, u16, u32, u64, i64, f64);
+fixed_width!(
+    u8 as Integer(i64),
+    u16 as Integer(i64),
+    u32 as Integer(i64),
+    u64 as Integer(i64),
+    i64 as Integer(i64),
+    f64 as Double(f64)
+);
 
 impl<'a> Field<'a> for bool {
     fn put(&self, out: &mut Vec<u8>) {
@@ -98,6 +131,9 @@ impl<'a> Field<'a> for bool {
             1 => Some(true),
             _ => None,
         }
+    }
+    fn shown(&self) -> Shown<'a> {
+        Shown::Integer(i64::from(*self))
     }
 }
 
@@ -120,6 +156,9 @@ impl<'a> Field<'a> for Varint {
         }
         None
     }
+    fn shown(&self) -> Shown<'a> {
+        self.0.shown()
+    }
 }
 
 impl<'a> Field<'a> for &'a [u8] {
@@ -133,6 +172,9 @@ impl<'a> Field<'a> for &'a [u8] {
         let (bytes, rest) = input.split_at_checked(usize::try_from(len).ok()?)?;
         *input = rest;
         Some(bytes)
+    }
+    fn shown(&self) -> Shown<'a> {
+        Shown::Bytes(self)
     }
 }
 
@@ -154,6 +196,15 @@ macro_rules! effects {
                         out.push($code);
                         db.put(out);
                         $($field.put(out);)*
+                    })*
+                }
+            }
+
+            /// Its name, and its fields with theirs, for people.
+            pub fn describe(&self) -> (&'static str, Vec<(&'static str, Shown<'a>)>) {
+                match self {
+                    $(Effect::$name { $($field),* } => {
+                        (stringify!($name), vec![$((stringify!($field), $field.shown())),*])
                     })*
                 }
             }
@@ -475,6 +526,13 @@ impl Effects {
         }
     }
 
+    /// Records whole effects from here on, if nothing was recorded yet in another form.
+    pub(super) fn record_in_full(&mut self) {
+        if self.buf.is_empty() {
+            self.recording = Recording::Full;
+        }
+    }
+
     /// Notes one change.
     #[inline]
     pub(super) fn record(&mut self, db: u16, effect: Effect<'_>) {
@@ -601,6 +659,23 @@ mod tests {
         for cut in 0..40.min(stream.len()) {
             assert!(EffectReader::new(&stream[..cut]).next().is_none());
         }
+    }
+
+    #[test]
+    fn effects_are_told_to_people() {
+        let id = StreamId { ms: 1, seq: 2 };
+        let effect = Effect::GroupSetId { key: b"s", group: b"g", last_delivered: id, entries_read: None };
+        let fields = [
+            ("key", Shown::Bytes(b"s")),
+            ("group", Shown::Bytes(b"g")),
+            ("last_delivered", Shown::Id(id)),
+            ("entries_read", Shown::Nothing),
+        ];
+        assert_eq!(effect.describe(), ("GroupSetId", fields.to_vec()));
+        let effect = Effect::ListPush { key: b"l", front: true, value: b"v" };
+        assert_eq!(effect.describe().1[1], ("front", Shown::Integer(1)));
+        let effect = Effect::ZSetAdd { key: b"z", member: b"m", score: 0.5 };
+        assert_eq!(effect.describe().1[2], ("score", Shown::Double(0.5)));
     }
 
     #[test]

@@ -218,6 +218,11 @@ impl Keyspace {
         self.standing_effects += 1;
     }
 
+    /// Lets the unit, which has only begun, record its effects in full: somebody is to be told of them.
+    pub fn record_in_full(&mut self) {
+        self.effects.record_in_full();
+    }
+
     /// Where a key lives, for a command that writes. An expired key is removed and counts as absent; so do elements of its
     /// value that have expired.
     #[inline]

@@ -6,7 +6,7 @@
 //!
 //! Source: <https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md>
 
-use super::tape::{self, Token};
+use super::tape::{self, TapeReader, Token};
 use crate::base::num;
 
 /// Who reads the reply.
@@ -278,6 +278,29 @@ impl Reply {
         }
     }
 
+    /// What a tape holds, in this reply's form.
+    pub fn tape(&mut self, tape: &[u8]) {
+        for token in TapeReader::new(tape) {
+            match token {
+                Token::Null => self.null(),
+                Token::NullArray => self.null_array(),
+                Token::Integer(value) => self.integer(value),
+                Token::Bulk(bytes) => self.bulk(bytes),
+                Token::Status(text) => self.status(&String::from_utf8_lossy(text)),
+                Token::Error(text) => self.error(text),
+                Token::Array(n) => self.array(n),
+                Token::Map(pairs) => self.map(pairs),
+                Token::Set(n) => self.set(n),
+                Token::Double(value) => self.double(value),
+                Token::Boolean(value) => self.boolean(value),
+                Token::BigNumber(digits) => self.big_number(digits),
+                Token::Verbatim(format, bytes) => {
+                    self.verbatim(format.try_into().unwrap_or(b"txt"), bytes);
+                }
+            }
+        }
+    }
+
     /// Begins an aggregate whose length is not known yet; write its elements, then end it.
     #[inline]
     pub fn begin(&mut self) -> Mark {
@@ -339,7 +362,6 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::tape::TapeReader;
 
     fn written(form: Form, write: impl FnOnce(&mut Reply)) -> String {
         let mut reply = Reply::new(form);
@@ -367,6 +389,30 @@ mod tests {
         for (write, resp2, resp3) in cases {
             assert_eq!(written(Form::Resp2, write), resp2);
             assert_eq!(written(Form::Resp3, write), resp3);
+        }
+    }
+
+    #[test]
+    fn a_tape_is_written_as_the_command_would_have() {
+        let write = |r: &mut Reply| {
+            r.map(1);
+            r.bulk(b"k");
+            r.array(9);
+            r.ok();
+            r.error(b"ERR no");
+            r.integer(-1);
+            r.null();
+            r.double(0.5);
+            r.boolean(true);
+            r.big_number(b"12345678901234567890");
+            r.verbatim(b"txt", b"hi");
+            r.set(1);
+            r.null_array();
+        };
+        for (form, tape_form) in [(Form::Resp2, Form::Tape2), (Form::Resp3, Form::Tape3)] {
+            let mut tape = Reply::new(tape_form);
+            write(&mut tape);
+            assert_eq!(written(form, |r| r.tape(tape.as_bytes())), written(form, write));
         }
     }
 

@@ -120,6 +120,25 @@ impl OwnedArgv {
         owned
     }
 
+    /// Copies the beginning of a borrowed command: `max_args` arguments of `max_bytes` each, what is left out being told in
+    /// their last places.
+    pub fn abridged(argv: Argv<'_>, max_args: usize, max_bytes: usize) -> OwnedArgv {
+        let mut owned = OwnedArgv::default();
+        let kept = if argv.len() > max_args { max_args - 1 } else { argv.len() };
+        for arg in argv.iter().take(kept) {
+            match arg.split_at_checked(max_bytes) {
+                Some((first, rest)) if !rest.is_empty() => {
+                    owned.push(&[first, format!("... ({} more bytes)", rest.len()).as_bytes()].concat());
+                }
+                _ => owned.push(arg),
+            }
+        }
+        if kept < argv.len() {
+            owned.push(format!("... ({} more arguments)", argv.len() - kept).as_bytes());
+        }
+        owned
+    }
+
     /// Forgets the arguments and keeps the memory.
     #[inline]
     pub fn clear(&mut self) {

@@ -256,7 +256,7 @@ mod tests {
     fn library(name: &str, functions: &[&str]) -> Library {
         let function = |name: &&str| {
             let flags = ScriptFlags { declared: true, ..ScriptFlags::default() };
-            let (name, handle, passing) = ((*name).into(), Handle::for_tests(), Passing::Arguments);
+            let (name, handle, passing) = ((*name).into(), Handle::for_tests(0, 0), Passing::Arguments);
             Arc::new(Function { name, description: None, flags, handle, passing })
         };
         Library { name: name.into(), code: (*b"code").into(), functions: functions.iter().map(function).collect() }

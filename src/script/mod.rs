@@ -11,6 +11,7 @@
 //! - `strings`, `pattern`: the functions of `string` that could run for ever or exhaust memory
 //! - `cjson`, `cmsgpack`, `structs`: the bundled libraries
 //! - `library`: libraries of functions; `register`: what they see while they are loaded
+//! - `parse`: programs as trees, for those who look without running them
 //! - `debug`: the debugger behind SCRIPT DEBUG
 //! - `store`: the script cache; `bundled`: the scripts that are always in it
 
@@ -23,6 +24,8 @@ pub mod debug;
 pub mod library;
 mod lua;
 mod memory;
+pub mod names;
+pub mod parse;
 mod pattern;
 mod random;
 mod redis;

@@ -8,6 +8,7 @@ use sha1::{Digest, Sha1};
 use super::convert::{self, push_error, push_reply};
 use super::lua::{Kind, Stack, native};
 use super::memory::collect_for;
+use super::names::CommandId;
 use super::vm::{Ctx, LogLevel, ServerVersion, kill};
 use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRIPT_SCRATCH_KEEP_BYTES};
 use crate::base::num;
@@ -242,7 +243,10 @@ fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
     // `gather` nor the engine comes back into Lua.
     let shared = unsafe { &mut *ctx };
     let outcome = match gather(stack, shared) {
-        Ok(()) => perform(shared),
+        Ok(name) => {
+            let command = name.and_then(|name| shared.names.find(name).or_else(|| learn(stack, shared)));
+            perform(shared, command)
+        }
         Err(refusal) => Err(refusal),
     };
     if let Err(refusal) = outcome {
@@ -268,9 +272,25 @@ fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
     1
 }
 
-/// Copies the arguments into the context: the command sees one buffer. Raises nothing.
+/// Asks the engine for the command whose name is the first argument, a string, and remembers the answer.
+#[cold]
+fn learn(stack: Stack<'_>, ctx: &mut Ctx) -> Option<CommandId> {
+    let mut host = ctx.host?;
+    let name = stack.bytes(1);
+    // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
+    let asked = catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.command_id(name)));
+    let command = asked.unwrap_or_else(|panic| {
+        ctx.give_up(panic);
+        None
+    })?;
+    ctx.names.note(stack, 1, command);
+    Some(command)
+}
+
+/// Copies the arguments into the context: the command sees one buffer. Answers the address of the command's name, if it is a
+/// string. Raises nothing.
 #[inline]
-fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<(), &'static [u8]> {
+fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<Option<usize>, &'static [u8]> {
     let n = stack.top();
     if n == 0 {
         return Err(b"ERR Please specify at least one argument for this redis lib call");
@@ -279,11 +299,15 @@ fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<(), &'static [u8]> {
     let most = ctx.memory.limit().min(QUERY_BUFFER_HARD_MAX_BYTES);
     ctx.args.clear();
     ctx.spans.clear();
+    let mut name = None;
     for i in 1..=n {
         let start = ctx.args.len();
         match stack.kind(i) {
             Kind::String => {
                 let bytes = stack.bytes(i);
+                if i == 1 {
+                    name = Some(bytes.as_ptr() as usize);
+                }
                 if bytes.len() > most - start {
                     return Err(b"ERR Lua redis lib command arguments are too long");
                 }
@@ -297,18 +321,22 @@ fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<(), &'static [u8]> {
         }
         ctx.spans.push(Span::new(start, ctx.args.len() - start));
     }
-    Ok(())
+    Ok(name)
 }
 
 /// Asks the engine. A panic there becomes the death of the script, and goes on once Lua has been left.
 #[inline]
-fn perform(ctx: &mut Ctx) -> Result<(), &'static [u8]> {
+fn perform(ctx: &mut Ctx, command: Option<CommandId>) -> Result<(), &'static [u8]> {
     let Some(mut host) = ctx.host else { return Err(b"ERR redis.call can only be called inside a script invocation") };
     ctx.tape.truncate(0);
     let argv = Argv::new(&ctx.args, &ctx.spans);
     let tape = &mut ctx.tape;
     // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
-    let called = catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.call(argv, tape)));
+    let host = unsafe { host.as_mut() };
+    let called = catch_unwind(AssertUnwindSafe(|| match command {
+        Some(command) => host.call_known(command, argv, tape),
+        None => host.call(argv, tape),
+    }));
     called.map_err(|panic| {
         ctx.give_up(panic);
         b"".as_slice()

@@ -11,7 +11,7 @@ use super::library::{BAD_NAME, Function, check_name};
 use super::lua::{Kind, REGISTRY, Stack, ffi, native};
 use super::redis::raise_error;
 use super::store::ScriptFlags;
-use super::vm::{Ctx, Handle, Passing};
+use super::vm::{Ctx, Passing};
 
 /// Puts `redis.register_function` into the table on top.
 pub(super) fn add_to(stack: Stack<'_>, ctx: *mut Ctx) {
@@ -55,7 +55,9 @@ native! {
         }
         stack.push_value(parts.callback);
         // SAFETY: the callback is on top. May raise for lack of memory; nothing alive here has a destructor yet.
-        let handle = Handle::new(unsafe { ffi::luaL_ref(stack.raw(), REGISTRY) });
+        let reference = unsafe { ffi::luaL_ref(stack.raw(), REGISTRY) };
+        // SAFETY: the context outlives the state, and nothing else uses it here.
+        let handle = unsafe { (*stack.ctx()).handle(reference, true) };
         let description = (parts.description != 0).then(|| stack.bytes(parts.description).into());
         let (name, flags) = (name.into(), parts.flags);
         let function = Function { name, description, flags, handle, passing: Passing::Arguments };

@@ -123,7 +123,8 @@ pub struct Script {
     pub flags: ScriptFlags,
     /// What it compiled to.
     pub program: Handle,
-    origin: Origin,
+    /// Where it came from.
+    pub origin: Origin,
     last_used: u64,
 }
 
@@ -194,6 +195,11 @@ impl Store {
         self.scripts.get(sha)
     }
 
+    /// As [`find`](Self::find), with the name as it is kept here.
+    pub fn find_with_name(&self, sha: &Sha1Hex) -> Option<(&Sha1Hex, &Script)> {
+        self.scripts.get_key_value(sha)
+    }
+
     /// Finds a script that is about to run, and notes that it was used.
     #[inline]
     pub fn use_script(&mut self, sha: &Sha1Hex) -> Option<&Script> {
@@ -261,6 +267,11 @@ impl Store {
         (self.evals, self.eval_bytes) = (0, 0);
         self.bytes -= gone.iter().map(|script| script.body.len()).sum::<usize>();
         gone
+    }
+
+    /// All scripts with their names, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = (&Sha1Hex, &Script)> {
+        self.scripts.iter()
     }
 
     /// How many scripts there are.
@@ -347,7 +358,7 @@ mod tests {
     fn put(store: &mut Store, body: &str, origin: Origin) -> Sha1Hex {
         let sha = sha1_hex(body.as_bytes());
         if store.renew(&sha, origin).is_none() {
-            store.insert(sha, body.as_bytes(), ScriptFlags::default(), Handle::for_tests(), origin);
+            store.insert(sha, body.as_bytes(), ScriptFlags::default(), Handle::for_tests(0, 0), origin);
         }
         sha
     }

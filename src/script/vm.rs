@@ -30,6 +30,7 @@ use super::debug::{self, Console, Debugger};
 use super::library::Function;
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
 use super::memory::{self, Memory};
+use super::names::{CommandId, Names};
 use super::random::Lrand48;
 use super::sandbox;
 use crate::base::limits::{SCRIPT_HOOK_INSTRUCTIONS, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_SCRATCH_KEEP_BYTES};
@@ -44,6 +45,14 @@ pub trait Host {
     /// Runs one command for `redis.call` or `redis.pcall` and writes its one reply, errors included, to `reply`, which is a
     /// tape.
     fn call(&mut self, argv: Argv<'_>, reply: &mut Reply);
+    /// As [`call`](Self::call), of a command whose name [`command_id`](Self::command_id) knew.
+    fn call_known(&mut self, _: CommandId, argv: Argv<'_>, reply: &mut Reply) {
+        self.call(argv, reply);
+    }
+    /// The number of the command of this name, if there is one: the same as long as the state lives.
+    fn command_id(&mut self, _name: &[u8]) -> Option<CommandId> {
+        None
+    }
     /// Asked again and again while a script runs, more often than every millisecond: whether it may go on. May serve other
     /// clients meanwhile.
     fn interrupted(&mut self) -> Verdict;
@@ -144,6 +153,8 @@ pub enum LoadError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     reference: c_int,
+    /// Tells programs apart whose slot is the same, one after the other.
+    serial: u32,
     /// It might change the tables KEYS and ARGV, or keep them.
     may_keep_lists: bool,
 }
@@ -173,13 +184,21 @@ pub enum Passing {
 }
 
 impl Handle {
-    pub(super) fn new(reference: c_int) -> Handle {
-        Handle { reference, may_keep_lists: true }
+    /// A small number that no other program has at the same time: an index for what is kept of each.
+    #[inline]
+    pub fn slot(self) -> usize {
+        self.reference.unsigned_abs() as usize
+    }
+
+    /// A number that no other program of this slot has had.
+    #[inline]
+    pub fn serial(self) -> u32 {
+        self.serial
     }
 
     #[cfg(test)]
-    pub(super) fn for_tests() -> Handle {
-        Handle::new(ffi::LUA_NOREF)
+    pub(crate) fn for_tests(slot: u16, serial: u32) -> Handle {
+        Handle { reference: slot.into(), serial, may_keep_lists: true }
     }
 }
 
@@ -209,6 +228,8 @@ pub(super) struct Ctx {
     /// Bytes and spans of a command's arguments.
     pub(super) args: Vec<u8>,
     pub(super) spans: Vec<Span>,
+    /// Names of commands that need no look-up.
+    pub(super) names: Names,
     /// The reply of the last command.
     pub(super) tape: Reply,
     /// Whether the script chose `redis.setresp(3)`.
@@ -224,6 +245,8 @@ pub(super) struct Ctx {
     pub(super) c_base: usize,
     /// What the library that is being loaded has registered.
     pub(super) loading: Option<Vec<Arc<Function>>>,
+    /// How many handles were given out.
+    handles: u32,
     /// The debugger, while it has a script.
     pub(super) debugger: Option<NonNull<Debugger<'static>>>,
     /// What a script that is to die answers, where the verdict does not say it.
@@ -269,6 +292,12 @@ struct Failure {
 }
 
 impl Ctx {
+    /// A handle on the function that the registry holds under `reference`.
+    pub(super) fn handle(&mut self, reference: c_int, may_keep_lists: bool) -> Handle {
+        self.handles = self.handles.wrapping_add(1);
+        Handle { reference, serial: self.handles, may_keep_lists }
+    }
+
     pub(super) fn log(&mut self, level: LogLevel) {
         if let Some(mut host) = self.host {
             let message = &self.buffer;
@@ -363,6 +392,7 @@ impl Vm {
             lists: Default::default(),
             args: Vec::new(),
             spans: Vec::new(),
+            names: Names::NONE,
             tape: Reply::new(Form::Tape2),
             resp3: false,
             buffer: Vec::new(),
@@ -372,6 +402,7 @@ impl Vm {
             altered: Altered::default(),
             c_base: 0,
             loading: None,
+            handles: 0,
             debugger: None,
             own_last_words: None,
             memory: Rc::new(Memory::new(std::ptr::null_mut(), 0)),
@@ -413,7 +444,7 @@ impl Vm {
         } else if status != ffi::LUA_OK {
             Err(ScriptError::State(lossy(stack.text(-1).unwrap_or_default())))
         } else if stack.kind(-2) == Kind::Number {
-            Ok(Handle { reference: stack.number(-2) as c_int, may_keep_lists: stack.boolean(-1) })
+            Ok(self.ctx.handle(stack.number(-2) as c_int, stack.boolean(-1)))
         } else {
             Err(ScriptError::Syntax(lossy(stack.text(-1).unwrap_or_default())))
         };
@@ -535,6 +566,25 @@ impl Vm {
         self.ctx.forget_scratch();
         self.recover();
         outcome.map(|()| registered)
+    }
+
+    /// Whether scripts find a global of this name.
+    pub fn has_global(&self, name: &[u8]) -> bool {
+        let stack = self.stack();
+        let top = stack.top();
+        stack.raw_get_at(REGISTRY, self.compile);
+        // SAFETY: the function on top is `compile`, whose second upvalue is the table of globals.
+        unsafe { ffi::lua_getupvalue(self.state, -1, 2) };
+        let globals = stack.top();
+        // By visiting: that takes no memory, for lack of which nothing may raise here.
+        stack.push_nil();
+        let mut is_there = false;
+        while !is_there && stack.next(globals) {
+            stack.pop(1);
+            is_there = stack.kind(-1) == Kind::String && stack.bytes(-1) == name;
+        }
+        stack.set_top(top);
+        is_there
     }
 
     /// Bytes that Lua holds, scripts and their data together.

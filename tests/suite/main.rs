@@ -15,6 +15,7 @@ mod escapes;
 mod harness;
 mod lasting;
 mod ldb;
+mod looking;
 mod maxmemory;
 mod payloads;
 mod protocol;
