@@ -73,7 +73,7 @@ impl Server {
                 eprintln!("{}", server.log_tail());
                 return None;
             }
-            if server.answers_ping() {
+            if server.answers_ping() && server.is_the_listener() {
                 return Some(server);
             }
             assert!(Instant::now() < deadline, "{program:?} does not answer PING\n{}", server.log_tail());
@@ -90,6 +90,21 @@ impl Server {
         stream.set_read_timeout(Some(Duration::from_secs(2))).is_ok()
             && stream.write_all(b"PING\r\n").is_ok()
             && matches!(stream.read(&mut first), Ok(1))
+    }
+
+    /// Whether the port is this process's: another one may have taken it, and answers instead. Without `/proc` it is.
+    fn is_the_listener(&self) -> bool {
+        let Ok(table) = std::fs::read_to_string("/proc/net/tcp") else { return true };
+        let Ok(descriptors) = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())) else { return true };
+        let own: Vec<_> = descriptors.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
+        let (port, listening) = (format!(":{:04X}", self.port), "0A");
+        table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|socket| match socket[..] {
+            [_, local, _, state, _, _, _, _, _, inode, ..] => {
+                let is_own = || own.iter().any(|fd| fd.as_os_str() == format!("socket:[{inode}]").as_str());
+                local.ends_with(&port) && state == listening && is_own()
+            }
+            _ => false,
+        })
     }
 
     /// The port it listens on, at 127.0.0.1.
