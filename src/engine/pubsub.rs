@@ -204,10 +204,11 @@ impl Server {
         if !held.is_on {
             return Ok(self.deliver(current, channel, message));
         }
-        held.bytes += channel.len() + message.len() + size_of::<Message>();
-        if held.bytes > SCRIPT_MESSAGES_MAX_BYTES {
+        let bytes = held.bytes + channel.len() + message.len() + size_of::<Message>();
+        if bytes > SCRIPT_MESSAGES_MAX_BYTES {
             return Err(Error::text("ERR a script can publish 64 MB at most; publish less, or from several calls"));
         }
+        held.bytes = bytes;
         held.messages.push(Message { channel: channel.into(), text: message.into() });
         let listeners = self.pubsub.channels.get(channel).map_or(0, Vec::len);
         let matching = self.pubsub.patterns.matching(channel).map(|pattern| pattern.listeners.len());

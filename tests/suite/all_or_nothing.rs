@@ -61,6 +61,21 @@ fn what_a_script_caught_or_returned_undoes_nothing_else() {
 }
 
 #[test]
+fn a_message_that_is_too_long_is_refused_alone() {
+    let (_server, mut one, mut listening) = server(&[]);
+    listening.command(&["SUBSCRIBE", "news"]);
+    let script = "local told = redis.pcall('PUBLISH', 'news', ('x'):rep(65 * 1024 * 1024)) \
+        redis.call('PUBLISH', 'news', 'short') return told.err";
+    let told = one.command(&["EVAL", script, "0"]);
+    assert!(told.bytes().is_some_and(|text| contains(text, b"64 MB")), "{told:?}");
+    assert_eq!(one.command(&["EVAL", "return redis.call('PUBLISH', 'news', 'later')", "0"]), Value::Integer(1));
+    for message in ["short", "later"] {
+        let heard = Value::Array(vec![Value::bulk("message"), Value::bulk("news"), Value::bulk(message)]);
+        assert_eq!(listening.reply().value, heard);
+    }
+}
+
+#[test]
 fn functions_are_all_or_nothing_too() {
     let (_server, mut one, _) = server(&[]);
     let library = "#!lua name=l\nredis.register_function('f', function(keys) \
