@@ -89,7 +89,9 @@ impl Stream {
         StreamPiece(match self.nodes.range(..=id).next_back() {
             // The node goes with its last entry.
             Some((&first, node)) if node.live == 1 => Part::Nodes { counters, nodes: vec![(first, node.clone())] },
-            _ => Part::Entry { counters, id },
+            // Not one that was deleted before, and will be found so.
+            _ if self.entry(id).is_some() => Part::Entry { counters, id },
+            _ => Part::Counters(counters),
         })
     }
 
