@@ -153,8 +153,11 @@ impl Host for DebugHost<'_, '_> {
     fn interrupted(&mut self) -> Verdict {
         self.conversation.exchange(self.host.ctx, Duration::ZERO);
         // Whoever looks on decides how long the script may take: it is stopped when it is overdue.
-        let ends = self.conversation.hung_up || self.host.interrupted() == Verdict::Kill;
-        if ends { Verdict::Kill } else { Verdict::Continue }
+        match self.host.interrupted() {
+            _ if self.conversation.hung_up => Verdict::Kill,
+            Verdict::OutOfTime => Verdict::Continue,
+            verdict => verdict,
+        }
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {

@@ -19,7 +19,7 @@ use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::library::Function;
 use crate::script::names::CommandId;
 use crate::script::store::{Script, ScriptFlags};
-use crate::script::{Fault, Handle, Host, Invocation, LogLevel, Outcome, Passing, Sha1Hex, Verdict};
+use crate::script::{Fault, Handle, Host, Invocation, LogLevel, Outcome, Passing, Sha1Hex, UNDO_IS_FULL, Verdict};
 
 const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EVAL.");
 
@@ -248,6 +248,13 @@ pub(super) struct ScriptHost<'h, 'c> {
 }
 
 impl ScriptHost<'_, '_> {
+    /// Whether what would take the script back fills the memory that scripts may have.
+    #[inline]
+    fn undo_is_full(&self) -> bool {
+        let limit = self.ctx.server.config.script_memory_limit;
+        limit > 0 && self.ctx.ks.undo_bytes() > limit
+    }
+
     /// What the one gate of clients is for them: admits a command that a script calls.
     #[inline]
     fn admit(&self, known: Option<CommandId>, argv: Argv<'_>) -> Result<&'static Entry, Error> {
@@ -269,6 +276,9 @@ impl ScriptHost<'_, '_> {
         }
         if self.read_only && flags.has(Flags::WRITE | Flags::MAY_REPLICATE) {
             return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
+        }
+        if flags.has(Flags::WRITE) && self.undo_is_full() {
+            return Err(Error::text(UNDO_IS_FULL));
         }
         self.ctx.server.admit_call_memory(self.call.flags, entry)?;
         Ok(entry)
@@ -345,7 +355,10 @@ impl Host for ScriptHost<'_, '_> {
             let command = OwnedArgv::from_argv(self.call.command);
             script.subject = Some(Subject { name: self.name.into(), command });
         }
-        self.ctx.server.script_interrupted(self.ctx.ks)
+        match self.ctx.server.script_interrupted(self.ctx.ks) {
+            Verdict::Continue if self.undo_is_full() => Verdict::UndoIsFull,
+            verdict => verdict,
+        }
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {

@@ -104,8 +104,27 @@ impl Piece {
         Some(Piece::Stream(Box::new(piece(stream))))
     }
 
+    /// Bytes outside of it, approximately.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let text = |key: &Key| size_of::<Key>() + key.heap_bytes();
+        match self {
+            Piece::Bytes { before, .. } => before.len(),
+            Piece::Field { field, before } => {
+                field.heap_bytes() + before.as_ref().map_or(0, |before| size_of::<i64>() + text(&before.0))
+            }
+            Piece::Member { member, .. } | Piece::Scored { member, .. } => member.heap_bytes(),
+            Piece::List { change: ListChange::Popped { elements, .. }, .. } => elements.iter().map(text).sum(),
+            Piece::List { change: ListChange::Replaced { element, .. }, .. } => element.heap_bytes(),
+            Piece::List { change: ListChange::Removed { element, indexes }, .. } => {
+                element.heap_bytes() + indexes.len() * size_of::<usize>()
+            }
+            Piece::List { .. } | Piece::Tail(_) => 0,
+            Piece::Stream(piece) => piece.mem_bytes(),
+        }
+    }
+
     /// Makes the value what it was. A value of another type, which no verb changes, stays as it is.
-    pub(super) fn put_back(self, value: &mut Value, limits: &ValueLimits, now_ms: i64) {
+    pub(super) fn put_back(self, value: &mut Value, limits: &ValueLimits) {
         match (self, value) {
             (Piece::Bytes { offset, len, before }, Value::String(text)) => {
                 text.splice(offset, len, &before);
@@ -118,9 +137,6 @@ impl Piece {
                         hash.set_deadline(&field, before.1);
                     }
                 }
-                if let Some(deadlines) = hash.deadlines_mut() {
-                    deadlines.advance(now_ms);
-                }
             }
             (Piece::Member { member, before }, Value::Set(set)) => {
                 set.remove(&member);
@@ -129,9 +145,6 @@ impl Piece {
                     if at_ms != NEVER {
                         set.set_deadline(&member, at_ms, &limits.set);
                     }
-                }
-                if let Some(deadlines) = set.deadlines_mut() {
-                    deadlines.advance(now_ms);
                 }
             }
             (Piece::Scored { member, before: Some(score) }, Value::ZSet(zset)) => {

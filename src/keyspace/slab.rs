@@ -9,14 +9,6 @@ use crate::base::prefetch::prefetch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub(super) u32);
 
-impl Slot {
-    /// The place and who lives there, in one number.
-    #[inline]
-    pub(super) fn with_version(self, version: u32) -> u64 {
-        u64::from(self.0) << 32 | u64::from(version)
-    }
-}
-
 /// Entries per chunk. A chunk of 64-byte entries is 64 KiB.
 const CHUNK: usize = 1024;
 

@@ -13,6 +13,11 @@
 //!
 //! The effects of the unit are cut back to where it began. An expired key that a lookup removed comes back too: its removal
 //! was such an effect.
+//!
+//! **Memory.** [`undo_bytes`](Keyspace::undo_bytes) is what the notes add to what the server held anyway. A value that stood there
+//! before the unit and was moved into a note adds nothing; one that the unit itself brought is not kept at all, for whatever it
+//! held, the note that covers its key takes that back. After databases were emptied or changed places nobody knows which values
+//! those are, and all of these databases count.
 
 use std::collections::HashSet;
 
@@ -20,8 +25,9 @@ use super::db::Db;
 use super::effect::Mark;
 use super::entry::{Entry, Value};
 use super::piece::Piece;
-use super::{DbIndex, Keyspace, Slot};
+use super::{DbIndex, Keyspace, KeyspaceStats, Slot};
 use crate::base::limits::UNDO_KEEP_STEPS;
+use crate::value::stream::Stream;
 use crate::value::string::StringValue;
 
 /// Notes of one kind of change up to which pieces are preferred even where a copy would do: more of them cost more than it.
@@ -30,16 +36,33 @@ const PIECES_BEFORE_COPIES: usize = 64;
 /// Entries up to which a look through a list is faster than a hash.
 const COVERED_FEW: usize = 16;
 
+/// Elements by which the bytes of a large value are judged.
+const SAMPLES: usize = 5;
+
+/// Bytes that a note takes: its step, and its place in a table of what is covered.
+const NOTE_BYTES: usize = size_of::<Step>() + 2 * size_of::<u64>();
+
 /// The notes. Empty and off between two scripts.
 #[derive(Default)]
 pub(super) struct Undo {
     is_on: bool,
     steps: Vec<Step>,
+    /// Entries of which the notes can restore value and expiry already.
     covered: Covered,
+    /// Streams of which they can restore what producers requested.
+    covered_requests: Covered,
+    /// Databases that were emptied or changed places.
+    shuffled: Vec<DbIndex>,
+    /// See [`undo_bytes`](Keyspace::undo_bytes).
+    bytes: usize,
     began: Mark,
     /// How many effects that stand there had been.
     standing_effects: u64,
+    stats: KeyspaceStats,
 }
+
+/// What stands in a note for a value that is not there.
+const NO_VALUE: Value = Value::String(StringValue::Int(0));
 
 /// How one change is taken back.
 enum Step {
@@ -71,28 +94,70 @@ impl Undo {
     }
 
     fn push(&mut self, step: Step) {
+        self.bytes += NOTE_BYTES + step.heap_bytes();
         self.steps.push(step);
+    }
+
+    /// Bytes of a value that has left the database, if the unit may have brought it.
+    #[inline]
+    fn count_gone(&mut self, db: DbIndex, value: &Value) {
+        if self.shuffled.contains(&db) {
+            self.bytes += value.heap_bytes(SAMPLES);
+        }
+    }
+
+    fn shuffle(&mut self, db: DbIndex) {
+        self.covered.clear();
+        self.covered_requests.clear();
+        if !self.shuffled.contains(&db) {
+            self.shuffled.push(db);
+        }
+    }
+
+    /// Forgets what the unit did, of which the steps have been taken out.
+    fn end(&mut self) {
+        self.covered.clear();
+        self.covered_requests.clear();
+        self.shuffled.clear();
+        self.bytes = 0;
+        self.steps.shrink_to(UNDO_KEEP_STEPS);
     }
 }
 
-/// Entries of which the unit's notes can restore value and expiry already. A version is never given twice, so that an entry
-/// which left its slot to another is not taken for it.
+impl Step {
+    /// Bytes outside of it, values that left the keyspace not counted.
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Step::Removed { entry, .. } | Step::Carried { shell: entry, .. } => entry.key.heap_bytes(),
+            Step::Changed { piece, .. } => piece.heap_bytes(),
+            Step::Flushed { .. } => size_of::<Db>(),
+            _ => 0,
+        }
+    }
+}
+
+/// A set of entries, by database and version: that is never given twice, so that an entry which left its slot to another is
+/// not taken for it.
 #[derive(Default)]
 struct Covered {
-    few: Vec<(DbIndex, u64)>,
-    many: HashSet<(DbIndex, u64)>,
+    few: Vec<u64>,
+    many: HashSet<u64>,
 }
 
 impl Covered {
+    fn name(db: DbIndex, version: u32) -> u64 {
+        u64::from(db) << 32 | u64::from(version)
+    }
+
     #[inline]
-    fn has(&self, db: DbIndex, slot: Slot, version: u32) -> bool {
-        let one = (db, slot.with_version(version));
+    fn has(&self, db: DbIndex, version: u32) -> bool {
+        let one = Covered::name(db, version);
         self.few.contains(&one) || (!self.many.is_empty() && self.many.contains(&one))
     }
 
     #[inline]
-    fn add(&mut self, db: DbIndex, slot: Slot, version: u32) {
-        let one = (db, slot.with_version(version));
+    fn add(&mut self, db: DbIndex, version: u32) {
+        let one = Covered::name(db, version);
         if self.few.len() < COVERED_FEW {
             self.few.push(one);
         } else {
@@ -117,6 +182,7 @@ impl Keyspace {
         self.undo.is_on = true;
         self.undo.began = self.effects.mark();
         self.undo.standing_effects = self.standing_effects;
+        self.undo.stats = self.stats;
     }
 
     /// The changes stay. What they replaced is freed.
@@ -134,10 +200,7 @@ impl Keyspace {
                 _ => {}
             }
         }
-        self.undo.covered.clear();
-        if self.undo.steps.capacity() > UNDO_KEEP_STEPS {
-            self.undo.steps.shrink_to(UNDO_KEEP_STEPS);
-        }
+        self.undo.end();
     }
 
     /// Takes all changes back: keys, values, expiries and effects are as they were. Answers how many changes there were.
@@ -152,15 +215,18 @@ impl Keyspace {
         }
         self.effects.cut(self.undo.began);
         self.standing_effects = self.undo.standing_effects;
-        self.undo.covered.clear();
-        steps.shrink_to(UNDO_KEEP_STEPS);
+        // What expired is there again, and will be counted again. Lookups stay counted.
+        let KeyspaceStats { expired, expired_elements, .. } = self.undo.stats;
+        self.stats = KeyspaceStats { expired, expired_elements, ..self.stats };
         self.undo.steps = steps;
+        self.undo.end();
         count
     }
 
-    /// Bytes that the notes take, values that they keep not counted.
+    /// Bytes that the notes take beyond what the server held before the unit, approximately; 0 outside of one.
+    #[inline]
     pub fn undo_bytes(&self) -> usize {
-        self.undo.steps.len() * size_of::<Step>()
+        self.undo.bytes
     }
 
     fn take_back(&mut self, step: Step, carried: &mut Option<Value>) {
@@ -184,10 +250,10 @@ impl Keyspace {
             }
             Step::Expiry { db, slot, at_ms } => self.dbs[db as usize].set_expiry(slot, at_ms),
             Step::Changed { db, slot, piece } => {
-                let (limits, now_ms) = (self.limits, self.now_ms);
+                let limits = self.limits;
                 let value = &mut self.entry_mut(db, slot).value;
                 let mortal = value.elements_expire();
-                piece.put_back(value, &limits, now_ms);
+                piece.put_back(value, &limits);
                 self.dbs[db as usize].follow_elements(slot, mortal);
             }
             Step::Flushed { db, old } => {
@@ -207,7 +273,7 @@ impl Keyspace {
         if self.undo.is_on {
             let version = self.entry(db, slot).version;
             self.undo.push(Step::Added { db, slot });
-            self.undo.covered.add(db, slot, version);
+            self.undo.covered.add(db, version);
         }
     }
 
@@ -215,10 +281,20 @@ impl Keyspace {
     #[inline]
     pub(super) fn discard(&mut self, db: DbIndex, entry: Entry) {
         if self.undo.is_on {
-            self.undo.push(Step::Removed { db, entry });
+            self.keep_entry(db, entry);
         } else {
             self.disposal.free(entry.value);
         }
+    }
+
+    fn keep_entry(&mut self, db: DbIndex, mut entry: Entry) {
+        if self.undo.covered.has(db, entry.version) {
+            // Walking backwards, the note that covers it comes later, and gives it another value or takes it away.
+            self.disposal.free(std::mem::replace(&mut entry.value, NO_VALUE));
+        } else {
+            self.undo.count_gone(db, &entry.value);
+        }
+        self.undo.push(Step::Removed { db, entry });
     }
 
     /// Frees a value that the one at `slot` has replaced, or keeps it. `expires_at_ms` is when the key expired then.
@@ -233,11 +309,12 @@ impl Keyspace {
 
     fn keep_value(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
         let version = self.entry(db, slot).version;
-        if self.undo.covered.has(db, slot, version) {
+        if self.undo.covered.has(db, version) {
             return self.disposal.free(value);
         }
+        self.undo.count_gone(db, &value);
         self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
-        self.undo.covered.add(db, slot, version);
+        self.undo.covered.add(db, version);
     }
 
     /// A value is about to be changed in place. `piece` tells from the value what of it will change; `None`: that is not
@@ -252,7 +329,7 @@ impl Keyspace {
     #[inline(never)]
     fn note_change_now(&mut self, db: DbIndex, slot: Slot, piece: impl FnOnce(&Value) -> Option<Piece>) {
         let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        if self.undo.covered.has(db, slot, entry.version) {
+        if self.undo.covered.has(db, entry.version) {
             return;
         }
         let is_long = self.undo.steps.len() >= PIECES_BEFORE_COPIES;
@@ -261,7 +338,8 @@ impl Keyspace {
             Some(piece) => self.undo.push(Step::Changed { db, slot, piece }),
             None => {
                 let (value, expires_at_ms) = (entry.value.clone(), entry.expires_at_ms);
-                self.undo.covered.add(db, slot, entry.version);
+                self.undo.covered.add(db, entry.version);
+                self.undo.bytes += value.heap_bytes(SAMPLES);
                 self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
             }
         }
@@ -277,7 +355,7 @@ impl Keyspace {
     #[inline(never)]
     fn must_note_now(&mut self, db: DbIndex, slot: Slot, is_copied: impl FnOnce(&Value) -> bool) -> bool {
         let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        if self.undo.covered.has(db, slot, entry.version) {
+        if self.undo.covered.has(db, entry.version) {
             return false;
         }
         if is_copied(&entry.value) || (self.undo.steps.len() >= PIECES_BEFORE_COPIES && entry.value.is_small()) {
@@ -292,40 +370,63 @@ impl Keyspace {
         self.undo.push(Step::Changed { db, slot, piece });
     }
 
+    /// What a stream remembers of producers' requests is about to change. It is copied once: to tell what of it changes would
+    /// take almost as much.
+    #[inline]
+    pub(super) fn note_requests(&mut self, db: DbIndex, slot: Slot) {
+        if self.undo.is_on {
+            let version = self.entry(db, slot).version;
+            if !self.undo.covered_requests.has(db, version) {
+                self.note_change_now(db, slot, |value| Piece::stream(value, Stream::before_requests));
+                self.undo.covered_requests.add(db, version);
+            }
+        }
+    }
+
     /// A key's expiry is about to change.
     #[inline]
     pub(super) fn note_expiry(&mut self, db: DbIndex, slot: Slot) {
         if self.undo.is_on {
             let entry = self.entry(db, slot);
             let (version, at_ms) = (entry.version, entry.expires_at_ms);
-            if !self.undo.covered.has(db, slot, version) {
+            if !self.undo.covered.has(db, version) {
                 self.undo.push(Step::Expiry { db, slot, at_ms });
             }
         }
     }
 
-    /// A key has been removed whose value is about to move to another one.
+    /// A key has been removed whose value is about to move to another one. Answers whether it was covered.
     #[inline]
-    pub(super) fn note_carried(&mut self, db: DbIndex, entry: &Entry) {
+    pub(super) fn note_carried(&mut self, db: DbIndex, entry: &Entry) -> bool {
         if self.undo.is_on {
-            let shell = Entry { key: entry.key.clone(), value: Value::String(StringValue::Int(0)), ..*entry };
+            let shell = Entry { key: entry.key.clone(), value: NO_VALUE, ..*entry };
             self.undo.push(Step::Carried { db, shell });
         }
+        self.undo.is_on && self.undo.covered.has(db, entry.version)
     }
 
-    /// A key has been added with the value that was carried off.
+    /// A key has been added with the value that was carried off. If that was covered where it was, it is here.
     #[inline]
-    pub(super) fn note_carried_to(&mut self, db: DbIndex, slot: Slot) {
+    pub(super) fn note_carried_to(&mut self, db: DbIndex, slot: Slot, is_covered: bool) {
         if self.undo.is_on {
             self.undo.push(Step::CarriedTo { db, slot });
+            if is_covered {
+                let version = self.entry(db, slot).version;
+                self.undo.covered.add(db, version);
+            }
         }
     }
 
     /// Frees a database that has been replaced, or keeps it. `meanwhile`: on the other thread.
     pub(super) fn discard_database(&mut self, db: DbIndex, old: Db, meanwhile: bool) {
         if self.undo.is_on {
+            if self.undo.shuffled.contains(&db) {
+                let entries = old.slots().filter_map(|slot| old.get(slot));
+                let values: usize = entries.map(|entry| entry.mem_bytes(SAMPLES)).sum();
+                self.undo.bytes += values + old.overhead_bytes();
+            }
             self.undo.push(Step::Flushed { db, old: Box::new(old) });
-            self.undo.covered.clear();
+            self.undo.shuffle(db);
         } else if meanwhile {
             self.disposal.free_database(old);
         }
@@ -335,7 +436,8 @@ impl Keyspace {
     pub(super) fn note_swapped(&mut self, db: DbIndex, with_db: DbIndex) {
         if self.undo.is_on {
             self.undo.push(Step::Swapped { db, with_db });
-            self.undo.covered.clear();
+            self.undo.shuffle(db);
+            self.undo.shuffle(with_db);
         }
     }
 }
@@ -345,6 +447,7 @@ mod tests {
     use super::*;
     use crate::base::rng::Rng;
     use crate::keyspace::effect::Recording;
+    use crate::value::stream::StreamId;
 
     fn keyspace() -> Keyspace {
         let mut ks = Keyspace::new(2, Rng::seeded(1));
@@ -404,7 +507,100 @@ mod tests {
         ks.roll_back();
         assert_eq!((ks.db(0).len(), ks.db(0).volatile(), ks.effects().is_empty()), (1, 1, true));
         assert!(!ks.reclaim_expired(10));
-        assert_eq!((ks.db(0).len(), ks.effects().is_empty()), (0, false));
+        assert_eq!((ks.db(0).len(), ks.effects().is_empty(), ks.stats.expired), (0, false, 1));
+    }
+
+    #[test]
+    fn a_key_of_another_database_is_not_taken_for_one_that_is_covered() {
+        let request = |ks: &mut Keyspace, slot, iid: &[u8]| ks.request_add(0, slot, b"p", iid, StreamId::MIN);
+        for swaps in [false, true] {
+            let mut ks = keyspace();
+            // Each database counts versions on its own.
+            for db in [0, 1] {
+                ks.put(db, b"k", b"before");
+                let slot = ks.stream_create(db, b"x");
+                ks.request_limits(db, slot, 100, 100).expect("a stream");
+            }
+            ks.begin_undo();
+            let find = |ks: &mut Keyspace, db, key: &[u8]| ks.find(db, key).expect("it is there");
+            ks.put(0, b"k", b"after");
+            let slot = find(&mut ks, 0, b"x");
+            request(&mut ks, slot, b"1").expect("a stream");
+            if swaps {
+                ks.swap(0, 1);
+            } else {
+                ks.flush(0, true);
+                for key in [b"k", b"x"] {
+                    let slot = find(&mut ks, 1, key);
+                    ks.move_to(1, slot, 0);
+                }
+            }
+            ks.put(0, b"k", b"after");
+            let slot = find(&mut ks, 0, b"x");
+            request(&mut ks, slot, b"1").expect("a stream");
+            ks.roll_back();
+            for _ in 0..2 {
+                assert_eq!(text(&ks, b"k").as_deref(), Some("before"), "swaps: {swaps}");
+                let slot = find(&mut ks, 0, b"x");
+                assert_eq!(ks.stream(0, slot).expect("a stream").idempotency().map(|all| all.added()), Some(0));
+                ks.swap(0, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn values_that_the_unit_brought_are_not_kept() {
+        let mut ks = keyspace();
+        let large = [b'x'; 100_000];
+        ks.put(0, b"old", &large);
+        ks.begin_undo();
+        for turn in 0..100 {
+            let slot = ks.put(0, b"a", &large);
+            match turn % 3 {
+                0 => ks.remove(0, slot),
+                1 => ks.rename(0, slot, b"b"),
+                _ => ks.move_to(0, slot, 1),
+            }
+            for (db, key) in [(0, b"b"), (1, b"a")] {
+                let slot = ks.find(db, key);
+                slot.into_iter().for_each(|slot| ks.remove(db, slot));
+            }
+            ks.put(0, b"old", &large);
+        }
+        let old = ks.find(0, b"old").expect("it was put");
+        ks.remove(0, old);
+        assert!(ks.undo_bytes() < 100_000, "{} bytes", ks.undo_bytes());
+        ks.roll_back();
+        assert_eq!((ks.undo_bytes(), ks.db(0).len(), ks.db(1).len()), (0, 1, 0));
+        assert_eq!(text(&ks, b"old").map(|text| text.len()), Some(100_000));
+    }
+
+    #[test]
+    fn what_is_kept_of_values_counts() {
+        let mut ks = keyspace();
+        let large = [b'x'; 100_000];
+        let list = ks.list_push(0, b"l", None, true, &large).expect("a list");
+        ks.list_push(0, b"l", Some(list), true, b"stays").expect("a list");
+        let grows = |ks: &mut Keyspace, change: &dyn Fn(&mut Keyspace)| {
+            let before = ks.undo_bytes();
+            change(ks);
+            ks.undo_bytes() >= before + 90_000
+        };
+        ks.begin_undo();
+        assert!(grows(&mut ks, &|ks| ks.list_pop(0, list, false, 1).expect("a list")));
+        // Where databases were emptied or changed places nobody knows who brought what.
+        ks.put(0, b"k", &large);
+        assert!(!grows(&mut ks, &|ks| ks.flush(0, true)));
+        ks.put(0, b"k", &large);
+        assert!(grows(&mut ks, &|ks| ks.flush(0, true)));
+        ks.put(1, b"k", &large);
+        ks.swap(0, 1);
+        assert!(grows(&mut ks, &|ks| {
+            let slot = ks.find(0, b"k").expect("it was put");
+            ks.remove(0, slot);
+        }));
+        ks.roll_back();
+        assert_eq!((ks.undo_bytes(), ks.db(0).len(), ks.db(1).len()), (0, 1, 0));
     }
 
     #[test]

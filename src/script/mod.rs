@@ -39,7 +39,7 @@ mod vm;
 
 pub use vm::{
     Fault, Handle, Host, Invocation, LoadError, LogLevel, Outcome, Passing, ScriptError, ServerVersion, Sha1Hex,
-    Verdict, Vm,
+    UNDO_IS_FULL, Verdict, Vm,
 };
 
 #[cfg(test)]

@@ -62,6 +62,9 @@ pub trait Host {
     fn set_resp(&mut self, version: u8);
 }
 
+/// What a script reads, or answers, that ends by [`Verdict::UndoIsFull`].
+pub const UNDO_IS_FULL: &str = "ERR Script changed more than could be undone within script-memory-limit. Change less at a time, raise the limit by CONFIG SET, or turn script-rollback off";
+
 /// What becomes of a script that is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -71,6 +74,8 @@ pub enum Verdict {
     Kill,
     /// It ends with an error, whatever it catches: it has had its time.
     OutOfTime,
+    /// It ends with an error, whatever it catches: it has changed more than can be kept to take it back.
+    UndoIsFull,
 }
 
 /// The levels of `redis.log`.
@@ -352,6 +357,7 @@ impl Ctx {
             Verdict::OutOfTime => {
                 b"ERR Script ran longer than script-time-limit. Split its work into several calls, or raise the limit by CONFIG SET"
             }
+            Verdict::UndoIsFull => UNDO_IS_FULL.as_bytes(),
             _ => b"ERR Script killed by user with SCRIPT KILL...",
         }
     }

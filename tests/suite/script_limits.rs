@@ -81,3 +81,26 @@ fn scripts_and_functions_hold_no_more_than_they_may() {
     set(&mut raw, "script-memory-limit", "0");
     assert_eq!(raw.command(&["EVAL", "return #(('x'):rep(2e7))", "0"]), Value::Integer(20_000_000));
 }
+
+#[test]
+fn what_must_be_kept_to_undo_a_script_is_bounded() {
+    let Some(server) = server() else { return };
+    let mut raw = server.raw();
+    raw.command(&["RPUSH", "list", "first"]);
+    set(&mut raw, "script-memory-limit", "16mb");
+    let turn = "redis.call('RPUSH', 'list', v) redis.call('LPOP', 'list')";
+    let long = |turn: &str| format!("local v = ('x'):rep(1e5) for i = 1, 1e9 do {turn} end");
+    let caught = long(&format!("pcall(function() {turn} end)"));
+    for script in [long(turn), caught] {
+        assert_fails(&raw.command(&["EVAL", &script, "0"]), "ERR Script changed more than could be undone");
+        assert_eq!(raw.command(&["LRANGE", "list", "0", "-1"]), Value::Array(vec![Value::bulk("first")]));
+    }
+    // What the script brought itself need not be kept, and reading goes on.
+    let own = "local v = ('x'):rep(1e6) for i = 1, 40 do redis.call('SET', i, v) redis.call('DEL', i) end \
+        return redis.call('LLEN', 'list')";
+    assert_eq!(raw.command(&["EVAL", own, "0"]), Value::Integer(1));
+    // Nothing is kept where nothing is undone.
+    set(&mut raw, "script-rollback", "no");
+    let many = long(turn).replace("1e9", "300");
+    assert_eq!(raw.command(&["EVAL", &many, "0"]), Value::Null);
+}

@@ -25,10 +25,10 @@ impl Keyspace {
     /// Gives a key another name, value and expiry unchanged; what stood under that name is gone.
     pub fn rename(&mut self, db: DbIndex, slot: Slot, to: &[u8]) {
         let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
-        self.note_carried(db, &entry);
+        let is_covered = self.note_carried(db, &entry);
         self.make_way(db, to);
         self.effects.record(db, Effect::Rename { key: &entry.key, to });
-        self.carry_to(db, to, entry);
+        self.carry_to(db, to, entry, is_covered);
     }
 
     /// Copies value and expiry to another name or database; what stood there is gone.
@@ -47,10 +47,10 @@ impl Keyspace {
     /// Moves a key to another database, where it must not exist.
     pub fn move_to(&mut self, db: DbIndex, slot: Slot, to_db: DbIndex) {
         let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
-        self.note_carried(db, &entry);
+        let is_covered = self.note_carried(db, &entry);
         self.effects.record(db, Effect::Move { key: &entry.key, to_db });
         let key = entry.key.clone();
-        self.carry_to(to_db, &key, entry);
+        self.carry_to(to_db, &key, entry, is_covered);
     }
 
     /// Removes what stands under a name that is about to be given to another value. No effect.
@@ -61,12 +61,12 @@ impl Keyspace {
         }
     }
 
-    /// Adds value and expiry of an entry that was removed elsewhere. No effect.
-    fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: Entry) {
+    /// Adds value and expiry of an entry that was removed elsewhere. No effect. `is_covered` as `note_carried` answered.
+    fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: Entry, is_covered: bool) {
         let target = &mut self.dbs[db as usize];
         let new = target.insert(key, entry.value, entry.accessed_s);
         target.set_expiry(new, entry.expires_at_ms);
-        self.note_carried_to(db, new);
+        self.note_carried_to(db, new, is_covered);
     }
 
     /// Empties a database; its memory is freed meanwhile, or when this returns.

@@ -74,6 +74,9 @@ impl Keyspace {
 
     /// Replaces the element at `index`; false where there is none.
     pub fn list_set(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<bool, WrongType> {
+        if self.list(db, slot)?.len() <= index {
+            return Ok(false);
+        }
         self.note_change(db, slot, |value| {
             let Value::List(list) = value else { return None };
             let element = Key::new(list.at(index)?);

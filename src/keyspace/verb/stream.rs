@@ -100,9 +100,12 @@ impl Keyspace {
         last_delivered: StreamId,
         entries_read: Option<u64>,
     ) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_group(group)));
+        let must_note = self.must_note(db, slot, |_| false);
         let done = self.stream_mut(db, slot)?.group_create(group, last_delivered, entries_read);
         if done {
+            if must_note {
+                self.note_piece(db, slot, Piece::Stream(Box::new(Stream::group_was(group, None))));
+            }
             self.record_at(db, slot, |key| Effect::GroupCreate { key, group, last_delivered, entries_read });
         }
         Ok(done)
@@ -114,8 +117,7 @@ impl Keyspace {
         let Some(taken) = self.stream_mut(db, slot)?.group_take(group) else { return Ok(false) };
         self.record_at(db, slot, |key| Effect::GroupDestroy { key, group });
         if must_note {
-            let piece = Piece::Stream(Box::new(Stream::after_group_take(group, taken)));
-            self.note_piece(db, slot, piece);
+            self.note_piece(db, slot, Piece::Stream(Box::new(Stream::group_was(group, Some(taken)))));
         } else {
             // What many consumers wait for takes long to free; a stream of its own carries it off.
             let mut hearse = Stream::new();
@@ -167,6 +169,9 @@ impl Keyspace {
         group: &[u8],
         consumer: &[u8],
     ) -> Result<Option<usize>, WrongType> {
+        if self.stream(db, slot)?.group(group).is_none_or(|group| group.consumer(consumer).is_none()) {
+            return Ok(None);
+        }
         self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_group(group)));
         let pending = self.stream_mut(db, slot)?.consumer_delete(group, consumer);
         if pending.is_some() {
@@ -240,7 +245,7 @@ impl Keyspace {
 
     /// Sets for how many seconds producers' requests are remembered, and how many of each. A change forgets all.
     pub fn request_limits(&mut self, db: DbIndex, slot: Slot, duration_s: u32, max_iids: u32) -> Result<(), WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_requests()));
+        self.note_requests(db, slot);
         self.stream_mut(db, slot)?.idempotency_configure(duration_s, max_iids);
         self.record_at(db, slot, |key| Effect::RequestLimits { key, duration_s, max_iids });
         Ok(())
@@ -255,7 +260,7 @@ impl Keyspace {
         iid: &[u8],
         id: StreamId,
     ) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_requests()));
+        self.note_requests(db, slot);
         let done = self.stream_mut(db, slot)?.idempotency_add(producer, iid, id);
         if done {
             self.record_at(db, slot, |key| Effect::RequestAdd { key, producer, iid, id });
@@ -265,7 +270,7 @@ impl Keyspace {
 
     /// Forgets the oldest requests of a producer; false where there is no such producer.
     pub fn request_forget(&mut self, db: DbIndex, slot: Slot, producer: &[u8], count: u64) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_requests()));
+        self.note_requests(db, slot);
         let done = self.stream_mut(db, slot)?.idempotency_forget(producer, count);
         if done {
             self.record_at(db, slot, |key| Effect::RequestForget { key, producer, count });
@@ -275,7 +280,7 @@ impl Keyspace {
 
     /// Counts a repeated request. False before the limits are set.
     pub fn request_repeated(&mut self, db: DbIndex, slot: Slot) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_requests()));
+        self.note_requests(db, slot);
         let done = self.stream_mut(db, slot)?.idempotency_duplicate();
         if done {
             self.record_at(db, slot, |key| Effect::RequestRepeated { key });

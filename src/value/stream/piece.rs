@@ -50,6 +50,23 @@ pub struct StreamTail {
     live: u32,
 }
 
+impl StreamPiece {
+    /// Bytes that it takes, approximately.
+    pub fn mem_bytes(&self) -> usize {
+        let content = match &self.0 {
+            Part::Entry { .. } | Part::Counters(_) => 0,
+            Part::Nodes { nodes, .. } => {
+                nodes.iter().map(|(_, node)| size_of::<(StreamId, Node)>() + node.bytes.len()).sum()
+            }
+            Part::Group { name, before } => name.len() + before.as_ref().map_or(0, Group::mem_bytes),
+            Part::Position { group, .. } | Part::Pending { group, .. } => group.len(),
+            Part::Consumer { group, name, .. } => group.len() + name.len(),
+            Part::Requests(requests) => requests.as_ref().map_or(0, |requests| requests.mem_bytes()),
+        };
+        size_of::<StreamPiece>() + content
+    }
+}
+
 /// What changes touch.
 impl Stream {
     fn counters(&self) -> Counters {
@@ -106,14 +123,14 @@ impl Stream {
         StreamPiece(Part::Counters(self.counters()))
     }
 
-    /// Before a group is created, or loses a consumer.
+    /// Before a group loses a consumer.
     pub fn before_group(&self, name: &[u8]) -> StreamPiece {
-        StreamPiece(Part::Group { name: name.into(), before: self.groups.get(name).cloned() })
+        Stream::group_was(name, self.groups.get(name).cloned())
     }
 
-    /// After a group has been taken out.
-    pub fn after_group_take(name: &[u8], group: Group) -> StreamPiece {
-        StreamPiece(Part::Group { name: name.into(), before: Some(group) })
+    /// A group was this, or not there, before it was created or taken out.
+    pub fn group_was(name: &[u8], before: Option<Group>) -> StreamPiece {
+        StreamPiece(Part::Group { name: name.into(), before })
     }
 
     /// Before a group moves on; as [`before_group`](Self::before_group) where there is none.
