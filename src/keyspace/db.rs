@@ -96,8 +96,7 @@ impl Db {
 
     /// Adds a key that is not there yet.
     pub(super) fn insert(&mut self, key: &[u8], value: Value, accessed_s: u32) -> Slot {
-        let version = self.next_version;
-        self.next_version = self.next_version.wrapping_add(1);
+        let version = self.new_version();
         let mortal = value.elements_expire();
         let entry = Entry { key: Key::new(key), value, expires_at_ms: NEVER, version, armed_at_ms: NEVER, accessed_s };
         let slot = self.entries.insert(entry);
@@ -107,6 +106,12 @@ impl Db {
             self.follow_elements(slot, false);
         }
         slot
+    }
+
+    fn new_version(&mut self) -> u32 {
+        let version = self.next_version;
+        self.next_version = version.wrapping_add(1);
+        version
     }
 
     /// Takes an entry out.
@@ -122,8 +127,10 @@ impl Db {
 
     /// Puts an entry back that [`remove`](Self::remove) took out. If nothing else came or went since, it gets its slot.
     pub(super) fn reinsert(&mut self, mut entry: Entry) -> Slot {
-        // Its timer may have been swept out.
+        // Its timer may have been swept out; one that was not is dead from here on, or a key that is removed and comes back
+        // again and again would gather live ones.
         entry.armed_at_ms = NEVER;
+        entry.version = self.new_version();
         self.volatile += usize::from(entry.expires_at_ms != NEVER);
         self.partly_volatile += usize::from(entry.value.elements_expire());
         let hash = hash_bytes(&entry.key);

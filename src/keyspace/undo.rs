@@ -549,6 +549,20 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_comes_back_again_and_again_gathers_no_timers() {
+        let mut ks = keyspace();
+        let slot = ks.put(0, b"lock", b"v");
+        ks.expire_at(0, slot, 9_000_000);
+        for _ in 0..5_000 {
+            ks.begin_undo();
+            let slot = ks.find(0, b"lock").expect("it is always there again");
+            ks.remove(0, slot);
+            ks.roll_back();
+        }
+        assert!(ks.db(0).timers.len() < 2_000, "{} timers", ks.db(0).timers.len());
+    }
+
+    #[test]
     fn values_that_the_unit_brought_are_not_kept() {
         let mut ks = keyspace();
         let large = [b'x'; 100_000];
