@@ -7,6 +7,7 @@ use super::entry::{Key, Value};
 use super::{NEVER, ValueLimits};
 use crate::value::list::List;
 use crate::value::stream::{Stream, StreamPiece, StreamTail};
+use crate::value::zset::ZSetLimits;
 
 /// See the module's header.
 pub(super) enum Piece {
@@ -148,7 +149,8 @@ impl Piece {
                 }
             }
             (Piece::Scored { member, before: Some(score) }, Value::ZSet(zset)) => {
-                zset.insert(&member, score, limits.zset);
+                // Its form is that of then, though the limits may have become smaller before.
+                zset.insert(&member, score, ZSetLimits { max_entries: usize::MAX, max_value: usize::MAX });
             }
             (Piece::Scored { member, before: None }, Value::ZSet(zset)) => {
                 zset.remove(&member);
