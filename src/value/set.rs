@@ -157,15 +157,10 @@ impl Set {
         }
     }
 
-    /// Prepares for so many members to come, repeated ones counted: takes at once the form that many different ones need, as
-    /// Redis does.
+    /// Prepares for so many members to come, repeated ones counted: packed members become a table at once where that many
+    /// different ones need it, as in Redis. Integers don't: they cost little until there are too many different ones.
     pub fn prepare(&mut self, members: usize, limits: &SetLimits) {
-        let most = match &self.form {
-            Form::Ints(_) => limits.max_intset_entries,
-            Form::Packed(_) => limits.max_listpack_entries,
-            Form::Table(_) => return,
-        };
-        if members > most {
+        if matches!(self.form, Form::Packed(_)) && members > limits.max_listpack_entries {
             self.form = Form::Table(self.to_table());
         }
     }
@@ -432,7 +427,7 @@ mod tests {
         [&mut ints, &mut packed].into_iter().for_each(|set| set.prepare(3, &LIMITS));
         assert_eq!([ints.encoding(), packed.encoding()], ["intset", "listpack"]);
         [&mut ints, &mut packed].into_iter().for_each(|set| set.prepare(5, &LIMITS));
-        assert_eq!([ints.encoding(), packed.encoding()], ["hashtable", "hashtable"]);
+        assert_eq!([ints.encoding(), packed.encoding()], ["intset", "hashtable"]);
         [&mut ints, &mut packed].into_iter().for_each(|set| set.repack(&LIMITS));
         assert_eq!([ints.encoding(), packed.encoding()], ["intset", "listpack"]);
         assert!(ints.contains(b"1") && packed.contains(b"a"));
