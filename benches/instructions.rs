@@ -10,6 +10,8 @@
 //!
 //! `instructions CASE COUNT` runs a case; without arguments the names are listed.
 
+mod scripts;
+
 use std::hint::black_box;
 
 use tidegate::base::clock::Clock;
@@ -38,6 +40,9 @@ const CASES: &[Case] = &[
     ("gate, refused", |count| gate(count, "60")),
     ("gate, bundled", bundled_gate),
     ("seckill", seckill),
+    ("script, empty", |count| script(scripts::EMPTY, "xxx", count)),
+    ("script, 50 SET", |count| script(scripts::SETS, "xxx", count)),
+    ("script, cjson", |count| script(scripts::JSON, &scripts::an_order(), count)),
 ];
 
 /// The gate as its users send it.
@@ -134,6 +139,14 @@ fn gate(count: usize, limit: &str) {
     let sha = client.load(GATE);
     client.feed(&encode(&["SET", "gate:printer", "60"]));
     let reads = vec![encode(&["EVALSHA", &sha, "1", "gate:printer", limit]); count];
+    client.measure(&reads, &reads);
+}
+
+/// A script with a key and an argument.
+fn script(body: &str, argument: &str, count: usize) {
+    let mut client = Client::connect();
+    let sha = client.load(body);
+    let reads: Vec<String> = (0..count).map(|i| encode(&["EVALSHA", &sha, "1", &key(i), argument])).collect();
     client.measure(&reads, &reads);
 }
 

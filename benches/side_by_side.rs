@@ -14,6 +14,7 @@
 //! are encoded before the clock starts, replies are only counted. An error reply ends the run: errors are fast, too.
 
 mod peer;
+mod scripts;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -68,34 +69,19 @@ impl Own {
 
     fn body(self) -> &'static str {
         match self {
-            Own::Empty => "",
-            Own::Sets => "for i = 1, 50 do redis.call('SET', KEYS[1], ARGV[1]) end return 50",
-            Own::Json => {
-                "local order = cjson.decode(ARGV[1]) order.state = 'paid' order.lines[3].amount = order.lines[3].amount + 1 \
-                 return cjson.encode(order)"
-            }
-            Own::Loop => {
-                "local sum, list = 0, {} for i = 1, 500 do list[i] = i * 7 % 11 end \
-                 for round = 1, 4 do for i = 1, 500 do sum = sum + list[i] * round end end return sum"
-            }
+            Own::Empty => scripts::EMPTY,
+            Own::Sets => scripts::SETS,
+            Own::Json => scripts::JSON,
+            Own::Loop => scripts::LOOP,
         }
     }
 
     fn argument(self) -> String {
         match self {
-            Own::Json => an_order(),
+            Own::Json => scripts::an_order(),
             _ => "xxx".to_owned(),
         }
     }
-}
-
-/// A document of 2 KB.
-fn an_order() -> String {
-    let line = |i: usize| {
-        format!(r#"{{"sku":"article-{i:05}","name":"something to be bought","amount":{i},"price":{i}.25,"tax":true}}"#)
-    };
-    let lines: Vec<String> = (0..21).map(line).collect();
-    format!(r#"{{"id":"order-0000017","state":"open","customer":null,"lines":[{}]}}"#, lines.join(","))
 }
 
 const CASES: [(&str, Load, usize); 13] = [

@@ -1,5 +1,7 @@
 //! Every bound of the server that is not a configuration parameter stands here, with its reason.
 
+use std::time::Duration;
+
 /// Arguments one command may declare. Redis refuses counts past the largest `int`.
 pub const MULTIBULK_MAX_ARGS: i64 = i32::MAX as i64;
 
@@ -47,7 +49,7 @@ pub const MIGRATE_REPLY_MAX_BYTES: usize = 64 * 1024;
 
 /// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
 /// of clients.
-pub const STALL_WARNING: std::time::Duration = std::time::Duration::from_secs(1);
+pub const STALL_WARNING: Duration = Duration::from_secs(1);
 
 /// Runs of stars in a glob that are followed up: a pattern with more matches nothing, as in Redis.
 pub const GLOB_MAX_STARS: usize = 1_000;
@@ -62,7 +64,7 @@ pub const EXPIRY_SLICE_TIMERS: usize = 1_000;
 pub const TIMER_SWEEP_STEP: usize = 16;
 
 /// The longest DEBUG SLEEP.
-pub const DEBUG_SLEEP_MAX: std::time::Duration = std::time::Duration::from_secs(3_600);
+pub const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(3_600);
 
 /// Codes of error replies that are counted apart; scripts can make up codes without end.
 pub const ERROR_CODES_MAX: usize = 128;
@@ -98,6 +100,13 @@ pub const SCRIPT_NAMES_KEPT: usize = 512;
 
 /// Bytes that one script may publish: they wait until it has succeeded.
 pub const SCRIPT_MESSAGES_MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// How often it is looked whether a script is still the one that ran before. One that is will be asked about: after two of these
+/// at the latest.
+pub const SCRIPT_ALARM_TICK: Duration = Duration::from_millis(5);
+
+/// Ticks without a script after which nobody looks until the next one.
+pub const SCRIPT_ALARM_IDLE_TICKS: u32 = 50;
 
 /// VM instructions between two questions to the engine whether a script may go on: well below 1 ms.
 pub const SCRIPT_HOOK_INSTRUCTIONS: i32 = 100_000;
@@ -160,7 +169,7 @@ pub const SCRIPT_MSGPACK_MAX_DEPTH: usize = 16;
 pub const SCRIPT_LOAD_MAX_BYTES: usize = 1024 * 1024;
 
 /// How long a library of functions may take to load: as in Redis.
-pub const LIBRARY_LOAD_MAX: std::time::Duration = std::time::Duration::from_millis(500);
+pub const LIBRARY_LOAD_MAX: Duration = Duration::from_millis(500);
 
 /// Scripts that came by EVAL and are kept, however short: as many as Redis keeps since 7.4. Bounds what they take beside their
 /// texts, which `script-cache-max-bytes` bounds.

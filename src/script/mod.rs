@@ -7,6 +7,7 @@
 //! - `convert`: reply tape to Lua values, Lua values to replies
 //! - `redis`: the `redis` table
 //! - `sandbox`: what a script can name and what it cannot change; `bytecode` helps it
+//! - `alarm`: brings the hook to scripts that run for long
 //! - `memory`: what the state may hold; `sort`: `table.sort` that can be interrupted
 //! - `strings`, `pattern`: the functions of `string` that could run for ever or exhaust memory
 //! - `cjson`, `cmsgpack`, `structs`: the bundled libraries
@@ -15,6 +16,7 @@
 //! - `debug`: the debugger behind SCRIPT DEBUG
 //! - `store`: the script cache; `bundled`: the scripts that are always in it
 
+mod alarm;
 pub mod bundled;
 mod bytecode;
 mod cjson;

@@ -7,9 +7,10 @@
 //! returns; so whatever raises on the way, lack of memory included, arrives in one place ([`Vm::run`]). The message
 //! handler `explain` sees the error while the stack still stands and notes its text and position in the context.
 //!
-//! **Interrupts.** The count hook stays armed for ever: every [`SCRIPT_HOOK_INSTRUCTIONS`] instructions it asks the engine,
-//! which looks at the clock, serves other clients, and may say [`Verdict::Kill`]. Then the hook raises, and is set to fire at
-//! each instruction, so that a script that catches the error dies at its next step, in whatever coroutine.
+//! **Interrupts.** A script that has run for some milliseconds gets a hook (`alarm`): every [`SCRIPT_HOOK_INSTRUCTIONS`]
+//! instructions it asks the engine, which looks at the clock, serves other clients, and may say [`Verdict::Kill`]. Then the hook
+//! raises, and is set to fire at each instruction, so that a script that catches the error dies at its next step, in whatever
+//! coroutine.
 //!
 //! Mutable state lies in one boxed [`Ctx`] that every C function reaches through its first upvalue.
 
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use mlua::{Lua, LuaOptions, StdLib};
 
+use super::alarm::Alarm;
 use super::bytecode::{self, Traits};
 use super::cjson;
 use super::convert::{self, Frame, write_reply};
@@ -53,8 +55,8 @@ pub trait Host {
     fn command_id(&mut self, _name: &[u8]) -> Option<CommandId> {
         None
     }
-    /// Asked again and again while a script runs, more often than every millisecond: whether it may go on. May serve other
-    /// clients meanwhile.
+    /// Asked again and again, more often than every millisecond, once a script has run for some of them: whether it may go on.
+    /// May serve other clients meanwhile.
     fn interrupted(&mut self) -> Verdict;
     /// `redis.log`.
     fn log(&mut self, level: LogLevel, message: &[u8]);
@@ -256,6 +258,8 @@ pub(super) struct Ctx {
     pub(super) debugger: Option<NonNull<Debugger<'static>>>,
     /// What a script that is to die answers, where the verdict does not say it.
     pub(super) own_last_words: Option<&'static str>,
+    /// Brings the hook to a run that is long.
+    pub(super) alarm: Alarm,
     /// The account of the state's memory.
     pub(super) memory: Rc<Memory>,
     /// Steps that C functions have done since they asked the engine.
@@ -411,6 +415,7 @@ impl Vm {
             handles: 0,
             debugger: None,
             own_last_words: None,
+            alarm: Alarm::new().map_err(|error| ScriptError::State(error.to_string()))?,
             memory: Rc::new(Memory::new(std::ptr::null_mut(), 0)),
             ticks: 0,
             killed: false,
@@ -441,10 +446,10 @@ impl Vm {
         stack.raw_get_at(REGISTRY, self.compile);
         stack.push_light(body.as_ptr().cast_mut().cast());
         stack.push_number(body.len() as f64);
-        self.ctx.memory.begin();
+        self.begin();
         // SAFETY: a protected call of a function with two arguments; `body` outlives it.
         let status = unsafe { ffi::lua_pcall(self.state, 2, 2, 0) };
-        self.ctx.memory.end();
+        self.end();
         let result = if self.ctx.memory.is_exhausted() {
             Err(ScriptError::TooLarge)
         } else if status != ffi::LUA_OK {
@@ -493,10 +498,10 @@ impl Vm {
         let top = stack.top();
         stack.raw_get_at(REGISTRY, self.explain);
         stack.raw_get_at(REGISTRY, self.enter);
-        self.ctx.memory.begin();
+        self.begin();
         // SAFETY: a protected call of a function without arguments, with its message handler below it.
         let status = unsafe { ffi::lua_pcall(self.state, 0, 0, top + 1) };
-        self.ctx.memory.end();
+        self.end();
         self.ctx.host = None;
         self.ctx.run = None;
         if status != ffi::LUA_OK {
@@ -530,7 +535,6 @@ impl Vm {
         // SAFETY: the debugger is this function's. The hook, which borrows from it too, runs while nothing else does.
         let outcome = self.run(invocation, unsafe { &mut *debugger.as_ptr() }, reply);
         self.ctx.debugger = None;
-        self.arm();
         // SAFETY: as above.
         unsafe { &mut *debugger.as_ptr() }.finish();
         outcome
@@ -551,10 +555,10 @@ impl Vm {
         stack.raw_get_at(REGISTRY, self.load);
         stack.push_light(code.as_ptr().cast_mut().cast());
         stack.push_number(code.len() as f64);
-        self.ctx.memory.begin();
+        self.begin();
         // SAFETY: a protected call of a function with two arguments, its message handler below it; `code` outlives it.
         let status = unsafe { ffi::lua_pcall(self.state, 2, 1, top + 1) };
-        self.ctx.memory.end();
+        self.end();
         self.ctx.host = None;
         let registered = self.ctx.loading.take().unwrap_or_default();
         let outcome = match status {
@@ -659,7 +663,6 @@ impl Vm {
         }
         self.state = out.0;
         [self.enter, self.explain, self.compile, self.load, self.evaluate] = out.1;
-        self.arm();
         Ok(())
     }
 
@@ -682,9 +685,18 @@ impl Vm {
         Ok(())
     }
 
-    fn arm(&mut self) {
-        // SAFETY: the state is live.
-        unsafe { arm(self.state) };
+    /// Lua is about to compile or run what others wrote.
+    #[inline]
+    fn begin(&mut self) {
+        self.ctx.alarm.begin(self.state);
+        self.ctx.memory.begin();
+    }
+
+    /// It has done so.
+    #[inline]
+    fn end(&mut self) {
+        self.ctx.memory.end();
+        self.ctx.alarm.end();
     }
 
     /// After a run: the next script runs as ever, whatever became of this one.
@@ -711,7 +723,6 @@ impl Vm {
         if self.ctx.memory.is_exhausted() {
             self.ctx.memory.recover();
         }
-        self.arm();
         if let Some(panic) = self.ctx.panic.take() {
             resume_unwind(panic);
         }
@@ -1101,7 +1112,7 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_De
         }
         if !(*ctx).is_dying() {
             if (*ctx).memory.collect_if_due() {
-                arm(state);
+                set_hook(state);
             }
             if (*ctx).ask() == Verdict::Continue {
                 return;
@@ -1111,22 +1122,26 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_De
     }
 }
 
-/// The context, as a hook finds it; null before there is one.
+/// A hook has come: the context, as it finds it; null before there is one.
 #[inline]
 pub(super) fn hook_context(stack: Stack<'_>) -> *mut Ctx {
     stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
     stack.raw_get(REGISTRY);
     // SAFETY: the registry holds the context under this key, or nothing.
-    let ctx = unsafe { ffi::lua_touserdata(stack.raw(), -1).cast() };
+    let ctx: *mut Ctx = unsafe { ffi::lua_touserdata(stack.raw(), -1).cast() };
     stack.pop(1);
+    // SAFETY: as above.
+    if let Some(ctx) = unsafe { ctx.as_ref() } {
+        ctx.alarm.heard();
+    }
     ctx
 }
 
-/// Makes the hook come now and then.
+/// Makes the hook come now and then. May be called by a signal's handler.
 ///
 /// # Safety
 /// The state must be live. LuaJIT's hook is one for all its coroutines.
-unsafe fn arm(state: *mut ffi::lua_State) {
+pub(super) unsafe fn set_hook(state: *mut ffi::lua_State) {
     // SAFETY: the caller's promise; setting the hook raises nothing.
     unsafe { ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, SCRIPT_HOOK_INSTRUCTIONS) };
 }
