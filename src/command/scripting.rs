@@ -297,6 +297,8 @@ mod tests {
     struct Silent(Rc<RefCell<Vec<u8>>>);
 
     impl Bystanders for Silent {
+        fn send_unsent(&mut self, _: &mut Server) {}
+
         fn serve(&mut self, _: &mut Keyspace, _: &mut Server) {}
 
         fn exchange(&mut self, _: SessionKey, unsent: &mut Vec<u8>, _: &mut Vec<u8>, _: Duration) -> bool {

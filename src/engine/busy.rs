@@ -98,7 +98,9 @@ impl RunningScript {
 
 /// Those who can serve other connections while the engine's thread is inside a script.
 pub trait Bystanders {
-    /// Serves whoever has sent something, without waiting.
+    /// Sends what was answered before the script began, as far as the sockets take it.
+    fn send_unsent(&mut self, server: &mut Server);
+    /// The same, and serves whoever has sent something, without waiting.
     fn serve(&mut self, ks: &mut Keyspace, server: &mut Server);
     /// Sends what the socket of one connection takes of `unsent`, which it removes, and appends to `received` what came in.
     /// Waits for either, no longer than `patience`. Answers false when the peer has hung up.
@@ -106,6 +108,14 @@ pub trait Bystanders {
 }
 
 impl Server {
+    /// Lets the network floor act, if there is one.
+    pub(super) fn with_bystanders<A>(&mut self, act: impl FnOnce(&mut dyn Bystanders, &mut Server) -> A) -> Option<A> {
+        let mut bystanders = self.bystanders.take()?;
+        let answer = act(&mut *bystanders, self);
+        self.bystanders = Some(bystanders);
+        Some(answer)
+    }
+
     /// Asked while a script runs. Answers whether it may go on, or why not.
     pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> Verdict {
         let threshold_ms = self.config.busy_reply_threshold_ms;
@@ -126,10 +136,7 @@ impl Server {
             }
             if since(script.last_look_ticks) >= LOOK_EVERY {
                 script.last_look_ticks = now_ticks;
-                if let Some(mut bystanders) = self.bystanders.take() {
-                    bystanders.serve(ks, self);
-                    self.bystanders = Some(bystanders);
-                }
+                self.with_bystanders(|bystanders, server| bystanders.serve(ks, server));
             }
         }
         let kill = self.running_script.as_ref().is_some_and(|script| script.kill_requested);

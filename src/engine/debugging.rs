@@ -101,14 +101,11 @@ impl Conversation {
         if self.hung_up || self.received.len() > DEBUG_COMMAND_MAX_BYTES {
             return;
         }
-        let Some(mut bystanders) = ctx.server.bystanders.take() else {
-            self.hung_up = true;
-            return;
-        };
         let (unsent, received) = (self.unsent.len(), self.received.len());
-        let is_open = bystanders.exchange(ctx.session.key, &mut self.unsent, &mut self.received, patience);
-        self.hung_up = !is_open;
-        ctx.server.bystanders = Some(bystanders);
+        let is_open = ctx.server.with_bystanders(|bystanders, _| {
+            bystanders.exchange(ctx.session.key, &mut self.unsent, &mut self.received, patience)
+        });
+        self.hung_up = is_open != Some(true);
         let (sent, came) = ((unsent - self.unsent.len()) as u64, (self.received.len() - received) as u64);
         ctx.session.bytes_out += sent;
         ctx.server.stats.bytes_out += sent;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::task::Waker;
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 
 use slab::Slab;
 
@@ -111,6 +111,16 @@ impl Outbox {
         if self.bytes.len() > self.older {
             replies.extend_from_slice(&self.bytes[self.older..]);
             self.bytes.truncate(self.older);
+        }
+    }
+
+    /// Drops bytes from the front. An empty outbox holds no memory.
+    #[inline]
+    fn sent(&mut self, bytes: usize) {
+        self.bytes.advance(bytes);
+        self.older = self.older.saturating_sub(bytes);
+        if self.bytes.is_empty() {
+            self.bytes = BytesMut::new();
         }
     }
 
@@ -246,6 +256,14 @@ impl Session {
     #[inline]
     pub fn is_suspended(&self) -> bool {
         self.parked.is_some() || self.closing || self.killed
+    }
+
+    /// Drops bytes from the front of the outbox, which the socket has taken; answers how many.
+    #[inline]
+    pub fn sent(&mut self, bytes: usize) -> u64 {
+        self.outbox.sent(bytes);
+        self.bytes_out += bytes as u64;
+        bytes as u64
     }
 
     /// Closes it, whatever is unsent.

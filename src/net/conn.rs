@@ -1,16 +1,21 @@
 //! One connection: read, let the engine answer, write.
 //!
 //! A connection is one future on the one thread. It reads into a buffer that all connections share, the engine answers
-//! everything complete in it, and the answers leave with one write. What is left of an unfinished command, or does not fit
-//! the socket, is the only memory a connection holds: an idle one holds none.
+//! everything complete in it, and the answers go to the session's outbox. What is left of an unfinished command, and what is
+//! unsent, is the only memory a connection holds: an idle one holds none.
 //!
 //! ```text
-//!            +--------------------------- unfinished input ----------------------------+
-//!            v                                                                         |
-//! socket -> input (shared) -> Engine::feed -> out (shared) -> socket                   |
-//!                                                  |                                   |
-//!                                                  +--> session.outbox (what did not fit, what others published)
+//!            +---- unfinished input ----+
+//!            v                          |
+//! socket -> input (shared) -> Engine::feed -> out (shared) -> session.outbox -> socket
+//!                                                                    ^
+//!                                            what others publish ----+
 //! ```
+//!
+//! The outbox is sent at the future's next turn, after all others that are ready have been fed. A send that finds its reader
+//! asleep must wake it, which costs as much as several commands; many sends in a row wake a client of many connections once.
+//! Nobody waits longer for it than for those others; a script that takes long lets what is unsent go first
+//! ([`Bystanders::send_unsent`](crate::engine::busy::Bystanders::send_unsent)).
 //!
 //! A client that sends and does not read fills its outbox; beyond [`OUTBOX_PAUSE_BYTES`] nothing more is read from it until
 //! it has read.
@@ -22,7 +27,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::serve::Shared;
@@ -146,14 +150,14 @@ impl<S: Stream> Conn<S> {
         if session.killed {
             return Next::Close;
         }
-        if !session.outbox.is_empty() {
-            match poll_send(&mut self.stream, cx, session.outbox.bytes()) {
-                Poll::Ready(Ok(sent)) => {
-                    session.bytes_out += sent as u64;
-                    engine.server.stats.bytes_out += sent as u64;
+        while !session.outbox.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(cx, session.outbox.bytes()) {
+                Poll::Ready(Ok(sent)) if sent > 0 => engine.server.stats.bytes_out += session.sent(sent),
+                Poll::Ready(_) => return Next::Close,
+                Poll::Pending => {
+                    engine.server.hold_to_output_limit(self.key);
+                    break;
                 }
-                Poll::Ready(Err(_)) => return Next::Close,
-                Poll::Pending => {}
             }
         }
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
@@ -167,7 +171,7 @@ impl<S: Stream> Conn<S> {
         let inbox = Rc::clone(&self.inbox);
         let mut inbox = inbox.borrow_mut();
         if inbox.unfed && !suspended {
-            return self.feed_pending(cx, engine, &mut buffers.out, &mut inbox);
+            return self.feed_pending(engine, &mut buffers.out, &mut inbox);
         }
         match self.poll_read(cx, &mut buffers.input) {
             Poll::Pending => Next::Wait,
@@ -177,7 +181,7 @@ impl<S: Stream> Conn<S> {
                 engine.server.stats.bytes_in += n as u64;
                 let input = &buffers.input[..n];
                 if !inbox.pending.is_empty() || suspended {
-                    return self.keep(cx, engine, &mut buffers.out, &mut inbox, input, suspended);
+                    return self.keep(engine, &mut buffers.out, &mut inbox, input, suspended);
                 }
                 let fed = engine.feed(self.key, &mut inbox.decoder, input, &mut buffers.out);
                 let keep_from = inbox.decoder.keep_from();
@@ -186,7 +190,7 @@ impl<S: Stream> Conn<S> {
                 }
                 inbox.decoder.rebase();
                 inbox.unfed = fed != Fed::Drained;
-                let next = self.send(cx, engine, &mut buffers.out);
+                let next = self.post(engine, &mut buffers.out);
                 // Who fills the whole buffer has more on the way: it must not keep the others waiting.
                 if matches!(next, Next::Continue) && n == READ_CHUNK_BYTES { Next::Yield } else { next }
             }
@@ -194,15 +198,7 @@ impl<S: Stream> Conn<S> {
     }
 
     /// Adds what was read to what is pending, and feeds it unless the session waits.
-    fn keep(
-        &mut self,
-        cx: &mut Context<'_>,
-        engine: &mut Engine,
-        out: &mut Reply,
-        inbox: &mut Inbox,
-        input: &[u8],
-        suspended: bool,
-    ) -> Next {
+    fn keep(&mut self, engine: &mut Engine, out: &mut Reply, inbox: &mut Inbox, input: &[u8], suspended: bool) -> Next {
         inbox.keep(input);
         let limit = engine.server.config.query_limit_bytes();
         if inbox.pending.len() + inbox.decoder.mem_bytes() > limit {
@@ -213,46 +209,26 @@ impl<S: Stream> Conn<S> {
         if suspended {
             return Next::Continue;
         }
-        self.feed_pending(cx, engine, out, inbox)
+        self.feed_pending(engine, out, inbox)
     }
 
-    fn feed_pending(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply, inbox: &mut Inbox) -> Next {
+    fn feed_pending(&mut self, engine: &mut Engine, out: &mut Reply, inbox: &mut Inbox) -> Next {
         let fed = engine.feed(self.key, &mut inbox.decoder, &inbox.pending, out);
         inbox.consumed(fed == Fed::Drained);
-        let next = self.send(cx, engine, out);
+        let next = self.post(engine, out);
         if matches!(next, Next::Continue) { Next::Yield } else { next }
     }
 
-    /// Writes the replies at once; what the socket does not take goes to the outbox.
-    fn send(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply) -> Next {
+    /// Hands the replies over to be sent.
+    fn post(&mut self, engine: &mut Engine, out: &mut Reply) -> Next {
         if out.is_empty() {
             return Next::Continue;
         }
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
-        let mut next = Next::Continue;
-        let mut sent = 0;
-        if session.outbox.is_empty() {
-            while sent < out.len() {
-                match Pin::new(&mut self.stream).poll_write(cx, &out.as_bytes()[sent..]) {
-                    Poll::Ready(Ok(n)) if n > 0 => sent += n,
-                    Poll::Ready(_) => {
-                        next = Next::Close;
-                        break;
-                    }
-                    Poll::Pending => break,
-                }
-            }
-        }
-        if sent < out.len() {
-            session.outbox.bytes().extend_from_slice(&out.as_bytes()[sent..]);
-            engine.server.hold_to_output_limit(self.key);
-        }
-        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
-        session.bytes_out += sent as u64;
-        engine.server.stats.bytes_out += sent as u64;
+        session.outbox.bytes().extend_from_slice(out.as_bytes());
         out.truncate(0);
         out.buffer_mut().shrink_to(REPLY_KEEP_BYTES);
-        next
+        Next::Yield
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<std::io::Result<usize>> {
@@ -260,31 +236,6 @@ impl<S: Stream> Conn<S> {
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
         Poll::Ready(Ok(buf.filled().len()))
     }
-}
-
-/// Writes as much of `bytes` as the socket takes and removes it.
-fn poll_send(
-    stream: &mut (impl AsyncWrite + Unpin),
-    cx: &mut Context<'_>,
-    bytes: &mut BytesMut,
-) -> Poll<std::io::Result<usize>> {
-    let mut sent = 0;
-    let result = loop {
-        if sent == bytes.len() {
-            break Poll::Ready(Ok(sent));
-        }
-        match Pin::new(&mut *stream).poll_write(cx, &bytes[sent..]) {
-            Poll::Ready(Ok(0)) => break Poll::Ready(Err(std::io::ErrorKind::WriteZero.into())),
-            Poll::Ready(Ok(n)) => sent += n,
-            Poll::Ready(Err(error)) => break Poll::Ready(Err(error)),
-            Poll::Pending => break Poll::Pending,
-        }
-    };
-    bytes.advance(sent);
-    if bytes.is_empty() {
-        *bytes = BytesMut::new();
-    }
-    result
 }
 
 /// Bytes of the shared reply buffer that are kept from batch to batch.

@@ -134,15 +134,29 @@ impl Lookout {
         let inbox = &mut *inbox;
         let fed = server.feed_while_busy(ks, key, &mut inbox.decoder, &inbox.pending, &mut self.out);
         inbox.consumed(fed == Fed::Drained);
-        let sent = socket.send(self.out.as_bytes()).unwrap_or(0);
         if let Some(session) = server.sessions.get_mut(key) {
-            session.outbox.push(&self.out.as_bytes()[sent..]);
+            session.outbox.push(self.out.as_bytes());
         }
     }
 }
 
 impl Bystanders for Lookout {
+    fn send_unsent(&mut self, server: &mut Server) {
+        for (key, (fd, _)) in self.roster.connections.borrow().iter() {
+            let Some(session) = server.sessions.get_mut(*key) else { continue };
+            if session.outbox.is_empty() || session.killed {
+                continue;
+            }
+            // SAFETY: the roster holds only open descriptors (see `Roster`), and nothing closes one during this call.
+            let socket = unsafe { BorrowedFd::borrow_raw(*fd) };
+            // Whoever has hung up is found out by its own task.
+            let sent = SockRef::from(&socket).send(session.outbox.bytes()).unwrap_or(0);
+            server.stats.bytes_out += session.sent(sent);
+        }
+    }
+
     fn serve(&mut self, ks: &mut Keyspace, server: &mut Server) {
+        self.send_unsent(server);
         self.accept_all(server);
         let roster = self.roster.connections.borrow();
         let connections: Vec<(SessionKey, Connection)> =
@@ -152,6 +166,7 @@ impl Bystanders for Lookout {
         for ((key, (fd, inbox)), _) in connections.iter().zip(readable).filter(|(_, is_readable)| *is_readable) {
             self.serve_one(ks, server, *key, *fd, inbox);
         }
+        self.send_unsent(server);
     }
 
     fn exchange(&mut self, key: SessionKey, unsent: &mut Vec<u8>, received: &mut Vec<u8>, patience: Duration) -> bool {

@@ -69,6 +69,20 @@ fn a_signal_ends_an_endless_script() {
 }
 
 #[test]
+fn an_answer_does_not_wait_for_the_slow_script_of_another() {
+    // Nobody is served beside a script.
+    let server = start(&["--busy-reply-threshold", "0", "--enable-debug-command", "yes"]);
+    let (mut holder, mut quick, mut slow) = (server.raw(), server.raw(), server.raw());
+    // Both come while the server sleeps, so that it finds both at once.
+    holder.send_command(&["DEBUG", "SLEEP", "0.3"]);
+    quick.send_command(&["SET", "key", "value"]);
+    slow.send_command(&["EVAL", "while true do end", "0"]);
+    assert_eq!(holder.reply().value, Value::status("OK"));
+    assert_eq!(quick.reply().value, Value::status("OK"));
+    assert!(slow.try_reply(Duration::from_millis(100)).is_err(), "the script is endless");
+}
+
+#[test]
 fn ordinary_clients_are_held_to_their_output_limit() {
     let server = start(&["--client-output-buffer-limit", "normal", "1mb", "0", "0"]);
     let mut other = server.raw();
