@@ -159,29 +159,56 @@ struct Digits {
 }
 
 impl Digits {
+    /// As few digits as tell the value from all others.
     fn shortest(value: f64) -> Digits {
-        Digits::read(format_args!("{value:e}"))
+        // Of two longer ones that are equally near Ryu takes the even one, the standard library the larger one. The latter stands.
+        Digits::few(value).unwrap_or_else(|| Digits::written(format_args!("{value:e}")))
     }
 
+    /// The same, if they are so few (15) that all ways lead to them.
+    fn few(value: f64) -> Option<Digits> {
+        let digits = Digits::read(ryu::Buffer::new().format_finite(value).as_bytes());
+        let len = digits.without_trailing_zeros().len();
+        (len <= f64::DIGITS as usize).then_some(Digits { len, ..digits })
+    }
+
+    /// So many digits, correctly rounded.
     fn rounded(value: f64, precision: usize) -> Digits {
-        Digits::read(format_args!("{value:.*e}", precision - 1))
+        // So few digits of a normal double are the nearest number of so many, and of any more that are still no more than 15.
+        let few =
+            if precision <= f64::DIGITS as usize && value >= f64::MIN_POSITIVE { Digits::few(value) } else { None };
+        few.filter(|digits| digits.len <= precision)
+            .unwrap_or_else(|| Digits::written(format_args!("{value:.*e}", precision - 1)))
     }
 
-    /// Takes the digits out of Rust's scientific form, `1.25e-7`.
-    fn read(form: std::fmt::Arguments<'_>) -> Digits {
+    /// What the standard library writes in scientific form.
+    fn written(form: std::fmt::Arguments<'_>) -> Digits {
         let mut text = [0u8; MAX_DIGITS + 8];
         let mut rest = &mut text[..];
         rest.write_fmt(form).expect("at most MAX_DIGITS digits, a point and an exponent of 5 bytes");
         let left = rest.len();
-        let text = &text[..text.len() - left];
-        let mut read = Digits { digits: [0; MAX_DIGITS], len: 0, exponent: 0 };
+        Digits::read(&text[..text.len() - left])
+    }
+
+    /// Takes the digits out of a form like `125`, `0.00125` or `1.25e-7`.
+    fn read(form: &[u8]) -> Digits {
         let (mantissa, exponent) =
-            text.iter().position(|&b| b == b'e').map_or((text, &b"0"[..]), |at| (&text[..at], &text[at + 1..]));
-        for &byte in mantissa.iter().filter(|&&byte| byte != b'.').take(MAX_DIGITS) {
-            read.digits[read.len] = byte;
-            read.len += 1;
+            form.iter().position(|&b| b == b'e').map_or((form, &b"0"[..]), |at| (&form[..at], &form[at + 1..]));
+        let whole = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
+        let mut read = Digits { digits: [0; MAX_DIGITS], len: 0, exponent: parse_i64(exponent).unwrap_or(0) as i32 };
+        read.exponent += whole as i32 - 1;
+        for &byte in mantissa.iter().filter(|&&byte| byte != b'.') {
+            if read.len == 0 && byte == b'0' {
+                // It stands before the first digit that counts.
+                read.exponent -= 1;
+            } else if read.len < MAX_DIGITS {
+                read.digits[read.len] = byte;
+                read.len += 1;
+            }
         }
-        read.exponent = parse_i64(exponent).unwrap_or(0) as i32;
+        if read.len == 0 {
+            return Digits { digits: [b'0'; MAX_DIGITS], len: 1, exponent: 0 };
+        }
         read
     }
 
@@ -584,11 +611,13 @@ mod tests {
             let mut out = Vec::new();
             format_f64(&mut out, value);
             prop_assert_eq!(parse_f64(&out).map(f64::to_bits), Some(bits));
+            let (shortest, library) = (Digits::shortest(value.abs()), Digits::read(format!("{:e}", value.abs()).as_bytes()));
+            prop_assert_eq!((shortest.all(), shortest.exponent), (library.all(), library.exponent));
         }
 
         #[test]
         fn percent_g_equals_c(bits: u64, small in -1e6..1e6f64, precision in 0usize..=20) {
-            for value in [f64::from_bits(bits), small, small.trunc(), small.trunc() / 8.0] {
+            for value in [f64::from_bits(bits), small, small.trunc(), small.trunc() / 8.0, (small * 1e3).trunc() / 1e3] {
                 let mut out = Vec::new();
                 format_g(&mut out, value, precision);
                 prop_assert_eq!(String::from_utf8_lossy(&out), c_printf_g(value, precision));

@@ -11,10 +11,10 @@
 
 use std::ffi::c_int;
 
-use super::lua::{Buffer, CFunction, Kind, Stack, ffi, native, upvalue};
+use super::lua::{Buffer, CFunction, Kind, Stack, Ticker, ffi, native, upvalue};
 use super::sandbox::check_c_stack;
 use super::vm::Ctx;
-use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
+use crate::base::limits::{JSON_FIELDS_FORESEEN, SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
 use crate::base::num;
 
 /// The settings of one `cjson` table.
@@ -142,7 +142,8 @@ mod functions {
             if stack.top() != 1 {
                 stack.raise_argument(1, &[b"expected 1 argument"]);
             }
-            let encoder = Encoder { stack, out: stack.buffer(), settings: unsafe { *settings(stack) } };
+            let settings = unsafe { *settings(stack) };
+            let encoder = Encoder { stack, out: stack.buffer(), settings, ticker: stack.ticker() };
             encoder.value(0);
             encoder.out.push_to(stack);
             1
@@ -159,7 +160,8 @@ mod functions {
             {
                 stack.raise(b"JSON parser does not support UTF-16 or UTF-32");
             }
-            let mut decoder = Decoder { stack, text, at: 0, depth: 0, settings: unsafe { *settings(stack) } };
+            let settings = unsafe { *settings(stack) };
+            let mut decoder = Decoder { stack, text, at: 0, depth: 0, settings, last_fields: 0, ticker: stack.ticker() };
             let token = decoder.next_token();
             decoder.value(token);
             let token = decoder.next_token();
@@ -286,6 +288,7 @@ struct Encoder<'a> {
     stack: Stack<'a>,
     out: Buffer<'a>,
     settings: Settings,
+    ticker: Ticker<'a>,
 }
 
 impl Encoder<'_> {
@@ -322,7 +325,7 @@ impl Encoder<'_> {
         let (mut most, mut items) = (0i64, 0i64);
         stack.push_nil();
         while stack.next(-2) {
-            stack.tick();
+            self.ticker.tick();
             stack.pop(1);
             let key = if stack.kind(-1) == Kind::Number { stack.number(-1) } else { 0.0 };
             if key < 1.0 || key.floor() != key || key > f64::from(i32::MAX) {
@@ -349,7 +352,7 @@ impl Encoder<'_> {
             if i > 1 {
                 out.push(b',');
             }
-            stack.tick();
+            self.ticker.tick();
             stack.raw_get_at(-1, i as c_int);
             self.value(depth);
             stack.pop(1);
@@ -397,6 +400,9 @@ impl Encoder<'_> {
         self.out.write(|out| {
             let mut copied = 0;
             for (i, &byte) in text.iter().enumerate() {
+                if !IS_ESCAPED[usize::from(byte)] {
+                    continue;
+                }
                 let escape = match byte {
                     b'"' => b"\\\"",
                     b'\\' => b"\\\\",
@@ -406,7 +412,7 @@ impl Encoder<'_> {
                     b'\n' => b"\\n",
                     0x0c => b"\\f",
                     b'\r' => b"\\r",
-                    0..0x20 | 0x7f => {
+                    _ => {
                         out.extend_from_slice(&text[copied..i]);
                         out.extend_from_slice(b"\\u00");
                         out.push(b'0' + (byte >> 4));
@@ -414,7 +420,6 @@ impl Encoder<'_> {
                         copied = i + 1;
                         continue;
                     }
-                    _ => continue,
                 };
                 out.extend_from_slice(&text[copied..i]);
                 out.extend_from_slice(escape);
@@ -445,6 +450,25 @@ impl Encoder<'_> {
         self.stack.raise_parts(&[b"Cannot serialise ", name.as_bytes(), b": ", reason])
     }
 }
+
+/// A table of the bytes that match a pattern.
+macro_rules! bytes_of {
+    ($pattern:pat) => {{
+        let mut table = [false; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            table[byte] = matches!(byte as u8, $pattern);
+            byte += 1;
+        }
+        table
+    }};
+}
+
+/// Which bytes of a string are not written as they are.
+static IS_ESCAPED: [bool; 256] = bytes_of!(0..0x20 | 0x7f | b'"' | b'\\' | b'/');
+
+/// Which bytes end what a string says plainly.
+static ENDS_PLAIN: [bool; 256] = bytes_of!(b'"' | b'\\' | 0);
 
 /// Writes a number as C's `%.{precision}g`.
 fn write_number(out: &mut Vec<u8>, number: f64, precision: i32) {
@@ -509,6 +533,9 @@ struct Decoder<'a> {
     at: usize,
     depth: i32,
     settings: Settings,
+    /// How many fields the last object had, up to [`JSON_FIELDS_FORESEEN`].
+    last_fields: usize,
+    ticker: Ticker<'a>,
 }
 
 impl<'a> Decoder<'a> {
@@ -545,12 +572,15 @@ impl<'a> Decoder<'a> {
 
     fn object(&mut self) {
         self.descend();
-        self.stack.new_table(0, 0);
         let mut token = self.next_token();
         if token.kind == TokenKind::ObjectEnd {
+            self.stack.new_table(0, 0);
             self.depth -= 1;
             return;
         }
+        // Objects of one document are mostly alike: what is the size of the last need not grow.
+        self.stack.new_table(0, self.last_fields);
+        let mut fields = 0;
         loop {
             let TokenKind::String(span) = token.kind else { self.fail("object key string", token) };
             self.push_string(span);
@@ -560,8 +590,9 @@ impl<'a> Decoder<'a> {
             }
             token = self.next_token();
             self.value(token);
-            self.stack.tick();
+            self.ticker.tick();
             self.stack.raw_set(-3);
+            fields += 1;
             token = self.next_token();
             match token.kind {
                 TokenKind::ObjectEnd => break,
@@ -569,6 +600,7 @@ impl<'a> Decoder<'a> {
                 _ => self.fail("comma or object end", token),
             }
         }
+        self.last_fields = fields.min(JSON_FIELDS_FORESEEN);
         self.depth -= 1;
     }
 
@@ -583,7 +615,7 @@ impl<'a> Decoder<'a> {
         let mut i = 0;
         loop {
             self.value(token);
-            self.stack.tick();
+            self.ticker.tick();
             i += 1;
             self.stack.raw_set_at(-2, i);
             token = self.next_token();
@@ -694,7 +726,7 @@ impl<'a> Decoder<'a> {
         let at = self.at;
         let start = at + 1;
         let error = |text, at| Token { kind: TokenKind::Error(text), at, number: 0.0 };
-        let plain = self.text[start..].iter().position(|byte| matches!(byte, b'"' | b'\\' | 0));
+        let plain = self.text[start..].iter().position(|&byte| ENDS_PLAIN[usize::from(byte)]);
         let Some(len) = plain else { return error("unexpected end of string", self.text.len()) };
         self.at = start + len;
         if self.text[self.at] == b'"' {

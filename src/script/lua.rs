@@ -95,18 +95,16 @@ impl<'a> Stack<'a> {
         unsafe { &*Rc::as_ptr(&(*self.ctx()).memory) }
     }
 
-    /// One step of something long in a C function, where no hook comes: now and then asks the engine, as the hook does,
-    /// whether the script may go on. Raises if not.
+    /// One step of something long in a C function: see [`Ticker::tick`].
     #[inline(always)]
     pub(super) fn tick(self) {
-        unsafe {
-            let ticks = &raw mut (*self.ctx()).ticks;
-            *ticks += 1;
-            if *ticks >= SCRIPT_TICK_STEPS {
-                *ticks = 0;
-                vm::ask_or_die(self);
-            }
-        }
+        self.ticker().tick();
+    }
+
+    /// What counts such steps, for who takes many.
+    #[inline(always)]
+    pub(super) fn ticker(self) -> Ticker<'a> {
+        Ticker { stack: self, ticks: unsafe { &raw mut (*self.ctx()).ticks } }
     }
 
     /// The VM's scratch buffer, emptied.
@@ -438,6 +436,29 @@ impl<'a> Stack<'a> {
 pub(super) struct Buffer<'a> {
     bytes: *mut Vec<u8>,
     stack: Stack<'a>,
+}
+
+/// Counts the steps of a C function that may take long.
+#[derive(Clone, Copy)]
+pub(super) struct Ticker<'a> {
+    stack: Stack<'a>,
+    ticks: *mut u32,
+}
+
+impl Ticker<'_> {
+    /// One step of something long in a C function, where no hook comes: now and then asks the engine, as the hook does,
+    /// whether the script may go on. Raises if not.
+    #[inline(always)]
+    pub(super) fn tick(self) {
+        // SAFETY: the counter belongs to the VM's context, which outlives every C function.
+        unsafe {
+            *self.ticks += 1;
+            if *self.ticks >= SCRIPT_TICK_STEPS {
+                *self.ticks = 0;
+                vm::ask_or_die(self.stack);
+            }
+        }
+    }
 }
 
 // SAFETY of every block below: the buffer belongs to the VM's context, which outlives every C function, and one thread
