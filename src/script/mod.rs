@@ -5,7 +5,7 @@
 //!
 //! - `vm`: the state; compiles and runs scripts, interrupts and kills them, words their errors
 //! - `convert`: reply tape to Lua values, Lua values to replies
-//! - `redis`: the `redis` table
+//! - `redis`: the `redis` table; `raw` reads the arguments of its calls
 //! - `sandbox`: what a script can name and what it cannot change; `bytecode` helps it
 //! - `alarm`: brings the hook to scripts that run for long
 //! - `memory`: what the state may hold; `sort`: `table.sort` that can be interrupted
@@ -30,6 +30,7 @@ pub mod names;
 pub mod parse;
 mod pattern;
 mod random;
+mod raw;
 mod redis;
 mod register;
 mod sandbox;

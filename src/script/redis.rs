@@ -9,6 +9,7 @@ use super::convert::{self, push_error, push_reply};
 use super::lua::{Kind, Stack, native};
 use super::memory::collect_for;
 use super::names::CommandId;
+use super::raw::{self, Argument};
 use super::vm::{Ctx, LogLevel, ServerVersion, kill};
 use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRIPT_SCRATCH_KEEP_BYTES};
 use crate::base::num;
@@ -291,8 +292,8 @@ fn learn(stack: Stack<'_>, ctx: &mut Ctx) -> Option<CommandId> {
 /// string. Raises nothing.
 #[inline]
 fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<Option<usize>, &'static [u8]> {
-    let n = stack.top();
-    if n == 0 {
+    let arguments = raw::arguments(stack);
+    if arguments.len() == 0 {
         return Err(b"ERR Please specify at least one argument for this redis lib call");
     }
     // A script may hold a string once and pass it many times.
@@ -300,12 +301,11 @@ fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<Option<usize>, &'static [u8
     ctx.args.clear();
     ctx.spans.clear();
     let mut name = None;
-    for i in 1..=n {
+    for (i, argument) in arguments.enumerate() {
         let start = ctx.args.len();
-        match stack.kind(i) {
-            Kind::String => {
-                let bytes = stack.bytes(i);
-                if i == 1 {
+        match argument {
+            Argument::Bytes(bytes) => {
+                if i == 0 {
                     name = Some(bytes.as_ptr() as usize);
                 }
                 if bytes.len() > most - start {
@@ -313,8 +313,8 @@ fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<Option<usize>, &'static [u8
                 }
                 ctx.args.extend_from_slice(bytes);
             }
-            Kind::Number => format_number(&mut ctx.args, stack.number(i)),
-            _ => return Err(b"ERR Lua redis lib command arguments must be strings or integers"),
+            Argument::Number(number) => format_number(&mut ctx.args, number),
+            Argument::Other => return Err(b"ERR Lua redis lib command arguments must be strings or integers"),
         }
         if ctx.args.len() > most {
             return Err(b"ERR Lua redis lib command arguments are too long");

@@ -34,6 +34,7 @@ use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
 use super::memory::{self, Memory};
 use super::names::{CommandId, Names};
 use super::random::Lrand48;
+use super::raw;
 use super::sandbox;
 use crate::base::limits::{SCRIPT_HOOK_INSTRUCTIONS, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_SCRATCH_KEEP_BYTES};
 use crate::resp::reply::{Form, Reply};
@@ -622,7 +623,7 @@ impl Vm {
             self.lua
                 .exec_raw::<()>((), |state| {
                     let stack = Stack::new(state);
-                    stack.push_function(ctx, check_bytecode);
+                    stack.push_function(ctx, check_luajit);
                     stack.call(0, 0);
                     sandbox::build(stack, ctx, &version);
                     // Above: the environment, and its protected stand-in `_G`, which is the environment of chunks that
@@ -920,8 +921,11 @@ native! {
         1
     }
 
-    /// Raises unless the built-in LuaJIT compiles to the bytecode that `bytecode` knows.
-    fn check_bytecode(stack: Stack) -> c_int {
+    /// Raises unless the built-in LuaJIT compiles to the bytecode that `bytecode` knows, and keeps values as `raw` reads them.
+    fn check_luajit(stack: Stack) -> c_int {
+        if !raw::is_known(stack) {
+            stack.raise(b"this LuaJIT's values are unknown");
+        }
         for (source, opcodes) in bytecode::SAMPLES {
             // SAFETY: a constant chunk is loaded and dumped into a buffer of the context's.
             let known = unsafe {
