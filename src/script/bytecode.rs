@@ -22,7 +22,7 @@
 //! messages), the call, and the return of its results.
 
 /// Opcodes of the LuaJIT that is built in; [`SAMPLES`] proves them at start.
-mod op {
+pub(super) mod op {
     pub(super) const MOV: u8 = 18;
     pub(super) const LEN: u8 = 21;
     pub(super) const UCLO: u8 = 50;
@@ -31,8 +31,8 @@ mod op {
     pub(super) const TGETV: u8 = 56;
     pub(super) const TGETS: u8 = 57;
     pub(super) const TGETB: u8 = 58;
-    pub(super) const CALLM: u8 = 65;
-    pub(super) const CALL: u8 = 66;
+    pub(in super::super) const CALLM: u8 = 65;
+    pub(in super::super) const CALL: u8 = 66;
     pub(super) const CALLMT: u8 = 67;
     pub(super) const CALLT: u8 = 68;
     pub(super) const RETM: u8 = 73;

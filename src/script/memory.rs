@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn replies_and_arguments_of_commands_count() {
         let mut vm = limited();
-        let program = vm.compile(b"while true do redis.pcall('big') end").expect("a script");
+        let program = vm.compile(b"while true do local reply = redis.pcall('big') end").expect("a script");
         let mut reply = Reply::new(Form::Resp2);
         let (keys, args) = (Argv::new(&[], &[]), Argv::new(&[], &[]));
         let invocation = Invocation { program, passing: Passing::Globals, name: b"f", keys, args };

@@ -1,11 +1,14 @@
-//! The arguments of a C function, read where LuaJIT keeps them.
+//! What a C function can learn of its call, read where LuaJIT keeps it.
 //!
 //! Through Lua's C interface each argument takes two calls, to learn its kind and to get it, and each of them finds the index
-//! anew: that was a tenth of what a script of many commands costs. Here an argument is one load and a compare. The layout is
-//! that of the LuaJIT that is built in (`lj_obj.h`, 64-bit references); [`is_known`] compares it with what the interface says
-//! when a state is made.
+//! anew: that was a tenth of what a script of many commands costs. Here an argument is one load and a compare. And the
+//! interface does not tell at all whether anybody wants the results. The layout is that of the LuaJIT that is built in
+//! (`lj_obj.h` and `lj_frame.h`, 64-bit references); [`is_known`] proves it when a state is made.
 
-use super::lua::{Kind, Stack};
+use std::ffi::CStr;
+
+use super::bytecode::op;
+use super::lua::{Kind, Stack, ffi, native};
 
 /// The head of `lua_State`.
 #[repr(C)]
@@ -46,12 +49,32 @@ pub(super) enum Argument<'a> {
 /// The arguments of the C function whose stack this is.
 #[inline(always)]
 pub(super) fn arguments<'a>(stack: Stack<'a>) -> impl ExactSizeIterator<Item = Argument<'a>> {
-    // SAFETY: the state is live and inside a C function: its values lie from `base` to `top`. The layout was compared.
+    // SAFETY: inside a C function its values lie from `base` to `top`.
     let values = unsafe {
-        let head = &*stack.raw().cast::<Head>();
+        let head = head(stack);
         std::slice::from_raw_parts(head.base, head.top.offset_from_unsigned(head.base))
     };
     values.iter().map(|value| value.read())
+}
+
+/// Whether the call of this C function is a statement: its results are lost, whatever they are.
+#[inline(always)]
+pub(super) fn is_statement(stack: Stack<'_>) -> bool {
+    // SAFETY: below the values of a frame lie the function and the link to its caller.
+    let link = unsafe { (*head(stack).base.sub(1)).0 };
+    // Where a function in Lua has called, that is the address behind the call; other links have a mark.
+    if link & 3 != 0 {
+        return false;
+    }
+    // SAFETY: as said.
+    let [opcode, _, _, results] = unsafe { *(link as *const [u8; 4]).sub(1) };
+    matches!(opcode, op::CALL | op::CALLM) && results == 1
+}
+
+#[inline(always)]
+fn head(stack: Stack<'_>) -> &Head {
+    // SAFETY: the state is live, and its layout was compared.
+    unsafe { &*stack.raw().cast::<Head>() }
 }
 
 impl Value {
@@ -70,7 +93,7 @@ impl Value {
     }
 }
 
-/// Whether the layout is the one that is written here: pushes values of all kinds and reads them both ways.
+/// Whether the layout is the one that is written here: reads values of all kinds both ways, and calls that it knows. May raise.
 pub(super) fn is_known(stack: Stack<'_>) -> bool {
     let top = stack.top();
     [b"".as_slice(), b"text", &[b'x'; 300]].into_iter().for_each(|text| stack.push_bytes(text));
@@ -87,5 +110,32 @@ pub(super) fn is_known(stack: Stack<'_>) -> bool {
             (_, found) => found == Argument::Other,
         });
     stack.set_top(top);
-    is_same
+    is_same && knows_statements(stack)
+}
+
+/// Calls of a function `f`, in the order in which they run; true where they are statements.
+const CALLS: (&CStr, [bool; 9]) = (
+    c"local f = ... f() local a = f() f(f()) f(1, 2) for i = 1, f() or 0 do end local function g() return f() end g() a = g() \
+    return f()",
+    [true, false, false, true, true, false, true, false, false],
+);
+
+fn knows_statements(stack: Stack<'_>) -> bool {
+    let (source, calls) = CALLS;
+    stack.buffer();
+    // SAFETY: a constant chunk is loaded and called; `note` is given the context.
+    unsafe {
+        ffi::luaL_loadbuffer(stack.raw(), source.as_ptr(), source.count_bytes(), c"=".as_ptr());
+        stack.push_function(stack.ctx(), note);
+        stack.call(1, 0);
+        (*stack.ctx()).buffer == calls.map(u8::from)
+    }
+}
+
+native! {
+    /// Notes in the buffer whether its call is a statement.
+    fn note(stack: Stack) -> c_int {
+        stack.buffer_as_is().push(u8::from(is_statement(stack)));
+        0
+    }
 }

@@ -263,6 +263,9 @@ fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
     let tape_bytes = tape.len();
     let mut tape = TapeReader::new(tape);
     let is_error = matches!(tape.clone().next(), Some(Token::Error(_)));
+    if !(is_error && raises) && raw::is_statement(stack) {
+        return 0;
+    }
     if tape_bytes > SCRIPT_SCRATCH_KEEP_BYTES {
         collect_for(stack, tape_bytes);
     }
