@@ -130,6 +130,9 @@ pub const SCRIPT_SCRATCH_KEEP_BYTES: usize = 1024 * 1024;
 /// Keys, and arguments, of a script up to which the tables KEYS and ARGV are kept for the next one.
 pub const SCRIPT_LIST_KEEP_ELEMENTS: usize = 64;
 
+/// The first of them, which are compared with those of the next script.
+pub const SCRIPT_LIST_KNOWN_ELEMENTS: usize = 4;
+
 /// Fields for which `cjson.decode` makes room in an object because the one before had so many.
 pub const JSON_FIELDS_FORESEEN: usize = 32;
 

@@ -344,6 +344,37 @@ fn released_scripts_are_collected() {
 }
 
 #[test]
+fn each_script_sees_its_own_keys_and_arguments() {
+    let (mut vm, mut toy) = (vm(), Toy::default());
+    let program =
+        vm.compile(b"return {KEYS[1] or '-', KEYS[5] or '-', #KEYS, ARGV[1] or '-', ARGV[2] or '-', #ARGV}").unwrap();
+    // Short ones and long ones, some of which come again at the same place.
+    let texts: Vec<String> =
+        [0, 1, 1, 2, 30, 31, 32, 40].iter().zip('a'..).map(|(&n, c)| c.to_string().repeat(n)).collect();
+    let mut rng = crate::base::rng::Rng::seeded(7);
+    let mut pick = |most: u64| -> Vec<&str> {
+        (0..rng.below(most)).map(|_| texts[rng.below(texts.len() as u64) as usize].as_str()).collect()
+    };
+    for round in 0..20_000 {
+        let (keys, args) = (pick(if round % 100 == 0 { 90 } else { 7 }), pick(4));
+        let mut want = Reply::new(Form::Resp2);
+        want.array(6);
+        let bulk = |want: &mut Reply, list: &[&str], i: usize| want.bulk(list.get(i).unwrap_or(&"-").as_bytes());
+        (bulk(&mut want, &keys, 0), bulk(&mut want, &keys, 4));
+        want.integer(keys.len() as i64);
+        (bulk(&mut want, &args, 0), bulk(&mut want, &args, 1));
+        want.integer(args.len() as i64);
+        let [mut owned_keys, mut owned_args] = [OwnedArgv::default(), OwnedArgv::default()];
+        keys.iter().for_each(|key| owned_keys.push(key.as_bytes()));
+        args.iter().for_each(|arg| owned_args.push(arg.as_bytes()));
+        let (keys, args) = (owned_keys.as_argv(), owned_args.as_argv());
+        let mut reply = Reply::new(Form::Resp2);
+        vm.run(Invocation { program, passing: Passing::Globals, name: b"", keys, args }, &mut toy, &mut reply);
+        assert_eq!(reply.as_bytes().escape_ascii().to_string(), want.as_bytes().escape_ascii().to_string());
+    }
+}
+
+#[test]
 fn no_script_sees_the_keys_of_another() {
     let (mut vm, mut toy) = (vm(), Toy::default());
     let mut run = |script: &str, count: usize| {

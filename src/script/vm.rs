@@ -36,7 +36,9 @@ use super::names::{CommandId, Names};
 use super::random::Lrand48;
 use super::raw;
 use super::sandbox;
-use crate::base::limits::{SCRIPT_HOOK_INSTRUCTIONS, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_SCRATCH_KEEP_BYTES};
+use crate::base::limits::{
+    SCRIPT_HOOK_INSTRUCTIONS, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS, SCRIPT_SCRATCH_KEEP_BYTES,
+};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::{Argv, Span};
 
@@ -817,6 +819,32 @@ struct ListState {
     is_shared: bool,
     /// How many elements the shared table holds.
     len: usize,
+    /// What its first elements are: those that come again, a limit or the one gate of a program, need not be made again.
+    known: [Known; SCRIPT_LIST_KNOWN_ELEMENTS],
+}
+
+/// An element of a shared table, if it is short.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    /// One more than the length; 0 if it is not known.
+    len_and_one: u8,
+    bytes: [u8; 31],
+}
+
+impl Known {
+    #[inline]
+    fn is(&self, bytes: &[u8]) -> bool {
+        usize::from(self.len_and_one) == bytes.len() + 1 && self.bytes[..bytes.len()] == *bytes
+    }
+
+    #[inline]
+    fn note(&mut self, bytes: &[u8]) {
+        self.len_and_one = 0;
+        if let Some(room) = self.bytes.get_mut(..bytes.len()) {
+            room.copy_from_slice(bytes);
+            self.len_and_one = bytes.len() as u8 + 1;
+        }
+    }
 }
 
 native! {
@@ -1017,12 +1045,18 @@ fn set_list(stack: Stack<'_>, list: &List, elements: Argv<'static>, shared: &mut
     // Until all is set: what is raised on the way leaves the table anyhow.
     let held = std::mem::replace(&mut shared.len, SCRIPT_LIST_KEEP_ELEMENTS);
     for (i, bytes) in elements.iter().enumerate() {
+        let known = shared.known.get_mut(i);
+        if known.as_ref().is_some_and(|known| known.is(bytes)) {
+            continue;
+        }
         stack.push_bytes(bytes);
         stack.raw_set_at(list.table, i as c_int + 1);
+        known.into_iter().for_each(|known| known.note(bytes));
     }
     for i in elements.len()..held {
         stack.push_nil();
         stack.raw_set_at(list.table, i as c_int + 1);
+        shared.known.get_mut(i).into_iter().for_each(|known| *known = Known::default());
     }
     shared.len = elements.len();
 }
