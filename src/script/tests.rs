@@ -360,9 +360,9 @@ fn each_script_sees_its_own_keys_and_arguments() {
         let mut want = Reply::new(Form::Resp2);
         want.array(6);
         let bulk = |want: &mut Reply, list: &[&str], i: usize| want.bulk(list.get(i).unwrap_or(&"-").as_bytes());
-        (bulk(&mut want, &keys, 0), bulk(&mut want, &keys, 4));
+        [0, 4].into_iter().for_each(|i| bulk(&mut want, &keys, i));
         want.integer(keys.len() as i64);
-        (bulk(&mut want, &args, 0), bulk(&mut want, &args, 1));
+        [0, 1].into_iter().for_each(|i| bulk(&mut want, &args, i));
         want.integer(args.len() as i64);
         let [mut owned_keys, mut owned_args] = [OwnedArgv::default(), OwnedArgv::default()];
         keys.iter().for_each(|key| owned_keys.push(key.as_bytes()));
