@@ -47,6 +47,9 @@ pub const RDB_PACKED_MAX_ITEMS: usize = 1 << 22;
 /// Bytes of one reply that MIGRATE reads from the other server: a status or an error.
 pub const MIGRATE_REPLY_MAX_BYTES: usize = 64 * 1024;
 
+/// Bytes that MIGRATE sends within one timeout, as Redis does.
+pub const MIGRATE_PIECE_BYTES: usize = 64 * 1024;
+
 /// How long one command may hold the engine before the log names it: far above any honest command, far below the patience
 /// of clients.
 pub const STALL_WARNING: Duration = Duration::from_secs(1);
@@ -133,8 +136,8 @@ pub const SCRIPT_LIST_KEEP_ELEMENTS: usize = 64;
 /// The first of them, which are compared with those of the next script.
 pub const SCRIPT_LIST_KNOWN_ELEMENTS: usize = 4;
 
-/// Fields for which `cjson.decode` makes room in an object because the one before had so many.
-pub const JSON_FIELDS_FORESEEN: usize = 32;
+/// Fields for which `cjson.decode` makes room in an object that is not empty.
+pub const JSON_FIELDS_FORESEEN: usize = 4;
 
 /// Bytes of a string that `cjson` escapes at once; each may become six.
 pub const SCRIPT_ESCAPE_CHUNK_BYTES: usize = 4 * 1024;

@@ -23,6 +23,7 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         (b"sleep", [seconds]) => {
             let time = Duration::try_from_secs_f64(num::strtod(seconds).value).unwrap_or(Duration::ZERO);
+            ctx.server.send_unsent();
             std::thread::sleep(time.min(DEBUG_SLEEP_MAX));
             ctx.reply.ok();
         }

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use crate::base::limits::MIGRATE_REPLY_MAX_BYTES;
+use crate::base::limits::{MIGRATE_PIECE_BYTES, MIGRATE_REPLY_MAX_BYTES};
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -80,11 +80,12 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         ctx.reply.status("NOKEY");
         return Ok(());
     }
+    ctx.server.send_unsent();
     let mut target = Target::connect(host, port, Duration::from_millis(timeout_ms))?;
     let mut request = Vec::new();
     put_preamble(&mut request, &options, to_db);
     put_restores(ctx, &keys, options.replace, &mut request);
-    target.stream.get_mut().write_all(&request).map_err(|_| NOT_WRITTEN)?;
+    target.send(&request).map_err(|_| NOT_WRITTEN)?;
     settle(ctx, &mut target, &keys, &options)
 }
 
@@ -183,8 +184,25 @@ impl Target {
             connected.ok()
         });
         let stream = stream.ok_or(failure)?;
-        stream.set_write_timeout(Some(timeout)).map_err(|_| NOT_CONNECTED)?;
         Ok(Target { stream: BufReader::new(stream), timeout })
+    }
+
+    /// Each piece must leave within the timeout.
+    fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        let stream = self.stream.get_mut();
+        for mut piece in request.chunks(MIGRATE_PIECE_BYTES) {
+            let deadline = Instant::now() + self.timeout;
+            while !piece.is_empty() {
+                // A timeout of nothing is an error, as it should be.
+                stream.set_write_timeout(Some(deadline.saturating_duration_since(Instant::now())))?;
+                match stream.write(piece) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                    written => piece = &piece[written?..],
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The next reply, which is one line; `Some` if it is an error, without its `-`.

@@ -98,7 +98,7 @@ impl RunningScript {
 
 /// Those who can serve other connections while the engine's thread is inside a script.
 pub trait Bystanders {
-    /// Sends what was answered before the script began, as far as the sockets take it.
+    /// Sends what others have been answered, as far as their sockets take it.
     fn send_unsent(&mut self, server: &mut Server);
     /// The same, and serves whoever has sent something, without waiting.
     fn serve(&mut self, ks: &mut Keyspace, server: &mut Server);
@@ -114,6 +114,11 @@ impl Server {
         let answer = act(&mut *bystanders, self);
         self.bystanders = Some(bystanders);
         Some(answer)
+    }
+
+    /// Something is about to take long: what was answered before need not wait for it.
+    pub fn send_unsent(&mut self) {
+        self.with_bystanders(|bystanders, server| bystanders.send_unsent(server));
     }
 
     /// Asked while a script runs. Answers whether it may go on, or why not.

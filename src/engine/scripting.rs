@@ -354,8 +354,7 @@ impl Host for ScriptHost<'_, '_> {
         {
             let command = OwnedArgv::from_argv(self.call.command);
             script.subject = Some(Subject { name: self.name.into(), command });
-            // What was answered before need not wait for it.
-            self.ctx.server.with_bystanders(|bystanders, server| bystanders.send_unsent(server));
+            self.ctx.server.send_unsent();
         }
         match self.ctx.server.script_interrupted(self.ctx.ks) {
             Verdict::Continue if self.undo_is_full() => Verdict::UndoIsFull,

@@ -82,7 +82,7 @@ pub enum ClientType {
     Pubsub,
 }
 
-/// Bytes on their way to the client, beyond what the socket took at once.
+/// Bytes on their way to the client: replies, from when they are made until the socket takes them, and what is pushed.
 #[derive(Default)]
 pub struct Outbox {
     /// What was sent leaves the front without moving the rest.

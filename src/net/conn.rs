@@ -14,8 +14,8 @@
 //!
 //! The outbox is sent at the future's next turn, after all others that are ready have been fed. A send that finds its reader
 //! asleep must wake it, which costs as much as several commands; many sends in a row wake a client of many connections once.
-//! Nobody waits longer for it than for those others; a script that takes long lets what is unsent go first
-//! ([`Bystanders::send_unsent`](crate::engine::busy::Bystanders::send_unsent)).
+//! Who takes long on purpose, a slow script or MIGRATE, lets what is unsent go first
+//! ([`Server::send_unsent`](crate::engine::Server::send_unsent)); another command that takes long holds it up, as in Redis.
 //!
 //! A client that sends and does not read fills its outbox; beyond [`OUTBOX_PAUSE_BYTES`] nothing more is read from it until
 //! it has read.
@@ -148,6 +148,8 @@ impl<S: Stream> Conn<S> {
     fn turn(&mut self, cx: &mut Context<'_>, engine: &mut Engine, buffers: &mut Buffers) -> Next {
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
         if session.killed {
+            // What was answered before, if the socket takes it.
+            let _ = Pin::new(&mut self.stream).poll_write(cx, session.outbox.bytes());
             return Next::Close;
         }
         while !session.outbox.is_empty() {

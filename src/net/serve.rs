@@ -134,6 +134,7 @@ pub async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::io::Res
         () = shared.shutdown.notified() => "SHUTDOWN",
         () = shared.clockwork() => unreachable!("the clockwork never ends"),
     };
+    shared.engine.borrow_mut().server.send_unsent();
     tracing::info!(reason, "stopping");
     Ok(())
 }

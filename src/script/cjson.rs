@@ -161,7 +161,7 @@ mod functions {
                 stack.raise(b"JSON parser does not support UTF-16 or UTF-32");
             }
             let settings = unsafe { *settings(stack) };
-            let mut decoder = Decoder { stack, text, at: 0, depth: 0, settings, last_fields: 0, ticker: stack.ticker() };
+            let mut decoder = Decoder { stack, text, at: 0, depth: 0, settings, ticker: stack.ticker() };
             let token = decoder.next_token();
             decoder.value(token);
             let token = decoder.next_token();
@@ -533,8 +533,6 @@ struct Decoder<'a> {
     at: usize,
     depth: i32,
     settings: Settings,
-    /// How many fields the last object had, up to [`JSON_FIELDS_FORESEEN`].
-    last_fields: usize,
     ticker: Ticker<'a>,
 }
 
@@ -578,9 +576,8 @@ impl<'a> Decoder<'a> {
             self.depth -= 1;
             return;
         }
-        // Objects of one document are mostly alike: what is the size of the last need not grow.
-        self.stack.new_table(0, self.last_fields);
-        let mut fields = 0;
+        // The same for all, so that equal objects come to have their fields in equal order.
+        self.stack.new_table(0, JSON_FIELDS_FORESEEN);
         loop {
             let TokenKind::String(span) = token.kind else { self.fail("object key string", token) };
             self.push_string(span);
@@ -592,7 +589,6 @@ impl<'a> Decoder<'a> {
             self.value(token);
             self.ticker.tick();
             self.stack.raw_set(-3);
-            fields += 1;
             token = self.next_token();
             match token.kind {
                 TokenKind::ObjectEnd => break,
@@ -600,7 +596,6 @@ impl<'a> Decoder<'a> {
                 _ => self.fail("comma or object end", token),
             }
         }
-        self.last_fields = fields.min(JSON_FIELDS_FORESEEN);
         self.depth -= 1;
     }
 

@@ -375,6 +375,22 @@ fn each_script_sees_its_own_keys_and_arguments() {
 }
 
 #[test]
+fn equal_objects_are_encoded_equally_whatever_stood_before() {
+    let mut vm = vm();
+    let script = "for fields = 0, 40 do \
+          local names, others = {}, {} \
+          for i = 1, fields do names[i] = '\"name' .. i * 7919 .. '\":' .. i end \
+          for i = 1, 40 - fields do others[i] = '\"other' .. i .. '\":' .. i end \
+          local one, other = '{' .. table.concat(names, ',') .. '}', '{' .. table.concat(others, ',') .. '}' \
+          local all = cjson.decode('[' .. table.concat({one, one, other, one, '{}', one, '[' .. one .. ']'}, ',') .. ']') \
+          for _, same in ipairs({all[2], all[4], all[6], all[7][1]}) do \
+            if cjson.encode(same) ~= cjson.encode(all[1]) then return fields end \
+          end \
+        end return 'equal'";
+    assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, script), "$5\\r\\nequal\\r\\n");
+}
+
+#[test]
 fn no_script_sees_the_keys_of_another() {
     let (mut vm, mut toy) = (vm(), Toy::default());
     let mut run = |script: &str, count: usize| {

@@ -691,6 +691,7 @@ impl Vm {
     /// Lua is about to compile or run what others wrote.
     #[inline]
     fn begin(&mut self) {
+        self.ctx.ticks = 0;
         self.ctx.alarm.begin(self.state);
         self.ctx.memory.begin();
     }
@@ -1149,10 +1150,12 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_De
             return;
         }
         if !(*ctx).is_dying() {
-            if (*ctx).memory.collect_if_due() {
-                set_hook(state);
-            }
+            (*ctx).memory.collect_if_due();
             if (*ctx).ask() == Verdict::Continue {
+                // It may have come for something that is done by now.
+                if ffi::lua_gethookcount(state) != SCRIPT_HOOK_INSTRUCTIONS {
+                    set_hook(state);
+                }
                 return;
             }
         }
@@ -1160,18 +1163,14 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_De
     }
 }
 
-/// A hook has come: the context, as it finds it; null before there is one.
+/// The context, as a hook finds it; null before there is one.
 #[inline]
 pub(super) fn hook_context(stack: Stack<'_>) -> *mut Ctx {
     stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
     stack.raw_get(REGISTRY);
     // SAFETY: the registry holds the context under this key, or nothing.
-    let ctx: *mut Ctx = unsafe { ffi::lua_touserdata(stack.raw(), -1).cast() };
+    let ctx = unsafe { ffi::lua_touserdata(stack.raw(), -1).cast() };
     stack.pop(1);
-    // SAFETY: as above.
-    if let Some(ctx) = unsafe { ctx.as_ref() } {
-        ctx.alarm.heard();
-    }
     ctx
 }
 
@@ -1187,7 +1186,14 @@ pub(super) unsafe fn set_hook(state: *mut ffi::lua_State) {
 /// Makes the hook come at the next instruction and at each one from there on. May be called inside of an allocation.
 pub(super) fn interrupt(state: *mut ffi::lua_State) {
     // SAFETY: the state is live, for the allocator is asked by it.
-    unsafe { ffi::lua_sethook(state, Some(hook), ffi::lua_gethookmask(state) | ffi::LUA_MASKCOUNT, 1) };
+    unsafe {
+        // The debugger's stays its own.
+        let hook = ffi::lua_gethook(state).unwrap_or(hook);
+        // Again, if a signal came in between and set the usual count; it does so only where no hook is set.
+        while ffi::lua_gethookcount(state) != 1 || ffi::lua_gethookmask(state) & ffi::LUA_MASKCOUNT == 0 {
+            ffi::lua_sethook(state, Some(hook), ffi::lua_gethookmask(state) | ffi::LUA_MASKCOUNT, 1);
+        }
+    }
 }
 
 /// Asks the engine whether the script may go on, and ends it if not.

@@ -83,6 +83,27 @@ fn an_answer_does_not_wait_for_the_slow_script_of_another() {
 }
 
 #[test]
+fn a_script_that_moves_keys_to_who_does_not_read_gives_up() {
+    let server = start(&["--proto-max-bulk-len", "64mb"]);
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = deaf.local_addr().expect("its address").port().to_string();
+    let mut raw = server.raw();
+    raw.command(&["SETRANGE", "key", "40000000", "x"]);
+    let script = "return redis.pcall('MIGRATE', '127.0.0.1', ARGV[1], KEYS[1], '0', '200')";
+    let moved = raw.command(&["EVAL", script, "1", "key", &port]);
+    assert_eq!(moved, Value::error("IOERR error or timeout writing to target instance"));
+    drop(deaf);
+}
+
+#[test]
+fn who_is_closed_gets_what_was_answered_before() {
+    let server = start(&[]);
+    let mut raw = server.raw();
+    raw.send(b"SET key value\r\nPOST / HTTP/1.1\r\n\r\n");
+    assert_eq!(raw.read_to_end(), b"+OK\r\n");
+}
+
+#[test]
 fn ordinary_clients_are_held_to_their_output_limit() {
     let server = start(&["--client-output-buffer-limit", "normal", "1mb", "0", "0"]);
     let mut other = server.raw();

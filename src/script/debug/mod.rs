@@ -275,8 +275,12 @@ pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, record: 
         }
         let Some(debugger) = (*ctx).debugger else { return };
         if (*record).event == ffi::LUA_HOOKCOUNT {
+            (*ctx).memory.collect_if_due();
             if (*ctx).is_dying() || (*ctx).ask() == Verdict::Kill {
                 kill(stack, ctx);
+            }
+            if ffi::lua_gethookcount(state) != SCRIPT_HOOK_INSTRUCTIONS {
+                arm(state, ffi::lua_gethookmask(state) & ffi::LUA_MASKLINE != 0);
             }
             return;
         }
