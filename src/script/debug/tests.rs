@@ -158,6 +158,17 @@ fn what_the_client_evaluates_does_not_outlive_its_run() {
 }
 
 #[test]
+fn lines_are_met_also_after_garbage_was_collected() {
+    let script = "local garbage = ('x'):rep(1e7)\ngarbage = nil\nlocal a = 1\nreturn a";
+    let mut vm = vm();
+    vm.set_memory_limit(16 << 20);
+    let mut client = Client { says: vec!["s".to_owned(); 4], ..Client::default() };
+    assert_eq!(run(&mut vm, &mut client, script), ":1\\r\\n");
+    let stops = client.shown.iter().filter_map(|line| line.strip_prefix("-> ")).map(|line| &line[..1]);
+    assert_eq!(stops.collect::<Vec<_>>(), ["1", "2", "3", "4"]);
+}
+
+#[test]
 fn values_are_shown_as_in_redis() {
     let cases = [
         ("KEYS[1]", "<retval> \"k1\""),
