@@ -30,6 +30,9 @@ pub const REPLY_PAUSE_BYTES: usize = 1024 * 1024;
 /// Bytes of unsent replies beyond which nothing more is read from a client until it has read some of them.
 pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
 
+/// Bytes of replies from which on they are not copied to be sent.
+pub const OUTBOX_TAKE_OVER_BYTES: usize = 32 * 1024;
+
 /// Elements of a collection up to which it is freed at once, in some 30 us, and not on another thread.
 pub const FREE_AT_ONCE_ELEMENTS: usize = 1000;
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::task::Waker;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use slab::Slab;
 
@@ -12,6 +12,7 @@ use super::multi::Transaction;
 use super::pubsub::Subscriptions;
 use super::table::Entry;
 use super::wait::Parked;
+use crate::base::limits::OUTBOX_TAKE_OVER_BYTES;
 use crate::keyspace::DbIndex;
 use crate::resp::reply::Form;
 
@@ -97,6 +98,17 @@ impl Outbox {
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.wake();
+    }
+
+    /// Appends replies and empties their buffer, which it takes over where copying would cost more.
+    #[inline]
+    pub fn append(&mut self, replies: &mut Vec<u8>) {
+        if self.bytes.is_empty() && replies.len() >= OUTBOX_TAKE_OVER_BYTES {
+            self.bytes = BytesMut::from(Bytes::from(std::mem::take(replies)));
+        } else {
+            self.bytes.extend_from_slice(replies);
+            replies.clear();
+        }
     }
 
     /// Remembers that all bytes that are here now precede the replies of the batch that begins.

@@ -227,8 +227,7 @@ impl<S: Stream> Conn<S> {
             return Next::Continue;
         }
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
-        session.outbox.bytes().extend_from_slice(out.as_bytes());
-        out.truncate(0);
+        session.outbox.append(out.buffer_mut());
         out.buffer_mut().shrink_to(REPLY_KEEP_BYTES);
         Next::Yield
     }

@@ -103,14 +103,12 @@ impl Memory {
         }
     }
 
-    /// Collects garbage if that is what the hook was called for, and tells whether it was.
-    pub(super) fn collect_if_due(&self) -> bool {
-        let is_due = self.collection_due.replace(false);
-        if is_due {
+    /// Collects garbage if that is what the hook was called for.
+    pub(super) fn collect_if_due(&self) {
+        if self.collection_due.replace(false) {
             self.collect();
             self.mark.set(self.collect_above.get());
         }
-        is_due
     }
 
     fn collect(&self) {
