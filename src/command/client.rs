@@ -66,8 +66,8 @@ fn client_kind(name: &[u8]) -> Result<Kind, Error> {
     })
 }
 
-/// One line of CLIENT LIST. What a session keeps only while one of its commands runs (reply and argument buffers are
-/// shared by all) counts as 0.
+/// One line of CLIENT LIST. What a session keeps only while one of its commands runs (argument buffers and the one in which
+/// replies are made are shared by all) counts as 0; replies on their way to the socket count as unsent.
 fn describe(text: &mut Vec<u8>, session: &Session, now_ms: i64) {
     let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1_000;
     let queued = session.transaction.as_ref();
