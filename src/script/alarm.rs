@@ -185,7 +185,7 @@ fn ring() {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn rings_a_few_times_for_a_run_that_goes_on() {
@@ -238,7 +238,9 @@ mod tests {
             lua.exec_raw::<()>((), |state| {
                 for _ in 0..3 {
                     alarm.begin(state);
+                    let begun = Instant::now();
                     while ffi::lua_gethookmask(state) == 0 {
+                        assert!(begun.elapsed() < Duration::from_secs(60), "no signal comes");
                         thread::sleep(Duration::from_millis(1));
                     }
                     alarm.end();
