@@ -7,14 +7,10 @@ pub mod command;
 pub mod config;
 pub mod engine;
 pub mod keyspace;
-pub mod net;
+pub(crate) mod net;
 pub mod ping;
 pub mod rdb;
 pub mod resp;
 pub mod script;
 pub mod server;
 pub mod value;
-
-/// Used by the whole process: the server allocates many small values of the same few sizes.
-#[global_allocator]
-static ALLOCATOR: base::allocated::Counting<mimalloc::MiMalloc> = base::allocated::Counting(mimalloc::MiMalloc);

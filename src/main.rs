@@ -49,7 +49,8 @@ fn run(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
 }
 
 /// A panic is a mistake of the program, after which its state can't be trusted: it ends the whole server, loudly, instead of
-/// leaving one with a connection or the script state missing.
+/// leaving one with a connection or the script state missing. The hook runs before anything is unwound. It is not `panic =
+/// "abort"` because errors of Lua unwind through Rust frames, which that setting forbids.
 fn abort_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

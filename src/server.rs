@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use crate::base::allocated::count_for_this_thread;
 use crate::base::clock::Clock;
+use crate::base::descriptors::make_room;
 use crate::base::rng::Rng;
 use crate::command;
 use crate::config::Config;
@@ -37,8 +38,8 @@ pub enum StartError {
 }
 
 /// Runs a server until a signal or a client ends it.
-pub fn run(config: Config) -> Result<(), StartError> {
-    raise_descriptor_limit(u64::from(config.maxclients));
+pub fn run(mut config: Config) -> Result<(), StartError> {
+    fit_to_descriptors(&mut config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     count_for_this_thread();
@@ -106,23 +107,19 @@ fn announce(listeners: &[Listener]) {
     );
 }
 
-/// Makes room for `maxclients` sockets and a few files, as far as the system allows.
-fn raise_descriptor_limit(maxclients: u64) {
-    /// Descriptors for everything that is not a client.
-    const RESERVED: u64 = 32;
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the call fills the struct that it is given.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
-        return;
-    }
-    let wanted = (maxclients + RESERVED).min(limit.rlim_max);
-    if limit.rlim_cur < wanted {
-        limit.rlim_cur = wanted;
-        // SAFETY: the call reads the struct that it is given. A refusal leaves the old limit: then fewer clients fit.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
-    }
-    if wanted < maxclients + RESERVED {
-        tracing::warn!("maxclients is {maxclients}, but the system allows only {wanted} open files (see ulimit -n)");
+/// Makes room for `maxclients` sockets; where the system does not allow so many, there are fewer clients, who are then told
+/// so, and not left waiting for a descriptor.
+fn fit_to_descriptors(config: &mut Config) {
+    if let Err(possible) = make_room(config.maxclients) {
+        let wanted = config.maxclients;
+        config.maxclients = possible.max(1);
+        let fits = make_room(config.maxclients).is_ok();
+        tracing::warn!(
+            wanted,
+            maxclients = config.maxclients,
+            fits,
+            "maxclients is lowered to what the system allows (see ulimit -n)"
+        );
     }
 }
 

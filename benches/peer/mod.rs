@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// What every one of these benches can be told.
 #[derive(clap::Args)]
-pub struct Setup {
+pub(crate) struct Setup {
     /// Launch command of the server to judge.
     #[arg(long, default_value = env!("CARGO_BIN_EXE_tidegate"))]
     server: String,
@@ -33,19 +33,19 @@ pub struct Setup {
 
 impl Setup {
     /// Starts both servers: the one to compare with, and the one to judge.
-    pub fn start(&self) -> [Server; 2] {
+    pub(crate) fn start(&self) -> [Server; 2] {
         [&self.peer, &self.server].map(|command| Server::start(command, self.server_core))
     }
 
     /// Which of the two is measured first and which second in a round: it alternates, so that a machine that heats up
     /// favours neither.
-    pub fn turns(round: u64) -> [usize; 2] {
+    pub(crate) fn turns(round: u64) -> [usize; 2] {
         if round.is_multiple_of(2) { [0, 1] } else { [1, 0] }
     }
 }
 
 /// A server process without persistence, killed when dropped.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     pub port: u16,
     _dir: tempfile::TempDir,
@@ -83,26 +83,26 @@ impl Server {
     }
 
     /// CPU time of the process in seconds.
-    pub fn cpu_seconds(&self) -> f64 {
+    pub(crate) fn cpu_seconds(&self) -> f64 {
         cpu_seconds(self.child.id())
     }
 
     /// Resident memory of the process.
     #[allow(dead_code, reason = "not every bench asks")]
-    pub fn resident_bytes(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process lives");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux tells it");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kB") * 1024
     }
 
-    pub fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server accepts");
         stream.set_nodelay(true).expect("a TCP socket");
         stream
     }
 
     /// What the server calls itself, with its version.
-    pub fn version(&self) -> String {
+    pub(crate) fn version(&self) -> String {
         let mut stream = self.connect();
         stream.write_all(&encode(&["INFO", "server"])).expect("the server reads");
         let (mut info, mut piece) = (Vec::new(), [0; 4096]);
@@ -125,18 +125,18 @@ impl Server {
 }
 
 /// A command as clients send it.
-pub fn encode(args: &[&str]) -> Vec<u8> {
+pub(crate) fn encode(args: &[&str]) -> Vec<u8> {
     let words = args.iter().map(|arg| format!("${}\r\n{arg}\r\n", arg.len())).collect::<String>();
     format!("*{}\r\n{words}", args.len()).into_bytes()
 }
 
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
 /// CPU time of a process in seconds, all its threads, to the nanosecond.
-pub fn cpu_seconds(pid: u32) -> f64 {
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives");
     let nanoseconds = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
         let path = task.expect("a readable /proc").path().join("schedstat");
@@ -148,7 +148,7 @@ pub fn cpu_seconds(pid: u32) -> f64 {
 }
 
 /// Keeps this process to one core.
-pub fn pin_self(core: usize) {
+pub(crate) fn pin_self(core: usize) {
     let pinned = Command::new("taskset")
         .args(["-a", "-c", "-p", &core.to_string(), &std::process::id().to_string()])
         .stdout(Stdio::null())
@@ -156,7 +156,7 @@ pub fn pin_self(core: usize) {
     assert!(pinned.is_ok_and(|s| s.success()), "taskset (util-linux) cannot pin the client to core {core}");
 }
 
-pub fn cpu_model() -> String {
+pub(crate) fn cpu_model() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));
     model.map_or_else(|| "unknown CPU".to_owned(), |(_, name)| name.to_owned())

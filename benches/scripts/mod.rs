@@ -2,21 +2,21 @@
 #![allow(dead_code, reason = "each bench takes what it needs")]
 
 /// Does nothing.
-pub const EMPTY: &str = "";
+pub(crate) const EMPTY: &str = "";
 
 /// Fifty commands.
-pub const SETS: &str = "for i = 1, 50 do redis.call('SET', KEYS[1], ARGV[1]) end return 50";
+pub(crate) const SETS: &str = "for i = 1, 50 do redis.call('SET', KEYS[1], ARGV[1]) end return 50";
 
 /// Reads, changes and writes the document [`an_order`].
-pub const JSON: &str = "local order = cjson.decode(ARGV[1]) order.state = 'paid' order.lines[3].amount = order.lines[3].amount + 1 \
+pub(crate) const JSON: &str = "local order = cjson.decode(ARGV[1]) order.state = 'paid' order.lines[3].amount = order.lines[3].amount + 1 \
     return cjson.encode(order)";
 
 /// Lua alone: fills a table of 500 and walks it four times.
-pub const LOOP: &str = "local sum, list = 0, {} for i = 1, 500 do list[i] = i * 7 % 11 end \
+pub(crate) const LOOP: &str = "local sum, list = 0, {} for i = 1, 500 do list[i] = i * 7 % 11 end \
     for round = 1, 4 do for i = 1, 500 do sum = sum + list[i] * round end end return sum";
 
 /// A JSON document of 2 KB.
-pub fn an_order() -> String {
+pub(crate) fn an_order() -> String {
     let line = |i: usize| {
         format!(r#"{{"sku":"article-{i:05}","name":"something to be bought","amount":{i},"price":{i}.25,"tax":true}}"#)
     };

@@ -1,6 +1,9 @@
 //! How many bytes are allocated now: exact, and known at any moment, unlike what the system counts as resident, which
 //! falls long after the last byte was freed.
 //!
+//! A structure may keep blocks that it has allocated and does not use, to reuse them. Those it sets aside ([`set_aside`]):
+//! they do not count, as the free blocks inside of the allocator's pages do not.
+//!
 //! Nearly all memory is allocated and freed by one thread, which counts without locking the memory bus
 //! ([`count_for_this_thread`]); all others share a second counter.
 
@@ -17,18 +20,25 @@ thread_local! {
 }
 
 /// An allocator that counts what another one gives out.
-pub struct Counting<A>(pub A);
+pub(crate) struct Counting<A>(pub A);
 
-/// Bytes that are allocated now; 0 in a program whose allocator does not count.
-pub fn allocated_bytes() -> u64 {
+/// Bytes that are allocated now, but for those set aside; 0 in a program whose allocator does not count.
+pub(crate) fn allocated_bytes() -> u64 {
     let sum = BY_OWNER.load(Ordering::Relaxed).wrapping_add(BY_OTHERS.load(Ordering::Relaxed));
     // Seen from outside, the two may be out of step for a moment.
     sum.max(0) as u64
 }
 
 /// Makes counting cheap for the thread that calls this: the engine's. No other may; its counts would be lost.
-pub fn count_for_this_thread() {
+pub(crate) fn count_for_this_thread() {
     IS_OWNER.set(true);
+}
+
+/// Takes `bytes` that are allocated and not in use out of the count; a negative number puts them back. Whoever sets bytes
+/// aside puts them back before they are used or freed.
+#[inline]
+pub(crate) fn set_aside(bytes: isize) {
+    count(-bytes);
 }
 
 #[inline]

@@ -1,12 +1,11 @@
 //! Time as an input.
 //!
-//! Wall time decides when keys expire and stamps what is stored; the engine reads it once per unit and hands it down.
-//! Monotonic time measures durations and never jumps. Tests replace the wall clock by one that they set.
+//! Wall time decides when keys expire and stamps what is stored; the engine reads it once per unit and hands it down. Tests
+//! replace the wall clock by one that they set.
 
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where wall time comes from: the system, or a test. Clones of a manual clock show the same time.
 #[derive(Clone, Debug, Default)]
@@ -48,23 +47,10 @@ impl Clock {
     }
 }
 
-/// The system's wall clock in milliseconds since 1970, UTC.
-#[inline]
-pub fn now_ms() -> i64 {
-    now_us() / 1_000
-}
-
 /// The system's wall clock in microseconds since 1970, UTC; 0 when it is set to before 1970.
 #[inline]
 pub fn now_us() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
-}
-
-/// Microseconds since the first call in this process; never goes back.
-#[inline]
-pub fn monotonic_us() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_micros() as u64
 }
 
 #[cfg(test)]
@@ -83,8 +69,5 @@ mod tests {
     #[test]
     fn the_system_clock_is_of_this_century() {
         assert!(Clock::system().now_ms() > 1_700_000_000_000);
-        assert!(now_us() / 1_000 - now_ms() <= 1);
-        let before = monotonic_us();
-        assert!(monotonic_us() >= before);
     }
 }

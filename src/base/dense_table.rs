@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 3072;
 
 /// A set of entries found by hash. As with [`SplitTable`] the caller hashes and compares.
 #[derive(Clone, Debug)]
-pub struct DenseTable<T> {
+pub(crate) struct DenseTable<T> {
     index: SplitTable<u32>,
     /// All but the last are full, and none is empty.
     chunks: Vec<Vec<T>>,
@@ -34,38 +34,32 @@ impl<T> DenseTable<T> {
     const CHUNK: usize = 1 << (CHUNK_BYTES / size_of::<T>()).ilog2();
 
     /// An empty table, without allocation.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         DenseTable { index: SplitTable::new(), chunks: Vec::new() }
     }
 
     /// Number of entries.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.index.len()
-    }
-
-    /// Whether there is no entry.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The entry with this hash for which `eq` is true.
     #[inline]
-    pub fn find(&self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&T> {
+    pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&T> {
         self.index.find(hash, |number| eq(at(&self.chunks, *number))).map(|number| at(&self.chunks, *number))
     }
 
     /// As [`find`](Self::find), to change the entry. Its hash must stay the same.
     #[inline]
-    pub fn find_mut(&mut self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&mut T> {
+    pub(crate) fn find_mut(&mut self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&mut T> {
         let number = *self.index.find(hash, |number| eq(at(&self.chunks, *number)))?;
         Some(at_mut(&mut self.chunks, number))
     }
 
     /// Adds an entry that the caller knows to be absent. `rehash` gives the hash of entries that the index must move.
     #[inline]
-    pub fn insert_unique(&mut self, hash: u64, value: T, rehash: impl Fn(&T) -> u64) {
+    pub(crate) fn insert_unique(&mut self, hash: u64, value: T, rehash: impl Fn(&T) -> u64) {
         let number = self.len();
         assert!(number < u32::MAX as usize, "a table holds at most 2^32 - 1 entries");
         if number.is_multiple_of(Self::CHUNK) {
@@ -78,7 +72,12 @@ impl<T> DenseTable<T> {
     }
 
     /// Takes out the entry with this hash for which `eq` is true. `rehash` gives the hash of entries that move.
-    pub fn remove(&mut self, hash: u64, mut eq: impl FnMut(&T) -> bool, rehash: impl Fn(&T) -> u64) -> Option<T> {
+    pub(crate) fn remove(
+        &mut self,
+        hash: u64,
+        mut eq: impl FnMut(&T) -> bool,
+        rehash: impl Fn(&T) -> u64,
+    ) -> Option<T> {
         let chunks = &self.chunks;
         let number = self.index.remove(hash, |number| eq(at(chunks, *number)), |number| rehash(at(chunks, *number)))?;
         // Now the number of the last entry, since the index holds one less.
@@ -97,19 +96,19 @@ impl<T> DenseTable<T> {
     }
 
     /// One step of a SCAN; see [`SplitTable::scan`].
-    pub fn scan(&self, cursor: u64, count: usize, hash_of: impl Fn(&T) -> u64, mut emit: impl FnMut(&T)) -> u64 {
+    pub(crate) fn scan(&self, cursor: u64, count: usize, hash_of: impl Fn(&T) -> u64, mut emit: impl FnMut(&T)) -> u64 {
         let entry = |number: &u32| at(&self.chunks, *number);
         self.index.scan(cursor, count, |number| hash_of(entry(number)), |number| emit(entry(number)))
     }
 
     /// An entry drawn at random, each with the same chance. `below(n)` draws a number in `0..n`.
-    pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<&T> {
+    pub(crate) fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<&T> {
         let last = self.len().checked_sub(1)?;
         Some(at(&self.chunks, (below(self.len() as u64) as usize).min(last) as u32))
     }
 
     /// Emits `count` different entries drawn at random (all, if there are fewer), each choice with the same chance.
-    pub fn sample<'t>(&'t self, count: usize, mut below: impl FnMut(u64) -> u64, mut emit: impl FnMut(&'t T)) {
+    pub(crate) fn sample<'t>(&'t self, count: usize, mut below: impl FnMut(u64) -> u64, mut emit: impl FnMut(&'t T)) {
         if count > self.len() / 3 {
             // Most draws would repeat.
             return select(self.iter(), self.len(), count, below).for_each(emit);
@@ -124,18 +123,18 @@ impl<T> DenseTable<T> {
     }
 
     /// All entries, in no order that means anything.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten()
     }
 
     /// Bytes allocated: not this header, and not what the entries themselves allocate.
-    pub fn mem_bytes(&self) -> usize {
+    pub(crate) fn mem_bytes(&self) -> usize {
         let entries: usize = self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<T>()).sum();
         self.index.mem_bytes() + entries + self.chunks.capacity() * size_of::<Vec<T>>()
     }
 
     /// The sum of `size_of` over all entries, estimated from the first `samples` of them (0: all).
-    pub fn sum_of(&self, samples: usize, size_of: impl FnMut(&T) -> usize) -> usize {
+    pub(crate) fn sum_of(&self, samples: usize, size_of: impl FnMut(&T) -> usize) -> usize {
         let measured = if samples == 0 { self.len() } else { samples.min(self.len()) };
         let sum: usize = self.iter().take(measured).map(size_of).sum();
         (sum as u128 * self.len() as u128 / measured.max(1) as u128) as usize
@@ -189,7 +188,7 @@ mod tests {
         assert_eq!(table.iter().copied().collect::<BTreeSet<_>>(), (99_990..100_000).collect());
         assert!(table.mem_bytes() < 40_000, "{}", table.mem_bytes());
         (99_990..100_000).for_each(|i| assert_eq!(take(&mut table, i), Some(i)));
-        assert!(table.is_empty() && table.random(|_| 0).is_none() && take(&mut table, 1).is_none());
+        assert!(table.len() == 0 && table.random(|_| 0).is_none() && take(&mut table, 1).is_none());
     }
 
     #[test]

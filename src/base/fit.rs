@@ -1,9 +1,41 @@
-//! Giving back what a vector has reserved.
+//! Giving back what a collection has reserved.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
+
+/// Entries for which a map may keep room, however few it has.
+const MAP_KEEP: usize = 1_024;
+
+/// A map with room for this many times its entries gives room back.
+const MAP_SLACK: usize = 8;
 
 /// Moves the bytes to an allocation of their size. `shrink_to_fit` does not: it asks the allocator to resize, which leaves
 /// the block where it is as long as half of it is used. For what will not grow any more.
-pub fn fit(bytes: &mut Vec<u8>) {
+pub(crate) fn fit(bytes: &mut Vec<u8>) {
     if bytes.len() < bytes.capacity() {
         *bytes = bytes.as_slice().to_vec();
+    }
+}
+
+/// Gives back the memory of a map that has lost most of its entries. Moves those that are left; called after each removal,
+/// that costs no more than the insertions did.
+pub fn fit_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
+    if map.capacity() > MAP_KEEP && map.len() * MAP_SLACK < map.capacity() {
+        map.shrink_to(map.len() * 2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_that_was_large_gives_its_memory_back() {
+        let mut map: HashMap<u32, u32> = (0..100_000).map(|i| (i, i)).collect();
+        for i in 100..100_000 {
+            map.remove(&i);
+            fit_map(&mut map);
+        }
+        assert!(map.len() == 100 && map.capacity() <= 2 * MAP_KEEP && map[&7] == 7);
     }
 }

@@ -13,20 +13,14 @@ use super::limits::GLOB_MAX_STARS;
 
 /// Whether the whole of `text` fits `pattern`.
 #[inline]
-pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match_bytes::<false>(pattern, text)
 }
 
 /// Like [`matches()`], but ASCII letters match in either case (except escaped ones within a class, as in Redis).
 #[inline]
-pub fn matches_nocase(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn matches_nocase(pattern: &[u8], text: &[u8]) -> bool {
     match_bytes::<true>(pattern, text)
-}
-
-/// Whether `pattern` is plain text, so that it matches only itself.
-#[inline]
-pub fn is_literal(pattern: &[u8]) -> bool {
-    !pattern.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'))
 }
 
 fn match_bytes<const NOCASE: bool>(pattern: &[u8], text: &[u8]) -> bool {

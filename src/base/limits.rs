@@ -21,17 +21,48 @@ pub const QUERY_BUFFER_HARD_MAX_BYTES: usize = u32::MAX as usize - 64 * 1024;
 pub const READ_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Bytes read at a time from one of the connections that are answered while a script is busy.
-pub const BYSTANDER_CHUNK_BYTES: usize = 16 * 1024;
+pub const BUSY_READ_CHUNK_BYTES: usize = 16 * 1024;
+
+/// Bytes of replies to one connection that are made at a time while a script is busy. Short commands have longer errors; more
+/// than this is made only when it has read them.
+pub const BUSY_REPLY_PAUSE_BYTES: usize = 64 * 1024;
+
+/// Descriptors for everything that is not a client: standard streams, listeners, what tokio needs, a file or two.
+pub const DESCRIPTORS_RESERVED: u64 = 32;
+
+/// Connections accepted at a time from one listener while a script is busy: those who are connected have their turn, too.
+pub const BUSY_ACCEPTS_MAX: usize = 1_000;
 
 /// Bytes of replies after which a pipeline pauses until they are written: bounds what a client that sends much and reads
 /// nothing can make the server hold, to this plus the reply of one command.
 pub const REPLY_PAUSE_BYTES: usize = 1024 * 1024;
 
-/// Bytes of unsent replies beyond which nothing more is read from a client until it has read some of them.
+/// Bytes held for unsent replies beyond which nothing more is read from a client until it has read some of them.
 pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
+
+/// The same for all clients together: beyond it, nothing more is read from a client that holds more than its share of it. All
+/// together thus hold this, and for each client its [least share](OUTBOX_LEAST_SHARE_BYTES), a pipeline's pause and one reply.
+pub const OUTBOX_TOTAL_PAUSE_BYTES: usize = 4 * OUTBOX_PAUSE_BYTES;
+
+/// What each client may leave unread, however much others do: a client that sends a whole pipeline before it reads must not
+/// wait for them.
+pub const OUTBOX_LEAST_SHARE_BYTES: usize = 1024 * 1024;
+
+/// Bytes of one chunk of unsent replies that were copied together: bounds what is allocated and not used, and what stays
+/// allocated for a chunk that is nearly sent.
+pub const OUTBOX_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Bytes sent to one client at a time before others have their turn.
+pub const SEND_SLICE_BYTES: usize = 1024 * 1024;
 
 /// Bytes of replies from which on they are not copied to be sent.
 pub const OUTBOX_TAKE_OVER_BYTES: usize = 32 * 1024;
+
+/// Bytes that must have been freed so that memory is given back to the system.
+pub const GIVE_BACK_BYTES: u64 = 32 * 1024 * 1024;
+
+/// The same as a share of what is still allocated: the more there is, the longer giving back takes.
+pub const GIVE_BACK_SHARE: u64 = 8;
 
 /// Elements of a collection up to which it is freed at once, in some 30 us, and not on another thread.
 pub const FREE_AT_ONCE_ELEMENTS: usize = 1000;
@@ -75,8 +106,21 @@ pub const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(3_600);
 /// Codes of error replies that are counted apart; scripts can make up codes without end.
 pub const ERROR_CODES_MAX: usize = 128;
 
-/// Members, drawn with repetition, that one reply may hold: it is built in memory.
-pub const RANDOM_DRAWS_MAX: u64 = 1 << 26;
+/// Elements that one call draws with repetition: some 0.2 s. What they may take in the reply, [`REPLY_MAX_BYTES`] says.
+pub const RANDOM_DRAWS_MAX: usize = 1 << 20;
+
+/// Bytes of one reply, which is built in memory: what the longest string takes that clients may store by default. A longer
+/// `proto-max-bulk-len` raises it. One command can ask for the same value many times.
+pub const REPLY_MAX_BYTES: usize = 512 * 1024 * 1024;
+
+/// Bytes beyond that, for what stands around such a string: its frame, a key, the fields beside it.
+pub const REPLY_FRAME_BYTES: usize = 1024 * 1024;
+
+/// Bytes of elements and weights that one SORT gathers: the same weight can belong to many elements.
+pub const SORT_MAX_BYTES: usize = 512 * 1024 * 1024;
+
+/// Elements that one step of SCAN and its kin answers at most, whatever COUNT says: some 0.2 s.
+pub const SCAN_COUNT_MAX: usize = 1 << 20;
 
 /// Entries that XADD and XTRIM remove by whole nodes, at most, where the call gives no LIMIT: as many as in Redis.
 pub const STREAM_TRIM_MAX_ENTRIES: u64 = 1_000_000;
@@ -84,9 +128,21 @@ pub const STREAM_TRIM_MAX_ENTRIES: u64 = 1_000_000;
 const _: () = {
     // A command that is allowed must be addressable.
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);
+    // What is copied rather than taken over fits a chunk with others.
+    assert!(OUTBOX_TAKE_OVER_BYTES <= OUTBOX_CHUNK_BYTES);
 };
 
 // Keys
+
+/// Bytes of what a unit has touched, for those who watch keys or wait for them. Beyond it keys that were touched twice are
+/// noted once, and where that does not help, their whole database.
+pub const TOUCHES_MAX_BYTES: usize = 16 * 1024 * 1024;
+
+/// Places for entries that a database keeps when it is empty: 4 KB, so that a lock that comes and goes allocates nothing.
+pub const SLAB_KEEP_PLACES: usize = 64;
+
+/// The same for the timers of a database: 1 KB.
+pub const TIMERS_KEEP: usize = 64;
 
 /// Expired fields or members that a lookup of their key removes on its way; the others are hidden until the next slice of
 /// expiry: some 50 us.
@@ -107,15 +163,24 @@ pub const SCRIPT_NAMES_KEPT: usize = 512;
 /// Bytes that one script may publish: they wait until it has succeeded.
 pub const SCRIPT_MESSAGES_MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// How often it is looked whether a script is still the one that ran before. One that is will be asked about: after two of these
-/// at the latest.
+/// How often a script that goes on is asked whether it may: each time serves others and may end it. The first time comes when the
+/// same run has been seen twice, so after two of these at the latest.
 pub const SCRIPT_ALARM_TICK: Duration = Duration::from_millis(5);
 
-/// Ticks without a script after which nobody looks until the next one.
-pub const SCRIPT_ALARM_IDLE_TICKS: u32 = 50;
+/// Ticks without a script after which the clock of scripts is looked at less often, and is woken by the next one.
+pub const SCRIPT_ALARM_IDLE_AFTER_TICKS: u32 = 50;
 
-/// VM instructions between two questions to the engine whether a script may go on: well below 1 ms.
-pub const SCRIPT_HOOK_INSTRUCTIONS: i32 = 100_000;
+/// How often it is looked at then: what a script gains at most if waking the clock fails.
+pub const SCRIPT_ALARM_IDLE_TICK: Duration = Duration::from_millis(250);
+
+/// VM instructions of a script that is debugged between two such questions.
+pub const DEBUG_HOOK_INSTRUCTIONS: i32 = 100_000;
+
+/// Bytes that a C function of the script VM copies or changes between two looks at the clock: below 1 ms.
+pub const SCRIPT_CHUNK_BYTES: usize = 256 * 1024;
+
+/// Bytes of a string that `string.upper` and its like change on the stack, without the scratch buffer.
+pub const SCRIPT_SHORT_STRING_BYTES: usize = 128;
 
 /// Nesting of a command's reply that a script reads. Commands nest far less; this bounds the C stack.
 pub const SCRIPT_TAPE_MAX_DEPTH: usize = 128;
@@ -127,11 +192,22 @@ pub const SCRIPT_STRING_MAX_BYTES: usize = 512 * 1024 * 1024;
 /// function calls `gsub`). Lua 5.1 allows 200 such calls; this is room for more, on the smallest usual stack of 2 MiB.
 pub const SCRIPT_C_STACK_BYTES: usize = 256 * 1024;
 
-/// The same for data that nests, which `cjson` and `cmsgpack` follow: room for 1,000 levels.
-pub const SCRIPT_DATA_STACK_BYTES: usize = 1024 * 1024;
+/// The same for data that nests, which `cjson` and `cmsgpack` follow: room for 1,000 levels. AddressSanitizer makes frames larger.
+pub const SCRIPT_DATA_STACK_BYTES: usize = if cfg!(sanitizer) { 6 } else { 1 } * 1024 * 1024;
 
 /// Bytes of memory that the scratch buffers of the script VM keep between two scripts.
 pub const SCRIPT_SCRATCH_KEEP_BYTES: usize = 1024 * 1024;
+
+/// Bytes of a block of Lua's from which on it is large: a script that has reached its memory limit is refused such a block at
+/// once, and gets a smaller one in the instruction that is its last. Far above what an instruction takes that does not
+/// concatenate long strings or grow a large table (Lua's stack grows to 512 KiB).
+pub const SCRIPT_LARGE_BLOCK_BYTES: usize = 1024 * 1024;
+
+/// Bytes of garbage that scripts may leave until it is collected between them; below, it is left to Lua.
+pub const SCRIPT_GARBAGE_KEEP_BYTES: usize = 1024 * 1024;
+
+/// How long garbage is collected at a time, between other work.
+pub const SCRIPT_TIDY_SLICE: Duration = Duration::from_micros(500);
 
 /// Keys, and arguments, of a script up to which the tables KEYS and ARGV are kept for the next one.
 pub const SCRIPT_LIST_KEEP_ELEMENTS: usize = 64;
@@ -145,11 +221,11 @@ pub const JSON_FIELDS_FORESEEN: usize = 4;
 /// Bytes of a string that `cjson` escapes at once; each may become six.
 pub const SCRIPT_ESCAPE_CHUNK_BYTES: usize = 4 * 1024;
 
-/// Steps of other C functions (elements that are sorted, encoded, decoded, moved) between two such questions: below 10 ms.
-pub const SCRIPT_TICK_STEPS: u32 = 100_000;
+/// Steps of matching a pattern between two looks at the clock: a step looks at a byte or two, so far below 1 ms.
+pub const SCRIPT_PATTERN_TICK_STEPS: usize = 1_000;
 
-/// Steps of matching a pattern between two questions to the engine whether the script may go on: below 1 ms.
-pub const SCRIPT_PATTERN_TICK_STEPS: u32 = 100_000;
+/// Bytes of a back reference that are compared as one step of matching: comparing is that much faster.
+pub const SCRIPT_PATTERN_STEP_BYTES: usize = 32;
 
 /// Nesting of choices within one match of a pattern: bounds the C stack.
 pub const SCRIPT_PATTERN_MAX_DEPTH: usize = 200;

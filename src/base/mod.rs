@@ -1,19 +1,21 @@
 //! The ground floor: numbers, bounds and other small things that know nothing of the server.
 
-pub mod allocated;
+pub(crate) mod allocated;
+pub(crate) mod allocator;
 pub mod clock;
 pub mod crc;
 pub mod dense_table;
+pub mod descriptors;
 pub mod fit;
 pub mod glob;
 pub mod hasher;
-pub mod histogram;
+pub(crate) mod histogram;
 pub mod limits;
 pub mod logging;
 pub mod long_double;
 pub mod num;
-pub mod prefetch;
+pub(crate) mod prefetch;
 pub mod rng;
-pub mod sample;
-pub mod split_table;
-pub mod version;
+pub(crate) mod sample;
+pub(crate) mod split_table;
+pub(crate) mod version;

@@ -2,7 +2,7 @@
 
 /// Starts to bring the cache line at `value` into the cache. Only a hint: it never waits and never fails.
 #[inline]
-pub fn prefetch<T>(value: &T) {
+pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

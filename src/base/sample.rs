@@ -2,7 +2,7 @@
 
 /// Of `items`, of which there are `len`, a random `count` in their order (all, if there are fewer), each choice equally
 /// likely: selection sampling (Knuth, TAOCP vol. 2, 3.4.2, algorithm S). `below(n)` draws a number in `0..n`.
-pub fn select<I: Iterator>(
+pub(crate) fn select<I: Iterator>(
     items: I,
     len: usize,
     count: usize,

@@ -71,7 +71,7 @@ const _: () = assert!(MERGE_LOAD * 2 < SEGMENT_LOAD, "a merge must not be follow
 /// A set of entries found by hash. It stores neither keys nor hashes: the caller hashes, compares and, when segments
 /// split or merge, hashes again.
 #[derive(Clone, Debug)]
-pub struct SplitTable<T> {
+pub(crate) struct SplitTable<T> {
     first: HashTable<T>,
     /// Segments 1 and up, 2^[`CHUNK_BITS`] to a chunk, all chunks but the last one full.
     chunks: Vec<Vec<HashTable<T>>>,
@@ -89,44 +89,38 @@ impl<T> Default for SplitTable<T> {
 
 impl<T> SplitTable<T> {
     /// An empty table, without allocation.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         SplitTable { first: HashTable::new(), chunks: Vec::new(), segments: 1, mask: 0, len: 0 }
     }
 
     /// Number of entries.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there is no entry.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    /// Drops all entries and gives their memory back. Takes time in proportion to the entries; to drop a large table
-    /// elsewhere, `mem::take` it.
-    pub fn clear(&mut self) {
-        *self = Self::new();
     }
 
     /// The entry with this hash for which `eq` is true.
     #[inline]
-    pub fn find(&self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&T> {
+    pub(crate) fn find(&self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&T> {
         self.segment(self.index(hash)).find(hash, eq)
     }
 
     /// As [`find`](Self::find), to change the entry. Its hash must stay the same.
     #[inline]
-    pub fn find_mut(&mut self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&mut T> {
+    pub(crate) fn find_mut(&mut self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&mut T> {
         let index = self.index(hash);
         self.segment_mut(index).find_mut(hash, eq)
     }
 
     /// Adds an entry that the caller knows to be absent. `rehash` gives the hash of entries that must move.
     #[inline]
-    pub fn insert_unique(&mut self, hash: u64, value: T, rehash: impl Fn(&T) -> u64) {
+    pub(crate) fn insert_unique(&mut self, hash: u64, value: T, rehash: impl Fn(&T) -> u64) {
         if self.len >= FIRST_SPLIT && self.len >= self.segments * SEGMENT_LOAD {
             self.split(&rehash);
         }
@@ -138,7 +132,7 @@ impl<T> SplitTable<T> {
     /// Takes out the entry with this hash for which `eq` is true. `rehash` gives the hash of entries that must move; it is
     /// never asked about the removed one.
     #[inline]
-    pub fn remove(&mut self, hash: u64, eq: impl FnMut(&T) -> bool, rehash: impl Fn(&T) -> u64) -> Option<T> {
+    pub(crate) fn remove(&mut self, hash: u64, eq: impl FnMut(&T) -> bool, rehash: impl Fn(&T) -> u64) -> Option<T> {
         let index = self.index(hash);
         let segment = self.segment_mut(index);
         let (value, _) = segment.find_entry(hash, eq).ok()?.remove();
@@ -155,7 +149,7 @@ impl<T> SplitTable<T> {
     /// One step of a SCAN: emits at least `count` entries (at least one) from `cursor` on, unless fewer are left, and returns
     /// the cursor of the next step, 0 after the last. A walk starts with cursor 0; any other number is safe, and one that no
     /// step returned only skips entries. Takes time in proportion to one segment, or to `count` if that is larger.
-    pub fn scan(&self, cursor: u64, count: usize, hash_of: impl Fn(&T) -> u64, mut emit: impl FnMut(&T)) -> u64 {
+    pub(crate) fn scan(&self, cursor: u64, count: usize, hash_of: impl Fn(&T) -> u64, mut emit: impl FnMut(&T)) -> u64 {
         let mut cursor = cursor;
         let mut wanted = count.max(1);
         let mut found: Vec<(u64, &T)> = Vec::new();
@@ -186,7 +180,7 @@ impl<T> SplitTable<T> {
     ///
     /// Draws a segment and a bucket until it hits an entry: two to five times usually, about twenty times just before a
     /// table that shrank is merged.
-    pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<&T> {
+    pub(crate) fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<&T> {
         if self.is_empty() {
             return None;
         }
@@ -208,13 +202,13 @@ impl<T> SplitTable<T> {
     }
 
     /// All entries, in no order that means anything.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(self.chunks.iter().flatten().flatten())
     }
 
     /// Bytes allocated for the table: not this header, and not what the entries themselves allocate. Takes time in
     /// proportion to the segments.
-    pub fn mem_bytes(&self) -> usize {
+    pub(crate) fn mem_bytes(&self) -> usize {
         let headers: usize = self.chunks.iter().map(|chunk| chunk.capacity() * mem::size_of::<HashTable<T>>()).sum();
         let chunks = self.chunks.capacity() * mem::size_of::<Vec<HashTable<T>>>();
         let segments: usize = (0..self.segments).map(|i| self.segment(i).allocation_size()).sum();

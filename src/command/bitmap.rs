@@ -279,7 +279,7 @@ fn field_ops(ctx: &Ctx<'_>, mut args: Args<'_>) -> Result<Vec<FieldOp>, Error> {
 const BITMAP: Command = Command { group: Group::Bitmap, keys: &[KeySpec::one(1, Access::Read)], ..Command::EMPTY };
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "bitcount",
         arity: -2,

@@ -71,15 +71,15 @@ fn client_kind(name: &[u8]) -> Result<Kind, Error> {
 fn describe(text: &mut Vec<u8>, session: &Session, now_ms: i64) {
     let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1_000;
     let queued = session.transaction.as_ref();
-    let unsent = session.outbox.len();
     let queued_bytes = queued.map_or(0, |transaction| transaction.bytes());
-    let held = size_of::<Session>() + session.pending_input + queued_bytes + unsent;
+    let unsent_held = session.outbox.held();
+    let held = size_of::<Session>() + session.pending_input + queued_bytes + unsent_held;
     let lossy = String::from_utf8_lossy;
     // Writing to memory does not fail.
     let _ = writeln!(
         text,
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} qbuf={} \
-         qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={unsent} tot-mem={held} events={} \
+         qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={unsent_held} tot-mem={held} events={} \
          cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
         session.key.id,
         session.address,
@@ -94,8 +94,8 @@ fn describe(text: &mut Vec<u8>, session: &Session, now_ms: i64) {
         session.subscriptions.patterns.len(),
         queued.map_or(-1, |transaction| transaction.commands.len() as i64),
         session.pending_input,
-        usize::from(unsent > 0),
-        if unsent > 0 { "rw" } else { "r" },
+        session.outbox.chunks(),
+        if session.outbox.is_empty() { "r" } else { "rw" },
         session.last_command.map_or("NULL", |entry| &entry.full_name),
         session.protocol,
         lossy(&session.lib_name),
@@ -195,8 +195,11 @@ fn victims(args: &mut Args<'_>) -> Result<Victims, Error> {
 
 fn kill_all(ctx: &mut Ctx<'_>, victims: &Victims) -> i64 {
     let now_ms = ctx.now_ms();
-    let condemned = ctx.server.sessions.iter().filter(|session| victims.has(session, now_ms));
-    let condemned: Vec<SessionKey> = condemned.map(|session| session.key).collect();
+    let sessions = &mut ctx.server.sessions;
+    let condemned: Vec<SessionKey> = match victims.id {
+        Some(id) => sessions.by_id(id).filter(|s| victims.has(s, now_ms)).map(|s| s.key).into_iter().collect(),
+        None => sessions.iter().filter(|s| victims.has(s, now_ms)).map(|s| s.key).collect(),
+    };
     let mut killed = condemned.len() as i64;
     condemned.into_iter().for_each(|key| ctx.server.kill(key));
     if !victims.spare_caller && victims.has(ctx.session, now_ms) {
@@ -298,7 +301,7 @@ const ABOUT_OTHERS: Flags = ABOUT_ITSELF.and(Flags::ADMIN);
 const SUB: Command = Command { flags: ABOUT_ITSELF, group: Group::Connection, ..Command::EMPTY };
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[Command {
+pub(super) const COMMANDS: &[Command] = &[Command {
     name: "client",
     arity: -2,
     group: Group::Connection,
@@ -416,7 +419,7 @@ pub const COMMANDS: &[Command] = &[Command {
             arity: -3,
             flags: ABOUT_OTHERS,
             since: "5.0.0",
-            complexity: "O(N) where N is the number of client connections",
+            complexity: "O(log N) where N is the number of blocked connections",
             summary: "Ends the waiting of a connection, as if its time had run out or with an error.",
             syntax: "client-id [TIMEOUT | ERROR]",
             run: Run::Now(unblock),

@@ -103,7 +103,7 @@ fn delifeq(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 const STRING: Command = Command { group: Group::String, ..Command::EMPTY };
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "delex",
         arity: -2,

@@ -1,7 +1,9 @@
 //! CONFIG: reading and changing parameters while the server runs.
 
 use super::help::help;
+use crate::base::descriptors::make_room;
 use crate::base::logging;
+use crate::config::{Refusal, SetError};
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
@@ -26,7 +28,15 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     }
     let pairs = words.chunks_exact(2).map(|pair| (pair[0], pair[1]));
     let config = &mut ctx.server.config;
+    let before = config.clone();
     let changed = config.set(pairs, ctx.session.is_local).map_err(|error| Error::owned(error.to_string()))?;
+    if config.maxclients > before.maxclients
+        && let Err(possible) = make_room(config.maxclients)
+    {
+        *config = before;
+        let refused = SetError::Refused { name: "maxclients".to_owned(), reason: Refusal::TooManyClients(possible) };
+        return Err(Error::owned(refused.to_string()));
+    }
     for parameter in changed {
         match parameter.name {
             "requirepass" => password_changed(ctx),
@@ -75,7 +85,7 @@ const SUB: Command = Command {
 };
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[Command {
+pub(super) const COMMANDS: &[Command] = &[Command {
     name: "config",
     arity: -2,
     group: Group::Server,

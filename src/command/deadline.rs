@@ -7,7 +7,7 @@ use crate::keyspace::NEVER;
 
 /// How a command counts time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
+pub(super) enum Count {
     /// Seconds from now.
     Seconds,
     /// Milliseconds from now.
@@ -20,7 +20,7 @@ pub enum Count {
 
 impl Count {
     /// Milliseconds of one.
-    pub fn unit_ms(self) -> i64 {
+    pub(super) fn unit_ms(self) -> i64 {
         match self {
             Count::Seconds | Count::UnixSeconds => 1_000,
             Count::Milliseconds | Count::UnixMilliseconds => 1,
@@ -28,7 +28,7 @@ impl Count {
     }
 
     /// The moment that is `n` away, in Unix ms; `None` when it can't be told in 64 bits. May lie in the past.
-    pub fn deadline(self, n: i64, now_ms: i64) -> Option<i64> {
+    pub(super) fn deadline(self, n: i64, now_ms: i64) -> Option<i64> {
         let ms = n.checked_mul(self.unit_ms())?;
         let base_ms = if matches!(self, Count::Seconds | Count::Milliseconds) { now_ms } else { 0 };
         // The last moment means "never": it is 292 million years away, and one millisecond sooner is as far.
@@ -36,7 +36,7 @@ impl Count {
     }
 
     /// The other way round: how far away a moment is, Unix ms, rounded up.
-    pub fn until(self, at_ms: i64, now_ms: i64) -> i64 {
+    pub(super) fn until(self, at_ms: i64, now_ms: i64) -> i64 {
         let base_ms = if matches!(self, Count::Seconds | Count::Milliseconds) { now_ms } else { 0 };
         let ms = at_ms.saturating_sub(base_ms);
         if self.unit_ms() == 1 { ms } else { ms.saturating_add(999) / 1_000 }

@@ -133,7 +133,7 @@ fn protocol(reply: &mut Reply, kind: &[u8]) -> Done {
 }
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[Command {
+pub(super) const COMMANDS: &[Command] = &[Command {
     name: "debug",
     arity: -2,
     flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),

@@ -92,7 +92,7 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 const KEY: Command = Command { group: Group::Generic, since: "2.6.0", ..Command::EMPTY };
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "dump",
         arity: 2,

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 
 use super::bulk_item;
 use super::deadline::Count;
+use crate::base::limits::REPLY_MAX_BYTES;
 use crate::base::num::parse_i64;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -241,6 +242,14 @@ fn hgetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     let mut slot = Hash.find(ctx, key)?;
     let options = Options::parse(ctx, &mut args, &HGETEX)?;
+    if let Some(slot) = slot.filter(|_| options.elements.len() > 1) {
+        // The same field may be named again and again.
+        let hash = ctx.ks.hash(ctx.session.db, slot)?;
+        let bytes: usize = options.elements.iter().filter_map(|field| hash.value_len(field)).sum();
+        if bytes > ctx.server.config.proto_max_bulk_len.max(REPLY_MAX_BYTES) {
+            return Err(Error::ReplyTooLong);
+        }
+    }
     ctx.reply.array(options.elements.len());
     for field in options.elements.iter() {
         let Some(at) = answer_field(ctx, slot, field)? else { continue };
@@ -477,7 +486,7 @@ const SET_READ: Command = Command {
 const SET_WRITE: Command = Command { flags: HASH_WRITE.flags, keys: HASH_WRITE.keys, ..SET_READ };
 
 /// The families' table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hexpire",
         arity: -6,

@@ -192,7 +192,7 @@ fn kill(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 const ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "fcall",
         arity: -3,

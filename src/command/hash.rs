@@ -238,7 +238,7 @@ fn sample_fields(ctx: &mut Ctx<'_>, key: &[u8], count: Count, with_values: bool)
         }
         Count::Repeated(count) => {
             let living: Vec<_> = if hash.is_mostly_dead() { hash.iter().collect() } else { Vec::new() };
-            sample::repeat(ctx.reply, ctx.server.config.proto_max_bulk_len, count, |reply| {
+            sample::repeat(ctx.reply, count, |reply| {
                 let drawn = sample::one_of(&living, &mut rng).or_else(|| hash.random(|n| rng.below(n)));
                 if let Some((field, value)) = drawn {
                     write(reply, field, value);
@@ -294,7 +294,7 @@ const ADD: Command =
     Command { flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), group: Group::Hash, ..Command::EMPTY };
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hdel",
         arity: -3,

@@ -202,7 +202,7 @@ const WRITE: Flags = Flags::WRITE.and(Flags::DENYOOM);
 const FAMILY: Command = Command { group: Group::Hyperloglog, since: "2.8.9", ..Command::EMPTY };
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "pfadd",
         arity: -2,

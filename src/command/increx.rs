@@ -218,7 +218,7 @@ fn decimal(text: &[u8], what: &'static str) -> Result<LongDouble, Error> {
 }
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[Command {
+pub(super) const COMMANDS: &[Command] = &[Command {
     name: "increx",
     arity: -2,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),

@@ -336,7 +336,7 @@ fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
 }
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[Command {
+pub(super) const COMMANDS: &[Command] = &[Command {
     name: "info",
     arity: -1,
     flags: Flags::LOADING.and(Flags::STALE),

@@ -335,7 +335,7 @@ const SUB: Command = Command {
 };
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[Command {
+pub(super) const COMMANDS: &[Command] = &[Command {
     name: "command",
     arity: -1,
     complexity: "O(N) where N is the number of commands",

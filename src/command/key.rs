@@ -206,7 +206,7 @@ fn expire(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
     let (key, n) = (args.bytes()?, args.bytes()?);
     let only = Only::parse(args)?;
     let n = num::parse_i64(n).ok_or(Error::NotInteger)?;
-    let at_ms = count.deadline(n, ctx.now_ms()).ok_or(Error::InvalidExpire(Cow::Borrowed(ctx.name())))?;
+    let at_ms = count.deadline(n, ctx.now_ms()).ok_or_else(|| Error::InvalidExpire(Cow::Borrowed(ctx.name())))?;
     let db = ctx.session.db;
     let slot = ctx.ks.find(db, key);
     let slot = slot.filter(|slot| only.allows(ctx.ks.entry(db, *slot).expires_at_ms().unwrap_or(NEVER), at_ms));
@@ -386,7 +386,7 @@ const OBJECT: Command = Command {
 const SERVER: Command = Command { group: Group::Server, categories: &["@keyspace", "@dangerous"], ..Command::EMPTY };
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "copy",
         arity: -3,

@@ -526,7 +526,7 @@ fn find_or_skip(ks: &mut Keyspace, db: DbIndex, key: &[u8], skip_wrong: bool) ->
 }
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "blmove",
         arity: 6,

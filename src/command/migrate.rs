@@ -3,15 +3,22 @@
 //! As in Redis, the server does nothing else meanwhile: who watches sees a key here or there, never in neither place. Each
 //! step (to connect, to send some more, to read one reply) must be done within the timeout of the call. Every call makes a connection of its own; one MIGRATE with
 //! many KEYS needs one.
+//!
+//! A key that the target has acknowledged is deleted, and stays so: it must not be in both places. So an error can come
+//! after changes, where the target took one key and not the next, and a script that may be rolled back can only copy.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
+
+use redis_protocol::resp2::decode::decode;
+use redis_protocol::resp2::encode::encode_borrowed;
+use redis_protocol::resp2::types::{BorrowedFrame, OwnedFrame};
 
 use crate::base::limits::{MIGRATE_PIECE_BYTES, MIGRATE_REPLY_MAX_BYTES};
 use crate::base::num;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
+use crate::engine::ctx::{Ctx, Origin};
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Begin, Command, Done, Find, Flags, Group, KeySpec, Run};
 use crate::rdb;
@@ -20,6 +27,9 @@ use crate::resp::request::Argv;
 const NOT_CONNECTED: Error = Error::text("IOERR error or timeout connecting to the client");
 const NOT_WRITTEN: Error = Error::text("IOERR error or timeout writing to target instance");
 const NOT_READ: Error = Error::text("IOERR error or timeout reading to target instance");
+
+/// Told to a script: its changes may be taken back, what the target holds may not.
+const NOT_UNDOABLE: Error = Error::text("ERR MIGRATE without COPY is not allowed in a script that may be rolled back");
 
 /// The timeout where none is given.
 const DEFAULT_TIMEOUT_MS: u64 = 1_000;
@@ -69,6 +79,10 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (host, port, key) = (args.bytes()?, args.bytes()?, args.take(1)?);
     let (to_db, timeout) = (args.bytes()?, args.bytes()?);
     let options = Options::parse(&mut args, &key[0])?;
+    let is_undoable = ctx.server.running_script.as_ref().is_some_and(|script| script.can_undo);
+    if ctx.origin == Origin::Script && is_undoable && !options.copy {
+        return Err(NOT_UNDOABLE);
+    }
     let timeout_ms = num::parse_i64(timeout).ok_or(Error::NotInteger)?;
     let to_db = num::parse_i64(to_db).ok_or(Error::NotInteger)?;
     let timeout_ms = u64::try_from(timeout_ms).ok().filter(|ms| *ms > 0).unwrap_or(DEFAULT_TIMEOUT_MS);
@@ -83,24 +97,32 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.server.send_unsent();
     let mut target = Target::connect(host, port, Duration::from_millis(timeout_ms))?;
     let mut request = Vec::new();
-    put_preamble(&mut request, &options, to_db);
-    put_restores(ctx, &keys, options.replace, &mut request);
+    put_preamble(&mut request, &options, to_db)?;
+    put_restores(ctx, &keys, options.replace, &mut request)?;
     target.send(&request).map_err(|_| NOT_WRITTEN)?;
-    settle(ctx, &mut target, &keys, &options)
+    drop(request);
+    let mut moved = 0;
+    match settle(ctx, &mut target, &keys, &options, &mut moved) {
+        Err(error) if moved > 0 => {
+            ctx.fail_half_way(&error);
+            Ok(())
+        }
+        done => done,
+    }
 }
 
 /// AUTH and SELECT.
-fn put_preamble(request: &mut Vec<u8>, options: &Options<'_>, to_db: i64) {
+fn put_preamble(request: &mut Vec<u8>, options: &Options<'_>, to_db: i64) -> Done {
     match (options.user, options.password) {
-        (Some(user), Some(password)) => put_command(request, &[b"AUTH", user, password]),
-        (_, Some(password)) => put_command(request, &[b"AUTH", password]),
+        (Some(user), Some(password)) => put_command(request, &[b"AUTH", user, password])?,
+        (_, Some(password)) => put_command(request, &[b"AUTH", password])?,
         (_, None) => {}
     }
-    put_command(request, &[b"SELECT", itoa::Buffer::new().format(to_db).as_bytes()]);
+    put_command(request, &[b"SELECT", itoa::Buffer::new().format(to_db).as_bytes()])
 }
 
 /// One RESTORE for each key.
-fn put_restores(ctx: &mut Ctx<'_>, keys: &[&[u8]], replace: bool, request: &mut Vec<u8>) {
+fn put_restores(ctx: &mut Ctx<'_>, keys: &[&[u8]], replace: bool, request: &mut Vec<u8>) -> Done {
     let db = ctx.session.db;
     for key in keys {
         let Some(slot) = ctx.ks.find(db, key) else { continue };
@@ -109,27 +131,22 @@ fn put_restores(ctx: &mut Ctx<'_>, keys: &[&[u8]], replace: bool, request: &mut 
         let mut digits = itoa::Buffer::new();
         let payload = rdb::dump(entry.value());
         let words: [&[u8]; 5] = [b"RESTORE", key, digits.format(ttl_ms).as_bytes(), &payload, b"REPLACE"];
-        put_command(request, if replace { &words } else { &words[..4] });
+        put_command(request, if replace { &words } else { &words[..4] })?;
     }
+    Ok(())
 }
 
-fn put_command(request: &mut Vec<u8>, words: &[&[u8]]) {
-    let mut digits = itoa::Buffer::new();
-    let mut put_head = |request: &mut Vec<u8>, kind: u8, n: usize| {
-        request.push(kind);
-        request.extend_from_slice(digits.format(n).as_bytes());
-        request.extend_from_slice(b"\r\n");
-    };
-    put_head(request, b'*', words.len());
-    for word in words {
-        put_head(request, b'$', word.len());
-        request.extend_from_slice(word);
-        request.extend_from_slice(b"\r\n");
-    }
+fn put_command(request: &mut Vec<u8>, words: &[&[u8]]) -> Done {
+    let words: Vec<BorrowedFrame<'_>> = words.iter().map(|word| BorrowedFrame::BulkString(word)).collect();
+    let frame = BorrowedFrame::Array(&words);
+    let start = request.len();
+    request.resize(start + frame.encode_len(false), 0);
+    encode_borrowed(&mut request[start..], &frame, false).map_err(|_| NOT_WRITTEN)?;
+    Ok(())
 }
 
-/// Reads the replies, and deletes each key that is there now.
-fn settle(ctx: &mut Ctx<'_>, target: &mut Target, keys: &[&[u8]], options: &Options<'_>) -> Done {
+/// Reads the replies, and deletes each key that is there now. Counts those in `moved`.
+fn settle(ctx: &mut Ctx<'_>, target: &mut Target, keys: &[&[u8]], options: &Options<'_>, moved: &mut usize) -> Done {
     let mut refusal = None;
     if options.password.is_some() {
         refusal = target.reply()?;
@@ -148,6 +165,7 @@ fn settle(ctx: &mut Ctx<'_>, target: &mut Target, keys: &[&[u8]], options: &Opti
             None if !stays && !options.copy => {
                 if let Some(slot) = ctx.ks.find(ctx.session.db, key) {
                     ctx.ks.remove(ctx.session.db, slot);
+                    *moved += 1;
                 }
             }
             None => {}
@@ -165,8 +183,11 @@ fn settle(ctx: &mut Ctx<'_>, target: &mut Target, keys: &[&[u8]], options: &Opti
 
 /// A connection to the other server.
 struct Target {
-    stream: BufReader<TcpStream>,
+    stream: TcpStream,
     timeout: Duration,
+    /// What was read of replies that are not complete, or were not asked for yet, from `read_to` on.
+    received: Vec<u8>,
+    read_to: usize,
 }
 
 impl Target {
@@ -184,12 +205,12 @@ impl Target {
             connected.ok()
         });
         let stream = stream.ok_or(failure)?;
-        Ok(Target { stream: BufReader::new(stream), timeout })
+        Ok(Target { stream, timeout, received: Vec::new(), read_to: 0 })
     }
 
     /// Each piece must leave within the timeout.
     fn send(&mut self, request: &[u8]) -> io::Result<()> {
-        let stream = self.stream.get_mut();
+        let stream = &mut self.stream;
         for mut piece in request.chunks(MIGRATE_PIECE_BYTES) {
             let deadline = Instant::now() + self.timeout;
             while !piece.is_empty() {
@@ -205,42 +226,54 @@ impl Target {
         Ok(())
     }
 
-    /// The next reply, which is one line; `Some` if it is an error, without its `-`.
+    /// The next reply; `Some` if it is an error.
     fn reply(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let line = self.line().map_err(|_| NOT_READ)?;
-        Ok(line.strip_suffix(b"\r").unwrap_or(&line).strip_prefix(b"-").map(<[u8]>::to_vec))
+        match self.frame().map_err(|_| NOT_READ)? {
+            OwnedFrame::SimpleString(_) => Ok(None),
+            OwnedFrame::Error(text) => Ok(Some(text.into_bytes())),
+            // Nothing else says that a key has arrived.
+            _ => Err(NOT_READ),
+        }
     }
 
-    /// The next line, without its end. All of it must come within the timeout: who sends byte after byte holds nobody up.
-    fn line(&mut self) -> io::Result<Vec<u8>> {
+    /// The next frame. All of it must come within the timeout: who sends byte after byte holds nobody up.
+    fn frame(&mut self) -> io::Result<OwnedFrame> {
         let deadline = Instant::now() + self.timeout;
-        let mut line = Vec::new();
         loop {
-            if self.stream.buffer().is_empty() {
-                let left = deadline.saturating_duration_since(Instant::now());
-                // A timeout of nothing is an error, as it should be.
-                self.stream.get_ref().set_read_timeout(Some(left))?;
+            let unread = self.received.get(self.read_to..).unwrap_or_default();
+            match decode(unread).map_err(io::Error::other)? {
+                Some((frame, len)) => {
+                    self.read_to += len;
+                    return Ok(frame);
+                }
+                None if unread.len() > MIGRATE_REPLY_MAX_BYTES => return Err(ErrorKind::InvalidData.into()),
+                None => self.receive(deadline)?,
             }
-            let read = match self.stream.fill_buf() {
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                read => read?,
-            };
-            let len = memchr::memchr(b'\n', read).unwrap_or(read.len());
-            if read.is_empty() || line.len() + len > MIGRATE_REPLY_MAX_BYTES {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            line.extend_from_slice(&read[..len]);
-            let ends = len < read.len();
-            self.stream.consume(len + usize::from(ends));
-            if ends {
-                return Ok(line);
+        }
+    }
+
+    /// Reads some more.
+    fn receive(&mut self, deadline: Instant) -> io::Result<()> {
+        self.received.drain(..self.read_to);
+        self.read_to = 0;
+        let mut chunk = [0; 4096];
+        loop {
+            // A timeout of nothing is an error, as it should be.
+            self.stream.set_read_timeout(Some(deadline.saturating_duration_since(Instant::now())))?;
+            match self.stream.read(&mut chunk) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                read => {
+                    self.received.extend_from_slice(&chunk[..read?]);
+                    return Ok(());
+                }
             }
         }
     }
 }
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[Command {
+pub(super) const COMMANDS: &[Command] = &[Command {
     name: "migrate",
     arity: -6,
     flags: Flags::WRITE.and(Flags::MOVABLEKEYS),

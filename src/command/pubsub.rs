@@ -122,7 +122,7 @@ const LISTEN: Flags = Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and
 const ASK: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "psubscribe",
         arity: -2,

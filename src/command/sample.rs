@@ -1,5 +1,6 @@
 //! What HRANDFIELD, SRANDMEMBER and ZRANDMEMBER share: a count that may be negative, and a bound on what it asks for.
 
+use crate::base::limits::RANDOM_DRAWS_MAX;
 use crate::base::rng::Rng;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -8,7 +9,7 @@ use crate::resp::reply::Reply;
 
 /// How many elements to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
+pub(super) enum Count {
     /// Up to so many different ones.
     Different(usize),
     /// Exactly so many, the same ones again and again.
@@ -17,7 +18,7 @@ pub enum Count {
 
 impl Count {
     /// Takes the count: negative for elements that may repeat.
-    pub fn parse(args: &mut Args<'_>) -> Result<Count, Error> {
+    pub(super) fn parse(args: &mut Args<'_>) -> Result<Count, Error> {
         const RANGE: &str =
             "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
         match args.int()? {
@@ -28,7 +29,7 @@ impl Count {
     }
 
     /// The number itself.
-    pub fn get(self) -> usize {
+    pub(super) fn get(self) -> usize {
         match self {
             Count::Different(count) | Count::Repeated(count) => count,
         }
@@ -36,29 +37,27 @@ impl Count {
 }
 
 /// A generator for one call, which spares it from holding on to the keyspace's own.
-pub fn rng(ctx: &mut Ctx<'_>) -> Rng {
+pub(super) fn rng(ctx: &mut Ctx<'_>) -> Rng {
     Rng::seeded(ctx.ks.rng.next_u64())
 }
 
 /// One of `items`, drawn at random; `None` if there is none.
-pub fn one_of<T: Copy>(items: &[T], rng: &mut Rng) -> Option<T> {
+pub(super) fn one_of<T: Copy>(items: &[T], rng: &mut Rng) -> Option<T> {
     if items.is_empty() { None } else { items.get(rng.below(items.len() as u64) as usize).copied() }
 }
 
 /// Writes `count` repeated draws, each by a call of `write`. Such a count says nothing about how many elements there are,
-/// so the answer may take only `max_bytes`.
-pub fn repeat(
-    reply: &mut Reply,
-    max_bytes: usize,
-    count: usize,
-    mut write: impl FnMut(&mut Reply),
-) -> Result<(), Error> {
-    let start = reply.len();
+/// so it is bounded.
+pub(super) fn repeat(reply: &mut Reply, count: usize, mut write: impl FnMut(&mut Reply)) -> Result<(), Error> {
+    if count > RANDOM_DRAWS_MAX {
+        return Err(Error::OutOfRange);
+    }
     for _ in 0..count {
-        write(reply);
-        if reply.len() - start > max_bytes {
-            return Err(Error::text("ERR reply exceeds maximum allowed size (proto-max-bulk-len)"));
+        // Not before something is missing: the head of the reply has said how many elements follow.
+        if reply.is_cut() {
+            break;
         }
+        write(reply);
     }
     Ok(())
 }
@@ -86,8 +85,14 @@ mod tests {
     #[test]
     fn repeated_draws_are_bounded() {
         let mut reply = Reply::new(Form::Resp2);
-        assert_eq!(repeat(&mut reply, 100, 10, |reply| reply.integer(1)), Ok(()));
+        assert_eq!(repeat(&mut reply, 10, |reply| reply.integer(1)), Ok(()));
         assert_eq!(reply.len(), 40);
-        assert!(repeat(&mut reply, 100, usize::MAX, |reply| reply.integer(1)).is_err());
+        for count in [RANDOM_DRAWS_MAX + 1, usize::MAX] {
+            assert_eq!(repeat(&mut reply, count, |reply| reply.integer(1)), Err(Error::OutOfRange));
+        }
+        reply.set_must_fit(true);
+        reply.set_limit(100);
+        assert_eq!(repeat(&mut reply, RANDOM_DRAWS_MAX, |reply| reply.bulk(b"member")), Ok(()));
+        assert!(reply.is_cut() && reply.len() <= 200);
     }
 }

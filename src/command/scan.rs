@@ -5,6 +5,7 @@
 //! [`SplitTable::scan`](crate::base::split_table::SplitTable::scan).
 
 use crate::base::glob;
+use crate::base::limits::SCAN_COUNT_MAX;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::resp::reply::Reply;
@@ -14,7 +15,7 @@ const DEFAULT_COUNT: usize = 10;
 
 /// What is walked; it decides which options there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Walk {
+pub(super) enum Walk {
     /// The keys of a database, which have types.
     Keys,
     /// A hash, whose values may be left out.
@@ -25,7 +26,7 @@ pub enum Walk {
 
 /// The options of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options<'a> {
+pub(super) struct Options<'a> {
     /// Elements to look at, at least 1.
     pub count: usize,
     /// Only what matches this glob.
@@ -41,7 +42,7 @@ impl<'a> Options<'a> {
     ///
     /// Redis reads the cursor first, then looks at the key (a missing one answers an empty step, whatever follows), then
     /// at the options; so [`cursor`] and this are two functions.
-    pub fn parse(args: &mut Args<'a>, walk: Walk) -> Result<Options<'a>, Error> {
+    pub(super) fn parse(args: &mut Args<'a>, walk: Walk) -> Result<Options<'a>, Error> {
         let mut options = Options { count: DEFAULT_COUNT, pattern: None, type_name: None, no_values: false };
         while !args.is_empty() {
             if args.option("count", 1) {
@@ -49,7 +50,7 @@ impl<'a> Options<'a> {
                 if count < 1 {
                     return Err(Error::Syntax);
                 }
-                options.count = usize::try_from(count).unwrap_or(usize::MAX);
+                options.count = usize::try_from(count).unwrap_or(usize::MAX).min(SCAN_COUNT_MAX);
             } else if args.option("match", 1) {
                 // Everything matches `*`, as it matches no pattern at all.
                 options.pattern = Some(args.bytes()?).filter(|pattern| *pattern != b"*");
@@ -69,14 +70,14 @@ impl<'a> Options<'a> {
 
     /// Whether an element is wanted by its name.
     #[inline]
-    pub fn wants(&self, name: &[u8]) -> bool {
+    pub(super) fn wants(&self, name: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| glob::matches(pattern, name))
     }
 }
 
 /// Takes the cursor, read as C's `strtoul` does: a sign may stand before it, an empty one is 0, a negative one counts from
 /// 2^64 down.
-pub fn cursor(args: &mut Args<'_>) -> Result<u64, Error> {
+pub(super) fn cursor(args: &mut Args<'_>) -> Result<u64, Error> {
     read_cursor(args.bytes()?).ok_or(Error::text("ERR invalid cursor"))
 }
 
@@ -100,7 +101,7 @@ fn read_cursor(text: &[u8]) -> Option<u64> {
 }
 
 /// Answers one step. `walk` writes the elements and counts what it wrote; it answers the next cursor.
-pub fn answer(reply: &mut Reply, walk: impl FnOnce(&mut Reply, &mut usize) -> u64) {
+pub(super) fn answer(reply: &mut Reply, walk: impl FnOnce(&mut Reply, &mut usize) -> u64) {
     let start = reply.len();
     let mut written = 0;
     let next = walk(reply, &mut written);
@@ -114,7 +115,7 @@ pub fn answer(reply: &mut Reply, walk: impl FnOnce(&mut Reply, &mut usize) -> u6
 }
 
 /// Answers a walk over nothing.
-pub fn answer_empty(reply: &mut Reply) {
+pub(super) fn answer_empty(reply: &mut Reply) {
     answer(reply, |_, _| 0);
 }
 

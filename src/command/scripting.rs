@@ -61,6 +61,7 @@ pub(super) fn keys_and_args(args: Args<'_>) -> Result<(Argv<'_>, Argv<'_>), Erro
 }
 
 /// The same; `error` when the count is no number.
+#[inline]
 pub(super) fn keys_and_args_or(mut args: Args<'_>, error: Error) -> Result<(Argv<'_>, Argv<'_>), Error> {
     let count = args.int_or(error)?;
     if count > args.len() as i64 {
@@ -134,7 +135,7 @@ pub(super) const RUNS: Flags =
     Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS);
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "eval",
         arity: -3,
@@ -286,7 +287,7 @@ mod tests {
     use crate::base::clock::Clock;
     use crate::base::rng::Rng;
     use crate::config::Config;
-    use crate::engine::busy::Bystanders;
+    use crate::engine::busy::RawSockets;
     use crate::engine::session::{Peer, SessionKey};
     use crate::engine::{Engine, Fed, Server};
     use crate::keyspace::Keyspace;
@@ -296,7 +297,7 @@ mod tests {
     /// The socket of a client that reads all and says nothing.
     struct Silent(Rc<RefCell<Vec<u8>>>);
 
-    impl Bystanders for Silent {
+    impl RawSockets for Silent {
         fn send_unsent(&mut self, _: &mut Server) {}
 
         fn serve(&mut self, _: &mut Keyspace, _: &mut Server) {}
@@ -313,7 +314,7 @@ mod tests {
         let clock = Clock::manual(1_700_000_000_000);
         let mut engine = Engine::new(config, crate::command::table(), clock, Rng::seeded(1)).expect("a fresh engine");
         let read = Rc::<RefCell<Vec<u8>>>::default();
-        engine.server.bystanders = Some(Box::new(Silent(read.clone())));
+        engine.server.raw_sockets = Some(Box::new(Silent(read.clone())));
         let session = engine.server.open_session(Peer::default());
         let (mut decoder, mut out) = (Decoder::new(), Reply::new(Form::Resp2));
         let input = b"SCRIPT DEBUG SYNC\r\nEVAL \"return 1\" 0\r\nPING\r\n";

@@ -79,7 +79,7 @@ fn lolwut(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "lolwut",
         arity: -1,

@@ -181,9 +181,8 @@ fn srandmember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         (Some(set), Some(Count::Repeated(count))) => {
             ctx.reply.array(count);
-            let max_bytes = ctx.server.config.proto_max_bulk_len;
             let living: Vec<_> = if set.is_mostly_dead() { set.iter().collect() } else { Vec::new() };
-            return sample::repeat(ctx.reply, max_bytes, count, |reply| {
+            return sample::repeat(ctx.reply, count, |reply| {
                 let drawn = sample::one_of(&living, &mut rng).or_else(|| set.random(|n| rng.below(n)));
                 drawn.into_iter().for_each(|member| bulk_item(reply, member));
             });
@@ -394,7 +393,7 @@ const OF_ALL: &str = "O(N) where N is the number of members of all sets together
 const OF_SMALLEST: &str = "O(N*M) where N is the number of members of the smallest set and M the number of sets.";
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sadd",
         arity: -3,

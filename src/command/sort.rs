@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::bulk_item;
+use crate::base::limits::SORT_MAX_BYTES;
 use crate::base::num::strtod;
 use crate::engine::args::Args;
 use crate::engine::ctx::{Ctx, Origin};
@@ -158,9 +159,12 @@ fn answer(ctx: &mut Ctx<'_>, mut args: Args<'_>, may_store: bool) -> Done {
     let (rows, chosen) = gather(ctx, key, &mut options)?;
     match options.store {
         Some(to) => store(ctx, &rows, &rows.rows[chosen], &options, to),
-        None => reply(ctx, &rows, &rows.rows[chosen], &options),
+        None => {
+            ctx.reply.set_must_fit(true);
+            reply(ctx, &rows, &rows.rows[chosen], &options);
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 /// The elements of the key, sorted, and the places of those that are answered.
@@ -212,6 +216,9 @@ fn pick<T>(items: impl DoubleEndedIterator<Item = T>, reversed: bool, range: Ran
     both.chain(backward.into_iter().flatten().skip(range.start).take(range.len()))
 }
 
+/// The elements, their weights or what is to be stored take more than [`SORT_MAX_BYTES`].
+const TOO_MUCH: Error = Error::text("ERR SORT would need too much memory");
+
 /// Notes what each element weighs.
 fn weigh(ctx: &mut Ctx<'_>, rows: &mut Rows, options: &Options<'_>) -> Done {
     const NOT_NUMBERS: Error = Error::text("ERR One or more scores can't be converted into double");
@@ -232,6 +239,9 @@ fn weigh(ctx: &mut Ctx<'_>, rows: &mut Rows, options: &Options<'_>) -> Done {
             continue;
         }
         if options.alpha {
+            if rows.text.len() + word.len() > SORT_MAX_BYTES {
+                return Err(TOO_MUCH);
+            }
             let start = rows.text.len();
             rows.text.extend_from_slice(&word);
             rows.rows[at].word = Some(start..rows.text.len());
@@ -276,6 +286,9 @@ fn reply(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>) 
     let db = ctx.session.db;
     let mut key = Vec::new();
     for row in chosen {
+        if ctx.reply.is_long() {
+            return;
+        }
         if options.get.is_empty() {
             ctx.reply.bulk(rows.element(row));
         }
@@ -290,10 +303,11 @@ fn reply(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>) 
 }
 
 /// Stores what would be answered as a list, and answers its length. What GET does not find is an empty element.
-fn store(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>, to: &[u8]) {
+fn store(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>, to: &[u8]) -> Done {
     let db = ctx.session.db;
     let limits = ctx.ks.limits.list;
     let mut list = List::new();
+    let mut bytes = 0;
     let mut key = Vec::new();
     for row in chosen {
         if options.get.is_empty() {
@@ -301,8 +315,16 @@ fn store(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>, 
         }
         for pattern in &options.get {
             pattern.follow((ctx.ks, db), rows.element(row), &mut key, |item| {
-                list.push_back(item.unwrap_or(Item::Bytes(b"")).as_bytes(&mut Digits::new()), limits);
+                let mut digits = Digits::new();
+                let item = item.unwrap_or(Item::Bytes(b"")).as_bytes(&mut digits);
+                bytes += item.len();
+                if bytes <= SORT_MAX_BYTES {
+                    list.push_back(item, limits);
+                }
             });
+            if bytes > SORT_MAX_BYTES {
+                return Err(TOO_MUCH);
+            }
         }
     }
     ctx.reply.integer(list.len() as i64);
@@ -313,6 +335,7 @@ fn store(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>, 
     } else {
         ctx.ks.put_value(db, to, Value::List(Box::new(list)));
     }
+    Ok(())
 }
 
 const SORT: Command = Command {
@@ -324,7 +347,7 @@ const SORT: Command = Command {
 };
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sort",
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),

@@ -523,7 +523,7 @@ const FAST: Flags = Flags::FAST;
 const STRING: Command = Command { group: Group::String, keys: &[KeySpec::one(1, Access::Update)], ..Command::EMPTY };
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "append",
         arity: 3,

@@ -62,7 +62,7 @@ fn round_up(ns: i64, unit: i64) -> i64 {
 }
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[Command {
+pub(super) const COMMANDS: &[Command] = &[Command {
     name: "cl.throttle",
     arity: -5,
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),

@@ -66,7 +66,7 @@ fn unwatch(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 const QUICK: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY);
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "discard",
         arity: 1,

@@ -49,6 +49,9 @@ pub enum Refusal {
     /// Not a directory that can be entered; the system's reason.
     #[error("{0}")]
     Directory(String),
+    /// More clients than the system has descriptors for; how many it has room for.
+    #[error("The operating system is not able to handle the specified number of clients, try with {0}")]
+    TooManyClients(u32),
     /// Only settable at start.
     #[error("can't set immutable config")]
     Immutable,
@@ -62,7 +65,7 @@ pub enum Refusal {
 
 /// Where a value comes from, which matters to parameters that may be given several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(super) enum Origin {
     /// A line of the configuration file or a flag: repeated ones add up.
     Load,
     /// CONFIG SET: the new value stands for all.

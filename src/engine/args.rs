@@ -50,12 +50,6 @@ impl<'a> Args<'a> {
         self.argv.get(self.next)
     }
 
-    /// The argument `ahead` places behind the next one, left in place.
-    #[inline]
-    pub fn peek_at(&self, ahead: usize) -> Option<&'a [u8]> {
-        self.argv.get(self.next + ahead)
-    }
-
     /// The next argument.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], Error> {
@@ -71,6 +65,7 @@ impl<'a> Args<'a> {
     }
 
     /// The next argument as a 64-bit integer; `error` when it is none.
+    #[inline]
     pub fn int_or(&mut self, error: Error) -> Result<i64, Error> {
         num::parse_i64(self.bytes()?).ok_or(error)
     }

@@ -1,9 +1,9 @@
 //! A script that takes long: who else is served meanwhile, and how it is ended.
 //!
 //! The Lua state asks again and again whether its script may go on ([`Server::script_interrupted`]). Once the script has run
-//! for `busy-reply-threshold`, the engine lets the [`Bystanders`] (the network floor) serve the other connections from
-//! inside that question: commands flagged `allow_busy` run, all others are answered -BUSY. SCRIPT KILL, FUNCTION KILL and
-//! SHUTDOWN NOSAVE are such commands; what they note here ends the script at its next step. So does `script-time-limit`.
+//! for `busy-reply-threshold`, the engine lets the network floor serve the other connections ([`RawSockets`]) from inside
+//! that question: commands flagged `allow_busy` run, all others are answered -BUSY. SCRIPT KILL, FUNCTION KILL and SHUTDOWN
+//! NOSAVE are such commands; what they note here ends the script at its next step. So does `script-time-limit`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use super::session::{Gate, Session, SessionKey};
 use super::spec::Flags;
 use super::table::Entry;
 use super::{Fed, Server};
+use crate::base::limits::BUSY_REPLY_PAUSE_BYTES;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
@@ -96,11 +97,13 @@ impl RunningScript {
     }
 }
 
-/// Those who can serve other connections while the engine's thread is inside a script.
-pub trait Bystanders {
+/// The sockets, used past tokio, whose tasks can't run while the engine's thread is inside a script. The connection whose
+/// command runs is left alone, but for [`exchange`](RawSockets::exchange).
+pub trait RawSockets {
     /// Sends what others have been answered, as far as their sockets take it.
     fn send_unsent(&mut self, server: &mut Server);
-    /// The same, and serves whoever has sent something, without waiting.
+    /// The same; accepts who wants to connect, answers who has sent something, and closes the connections that have ended or
+    /// are to be closed. Does not wait.
     fn serve(&mut self, ks: &mut Keyspace, server: &mut Server);
     /// Sends what the socket of one connection takes of `unsent`, which it removes, and appends to `received` what came in.
     /// Waits for either, no longer than `patience`. Answers false when the peer has hung up.
@@ -109,23 +112,25 @@ pub trait Bystanders {
 
 impl Server {
     /// Lets the network floor act, if there is one.
-    pub(super) fn with_bystanders<A>(&mut self, act: impl FnOnce(&mut dyn Bystanders, &mut Server) -> A) -> Option<A> {
-        let mut bystanders = self.bystanders.take()?;
-        let answer = act(&mut *bystanders, self);
-        self.bystanders = Some(bystanders);
+    pub(super) fn with_raw_sockets<A>(&mut self, act: impl FnOnce(&mut dyn RawSockets, &mut Server) -> A) -> Option<A> {
+        let mut sockets = self.raw_sockets.take()?;
+        let answer = act(&mut *sockets, self);
+        self.raw_sockets = Some(sockets);
         Some(answer)
     }
 
     /// Something is about to take long: what was answered before need not wait for it.
     pub fn send_unsent(&mut self) {
-        self.with_bystanders(|bystanders, server| bystanders.send_unsent(server));
+        self.with_raw_sockets(|sockets, server| sockets.send_unsent(server));
     }
 
     /// Asked while a script runs. Answers whether it may go on, or why not.
     pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> Verdict {
         let threshold_ms = self.config.busy_reply_threshold_ms;
         let limit_ms = self.config.script_time_limit_ms;
+        self.freed.look();
         let Some(script) = &mut self.running_script else { return Verdict::Continue };
+        self.others_come_first = true;
         let now_ticks = self.stats.clock.raw();
         let since = |ticks| Duration::from_nanos(self.stats.clock.delta_as_nanos(ticks, now_ticks));
         let ran = since(script.started_ticks);
@@ -141,9 +146,11 @@ impl Server {
             }
             if since(script.last_look_ticks) >= LOOK_EVERY {
                 script.last_look_ticks = now_ticks;
-                self.with_bystanders(|bystanders, server| bystanders.serve(ks, server));
+                self.with_raw_sockets(|sockets, server| sockets.serve(ks, server));
             }
         }
+        // What the script's next command takes begins now, not before what has run meanwhile.
+        self.last_ticks = self.stats.clock.raw();
         let kill = self.running_script.as_ref().is_some_and(|script| script.kill_requested);
         if kill || self.shutdown.is_some() || self.stop_signal.load(Ordering::Relaxed) {
             return Verdict::Kill;
@@ -155,7 +162,7 @@ impl Server {
         }
     }
 
-    /// Answers the complete commands of a bystander's `input` while a script is busy.
+    /// Answers the complete commands of another connection's `input` while a script is busy.
     pub fn feed_while_busy(
         &mut self,
         ks: &mut Keyspace,
@@ -166,9 +173,14 @@ impl Server {
     ) -> Fed {
         let Some(mut session) = self.sessions.take(key) else { return Fed::Suspended };
         out.set_form(session.form());
+        session.active_ms = self.clock.now_ms();
+        self.last_ticks = self.stats.clock.raw();
         let fed = loop {
             if session.is_suspended() {
                 break Fed::Suspended;
+            }
+            if out.len() >= BUSY_REPLY_PAUSE_BYTES {
+                break Fed::Paused;
             }
             let limits = RequestLimits {
                 bulk_bytes: self.config.proto_max_bulk_len,
@@ -184,6 +196,7 @@ impl Server {
                 }
             }
         };
+        session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.sessions.put(session);
         fed
     }

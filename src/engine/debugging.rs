@@ -5,10 +5,10 @@
 //! wait, and are answered -BUSY once it has lasted for `busy-reply-threshold`. So it is bounded. It ends when the client
 //! hangs up, or says nothing for `script-debug-timeout`, or when somebody else calls SCRIPT KILL or SHUTDOWN NOSAVE.
 //!
-//! The client's socket is used past tokio, whose tasks can't run meanwhile, through the [`Bystanders`] who
-//! serve the other connections: [`Conversation`] keeps what is on its way in either direction.
+//! The client's socket is used past tokio, whose tasks can't run meanwhile, through the [`RawSockets`] by which the other
+//! connections are served: [`Conversation`] keeps what is on its way in either direction.
 //!
-//! [`Bystanders`]: super::busy::Bystanders
+//! [`RawSockets`]: super::busy::RawSockets
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub enum DebugMode {
 }
 
 /// What is on its way between a script that is debugged and its client.
-pub struct Conversation {
+pub(crate) struct Conversation {
     /// What the session's end does to the changes.
     pub mode: DebugMode,
     /// What the client's socket has not taken yet.
@@ -52,11 +52,11 @@ pub struct Conversation {
 
 /// Makes an EVAL a debugging session. `run` runs the script and writes its reply. Whatever comes of it, the session ends, and
 /// then the connection.
-pub fn converse(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversation) -> Done) -> Done {
+pub(crate) fn converse(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversation) -> Done) -> Done {
     let mut conversation = Conversation {
         mode: ctx.session.debug,
         // What was answered before goes first.
-        unsent: ctx.session.outbox.bytes().split().to_vec(),
+        unsent: ctx.session.outbox.take_from(0),
         received: Vec::new(),
         decoder: Decoder::new(),
         heard_ticks: ctx.server.stats.clock.raw(),
@@ -64,7 +64,6 @@ pub fn converse(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversat
         last_lines: Vec::new(),
     };
     conversation.unsent.extend_from_slice(ctx.reply.as_bytes());
-    ctx.session.outbox.clear();
     ctx.reply.truncate(0);
     tracing::info!(client = ctx.session.key.id, "a client debugs a script: it holds the server");
     let done = run(ctx, &mut conversation);
@@ -74,8 +73,7 @@ pub fn converse(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversat
     conversation.exchange(ctx, Duration::ZERO);
     // What the socket does not take now goes before the script's reply, what the script published to this session after it.
     let outbox = &mut ctx.session.outbox;
-    let published = outbox.bytes().split();
-    outbox.clear();
+    let published = outbox.take_from(0);
     outbox.push(&conversation.unsent);
     outbox.begin_batch();
     outbox.push(&published);
@@ -102,8 +100,8 @@ impl Conversation {
             return;
         }
         let (unsent, received) = (self.unsent.len(), self.received.len());
-        let is_open = ctx.server.with_bystanders(|bystanders, _| {
-            bystanders.exchange(ctx.session.key, &mut self.unsent, &mut self.received, patience)
+        let is_open = ctx.server.with_raw_sockets(|sockets, _| {
+            sockets.exchange(ctx.session.key, &mut self.unsent, &mut self.received, patience)
         });
         self.hung_up = is_open != Some(true);
         let (sent, came) = ((unsent - self.unsent.len()) as u64, (self.received.len() - received) as u64);

@@ -5,7 +5,7 @@ use super::args::Args;
 use super::ctx::{Ctx, Origin};
 use super::error::Error;
 use super::session::{Gate, ReplyMode, Session};
-use super::spec::{Flow, Run};
+use super::spec::{Flags, Flow, Run};
 use super::table::Entry;
 use super::wait::{Parked, Wait};
 use super::{Engine, Server};
@@ -141,8 +141,9 @@ impl Server {
         let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, .. } = wait;
         let muted = matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipThis);
         let db = session.db;
-        let parked = Box::new(Parked { entry, argv, db, want, keys, deadline_ms, retry_at_ms, on_timeout, muted });
-        self.waits.park(session.key, &parked);
+        let mut parked =
+            Box::new(Parked { entry, argv, db, want, keys, deadline_ms, retry_at_ms, on_timeout, muted, ticket: 0 });
+        self.waits.park(session.key, &mut parked);
         session.parked = Some(parked);
     }
 }
@@ -150,7 +151,7 @@ impl Server {
 /// Runs one call of one command inside the current unit: the one way for clients, transactions, scripts and calls that
 /// waited. Answers `Some` when the call must wait, which only those two origins get that may.
 #[inline]
-pub fn call(
+pub(crate) fn call(
     ks: &mut Keyspace,
     server: &mut Server,
     session: &mut Session,
@@ -162,6 +163,15 @@ pub fn call(
     let start_ticks = server.last_ticks;
     let start = reply.len();
     let changes_before = ks.changes_by_commands();
+    if origin == Origin::Exec && reply.is_long() {
+        // The replies of the commands before it fill what EXEC may answer.
+        fail(server, entry, &Error::ReplyTooLong, reply, start);
+        return None;
+    }
+    // Of a command that changes something the reply is bounded by what it takes out, or by the value it reads.
+    let must_fit = !entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);
+    let outer_must_fit = reply.set_must_fit(must_fit);
+    reply.fit_longest(server.config.proto_max_bulk_len);
     let mut ctx = Ctx { ks: &mut *ks, server: &mut *server, session, reply: &mut *reply, entry, origin };
     let args = Args::new(argv, entry.name_args());
     let result = match entry.command.run {
@@ -169,7 +179,13 @@ pub fn call(
         Run::MayWait(run) => run(&mut ctx, args),
         Run::Container => Err(Error::Arity(entry.full_name.clone().into())),
     };
+    ctx.reply.set_must_fit(outer_must_fit);
     let waits = match result {
+        Ok(Flow::Replied) if ctx.reply.is_cut() => {
+            debug_assert_eq!(ks.changes_by_commands(), changes_before, "{} must not be cut", entry.full_name);
+            fail(server, entry, &Error::ReplyTooLong, reply, start);
+            None
+        }
         Ok(Flow::Replied) => None,
         Ok(Flow::Wait(wait)) if ctx.may_wait() => Some(wait),
         Ok(Flow::Wait(wait)) => {
@@ -190,11 +206,19 @@ pub fn call(
     waits
 }
 
+impl Ctx<'_> {
+    /// Answers an error after changes that can't be taken back, where a handler would answer `Err` if there were none.
+    pub fn fail_half_way(&mut self, error: &Error) {
+        let start = self.reply.len();
+        fail(self.server, self.entry, error, self.reply, start);
+    }
+}
+
 #[cold]
 fn fail(server: &mut Server, entry: &Entry, error: &Error, reply: &mut Reply, start: usize) {
     let text = error.to_string();
     server.stats.count_error(text.as_bytes());
     server.stats.commands[entry.id].failed += 1;
-    reply.truncate(start);
+    reply.take_back(start);
     reply.error(text.as_bytes());
 }

@@ -37,6 +37,9 @@ pub enum Error {
     /// A string would grow beyond `proto-max-bulk-len`.
     #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
     StringTooLong,
+    /// A reply would be larger than the largest string; see `REPLY_MAX_BYTES`.
+    #[error("ERR reply exceeds maximum allowed size (proto-max-bulk-len)")]
+    ReplyTooLong,
     /// A TTL that can't be.
     #[error("ERR invalid expire time in '{0}' command")]
     InvalidExpire(Cow<'static, str>),
@@ -79,6 +82,6 @@ impl From<WrongType> for Error {
 }
 
 /// Client bytes inside an error text: at most `max` of them, what is not UTF-8 replaced.
-pub fn excerpt(bytes: &[u8], max: usize) -> String {
+pub(crate) fn excerpt(bytes: &[u8], max: usize) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned()
 }

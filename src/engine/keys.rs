@@ -8,7 +8,7 @@ use crate::resp::request::Argv;
 
 /// One key argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyArg {
+pub(crate) struct KeyArg {
     /// Its index among the arguments, the command's name being 0.
     pub index: usize,
     /// What happens to it.
@@ -17,7 +17,7 @@ pub struct KeyArg {
 
 /// The keys that `argv` names, a call of `command` of the right arity. `None` when a count or a word that tells where they
 /// are does not fit the arguments.
-pub fn keys_of(command: &Command, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+pub(crate) fn keys_of(command: &Command, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
     match command.name {
         "sort" => return Some(sort_keys(argv)),
         "migrate" => return migrate_keys(argv),
@@ -39,7 +39,7 @@ pub fn keys_of(command: &Command, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
 
 /// The positions that COMMAND INFO shows: the first key, the last (from the end when negative), and the step between.
 /// Zeroes when no single range covers them.
-pub fn legacy_range(command: &Command) -> (i64, i64, i64) {
+pub(crate) fn legacy_range(command: &Command) -> (i64, i64, i64) {
     if let [KeySpec { begin: Begin::Index(index), find: Find::Range { last, step, .. }, .. }] = command.keys {
         let (index, last) = (*index as i64, i64::from(*last));
         return (index, if last < 0 { last } else { index + last }, *step as i64);

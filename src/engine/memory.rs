@@ -31,8 +31,14 @@ impl Server {
         if self.running_script.is_some() {
             return Ok(());
         }
-        self.memory_is_full = allocated_bytes() > self.config.maxmemory;
+        self.memory_is_full = self.is_over_limit();
         if self.memory_is_full && needs_memory(session, entry) { Err(OUT_OF_MEMORY) } else { Ok(()) }
+    }
+
+    /// Whether more is allocated than may be. Garbage of scripts does not count: it is collected first.
+    fn is_over_limit(&mut self) -> bool {
+        let is_over = || allocated_bytes() > self.config.maxmemory;
+        is_over() && (!self.scripts.collect_litter() || is_over())
     }
 
     /// Refuses to start a script that declares its flags and not `allow-oom` when memory is full. `queued`: EXEC runs it.

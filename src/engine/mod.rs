@@ -4,35 +4,35 @@
 //! script is one unit: it runs against the keyspace with time standing still, then the observers see its effects. The
 //! engine knows neither sockets nor the commands themselves: it is handed a [`CommandTable`].
 
-pub mod admit;
-pub mod args;
+pub(crate) mod admit;
+pub(crate) mod args;
 mod batch;
-pub mod busy;
-pub mod ctx;
-pub mod debugging;
-pub mod dispatch;
-pub mod error;
-pub mod keys;
+pub(crate) mod busy;
+pub(crate) mod ctx;
+pub(crate) mod debugging;
+pub(crate) mod dispatch;
+pub(crate) mod error;
+pub(crate) mod keys;
 pub mod lint;
-pub mod memory;
-pub mod multi;
+pub(crate) mod memory;
+pub(crate) mod multi;
 mod observe;
-pub mod pubsub;
-pub mod registry;
-pub mod script_slow;
-pub mod script_stats;
-pub mod script_trace;
-pub mod scripting;
-pub mod scripts;
+pub(crate) mod pubsub;
+pub(crate) mod registry;
+pub(crate) mod script_slow;
+pub(crate) mod script_stats;
+pub(crate) mod script_trace;
+pub(crate) mod scripting;
+pub(crate) mod scripts;
 pub mod session;
 pub mod spec;
-pub mod stats;
+pub(crate) mod stats;
 pub mod syntax;
 pub mod table;
-pub mod wait;
+pub(crate) mod wait;
 
 use batch::Batch;
-use busy::{Bystanders, RunningScript};
+use busy::{RawSockets, RunningScript};
 use ctx::Origin;
 use dispatch::call;
 use multi::Watches;
@@ -50,8 +50,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::base::allocated::allocated_bytes;
+use crate::base::allocator::Freed;
 use crate::base::clock::Clock;
-use crate::base::limits::{EXPIRY_SLICE_TIMERS, REPLY_PAUSE_BYTES};
+use crate::base::limits::{EXPIRY_SLICE_TIMERS, OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, REPLY_PAUSE_BYTES};
 use crate::base::rng::Rng;
 use crate::config::Config;
 use crate::keyspace::effect::{Effect, Recording};
@@ -91,6 +92,8 @@ pub struct Server {
     pub stats: Stats,
     /// Most bytes that were allocated when it was looked at: at every tick, and by INFO.
     pub peak_bytes: u64,
+    /// What was freed since memory was given back to the system.
+    freed: Freed,
     /// What every unit records, even while nobody watches or waits: nothing, unless somebody reads the whole stream.
     pub always_recorded: Recording,
     /// More than `maxmemory` was allocated when the client's command that runs began.
@@ -117,10 +120,14 @@ pub struct Server {
     trace: Option<Box<Trace>>,
     /// What the script that runs has published, if it may be rolled back.
     pub(super) held_messages: pubsub::Held,
-    /// Who serves the other connections while a script is busy.
-    pub bystanders: Option<Box<dyn Bystanders>>,
+    /// The sockets, for when tokio can't serve them: while a script is busy.
+    pub raw_sockets: Option<Box<dyn RawSockets>>,
+    /// Bytes that the outboxes of all sessions hold, as far as [`count_unsent`](Server::count_unsent) was told.
+    held_unsent: usize,
     /// Reading of the processor's clock when the last command ended.
     last_ticks: u64,
+    /// A script of the pipeline that runs took so long that others come first.
+    others_come_first: bool,
 }
 
 /// How far [`Engine::feed`] came.
@@ -171,6 +178,7 @@ impl Engine {
             registry: Arc::default(),
             stats,
             peak_bytes: 0,
+            freed: Freed::default(),
             always_recorded: Recording::Nothing,
             memory_is_full: false,
             clock,
@@ -184,8 +192,10 @@ impl Engine {
             running_script: None,
             trace: None,
             held_messages: pubsub::Held::default(),
-            bystanders: None,
+            raw_sockets: None,
+            held_unsent: 0,
             last_ticks: 0,
+            others_come_first: false,
         };
         Ok(Engine { ks, server, batch: Batch::default() })
     }
@@ -199,9 +209,7 @@ impl Engine {
 
     /// Forgets a connection and all it was subscribed to, watched or waited for.
     pub fn disconnect(&mut self, key: SessionKey) {
-        let Some(mut session) = self.server.sessions.close(key) else { return };
-        self.server.release(&mut session);
-        self.server.registry.disconnected(key);
+        self.server.disconnect(key);
     }
 
     /// Answers the complete commands of `input`, which `decoder` has read up to its position. Replies go to `out`.
@@ -212,6 +220,7 @@ impl Engine {
         session.outbox.begin_batch();
         session.pending_input = input.len();
         self.server.last_ticks = self.server.stats.clock.raw();
+        self.server.others_come_first = false;
         self.ks.begin_unit(now_ms, Recording::Nothing);
         let fed = self.feed_session(&mut session, decoder, input, out);
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
@@ -230,7 +239,7 @@ impl Engine {
             if session.is_suspended() {
                 break Fed::Suspended;
             }
-            if out.len() >= REPLY_PAUSE_BYTES {
+            if out.len() >= REPLY_PAUSE_BYTES || self.server.others_come_first {
                 break Fed::Paused;
             }
             let limits = RequestLimits {
@@ -266,7 +275,8 @@ impl Engine {
             batch.warm(&self.ks, session.db, input);
         }
         for (index, planned) in batch.iter().enumerate() {
-            if index > 0 && (session.is_suspended() || out.len() >= REPLY_PAUSE_BYTES) {
+            let must_pause = out.len() >= REPLY_PAUSE_BYTES || self.server.others_come_first;
+            if index > 0 && (session.is_suspended() || must_pause) {
                 return decoder.rewind_to(planned.starts_at);
             }
             // A long pipeline must not freeze the clock: look again once a millisecond of work is behind us.
@@ -279,16 +289,24 @@ impl Engine {
         }
     }
 
-    /// Runs what must run `hz` times a second: expiry, statistics, idle clients. Answers whether more keys are due to expire
-    /// than one slice removes.
+    /// Runs what must run `hz` times a second: reclaiming memory, statistics, idle clients. Answers whether there is more to
+    /// reclaim than one slice does.
     pub fn tick(&mut self) -> bool {
         let now_ms = self.server.clock.now_ms();
         self.server.stats.processed = self.server.stats.commands.iter().map(|command| command.calls).sum();
         self.server.stats.sample(now_ms);
         self.server.peak_bytes = self.server.peak_bytes.max(allocated_bytes());
+        self.server.freed.give_back();
         self.server.close_idle(now_ms);
         self.server.check_soft_limits();
-        self.reclaim_expired()
+        self.reclaim()
+    }
+
+    /// Removes one slice of expired keys, and of the garbage that scripts have left. Answers whether there may be more.
+    pub fn reclaim(&mut self) -> bool {
+        let more_keys = self.reclaim_expired();
+        let more_garbage = self.server.scripts.tidy();
+        more_keys || more_garbage
     }
 
     /// Removes one slice of expired keys; answers whether more are due.
@@ -347,6 +365,8 @@ impl Engine {
             return self.server.sessions.put(session);
         };
         self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
+        // What it takes begins now: the last command may have ended long ago.
+        self.server.last_ticks = self.server.stats.clock.raw();
         let mut reply = Reply::new(session.form());
         let argv = parked.argv.as_argv();
         let (ks, server) = (&mut self.ks, &mut self.server);
@@ -380,6 +400,43 @@ impl Server {
         }
         self.registry.connected(key, &address);
         key
+    }
+
+    /// Forgets a connection and all it was subscribed to, watched or waited for. Its task, if it has one, ends when it runs
+    /// next.
+    pub fn disconnect(&mut self, key: SessionKey) {
+        let Some(mut session) = self.sessions.close(key) else { return };
+        self.recount_unsent(session.counted_unsent, 0);
+        self.release(&mut session);
+        self.registry.disconnected(key);
+        session.outbox.wake();
+    }
+
+    /// Counts what a session's outbox holds now among what all hold. Told whenever it may have become much, or was much.
+    #[inline]
+    pub fn count_unsent(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let held = session.outbox.held();
+        let counted = std::mem::replace(&mut session.counted_unsent, held);
+        if held != counted {
+            self.recount_unsent(counted, held);
+        }
+    }
+
+    fn recount_unsent(&mut self, counted: usize, held: usize) {
+        let were_full = self.held_unsent > OUTBOX_TOTAL_PAUSE_BYTES;
+        self.held_unsent = self.held_unsent - counted + held;
+        if were_full && self.held_unsent <= OUTBOX_TOTAL_PAUSE_BYTES {
+            // Those who had to wait for it may send again.
+            self.sessions.iter_mut().filter(|session| !session.outbox.is_empty()).for_each(|s| s.outbox.wake());
+        }
+    }
+
+    /// Whether a client whose outbox holds so much must read some of it first, because all clients together hold too much.
+    #[inline]
+    pub fn is_over_share(&self, held: usize) -> bool {
+        let share = || OUTBOX_LEAST_SHARE_BYTES.max(OUTBOX_TOTAL_PAUSE_BYTES / self.sessions.len().max(1));
+        self.held_unsent > OUTBOX_TOTAL_PAUSE_BYTES && held > share()
     }
 
     /// Ends all that a session subscribed to, watched or waited for.

@@ -11,8 +11,12 @@ use super::Server;
 use super::session::{Gate, Session, SessionKey, Watched};
 use super::spec::Flags;
 use super::table::Entry;
+use crate::base::fit::fit_map;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::request::{Argv, OwnedArgv};
+
+/// Watched keys for which a session keeps room.
+const WATCHED_KEEP: usize = 64;
 
 /// Commands queued since MULTI.
 #[derive(Default)]
@@ -85,9 +89,12 @@ impl Watches {
                 keys.remove(&key);
                 if keys.is_empty() {
                     self.by_db.remove(&db);
+                } else {
+                    fit_map(keys);
                 }
             }
         }
+        session.watched.shrink_to(WATCHED_KEEP);
     }
 
     /// Whose transaction a change of this key ends. A key that was absent at WATCH and now is deleted was there but expired,

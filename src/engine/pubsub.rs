@@ -159,7 +159,7 @@ impl PubSub {
 
 /// What a script has published that may yet be rolled back: channels and messages.
 #[derive(Default)]
-pub struct Held {
+pub(crate) struct Held {
     is_on: bool,
     messages: Vec<Message>,
     bytes: usize,

@@ -17,7 +17,7 @@ use crate::base::limits::STALL_WARNING;
 
 /// What others may know of a connection.
 #[derive(Clone, Debug, Default)]
-pub struct Client {
+pub(crate) struct Client {
     /// Peer address.
     pub address: String,
     /// CLIENT SETNAME.
@@ -87,7 +87,7 @@ impl Registry {
 
 /// Watches from a thread of its own, until the registry is gone, and warns of each command that holds the engine for longer
 /// than [`STALL_WARNING`]: then, and whenever it has taken twice as long again.
-pub fn watch_for_stalls(registry: &Arc<Registry>, table: &'static CommandTable) -> std::io::Result<()> {
+pub(crate) fn watch_for_stalls(registry: &Arc<Registry>, table: &'static CommandTable) -> std::io::Result<()> {
     let registry = Arc::downgrade(registry);
     std::thread::Builder::new().name("stall-watch".to_owned()).spawn(move || watch(&registry, table))?;
     Ok(())

@@ -8,7 +8,7 @@ use crate::resp::request::{Argv, OwnedArgv};
 
 /// What a script did.
 #[derive(Debug, Default)]
-pub struct Trace {
+pub(crate) struct Trace {
     /// What it called, in order.
     pub steps: Vec<Step>,
     /// How many further calls there was no room for.
@@ -24,7 +24,7 @@ pub struct Trace {
 
 /// A command that a traced script called.
 #[derive(Debug)]
-pub struct Step {
+pub(crate) struct Step {
     /// What was called.
     pub command: OwnedArgv,
     /// What it answered, as a [tape](crate::resp::tape).
@@ -37,17 +37,19 @@ pub struct Step {
 
 impl Trace {
     /// Notes a call. `reply` is a tape, `effects` what the unit has recorded up to now: nothing but commands changes keys.
-    pub(super) fn note(&mut self, argv: Argv<'_>, reply: &[u8], ticks: u64, effects: &[u8]) {
+    /// Answers whether there was room for it; effects need not be recorded once there was none.
+    pub(super) fn note(&mut self, argv: Argv<'_>, reply: &[u8], ticks: u64, effects: &[u8]) -> bool {
         let fresh = effects.get(self.told_effects..).unwrap_or_default();
         self.told_effects = effects.len();
         let bytes = size_of::<Step>() + argv.bytes() + reply.len() + fresh.len();
         if self.omitted > 0 || bytes > SCRIPT_TRACE_MAX_BYTES - self.bytes {
             self.omitted += 1;
-            return;
+            return false;
         }
         self.bytes += bytes;
         let command = OwnedArgv::from_argv(argv);
         self.steps.push(Step { command, reply: reply.into(), ticks, effects: fresh.into() });
+        true
     }
 }
 
@@ -65,7 +67,8 @@ mod tests {
             trace.note(command.as_argv(), &reply, 1, b"");
         }
         trace.note(command.as_argv(), b"", 1, b"");
-        assert_eq!((trace.steps.len(), trace.omitted), (1, 3), "nothing is left out from the middle");
+        assert!(!trace.note(command.as_argv(), b"", 1, b""), "nor is there room for what comes later");
+        assert_eq!((trace.steps.len(), trace.omitted), (1, 4), "nothing is left out from the middle");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::script_trace::Trace;
 use super::scripts::{NESTED, Scripts, log};
 use super::spec::{Done, Flags};
 use super::table::Entry;
+use crate::keyspace::effect::Recording;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::library::Function;
@@ -25,7 +26,7 @@ const NO_SCRIPT: Error = Error::text("NOSCRIPT No matching script. Please use EV
 
 /// A script or function that is to run.
 #[derive(Clone, Copy)]
-pub struct Callee<'a> {
+pub(crate) struct Callee<'a> {
     /// Which of the two.
     pub kind: ScriptKind,
     /// What it is called in its errors.
@@ -40,24 +41,24 @@ pub struct Callee<'a> {
 
 impl<'a> Callee<'a> {
     /// The script called `sha`, which counts as used now.
-    pub fn script(scripts: &mut Scripts, sha: &'a Sha1Hex) -> Result<Callee<'a>, Error> {
+    pub(crate) fn script(scripts: &mut Scripts, sha: &'a Sha1Hex) -> Result<Callee<'a>, Error> {
         let &Script { flags, program, .. } = scripts.store.use_script(sha).ok_or(NO_SCRIPT)?;
         Ok(Callee { kind: ScriptKind::Script, name: sha, program, passing: Passing::Globals, flags })
     }
 
     /// This function.
-    pub fn function(function: &'a Function) -> Callee<'a> {
+    pub(crate) fn function(function: &'a Function) -> Callee<'a> {
         let &Function { ref name, handle: program, passing, flags, .. } = function;
         Callee { kind: ScriptKind::Function, name: name.as_bytes(), program, passing, flags }
     }
 }
 
 /// The conversation with the client that debugs a script, and the script's text.
-pub type Debugging<'a> = (&'a mut Conversation, &'a [u8]);
+pub(crate) type Debugging<'a> = (&'a mut Conversation, &'a [u8]);
 
 /// Runs a script or function with its keys and arguments and writes its reply. `command` is the whole call; if that only
 /// reads, what runs must not write.
-pub fn run(
+pub(crate) fn run(
     ctx: &mut Ctx<'_>,
     callee: Callee<'_>,
     keys: Argv<'_>,
@@ -78,7 +79,7 @@ pub fn run(
 
 /// SCRIPT TRACE: runs a script or function with its keys and arguments, writes its reply, and answers what it did. Unless
 /// `commit`, nothing of that stays. Such a call is not counted among those of the script.
-pub fn trace(
+pub(crate) fn trace(
     ctx: &mut Ctx<'_>,
     callee: Callee<'_>,
     keys: Argv<'_>,
@@ -291,7 +292,12 @@ impl ScriptHost<'_, '_> {
         let server = &mut *self.ctx.server;
         let ticks = server.last_ticks.saturating_sub(began);
         if let Some(trace) = &mut server.trace {
-            return trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes());
+            if !trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes())
+                && server.always_recorded != Recording::Full
+            {
+                self.ctx.ks.record_keys_only();
+            }
+            return;
         }
         let at_ticks = began.saturating_sub(self.started);
         server.stats.scripts.slow.note_step(argv, at_ticks, is_timed.then_some(ticks));

@@ -352,6 +352,17 @@ impl Scripts {
         self.evicted
     }
 
+    /// Collects garbage that scripts have left, for half a millisecond. Answers whether there may be more.
+    pub fn tidy(&mut self) -> bool {
+        self.vm.as_mut().is_some_and(|vm| vm.tidy())
+    }
+
+    /// Collects all garbage at once, if there is much. Answers whether there was.
+    pub fn collect_litter(&mut self) -> bool {
+        let littered = self.vm.as_mut().filter(|vm| vm.is_littered());
+        littered.map(|vm| vm.collect()).is_some()
+    }
+
     /// Bytes that Lua holds; 0 while a script runs.
     pub fn memory_bytes(&self) -> usize {
         self.vm.as_ref().map_or(0, |vm| vm.memory_bytes())

@@ -10,25 +10,23 @@ use crate::base::split_table::SplitTable;
 
 /// One database. Knows nothing of effects, and of time only what it is told.
 pub struct Db {
-    entries: Slab<Entry>,
+    entries: Slab,
     index: SplitTable<Slot>,
     pub(super) timers: Timers,
     /// How many entries expire some day.
     volatile: usize,
     /// How many entries have elements that do.
     partly_volatile: usize,
-    next_version: u32,
 }
 
 impl Db {
     pub(super) fn new() -> Db {
         Db {
-            entries: Slab::new(),
+            entries: Slab::default(),
             index: SplitTable::new(),
             timers: Timers::default(),
             volatile: 0,
             partly_volatile: 0,
-            next_version: 1,
         }
     }
 
@@ -96,10 +94,15 @@ impl Db {
 
     /// Adds a key that is not there yet.
     pub(super) fn insert(&mut self, key: &[u8], value: Value, accessed_s: u32) -> Slot {
-        let version = self.new_version();
         let mortal = value.elements_expire();
-        let entry = Entry { key: Key::new(key), value, expires_at_ms: NEVER, version, armed_at_ms: NEVER, accessed_s };
-        let slot = self.entries.insert(entry);
+        let slot = self.entries.insert_with(|version| Entry {
+            key: Key::new(key),
+            value,
+            expires_at_ms: NEVER,
+            version,
+            armed_at_ms: NEVER,
+            accessed_s,
+        });
         let entries = &self.entries;
         self.index.insert_unique(hash_bytes(key), slot, |slot| hash_of(entries, slot));
         if mortal {
@@ -108,13 +111,7 @@ impl Db {
         slot
     }
 
-    fn new_version(&mut self) -> u32 {
-        let version = self.next_version;
-        self.next_version = version.wrapping_add(1);
-        version
-    }
-
-    /// Takes an entry out.
+    /// Takes an entry out. Memory that is free then is kept until [`release`](Self::release).
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
         let hash = hash_bytes(&self.entries.get(slot)?.key);
         let entries = &self.entries;
@@ -122,7 +119,19 @@ impl Db {
         let entry = self.entries.remove(slot)?;
         self.volatile -= usize::from(entry.expires_at_ms != NEVER);
         self.partly_volatile -= usize::from(entry.value.elements_expire());
+        if entry.armed_at_ms != NEVER {
+            self.sweep_timers();
+        }
         Some(entry)
+    }
+
+    /// Gives some of the memory back that is free since entries were removed. Not for the middle of a unit that may have to
+    /// be undone: entries would not come back to their slots.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if self.entries.has_emptied() {
+            self.entries.release();
+        }
     }
 
     /// Puts an entry back that [`remove`](Self::remove) took out. If nothing else came or went since, it gets its slot.
@@ -130,15 +139,21 @@ impl Db {
         // Its timer may have been swept out; one that was not is dead from here on, or a key that is removed and comes back
         // again and again would gather live ones.
         entry.armed_at_ms = NEVER;
-        entry.version = self.new_version();
         self.volatile += usize::from(entry.expires_at_ms != NEVER);
         self.partly_volatile += usize::from(entry.value.elements_expire());
         let hash = hash_bytes(&entry.key);
-        let slot = self.entries.insert(entry);
+        let slot = self.entries.insert_with(|version| Entry { version, ..entry });
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
         self.arm(slot);
         slot
+    }
+
+    /// Gives all of it back.
+    pub(super) fn release_all(&mut self) {
+        while self.entries.has_emptied() {
+            self.entries.release();
+        }
     }
 
     /// Gives an entry, which must be there, another value; answers the old one, and when the key expires.
@@ -175,6 +190,12 @@ impl Db {
     fn arm(&mut self, slot: Slot) {
         let Some(entry) = self.entries.get_mut(slot) else { return };
         self.timers.arm(slot, entry);
+        self.sweep_timers();
+    }
+
+    /// Goes on with throwing out dead timers, if that is worth it.
+    #[inline]
+    fn sweep_timers(&mut self) {
         if self.timers.needs_sweep(self.volatile + self.partly_volatile) {
             self.timers.sweep_some(&mut self.entries);
         }
@@ -209,6 +230,6 @@ impl Db {
     }
 }
 
-fn hash_of(entries: &Slab<Entry>, slot: &Slot) -> u64 {
+fn hash_of(entries: &Slab, slot: &Slot) -> u64 {
     entries.get(*slot).map_or(0, |entry| hash_bytes(&entry.key))
 }

@@ -10,7 +10,10 @@
 //! Layout: one byte that says which effect, two bytes of database number, then the fields in order. Numbers are
 //! little-endian, byte strings carry their length as a varint. The list below is the only place that names an effect.
 
-use crate::value::leb128::put_number;
+use std::collections::{BTreeSet, HashSet};
+
+use crate::base::limits::TOUCHES_MAX_BYTES;
+use crate::value::leb128::{bytes_len, put_number};
 use crate::value::stream::StreamId;
 
 /// A value that stands in an effect.
@@ -377,6 +380,20 @@ impl<'a> Touch<'a> {
         }
     }
 
+    fn db(&self) -> u16 {
+        match *self {
+            Touch::Key { db, .. } | Touch::Database(db) => db,
+        }
+    }
+
+    fn encoded_len(&self) -> usize {
+        let head = size_of::<u8>() + size_of::<u16>();
+        match self {
+            Touch::Key { key, .. } => head + bytes_len(key),
+            Touch::Database(_) => head,
+        }
+    }
+
     fn decode(input: &mut &'a [u8]) -> Option<Touch<'a>> {
         let kind = u8::take(input)?;
         let db = u16::take(input)?;
@@ -496,7 +513,7 @@ pub enum Recording {
 
 /// A place in the record of a unit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Mark {
+struct Mark {
     bytes: usize,
     count: u64,
 }
@@ -508,6 +525,10 @@ pub struct Effects {
     buf: Vec<u8>,
     recording: Recording,
     count: u64,
+    /// Where the script began that may be rolled back.
+    kept: Mark,
+    /// The record of touches is condensed when it has grown by [`TOUCHES_MAX_BYTES`] from here.
+    condensed_to: usize,
 }
 
 impl Effects {
@@ -543,23 +564,86 @@ impl Effects {
     #[inline]
     pub(super) fn record_with<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
         self.count += 1;
-        match self.recording {
-            Recording::Nothing => {}
-            Recording::Keys => effect().touches(db).for_each(|touch| touch.encode(&mut self.buf)),
-            Recording::Full => effect().encode(db, &mut self.buf),
+        if self.recording != Recording::Nothing {
+            self.write(db, effect());
         }
     }
 
-    /// Where the record stands, for [`cut`](Self::cut).
-    #[inline]
-    pub(super) fn mark(&self) -> Mark {
-        Mark { bytes: self.buf.len(), count: self.count }
+    /// Not inlined: mostly nobody reads what happened, and then changes should pay for no more than the look at that.
+    #[inline(never)]
+    fn write(&mut self, db: u16, effect: Effect<'_>) {
+        if self.recording == Recording::Full {
+            return effect.encode(db, &mut self.buf);
+        }
+        effect.touches(db).for_each(|touch| touch.encode(&mut self.buf));
+        if self.buf.len() > self.condensed_to + TOUCHES_MAX_BYTES {
+            self.condense();
+        }
     }
 
-    /// Forgets what came after `mark`.
-    pub(super) fn cut(&mut self, mark: Mark) {
-        self.buf.truncate(mark.bytes);
-        self.count = mark.count;
+    /// What comes from here on can be [cut](Self::cut) off.
+    #[inline]
+    pub(super) fn keep(&mut self) {
+        self.kept = Mark { bytes: self.buf.len(), count: self.count };
+        self.condensed_to = self.kept.bytes;
+    }
+
+    /// Forgets what came since [`keep`](Self::keep).
+    pub(super) fn cut(&mut self) {
+        self.buf.truncate(self.kept.bytes);
+        self.count = self.kept.count;
+    }
+
+    /// Nothing will be cut off any more.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        self.kept = Mark::default();
+        self.condensed_to = 0;
+        if self.recording == Recording::Keys && self.buf.len() > TOUCHES_MAX_BYTES {
+            // What several scripts of one unit have touched, each less than that.
+            self.condense();
+        }
+    }
+
+    /// Goes on without whole effects: nobody reads them any more.
+    pub(super) fn record_keys_only(&mut self) {
+        if self.recording != Recording::Full {
+            return;
+        }
+        let touches = |rest: &[u8]| {
+            let mut buf = Vec::new();
+            Touches { rest, recording: Recording::Full, second: None }.for_each(|touch| touch.encode(&mut buf));
+            buf
+        };
+        let (before, after) = self.buf.split_at(self.kept.bytes);
+        let (before, after) = (touches(before), touches(after));
+        self.kept.bytes = before.len();
+        self.buf = [before, after].concat();
+        self.recording = Recording::Keys;
+        self.condense();
+    }
+
+    /// Shortens the record of touches since the script began.
+    #[cold]
+    fn condense(&mut self) {
+        let fresh = self.buf.split_off(self.kept.bytes);
+        let (mut seen, mut databases) = (HashSet::new(), BTreeSet::new());
+        let mut rest = &fresh[..];
+        while let Some(touch) = Touch::decode(&mut { rest }) {
+            let len = touch.encoded_len();
+            if seen.insert(&rest[..len]) {
+                self.buf.extend_from_slice(&rest[..len]);
+            }
+            databases.insert(touch.db());
+            rest = &rest[len..];
+        }
+        if self.buf.len() - self.kept.bytes > TOUCHES_MAX_BYTES / 2 {
+            self.buf.truncate(self.kept.bytes);
+            databases.into_iter().for_each(|db| Touch::Database(db).encode(&mut self.buf));
+            self.buf.shrink_to(self.kept.bytes + EFFECTS_KEEP_BYTES);
+        }
+        // So that half the bytes must come anew before that is done again.
+        self.condensed_to = self.buf.len().saturating_sub(TOUCHES_MAX_BYTES / 2);
     }
 
     /// Whether the unit has recorded nothing so far.
@@ -659,6 +743,65 @@ mod tests {
         for cut in 0..40.min(stream.len()) {
             assert!(EffectReader::new(&stream[..cut]).next().is_none());
         }
+    }
+
+    #[test]
+    fn the_record_of_touched_keys_is_bounded() {
+        let name = |i: usize| format!("{i:01000}").into_bytes();
+        let turns = 3 * TOUCHES_MAX_BYTES / 1_000;
+        let mut effects = Effects::default();
+        effects.begin(Recording::Keys);
+        effects.record(3, Effect::Put { key: b"before", value: b"" });
+        effects.keep();
+        // A few keys again and again are noted once.
+        for i in 0..turns {
+            effects.record(0, Effect::Put { key: &name(i % 10), value: b"" });
+            assert!(effects.buf.len() <= TOUCHES_MAX_BYTES + 2_000);
+        }
+        effects.condense();
+        let key = |db, key| Touch::Key { db, key, is_deletion: false };
+        let names: Vec<Vec<u8>> = (0..10).map(name).collect();
+        let expected: Vec<Touch<'_>> =
+            [key(3, b"before")].into_iter().chain(names.iter().map(|name| key(0, name))).collect();
+        assert_eq!(effects.touches().collect::<Vec<_>>(), expected);
+        // Of very many keys only the database is.
+        for i in 0..turns {
+            effects.record(0, Effect::Del { key: &name(i) });
+            assert!(effects.buf.len() <= TOUCHES_MAX_BYTES + 2_000);
+        }
+        effects.condense();
+        assert!(effects.touches().any(|touch| touch == Touch::Database(0)));
+        effects.cut();
+        assert_eq!(effects.touches().collect::<Vec<_>>(), [key(3, b"before")]);
+    }
+
+    #[test]
+    fn the_record_of_several_scripts_is_bounded() {
+        let mut effects = Effects::default();
+        effects.begin(Recording::Keys);
+        let key = vec![b'k'; TOUCHES_MAX_BYTES / 4];
+        for _ in 0..20 {
+            effects.keep();
+            (0..3).for_each(|_| effects.record(0, Effect::Put { key: &key, value: b"" }));
+            effects.release();
+            assert!(effects.buf.len() <= 2 * TOUCHES_MAX_BYTES);
+        }
+    }
+
+    #[test]
+    fn a_record_in_full_can_go_on_with_keys_alone() {
+        let mut effects = Effects::default();
+        effects.begin(Recording::Full);
+        effects.record(0, Effect::Put { key: b"a", value: b"long value" });
+        effects.keep();
+        effects.record(0, Effect::Rename { key: b"b", to: b"c" });
+        effects.record_keys_only();
+        effects.record(0, Effect::Del { key: b"d" });
+        let key = |key, is_deletion| Touch::Key { db: 0, key, is_deletion };
+        let expected = [key(b"a", false), key(b"b", false), key(b"c", false), key(b"d", true)];
+        assert_eq!((effects.touches().collect::<Vec<_>>(), effects.as_bytes()), (expected.to_vec(), &b""[..]));
+        effects.cut();
+        assert_eq!(effects.touches().collect::<Vec<_>>(), expected[..1]);
     }
 
     #[test]

@@ -129,7 +129,7 @@ pub struct Entry {
     pub(super) key: Key,
     pub(super) value: Value,
     pub(super) expires_at_ms: i64,
-    /// Tells this entry from others that lived in the same slot before or after.
+    /// Tells this entry from others that lived in the same slot before or after; see [`slab`](super::slab).
     pub(super) version: u32,
     /// The deadline of this entry's live timer, `NEVER` when it has none; see [`expiry`](super::expiry).
     pub(super) armed_at_ms: i64,

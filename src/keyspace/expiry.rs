@@ -6,14 +6,15 @@
 //! expired keys are reclaimed in the order of their deadlines, without sampling and without a scan.
 //!
 //! A lock that is taken and deleted again and again leaves a dead timer each time, which would stand in the heap until its
-//! deadline. So when dead timers outnumber the live ones they are swept out, a few for each timer that is armed: the heap
+//! deadline. So when dead timers outnumber the live ones they are swept out, a few for each timer that is armed and for each
+//! entry with a timer that is removed: these are what makes timers dead, so a sweep is always paid for. The heap
 //! is set aside, and from its end, where taking one leaves a heap, what still lives moves into a fresh one. Until all have
 //! moved, the next timer to fire is the nearer of two.
 
 use super::NEVER;
 use super::entry::Entry;
 use super::slab::{Slab, Slot};
-use crate::base::limits::TIMER_SWEEP_STEP;
+use crate::base::limits::{TIMER_SWEEP_STEP, TIMERS_KEEP};
 
 /// How many timers [`Timers::sample`] gives at most.
 const SAMPLE: usize = 64;
@@ -35,8 +36,6 @@ pub(super) struct Timers {
     heap: Heap,
     /// What the sweep that is underway has not looked at.
     unswept: Heap,
-    /// No sweep below so many timers: twice what the last one left, so that each is paid for by what was armed since.
-    sweep_from: usize,
 }
 
 impl Timers {
@@ -56,20 +55,18 @@ impl Timers {
     /// Whether a sweep is underway, or dead timers outnumber the entries that expire, of which there are `volatile`.
     #[inline]
     pub(super) fn needs_sweep(&self, volatile: usize) -> bool {
-        !self.unswept.is_empty()
-            || (self.heap.len() >= self.sweep_from.max(SWEEP_MIN) && self.heap.len() / 2 > volatile)
+        !self.unswept.is_empty() || (self.heap.len() >= SWEEP_MIN && self.heap.len() / 2 > volatile)
     }
 
     /// Looks at a few timers and throws out those that no entry needs. Answers how many it looked at.
     #[cold]
-    pub(super) fn sweep_some(&mut self, entries: &mut Slab<Entry>) -> usize {
+    pub(super) fn sweep_some(&mut self, entries: &mut Slab) -> usize {
         if self.unswept.is_empty() {
             self.unswept = std::mem::take(&mut self.heap);
         }
         for looked_at in 0..TIMER_SWEEP_STEP {
             let Some(timer) = self.unswept.take_last() else {
                 self.unswept = Heap::default();
-                self.sweep_from = self.heap.len() * 2;
                 return looked_at;
             };
             let Some(entry) = entries.get_mut(timer.slot).filter(|entry| timer.is_live(entry)) else { continue };
@@ -90,7 +87,7 @@ impl Timers {
 
     /// Bytes allocated.
     pub(super) fn mem_bytes(&self) -> usize {
-        (self.heap.timers.capacity() + self.unswept.timers.capacity()) * size_of::<Timer>()
+        self.heap.mem_bytes() + self.unswept.mem_bytes()
     }
 
     /// Takes the front timer if it is due.
@@ -105,66 +102,111 @@ impl Timers {
 
     /// A few timers, the nearest ones among them.
     pub(super) fn sample(&self) -> impl Iterator<Item = &Timer> {
-        self.heap.timers.iter().take(SAMPLE).chain(self.unswept.timers.iter().take(SAMPLE))
+        self.heap.iter().take(SAMPLE).chain(self.unswept.iter().take(SAMPLE))
     }
 }
 
-/// A binary heap with the nearest deadline first. The standard library's does not give its last element.
+/// Timers in one chunk of a heap: 64 KiB.
+const CHUNK: usize = 4_096;
+
+/// A binary heap with the nearest deadline first. The standard library's does not give its last element. It lies in chunks,
+/// so that it grows and shrinks without copying.
 #[derive(Default)]
 struct Heap {
-    /// No timer is nearer than its parent, which stands at `(i - 1) / 2`.
-    timers: Vec<Timer>,
+    /// No timer is nearer than its parent, which stands at `(i - 1) / 2`. All chunks but the last that holds a timer are full;
+    /// behind it there is at most one that is empty.
+    chunks: Vec<Vec<Timer>>,
+    len: usize,
 }
 
 impl Heap {
     fn len(&self) -> usize {
-        self.timers.len()
+        self.len
     }
 
     fn is_empty(&self) -> bool {
-        self.timers.is_empty()
+        self.len == 0
+    }
+
+    fn mem_bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<Timer>()).sum()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Timer> {
+        self.chunks.iter().flatten()
     }
 
     /// The nearest timer.
     fn first(&self) -> Option<&Timer> {
-        self.timers.first()
+        self.chunks.first()?.first()
     }
 
     fn push(&mut self, timer: Timer) {
-        let mut at = self.timers.len();
-        self.timers.push(timer);
+        let mut at = self.len;
+        self.push_last(timer);
         while at > 0 {
             let parent = (at - 1) / 2;
-            if self.timers[parent] <= timer {
+            if *self.at(parent) <= timer {
                 break;
             }
-            self.timers.swap(at, parent);
+            self.set(at, *self.at(parent));
             at = parent;
         }
+        self.set(at, timer);
     }
 
     /// Takes the nearest timer.
     fn pop(&mut self) -> Option<Timer> {
-        let last = self.timers.pop()?;
-        let Some(first) = self.timers.first_mut() else { return Some(last) };
-        let nearest = std::mem::replace(first, last);
+        let last = self.take_last()?;
+        if self.is_empty() {
+            return Some(last);
+        }
+        let nearest = *self.at(0);
         let mut at = 0;
         loop {
             let mut child = at * 2 + 1;
-            if child + 1 < self.timers.len() && self.timers[child + 1] < self.timers[child] {
+            if child + 1 < self.len && *self.at(child + 1) < *self.at(child) {
                 child += 1;
             }
-            if child >= self.timers.len() || last <= self.timers[child] {
+            if child >= self.len || last <= *self.at(child) {
+                self.set(at, last);
                 return Some(nearest);
             }
-            self.timers.swap(at, child);
+            self.set(at, *self.at(child));
             at = child;
         }
     }
 
+    #[inline]
+    fn at(&self, index: usize) -> &Timer {
+        &self.chunks[index / CHUNK][index % CHUNK]
+    }
+
+    #[inline]
+    fn set(&mut self, index: usize, timer: Timer) {
+        self.chunks[index / CHUNK][index % CHUNK] = timer;
+    }
+
+    fn push_last(&mut self, timer: Timer) {
+        let chunk = self.len / CHUNK;
+        if chunk == self.chunks.len() {
+            // The first chunk grows like any vector: most databases have few timers.
+            self.chunks.push(if chunk == 0 { Vec::new() } else { Vec::with_capacity(CHUNK) });
+        }
+        self.chunks[chunk].push(timer);
+        self.len += 1;
+    }
+
     /// Takes a timer that is no other's parent.
     fn take_last(&mut self) -> Option<Timer> {
-        self.timers.pop()
+        let last = self.len.checked_sub(1)?;
+        let timer = self.chunks[last / CHUNK].pop();
+        self.len = last;
+        self.chunks.truncate(last / CHUNK + 2);
+        if last == 0 && self.chunks[0].capacity() > TIMERS_KEEP {
+            self.chunks = Vec::new();
+        }
+        timer
     }
 }
 
@@ -306,12 +348,15 @@ mod tests {
         for i in 0..KEYS {
             put_until(&mut ks, &i.to_be_bytes(), 1_000 + i64::from(i));
         }
-        // Three of four are deleted: their timers are dead.
-        for i in (0..KEYS).filter(|i| i % 4 != 0) {
+        // Half of them are deleted: their timers are dead.
+        for i in (0..KEYS).filter(|i| i % 2 != 0) {
             let slot = ks.find(0, &i.to_be_bytes()).expect("put above");
             ks.remove(0, slot);
         }
         assert_eq!(ks.db(0).timers.len(), KEYS as usize);
+        // One more, and there are more of these than of live ones.
+        let slot = ks.find(0, &(KEYS - 2).to_be_bytes()).expect("put above");
+        ks.remove(0, slot);
         let (mut armed, mut gone) = (0, 0);
         while ks.db(0).timers.len() > ks.db(0).volatile() + 100 {
             let before = ks.db(0).timers.len();
@@ -322,7 +367,7 @@ mod tests {
             if armed % 1_000 == 0 {
                 at(&mut ks, 1_000 + i64::from(armed));
                 assert!(!ks.reclaim_expired(usize::MAX));
-                gone = 1 + armed / 4;
+                gone = 1 + armed / 2;
                 assert_eq!(ks.stats.expired, u64::from(gone));
             }
         }
@@ -330,6 +375,22 @@ mod tests {
         at(&mut ks, 1_000_000);
         assert!(!ks.reclaim_expired(usize::MAX));
         assert_eq!((ks.db(0).len(), ks.db(0).timers.len()), (0, 0));
+    }
+
+    #[test]
+    fn keys_that_are_deleted_leave_no_timers() {
+        let mut ks = keyspace(0);
+        for _ in 0..2 {
+            (0..50_000u32).for_each(|i| put_until(&mut ks, &i.to_be_bytes(), 1_000_000));
+            for i in 0..50_000u32 {
+                let slot = ks.find(0, &i.to_be_bytes()).expect("put above");
+                let before = ks.db(0).timers.len();
+                ks.remove(0, slot);
+                assert!(before <= ks.db(0).timers.len() + TIMER_SWEEP_STEP, "one command sweeps a few timers");
+            }
+            assert!(ks.db(0).timers.len() <= SWEEP_MIN, "{} timers", ks.db(0).timers.len());
+            assert!(ks.db(0).overhead_bytes() < 2 * CHUNK * size_of::<Timer>());
+        }
     }
 
     proptest! {

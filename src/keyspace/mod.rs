@@ -8,7 +8,7 @@
 //! An expired key does not exist. Whoever meets one removes it, and the removal is an effect like any other, so that who
 //! follows the stream needs no clock.
 
-pub mod db;
+pub(crate) mod db;
 mod disposal;
 pub mod effect;
 pub mod entry;
@@ -221,6 +221,11 @@ impl Keyspace {
     /// Lets the unit, which has only begun, record its effects in full: somebody is to be told of them.
     pub fn record_in_full(&mut self) {
         self.effects.record_in_full();
+    }
+
+    /// Lets the unit go on recording what it touches only, not whole effects: nobody is to be told of them any more.
+    pub fn record_keys_only(&mut self) {
+        self.effects.record_keys_only();
     }
 
     /// Where a key lives, for a command that writes. An expired key is removed and counts as absent; so do elements of its

@@ -22,7 +22,6 @@
 use std::collections::HashSet;
 
 use super::db::Db;
-use super::effect::Mark;
 use super::entry::{Entry, Value};
 use super::piece::Piece;
 use super::{DbIndex, Keyspace, KeyspaceStats, Slot};
@@ -55,7 +54,6 @@ pub(super) struct Undo {
     shuffled: Vec<DbIndex>,
     /// See [`undo_bytes`](Keyspace::undo_bytes).
     bytes: usize,
-    began: Mark,
     /// How many effects that stand there had been.
     standing_effects: u64,
     stats: KeyspaceStats,
@@ -136,28 +134,37 @@ impl Step {
     }
 }
 
-/// A set of entries, by database and version: that is never given twice, so that an entry which left its slot to another is
+/// Names an entry: no other of the same unit has the same slot and version, so that one which left its slot to another is
 /// not taken for it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Name {
+    /// First and in one number, because entries mostly differ in it.
+    slot_and_version: u64,
+    db: DbIndex,
+}
+
+impl Name {
+    #[inline]
+    fn new(db: DbIndex, slot: Slot, version: u32) -> Name {
+        Name { slot_and_version: u64::from(slot.0) << 32 | u64::from(version), db }
+    }
+}
+
+/// A set of entries.
 #[derive(Default)]
 struct Covered {
-    few: Vec<u64>,
-    many: HashSet<u64>,
+    few: Vec<Name>,
+    many: HashSet<Name>,
 }
 
 impl Covered {
-    fn name(db: DbIndex, version: u32) -> u64 {
-        u64::from(db) << 32 | u64::from(version)
-    }
-
     #[inline]
-    fn has(&self, db: DbIndex, version: u32) -> bool {
-        let one = Covered::name(db, version);
+    fn has(&self, one: Name) -> bool {
         self.few.contains(&one) || (!self.many.is_empty() && self.many.contains(&one))
     }
 
     #[inline]
-    fn add(&mut self, db: DbIndex, version: u32) {
-        let one = Covered::name(db, version);
+    fn add(&mut self, one: Name) {
         if self.few.len() < COVERED_FEW {
             self.few.push(one);
         } else {
@@ -180,7 +187,7 @@ impl Keyspace {
     pub fn begin_undo(&mut self) {
         debug_assert!(!self.undo.is_on && self.undo.steps.is_empty(), "scripts do not nest");
         self.undo.is_on = true;
-        self.undo.began = self.effects.mark();
+        self.effects.keep();
         self.undo.standing_effects = self.standing_effects;
         self.undo.stats = self.stats;
     }
@@ -189,12 +196,17 @@ impl Keyspace {
     #[inline]
     pub fn commit_undo(&mut self) {
         self.undo.is_on = false;
+        self.effects.release();
         if self.undo.steps.is_empty() {
             return;
         }
         for step in self.undo.steps.drain(..) {
             match step {
-                Step::Removed { entry, .. } => self.disposal.free(entry.value),
+                Step::Removed { db, entry } => {
+                    self.disposal.free(entry.value);
+                    self.dbs[db as usize].release();
+                }
+                Step::Carried { db, .. } => self.dbs[db as usize].release(),
                 Step::Replaced { value, .. } => self.disposal.free(value),
                 Step::Flushed { old, .. } => self.disposal.free_database(*old),
                 _ => {}
@@ -213,13 +225,16 @@ impl Keyspace {
         while let Some(step) = steps.pop() {
             self.take_back(step, &mut carried);
         }
-        self.effects.cut(self.undo.began);
+        self.effects.cut();
+        self.effects.release();
         self.standing_effects = self.undo.standing_effects;
         // What expired is there again, and will be counted again. Lookups stay counted.
         let KeyspaceStats { expired, expired_elements, .. } = self.undo.stats;
         self.stats = KeyspaceStats { expired, expired_elements, ..self.stats };
         self.undo.steps = steps;
         self.undo.end();
+        // What the unit had added lay in chunks that may be empty now.
+        self.dbs.iter_mut().for_each(Db::release_all);
         count
     }
 
@@ -273,28 +288,36 @@ impl Keyspace {
         if self.undo.is_on {
             let version = self.entry(db, slot).version;
             self.undo.push(Step::Added { db, slot });
-            self.undo.covered.add(db, version);
+            self.undo.covered.add(Name::new(db, slot, version));
         }
     }
 
-    /// Frees an entry that has been removed, or keeps it.
+    /// Frees an entry that has been removed from `slot`, or keeps it.
     #[inline]
-    pub(super) fn discard(&mut self, db: DbIndex, entry: Entry) {
+    pub(super) fn discard(&mut self, db: DbIndex, slot: Slot, entry: Entry) {
         if self.undo.is_on {
-            self.keep_entry(db, entry);
+            self.keep_entry(db, slot, entry);
         } else {
             self.disposal.free(entry.value);
+            self.dbs[db as usize].release();
         }
     }
 
-    fn keep_entry(&mut self, db: DbIndex, mut entry: Entry) {
-        if self.undo.covered.has(db, entry.version) {
+    fn keep_entry(&mut self, db: DbIndex, slot: Slot, mut entry: Entry) {
+        if self.undo.covered.has(Name::new(db, slot, entry.version)) {
             // Walking backwards, the note that covers it comes later, and gives it another value or takes it away.
             self.disposal.free(std::mem::replace(&mut entry.value, NO_VALUE));
         } else {
             self.undo.count_gone(db, &entry.value);
         }
         self.undo.push(Step::Removed { db, entry });
+    }
+
+    /// Gives memory back that is free since a key was moved away, unless the key may have to come back.
+    pub(super) fn release_removed(&mut self, db: DbIndex) {
+        if !self.undo.is_on {
+            self.dbs[db as usize].release();
+        }
     }
 
     /// Frees a value that the one at `slot` has replaced, or keeps it. `expires_at_ms` is when the key expired then.
@@ -309,12 +332,12 @@ impl Keyspace {
 
     fn keep_value(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
         let version = self.entry(db, slot).version;
-        if self.undo.covered.has(db, version) {
+        if self.undo.covered.has(Name::new(db, slot, version)) {
             return self.disposal.free(value);
         }
         self.undo.count_gone(db, &value);
         self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
-        self.undo.covered.add(db, version);
+        self.undo.covered.add(Name::new(db, slot, version));
     }
 
     /// A value is about to be changed in place. `piece` tells from the value what of it will change; `None`: that is not
@@ -329,7 +352,7 @@ impl Keyspace {
     #[inline(never)]
     fn note_change_now(&mut self, db: DbIndex, slot: Slot, piece: impl FnOnce(&Value) -> Option<Piece>) {
         let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        if self.undo.covered.has(db, entry.version) {
+        if self.undo.covered.has(Name::new(db, slot, entry.version)) {
             return;
         }
         let is_long = self.undo.steps.len() >= PIECES_BEFORE_COPIES;
@@ -338,7 +361,7 @@ impl Keyspace {
             Some(piece) => self.undo.push(Step::Changed { db, slot, piece }),
             None => {
                 let (value, expires_at_ms) = (entry.value.clone(), entry.expires_at_ms);
-                self.undo.covered.add(db, entry.version);
+                self.undo.covered.add(Name::new(db, slot, entry.version));
                 self.undo.bytes += value.heap_bytes(SAMPLES);
                 self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
             }
@@ -355,7 +378,7 @@ impl Keyspace {
     #[inline(never)]
     fn must_note_now(&mut self, db: DbIndex, slot: Slot, is_copied: impl FnOnce(&Value) -> bool) -> bool {
         let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        if self.undo.covered.has(db, entry.version) {
+        if self.undo.covered.has(Name::new(db, slot, entry.version)) {
             return false;
         }
         if is_copied(&entry.value) || (self.undo.steps.len() >= PIECES_BEFORE_COPIES && entry.value.is_small()) {
@@ -376,9 +399,9 @@ impl Keyspace {
     pub(super) fn note_requests(&mut self, db: DbIndex, slot: Slot) {
         if self.undo.is_on {
             let version = self.entry(db, slot).version;
-            if !self.undo.covered_requests.has(db, version) {
+            if !self.undo.covered_requests.has(Name::new(db, slot, version)) {
                 self.note_change_now(db, slot, |value| Piece::stream(value, Stream::before_requests));
-                self.undo.covered_requests.add(db, version);
+                self.undo.covered_requests.add(Name::new(db, slot, version));
             }
         }
     }
@@ -389,20 +412,20 @@ impl Keyspace {
         if self.undo.is_on {
             let entry = self.entry(db, slot);
             let (version, at_ms) = (entry.version, entry.expires_at_ms);
-            if !self.undo.covered.has(db, version) {
+            if !self.undo.covered.has(Name::new(db, slot, version)) {
                 self.undo.push(Step::Expiry { db, slot, at_ms });
             }
         }
     }
 
-    /// A key has been removed whose value is about to move to another one. Answers whether it was covered.
+    /// A key has been removed from `slot` whose value is about to move to another one. Answers whether it was covered.
     #[inline]
-    pub(super) fn note_carried(&mut self, db: DbIndex, entry: &Entry) -> bool {
+    pub(super) fn note_carried(&mut self, db: DbIndex, slot: Slot, entry: &Entry) -> bool {
         if self.undo.is_on {
             let shell = Entry { key: entry.key.clone(), value: NO_VALUE, ..*entry };
             self.undo.push(Step::Carried { db, shell });
         }
-        self.undo.is_on && self.undo.covered.has(db, entry.version)
+        self.undo.is_on && self.undo.covered.has(Name::new(db, slot, entry.version))
     }
 
     /// A key has been added with the value that was carried off. If that was covered where it was, it is here.
@@ -412,7 +435,7 @@ impl Keyspace {
             self.undo.push(Step::CarriedTo { db, slot });
             if is_covered {
                 let version = self.entry(db, slot).version;
-                self.undo.covered.add(db, version);
+                self.undo.covered.add(Name::new(db, slot, version));
             }
         }
     }
@@ -515,7 +538,7 @@ mod tests {
         let request = |ks: &mut Keyspace, slot, iid: &[u8]| ks.request_add(0, slot, b"p", iid, StreamId::MIN);
         for swaps in [false, true] {
             let mut ks = keyspace();
-            // Each database counts versions on its own.
+            // Each database counts slots and versions on its own.
             for db in [0, 1] {
                 ks.put(db, b"k", b"before");
                 let slot = ks.stream_create(db, b"x");

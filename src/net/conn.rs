@@ -18,31 +18,27 @@
 //! ([`Server::send_unsent`](crate::engine::Server::send_unsent)); another command that takes long holds it up, as in Redis.
 //!
 //! A client that sends and does not read fills its outbox; beyond [`OUTBOX_PAUSE_BYTES`] nothing more is read from it until
-//! it has read.
+//! it has read. When all outboxes together hold more than
+//! [`OUTBOX_TOTAL_PAUSE_BYTES`](crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES), that holds for each client that holds more
+//! than its share of it.
 
-use std::cell::RefCell;
 use std::future::Future;
-use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 
 use super::serve::Shared;
-use crate::base::limits::{OUTBOX_PAUSE_BYTES, READ_CHUNK_BYTES};
+use super::socket_table::Connection;
+use crate::base::limits::{OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_CHUNK_BYTES, SEND_SLICE_BYTES};
 use crate::engine::session::SessionKey;
-use crate::engine::{Engine, Fed};
+use crate::engine::{Engine, Fed, Server};
 use crate::resp::reply::Reply;
 use crate::resp::request::Decoder;
 
-/// Any stream socket.
-pub trait Stream: AsyncRead + AsyncWrite + AsRawFd + Unpin + 'static {}
-impl<S: AsyncRead + AsyncWrite + AsRawFd + Unpin + 'static> Stream for S {}
-
 /// What a connection keeps of its input between two reads.
 #[derive(Default)]
-pub struct Inbox {
+pub(crate) struct Inbox {
     /// How far the input was understood.
     pub decoder: Decoder,
     /// Bytes that were read and not yet consumed.
@@ -53,7 +49,7 @@ pub struct Inbox {
 
 impl Inbox {
     /// Adds what was read.
-    pub fn keep(&mut self, input: &[u8]) {
+    pub(crate) fn keep(&mut self, input: &[u8]) {
         if let Some(wanted) = self.decoder.wants() {
             // A large argument: allocate in few steps, but no more than twice what has really come.
             let more = wanted.saturating_sub(self.pending.len());
@@ -63,8 +59,24 @@ impl Inbox {
         self.unfed = true;
     }
 
+    /// Whether it may hold a whole command that was left for later.
+    pub(crate) fn is_unfed(&self) -> bool {
+        self.unfed
+    }
+
+    /// Whether it holds more than one client may send ahead of being answered: then the connection, that of the session `key`,
+    /// is to be closed.
+    pub(crate) fn is_too_large(&self, server: &mut Server, key: SessionKey) -> bool {
+        let is_too_large = self.pending.len() + self.decoder.mem_bytes() > server.config.query_limit_bytes();
+        if is_too_large {
+            tracing::warn!(client = key.id, bytes = self.pending.len(), "closed: its command is too large");
+            server.stats.query_limit_disconnections += 1;
+        }
+        is_too_large
+    }
+
     /// Drops what the decoder has consumed of `pending`; `drained`: nothing whole is left in it.
-    pub fn consumed(&mut self, drained: bool) {
+    pub(crate) fn consumed(&mut self, drained: bool) {
         self.unfed = !drained;
         // While more of the buffer is to be fed, leave it in place: moving it after every pause would be quadratic.
         if drained {
@@ -72,30 +84,31 @@ impl Inbox {
             self.decoder.rebase();
             if self.pending.is_empty() {
                 self.pending = Vec::new();
+            } else if self.pending.len() < READ_CHUNK_BYTES {
+                // What came behind a large command must not hold that one's memory.
+                self.pending.shrink_to(2 * READ_CHUNK_BYTES);
             }
         }
     }
 }
 
 /// A connection's future. Ends when the peer or the server has closed it.
-pub struct Conn<S: Stream> {
+pub(crate) struct Conn {
     shared: Rc<Shared>,
     key: SessionKey,
-    stream: S,
-    inbox: Rc<RefCell<Inbox>>,
+    connection: Rc<Connection>,
 }
 
-impl<S: Stream> Conn<S> {
-    /// The future of a connection that is registered under `key`, and of which `inbox` was read already.
-    pub fn new(shared: Rc<Shared>, key: SessionKey, stream: S, inbox: Rc<RefCell<Inbox>>) -> Conn<S> {
-        shared.roster.connections.borrow_mut().insert(key, (stream.as_raw_fd(), inbox.clone()));
-        Conn { shared, key, stream, inbox }
+impl Conn {
+    /// The future of a connection that stands in the socket table under `key`.
+    pub(crate) fn new(shared: Rc<Shared>, key: SessionKey, connection: Rc<Connection>) -> Conn {
+        Conn { shared, key, connection }
     }
 }
 
-impl<S: Stream> Drop for Conn<S> {
+impl Drop for Conn {
     fn drop(&mut self) {
-        self.shared.roster.connections.borrow_mut().remove(&self.key);
+        self.shared.sockets.remove(self.key);
         if let Ok(mut engine) = self.shared.engine.try_borrow_mut() {
             engine.disconnect(self.key);
         }
@@ -111,7 +124,7 @@ enum Next {
     Close,
 }
 
-impl<S: Stream> Future for Conn<S> {
+impl Future for Conn {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -143,39 +156,58 @@ impl<S: Stream> Future for Conn<S> {
     }
 }
 
-impl<S: Stream> Conn<S> {
+impl Conn {
     /// One round: write what is unsent, then feed what is left, else read.
     fn turn(&mut self, cx: &mut Context<'_>, engine: &mut Engine, buffers: &mut Buffers) -> Next {
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
         if session.killed {
             // What was answered before, if the socket takes it.
-            let _ = Pin::new(&mut self.stream).poll_write(cx, session.outbox.bytes());
+            let _ = self.connection.poll_write(cx, session.outbox.front());
             return Next::Close;
         }
-        while !session.outbox.is_empty() {
-            match Pin::new(&mut self.stream).poll_write(cx, session.outbox.bytes()) {
-                Poll::Ready(Ok(sent)) if sent > 0 => engine.server.stats.bytes_out += session.sent(sent),
+        let (mut slice, mut is_stuck) = (SEND_SLICE_BYTES, false);
+        while !session.outbox.is_empty() && slice > 0 {
+            match self.connection.poll_write(cx, session.outbox.front()) {
+                Poll::Ready(Ok(sent)) if sent > 0 => {
+                    engine.server.stats.bytes_out += session.sent(sent);
+                    slice = slice.saturating_sub(sent);
+                }
                 Poll::Ready(_) => return Next::Close,
                 Poll::Pending => {
-                    engine.server.hold_to_output_limit(self.key);
+                    is_stuck = true;
                     break;
                 }
             }
         }
-        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
-        if session.closing {
-            return if session.outbox.is_empty() { Next::Close } else { Next::Wait };
+        let held = session.outbox.held();
+        if is_stuck || session.is_counted() {
+            engine.server.count_unsent(self.key);
         }
-        if session.outbox.len() > OUTBOX_PAUSE_BYTES {
+        if is_stuck {
+            engine.server.hold_to_output_limit(self.key);
+        }
+        let is_over_share = engine.server.is_over_share(held);
+        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
+        if session.outbox.is_empty() {
+            if session.closing {
+                return Next::Close;
+            }
+        } else if slice == 0 {
+            return Next::Yield;
+        } else if session.closing || is_over_share || held > OUTBOX_PAUSE_BYTES {
+            return Next::Wait;
+        }
+        if engine.server.stop_signal.load(Ordering::Relaxed) {
+            // The server ends as soon as it is told: nothing new may hold that up.
             return Next::Wait;
         }
         let suspended = session.is_suspended();
-        let inbox = Rc::clone(&self.inbox);
-        let mut inbox = inbox.borrow_mut();
+        let connection = Rc::clone(&self.connection);
+        let mut inbox = connection.inbox.borrow_mut();
         if inbox.unfed && !suspended {
             return self.feed_pending(engine, &mut buffers.out, &mut inbox);
         }
-        match self.poll_read(cx, &mut buffers.input) {
+        match connection.poll_read(cx, &mut buffers.input) {
             Poll::Pending => Next::Wait,
             Poll::Ready(Err(_) | Ok(0)) => Next::Close,
             Poll::Ready(Ok(n)) => {
@@ -202,10 +234,7 @@ impl<S: Stream> Conn<S> {
     /// Adds what was read to what is pending, and feeds it unless the session waits.
     fn keep(&mut self, engine: &mut Engine, out: &mut Reply, inbox: &mut Inbox, input: &[u8], suspended: bool) -> Next {
         inbox.keep(input);
-        let limit = engine.server.config.query_limit_bytes();
-        if inbox.pending.len() + inbox.decoder.mem_bytes() > limit {
-            tracing::warn!(client = self.key.id, bytes = inbox.pending.len(), "closed: its command is too large");
-            engine.server.stats.query_limit_disconnections += 1;
+        if inbox.is_too_large(&mut engine.server, self.key) {
             return Next::Close;
         }
         if suspended {
@@ -229,13 +258,10 @@ impl<S: Stream> Conn<S> {
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
         session.outbox.append(out.buffer_mut());
         out.buffer_mut().shrink_to(REPLY_KEEP_BYTES);
+        if session.outbox.held() >= OUTBOX_TAKE_OVER_BYTES {
+            engine.server.count_unsent(self.key);
+        }
         Next::Yield
-    }
-
-    fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<std::io::Result<usize>> {
-        let mut buf = ReadBuf::new(input);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
-        Poll::Ready(Ok(buf.filled().len()))
     }
 }
 
@@ -243,7 +269,7 @@ impl<S: Stream> Conn<S> {
 const REPLY_KEEP_BYTES: usize = 1024 * 1024;
 
 /// The buffers that all connections share, one at a time.
-pub struct Buffers {
+pub(crate) struct Buffers {
     /// What was read.
     pub input: Box<[u8]>,
     /// What is answered.

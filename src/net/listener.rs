@@ -2,24 +2,23 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, UnixListener};
 
-use super::conn::{Conn, Stream};
+use super::conn::Conn;
 use super::serve::Shared;
+use super::socket_table::{Connection, Socket as Connected, SocketTable};
 use crate::engine::Server;
-use crate::engine::session::Peer;
+use crate::engine::session::{Peer, SessionKey};
 
 /// A socket that takes connections.
-pub enum Listener {
+pub(crate) enum Listener {
     /// On an address and port.
     Tcp(TcpListener),
     /// On a path, which is removed at the end.
@@ -36,7 +35,7 @@ trusted, turn the protection off (CONFIG SET protected-mode no, or --protected-m
 
 impl Listener {
     /// Listens on a TCP address.
-    pub fn tcp(address: SocketAddr, backlog: i32) -> io::Result<Listener> {
+    pub(crate) fn tcp(address: SocketAddr, backlog: i32) -> io::Result<Listener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         if address.is_ipv6() {
             socket.set_only_v6(true)?;
@@ -49,7 +48,7 @@ impl Listener {
     }
 
     /// Listens on a path. A socket that a server left there is replaced; another file is not.
-    pub fn unix(path: &Path, permissions: u32, backlog: i32) -> io::Result<Listener> {
+    pub(crate) fn unix(path: &Path, permissions: u32, backlog: i32) -> io::Result<Listener> {
         if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
             std::fs::remove_file(path)?;
         }
@@ -65,7 +64,7 @@ impl Listener {
     }
 
     /// Where it listens, as the start-up line tells it.
-    pub fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         match self {
             Listener::Tcp(listener) => {
                 listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
@@ -75,32 +74,33 @@ impl Listener {
     }
 
     /// Accepts for ever.
-    pub(super) async fn accept_all(self, shared: Rc<Shared>) {
-        let path = match &self {
-            Listener::Tcp(_) => None,
-            Listener::Unix(_, path) => Some(path.display().to_string()),
-        };
-        shared.roster.listeners.borrow_mut().push((self.as_raw_fd(), path.clone()));
+    pub(super) async fn accept_all(self: Rc<Listener>, shared: Rc<Shared>) {
         loop {
-            let accepted = match &self {
-                Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| admit(&shared, stream, None)),
-                Listener::Unix(listener, _) => {
-                    listener.accept().await.map(|(stream, _)| admit(&shared, stream, path.as_deref()))
-                }
+            let accepted = match &*self {
+                Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| Connected::Tcp(stream)),
+                Listener::Unix(listener, _) => listener.accept().await.map(|(stream, _)| Connected::Unix(stream)),
             };
-            if let Err(error) = accepted {
-                tracing::warn!(%error, "could not accept a connection");
-                tokio::time::sleep(ACCEPT_RETRY).await;
+            match accepted {
+                Ok(socket) => {
+                    let opened = open(&mut shared.engine.borrow_mut().server, &shared.sockets, socket, &self);
+                    if let Some((key, connection)) = opened {
+                        tokio::task::spawn_local(Conn::new(shared.clone(), key, connection));
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "could not accept a connection");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
             }
         }
     }
 }
 
-impl AsRawFd for Listener {
-    fn as_raw_fd(&self) -> RawFd {
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener) => listener.as_raw_fd(),
-            Listener::Unix(listener, _) => listener.as_raw_fd(),
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener, _) => listener.as_fd(),
         }
     }
 }
@@ -114,23 +114,28 @@ impl Drop for Listener {
     }
 }
 
-/// Makes an accepted socket a connection, or says why not.
-fn admit<S: Stream + AsFd>(shared: &Rc<Shared>, mut stream: S, path: Option<&str>) {
-    let mut engine = shared.engine.borrow_mut();
-    let greeted = greet(&SockRef::from(&stream), path.is_some(), &mut engine.server);
-    if let Err(reason) = greeted {
+/// Makes a socket that `listener` accepted a connection with a session; or tells its peer why not, and closes it.
+pub(super) fn open(
+    server: &mut Server,
+    table: &SocketTable,
+    socket: Connected,
+    listener: &Listener,
+) -> Option<(SessionKey, Rc<Connection>)> {
+    let path = match listener {
+        Listener::Tcp(_) => None,
+        Listener::Unix(_, path) => Some(path.display().to_string()),
+    };
+    if let Err(reason) = greet(&SockRef::from(&socket), path.is_some(), server) {
         // The refusal fits any socket's buffer; a peer that has left does not miss it.
-        let mut cx = Context::from_waker(Waker::noop());
-        let _ = Pin::new(&mut stream).poll_write(&mut cx, reason);
-        return;
+        let _ = SockRef::from(&socket).send(reason);
+        return None;
     }
-    let key = engine.server.open_session(peer_of(&SockRef::from(&stream), path));
-    drop(engine);
-    tokio::task::spawn_local(Conn::new(shared.clone(), key, stream, Rc::default()));
+    let key = server.open_session(peer_of(&SockRef::from(&socket), path.as_deref()));
+    Some((key, table.add(key, socket)))
 }
 
 /// Sets an accepted socket's options and decides whether it is served; else answers what to tell it.
-pub(super) fn greet(socket: &Socket, is_unix: bool, server: &mut Server) -> Result<(), &'static [u8]> {
+fn greet(socket: &Socket, is_unix: bool, server: &mut Server) -> Result<(), &'static [u8]> {
     let config = &server.config;
     if !is_unix {
         // A socket that the peer has reset already takes no options; reading from it will say so.
@@ -157,7 +162,7 @@ pub(super) fn greet(socket: &Socket, is_unix: bool, server: &mut Server) -> Resu
 }
 
 /// What CLIENT LIST tells of an accepted socket; `path` is that of a unix socket.
-pub(super) fn peer_of(socket: &Socket, path: Option<&str>) -> Peer {
+fn peer_of(socket: &Socket, path: Option<&str>) -> Peer {
     let fd = socket.as_raw_fd();
     if let Some(path) = path {
         let address = format!("{path}:0");

@@ -1,6 +1,7 @@
 //! The network: the only floor that knows tokio and sockets.
 
-pub mod conn;
-pub mod listener;
-pub mod lookout;
-pub mod serve;
+pub(crate) mod conn;
+pub(crate) mod listener;
+pub(crate) mod raw_poller;
+pub(crate) mod serve;
+pub(crate) mod socket_table;

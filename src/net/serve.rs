@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
@@ -13,15 +12,16 @@ use tokio::time::{Instant, sleep_until};
 
 use super::conn::{Buffers, Conn};
 use super::listener::Listener;
-use super::lookout::{Lookout, Newcomer, Roster, StdStream};
+use super::raw_poller::RawPoller;
+use super::socket_table::SocketTable;
 use crate::engine::Engine;
 
 /// What the tasks of the one thread share.
-pub struct Shared {
+pub(crate) struct Shared {
     /// The engine. Borrowed only inside one poll of one task.
     pub engine: RefCell<Engine>,
-    /// Every socket, for when tokio can't look after them.
-    pub roster: Rc<Roster>,
+    /// Every socket.
+    pub sockets: Rc<SocketTable>,
     /// Read and reply buffers.
     pub buffers: RefCell<Buffers>,
     /// Wakes the clockwork when a call waits for a nearer deadline than it knows.
@@ -34,11 +34,11 @@ pub struct Shared {
 
 impl Shared {
     /// Around a fresh engine.
-    pub fn new(mut engine: Engine) -> Shared {
-        let roster = Rc::<Roster>::default();
-        engine.server.bystanders = Some(Box::new(Lookout::new(roster.clone())));
+    pub(crate) fn new(mut engine: Engine) -> Shared {
+        let sockets = Rc::<SocketTable>::default();
+        engine.server.raw_sockets = Some(Box::new(RawPoller::new(sockets.clone())));
         Shared {
-            roster,
+            sockets,
             engine: RefCell::new(engine),
             buffers: RefCell::default(),
             deadline_moved: Notify::new(),
@@ -50,9 +50,9 @@ impl Shared {
     /// Does what must follow when the engine was fed: tells the clockwork, and takes over connections that were accepted
     /// while a script was busy.
     #[inline]
-    pub fn after_feed(self: &Rc<Shared>, engine: &Engine) {
-        if !self.roster.newcomers.borrow().is_empty() {
-            self.take_over_newcomers();
+    pub(crate) fn after_feed(self: &Rc<Shared>, engine: &Engine) {
+        if self.sockets.has_without_task() {
+            self.spawn_missing_tasks();
         }
         if engine.server.waits.next_deadline_ms().is_some_and(|at_ms| at_ms < self.known_deadline_ms.get()) {
             self.deadline_moved.notify_one();
@@ -63,28 +63,21 @@ impl Shared {
     }
 
     #[cold]
-    fn take_over_newcomers(self: &Rc<Shared>) {
-        for Newcomer { key, stream, inbox } in self.roster.newcomers.take() {
-            let taken = match stream {
-                StdStream::Tcp(stream) => TcpStream::from_std(stream)
-                    .map(|stream| drop(spawn_local(Conn::new(self.clone(), key, stream, inbox)))),
-                StdStream::Unix(stream) => UnixStream::from_std(stream)
-                    .map(|stream| drop(spawn_local(Conn::new(self.clone(), key, stream, inbox)))),
-            };
-            if let Err(error) = taken {
-                // The system is out of memory for it. The engine is in use here, so that the session goes a little later.
+    fn spawn_missing_tasks(self: &Rc<Shared>) {
+        for key in self.sockets.take_without_task() {
+            let Some(connection) = self.sockets.connection(key) else { continue };
+            if let Err(error) = connection.adopt() {
+                // The system is out of memory for it. It is closed now; its task will find that, and end its session.
                 tracing::warn!(client = key.id, %error, "dropped a connection");
-                self.roster.connections.borrow_mut().remove(&key);
-                let shared = self.clone();
-                spawn_local(async move { shared.engine.borrow_mut().disconnect(key) });
             }
+            spawn_local(Conn::new(self.clone(), key, connection));
         }
     }
 
     /// Expiry, statistics and the deadlines of waiting calls.
     async fn clockwork(&self) {
         let mut next_tick = Instant::now();
-        // Whether more keys are due to expire than one slice has removed.
+        // Whether there is more to reclaim than one slice has done.
         let mut more = false;
         loop {
             if Instant::now() >= next_tick {
@@ -92,7 +85,7 @@ impl Shared {
                 next_tick = Instant::now() + Duration::from_millis(1_000 / u64::from(hz));
                 more = self.engine.borrow_mut().tick();
             } else if more {
-                more = self.engine.borrow_mut().reclaim_expired();
+                more = self.engine.borrow_mut().reclaim();
             }
             let wake_at = {
                 let mut engine = self.engine.borrow_mut();
@@ -116,7 +109,7 @@ impl Shared {
 }
 
 /// Serves until a signal or a client ends it. Runs on a current-thread runtime, inside a `LocalSet`.
-pub async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::io::Result<()> {
+pub(crate) async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     // tokio delivers signals only between two tasks; a script in an endless loop must see them too.
@@ -125,7 +118,8 @@ pub async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::io::Res
         signal_hook::flag::register(number, stop_signal.clone())?;
     }
     let mut accepting = tokio::task::JoinSet::new();
-    for listener in listeners {
+    for listener in listeners.into_iter().map(Rc::new) {
+        shared.sockets.listen(listener.clone());
         accepting.spawn_local(listener.accept_all(shared.clone()));
     }
     let reason = tokio::select! {
@@ -135,6 +129,7 @@ pub async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::io::Res
         () = shared.clockwork() => unreachable!("the clockwork never ends"),
     };
     shared.engine.borrow_mut().server.send_unsent();
+    shared.sockets.stop_listening();
     tracing::info!(reason, "stopping");
     Ok(())
 }

@@ -23,8 +23,8 @@ pub mod libraries;
 mod listpack;
 mod lzf;
 mod stream;
-pub mod value;
-pub mod wire;
+pub(crate) mod value;
+pub(crate) mod wire;
 mod ziplist;
 
 use crate::base::crc::crc64;

@@ -56,7 +56,7 @@ const DEADLINE_MAX_MS: i64 = (1 << 48) - 2;
 const NODE_BYTES: usize = 8192;
 
 /// The number of the type and representation in which [`encode`] writes a value.
-pub fn type_code(value: &Value) -> u8 {
+pub(crate) fn type_code(value: &Value) -> u8 {
     match value {
         Value::String(_) => STRING,
         Value::List(_) => LIST_QUICKLIST_2,
@@ -73,12 +73,12 @@ pub fn type_code(value: &Value) -> u8 {
 }
 
 /// The version of RDB that brought the type, but at least that of Redis 7.0.
-pub fn version_of(code: u8) -> u16 {
+pub(crate) fn version_of(code: u8) -> u16 {
     if matches!(code, HASH_METADATA | HASH_LISTPACK_EX) { VERSION_OF_EXPIRING_FIELDS } else { VERSION }
 }
 
 /// Appends a value, without its type.
-pub fn encode(value: &Value, out: &mut Vec<u8>) {
+pub(crate) fn encode(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::String(string) => put_string(out, string.as_bytes(&mut Digits::new())),
         Value::List(list) => encode_list(list, out),
@@ -90,7 +90,7 @@ pub fn encode(value: &Value, out: &mut Vec<u8>) {
 }
 
 /// Reads a value of the type and representation `code`. `limits` choose the representation that it gets here.
-pub fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<Value, Corrupt> {
+pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<Value, Corrupt> {
     Ok(match code {
         STRING => Value::String(StringValue::new(&input.string()?)),
         LIST | LIST_ZIPLIST | LIST_QUICKLIST | LIST_QUICKLIST_2 => {

@@ -31,7 +31,7 @@ const INTEGER_MAX_BYTES: usize = 11;
 
 /// Bytes that are read from their start.
 #[derive(Clone, Debug)]
-pub struct Input<'a> {
+pub(crate) struct Input<'a> {
     rest: &'a [u8],
     /// How many more bytes packed strings may become.
     unpacked_left: usize,
@@ -39,55 +39,55 @@ pub struct Input<'a> {
 
 impl<'a> Input<'a> {
     /// Reads `bytes`; the packed strings among them may become `unpacked_max` bytes in all.
-    pub fn new(bytes: &'a [u8], unpacked_max: usize) -> Input<'a> {
+    pub(crate) fn new(bytes: &'a [u8], unpacked_max: usize) -> Input<'a> {
         Input { rest: bytes, unpacked_left: unpacked_max }
     }
 
     /// Whether all was read.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// The next byte.
-    pub fn byte(&mut self) -> Result<u8, Corrupt> {
+    pub(crate) fn byte(&mut self) -> Result<u8, Corrupt> {
         let [byte] = self.array()?;
         Ok(byte)
     }
 
     /// The next `N` bytes.
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Corrupt> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Corrupt> {
         let (array, rest) = self.rest.split_first_chunk().ok_or(Corrupt)?;
         self.rest = rest;
         Ok(*array)
     }
 
     /// The next `len` bytes.
-    pub fn take(&mut self, len: usize) -> Result<&'a [u8], Corrupt> {
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], Corrupt> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(Corrupt)?;
         self.rest = rest;
         Ok(taken)
     }
 
     /// A length that counts, such as elements: any 64-bit number.
-    pub fn number(&mut self) -> Result<u64, Corrupt> {
+    pub(crate) fn number(&mut self) -> Result<u64, Corrupt> {
         let first = self.byte()?;
         self.number_behind(first)
     }
 
     /// A length that must fit what is left: each of what it counts takes at least one byte.
-    pub fn count(&mut self) -> Result<usize, Corrupt> {
+    pub(crate) fn count(&mut self) -> Result<usize, Corrupt> {
         let count = self.number()?;
         usize::try_from(count).ok().filter(|count| *count <= self.rest.len()).ok_or(Corrupt)
     }
 
     /// Counts bytes that a few bytes become.
-    pub fn unpack(&mut self, bytes: usize) -> Result<(), Corrupt> {
+    pub(crate) fn unpack(&mut self, bytes: usize) -> Result<(), Corrupt> {
         self.unpacked_left = self.unpacked_left.checked_sub(bytes).ok_or(Corrupt)?;
         Ok(())
     }
 
     /// A string.
-    pub fn string(&mut self) -> Result<Cow<'a, [u8]>, Corrupt> {
+    pub(crate) fn string(&mut self) -> Result<Cow<'a, [u8]>, Corrupt> {
         let integer = match self.byte()? {
             INT_8 => i64::from(i8::from_le_bytes(self.array()?)),
             INT_16 => i64::from(i16::from_le_bytes(self.array()?)),
@@ -121,7 +121,7 @@ impl<'a> Input<'a> {
 }
 
 /// Appends a length.
-pub fn put_number(out: &mut Vec<u8>, number: u64) {
+pub(crate) fn put_number(out: &mut Vec<u8>, number: u64) {
     if number < 1 << 6 {
         out.push(number as u8);
     } else if number < 1 << 14 {
@@ -136,7 +136,7 @@ pub fn put_number(out: &mut Vec<u8>, number: u64) {
 }
 
 /// Appends a string; what reads as an integer of 32 bits is written as one.
-pub fn put_string(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn put_string(out: &mut Vec<u8>, text: &[u8]) {
     let integer = if text.len() <= INTEGER_MAX_BYTES { parse_i64(text) } else { None };
     match integer.and_then(|integer| i32::try_from(integer).ok()) {
         Some(integer) => put_integer(out, integer),
@@ -145,7 +145,7 @@ pub fn put_string(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// Appends a string as it is.
-pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_number(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }

@@ -3,4 +3,4 @@
 
 pub mod reply;
 pub mod request;
-pub mod tape;
+pub(crate) mod tape;

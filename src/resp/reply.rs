@@ -7,6 +7,7 @@
 //! Source: <https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md>
 
 use super::tape::{self, TapeReader, Token};
+use crate::base::limits::{REPLY_FRAME_BYTES, REPLY_MAX_BYTES, REPLY_PAUSE_BYTES};
 use crate::base::num;
 
 /// Who reads the reply.
@@ -28,22 +29,36 @@ pub enum Form {
 pub struct Mark(usize);
 
 /// A growing buffer of replies in one form.
+///
+/// One reply can ask for the same large value many times, so the bytes of a reply are bounded
+/// ([`fit_longest`](Reply::fit_longest)). Of a reply that [must fit](Reply::set_must_fit) what goes beyond is not written and
+/// the reply [is cut](Reply::is_cut); the caller puts an error in its place.
+///
+/// The bound is one for the whole buffer, with room for the replies of a pipeline that precede the one that is being written.
+/// So a command sets no bound of its own: it says whether its reply must fit, and looks afterwards whether it was cut.
 #[derive(Debug)]
 pub struct Reply {
     buf: Vec<u8>,
     form: Form,
+    must_fit: bool,
+    is_cut: bool,
+    /// How long the buffer should get; 0 once something did not fit.
+    limit: usize,
+    /// The longest string that a reply must have room for; the limit follows from it.
+    longest: usize,
+}
+
+/// How long a buffer should get in which a string of `longest` bytes fits behind earlier replies of the same pipeline.
+const fn limit(longest: usize) -> usize {
+    let most = if longest > REPLY_MAX_BYTES { longest } else { REPLY_MAX_BYTES };
+    most.saturating_add(REPLY_FRAME_BYTES).saturating_add(REPLY_PAUSE_BYTES)
 }
 
 impl Reply {
     /// An empty buffer.
     pub fn new(form: Form) -> Reply {
-        Reply { buf: Vec::new(), form }
-    }
-
-    /// An empty buffer that reuses `buf`'s memory.
-    pub fn with_buffer(form: Form, mut buf: Vec<u8>) -> Reply {
-        buf.clear();
-        Reply { buf, form }
+        let (limit, longest) = (limit(REPLY_MAX_BYTES), REPLY_MAX_BYTES);
+        Reply { buf: Vec::new(), form, must_fit: false, is_cut: false, limit, longest }
     }
 
     /// Changes the form of what is written from now on.
@@ -74,6 +89,67 @@ impl Reply {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.buf.is_empty()
+    }
+
+    /// Bounds the buffer so that a string of `longest` bytes fits into any reply. Nothing happens while it stays the same.
+    #[inline]
+    pub fn fit_longest(&mut self, longest: usize) {
+        if longest != self.longest {
+            self.bound(longest);
+        }
+    }
+
+    #[cold]
+    fn bound(&mut self, longest: usize) {
+        self.longest = longest;
+        self.limit = limit(longest);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Says whether the reply that begins, or goes on, must not go beyond the bound; else its writer is to look at
+    /// [`is_long`](Self::is_long). Answers what was said before.
+    #[inline]
+    pub fn set_must_fit(&mut self, must_fit: bool) -> bool {
+        std::mem::replace(&mut self.must_fit, must_fit)
+    }
+
+    /// Whether something did not fit and is missing.
+    #[inline]
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Takes back a reply, cut or not, that began behind the first `start` bytes.
+    #[cold]
+    pub fn take_back(&mut self, start: usize) {
+        self.is_cut = false;
+        self.bound(self.longest);
+        self.truncate(start);
+    }
+
+    /// Whether the reply is as long as it should get: a command that answers several things, and may answer fewer, stops.
+    #[inline]
+    pub fn is_long(&self) -> bool {
+        self.buf.len() >= self.limit
+    }
+
+    #[inline]
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.buf.len() + bytes <= self.limit || !self.cut()
+    }
+
+    /// Something would go beyond the limit. Answers whether it must not be written.
+    #[cold]
+    fn cut(&mut self) -> bool {
+        if self.must_fit {
+            self.is_cut = true;
+            self.limit = 0;
+        }
+        self.must_fit
     }
 
     /// Takes back everything after the first `len` bytes.
@@ -134,6 +210,9 @@ impl Reply {
     /// A byte string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if !self.has_room(bytes.len()) {
+            return;
+        }
         if self.is_tape() {
             return tape::write(&mut self.buf, Token::Bulk(bytes));
         }
@@ -183,6 +262,10 @@ impl Reply {
     /// The head of an array: `n` elements follow.
     #[inline]
     pub fn array(&mut self, n: usize) {
+        // No element takes less than a byte.
+        if !self.has_room(n) {
+            return;
+        }
         if self.is_tape() {
             return tape::write(&mut self.buf, Token::Array(n));
         }
@@ -265,6 +348,9 @@ impl Reply {
 
     /// A text with a three-letter format such as `txt`: a bulk string for RESP2.
     pub fn verbatim(&mut self, format: &[u8; 3], bytes: &[u8]) {
+        if !self.has_room(bytes.len()) {
+            return;
+        }
         match self.form {
             Form::Resp2 | Form::Tape2 => self.bulk(bytes),
             Form::Resp3 => {
@@ -413,6 +499,45 @@ mod tests {
             let mut tape = Reply::new(tape_form);
             write(&mut tape);
             assert_eq!(written(form, |r| r.tape(tape.as_bytes())), written(form, write));
+        }
+    }
+
+    #[test]
+    fn a_reply_ends_at_its_bound() {
+        let mut reply = Reply::new(Form::Resp2);
+        reply.bulk(&[b'a'; 1_000]);
+        let start = reply.len();
+        reply.limit = start + 100;
+        assert!(!reply.set_must_fit(true));
+        reply.bulk(&[b'b'; 60]);
+        assert!(!reply.is_long() && !reply.is_cut());
+        reply.bulk(&[b'c'; 60]);
+        assert!(reply.is_long() && reply.is_cut());
+        // Once something is missing nothing more is written, however short.
+        reply.bulk(b"d");
+        assert_eq!(reply.len() - start, 67);
+        reply.take_back(start);
+        assert!(reply.len() == start && !reply.is_cut() && !reply.is_long());
+        // Elements count before they are written.
+        reply.limit = start + 100;
+        reply.array(101);
+        assert!(reply.is_cut());
+        // One that must not be cut is not, and learns that it is long.
+        reply.take_back(start);
+        reply.limit = start + 100;
+        assert!(reply.set_must_fit(false));
+        reply.bulk(&[b'e'; 200]);
+        assert!(reply.is_long() && !reply.is_cut());
+        assert!(reply.len() > start + 200);
+    }
+
+    #[test]
+    fn the_longest_string_fits_behind_what_a_pipeline_was_answered() {
+        let mut reply = Reply::new(Form::Resp2);
+        for longest in [REPLY_MAX_BYTES, 3 * REPLY_MAX_BYTES, 1 << 20, usize::MAX] {
+            reply.fit_longest(longest);
+            let least = longest.max(REPLY_MAX_BYTES).saturating_add(REPLY_PAUSE_BYTES);
+            assert!(reply.limit >= least && reply.limit <= least.saturating_add(REPLY_FRAME_BYTES), "{longest}");
         }
     }
 

@@ -139,26 +139,11 @@ impl OwnedArgv {
         owned
     }
 
-    /// Forgets the arguments and keeps the memory.
-    #[inline]
-    pub fn clear(&mut self) {
-        self.buf.clear();
-        self.spans.clear();
-    }
-
     /// Appends one argument.
     #[inline]
     pub fn push(&mut self, arg: &[u8]) {
         self.spans.push(Span::new(self.buf.len(), arg.len()));
         self.buf.extend_from_slice(arg);
-    }
-
-    /// Appends one argument that `write` produces at the end of the buffer it is given.
-    #[inline]
-    pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.buf.len();
-        write(&mut self.buf);
-        self.spans.push(Span::new(start, self.buf.len() - start));
     }
 
     /// The borrowed form.
@@ -278,12 +263,6 @@ impl Decoder {
         Argv::new(if self.is_inline { &self.inline } else { buf }, &self.spans)
     }
 
-    /// Where the next command begins. Meaningful between commands.
-    #[inline]
-    pub fn position(&self) -> usize {
-        self.position
-    }
-
     /// Goes back to the start of a command that was decoded but not run.
     pub fn rewind_to(&mut self, position: usize) {
         self.position = position;
@@ -301,6 +280,12 @@ impl Decoder {
     #[inline]
     pub fn spans(&self) -> &[Span] {
         &self.spans
+    }
+
+    /// Where the next command begins. Meaningful between commands.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.position
     }
 
     /// First byte that is still needed: the start of the command that is underway, else the first unread byte.

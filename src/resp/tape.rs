@@ -1,12 +1,12 @@
 //! The tape: what a command answers to a script. A flat sequence of tagged tokens that is cheaper to write and to read
 //! than RESP: numbers are not formatted, lengths are fixed-width, nothing is searched for.
 //!
-//! Layout of a token: one tag byte; then nothing, an 8-byte little-endian number, a 4-byte count, or a 4-byte length and
-//! that many bytes. An aggregate's elements follow it, a map's as key, value, key, value.
+//! Layout of a token: one tag byte; then nothing, an 8-byte little-endian number or count, or an 8-byte length and that many
+//! bytes. An aggregate's elements follow it, a map's as key, value, key, value.
 
 /// One token. The elements of an aggregate are the tokens that follow it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Token<'a> {
+pub(crate) enum Token<'a> {
     /// A missing value.
     Null,
     /// A missing array (RESP2 tells it from a missing value).
@@ -56,7 +56,7 @@ enum Tag {
 
 /// Appends one token to a tape.
 #[inline]
-pub fn write(tape: &mut Vec<u8>, token: Token<'_>) {
+pub(crate) fn write(tape: &mut Vec<u8>, token: Token<'_>) {
     match token {
         Token::Null => tape.push(Tag::Null as u8),
         Token::NullArray => tape.push(Tag::NullArray as u8),
@@ -86,8 +86,7 @@ fn number(tape: &mut Vec<u8>, tag: Tag, bytes: [u8; 8]) {
 
 #[inline]
 fn count(tape: &mut Vec<u8>, tag: Tag, n: usize) {
-    tape.push(tag as u8);
-    tape.extend_from_slice(&(n as u32).to_le_bytes());
+    number(tape, tag, (n as u64).to_le_bytes());
 }
 
 #[inline]
@@ -98,14 +97,14 @@ fn text(tape: &mut Vec<u8>, tag: Tag, bytes: &[u8]) {
 
 /// Reads a tape from its start. Ends at the first thing that is not a whole token, which a tape written here never holds.
 #[derive(Clone, Debug)]
-pub struct TapeReader<'a> {
+pub(crate) struct TapeReader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> TapeReader<'a> {
     /// Reads `tape` from its start.
     #[inline]
-    pub fn new(tape: &'a [u8]) -> TapeReader<'a> {
+    pub(crate) fn new(tape: &'a [u8]) -> TapeReader<'a> {
         TapeReader { rest: tape }
     }
 
@@ -123,7 +122,7 @@ impl<'a> TapeReader<'a> {
 
     #[inline]
     fn count(&mut self) -> Option<usize> {
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?) as usize)
+        Some(u64::from_le_bytes(self.number()?) as usize)
     }
 
     #[inline]
@@ -178,6 +177,13 @@ impl<'a> Iterator for TapeReader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_and_lengths_have_64_bits() {
+        let mut tape = Vec::new();
+        write(&mut tape, Token::Array((1 << 32) + 1));
+        assert_eq!(TapeReader::new(&tape).next(), Some(Token::Array((1 << 32) + 1)));
+    }
 
     #[test]
     fn every_token_reads_back() {

@@ -1,14 +1,33 @@
-//! Makes the hook come to scripts that run for long, and to no others.
+//! The clock of running scripts: as long as one run goes on, it is asked every [tick](SCRIPT_ALARM_TICK) whether it may.
 //!
-//! While a hook is set, LuaJIT's interpreter goes through it with every instruction, which makes a loop take half as long
-//! again. So no hook is set when a script begins. A thread looks at the count of runs once a [tick](SCRIPT_ALARM_TICK): when it
-//! sees one run twice it sends the engine's thread a signal, whose handler sets the hook. The run's end takes it away. This is
-//! how LuaJIT's own program stops a script at Ctrl-C: its `lua_sethook` may be called by a signal handler of the same thread.
+//! A thread, the watch, looks at the count of runs once a tick. While it sees the same run again, it sends the engine's thread
+//! a signal, whose handler ([`ring`]) does two things:
 //!
-//! The signal is SIGURG, which nobody minds who does not wait for it. It comes [`RINGS`] times for one run, for LuaJIT may
-//! overwrite what the first has set, and no more, for a signal interrupts whatever system call the script is in. While no
-//! scripts run, the thread sleeps for good.
+//! 1. It sets a flag, [`is_due`]. Every C function that scripts can call reads it when it is done, `redis.call` among them, and
+//!    those that may take long also read it inside. So a script is asked between any two calls, even where C calls C and no
+//!    instruction of Lua's runs in between, as in `table.sort(t, redis.call)`.
+//! 2. It sets a hook that LuaJIT calls at the script's next instruction. The hook takes itself away, then asks. While a hook is
+//!    set, LuaJIT's interpreter goes through it with every instruction, which makes a loop take half as long again; this way
+//!    none is set while a script works. LuaJIT's own program stops a script at Ctrl-C by the same means: `lua_sethook` may be
+//!    called by a signal handler of the same thread.
+//!
+//! What takes its time inside of one function of LuaJIT's own is asked at the next instruction, when that is done.
+//!
+//! **When hook and handler meet.** The engine's thread may itself be about to change the hook when the signal comes. It does that
+//! only through [`change_hook`], during which the handler sets no hook. LuaJIT also changes its record of the hook when it
+//! calls one, and may so overwrite what the handler wrote at that moment: the next signal, a tick later, sets it again.
+//!
+//! **The signal** is SIGURG, which nobody minds who does not wait for it. It interrupts system calls: reads and writes without a
+//! timeout are restarted by the system (`SA_RESTART`), and whatever polls or has a timeout must go on after `EINTR` until its
+//! own deadline, as MIGRATE and the debugger do.
+//!
+//! **Waking the watch.** While no scripts run the watch looks only once per [`SCRIPT_ALARM_IDLE_TICK`], and asks to be woken by the
+//! next run. Both sides do with relaxed loads and stores, so that a run pays for no fence: the engine counts its run, then
+//! reads whether the watch is asleep; the watch says that it is asleep, then reads the count. A processor may let each
+//! side read the old value, and the watch is not woken. That is rare, and it costs no more than one such tick: stores become
+//! visible to other threads in finite time, and the watch, which never sleeps without a timeout, then sees the run.
 
+use std::ffi::c_int;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -17,16 +36,51 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::lua::ffi;
-use super::vm::set_hook;
-use crate::base::limits::{SCRIPT_ALARM_IDLE_TICKS, SCRIPT_ALARM_TICK};
+use super::vm::hook;
+use crate::base::limits::{SCRIPT_ALARM_IDLE_AFTER_TICKS, SCRIPT_ALARM_IDLE_TICK, SCRIPT_ALARM_TICK};
 
 thread_local! {
     /// The state that runs on this thread, for the signal's handler. Nothing to initialize or drop: reading it is one load.
     static RUNNING: AtomicPtr<ffi::lua_State> = const { AtomicPtr::new(null_mut()) };
+    /// The script that runs on this thread is to be asked whether it may go on.
+    static IS_DUE: AtomicBool = const { AtomicBool::new(false) };
 }
 
-/// How often a run is signalled.
-const RINGS: u32 = 3;
+/// Whether the script that runs is to be asked whether it may go on. One load: cheap enough for any loop.
+#[inline(always)]
+pub(super) fn is_due() -> bool {
+    IS_DUE.with(|is_due| is_due.load(Ordering::Relaxed))
+}
+
+/// The script is to be asked as soon as it can be.
+pub(super) fn note_due() {
+    IS_DUE.with(|is_due| is_due.store(true, Ordering::Relaxed));
+}
+
+/// The script is being asked, or begins.
+#[inline]
+pub(super) fn note_asked() {
+    IS_DUE.with(|is_due| is_due.store(false, Ordering::Relaxed));
+    #[cfg(test)]
+    tests::ring_if_always();
+}
+
+/// Changes LuaJIT's hook, and keeps the signal's handler from doing so meanwhile.
+///
+/// # Safety
+/// The state must be live, and this thread's.
+pub(super) unsafe fn change_hook(state: *mut ffi::lua_State, hook: Option<ffi::lua_Hook>, mask: c_int, count: c_int) {
+    RUNNING.with(|running| {
+        let before = running.load(Ordering::Relaxed);
+        running.store(null_mut(), Ordering::Relaxed);
+        // The handler runs on this thread: the order of the program is enough.
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: the caller's promise; setting the hook raises nothing.
+        unsafe { ffi::lua_sethook(state, hook, mask, count) };
+        compiler_fence(Ordering::SeqCst);
+        running.store(before, Ordering::Relaxed);
+    });
+}
 
 /// The alarm of one Lua state, on the thread that runs it.
 pub(super) struct Alarm {
@@ -68,10 +122,10 @@ impl Alarm {
     /// A run of `state` begins.
     #[inline]
     pub(super) fn begin(&self, state: *mut ffi::lua_State) {
+        note_asked();
         RUNNING.with(|running| running.store(state, Ordering::Relaxed));
         self.runs.turn();
-        // The watch relies on this order, see there.
-        compiler_fence(Ordering::SeqCst);
+        // Without a fence of the processor's: see the module's header.
         if self.runs.is_asleep.load(Ordering::Relaxed) {
             self.wake();
         }
@@ -90,7 +144,8 @@ impl Alarm {
         compiler_fence(Ordering::SeqCst);
         // SAFETY: a run begins and ends with a live state.
         unsafe {
-            if ffi::lua_gethookmask(state) != 0 {
+            // Not its mask, which LuaJIT may have overwritten: see the module's header.
+            if ffi::lua_gethook(state).is_some() {
                 ffi::lua_sethook(state, None, 0, 0);
             }
         }
@@ -121,31 +176,22 @@ impl Runs {
         self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Calls `ring` a few times for each run that it sees twice.
+    /// Calls `ring` once a tick as long as it sees the same run.
     fn watch(&self, ring: impl Fn()) {
-        let (mut seen, mut rings, mut idle_ticks) = (0, 0, 0);
+        let (mut seen, mut idle_ticks) = (0, 0);
         while !self.is_closing.load(Ordering::Relaxed) {
-            thread::park_timeout(SCRIPT_ALARM_TICK);
+            let is_asleep = self.is_asleep.load(Ordering::Relaxed);
+            thread::park_timeout(if is_asleep { SCRIPT_ALARM_IDLE_TICK } else { SCRIPT_ALARM_TICK });
             let turns = self.turns.load(Ordering::Relaxed);
             let is_under_way = turns % 2 == 1;
             if turns != seen {
                 self.is_asleep.store(false, Ordering::Relaxed);
-                (seen, rings, idle_ticks) = (turns, 0, 0);
+                (seen, idle_ticks) = (turns, 0);
             } else if is_under_way {
-                if rings < RINGS {
-                    rings += 1;
-                    ring();
-                }
-            } else if self.is_asleep.load(Ordering::Relaxed) {
-                // A whole tick ago the engine was told to wake this thread: a run whose begin did not see that would have
-                // been seen here by now. So the engine needs no fence.
-                while self.is_asleep.load(Ordering::Relaxed) && !self.is_closing.load(Ordering::Relaxed) {
-                    thread::park();
-                }
-                idle_ticks = 0;
+                ring();
             } else {
-                idle_ticks += 1;
-                self.is_asleep.store(idle_ticks == SCRIPT_ALARM_IDLE_TICKS, Ordering::Relaxed);
+                idle_ticks = (idle_ticks + 1).min(SCRIPT_ALARM_IDLE_AFTER_TICKS);
+                self.is_asleep.store(idle_ticks == SCRIPT_ALARM_IDLE_AFTER_TICKS, Ordering::Relaxed);
             }
         }
     }
@@ -169,48 +215,100 @@ fn signal(engine: libc::pthread_t) {
     unsafe { libc::pthread_kill(engine, libc::SIGURG) };
 }
 
-/// The signal's handler: sets the hook of the state that runs on this thread, if one does. Allocates and locks nothing. A hook
-/// that is there, the debugger's or that of a script which is to die, stays: it asks the engine, too.
+/// The signal's handler: sets the flag, and the hook of the state that runs on this thread, if one does. Allocates and locks
+/// nothing. A hook that is there, the debugger's or that of a script which is to die, stays: it asks the engine, too.
 fn ring() {
+    note_due();
     let state = RUNNING.with(|running| running.load(Ordering::Relaxed));
     // SAFETY: a state that runs is live, and on this thread.
     unsafe {
         if !state.is_null() && ffi::lua_gethookmask(state) == 0 {
-            set_hook(state);
+            ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, 1);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::cell::Cell;
+    use std::sync::mpsc::{Receiver, channel};
     use std::time::{Duration, Instant};
 
-    #[test]
-    fn rings_a_few_times_for_a_run_that_goes_on() {
-        let runs = Arc::<Runs>::default();
+    thread_local! {
+        static ALWAYS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// As if the clock had ticked right now.
+    pub(in super::super) fn ring_now() {
+        note_due();
+    }
+
+    /// Lets the clock tick, while `run` runs, whenever a script on this thread has been asked: each look at the clock asks.
+    pub(in super::super) fn ring_always<A>(run: impl FnOnce() -> A) -> A {
+        ALWAYS.set(true);
+        let answer = run();
+        ALWAYS.set(false);
+        answer
+    }
+
+    pub(super) fn ring_if_always() {
+        if ALWAYS.get() {
+            ring_now();
+        }
+    }
+
+    /// A watch, what it shares with the engine, and its rings.
+    fn watched(runs: &Arc<Runs>) -> (JoinHandle<()>, Receiver<()>) {
         let (rung, rings) = channel();
-        let watched = runs.clone();
-        let watch = thread::spawn(move || watched.watch(|| rung.send(()).expect("the test listens")));
+        let runs = runs.clone();
+        // Who listens no more has seen enough.
+        (thread::spawn(move || runs.watch(|| rung.send(()).unwrap_or(()))), rings)
+    }
+
+    fn wait_until_asleep(runs: &Runs) {
+        while !runs.is_asleep.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+    }
+
+    fn close(runs: &Runs, watch: JoinHandle<()>) {
+        runs.is_closing.store(true, Ordering::Relaxed);
+        watch.thread().unpark();
+        watch.join().expect("the watch ends");
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn rings_as_long_as_a_run_goes_on() {
+        let runs = Arc::<Runs>::default();
+        let (watch, rings) = watched(&runs);
         for _ in 0..3 {
             runs.turn();
             runs.is_asleep.store(false, Ordering::Relaxed);
             watch.thread().unpark();
-            for _ in 0..RINGS {
-                rings.recv_timeout(Duration::from_secs(60)).expect("a ring");
+            for _ in 0..10 {
+                rings.recv_timeout(PATIENCE).expect("a ring");
             }
-            thread::sleep(SCRIPT_ALARM_TICK * 5);
-            assert!(rings.try_recv().is_err(), "no more than that");
             runs.turn();
-            while !runs.is_asleep.load(Ordering::Relaxed) {
-                thread::sleep(SCRIPT_ALARM_TICK);
-            }
+            wait_until_asleep(&runs);
+            rings.try_iter().for_each(drop);
+            thread::sleep(SCRIPT_ALARM_TICK * 3);
             assert!(rings.try_recv().is_err(), "nothing runs");
         }
-        runs.is_closing.store(true, Ordering::Relaxed);
-        watch.thread().unpark();
-        watch.join().expect("the watch ends");
+        close(&runs, watch);
+    }
+
+    #[test]
+    fn rings_for_a_run_that_did_not_wake_the_watch() {
+        let runs = Arc::<Runs>::default();
+        let (watch, rings) = watched(&runs);
+        wait_until_asleep(&runs);
+        // The engine has read the old value of `is_asleep`.
+        runs.turn();
+        rings.recv_timeout(PATIENCE).expect("a ring");
+        close(&runs, watch);
     }
 
     #[test]

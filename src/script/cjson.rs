@@ -11,7 +11,7 @@
 
 use std::ffi::c_int;
 
-use super::lua::{Buffer, CFunction, Kind, Stack, Ticker, ffi, native, upvalue};
+use super::lua::{Buffer, CFunction, Kind, Stack, ffi, library, upvalue};
 use super::sandbox::check_c_stack;
 use super::vm::Ctx;
 use crate::base::limits::{JSON_FIELDS_FORESEEN, SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
@@ -132,7 +132,7 @@ pub(super) unsafe fn reset(settings: *mut Settings) {
 mod functions {
     use super::*;
 
-    native! {
+    library! {
         pub(super) fn new(stack: Stack) -> c_int {
             push_table(stack, stack.ctx());
             1
@@ -143,7 +143,7 @@ mod functions {
                 stack.raise_argument(1, &[b"expected 1 argument"]);
             }
             let settings = unsafe { *settings(stack) };
-            let encoder = Encoder { stack, out: stack.buffer(), settings, ticker: stack.ticker() };
+            let encoder = Encoder { stack, out: stack.buffer(), settings };
             encoder.value(0);
             encoder.out.push_to(stack);
             1
@@ -161,7 +161,7 @@ mod functions {
                 stack.raise(b"JSON parser does not support UTF-16 or UTF-32");
             }
             let settings = unsafe { *settings(stack) };
-            let mut decoder = Decoder { stack, text, at: 0, depth: 0, settings, ticker: stack.ticker() };
+            let mut decoder = Decoder { stack, text, at: 0, depth: 0, settings };
             let token = decoder.next_token();
             decoder.value(token);
             let token = decoder.next_token();
@@ -288,7 +288,6 @@ struct Encoder<'a> {
     stack: Stack<'a>,
     out: Buffer<'a>,
     settings: Settings,
-    ticker: Ticker<'a>,
 }
 
 impl Encoder<'_> {
@@ -325,7 +324,7 @@ impl Encoder<'_> {
         let (mut most, mut items) = (0i64, 0i64);
         stack.push_nil();
         while stack.next(-2) {
-            self.ticker.tick();
+            self.stack.tick();
             stack.pop(1);
             let key = if stack.kind(-1) == Kind::Number { stack.number(-1) } else { 0.0 };
             if key < 1.0 || key.floor() != key || key > f64::from(i32::MAX) {
@@ -352,7 +351,7 @@ impl Encoder<'_> {
             if i > 1 {
                 out.push(b',');
             }
-            self.ticker.tick();
+            self.stack.tick();
             stack.raw_get_at(-1, i as c_int);
             self.value(depth);
             stack.pop(1);
@@ -366,6 +365,7 @@ impl Encoder<'_> {
         let mut first = true;
         stack.push_nil();
         while stack.next(-2) {
+            stack.tick();
             if !std::mem::take(&mut first) {
                 out.push(b',');
             }
@@ -391,7 +391,10 @@ impl Encoder<'_> {
     fn string(&self, text: &[u8]) {
         self.out.push(b'"');
         // A byte becomes up to six; room for so many is asked for piece by piece.
-        text.chunks(SCRIPT_ESCAPE_CHUNK_BYTES).for_each(|text| self.escape(text));
+        for piece in text.chunks(SCRIPT_ESCAPE_CHUNK_BYTES) {
+            self.stack.tick();
+            self.escape(piece);
+        }
         self.out.push(b'"');
     }
 
@@ -533,7 +536,6 @@ struct Decoder<'a> {
     at: usize,
     depth: i32,
     settings: Settings,
-    ticker: Ticker<'a>,
 }
 
 impl<'a> Decoder<'a> {
@@ -587,7 +589,7 @@ impl<'a> Decoder<'a> {
             }
             token = self.next_token();
             self.value(token);
-            self.ticker.tick();
+            self.stack.tick();
             self.stack.raw_set(-3);
             token = self.next_token();
             match token.kind {
@@ -610,7 +612,7 @@ impl<'a> Decoder<'a> {
         let mut i = 0;
         loop {
             self.value(token);
-            self.ticker.tick();
+            self.stack.tick();
             i += 1;
             self.stack.raw_set_at(-2, i);
             token = self.next_token();
@@ -633,6 +635,7 @@ impl<'a> Decoder<'a> {
 
     fn next_token(&mut self) -> Token {
         while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.stack.tick();
             self.at += 1;
         }
         let at = self.at;
@@ -731,6 +734,7 @@ impl<'a> Decoder<'a> {
         let out = self.stack.buffer();
         out.extend(&self.text[start..self.at]);
         loop {
+            self.stack.tick();
             match self.text.get(self.at).copied() {
                 None | Some(0) => return error("unexpected end of string", self.at),
                 Some(b'"') => break,
@@ -754,9 +758,11 @@ impl<'a> Decoder<'a> {
                     out.push(plain);
                     self.at += 2;
                 }
-                Some(byte) => {
-                    out.push(byte);
-                    self.at += 1;
+                Some(_) => {
+                    let rest = &self.text[self.at..];
+                    let plain = rest.iter().position(|&byte| ENDS_PLAIN[usize::from(byte)]).unwrap_or(rest.len());
+                    out.extend(&rest[..plain]);
+                    self.at += plain;
                 }
             }
         }

@@ -8,7 +8,7 @@
 
 use std::ffi::c_int;
 
-use super::lua::{Buffer, CFunction, Kind, Stack, native};
+use super::lua::{Buffer, CFunction, Kind, Stack, library};
 use super::sandbox::check_c_stack;
 use super::vm::Ctx;
 use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_MSGPACK_MAX_DEPTH};
@@ -37,7 +37,7 @@ pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx) {
     }
 }
 
-native! {
+library! {
     fn pack(stack: Stack) -> c_int {
         let n = stack.top();
         if n == 0 {
@@ -45,6 +45,7 @@ native! {
         }
         let out = stack.buffer();
         for i in 1..=n {
+            stack.tick();
             stack.push_value(i);
             pack_value(stack, out, 0);
             stack.pop(1);
@@ -193,6 +194,7 @@ fn unpack_values(stack: Stack<'_>, limit: i64, offset: i64) -> c_int {
     let mut reader = Reader { stack, rest: &input[offset as usize..] };
     let mut n = 0;
     while !reader.rest.is_empty() && (all || i64::from(n) < limit) {
+        stack.tick();
         if !stack.reserve(2) {
             stack.raise(b"in function mp_unpack_full");
         }

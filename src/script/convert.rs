@@ -90,6 +90,7 @@ fn push_aggregate(stack: Stack<'_>, token: Token<'_>, tape: &mut TapeReader<'_>,
         Token::Array(n) => {
             stack.new_table(n, 0);
             for i in 1..=n {
+                stack.tick();
                 push_reply(stack, tape, resp3, depth);
                 stack.raw_set_at(-2, i as c_int);
             }
@@ -97,6 +98,7 @@ fn push_aggregate(stack: Stack<'_>, token: Token<'_>, tape: &mut TapeReader<'_>,
         Token::Map(pairs) => push_field(stack, MAP, |stack| {
             stack.new_table(0, pairs);
             for _ in 0..pairs {
+                stack.tick();
                 push_reply(stack, tape, resp3, depth);
                 push_reply(stack, tape, resp3, depth);
                 stack.raw_set(-3);
@@ -105,6 +107,7 @@ fn push_aggregate(stack: Stack<'_>, token: Token<'_>, tape: &mut TapeReader<'_>,
         Token::Set(n) => push_field(stack, SET, |stack| {
             stack.new_table(0, n);
             for _ in 0..n {
+                stack.tick();
                 push_reply(stack, tape, resp3, depth);
                 stack.push_boolean(true);
                 stack.raw_set(-3);
@@ -173,7 +176,7 @@ pub(super) fn write_reply(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool
 fn write_nested(stack: Stack<'_>, frames: &mut Vec<Frame>, resp3: bool, reply: &mut Reply) {
     frames.clear();
     // What a script holds once can stand in its reply many times.
-    let most = reply.len().saturating_add(stack.memory().limit());
+    let most = reply.len().saturating_add(stack.memory().room());
     loop {
         stack.tick();
         if reply.len() > most {
@@ -275,6 +278,7 @@ fn advance(stack: Stack<'_>, frame: &mut Frame) -> bool {
 fn count_elements(stack: Stack<'_>) -> c_int {
     let mut n = 0;
     loop {
+        stack.tick();
         stack.raw_get_at(-1, n + 1);
         let end = stack.kind(-1) == Kind::Nil;
         stack.pop(1);
@@ -289,6 +293,7 @@ fn count_fields(stack: Stack<'_>) -> usize {
     let mut n = 0;
     stack.push_nil();
     while stack.next(-2) {
+        stack.tick();
         stack.pop(1);
         n += 1;
     }
@@ -346,7 +351,7 @@ fn one_line(byte: u8) -> u8 {
 
 /// A Lua number as an integer: without its fraction, and as x86 converts what 64 bits cannot hold.
 #[inline]
-fn truncate(number: f64) -> i64 {
+pub(super) fn truncate(number: f64) -> i64 {
     // 2^63 is the first double past the range; NaN fails both tests.
     const END: f64 = 9_223_372_036_854_775_808.0;
     if (-END..END).contains(&number) { number as i64 } else { i64::MIN }

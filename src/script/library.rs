@@ -86,7 +86,7 @@ pub(super) fn check_name(name: &[u8]) -> Option<&str> {
 }
 
 /// Reads the first line of a library: its name, and where its program begins, which keeps that line's newline.
-pub fn parse_header(code: &[u8]) -> Result<(Box<str>, usize), LibraryError> {
+pub(crate) fn parse_header(code: &[u8]) -> Result<(Box<str>, usize), LibraryError> {
     if !code.starts_with(b"#!") {
         return Err(LibraryError::NoHeader);
     }

@@ -6,8 +6,8 @@
 //! with nothing alive whose destructor matters: hold only `Copy` values and borrowed bytes, and build text in the VM's
 //! [`Buffer`], which outlives the call. Values borrowed from the stack ([`Stack::bytes`]) live as long as they stay on it.
 //!
-//! **Panics** must not happen in C functions. Should one happen, LuaJIT turns it into a Lua error: the functions are
-//! `extern "C-unwind"`.
+//! **Panics** must not happen in C functions. Should one happen, the server ends before anything is unwound (`main.rs`); in a
+//! test LuaJIT makes it a Lua error, for the functions are `extern "C-unwind"`.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
@@ -15,9 +15,9 @@ use std::rc::Rc;
 
 pub(super) use mlua::ffi;
 
+use super::alarm;
 use super::memory::{Memory, make_room};
 use super::vm::{self, Ctx};
-use crate::base::limits::SCRIPT_TICK_STEPS;
 
 /// Defines a C function whose body is a function of a [`Stack`] that answers how many results it pushed.
 macro_rules! native {
@@ -32,6 +32,24 @@ macro_rules! native {
     )*};
 }
 pub(super) use native;
+
+/// Defines C functions as [`native`] does, of a library: whoever calls one is asked whether it may go on, if that is due, when
+/// the function is done. So no run of calls is too long to be ended, not even where C calls them and no hook comes.
+macro_rules! library {
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident($stack:ident: Stack) -> c_int $body:block)*) => {
+        $crate::script::lua::native! {$(
+            $(#[$meta])*
+            $vis fn $name($stack: Stack) -> c_int {
+                #[inline(always)]
+                fn body($stack: $crate::script::lua::Stack<'_>) -> std::ffi::c_int $body
+                let results = body($stack);
+                $stack.tick();
+                results
+            }
+        )*}
+    };
+}
+pub(super) use library;
 
 /// A C function as Lua takes it.
 pub(super) type CFunction = ffi::lua_CFunction;
@@ -95,16 +113,13 @@ impl<'a> Stack<'a> {
         unsafe { &*Rc::as_ptr(&(*self.ctx()).memory) }
     }
 
-    /// One step of something long in a C function: see [`Ticker::tick`].
+    /// One step of something long in a C function, where no hook comes: if the clock has ticked, asks the engine whether the
+    /// script may go on, and raises if not.
     #[inline(always)]
     pub(super) fn tick(self) {
-        self.ticker().tick();
-    }
-
-    /// What counts such steps, for who takes many.
-    #[inline(always)]
-    pub(super) fn ticker(self) -> Ticker<'a> {
-        Ticker { stack: self, ticks: unsafe { &raw mut (*self.ctx()).ticks } }
+        if alarm::is_due() {
+            vm::ask_or_die(self);
+        }
     }
 
     /// The VM's scratch buffer, emptied.
@@ -184,6 +199,12 @@ impl<'a> Stack<'a> {
     #[inline(always)]
     pub(super) fn number(self, i: c_int) -> f64 {
         unsafe { ffi::lua_tonumber(self.state, i) }
+    }
+
+    /// Whether the value at `i` is a number, or a string that reads as one.
+    #[inline(always)]
+    pub(super) fn is_number(self, i: c_int) -> bool {
+        unsafe { ffi::lua_isnumber(self.state, i) != 0 }
     }
 
     #[inline(always)]
@@ -438,29 +459,6 @@ pub(super) struct Buffer<'a> {
     stack: Stack<'a>,
 }
 
-/// Counts the steps of a C function that may take long.
-#[derive(Clone, Copy)]
-pub(super) struct Ticker<'a> {
-    stack: Stack<'a>,
-    ticks: *mut u32,
-}
-
-impl Ticker<'_> {
-    /// One step of something long in a C function, where no hook comes: now and then asks the engine, as the hook does,
-    /// whether the script may go on. Raises if not.
-    #[inline(always)]
-    pub(super) fn tick(self) {
-        // SAFETY: the counter belongs to the VM's context, which outlives every C function.
-        unsafe {
-            *self.ticks += 1;
-            if *self.ticks >= SCRIPT_TICK_STEPS {
-                *self.ticks = 0;
-                vm::ask_or_die(self.stack);
-            }
-        }
-    }
-}
-
 // SAFETY of every block below: the buffer belongs to the VM's context, which outlives every C function, and one thread
 // runs them; no reference into it is kept across a call that changes it.
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for all, above")]
@@ -487,8 +485,14 @@ impl Buffer<'_> {
 
     #[cold]
     fn grow(self, n: usize) {
-        make_room(self.stack, self.len().saturating_add(n));
-        unsafe { (*self.bytes).reserve(n) }
+        let (len, capacity) = unsafe { ((*self.bytes).len(), (*self.bytes).capacity()) };
+        // While the bytes are moved both blocks are there. Where twice the room is too much, the least must do.
+        let least = len.saturating_add(n);
+        let ample = least.max(capacity.saturating_mul(2));
+        let is_ample = capacity.saturating_add(ample) <= self.stack.memory().room();
+        let wanted = if is_ample { ample } else { least };
+        make_room(self.stack, capacity.saturating_add(wanted));
+        unsafe { (*self.bytes).reserve_exact(wanted - len) }
     }
 
     #[inline(always)]
@@ -509,7 +513,7 @@ impl Buffer<'_> {
 
     /// Pushes what was built as a string. May raise for lack of memory.
     pub(super) fn push_to(self, stack: Stack<'_>) {
-        make_room(stack, self.len());
+        make_room(stack, unsafe { (*self.bytes).capacity() }.saturating_add(self.len()));
         unsafe { ffi::lua_pushlstring_(stack.raw(), (*self.bytes).as_ptr().cast(), (*self.bytes).len()) }
     }
 }

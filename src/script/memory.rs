@@ -1,29 +1,60 @@
 //! How much memory the Lua state may hold while a script runs.
 //!
-//! The state gets its memory from [`allocate`], which counts it. During a run growth beyond the limit is refused; Lua
-//! raises that as an error which `pcall` could catch, so the script is also marked to die at its next instruction, like one
-//! that is killed. From then on allocations succeed again: what still runs is the way out.
+//! The state gets its memory from [`allocate`], which counts it. A script that asks for more than the limit is marked to die,
+//! as one that is killed, so that no `pcall` saves it.
+//!
+//! **Where it dies.** A refusal raises an error from inside LuaJIT, and that is not safe everywhere (see [`frame`](super::frame)):
+//!
+//! | Asked by | It gets | It dies |
+//! |---|---|---|
+//! | a C function | nothing | there |
+//! | an instruction of Lua, a large block: a long concatenation, a table that grows | nothing | there |
+//! | an instruction of Lua, a small block | the block | at its next instruction, by the hook |
+//! | a fast function in assembler | the block | at its next instruction, by the hook |
+//!
+//! What lets more through than the limit is thus one instruction's need, or that of fast functions until the script is next
+//! asked. Fast functions that scripts
+//! can reach make small blocks only: those of the string library that make large ones are replaced by C functions of ours.
+//! When a script is to die, allocations succeed again: what still runs is the way out. If the system itself has no memory,
+//! the process ends with a line that says so.
+//!
+//! **Copies count.** A large block that grows is copied, so for a moment there are two; the limit is for both together.
 //!
 //! **Garbage.** Lua collects when it holds twice of what it last needed, and cannot collect inside an allocation. So that
-//! garbage alone ends no script, there is a second, lower mark: whoever passes it makes the hook come at the next
-//! instruction, and that collects. The mark then lies halfway between what is left and the limit.
+//! garbage hardly ever ends a script, there is a second, lower mark: whoever passes it makes the hook come at the next
+//! instruction, and that collects. The mark then lies halfway between what is left and the limit. What a script leaves
+//! behind is collected after it, in slices between other work ([`Memory::tidy`]).
 //!
-//! **C functions** run to their end without a hook. What ours build outside of Lua, in the scratch buffer and in replies,
-//! counts too ([`make_room`]).
+//! **C functions** run to their end without a hook. What ours build outside of Lua, in the scratch buffer, as arguments of a
+//! command and as the script's reply, counts too ([`make_room`]); what a command answers is bounded by itself.
 
-use std::alloc::{Layout, alloc, dealloc, realloc};
+use std::alloc::{Layout as BlockLayout, alloc, dealloc, realloc};
 use std::cell::Cell;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
+use super::alarm;
+use super::frame::{Caller, Layout};
 use super::lua::{Stack, ffi};
 use super::vm::{interrupt, kill};
+use crate::base::limits::{SCRIPT_GARBAGE_KEEP_BYTES, SCRIPT_LARGE_BLOCK_BYTES};
 
 /// What of the headroom below the limit is too little to collect for: a script that is so close to it will pass it.
 const LEAST_HEADROOM: usize = 64;
 
+/// The share of the limit that a run has at least when it begins, unless what is live leaves less.
+const LEAST_ROOM: usize = 2;
+
+/// Of what the state holds, the share that a cycle of collection must free so that it is worth another one.
+const WORTHWHILE_SHARE: usize = 8;
+
+/// Cycles of collection until all that was garbage before them is gone: one may have been half done when it began.
+const THOROUGH_CYCLES: u32 = 2;
+
 /// The account of a Lua state's memory, in bytes. The allocator writes to it inside of any call of Lua's, hence the cells.
 pub(super) struct Memory {
     state: *mut ffi::lua_State,
+    /// Where LuaJIT keeps what runs; if that is not known, nothing is refused.
+    layout: Cell<Option<Layout>>,
     held: Cell<usize>,
     /// Growth beyond this is looked at; there is no such mark between runs.
     mark: Cell<usize>,
@@ -32,6 +63,39 @@ pub(super) struct Memory {
     limit: Cell<usize>,
     collection_due: Cell<bool>,
     is_exhausted: Cell<bool>,
+    /// Beyond this the garbage of earlier runs is collected between two runs.
+    tidy_above: Cell<usize>,
+    /// The collection between two runs that is under way.
+    tidying: Cell<Option<Tidying>>,
+    #[cfg(test)]
+    pub(super) faults: Faults,
+}
+
+/// A collection that goes on until a cycle frees little.
+#[derive(Clone, Copy)]
+struct Tidying {
+    /// What the state held when the cycle began.
+    held: usize,
+    /// Cycles that are done.
+    cycles: u32,
+}
+
+/// Refusals that tests ask for.
+#[cfg(test)]
+pub(super) struct Faults {
+    /// How many more requests for more memory are granted until one is too much; nothing when none is to be, or one was.
+    pub(super) left: Cell<Option<u64>>,
+    /// How many were made.
+    pub(super) requests: Cell<u64>,
+    /// Bytes from which on a block is large.
+    pub(super) large: Cell<usize>,
+}
+
+#[cfg(test)]
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults { left: Cell::new(None), requests: Cell::new(0), large: Cell::new(SCRIPT_LARGE_BLOCK_BYTES) }
+    }
 }
 
 impl Memory {
@@ -39,13 +103,23 @@ impl Memory {
     pub(super) fn new(state: *mut ffi::lua_State, held: usize) -> Memory {
         Memory {
             state,
+            layout: Cell::new(None),
             held: Cell::new(held),
             mark: Cell::new(usize::MAX),
             collect_above: Cell::new(usize::MAX),
             limit: Cell::new(usize::MAX),
             collection_due: Cell::new(false),
             is_exhausted: Cell::new(false),
+            tidy_above: Cell::new(usize::MAX),
+            tidying: Cell::new(None),
+            #[cfg(test)]
+            faults: Faults::default(),
         }
+    }
+
+    /// From here on what runs is told apart.
+    pub(super) fn set_layout(&self, layout: Option<Layout>) {
+        self.layout.set(layout);
     }
 
     /// Bytes that the state holds.
@@ -53,10 +127,10 @@ impl Memory {
         self.held.get()
     }
 
-    /// Bytes that it may hold in a run.
+    /// Bytes that it may still take.
     #[inline]
-    pub(super) fn limit(&self) -> usize {
-        self.limit.get()
+    pub(super) fn room(&self) -> usize {
+        self.limit.get().saturating_sub(self.held.get())
     }
 
     /// The limit for the next runs; `usize::MAX` for none.
@@ -71,10 +145,19 @@ impl Memory {
     /// A run begins.
     #[inline]
     pub(super) fn begin(&self) {
-        if self.held.get() > self.collect_above.get() {
-            self.collect();
+        let held = self.held.get();
+        if held <= self.collect_above.get() {
+            return self.mark.set(self.collect_above.get());
         }
-        self.mark.set(self.collect_above.get());
+        // There is garbage of earlier runs, which `tidy` has not come to.
+        if self.room() < self.limit.get() / LEAST_ROOM {
+            // A single block of this run would find no room because of it.
+            self.collect();
+            self.mark.set(self.collect_above.get());
+        } else {
+            // It is collected when this run needs the room, if it ever does.
+            self.mark.set(held + self.room() / 2);
+        }
     }
 
     /// The run is over.
@@ -93,12 +176,17 @@ impl Memory {
     pub(super) fn recover(&self) {
         self.is_exhausted.set(false);
         self.collection_due.set(false);
+        self.collect_all();
+    }
+
+    /// Collects all garbage at once.
+    pub(super) fn collect_all(&self) {
         // Each collection halves Lua's own string buffer and its table of strings.
         loop {
             let before = self.held();
             self.collect();
-            if self.held() > before - before / 8 {
-                return;
+            if self.held() > before - before / WORTHWHILE_SHARE {
+                return self.is_tidy();
             }
         }
     }
@@ -116,28 +204,93 @@ impl Memory {
         // SAFETY: the state is live; no finalizer of a script's exists, and nothing is refused meanwhile: nothing is raised.
         unsafe { ffi::lua_gc(self.state, ffi::LUA_GCCOLLECT, 0) };
         self.mark.set(mark);
+        self.collected();
+    }
+
+    /// Lets the collector do `what`, as `collectgarbage` asks. It must not be refused what it takes to free more.
+    pub(super) fn let_collect(&self, what: c_int) -> c_int {
+        let mark = self.mark.replace(usize::MAX);
+        // SAFETY: as in `collect`.
+        let answer = unsafe { ffi::lua_gc(self.state, what, 0) };
+        self.mark.set(mark);
+        answer
+    }
+
+    /// Sets the mark anew: what the state holds now is no garbage.
+    fn collected(&self) {
         let limit = self.limit.get();
-        let headroom = limit.saturating_sub(self.held());
+        let headroom = self.room();
         let is_worthwhile = headroom > limit / LEAST_HEADROOM;
         self.collect_above.set(if is_worthwhile { limit - headroom / 2 } else { limit });
     }
 
-    /// Whether the state, which has reached the mark, may hold `total`.
+    /// Whether earlier runs may have left so much garbage that it should be collected before Lua does so itself.
+    #[inline]
+    pub(super) fn is_littered(&self) -> bool {
+        self.held.get() > self.tidy_above.get()
+    }
+
+    /// Between two runs: collects garbage while `goes_on` says so, in steps of some microseconds. Answers whether there may be
+    /// more.
+    pub(super) fn tidy(&self, mut goes_on: impl FnMut() -> bool) -> bool {
+        let begin = || self.is_littered().then(|| Tidying { held: self.held(), cycles: 0 });
+        let Some(mut tidying) = self.tidying.get().or_else(begin) else { return false };
+        while goes_on() {
+            // SAFETY: the state is live; between two runs nothing is refused, and no finalizer of a script's exists.
+            let is_cycle_done = unsafe { ffi::lua_gc(self.state, ffi::LUA_GCSTEP, 0) } == 1;
+            if !is_cycle_done {
+                continue;
+            }
+            tidying.cycles += 1;
+            let is_worthwhile = self.held() <= tidying.held - tidying.held / WORTHWHILE_SHARE;
+            if tidying.cycles >= THOROUGH_CYCLES && !is_worthwhile {
+                self.tidying.set(None);
+                self.is_tidy();
+                return false;
+            }
+            tidying.held = self.held();
+        }
+        self.tidying.set(Some(tidying));
+        true
+    }
+
+    /// Notes that there is no garbage now.
+    fn is_tidy(&self) {
+        self.collected();
+        self.tidy_above.set(self.held() + SCRIPT_GARBAGE_KEEP_BYTES.max(self.held() / 2));
+    }
+
+    /// Whether the state, which has reached the mark, may grow by `growth` bytes to `total`, copies included.
     #[cold]
-    fn admits(&self, total: usize) -> bool {
-        let is_within = total <= self.limit.get();
-        if is_within {
+    fn admits(&self, growth: usize, total: usize) -> bool {
+        if total <= self.limit.get() {
             self.collection_due.set(true);
             self.mark.set(self.limit.get());
-        } else {
-            self.exhaust();
+            interrupt(self.state);
+            return true;
         }
+        self.exhaust();
         interrupt(self.state);
-        is_within
+        // SAFETY: the state is live, for it asks.
+        match self.layout.get().map(|layout| unsafe { layout.caller(self.state) }) {
+            Some(Caller::C) => false,
+            Some(Caller::Lua) => growth < self.large_block(),
+            Some(Caller::Assembler) | None => true,
+        }
+    }
+
+    /// Bytes from which on a block is large.
+    fn large_block(&self) -> usize {
+        #[cfg(test)]
+        return self.faults.large.get();
+        #[cfg(not(test))]
+        SCRIPT_LARGE_BLOCK_BYTES
     }
 
     fn exhaust(&self) {
         self.is_exhausted.set(true);
+        // C functions that call one another see this, where no instruction comes in between.
+        alarm::note_due();
         self.mark.set(usize::MAX);
     }
 }
@@ -155,7 +308,7 @@ pub(super) fn make_room(stack: Stack<'_>, bytes: usize) {
 #[cold]
 fn make_room_slowly(stack: Stack<'_>, bytes: usize) {
     collect_for(stack, bytes);
-    if stack.memory().held().saturating_add(bytes) > stack.memory().limit() {
+    if bytes > stack.memory().room() {
         refuse(stack);
     }
 }
@@ -187,28 +340,57 @@ pub(super) unsafe extern "C" fn allocate(
     // SAFETY: the state was given a `Memory` that outlives it.
     let memory = unsafe { &*memory.cast::<Memory>() };
     let total = memory.held.get() - old + new;
-    if new > old && total > memory.mark.get() && !memory.admits(total) {
-        return std::ptr::null_mut();
+    if new > old {
+        let copied = if new >= SCRIPT_LARGE_BLOCK_BYTES { old } else { 0 };
+        #[cfg(test)]
+        if memory.is_at_fault() && !memory.admits(new - old, usize::MAX) {
+            return std::ptr::null_mut();
+        }
+        if total + copied > memory.mark.get() && !memory.admits(new - old, total + copied) {
+            return std::ptr::null_mut();
+        }
     }
     // SAFETY: a block of Lua's has the size that Lua says and came from here with this alignment; Lua asks for less than
     // `isize::MAX`.
     unsafe {
-        let layout = |size| Layout::from_size_align_unchecked(size, ffi::SYS_MIN_ALIGN);
+        let layout = |size| BlockLayout::from_size_align_unchecked(size, ffi::SYS_MIN_ALIGN);
         let got = match (block.is_null(), new) {
             (true, 0) => return block,
             (true, _) => alloc(layout(new)),
             (false, 0) => {
                 dealloc(block.cast(), layout(old));
-                std::ptr::null_mut()
+                memory.held.set(total);
+                return std::ptr::null_mut();
             }
             (false, _) => realloc(block.cast(), layout(old), new),
         };
-        if !got.is_null() || new == 0 {
-            memory.held.set(total);
+        if got.is_null() {
+            // Raising an error is not safe everywhere, and Rust's own collections end the process in this case, too.
+            std::alloc::handle_alloc_error(layout(new));
         }
+        memory.held.set(total);
         got.cast()
     }
 }
+
+#[cfg(test)]
+impl Memory {
+    /// Counts a request for more memory in a run; answers whether it is the one that a test wants to be too much.
+    fn is_at_fault(&self) -> bool {
+        let Faults { left, requests, .. } = &self.faults;
+        if self.mark.get() == usize::MAX {
+            return false;
+        }
+        requests.set(requests.get() + 1);
+        let before = left.get();
+        left.set(before.and_then(|left| left.checked_sub(1)));
+        before == Some(0)
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_faults.rs"]
+mod faults;
 
 #[cfg(test)]
 mod tests {
@@ -285,6 +467,19 @@ mod tests {
     }
 
     #[test]
+    fn refusals_in_fast_functions_harm_nothing() {
+        let mut vm = vm();
+        for make in ["tostring(i)", "{i, tostring(i)}", "{i, ('x'):upper()}", "{i, tostring(i):reverse(), 1}"] {
+            let script = format!("local t = {{}} for i = 1, 2000 do t[i] = {make} end");
+            for room in (6_000..40_000).step_by(61) {
+                vm.set_memory_limit(vm.memory_bytes() + room);
+                let got = eval(&mut vm, &mut Toy::default(), Form::Resp2, &script);
+                assert!(got.starts_with("-ERR Script used more than script-memory-limit."), "{script}: {got:.200}");
+            }
+        }
+    }
+
+    #[test]
     fn garbage_ends_no_script() {
         let mut vm = limited();
         for script in [
@@ -297,6 +492,51 @@ mod tests {
             "for i = 1, 300 do coroutine.wrap(function() local s = ('x'):rep(1e6) .. i end)() end return 1",
         ] {
             assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, script), ":1\\r\\n", "{script}");
+        }
+    }
+
+    #[test]
+    fn what_scripts_leave_is_collected_in_slices() {
+        let mut vm = vm();
+        let before = vm.memory_bytes();
+        for script in [
+            "local t = {} for i = 1, 1e5 do t[i] = {i} end return 1",
+            "local t = {} for i = 1, 1e5 do t[i] = 'string ' .. i end return 1",
+            "return 1, #('x'):rep(1e8)",
+        ] {
+            assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, script), ":1\\r\\n");
+            assert!(vm.is_littered(), "{script} leaves {} bytes", vm.memory_bytes());
+            let mut slices = 1;
+            while vm.ctx.memory.tidy(one_step()) {
+                slices += 1;
+                assert!(slices < 1_000_000, "{script}: it comes to no end");
+            }
+            assert!(slices > 10, "{script}: {slices}");
+            assert!(!vm.is_littered() && vm.memory_bytes() < before + (1 << 17), "{script}: {}", vm.memory_bytes());
+            assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, "return 1"), ":1\\r\\n");
+            assert!(!vm.is_littered(), "what a short script leaves is no litter");
+        }
+    }
+
+    /// Lets one step be done.
+    fn one_step() -> impl FnMut() -> bool {
+        let mut steps = 0;
+        move || {
+            steps += 1;
+            steps == 1
+        }
+    }
+
+    #[test]
+    fn garbage_of_the_script_before_ends_no_script() {
+        let mut vm = limited();
+        let fill = "local t, s = {}, ('x'):rep(1e6) for i = 1, 13 do t[i] = s .. i end return 1";
+        for script in [
+            "local s = ('x'):rep(1e6) return #(s .. s .. s .. s)",
+            "local s, t = ('x'):rep(1e6), {} for i = 1, 4 do t[i] = s end return #table.concat(t)",
+        ] {
+            assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, fill), ":1\\r\\n");
+            assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, script), ":4000000\\r\\n", "{script}");
         }
     }
 

@@ -1,11 +1,12 @@
 //! Lua's patterns, matched within bounds.
 //!
 //! LuaJIT's own matcher meets no hook: `('a'):rep(1e5):find('.-.-.-.-b')` would hold the server for hours. This one counts its
-//! steps and asks, every [`SCRIPT_PATTERN_TICK_STEPS`] of them, whether to go on; its recursion is bounded too.
+//! steps and asks, every [`SCRIPT_PATTERN_TICK_STEPS`] of them, whether to go on; its recursion is bounded too. Steps count what is
+//! looked at: a set of a million characters takes as many, each time that a byte is looked for in it.
 //!
 //! Source: the Lua 5.1 reference manual, section 5.4.1. Patterns may hold NUL bytes.
 
-use crate::base::limits::{SCRIPT_PATTERN_MAX_DEPTH, SCRIPT_PATTERN_TICK_STEPS};
+use crate::base::limits::{SCRIPT_PATTERN_MAX_DEPTH, SCRIPT_PATTERN_STEP_BYTES, SCRIPT_PATTERN_TICK_STEPS};
 
 /// Captures that a pattern may have.
 pub(super) const CAPTURES_MAX: usize = 32;
@@ -37,7 +38,7 @@ pub(super) struct Matcher<'a, T> {
     captures: [Capture; CAPTURES_MAX],
     level: usize,
     depth: usize,
-    steps: u32,
+    steps: usize,
     tick: T,
 }
 
@@ -63,7 +64,13 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
 
     #[inline]
     fn step(&mut self) -> Result<(), Stop> {
-        self.steps += 1;
+        self.steps(1)
+    }
+
+    /// Counts so many steps at once, which are done next or have just been done.
+    #[inline]
+    fn steps(&mut self, n: usize) -> Result<(), Stop> {
+        self.steps = self.steps.saturating_add(n);
         if self.steps >= SCRIPT_PATTERN_TICK_STEPS {
             self.steps = 0;
             if !(self.tick)() {
@@ -110,6 +117,8 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
                 _ => {}
             }
             let end = self.class_end(p)?;
+            // Twice: it is looked for its end, and the byte in it.
+            self.steps((end - p) * 2)?;
             match self.pattern.get(end) {
                 Some(b'?') => {
                     if self.single(s, p, end)
@@ -131,7 +140,7 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
     fn longest(&mut self, s: usize, p: usize, end: usize) -> Found {
         let mut n = 0;
         while self.single(s + n, p, end) {
-            self.step()?;
+            self.steps(end - p)?;
             n += 1;
         }
         loop {
@@ -153,6 +162,7 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
             if !self.single(s, p, end) {
                 return Ok(None);
             }
+            self.steps(end - p)?;
             s += 1;
         }
     }
@@ -214,6 +224,7 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
             return Err(Stop::Malformed("missing '[' after '%f' in pattern"));
         }
         let end = self.class_end(p)?;
+        self.steps((end - p) * 3)?;
         let before = if s == 0 { 0 } else { self.subject[s - 1] };
         let here = self.subject.get(s).copied().unwrap_or(0);
         Ok((!self.in_set(before, p, end - 1) && self.in_set(here, p, end - 1)).then_some(end))
@@ -223,6 +234,7 @@ impl<'a, T: FnMut() -> bool> Matcher<'a, T> {
         let i = usize::from(digit).wrapping_sub(usize::from(b'1'));
         match self.captures().get(i) {
             Some(&Capture::Span(from, to)) => {
+                self.steps((to - from) / SCRIPT_PATTERN_STEP_BYTES)?;
                 let text = &self.subject[from..to];
                 Ok(self.subject[s..].starts_with(text).then_some(s + text.len()))
             }

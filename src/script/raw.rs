@@ -3,7 +3,8 @@
 //! Through Lua's C interface each argument takes two calls, to learn its kind and to get it, and each of them finds the index
 //! anew: reading them here takes 5% less for a script of many commands. An argument is one load and a compare. And the
 //! interface does not tell at all whether anybody wants the results. The layout is that of the LuaJIT that is built in
-//! (`lj_obj.h` and `lj_frame.h`, 64-bit references); [`is_known`] proves it when a state is made.
+//! (`lj_obj.h` and `lj_frame.h`, 64-bit references); [`is_known`] proves it when a state is made. Should it be another one,
+//! arguments are read through the interface ([`plain_arguments`]), and all results are taken to be wanted.
 
 use std::ffi::CStr;
 
@@ -55,6 +56,15 @@ pub(super) fn arguments<'a>(stack: Stack<'a>) -> impl ExactSizeIterator<Item = A
         std::slice::from_raw_parts(head.base, head.top.offset_from_unsigned(head.base))
     };
     values.iter().map(|value| value.read())
+}
+
+/// The same, through Lua's C interface.
+pub(super) fn plain_arguments<'a>(stack: Stack<'a>) -> impl ExactSizeIterator<Item = Argument<'a>> {
+    (0..stack.top()).map(move |i| match stack.kind(i + 1) {
+        Kind::String => Argument::Bytes(stack.bytes(i + 1)),
+        Kind::Number => Argument::Number(stack.number(i + 1)),
+        _ => Argument::Other,
+    })
 }
 
 /// Whether the call of this C function is a statement: its results are lost, whatever they are.

@@ -1,17 +1,16 @@
 //! The `redis` table: how a script calls commands, words errors, logs, and tells what it needs of replication.
 
 use std::ffi::c_int;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use sha1::{Digest, Sha1};
 
 use super::convert::{self, push_error, push_reply};
-use super::lua::{Kind, Stack, native};
+use super::lua::{Kind, Stack, library};
 use super::memory::collect_for;
 use super::names::CommandId;
 use super::raw::{self, Argument};
 use super::vm::{Ctx, LogLevel, ServerVersion, kill};
-use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRIPT_SCRATCH_KEEP_BYTES};
+use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRIPT_CHUNK_BYTES, SCRIPT_SCRATCH_KEEP_BYTES};
 use crate::base::num;
 use crate::resp::request::{Argv, Span};
 use crate::resp::tape::{TapeReader, Token};
@@ -26,6 +25,10 @@ pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersio
 pub(super) fn push_function_table(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion) {
     push_load_table(stack, ctx, version);
     add_functions(stack, ctx, &FUNCTIONS);
+    // SAFETY: the context outlives the state.
+    if unsafe { !(*ctx).reads_raw } {
+        add_functions(stack, ctx, &PLAIN_CALLS);
+    }
     add_numbers(stack, &REPL_NUMBERS);
 }
 
@@ -71,6 +74,9 @@ const FUNCTIONS: [(&[u8], super::lua::CFunction); 7] = [
     (b"set_repl", set_repl),
 ];
 
+/// What takes their place where LuaJIT's layout is not the known one.
+const PLAIN_CALLS: [(&[u8], super::lua::CFunction); 2] = [(b"call", plain_call), (b"pcall", plain_pcall)];
+
 /// What scripts have and functions have not.
 const SCRIPT_FUNCTIONS: [(&[u8], super::lua::CFunction); 3] =
     [(b"replicate_commands", replicate_commands), (b"breakpoint", breakpoint), (b"debug", debug)];
@@ -87,13 +93,21 @@ const REPL_NUMBERS: [(&[u8], f64); 5] = [
     (b"REPL_ALL", (REPL_AOF | REPL_REPLICA) as f64),
 ];
 
-native! {
+library! {
     fn call(stack: Stack) -> c_int {
-        call_command(stack, true)
+        call_command::<true>(stack, true)
     }
 
     fn pcall(stack: Stack) -> c_int {
-        call_command(stack, false)
+        call_command::<true>(stack, false)
+    }
+
+    fn plain_call(stack: Stack) -> c_int {
+        call_command::<false>(stack, true)
+    }
+
+    fn plain_pcall(stack: Stack) -> c_int {
+        call_command::<false>(stack, false)
     }
 
     fn error_reply(stack: Stack) -> c_int {
@@ -109,7 +123,11 @@ native! {
             buffer.extend(b"ERR ");
         }
         buffer.reserve(text.len());
-        buffer.write(|buffer| buffer.extend(text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte })));
+        for piece in text.chunks(SCRIPT_CHUNK_BYTES) {
+            stack.tick();
+            let one_line = |&byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte };
+            buffer.write(|buffer| buffer.extend(piece.iter().map(one_line)));
+        }
         stack.new_table(0, 1);
         stack.push_value(convert::ERR);
         buffer.push_to(stack);
@@ -132,8 +150,14 @@ native! {
         if stack.top() != 1 {
             raise_error(stack, b"ERR wrong number of arguments");
         }
-        let digest = Sha1::digest(stack.text(1).unwrap_or_default());
-        stack.push_bytes(&super::store::hex(digest.into()));
+        let mut sha1 = Sha1::new();
+        // Raising frees nothing.
+        const { assert!(!std::mem::needs_drop::<Sha1>()) };
+        for piece in stack.text(1).unwrap_or_default().chunks(SCRIPT_CHUNK_BYTES) {
+            stack.tick();
+            sha1.update(piece);
+        }
+        stack.push_bytes(&super::store::hex(sha1.finalize().into()));
         1
     }
 
@@ -150,6 +174,7 @@ native! {
         };
         let buffer = stack.buffer();
         for i in 2..=n {
+            stack.tick();
             if let Some(text) = stack.text(i) {
                 if buffer.len() > 0 {
                     buffer.push(b' ');
@@ -236,14 +261,28 @@ fn end_if_killed(stack: Stack<'_>) {
     }
 }
 
-/// Runs the command in the arguments and pushes its reply. An error is raised if `raises`, otherwise it is the result.
+/// Runs the command in the arguments and pushes its reply. An error is raised if `raises`, otherwise it is the result. `RAW`: what
+/// LuaJIT keeps of the call is read where it lies.
 #[inline]
-fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
+fn call_command<const RAW: bool>(stack: Stack<'_>, raises: bool) -> c_int {
     let ctx = stack.ctx();
-    // SAFETY: the context outlives the state, and no C function runs while another holds this reference: neither
-    // `gather` nor the engine comes back into Lua.
+    let mut has_collected = false;
+    // A loop, so that what reads the arguments is here once, and inlined.
+    let gathered = loop {
+        // SAFETY: the context outlives the state, and `gather` does not come back into Lua.
+        let shared = unsafe { &mut *ctx };
+        let gathered =
+            if RAW { gather(raw::arguments(stack), shared) } else { gather(raw::plain_arguments(stack), shared) };
+        if has_collected || gathered != Err(TOO_LONG) {
+            break gathered;
+        }
+        // They may fit when garbage makes room.
+        collect_for(stack, usize::MAX);
+        has_collected = true;
+    };
+    // SAFETY: as above; nor does the engine.
     let shared = unsafe { &mut *ctx };
-    let outcome = match gather(stack, shared) {
+    let outcome = match gathered {
         Ok(name) => {
             let command = name.and_then(|name| shared.names.find(name).or_else(|| learn(stack, shared)));
             perform(shared, command)
@@ -263,7 +302,7 @@ fn call_command(stack: Stack<'_>, raises: bool) -> c_int {
     let tape_bytes = tape.len();
     let mut tape = TapeReader::new(tape);
     let is_error = matches!(tape.clone().next(), Some(Token::Error(_)));
-    if !(is_error && raises) && raw::is_statement(stack) {
+    if RAW && !(is_error && raises) && raw::is_statement(stack) {
         return 0;
     }
     if tape_bytes > SCRIPT_SCRATCH_KEEP_BYTES {
@@ -282,25 +321,26 @@ fn learn(stack: Stack<'_>, ctx: &mut Ctx) -> Option<CommandId> {
     let mut host = ctx.host?;
     let name = stack.bytes(1);
     // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
-    let asked = catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.command_id(name)));
-    let command = asked.unwrap_or_else(|panic| {
-        ctx.give_up(panic);
-        None
-    })?;
+    let command = unsafe { host.as_mut() }.command_id(name)?;
     ctx.names.note(stack, 1, command);
     Some(command)
 }
 
+/// What a script reads whose arguments take more memory than it may have, or than one command may take.
+const TOO_LONG: &[u8] = b"ERR Lua redis lib command arguments are too long";
+
 /// Copies the arguments into the context: the command sees one buffer. Answers the address of the command's name, if it is a
 /// string. Raises nothing.
 #[inline]
-fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<Option<usize>, &'static [u8]> {
-    let arguments = raw::arguments(stack);
+fn gather<'a>(
+    arguments: impl ExactSizeIterator<Item = Argument<'a>>,
+    ctx: &mut Ctx,
+) -> Result<Option<usize>, &'static [u8]> {
     if arguments.len() == 0 {
         return Err(b"ERR Please specify at least one argument for this redis lib call");
     }
     // A script may hold a string once and pass it many times.
-    let most = ctx.memory.limit().min(QUERY_BUFFER_HARD_MAX_BYTES);
+    let most = ctx.memory.room().min(QUERY_BUFFER_HARD_MAX_BYTES);
     ctx.args.clear();
     ctx.spans.clear();
     let mut name = None;
@@ -312,7 +352,7 @@ fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<Option<usize>, &'static [u8
                     name = Some(bytes.as_ptr() as usize);
                 }
                 if bytes.len() > most - start {
-                    return Err(b"ERR Lua redis lib command arguments are too long");
+                    return Err(TOO_LONG);
                 }
                 ctx.args.extend_from_slice(bytes);
             }
@@ -320,14 +360,14 @@ fn gather(stack: Stack<'_>, ctx: &mut Ctx) -> Result<Option<usize>, &'static [u8
             Argument::Other => return Err(b"ERR Lua redis lib command arguments must be strings or integers"),
         }
         if ctx.args.len() > most {
-            return Err(b"ERR Lua redis lib command arguments are too long");
+            return Err(TOO_LONG);
         }
         ctx.spans.push(Span::new(start, ctx.args.len() - start));
     }
     Ok(name)
 }
 
-/// Asks the engine. A panic there becomes the death of the script, and goes on once Lua has been left.
+/// Asks the engine.
 #[inline]
 fn perform(ctx: &mut Ctx, command: Option<CommandId>) -> Result<(), &'static [u8]> {
     let Some(mut host) = ctx.host else { return Err(b"ERR redis.call can only be called inside a script invocation") };
@@ -336,14 +376,11 @@ fn perform(ctx: &mut Ctx, command: Option<CommandId>) -> Result<(), &'static [u8
     let tape = &mut ctx.tape;
     // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
     let host = unsafe { host.as_mut() };
-    let called = catch_unwind(AssertUnwindSafe(|| match command {
+    match command {
         Some(command) => host.call_known(command, argv, tape),
         None => host.call(argv, tape),
-    }));
-    called.map_err(|panic| {
-        ctx.give_up(panic);
-        b"".as_slice()
-    })
+    }
+    Ok(())
 }
 
 /// Writes a number as Redis 7.2 and later pass it to a command: integers up to 2^62 in full, others in the shortest form

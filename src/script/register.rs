@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::convert;
 use super::library::{BAD_NAME, Function, check_name};
-use super::lua::{Kind, REGISTRY, Stack, ffi, native};
+use super::lua::{Kind, REGISTRY, Stack, ffi, library};
 use super::redis::raise_error;
 use super::store::ScriptFlags;
 use super::vm::{Ctx, Passing};
@@ -30,7 +30,7 @@ struct Parts {
     flags: ScriptFlags,
 }
 
-native! {
+library! {
     fn register_function(stack: Stack) -> c_int {
         let parts = match stack.top() {
             1 if stack.kind(1) == Kind::Table => named_parts(stack),

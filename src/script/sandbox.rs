@@ -19,7 +19,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use super::lua::{CFunction, Kind, Stack, ffi, native, upvalue};
+use super::lua::{CFunction, Kind, Stack, ffi, library, upvalue};
 use super::register;
 use super::sort::sort;
 use super::vm::{Ctx, ServerVersion, load};
@@ -44,6 +44,9 @@ pub(super) fn build(stack: Stack<'_>, ctx: *mut Ctx, version: &ServerVersion<'_>
             stack.raw_get_field(ffi::LUA_GLOBALSINDEX, name);
             let original = stack.top();
             copy_builtins(stack, original, library, builtins);
+            if *name == b"string" {
+                strings::register_format(stack, ctx, original, library);
+            }
             stack.set_top(library);
         }
         register(stack, ctx, library, natives);
@@ -134,11 +137,7 @@ type Library = (&'static [u8], &'static [&'static [u8]], &'static [(&'static [u8
 
 /// Per library: its name, the functions taken from LuaJIT's, and our own.
 const LIBRARIES: &[Library] = &[
-    (
-        b"string",
-        &[b"byte", b"char", b"dump", b"format", b"len", b"lower", b"reverse", b"sub", b"upper"],
-        strings::FUNCTIONS,
-    ),
+    (b"string", &[b"char", b"dump", b"len"], strings::FUNCTIONS),
     (
         b"table",
         &[b"concat", b"foreach", b"foreachi", b"getn", b"maxn", b"remove"],
@@ -425,7 +424,7 @@ pub(super) fn check_c_stack(stack: Stack<'_>, limit: usize) {
     }
 }
 
-native! {
+library! {
     /// `__newindex` of every stand-in.
     fn refuse_assignment(stack: Stack) -> c_int {
         stack.raise(b"Attempt to modify a readonly table")
@@ -539,17 +538,16 @@ native! {
 
     fn collectgarbage(stack: Stack) -> c_int {
         let option = if stack.top() == 0 { b"collect" } else { stack.check_bytes(1) };
-        // SAFETY: no finalizer of a script's exists, so collecting runs no Lua.
-        let collect = |what, n| unsafe { ffi::lua_gc(stack.raw(), what, n) };
+        let collect = |what| stack.memory().let_collect(what);
         match option {
             b"count" => stack.push_number(
-                f64::from(collect(ffi::LUA_GCCOUNT, 0)) + f64::from(collect(ffi::LUA_GCCOUNTB, 0)) / 1024.0,
+                f64::from(collect(ffi::LUA_GCCOUNT)) + f64::from(collect(ffi::LUA_GCCOUNTB)) / 1024.0,
             ),
             b"collect" => {
-                collect(ffi::LUA_GCCOLLECT, 0);
+                collect(ffi::LUA_GCCOLLECT);
                 stack.push_number(0.0);
             }
-            b"step" => stack.push_boolean(collect(ffi::LUA_GCSTEP, 0) != 0),
+            b"step" => stack.push_boolean(collect(ffi::LUA_GCSTEP) != 0),
             // The collector's settings are the server's: one script must not stop it for all others.
             b"stop" | b"restart" => stack.push_number(0.0),
             b"setpause" | b"setstepmul" => stack.push_number(200.0),
@@ -668,6 +666,7 @@ native! {
             if bytes > SCRIPT_LOAD_MAX_BYTES {
                 stack.raise(b"chunk too large");
             }
+            stack.tick();
             stack.push_value(1);
             stack.call(0, 1);
             match stack.text(-1) {
@@ -684,6 +683,7 @@ native! {
         stack.set_top(3);
         let buffer = stack.buffer();
         for piece in 1..=pieces {
+            stack.tick();
             stack.raw_get_at(3, piece);
             buffer.extend(stack.bytes(-1));
             stack.pop(1);

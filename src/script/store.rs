@@ -15,12 +15,12 @@ use crate::base::limits::SCRIPT_EVAL_CACHE_MAX;
 use crate::resp::request::{Decoder, OwnedArgv, RequestLimits};
 
 /// The name of a script: the SHA-1 of its text.
-pub fn sha1_hex(body: &[u8]) -> Sha1Hex {
+pub(crate) fn sha1_hex(body: &[u8]) -> Sha1Hex {
     hex(Sha1::digest(body).into())
 }
 
 /// Reads a script's name in either case. `None` if it is not 40 bytes long.
-pub fn parse_sha1(text: &[u8]) -> Option<Sha1Hex> {
+pub(crate) fn parse_sha1(text: &[u8]) -> Option<Sha1Hex> {
     let mut sha: Sha1Hex = text.try_into().ok()?;
     sha.make_ascii_lowercase();
     Some(sha)
@@ -85,7 +85,7 @@ impl ScriptFlags {
 
 /// Why a first line is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ShebangError {
+pub(crate) enum ShebangError {
     /// No newline ends it.
     #[error("ERR Invalid script shebang")]
     Unfinished,
@@ -129,7 +129,7 @@ pub struct Script {
 }
 
 /// Reads the first line of a script: what it declares, and where the program begins.
-pub fn parse_shebang(body: &[u8]) -> Result<(ScriptFlags, usize), ShebangError> {
+pub(crate) fn parse_shebang(body: &[u8]) -> Result<(ScriptFlags, usize), ShebangError> {
     if !body.starts_with(b"#!") {
         return Ok((ScriptFlags::default(), 0));
     }

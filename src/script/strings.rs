@@ -1,18 +1,55 @@
-//! The functions of `string` that could run for ever or exhaust memory, within bounds: `find`, `match`, `gmatch`, `gsub`, `rep`.
-//! All else of `string` is LuaJIT's.
+//! The functions of `string` within bounds, of time, of memory, and of their arguments.
+//!
+//! `find`, `match`, `gmatch` and `gsub` could run for ever in LuaJIT, and `rep` exhaust memory. `sub`, `upper`, `lower` and `reverse`
+//! make a string as long as their argument: LuaJIT's are written in assembler, from where they allocate without asking whether
+//! there is room. `sub` and `byte` take positions of more than 32 bits, as in Lua 5.1. `format` is LuaJIT's behind a check that
+//! refuses what Lua 5.1 does. All else of `string` is LuaJIT's.
 
 use std::ffi::c_int;
+use std::sync::OnceLock;
 
-use super::lua::{CFunction, Kind, Stack, native, upvalue};
+use super::alarm::is_due;
+use super::convert::truncate;
+use super::lua::{CFunction, Kind, Stack, ffi, library, upvalue};
+use super::memory::make_room;
 use super::pattern::{Capture, Matcher, Stop};
 use super::sandbox::check_c_stack;
-use super::vm::{Verdict, kill};
-use crate::base::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_STRING_MAX_BYTES};
+use super::vm::{Ctx, Verdict, kill};
+use crate::base::limits::{
+    SCRIPT_C_STACK_BYTES, SCRIPT_CHUNK_BYTES, SCRIPT_SHORT_STRING_BYTES, SCRIPT_STRING_MAX_BYTES,
+};
 
-pub(super) const FUNCTIONS: &[(&[u8], CFunction)] =
-    &[(b"find", find), (b"gfind", gmatch), (b"gmatch", gmatch), (b"gsub", gsub), (b"match", match_once), (b"rep", rep)];
+pub(super) const FUNCTIONS: &[(&[u8], CFunction)] = &[
+    (b"byte", byte),
+    (b"find", find),
+    (b"gfind", gmatch),
+    (b"gmatch", gmatch),
+    (b"gsub", gsub),
+    (b"lower", lower),
+    (b"match", match_once),
+    (b"rep", rep),
+    (b"reverse", reverse),
+    (b"sub", sub),
+    (b"upper", upper),
+];
 
-native! {
+/// LuaJIT's own `format`: a function in C, the same for all states. Kept here, because a script's call would first have to
+/// find the upvalue in which it could be kept.
+static BUILTIN_FORMAT: OnceLock<CFunction> = OnceLock::new();
+
+/// Adds `format`, which calls LuaJIT's, to the table at `to`; LuaJIT's own library is at `from`. May raise for lack of memory.
+pub(super) fn register_format(stack: Stack<'_>, ctx: *mut Ctx, from: c_int, to: c_int) {
+    stack.raw_get_field(from, b"format");
+    // SAFETY: what is no C function answers `None`.
+    if let Some(builtin) = unsafe { ffi::lua_tocfunction(stack.raw(), -1) } {
+        BUILTIN_FORMAT.get_or_init(|| builtin);
+    }
+    stack.pop(1);
+    stack.push_function(ctx, format);
+    stack.raw_set_field(to, b"format");
+}
+
+library! {
     fn find(stack: Stack) -> c_int {
         search(stack, true)
     }
@@ -87,25 +124,191 @@ native! {
         if text.len().saturating_mul(n) > SCRIPT_STRING_MAX_BYTES {
             stack.raise(b"resulting string too large");
         }
-        let buffer = stack.buffer();
-        buffer.reserve(text.len() * n);
-        buffer.write(|buffer| {
-            if let [byte] = text {
-                buffer.resize(n, *byte);
-            } else if !text.is_empty() {
-                (0..n).for_each(|_| buffer.extend_from_slice(text));
-            }
-        });
+        let (buffer, total) = (stack.buffer(), text.len() * n);
+        if total > 0 {
+            buffer.reserve(total);
+            buffer.extend(text);
+        }
+        // What is there is copied behind itself: whole texts, so that each copy continues the last.
+        let most = text.len().max(SCRIPT_CHUNK_BYTES / text.len().max(1) * text.len());
+        while buffer.len() < total {
+            let piece = most.min(buffer.len()).min(total - buffer.len());
+            buffer.write(|buffer| buffer.extend_from_within(..piece));
+            stack.tick();
+        }
         buffer.push_to(stack);
         1
     }
+
+    fn sub(stack: Stack) -> c_int {
+        let text = stack.check_bytes(1);
+        let (from, to) = (position(stack, 2, None, text.len()), position(stack, 3, Some(-1), text.len()));
+        let (from, to) = ((from - 1).max(0) as usize, to.min(text.len() as i64) as usize);
+        match text.get(from..to).unwrap_or_default() {
+            part if part.len() == text.len() => stack.push_value(1),
+            part => {
+                make_room(stack, part.len());
+                stack.push_bytes(part);
+            }
+        }
+        1
+    }
+
+    fn byte(stack: Stack) -> c_int {
+        let text = stack.check_bytes(1);
+        let from = position(stack, 2, Some(1), text.len());
+        let to = if matches!(stack.kind(3), Kind::None | Kind::Nil) { from } else { position(stack, 3, None, text.len()) };
+        let (from, to) = ((from - 1).max(0) as usize, to.min(text.len() as i64) as usize);
+        let part = text.get(from..to).unwrap_or_default();
+        if part.len() > c_int::MAX as usize || !stack.reserve(part.len() as c_int) {
+            stack.raise(b"stack overflow (string slice too long)");
+        }
+        part.iter().for_each(|&byte| stack.push_number(f64::from(byte)));
+        part.len() as c_int
+    }
+
+    fn upper(stack: Stack) -> c_int {
+        push_changed(stack, |text, _| text.make_ascii_uppercase())
+    }
+
+    fn lower(stack: Stack) -> c_int {
+        push_changed(stack, |text, _| text.make_ascii_lowercase())
+    }
+
+    fn reverse(stack: Stack) -> c_int {
+        push_changed(stack, |text, whole| {
+            // A piece of the new string is the piece of the old that lies as far from its end.
+            text.copy_from_slice(whole);
+            text.reverse();
+        })
+    }
+
+    fn format(stack: Stack) -> c_int {
+        let text = stack.check_bytes(1);
+        if !is_plain(text) {
+            check_format(stack, text);
+        }
+        // SAFETY: a C function in C, which finds its arguments on the stack as this one did, and uses no upvalues.
+        BUILTIN_FORMAT.get().map_or(0, |format| unsafe { format(stack.raw()) })
+    }
 }
 
-/// Asks the engine, as the hook does, whether the script may go on.
+/// The position that argument `i` says, from 1; counted from the end if it is negative. Without a default it must be there.
+fn position(stack: Stack<'_>, i: c_int, default: Option<i64>, len: usize) -> i64 {
+    let given = match default {
+        Some(default) if matches!(stack.kind(i), Kind::None | Kind::Nil) => default,
+        _ => truncate(stack.check_number(i)),
+    };
+    let position = if given < 0 { given.saturating_add(len as i64 + 1) } else { given };
+    position.max(0)
+}
+
+/// Pushes the string that `change` makes of argument 1, piece by piece: it gets the place of a piece, which holds
+/// the bytes that stand there in the old string, and the piece of the old one that is as far from the other end.
+#[inline]
+fn push_changed(stack: Stack<'_>, change: impl Fn(&mut [u8], &[u8])) -> c_int {
+    let text = stack.check_bytes(1);
+    let mut short = [0; SCRIPT_SHORT_STRING_BYTES];
+    if let Some(short) = short.get_mut(..text.len()) {
+        short.copy_from_slice(text);
+        change(short, text);
+        stack.push_bytes(short);
+        return 1;
+    }
+    let buffer = stack.buffer();
+    buffer.reserve(text.len());
+    for (there, mirrored) in text.chunks(SCRIPT_CHUNK_BYTES).zip(mirrored_chunks(text)) {
+        stack.tick();
+        buffer.write(|out| {
+            let start = out.len();
+            out.extend_from_slice(there);
+            change(&mut out[start..], mirrored);
+        });
+    }
+    buffer.push_to(stack);
+    1
+}
+
+/// The pieces of a text from its end on, each as long as the one of `chunks` that is as far from the beginning.
+fn mirrored_chunks(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.rchunks(SCRIPT_CHUNK_BYTES)
+}
+
+/// Whether a format is short, and has no flags or widths and known options only: [`check_format`] would find nothing, whatever the
+/// arguments. Most are like that.
+#[inline]
+fn is_plain(format: &[u8]) -> bool {
+    const SHORT: usize = 32;
+    if format.len() > SHORT {
+        return false;
+    }
+    let mut rest = format;
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        if *byte == b'%' {
+            if let [b'.', b'0'..=b'9', after @ ..] = rest {
+                rest = after;
+            }
+            let [b'd' | b'f' | b'g' | b's' | b'x', after @ ..] = rest else { return false };
+            rest = after;
+        }
+    }
+    true
+}
+
+/// Raises for what Lua 5.1 refuses in a format and LuaJIT does not, or in other words. What both refuse in the same words is left
+/// to LuaJIT.
+fn check_format(stack: Stack<'_>, mut format: &[u8]) {
+    const FLAGS: &[u8] = b"-+ #0";
+    let mut argument = 1;
+    while let Some(at) = memchr::memchr(b'%', format) {
+        stack.tick();
+        format = &format[at + 1..];
+        if let Some(rest) = format.strip_prefix(b"%") {
+            format = rest;
+            continue;
+        }
+        argument += 1;
+        if stack.kind(argument) == Kind::None {
+            // LuaJIT says so when it comes there, if memory lasts.
+            return;
+        }
+        let flags = format.iter().take_while(|byte| FLAGS.contains(byte)).count();
+        if flags > FLAGS.len() {
+            stack.raise(b"invalid format (repeated flags)");
+        }
+        format = skip_two_digits(&format[flags..]);
+        if let Some(precision) = format.strip_prefix(b".") {
+            format = skip_two_digits(precision);
+        }
+        let fits = match format.first() {
+            Some(b'c' | b'd' | b'i' | b'o' | b'u' | b'x' | b'X' | b'e' | b'E' | b'f' | b'g' | b'G') => {
+                stack.is_number(argument)
+            }
+            Some(b'q') => matches!(stack.kind(argument), Kind::String | Kind::Number),
+            Some(b's') => true,
+            Some(byte) if byte.is_ascii_digit() => stack.raise(b"invalid format (width or precision too long)"),
+            // A NUL byte ends the message, as in C.
+            Some(0) | None => stack.raise(b"invalid option '%' to 'format'"),
+            Some(byte) => stack.raise_parts(&[b"invalid option '%", &[*byte], b"' to 'format'"]),
+        };
+        if !fits {
+            return;
+        }
+        format = &format[1..];
+    }
+}
+
+fn skip_two_digits(text: &[u8]) -> &[u8] {
+    let digits = text.iter().take(2).take_while(|byte| byte.is_ascii_digit()).count();
+    &text[digits..]
+}
+
+/// Asks the engine, as the hook does, whether the script may go on, if the clock has ticked.
 fn ticker(stack: Stack<'_>) -> impl FnMut() -> bool + Copy {
     let ctx = stack.ctx();
     // SAFETY: the context outlives the state; the engine does not come back into the VM.
-    move || unsafe { !(*ctx).is_dying() && (*ctx).ask() == Verdict::Continue }
+    move || unsafe { !(*ctx).is_dying() && (!is_due() || (*ctx).ask() == Verdict::Continue) }
 }
 
 /// What was found, or the error raised.
@@ -239,6 +442,8 @@ impl Output {
             stack.push_value(3);
             let args = push_captures(stack, subject, matcher, Some((start, end)));
             stack.call(args, 1);
+            // The function may be LuaJIT's own and take long.
+            stack.tick();
         } else {
             match matcher.captures().first() {
                 Some(capture) => push_capture(stack, subject, *capture),
@@ -264,6 +469,7 @@ impl Output {
         let Output::Pieces(n) = self else { return append_done(stack) };
         let buffer = stack.buffer();
         for i in 1..=n {
+            stack.tick();
             stack.raw_get_at(4, i);
             buffer.extend(stack.bytes(-1));
             stack.pop(1);
@@ -298,6 +504,7 @@ fn append_done(stack: Stack<'_>) {
 fn append_template<T: FnMut() -> bool>(stack: Stack<'_>, subject: &[u8], matcher: &Matcher<'_, T>, whole: &[u8]) {
     let mut template = stack.bytes(3);
     while let Some(at) = memchr::memchr(b'%', template) {
+        stack.tick();
         append(stack, &template[..at]);
         let escaped = template.get(at + 1);
         template = template.get(at + 2..).unwrap_or(&[]);
@@ -316,4 +523,31 @@ fn append_template<T: FnMut() -> bool>(stack: Stack<'_>, subject: &[u8], matcher
         }
     }
     append(stack, template);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Toy, eval, vm};
+    use crate::resp::reply::Form;
+
+    #[test]
+    fn formats_do_the_same_whether_they_are_looked_at_closely_or_not() {
+        let mut vm = vm();
+        let mut run = |format: &str, argument: &str| {
+            let script = format!(
+                "local ok, text = pcall(string.format, '{format}', {argument}) return {{ok and 1 or 0, (text:gsub('~', ''))}}"
+            );
+            eval(&mut vm, &mut Toy::default(), Form::Resp2, &script)
+        };
+        // Long enough not to be taken for a plain one.
+        let padding = "~".repeat(40);
+        for format in
+            ["%d", "%.0f", "a %s b %x", "%g%", "%%", "%", "%.", "%.3", "%5d", "%.12f", "%.123f", "%z", "%n", "plain"]
+        {
+            for argument in ["1.5", "'12', -3", "'x'", "true", "nil", "1, 2"] {
+                let (short, long) = (run(format, argument), run(&format!("{padding}{format}"), argument));
+                assert_eq!(short, long, "{format} of {argument}");
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //!
 //! Source: <http://www.inf.puc-rio.br/~roberto/struct/>
 
-use super::lua::{CFunction, Kind, Stack, native};
+use super::lua::{CFunction, Kind, Stack, library};
 use super::vm::Ctx;
 
 const FUNCTIONS: [(&[u8], CFunction); 3] = [(b"pack", pack), (b"size", size), (b"unpack", unpack)];
@@ -25,7 +25,7 @@ pub(super) fn push_table(stack: Stack<'_>, ctx: *mut Ctx) {
     }
 }
 
-native! {
+library! {
     fn pack(stack: Stack) -> c_int {
         let mut format = Format::new(stack, stack.check_bytes(1));
         // Missing arguments are nil, in messages too.
@@ -89,6 +89,7 @@ native! {
             None => stack.raise_argument(2, &[b"data string too short"]),
         };
         while let Some((option, mut size)) = format.next() {
+            stack.tick();
             at = at.saturating_add(format.padding(at, option, size));
             let bytes = field(at, size);
             if !stack.reserve(2) {
@@ -128,6 +129,7 @@ native! {
         let mut format = Format::new(stack, stack.check_bytes(1));
         let mut total = 0usize;
         while let Some((option, size)) = format.next() {
+            stack.tick();
             total = total.saturating_add(format.padding(total, option, size));
             match (option, size) {
                 (b's', _) => stack.raise_argument(1, &[b"option 's' has no fixed size"]),

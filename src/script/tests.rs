@@ -38,7 +38,6 @@ impl Host for Toy {
             }
             (b"expire", 3) => reply.integer(1),
             (b"hgetall", 2) => reply.map(0),
-            (b"panic", 1) => panic!("the engine broke"),
             _ => reply.error(b"ERR Unknown Redis command called from script"),
         }
     }
@@ -57,6 +56,11 @@ impl Host for Toy {
 
 pub(super) fn vm() -> Vm {
     Vm::new(ServerVersion { text: "7.0.15", number: 0x0007_000f }, 0).expect("a fresh state")
+}
+
+/// A state that reads nothing where LuaJIT keeps it.
+fn plain_vm() -> Vm {
+    Vm::build(ServerVersion { text: "7.0.15", number: 0x0007_000f }, 0, false).expect("a fresh state")
 }
 
 /// Runs a script as EVAL would, with the keys and arguments of the transcripts.
@@ -107,23 +111,33 @@ fn read_cases(path: &Path) -> Vec<Case> {
     cases
 }
 
+/// The transcripts, one file each.
+fn transcripts() -> impl Iterator<Item = Vec<Case>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/script/golden");
+    let files = std::fs::read_dir(folder).expect("the folder of transcripts");
+    let paths = files.map(|entry| entry.expect("a readable folder").path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "txt")).map(|path| read_cases(&path))
+}
+
+/// The scripts of all transcripts.
+pub(super) fn transcribed_scripts() -> Vec<String> {
+    transcripts().flatten().map(|case| case.script).collect()
+}
+
 #[test]
 fn answers_equal_those_of_redis() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/script/golden");
     let mut failures = Vec::new();
     let mut count = 0;
-    for entry in std::fs::read_dir(folder).expect("the folder of transcripts") {
-        let path = entry.expect("a readable folder").path();
-        if path.extension().is_none_or(|extension| extension != "txt") {
-            continue;
-        }
-        let mut vm = vm();
-        for case in read_cases(&path) {
+    for cases in transcripts() {
+        let (mut vm, mut plain) = (vm(), plain_vm());
+        for case in cases {
             for (form, want) in [(Form::Resp2, &case.two), (Form::Resp3, case.three.as_ref().unwrap_or(&case.two))] {
-                count += 1;
-                let got = eval(&mut vm, &mut Toy::default(), form, &case.script);
-                if got != *want {
-                    failures.push(format!("{:?} {}\n  redis {want}\n  ours  {got}", form, case.script));
+                for vm in [&mut vm, &mut plain] {
+                    count += 1;
+                    let got = eval(vm, &mut Toy::default(), form, &case.script);
+                    if got != *want {
+                        failures.push(format!("{:?} {}\n  redis {want}\n  ours  {got}", form, case.script));
+                    }
                 }
             }
         }
@@ -133,7 +147,7 @@ fn answers_equal_those_of_redis() {
 }
 
 /// Attempts to leave the sandbox or to change what other scripts share. Each script must fail, or answer `ok`.
-const ESCAPES: &[&str] = &[
+pub(super) const ESCAPES: &[&str] = &[
     "redis.call = function() return 'evil' end",
     "redis = nil",
     "_G.redis = nil",
@@ -271,6 +285,80 @@ fn a_killed_script_ends_whatever_it_catches() {
     }
 }
 
+/// While the clock ticks without pause, how often a script is asked.
+fn times_asked(script: &str) -> usize {
+    let (mut vm, mut toy) = (vm(), Toy::default());
+    let got = super::alarm::tests::ring_always(|| eval(&mut vm, &mut toy, Form::Resp2, script));
+    assert!(!got.starts_with('-'), "{script}: {got}");
+    toy.asked
+}
+
+#[test]
+fn each_call_of_a_library_asks() {
+    // The clock has set no hook here: the functions themselves ask.
+    for call in [
+        "redis.call('echo', 'x')",
+        "redis.pcall('nosuch')",
+        "redis.log(redis.LOG_DEBUG, 'x')",
+        "string.upper('x')",
+        "string.find('x', 'x', 1, true)",
+        "table.insert({}, 1)",
+        "rawget({}, 1)",
+        "cjson.encode(1)",
+        "cmsgpack.pack(1)",
+        "struct.size('b')",
+        "loadstring('')",
+    ] {
+        let asked = times_asked(&format!("for i = 1, 1000 do {call} end return 1"));
+        assert!(asked >= 1000, "{call} is asked {asked} times");
+    }
+}
+
+#[test]
+fn c_functions_that_call_others_ask_in_between() {
+    // No instruction of Lua's comes in between; the last of each pair is LuaJIT's own.
+    let elements = "local t = {} for i = 1, 1000 do t[i] = 'echo' end ";
+    for script in [
+        "(('echo x '):rep(1000):gsub('(%a+) (%a)', redis.call))",
+        "(('x'):rep(1000):gsub('.', string.len))",
+        "(('x'):rep(1000):gsub('.', setmetatable({}, {__index = rawequal})))",
+        &format!("(function() {elements} pcall(table.sort, t, redis.pcall) return 1 end)()"),
+        &format!("(function() {elements} pcall(table.sort, t, rawequal) return 1 end)()"),
+    ] {
+        let asked = times_asked(&format!("return {script}"));
+        assert!(asked >= 1000, "{script} is asked {asked} times");
+    }
+}
+
+#[test]
+fn long_work_inside_of_one_function_asks() {
+    for (script, at_least) in [
+        ("#('ab'):rep(1e7)", 60),
+        ("#('x'):rep(1e7):upper()", 60),
+        ("#('x'):rep(1e7):lower()", 60),
+        ("#('x'):rep(1e7):reverse()", 60),
+        ("redis.sha1hex(('x'):rep(1e7))", 60),
+        ("#cjson.encode(('x'):rep(1e6))", 200),
+        ("#cjson.decode('\"' .. ('\\\\n'):rep(1e5) .. '\"')", 100_000),
+        ("#cjson.decode((' '):rep(1e5) .. '[]')", 100_000),
+        ("struct.size(('<'):rep(1e5))", 100_000),
+        ("struct.unpack(('<'):rep(1e5) .. 'b', 'x')", 100_000),
+        ("tostring(('x'):rep(1000):find('[' .. ('y'):rep(1e4) .. ']'))", 1_000),
+        ("tostring(('x'):rep(1000):find('%f[' .. ('y'):rep(1e4) .. ']'))", 1_000),
+        ("tostring((('a'):rep(2e4) .. 'b'):find('(a*)%1c'))", 1_000),
+        ("#(('x'):rep(100):gsub('', ('%0'):rep(1000)))", 100_000),
+        ("#string.format(('%%'):rep(1e5))", 100_000),
+        (
+            "(function() local n = 0 load(function() n = n + 1 if n < 1000 then return ' ' end end) return n end)()",
+            1_000,
+        ),
+        ("(function() local t = {} for i = 1, 1e4 do t[i] = i end return t end)()", 20_000),
+    ] {
+        let asked = times_asked(&format!("return {script}"));
+        assert!(asked >= at_least, "{script} is asked {asked} times");
+    }
+}
+
 #[test]
 fn deep_recursion_is_an_error() {
     let mut vm = vm();
@@ -309,19 +397,6 @@ fn deep_recursion_is_an_error() {
     let own = "local a = {} a[1] = a return a";
     let got = eval(&mut vm, &mut Toy::default(), Form::Resp2, own);
     assert!(got.ends_with("*1\\r\\n-ERR reached lua stack limit\\r\\n"));
-}
-
-#[test]
-fn a_panic_of_the_engine_goes_on_after_lua() {
-    let mut vm = vm();
-    let scripts = ["redis.call('panic')", "while true do pcall(redis.call, 'panic') end"];
-    for script in scripts {
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            eval(&mut vm, &mut Toy::default(), Form::Resp2, script);
-        }));
-        assert_eq!(caught.unwrap_err().downcast_ref::<&str>(), Some(&"the engine broke"));
-        assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, "return 1"), ":1\\r\\n");
-    }
 }
 
 #[test]

@@ -7,28 +7,28 @@
 //! returns; so whatever raises on the way, lack of memory included, arrives in one place ([`Vm::run`]). The message
 //! handler `explain` sees the error while the stack still stands and notes its text and position in the context.
 //!
-//! **Interrupts.** A script that has run for some milliseconds gets a hook (`alarm`): every [`SCRIPT_HOOK_INSTRUCTIONS`]
-//! instructions it asks the engine, which looks at the clock, serves other clients, and may say [`Verdict::Kill`]. Then the hook
-//! raises, and is set to fire at each instruction, so that a script that catches the error dies at its next step, in whatever
-//! coroutine.
+//! **Interrupts.** Every few milliseconds a clock (`alarm`) has the script that runs ask the engine whether it may go on: at its
+//! next instruction, from a hook, or at the next step or end of the C function that it is in. The engine serves other
+//! clients and may say [`Verdict::Kill`]. Then an error is raised, and a hook is set that fires at each instruction, so that a
+//! script that catches the error dies at its next step, in whatever coroutine.
 //!
 //! Mutable state lies in one boxed [`Ctx`] that every C function reaches through its first upvalue.
 
-use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use mlua::{Lua, LuaOptions, StdLib};
 
-use super::alarm::Alarm;
+use super::alarm::{self, Alarm};
 use super::bytecode::{self, Traits};
 use super::cjson;
 use super::convert::{self, Frame, write_reply};
 use super::debug::{self, Console, Debugger};
+use super::frame::Layout;
 use super::library::Function;
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
 use super::memory::{self, Memory};
@@ -37,7 +37,7 @@ use super::random::Lrand48;
 use super::raw;
 use super::sandbox;
 use crate::base::limits::{
-    SCRIPT_HOOK_INSTRUCTIONS, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS, SCRIPT_SCRATCH_KEEP_BYTES,
+    SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS, SCRIPT_SCRATCH_KEEP_BYTES, SCRIPT_TIDY_SLICE,
 };
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::{Argv, Span};
@@ -58,7 +58,7 @@ pub trait Host {
     fn command_id(&mut self, _name: &[u8]) -> Option<CommandId> {
         None
     }
-    /// Asked again and again, more often than every millisecond, once a script has run for some of them: whether it may go on.
+    /// Asked every few milliseconds once a script has run for some, between any two of its calls: whether it may go on.
     /// May serve other clients meanwhile.
     fn interrupted(&mut self) -> Verdict;
     /// `redis.log`.
@@ -222,9 +222,16 @@ pub struct Vm {
     evaluate: c_int,
     // Before `ctx`: closing the state may not outlive what its functions point to.
     lua: Lua,
-    ctx: Box<Ctx>,
+    pub(super) ctx: Box<Ctx>,
     /// mlua's own allocator, which frees what belongs to it.
-    own_allocator: Option<(ffi::lua_Alloc, *mut c_void)>,
+    own_allocator: Option<OwnAllocator>,
+}
+
+/// The allocator that mlua gave a state, with its data.
+struct OwnAllocator {
+    state: *mut ffi::lua_State,
+    allocate: ffi::lua_Alloc,
+    data: *mut c_void,
 }
 
 /// What C functions need beside the Lua state.
@@ -244,12 +251,16 @@ pub(super) struct Ctx {
     pub(super) tape: Reply,
     /// Whether the script chose `redis.setresp(3)`.
     pub(super) resp3: bool,
+    /// Whether `redis.call` reads its arguments where LuaJIT keeps them: see `raw`.
+    pub(super) reads_raw: bool,
     /// Scratch of the libraries.
     pub(super) buffer: Vec<u8>,
     pub(super) frames: Vec<Frame>,
     pub(super) random: Lrand48,
     /// The settings of the global `cjson`.
     pub(super) cjson: *mut cjson::Settings,
+    /// Chunks run as `bytecode` rewrites them: false only in [`Vm::compile_as_written`].
+    rewrites: bool,
     pub(super) altered: Altered,
     /// The address of the C stack where the script began.
     pub(super) c_base: usize,
@@ -265,13 +276,9 @@ pub(super) struct Ctx {
     pub(super) alarm: Alarm,
     /// The account of the state's memory.
     pub(super) memory: Rc<Memory>,
-    /// Steps that C functions have done since they asked the engine.
-    pub(super) ticks: u32,
     /// The engine said that the script is to end, and why.
     pub(super) killed: bool,
     verdict: Verdict,
-    /// What the engine panicked with, to go on with when Lua has been left.
-    panic: Option<Box<dyn Any + Send>>,
     failure: Failure,
     outcome: Outcome,
 }
@@ -314,8 +321,7 @@ impl Ctx {
         if let Some(mut host) = self.host {
             let message = &self.buffer;
             // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
-            let done = catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.log(level, message)));
-            done.unwrap_or_else(|panic| self.give_up(panic));
+            unsafe { host.as_mut() }.log(level, message);
         }
     }
 
@@ -324,25 +330,17 @@ impl Ctx {
         self.tape.set_form(if self.resp3 { Form::Tape3 } else { Form::Tape2 });
         if let Some(mut host) = self.host {
             // SAFETY: as in `log`.
-            let done = catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.set_resp(version)));
-            done.unwrap_or_else(|panic| self.give_up(panic));
+            unsafe { host.as_mut() }.set_resp(version);
         }
     }
 
     /// Asks the engine whether the script may go on.
     pub(super) fn ask(&mut self) -> Verdict {
+        alarm::note_asked();
         let Some(mut host) = self.host else { return Verdict::Continue };
         // SAFETY: as in `log`.
-        match catch_unwind(AssertUnwindSafe(|| unsafe { host.as_mut() }.interrupted())) {
-            Ok(verdict) => {
-                self.verdict = verdict;
-                verdict
-            }
-            Err(panic) => {
-                self.give_up(panic);
-                Verdict::Kill
-            }
-        }
+        self.verdict = unsafe { host.as_mut() }.interrupted();
+        self.verdict
     }
 
     /// Whether the script is on its way out, whatever it catches.
@@ -369,12 +367,6 @@ impl Ctx {
         }
     }
 
-    /// The engine panicked: the script is to die, then the panic goes on.
-    pub(super) fn give_up(&mut self, panic: Box<dyn Any + Send>) {
-        self.panic = Some(panic);
-        self.killed = true;
-    }
-
     fn forget_scratch(&mut self) {
         for buffer in [&mut self.args, &mut self.buffer, self.tape.buffer_mut(), &mut self.failure.text] {
             if buffer.capacity() > SCRIPT_SCRATCH_KEEP_BYTES {
@@ -386,9 +378,9 @@ impl Ctx {
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        if let Some((allocator, data)) = self.own_allocator {
+        if let Some(OwnAllocator { state, allocate, data }) = self.own_allocator {
             // SAFETY: the state is live until `lua` is dropped; blocks of one allocator may be freed by the other.
-            unsafe { ffi::lua_setallocf(self.state, allocator, data) };
+            unsafe { ffi::lua_setallocf(state, allocate, data) };
         }
     }
 }
@@ -396,6 +388,11 @@ impl Drop for Vm {
 impl Vm {
     /// A fresh state whose `math.random` starts at `seed`.
     pub fn new(version: ServerVersion<'_>, seed: u32) -> Result<Vm, ScriptError> {
+        Vm::build(version, seed, true)
+    }
+
+    /// The same; `reads_raw` allows what `raw` does, if LuaJIT's layout is the known one.
+    pub(super) fn build(version: ServerVersion<'_>, seed: u32, reads_raw: bool) -> Result<Vm, ScriptError> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::BIT | StdLib::JIT;
         let lua = Lua::new_with(libraries, LuaOptions::new()).map_err(state_error)?;
         lua.load("jit.off()").exec().map_err(state_error)?;
@@ -408,10 +405,12 @@ impl Vm {
             names: Names::NONE,
             tape: Reply::new(Form::Tape2),
             resp3: false,
+            reads_raw,
             buffer: Vec::new(),
             frames: Vec::new(),
             random: Lrand48::seeded(seed),
             cjson: std::ptr::null_mut(),
+            rewrites: true,
             altered: Altered::default(),
             c_base: 0,
             loading: None,
@@ -420,10 +419,8 @@ impl Vm {
             own_last_words: None,
             alarm: Alarm::new().map_err(|error| ScriptError::State(error.to_string()))?,
             memory: Rc::new(Memory::new(std::ptr::null_mut(), 0)),
-            ticks: 0,
             killed: false,
             verdict: Verdict::Continue,
-            panic: None,
             failure: Failure::default(),
             outcome: Outcome::Value,
         });
@@ -439,6 +436,7 @@ impl Vm {
             own_allocator: None,
         };
         vm.furnish(version)?;
+        vm.collect();
         Ok(vm)
     }
 
@@ -453,17 +451,33 @@ impl Vm {
         // SAFETY: a protected call of a function with two arguments; `body` outlives it.
         let status = unsafe { ffi::lua_pcall(self.state, 2, 2, 0) };
         self.end();
-        let result = if self.ctx.memory.is_exhausted() {
+        let is_compiled = status == ffi::LUA_OK && stack.kind(-2) == Kind::Number;
+        let result = if is_compiled {
+            let handle = self.ctx.handle(stack.number(-2) as c_int, stack.boolean(-1));
+            if self.ctx.memory.is_exhausted() {
+                self.release(handle);
+                Err(ScriptError::TooLarge)
+            } else {
+                Ok(handle)
+            }
+        } else if self.ctx.memory.is_exhausted() {
             Err(ScriptError::TooLarge)
         } else if status != ffi::LUA_OK {
             Err(ScriptError::State(lossy(stack.text(-1).unwrap_or_default())))
-        } else if stack.kind(-2) == Kind::Number {
-            Ok(self.ctx.handle(stack.number(-2) as c_int, stack.boolean(-1)))
         } else {
             Err(ScriptError::Syntax(lossy(stack.text(-1).unwrap_or_default())))
         };
         stack.set_top(top);
         self.recover();
+        result
+    }
+
+    /// As [`compile`](Vm::compile), with the bytecode left as LuaJIT made it. The fuzz target `bytecode` compares the two.
+    #[doc(hidden)]
+    pub fn compile_as_written(&mut self, body: &[u8]) -> Result<Handle, ScriptError> {
+        self.ctx.rewrites = false;
+        let result = self.compile(body);
+        self.ctx.rewrites = true;
         result
     }
 
@@ -473,10 +487,20 @@ impl Vm {
         unsafe { ffi::luaL_unref(self.state, REGISTRY, handle.reference) };
     }
 
-    /// Collects the memory of what was released.
+    /// Collects the memory of what was released, and all garbage.
     pub fn collect(&mut self) {
-        // SAFETY: collecting raises nothing: no finalizer of a script's exists.
-        unsafe { ffi::lua_gc(self.state, ffi::LUA_GCCOLLECT, 0) };
+        self.ctx.memory.collect_all();
+    }
+
+    /// Whether scripts may have left so much garbage that it should be collected.
+    pub fn is_littered(&self) -> bool {
+        self.ctx.memory.is_littered()
+    }
+
+    /// Collects garbage that scripts have left, for [`SCRIPT_TIDY_SLICE`] at most. Answers whether there may be more.
+    pub fn tidy(&mut self) -> bool {
+        let until = Instant::now() + SCRIPT_TIDY_SLICE;
+        self.ctx.memory.tidy(|| Instant::now() < until)
     }
 
     /// Runs a script or function and writes its one reply, or its error reply, to `reply`, which is of a client's form.
@@ -564,7 +588,9 @@ impl Vm {
         self.end();
         self.ctx.host = None;
         let registered = self.ctx.loading.take().unwrap_or_default();
+        let is_exhausted = self.ctx.memory.is_exhausted();
         let outcome = match status {
+            ffi::LUA_OK if is_exhausted => Err(LoadError::Failed(lossy(self.ctx.last_words()))),
             ffi::LUA_OK if stack.kind(-1) == Kind::Nil => Ok(()),
             ffi::LUA_OK => Err(LoadError::Syntax(lossy(stack.text(-1).unwrap_or_default()))),
             _ => {
@@ -610,6 +636,19 @@ impl Vm {
         self.ctx.memory.set_limit(if bytes == 0 { usize::MAX } else { bytes });
     }
 
+    /// Begins a collection of garbage: what runs next meets the collector wherever it can.
+    #[cfg(test)]
+    pub(super) fn start_collection(&mut self) {
+        // SAFETY: the state is live, and nothing runs.
+        unsafe { ffi::lua_gc(self.state, ffi::LUA_GCRESTART, 0) };
+    }
+
+    /// The refusals of memory that a test asks for.
+    #[cfg(test)]
+    pub(super) fn faults(&self) -> &memory::Faults {
+        &self.ctx.memory.faults
+    }
+
     fn stack(&self) -> Stack<'static> {
         // SAFETY: the state lives as long as `self.lua`; what is borrowed from the stack is used before it is popped.
         unsafe { Stack::new(self.state) }
@@ -626,6 +665,8 @@ impl Vm {
                 .exec_raw::<()>((), |state| {
                     let stack = Stack::new(state);
                     stack.push_function(ctx, check_luajit);
+                    stack.call(0, 0);
+                    stack.push_function(ctx, learn_layout);
                     stack.call(0, 0);
                     sandbox::build(stack, ctx, &version);
                     // Above: the environment, and its protected stand-in `_G`, which is the environment of chunks that
@@ -672,18 +713,21 @@ impl Vm {
     /// Lets the state get its memory from an allocator that bounds it.
     fn take_over_memory(&mut self) -> Result<(), ScriptError> {
         let held = self.lua.used_memory();
-        let mut own = (std::ptr::null_mut(), None);
+        let mut own = None;
         // SAFETY: the closure does nothing that could raise. Both allocators take their blocks from the same place.
         unsafe {
             self.lua
                 .exec_raw::<()>((), |state| {
                     let mut data = std::ptr::null_mut();
-                    own = (state, Some((ffi::lua_getallocf(state, &mut data), data)));
+                    let allocate = ffi::lua_getallocf(state, &mut data);
+                    own = Some(OwnAllocator { state, allocate, data });
                 })
                 .map_err(state_error)?;
-            self.ctx.memory = Rc::new(Memory::new(own.0, held));
-            self.own_allocator = own.1;
-            ffi::lua_setallocf(own.0, memory::allocate, Rc::as_ptr(&self.ctx.memory).cast_mut().cast());
+            if let Some(OwnAllocator { state, .. }) = own {
+                self.ctx.memory = Rc::new(Memory::new(state, held));
+                ffi::lua_setallocf(state, memory::allocate, Rc::as_ptr(&self.ctx.memory).cast_mut().cast());
+            }
+            self.own_allocator = own;
         }
         Ok(())
     }
@@ -691,7 +735,6 @@ impl Vm {
     /// Lua is about to compile or run what others wrote.
     #[inline]
     fn begin(&mut self) {
-        self.ctx.ticks = 0;
         self.ctx.alarm.begin(self.state);
         self.ctx.memory.begin();
     }
@@ -719,16 +762,13 @@ impl Vm {
         }
     }
 
-    /// After a death. A panic of the engine's goes on here.
+    /// After a death.
     #[cold]
     fn revive(&mut self) {
         self.ctx.killed = false;
         self.ctx.own_last_words = None;
         if self.ctx.memory.is_exhausted() {
             self.ctx.memory.recover();
-        }
-        if let Some(panic) = self.ctx.panic.take() {
-            resume_unwind(panic);
         }
     }
 
@@ -871,6 +911,11 @@ native! {
                 stack.call(2, 1);
             }
         }
+        // The last instruction may have taken what was too much.
+        // SAFETY: the context outlives the state.
+        if unsafe { (*ctx).memory.is_exhausted() } {
+            memory::refuse(stack);
+        }
         // Writing takes the value away.
         stack.push_value(-1);
         // SAFETY: the reply is the caller's, which waits; the frames are used by nothing else. Raising frees nothing.
@@ -950,10 +995,21 @@ native! {
         1
     }
 
-    /// Raises unless the built-in LuaJIT compiles to the bytecode that `bytecode` knows, and keeps values as `raw` reads them.
+    /// Learns to tell apart what asks for memory.
+    fn learn_layout(stack: Stack) -> c_int {
+        let layout = Layout::learn(stack);
+        debug_assert!(layout.is_some(), "this LuaJIT is built in, and its layout is known");
+        stack.memory().set_layout(layout);
+        0
+    }
+
+    /// Notes whether the built-in LuaJIT keeps values as `raw` reads them. Raises unless it compiles to the bytecode that
+    /// `bytecode` knows: the sandbox depends on that.
     fn check_luajit(stack: Stack) -> c_int {
         if !raw::is_known(stack) {
-            stack.raise(b"this LuaJIT's values are unknown");
+            tracing::debug!("this LuaJIT's values are unknown: scripts pass them through Lua's C interface");
+            // SAFETY: the context outlives the state.
+            unsafe { (*stack.ctx()).reads_raw = false };
         }
         for (source, opcodes) in bytecode::SAMPLES {
             // SAFETY: a constant chunk is loaded and dumped into a buffer of the context's.
@@ -996,7 +1052,7 @@ pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guard
                 return None;
             }
         };
-        if traits.rewritten {
+        if traits.rewritten && (*ctx).rewrites {
             stack.pop(1);
             let len = (*rewritten).len();
             if ffi::luaL_loadbuffer(stack.raw(), (*rewritten).as_ptr().cast(), len, name.as_ptr()) != ffi::LUA_OK {
@@ -1140,8 +1196,9 @@ pub(super) unsafe fn c_bytes<'a>(text: *const c_char) -> &'a [u8] {
     if text.is_null() { b"" } else { unsafe { CStr::from_ptr(text) }.to_bytes() }
 }
 
-/// Lua calls this every so many instructions, and at each one once the script is to die.
-unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
+/// Lua calls this at the instruction after a tick of the clock, or after memory has run short, and at each one once the script
+/// is to die.
+pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
     // SAFETY: Lua calls this with a live state; the registry holds the context, which outlives it.
     unsafe {
         let stack = Stack::new(state);
@@ -1150,12 +1207,10 @@ unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_De
             return;
         }
         if !(*ctx).is_dying() {
+            // Before it asks: what comes meanwhile sets it again.
+            alarm::change_hook(state, None, 0, 0);
             (*ctx).memory.collect_if_due();
             if (*ctx).ask() == Verdict::Continue {
-                // It may have come for something that is done by now.
-                if ffi::lua_gethookcount(state) != SCRIPT_HOOK_INSTRUCTIONS {
-                    set_hook(state);
-                }
                 return;
             }
         }
@@ -1174,34 +1229,24 @@ pub(super) fn hook_context(stack: Stack<'_>) -> *mut Ctx {
     ctx
 }
 
-/// Makes the hook come now and then. May be called by a signal's handler.
-///
-/// # Safety
-/// The state must be live. LuaJIT's hook is one for all its coroutines.
-pub(super) unsafe fn set_hook(state: *mut ffi::lua_State) {
-    // SAFETY: the caller's promise; setting the hook raises nothing.
-    unsafe { ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, SCRIPT_HOOK_INSTRUCTIONS) };
-}
-
 /// Makes the hook come at the next instruction and at each one from there on. May be called inside of an allocation.
 pub(super) fn interrupt(state: *mut ffi::lua_State) {
     // SAFETY: the state is live, for the allocator is asked by it.
     unsafe {
         // The debugger's stays its own.
         let hook = ffi::lua_gethook(state).unwrap_or(hook);
-        // Again, if a signal came in between and set the usual count; it does so only where no hook is set.
-        while ffi::lua_gethookcount(state) != 1 || ffi::lua_gethookmask(state) & ffi::LUA_MASKCOUNT == 0 {
-            ffi::lua_sethook(state, Some(hook), ffi::lua_gethookmask(state) | ffi::LUA_MASKCOUNT, 1);
-        }
+        alarm::change_hook(state, Some(hook), ffi::lua_gethookmask(state) | ffi::LUA_MASKCOUNT, 1);
     }
 }
 
-/// Asks the engine whether the script may go on, and ends it if not.
+/// Asks the engine, from inside a C function, whether the script may go on, and ends it if not.
 #[cold]
 pub(super) fn ask_or_die(stack: Stack<'_>) {
     let ctx = stack.ctx();
     // SAFETY: the context outlives the state; the engine does not come back into the VM.
-    if unsafe { (*ctx).ask() } != Verdict::Continue {
+    if unsafe { (*ctx).is_dying() || (*ctx).ask() != Verdict::Continue } {
+        // What the function has pushed may fill the stack.
+        stack.set_top(0);
         kill(stack, ctx);
     }
 }

@@ -15,7 +15,7 @@ const MAX_TOLERANCE_NS: i128 = i64::MAX as i128 / 2;
 
 /// How many tokens may come, and how fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub(crate) struct Rate {
     interval_ns: i128,
     tolerance_ns: i128,
     limit: i64,
@@ -32,7 +32,7 @@ pub enum BadRate {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub(crate) struct Decision {
     /// The new TAT, Unix ns; `None` when the request is refused.
     pub tat_ns: Option<i64>,
     /// How many tokens may come at once when none has come.
@@ -47,7 +47,7 @@ pub struct Decision {
 
 impl Rate {
     /// `count` tokens in `period_s` seconds, and `max_burst` more at once. None of them is negative.
-    pub fn new(max_burst: i64, count: i64, period_s: i64) -> Result<Rate, BadRate> {
+    pub(crate) fn new(max_burst: i64, count: i64, period_s: i64) -> Result<Rate, BadRate> {
         let interval_ns = (i128::from(period_s) * SECOND_NS).checked_div(count.into()).unwrap_or(0);
         if interval_ns <= 0 {
             return Err(BadRate::Zero);
@@ -61,7 +61,7 @@ impl Rate {
     }
 
     /// Decides on a request for `quantity` tokens (0 only looks) at `now_ns`, by the TAT so far, `None` when there is none.
-    pub fn decide(&self, tat_ns: Option<i64>, now_ns: i64, quantity: i64) -> Decision {
+    pub(crate) fn decide(&self, tat_ns: Option<i64>, now_ns: i64, quantity: i64) -> Decision {
         let now = i128::from(now_ns);
         let tat = tat_ns.map_or(now, |tat| i128::from(tat).max(now));
         let increment = self.interval_ns * i128::from(quantity.max(0));

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 /// A longitude and a latitude in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Position {
+pub(crate) struct Position {
     /// East of Greenwich, -180 to 180.
     pub longitude: f64,
     /// North of the equator, -85.05112878 to 85.05112878.
@@ -25,17 +25,17 @@ pub struct Position {
 
 impl Position {
     /// Whether it lies in the ranges that a geohash covers. NaN does not.
-    pub fn is_valid(self) -> bool {
+    pub(crate) fn is_valid(self) -> bool {
         LONGITUDE.contains(self.longitude) && LATITUDE.contains(self.latitude)
     }
 
     /// The 52-bit geohash, which is the member's score. `None` where the position is not valid.
-    pub fn to_score(self) -> Option<f64> {
+    pub(crate) fn to_score(self) -> Option<f64> {
         self.is_valid().then(|| Cell::around(self, STEP_MAX, LATITUDE).bits as f64)
     }
 
     /// The middle of the cell that a score stands for. Any score gives a valid position.
-    pub fn from_score(score: f64) -> Position {
+    pub(crate) fn from_score(score: f64) -> Position {
         // Bits past the 52 only push the position out, and it is cut to the ranges below.
         let area = Cell { bits: wrapping_bits(score), step: STEP_MAX }.area();
         Position {
@@ -46,7 +46,7 @@ impl Position {
 
     /// The eleven letters of the public geohash (geohash.org). It divides latitudes from -90 to 90, so the position is
     /// encoded anew; ten letters hold 50 of the 52 bits and the last letter is always `0`.
-    pub fn to_geohash(self) -> [u8; 11] {
+    pub(crate) fn to_geohash(self) -> [u8; 11] {
         const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
         let bits = Cell::around(self, STEP_MAX, Span { min: -90.0, max: 90.0 }).bits;
         let mut letters = [ALPHABET[0]; 11];
@@ -57,7 +57,7 @@ impl Position {
     }
 
     /// The length of the great-circle arc to `other`, in metres.
-    pub fn distance_m(self, other: Position) -> f64 {
+    pub(crate) fn distance_m(self, other: Position) -> f64 {
         let half_longitude = ((radians(other.longitude) - radians(self.longitude)) / 2.0).sin();
         if half_longitude == 0.0 {
             return self.latitude_distance_m(other);
@@ -75,7 +75,7 @@ impl Position {
 
 /// The units that commands take and answer distances in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub(crate) enum Unit {
     /// `m`
     Metres,
     /// `km`
@@ -88,14 +88,14 @@ pub enum Unit {
 
 impl Unit {
     /// Reads `m`, `km`, `ft` or `mi` in any case.
-    pub fn parse(name: &[u8]) -> Option<Unit> {
+    pub(crate) fn parse(name: &[u8]) -> Option<Unit> {
         let known =
             [(b"m" as &[u8], Unit::Metres), (b"km", Unit::Kilometres), (b"ft", Unit::Feet), (b"mi", Unit::Miles)];
         known.into_iter().find(|(text, _)| name.eq_ignore_ascii_case(text)).map(|(_, unit)| unit)
     }
 
     /// How many metres one unit is.
-    pub fn metres(self) -> f64 {
+    pub(crate) fn metres(self) -> f64 {
         match self {
             Unit::Metres => 1.0,
             Unit::Kilometres => 1000.0,
@@ -107,7 +107,7 @@ impl Unit {
 
 /// What a search covers around its centre. Lengths are in `unit`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// The middle; it must be valid.
     pub centre: Position,
     /// A circle or a box.
@@ -118,7 +118,7 @@ pub struct Shape {
 
 /// The size of a search's shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Extent {
+pub(crate) enum Extent {
     /// Everything at most this far away (`BYRADIUS`).
     Radius(f64),
     /// Everything in a box along the axes (`BYBOX`); full lengths of its sides.
@@ -132,7 +132,7 @@ pub enum Extent {
 
 impl Shape {
     /// The distance of `position` from the centre in metres, if it lies in the shape (borders included).
-    pub fn distance_within_m(&self, position: Position) -> Option<f64> {
+    pub(crate) fn distance_within_m(&self, position: Position) -> Option<f64> {
         let metres = self.unit.metres();
         match self.extent {
             Extent::Radius(radius) => {
@@ -154,7 +154,7 @@ impl Shape {
 
     /// The ranges of scores (the start inside, the end outside) that hold every member in the shape, in the order to
     /// visit them. They don't overlap.
-    pub fn cover(&self) -> Cover {
+    pub(crate) fn cover(&self) -> Cover {
         let bounds = self.bounds();
         let mut step = steps_for_radius(self.reach_m(), self.centre.latitude);
         let mut middle = Cell::around(self.centre, step, LATITUDE);
@@ -214,14 +214,14 @@ impl Shape {
 
 /// Up to nine ranges of scores; see [`Shape::cover`].
 #[derive(Clone, Debug)]
-pub struct Cover {
+pub(crate) struct Cover {
     ranges: [Range<u64>; 9],
     len: usize,
 }
 
 impl Cover {
     /// The ranges in the order to visit them.
-    pub fn ranges(&self) -> &[Range<u64>] {
+    pub(crate) fn ranges(&self) -> &[Range<u64>] {
         &self.ranges[..self.len]
     }
 }

@@ -4,7 +4,7 @@
 
 /// A sorted sequence of different integers. It never becomes narrower.
 #[derive(Clone, Debug)]
-pub struct IntSet(Ints);
+pub(crate) struct IntSet(Ints);
 
 #[derive(Clone, Debug)]
 enum Ints {
@@ -32,49 +32,44 @@ impl Default for IntSet {
 
 impl IntSet {
     /// No integers, and no allocation.
-    pub const fn new() -> IntSet {
+    pub(crate) const fn new() -> IntSet {
         IntSet(Ints::W16(Vec::new()))
     }
 
     /// Number of integers.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         with_ints!(&self.0, ints => ints.len())
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Whether `value` is among them.
     #[inline]
-    pub fn contains(&self, value: i64) -> bool {
+    pub(crate) fn contains(&self, value: i64) -> bool {
         with_ints!(&self.0, ints => search(ints, value).is_ok())
     }
 
     /// The integer with this index, in ascending order.
-    pub fn get(&self, index: usize) -> Option<i64> {
+    pub(crate) fn get(&self, index: usize) -> Option<i64> {
         with_ints!(&self.0, ints => at(ints, index))
     }
 
     /// All in ascending order.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = i64> + ExactSizeIterator {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = i64> + ExactSizeIterator {
         (0..self.len()).map(|index| self.get(index).expect("the index is below the length"))
     }
 
     /// Adds `value`. True if it is new.
-    pub fn insert(&mut self, value: i64) -> bool {
+    pub(crate) fn insert(&mut self, value: i64) -> bool {
         self.widen_for(value);
         with_ints!(&mut self.0, ints => insert(ints, value))
     }
 
     /// Removes `value`. True if it was there.
-    pub fn remove(&mut self, value: i64) -> bool {
+    pub(crate) fn remove(&mut self, value: i64) -> bool {
         with_ints!(&mut self.0, ints => search(ints, value).map(|index| ints.remove(index)).is_ok())
     }
 
     /// Bytes allocated, without this header.
-    pub fn mem_bytes(&self) -> usize {
+    pub(crate) fn mem_bytes(&self) -> usize {
         with_ints!(&self.0, ints => capacity_bytes(ints))
     }
 

@@ -5,7 +5,7 @@
 //! string, as Redis does, so that the same matches are found.
 
 /// The filled table for two strings.
-pub struct Table<'a> {
+pub(crate) struct Table<'a> {
     a: &'a [u8],
     b: &'a [u8],
     /// Row by row, `b.len() + 1` cells each.
@@ -14,7 +14,7 @@ pub struct Table<'a> {
 
 /// Bytes that match without a gap in both strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub(crate) struct Run {
     /// Where it begins in the first string.
     pub a: usize,
     /// Where it begins in the second string.
@@ -25,7 +25,7 @@ pub struct Run {
 
 impl<'a> Table<'a> {
     /// Compares two strings; `None` when the table would take more than `max_bytes`.
-    pub fn new(a: &'a [u8], b: &'a [u8], max_bytes: usize) -> Option<Table<'a>> {
+    pub(crate) fn new(a: &'a [u8], b: &'a [u8], max_bytes: usize) -> Option<Table<'a>> {
         let width = b.len() + 1;
         let size = width.checked_mul(a.len() + 1)?;
         if size.checked_mul(size_of::<u32>())? > max_bytes {
@@ -47,17 +47,12 @@ impl<'a> Table<'a> {
     }
 
     /// The subsequence's length in bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.at(self.a.len(), self.b.len()) as usize
     }
 
-    /// Whether the strings have no byte in common.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The subsequence as runs, the last one first.
-    pub fn runs(&self) -> Vec<Run> {
+    pub(crate) fn runs(&self) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         let (mut i, mut j, mut in_run) = (self.a.len(), self.b.len(), false);
         while i > 0 && j > 0 {
@@ -77,7 +72,7 @@ impl<'a> Table<'a> {
     }
 
     /// The subsequence itself.
-    pub fn text(&self) -> Vec<u8> {
+    pub(crate) fn text(&self) -> Vec<u8> {
         self.runs().iter().rev().flat_map(|run| &self.a[run.a..run.a + run.len]).copied().collect()
     }
 }
@@ -92,7 +87,7 @@ mod tests {
         let table = Table::new(b"ohmytext", b"mynewtext", 1 << 20).expect("small");
         assert_eq!((table.len(), table.text()), (6, b"mytext".to_vec()));
         assert_eq!(table.runs(), [Run { a: 4, b: 5, len: 4 }, Run { a: 2, b: 0, len: 2 }]);
-        assert!(Table::new(b"", b"x", 8).expect("fits").is_empty());
+        assert!(Table::new(b"", b"x", 8).expect("fits").len() == 0);
         assert!(Table::new(b"", b"x", 7).is_none());
     }
 

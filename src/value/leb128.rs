@@ -3,7 +3,7 @@
 
 /// Reads what the functions below wrote. It panics where something is missing, so it is for our own buffers only.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     /// The buffer.
     pub bytes: &'a [u8],
     /// Where the next read begins.
@@ -12,12 +12,12 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads from the beginning.
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { bytes, at: 0 }
     }
 
     /// The next number.
-    pub fn number(&mut self) -> u64 {
+    pub(crate) fn number(&mut self) -> u64 {
         let mut value = 0;
         let mut shift = 0;
         loop {
@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next string: its length and then its bytes.
-    pub fn bytes(&mut self) -> &'a [u8] {
+    pub(crate) fn bytes(&mut self) -> &'a [u8] {
         let len = self.number() as usize;
         let bytes = &self.bytes[self.at..self.at + len];
         self.at += len;
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Reads the number whose reversed bytes end before `end`.
-pub fn number_before(bytes: &[u8], end: usize) -> u64 {
+pub(crate) fn number_before(bytes: &[u8], end: usize) -> u64 {
     let mut value = 0;
     let mut shift = 0;
     for &byte in bytes[..end].iter().rev() {
@@ -55,17 +55,17 @@ pub fn number_before(bytes: &[u8], end: usize) -> u64 {
 }
 
 /// Bytes that a number takes.
-pub fn number_len(value: u64) -> usize {
+pub(crate) fn number_len(value: u64) -> usize {
     (70 - (value | 1).leading_zeros() as usize) / 7
 }
 
 /// Bytes that a string with its length takes.
-pub fn bytes_len(bytes: &[u8]) -> usize {
+pub(crate) fn bytes_len(bytes: &[u8]) -> usize {
     number_len(bytes.len() as u64) + bytes.len()
 }
 
 /// Appends a number.
-pub fn put_number(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn put_number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -74,7 +74,7 @@ pub fn put_number(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Writes a number over a slice of exactly its length.
-pub fn write_number(out: &mut [u8], mut value: u64) {
+pub(crate) fn write_number(out: &mut [u8], mut value: u64) {
     debug_assert_eq!(out.len(), number_len(value));
     let last = out.len() - 1;
     for byte in &mut out[..last] {
@@ -85,13 +85,13 @@ pub fn write_number(out: &mut [u8], mut value: u64) {
 }
 
 /// Appends a string: its length and then its bytes.
-pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_number(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// Appends a number with its bytes reversed, for [`number_before`].
-pub fn put_number_reversed(out: &mut Vec<u8>, value: u64) {
+pub(crate) fn put_number_reversed(out: &mut Vec<u8>, value: u64) {
     let at = out.len();
     put_number(out, value);
     out[at..].reverse();

@@ -1,19 +1,19 @@
 //! The types of values: pure data structures that know no key, no clock and no client.
 
 pub mod bits;
-pub mod deadlines;
-pub mod gcra;
-pub mod geo;
-pub mod hash;
+pub(crate) mod deadlines;
+pub(crate) mod gcra;
+pub(crate) mod geo;
+pub(crate) mod hash;
 pub mod hyperloglog;
-pub mod int_set;
-pub mod lcs;
-pub mod leb128;
-pub mod list;
+pub(crate) mod int_set;
+pub(crate) mod lcs;
+pub(crate) mod leb128;
+pub(crate) mod list;
 pub mod packed;
-pub mod set;
-pub mod small_bytes;
+pub(crate) mod set;
+pub(crate) mod small_bytes;
 pub mod stream;
-pub mod string;
-pub mod thin_bytes;
-pub mod zset;
+pub(crate) mod string;
+pub(crate) mod thin_bytes;
+pub(crate) mod zset;

@@ -37,7 +37,7 @@ pub enum StringValue {
 }
 
 /// Room for the digits of a number that is read as text.
-pub type Digits = itoa::Buffer;
+pub(crate) type Digits = itoa::Buffer;
 
 impl StringValue {
     /// Copies `bytes`; a canonical integer becomes a number.

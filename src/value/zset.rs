@@ -174,16 +174,6 @@ impl ZSet {
         }
     }
 
-    /// Takes the member with the lowest (score, member) out.
-    pub fn pop_first(&mut self) -> Option<(SmallBytes, f64)> {
-        self.remove_rank(0)
-    }
-
-    /// Takes the member with the highest (score, member) out.
-    pub fn pop_last(&mut self) -> Option<(SmallBytes, f64)> {
-        self.remove_rank(self.len().checked_sub(1)?)
-    }
-
     /// Takes the member at `rank` (0 is the lowest) out.
     pub fn remove_rank(&mut self, rank: usize) -> Option<(SmallBytes, f64)> {
         match &mut self.shape {
@@ -234,11 +224,6 @@ impl ZSet {
         let start = self.partition(|_, member| min.excludes_below(member));
         let end = self.partition(|_, member| max.admits_below(member));
         start..end.max(start)
-    }
-
-    /// How many members lie before (score, member): the rank it has or would have.
-    pub fn position(&self, score: f64, member: &[u8]) -> usize {
-        self.partition(|s, m| s < score || (s == score && m < member))
     }
 
     /// The members of a range of ranks (cut to the set), lowest first; `.rev()` walks it from the highest.
@@ -864,6 +849,10 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
+    fn pop_last(set: &mut ZSet) -> Option<(SmallBytes, f64)> {
+        set.remove_rank(set.len().checked_sub(1)?)
+    }
+
     const SMALL: ZSetLimits = ZSetLimits { max_entries: 8, max_value: 16 };
 
     fn check(node: &Node, is_root: bool) -> (usize, usize) {
@@ -993,9 +982,9 @@ mod tests {
                     }
                     Step::PopFirst => {
                         let expected = (!model.is_empty()).then(|| model.remove(0));
-                        prop_assert_eq!(owned(set.pop_first()), expected);
+                        prop_assert_eq!(owned(set.remove_rank(0)), expected);
                     }
-                    Step::PopLast => prop_assert_eq!(owned(set.pop_last()), model.pop()),
+                    Step::PopLast => prop_assert_eq!(owned(pop_last(&mut set)), model.pop()),
                     Step::RemoveRank(rank) => {
                         let expected = (rank < model.len()).then(|| model.remove(rank));
                         prop_assert_eq!(owned(set.remove_rank(rank)), expected);
@@ -1111,7 +1100,7 @@ mod tests {
                         assert_eq!(set.remove(&name(i)), model.remove(&name(i)));
                         stayed.remove(&name(i));
                     }),
-                    Change::PopLast(n) => (0..n).map_while(|_| set.pop_last()).for_each(|(member, score)| {
+                    Change::PopLast(n) => (0..n).map_while(|_| pop_last(&mut set)).for_each(|(member, score)| {
                         assert_eq!(model.remove(member.as_slice()), Some(score));
                         stayed.remove(member.as_slice());
                     }),

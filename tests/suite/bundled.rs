@@ -41,7 +41,7 @@ on_both!(
 );
 
 /// The script of this name, as it stands in `lua/`.
-pub fn bundled(name: &str) -> Lua {
+pub(crate) fn bundled(name: &str) -> Lua {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua").join(format!("{name}.lua"));
     Lua::new(std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
 }

@@ -515,7 +515,7 @@ const LIBRARY_ATTEMPTS: &[(&str, &str, Fate)] = &[
     ("globals while it is loaded", "evil = 1", Fails(READONLY)),
     ("the API while it is loaded", "redis.register_function = nil", Fails(READONLY)),
     ("a loop while it is loaded", "while true do end", Fails("FUNCTION LOAD timeout")),
-    ("memory while it is loaded", "local s = 'x' while true do s = s .. s end", Fails("script-memory-limit")),
+    ("memory while it is loaded", "local s = ('x'):rep(1e8)", Fails("script-memory-limit")),
     ("strings while it is loaded", "getmetatable('').__index = {}", Fails("")),
     ("globals while it runs", "redis.register_function('f', function() evil = 1 end)", Fails(READONLY)),
     (

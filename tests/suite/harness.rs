@@ -19,11 +19,11 @@ use redis_protocol::{resp2, resp3};
 /// How long a server may take to answer its first PING. Generous: test machines are shared.
 const START_DEADLINE: Duration = Duration::from_secs(20);
 /// How long any single reply may take.
-pub const REPLY_DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const REPLY_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Which program to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
+pub(crate) enum Program {
     /// The server under test.
     Tidegate,
     /// Debian's redis-server, the oracle.
@@ -31,7 +31,7 @@ pub enum Program {
 }
 
 /// A running server, killed when dropped. Its log is printed when the test fails.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     program: Program,
     port: u16,
@@ -40,7 +40,7 @@ pub struct Server {
 
 impl Server {
     /// Starts `program` with nothing saved to disk, plus `flags`, and waits until it answers.
-    pub fn start(program: Program, flags: &[&str]) -> Server {
+    pub(crate) fn start(program: Program, flags: &[&str]) -> Server {
         // Between finding a free port and the server's bind another process may take it: then the server exits, and
         // the next port is tried.
         for _ in 0..5 {
@@ -108,29 +108,29 @@ impl Server {
     }
 
     /// The port it listens on, at 127.0.0.1.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
     /// The process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// A new connection that speaks bytes.
-    pub fn raw(&self) -> Raw {
+    pub(crate) fn raw(&self) -> Raw {
         Raw::connect(self.port)
     }
 
     /// A new connection of the `redis` crate.
-    pub fn client(&self) -> redis::Connection {
+    pub(crate) fn client(&self) -> redis::Connection {
         redis::Client::open(format!("redis://127.0.0.1:{}/", self.port))
             .and_then(|client| client.get_connection())
             .expect("the redis crate connects to a server that has answered")
     }
 
     /// Has the process ended? A crash must not look like a refusal.
-    pub fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("the state of our own child").is_some()
     }
 
@@ -172,15 +172,15 @@ fn advice(program: Program) -> &'static str {
     match program {
         Program::Tidegate => "SUITE_SERVER, when set, must name a server to start",
         Program::Redis => {
-            "The suite compares with Redis 7.0 and does not skip that silently: apt-get install redis-server \
-             (or name one in SUITE_REDIS)"
+            "SUITE_REDIS, when set, must name a redis-server; a test asks the oracle whether there is one before it starts it: \
+             apt-get install redis-server redis-tools"
         }
     }
 }
 
 /// A reply, the same for RESP2 and RESP3. Maps are sorted lists of pairs: the decoder does not keep their order.
 #[derive(Clone, PartialEq)]
-pub enum Value {
+pub(crate) enum Value {
     /// A simple string, such as OK.
     Status(Vec<u8>),
     /// An error, without the leading minus.
@@ -211,22 +211,22 @@ pub enum Value {
 
 impl Value {
     /// A status, for comparisons.
-    pub fn status(text: &str) -> Value {
+    pub(crate) fn status(text: &str) -> Value {
         Value::Status(text.as_bytes().to_vec())
     }
 
     /// An error, for comparisons.
-    pub fn error(text: &str) -> Value {
+    pub(crate) fn error(text: &str) -> Value {
         Value::Error(text.as_bytes().to_vec())
     }
 
     /// A bulk string, for comparisons.
-    pub fn bulk(text: &str) -> Value {
+    pub(crate) fn bulk(text: &str) -> Value {
         Value::Bulk(text.as_bytes().to_vec())
     }
 
     /// The bytes of a string of any kind.
-    pub fn bytes(&self) -> Option<&[u8]> {
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match self {
             Value::Status(b) | Value::Error(b) | Value::Bulk(b) | Value::Verbatim(b) | Value::BigNumber(b) => Some(b),
             _ => None,
@@ -260,7 +260,7 @@ impl fmt::Debug for Value {
 
 /// One reply: what it says, and the bytes that said it.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub(crate) struct Reply {
     /// The meaning.
     pub value: Value,
     /// The bytes as they came.
@@ -268,7 +268,7 @@ pub struct Reply {
 }
 
 /// A connection that sends bytes as they are.
-pub struct Raw {
+pub(crate) struct Raw {
     stream: TcpStream,
     received: Vec<u8>,
     resp3: bool,
@@ -276,7 +276,7 @@ pub struct Raw {
 
 impl Raw {
     /// Connects to a server on this machine.
-    pub fn connect(port: u16) -> Raw {
+    pub(crate) fn connect(port: u16) -> Raw {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("the server accepts a connection");
         stream.set_nodelay(true).expect("TCP_NODELAY on a fresh socket");
         stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline on a fresh socket");
@@ -285,18 +285,18 @@ impl Raw {
     }
 
     /// Says HELLO 3; from here on replies are read as RESP3.
-    pub fn hello3(&mut self) -> Value {
+    pub(crate) fn hello3(&mut self) -> Value {
         self.resp3 = true;
         self.command(&["HELLO", "3"])
     }
 
     /// Reads later replies as RESP2, after a RESET that the caller sent.
-    pub fn back_to_resp2(&mut self) {
+    pub(crate) fn back_to_resp2(&mut self) {
         self.resp3 = false;
     }
 
     /// Sends bytes. A server that has hung up meanwhile is not an error here: reading will tell.
-    pub fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         match self.stream.write_all(bytes) {
             Err(e) if !matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
                 panic!("cannot send {} bytes: {e}", bytes.len())
@@ -306,23 +306,23 @@ impl Raw {
     }
 
     /// Sends a command as an array of bulk strings, without waiting for its reply.
-    pub fn send_command<A: AsRef<[u8]>>(&mut self, args: &[A]) {
+    pub(crate) fn send_command<A: AsRef<[u8]>>(&mut self, args: &[A]) {
         self.send(&encode(args));
     }
 
     /// Sends a command and reads its reply.
-    pub fn command<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
+    pub(crate) fn command<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Value {
         self.send_command(args);
         self.reply().value
     }
 
     /// The next reply. Panics when none comes in time, when the server hangs up, or when it is not RESP.
-    pub fn reply(&mut self) -> Reply {
+    pub(crate) fn reply(&mut self) -> Reply {
         self.try_reply(REPLY_DEADLINE).unwrap_or_else(|why| panic!("no reply: {why}"))
     }
 
     /// The next reply, or why there is none: hung up, silent for so long, or bytes that are not RESP.
-    pub fn try_reply(&mut self, patience: Duration) -> Result<Reply, String> {
+    pub(crate) fn try_reply(&mut self, patience: Duration) -> Result<Reply, String> {
         let deadline = Instant::now() + patience;
         loop {
             if let Some((value, used)) = decode(&self.received, self.resp3)? {
@@ -347,7 +347,7 @@ impl Raw {
     }
 
     /// All bytes until the server closes the connection.
-    pub fn read_to_end(&mut self) -> Vec<u8> {
+    pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
         self.stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline");
         let mut bytes = std::mem::take(&mut self.received);
         match self.stream.read_to_end(&mut bytes) {
@@ -361,7 +361,7 @@ impl Raw {
 }
 
 /// The first reply in `buf` and how many bytes it takes, read by the redis-protocol crate; `None` while it is not whole.
-pub fn decode(buf: &[u8], resp3: bool) -> Result<Option<(Value, usize)>, String> {
+pub(crate) fn decode(buf: &[u8], resp3: bool) -> Result<Option<(Value, usize)>, String> {
     if buf.is_empty() {
         return Ok(None);
     }
@@ -374,7 +374,7 @@ pub fn decode(buf: &[u8], resp3: bool) -> Result<Option<(Value, usize)>, String>
 }
 
 /// A command as an array of bulk strings.
-pub fn encode<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
+pub(crate) fn encode<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {
         let arg = arg.as_ref();
@@ -426,7 +426,16 @@ fn from_resp3(buf: &[u8], frame: Frame3) -> Value {
 }
 
 /// Values in a fixed, meaningless order, to compare what has no order.
-pub fn sorted(mut values: Vec<Value>) -> Vec<Value> {
+pub(crate) fn sorted(mut values: Vec<Value>) -> Vec<Value> {
     values.sort_by_cached_key(|value| format!("{value:?}"));
     values
+}
+
+/// Asks again and again until the answer is as wanted.
+pub(crate) fn until(mut holds: impl FnMut() -> bool, what: &str) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

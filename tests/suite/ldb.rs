@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value};
+use crate::oracle::REDIS_CLI;
 
 on_both!(
     steps_show_lines_variables_and_commands,
@@ -554,6 +555,9 @@ fn redis_cli(server: &Server, mode: &str, input: &str) -> String {
 }
 
 fn redis_cli_debugs_a_file(program: Program) {
+    if REDIS_CLI.is_missing() {
+        return;
+    }
     let server = Server::start(program, &[]);
     let printed = redis_cli(&server, "--ldb", "n\nb 4\nc\np n\nrestart\nc\n");
     let started = "* Stopped at 1, stop reason = step over\n-> 1   local key = KEYS[1]\n";

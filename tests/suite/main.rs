@@ -3,12 +3,15 @@
 //!
 //! Each module starts the servers it needs through [`harness`]. The server under test is the `tidegate` of this build,
 //! or whatever command `SUITE_SERVER` names (`SUITE_SERVER=redis-server cargo test --test suite` runs the whole suite
-//! against Redis itself: what fails there is a fault of the suite).
+//! against Redis itself: what fails there is a fault of the suite). Tests that compare with Redis are left out, and said to be,
+//! where no redis-server is installed ([`oracle`]).
 
 mod all_or_nothing;
+mod bounds;
 mod bundled;
 mod clients;
 mod command_table;
+mod connection_limits;
 mod crowd;
 mod differential;
 mod escapes;
@@ -17,6 +20,7 @@ mod lasting;
 mod ldb;
 mod looking;
 mod maxmemory;
+mod oracle;
 mod payloads;
 mod protocol;
 mod regressions;
@@ -24,5 +28,6 @@ mod resp;
 mod rollback;
 mod scenarios;
 mod script_limits;
+mod slow_turns;
 mod tour;
 mod transcripts;

@@ -1,17 +1,17 @@
 //! What commands, transactions and scripts may do when memory is full. The same tests run against Redis.
 
-use crate::harness::{Program, Raw, Server, Value};
+use crate::crowd::on_both;
+use crate::harness::{Program, Raw, Server, Value, encode, until};
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod on_tidegate { $( #[test] fn $name() { super::$name(super::Program::Tidegate); } )* }
-        mod on_redis { $( #[test] fn $name() { super::$name(super::Program::Redis); } )* }
-    };
-}
-
-on_both!(commands_are_refused, transactions_are_refused, scripts_are_refused, the_limit_holds_and_is_lifted);
+on_both!(
+    commands_are_refused,
+    transactions_are_refused,
+    scripts_are_refused,
+    the_limit_holds_and_is_lifted,
+    garbage_of_scripts_takes_no_room,
+);
 
 fn limit(raw: &mut Raw, bytes: &str) {
     assert_eq!(raw.command(&["CONFIG", "SET", "maxmemory", bytes]), Value::status("OK"));
@@ -98,14 +98,39 @@ fn scripts_are_refused(program: Program) {
     assert_eq!(raw.command(&["FUNCTION", "LOAD", "REPLACE", library]), Value::error(OOM));
 }
 
-fn the_limit_holds_and_is_lifted(program: Program) {
-    const MIB: u64 = 1 << 20;
-    let server = Server::start(program, &[]);
-    let mut raw = server.raw();
+const MIB: u64 = 1 << 20;
+
+fn used_memory(raw: &mut Raw) -> u64 {
     let info = raw.command(&["INFO", "memory"]);
     let info = String::from_utf8_lossy(info.bytes().expect("text")).into_owned();
     let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("INFO tells").to_owned();
-    let used: u64 = used.parse().expect("a number");
+    used.parse().expect("a number")
+}
+
+/// What a script has left behind is collected before a command is refused for it, and without that a little later.
+fn garbage_of_scripts_takes_no_room(program: Program) {
+    let server = Server::start(program, &[]);
+    let mut raw = server.raw();
+    let used = used_memory(&mut raw);
+    limit(&mut raw, &(used + 40 * MIB).to_string());
+    for script in [
+        "return #('x'):rep(1e8)",
+        "local t = {} for i = 1, 1e6 do t[i] = {} end return 100000000",
+        "local t = {} for i = 1, 5e5 do t[i] = 'string ' .. i end return 100000000",
+    ] {
+        assert_eq!(raw.command(&["EVAL", script, "0"]), Value::Integer(100_000_000));
+        assert_eq!(raw.command(&["SET", "k", "v"]), Value::status("OK"), "after {script}");
+        assert_eq!(raw.command(&["EVAL", script, "0"]), Value::Integer(100_000_000));
+        if program == Program::Tidegate {
+            until(|| used_memory(&mut raw) < used + 3 * MIB, "the garbage is collected");
+        }
+    }
+}
+
+fn the_limit_holds_and_is_lifted(program: Program) {
+    let server = Server::start(program, &[]);
+    let mut raw = server.raw();
+    let used = used_memory(&mut raw);
     limit(&mut raw, &(used + 40 * MIB).to_string());
     let mebibyte = "x".repeat(MIB as usize);
     let stored =
@@ -113,4 +138,81 @@ fn the_limit_holds_and_is_lifted(program: Program) {
     assert!((25..=60).contains(&stored), "{stored} MiB fit below a limit of 40");
     assert_eq!(raw.command(&["FLUSHALL"]), Value::status("OK"));
     assert_eq!(raw.command(&["SET", "k", "v"]), Value::status("OK"));
+}
+
+/// How many values of 1 kB fit below the limit, under new keys.
+fn fitting(raw: &mut Raw, prefix: &str) -> usize {
+    let value = "x".repeat(1_000);
+    let mut stored = 0;
+    loop {
+        let batch: Vec<[String; 3]> =
+            (0..500).map(|i| ["SET".into(), format!("{prefix}{}", stored + i), value.clone()]).collect();
+        let refused = send_all(raw, &batch);
+        stored += batch.len() - refused;
+        if refused > 0 {
+            return stored;
+        }
+    }
+}
+
+/// Sends commands in one go; answers how many were refused.
+fn send_all(raw: &mut Raw, commands: &[[String; 3]]) -> usize {
+    let request: Vec<u8> = commands.iter().flat_map(|words| encode(words)).collect();
+    raw.send(&request);
+    commands.iter().filter(|_| raw.reply().value == Value::error(OOM)).count()
+}
+
+/// Small keys until memory is full; answers how many.
+fn fill_with_small_keys(raw: &mut Raw) -> usize {
+    let mut stored = 0;
+    loop {
+        let batch: Vec<[String; 3]> =
+            (0..1_000).map(|i| ["SET".into(), format!("small:{}", stored + i), "1".into()]).collect();
+        if send_all(raw, &batch) > 0 {
+            return stored;
+        }
+        stored += batch.len();
+    }
+}
+
+/// How so many small keys go.
+type Way<'a> = &'a dyn Fn(&mut Raw, usize);
+
+/// Memory that small keys took is there again for large values when they are gone, however they went.
+#[test]
+fn what_small_keys_took_serves_large_values() {
+    let fits_after = |go: Way<'_>| {
+        let server = Server::start(Program::Tidegate, &["--maxmemory", "24mb", "--enable-debug-command", "yes"]);
+        let mut raw = server.raw();
+        let keys = fill_with_small_keys(&mut raw);
+        go(&mut raw, keys);
+        fitting(&mut raw, "large:")
+    };
+    let fresh = {
+        let server = Server::start(Program::Tidegate, &["--maxmemory", "24mb"]);
+        fitting(&mut server.raw(), "large:")
+    };
+    assert!(fresh > 10_000, "{fresh} values fit into a fresh server");
+    let delete = |raw: &mut Raw, which: &mut dyn Iterator<Item = usize>| {
+        let keys: Vec<String> = which.map(|i| format!("small:{i}")).collect();
+        for keys in keys.chunks(1_000) {
+            let mut words = vec!["DEL"];
+            words.extend(keys.iter().map(String::as_str));
+            assert_eq!(raw.command(&words), Value::Integer(keys.len() as i64));
+        }
+    };
+    let ways: [(&str, Way<'_>); 4] = [
+        ("DEL", &|raw, keys| delete(raw, &mut (0..keys))),
+        ("DEL of all but some", &|raw, keys| delete(raw, &mut (0..keys).filter(|i| i % 500 != 0))),
+        ("FLUSHALL", &|raw, _| assert_eq!(raw.command(&["FLUSHALL", "SYNC"]), Value::status("OK"))),
+        ("a script", &|raw, _| {
+            let script = "local n = 0 repeat local keys = redis.call('SCAN', '0', 'COUNT', 1000)[2] \
+                          for _, key in ipairs(keys) do n = n + redis.call('DEL', key) end until #keys == 0 return n";
+            assert!(matches!(raw.command(&["EVAL", script, "0"]), Value::Integer(_)));
+        }),
+    ];
+    for (name, go) in ways {
+        let fits = fits_after(go);
+        assert!(fits * 20 >= fresh * 19, "after {name} {fits} values fit, and {fresh} into a fresh server");
+    }
 }

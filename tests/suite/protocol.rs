@@ -7,15 +7,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::crowd::on_both;
 use crate::harness::{Program, Raw, Server, Value, encode};
-
-/// Makes two tests of each function: one against the server under test, one against Redis.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod on_tidegate { $( #[test] fn $name() { super::$name(super::Program::Tidegate); } )* }
-        mod on_redis { $( #[test] fn $name() { super::$name(super::Program::Redis); } )* }
-    };
-}
 
 on_both!(
     refuses_broken_frames,

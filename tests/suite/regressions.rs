@@ -1,23 +1,11 @@
 //! Faults that were found once and must not come back: each test says what went wrong.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::harness::{Program, Raw, Server, Value, encode};
-
-/// How long to wait for something that must happen soon.
-const SOON: Duration = Duration::from_secs(20);
+use crate::harness::{Program, Raw, Server, Value, encode, until};
 
 fn start(flags: &[&str]) -> Server {
     Server::start(Program::Tidegate, flags)
-}
-
-/// Asks again and again until the answer is as wanted.
-fn until(mut holds: impl FnMut() -> bool, what: &str) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < SOON, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn info(raw: &mut Raw, field: &str) -> u64 {
@@ -89,7 +77,7 @@ fn a_script_that_moves_keys_to_who_does_not_read_gives_up() {
     let port = deaf.local_addr().expect("its address").port().to_string();
     let mut raw = server.raw();
     raw.command(&["SETRANGE", "key", "40000000", "x"]);
-    let script = "return redis.pcall('MIGRATE', '127.0.0.1', ARGV[1], KEYS[1], '0', '200')";
+    let script = "return redis.pcall('MIGRATE', '127.0.0.1', ARGV[1], KEYS[1], '0', '200', 'COPY')";
     let moved = raw.command(&["EVAL", script, "1", "key", &port]);
     assert_eq!(moved, Value::error("IOERR error or timeout writing to target instance"));
     drop(deaf);
@@ -204,4 +192,34 @@ fn client_list_answers_the_ids_that_it_is_asked_for() {
     let list = String::from_utf8_lossy(list.bytes().expect("text")).into_owned();
     let ids: Vec<&str> = list.lines().filter_map(|line| line.strip_prefix("id=")?.split(' ').next()).collect();
     assert_eq!(ids, [&second, &first, &second]);
+}
+
+/// LuaJIT's fast functions must not be refused memory: the error overwrote a frame, and the server ended with a signal.
+#[test]
+fn scripts_without_memory_in_fast_functions() {
+    let mut server = start(&["--script-memory-limit", "110000"]);
+    let mut raw = server.raw();
+    for make in ["{i, tostring(i)}", "{i, ('x' .. i):upper()}", "{('x' .. i):reverse(), i}"] {
+        for pad in 0..60 {
+            let script =
+                format!("local pad = ('x'):rep({pad}) local t = {{}} for i = 1, 3000 do t[i] = {make} end return #t");
+            let answer = raw.command(&["EVAL", &script, "0"]);
+            let Value::Error(text) = &answer else { panic!("{script}: {answer:?}") };
+            assert!(text.starts_with(b"ERR"), "{}", text.escape_ascii());
+        }
+    }
+    assert!(!server.has_ended());
+}
+
+/// The second of two that waited at once for no key kept its deadline for ever, and the server did nothing else any more.
+#[test]
+fn two_who_wait_for_replicas() {
+    let server = start(&[]);
+    let (mut first, mut second) = (server.raw(), server.raw());
+    first.send_command(&["WAIT", "1", "50"]);
+    second.send_command(&["WAIT", "1", "51"]);
+    for raw in [&mut first, &mut second] {
+        assert_eq!(raw.reply().value, Value::Integer(0));
+        assert_eq!(raw.command(&["PING"]), Value::status("PONG"));
+    }
 }

@@ -1,6 +1,7 @@
-//! `script-time-limit` and `script-memory-limit`, as those meet them who call scripts and functions.
+//! `script-time-limit`, SCRIPT KILL and `script-memory-limit`, as those meet them who call scripts and functions.
 
 use crate::harness::{Program, Raw, Server, Value};
+use crate::slow_turns::{TURNS, endless, fill};
 
 const OUT_OF_TIME: &str = "ERR Script ran longer than script-time-limit.";
 const OUT_OF_MEMORY: &str = "ERR Script used more than script-memory-limit.";
@@ -103,4 +104,44 @@ fn what_must_be_kept_to_undo_a_script_is_bounded() {
     set(&mut raw, "script-rollback", "no");
     let many = long(turn).replace("1e9", "300");
     assert_eq!(raw.command(&["EVAL", &many, "0"]), Value::Null);
+}
+
+/// Enough for a turn of some milliseconds.
+const SCALE: usize = 1;
+
+fn filled() -> Option<Server> {
+    let server = server()?;
+    let mut raw = server.raw();
+    for script in fill(SCALE) {
+        assert_eq!(raw.command(&["EVAL", &script, "0"]), Value::Null);
+    }
+    Some(server)
+}
+
+#[test]
+fn slow_calls_end_in_time() {
+    let Some(server) = filled() else { return };
+    let mut raw = server.raw();
+    set(&mut raw, "script-time-limit", "20");
+    for turn in TURNS {
+        let got = raw.command(&["EVAL", &endless(turn, SCALE), "0"]);
+        let text = String::from_utf8_lossy(got.bytes().unwrap_or_default()).into_owned();
+        assert!(matches!(got, Value::Error(_)) && text.starts_with(OUT_OF_TIME), "{turn}: {got:?}");
+    }
+}
+
+#[test]
+fn beside_slow_calls_others_are_answered_and_can_end_them() {
+    let Some(server) = filled() else { return };
+    let (mut caller, mut other) = (server.raw(), server.raw());
+    set(&mut caller, "busy-reply-threshold", "1");
+    for turn in TURNS {
+        caller.send_command(&["EVAL", &endless(turn, SCALE), "0"]);
+        // Until the script has come, and been there for a millisecond, PING is answered as ever.
+        while other.command(&["PING"]) == Value::status("PONG") {}
+        assert_eq!(other.command(&["SCRIPT", "KILL"]), Value::status("OK"), "{turn}");
+        let got = caller.reply().value;
+        let text = String::from_utf8_lossy(got.bytes().unwrap_or_default()).into_owned();
+        assert!(text.starts_with("ERR Script killed by user with SCRIPT KILL..."), "{turn}: {got:?}");
+    }
 }

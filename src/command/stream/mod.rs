@@ -105,7 +105,7 @@ fn entry_parts(reply: &mut Reply, entry: &Entry<'_>) {
 }
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "xack",
         arity: -4,

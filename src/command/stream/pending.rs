@@ -3,6 +3,7 @@
 
 use super::delete::counted_ids;
 use super::{ID_INVALID, Interval, entry_reply, find_group, id_reply, interval_start, look_for_group};
+use crate::base::limits::REPLY_MAX_BYTES;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
@@ -281,6 +282,10 @@ pub(super) fn xclaim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mark = ctx.reply.begin();
     let mut taken = 0;
     for id in ids {
+        // The same id may be named again and again.
+        if ctx.reply.is_long() {
+            break;
+        }
         let fate = claim.judge(ctx.ks.stream(db, slot)?, id, now_ms);
         taken += usize::from(matches!(fate, Fate::Taken { .. }));
         claim.execute(ctx, id, fate)?;
@@ -363,12 +368,17 @@ impl AutoPlan {
         let mut plan = AutoPlan { fates: Vec::new(), taken: 0, next: StreamId::MIN };
         let looks = count.saturating_mul(ATTEMPTS_PER_ENTRY);
         let pending = stream.group(claim.group).into_iter().flat_map(|group| group.pending_range(start, StreamId::MAX));
+        let mut bytes = 0;
         for (look, entry) in pending.enumerate() {
-            if look == looks || plan.fates.len() == count {
+            if look == looks || plan.fates.len() == count || bytes > REPLY_MAX_BYTES {
                 plan.next = entry.id;
                 break;
             }
             let fate = claim.judge(stream, entry.id, ctx.now_ms());
+            if matches!(fate, Fate::Taken { .. }) && !claim.justid {
+                let pairs = stream.entry(entry.id).into_iter().flat_map(|entry| entry.pairs);
+                bytes += pairs.map(|(field, value)| field.len() + value.len()).sum::<usize>();
+            }
             if fate != Fate::Left {
                 plan.taken += usize::from(fate != Fate::Deleted);
                 plan.fates.push((entry.id, fate));

@@ -5,6 +5,7 @@
 
 use super::pending::once_more;
 use super::{ID_INVALID, entry_parts, entry_reply, find, id_reply, read};
+use crate::base::limits::REPLY_MAX_BYTES;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
@@ -131,6 +132,9 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         let mark = ctx.reply.begin();
         let mut n = 0;
         for entry in entries {
+            if ctx.reply.is_long() {
+                break;
+            }
             entry_reply(ctx.reply, &entry);
             n += 1;
         }
@@ -182,6 +186,10 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     }
     let mut streams = Streams::begin(ctx.reply);
     for (key, slot, from) in sources {
+        // The same stream may be named again and again.
+        if ctx.reply.is_long() {
+            break;
+        }
         let now_ms = ctx.now_ms().max(0) as u64;
         ctx.ks.consumer_create(db, slot, group, consumer, now_ms)?;
         ctx.ks.consumer_seen(db, slot, group, consumer, now_ms, false)?;
@@ -286,12 +294,14 @@ impl Delivery<'_> {
         let stream = ctx.ks.stream(db, self.slot)?;
         let (Some(idle_ms), Some(group)) = (idle_ms, stream.group(self.group)) else { return Ok(Vec::new()) };
         let (mut idle, mut deleted) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
         for pending in group.delivered_until(self.now_ms.checked_sub(idle_ms)) {
-            if idle.len() == self.count {
+            if idle.len() == self.count || bytes > REPLY_MAX_BYTES {
                 break;
             }
             match stream.entry(pending.id) {
-                Some(_) => {
+                Some(entry) => {
+                    bytes += entry.pairs.map(|(field, value)| field.len() + value.len()).sum::<usize>();
                     idle.push(Idle { id: pending.id, since_ms: pending.time_ms, deliveries: pending.deliveries })
                 }
                 None => deleted.push(pending.id),
@@ -322,6 +332,9 @@ impl Delivery<'_> {
         if let Some(first) = last.next() {
             let mut count = stream.read_counter(last, entries_read);
             for entry in stream.range(first, StreamId::MAX).take(self.count - idle.len()) {
+                if ctx.reply.is_long() {
+                    break;
+                }
                 entries_read = count(entry.id);
                 last = entry.id;
                 new.push(entry.id);
@@ -370,8 +383,13 @@ impl Delivery<'_> {
             (Some(consumer), Some(first)) => consumer.pending_range(first, StreamId::MAX).take(self.count).collect(),
             _ => Vec::new(),
         };
-        ctx.reply.array(ids.len());
+        let mark = ctx.reply.begin();
+        let mut n = 0;
         for id in ids {
+            if ctx.reply.is_long() {
+                break;
+            }
+            n += 1;
             let stream = ctx.ks.stream(db, self.slot)?;
             let Some(entry) = stream.entry(id) else {
                 ctx.reply.array(2);
@@ -383,6 +401,7 @@ impl Delivery<'_> {
             let deliveries = stream.group(self.group).and_then(|group| group.pending(id)).map_or(0, |p| p.deliveries);
             self.give(ctx, id, once_more(deliveries))?;
         }
+        ctx.reply.end_array(mark, n);
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct NamedRequest<'a> {
 
 impl<'a> Request<'a> {
     /// Takes the option if it is next. It may be given once.
-    pub fn take(request: &mut Option<Request<'a>>, args: &mut Args<'a>) -> Result<bool, Error> {
+    pub(super) fn take(request: &mut Option<Request<'a>>, args: &mut Args<'a>) -> Result<bool, Error> {
         let (word, new) = if args.option("idmp", 2) {
             ("IDMP", Request { producer: args.bytes()?, iid: Some(args.bytes()?) })
         } else if args.option("idmpauto", 1) {
@@ -47,7 +47,7 @@ impl<'a> Request<'a> {
     }
 
     /// Its name, which is made of `pairs` if it has none: the same for the same pairs in any order.
-    pub fn resolve(self, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> NamedRequest<'a> {
+    pub(super) fn resolve(self, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> NamedRequest<'a> {
         let iid = self.iid.map_or_else(|| Cow::Owned(digest(pairs.collect()).to_vec()), Cow::Borrowed);
         NamedRequest { producer: self.producer, iid }
     }
@@ -67,7 +67,7 @@ fn digest(mut pairs: Vec<(&[u8], &[u8])>) -> [u8; 16] {
 
 impl NamedRequest<'_> {
     /// The entry that it appended before, which is counted.
-    pub fn repeated(&self, ctx: &mut Ctx<'_>, slot: Slot) -> Result<Option<StreamId>, Error> {
+    pub(super) fn repeated(&self, ctx: &mut Ctx<'_>, slot: Slot) -> Result<Option<StreamId>, Error> {
         let (db, now_ms) = (ctx.db(), ctx.now_ms().max(0) as u64);
         let known = ctx.ks.stream(db, slot)?.idempotency();
         let Some(id) = known.and_then(|known| known.find(self.producer, &self.iid, now_ms)) else { return Ok(None) };
@@ -76,7 +76,7 @@ impl NamedRequest<'_> {
     }
 
     /// Remembers that it appended entry `id`, and forgets what has expired.
-    pub fn remember(&self, ctx: &mut Ctx<'_>, slot: Slot, id: StreamId) -> Done {
+    pub(super) fn remember(&self, ctx: &mut Ctx<'_>, slot: Slot, id: StreamId) -> Done {
         let (db, now_ms) = (ctx.db(), ctx.now_ms().max(0) as u64);
         match ctx.ks.stream(db, slot)?.idempotency() {
             Some(known) => {

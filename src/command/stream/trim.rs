@@ -23,7 +23,7 @@ pub(super) enum References {
 
 impl References {
     /// Takes the option if it is next. It may be given once.
-    pub fn take(chosen: &mut Option<References>, args: &mut Args<'_>) -> Result<bool, Error> {
+    pub(super) fn take(chosen: &mut Option<References>, args: &mut Args<'_>) -> Result<bool, Error> {
         const WORDS: [(&str, References); 3] =
             [("keepref", References::Keep), ("delref", References::Delete), ("acked", References::Spare)];
         match args.one_of(&WORDS) {
@@ -50,7 +50,7 @@ const TRIM_DEFAULT: u64 = 10_000;
 
 impl Trim {
     /// Removes what is too much. Answers how many entries.
-    pub fn run(self, ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot) -> Result<u64, Error> {
+    pub(super) fn run(self, ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot) -> Result<u64, Error> {
         let default = match ctx.ks.limits.stream.node_max_entries as u64 {
             0 => TRIM_DEFAULT,
             entries => entries.saturating_mul(TRIM_NODES).min(STREAM_TRIM_MAX_ENTRIES),
@@ -88,7 +88,7 @@ pub(super) struct TrimOptions {
 
 impl TrimOptions {
     /// Takes one option if there is one.
-    pub fn take(&mut self, args: &mut Args<'_>) -> Result<bool, Error> {
+    pub(super) fn take(&mut self, args: &mut Args<'_>) -> Result<bool, Error> {
         if args.option("maxlen", 1) {
             self.take_sign(args)?;
             self.keep = Some(match args.int()? {
@@ -122,7 +122,7 @@ impl TrimOptions {
         Ok(())
     }
 
-    pub fn finish(self) -> Result<Option<Trim>, Error> {
+    pub(super) fn finish(self) -> Result<Option<Trim>, Error> {
         let Some(keep) = self.keep else {
             return match self.limit {
                 Some(_) => {

@@ -286,7 +286,7 @@ pub(super) fn zrandmember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn draw(ctx: &mut Ctx<'_>, len: usize, count: i64) -> Result<Vec<usize>, Error> {
     let mut below = |n: usize| ctx.ks.rng.below(n.max(1) as u64) as usize;
     if count < 0 {
-        if count.unsigned_abs() > RANDOM_DRAWS_MAX {
+        if count.unsigned_abs() > RANDOM_DRAWS_MAX as u64 {
             return Err(Error::OutOfRange);
         }
         return Ok((0..count.unsigned_abs()).map(|_| below(len)).collect());

@@ -91,7 +91,7 @@ const OF_ALL: &str = "O(L+N*log N) for L members in all sets and N in the result
 const OF_SMALLEST: &str = "O(N*K+M*log M) for N members in the smallest of K sets and M in the result";
 
 /// The family's table.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "bzmpop",
         arity: -5,

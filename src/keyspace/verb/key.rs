@@ -10,7 +10,7 @@ impl Keyspace {
     pub fn remove(&mut self, db: DbIndex, slot: Slot) {
         let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
         self.effects.record(db, Effect::Del { key: &entry.key });
-        self.discard(db, entry);
+        self.discard(db, slot, entry);
     }
 
     /// Sets when a key expires, Unix ms; [`NEVER`] for not at all. A time that has passed is kept: the next reader or the
@@ -25,7 +25,7 @@ impl Keyspace {
     /// Gives a key another name, value and expiry unchanged; what stood under that name is gone.
     pub fn rename(&mut self, db: DbIndex, slot: Slot, to: &[u8]) {
         let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
-        let is_covered = self.note_carried(db, &entry);
+        let is_covered = self.note_carried(db, slot, &entry);
         self.make_way(db, to);
         self.effects.record(db, Effect::Rename { key: &entry.key, to });
         self.carry_to(db, to, entry, is_covered);
@@ -47,17 +47,19 @@ impl Keyspace {
     /// Moves a key to another database, where it must not exist.
     pub fn move_to(&mut self, db: DbIndex, slot: Slot, to_db: DbIndex) {
         let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
-        let is_covered = self.note_carried(db, &entry);
+        let is_covered = self.note_carried(db, slot, &entry);
         self.effects.record(db, Effect::Move { key: &entry.key, to_db });
         let key = entry.key.clone();
         self.carry_to(to_db, &key, entry, is_covered);
+        self.release_removed(db);
     }
 
     /// Removes what stands under a name that is about to be given to another value. No effect.
     fn make_way(&mut self, db: DbIndex, key: &[u8]) {
         let database = &mut self.dbs[db as usize];
-        if let Some(old) = database.find(key).and_then(|old| database.remove(old)) {
-            self.discard(db, old);
+        let Some(slot) = database.find(key) else { return };
+        if let Some(old) = database.remove(slot) {
+            self.discard(db, slot, old);
         }
     }
 

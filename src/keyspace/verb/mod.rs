@@ -118,7 +118,7 @@ impl Keyspace {
     #[inline]
     fn drop_if(&mut self, empty: bool, db: DbIndex, slot: Slot) {
         if empty && let Some(entry) = self.dbs[db as usize].remove(slot) {
-            self.discard(db, entry);
+            self.discard(db, slot, entry);
         }
     }
 }

@@ -21,13 +21,13 @@ mod trail;
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
+use super::alarm::change_hook;
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
 use super::vm::{self, Ctx, Host, LogLevel, Verdict, kill};
 use crate::base::limits::{
-    DEBUG_LEVELS_MAX, DEBUG_LINE_DEFAULT_BYTES, DEBUG_LINE_MIN_BYTES, DEBUG_SCREEN_MAX_BYTES, SCRIPT_HOOK_INSTRUCTIONS,
+    DEBUG_HOOK_INSTRUCTIONS, DEBUG_LEVELS_MAX, DEBUG_LINE_DEFAULT_BYTES, DEBUG_LINE_MIN_BYTES, DEBUG_SCREEN_MAX_BYTES,
 };
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
@@ -276,10 +276,10 @@ pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, record: 
         let Some(debugger) = (*ctx).debugger else { return };
         if (*record).event == ffi::LUA_HOOKCOUNT {
             (*ctx).memory.collect_if_due();
-            if (*ctx).is_dying() || (*ctx).ask() == Verdict::Kill {
+            if (*ctx).is_dying() || (*ctx).ask() != Verdict::Continue {
                 kill(stack, ctx);
             }
-            if ffi::lua_gethookcount(state) != SCRIPT_HOOK_INSTRUCTIONS {
+            if ffi::lua_gethookcount(state) != DEBUG_HOOK_INSTRUCTIONS {
                 arm(state, ffi::lua_gethookmask(state) & ffi::LUA_MASKLINE != 0);
             }
             return;
@@ -295,7 +295,7 @@ pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, record: 
 fn arm(state: *mut ffi::lua_State, lines: bool) {
     let mask = ffi::LUA_MASKCOUNT | if lines { ffi::LUA_MASKLINE } else { 0 };
     // SAFETY: the state is live; LuaJIT's hook is one for all its coroutines.
-    unsafe { ffi::lua_sethook(state, Some(hook), mask, SCRIPT_HOOK_INSTRUCTIONS) };
+    unsafe { change_hook(state, Some(hook), mask, DEBUG_HOOK_INSTRUCTIONS) };
 }
 
 /// Begins to debug: the hook comes at each line.
@@ -430,20 +430,15 @@ impl Site {
     /// Does what the client asks until the script is to go on. Raises when it is to end.
     fn converse(mut self) {
         loop {
-            let end = match catch_unwind(AssertUnwindSafe(|| self.debugger().converse())) {
-                Ok(None) => match self.run_command() {
+            let end = match self.debugger().converse() {
+                None => match self.run_command() {
                     Next::Stay => continue,
                     Next::Resume => return self.debugger().is_overdue = false,
                     Next::End(words) => Some(words),
                 },
-                Ok(end) => end,
-                Err(panic) => {
-                    // SAFETY: the context outlives the state.
-                    unsafe { (*self.ctx).give_up(panic) };
-                    None
-                }
+                end => end,
             };
-            // SAFETY: as above.
+            // SAFETY: the context outlives the state.
             unsafe { (*self.ctx).own_last_words = end };
             kill(self.stack, self.ctx);
         }
@@ -629,14 +624,8 @@ impl Site {
         // SAFETY: the context outlives the state; the script that stands still reads no reply.
         let tape = unsafe { &mut (*ctx).tape };
         tape.truncate(0);
-        let called = catch_unwind(AssertUnwindSafe(|| debugger.call(command.as_argv().skip(1), tape)));
+        debugger.call(command.as_argv().skip(1), tape);
         debugger.is_stepping = false;
-        drop(command);
-        if let Err(panic) = called {
-            // SAFETY: as above.
-            unsafe { (*ctx).give_up(panic) };
-            kill(self.stack, ctx);
-        }
         Next::Stay
     }
 
@@ -785,4 +774,4 @@ fn leave_hook(stack: Stack<'_>) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

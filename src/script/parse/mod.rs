@@ -15,13 +15,13 @@ mod parser;
 
 use std::borrow::Cow;
 
-pub use parser::parse;
+pub(crate) use parser::parse;
 
 /// A name, as it stands in the text.
-pub type Name<'a> = &'a [u8];
+pub(crate) type Name<'a> = &'a [u8];
 
 /// Statements in order.
-pub type Block<'a> = Vec<Statement<'a>>;
+pub(crate) type Block<'a> = Vec<Statement<'a>>;
 
 /// Why a text is no Lua program, or none that is looked at.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +35,7 @@ pub struct SyntaxError {
 
 /// A statement and the line where it begins.
 #[derive(Debug)]
-pub struct Statement<'a> {
+pub(crate) struct Statement<'a> {
     /// From 1.
     pub line: u32,
     /// What it is.
@@ -45,7 +45,7 @@ pub struct Statement<'a> {
 /// What a statement is.
 #[derive(Debug)]
 #[allow(missing_docs)]
-pub enum StatementKind<'a> {
+pub(crate) enum StatementKind<'a> {
     Local {
         names: Vec<Name<'a>>,
         values: Vec<Expr<'a>>,
@@ -90,7 +90,7 @@ pub enum StatementKind<'a> {
 
 /// An expression and the line where it begins.
 #[derive(Debug)]
-pub struct Expr<'a> {
+pub(crate) struct Expr<'a> {
     /// From 1.
     pub line: u32,
     /// What it is.
@@ -100,7 +100,7 @@ pub struct Expr<'a> {
 /// What an expression is.
 #[derive(Debug)]
 #[allow(missing_docs)]
-pub enum ExprKind<'a> {
+pub(crate) enum ExprKind<'a> {
     /// `nil`, `true`, `false`.
     Constant,
     Number(&'a [u8]),
@@ -123,7 +123,7 @@ pub enum ExprKind<'a> {
 /// What operators have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Class {
+pub(crate) enum Class {
     Or,
     And,
     Compare,
@@ -134,7 +134,7 @@ pub enum Class {
 /// What follows a value.
 #[derive(Debug)]
 #[allow(missing_docs)]
-pub enum Suffix<'a> {
+pub(crate) enum Suffix<'a> {
     /// `[key]`, `.key`
     Index(Expr<'a>),
     /// `(args)`, `:method(args)`; where the bracket stands.
@@ -143,7 +143,7 @@ pub enum Suffix<'a> {
 
 /// A function.
 #[derive(Debug)]
-pub struct Function<'a> {
+pub(crate) struct Function<'a> {
     /// Its place among all functions of the text, in the order in which they begin.
     pub number: usize,
     /// Its parameters but for `...`; `self` first where it is a method.

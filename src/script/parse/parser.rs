@@ -5,7 +5,7 @@ use super::{Block, Class, Expr, ExprKind, Function, Name, Statement, StatementKi
 use crate::base::limits::SYNTAX_MAX_DEPTH;
 
 /// Reads a whole program as a function without parameters.
-pub fn parse(text: &[u8]) -> Result<Function<'_>, SyntaxError> {
+pub(crate) fn parse(text: &[u8]) -> Result<Function<'_>, SyntaxError> {
     let mut parser =
         Parser { lexer: Lexer::new(text), token: Token::End, line: 1, ended_line: 1, depth: 0, functions: 1 };
     parser.advance()?;

@@ -31,7 +31,7 @@ struct Nack {
 
 /// A delivery as it stood, to be put back.
 #[derive(Clone, Copy, Debug)]
-pub struct PendingState(Nack);
+pub(super) struct PendingState(Nack);
 
 #[derive(Clone, Copy, Debug)]
 enum Owner {

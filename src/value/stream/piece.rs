@@ -42,10 +42,8 @@ struct Counters {
 pub struct StreamTail {
     last_id: StreamId,
     entries_added: u64,
-    /// The first id of the last node; without a meaning where there is none.
-    first: StreamId,
-    /// How far that node was filled: at most `NODE_BYTES_MAX` and what the last entry takes.
-    bytes: u32,
+    /// How far the last node was filled; without a meaning where there is none.
+    bytes: usize,
     total: u32,
     live: u32,
 }
@@ -77,25 +75,24 @@ impl Stream {
     /// Before an entry is appended.
     pub fn before_append(&self) -> StreamTail {
         let &Stream { last_id, entries_added, .. } = self;
-        let (first, bytes, total, live) = match self.nodes.last_key_value() {
-            Some((&first, node)) => (first, node.bytes.len() as u32, node.total, node.live),
-            None => (StreamId::MAX, 0, 0, 0),
-        };
-        StreamTail { last_id, entries_added, first, bytes, total, live }
+        let last = self.nodes.last_key_value();
+        let (bytes, total, live) = last.map_or((0, 0, 0), |(_, node)| (node.bytes.len(), node.total, node.live));
+        StreamTail { last_id, entries_added, bytes, total, live }
     }
 
     /// Forgets the entry that was appended to this end.
     pub fn cut_to(&mut self, tail: StreamTail) {
         self.len -= 1;
-        self.last_id = tail.last_id;
+        let appended = std::mem::replace(&mut self.last_id, tail.last_id);
         self.entries_added = tail.entries_added;
         let Some(mut last) = self.nodes.last_entry() else { return };
-        if *last.key() != tail.first {
+        // Ids ascend, so only a node that was opened for the entry begins with its id.
+        if *last.key() == appended {
             last.remove();
             return;
         }
         let node = last.get_mut();
-        node.bytes.truncate(tail.bytes as usize);
+        node.bytes.truncate(tail.bytes);
         node.total = tail.total;
         node.live = tail.live;
     }
@@ -206,6 +203,34 @@ impl Stream {
             NodeEntries::new(first, node).find(|raw| raw.id >= id).filter(|raw| raw.id == id && raw.deleted)
         {
             node.mark_live(raw.flags_at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::stream::StreamLimits;
+
+    #[test]
+    fn an_append_is_taken_back_whatever_its_id_and_node() {
+        let id = |ms| StreamId { ms, seq: 0 };
+        let pair = [(&b"f"[..], &b"v"[..])];
+        let limits = StreamLimits { node_max_entries: 2, ..StreamLimits::default() };
+        for entries in 0..5 {
+            let mut stream = Stream::new();
+            for ms in 1..=entries {
+                assert!(stream.append(id(ms), pair.into_iter(), limits));
+            }
+            let (nodes, before) = (stream.node_count(), stream.last_id());
+            for last in [id(entries + 1), StreamId::MAX] {
+                let tail = stream.before_append();
+                assert!(stream.append(last, pair.into_iter(), limits));
+                stream.cut_to(tail);
+                assert_eq!((stream.len(), stream.node_count(), stream.last_id()), (entries, nodes, before));
+            }
+            assert!(stream.append(id(entries + 1), pair.into_iter(), limits));
+            assert_eq!(stream.range(StreamId::MIN, StreamId::MAX).count() as u64, entries + 1);
         }
     }
 }

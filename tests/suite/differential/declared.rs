@@ -11,7 +11,7 @@ use tidegate::engine::table::Entry;
 use crate::harness::{Raw, Value};
 
 /// A command that calls are made of.
-pub struct Declared {
+pub(crate) struct Declared {
     /// Its name, and a subcommand's name behind its container's.
     pub words: Vec<String>,
     /// The type of its keys, or [`ANY_FAMILY`], [`LEX`], [`SESSION`].
@@ -21,17 +21,17 @@ pub struct Declared {
 }
 
 /// Commands that take keys of every type.
-pub const ANY_FAMILY: &str = "";
+pub(crate) const ANY_FAMILY: &str = "";
 /// Ranges by member: they have no meaning where scores differ.
-pub const LEX: &str = "lex";
+pub(crate) const LEX: &str = "lex";
 /// Commands about the connection and its databases, which move what all others see.
-pub const SESSION: &str = "session";
+pub(crate) const SESSION: &str = "session";
 
 /// The words that the oracle knows in each command, by full name; commands that it lacks are absent.
 type Words = BTreeMap<String, BTreeSet<String>>;
 
 /// The commands of the table that the oracle knows, with the syntax that both know.
-pub fn commands(oracle: &mut Raw) -> Vec<Declared> {
+pub(crate) fn commands(oracle: &mut Raw) -> Vec<Declared> {
     let mut known = Words::new();
     for (name, docs) in pairs(&oracle.command(&["COMMAND", "DOCS"])) {
         learn(&name, docs, &mut known);
@@ -41,7 +41,7 @@ pub fn commands(oracle: &mut Raw) -> Vec<Declared> {
 }
 
 /// All commands of the table that are about data, with all of their syntax.
-pub fn all_commands() -> Vec<Declared> {
+pub(crate) fn all_commands() -> Vec<Declared> {
     let entries = tidegate::command::table().iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
     entries.filter_map(|entry| declared(entry, None)).collect()
 }

@@ -14,7 +14,7 @@ const DATABASES: usize = 16;
 
 /// What differs between the two keyspaces: a call, and its two answers. `sorted`: SORT has run, by which the oracle turns
 /// any sorted set into a skiplist.
-pub fn compare(pair: &mut Pair, resp3: bool, sorted: bool) -> Option<String> {
+pub(super) fn compare(pair: &mut Pair, resp3: bool, sorted: bool) -> Option<String> {
     differs(pair, resp3, sorted).err().map(|told| format!("(the dump) {told}"))
 }
 

@@ -11,7 +11,7 @@ use super::script::Args;
 const LENGTH: usize = 96;
 
 /// A sequence of calls.
-pub fn sequence(dice: &mut Dice) -> Vec<Args> {
+pub(super) fn sequence(dice: &mut Dice) -> Vec<Args> {
     let mut calls = vec![words(&["HSET", "h", "f", "v"]), words(&["SET", "s", "7"])];
     while calls.len() < LENGTH {
         let call = match dice.below(20) {

@@ -17,11 +17,11 @@ const LENGTH: usize = 256;
 const KEYS: usize = 8;
 
 /// A small generator of its own (splitmix64): a seed must give the same sequence for ever.
-pub struct Dice(pub u64);
+pub(crate) struct Dice(pub u64);
 
 impl Dice {
     /// A number below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -30,18 +30,18 @@ impl Dice {
     }
 
     /// One of these.
-    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 
     /// True once in `n` times.
-    pub fn once_in(&mut self, n: usize) -> bool {
+    pub(crate) fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 }
 
 /// A sequence of calls made of these commands.
-pub fn sequence(commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
+pub(crate) fn sequence(commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
     let of = |family: &str| commands.iter().filter(|command| command.family == family).collect::<Vec<_>>();
     let family = loop {
         let family = dice.pick(commands).family;
@@ -286,7 +286,7 @@ fn short_wait(in_milliseconds: bool) -> &'static str {
 }
 
 /// Breaks one call in six: a strange argument in the place of another, the last one missing or one too many.
-pub fn perhaps_break(mut args: Args, dice: &mut Dice) -> Args {
+pub(crate) fn perhaps_break(mut args: Args, dice: &mut Dice) -> Args {
     // No count between 100 and 2^63: a server may then rightly set aside gigabytes.
     const STRANGE: [&str; 24] = [
         "",
@@ -328,7 +328,7 @@ pub fn perhaps_break(mut args: Args, dice: &mut Dice) -> Args {
 
 /// Whether a call has one answer, and the same in Redis 7.0.15: it does not wait long, asks for no id or deadline that the
 /// clock decides within the time of a test, and uses no value with a later meaning.
-pub fn is_fit(args: &Args, level: bool) -> bool {
+pub(crate) fn is_fit(args: &Args, level: bool) -> bool {
     const UNFIT: [(&str, &[&str]); 9] = [
         ("BITOP", &["DIFF", "DIFF1", "ANDOR", "ONE"]),
         ("LPOS", &["-9223372036854775808"]),

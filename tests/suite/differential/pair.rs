@@ -10,7 +10,7 @@ use crate::harness::{Program, REPLY_DEADLINE, Raw, Reply, Server, Value, encode}
 const NO_REPLY: &str = "no reply: ";
 
 /// Two servers and their connections, by name.
-pub struct Pair {
+pub(super) struct Pair {
     ours: Server,
     theirs: Server,
     links: BTreeMap<String, Link>,
@@ -20,7 +20,7 @@ pub struct Pair {
 }
 
 /// The same client's connection to both.
-pub struct Link {
+pub(super) struct Link {
     ours: Raw,
     theirs: Raw,
     /// The rules of what MULTI has queued.
@@ -29,7 +29,7 @@ pub struct Link {
 
 impl Pair {
     /// The server under test and the oracle.
-    pub fn start() -> Pair {
+    pub(super) fn start() -> Pair {
         const ENABLE: [&str; 2] = ["--enable-debug-command", "yes"];
         // The oracle looks for ended waits as often as its cron runs.
         let often = [&ENABLE[..], &["--hz", "500"]].concat();
@@ -37,12 +37,12 @@ impl Pair {
     }
 
     /// Any two.
-    pub fn of(ours: Server, theirs: Server) -> Pair {
+    pub(super) fn of(ours: Server, theirs: Server) -> Pair {
         Pair { ours, theirs, links: BTreeMap::new(), broken: false, configured: false }
     }
 
     /// The connection of this name; a new one when there is none yet.
-    pub fn link(&mut self, name: &str, resp3: bool) -> &mut Link {
+    pub(super) fn link(&mut self, name: &str, resp3: bool) -> &mut Link {
         let (ours, theirs) = (&self.ours, &self.theirs);
         self.links.entry(name.to_owned()).or_insert_with(|| {
             let mut link = Link { ours: ours.raw(), theirs: theirs.raw(), queued: Vec::new() };
@@ -55,12 +55,12 @@ impl Pair {
     }
 
     /// After a hang-up or a lost reply on one side nothing further can be compared.
-    pub fn is_broken(&self) -> bool {
+    pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
 
     /// Empties both servers and forgets all connections.
-    pub fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.links.clear();
         self.broken = false;
         for server in [&self.ours, &self.theirs] {
@@ -77,7 +77,7 @@ impl Pair {
     }
 
     /// Sends calls on one connection, as one pipeline; gives the index of the first that differs, and what differs.
-    pub fn compare(&mut self, name: &str, resp3: bool, calls: &[(Args, Rule)]) -> Option<(usize, String)> {
+    pub(super) fn compare(&mut self, name: &str, resp3: bool, calls: &[(Args, Rule)]) -> Option<(usize, String)> {
         self.configured |= calls.iter().any(|(args, _)| args[0] == b"CONFIG");
         let link = self.link(name, resp3);
         let bytes: Vec<u8> = calls.iter().flat_map(|(args, _)| encode(args)).collect();
@@ -92,7 +92,7 @@ impl Pair {
     }
 
     /// What the oracle answers on a connection, where both must answer alike.
-    pub fn ask(&mut self, name: &str, resp3: bool, calls: &[(Args, Rule)]) -> Result<Vec<Value>, String> {
+    pub(super) fn ask(&mut self, name: &str, resp3: bool, calls: &[(Args, Rule)]) -> Result<Vec<Value>, String> {
         let link = self.link(name, resp3);
         let bytes: Vec<u8> = calls.iter().flat_map(|(args, _)| encode(args)).collect();
         link.ours.send(&bytes);
@@ -105,7 +105,7 @@ impl Pair {
     }
 
     /// One step of a corpus; tells what differs.
-    pub fn step(&mut self, step: &Step, resp3: bool, missing: &BTreeSet<String>) -> Option<String> {
+    pub(super) fn step(&mut self, step: &Step, resp3: bool, missing: &BTreeSet<String>) -> Option<String> {
         let (shown, rule, count) = match &step.action {
             Action::Sleep(time) => {
                 std::thread::sleep(*time);
@@ -158,7 +158,7 @@ impl Pair {
     }
 
     /// Frames that nobody has read, on either side.
-    pub fn leftovers(&mut self, resp3: bool) -> Vec<String> {
+    pub(super) fn leftovers(&mut self, resp3: bool) -> Vec<String> {
         if self.broken {
             return Vec::new();
         }
@@ -187,7 +187,7 @@ impl Pair {
 }
 
 /// The parameters that say how large a value of which encoding gets, with their defaults.
-pub const THRESHOLDS: [(&str, &str); 9] = [
+pub(super) const THRESHOLDS: [(&str, &str); 9] = [
     ("hash-max-listpack-entries", "512"),
     ("hash-max-listpack-value", "64"),
     ("set-max-intset-entries", "512"),
@@ -300,7 +300,7 @@ fn reply_count(args: &Args) -> usize {
 }
 
 /// Whether a command is one of those that the server does not have.
-pub fn is_missing(args: &Args, missing: &BTreeSet<String>) -> bool {
+pub(super) fn is_missing(args: &Args, missing: &BTreeSet<String>) -> bool {
     let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
     let with_sub = args.get(1).map(|sub| format!("{name} {}", String::from_utf8_lossy(sub).to_ascii_uppercase()));
     missing.contains(&name) || with_sub.is_some_and(|n| missing.contains(&n))

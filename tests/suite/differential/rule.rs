@@ -10,7 +10,7 @@ use crate::harness::{Reply, Value, sorted};
 
 /// How two replies are compared when their bytes differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Rule {
+pub(super) enum Rule {
     /// Byte by byte, but for the order inside RESP3 sets and maps, and for doubles written differently.
     Exact,
     /// The elements of an array in any order.
@@ -45,7 +45,7 @@ pub enum Rule {
 const SLACK_MS: u64 = 5_000;
 
 /// The rule of a command; a new command with a reply that is not fixed gets its line here.
-pub fn rule_for(args: &Args) -> Rule {
+pub(super) fn rule_for(args: &Args) -> Rule {
     let word = |i: usize| args.get(i).map(|a| String::from_utf8_lossy(a).to_ascii_uppercase()).unwrap_or_default();
     match (word(0).as_str(), word(1).as_str()) {
         ("SMEMBERS" | "KEYS" | "SINTER" | "SUNION" | "SDIFF" | "HKEYS" | "HVALS", _) => Rule::Unordered,
@@ -83,7 +83,7 @@ pub fn rule_for(args: &Args) -> Rule {
 
 impl Rule {
     /// Whether these replies count as equal.
-    pub fn same(&self, ours: &Reply, theirs: &Reply) -> bool {
+    pub(super) fn same(&self, ours: &Reply, theirs: &Reply) -> bool {
         if ours.raw == theirs.raw {
             return true;
         }
@@ -141,7 +141,7 @@ fn as_pairs(flat: &[Value]) -> Vec<Value> {
 }
 
 /// The number that a string is.
-pub fn double_of(value: &Value) -> Option<f64> {
+pub(super) fn double_of(value: &Value) -> Option<f64> {
     std::str::from_utf8(value.bytes()?).ok()?.parse().ok()
 }
 
@@ -238,7 +238,7 @@ fn without_name(error: &[u8]) -> Vec<&[u8]> {
 }
 
 /// A reply of FUNCTION LIST with its maps as maps, in RESP2 too, and its lists sorted.
-pub fn unordered(value: &Value) -> Value {
+pub(crate) fn unordered(value: &Value) -> Value {
     match value {
         Value::Array(flat)
             if flat.first().is_some_and(|name| [Value::bulk("library_name"), Value::bulk("name")].contains(name)) =>

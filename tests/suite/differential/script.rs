@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A command: its name and its arguments.
-pub type Args = Vec<Vec<u8>>;
+pub(crate) type Args = Vec<Vec<u8>>;
 
 /// One line of a corpus.
-pub struct Step {
+pub(crate) struct Step {
     /// Whose command it is.
     pub connection: String,
     /// What is done.
@@ -17,7 +17,7 @@ pub struct Step {
 }
 
 /// What a line asks for.
-pub enum Action {
+pub(crate) enum Action {
     /// Send a command; `wait` for its reply; `loose`: compare only the kind of the reply.
     Run { args: Args, wait: bool, loose: bool },
     /// Read one more frame.
@@ -29,12 +29,12 @@ pub enum Action {
 }
 
 /// Where the suite keeps its data.
-pub fn suite_folder() -> PathBuf {
+pub(crate) fn suite_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite")
 }
 
 /// The files of the corpus, in order.
-pub fn corpus_files() -> Vec<PathBuf> {
+pub(crate) fn corpus_files() -> Vec<PathBuf> {
     let folder = suite_folder().join("corpus");
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut files: Vec<PathBuf> = entries.map(|e| e.expect("a readable folder").path()).collect();
@@ -44,7 +44,7 @@ pub fn corpus_files() -> Vec<PathBuf> {
 }
 
 /// The steps of a corpus file, with their line numbers.
-pub fn read_corpus(path: &Path) -> Vec<(usize, Step)> {
+pub(crate) fn read_corpus(path: &Path) -> Vec<(usize, Step)> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim()));
     lines
@@ -84,7 +84,7 @@ fn parse_line(line: &str) -> Option<Step> {
 }
 
 /// Splits a line as redis-cli does: words, "double quotes" with escapes, 'single quotes'. None when quotes don't match.
-pub fn split_line(line: &str) -> Option<Args> {
+pub(crate) fn split_line(line: &str) -> Option<Args> {
     let mut args = Args::new();
     let mut rest = line.as_bytes();
     loop {
@@ -157,7 +157,7 @@ fn unescape<'a>(rest: &'a [u8], arg: &mut Vec<u8>) -> Option<&'a [u8]> {
 }
 
 /// A command as a line that redis-cli reads back.
-pub fn show(args: &Args) -> String {
+pub(crate) fn show(args: &Args) -> String {
     let word = |arg: &Vec<u8>| {
         let plain = !arg.is_empty() && arg.iter().all(|b| b.is_ascii_graphic() && !b"\"'\\#".contains(b));
         if plain { String::from_utf8_lossy(arg).into_owned() } else { format!("\"{}\"", redis_escape(arg)) }

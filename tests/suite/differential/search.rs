@@ -20,7 +20,7 @@ const REPORTS: usize = 5;
 const ROUNDS_PER_SIGN: u64 = 1000;
 
 /// Runs sequences from one seed after the other. `SUITE_SEED` is the first, `SUITE_ROUNDS` says how many, 0 without end.
-pub fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<Args>) {
+pub(super) fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<Args>) {
     let first = env_number("SUITE_SEED").unwrap_or(20_260_101);
     let last = match env_number("SUITE_ROUNDS").unwrap_or(rounds) {
         0 => u64::MAX,
@@ -57,7 +57,7 @@ pub fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Ve
 }
 
 /// What came of a sequence.
-pub enum Verdict {
+pub(super) enum Verdict {
     /// All replies and all data are equal.
     Same,
     /// It differed once and then no more: a race with the clock (a key that expired between the two servers).
@@ -72,7 +72,7 @@ pub enum Verdict {
 }
 
 /// Runs a sequence; a difference that comes again is shrunk and told.
-pub fn judge(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Verdict {
+pub(super) fn judge(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Verdict {
     let Some((at, difference)) = run(pair, sequence, resp3) else {
         return Verdict::Same;
     };

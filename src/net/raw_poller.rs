@@ -1,0 +1,220 @@
+//! Serves the other connections while a script holds the thread.
+//!
+//! tokio can't run its tasks then: the thread is inside one of them. So the raw poller works on the bare sockets: it polls
+//! them, reads into the connections' own inboxes, lets the engine answer (mostly -BUSY), accepts newcomers, who become
+//! ordinary connections once the script has ended, and closes the connections that have ended, so that neither descriptors
+//! nor places under `maxclients` run out. tokio's readiness stays right: what it believes readable and is not answers "would
+//! block", and what it does not know yet it learns from the kernel afterwards.
+//!
+//! Every socket is owned by the [`SocketTable`], and a descriptor's number is used only while its socket is borrowed from
+//! there: for the length of one call, in which nothing closes it. The task of a connection that was closed here is woken,
+//! finds its session gone, and ends.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use socket2::SockRef;
+
+use super::listener::{Listener, open};
+use super::socket_table::{Connection, Socket, SocketTable};
+use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
+use crate::engine::busy::RawSockets;
+use crate::engine::session::SessionKey;
+use crate::engine::{Fed, Server};
+use crate::keyspace::Keyspace;
+use crate::resp::reply::{Form, Reply};
+
+/// What poll(2) is asked about connections: input, and a peer that sends no more. Failures are told unasked.
+const EVENTS: libc::c_short = libc::POLLIN | libc::POLLRDHUP;
+
+/// What it tells of a connection that has ended: nobody waits for an answer any more.
+const ENDED: libc::c_short = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+
+/// See the module's header.
+pub(crate) struct RawPoller {
+    table: Rc<SocketTable>,
+    chunk: Box<[u8]>,
+    out: Reply,
+}
+
+/// Whether a connection stays.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stay {
+    Open,
+    Close,
+}
+
+impl RawPoller {
+    /// Serves the sockets of `table`.
+    pub(crate) fn new(table: Rc<SocketTable>) -> RawPoller {
+        RawPoller { table, chunk: vec![0; BUSY_READ_CHUNK_BYTES].into(), out: Reply::new(Form::Resp2) }
+    }
+
+    fn accept_all(&mut self, server: &mut Server) {
+        let listeners = self.table.listeners();
+        let ready = poll_now(listeners.iter().map(|listener| listener.as_fd().as_raw_fd()));
+        for (listener, _) in listeners.iter().zip(ready).filter(|(_, events)| *events != 0) {
+            for _ in 0..BUSY_ACCEPTS_MAX {
+                let Ok((socket, _)) = SockRef::from(&**listener).accept() else { break };
+                if socket.set_nonblocking(true).is_ok() {
+                    let is_unix = matches!(**listener, Listener::Unix(..));
+                    // It is served from the table; nobody else need know it.
+                    let _ = open(server, &self.table, Socket::Accepted { fd: socket.into(), is_unix }, listener);
+                }
+            }
+        }
+    }
+
+    /// Reads from a connection and answers it. `events` is what poll(2) told of it.
+    fn serve_one(
+        &mut self,
+        ks: &mut Keyspace,
+        server: &mut Server,
+        key: SessionKey,
+        connection: &Connection,
+        events: libc::c_short,
+    ) -> Stay {
+        // The connection whose script is running is not among the sessions, and has its inbox in use: it waits.
+        let Some(session) = server.sessions.get_mut(key) else { return Stay::Open };
+        let Ok(mut inbox) = connection.inbox.try_borrow_mut() else { return Stay::Open };
+        if session.parked.is_some() {
+            return if events & ENDED != 0 { Stay::Close } else { Stay::Open };
+        }
+        // Who does not read is answered nothing more. If it is gone, to send to it will fail.
+        if session.is_suspended() || !session.outbox.is_empty() {
+            return Stay::Open;
+        }
+        let inbox = &mut *inbox;
+        if !inbox.is_unfed() {
+            match connection.read_now(&mut self.chunk) {
+                Ok(0) => return Stay::Close,
+                Ok(n) => {
+                    session.bytes_in += n as u64;
+                    server.stats.bytes_in += n as u64;
+                    inbox.keep(&self.chunk[..n]);
+                }
+                Err(error) if is_for_later(&error) => return Stay::Open,
+                Err(_) => return Stay::Close,
+            }
+        }
+        if inbox.is_too_large(server, key) {
+            return Stay::Close;
+        }
+        self.out.truncate(0);
+        let fed = server.feed_while_busy(ks, key, &mut inbox.decoder, &inbox.pending, &mut self.out);
+        inbox.consumed(fed == Fed::Drained);
+        if let Some(session) = server.sessions.get_mut(key) {
+            session.outbox.push(self.out.as_bytes());
+        }
+        Stay::Open
+    }
+
+    /// Sends what a connection was answered. One that is to be closed then, or that takes nothing because it has failed, does
+    /// not stay.
+    fn send_to(server: &mut Server, key: SessionKey, connection: &Connection) -> Stay {
+        let Some(session) = server.sessions.get_mut(key) else { return Stay::Open };
+        let mut stay = Stay::Open;
+        while !session.outbox.is_empty() {
+            match connection.send_now(session.outbox.front()) {
+                Ok(sent) => server.stats.bytes_out += session.sent(sent),
+                Err(error) if is_for_later(&error) => break,
+                Err(_) => {
+                    stay = Stay::Close;
+                    break;
+                }
+            }
+        }
+        if session.killed || session.closing && session.outbox.is_empty() {
+            stay = Stay::Close;
+        }
+        server.count_unsent(key);
+        stay
+    }
+}
+
+impl RawSockets for RawPoller {
+    fn send_unsent(&mut self, server: &mut Server) {
+        for (key, connection) in self.table.connections() {
+            // Whoever is to be closed is closed by its own task, or when it is served.
+            let _ = RawPoller::send_to(server, key, &connection);
+        }
+    }
+
+    fn serve(&mut self, ks: &mut Keyspace, server: &mut Server) {
+        self.accept_all(server);
+        let connections = self.table.connections();
+        let ready = poll_now(connections.iter().map(|(_, connection)| connection.raw_fd()));
+        for ((key, connection), events) in connections.iter().zip(ready) {
+            let mut stay = RawPoller::send_to(server, *key, connection);
+            let has_work = events != 0 || connection.inbox.try_borrow().is_ok_and(|inbox| inbox.is_unfed());
+            if stay == Stay::Open && has_work {
+                stay = self.serve_one(ks, server, *key, connection, events);
+                if stay == Stay::Open {
+                    stay = RawPoller::send_to(server, *key, connection);
+                }
+            }
+            if stay == Stay::Close {
+                self.table.close(server, *key);
+            }
+        }
+    }
+
+    fn exchange(&mut self, key: SessionKey, unsent: &mut Vec<u8>, received: &mut Vec<u8>, patience: Duration) -> bool {
+        let Some(connection) = self.table.connection(key) else { return false };
+        let events = if unsent.is_empty() { libc::POLLIN } else { libc::POLLIN | libc::POLLOUT };
+        let mut poll = libc::pollfd { fd: connection.raw_fd(), events, revents: 0 };
+        // SAFETY: the pointer is that of one live record, which the call fills in place.
+        unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) };
+        if !unsent.is_empty() {
+            match connection.send_now(unsent) {
+                Ok(sent) => drop(unsent.drain(..sent)),
+                Err(error) if is_for_later(&error) => {}
+                Err(_) => return false,
+            }
+        }
+        match connection.read_now(&mut self.chunk) {
+            Ok(0) => false,
+            Ok(n) => {
+                received.extend_from_slice(&self.chunk[..n]);
+                true
+            }
+            Err(error) => is_for_later(&error),
+        }
+    }
+}
+
+/// Whether a socket has not failed, but has nothing to do now.
+fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// What poll(2) tells of each descriptor now, of [`EVENTS`] and failures.
+fn poll_now(fds: impl Iterator<Item = RawFd>) -> impl Iterator<Item = libc::c_short> {
+    let mut polls: Vec<libc::pollfd> = fds.map(|fd| libc::pollfd { fd, events: EVENTS, revents: 0 }).collect();
+    // SAFETY: the pointer and the length are those of a live vector, which the call fills in place.
+    let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, 0) };
+    polls.into_iter().map(move |poll| if ready > 0 { poll.revents } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn who_has_sent_something_or_ended_is_told_by_its_place() {
+        let mut pairs: Vec<_> = (0..5).map(|_| UnixStream::pair().expect("a pair of sockets")).collect();
+        for at in [1, 4] {
+            (&pairs[at].1).write_all(b"x").expect("there is room for a byte");
+        }
+        pairs[2].1.shutdown(std::net::Shutdown::Write).expect("an end of what is sent");
+        let (gone, _) = pairs.pop().expect("there are five");
+        let fds = pairs.iter().map(|(here, _)| here.as_raw_fd()).chain([gone.as_raw_fd(), -1]);
+        let events: Vec<_> = poll_now(fds).map(|events| (events & libc::POLLIN != 0, events & ENDED != 0)).collect();
+        let (nothing, input, end) = ((false, false), (true, false), (true, true));
+        assert_eq!(events, [nothing, input, end, nothing, end, nothing]);
+    }
+}

@@ -1,0 +1,133 @@
+//! What the server holds when everything is deleted and everybody is gone, compared with what it held at the start.
+
+use std::time::{Duration, Instant};
+
+use super::client;
+use super::wire::{Connection, Reply, encode, words};
+use super::world::World;
+
+/// What may be kept beyond a tenth more: buffers and tables that have grown and serve again.
+const KEPT_BYTES: u64 = 2 << 20;
+/// How long freeing and closing may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a single reply may take.
+const REPLY_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What INFO says of memory and clients.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    memory_bytes: u64,
+    clients: u64,
+    blocked: u64,
+}
+
+/// One call on a connection of its own.
+pub(crate) fn ask(port: u16, call: &[&str]) -> Result<Reply, String> {
+    let mut bytes = Vec::new();
+    encode(&words(call), &mut bytes);
+    let mut connection = Connection::open(port).map_err(|e| e.to_string())?;
+    let reply = connection.send(&bytes).and_then(|()| connection.reply(REPLY_PATIENCE)).map_err(|e| e.to_string())?;
+    match reply {
+        Some(Reply::Error(error)) => Err(format!("{}: {error}", call.join(" "))),
+        Some(reply) => Ok(reply),
+        None => Err(format!("{}: no reply", call.join(" "))),
+    }
+}
+
+/// Repeats a call while it is refused: the chaos may not have ended in the server.
+fn insist(port: u16, call: &[&str]) -> Result<Reply, String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match ask(port, call) {
+            Err(why) if Instant::now() > deadline => return Err(why),
+            Err(_) => std::thread::sleep(PAUSE),
+            answer => return answer,
+        }
+    }
+}
+
+pub(crate) fn look(port: u16) -> Result<Held, String> {
+    let text = insist(port, &["INFO"])?.text().unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|value| value.trim().parse().ok()).unwrap_or(u64::MAX)
+    };
+    Ok(Held {
+        memory_bytes: field("used_memory"),
+        clients: field("connected_clients"),
+        blocked: field("blocked_clients"),
+    })
+}
+
+/// All parameters with their values.
+pub(crate) fn settings(port: u16) -> Result<Vec<(String, String)>, String> {
+    let reply = ask(port, &["CONFIG", "GET", "*"])?;
+    let texts: Vec<String> = reply.items().unwrap_or_default().iter().filter_map(Reply::text).collect();
+    Ok(texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+}
+
+/// Sets all parameters back that can be set, removes what the bad clients left, and lets the keepers have the memory that
+/// they need to end their work.
+pub(crate) fn restore(world: &World, settings: &[(String, String)]) {
+    set_back(world, settings);
+    let emptied = ["0", "1", "2", "3"].map(|database| insist(world.port, &["EVAL", client::EMPTY, "0", database]));
+    let made_room = insist(world.port, &["CONFIG", "SET", "maxmemory", "0"]);
+    if let Some(why) = emptied.into_iter().chain([made_room]).find_map(Result::err) {
+        world.fail(format!("after the chaos: {why}"));
+    }
+}
+
+fn set_back(world: &World, settings: &[(String, String)]) {
+    for (name, value) in settings {
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(why) = ask(world.port, &["CONFIG", "SET", name, value]) {
+            // Some can only be set at start, or are protected: they have not changed.
+            if why.contains("can't set") || why.contains("CONFIG SET failed") {
+                break;
+            }
+            if Instant::now() > deadline {
+                world.fail(format!("a parameter cannot be set back: {why}"));
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Deletes everything and waits until the server holds about what it held `before`.
+pub(crate) fn compare(world: &World, before: &Held) {
+    let port = world.port;
+    let calls: [&[&str]; 5] = [
+        &["DEBUG", "SET-ACTIVE-EXPIRE", "1"],
+        &["FLUSHALL"],
+        &["FUNCTION", "FLUSH"],
+        &["SCRIPT", "FLUSH"],
+        &["SCRIPT", "SLOW", "RESET"],
+    ];
+    if let Some(why) = calls.iter().find_map(|call| insist(port, call).err()) {
+        world.fail(format!("at the end: {why}"));
+        return;
+    }
+    let looks_at_memory = !world.options.without.iter().any(|word| word == "memory-check");
+    let most = before.memory_bytes + before.memory_bytes / 10 + KEPT_BYTES;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let held = match look(port) {
+            Ok(held) => held,
+            Err(why) => return world.fail(format!("at the end: {why}")),
+        };
+        let is_fine = held.clients <= before.clients && held.blocked == 0;
+        if is_fine && (held.memory_bytes <= most || !looks_at_memory) {
+            println!("at the end: {held:?}, resident {} MB; at the start: {before:?}", world.process.rss_bytes() >> 20);
+            return;
+        }
+        if Instant::now() > deadline {
+            let clients = ask(port, &["CLIENT", "LIST"]).ok().and_then(|list| list.text()).unwrap_or_default();
+            let memory = ask(port, &["INFO", "memory", "stats"]).ok().and_then(|text| text.text()).unwrap_or_default();
+            return world.fail(format!("held at the start: {before:?}; when all was deleted: {held:?}\n{clients}\n{memory}"));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

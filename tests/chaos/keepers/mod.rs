@@ -1,0 +1,175 @@
+//! Well-behaved clients beside the chaos: each kind keeps something that must hold, on keys of its own that start with
+//! `keeper:`, which random calls never name.
+//!
+//! A keeper is answered rightly or refused by one of the errors that it knows ([`REFUSALS`]), which means that nothing
+//! was done. When its connection is lost, it does not know what became of its last call; so every call can be repeated,
+//! or names what it does by an id.
+
+mod gates;
+mod locks;
+mod queues;
+mod streams;
+mod sums;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::dice::Dice;
+use super::wire::{Args, Connection, Reply, encode, show};
+use super::world::World;
+
+/// How errors begin that a well-behaved client may meet here. None of them leaves anything done.
+const REFUSALS: [&str; 11] = [
+    "BUSY ",
+    "OOM ",
+    "EXECABORT ",
+    "UNBLOCKED ",
+    "ERR max number of clients reached",
+    "ERR Script killed by user",
+    "ERR Script ran longer than script-time-limit",
+    "ERR Script used more than script-memory-limit",
+    "ERR Script changed more than could be undone",
+    "ERR Compiling the script takes more than script-memory-limit",
+    "ERR user_script:1: keeper fails on purpose",
+];
+/// How long a single reply may take while the watchdog is answered.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Before a refused call is repeated.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How often a call that must succeed is repeated, once the chaos is over. With [`PAUSE`]: half a minute.
+const ATTEMPTS: usize = 6_000;
+
+/// What all keepers of a run keep, each kind its own.
+#[derive(Default)]
+pub(crate) struct Kept {
+    gates: gates::Gates,
+    locks: locks::Locks,
+    queues: queues::Queues,
+    streams: streams::Streams,
+}
+
+/// The kinds: how each is set up, works, and is checked when all have ended.
+type Kind = (&'static str, fn(&mut Keeper<'_>), fn(&mut Keeper<'_>, &Kept), fn(&mut Keeper<'_>, &Kept));
+
+pub(crate) const KINDS: [Kind; 5] = [
+    ("sums", sums::set_up, sums::work, sums::check),
+    ("gates", |_| {}, gates::work, gates::check),
+    ("queues", |_| {}, queues::work, queues::check),
+    ("streams", streams::set_up, streams::work, streams::check),
+    ("locks", |_| {}, locks::work, locks::check),
+];
+
+/// What became of a call.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Answer(Reply),
+    /// Nothing was done.
+    Refused,
+    /// The connection was lost.
+    Unknown,
+}
+
+/// One keeper with its connection.
+pub(crate) struct Keeper<'a> {
+    pub world: &'a World,
+    /// Its number among those of its kind.
+    pub number: usize,
+    pub dice: Dice,
+    kind: &'static str,
+    connection: Option<Connection>,
+}
+
+impl<'a> Keeper<'a> {
+    pub(crate) fn new(world: &'a World, kind: &'static str, number: usize) -> Keeper<'a> {
+        let of_kind = KINDS.iter().position(|other| other.0 == kind).unwrap_or_default();
+        let dice = Dice::new(world.options.seed, (1_000 + of_kind * 100 + number) as u64);
+        Keeper { world, number, dice, kind, connection: None }
+    }
+
+    /// Whether it goes on.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.world.is_settled() && !self.world.has_failed()
+    }
+
+    /// One call.
+    pub(crate) fn call(&mut self, args: &Args) -> Outcome {
+        self.calls(std::slice::from_ref(args)).pop().unwrap_or(Outcome::Unknown)
+    }
+
+    /// Calls sent together. As many outcomes.
+    pub(crate) fn calls(&mut self, calls: &[Args]) -> Vec<Outcome> {
+        if self.connection.is_none() {
+            self.connection = Connection::open(self.world.port).ok();
+        }
+        self.calls_of_this_connection(calls)
+    }
+
+    /// As [`calls`](Self::calls); none is sent if the connection was lost, for they mean something else on a new one.
+    pub(crate) fn calls_of_this_connection(&mut self, calls: &[Args]) -> Vec<Outcome> {
+        let mut bytes = Vec::new();
+        calls.iter().for_each(|args| encode(args, &mut bytes));
+        if self.connection.as_mut().is_none_or(|connection| connection.send(&bytes).is_err()) {
+            self.connection = None;
+        }
+        let outcomes: Vec<Outcome> = calls.iter().map(|args| self.outcome(args)).collect();
+        if !outcomes.iter().all(|outcome| matches!(outcome, Outcome::Answer(_))) {
+            self.world.stats.refused.add(1);
+            std::thread::sleep(PAUSE);
+        }
+        outcomes
+    }
+
+    fn outcome(&mut self, args: &Args) -> Outcome {
+        let Some(connection) = &mut self.connection else { return Outcome::Unknown };
+        match connection.reply(PATIENCE) {
+            Ok(Some(Reply::Error(text))) if REFUSALS.iter().any(|refusal| text.starts_with(refusal)) => {
+                Outcome::Refused
+            }
+            Ok(Some(Reply::Error(text))) => {
+                self.fail(format!("was answered {text:?} to {}", show(args)));
+                Outcome::Refused
+            }
+            Ok(Some(reply)) => {
+                self.world.stats.kept.add(1);
+                Outcome::Answer(reply)
+            }
+            Ok(None) => {
+                self.fail(format!("got no reply within {PATIENCE:?} to {}", show(args)));
+                self.connection = None;
+                Outcome::Unknown
+            }
+            Err(error) => {
+                if error.kind() == std::io::ErrorKind::InvalidData {
+                    self.fail(format!("read what is no RESP: {error}"));
+                }
+                self.connection = None;
+                Outcome::Unknown
+            }
+        }
+    }
+
+    /// Repeats a call that may be repeated, until it is answered. `None`: the run has failed.
+    pub(crate) fn insist(&mut self, args: &Args) -> Option<Reply> {
+        let mut attempts = 0;
+        while !self.world.has_failed() {
+            if let Outcome::Answer(reply) = self.call(args) {
+                return Some(reply);
+            }
+            attempts += usize::from(self.world.is_settled());
+            if attempts > ATTEMPTS {
+                self.fail(format!("is refused for good: {}", show(args)));
+            }
+        }
+        None
+    }
+
+    /// What is kept does not hold.
+    pub(crate) fn fail(&self, why: String) {
+        self.world.fail(format!("keeper of {} {}: {why}", self.kind, self.number));
+    }
+}
+
+/// The value behind a lock, whoever panicked with it.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,97 @@
+//! Whether the server lives and answers: one connection that pings all the time.
+//!
+//! A silence is a hang if the server's main thread has used the processor for that long meanwhile, or has slept through
+//! several times as much. Time by the clock alone says nothing on a machine that others use. -BUSY is an answer, and
+//! so is a newcomer's refusal.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::server::Server;
+use super::wire::{Connection, encode, words};
+use super::world::World;
+
+/// Between two pings.
+const PAUSE: Duration = Duration::from_millis(20);
+/// How often a silence is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// A server that is idle and silent for so many times the limit is blocked.
+const BLOCKED_FACTOR: u32 = 5;
+
+/// Watches until the keepers are done or the run has failed.
+pub(crate) fn watch(world: &World, server: &mut Server, is_done: impl Fn() -> bool) {
+    let mut connection = None;
+    while !is_done() {
+        if let Some(status) = server.exit_status() {
+            world.fail(format!("the server ended: {status}\n{}", server.log_tail()));
+            return;
+        }
+        let rss = world.process.rss_bytes();
+        world.stats.largest_rss_bytes.raise_to(rss);
+        if rss > world.options.rss_limit_bytes {
+            world.fail(format!("the server's resident memory is {} MB\n{}", rss >> 20, server.log_tail()));
+            world.process.kill();
+            return;
+        }
+        if let Some(silence) = ping(world, &mut connection) {
+            world.fail(format!("the server hangs: {silence}\n{}", server.log_tail()));
+            world.process.kill();
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Sends one PING; answers what is known of the silence if it is one. A lost connection is made anew at the next call.
+fn ping(world: &World, connection: &mut Option<Connection>) -> Option<String> {
+    let (began, cpu_before) = (Instant::now(), world.process.cpu());
+    if connection.is_none() {
+        *connection = Connection::open(world.port).ok();
+    }
+    let open = connection.as_mut()?;
+    let mut bytes = Vec::new();
+    encode(&words(&["PING"]), &mut bytes);
+    if open.send(&bytes).is_err() {
+        *connection = None;
+        return None;
+    }
+    loop {
+        match open.reply(LOOK) {
+            Ok(Some(_)) => break,
+            Ok(None) => {}
+            Err(_) => {
+                *connection = None;
+                return None;
+            }
+        }
+        let (waited, used) = (began.elapsed(), world.process.cpu().saturating_sub(cpu_before));
+        let is_blocked =
+            waited > world.options.hang * BLOCKED_FACTOR && used < waited / 10 && world.process.state() != "R";
+        if used > world.options.hang || is_blocked {
+            let state = world.process.state();
+            let seen = look_closer(world);
+            // Whether it comes back tells a long command from an endless one, and the log has had time to name it.
+            let answer = open.reply(world.options.hang * BLOCKED_FACTOR);
+            let end = if matches!(answer, Ok(Some(_))) { "answered" } else { "still silent" };
+            let known = format!("silent for {waited:?}, {used:?} of it on the processor, state {state}");
+            return Some(format!("{known}; {end} after {:?}{seen}", began.elapsed()));
+        }
+    }
+    world.stats.pings.add(1);
+    world.stats.longest_wait_ms.raise_to(began.elapsed().as_millis() as u64);
+    world.stats.longest_wait_cpu_ms.raise_to(world.process.cpu().saturating_sub(cpu_before).as_millis() as u64);
+    None
+}
+
+/// What the command that was given for this case says of the process.
+fn look_closer(world: &World) -> String {
+    if world.options.at_hang.is_empty() {
+        return String::new();
+    }
+    let mut command = Command::new("sh");
+    command.args(["-c", &world.options.at_hang]).env("PID", world.process.0.to_string());
+    match command.output() {
+        Ok(output) => format!("\n{}", String::from_utf8_lossy(&output.stdout)),
+        Err(error) => format!("\n{error}"),
+    }
+}
