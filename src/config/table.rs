@@ -221,7 +221,7 @@ parameters! {
         script_debug_timeout_s: u32 = "script-debug-timeout", AnyTime, int(1, INT_MAX), "300";
         /// Milliseconds after which a script or function is ended with an error; 0 for never.
         script_time_limit_ms: i64 = "script-time-limit", AnyTime, int(0, LONG_MAX), "0";
-        /// Bytes that scripts may hold in Lua, and as many that may be kept to undo one; one that needs more is ended with an
+        /// Bytes that a script may take in Lua, and as many that may be kept to undo it; one that needs more is ended with an
         /// error; 0 for no limit.
         script_memory_limit: usize = "script-memory-limit", AnyTime, memory(0, LONG_MAX), "512mb";
         /// Undo all that a script or function has changed when it ends in an error or is killed; no: it stays, as in Redis.

@@ -1,7 +1,8 @@
-//! How much memory the Lua state may hold while a script runs.
+//! How much memory a script may take while it runs.
 //!
 //! The state gets its memory from [`allocate`], which counts it. A script that asks for more than the limit is marked to die,
-//! as one that is killed, so that no `pcall` saves it.
+//! as one that is killed, so that no `pcall` saves it. The limit is for what a run adds to what the state held when it was
+//! last free of garbage: neither the sandbox nor the scripts that are cached leave a run less room.
 //!
 //! **Where it dies.** A refusal raises an error from inside LuaJIT, and that is not safe everywhere (see [`frame`](super::frame)):
 //!
@@ -41,7 +42,7 @@ use crate::base::limits::{SCRIPT_GARBAGE_KEEP_BYTES, SCRIPT_LARGE_BLOCK_BYTES};
 /// What of the headroom below the limit is too little to collect for: a script that is so close to it will pass it.
 const LEAST_HEADROOM: usize = 64;
 
-/// The share of the limit that a run has at least when it begins, unless what is live leaves less.
+/// The share of the limit that a run has at least when it begins.
 const LEAST_ROOM: usize = 2;
 
 /// Of what the state holds, the share that a cycle of collection must free so that it is worth another one.
@@ -58,9 +59,12 @@ pub(super) struct Memory {
     held: Cell<usize>,
     /// Growth beyond this is looked at; there is no such mark between runs.
     mark: Cell<usize>,
-    /// Beyond this garbage is collected, in a run: at most the limit.
+    /// Beyond this garbage is collected, in a run: at most the ceiling.
     collect_above: Cell<usize>,
+    /// What a run may add to `floor`.
     limit: Cell<usize>,
+    /// What the state held when it was last free of garbage between two runs.
+    floor: Cell<usize>,
     collection_due: Cell<bool>,
     is_exhausted: Cell<bool>,
     /// Beyond this the garbage of earlier runs is collected between two runs.
@@ -108,6 +112,7 @@ impl Memory {
             mark: Cell::new(usize::MAX),
             collect_above: Cell::new(usize::MAX),
             limit: Cell::new(usize::MAX),
+            floor: Cell::new(held),
             collection_due: Cell::new(false),
             is_exhausted: Cell::new(false),
             tidy_above: Cell::new(usize::MAX),
@@ -127,10 +132,15 @@ impl Memory {
         self.held.get()
     }
 
+    /// What it may hold while something runs.
+    fn ceiling(&self) -> usize {
+        self.floor.get().saturating_add(self.limit.get())
+    }
+
     /// Bytes that it may still take.
     #[inline]
     pub(super) fn room(&self) -> usize {
-        self.limit.get().saturating_sub(self.held.get())
+        self.ceiling().saturating_sub(self.held.get())
     }
 
     /// The limit for the next runs; `usize::MAX` for none.
@@ -139,6 +149,7 @@ impl Memory {
         if limit != self.limit.get() {
             self.limit.set(limit);
             self.collect();
+            self.is_tidy();
         }
     }
 
@@ -153,6 +164,7 @@ impl Memory {
         if self.room() < self.limit.get() / LEAST_ROOM {
             // A single block of this run would find no room because of it.
             self.collect();
+            self.is_tidy();
             self.mark.set(self.collect_above.get());
         } else {
             // It is collected when this run needs the room, if it ever does.
@@ -218,10 +230,10 @@ impl Memory {
 
     /// Sets the mark anew: what the state holds now is no garbage.
     fn collected(&self) {
-        let limit = self.limit.get();
+        let ceiling = self.ceiling();
         let headroom = self.room();
-        let is_worthwhile = headroom > limit / LEAST_HEADROOM;
-        self.collect_above.set(if is_worthwhile { limit - headroom / 2 } else { limit });
+        let is_worthwhile = headroom > self.limit.get() / LEAST_HEADROOM;
+        self.collect_above.set(if is_worthwhile { ceiling - headroom / 2 } else { ceiling });
     }
 
     /// Whether earlier runs may have left so much garbage that it should be collected before Lua does so itself.
@@ -254,8 +266,9 @@ impl Memory {
         true
     }
 
-    /// Notes that there is no garbage now.
+    /// Notes that there is no garbage now, and that nothing runs.
     fn is_tidy(&self) {
+        self.floor.set(self.held());
         self.collected();
         self.tidy_above.set(self.held() + SCRIPT_GARBAGE_KEEP_BYTES.max(self.held() / 2));
     }
@@ -263,9 +276,9 @@ impl Memory {
     /// Whether the state, which has reached the mark, may grow by `growth` bytes to `total`, copies included.
     #[cold]
     fn admits(&self, growth: usize, total: usize) -> bool {
-        if total <= self.limit.get() {
+        if total <= self.ceiling() {
             self.collection_due.set(true);
-            self.mark.set(self.limit.get());
+            self.mark.set(self.ceiling());
             interrupt(self.state);
             return true;
         }
@@ -472,7 +485,7 @@ mod tests {
         for make in ["tostring(i)", "{i, tostring(i)}", "{i, ('x'):upper()}", "{i, tostring(i):reverse(), 1}"] {
             let script = format!("local t = {{}} for i = 1, 2000 do t[i] = {make} end");
             for room in (6_000..40_000).step_by(61) {
-                vm.set_memory_limit(vm.memory_bytes() + room);
+                vm.set_memory_limit(room);
                 let got = eval(&mut vm, &mut Toy::default(), Form::Resp2, &script);
                 assert!(got.starts_with("-ERR Script used more than script-memory-limit."), "{script}: {got:.200}");
             }
@@ -567,6 +580,17 @@ mod tests {
     }
 
     #[test]
+    fn cached_scripts_leave_a_run_its_room() {
+        let mut vm = vm();
+        vm.set_memory_limit(100_000);
+        for i in 0..500 {
+            let script = format!("local t = {{{i}, '{}'}} return #t[2]", "x".repeat(2_000));
+            vm.compile(script.as_bytes()).expect("there is room");
+        }
+        assert_eq!(eval(&mut vm, &mut Toy::default(), Form::Resp2, "return #('x'):rep(3e4)"), ":30000\\r\\n");
+    }
+
+    #[test]
     fn the_limit_can_be_changed_and_lifted() {
         let mut vm = vm();
         let script = "return #('x'):rep(2e7)";
@@ -577,7 +601,7 @@ mod tests {
         assert_eq!(run(0), ":20000000\\r\\n");
         assert!(run(LIMIT).starts_with("-ERR Script used more"));
         assert_eq!(run(64 << 20), ":20000000\\r\\n");
-        assert!(run(1).starts_with("-ERR"), "even less than the state itself takes");
+        assert!(run(1).starts_with("-ERR"), "compiling it takes more");
         assert_eq!(run(0), ":20000000\\r\\n");
     }
 }
