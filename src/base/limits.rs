@@ -195,8 +195,8 @@ pub const SCRIPT_C_STACK_BYTES: usize = 256 * 1024;
 /// The same for data that nests, which `cjson` and `cmsgpack` follow: room for 1,000 levels. AddressSanitizer makes frames larger.
 pub const SCRIPT_DATA_STACK_BYTES: usize = if cfg!(sanitizer) { 6 } else { 1 } * 1024 * 1024;
 
-/// Bytes of memory that the scratch buffers of the script VM keep between two scripts.
-pub const SCRIPT_SCRATCH_KEEP_BYTES: usize = 1024 * 1024;
+/// Bytes that a buffer keeps which is used again and again: for replies, effects, and what scripts build.
+pub const SCRATCH_KEEP_BYTES: usize = 64 * 1024;
 
 /// Bytes of a block of Lua's from which on it is large: a script that has reached its memory limit is refused such a block at
 /// once, and gets a smaller one in the instruction that is its last. Far above what an instruction takes that does not

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use crate::base::limits::TOUCHES_MAX_BYTES;
+use crate::base::limits::{SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
 use crate::value::leb128::{bytes_len, put_number};
 use crate::value::stream::StreamId;
 
@@ -496,9 +496,6 @@ impl<'a> Effect<'a> {
     }
 }
 
-/// Bytes of the buffer of effects that are kept from unit to unit.
-const EFFECTS_KEEP_BYTES: usize = 1024 * 1024;
-
 /// How much of its effects a unit records: as much as there are readers for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recording {
@@ -536,7 +533,7 @@ impl Effects {
     #[inline]
     pub(super) fn begin(&mut self, recording: Recording) {
         self.buf.clear();
-        self.buf.shrink_to(EFFECTS_KEEP_BYTES);
+        self.buf.shrink_to(SCRATCH_KEEP_BYTES);
         self.recording = recording;
     }
 
@@ -640,7 +637,7 @@ impl Effects {
         if self.buf.len() - self.kept.bytes > TOUCHES_MAX_BYTES / 2 {
             self.buf.truncate(self.kept.bytes);
             databases.into_iter().for_each(|db| Touch::Database(db).encode(&mut self.buf));
-            self.buf.shrink_to(self.kept.bytes + EFFECTS_KEEP_BYTES);
+            self.buf.shrink_to(self.kept.bytes + SCRATCH_KEEP_BYTES);
         }
         // So that half the bytes must come anew before that is done again.
         self.condensed_to = self.buf.len().saturating_sub(TOUCHES_MAX_BYTES / 2);

@@ -30,7 +30,9 @@ use std::task::{Context, Poll};
 
 use super::serve::Shared;
 use super::socket_table::Connection;
-use crate::base::limits::{OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_CHUNK_BYTES, SEND_SLICE_BYTES};
+use crate::base::limits::{
+    OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_CHUNK_BYTES, SCRATCH_KEEP_BYTES, SEND_SLICE_BYTES,
+};
 use crate::engine::session::SessionKey;
 use crate::engine::{Engine, Fed, Server};
 use crate::resp::reply::Reply;
@@ -257,16 +259,13 @@ impl Conn {
         }
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
         session.outbox.append(out.buffer_mut());
-        out.buffer_mut().shrink_to(REPLY_KEEP_BYTES);
+        out.buffer_mut().shrink_to(SCRATCH_KEEP_BYTES);
         if session.outbox.held() >= OUTBOX_TAKE_OVER_BYTES {
             engine.server.count_unsent(self.key);
         }
         Next::Yield
     }
 }
-
-/// Bytes of the shared reply buffer that are kept from batch to batch.
-const REPLY_KEEP_BYTES: usize = 1024 * 1024;
 
 /// The buffers that all connections share, one at a time.
 pub(crate) struct Buffers {

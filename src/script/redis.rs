@@ -10,7 +10,7 @@ use super::memory::collect_for;
 use super::names::CommandId;
 use super::raw::{self, Argument};
 use super::vm::{Ctx, LogLevel, ServerVersion, kill};
-use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRIPT_CHUNK_BYTES, SCRIPT_SCRATCH_KEEP_BYTES};
+use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRATCH_KEEP_BYTES, SCRIPT_CHUNK_BYTES};
 use crate::base::num;
 use crate::resp::request::{Argv, Span};
 use crate::resp::tape::{TapeReader, Token};
@@ -305,7 +305,7 @@ fn call_command<const RAW: bool>(stack: Stack<'_>, raises: bool) -> c_int {
     if RAW && !(is_error && raises) && raw::is_statement(stack) {
         return 0;
     }
-    if tape_bytes > SCRIPT_SCRATCH_KEEP_BYTES {
+    if tape_bytes > SCRATCH_KEEP_BYTES {
         collect_for(stack, tape_bytes);
     }
     push_reply(stack, &mut tape, resp3, 0);

@@ -37,7 +37,7 @@ use super::random::Lrand48;
 use super::raw;
 use super::sandbox;
 use crate::base::limits::{
-    SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS, SCRIPT_SCRATCH_KEEP_BYTES, SCRIPT_TIDY_SLICE,
+    SCRATCH_KEEP_BYTES, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS, SCRIPT_TIDY_SLICE,
 };
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::{Argv, Span};
@@ -369,7 +369,7 @@ impl Ctx {
 
     fn forget_scratch(&mut self) {
         for buffer in [&mut self.args, &mut self.buffer, self.tape.buffer_mut(), &mut self.failure.text] {
-            if buffer.capacity() > SCRIPT_SCRATCH_KEEP_BYTES {
+            if buffer.capacity() > SCRATCH_KEEP_BYTES {
                 *buffer = Vec::new();
             }
         }
@@ -631,7 +631,7 @@ impl Vm {
         self.ctx.memory.held()
     }
 
-    /// Bytes that Lua may hold while something runs; 0 for no limit.
+    /// Bytes that what runs may take beyond what Lua holds at rest; 0 for no limit.
     pub fn set_memory_limit(&mut self, bytes: usize) {
         self.ctx.memory.set_limit(if bytes == 0 { usize::MAX } else { bytes });
     }
@@ -1087,7 +1087,7 @@ unsafe extern "C-unwind" fn write_dump(
 /// Sets one of the lists that scripts find as globals. May raise for lack of memory.
 #[inline]
 fn set_list(stack: Stack<'_>, list: &List, elements: Argv<'static>, shared: &mut ListState, may_keep: bool) {
-    if may_keep || elements.len() > SCRIPT_LIST_KEEP_ELEMENTS || elements.bytes() > SCRIPT_SCRATCH_KEEP_BYTES {
+    if may_keep || elements.len() > SCRIPT_LIST_KEEP_ELEMENTS || elements.bytes() > SCRATCH_KEEP_BYTES {
         shared.is_shared = false;
         stack.push_value(list.key);
         push_list(stack, elements);

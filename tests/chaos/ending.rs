@@ -126,7 +126,8 @@ pub(crate) fn compare(world: &World, before: &Held) {
         if Instant::now() > deadline {
             let clients = ask(port, &["CLIENT", "LIST"]).ok().and_then(|list| list.text()).unwrap_or_default();
             let memory = ask(port, &["INFO", "memory", "stats"]).ok().and_then(|text| text.text()).unwrap_or_default();
-            return world.fail(format!("held at the start: {before:?}; when all was deleted: {held:?}\n{clients}\n{memory}"));
+            return world
+                .fail(format!("held at the start: {before:?}; when all was deleted: {held:?}\n{clients}\n{memory}"));
         }
         std::thread::sleep(PAUSE);
     }

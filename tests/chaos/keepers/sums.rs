@@ -85,7 +85,9 @@ fn check_totals(keeper: &mut Keeper<'_>) {
     if let Outcome::Answer(reply) = keeper.call(&call)
         && reply.integer() != Some(MEMBERS as i64)
     {
-        keeper.fail(format!("the sets have {reply:?} members instead of {MEMBERS}"));
+        let counts = [&one, &two, &three].map(|set| keeper.call(&words(&["SCARD", set])));
+        let again = keeper.call(&call);
+        keeper.fail(format!("the sets have {reply:?} members instead of {MEMBERS}; asked again: {counts:?}, {again:?}"));
     }
 }
 
