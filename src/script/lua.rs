@@ -304,6 +304,11 @@ impl<'a> Stack<'a> {
         unsafe { ffi::lua_rawset(self.state, i) }
     }
 
+    /// Pops a value and keeps it in the registry; answers its number there.
+    pub(super) fn refer(self) -> c_int {
+        self.memory().granted(|| unsafe { ffi::luaL_ref(self.state, REGISTRY) })
+    }
+
     /// Pushes element `n` of the table at `i`.
     #[inline(always)]
     pub(super) fn raw_get_at(self, i: c_int, n: c_int) {

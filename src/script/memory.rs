@@ -26,6 +26,8 @@
 //! instruction, and that collects. The mark then lies halfway between what is left and the limit. What a script leaves
 //! behind is collected after it, in slices between other work ([`Memory::tidy`]).
 //!
+//! **Tables of ours** that outlive the script, the registry above all, grow without a limit ([`Memory::granted`]).
+//!
 //! **C functions** run to their end without a hook. What ours build outside of Lua, in the scratch buffer, as arguments of a
 //! command and as the script's reply, counts too ([`make_room`]); what a command answers is bounded by itself.
 
@@ -212,18 +214,22 @@ impl Memory {
     }
 
     fn collect(&self) {
-        let mark = self.mark.replace(usize::MAX);
-        // SAFETY: the state is live; no finalizer of a script's exists, and nothing is refused meanwhile: nothing is raised.
-        unsafe { ffi::lua_gc(self.state, ffi::LUA_GCCOLLECT, 0) };
-        self.mark.set(mark);
+        self.let_collect(ffi::LUA_GCCOLLECT);
         self.collected();
     }
 
     /// Lets the collector do `what`, as `collectgarbage` asks. It must not be refused what it takes to free more.
     pub(super) fn let_collect(&self, what: c_int) -> c_int {
+        // SAFETY: the state is live; no finalizer of a script's exists, and nothing is refused meanwhile: nothing is raised.
+        self.granted(|| unsafe { ffi::lua_gc(self.state, what, 0) })
+    }
+
+    /// Lets `act` have whatever memory it takes. For what changes a table that outlives the script: where LuaJIT is refused the
+    /// second of the two blocks that a table grows by, it leaves elements that nobody finds any more.
+    #[inline]
+    pub(super) fn granted<A>(&self, act: impl FnOnce() -> A) -> A {
         let mark = self.mark.replace(usize::MAX);
-        // SAFETY: as in `collect`.
-        let answer = unsafe { ffi::lua_gc(self.state, what, 0) };
+        let answer = act();
         self.mark.set(mark);
         answer
     }

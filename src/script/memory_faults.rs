@@ -6,7 +6,7 @@
 //! build of the tests LuaJIT checks its own assertions.
 
 use super::super::debug::tests as debugger;
-use super::super::tests::{ESCAPES, Toy, eval, transcribed_scripts, vm};
+use super::super::tests::{ESCAPES, Toy, eval, run, transcribed_scripts, vm};
 use super::super::*;
 use crate::base::limits::SCRIPT_LARGE_BLOCK_BYTES;
 use crate::resp::reply::Form;
@@ -175,6 +175,27 @@ fn bundled_scripts_and_libraries_end_at_each_request_for_memory() {
                 Err(error) => error.to_string(),
             }
         });
+    }
+}
+
+#[test]
+fn refusals_leave_every_program_its_place() {
+    let mut vm = vm();
+    vm.set_memory_limit(NO_LIMIT);
+    // So many that the table of programs grows some times, each after a refusal at every request.
+    let programs: Vec<_> = (0..600)
+        .map(|i| {
+            let script = format!("return {i}");
+            let program = (0..1_000).find_map(|granted| {
+                vm.faults().left.set(Some(granted));
+                vm.compile(script.as_bytes()).ok()
+            });
+            vm.faults().left.set(None);
+            program.expect("it compiles when nothing is refused")
+        })
+        .collect();
+    for (i, program) in programs.into_iter().enumerate() {
+        assert_eq!(run(&mut vm, &mut Toy::default(), Form::Resp2, program, &[]), format!(":{i}\\r\\n"));
     }
 }
 

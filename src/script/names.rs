@@ -30,7 +30,7 @@ impl Names {
     }
 
     /// Notes the string at `index` of the stack as the name of a command. Names can be written in any case: past
-    /// [`SCRIPT_NAMES_KEPT`] none is noted any more. May raise for lack of memory.
+    /// [`SCRIPT_NAMES_KEPT`] none is noted any more.
     #[cold]
     pub(super) fn note(&mut self, stack: Stack<'_>, index: i32, command: CommandId) {
         if self.kept >= SCRIPT_NAMES_KEPT {
@@ -38,7 +38,7 @@ impl Names {
         }
         stack.push_value(index);
         stack.push_boolean(true);
-        stack.raw_set(REGISTRY);
+        stack.memory().granted(|| stack.raw_set(REGISTRY));
         self.kept += 1;
         let address = stack.bytes(index).as_ptr() as usize;
         self.slots[place(address)] = (address, command);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::convert;
 use super::library::{BAD_NAME, Function, check_name};
-use super::lua::{Kind, REGISTRY, Stack, ffi, library};
+use super::lua::{Kind, Stack, library};
 use super::redis::raise_error;
 use super::store::ScriptFlags;
 use super::vm::{Ctx, Passing};
@@ -54,8 +54,7 @@ library! {
             raise_error(stack, b"ERR Function already exists in the library");
         }
         stack.push_value(parts.callback);
-        // SAFETY: the callback is on top. May raise for lack of memory; nothing alive here has a destructor yet.
-        let reference = unsafe { ffi::luaL_ref(stack.raw(), REGISTRY) };
+        let reference = stack.refer();
         // SAFETY: the context outlives the state, and nothing else uses it here.
         let handle = unsafe { (*stack.ctx()).handle(reference, true) };
         let description = (parts.description != 0).then(|| stack.bytes(parts.description).into());

@@ -65,18 +65,23 @@ fn plain_vm() -> Vm {
 
 /// Runs a script as EVAL would, with the keys and arguments of the transcripts.
 pub(super) fn eval(vm: &mut Vm, toy: &mut Toy, form: Form, script: &str) -> String {
-    let sha = store::sha1_hex(script.as_bytes());
     let program = match vm.compile(script.as_bytes()) {
         Ok(program) => program,
         Err(error) => return format!("-{error}\\r\\n").replace('\'', "\\'").replace('"', "\\\""),
     };
+    let answer = run(vm, toy, form, program, &store::sha1_hex(script.as_bytes()));
+    vm.release(program);
+    answer
+}
+
+/// Runs what was compiled.
+pub(super) fn run(vm: &mut Vm, toy: &mut Toy, form: Form, program: Handle, name: &[u8]) -> String {
     let (mut keys, mut args) = (OwnedArgv::default(), OwnedArgv::default());
     [b"k1".as_slice(), b"k2"].into_iter().for_each(|key| keys.push(key));
     [b"a1".as_slice(), b"2"].into_iter().for_each(|arg| args.push(arg));
     let mut reply = Reply::new(form);
     let (keys, args) = (keys.as_argv(), args.as_argv());
-    vm.run(Invocation { program, passing: Passing::Globals, name: &sha, keys, args }, toy, &mut reply);
-    vm.release(program);
+    vm.run(Invocation { program, passing: Passing::Globals, name, keys, args }, toy, &mut reply);
     reply.as_bytes().escape_ascii().to_string()
 }
 

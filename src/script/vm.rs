@@ -967,8 +967,7 @@ native! {
             std::slice::from_raw_parts(ffi::lua_touserdata(stack.raw(), 1).cast::<u8>(), stack.number(2) as usize)
         };
         if let Some(traits) = load(stack, body, CHUNK_NAME, upvalue(2), upvalue(3)) {
-            // SAFETY: the function is on top.
-            let reference = unsafe { ffi::luaL_ref(stack.raw(), REGISTRY) };
+            let reference = stack.refer();
             stack.push_number(f64::from(reference));
             stack.push_boolean(traits.may_keep_lists);
         } else {
@@ -1091,12 +1090,12 @@ fn set_list(stack: Stack<'_>, list: &List, elements: Argv<'static>, shared: &mut
         shared.is_shared = false;
         stack.push_value(list.key);
         push_list(stack, elements);
-        return stack.raw_set(ENV);
+        return stack.memory().granted(|| stack.raw_set(ENV));
     }
     if !shared.is_shared {
         stack.push_value(list.key);
         stack.push_value(list.table);
-        stack.raw_set(ENV);
+        stack.memory().granted(|| stack.raw_set(ENV));
         shared.is_shared = true;
     }
     // Until all is set: what is raised on the way leaves the table anyhow.
