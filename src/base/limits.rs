@@ -106,6 +106,9 @@ pub const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(3_600);
 /// Codes of error replies that are counted apart; scripts can make up codes without end.
 pub const ERROR_CODES_MAX: usize = 128;
 
+/// Bytes of a code that is counted apart.
+pub const ERROR_CODE_MAX_BYTES: usize = 30;
+
 /// Elements that one call draws with repetition: some 0.2 s. What they may take in the reply, [`REPLY_MAX_BYTES`] says.
 pub const RANDOM_DRAWS_MAX: usize = 1 << 20;
 

@@ -4,7 +4,7 @@ use quanta::Clock;
 use std::collections::HashMap;
 
 use super::script_stats::ScriptStats;
-use crate::base::limits::ERROR_CODES_MAX;
+use crate::base::limits::{ERROR_CODE_MAX_BYTES, ERROR_CODES_MAX};
 
 /// One command's counters.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,12 +88,12 @@ impl Stats {
         self.nanos(ticks) / 1_000
     }
 
-    /// Counts an error reply under its code: the first word.
+    /// Counts an error reply under its code: the first word. As in Redis, what has none that is short counts as ERR.
     #[cold]
     pub fn count_error(&mut self, text: &[u8]) {
         self.error_replies += 1;
-        let code = text.split(|byte| *byte == b' ').next().unwrap_or(b"");
-        let code = String::from_utf8_lossy(code).into_owned();
+        let code = memchr::memchr(b' ', &text[..text.len().min(ERROR_CODE_MAX_BYTES + 1)]).map(|end| &text[..end]);
+        let code = String::from_utf8_lossy(code.unwrap_or(b"ERR")).into_owned();
         if self.errors.len() >= ERROR_CODES_MAX && !self.errors.contains_key(&code) {
             return;
         }
@@ -142,5 +142,23 @@ impl Rate {
     /// The rate per second.
     pub fn per_second(&self) -> u64 {
         self.samples.iter().sum::<u64>() / Rate::SAMPLES as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The codes are those that redis-server 7.0 counts.
+    #[test]
+    fn only_short_codes_are_counted_apart() {
+        let mut stats = Stats::new(0);
+        let (longest, too_long) = ("y".repeat(ERROR_CODE_MAX_BYTES), "z".repeat(ERROR_CODE_MAX_BYTES + 1));
+        for text in ["ERR no", "MYCODE no", "nocode", "", &format!("{longest} no"), &format!("{too_long} no")] {
+            stats.count_error(text.as_bytes());
+        }
+        let mut counted: Vec<_> = stats.errors.iter().map(|(code, count)| (code.as_str(), *count)).collect();
+        counted.sort_unstable();
+        assert_eq!(counted, [("ERR", 4), ("MYCODE", 1), (&*longest, 1)]);
     }
 }
