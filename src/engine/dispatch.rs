@@ -41,10 +41,13 @@ impl Engine {
         session.last_command = Some(entry);
         session.commands += 1;
         self.server.registry.begins(session.key, entry.id, self.server.last_ticks);
+        let unit = self.begin();
         if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
             self.server.park(session, entry, argv, wait);
         }
-        self.settle(Some(session));
+        if self.commit(unit, &mut [session]) {
+            self.wake(Some(session));
+        }
     }
 
     /// The way of a session that is not in its usual state.

@@ -29,12 +29,11 @@ pub mod spec;
 pub(crate) mod stats;
 pub mod syntax;
 pub mod table;
+mod unit;
 pub(crate) mod wait;
 
 use batch::Batch;
 use busy::{RawSockets, RunningScript};
-use ctx::Origin;
-use dispatch::call;
 use multi::Watches;
 use pubsub::PubSub;
 use registry::Registry;
@@ -52,7 +51,7 @@ use std::sync::atomic::AtomicBool;
 use crate::base::allocated::allocated_bytes;
 use crate::base::allocator::Freed;
 use crate::base::clock::Clock;
-use crate::base::limits::{EXPIRY_SLICE_TIMERS, OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, REPLY_PAUSE_BYTES};
+use crate::base::limits::{OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, REPLY_PAUSE_BYTES};
 use crate::base::rng::Rng;
 use crate::config::Config;
 use crate::keyspace::effect::{Effect, Recording};
@@ -165,7 +164,7 @@ impl Engine {
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);
         ks.limits = ValueLimits::from(&config);
-        ks.begin_unit(now_ms, Recording::Nothing);
+        ks.set_now_ms(now_ms);
         let mut stats = Stats::new(table.ids());
         stats.scripts.slow.configure(&config, &stats.clock);
         let server = Server {
@@ -221,7 +220,7 @@ impl Engine {
         session.pending_input = input.len();
         self.server.last_ticks = self.server.stats.clock.raw();
         self.server.others_come_first = false;
-        self.ks.begin_unit(now_ms, Recording::Nothing);
+        self.ks.set_now_ms(now_ms);
         let fed = self.feed_session(&mut session, decoder, input, out);
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.server.sessions.put(session);
@@ -283,7 +282,7 @@ impl Engine {
             if self.server.stats.clock.delta_as_nanos(start_ticks, self.server.last_ticks) > 1_000_000 {
                 now_ms = self.server.clock.now_ms();
             }
-            self.ks.begin_unit(now_ms, self.server.recording());
+            self.ks.set_now_ms(now_ms);
             let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
             self.execute(session, planned.entry, argv, out);
         }
@@ -307,84 +306,6 @@ impl Engine {
         let more_keys = self.reclaim_expired();
         let more_garbage = self.server.scripts.tidy();
         more_keys || more_garbage
-    }
-
-    /// Removes one slice of expired keys; answers whether more are due.
-    pub fn reclaim_expired(&mut self) -> bool {
-        if !self.server.active_expire {
-            return false;
-        }
-        self.ks.begin_unit(self.server.clock.now_ms(), self.server.recording());
-        let more = self.ks.reclaim_expired(EXPIRY_SLICE_TIMERS);
-        self.settle(None);
-        more
-    }
-
-    /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time.
-    pub fn time_out_waits(&mut self) {
-        let now_ms = self.server.clock.now_ms();
-        while let Some(key) = self.server.waits.due(now_ms) {
-            let is_over = |session: &mut Session| {
-                session.killed || session.closing || session.parked.as_ref().is_none_or(|p| p.has_timed_out(now_ms))
-            };
-            if self.server.sessions.get_mut(key).is_none_or(is_over) {
-                self.unblock(key, |parked, reply| (parked.on_timeout)(reply));
-                continue;
-            }
-            self.ks.begin_unit(now_ms, self.server.recording());
-            self.retry(key, None);
-            while let Some(ready) = self.server.waits.take_ready() {
-                self.serve(&ready, None);
-            }
-        }
-    }
-
-    /// Ends a call's waiting with an answer made by `answer`. Answers whether it was waiting.
-    fn unblock(&mut self, key: SessionKey, answer: impl FnOnce(&wait::Parked, &mut Reply)) -> bool {
-        let Some(session) = self.server.sessions.get_mut(key) else { return false };
-        self.server.waits.end(session, answer)
-    }
-
-    /// Shows the finished unit to the observers, then runs the calls that it woke, which may wake others.
-    fn settle(&mut self, mut current: Option<&mut Session>) {
-        if self.ks.effects().is_empty() {
-            return;
-        }
-        self.server.observe(&self.ks, current.as_mut_slice());
-        while let Some(ready) = self.server.waits.take_ready() {
-            self.serve(&ready, current.as_deref_mut());
-        }
-    }
-
-    /// Dispatches a waiting call again from the start, as a unit of its own. `current` is the session whose command made
-    /// its key ready.
-    fn retry(&mut self, key: SessionKey, current: Option<&mut Session>) {
-        let Some(mut session) = self.server.sessions.take(key) else { return };
-        // A client that is being closed must not take anything.
-        let Some(mut parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
-            return self.server.sessions.put(session);
-        };
-        self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
-        // What it takes begins now: the last command may have ended long ago.
-        self.server.last_ticks = self.server.stats.clock.raw();
-        let mut reply = Reply::new(session.form());
-        let argv = parked.argv.as_argv();
-        let (ks, server) = (&mut self.ks, &mut self.server);
-        match call(ks, server, &mut session, parked.entry, argv, &mut reply, Origin::Retry) {
-            Some(wait) => {
-                server.waits.retry_at(key, &mut parked, wait.retry_at_ms);
-                session.parked = Some(parked);
-            }
-            None => {
-                self.server.waits.unpark(key, &parked);
-                session.answer_parked(&parked, &reply);
-            }
-        }
-        match current {
-            Some(current) => self.server.observe(&self.ks, &mut [&mut session, current]),
-            None => self.server.observe(&self.ks, &mut [&mut session]),
-        }
-        self.server.sessions.put(session);
     }
 }
 

@@ -36,10 +36,10 @@ pub enum Want {
 }
 
 impl Want {
-    const ALL: [Want; 4] = [Want::List, Want::ZSet, Want::Stream, Want::Group];
+    pub(super) const ALL: [Want; 4] = [Want::List, Want::ZSet, Want::Stream, Want::Group];
 
     /// Whether it makes sense to dispatch again who wants this.
-    fn is_met(self, ks: &Keyspace, db: DbIndex, key: &[u8]) -> bool {
+    pub(super) fn is_met(self, ks: &Keyspace, db: DbIndex, key: &[u8]) -> bool {
         if self == Want::Group {
             return true;
         }
@@ -166,8 +166,8 @@ impl Queues {
 
 /// A key that was touched and has queues.
 pub(super) struct Ready {
-    db: DbIndex,
-    key: Box<[u8]>,
+    pub db: DbIndex,
+    pub key: Box<[u8]>,
 }
 
 /// Who waits for what.
@@ -285,7 +285,7 @@ impl Waits {
     }
 
     /// The longest waiting call of a queue among those with a larger ticket than `ticket`, and its own.
-    fn next_after(&self, ready: &Ready, want: Want, ticket: u64) -> Option<(u64, SessionKey)> {
+    pub(super) fn next_after(&self, ready: &Ready, want: Want, ticket: u64) -> Option<(u64, SessionKey)> {
         let queue = &self.queues.get(&ready.db)?.get(&ready.key)?.waiting[want as usize];
         queue.range(ticket + 1..).next().map(|(ticket, session)| (*ticket, *session))
     }
@@ -309,23 +309,6 @@ impl Session {
             self.outbox.wake();
         } else {
             self.outbox.push(reply.as_bytes());
-        }
-    }
-}
-
-impl super::Engine {
-    /// Serves those who wait for a touched key, the longest waiting first, while it holds what they want. `current` is the
-    /// session whose command touched it.
-    pub(super) fn serve(&mut self, ready: &Ready, mut current: Option<&mut Session>) {
-        for want in Want::ALL {
-            let mut served = 0;
-            while let Some((ticket, session)) = self.server.waits.next_after(ready, want, served) {
-                if !want.is_met(&self.ks, ready.db, &ready.key) {
-                    break;
-                }
-                self.retry(session, current.as_deref_mut());
-                served = ticket;
-            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The keyspace: databases of keys, changed only by verbs.
 //!
-//! A **unit** is what happens whole or not at all: a command, an EXEC, a script. [`begin_unit`](Keyspace::begin_unit) fixes
-//! the time that everything in it sees; the verbs (one file per value type under `verb`) apply changes in place and record
+//! A **unit** is what happens whole or not at all: a command, an EXEC, a script. Everything in it sees the same time
+//! ([`set_now_ms`](Keyspace::set_now_ms)); the verbs (one file per value type under `verb`) apply changes in place and record
 //! each as an [`effect::Effect`]. Reading is free for all: commands that read use [`read`](Keyspace::read) and its
 //! kin, those that write [`find`](Keyspace::find), and observers [`live`](Keyspace::live).
 //!
@@ -129,6 +129,12 @@ impl Keyspace {
     /// How many objects wait to be freed on the other thread, and how many have been freed there.
     pub fn freed_elsewhere(&self) -> (u64, u64) {
         self.disposal.counts()
+    }
+
+    /// The time that the units see which begin from now on, Unix ms.
+    #[inline]
+    pub fn set_now_ms(&mut self, now_ms: i64) {
+        self.now_ms = now_ms;
     }
 
     /// Begins a unit at `now_ms` (Unix ms). What it records of its effects can be read until the next one begins.

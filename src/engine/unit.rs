@@ -1,0 +1,131 @@
+//! A unit from its beginning to all that follows from it.
+//!
+//! Whatever changes the keyspace does so inside of a unit, which happens whole or not at all: a client's command (EXEC, a script
+//! and a function are commands), a call that waited and is dispatched again, and the expiry of keys by the clock. Each of
+//! them begins its unit here ([`Engine::begin`]) and ends it here ([`Engine::commit`]), which shows what the unit changed to
+//! the [observers](super::observe). Nobody reads an answer that belongs to a unit before the unit is committed.
+//!
+//! What a unit changed may be what others wait for. Their calls are dispatched again, each as a unit of its own, until nobody is
+//! left who can go on ([`Engine::wake`]).
+
+use super::Engine;
+use super::ctx::Origin;
+use super::dispatch::call;
+use super::session::{Session, SessionKey};
+use super::wait::{Parked, Ready, Want};
+use crate::base::limits::EXPIRY_SLICE_TIMERS;
+use crate::resp::reply::Reply;
+
+/// A unit that has begun and is to be committed.
+#[must_use = "a unit that changed something must be committed"]
+pub(super) struct Unit(());
+
+impl Engine {
+    /// Begins a unit, in which time stands still.
+    #[inline]
+    pub(super) fn begin(&mut self) -> Unit {
+        self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
+        Unit(())
+    }
+
+    /// Ends a unit: shows what it changed to the observers. `out` are the sessions that are out of the registry and must be
+    /// told, too. Answers whether it changed anything.
+    #[inline]
+    pub(super) fn commit(&mut self, _: Unit, out: &mut [&mut Session]) -> bool {
+        let has_changed = !self.ks.effects().is_empty();
+        if has_changed {
+            self.server.observe(&self.ks, out);
+        }
+        has_changed
+    }
+
+    /// Runs the calls that may go on since something was changed, the longest waiting first, while there is what they want.
+    /// What they change may wake others. `current` is the session whose command runs, if one does.
+    pub(super) fn wake(&mut self, mut current: Option<&mut Session>) {
+        while let Some(ready) = self.server.waits.take_ready() {
+            self.serve(&ready, current.as_deref_mut());
+        }
+    }
+
+    /// Serves those who wait for one key.
+    fn serve(&mut self, ready: &Ready, mut current: Option<&mut Session>) {
+        for want in Want::ALL {
+            let mut served = 0;
+            while let Some((ticket, session)) = self.server.waits.next_after(ready, want, served) {
+                if !want.is_met(&self.ks, ready.db, &ready.key) {
+                    break;
+                }
+                self.retry(session, current.as_deref_mut());
+                served = ticket;
+            }
+        }
+    }
+
+    /// Dispatches a waiting call again from the start, as a unit of its own.
+    fn retry(&mut self, key: SessionKey, current: Option<&mut Session>) {
+        let Some(mut session) = self.server.sessions.take(key) else { return };
+        // A client that is being closed must not take anything.
+        let Some(mut parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
+            return self.server.sessions.put(session);
+        };
+        let unit = self.begin();
+        // What it takes begins now: the last command may have ended long ago.
+        self.server.last_ticks = self.server.stats.clock.raw();
+        let mut reply = Reply::new(session.form());
+        let argv = parked.argv.as_argv();
+        let (ks, server) = (&mut self.ks, &mut self.server);
+        let wait = call(ks, server, &mut session, parked.entry, argv, &mut reply, Origin::Retry);
+        match current {
+            Some(current) => self.commit(unit, &mut [&mut session, current]),
+            None => self.commit(unit, &mut [&mut session]),
+        };
+        match wait {
+            Some(wait) => {
+                self.server.waits.retry_at(key, &mut parked, wait.retry_at_ms);
+                session.parked = Some(parked);
+            }
+            None => {
+                self.server.waits.unpark(key, &parked);
+                session.answer_parked(&parked, &reply);
+            }
+        }
+        self.server.sessions.put(session);
+    }
+
+    /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time.
+    pub fn time_out_waits(&mut self) {
+        let now_ms = self.server.clock.now_ms();
+        self.ks.set_now_ms(now_ms);
+        while let Some(key) = self.server.waits.due(now_ms) {
+            let is_over = |session: &mut Session| {
+                session.killed || session.closing || session.parked.as_ref().is_none_or(|p| p.has_timed_out(now_ms))
+            };
+            if self.server.sessions.get_mut(key).is_none_or(is_over) {
+                self.unblock(key, |parked, reply| (parked.on_timeout)(reply));
+                continue;
+            }
+            self.retry(key, None);
+            self.wake(None);
+        }
+    }
+
+    /// Ends a call's waiting with an answer made by `answer`. Answers whether it was waiting.
+    fn unblock(&mut self, key: SessionKey, answer: impl FnOnce(&Parked, &mut Reply)) -> bool {
+        let Some(session) = self.server.sessions.get_mut(key) else { return false };
+        self.server.waits.end(session, answer)
+    }
+
+    /// Removes one slice of expired keys; answers whether more are due.
+    pub fn reclaim_expired(&mut self) -> bool {
+        if !self.server.active_expire {
+            return false;
+        }
+        self.ks.set_now_ms(self.server.clock.now_ms());
+        let unit = self.begin();
+        let more = self.ks.reclaim_expired(EXPIRY_SLICE_TIMERS);
+        if self.commit(unit, &mut []) {
+            self.wake(None);
+        }
+        more
+    }
+}
