@@ -6,6 +6,7 @@
 
 use super::spec::{Begin, Find};
 use super::table::{CommandTable, Entry};
+use crate::base::limits::SCRATCH_KEEP_BYTES;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::request::{Argv, Decoder, ProtocolError, RequestLimits, Span};
 
@@ -13,7 +14,7 @@ use crate::resp::request::{Argv, Decoder, ProtocolError, RequestLimits, Span};
 const BATCH_MAX: usize = 32;
 
 /// Spans whose memory is kept from batch to batch.
-const SPANS_KEPT: usize = 64 * 1024;
+const SPANS_KEPT: usize = SCRATCH_KEEP_BYTES / size_of::<Span>();
 
 /// A command that will run.
 pub(super) struct Planned {

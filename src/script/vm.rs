@@ -368,6 +368,10 @@ impl Ctx {
     }
 
     fn forget_scratch(&mut self) {
+        self.spans.clear();
+        self.spans.shrink_to(SCRATCH_KEEP_BYTES / size_of::<Span>());
+        self.frames.clear();
+        self.frames.shrink_to(SCRATCH_KEEP_BYTES / size_of::<Frame>());
         for buffer in [&mut self.args, &mut self.buffer, self.tape.buffer_mut(), &mut self.failure.text] {
             if buffer.capacity() > SCRATCH_KEEP_BYTES {
                 *buffer = Vec::new();
