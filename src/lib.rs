@@ -7,6 +7,7 @@ pub mod command;
 pub mod config;
 pub mod engine;
 pub mod keyspace;
+pub mod log;
 pub(crate) mod net;
 pub mod ping;
 pub mod rdb;

@@ -3,17 +3,26 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::base::allocated::count_for_this_thread;
 use crate::base::clock::Clock;
 use crate::base::descriptors::make_room;
+use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::command;
-use crate::config::Config;
+use crate::config::{AppendFsync, Config};
 use crate::engine::Engine;
+use crate::engine::recovery::{Recovered, RecoveryError};
 use crate::engine::registry::watch_for_stalls;
+use crate::log::directory::{Directory, DirectoryId};
+use crate::log::disk::RealDisk;
+use crate::log::scan::TornTail;
 use crate::net::listener::Listener;
 use crate::net::serve::{Shared, serve};
+
+/// Where the data lies, below `dir`.
+const DATA_DIR: &str = "tidegate-data";
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +41,9 @@ pub enum StartError {
     /// The Lua state could not be made.
     #[error("cannot load the bundled scripts: {0}")]
     Scripts(String),
+    /// The data can't be had.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
     /// The system refused something else.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -46,10 +58,11 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     local.block_on(&runtime, async {
         let listeners = listen(&config)?;
         let warnings = config.warnings();
-        let engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
+        let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
+        let data = recover(&mut engine)?;
         watch_for_stalls(&engine.server.registry, command::table())?;
-        announce(&listeners);
+        announce(&listeners, &data);
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         serve(Rc::new(Shared::new(engine)), listeners).await?;
         Ok(())
@@ -96,11 +109,44 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
     (host, port).to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the name has no address"))
 }
 
+/// Brings the data back from the log, if there is one. Answers what the start-up line says of it.
+fn recover(engine: &mut Engine) -> Result<String, StartError> {
+    let config = &engine.server.config;
+    if !config.appendonly {
+        return Ok("data: in memory only; durable: nothing, a restart begins empty".to_owned());
+    }
+    let policy = config.appendfsync;
+    let path = config.dir.join(DATA_DIR);
+    let mut random = Rng::from_entropy();
+    let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
+    let directory =
+        Directory::open(Arc::new(RealDisk), &path, DirectoryId::new(id.to_be_bytes())).map_err(RecoveryError::from)?;
+    let Recovered { last, keys, is_clean, torn } = engine.recover(directory)?;
+    match torn {
+        Some(TornTail { path, offset, .. }) => {
+            let path = path.display();
+            tracing::warn!(
+                "{path}: cut off at offset {offset}, where a crash interrupted a write that was not acknowledged"
+            );
+        }
+        None if !is_clean && last > Lsn::NONE => {
+            tracing::info!("the server before this one was killed; nothing is missing");
+        }
+        None => {}
+    }
+    let promise = match policy {
+        AppendFsync::Always => "every OK is on disk",
+        AppendFsync::EverySecond => "what is older than a second is on disk",
+        AppendFsync::No => "when the system writes it to disk",
+    };
+    Ok(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", path.display()))
+}
+
 /// The start-up line: where it listens, where data lives, what is durable.
-fn announce(listeners: &[Listener]) {
+fn announce(listeners: &[Listener], data: &str) {
     let places: Vec<String> = listeners.iter().map(Listener::address).collect();
     tracing::info!(
-        "Tidegate {} (pid {}) listens on {}; data: in memory only; durable: nothing, a restart begins empty",
+        "Tidegate {} (pid {}) listens on {}; {data}",
         env!("CARGO_PKG_VERSION"),
         std::process::id(),
         places.join(", "),

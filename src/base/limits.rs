@@ -289,3 +289,37 @@ pub const SCRIPT_LINT_MAX_BYTES: usize = 1024 * 1024;
 
 /// Bytes that SCRIPT TRACE keeps of what a script called and was answered; of calls beyond that only the number is told.
 pub const SCRIPT_TRACE_MAX_BYTES: usize = 16 * 1024 * 1024;
+
+/// Bytes of a segment of the log: what one prefilled file takes, and the steps in which a cut frees space.
+pub const LOG_SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Bytes of the segment that a start begins with. Small, because it is filled with zeros before the first client is served.
+pub const LOG_FIRST_SEGMENT_BYTES: u64 = 1024 * 1024;
+
+/// Segments that lie ready, so that the log changes to the next one without creating a file.
+pub const LOG_PREPARED_SEGMENTS: usize = 2;
+
+/// Segments kept for reuse when a cut frees more than are wanted; the others are removed.
+pub const LOG_PREPARED_MAX_SEGMENTS: usize = 4;
+
+/// Bytes that must be left in prepared segments when no further one can be made: with less, writes are refused, so that what
+/// has already been executed still finds its place.
+pub const LOG_RESERVE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Bytes up to which what was handed over in several turns is merged into one block.
+pub const LOG_MERGE_MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// Bytes of one block: its length is 32 bits wide, and twice the largest unit is far below that.
+pub const LOG_BLOCK_MAX_BYTES: usize = 2 * 1024 * 1024 * 1024;
+
+/// Buffers that the log keeps to give back, and the bytes each of them may keep allocated.
+pub const LOG_SPARE_BUFFERS: usize = 4;
+
+/// See [`LOG_SPARE_BUFFERS`].
+pub const LOG_SPARE_MAX_BYTES: usize = 1024 * 1024;
+
+/// How long the log waits on a full disk before it tries again.
+pub const LOG_FULL_RETRY: Duration = Duration::from_millis(200);
+
+/// How often `appendfsync everysec` syncs.
+pub const LOG_EVERY_SEC: Duration = Duration::from_secs(1);

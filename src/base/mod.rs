@@ -13,6 +13,7 @@ pub(crate) mod histogram;
 pub mod limits;
 pub mod logging;
 pub mod long_double;
+pub mod lsn;
 pub mod num;
 pub(crate) mod prefetch;
 pub mod rng;

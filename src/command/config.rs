@@ -41,6 +41,17 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         match parameter.name {
             "requirepass" => password_changed(ctx),
             "script-memory-limit" => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
+            "appendfsync" => {
+                let policy = ctx.server.config.appendfsync;
+                if let Some(durability) = &mut ctx.server.durability
+                    && let Err(error) = durability.set_policy(policy)
+                {
+                    *(&mut ctx.server.config) = before;
+                    return Err(Error::owned(format!(
+                        "ERR CONFIG SET failed (possibly related to argument 'appendfsync') - {error}"
+                    )));
+                }
+            }
             "maxmemory" => ctx.server.memory_limit_changed(ctx.session),
             "script-cache-max-bytes" => {
                 ctx.server.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes);

@@ -203,8 +203,10 @@ fn usage(who: libc::c_int) -> Option<libc::rusage> {
     unsafe { (libc::getrusage(who, usage.as_mut_ptr()) == 0).then(|| usage.assume_init()) }
 }
 
-/// Nothing is written to disk yet: the fields say so.
+/// There are no snapshots yet: the fields say so.
 fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
+    let durability = ctx.server.durability.as_ref();
+    let is_good = durability.is_none_or(|durability| durability.is_good());
     fields! { text,
         "loading" => 0,
         "async_loading" => 0,
@@ -214,13 +216,21 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
         "rdb_last_bgsave_status" => "ok",
         "rdb_last_bgsave_time_sec" => -1,
         "rdb_current_bgsave_time_sec" => -1,
-        "aof_enabled" => 0,
+        "aof_enabled" => u8::from(durability.is_some()),
         "aof_rewrite_in_progress" => 0,
         "aof_rewrite_scheduled" => 0,
         "aof_last_rewrite_time_sec" => -1,
         "aof_current_rewrite_time_sec" => -1,
         "aof_last_bgrewrite_status" => "ok",
-        "aof_last_write_status" => "ok",
+        "aof_last_write_status" => if is_good { "ok" } else { "err" },
+    }
+    if let Some(durability) = durability {
+        fields! { text,
+            "aof_current_size" => durability.log().written_bytes(),
+            "log_last_lsn" => durability.last(),
+            "log_durable_lsn" => durability.log().durable(),
+            "log_segments" => durability.log().segments(),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Command, Done, Flags, Flow, Group, KeySpec, MayWait, Run};
 use crate::engine::wait::Wait;
 use crate::keyspace::{DbIndex, NEVER};
+use crate::resp::reply::Reply;
 
 /// DEL and UNLINK. Large values are freed on another thread, whichever it is.
 fn delete(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
@@ -291,30 +292,40 @@ fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         ctx.reply.integer(0);
         return Ok(Flow::Replied);
     }
-    let on_timeout = |reply: &mut crate::resp::reply::Reply| reply.integer(0);
+    let on_timeout = |reply: &mut Reply| reply.integer(0);
     Ok(Flow::Wait(Wait::until(deadline_ms, on_timeout)))
 }
 
-/// WAITAOF: for the log here, and the logs of replicas, to hold the writes before it. There is neither.
+/// Whether the log has it, and how many replicas' logs do.
+fn answer_waitaof(is_logged: bool, reply: &mut Reply) {
+    reply.array(2);
+    reply.integer(i64::from(is_logged));
+    reply.integer(0);
+}
+
+/// WAITAOF: for the log here, and the logs of replicas, to hold the writes before it. There are no replicas.
 fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let local = args.int()?;
     if !(0..=1).contains(&local) {
         return Err(Error::text("ERR value is out of range, value must between 0 and 1"));
     }
     let (replicas, deadline_ms) = (args.positive()?, wait_deadline(ctx, &mut args)?);
-    if local > 0 {
-        return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
-    }
-    let answer = |reply: &mut crate::resp::reply::Reply| {
-        reply.array(2);
-        reply.integer(0);
-        reply.integer(0);
+    let is_logged = match &mut ctx.server.durability {
+        None if local > 0 => {
+            return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
+        }
+        // Whoever asks has it synced now: there is nothing to wait for.
+        Some(durability) => durability.drain().is_ok(),
+        None => false,
     };
-    if replicas == 0 {
-        answer(ctx.reply);
+    if replicas == 0 && (local == 0 || is_logged) {
+        answer_waitaof(is_logged, ctx.reply);
         return Ok(Flow::Replied);
     }
-    Ok(Flow::Wait(Wait::until(deadline_ms, answer)))
+    Ok(Flow::Wait(match is_logged {
+        true => Wait::until(deadline_ms, |reply| answer_waitaof(true, reply)),
+        false => Wait::until(deadline_ms, |reply| answer_waitaof(false, reply)),
+    }))
 }
 
 /// A timeout in milliseconds, 0 for none, as the moment when it ends.

@@ -230,7 +230,7 @@ mod tests {
             (&[("hz", "010")], "hz", "argument couldn't be parsed into an integer"),
             (&[("Timeout", "-1")], "Timeout", "argument must be between 0 and 2147483647 inclusive"),
             (&[("maxmemory", "10qb")], "maxmemory", "argument must be a memory value"),
-            (&[("appendonly", "maybe")], "appendonly", "argument must be 'yes' or 'no'"),
+            (&[("script-rollback", "maybe")], "script-rollback", "argument must be 'yes' or 'no'"),
             (&[("save", "10")], "save", "Invalid save parameters"),
             (
                 &[("loglevel", "foo")],
@@ -269,9 +269,9 @@ mod tests {
     #[test]
     fn promises_are_warned_of() {
         let mut config = Config::default();
-        set(&mut config, &[("appendonly", "yes"), ("save", "60 1")]).expect("both are known");
+        set(&mut config, &[("latency-tracking", "yes"), ("save", "60 1")]).expect("both are known");
         let warnings = config.warnings();
-        assert_eq!(warnings.len(), 2);
-        assert!(warnings[0].starts_with("appendonly \"yes\" has no effect."), "{warnings:?}");
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].starts_with("save \"60 1\" has no effect."), "{warnings:?}");
     }
 }

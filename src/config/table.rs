@@ -230,12 +230,10 @@ parameters! {
         script_cache_max_bytes: usize = "script-cache-max-bytes", AnyTime, memory(0, LONG_MAX), "64mb";
     }
     "Durability" {
-        /// Log every change.
-        appendonly: bool = "appendonly", AnyTime, YesNo, "no",
-            until "There is no log yet: nothing survives a restart.", warn "no";
-        /// When the log is forced to disk.
-        appendfsync: AppendFsync = "appendfsync", AnyTime, one_of::<AppendFsync>(), "always",
-            until "There is no log yet.";
+        /// Log every change, below `dir`. Can't be changed while the server runs.
+        appendonly: bool = "appendonly", AtStart, YesNo, "no";
+        /// When the log is forced to disk: always (before anybody is answered), everysec, or no (when the system likes).
+        appendfsync: AppendFsync = "appendfsync", AnyTime, one_of::<AppendFsync>(), "always";
         /// Start the log with a snapshot.
         aof_use_rdb_preamble: bool = "aof-use-rdb-preamble", AnyTime, YesNo, "yes",
             until "There is no log yet.";

@@ -1,5 +1,5 @@
 //! The one gate for commands of clients whose session is not in its usual state: not authenticated, inside MULTI,
-//! listening to channels, or held to a limit on memory.
+//! listening to channels, held to a limit on memory, or before a log that takes nothing.
 
 use super::Server;
 use super::error::Error;
@@ -28,6 +28,9 @@ impl Server {
         let is_sub = entry.name_args() > 1;
         if session.gate.has(Gate::STRANGER) && !entry.command.flags.has(Flags::NO_AUTH) {
             return Err(Error::text("NOAUTH Authentication required."));
+        }
+        if session.gate.has(Gate::UNLOGGED) {
+            self.admit_to_log(session, entry)?;
         }
         if session.gate.has(Gate::METERED) {
             self.admit_memory(session, entry)?;

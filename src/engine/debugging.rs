@@ -100,7 +100,9 @@ impl Conversation {
             return;
         }
         let (unsent, received) = (self.unsent.len(), self.received.len());
-        let is_open = ctx.server.with_raw_sockets(|sockets, _| {
+        let is_open = ctx.server.with_raw_sockets(|sockets, server| {
+            // The replies of the commands before may be among what leaves.
+            server.may_send();
             sockets.exchange(ctx.session.key, &mut self.unsent, &mut self.received, patience)
         });
         self.hung_up = is_open != Some(true);

@@ -8,7 +8,7 @@ use super::session::{Gate, ReplyMode, Session};
 use super::spec::{Flags, Flow, Run};
 use super::table::Entry;
 use super::wait::{Parked, Wait};
-use super::{Engine, Server};
+use super::{Engine, Server, unit};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
@@ -41,7 +41,7 @@ impl Engine {
         session.last_command = Some(entry);
         session.commands += 1;
         self.server.registry.begins(session.key, entry.id, self.server.last_ticks);
-        let unit = self.begin();
+        let unit = self.begin(unit::Origin::Command);
         if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
             self.server.park(session, entry, argv, wait);
         }

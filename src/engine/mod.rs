@@ -11,6 +11,7 @@ pub(crate) mod busy;
 pub(crate) mod ctx;
 pub(crate) mod debugging;
 pub(crate) mod dispatch;
+pub mod durability;
 pub(crate) mod error;
 pub(crate) mod keys;
 pub mod lint;
@@ -18,6 +19,7 @@ pub(crate) mod memory;
 pub(crate) mod multi;
 mod observe;
 pub(crate) mod pubsub;
+pub mod recovery;
 pub(crate) mod registry;
 pub(crate) mod script_slow;
 pub(crate) mod script_stats;
@@ -34,6 +36,7 @@ pub(crate) mod wait;
 
 use batch::Batch;
 use busy::{RawSockets, RunningScript};
+use durability::Durability;
 use multi::Watches;
 use pubsub::PubSub;
 use registry::Registry;
@@ -95,6 +98,8 @@ pub struct Server {
     freed: Freed,
     /// What every unit records, even while nobody watches or waits: nothing, unless somebody reads the whole stream.
     pub always_recorded: Recording,
+    /// The log; `None` with `appendonly no`.
+    pub(crate) durability: Option<Durability>,
     /// More than `maxmemory` was allocated when the client's command that runs began.
     memory_is_full: bool,
     /// Wall time.
@@ -179,6 +184,7 @@ impl Engine {
             peak_bytes: 0,
             freed: Freed::default(),
             always_recorded: Recording::Nothing,
+            durability: None,
             memory_is_full: false,
             clock,
             started_ms: now_ms,
@@ -296,6 +302,7 @@ impl Engine {
         self.server.stats.sample(now_ms);
         self.server.peak_bytes = self.server.peak_bytes.max(allocated_bytes());
         self.server.freed.give_back();
+        self.server.look_after_log();
         self.server.close_idle(now_ms);
         self.server.check_soft_limits();
         self.reclaim()
@@ -314,10 +321,12 @@ impl Server {
     pub fn open_session(&mut self, peer: Peer) -> SessionKey {
         self.stats.connections += 1;
         let stranger = !self.config.requirepass.is_empty();
+        let is_unlogged = self.is_unlogged();
         let address = peer.address.clone();
         let key = self.sessions.open(peer, stranger, self.clock.now_ms());
         if let Some(session) = self.sessions.get_mut(key) {
             session.gate.set(session::Gate::METERED, self.config.maxmemory > 0);
+            session.gate.set(session::Gate::UNLOGGED, is_unlogged);
         }
         self.registry.connected(key, &address);
         key

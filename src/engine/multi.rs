@@ -27,6 +27,8 @@ pub struct Transaction {
     pub broken: bool,
     /// One of the commands may need memory.
     pub(super) needs_memory: bool,
+    /// One of the commands may change something.
+    pub(super) writes: bool,
     bytes: usize,
 }
 
@@ -35,6 +37,7 @@ impl Transaction {
     pub fn push(&mut self, entry: &'static Entry, argv: Argv<'_>) {
         if !self.broken {
             self.needs_memory |= entry.command.flags.has(Flags::DENYOOM);
+            self.writes |= entry.command.flags.has(Flags::WRITE);
             let argv = OwnedArgv::from_argv(argv);
             self.bytes += argv.bytes() + size_of::<(&Entry, OwnedArgv)>();
             self.commands.push((entry, argv));

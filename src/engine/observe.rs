@@ -1,10 +1,12 @@
-//! What happens after a unit, in one written order: WATCH learns what was touched, then those who wait.
+//! What happens after a unit, in one written order: the log takes its effects, WATCH learns what was touched, then those who
+//! wait.
 //!
-//! Observers read what the unit recorded and nothing else: which keys it touched. While nobody watches or waits, not even
-//! that is recorded.
+//! Observers read what the unit recorded and nothing else. Without a log that is only which keys it touched, and nothing while
+//! nobody watches or waits.
 
 use super::Server;
 use super::session::{Session, SessionKey, Sessions};
+use super::unit::Origin;
 use crate::keyspace::effect::{Recording, Touch};
 use crate::keyspace::{DbIndex, Keyspace};
 
@@ -18,7 +20,13 @@ impl Server {
 
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
     /// must be told too.
-    pub(super) fn observe(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
+    pub(super) fn observe(&mut self, origin: Origin, ks: &Keyspace, out: &mut [&mut Session]) {
+        if let Some(durability) = &mut self.durability {
+            durability.append(origin, ks.effects().as_bytes(), ks.now_ms());
+        }
+        if self.watches.is_empty() && self.waits.is_empty() {
+            return;
+        }
         for touch in ks.effects().touches() {
             match touch {
                 Touch::Key { db, key, is_deletion } => self.touched(out, db, key, is_deletion),

@@ -54,6 +54,8 @@ impl Gate {
     pub const NO_TOUCH: Gate = Gate(1 << 4);
     /// There is a limit on memory, which may have been reached.
     pub const METERED: Gate = Gate(1 << 5);
+    /// The log takes no changes.
+    pub const UNLOGGED: Gate = Gate(1 << 6);
 
     /// Whether nothing is out of the ordinary.
     #[inline]

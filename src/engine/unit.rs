@@ -9,32 +9,44 @@
 //! left who can go on ([`Engine::wake`]).
 
 use super::Engine;
-use super::ctx::Origin;
+use super::ctx;
 use super::dispatch::call;
 use super::session::{Session, SessionKey};
 use super::wait::{Parked, Ready, Want};
 use crate::base::limits::EXPIRY_SLICE_TIMERS;
 use crate::resp::reply::Reply;
 
+/// What a unit is, as the log tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Origin {
+    /// A client's command.
+    Command = 1,
+    /// A call that had waited.
+    Woken = 2,
+    /// Keys or elements whose time had come.
+    Expiry = 3,
+}
+
 /// A unit that has begun and is to be committed.
 #[must_use = "a unit that changed something must be committed"]
-pub(super) struct Unit(());
+pub(super) struct Unit(Origin);
 
 impl Engine {
     /// Begins a unit, in which time stands still.
     #[inline]
-    pub(super) fn begin(&mut self) -> Unit {
+    pub(super) fn begin(&mut self, origin: Origin) -> Unit {
         self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
-        Unit(())
+        Unit(origin)
     }
 
     /// Ends a unit: shows what it changed to the observers. `out` are the sessions that are out of the registry and must be
     /// told, too. Answers whether it changed anything.
     #[inline]
-    pub(super) fn commit(&mut self, _: Unit, out: &mut [&mut Session]) -> bool {
+    pub(super) fn commit(&mut self, Unit(origin): Unit, out: &mut [&mut Session]) -> bool {
         let has_changed = !self.ks.effects().is_empty();
         if has_changed {
-            self.server.observe(&self.ks, out);
+            self.server.observe(origin, &self.ks, out);
         }
         has_changed
     }
@@ -68,13 +80,13 @@ impl Engine {
         let Some(mut parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
             return self.server.sessions.put(session);
         };
-        let unit = self.begin();
+        let unit = self.begin(Origin::Woken);
         // What it takes begins now: the last command may have ended long ago.
         self.server.last_ticks = self.server.stats.clock.raw();
         let mut reply = Reply::new(session.form());
         let argv = parked.argv.as_argv();
         let (ks, server) = (&mut self.ks, &mut self.server);
-        let wait = call(ks, server, &mut session, parked.entry, argv, &mut reply, Origin::Retry);
+        let wait = call(ks, server, &mut session, parked.entry, argv, &mut reply, ctx::Origin::Retry);
         match current {
             Some(current) => self.commit(unit, &mut [&mut session, current]),
             None => self.commit(unit, &mut [&mut session]),
@@ -117,11 +129,11 @@ impl Engine {
 
     /// Removes one slice of expired keys; answers whether more are due.
     pub fn reclaim_expired(&mut self) -> bool {
-        if !self.server.active_expire {
+        if !self.server.active_expire || self.server.is_unlogged() {
             return false;
         }
         self.ks.set_now_ms(self.server.clock.now_ms());
-        let unit = self.begin();
+        let unit = self.begin(Origin::Expiry);
         let more = self.ks.reclaim_expired(EXPIRY_SLICE_TIMERS);
         if self.commit(unit, &mut []) {
             self.wake(None);

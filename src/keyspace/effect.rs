@@ -711,6 +711,11 @@ impl<'a> EffectReader<'a> {
     pub fn new(stream: &'a [u8]) -> EffectReader<'a> {
         EffectReader { rest: stream }
     }
+
+    /// Whether all was read; otherwise what comes next can't be.
+    pub fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
 }
 
 impl<'a> Iterator for EffectReader<'a> {

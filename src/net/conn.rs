@@ -162,6 +162,10 @@ impl Conn {
     /// One round: write what is unsent, then feed what is left, else read.
     fn turn(&mut self, cx: &mut Context<'_>, engine: &mut Engine, buffers: &mut Buffers) -> Next {
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
+        if !session.outbox.is_empty() && !engine.server.may_send() {
+            return Next::Wait;
+        }
+        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
         if session.killed {
             // What was answered before, if the socket takes it.
             let _ = self.connection.poll_write(cx, session.outbox.front());

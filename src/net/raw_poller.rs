@@ -19,7 +19,7 @@ use socket2::SockRef;
 
 use super::listener::{Listener, open};
 use super::socket_table::{Connection, Socket, SocketTable};
-use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
+use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES, SCRATCH_KEEP_BYTES};
 use crate::engine::busy::RawSockets;
 use crate::engine::session::SessionKey;
 use crate::engine::{Fed, Server};
@@ -102,18 +102,23 @@ impl RawPoller {
         if inbox.is_too_large(server, key) {
             return Stay::Close;
         }
-        self.out.truncate(0);
         let fed = server.feed_while_busy(ks, key, &mut inbox.decoder, &inbox.pending, &mut self.out);
         inbox.consumed(fed == Fed::Drained);
         if let Some(session) = server.sessions.get_mut(key) {
             session.outbox.push(self.out.as_bytes());
         }
+        self.out.truncate(0);
+        self.out.buffer_mut().shrink_to(SCRATCH_KEEP_BYTES);
         Stay::Open
     }
 
     /// Sends what a connection was answered. One that is to be closed then, or that takes nothing because it has failed, does
     /// not stay.
     fn send_to(server: &mut Server, key: SessionKey, connection: &Connection) -> Stay {
+        let is_idle = server.sessions.get_mut(key).is_none_or(|session| session.outbox.is_empty());
+        if !is_idle && !server.may_send() {
+            return Stay::Open;
+        }
         let Some(session) = server.sessions.get_mut(key) else { return Stay::Open };
         let mut stay = Stay::Open;
         while !session.outbox.is_empty() {

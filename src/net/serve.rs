@@ -130,6 +130,11 @@ pub(crate) async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::
     };
     shared.engine.borrow_mut().server.send_unsent();
     shared.sockets.stop_listening();
+    if let Some(durability) = shared.engine.borrow_mut().server.durability.take()
+        && let Err(error) = durability.close()
+    {
+        tracing::error!("the log could not be closed: {error}");
+    }
     tracing::info!(reason, "stopping");
     Ok(())
 }

@@ -1,0 +1,85 @@
+//! Log sequence numbers: the position of a unit in the log.
+//!
+//! Units are numbered from 1 without a gap, in the order in which they were executed. "Everything up to Lsn n" is therefore a
+//! statement that one number can make, and the fences of replies, WAITAOF, snapshots and recovery are such statements.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of a unit in the log. [`Lsn::NONE`] comes before all units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(u64);
+
+impl Lsn {
+    /// Before the first unit: what is durable in an empty log, and the fence of bytes that may go at any time.
+    pub const NONE: Lsn = Lsn(0);
+
+    /// The first unit.
+    pub const FIRST: Lsn = Lsn(1);
+
+    /// The number as it is stored.
+    pub const fn new(number: u64) -> Lsn {
+        Lsn(number)
+    }
+
+    /// The stored number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The unit after this one.
+    pub const fn next(self) -> Lsn {
+        self.plus(1)
+    }
+
+    /// The unit before this one; [`Lsn::NONE`] has none and stays.
+    pub const fn previous(self) -> Lsn {
+        Lsn(self.0.saturating_sub(1))
+    }
+
+    /// The unit `count` units further. Saturates: a billion units a second would take 500 years to get there.
+    pub const fn plus(self, count: u64) -> Lsn {
+        Lsn(self.0.saturating_add(count))
+    }
+}
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An Lsn that one thread advances and others read. Who sees a value also sees all that was done before it was stored.
+#[derive(Debug, Default)]
+pub struct AtomicLsn(AtomicU64);
+
+impl AtomicLsn {
+    /// A counter that stands at `lsn`.
+    pub const fn new(lsn: Lsn) -> AtomicLsn {
+        AtomicLsn(AtomicU64::new(lsn.0))
+    }
+
+    /// Where the counter stands.
+    #[inline]
+    pub fn load(&self) -> Lsn {
+        Lsn(self.0.load(Ordering::Acquire))
+    }
+
+    /// Sets the counter.
+    pub fn store(&self, lsn: Lsn) {
+        self.0.store(lsn.0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_follow_each_other_and_never_wrap() {
+        assert_eq!(Lsn::NONE.next(), Lsn::FIRST);
+        assert_eq!((Lsn::FIRST.previous(), Lsn::NONE.previous()), (Lsn::NONE, Lsn::NONE));
+        assert_eq!(Lsn::new(u64::MAX).next(), Lsn::new(u64::MAX));
+        assert!(Lsn::new(2).plus(3) > Lsn::new(4));
+    }
+}

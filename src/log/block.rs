@@ -1,0 +1,437 @@
+//! Blocks: what one write of the group commit puts into a segment. docs/log-format.md is the specification.
+//!
+//! A block has two parts. The *body* holds whole units and says nothing about this machine: the same bytes, with the same
+//! checksum, can be an entry of a replicated log. The *frame* in front of it binds the body to its place: directory, segment
+//! and offset. That binding is what keeps the old blocks of a recycled file, or bytes that a client has chosen, from being
+//! taken for a block.
+//!
+//! The frame also says what was durable when the block was written. A block that can't be read is a torn tail, which may be
+//! cut, unless a later frame says that its Lsn had been durable: then it has been lost since, and nothing may be cut.
+
+use super::directory::DirectoryId;
+use super::planted::{self, Bug};
+use crate::base::lsn::Lsn;
+
+/// Bytes that a buffer of units leaves free at its start for the frame and the head of the body.
+pub const HEAD_BYTES: usize = 64;
+
+/// Bytes in front of a unit's effects: its format, its origin and its length.
+pub const UNIT_HEAD_BYTES: usize = 8;
+
+/// Blocks begin at multiples of this.
+pub(super) const ALIGN: u64 = 8;
+
+const MAGIC: [u8; 4] = *b"TGB1";
+const FRAME_BYTES: usize = 40;
+const BODY_HEAD_BYTES: usize = HEAD_BYTES - FRAME_BYTES;
+const BODY_FORMAT: u8 = 1;
+
+/// Where a block stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) directory: DirectoryId,
+    pub(super) segment: u64,
+    /// From the start of the file; a multiple of 8.
+    pub(super) offset: u64,
+}
+
+impl Place {
+    /// The checksum of a frame that stands here.
+    fn crc_of(&self, frame: &[u8]) -> u32 {
+        let secret = crc32c::crc32c(self.directory.as_bytes());
+        crc32c::crc32c_append(secret, frame)
+    }
+
+    /// The place as a frame states it.
+    fn stated(&self) -> [u8; 16] {
+        let mut stated = [0; 16];
+        stated[..8].copy_from_slice(&self.segment.to_le_bytes());
+        stated[8..].copy_from_slice(&self.offset.to_le_bytes());
+        stated
+    }
+}
+
+/// Writes the header of an empty unit of the effects format `format`, whose effects take `len` bytes.
+pub fn unit_head(format: u8, origin: u8, len: u32) -> [u8; UNIT_HEAD_BYTES] {
+    let [a, b, c, d] = len.to_le_bytes();
+    [format, origin, 0, 0, a, b, c, d]
+}
+
+/// What the head of a body says about its units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Contents {
+    /// The Lsn of the first unit; without units, that of the unit that would come next.
+    pub(super) first_lsn: Lsn,
+    pub(super) units: u32,
+    /// Wall clock of the server that made the units, in milliseconds since 1970. It may go backwards from block to block.
+    pub(super) time_ms: i64,
+}
+
+impl Contents {
+    /// The first Lsn behind the block.
+    pub(super) fn end(&self) -> Lsn {
+        self.first_lsn.plus(u64::from(self.units))
+    }
+}
+
+/// Makes a block of `bytes`, whose first [`HEAD_BYTES`] are free and which holds units behind them. Answers the checksum of
+/// its frame, which names the block.
+pub(super) fn seal(bytes: &mut [u8], place: &Place, durable: Lsn, contents: Contents) -> u32 {
+    let (frame, body) = bytes.split_at_mut(FRAME_BYTES);
+    body[0..8].copy_from_slice(&[BODY_FORMAT, 0, 0, 0, 0, 0, 0, 0]);
+    body[4..8].copy_from_slice(&contents.units.to_le_bytes());
+    body[8..16].copy_from_slice(&contents.first_lsn.get().to_le_bytes());
+    body[16..24].copy_from_slice(&contents.time_ms.to_le_bytes());
+    bind(frame, body, place, durable)
+}
+
+/// Puts a body that has been sealed elsewhere into a new place: only its frame changes.
+pub(super) fn rebind(bytes: &mut [u8], place: &Place, durable: Lsn) -> u32 {
+    let (frame, body) = bytes.split_at_mut(FRAME_BYTES);
+    bind(frame, body, place, durable)
+}
+
+fn bind(frame: &mut [u8], body: &[u8], place: &Place, durable: Lsn) -> u32 {
+    frame[8..12].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
+    frame[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
+    frame[16..32].copy_from_slice(&place.stated());
+    frame[32..40].copy_from_slice(&durable.get().to_le_bytes());
+    let crc = place.crc_of(&frame[8..]);
+    frame[0..4].copy_from_slice(&MAGIC);
+    frame[4..8].copy_from_slice(&crc.to_le_bytes());
+    crc
+}
+
+/// Why there is no block at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// No frame of this place. Where the log ends, this is what stands there.
+    #[error("no block begins here")]
+    Frame,
+    /// The frame is whole, its body is not.
+    #[error("the block's checksum does not fit")]
+    Body,
+    /// A format that this server does not know.
+    #[error("the block has format {0}, which this version of Tidegate does not know")]
+    Format(u8),
+    /// The checksums fit, the units don't fill the body.
+    #[error("the block is whole, but its units do not fit into it")]
+    Units,
+    /// The block's units are not those that come next.
+    #[error("the block begins with Lsn {0}, which is not the next one")]
+    Order(Lsn),
+    /// The block that the next segment follows upon is another one.
+    #[error("the next segment does not follow upon this block")]
+    Chain,
+    /// The header of a segment that is needed.
+    #[error("the segment's header does not fit")]
+    Header,
+    /// The file is shorter than it was when it was made.
+    #[error("the file ends here; it had {0} bytes")]
+    Short(u64),
+}
+
+impl Damage {
+    /// Whether a write that a crash has interrupted can leave this behind. Anything else was written so.
+    pub(super) fn may_be_torn(self) -> bool {
+        matches!(self, Damage::Frame | Damage::Body)
+    }
+}
+
+/// A frame whose checksum fits its place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    /// The frame's own checksum: the name by which the next segment refers to its predecessor's last block.
+    pub(super) crc: u32,
+    body_crc: u32,
+    body_bytes: u32,
+    /// What was durable when the block was written.
+    pub(super) durable: Lsn,
+}
+
+impl Frame {
+    /// Reads the frame at the start of `bytes`, which stand at `place`.
+    pub(super) fn read(bytes: &[u8], place: &Place) -> Option<Frame> {
+        let frame = bytes.first_chunk::<FRAME_BYTES>()?;
+        if frame[..4] != MAGIC || !is_of(frame, place) {
+            return None;
+        }
+        let crc = u32_at(frame, 4);
+        (place.crc_of(&frame[8..]) == crc).then(|| Frame {
+            crc,
+            body_crc: u32_at(frame, 8),
+            body_bytes: u32_at(frame, 12),
+            durable: Lsn::new(u64_at(frame, 32)),
+        })
+    }
+
+    /// Whether what stands at `place` looks as if a frame had been there: a segment does not end like that. An old block of a
+    /// file that is used again is whole where it states that it is, and does not count.
+    pub(super) fn is_remnant(bytes: &[u8], place: &Place) -> bool {
+        let Some(frame) = bytes.first_chunk::<FRAME_BYTES>() else { return false };
+        let older = Place { segment: u64_at(frame, 16), ..*place };
+        (frame[..4] == MAGIC || frame[16..32] == place.stated()) && Frame::read(frame, &older).is_none()
+    }
+
+    /// Bytes of the block, frame and body.
+    pub(super) fn len(&self) -> usize {
+        FRAME_BYTES + self.body_bytes as usize
+    }
+}
+
+/// Whether the frame states this place.
+fn is_of(frame: &[u8; FRAME_BYTES], place: &Place) -> bool {
+    let unchecked = if planted::is(Bug::NoSegmentNumber) { 8 } else { 0 };
+    frame[16 + unchecked..32] == place.stated()[unchecked..]
+}
+
+/// What [`frames_from`] finds.
+pub(super) struct Found {
+    pub(super) frames: u64,
+    /// The greatest Lsn that any of them says is durable.
+    pub(super) durable: Lsn,
+}
+
+/// Looks for frames of a segment, whose bytes these are, from `place` on.
+pub(super) fn frames_from(bytes: &[u8], mut place: Place) -> Found {
+    let mut found = Found { frames: 0, durable: Lsn::NONE };
+    while let Some(bytes) = bytes.get(place.offset as usize..).filter(|bytes| !bytes.is_empty()) {
+        if let Some(frame) = Frame::read(bytes, &place) {
+            found.frames += 1;
+            found.durable = found.durable.max(frame.durable);
+        }
+        place.offset += ALIGN;
+    }
+    found
+}
+
+/// A block as it is read: everything in it has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    pub(super) frame: Frame,
+    pub(super) contents: Contents,
+    units: &'a [u8],
+    /// Units up to this one are passed over.
+    after: Lsn,
+}
+
+impl<'a> Block<'a> {
+    /// Reads the block at the start of `bytes`, which stand at `place` and reach to the end of the file. Nothing is believed
+    /// before the checksum fits; that of the frame covers the length, and that of the body.
+    pub(super) fn read(bytes: &'a [u8], place: &Place) -> Result<Block<'a>, Damage> {
+        let frame = Frame::read(bytes, place).ok_or(Damage::Frame)?;
+        let end = FRAME_BYTES.checked_add(frame.body_bytes as usize).ok_or(Damage::Body)?;
+        let body = bytes.get(FRAME_BYTES..end).ok_or(Damage::Body)?;
+        if crc32c::crc32c(body) != frame.body_crc {
+            return Err(Damage::Body);
+        }
+        let (head, units) = body.split_first_chunk::<BODY_HEAD_BYTES>().ok_or(Damage::Units)?;
+        if head[0] != BODY_FORMAT {
+            return Err(Damage::Format(head[0]));
+        }
+        let contents =
+            Contents { first_lsn: Lsn::new(u64_at(head, 8)), units: u32_at(head, 4), time_ms: u64_at(head, 16) as i64 };
+        let block = Block { frame, contents, units, after: Lsn::NONE };
+        block.units_fit().then_some(block).ok_or(Damage::Units)
+    }
+
+    /// A block of a segment's `bytes` that has been read before.
+    pub(super) fn of(bytes: &'a [u8], offset: u64, frame: Frame, contents: Contents) -> Block<'a> {
+        let block = bytes.get(offset as usize..).and_then(|bytes| bytes.get(HEAD_BYTES..frame.len()));
+        Block { frame, contents, units: block.unwrap_or_default(), after: Lsn::NONE }
+    }
+
+    /// Passes over the units up to `lsn`.
+    pub(super) fn after(mut self, lsn: Lsn) -> Block<'a> {
+        self.after = lsn;
+        self
+    }
+
+    /// Wall clock of the server that made the units, in milliseconds since 1970. It may go backwards from block to block.
+    pub fn time_ms(&self) -> i64 {
+        self.contents.time_ms
+    }
+
+    /// The units in their order, each with its Lsn.
+    pub fn units(&self) -> impl Iterator<Item = Unit<'a>> + use<'a> {
+        let after = self.after;
+        AllUnits { rest: self.units, next: self.contents.first_lsn }.filter(move |unit| unit.lsn > after)
+    }
+
+    fn units_fit(&self) -> bool {
+        let mut all = AllUnits { rest: self.units, next: self.contents.first_lsn };
+        let found = all.by_ref().count();
+        all.rest.is_empty() && found == self.contents.units as usize && self.contents.first_lsn > Lsn::NONE
+    }
+}
+
+/// Bytes from the start of a block of `len` bytes to the place of the next one.
+pub(super) fn stride(len: usize) -> u64 {
+    (len as u64).next_multiple_of(ALIGN)
+}
+
+/// A unit: what a command, a transaction or a script changed, which happens whole or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit<'a> {
+    /// Its position in the log.
+    pub lsn: Lsn,
+    /// The format of its effects.
+    pub format: u8,
+    /// What caused it, as the keyspace numbers origins.
+    pub origin: u8,
+    /// Its effects, encoded.
+    pub effects: &'a [u8],
+}
+
+struct AllUnits<'a> {
+    rest: &'a [u8],
+    next: Lsn,
+}
+
+impl<'a> Iterator for AllUnits<'a> {
+    type Item = Unit<'a>;
+
+    fn next(&mut self) -> Option<Unit<'a>> {
+        let (head, rest) = self.rest.split_first_chunk::<UNIT_HEAD_BYTES>()?;
+        let (effects, rest) = rest.split_at_checked(u32_at(head, 4) as usize)?;
+        let unit = Unit { lsn: self.next, format: head[0], origin: head[1], effects };
+        self.rest = rest;
+        self.next = self.next.next();
+        Some(unit)
+    }
+}
+
+/// The number at `at`. All callers read from arrays, within their length.
+pub(super) fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+/// The number at `at`.
+pub(super) fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(in crate::log) const PLACE: Place = Place { directory: DirectoryId::new([7; 16]), segment: 3, offset: 4096 };
+
+    /// A sealed block of these units.
+    pub(in crate::log) fn block(place: &Place, durable: u64, first_lsn: u64, units: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = vec![0; HEAD_BYTES];
+        for effects in units {
+            bytes.extend_from_slice(&unit_head(1, 2, effects.len() as u32));
+            bytes.extend_from_slice(effects);
+        }
+        let contents =
+            Contents { first_lsn: Lsn::new(first_lsn), units: units.len() as u32, time_ms: 1_700_000_000_123 };
+        seal(&mut bytes, place, Lsn::new(durable), contents);
+        bytes
+    }
+
+    #[test]
+    fn a_block_reads_back() {
+        let bytes = block(&PLACE, 8, 9, &[b"one", b"", b"three"]);
+        let read = Block::read(&bytes, &PLACE).unwrap();
+        let units: Vec<_> = read.units().map(|unit| (unit.lsn.get(), unit.format, unit.origin, unit.effects)).collect();
+        assert_eq!(units, [(9, 1, 2, &b"one"[..]), (10, 1, 2, b""), (11, 1, 2, b"three")]);
+        assert_eq!((read.time_ms(), read.frame.durable.get(), read.contents.end().get()), (1_700_000_000_123, 8, 12));
+        assert_eq!(read.frame.len(), bytes.len());
+        assert_eq!(stride(bytes.len()), bytes.len().next_multiple_of(8) as u64);
+        let rest: Vec<_> = read.after(Lsn::new(10)).units().map(|unit| unit.lsn.get()).collect();
+        assert_eq!(rest, [11]);
+    }
+
+    #[test]
+    fn a_block_is_valid_in_its_place_only() {
+        let bytes = block(&PLACE, 0, 1, &[b"x"]);
+        for other in [
+            Place { segment: 4, ..PLACE },
+            Place { offset: 4104, ..PLACE },
+            Place { directory: DirectoryId::new([8; 16]), ..PLACE },
+        ] {
+            assert_eq!(Block::read(&bytes, &other).err(), Some(Damage::Frame), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_keeps_its_bytes_where_it_goes() {
+        let mut bytes = block(&PLACE, 0, 1, &[b"x", b"y"]);
+        let body = bytes[FRAME_BYTES..].to_vec();
+        let elsewhere = Place { segment: 9, offset: 8192, ..PLACE };
+        rebind(&mut bytes, &elsewhere, Lsn::new(5));
+        assert_eq!(bytes[FRAME_BYTES..], body);
+        assert_eq!(Block::read(&bytes, &elsewhere).unwrap().frame.durable.get(), 5);
+        assert_eq!(Block::read(&bytes, &PLACE).err(), Some(Damage::Frame));
+    }
+
+    #[test]
+    fn units_that_do_not_fit_are_refused_although_the_checksums_do() {
+        let sealed = |units: u32, first: u64, bytes: &[u8]| {
+            let mut block = vec![0; HEAD_BYTES];
+            block.extend_from_slice(bytes);
+            let contents = Contents { first_lsn: Lsn::new(first), units, time_ms: 0 };
+            seal(&mut block, &PLACE, Lsn::NONE, contents);
+            Block::read(&block, &PLACE).err()
+        };
+        let unit = unit_head(1, 0, 0);
+        assert_eq!(sealed(1, 1, &unit), None);
+        assert_eq!(sealed(0, 1, b""), None, "the mark of a clean end");
+        assert_eq!(sealed(2, 1, &unit), Some(Damage::Units), "too few");
+        assert_eq!(sealed(0, 1, &unit), Some(Damage::Units), "too many");
+        assert_eq!(sealed(1, 0, &unit), Some(Damage::Units), "no Lsn");
+        assert_eq!(sealed(1, 1, &unit_head(1, 0, 1)), Some(Damage::Units), "longer than the block");
+        assert_eq!(sealed(1, 1, &unit_head(1, 0, u32::MAX)), Some(Damage::Units));
+        assert_eq!(sealed(1, 1, &[1, 2, 3]), Some(Damage::Units), "shorter than a head");
+    }
+
+    #[test]
+    fn an_unknown_format_is_named() {
+        let mut bytes = block(&PLACE, 0, 1, &[b"x"]);
+        bytes[FRAME_BYTES] = 2;
+        rebind(&mut bytes, &PLACE, Lsn::NONE);
+        assert_eq!(Block::read(&bytes, &PLACE).err(), Some(Damage::Format(2)));
+        assert!(!Damage::Format(2).may_be_torn() && !Damage::Units.may_be_torn() && Damage::Body.may_be_torn());
+    }
+
+    #[test]
+    fn every_truncation_and_every_flipped_bit_is_seen() {
+        let bytes = block(&PLACE, 8, 9, &[b"one", b"a longer one, of some words"]);
+        for len in 0..bytes.len() {
+            assert!(Block::read(&bytes[..len], &PLACE).is_err(), "cut to {len}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let damage = Block::read(&bytes, &PLACE).map(|_| ()).unwrap_err();
+            assert!(damage.may_be_torn(), "bit {bit}: {damage:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_no_block(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(Block::read(&bytes, &PLACE).is_err());
+        }
+
+        #[test]
+        fn what_is_sealed_reads_back(
+            units in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20),
+            first in 1u64..u64::MAX / 2,
+            tail in proptest::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let units: Vec<&[u8]> = units.iter().map(Vec::as_slice).collect();
+            let mut bytes = block(&PLACE, 0, first, &units);
+            bytes.extend_from_slice(&tail);
+            let read = Block::read(&bytes, &PLACE).unwrap();
+            prop_assert_eq!(read.units().map(|unit| unit.effects).collect::<Vec<_>>(), units);
+        }
+    }
+}

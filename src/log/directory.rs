@@ -1,0 +1,181 @@
+//! The directory that holds the log: its lock, its identity, its files by name.
+//!
+//! The identity is drawn once, at random. Every header and every checksum of a frame contains it, so that files of another
+//! server that were copied here are refused, and so that no client can write bytes that look like a block.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::disk::{Disk, DiskFile, read_all};
+use super::error::LogError;
+use super::segment;
+
+const LOCK: &str = "LOCK";
+const ID: &str = "ID";
+const ID_TEMPORARY: &str = "ID.tmp";
+const ID_PREFIX: &str = "tidegate directory 1 ";
+
+/// Which directory a file belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DirectoryId([u8; 16]);
+
+impl DirectoryId {
+    /// The identity that these random bytes are.
+    pub const fn new(bytes: [u8; 16]) -> DirectoryId {
+        DirectoryId(bytes)
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// Reads what [`fmt::Display`] writes.
+    fn parse(text: &str) -> Option<DirectoryId> {
+        let bytes = u128::from_str_radix(text, 16).ok()?.to_be_bytes();
+        (DirectoryId(bytes).to_string() == text).then_some(DirectoryId(bytes))
+    }
+}
+
+impl fmt::Display for DirectoryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// An identity is the key to the checksums: it does not go where things are printed for debugging.
+impl fmt::Debug for DirectoryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DirectoryId(..)")
+    }
+}
+
+/// A directory that this process has locked.
+pub struct Directory {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    id: DirectoryId,
+    _lock: Box<dyn Send + Sync>,
+}
+
+impl Directory {
+    /// Locks the directory at `path`. One that does not exist is created, with `new_id` as its identity.
+    pub fn open(disk: Arc<dyn Disk>, path: &Path, new_id: DirectoryId) -> Result<Directory, LogError> {
+        let io = |source| LogError::Io { path: path.to_owned(), source };
+        disk.create_dir(path).map_err(io)?;
+        let lock = disk.lock(&path.join(LOCK)).map_err(|source| match source.kind() {
+            io::ErrorKind::WouldBlock => LogError::Locked { path: path.to_owned() },
+            _ => LogError::Io { path: path.join(LOCK), source },
+        })?;
+        // After kill -9, names may have been seen and never have been durable.
+        match path.parent() {
+            Some(parent) if parent != Path::new("") => disk.sync_dir(parent).map_err(io)?,
+            _ => disk.sync_dir(Path::new(".")).map_err(io)?,
+        }
+        disk.sync_dir(path).map_err(io)?;
+        let id = match read_id(&*disk, path)? {
+            Some(id) => id,
+            None => {
+                if disk.list(path).map_err(io)?.iter().any(|name| segment::number_of(name).is_some()) {
+                    return Err(LogError::NoIdentity { path: path.join(ID) });
+                }
+                write_id(&*disk, path, new_id).map_err(|source| LogError::Io { path: path.join(ID), source })?;
+                new_id
+            }
+        };
+        Ok(Directory { disk, path: path.to_owned(), id, _lock: lock })
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which one it is.
+    pub fn id(&self) -> DirectoryId {
+        self.id
+    }
+
+    /// The disk that it lies on.
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(super) fn segment(&self, number: u64) -> PathBuf {
+        self.file(&segment::file_name(number))
+    }
+
+    pub(super) fn open_segment(&self, number: u64) -> io::Result<Arc<dyn DiskFile>> {
+        self.disk.open(&self.segment(number))
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.disk.sync_dir(&self.path)
+    }
+}
+
+fn read_id(disk: &dyn Disk, path: &Path) -> Result<Option<DirectoryId>, LogError> {
+    let path = path.join(ID);
+    let mut bytes = Vec::new();
+    match disk.open(&path).and_then(|file| read_all(&*file, &mut bytes)) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(LogError::Io { path, source }),
+    }
+    let text = std::str::from_utf8(&bytes).unwrap_or_default();
+    let id = text.strip_prefix(ID_PREFIX).and_then(|rest| DirectoryId::parse(rest.strip_suffix('\n')?));
+    id.map(Some).ok_or(LogError::NoIdentity { path })
+}
+
+fn write_id(disk: &dyn Disk, path: &Path, id: DirectoryId) -> io::Result<()> {
+    let temporary = path.join(ID_TEMPORARY);
+    match disk.remove(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = disk.create(&temporary)?;
+    file.write_at(format!("{ID_PREFIX}{id}\n").as_bytes(), 0)?;
+    file.sync_data()?;
+    disk.rename(&temporary, &path.join(ID))?;
+    disk.sync_dir(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::disk::RealDisk;
+
+    const FIRST: DirectoryId = DirectoryId::new([0xab; 16]);
+
+    fn open(path: &Path) -> Result<Directory, LogError> {
+        Directory::open(Arc::new(RealDisk), path, FIRST)
+    }
+
+    #[test]
+    fn a_directory_keeps_its_identity_and_is_opened_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data/tidegate");
+        let first = open(&path).unwrap();
+        assert!(matches!(open(&path), Err(LogError::Locked { .. })));
+        drop(first);
+        let again = Directory::open(Arc::new(RealDisk), &path, DirectoryId::new([1; 16])).unwrap();
+        assert!(again.id() == FIRST);
+        assert_eq!(std::fs::read_to_string(path.join(ID)).unwrap(), format!("{ID_PREFIX}{}\n", "ab".repeat(16)));
+    }
+
+    #[test]
+    fn an_identity_that_is_lost_or_damaged_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(segment::file_name(1)), "").unwrap();
+        assert!(matches!(open(dir.path()), Err(LogError::NoIdentity { .. })));
+        for text in ["", "tidegate directory 1 12\n", "tidegate directory 2 00\n", "\u{ff}"] {
+            std::fs::write(dir.path().join(ID), text).unwrap();
+            assert!(matches!(open(dir.path()), Err(LogError::NoIdentity { .. })), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The disk and the clock as the log sees them, and the real ones.
+//!
+//! Everything that the log does to files goes through [`Disk`] and [`DiskFile`], so that a simulation (`sim.rs`) can lose what
+//! was not synced, tear sectors, fail and crash between any two calls. The contract is what POSIX promises, not more: bytes are
+//! durable when [`DiskFile::sync_data`] has returned, names when [`Disk::sync_dir`] has, and after a sync that failed nobody
+//! knows what is.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The directories and names of a disk.
+pub trait Disk: Send + Sync {
+    /// Makes a directory; one that exists stays.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Creates a file that must not exist yet, for reading and writing.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Opens a file for reading and writing.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Gives a file another name, in place of the file that had it.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// The names in a directory, in any order. Names that are not UTF-8 are left out: the log gives none.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Takes the lock that a file stands for, for as long as the answer lives. Fails with `WouldBlock` if another process has it.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
+}
+
+/// A file that is read and written at offsets.
+pub trait DiskFile: Send + Sync {
+    /// Reads at most `buf.len()` bytes at `at`; 0 at the end of the file.
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize>;
+
+    /// Writes all of `bytes` at `at`; the file grows as needed. After an error any part of them may have been written.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+
+    /// Makes what was written durable, and the file's length as far as it is needed to read it. After an error the system may
+    /// have thrown away what was not written yet and shows it all the same, so that it must not be tried again.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// The file's size in bytes.
+    fn size(&self) -> io::Result<u64>;
+}
+
+/// Time that only goes forward.
+pub trait Clock: Send + Sync {
+    /// Time since a moment that stays the same.
+    fn monotonic(&self) -> Duration;
+}
+
+/// The file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(OpenOptions::new().read(true).write(true).create_new(true).open(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(OpenOptions::new().read(true).write(true).open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            names.extend(entry?.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        file.try_lock()?;
+        Ok(Box::new(file))
+    }
+}
+
+impl DiskFile for File {
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buf, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        File::sync_data(self)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
+/// The system's monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct RealClock(Instant);
+
+impl Default for RealClock {
+    fn default() -> RealClock {
+        RealClock(Instant::now())
+    }
+}
+
+impl Clock for RealClock {
+    fn monotonic(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// All bytes of a file.
+pub(super) fn read_all(file: &dyn DiskFile, into: &mut Vec<u8>) -> io::Result<()> {
+    into.clear();
+    into.resize(usize::try_from(file.size()?).map_err(|_| io::ErrorKind::FileTooLarge)?, 0);
+    let mut read = 0;
+    while read < into.len() {
+        match file.read_at(&mut into[read..], read as u64) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    into.truncate(read);
+    Ok(())
+}
+
+/// Writes zeros, so that the system has given the file its blocks and marked them as written before the log needs them: a
+/// sync then has data to write, and no metadata.
+pub(super) fn write_zeros(file: &dyn DiskFile, mut at: u64, end: u64) -> io::Result<()> {
+    static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
+    while at < end {
+        let len = (end - at).min(ZEROS.len() as u64) as usize;
+        file.write_at(&ZEROS[..len], at)?;
+        at += len as u64;
+    }
+    Ok(())
+}
+
+/// Whether the disk, or what this user may take of it, is full: the one failure after which the same write may be tried again.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_read_and_renamed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (disk, a, b) = (RealDisk, dir.path().join("a"), dir.path().join("b"));
+        let file = disk.create(&a).unwrap();
+        assert_eq!(disk.create(&a).err().map(|error| error.kind()), Some(io::ErrorKind::AlreadyExists));
+        write_zeros(&*file, 0, 600_000).unwrap();
+        file.write_at(b"end", 600_000).unwrap();
+        file.sync_data().unwrap();
+        disk.rename(&a, &b).unwrap();
+        disk.sync_dir(dir.path()).unwrap();
+        assert_eq!(disk.list(dir.path()).unwrap(), ["b"]);
+        let mut bytes = vec![1; 10];
+        read_all(&*disk.open(&b).unwrap(), &mut bytes).unwrap();
+        assert_eq!((bytes.len(), &bytes[600_000..]), (600_003, &b"end"[..]));
+        disk.remove(&b).unwrap();
+        assert_eq!(disk.open(&b).err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn a_lock_is_held_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("LOCK");
+        let held = RealDisk.lock(&path).unwrap();
+        assert_eq!(RealDisk.lock(&path).err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
+        drop(held);
+        assert!(RealDisk.lock(&path).is_ok());
+    }
+}

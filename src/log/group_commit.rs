@@ -1,0 +1,551 @@
+//! Group commit: how the engine hands units to the log, and learns what is durable.
+//!
+//! The engine encodes units into a buffer of its own, behind [`HEAD_BYTES`](super::block::HEAD_BYTES) of head room, and gives the buffer away with
+//! [`Log::commit`], getting an empty one in return. There are two ways, which adapt to the load without a timer:
+//!
+//! - [`Commit::InPlace`]: the calling thread writes and syncs. Shortest for one client on a fast disk.
+//! - [`Commit::HandOver`]: a thread takes all that is queued whenever the disk is free. While it syncs, the next block gathers.
+//!
+//! What was committed is durable when [`Log::durable`] has reached it, and not before. A log that fails acknowledges nothing
+//! any more ([`State::Poisoned`]); one whose disk is full ([`State::Full`]) says so while there is room for what it has
+//! already been given, keeps what it can't write, and goes on when there is space.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::directory::Directory;
+use super::disk::Clock;
+use super::segments::{Current, Segments};
+use super::shared::{Failure, Shared};
+use super::writer::Writer;
+use crate::base::limits::{LOG_FIRST_SEGMENT_BYTES, LOG_PREPARED_SEGMENTS, LOG_RESERVE_BYTES, LOG_SEGMENT_BYTES};
+use crate::base::lsn::Lsn;
+
+/// Units that are encoded and not written yet, in the order of their Lsns.
+#[derive(Debug)]
+pub struct Tail {
+    /// [`HEAD_BYTES`](super::block::HEAD_BYTES) of any content, then the units, each behind its [`unit_head`](super::block::unit_head).
+    pub bytes: Vec<u8>,
+    /// The Lsn of the first unit.
+    pub first_lsn: Lsn,
+    /// How many units there are.
+    pub units: u32,
+    /// Wall clock of the server when it made the last of them, in milliseconds since 1970.
+    pub time_ms: i64,
+}
+
+impl Tail {
+    /// The Lsn behind the last unit.
+    pub fn end(&self) -> Lsn {
+        self.first_lsn.plus(u64::from(self.units))
+    }
+}
+
+/// Who writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// The calling thread, if the log thread is not at work; otherwise as [`Commit::HandOver`].
+    InPlace,
+    /// The log thread, together with all else that is queued.
+    HandOver,
+}
+
+/// When what was written is synced: the parameter `appendfsync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SyncPolicy {
+    /// After each write.
+    Always,
+    /// When a second has passed.
+    EverySec,
+    /// When a segment is full, and when the log is closed.
+    No,
+}
+
+/// What the log can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// It writes.
+    Good,
+    /// The disk is full, or nearly: the engine must refuse what would change data. What was committed stays and is written when
+    /// there is space.
+    Full,
+    /// A write or a sync has failed. Nothing becomes durable any more; only a restart helps.
+    Poisoned,
+}
+
+/// The log's sizes. [`Default`] has the real ones; tests have smaller ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// When it syncs.
+    pub policy: SyncPolicy,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Bytes of the first segment after a start, and of those made in a hurry.
+    pub first_segment_bytes: u64,
+    /// Segments that lie ready.
+    pub prepared_segments: usize,
+    /// Prefilled bytes below which writes are refused when no further segment can be made.
+    pub reserve_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            policy: SyncPolicy::Always,
+            segment_bytes: LOG_SEGMENT_BYTES,
+            first_segment_bytes: LOG_FIRST_SEGMENT_BYTES,
+            prepared_segments: LOG_PREPARED_SEGMENTS,
+            reserve_bytes: LOG_RESERVE_BYTES,
+        }
+    }
+}
+
+/// A log that can't do what it was asked to.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CommitError {
+    /// See [`State::Full`].
+    #[error("the disk is full")]
+    Full,
+    /// See [`State::Poisoned`].
+    #[error("{0}")]
+    Poisoned(Failure),
+}
+
+/// The log, opened for writing by [`Recovery::finish`](super::scan::Recovery::finish).
+///
+/// Its threads are started by [`Log::start`]. Without them everything works that is done in place or by [`Log::step`] and
+/// [`Log::do_chore`]: so a simulation runs it on one thread.
+pub struct Log {
+    shared: Arc<Shared>,
+    writer: Arc<Mutex<Writer>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Log {
+    pub(super) fn new(
+        directory: Directory,
+        options: Options,
+        clock: Arc<dyn Clock>,
+        notify: Box<dyn Fn() + Send + Sync>,
+        segments: Segments,
+        current: Current,
+        end: Lsn,
+    ) -> Log {
+        let shared = Arc::new(Shared::new(directory, options, clock, notify, segments, end));
+        let writer = Arc::new(Mutex::new(Writer::new(Arc::clone(&shared), current)));
+        Log { shared, writer, threads: Vec::new() }
+    }
+
+    /// Starts the thread that writes what is handed over, and the one that prepares segments.
+    pub fn start(&mut self) -> std::io::Result<()> {
+        let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&self.writer));
+        self.threads.push(thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&shared, &writer))?);
+        let shared = Arc::clone(&self.shared);
+        self.threads.push(thread::Builder::new().name("log-files".to_owned()).spawn(move || prepare_all(&shared))?);
+        Ok(())
+    }
+
+    /// Takes units, whose first must have the Lsn after that of the last one committed. Answers an empty buffer, with head room,
+    /// for the next. A log that is poisoned drops them.
+    pub fn commit(&self, tail: Tail, how: Commit) -> Vec<u8> {
+        if tail.units > 0 && self.state() != State::Poisoned {
+            self.shared.enqueue(tail);
+            match (how, self.try_writer()) {
+                (Commit::InPlace, Some(mut writer)) => {
+                    writer.step();
+                }
+                _ => self.shared.wake_writer(),
+            }
+        }
+        self.shared.spare()
+    }
+
+    /// An empty buffer, with head room.
+    pub fn buffer(&self) -> Vec<u8> {
+        self.shared.spare()
+    }
+
+    /// The last unit that no crash can take away.
+    #[inline]
+    pub fn durable(&self) -> Lsn {
+        self.shared.durable.load()
+    }
+
+    /// The last unit that is written: kill -9 can't take it away, a power loss can.
+    #[inline]
+    pub fn written(&self) -> Lsn {
+        self.shared.written.load()
+    }
+
+    /// What the log can do.
+    #[inline]
+    pub fn state(&self) -> State {
+        self.shared.state()
+    }
+
+    /// Why it is poisoned, if it is.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.shared.failure()
+    }
+
+    /// Whether nothing is queued and nobody writes: then a commit in place would begin at once.
+    pub fn is_idle(&self) -> bool {
+        self.shared.backlog_bytes() == 0 && self.try_writer().is_some()
+    }
+
+    /// How long a sync should be expected to take: the slowest of late.
+    pub fn sync_time(&self) -> Duration {
+        self.shared.sync_time()
+    }
+
+    /// Bytes that were committed and are not written yet.
+    pub fn backlog_bytes(&self) -> usize {
+        self.shared.backlog_bytes()
+    }
+
+    /// Bytes of blocks written since the log was opened.
+    pub fn written_bytes(&self) -> u64 {
+        self.shared.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many segments hold the log.
+    pub fn segments(&self) -> usize {
+        self.shared.segments().count()
+    }
+
+    /// When it syncs.
+    pub fn policy(&self) -> SyncPolicy {
+        self.shared.policy()
+    }
+
+    /// Changes when it syncs, once all that was committed is durable: no acknowledgement has to wait for a policy that is gone.
+    pub fn set_policy(&self, policy: SyncPolicy) -> Result<(), CommitError> {
+        self.drain()?;
+        self.shared.set_policy(policy);
+        Ok(())
+    }
+
+    /// Makes all that was committed durable, on the calling thread, and returns when it is.
+    pub fn drain(&self) -> Result<(), CommitError> {
+        let state = self.writer().flush();
+        self.checked(state)
+    }
+
+    /// Retires the segments that hold nothing after `snapshot`, the Lsn up to which the oldest snapshot that is kept has
+    /// everything. Their files are used again or removed. Answers how many there were.
+    pub fn cut(&self, snapshot: Lsn) -> usize {
+        self.shared.with_segments(|segments| segments.retire_before(snapshot.next()))
+    }
+
+    /// Drains the log, marks its end as clean and ends its threads.
+    pub fn close(mut self) -> Result<(), CommitError> {
+        self.stop_threads();
+        let state = self.writer().close();
+        self.checked(state)
+    }
+
+    /// What the log thread does each time it is woken: writes all that is queued, and syncs if the policy wants that now.
+    pub fn step(&self) {
+        self.writer().step();
+    }
+
+    /// What the thread that prepares segments does: one file. Answers whether there was something to do, and it worked.
+    pub fn do_chore(&self) -> bool {
+        self.shared.do_chore()
+    }
+
+    fn checked(&self, state: State) -> Result<(), CommitError> {
+        match (state, self.failure()) {
+            (State::Good, _) => Ok(()),
+            (State::Poisoned, Some(failure)) => Err(CommitError::Poisoned(failure.clone())),
+            _ => Err(CommitError::Full),
+        }
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_writer(&self) -> Option<MutexGuard<'_, Writer>> {
+        match self.writer.try_lock() {
+            Ok(writer) => Some(writer),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn stop_threads(&mut self) {
+        self.shared.close();
+        for thread in self.threads.drain(..) {
+            // A thread that has panicked has ended as well.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.stop_threads();
+    }
+}
+
+/// The log thread.
+fn write_all(shared: &Shared, writer: &Mutex<Writer>) {
+    let mut is_stuck = false;
+    while shared.wait_for_work(is_stuck) {
+        let before = (shared.written.load(), shared.durable.load());
+        is_stuck = writer.lock().unwrap_or_else(PoisonError::into_inner).step() == State::Full;
+        if before != (shared.written.load(), shared.durable.load()) {
+            shared.notify();
+        }
+    }
+}
+
+/// The thread that prepares segments.
+fn prepare_all(shared: &Shared) {
+    while shared.wait_for_chores() {
+        while !shared.is_closing() && shared.do_chore() {}
+    }
+}
+
+/// A tail of units of the effects `effects`, as the engine makes them.
+#[cfg(test)]
+pub(super) fn tail(mut bytes: Vec<u8>, first_lsn: Lsn, effects: &[impl AsRef<[u8]>]) -> Tail {
+    bytes.resize(super::block::HEAD_BYTES, 0);
+    for effects in effects {
+        let effects = effects.as_ref();
+        bytes.extend_from_slice(&super::block::unit_head(1, 1, effects.len() as u32));
+        bytes.extend_from_slice(effects);
+    }
+    Tail { bytes, first_lsn, units: effects.len() as u32, time_ms: 1_700_000_000_000 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::log::block::HEAD_BYTES;
+    use crate::log::directory::DirectoryId;
+    use crate::log::disk::{Disk, RealClock, RealDisk};
+    use crate::log::scan::Recovery;
+    use crate::log::sim::{Faults, SimDisk};
+
+    const OPTIONS: Options = Options {
+        policy: SyncPolicy::Always,
+        segment_bytes: 32 * 1024,
+        first_segment_bytes: 16 * 1024,
+        prepared_segments: 2,
+        reserve_bytes: 24 * 1024,
+    };
+
+    fn recovery(disk: &SimDisk) -> Recovery {
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        Recovery::open(Directory::open(disk, Path::new("/log"), DirectoryId::new([1; 16])).unwrap(), Lsn::NONE).unwrap()
+    }
+
+    fn open(disk: &SimDisk, policy: SyncPolicy) -> Log {
+        recovery(disk).finish(Options { policy, ..OPTIONS }, Arc::new(disk.clone()), Box::new(|| {})).unwrap()
+    }
+
+    /// Commits the units of these Lsns, 1 KiB each.
+    fn commit(log: &Log, lsns: std::ops::RangeInclusive<u64>, how: Commit) {
+        let units = vec![[7; 1024]; (lsns.end() - lsns.start() + 1) as usize];
+        log.commit(tail(log.buffer(), Lsn::new(*lsns.start()), &units), how);
+    }
+
+    fn counters(log: &Log) -> (u64, u64) {
+        (log.written().get(), log.durable().get())
+    }
+
+    fn fail_next(disk: &SimDisk, operation: u64) {
+        disk.set_faults(Faults { fail_at: Some(disk.operations() + operation), ..Faults::default() });
+    }
+
+    #[test]
+    fn in_place_is_durable_at_once_and_handed_over_with_the_next_step() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk, SyncPolicy::Always);
+        commit(&log, 1..=1, Commit::InPlace);
+        assert_eq!(counters(&log), (1, 1));
+        commit(&log, 2..=2, Commit::HandOver);
+        commit(&log, 3..=4, Commit::HandOver);
+        assert!(counters(&log) == (1, 1) && !log.is_idle() && log.backlog_bytes() > 3 * 1024);
+        let began = disk.operations();
+        log.step();
+        let done: Vec<_> = disk.trace(began).iter().map(|event| event.operation).collect();
+        assert_eq!(done, ["write", "sync"], "one block for all that was queued");
+        assert!(counters(&log) == (4, 4) && log.is_idle() && log.backlog_bytes() == 0);
+    }
+
+    #[test]
+    fn a_buffer_comes_back_empty_with_head_room() {
+        let log = open(&SimDisk::new(1), SyncPolicy::Always);
+        let back = log.commit(tail(Vec::with_capacity(10_000), Lsn::FIRST, &[b"x"]), Commit::InPlace);
+        assert_eq!((back.len(), back.capacity()), (HEAD_BYTES, 10_000));
+        let back = log.commit(tail(back, Lsn::new(2), &[vec![0; 3 << 20]]), Commit::InPlace);
+        assert!(back.len() == HEAD_BYTES && back.capacity() <= 1 << 20, "{}", back.capacity());
+    }
+
+    #[test]
+    fn every_second_waits_for_the_second_and_no_waits_for_the_end() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk, SyncPolicy::EverySec);
+        commit(&log, 1..=1, Commit::InPlace);
+        assert_eq!(counters(&log), (1, 0));
+        disk.advance(Duration::from_millis(999));
+        log.step();
+        assert_eq!(counters(&log), (1, 0));
+        disk.advance(Duration::from_millis(1));
+        log.step();
+        assert_eq!(counters(&log), (1, 1));
+        log.set_policy(SyncPolicy::No).unwrap();
+        commit(&log, 2..=2, Commit::InPlace);
+        disk.advance(Duration::from_secs(100));
+        log.step();
+        assert_eq!(counters(&log), (2, 1));
+        log.set_policy(SyncPolicy::Always).unwrap();
+        assert_eq!(counters(&log), (2, 2));
+        log.close().unwrap();
+    }
+
+    #[test]
+    fn a_slow_sync_counts_at_once_and_is_forgotten_slowly() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk, SyncPolicy::Always);
+        let sync_in = |took: u64, lsn: u64| {
+            disk.set_faults(Faults { sync_time: Duration::from_micros(took), ..Faults::default() });
+            commit(&log, lsn..=lsn, Commit::InPlace);
+            log.sync_time().as_micros()
+        };
+        assert_eq!((sync_in(50, 1), sync_in(2_000, 2), sync_in(50, 3)), (50, 2_000, 1_750));
+        assert_eq!((4..40).map(|lsn| sync_in(50, lsn)).min(), Some(50));
+    }
+
+    #[test]
+    fn a_full_disk_is_refused_early_and_heals() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk, SyncPolicy::Always);
+        disk.set_capacity(Some(disk.used_bytes() + 10_000));
+        let mut lsn = 0;
+        while log.state() == State::Good {
+            lsn += 1;
+            commit(&log, lsn..=lsn, Commit::InPlace);
+            log.do_chore();
+            assert!(lsn < 100);
+        }
+        assert_eq!((log.state(), counters(&log)), (State::Full, (lsn, lsn)), "early: all of it is durable");
+        // What was already running finds its place, until there is none; then it waits.
+        while log.backlog_bytes() == 0 {
+            lsn += 1;
+            commit(&log, lsn..=lsn, Commit::InPlace);
+            assert!(lsn < 100);
+        }
+        assert_eq!(counters(&log), (lsn - 1, lsn - 1));
+        assert!(matches!(log.drain(), Err(CommitError::Full)));
+        disk.set_capacity(None);
+        log.step();
+        assert!(log.do_chore());
+        assert_eq!((log.state(), counters(&log), log.backlog_bytes()), (State::Good, (lsn, lsn), 0));
+        drop(log);
+        assert_eq!(open(&disk, SyncPolicy::Always).durable().get(), lsn);
+    }
+
+    #[test]
+    fn a_failed_write_or_sync_poisons() {
+        for operation in [0, 1] {
+            let disk = SimDisk::new(1);
+            let calls = Arc::new(AtomicU64::new(0));
+            let counted = Arc::clone(&calls);
+            let notify = Box::new(move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+            });
+            let log = recovery(&disk).finish(OPTIONS, Arc::new(disk.clone()), notify).unwrap();
+            commit(&log, 1..=1, Commit::InPlace);
+            fail_next(&disk, operation);
+            commit(&log, 2..=2, Commit::InPlace);
+            assert_eq!((log.state(), log.durable().get(), calls.load(Ordering::Relaxed)), (State::Poisoned, 1, 1));
+            let began = disk.operations();
+            commit(&log, 3..=3, Commit::HandOver);
+            log.step();
+            assert!(!log.do_chore());
+            assert_eq!((log.durable().get(), log.backlog_bytes(), disk.operations()), (1, 0, began), "not tried again");
+            assert!(matches!(log.drain(), Err(CommitError::Poisoned(_))));
+            assert!(matches!(log.set_policy(SyncPolicy::No), Err(CommitError::Poisoned(_))));
+            let failure = log.failure().unwrap();
+            assert!(failure.action.contains("log-0000000000000001.seg") && failure.durable == Lsn::FIRST, "{failure}");
+            assert!(log.close().is_err());
+        }
+    }
+
+    #[test]
+    fn units_out_of_order_poison() {
+        let log = open(&SimDisk::new(1), SyncPolicy::Always);
+        commit(&log, 2..=2, Commit::InPlace);
+        assert_eq!(log.state(), State::Poisoned);
+    }
+
+    #[test]
+    fn segments_are_prepared_when_the_first_is_half_full_and_used_again_after_a_cut() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk, SyncPolicy::Always);
+        commit(&log, 1..=1, Commit::InPlace);
+        assert!(!log.do_chore(), "a server that is hardly written to needs none");
+        let write = |lsns: std::ops::RangeInclusive<u64>| {
+            for lsn in lsns {
+                commit(&log, lsn..=lsn, Commit::InPlace);
+                while log.do_chore() {}
+            }
+        };
+        write(2..=100);
+        let used = disk.used_bytes();
+        assert!(log.segments() > 3);
+        assert!(log.cut(Lsn::new(100)) >= 3 && log.segments() == 1);
+        write(101..=150);
+        assert!(disk.used_bytes() <= used, "{} instead of {used}", disk.used_bytes());
+    }
+
+    #[test]
+    fn a_block_that_is_larger_than_a_segment_has_one_of_its_own() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk, SyncPolicy::Always);
+        commit(&log, 1..=1, Commit::InPlace);
+        commit(&log, 2..=101, Commit::InPlace);
+        commit(&log, 102..=102, Commit::InPlace);
+        assert_eq!((log.durable().get(), log.segments()), (102, 3));
+        drop(log);
+        disk.crash();
+        assert_eq!(open(&disk, SyncPolicy::Always).durable().get(), 102);
+    }
+
+    #[test]
+    fn threads_write_to_a_real_disk_and_call_when_it_is_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |notify: Box<dyn Fn() + Send + Sync>| {
+            let directory = Directory::open(Arc::new(RealDisk), dir.path(), DirectoryId::new([1; 16])).unwrap();
+            let recovery = Recovery::open(directory, Lsn::NONE).unwrap();
+            recovery.finish(OPTIONS, Arc::new(RealClock::default()), notify).unwrap()
+        };
+        let (sender, receiver) = channel();
+        let mut log = open(Box::new(move || {
+            let _ = sender.send(());
+        }));
+        log.start().unwrap();
+        let how = [Commit::HandOver, Commit::InPlace];
+        for turn in 0..100 {
+            commit(&log, turn * 3 + 1..=turn * 3 + 3, how[turn as usize % 3 / 2]);
+        }
+        while log.durable() < Lsn::new(300) {
+            receiver.recv().unwrap();
+        }
+        commit(&log, 301..=301, Commit::HandOver);
+        log.close().unwrap();
+        assert_eq!(open(Box::new(|| {})).durable().get(), 301);
+    }
+}

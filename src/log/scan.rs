@@ -1,0 +1,663 @@
+//! Recovery: reads the log from an Lsn to its end, tells a torn tail from damage, and opens it for writing.
+//!
+//! The chain of segments is found from the newest backwards; each ends where its successor begins. Only the last one may end
+//! in a torn tail, because the log moves to a new segment when the old one is durable. Where its blocks end, the rest of the
+//! file is searched for frames that were written later: one that says that the missing Lsn had been durable makes it damage.
+//!
+//! Nothing is changed while it reads. [`Recovery::finish`] then begins a new segment and copies into it those blocks that
+//! nobody knows to be durable: after kill -9 or a failed sync the page cache shows what no disk has, and a client that reads it
+//! must not see it vanish. The torn tail needs no cutting: the new segment begins before it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::block::{ALIGN, Block, Contents, Damage, Frame, Place, frames_from, rebind, stride};
+use super::directory::Directory;
+use super::disk::{Clock, read_all};
+use super::error::LogError;
+use super::group_commit::{Log, Options};
+use super::planted::{self, Bug};
+use super::segment::{self, BadHeader, FIELD_BYTES, HEADER_BYTES, Header};
+use super::segments::{Current, Link, Segments, new_file};
+use crate::base::lsn::Lsn;
+
+/// Reads the log of a directory. See the module's header.
+pub struct Recovery {
+    directory: Directory,
+    /// Units up to this one are not needed.
+    from: Lsn,
+    /// The segments that are part of the log, oldest first.
+    chain: Vec<Header>,
+    /// The numbers of segments that are not.
+    strays: Vec<u64>,
+    /// Those of them that are newer than the chain and whose header can't be read.
+    damaged: Vec<u64>,
+    last_number: u64,
+    /// The names of files that were being made.
+    unfinished: Vec<String>,
+    /// The segment in the chain that is being read, and whether it has been loaded.
+    at: usize,
+    is_loaded: bool,
+    bytes: Vec<u8>,
+    offset: u64,
+    /// The unit that must come next.
+    next: Lsn,
+    /// What is known to be durable.
+    proven: Lsn,
+    /// The checksum of the last block.
+    last_crc: u32,
+    /// The checksum of the last block that is known to be durable.
+    proven_crc: u32,
+    /// The blocks of this segment that may not be durable.
+    unproven: VecDeque<Passed>,
+    end: Option<End>,
+    read_bytes: u64,
+    total_bytes: u64,
+}
+
+/// A block that has been read.
+#[derive(Clone, Copy)]
+struct Passed {
+    offset: u64,
+    frame: Frame,
+    contents: Contents,
+}
+
+/// How the log ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The last unit; what was asked for if there is no later one.
+    pub lsn: Lsn,
+    /// Whether it was closed, so that nothing can be missing.
+    pub is_clean: bool,
+    /// What a crash has left of writes that it interrupted.
+    pub torn: Option<TornTail>,
+}
+
+/// Blocks that a crash interrupted. None of them had been durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// The segment.
+    pub path: PathBuf,
+    /// Where they begin.
+    pub offset: u64,
+    /// Frames behind the first of them that are whole: blocks that reached the disk out of order.
+    pub later_frames: u64,
+}
+
+impl Recovery {
+    /// Finds the segments that hold the units after `from`, the Lsn up to which a snapshot has them.
+    pub fn open(directory: Directory, from: Lsn) -> Result<Recovery, LogError> {
+        let io = |source| LogError::Io { path: directory.path().to_owned(), source };
+        let names = directory.disk().list(directory.path()).map_err(io)?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment::number_of(name)).collect();
+        numbers.sort_unstable();
+        let mut recovery = Recovery {
+            directory,
+            unfinished: names.into_iter().filter(|name| segment::is_temporary(name)).collect(),
+            from,
+            chain: Vec::new(),
+            strays: Vec::new(),
+            damaged: Vec::new(),
+            last_number: numbers.last().copied().unwrap_or(0),
+            at: 0,
+            is_loaded: false,
+            bytes: Vec::new(),
+            offset: 0,
+            next: from.next(),
+            proven: Lsn::NONE,
+            last_crc: 0,
+            proven_crc: 0,
+            unproven: VecDeque::new(),
+            end: None,
+            read_bytes: 0,
+            total_bytes: 0,
+        };
+        recovery.find_chain(&numbers)?;
+        Ok(recovery)
+    }
+
+    /// The directory that it reads.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Bytes of segments that have been read, and that there are.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.read_bytes + self.offset, self.total_bytes)
+    }
+
+    /// How the log ends, once [`Recovery::next_block`] has answered `None`.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// The path of the block that was read last, and the offset behind it: for errors about its units.
+    pub fn position(&self) -> (PathBuf, u64) {
+        (self.directory.segment(self.chain.get(self.at).map_or(0, |header| header.number)), self.offset)
+    }
+
+    fn find_chain(&mut self, numbers: &[u64]) -> Result<(), LogError> {
+        let mut headers = BTreeMap::new();
+        for &number in numbers {
+            let io = |source| LogError::Io { path: self.directory.segment(number), source };
+            let file = self.directory.open_segment(number).map_err(io)?;
+            let mut fields = [0; FIELD_BYTES];
+            let read = file.read_at(&mut fields, 0).map_err(io)?;
+            let path = || self.directory.segment(number);
+            match Header::read(&fields[..read], self.directory.id(), number) {
+                Ok(header) if header.first_lsn > Lsn::NONE => {
+                    headers.insert(number, (header, file.size().map_err(io)?));
+                    self.damaged.clear();
+                }
+                Ok(_) => {}
+                Err(BadHeader::Damaged) => self.damaged.push(number),
+                Err(BadHeader::Version(version)) => return Err(LogError::Version { path: path(), version }),
+                Err(BadHeader::Foreign) => return Err(LogError::Foreign { path: path() }),
+            }
+        }
+        let mut link = headers.keys().next_back().copied().unwrap_or(0);
+        let mut lens = VecDeque::new();
+        while let Some((header, len)) = headers.remove(&link) {
+            link = header.previous;
+            self.chain.push(header);
+            lens.push_front(len);
+        }
+        self.chain.reverse();
+        let in_chain = |number: &u64| self.chain.iter().any(|header| header.number == *number);
+        self.strays = numbers.iter().copied().filter(|number| !in_chain(number)).collect();
+        let Some(oldest) = self.chain.first() else { return Ok(()) };
+        let needed = self.from.next();
+        if oldest.first_lsn > needed {
+            return Err(if numbers.contains(&link) {
+                self.corrupt_header(link, needed)
+            } else {
+                LogError::Missing { path: self.directory.segment(link.max(1)), lsn: needed }
+            });
+        }
+        // The last segment that begins no later than what is needed; older ones hold nothing of it.
+        self.at = self.chain.partition_point(|header| header.first_lsn <= needed).saturating_sub(1);
+        self.next = self.chain[self.at].first_lsn;
+        self.total_bytes = lens.range(self.at..).sum();
+        Ok(())
+    }
+
+    /// A header behind the log's end that can't be read is one that a crash has interrupted, unless its segment's blocks say
+    /// that they had been durable.
+    fn judge_damaged(&self) -> Result<Option<TornTail>, LogError> {
+        let mut bytes = Vec::new();
+        let mut torn = None;
+        for &number in &self.damaged {
+            self.read_segment(number, &mut bytes)?;
+            let place = Place { directory: self.directory.id(), segment: number, offset: HEADER_BYTES };
+            if (bytes.len() as u64) < HEADER_BYTES {
+                let place = Place { offset: bytes.len() as u64, ..place };
+                return Err(self.corrupt(&place, Damage::Short(HEADER_BYTES)));
+            }
+            let found = frames_from(&bytes, place);
+            if found.durable >= self.next {
+                return Err(self.corrupt_header(number, self.next));
+            }
+            if found.frames > 0 {
+                torn = Some(TornTail { path: self.directory.segment(number), offset: 0, later_frames: found.frames });
+            }
+        }
+        Ok(torn)
+    }
+
+    fn corrupt_header(&self, number: u64, lsn: Lsn) -> LogError {
+        LogError::Corrupt { path: self.directory.segment(number), offset: 0, lsn, damage: Damage::Header }
+    }
+
+    /// The next block that holds units after those that are not needed; `None` at the log's end.
+    pub fn next_block(&mut self) -> Result<Option<Block<'_>>, LogError> {
+        while let Some(passed) = self.advance()? {
+            if passed.contents.end() > self.from.next() && passed.contents.units > 0 {
+                let block = Block::of(&self.bytes, passed.offset, passed.frame, passed.contents);
+                return Ok(Some(block.after(self.from)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads one block and checks that it is the one that comes next.
+    fn advance(&mut self) -> Result<Option<Passed>, LogError> {
+        if self.end.is_some() {
+            return Ok(None);
+        }
+        let successor = loop {
+            let Some(&header) = self.chain.get(self.at) else {
+                return self.end_reading(false, None);
+            };
+            if !self.is_loaded {
+                self.begin_segment(header)?;
+            }
+            match self.chain.get(self.at + 1).copied() {
+                Some(successor) if successor.first_lsn == self.next => self.end_segment(successor)?,
+                successor => break successor,
+            }
+        };
+        let place = self.place();
+        let block = match Block::read(self.bytes.get(place.offset as usize..).unwrap_or_default(), &place) {
+            Ok(block) => block,
+            Err(damage) => {
+                let torn = self.judge(&place, damage, successor.is_some())?;
+                return self.end_reading(false, torn);
+            }
+        };
+        let passed = Passed { offset: place.offset, frame: block.frame, contents: block.contents };
+        if passed.contents.first_lsn != self.next {
+            return Err(self.corrupt(&place, Damage::Order(passed.contents.first_lsn)));
+        }
+        if successor.is_some_and(|successor| passed.contents.end() > successor.first_lsn) {
+            return Err(self.corrupt(&place, Damage::Chain));
+        }
+        self.pass(passed);
+        if passed.contents.units == 0 && successor.is_none() {
+            return self.end_reading(true, None);
+        }
+        Ok(Some(passed))
+    }
+
+    fn begin_segment(&mut self, header: Header) -> Result<(), LogError> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        self.read_segment(header.number, &mut bytes)?;
+        self.bytes = bytes;
+        self.is_loaded = true;
+        self.offset = HEADER_BYTES;
+        self.proven = self.proven.max(header.durable).max(header.first_lsn.previous());
+        self.unproven.clear();
+        self.last_crc = header.previous_crc;
+        self.proven_crc = header.previous_crc;
+        if (self.bytes.len() as u64) < header.capacity {
+            let place = Place { offset: self.bytes.len() as u64, ..self.place() };
+            return Err(self.corrupt(&place, Damage::Short(header.capacity)));
+        }
+        Ok(())
+    }
+
+    /// All of a segment that its successor counts as part of the log has been read.
+    fn end_segment(&mut self, successor: Header) -> Result<(), LogError> {
+        if successor.previous_crc != self.last_crc {
+            return Err(self.corrupt(&self.place(), Damage::Chain));
+        }
+        self.read_bytes += self.bytes.len() as u64;
+        self.offset = 0;
+        self.at += 1;
+        self.is_loaded = false;
+        Ok(())
+    }
+
+    fn pass(&mut self, passed: Passed) {
+        self.offset += stride(passed.frame.len());
+        self.next = passed.contents.end();
+        self.proven = self.proven.max(passed.frame.durable);
+        if planted::is(Bug::NoCopyOfTheTail) {
+            self.proven = self.last_lsn();
+        }
+        // The mark of a clean end is no part of the chain: what follows upon it follows upon the units before it.
+        if passed.contents.units > 0 {
+            self.last_crc = passed.frame.crc;
+            self.unproven.push_back(passed);
+        }
+        while let Some(proven) = self.unproven.pop_front_if(|oldest| oldest.contents.end().previous() <= self.proven) {
+            self.proven_crc = proven.frame.crc;
+        }
+    }
+
+    fn end_reading(&mut self, is_clean: bool, torn: Option<TornTail>) -> Result<Option<Passed>, LogError> {
+        let damaged = self.judge_damaged()?;
+        self.end = Some(End { lsn: self.last_lsn().max(self.from), is_clean, torn: torn.or(damaged) });
+        Ok(None)
+    }
+
+    /// Judges what stands where no block could be read: the end of the log, a torn tail, or damage.
+    fn judge(&self, place: &Place, damage: Damage, has_successor: bool) -> Result<Option<TornTail>, LogError> {
+        let found = frames_from(&self.bytes, Place { offset: place.offset + ALIGN, ..*place });
+        if has_successor || !damage.may_be_torn() || found.durable.max(self.proven) >= self.next {
+            return Err(self.corrupt(place, damage));
+        }
+        let rest = self.bytes.get(place.offset as usize..).unwrap_or_default();
+        let is_torn = damage == Damage::Body || found.frames > 0 || Frame::is_remnant(rest, place);
+        Ok(is_torn.then(|| TornTail {
+            path: self.directory.segment(place.segment),
+            offset: place.offset,
+            later_frames: found.frames,
+        }))
+    }
+
+    fn corrupt(&self, place: &Place, damage: Damage) -> LogError {
+        LogError::Corrupt { path: self.directory.segment(place.segment), offset: place.offset, lsn: self.next, damage }
+    }
+
+    /// Where the next block should stand.
+    fn place(&self) -> Place {
+        let segment = self.chain.get(self.at).map_or(0, |header| header.number);
+        Place { directory: self.directory.id(), segment, offset: self.offset }
+    }
+
+    /// The last unit that has been passed.
+    fn last_lsn(&self) -> Lsn {
+        self.next.previous()
+    }
+
+    fn read_segment(&self, number: u64, bytes: &mut Vec<u8>) -> Result<(), LogError> {
+        let read = self.directory.open_segment(number).and_then(|file| read_all(&*file, bytes));
+        read.map_err(|source| LogError::Io { path: self.directory.segment(number), source })
+    }
+
+    /// Opens the log for writing, behind its last unit. What was recovered is durable when this returns. Reads what
+    /// [`Recovery::next_block`] has not read yet.
+    ///
+    /// `notify` is called when the log thread has advanced [`Log::durable`] or [`Log::written`], and on whatever thread has
+    /// changed [`Log::state`], which may be one that is inside of [`Log::commit`]: it should wake somebody and return.
+    pub fn finish(
+        mut self,
+        options: Options,
+        clock: Arc<dyn Clock>,
+        notify: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<Log, LogError> {
+        while self.advance()?.is_some() {}
+        let number = self.last_number + 1;
+        let header = self.successor(number, options.first_segment_bytes);
+        for name in &self.unfinished {
+            let path = self.directory.file(name);
+            self.directory.disk().remove(&path).map_err(|source| LogError::Io { path, source })?;
+        }
+        let current = self.begin_current(&header);
+        let current = current.map_err(|source| LogError::Io { path: self.directory.segment(number), source })?;
+        let live = self.chain.iter().chain([&header]).map(Link::of).collect();
+        let segments = Segments::new(live, self.strays, number + 1);
+        let end = header.durable;
+        Ok(Log::new(self.directory, options, clock, notify, segments, current, end))
+    }
+
+    /// The header of the segment that continues the log. It takes over the blocks that may not be durable; segments of which
+    /// it takes over everything leave the chain.
+    fn successor(&mut self, number: u64, least_bytes: u64) -> Header {
+        let taken_over: u64 = self.unproven.iter().map(|passed| stride(passed.frame.len())).sum();
+        let capacity = least_bytes.max(HEADER_BYTES + taken_over);
+        let prepared = Header::prepared(self.directory.id(), number, capacity);
+        if self.chain.is_empty() || self.last_lsn() < self.from {
+            // A snapshot that is ahead of the log has all of it.
+            self.strays.extend(self.chain.drain(..).map(|header| header.number));
+            self.unproven.clear();
+            return Header { first_lsn: self.from.next(), durable: self.from, ..prepared };
+        }
+        let first_lsn = self.unproven.front().map_or(self.next, |oldest| oldest.contents.first_lsn);
+        let mut previous = 0;
+        while let Some(last) = self.chain.pop_if(|last| last.first_lsn >= first_lsn) {
+            self.strays.push(last.number);
+            previous = last.previous;
+        }
+        let previous = self.chain.last().map_or(previous, |last| last.number);
+        Header { first_lsn, durable: self.last_lsn(), previous, previous_crc: self.proven_crc, ..prepared }
+    }
+
+    /// Writes the segment that continues the log.
+    fn begin_current(&self, header: &Header) -> io::Result<Current> {
+        let mut place = Place { directory: header.directory, segment: header.number, offset: HEADER_BYTES };
+        let mut last_crc = header.previous_crc;
+        let mut blocks = Vec::new();
+        for passed in &self.unproven {
+            let start = blocks.len();
+            blocks.extend_from_slice(&self.bytes[passed.offset as usize..][..passed.frame.len()]);
+            last_crc = rebind(&mut blocks[start..], &place, header.durable);
+            blocks.resize(start + stride(passed.frame.len()) as usize, 0);
+            place.offset = HEADER_BYTES + blocks.len() as u64;
+        }
+        let file = new_file(&self.directory, header, &blocks)?;
+        Ok(Current { file, number: header.number, offset: place.offset, capacity: header.capacity, last_crc })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::log::directory::DirectoryId;
+    use crate::log::disk::Disk;
+    use crate::log::group_commit::{Commit, SyncPolicy, tail};
+    use crate::log::sim::{Faults, SimDisk};
+
+    const DIRECTORY: &str = "/log";
+    const ID: DirectoryId = DirectoryId::new([0x11; 16]);
+    const OPTIONS: Options = Options {
+        policy: SyncPolicy::Always,
+        segment_bytes: 6 * 1024,
+        first_segment_bytes: 5 * 1024,
+        prepared_segments: 1,
+        reserve_bytes: 0,
+    };
+
+    fn recovery(disk: &SimDisk, from: u64) -> Result<Recovery, LogError> {
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        Recovery::open(Directory::open(disk, Path::new(DIRECTORY), ID)?, Lsn::new(from))
+    }
+
+    fn open(disk: &SimDisk, options: Options) -> Log {
+        recovery(disk, 0).unwrap().finish(options, Arc::new(disk.clone()), Box::new(|| {})).unwrap()
+    }
+
+    /// The effects of the units after `from`, and how the log ends.
+    fn read(disk: &SimDisk, from: u64) -> Result<(Vec<Vec<u8>>, End), LogError> {
+        let mut recovery = recovery(disk, from)?;
+        let mut units = Vec::new();
+        while let Some(block) = recovery.next_block()? {
+            units.extend(block.units().map(|unit| unit.effects.to_vec()));
+        }
+        let end = recovery.end().unwrap().clone();
+        assert_eq!(end.lsn.get(), from + units.len() as u64);
+        let (read, total) = recovery.progress();
+        assert!(read <= total, "{read} of {total}");
+        Ok((units, end))
+    }
+
+    fn unit(lsn: u64) -> Vec<u8> {
+        format!("unit {lsn} ").repeat(lsn as usize % 20 + 1).into_bytes()
+    }
+
+    /// Appends the units of these Lsns, each in a block of its own.
+    fn append(log: &Log, lsns: std::ops::RangeInclusive<u64>) {
+        for lsn in lsns {
+            log.commit(tail(log.buffer(), Lsn::new(lsn), &[unit(lsn)]), Commit::InPlace);
+            while log.do_chore() {}
+        }
+    }
+
+    /// A log of these units in several segments.
+    fn written(units: u64) -> SimDisk {
+        let disk = SimDisk::new(units);
+        let log = open(&disk, OPTIONS);
+        append(&log, 1..=units);
+        assert_eq!(log.durable().get(), units);
+        drop(log);
+        disk
+    }
+
+    fn segment_path(number: u64) -> PathBuf {
+        Path::new(DIRECTORY).join(segment::file_name(number))
+    }
+
+    #[test]
+    fn a_log_is_read_from_where_it_is_needed() {
+        let disk = written(100);
+        let (all, end) = read(&disk, 0).unwrap();
+        assert_eq!(all, (1..=100).map(unit).collect::<Vec<_>>());
+        assert_eq!(end, End { lsn: Lsn::new(100), is_clean: false, torn: None });
+        assert_eq!(read(&disk, 57).unwrap().0, (58..=100).map(unit).collect::<Vec<_>>());
+        assert_eq!(read(&disk, 100).unwrap().0, Vec::<Vec<u8>>::new());
+    }
+
+    #[test]
+    fn units_of_one_block_are_passed_over_one_by_one() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk, OPTIONS);
+        log.commit(tail(log.buffer(), Lsn::FIRST, &[unit(1), unit(2), unit(3)]), Commit::InPlace);
+        drop(log);
+        assert_eq!(read(&disk, 1).unwrap().0, [unit(2), unit(3)]);
+    }
+
+    #[test]
+    fn a_cut_log_is_read_from_its_snapshot_and_not_before() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk, OPTIONS);
+        append(&log, 1..=100);
+        let before = log.segments();
+        assert!(log.cut(Lsn::new(60)) > 3 && log.segments() < before);
+        assert_eq!(log.cut(Lsn::new(60)), 0);
+        while log.do_chore() {}
+        drop(log);
+        assert_eq!(read(&disk, 60).unwrap().0.len(), 40);
+        assert!(matches!(read(&disk, 0), Err(LogError::Missing { lsn: Lsn::FIRST, .. })));
+    }
+
+    #[test]
+    fn a_missing_segment_is_named() {
+        let disk = written(100);
+        disk.remove(&segment_path(3)).unwrap();
+        match read(&disk, 0) {
+            Err(LogError::Missing { path, .. }) => assert_eq!(path, segment_path(3)),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(read(&disk, 99).unwrap().0, [unit(100)]);
+    }
+
+    #[test]
+    fn a_log_behind_its_snapshot_is_replaced() {
+        let disk = written(10);
+        assert_eq!(read(&disk, 50).unwrap().1.lsn.get(), 50);
+        let recovered = recovery(&disk, 50).unwrap();
+        let log = recovered.finish(OPTIONS, Arc::new(disk.clone()), Box::new(|| {})).unwrap();
+        assert_eq!((log.durable().get(), log.segments()), (50, 1));
+        append(&log, 51..=52);
+        drop(log);
+        assert_eq!(read(&disk, 50).unwrap().0, [unit(51), unit(52)]);
+    }
+
+    #[test]
+    fn starts_without_writes_leave_nothing_behind() {
+        let disk = written(10);
+        let files_after_a_start = || {
+            let log = open(&disk, OPTIONS);
+            while log.do_chore() {}
+            log.close().unwrap();
+            disk.list(Path::new(DIRECTORY)).unwrap().len()
+        };
+        // The first takes over what was not known to be durable, and stays.
+        files_after_a_start();
+        let files = files_after_a_start();
+        for _ in 0..10 {
+            assert_eq!(files_after_a_start(), files);
+        }
+        let (units, end) = read(&disk, 0).unwrap();
+        assert_eq!((units.len(), end.is_clean), (10, true));
+    }
+
+    #[test]
+    fn a_block_that_is_torn_is_cut_unless_it_had_been_durable() {
+        // Without syncs nothing behind a block says that it was durable; with them, the next one does.
+        for (policy, is_damage) in [(SyncPolicy::No, false), (SyncPolicy::Always, true)] {
+            let disk = SimDisk::new(3);
+            let log = open(&disk, Options { policy, first_segment_bytes: 16 * 1024, ..OPTIONS });
+            append(&log, 1..=5);
+            drop(log);
+            let first = 64 + 8 + unit(1).len();
+            let offset = HEADER_BYTES + stride(first);
+            disk.flip(&segment_path(1), offset + 80, 1);
+            match read(&disk, 0) {
+                Ok((units, end)) if !is_damage => {
+                    assert_eq!(units, [unit(1)]);
+                    assert_eq!(end.torn, Some(TornTail { path: segment_path(1), offset, later_frames: 3 }));
+                }
+                Err(LogError::Corrupt { path, offset: at, lsn, damage }) if is_damage => {
+                    assert_eq!((path, at, lsn.get(), damage), (segment_path(1), offset, 2, Damage::Body));
+                }
+                other => panic!("{policy:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_cut_nothing_of_the_torn_tail_comes_back() {
+        let disk = SimDisk::new(3);
+        let log = open(&disk, Options { policy: SyncPolicy::No, ..OPTIONS });
+        append(&log, 1..=4);
+        drop(log);
+        disk.flip(&segment_path(1), HEADER_BYTES + stride(64 + 8 + unit(1).len()), 1);
+        let log = open(&disk, OPTIONS);
+        assert_eq!(log.durable().get(), 1);
+        log.commit(tail(log.buffer(), Lsn::new(2), &[b"another"]), Commit::InPlace);
+        drop(log);
+        disk.crash();
+        assert_eq!(read(&disk, 0).unwrap().0, [unit(1), b"another".to_vec()]);
+    }
+
+    #[test]
+    fn any_damage_gives_a_prefix_with_a_note_or_a_refusal_with_a_file() {
+        let mut refusals = 0;
+        let mut cuts = 0;
+        for seed in 0..2_000 {
+            let mut rng = Rng::seeded(seed);
+            let disk = SimDisk::new(seed);
+            let log = open(&disk, OPTIONS);
+            append(&log, 1..=30);
+            if seed % 3 == 0 {
+                log.close().unwrap();
+            } else {
+                drop(log);
+            }
+            let names = disk.list(Path::new(DIRECTORY)).unwrap();
+            let segments: Vec<_> = names.iter().filter(|name| segment::number_of(name).is_some()).collect();
+            let path = Path::new(DIRECTORY).join(segments[rng.below(segments.len() as u64) as usize]);
+            let len = disk.open(&path).unwrap().size().unwrap();
+            if seed % 2 == 0 {
+                disk.truncate(&path, rng.below(len));
+            } else {
+                let at = if rng.below(4) == 0 { rng.below(80) } else { HEADER_BYTES + rng.below(len - HEADER_BYTES) };
+                disk.flip(&path, at, 1 << rng.below(8));
+            }
+            match read(&disk, 0) {
+                Ok((units, end)) => {
+                    assert_eq!(units, (1..=units.len() as u64).map(unit).collect::<Vec<_>>(), "{seed}");
+                    assert!(units.len() == 30 || end.torn.is_some(), "{seed}: silence about {path:?}");
+                    cuts += u64::from(units.len() < 30);
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains(DIRECTORY), "{seed}: {error}");
+                    refusals += 1;
+                }
+            }
+        }
+        assert!(refusals > 500 && cuts > 10, "{refusals} refusals, {cuts} cuts");
+    }
+
+    #[test]
+    fn a_segment_of_another_directory_and_of_a_later_version_are_refused() {
+        let disk = written(1);
+        let file = disk.open(&segment_path(1)).unwrap();
+        let foreign = Header { first_lsn: Lsn::FIRST, ..Header::prepared(DirectoryId::new([2; 16]), 1, 0) };
+        file.write_at(&foreign.encode(), 0).unwrap();
+        assert!(matches!(read(&disk, 0), Err(LogError::Foreign { .. })));
+        let mut later = Header::prepared(ID, 1, 0).encode();
+        later[8] = 9;
+        let crc = crc32c::crc32c(&later[..76]);
+        later[76..].copy_from_slice(&crc.to_le_bytes());
+        file.write_at(&later, 0).unwrap();
+        assert!(matches!(read(&disk, 0), Err(LogError::Version { version: 9, .. })));
+    }
+
+    #[test]
+    fn recovery_that_can_not_write_says_so_and_changes_nothing() {
+        let disk = written(3);
+        disk.set_faults(Faults { capacity: Some(disk.used_bytes()), ..Faults::default() });
+        let refused = recovery(&disk, 0).unwrap().finish(OPTIONS, Arc::new(disk.clone()), Box::new(|| {}));
+        assert!(matches!(refused.map(|_| ()), Err(LogError::Io { .. })));
+        disk.set_capacity(None);
+        assert_eq!(read(&disk, 0).unwrap().0.len(), 3);
+    }
+}

@@ -1,0 +1,180 @@
+//! Segments: the files that hold the blocks, one after the other. docs/log-format.md is the specification.
+//!
+//! A header of 4 KiB begins each. Its fields lie in the first 512 bytes, which disks write whole, so that a header that a crash
+//! interrupts is the old or the new one. A segment is prepared ahead, with an unused header, and gets its second one when the
+//! log moves on to it. That header names the segment before it and its last block, so that the log is a chain from the newest
+//! segment backwards: what no header leads to is no part of it, and a segment ends where its successor begins.
+
+use super::block::{u32_at, u64_at};
+use super::directory::DirectoryId;
+use crate::base::lsn::Lsn;
+
+/// Bytes of the header; the first block stands behind it.
+pub(super) const HEADER_BYTES: u64 = 4096;
+
+/// Bytes of the header that are used.
+pub(super) const FIELD_BYTES: usize = 80;
+
+const MAGIC: [u8; 8] = *b"TIDEGATE";
+const VERSION: u32 = 1;
+
+/// What begins a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) directory: DirectoryId,
+    /// Given once: a file that is used again gets a new one.
+    pub(super) number: u64,
+    /// The Lsn of the first unit; [`Lsn::NONE`] in a segment that is prepared and not used yet.
+    pub(super) first_lsn: Lsn,
+    /// What was durable before the segment was part of the log. Units of its own, too, if recovery has copied them here.
+    pub(super) durable: Lsn,
+    /// The segment before this one; 0 in the first.
+    pub(super) previous: u64,
+    /// The checksum of the last block before this segment; 0 if there is none.
+    pub(super) previous_crc: u32,
+    /// The length up to which the file was filled before it was used. It never gets shorter.
+    pub(super) capacity: u64,
+}
+
+/// Why a header can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadHeader {
+    /// The checksum or the magic does not fit.
+    Damaged,
+    /// A version of the format that this server does not know.
+    Version(u32),
+    /// It belongs to another directory.
+    Foreign,
+}
+
+impl Header {
+    /// The header of a segment that is ready to be used.
+    pub(super) fn prepared(directory: DirectoryId, number: u64, capacity: u64) -> Header {
+        Header { directory, number, first_lsn: Lsn::NONE, durable: Lsn::NONE, previous: 0, previous_crc: 0, capacity }
+    }
+
+    /// The header's fields as they stand at the start of the file; zeros fill it up.
+    pub(super) fn encode(&self) -> [u8; FIELD_BYTES] {
+        let mut bytes = [0; FIELD_BYTES];
+        bytes[0..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
+        bytes[16..32].copy_from_slice(self.directory.as_bytes());
+        bytes[32..40].copy_from_slice(&self.number.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.first_lsn.get().to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.durable.get().to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.previous.to_le_bytes());
+        bytes[64..72].copy_from_slice(&self.capacity.to_le_bytes());
+        bytes[72..76].copy_from_slice(&self.previous_crc.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..76]);
+        bytes[76..80].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the header of segment `number` of `directory`.
+    pub(super) fn read(bytes: &[u8], directory: DirectoryId, number: u64) -> Result<Header, BadHeader> {
+        let fields = bytes.first_chunk::<FIELD_BYTES>().ok_or(BadHeader::Damaged)?;
+        if fields[0..8] != MAGIC || crc32c::crc32c(&fields[..76]) != u32_at(fields, 76) {
+            return Err(BadHeader::Damaged);
+        }
+        let version = u32_at(fields, 8);
+        if version != VERSION {
+            return Err(BadHeader::Version(version));
+        }
+        if fields[16..32] != *directory.as_bytes() {
+            return Err(BadHeader::Foreign);
+        }
+        // A recycled file whose new name was lost: its old name no longer fits, and nothing refers to that any more.
+        if u64_at(fields, 32) != number || u32_at(fields, 12) != HEADER_BYTES as u32 {
+            return Err(BadHeader::Damaged);
+        }
+        Ok(Header {
+            directory,
+            number,
+            first_lsn: Lsn::new(u64_at(fields, 40)),
+            durable: Lsn::new(u64_at(fields, 48)),
+            previous: u64_at(fields, 56),
+            capacity: u64_at(fields, 64),
+            previous_crc: u32_at(fields, 72),
+        })
+    }
+}
+
+/// The name of a segment's file. Names sort as numbers do.
+pub(super) fn file_name(number: u64) -> String {
+    format!("log-{number:016x}.seg")
+}
+
+/// The name under which the file of segment `number` is made.
+pub(super) fn temporary_name(number: u64) -> String {
+    format!("log-{number:016x}.tmp")
+}
+
+/// The number of the segment that a file of this name is.
+pub(super) fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("log-")?.strip_suffix(".seg")?;
+    let number = u64::from_str_radix(digits, 16).ok()?;
+    (file_name(number) == name).then_some(number)
+}
+
+/// Whether a file of this name is one that was being made.
+pub(super) fn is_temporary(name: &str) -> bool {
+    name.strip_prefix("log-").is_some_and(|rest| rest.ends_with(".tmp"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIRECTORY: DirectoryId = DirectoryId::new([7; 16]);
+
+    fn header() -> Header {
+        Header {
+            first_lsn: Lsn::new(100),
+            durable: Lsn::new(99),
+            previous: 4,
+            previous_crc: 0xdead_beef,
+            ..Header::prepared(DIRECTORY, 5, 65_536)
+        }
+    }
+
+    #[test]
+    fn a_header_reads_back_in_its_file_only() {
+        let bytes = header().encode();
+        assert_eq!(Header::read(&bytes, DIRECTORY, 5), Ok(header()));
+        assert_eq!(Header::read(&bytes, DIRECTORY, 6), Err(BadHeader::Damaged));
+        assert_eq!(Header::read(&bytes, DirectoryId::new([8; 16]), 5), Err(BadHeader::Foreign));
+    }
+
+    #[test]
+    fn every_truncation_and_every_flipped_bit_is_seen() {
+        let bytes = header().encode();
+        for len in 0..bytes.len() {
+            assert_eq!(Header::read(&bytes[..len], DIRECTORY, 5), Err(BadHeader::Damaged), "cut to {len}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::read(&bytes, DIRECTORY, 5), Err(BadHeader::Damaged), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_later_version_is_named() {
+        let mut bytes = header().encode();
+        bytes[8] = 2;
+        let crc = crc32c::crc32c(&bytes[..76]);
+        bytes[76..80].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Header::read(&bytes, DIRECTORY, 5), Err(BadHeader::Version(2)));
+    }
+
+    #[test]
+    fn names_carry_numbers() {
+        assert_eq!(file_name(0x1f), "log-000000000000001f.seg");
+        assert_eq!(number_of("log-000000000000001f.seg"), Some(0x1f));
+        for other in ["log-1f.seg", "log-000000000000001F.seg", "log-000000000000001f.tmp", "ID", "snap-1", ""] {
+            assert_eq!(number_of(other), None, "{other}");
+        }
+        assert!(is_temporary(&temporary_name(1)) && !is_temporary(&file_name(1)) && !is_temporary("x.tmp"));
+    }
+}

@@ -1,0 +1,231 @@
+//! The files of the log: those that are part of it, those that lie ready, and those that are no longer needed.
+//!
+//! A segment is made ready on a thread of its own: an old file is used again, or a new one is filled with zeros; it is synced
+//! under another name, renamed, and its directory synced. Only then the writer may take it, so that a sync of the log has data
+//! to write and no metadata. Old blocks in a file that is used again do no harm: their frames state its earlier number.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use super::directory::Directory;
+use super::disk::{DiskFile, write_zeros};
+use super::segment::{HEADER_BYTES, Header, temporary_name};
+use crate::base::limits::LOG_PREPARED_MAX_SEGMENTS;
+use crate::base::lsn::Lsn;
+
+/// The segment that is written.
+pub(super) struct Current {
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) number: u64,
+    /// Where the next block goes.
+    pub(super) offset: u64,
+    /// The file's prefilled length.
+    pub(super) capacity: u64,
+    /// The checksum of the last block before `offset`.
+    pub(super) last_crc: u32,
+}
+
+impl Current {
+    /// Prefilled bytes that are left.
+    pub(super) fn room(&self) -> u64 {
+        self.capacity.saturating_sub(self.offset)
+    }
+
+    /// Whether the segment is half full.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.room() < self.capacity.saturating_sub(HEADER_BYTES) / 2
+    }
+}
+
+/// A segment that is part of the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    number: u64,
+    first_lsn: Lsn,
+}
+
+impl Link {
+    pub(super) fn of(header: &Header) -> Link {
+        Link { number: header.number, first_lsn: header.first_lsn }
+    }
+}
+
+/// A segment that lies ready.
+pub(super) struct Prepared {
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) number: u64,
+    pub(super) capacity: u64,
+}
+
+/// What there is to be done about the files.
+pub(super) enum Task {
+    /// Use the file of this segment again, under the number that follows.
+    Recycle(u64, u64),
+    /// Make a file for this number.
+    Make(u64),
+    /// Remove the file of this segment.
+    Remove(u64),
+}
+
+/// See the module's header.
+pub(super) struct Segments {
+    /// Oldest first; the last one is being written.
+    live: VecDeque<Link>,
+    prepared: VecDeque<Prepared>,
+    /// Oldest first.
+    retired: VecDeque<u64>,
+    next_number: u64,
+    /// Whether segments are made ahead. A server that is started and hardly written to does without.
+    is_eager: bool,
+    /// Whether the last attempt to make a segment failed because the disk is full.
+    pub(super) is_short: bool,
+}
+
+impl Segments {
+    pub(super) fn new(live: VecDeque<Link>, mut retired: Vec<u64>, next_number: u64) -> Segments {
+        retired.sort_unstable();
+        let retired = retired.into();
+        Segments { live, prepared: VecDeque::new(), retired, next_number, is_eager: false, is_short: false }
+    }
+
+    /// Begins to make segments ahead. Answers whether that is new.
+    pub(super) fn be_eager(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_eager, true)
+    }
+
+    /// Whether [`Segments::task`] would answer one.
+    pub(super) fn has_task(&self, wanted: usize) -> bool {
+        !self.retired.is_empty() || (self.is_eager && self.prepared.len() < wanted)
+    }
+
+    /// What should be done next, if there is anything, for `wanted` segments to lie ready.
+    pub(super) fn task(&mut self, wanted: usize) -> Option<Task> {
+        if !self.has_task(wanted) {
+            return None;
+        }
+        match self.retired.pop_front() {
+            Some(old) if self.is_eager && self.prepared.len() < LOG_PREPARED_MAX_SEGMENTS => {
+                Some(Task::Recycle(old, self.take_number()))
+            }
+            Some(old) => Some(Task::Remove(old)),
+            None => Some(Task::Make(self.take_number())),
+        }
+    }
+
+    pub(super) fn take_number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
+    }
+
+    /// Numbers ascend along the log: a segment that was overtaken while it was made is of no use any more.
+    pub(super) fn add_prepared(&mut self, prepared: Prepared) {
+        match self.live.back() {
+            Some(newest) if newest.number > prepared.number => self.retired.push_back(prepared.number),
+            _ => self.prepared.push_back(prepared),
+        }
+    }
+
+    /// A segment that lies ready.
+    pub(super) fn take_prepared(&mut self) -> Option<Prepared> {
+        self.prepared.pop_front()
+    }
+
+    /// Takes back a segment that could not be used yet.
+    pub(super) fn give_back(&mut self, prepared: Prepared) {
+        self.prepared.push_front(prepared);
+    }
+
+    /// The log moves on to a segment.
+    pub(super) fn push(&mut self, header: &Header) {
+        self.live.push_back(Link::of(header));
+        while let Some(overtaken) = self.prepared.pop_front_if(|prepared| prepared.number < header.number) {
+            self.retired.push_back(overtaken.number);
+        }
+    }
+
+    /// Prefilled bytes that lie ready.
+    pub(super) fn prepared_bytes(&self) -> u64 {
+        self.prepared.iter().map(|prepared| prepared.capacity.saturating_sub(HEADER_BYTES)).sum()
+    }
+
+    /// Retires the segments all of whose units come before `first_needed`. Answers how many.
+    pub(super) fn retire_before(&mut self, first_needed: Lsn) -> usize {
+        let mut retired = 0;
+        while self.live.get(1).is_some_and(|second| second.first_lsn <= first_needed)
+            && let Some(oldest) = self.live.pop_front()
+        {
+            self.retired.push_back(oldest.number);
+            retired += 1;
+        }
+        retired
+    }
+
+    /// How many segments the log has.
+    pub(super) fn count(&self) -> usize {
+        self.live.len()
+    }
+}
+
+/// Makes the file of a segment, with these blocks in it and zeros up to its capacity. It and its name are durable.
+pub(super) fn new_file(directory: &Directory, header: &Header, blocks: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
+    let temporary = directory.file(&temporary_name(header.number));
+    let file = directory.disk().create(&temporary)?;
+    let written = fill(&*file, header, blocks);
+    if let Err(error) = written {
+        // What is left of it is removed at the next start.
+        let _ = directory.disk().remove(&temporary);
+        return Err(error);
+    }
+    directory.disk().rename(&temporary, &directory.segment(header.number))?;
+    directory.sync()?;
+    Ok(file)
+}
+
+fn fill(file: &dyn DiskFile, header: &Header, blocks: &[u8]) -> io::Result<()> {
+    let mut page = [0; HEADER_BYTES as usize];
+    let fields = header.encode();
+    page[..fields.len()].copy_from_slice(&fields);
+    file.write_at(&page, 0)?;
+    file.write_at(blocks, HEADER_BYTES)?;
+    write_zeros(file, HEADER_BYTES + blocks.len() as u64, header.capacity)?;
+    file.sync_data()
+}
+
+/// Makes a segment ready under a new number.
+pub(super) fn make(directory: &Directory, number: u64, capacity: u64) -> io::Result<Prepared> {
+    let file = new_file(directory, &Header::prepared(directory.id(), number, capacity), &[])?;
+    Ok(Prepared { file, number, capacity })
+}
+
+/// Makes a segment ready in the file of an old one. One that is shorter than `capacity` is removed instead, and so is one that
+/// a single large block has made much longer.
+pub(super) fn recycle(directory: &Directory, old: u64, number: u64, capacity: u64) -> io::Result<Option<Prepared>> {
+    let file = match directory.open_segment(old) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let size = file.size()?;
+    if size < capacity || size >= capacity.saturating_mul(2) {
+        return remove(directory, old).map(|()| None);
+    }
+    let temporary = directory.file(&temporary_name(number));
+    directory.disk().rename(&directory.segment(old), &temporary)?;
+    let header = Header::prepared(directory.id(), number, size);
+    if let Err(error) = file.write_at(&header.encode(), 0).and_then(|()| file.sync_data()) {
+        let _ = directory.disk().remove(&temporary);
+        return Err(error);
+    }
+    directory.disk().rename(&temporary, &directory.segment(number))?;
+    directory.sync()?;
+    Ok(Some(Prepared { file, number, capacity: size }))
+}
+
+/// Removes the file of a segment that is no longer needed. It may be gone already.
+pub(super) fn remove(directory: &Directory, number: u64) -> io::Result<()> {
+    match directory.disk().remove(&directory.segment(number)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}

@@ -1,0 +1,335 @@
+//! What the engine, the log thread and the thread that prepares segments share: the queue, the counters, the state.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use super::block::HEAD_BYTES;
+use super::directory::Directory;
+use super::disk::{Clock, is_full};
+use super::group_commit::{Options, State, SyncPolicy, Tail};
+use super::segments::{Current, Segments, Task, make, recycle, remove};
+use crate::base::limits::{LOG_EVERY_SEC, LOG_FULL_RETRY, LOG_MERGE_MAX_BYTES, LOG_SPARE_BUFFERS, LOG_SPARE_MAX_BYTES};
+use crate::base::lsn::{AtomicLsn, Lsn};
+
+/// Why the log takes nothing any more.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What was tried, on which file.
+    pub action: String,
+    /// What the system said.
+    pub error: String,
+    /// The last unit that is known to be durable.
+    pub durable: Lsn,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; nothing after Lsn {} is known to be on disk", self.action, self.error, self.durable)
+    }
+}
+
+/// What waits to be written.
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) tails: VecDeque<Tail>,
+    spares: Vec<Vec<u8>>,
+}
+
+/// See the module's header.
+pub(super) struct Shared {
+    pub(super) directory: Directory,
+    pub(super) options: Options,
+    pub(super) clock: Arc<dyn Clock>,
+    notify: Box<dyn Fn() + Send + Sync>,
+    pub(super) written: AtomicLsn,
+    pub(super) durable: AtomicLsn,
+    state: AtomicU8,
+    policy: AtomicU8,
+    failure: OnceLock<Failure>,
+    queue: Mutex<Queue>,
+    /// The log thread waits here, with the queue, for something to write.
+    work: Condvar,
+    segments: Mutex<Segments>,
+    /// The thread that prepares segments waits here, with them, for something to do.
+    chores: Condvar,
+    is_closing: AtomicBool,
+    /// Prefilled bytes left in the segment that is written.
+    room: AtomicU64,
+    /// Whether something could not be written for want of space.
+    is_stuck: AtomicBool,
+    /// Bytes that are queued or stuck.
+    backlog: AtomicUsize,
+    pub(super) written_bytes: AtomicU64,
+    sync_ns: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(
+        directory: Directory,
+        options: Options,
+        clock: Arc<dyn Clock>,
+        notify: Box<dyn Fn() + Send + Sync>,
+        segments: Segments,
+        end: Lsn,
+    ) -> Shared {
+        Shared {
+            directory,
+            policy: AtomicU8::new(options.policy as u8),
+            options,
+            clock,
+            notify,
+            written: AtomicLsn::new(end),
+            durable: AtomicLsn::new(end),
+            state: AtomicU8::new(State::Good as u8),
+            failure: OnceLock::new(),
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            segments: Mutex::new(segments),
+            chores: Condvar::new(),
+            is_closing: AtomicBool::new(false),
+            room: AtomicU64::new(u64::MAX),
+            is_stuck: AtomicBool::new(false),
+            backlog: AtomicUsize::new(0),
+            written_bytes: AtomicU64::new(0),
+            sync_ns: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn segments(&self) -> MutexGuard<'_, Segments> {
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes something about the segments, and wakes who looks after them.
+    pub(super) fn with_segments<T>(&self, change: impl FnOnce(&mut Segments) -> T) -> T {
+        let changed = change(&mut self.segments());
+        self.chores.notify_one();
+        changed
+    }
+
+    pub(super) fn notify(&self) {
+        (self.notify)();
+    }
+
+    // The threads.
+
+    pub(super) fn wake_writer(&self) {
+        self.work.notify_one();
+    }
+
+    /// Ends the threads.
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Ordering::Release);
+        // Each of them has seen this when it next waits, or waits by now: nobody looks before and sleeps after the notice.
+        drop(self.queue());
+        self.work.notify_all();
+        drop(self.segments());
+        self.chores.notify_all();
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until there may be something to write or to sync. Answers false when the log is being closed.
+    pub(super) fn wait_for_work(&self, is_stuck: bool) -> bool {
+        let queue = self.queue();
+        if self.is_closing() {
+            return false;
+        }
+        let pause = match self.policy() {
+            _ if is_stuck => Some(LOG_FULL_RETRY),
+            _ if !queue.tails.is_empty() => return true,
+            // Units that were written in place wake nobody, so it looks whether there are any.
+            SyncPolicy::EverySec => Some(LOG_EVERY_SEC / 4),
+            SyncPolicy::Always | SyncPolicy::No => None,
+        };
+        wait(&self.work, queue, pause);
+        !self.is_closing()
+    }
+
+    /// Sleeps until there may be something to prepare. Answers false when the log is being closed.
+    pub(super) fn wait_for_chores(&self) -> bool {
+        let segments = self.segments();
+        if self.is_closing() {
+            return false;
+        }
+        if !segments.has_task(self.options.prepared_segments) || self.state() == State::Poisoned {
+            wait(&self.chores, segments, None);
+        } else if segments.is_short {
+            wait(&self.chores, segments, Some(LOG_FULL_RETRY));
+        }
+        !self.is_closing()
+    }
+
+    // The queue.
+
+    /// Adds units to the queue, to the last block that waits there if both are small.
+    pub(super) fn enqueue(&self, tail: Tail) {
+        self.backlog.fetch_add(tail.bytes.len(), Ordering::Relaxed);
+        let mut queue = self.queue();
+        if let Some(last) = queue.tails.back_mut()
+            && last.bytes.len() + tail.bytes.len() <= LOG_MERGE_MAX_BYTES
+            && last.end() == tail.first_lsn
+        {
+            last.bytes.extend_from_slice(tail.bytes.get(HEAD_BYTES..).unwrap_or_default());
+            last.units += tail.units;
+            last.time_ms = tail.time_ms;
+            self.backlog.fetch_sub(tail.bytes.len().min(HEAD_BYTES), Ordering::Relaxed);
+            queue.keep(tail.bytes);
+        } else {
+            queue.tails.push_back(tail);
+        }
+    }
+
+    /// What has been written, or never will be, is no longer waiting.
+    pub(super) fn done_with(&self, tail: Tail) {
+        self.backlog.fetch_sub(tail.bytes.len(), Ordering::Relaxed);
+        self.queue().keep(tail.bytes);
+    }
+
+    /// An empty buffer, used before if there is one.
+    pub(super) fn spare(&self) -> Vec<u8> {
+        let mut bytes = self.queue().spares.pop().unwrap_or_default();
+        bytes.resize(HEAD_BYTES, 0);
+        bytes
+    }
+
+    pub(super) fn backlog_bytes(&self) -> usize {
+        self.backlog.load(Ordering::Relaxed)
+    }
+
+    // The state.
+
+    pub(super) fn state(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            0 => State::Good,
+            1 => State::Full,
+            _ => State::Poisoned,
+        }
+    }
+
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.failure.get()
+    }
+
+    /// A write or a sync has failed: nothing is believed of this log any more. The first failure is the one that counts.
+    pub(super) fn poison(&self, action: String, error: &io::Error) {
+        let failure = Failure { action, error: error.to_string(), durable: self.durable.load() };
+        if self.failure.set(failure.clone()).is_ok() {
+            self.state.store(State::Poisoned as u8, Ordering::Release);
+            tracing::error!("the log has failed, writes are refused until a restart: {failure}");
+            self.notify();
+        }
+    }
+
+    pub(super) fn set_stuck(&self, is_stuck: bool) {
+        self.is_stuck.store(is_stuck, Ordering::Relaxed);
+    }
+
+    /// Says how much is left in the segment that is written, and has the next ones prepared when it is half full.
+    pub(super) fn set_room(&self, current: &Current) {
+        self.room.store(current.room(), Ordering::Relaxed);
+        if current.is_half_full() && self.segments().be_eager() {
+            self.chores.notify_one();
+        }
+    }
+
+    /// Finds out whether there is space for what may still come, and says so if that has changed.
+    pub(super) fn judge_space(&self) {
+        let is_full = {
+            let segments = self.segments();
+            let room = self.room.load(Ordering::Relaxed).saturating_add(segments.prepared_bytes());
+            self.is_stuck.load(Ordering::Relaxed) || (segments.is_short && room < self.options.reserve_bytes)
+        };
+        let (from, to) = if is_full { (State::Good, State::Full) } else { (State::Full, State::Good) };
+        let changed = self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
+        if changed.is_ok() {
+            match to {
+                State::Full => tracing::error!("the disk is full: writes are refused until there is space"),
+                _ => tracing::info!("the disk has space again: writes go on"),
+            }
+            self.notify();
+        }
+    }
+
+    // Syncs.
+
+    pub(super) fn policy(&self) -> SyncPolicy {
+        match self.policy.load(Ordering::Acquire) {
+            0 => SyncPolicy::Always,
+            1 => SyncPolicy::EverySec,
+            _ => SyncPolicy::No,
+        }
+    }
+
+    pub(super) fn set_policy(&self, policy: SyncPolicy) {
+        self.policy.store(policy as u8, Ordering::Release);
+        drop(self.queue());
+        self.work.notify_one();
+    }
+
+    /// Learns how long a sync took. One that is slow counts at once, fast ones make up for it slowly: who syncs on the engine's
+    /// thread must not do so a second time on a disk that is slow at times.
+    pub(super) fn learn_sync_time(&self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let before = self.sync_ns.load(Ordering::Relaxed);
+        self.sync_ns.store(took.max(before - before / 8), Ordering::Relaxed);
+    }
+
+    pub(super) fn sync_time(&self) -> Duration {
+        Duration::from_nanos(self.sync_ns.load(Ordering::Relaxed))
+    }
+
+    // Chores.
+
+    /// Makes or removes one file, if there is a reason to. Answers whether there was, and it worked.
+    pub(super) fn do_chore(&self) -> bool {
+        if self.state() == State::Poisoned {
+            return false;
+        }
+        let Some(task) = self.segments().task(self.options.prepared_segments) else { return false };
+        let capacity = self.options.segment_bytes;
+        let (name, done) = match task {
+            Task::Recycle(old, number) => ("reuse", recycle(&self.directory, old, number, capacity)),
+            Task::Make(number) => ("prepare", make(&self.directory, number, capacity).map(Some)),
+            Task::Remove(old) => ("remove", remove(&self.directory, old).map(|()| None)),
+        };
+        let worked = done.is_ok();
+        match done {
+            Ok(prepared) => {
+                let mut segments = self.segments();
+                segments.is_short = false;
+                prepared.into_iter().for_each(|prepared| segments.add_prepared(prepared));
+            }
+            Err(error) if is_full(&error) => self.segments().is_short = true,
+            Err(error) => self.poison(format!("{name} a segment of the log"), &error),
+        }
+        self.judge_space();
+        worked
+    }
+}
+
+fn wait<T>(condition: &Condvar, guard: MutexGuard<'_, T>, pause: Option<Duration>) {
+    match pause {
+        Some(pause) => drop(condition.wait_timeout(guard, pause).unwrap_or_else(PoisonError::into_inner)),
+        None => drop(condition.wait(guard).unwrap_or_else(PoisonError::into_inner)),
+    }
+}
+
+impl Queue {
+    fn keep(&mut self, mut bytes: Vec<u8>) {
+        if self.spares.len() < LOG_SPARE_BUFFERS {
+            bytes.clear();
+            bytes.shrink_to(LOG_SPARE_MAX_BYTES);
+            self.spares.push(bytes);
+        }
+    }
+}

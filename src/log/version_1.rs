@@ -1,0 +1,70 @@
+//! Version 1 of the format as it was when it was defined: files that are never changed, and that every later version reads.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::directory::{Directory, DirectoryId};
+use super::disk::{Disk, read_all};
+use super::group_commit::{Commit, Log, Options, tail};
+use super::scan::Recovery;
+use super::segment::{HEADER_BYTES, file_name};
+use super::sim::SimDisk;
+use crate::base::lsn::Lsn;
+
+const FILES: [&[u8]; 2] =
+    [include_bytes!("fixtures/v1/log-0000000000000001.seg"), include_bytes!("fixtures/v1/log-0000000000000002.seg")];
+
+fn recovery(disk: &SimDisk, from: u64) -> Recovery {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let directory = Directory::open(disk, Path::new("/log"), DirectoryId::new([0x11; 16])).unwrap();
+    Recovery::open(directory, Lsn::new(from)).unwrap()
+}
+
+fn segment_path(number: u64) -> PathBuf {
+    Path::new("/log").join(file_name(number))
+}
+
+/// Two starts: three units in two blocks, a kill, a unit, a clean end.
+#[test]
+fn it_is_written_as_it_was_defined() {
+    let disk = SimDisk::new(0);
+    let open = || -> Log {
+        let options = Options { first_segment_bytes: HEADER_BYTES + 512, ..Options::default() };
+        recovery(&disk, 0).finish(options, Arc::new(disk.clone()), Box::new(|| {})).unwrap()
+    };
+    let log = open();
+    log.commit(tail(log.buffer(), Lsn::FIRST, &[&b"first"[..], b""]), Commit::InPlace);
+    log.commit(tail(log.buffer(), Lsn::new(3), &[b"third"]), Commit::InPlace);
+    drop(log);
+    let log = open();
+    log.commit(tail(log.buffer(), Lsn::new(4), &[b"fourth, after a start"]), Commit::InPlace);
+    log.close().unwrap();
+    for (number, expected) in (1..).zip(FILES) {
+        let mut bytes = Vec::new();
+        read_all(&*disk.open(&segment_path(number)).unwrap(), &mut bytes).unwrap();
+        assert!(bytes == expected, "segment {number} differs");
+    }
+}
+
+#[test]
+fn it_is_read_for_ever() {
+    let disk = SimDisk::new(0);
+    drop(recovery(&disk, 0));
+    for (number, bytes) in (1..).zip(FILES) {
+        disk.create(&segment_path(number)).unwrap().write_at(bytes, 0).unwrap();
+    }
+    let mut recovery = recovery(&disk, 0);
+    let mut units = Vec::new();
+    while let Some(block) = recovery.next_block().unwrap() {
+        let time_ms = block.time_ms();
+        units.extend(
+            block.units().map(|unit| (unit.lsn.get(), time_ms, unit.format, unit.origin, unit.effects.to_vec())),
+        );
+    }
+    let expected = [&b"first"[..], b"", b"third", b"fourth, after a start"];
+    let expected: Vec<_> =
+        (1..).zip(expected).map(|(lsn, effects)| (lsn, 1_700_000_000_000, 1, 1, effects.to_vec())).collect();
+    assert_eq!(units, expected);
+    let end = recovery.end().unwrap();
+    assert!(end.is_clean && end.torn.is_none() && end.lsn == Lsn::new(4));
+}

@@ -1,0 +1,230 @@
+//! The writer: puts queued units into blocks, writes them, syncs, and moves from segment to segment.
+//!
+//! It is a state machine without a thread: [`Writer::step`] does what there is to do. The log thread calls it in a loop, the
+//! engine calls it to commit in place, and the simulation calls it whenever it likes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::block::{Contents, HEAD_BYTES, Place, seal, stride};
+use super::disk::is_full;
+use super::group_commit::{State, SyncPolicy, Tail};
+use super::planted::{self, Bug};
+use super::segment::{HEADER_BYTES, Header};
+use super::segments::{Current, Prepared, make};
+use super::shared::Shared;
+use crate::base::limits::{LOG_BLOCK_MAX_BYTES, LOG_EVERY_SEC};
+use crate::base::lsn::Lsn;
+
+/// See the module's header.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    current: Current,
+    /// What was taken from the queue and is not written yet: more than nothing only while the disk is full.
+    pending: VecDeque<Tail>,
+    /// Whether something was written since the last sync.
+    is_dirty: bool,
+    synced_at: Duration,
+}
+
+/// Why the writer can't go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// The disk is full; the same may be tried again.
+    Full,
+    /// The log has failed for good.
+    Poisoned,
+}
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, current: Current) -> Writer {
+        shared.set_room(&current);
+        let synced_at = shared.clock.monotonic();
+        Writer { shared, current, pending: VecDeque::new(), is_dirty: false, synced_at }
+    }
+
+    /// Writes all that is queued and syncs it if the policy wants that now.
+    pub(super) fn step(&mut self) -> State {
+        let done = self.write_queued().and_then(|()| self.sync_by_policy());
+        self.settle(done)
+    }
+
+    /// Writes and syncs everything, whatever the policy says.
+    pub(super) fn flush(&mut self) -> State {
+        let done = self.write_queued().and_then(|()| self.sync());
+        self.settle(done)
+    }
+
+    /// Answers [`State::Full`] only if something could not be written.
+    fn settle(&self, done: Result<(), Stop>) -> State {
+        self.shared.set_stuck(done == Err(Stop::Full));
+        self.shared.judge_space();
+        match done {
+            Ok(()) => State::Good,
+            Err(Stop::Full) => State::Full,
+            Err(Stop::Poisoned) => State::Poisoned,
+        }
+    }
+
+    /// Flushes, and marks that the log has been closed: from then on nothing can be missing at its end.
+    pub(super) fn close(&mut self) -> State {
+        let state = self.flush();
+        if state != State::Good {
+            return state;
+        }
+        let mut mark = Tail { bytes: self.shared.spare(), first_lsn: self.end(), units: 0, time_ms: 0 };
+        // It needs no segment of its own: a file can grow by 64 bytes, and if it can't the mark is missing, and nothing else.
+        match self.write_block(&mut mark) {
+            Ok(()) => self.flush(),
+            Err(_) => self.shared.state(),
+        }
+    }
+
+    fn write_queued(&mut self) -> Result<(), Stop> {
+        self.pending.append(&mut self.shared.queue().tails);
+        while let Some(mut tail) = self.pending.pop_front() {
+            let written = match self.shared.state() {
+                State::Poisoned => Err(Stop::Poisoned),
+                _ => self.write(&mut tail),
+            };
+            match written {
+                Err(Stop::Full) => {
+                    self.pending.push_front(tail);
+                    return Err(Stop::Full);
+                }
+                // What a log that has failed is given is dropped: it acknowledges nothing any more.
+                Ok(()) | Err(Stop::Poisoned) => self.shared.done_with(tail),
+            }
+        }
+        match self.shared.state() {
+            State::Poisoned => Err(Stop::Poisoned),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&mut self, tail: &mut Tail) -> Result<(), Stop> {
+        let is_sound = (HEAD_BYTES..=LOG_BLOCK_MAX_BYTES).contains(&tail.bytes.len());
+        if tail.first_lsn != self.end() || !is_sound {
+            let what = format!("units of {} bytes from Lsn {} on", tail.bytes.len(), tail.first_lsn);
+            return Err(self.failed(what, &io::ErrorKind::InvalidInput.into()));
+        }
+        let is_first = self.current.offset == HEADER_BYTES;
+        if !is_first && self.current.room() < tail.bytes.len() as u64 {
+            self.change_segment(tail.bytes.len() as u64)?;
+        }
+        self.write_block(tail)
+    }
+
+    /// Writes a block to where the next one belongs. May be repeated after the disk was full: it writes the same place again.
+    fn write_block(&mut self, tail: &mut Tail) -> Result<(), Stop> {
+        let place =
+            Place { directory: self.shared.directory.id(), segment: self.current.number, offset: self.current.offset };
+        let contents = Contents { first_lsn: tail.first_lsn, units: tail.units, time_ms: tail.time_ms };
+        let crc = seal(&mut tail.bytes, &place, self.shared.durable.load(), contents);
+        self.is_dirty = true;
+        if let Err(error) = self.current.file.write_at(&tail.bytes, place.offset) {
+            return Err(self.failed(self.on_segment("write to"), &error));
+        }
+        self.current.offset += stride(tail.bytes.len());
+        self.current.last_crc = crc;
+        self.shared.written_bytes.fetch_add(tail.bytes.len() as u64, Ordering::Relaxed);
+        self.shared.written.store(contents.end().previous());
+        self.shared.set_room(&self.current);
+        Ok(())
+    }
+
+    /// Moves on to the next segment. All that was written before is durable first, so that only the last segment of a log can
+    /// have a torn tail.
+    fn change_segment(&mut self, block_bytes: u64) -> Result<(), Stop> {
+        self.sync()?;
+        let prepared = self.shared.segments().take_prepared();
+        let prepared = match prepared {
+            Some(prepared) => prepared,
+            None => self.make_segment(block_bytes)?,
+        };
+        let header = Header {
+            first_lsn: self.end(),
+            durable: self.shared.durable.load(),
+            previous: self.current.number,
+            previous_crc: self.current.last_crc,
+            ..Header::prepared(self.shared.directory.id(), prepared.number, prepared.capacity)
+        };
+        if let Err(error) = prepared.file.write_at(&header.encode(), 0) {
+            let stop = self.failed("write the header of a segment".to_owned(), &error);
+            self.shared.segments().give_back(prepared);
+            return Err(stop);
+        }
+        self.current = Current {
+            file: prepared.file,
+            number: prepared.number,
+            offset: HEADER_BYTES,
+            capacity: prepared.capacity,
+            last_crc: self.current.last_crc,
+        };
+        self.shared.with_segments(|segments| {
+            segments.push(&header);
+            segments.be_eager();
+        });
+        Ok(())
+    }
+
+    /// None lies ready: the log is faster than the disk can be filled with zeros. A short one bridges the gap.
+    fn make_segment(&mut self, block_bytes: u64) -> Result<Prepared, Stop> {
+        let number = self.shared.segments().take_number();
+        let capacity = self.shared.options.first_segment_bytes.max(HEADER_BYTES + block_bytes);
+        let made = make(&self.shared.directory, number, capacity);
+        made.map_err(|error| {
+            if is_full(&error) {
+                self.shared.segments().is_short = true;
+            }
+            self.failed("make a segment".to_owned(), &error)
+        })
+    }
+
+    fn sync_by_policy(&mut self) -> Result<(), Stop> {
+        match self.shared.policy() {
+            SyncPolicy::Always => self.sync(),
+            SyncPolicy::EverySec if self.shared.clock.monotonic() >= self.synced_at + LOG_EVERY_SEC => self.sync(),
+            SyncPolicy::EverySec | SyncPolicy::No => Ok(()),
+        }
+    }
+
+    /// Makes durable what has been written. A sync that fails is never repeated, also when the disk is full: the system may
+    /// have dropped what it could not write.
+    fn sync(&mut self) -> Result<(), Stop> {
+        if !self.is_dirty {
+            return Ok(());
+        }
+        let began = self.shared.clock.monotonic();
+        self.synced_at = began;
+        let synced = if planted::is(Bug::NoSync) { Ok(()) } else { self.current.file.sync_data() };
+        if let Err(error) = synced {
+            self.shared.poison(self.on_segment("sync"), &error);
+            return Err(Stop::Poisoned);
+        }
+        self.shared.learn_sync_time(self.shared.clock.monotonic().saturating_sub(began));
+        self.is_dirty = false;
+        self.shared.durable.store(self.shared.written.load());
+        Ok(())
+    }
+
+    fn failed(&self, action: String, error: &io::Error) -> Stop {
+        if is_full(error) {
+            return Stop::Full;
+        }
+        self.shared.poison(action, error);
+        Stop::Poisoned
+    }
+
+    fn on_segment(&self, action: &str) -> String {
+        format!("{action} {}", self.shared.directory.segment(self.current.number).display())
+    }
+
+    /// The unit that comes next.
+    fn end(&self) -> Lsn {
+        self.shared.written.load().next()
+    }
+}
