@@ -105,6 +105,17 @@ impl Idempotency {
         self.duplicates = self.duplicates.saturating_add(1);
     }
 
+    pub(super) fn set_counters(&mut self, added: u64, duplicates: u64) {
+        (self.added, self.duplicates) = (added, duplicates);
+    }
+
+    /// The requests that are remembered, with their producers: of each the oldest first.
+    pub fn requests(&self) -> impl Iterator<Item = (&[u8], &[u8], StreamId)> {
+        self.producers.iter().flat_map(|(_, producer)| {
+            producer.named().map(|request| (&*producer.name, &*request.iid, request.id))
+        })
+    }
+
     /// Remembers a request; the oldest ones of the producer that are too many are forgotten.
     pub(super) fn add(&mut self, producer: &[u8], iid: &[u8], id: StreamId) {
         self.added = self.added.saturating_add(1);
