@@ -71,10 +71,11 @@ fn single_keys(c: &mut Criterion) {
         });
         group.bench_function(BenchmarkId::new("incr", size), |b| {
             b.iter(|| {
-                let slot = ks.find(0, visits.next()).expect("it visits keys that exist");
+                let key = visits.next();
+                let slot = ks.find(0, key).expect("it visits keys that exist");
                 let Value::String(text) = ks.value(0, slot) else { panic!("all are strings") };
                 let number = text.as_i64().expect("all are numbers");
-                ks.replace_integer(0, slot, number + 1);
+                ks.put_integer(0, key, Some(slot), number + 1);
             })
         });
         group.bench_function(BenchmarkId::new("put", size), |b| {

@@ -22,8 +22,8 @@ use super::lint::{Warning, lint};
 use super::table::CommandTable;
 use crate::base::limits::{LIBRARY_LOAD_MAX, SCRIPT_LINT_MAX_BYTES};
 use crate::base::version::REDIS_VERSION;
-use crate::keyspace::{Keyspace, Misfit};
 use crate::keyspace::effect::Effect;
+use crate::keyspace::{Keyspace, Misfit};
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
 use crate::script::bundled::{self, BUNDLED};
@@ -89,7 +89,9 @@ impl Scripts {
                 self.flush(ks);
                 Ok(())
             }
-            Effect::LibraryPut { code } => self.put_library(ks, code, true, None).map(drop).map_err(|_| Misfit::Refused),
+            Effect::LibraryPut { code } => {
+                self.put_library(ks, code, true, None).map(drop).map_err(|_| Misfit::Refused)
+            }
             Effect::LibraryDelete { name } => self.delete_library(ks, name).then_some(()).ok_or(Misfit::Absent),
             Effect::LibraryFlush {} => {
                 self.flush_libraries(ks);

@@ -181,7 +181,6 @@ impl<'a> Field<'a> for &'a [u8] {
     }
 }
 
-
 /// A field of few values, each with its code and its name.
 macro_rules! choice {
     ($type:ident { $($code:literal $name:ident $shown:literal),* $(,)? }) => {

@@ -86,13 +86,7 @@ impl Keyspace {
     }
 
     #[cold]
-    fn remove_mortal_field(
-        &mut self,
-        db: DbIndex,
-        slot: Slot,
-        field: &[u8],
-        cause: Cause,
-    ) -> Result<bool, WrongType> {
+    fn remove_mortal_field(&mut self, db: DbIndex, slot: Slot, field: &[u8], cause: Cause) -> Result<bool, WrongType> {
         let hash = self.hash_mut(db, slot)?;
         if !hash.contains(field) {
             return Ok(false);

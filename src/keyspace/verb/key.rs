@@ -1,7 +1,7 @@
 //! Verbs on keys, whatever they hold.
 
-use crate::keyspace::db::Db;
 use super::{Misfit, ensure, slot_of};
+use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entry::{Entry, Value};
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};

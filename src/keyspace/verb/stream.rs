@@ -344,7 +344,9 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         Effect::GroupSetId { group, last_delivered, entries_read, .. } => {
             ks.group_set_id(db, slot, group, last_delivered, entries_read)?
         }
-        Effect::ConsumerCreate { group, consumer, at_ms, .. } => ks.consumer_create(db, slot, group, consumer, at_ms)?,
+        Effect::ConsumerCreate { group, consumer, at_ms, .. } => {
+            ks.consumer_create(db, slot, group, consumer, at_ms)?
+        }
         Effect::ConsumerDelete { group, consumer, .. } => ks.consumer_delete(db, slot, group, consumer)?.is_some(),
         Effect::ConsumerSeen { group, consumer, at_ms, active, .. } => {
             ks.consumer_seen(db, slot, group, consumer, at_ms, active)?

@@ -280,6 +280,11 @@ mod tests {
             for ms in [7, 1] {
                 ks.pending_release(0, slot, b"g", id(ms), ms)?;
             }
+            ks.request_limits(0, slot, 100, 2)?;
+            for (producer, iid) in [(b"p", b"a"), (b"q", b"a"), (b"p", b"b"), (b"p", b"c")] {
+                ks.request_add(0, slot, producer, iid, id(2))?;
+            }
+            ks.request_repeated(0, slot)?;
             for key in [&b"string"[..], b"number", b"list", b"zset", b"set", b"hash", b"stream"] {
                 let value = taken(ks, key)?;
                 let slot = ks.put(3, key, b"goes");
@@ -288,6 +293,61 @@ mod tests {
                 assert_eq!(ks.entry(3, slot).expires_at_ms(), None);
                 ks.put_value(4, key, value);
             }
+            Ok(())
+        });
+    }
+
+    /// What has grown under other limits, or shrunk, or held an element that expired, keeps its layout.
+    #[test]
+    fn replaying_gives_the_same_layouts() {
+        replays(|ks| {
+            let mut tight = *ks.limits();
+            tight.hash.max_listpack_entries = 1;
+            tight.set.max_listpack_value = 1;
+            tight.zset.max_entries = 1;
+            tight.list.max_listpack_size = 2;
+            for (limits, names) in [
+                (tight, [b"tl", b"ts", b"ti", b"tz", b"th"]),
+                (Default::default(), [b"dl", b"ds", b"di", b"dz", b"dh"]),
+            ] {
+                ks.set_limits(limits);
+                ks.set_limits(limits);
+                let [list, set, ints, zset, hash] = names;
+                for text in [&b"5"[..], b"abc", b"7"] {
+                    let slot = ks.find(0, list);
+                    ks.list_push(0, list, slot, true, text)?;
+                    let slot = ks.find(0, set);
+                    ks.set_add(0, set, slot, text)?;
+                    let slot = ks.find(0, zset);
+                    ks.zset_add(0, zset, slot, text, 1.0)?;
+                    let slot = ks.find(0, hash);
+                    ks.hash_set(0, hash, slot, text, b"v")?;
+                    let slot = ks.find(0, ints);
+                    let number = if text == b"abc" { &b"12"[..] } else { text };
+                    ks.set_add(0, ints, slot, number)?;
+                }
+                let slot = ks.find(0, hash).ok_or(WrongType)?;
+                ks.expire_element_at(0, slot, b"5", 70_000);
+                ks.hash_remove(0, slot, b"5")?;
+                let slot = ks.find(0, set).ok_or(WrongType)?;
+                ks.set_remove(0, slot, b"abc")?;
+            }
+            let limits = ks.effects().iter().filter(|(_, effect)| matches!(effect, Effect::Limits { .. }));
+            assert_eq!(limits.count(), 2);
+            let grows = ks.put(0, b"grows", b"5");
+            ks.make_growable(0, grows);
+            ks.put_text(0, b"text", None, b"5");
+            let names: Vec<Vec<u8>> = ks.entries(0).map(|entry| entry.key().to_vec()).collect();
+            let mut layouts: Vec<String> = Vec::new();
+            for name in names {
+                let value = taken(ks, &name)?;
+                layouts.push(format!("{} {}", name.escape_ascii(), value.encoding()));
+                ks.put_value(1, &name, value);
+            }
+            layouts.sort();
+            let expected = "dh listpackex,di intset,dl listpack,ds listpack,dz listpack,grows raw,text embstr,\
+                            th hashtable,ti intset,tl quicklist,ts hashtable,tz skiplist";
+            assert_eq!(layouts.join(","), expected);
             Ok(())
         });
     }
