@@ -25,7 +25,7 @@ const NOW_MS: i64 = 1_700_000_000_000;
 
 fn empty() -> Keyspace {
     let mut ks = Keyspace::new(1, Rng::seeded(1));
-    ks.limits = ValueLimits::from(&Config::default());
+    ks.set_limits(ValueLimits::from(&Config::default()));
     ks.begin_unit(NOW_MS, Recording::Nothing);
     ks
 }

@@ -294,7 +294,7 @@ impl Keyspace {
             if self.entry(db, slot).is_live(self.now_ms) {
                 return Some(self.entry(db, slot));
             }
-            self.expire(db, slot);
+            self.fall_due(db, slot, 0);
         }
     }
 

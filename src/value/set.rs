@@ -189,6 +189,8 @@ impl Set {
         self.form = match layout {
             Layout::Compact => Form::Packed(self.to_packed()),
             Layout::Large => Form::Table(self.to_table()),
+            // Integers have no place for deadlines.
+            Layout::Integers if self.deadlines.is_some() => return false,
             Layout::Integers => {
                 let mut ints = IntSet::new();
                 for member in self.iter_stored() {

@@ -37,6 +37,7 @@ pub struct Effects {
     kept: Mark,
     /// The record of touches is condensed when it has grown by [`TOUCHES_MAX_BYTES`] from here.
     condensed_to: usize,
+    /// Of the effects in `buf`.
     last_key: LastKey,
 }
 
