@@ -25,7 +25,7 @@ const NOW_MS: i64 = 1_700_000_000_000;
 
 fn empty() -> Keyspace {
     let mut ks = Keyspace::new(1, Rng::seeded(1));
-    ks.limits = ValueLimits::from(&Config::default());
+    ks.set_limits(ValueLimits::from(&Config::default()));
     ks.begin_unit(NOW_MS, Recording::Nothing);
     ks
 }
@@ -71,10 +71,11 @@ fn single_keys(c: &mut Criterion) {
         });
         group.bench_function(BenchmarkId::new("incr", size), |b| {
             b.iter(|| {
-                let slot = ks.find(0, visits.next()).expect("it visits keys that exist");
+                let key = visits.next();
+                let slot = ks.find(0, key).expect("it visits keys that exist");
                 let Value::String(text) = ks.value(0, slot) else { panic!("all are strings") };
                 let number = text.as_i64().expect("all are numbers");
-                ks.replace_integer(0, slot, number + 1);
+                ks.put_integer(0, key, Some(slot), number + 1);
             })
         });
         group.bench_function(BenchmarkId::new("put", size), |b| {

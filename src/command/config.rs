@@ -67,7 +67,7 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
             tracing::warn!("{warning}");
         }
     }
-    ctx.ks.limits = ValueLimits::from(&ctx.server.config);
+    ctx.ks.set_limits(ValueLimits::from(&ctx.server.config));
     ctx.reply.ok();
     Ok(())
 }

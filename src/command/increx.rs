@@ -94,13 +94,7 @@ fn count(ctx: &mut Ctx<'_>, key: &[u8], options: &Options<'_>, by: i64) -> Done 
     let current = slot.map_or(Ok(0), |slot| string_at(ctx.ks, db, slot)?.as_i64().ok_or(Error::NotInteger))?;
     let outcome = within(current, by, low, high, options.saturates)?;
     if outcome.stores && !ends_at_once(ctx, slot, options, at_ms) {
-        let slot = match slot {
-            Some(slot) => {
-                ctx.ks.replace_integer(db, slot, outcome.value);
-                slot
-            }
-            None => ctx.ks.put_at(db, key, None, Digits::new().format(outcome.value).as_bytes()),
-        };
+        let slot = ctx.ks.put_integer(db, key, slot, outcome.value);
         set_term(ctx, slot, options, at_ms);
     }
     ctx.reply.array(2);
@@ -149,10 +143,8 @@ fn count_decimal(ctx: &mut Ctx<'_>, key: &[u8], options: &Options<'_>, by: &[u8]
     let mut value = Vec::with_capacity(40);
     outcome.value.write_human(&mut value);
     if outcome.stores && !ends_at_once(ctx, slot, options, at_ms) {
-        ctx.ks.put_decimal(db, key, slot, &value);
-        if let Some(slot) = slot.or_else(|| ctx.ks.find(db, key)) {
-            set_term(ctx, slot, options, at_ms);
-        }
+        let slot = ctx.ks.put_text(db, key, slot, &value);
+        set_term(ctx, slot, options, at_ms);
     }
     let mut applied = Vec::with_capacity(40);
     outcome.applied.write_human(&mut applied);

@@ -14,7 +14,7 @@ use crate::engine::scripting::{self, Callee};
 use crate::engine::scripts::Scripts;
 use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
 use crate::engine::stats::Stats;
-use crate::keyspace::effect::{Effect, EffectReader, Field, Pairs, Shown};
+use crate::keyspace::effect::{Effect, EffectReader, Pairs, Shown};
 use crate::resp::reply::Reply;
 use crate::resp::request::OwnedArgv;
 use crate::script::bundled::{BUNDLED, Bundled};
@@ -358,11 +358,6 @@ fn write_effects(reply: &mut Reply, stream: &[u8]) {
                     let pairs: Vec<_> = Pairs::new(pairs).collect();
                     reply.map(pairs.len());
                     pairs.iter().flat_map(|(field, value)| [field, value]).for_each(|bytes| reply.bulk(bytes));
-                }
-                ("members", Shown::Bytes(mut members)) => {
-                    let members: Vec<&[u8]> = std::iter::from_fn(|| Field::take(&mut members)).collect();
-                    reply.array(members.len());
-                    members.iter().for_each(|member| reply.bulk(member));
                 }
                 ("steps", Shown::Bytes(steps)) => write_effects(reply, steps),
                 (_, Shown::Bytes(bytes)) => reply.bulk(bytes),

@@ -257,7 +257,7 @@ fn store(ctx: &mut Ctx<'_>, mut args: Args<'_>, combine: Combine) -> Done {
     let result = combined(ctx, args.rest(), combine)?;
     let (db, len) = (ctx.db(), result.len());
     if len > 0 {
-        ctx.ks.set_put(db, to, result);
+        ctx.ks.put_value(db, to, Value::Set(Box::new(result)));
     } else if let Some(slot) = ctx.ks.find(db, to) {
         ctx.ks.remove(db, slot);
     }
@@ -331,7 +331,7 @@ fn gather<'s>(members: impl Iterator<Item = Item<'s>>, limits: &SetLimits) -> Se
 /// A combination of the sets under `keys` as a set of its own.
 fn combined(ctx: &mut Ctx<'_>, keys: Argv<'_>, combine: Combine) -> Result<Set, Error> {
     let slots = operands(ctx.ks, ctx.session.db, keys)?;
-    Ok(gather(combine(&sets(ctx.ks, ctx.session.db, &slots)), &ctx.ks.limits.set))
+    Ok(gather(combine(&sets(ctx.ks, ctx.session.db, &slots)), &ctx.ks.limits().set))
 }
 
 /// Where the sets under `keys` live. Each counts as a hit or a miss.

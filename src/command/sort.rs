@@ -305,7 +305,7 @@ fn reply(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>) 
 /// Stores what would be answered as a list, and answers its length. What GET does not find is an empty element.
 fn store(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>, to: &[u8]) -> Done {
     let db = ctx.session.db;
-    let limits = ctx.ks.limits.list;
+    let limits = ctx.ks.limits().list;
     let mut list = List::new();
     let mut bytes = 0;
     let mut key = Vec::new();

@@ -339,14 +339,14 @@ fn msetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn add(ctx: &mut Ctx<'_>, key: &[u8], delta: i64) -> Done {
     let db = ctx.session.db;
     let Some(slot) = ctx.ks.find(db, key) else {
-        ctx.ks.put_at(db, key, None, Digits::new().format(delta).as_bytes());
+        ctx.ks.put_integer(db, key, None, delta);
         ctx.reply.integer(delta);
         return Ok(());
     };
     let Value::String(string) = ctx.ks.value(db, slot) else { return Err(Error::WrongType) };
     let current = string.as_i64().ok_or(Error::NotInteger)?;
     let value = current.checked_add(delta).ok_or(Error::Overflow)?;
-    ctx.ks.replace_integer(db, slot, value);
+    ctx.ks.put_integer(db, key, Some(slot), value);
     ctx.reply.integer(value);
     Ok(())
 }
@@ -383,7 +383,7 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let sum = current.checked_add(delta).ok_or(Error::text("ERR increment would produce NaN or Infinity"))?;
     let mut text = Vec::with_capacity(40);
     sum.write_human(&mut text);
-    ctx.ks.put_decimal(db, key, slot, &text);
+    ctx.ks.put_text(db, key, slot, &text);
     ctx.reply.bulk(&text);
     Ok(())
 }

@@ -58,7 +58,7 @@ use crate::base::limits::{OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, RE
 use crate::base::rng::Rng;
 use crate::config::Config;
 use crate::keyspace::effect::{Effect, Recording};
-use crate::keyspace::{DbIndex, Keyspace, ValueLimits};
+use crate::keyspace::{DbIndex, Keyspace, Misfit, ValueLimits};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Decoder, RequestLimits};
 
@@ -168,7 +168,7 @@ impl Engine {
         let run_id = (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect();
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);
-        ks.limits = ValueLimits::from(&config);
+        ks.set_limits(ValueLimits::from(&config));
         ks.set_now_ms(now_ms);
         let mut stats = Stats::new(table.ids());
         stats.scripts.slow.configure(&config, &stats.clock);
@@ -205,9 +205,9 @@ impl Engine {
         Ok(Engine { ks, server, batch: Batch::default() })
     }
 
-    /// Repeats a recorded change, of scripts where these are kept, else of keys. Answers false when it does not fit what is
-    /// there, which a stream of this server's own effects never does. Part of the unit that is underway.
-    pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> bool {
+    /// Repeats a recorded change, of scripts where these are kept, else of keys, as part of the unit that is underway; fails
+    /// when it does not fit what is there, which a stream of this server's own effects always does.
+    pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
         let Engine { ks, server, .. } = self;
         server.scripts.apply(ks, effect).unwrap_or_else(|| ks.apply(db, effect))
     }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::durability::{Durability, EFFECTS_FORMAT};
+use super::unit::Origin;
 use crate::base::lsn::Lsn;
+use crate::keyspace::ValueLimits;
 use crate::keyspace::effect::{EffectReader, Recording};
 use crate::log::directory::Directory;
 use crate::log::disk::RealClock;
@@ -59,6 +61,8 @@ impl Engine {
     /// Repeats all that the log in `directory` holds, and goes on behind it. For a keyspace that is empty.
     pub fn recover(&mut self, directory: Directory) -> Result<Recovered, RecoveryError> {
         let mut recovery = Recovery::open(directory, Lsn::NONE)?;
+        // The log says which limits its effects were made under: its first unit sets them.
+        self.ks.set_limits(ValueLimits::default());
         let mut told = Instant::now();
         loop {
             // A unit that does not fit is told with its place, which the block in hand does not let the recovery say.
@@ -84,6 +88,10 @@ impl Engine {
         let last = log.durable();
         self.server.durability = Some(Durability::new(log, last));
         self.server.always_recorded = Recording::Full;
+        self.ks.set_now_ms(self.server.clock.now_ms());
+        let unit = self.begin(Origin::Start);
+        self.ks.set_limits(ValueLimits::from(&self.server.config));
+        self.commit(unit, &mut []);
         let keys = (0..self.ks.databases()).map(|db| self.ks.db(db).len()).sum();
         let (is_clean, torn) = end.map_or((true, None), |end| (end.is_clean, end.torn));
         Ok(Recovered { last, keys, is_clean, torn })
@@ -98,10 +106,8 @@ impl Engine {
         let mut effects = EffectReader::new(effects);
         for index in 0.. {
             let Some((db, effect)) = effects.next() else { break };
-            if !self.apply(db, &effect) {
-                return Err((index, "does not fit".to_owned()));
-            }
+            self.apply(db, &effect).map_err(|misfit| (index, misfit.to_string()))?;
         }
-        if effects.is_at_end() { Ok(()) } else { Err((0, "can't be read".to_owned())) }
+        if effects.is_empty() { Ok(()) } else { Err((0, "can't be read".to_owned())) }
     }
 }

@@ -300,6 +300,7 @@ impl ScriptHost<'_, '_> {
             {
                 self.ctx.ks.record_keys_only();
             }
+            self.ctx.ks.record_apart();
             return;
         }
         let at_ticks = began.saturating_sub(self.started);
@@ -320,6 +321,7 @@ impl ScriptHost<'_, '_> {
                 reply.error(text.as_bytes());
                 if let Some(trace) = &mut server.trace {
                     trace.note(argv, reply.as_bytes(), 0, self.ctx.ks.effects().as_bytes());
+                    self.ctx.ks.record_apart();
                 }
                 return;
             }

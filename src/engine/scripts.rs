@@ -22,8 +22,8 @@ use super::lint::{Warning, lint};
 use super::table::CommandTable;
 use crate::base::limits::{LIBRARY_LOAD_MAX, SCRIPT_LINT_MAX_BYTES};
 use crate::base::version::REDIS_VERSION;
-use crate::keyspace::Keyspace;
 use crate::keyspace::effect::Effect;
+use crate::keyspace::{Keyspace, Misfit};
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
 use crate::script::bundled::{self, BUNDLED};
@@ -71,25 +71,31 @@ impl Scripts {
         Ok(scripts)
     }
 
-    /// Repeats a change of scripts or libraries; `None` for any other. Answers false when it does not fit what is there.
-    pub fn apply(&mut self, ks: &mut Keyspace, effect: &Effect<'_>) -> Option<bool> {
+    /// Repeats a change of scripts or libraries; `None` for any other.
+    pub fn apply(&mut self, ks: &mut Keyspace, effect: &Effect<'_>) -> Option<Result<(), Misfit>> {
         Some(match *effect {
             Effect::ScriptPut { body, loaded } => {
-                self.keep(ks, body, if loaded { store::Origin::Loaded } else { store::Origin::Eval }).is_ok()
+                let origin = if loaded { store::Origin::Loaded } else { store::Origin::Eval };
+                self.keep(ks, body, origin).map(drop).map_err(|_| Misfit::Refused)
             }
             Effect::ScriptDrop { sha1 } => match store::parse_sha1(sha1) {
-                Some(sha) => self.store.remove(&sha).map(|script| self.drop_script(ks, &sha, &script)).is_some(),
-                None => false,
+                Some(sha) => {
+                    let dropped = self.store.remove(&sha).map(|script| self.drop_script(ks, &sha, &script));
+                    dropped.map(drop).ok_or(Misfit::Absent)
+                }
+                None => Err(Misfit::BadBytes),
             },
             Effect::ScriptFlush {} => {
                 self.flush(ks);
-                true
+                Ok(())
             }
-            Effect::LibraryPut { code } => self.put_library(ks, code, true, None).is_ok(),
-            Effect::LibraryDelete { name } => self.delete_library(ks, name),
+            Effect::LibraryPut { code } => {
+                self.put_library(ks, code, true, None).map(drop).map_err(|_| Misfit::Refused)
+            }
+            Effect::LibraryDelete { name } => self.delete_library(ks, name).then_some(()).ok_or(Misfit::Absent),
             Effect::LibraryFlush {} => {
                 self.flush_libraries(ks);
-                true
+                Ok(())
             }
             _ => return None,
         })

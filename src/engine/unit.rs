@@ -26,6 +26,8 @@ pub(super) enum Origin {
     Woken = 2,
     /// Keys or elements whose time had come.
     Expiry = 3,
+    /// A start of the server, with another configuration than before.
+    Start = 4,
 }
 
 /// A unit that has begun and is to be committed.

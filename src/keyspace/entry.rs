@@ -2,6 +2,7 @@
 
 use super::NEVER;
 use crate::base::limits::UNDO_COPY_MAX_BYTES;
+use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
 use crate::value::hash::Hash;
 use crate::value::list::List;
@@ -54,6 +55,31 @@ impl Value {
             Value::Hash(hash) => hash.encoding(),
             Value::Stream(_) => "stream",
         }
+    }
+
+    /// How it is laid out.
+    pub(super) fn layout(&self) -> Layout {
+        let is_compact = match self {
+            Value::String(StringValue::Raw(_)) => false,
+            Value::Set(set) => return set.layout(),
+            Value::List(list) => list.is_compact(),
+            Value::ZSet(zset) => zset.compact_bytes().is_some(),
+            Value::Hash(hash) => hash.compact_bytes().is_some(),
+            Value::String(_) | Value::Stream(_) => true,
+        };
+        if is_compact { Layout::Compact } else { Layout::Large }
+    }
+
+    /// Lays it out like this, whatever the limits; false where a value can't be, or is so only as it grows.
+    pub(super) fn take_layout(&mut self, layout: Layout) -> bool {
+        match self {
+            _ if self.layout() == layout => {}
+            Value::String(string) if layout == Layout::Large => _ = string.make_raw(),
+            Value::List(list) if layout != Layout::Integers => list.take_form(layout == Layout::Compact),
+            Value::Set(set) => return set.take_layout(layout),
+            _ => return false,
+        }
+        true
     }
 
     /// When its elements expire, once one of them did.

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::base::rng::Rng;
     use crate::keyspace::Keyspace;
-    use crate::keyspace::effect::{Effect, Recording};
+    use crate::keyspace::effect::{Cause, Effect, Recording};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!((ks.scan(0, 0, 10, |_| seen += 1), seen, ks.entries(0).count(), ks.db(0).len()), (0, 0, 0, 1));
         assert!(ks.read(0, b"k").is_none());
         assert_eq!((ks.db(0).len(), ks.db(0).volatile(), ks.stats.expired, ks.stats.misses), (0, 0, 1, 1));
-        assert!(ks.effects().iter().eq([(0, Effect::Del { key: b"k" })]));
+        assert!(ks.effects().iter().eq([(0, Effect::Del { key: b"k", cause: Cause::Expiry })]));
         // The timer that was left finds nothing; neither does it find another key in the same slot.
         put_until(&mut ks, b"other", 9_000);
         assert!(!ks.reclaim_expired(10));
@@ -295,7 +295,7 @@ mod tests {
             at(ks, now_ms);
             assert!(!ks.reclaim_expired(100));
             let name = |(db, effect): (u16, Effect<'_>)| match effect {
-                Effect::Del { key } => (db, String::from_utf8_lossy(key).into_owned()),
+                Effect::Del { key, .. } => (db, String::from_utf8_lossy(key).into_owned()),
                 other => panic!("{other:?}"),
             };
             let mut gone: Vec<_> = ks.effects().iter().map(name).collect();

@@ -19,11 +19,11 @@ mod undo;
 mod verb;
 
 pub use slab::Slot;
-pub use verb::WrongType;
+pub use verb::{Misfit, WrongType};
 
 use db::Db;
 use disposal::Disposal;
-use effect::{Effect, Effects, Recording};
+use effect::{Cause, Effect, Effects, Recording};
 use entry::{Entry, Value};
 use undo::Undo;
 
@@ -56,7 +56,7 @@ pub struct KeyspaceStats {
 }
 
 /// Where values change from their compact representation to the one for many elements.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct ValueLimits {
     pub hash: HashLimits,
@@ -93,8 +93,7 @@ impl From<&Config> for ValueLimits {
 
 /// All databases. See the module's header.
 pub struct Keyspace {
-    /// Where values change their representation. CONFIG SET changes it.
-    pub limits: ValueLimits,
+    limits: ValueLimits,
     dbs: Vec<Db>,
     disposal: Disposal,
     effects: Effects,
@@ -166,6 +165,12 @@ impl Keyspace {
         self.touch = touch;
     }
 
+    /// Where values change their representation.
+    #[inline]
+    pub fn limits(&self) -> &ValueLimits {
+        &self.limits
+    }
+
     /// How many databases there are.
     pub fn databases(&self) -> u16 {
         self.dbs.len() as u16
@@ -229,6 +234,11 @@ impl Keyspace {
         self.effects.record_in_full();
     }
 
+    /// Lets what the unit records from here on be read without what it recorded before.
+    pub fn record_apart(&mut self) {
+        self.effects.record_apart();
+    }
+
     /// Lets the unit go on recording what it touches only, not whole effects: nobody is to be told of them any more.
     pub fn record_keys_only(&mut self) {
         self.effects.record_keys_only();
@@ -290,7 +300,7 @@ impl Keyspace {
             if self.entry(db, slot).is_live(self.now_ms) {
                 return Some(self.entry(db, slot));
             }
-            self.expire(db, slot);
+            self.fall_due(db, slot, 0);
         }
     }
 
@@ -313,11 +323,11 @@ impl Keyspace {
         left == 0
     }
 
-    /// Repeats a recorded change of keys. Answers false when it does not fit what is there, which a stream of this keyspace's own
-    /// effects never does.
-    pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> bool {
+    /// Repeats a recorded change of keys; fails when it does not fit what is there, which a stream of this keyspace's own
+    /// effects always does. What did not fit may be done in part: such a keyspace is not to be used any more.
+    pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
         if db >= self.databases() {
-            return false;
+            return Err(Misfit::NoDatabase);
         }
         verb::apply(self, db, effect)
     }
@@ -352,7 +362,7 @@ impl Keyspace {
         } else {
             self.stats.expired_elements += entry.value.deadlines().map_or(0, |deadlines| deadlines.len() as u64);
         }
-        self.remove(db, slot);
+        self.remove_as(db, slot, Cause::Expiry);
     }
 
     #[inline]

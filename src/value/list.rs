@@ -23,7 +23,7 @@ use crate::value::leb128::{
 use crate::value::packed::Item;
 
 /// How large a node may be.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListLimits {
     /// `list-max-listpack-size`: entries if positive (0 counts as 1), else -1 to -5 for 4, 8, 16, 32 or 64 KB.
     pub max_listpack_size: i32,

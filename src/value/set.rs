@@ -22,6 +22,7 @@
 use crate::base::dense_table::DenseTable;
 use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
+use crate::value::Layout;
 use crate::value::deadlines::{DRAWS, Deadlines};
 use crate::value::int_set::IntSet;
 use crate::value::packed::{Item, Packed, canonical_int};
@@ -172,6 +173,34 @@ impl Set {
             self.iter().for_each(|member| _ = packed.insert(member.as_bytes(&mut itoa::Buffer::new()), limits));
             *self = packed;
         }
+    }
+
+    /// How it is laid out.
+    pub fn layout(&self) -> Layout {
+        match self.form {
+            Form::Ints(_) => Layout::Integers,
+            Form::Packed(_) => Layout::Compact,
+            Form::Table(_) => Layout::Large,
+        }
+    }
+
+    /// Lays it out like this, in its order and whatever the limits; false, and nothing changed, where the members don't fit.
+    pub fn take_layout(&mut self, layout: Layout) -> bool {
+        self.form = match layout {
+            Layout::Compact => Form::Packed(self.to_packed()),
+            Layout::Large => Form::Table(self.to_table()),
+            // Integers have no place for deadlines.
+            Layout::Integers if self.deadlines.is_some() => return false,
+            Layout::Integers => {
+                let mut ints = IntSet::new();
+                for member in self.iter_stored() {
+                    let Some(value) = canonical_int(member.as_bytes(&mut itoa::Buffer::new())) else { return false };
+                    ints.insert(value);
+                }
+                Form::Ints(ints)
+            }
+        };
+        true
     }
 
     /// Removes `member`, also a dead one. True if it was there.

@@ -26,7 +26,7 @@ use crate::base::split_table::SplitTable;
 use crate::value::small_bytes::SmallBytes;
 
 /// Up to where a sorted set stays in its small shape.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZSetLimits {
     /// Most members of a small set (`zset-max-listpack-entries`).
     pub max_entries: usize,

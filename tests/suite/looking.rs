@@ -277,7 +277,7 @@ fn a_traced_call_leaves_nothing_unless_it_is_committed() {
         assert_eq!(
             effects,
             [
-                vec!["Replace 0 key=k value=2"],
+                vec!["SetInteger 0 key=k value=2"],
                 vec!["HashSet 0 field=f key=h value=v", "HashSet 0 field=g key=h value=w"],
                 vec![],
                 vec![]

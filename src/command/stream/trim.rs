@@ -51,7 +51,7 @@ const TRIM_DEFAULT: u64 = 10_000;
 impl Trim {
     /// Removes what is too much. Answers how many entries.
     pub(super) fn run(self, ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot) -> Result<u64, Error> {
-        let default = match ctx.ks.limits.stream.node_max_entries as u64 {
+        let default = match ctx.ks.limits().stream.node_max_entries as u64 {
             0 => TRIM_DEFAULT,
             entries => entries.saturating_mul(TRIM_NODES).min(STREAM_TRIM_MAX_ENTRIES),
         };

@@ -161,7 +161,7 @@ impl Query {
     }
 
     fn run(&self, ctx: &Ctx<'_>) -> Result<ZSet, Error> {
-        let limits = ctx.ks.limits.zset;
+        let limits = ctx.ks.limits().zset;
         let sources = sources(ctx.ks, ctx.session.db, &self.operands)?;
         Ok(match self.operation {
             Operation::Union => unite(&sources, self.aggregate, limits),

@@ -48,7 +48,7 @@ pub(super) fn store<'m>(
         ks.remove(db, old);
     }
     let stored = members.len();
-    let is_compact = stored <= ks.limits.zset.max_entries;
+    let is_compact = stored <= ks.limits().zset.max_entries;
     let mut slot = None;
     for (member, score) in members {
         slot = Some(ks.zset_add(db, key, slot, member, signless_zero(score, is_compact))?.0);

@@ -3,7 +3,8 @@
 //!
 //! An element that expires is removed by an effect like any other, so that who follows the stream needs no clock.
 
-use crate::keyspace::effect::Effect;
+use super::{Misfit, ensure, slot_of};
+use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entry::Value;
 use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
@@ -83,8 +84,8 @@ impl Keyspace {
         let is_hash = matches!(value, Value::Hash(_));
         self.dbs[db as usize].follow_elements(slot, true);
         self.record_at(db, slot, |key| match is_hash {
-            true => Effect::HashRemove { key, field: element },
-            false => Effect::SetRemove { key, member: element },
+            true => Effect::HashRemove { key, field: element, cause: Cause::Expiry, emptied: false },
+            false => Effect::SetRemove { key, member: element, cause: Cause::Expiry, emptied: false },
         });
     }
 
@@ -113,10 +114,11 @@ fn contains(value: &Value, element: &[u8]) -> bool {
 }
 
 /// Repeats a recorded change of a deadline.
-pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
-    let Effect::ElementExpireAt { key, element, at_ms } = *effect else { return None };
-    let slot = ks.dbs[db as usize].find(key)?;
-    ks.expire_element_at(db, slot, element, at_ms).then_some(())
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+    let Effect::ElementExpireAt { key, element, at_ms } = *effect else { return Err(Misfit::Elsewhere) };
+    let slot = slot_of(ks, db, key)?;
+    ensure(matches!(ks.value(db, slot), Value::Hash(_) | Value::Set(_)), Misfit::WrongType)?;
+    ensure(ks.expire_element_at(db, slot, element, at_ms), Misfit::Absent)
 }
 
 #[cfg(test)]
@@ -157,7 +159,7 @@ mod tests {
 
     fn dels(ks: &Keyspace) -> Vec<Vec<u8>> {
         let del = |(_, effect)| match effect {
-            Effect::Del { key } => Some(key.to_vec()),
+            Effect::Del { key, .. } => Some(key.to_vec()),
             _ => None,
         };
         ks.effects().iter().filter_map(del).collect()
@@ -439,7 +441,7 @@ mod tests {
     fn replay(ks: &Keyspace, copy: &mut Keyspace) -> Result<(), TestCaseError> {
         at(copy, 0);
         for (db, effect) in ks.effects().iter() {
-            prop_assert!(copy.apply(db, &effect), "{:?} does not apply", effect);
+            prop_assert_eq!(copy.apply(db, &effect), Ok(()), "{:?}", effect);
         }
         Ok(())
     }

@@ -3,16 +3,17 @@
 //! First the deliveries that were given back, in that order, with 0 for the time. Then the consumers by name: name, when last
 //! seen, when last active, and the deliveries that it has. So names stand once, however much is pending.
 //!
-//! Deliveries are a byte string of four varints each: by how much the two parts of the id and the time differ from those of the
+//! Deliveries are a byte string of four numbers each: by how much the two parts of the id and the time differ from those of the
 //! one before (the first: from 0), and how often it was delivered. Where entries came in batches that is five bytes or so.
 
-use crate::keyspace::effect::{Effect, Field, Varint};
+use super::{Misfit, ensure, slot_of};
+use crate::keyspace::effect::{Effect, EffectWriter, Field};
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::value::stream::{Group, Pending, StreamId};
 
 /// Encodes the effect that adds a group to the stream under `key`.
-pub(super) fn encode(key: &[u8], name: &[u8], group: &Group, out: &mut Vec<u8>) {
+pub(super) fn encode(key: &[u8], name: &[u8], group: &Group, out: &mut EffectWriter) {
     let (mut content, mut deliveries) = (Vec::new(), Vec::new());
     pack(group.delivered_until(None), &mut deliveries);
     deliveries.as_slice().put(&mut content);
@@ -26,13 +27,24 @@ pub(super) fn encode(key: &[u8], name: &[u8], group: &Group, out: &mut Vec<u8>) 
         deliveries.as_slice().put(&mut content);
     }
     let (last_delivered, entries_read) = (group.last_delivered(), group.entries_read());
-    Effect::GroupAdd { key, group: name, last_delivered, entries_read, content: &content }.encode(0, out);
+    out.write(0, &Effect::GroupAdd { key, group: name, last_delivered, entries_read, content: &content });
 }
 
 /// Repeats a recorded change: adds a group to a stream that has none of its name.
-pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
-    let Effect::GroupAdd { key, group: name, last_delivered, entries_read, mut content } = *effect else { return None };
-    let mut group = Group::new(last_delivered, entries_read);
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+    let Effect::GroupAdd { key, group: name, last_delivered, entries_read, content } = *effect else {
+        return Err(Misfit::Elsewhere);
+    };
+    let group = decode(Group::new(last_delivered, entries_read), content).ok_or(Misfit::BadBytes)?;
+    let slot = slot_of(ks, db, key)?;
+    let Value::Stream(stream) = &mut ks.entry_mut(db, slot).value else { return Err(Misfit::WrongType) };
+    ensure(stream.group_insert(name, group), Misfit::Exists)?;
+    ks.effects.record(db, *effect);
+    Ok(())
+}
+
+/// Adds the packed consumers and deliveries to a group; `None` when the bytes make no sense.
+fn decode(mut group: Group, mut content: &[u8]) -> Option<Group> {
     let released = unpack(Field::take(&mut content)?)?;
     released.into_iter().for_each(|(id, _, deliveries)| group.release(id, deliveries));
     while !content.is_empty() {
@@ -41,11 +53,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Opti
         let deliveries = unpack(Field::take(&mut content)?)?;
         group.add_consumer(consumer, seen_ms, active_ms, deliveries).then_some(())?;
     }
-    let slot = ks.dbs[db as usize].find(key)?;
-    let Value::Stream(stream) = &mut ks.entry_mut(db, slot).value else { return None };
-    stream.group_insert(name, group).then_some(())?;
-    ks.effects.record(db, *effect);
-    Some(())
+    Some(group)
 }
 
 fn pack<'g>(deliveries: impl Iterator<Item = Pending<'g>>, out: &mut Vec<u8>) {
@@ -53,9 +61,9 @@ fn pack<'g>(deliveries: impl Iterator<Item = Pending<'g>>, out: &mut Vec<u8>) {
     for pending in deliveries {
         let here = [pending.id.ms, pending.id.seq, pending.time_ms];
         for (here, before) in here.into_iter().zip(before) {
-            Varint(zigzag(here.wrapping_sub(before) as i64)).put(out);
+            zigzag(here.wrapping_sub(before) as i64).put(out);
         }
-        Varint(pending.deliveries).put(out);
+        pending.deliveries.put(out);
         before = here;
     }
 }
@@ -66,10 +74,9 @@ fn unpack(mut packed: &[u8]) -> Option<Vec<(StreamId, u64, u64)>> {
     let mut here = [0u64; 3];
     while !packed.is_empty() {
         for part in &mut here {
-            let Varint(difference) = Varint::take(&mut packed)?;
-            *part = part.wrapping_add(unzigzag(difference) as u64);
+            *part = part.wrapping_add(unzigzag(u64::take(&mut packed)?) as u64);
         }
-        let Varint(deliveries) = Varint::take(&mut packed)?;
+        let deliveries = u64::take(&mut packed)?;
         let [ms, seq, time_ms] = here;
         all.push((StreamId { ms, seq }, time_ms, deliveries));
     }
@@ -121,12 +128,14 @@ mod tests {
 
     /// The stream that the group's effect makes of one without groups.
     fn repeated(name: &[u8], group: &Group) -> (Keyspace, Vec<u8>) {
-        let mut encoded = Vec::new();
+        let mut encoded = EffectWriter::default();
         encode(b"s", name, group, &mut encoded);
+        let encoded = encoded.into_bytes();
         let mut ks = keyspace();
         ks.stream_create(0, b"s");
         let created = ks.effects().as_bytes().len();
-        assert!(EffectReader::new(&encoded).all(|(db, effect)| ks.apply(db, &effect)));
+        ks.record_apart();
+        assert!(EffectReader::new(&encoded).all(|(db, effect)| ks.apply(db, &effect).is_ok()));
         assert_eq!(ks.effects().as_bytes()[created..], encoded, "applying records the same");
         (ks, encoded)
     }
@@ -189,7 +198,7 @@ mod tests {
             ks.stream_create(0, b"s");
             let (group, last_delivered) = (&b"g"[..], StreamId::MIN);
             let effect = Effect::GroupAdd { key: b"s", group, last_delivered, entries_read: None, content: &content };
-            let is_applied = ks.apply(0, &effect);
+            let is_applied = ks.apply(0, &effect).is_ok();
             let slot = ks.find(0, b"s").expect("it was created");
             prop_assert_eq!(ks.stream(0, slot).expect("a stream").group(b"g").is_some(), is_applied);
         }
@@ -222,16 +231,18 @@ mod tests {
             panic!("{effect:?}")
         };
         let mut refused = |key: &[u8], group: &[u8], content: &[u8]| {
-            !ks.apply(0, &Effect::GroupAdd { key, group, last_delivered, entries_read, content })
+            ks.apply(0, &Effect::GroupAdd { key, group, last_delivered, entries_read, content }).err()
         };
-        assert!(refused(b"s", group, content), "the name is taken");
-        assert!(refused(b"nosuch", b"other", content));
+        assert_eq!(refused(b"s", group, content), Some(Misfit::Exists));
+        assert_eq!(refused(b"nosuch", b"other", content), Some(Misfit::NoKey));
         let twice = [content, &content[1..]].concat();
-        assert!(refused(b"s", b"other", &twice), "a consumer stands once");
+        assert_eq!(refused(b"s", b"other", &twice), Some(Misfit::BadBytes), "a consumer stands once");
         // Cut behind what was given back, which is a whole group without consumers.
-        assert!((0..content.len()).filter(|cut| *cut != 1).all(|cut| refused(b"s", b"other", &content[..cut])));
-        assert!(!refused(b"s", b"other", content));
+        let mut cuts = (0..content.len()).filter(|cut| *cut != 1);
+        assert!(cuts.all(|cut| refused(b"s", b"other", &content[..cut]) == Some(Misfit::BadBytes)));
+        assert_eq!(refused(b"s", b"other", content), None);
         ks.put(0, b"string", b"text");
-        assert!(!ks.apply(0, &Effect::GroupAdd { key: b"string", group, last_delivered, entries_read, content }));
+        let effect = Effect::GroupAdd { key: b"string", group, last_delivered, entries_read, content };
+        assert_eq!(ks.apply(0, &effect), Err(Misfit::WrongType));
     }
 }

@@ -1,7 +1,7 @@
 //! Verbs on hashes. A hash that loses its last field takes its key along.
 
-use super::WrongType;
-use crate::keyspace::effect::Effect;
+use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
+use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entry::Value;
 use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
@@ -65,32 +65,37 @@ impl Keyspace {
         }
     }
 
-    /// Takes a field out. Answers whether it was there.
+    /// Takes a field out, as a command asks. Answers whether it was there.
     pub fn hash_remove(&mut self, db: DbIndex, slot: Slot, field: &[u8]) -> Result<bool, WrongType> {
+        self.hash_remove_as(db, slot, field, Cause::Command)
+    }
+
+    fn hash_remove_as(&mut self, db: DbIndex, slot: Slot, field: &[u8], cause: Cause) -> Result<bool, WrongType> {
         self.note_change(db, slot, |value| Piece::field(value, field));
         let hash = self.hash_mut(db, slot)?;
         if hash.deadlines().is_some() {
-            return self.remove_mortal_field(db, slot, field);
+            return self.remove_mortal_field(db, slot, field, cause);
         }
         let removed = hash.remove(field);
         let empty = hash.is_empty();
         if removed {
-            self.record_at(db, slot, |key| Effect::HashRemove { key, field });
+            self.record_at(db, slot, |key| Effect::HashRemove { key, field, cause, emptied: empty });
             self.drop_if(empty, db, slot);
         }
         Ok(removed)
     }
 
     #[cold]
-    fn remove_mortal_field(&mut self, db: DbIndex, slot: Slot, field: &[u8]) -> Result<bool, WrongType> {
+    fn remove_mortal_field(&mut self, db: DbIndex, slot: Slot, field: &[u8], cause: Cause) -> Result<bool, WrongType> {
         let hash = self.hash_mut(db, slot)?;
         if !hash.contains(field) {
             return Ok(false);
         }
         let before = hash.deadlines().is_some_and(|deadlines| !deadlines.is_empty());
         hash.remove(field);
+        let emptied = hash.stored_len() == 0;
         self.dbs[db as usize].follow_elements(slot, before);
-        self.record_at(db, slot, |key| Effect::HashRemove { key, field });
+        self.record_at(db, slot, |key| Effect::HashRemove { key, field, cause, emptied });
         self.drop_if_lifeless(db, slot);
         Ok(true)
     }
@@ -115,22 +120,27 @@ impl Keyspace {
 }
 
 /// Repeats a recorded change of a hash.
-pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     match *effect {
         Effect::HashSet { key, field, value } => {
             let slot = ks.dbs[db as usize].find(key);
-            ks.hash_set(db, key, slot, field, value).ok().map(drop)
+            ks.hash_set(db, key, slot, field, value)?;
         }
-        Effect::HashRemove { key, field } => {
-            let slot = ks.dbs[db as usize].find(key)?;
-            ks.hash_remove(db, slot, field).ok()?.then_some(())
+        Effect::HashRemove { key, field, cause, emptied } => {
+            let slot = slot_of(ks, db, key)?;
+            ensure(ks.hash_remove_as(db, slot, field, cause)?, Misfit::Absent)?;
+            ensure_emptied(ks, db, key, emptied)?;
         }
         Effect::HashUpdate { key, field, value } => {
-            let slot = ks.dbs[db as usize].find(key)?;
-            ks.hash_update(db, key, Some(slot), field, value).ok().map(drop)
+            let slot = slot_of(ks, db, key)?;
+            ks.hash(db, slot)?;
+            let expires = ks.element_deadline(db, slot, field).is_some_and(|at_ms| at_ms != NEVER);
+            ensure(expires, Misfit::Absent)?;
+            ks.hash_update(db, key, Some(slot), field, value)?;
         }
-        _ => None,
+        _ => return Err(Misfit::Elsewhere),
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,15 +1,21 @@
 //! Verbs on keys, whatever they hold.
 
+use super::{Misfit, ensure, slot_of};
 use crate::keyspace::db::Db;
-use crate::keyspace::effect::Effect;
+use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entry::{Entry, Value};
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
 impl Keyspace {
-    /// Removes a key.
+    /// Removes a key, as a command asks.
     pub fn remove(&mut self, db: DbIndex, slot: Slot) {
+        self.remove_as(db, slot, Cause::Command);
+    }
+
+    /// Removes a key.
+    pub(in crate::keyspace) fn remove_as(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
         let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
-        self.effects.record(db, Effect::Del { key: &entry.key });
+        self.effects.record(db, Effect::Del { key: &entry.key, cause });
         self.discard(db, slot, entry);
     }
 
@@ -125,6 +131,33 @@ impl Keyspace {
     }
 }
 
+/// Repeats a recorded change of keys.
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+    let ensure_database = |ks: &Keyspace, db: DbIndex| ensure(db < ks.databases(), Misfit::NoDatabase);
+    match *effect {
+        Effect::Del { key, cause } => ks.remove_as(db, slot_of(ks, db, key)?, cause),
+        Effect::ExpireAt { key, at_ms } => ks.expire_at(db, slot_of(ks, db, key)?, at_ms),
+        Effect::Rename { key, to } => ks.rename(db, slot_of(ks, db, key)?, to),
+        Effect::Copy { key, to_db, to } => {
+            ensure_database(ks, to_db)?;
+            ks.copy(db, slot_of(ks, db, key)?, to_db, to);
+        }
+        Effect::Move { key, to_db } => {
+            ensure_database(ks, to_db)?;
+            let slot = slot_of(ks, db, key)?;
+            ensure(!ks.db(to_db).contains(key), Misfit::Exists)?;
+            ks.move_to(db, slot, to_db);
+        }
+        Effect::Flush {} => ks.flush(db, true),
+        Effect::Swap { with_db } => {
+            ensure_database(ks, with_db)?;
+            ks.swap(db, with_db);
+        }
+        _ => return Err(Misfit::Elsewhere),
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,19 +195,23 @@ mod tests {
         ks.put(0, b"a", b"");
         ks.put(1, b"a", b"");
         let strange = [
-            Effect::Move { key: b"a", to_db: 1 },
-            Effect::Move { key: b"a", to_db: 2 },
-            Effect::Copy { key: b"a", to_db: 2, to: b"b" },
-            Effect::Swap { with_db: 2 },
-            Effect::Del { key: b"x" },
-            Effect::Rename { key: b"x", to: b"a" },
-            Effect::ExpireAt { key: b"x", at_ms: 1 },
-            Effect::Replace { key: b"x", value: b"" },
+            (Effect::Move { key: b"a", to_db: 1 }, Misfit::Exists),
+            (Effect::Move { key: b"a", to_db: 2 }, Misfit::NoDatabase),
+            (Effect::Copy { key: b"a", to_db: 2, to: b"b" }, Misfit::NoDatabase),
+            (Effect::Swap { with_db: 2 }, Misfit::NoDatabase),
+            (Effect::Del { key: b"x", cause: Cause::Expiry }, Misfit::NoKey),
+            (Effect::Rename { key: b"x", to: b"a" }, Misfit::NoKey),
+            (Effect::ExpireAt { key: b"x", at_ms: 1 }, Misfit::NoKey),
+            (Effect::Replace { key: b"x", value: b"" }, Misfit::NoKey),
+            (Effect::SetRange { key: b"a", offset: u64::MAX, bytes: b"" }, Misfit::BadBytes),
+            (Effect::Splice { key: b"a", offset: 1, removed: 0, bytes: b"" }, Misfit::Absent),
+            (Effect::ListPop { key: b"a", front: true, count: 1, emptied: true }, Misfit::WrongType),
+            (Effect::ScriptFlush {}, Misfit::Elsewhere),
         ];
-        for effect in &strange {
-            assert!(!ks.apply(0, effect), "{effect:?}");
+        for (effect, misfit) in &strange {
+            assert_eq!(ks.apply(0, effect), Err(*misfit), "{effect:?}");
         }
-        assert!(!ks.apply(2, &Effect::Flush {}));
+        assert_eq!(ks.apply(2, &Effect::Flush {}), Err(Misfit::NoDatabase));
         assert_eq!((ks.db(0).len(), ks.db(1).len()), (1, 1));
     }
 }

@@ -1,6 +1,6 @@
 //! Verbs on lists. A list that loses its last element takes its key along.
 
-use super::WrongType;
+use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::{Key, Value};
 use crate::keyspace::piece::{ListChange, Piece};
@@ -42,13 +42,14 @@ impl Keyspace {
         Ok(slot)
     }
 
-    /// Makes room for `elements` more elements of `bytes` bytes in all, which are pushed next. Not a change.
+    /// Makes room for `elements` more elements of `bytes` bytes in all, which come next or not.
     pub fn list_reserve(&mut self, db: DbIndex, slot: Slot, elements: usize, bytes: usize) {
         self.note_change(db, slot, |value| Piece::list(value, |_| ListChange::Form));
-        let limits = self.limits.list;
-        if let Ok(list) = self.list_mut(db, slot) {
-            list.grow_for(elements, bytes, limits);
-        }
+        self.lay_out(db, slot, |value, limits| {
+            if let Value::List(list) = value {
+                list.grow_for(elements, bytes, limits.list);
+            }
+        });
     }
 
     /// Removes up to `count` elements at the front or back.
@@ -67,7 +68,7 @@ impl Keyspace {
             return Ok(());
         }
         let empty = list.is_empty();
-        self.record_at(db, slot, |key| Effect::ListPop { key, front, count: removed as u64 });
+        self.record_at(db, slot, |key| Effect::ListPop { key, front, count: removed as u64, emptied: empty });
         self.drop_if(empty, db, slot);
         Ok(())
     }
@@ -129,7 +130,8 @@ impl Keyspace {
         let removed = list.remove_equal(value, count, from_back, limits);
         let empty = list.is_empty();
         if removed > 0 {
-            self.record_at(db, slot, |key| Effect::ListRemove { key, value, count: removed as u64, from_back });
+            let count = removed as u64;
+            self.record_at(db, slot, |key| Effect::ListRemove { key, value, count, from_back, emptied: empty });
             self.drop_if(empty, db, slot);
         }
         Ok(removed)
@@ -153,34 +155,31 @@ impl Keyspace {
 }
 
 /// Repeats a recorded change of a list.
-pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
-    let find = |ks: &Keyspace, key: &[u8]| ks.dbs[db as usize].find(key);
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+    if let Effect::ListPush { key, front, value } = *effect {
+        let slot = ks.dbs[db as usize].find(key);
+        ks.list_push(db, key, slot, front, value)?;
+        return Ok(());
+    }
+    let slot = slot_of(ks, db, effect.key().ok_or(Misfit::Elsewhere)?)?;
+    let len = ks.list(db, slot)?.len() as u64;
     match *effect {
-        Effect::ListPush { key, front, value } => {
-            let slot = find(ks, key);
-            ks.list_push(db, key, slot, front, value).ok().map(drop)
+        Effect::ListPop { key, front, count, emptied } => {
+            ensure(count <= len, Misfit::Absent)?;
+            ks.list_pop(db, slot, front, count as usize)?;
+            ensure_emptied(ks, db, key, emptied)
         }
-        Effect::ListPop { key, front, count } => {
-            let slot = find(ks, key)?;
-            ks.list_pop(db, slot, front, count as usize).ok()
+        Effect::ListSet { index, value, .. } => ensure(ks.list_set(db, slot, index as usize, value)?, Misfit::Absent),
+        Effect::ListInsert { index, value, .. } => {
+            ensure(ks.list_insert(db, slot, index as usize, value)?, Misfit::Absent)
         }
-        Effect::ListSet { key, index, value } => {
-            let slot = find(ks, key)?;
-            ks.list_set(db, slot, index as usize, value).ok()?.then_some(())
+        Effect::ListRemove { key, value, count, from_back, emptied } => {
+            let removed = ks.list_remove(db, slot, value, count as usize, from_back)?;
+            ensure(removed as u64 == count, Misfit::Absent)?;
+            ensure_emptied(ks, db, key, emptied)
         }
-        Effect::ListInsert { key, index, value } => {
-            let slot = find(ks, key)?;
-            ks.list_insert(db, slot, index as usize, value).ok()?.then_some(())
-        }
-        Effect::ListRemove { key, value, count, from_back } => {
-            let slot = find(ks, key)?;
-            ks.list_remove(db, slot, value, count as usize, from_back).ok().map(drop)
-        }
-        Effect::ListRotate { key, from_front, to_front } => {
-            let slot = find(ks, key)?;
-            ks.list_rotate(db, slot, from_front, to_front).ok()
-        }
-        _ => None,
+        Effect::ListRotate { from_front, to_front, .. } => Ok(ks.list_rotate(db, slot, from_front, to_front)?),
+        _ => Err(Misfit::Elsewhere),
     }
 }
 
@@ -204,6 +203,11 @@ mod tests {
             let gone = ks.list_push(1, b"gone", None, false, b"1")?;
             ks.list_pop(1, gone, true, 5)?;
             assert!(ks.find(1, b"gone").is_none());
+            let roomy = ks.list_push(1, b"roomy", None, false, b"1")?;
+            for (bytes, encoding) in [(8_000, "listpack"), (9_000, "quicklist"), (9_000, "quicklist")] {
+                ks.list_reserve(1, roomy, 1, bytes);
+                assert_eq!(ks.value(1, roomy).encoding(), encoding);
+            }
             assert_eq!(ks.list(0, slot)?.iter().collect::<Vec<_>>(), [&b"x"[..], b"y"]);
             Ok(())
         });

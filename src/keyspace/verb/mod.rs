@@ -11,99 +11,89 @@ mod string;
 mod whole;
 mod zset;
 
-use super::effect::Effect;
+use super::effect::{Effect, for_each_effect};
 use super::{DbIndex, Keyspace, Slot};
 
 /// The key holds a value of another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongType;
 
-/// Repeats a recorded change through the verb that recorded it.
-pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> bool {
-    match *effect {
-        Effect::Put { key, value } => {
-            ks.put(db, key, value);
-        }
-        Effect::Replace { key, value } => match ks.dbs[db as usize].find(key) {
-            Some(slot) => ks.replace(db, slot, value),
-            None => return false,
-        },
-        Effect::Del { key } => match ks.dbs[db as usize].find(key) {
-            Some(slot) => ks.remove(db, slot),
-            None => return false,
-        },
-        Effect::ExpireAt { key, at_ms } => match ks.dbs[db as usize].find(key) {
-            Some(slot) => ks.expire_at(db, slot, at_ms),
-            None => return false,
-        },
-        Effect::SetRange { key, offset, bytes } => {
-            let slot = ks.dbs[db as usize].find(key);
-            return ks.set_range(db, key, slot, offset as usize, bytes).is_ok();
-        }
-        Effect::Splice { key, offset, removed, bytes } => match ks.dbs[db as usize].find(key) {
-            Some(slot) => return ks.splice(db, slot, offset as usize, removed as usize, bytes),
-            None => return false,
-        },
-        Effect::Rename { key, to } => match ks.dbs[db as usize].find(key) {
-            Some(slot) => ks.rename(db, slot, to),
-            None => return false,
-        },
-        Effect::Copy { key, to_db, to } => match ks.dbs[db as usize].find(key) {
-            Some(slot) if to_db < ks.databases() => ks.copy(db, slot, to_db, to),
-            _ => return false,
-        },
-        Effect::Move { key, to_db } => match ks.dbs[db as usize].find(key) {
-            Some(slot) if to_db < ks.databases() && !ks.db(to_db).contains(key) => ks.move_to(db, slot, to_db),
-            _ => return false,
-        },
-        Effect::Flush {} => ks.flush(db, true),
-        Effect::Swap { with_db } if with_db < ks.databases() => ks.swap(db, with_db),
-        Effect::Swap { .. } => return false,
-        Effect::Build { key, steps } => return whole::apply(ks, db, key, steps).is_some(),
-        Effect::HashSet { .. } | Effect::HashRemove { .. } | Effect::HashUpdate { .. } => {
-            return hash::apply(ks, db, effect).is_some();
-        }
-        Effect::SetAdd { .. } | Effect::SetRemove { .. } | Effect::SetPut { .. } => {
-            return set::apply(ks, db, effect).is_some();
-        }
-        Effect::ListPush { .. }
-        | Effect::ListPop { .. }
-        | Effect::ListSet { .. }
-        | Effect::ListInsert { .. }
-        | Effect::ListRemove { .. }
-        | Effect::ListRotate { .. } => return list::apply(ks, db, effect).is_some(),
-        Effect::ZSetAdd { .. } | Effect::ZSetRemove { .. } | Effect::ZSetRemoveRanks { .. } => {
-            return zset::apply(ks, db, effect).is_some();
-        }
-        Effect::StreamCreate { .. }
-        | Effect::StreamAppend { .. }
-        | Effect::StreamDelete { .. }
-        | Effect::StreamTrim { .. }
-        | Effect::StreamCounters { .. }
-        | Effect::GroupCreate { .. }
-        | Effect::GroupDestroy { .. }
-        | Effect::GroupSetId { .. }
-        | Effect::ConsumerCreate { .. }
-        | Effect::ConsumerDelete { .. }
-        | Effect::ConsumerSeen { .. }
-        | Effect::PendingSet { .. }
-        | Effect::PendingAck { .. }
-        | Effect::PendingRelease { .. }
-        | Effect::RequestLimits { .. }
-        | Effect::RequestAdd { .. }
-        | Effect::RequestForget { .. }
-        | Effect::RequestRepeated { .. } => return stream::apply(ks, db, effect).is_some(),
-        Effect::GroupAdd { .. } => return group::apply(ks, db, effect).is_some(),
-        Effect::ElementExpireAt { .. } => return element::apply(ks, db, effect).is_some(),
-        // The keyspace holds none of these.
-        Effect::ScriptPut { .. }
-        | Effect::ScriptDrop { .. }
-        | Effect::ScriptFlush {}
-        | Effect::LibraryPut { .. }
-        | Effect::LibraryDelete { .. }
-        | Effect::LibraryFlush {} => return false,
+/// Why a recorded change can't be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    /// It names a database that there isn't.
+    #[error("no such database")]
+    NoDatabase,
+    /// It changes a key that there isn't.
+    #[error("no such key")]
+    NoKey,
+    /// The key holds a value of another type.
+    #[error("the key holds a value of another type")]
+    WrongType,
+    /// It changes or removes what there isn't: an element, a group, a script.
+    #[error("what it changes or removes is not there")]
+    Absent,
+    /// It creates what there is already.
+    #[error("what it creates is there already")]
+    Exists,
+    /// It removed the last element and did not say so, or the other way about.
+    #[error("it empties the key where it says that it doesn't, or doesn't where it says so")]
+    Emptied,
+    /// Its bytes make no sense.
+    #[error("its bytes make no sense")]
+    BadBytes,
+    /// A script or library that does not load.
+    #[error("the script or library does not load")]
+    Refused,
+    /// What repeats it is not responsible for such effects.
+    #[error("it changes something else")]
+    Elsewhere,
+}
+
+impl From<WrongType> for Misfit {
+    fn from(_: WrongType) -> Misfit {
+        Misfit::WrongType
     }
-    true
+}
+
+macro_rules! dispatch {
+    ($(
+        $(#[$doc:meta])*
+        $code:literal $name:ident $(($key:ident))? $family:ident
+        $roles:tt
+        $fields:tt
+    )*) => {
+        /// Repeats a recorded change through the verb that recorded it.
+        pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+            match effect {
+                $(Effect::$name { .. } => $family::apply(ks, db, effect),)*
+            }
+        }
+    };
+}
+for_each_effect!(dispatch);
+
+/// What is kept beside the keys, and changed by its owner.
+mod beside {
+    use super::{DbIndex, Effect, Keyspace, Misfit};
+
+    pub(super) fn apply(_: &mut Keyspace, _: DbIndex, _: &Effect<'_>) -> Result<(), Misfit> {
+        Err(Misfit::Elsewhere)
+    }
+}
+
+/// Where a key that an effect needs lives.
+fn slot_of(ks: &Keyspace, db: DbIndex, key: &[u8]) -> Result<Slot, Misfit> {
+    ks.dbs[db as usize].find(key).ok_or(Misfit::NoKey)
+}
+
+fn ensure(fits: bool, misfit: Misfit) -> Result<(), Misfit> {
+    if fits { Ok(()) } else { Err(misfit) }
+}
+
+/// Checks after a removal of elements that the key went with the last one exactly if the effect says so.
+fn ensure_emptied(ks: &Keyspace, db: DbIndex, key: &[u8], emptied: bool) -> Result<(), Misfit> {
+    ensure(ks.dbs[db as usize].find(key).is_none() == emptied, Misfit::Emptied)
 }
 
 impl Keyspace {
@@ -140,28 +130,20 @@ mod tests {
         let mut copy = fresh();
         copy.begin_unit(1_000, Recording::Full);
         for (db, effect) in ks.effects().iter() {
-            assert!(copy.apply(db, &effect), "{effect:?} does not apply");
+            assert_eq!(copy.apply(db, &effect), Ok(()), "{effect:?}");
         }
-        assert_eq!(canonical(&copy), canonical(&ks), "applying records the same effects");
+        assert!(copy.effects().iter().eq(ks.effects().iter()), "applying records the same effects");
         for db in 0..16 {
             assert_eq!(contents(&copy, db), contents(&ks, db));
         }
     }
 
-    /// The recorded effects as text; members of a whole set, which have no order, are sorted.
-    fn canonical(ks: &Keyspace) -> Vec<String> {
-        let show = |(db, effect): (DbIndex, Effect<'_>)| match effect {
-            Effect::SetPut { key, members } => format!("{db} SetPut {key:?} {:?}", set::sorted(members)),
-            other => format!("{db} {other:?}"),
-        };
-        ks.effects().iter().map(show).collect()
-    }
-
     /// Keys with values and expiry, as text, in the order of the keys.
     fn contents(ks: &Keyspace, db: DbIndex) -> Vec<String> {
         let show = |entry: &crate::keyspace::entry::Entry| {
-            let deadlines = entry.value().deadlines().filter(|deadlines| !deadlines.is_empty());
-            format!("{:?} {:?} {} {deadlines:?}", entry.key(), entry.expires_at_ms(), text(entry.value()))
+            let deadlines = entry.value().deadlines();
+            let (value, encoding) = (text(entry.value()), entry.value().encoding());
+            format!("{:?} {:?} {encoding} {value} {deadlines:?}", entry.key(), entry.expires_at_ms())
         };
         let mut all: Vec<String> = ks.entries(db).map(show).collect();
         all.sort();
@@ -174,14 +156,9 @@ mod tests {
             Value::List(list) => format!("{:?}", list.iter().collect::<Vec<_>>()),
             Value::ZSet(zset) => format!("{:?}", zset.iter().collect::<Vec<_>>()),
             Value::Stream(stream) => format!("{stream:?}"),
-            Value::Set(set) => {
-                let mut members: Vec<_> = set.iter().map(|member| member.to_vec()).collect();
-                members.sort();
-                format!("{members:?}")
-            }
+            Value::Set(set) => format!("{:?}", set.iter().map(|member| member.to_vec()).collect::<Vec<_>>()),
             Value::Hash(hash) => {
-                let mut fields: Vec<_> = hash.iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect();
-                fields.sort();
+                let fields: Vec<_> = hash.iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect();
                 format!("{fields:?}")
             }
         }

@@ -1,7 +1,7 @@
 //! Verbs on sets. A set that loses its last member takes its key along.
 
-use super::WrongType;
-use crate::keyspace::effect::{Effect, Field};
+use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
+use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entry::{Key, Value};
 use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
@@ -48,62 +48,71 @@ impl Keyspace {
         Ok((slot, new))
     }
 
-    /// Takes a member out. Answers whether it was there.
+    /// Takes a member out, as a command asks. Answers whether it was there.
     pub fn set_remove(&mut self, db: DbIndex, slot: Slot, member: &[u8]) -> Result<bool, WrongType> {
+        self.set_remove_as(db, slot, member, Cause::Command)
+    }
+
+    fn set_remove_as(&mut self, db: DbIndex, slot: Slot, member: &[u8], cause: Cause) -> Result<bool, WrongType> {
         self.note_change(db, slot, |value| Piece::member(value, member));
         let set = self.set_mut(db, slot)?;
         if set.deadlines().is_some() {
-            return self.remove_mortal_member(db, slot, member);
+            return self.remove_mortal_member(db, slot, member, cause);
         }
         let removed = set.remove(member);
         let empty = set.is_empty();
         if removed {
-            self.record_at(db, slot, |key| Effect::SetRemove { key, member });
+            self.record_at(db, slot, |key| Effect::SetRemove { key, member, cause, emptied: empty });
             self.drop_if(empty, db, slot);
         }
         Ok(removed)
     }
 
     #[cold]
-    fn remove_mortal_member(&mut self, db: DbIndex, slot: Slot, member: &[u8]) -> Result<bool, WrongType> {
+    fn remove_mortal_member(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        member: &[u8],
+        cause: Cause,
+    ) -> Result<bool, WrongType> {
         let set = self.set_mut(db, slot)?;
         if !set.contains(member) {
             return Ok(false);
         }
         let before = set.deadlines().is_some_and(|deadlines| !deadlines.is_empty());
         set.remove(member);
+        let emptied = set.stored_len() == 0;
         self.dbs[db as usize].follow_elements(slot, before);
-        self.record_at(db, slot, |key| Effect::SetRemove { key, member });
+        self.record_at(db, slot, |key| Effect::SetRemove { key, member, cause, emptied });
         self.drop_if_lifeless(db, slot);
         Ok(true)
     }
 
-    /// Prepares a set for so many members to come. Its form is no change of it, so there is no effect.
+    /// Prepares a set for so many members to come.
     pub fn set_prepare(&mut self, db: DbIndex, slot: Slot, members: usize) -> Result<(), WrongType> {
-        let limits = self.limits.set;
         if self.set(db, slot)?.compact_bytes().is_some() {
             self.note_change(db, slot, |_| None);
         }
-        self.set_mut(db, slot).map(|set| set.prepare(members, &limits))
+        self.lay_out(db, slot, |value, limits| {
+            if let Value::Set(set) = value {
+                set.prepare(members, &limits.set);
+            }
+        });
+        Ok(())
     }
 
-    /// Gives a set that lost most of its members the most compact form. No effect.
+    /// Gives a set that lost most of its members the most compact form.
     pub fn set_repack(&mut self, db: DbIndex, slot: Slot) -> Result<(), WrongType> {
-        let limits = self.limits.set;
+        self.set(db, slot)?;
         // The members are copied here anyway.
         self.note_change(db, slot, |_| None);
-        self.set_mut(db, slot).map(|set| set.repack(&limits))
-    }
-
-    /// Stores a set, which must not be empty, under a key, whatever was there before; its expiry goes.
-    pub fn set_put(&mut self, db: DbIndex, key: &[u8], set: Set) {
-        let mut members = Vec::new();
-        self.effects.record_with(db, || {
-            let mut digits = itoa::Buffer::new();
-            set.iter().for_each(|member| member.as_bytes(&mut digits).put(&mut members));
-            Effect::SetPut { key, members: &members }
+        self.lay_out(db, slot, |value, limits| {
+            if let Value::Set(set) = value {
+                set.repack(&limits.set);
+            }
         });
-        self.overwrite(db, key, Value::Set(Box::new(set)));
+        Ok(())
     }
 
     #[inline]
@@ -116,43 +125,28 @@ impl Keyspace {
 }
 
 /// Repeats a recorded change of a set.
-pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     match *effect {
         Effect::SetAdd { key, member } => {
             let slot = ks.dbs[db as usize].find(key);
-            ks.set_add(db, key, slot, member).ok()?.1.then_some(())
+            let (_, is_new) = ks.set_add(db, key, slot, member)?;
+            ensure(is_new, Misfit::Exists)
         }
-        Effect::SetRemove { key, member } => {
-            let slot = ks.dbs[db as usize].find(key)?;
-            ks.set_remove(db, slot, member).ok()?.then_some(())
+        Effect::SetRemove { key, member, cause, emptied } => {
+            let slot = slot_of(ks, db, key)?;
+            ensure(ks.set_remove_as(db, slot, member, cause)?, Misfit::Absent)?;
+            ensure_emptied(ks, db, key, emptied)
         }
-        Effect::SetPut { key, members: mut rest } => {
-            let mut set = Set::new();
-            while !rest.is_empty() {
-                set.insert(Field::take(&mut rest)?, &ks.limits.set);
-            }
-            if set.is_empty() {
-                return None;
-            }
-            ks.set_put(db, key, set);
-            Some(())
-        }
-        _ => None,
+        _ => Err(Misfit::Elsewhere),
     }
-}
-
-/// The members of a [`Effect::SetPut`] in order: the effect has them in the order of a hash table.
-#[cfg(test)]
-pub(super) fn sorted(mut members: &[u8]) -> Vec<Vec<u8>> {
-    let mut all: Vec<_> = std::iter::from_fn(|| <&[u8]>::take(&mut members)).map(|member| member.to_vec()).collect();
-    all.sort();
-    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::replays;
-    use crate::value::set::{Set, SetLimits};
+    use super::*;
+    use crate::value::Layout;
+    use crate::value::set::SetLimits;
 
     #[test]
     fn replaying_gives_the_same_sets() {
@@ -177,10 +171,22 @@ mod tests {
             for member in [&b"a"[..], b"", b"-12", &[0xff; 300]] {
                 set.insert(member, &SetLimits::default());
             }
-            ks.set_put(0, b"text", set);
-            let put = ks.find(0, b"text").expect("just put");
+            let put = ks.put_value(0, b"text", Value::Set(Box::new(set)));
             assert_eq!(ks.entry(0, put).expires_at_ms(), None);
             assert_eq!((ks.set(0, put)?.len(), ks.set(2, slot)?.len()), (4, 300));
+            // Members come and go, and what is left is packed in the order that it has in the table.
+            for i in (0..300).step_by(3).chain(100..290) {
+                ks.set_remove(2, slot, format!("m{i}").as_bytes())?;
+            }
+            ks.set_repack(2, slot)?;
+            ks.set_repack(2, slot)?;
+            let (prepared, _) = ks.set_add(2, b"prepared", None, b"m")?;
+            ks.set_prepare(2, prepared, 128)?;
+            assert_eq!(ks.set(2, prepared)?.layout(), Layout::Compact);
+            ks.set_prepare(2, prepared, 129)?;
+            assert_eq!([slot, prepared].map(|slot| ks.value(2, slot).layout()), [Layout::Compact, Layout::Large]);
+            let relayouts = ks.effects().iter().filter(|(_, effect)| matches!(effect, Effect::Relayout { .. }));
+            assert_eq!(relayouts.count(), 2);
             Ok(())
         });
     }

@@ -1,6 +1,6 @@
 //! Verbs on streams. A stream without entries stays; what a group notes about its consumers belongs to the stream.
 
-use super::WrongType;
+use super::{Misfit, WrongType, ensure, slot_of};
 use crate::keyspace::effect::{Effect, Pairs};
 use crate::keyspace::entry::Value;
 use crate::keyspace::piece::Piece;
@@ -288,6 +288,22 @@ impl Keyspace {
         Ok(done)
     }
 
+    /// Sets how many requests were ever remembered, and how many repeated ones recognized. False before the limits are set.
+    pub(super) fn request_counters(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        added: u64,
+        duplicates: u64,
+    ) -> Result<bool, WrongType> {
+        self.note_requests(db, slot);
+        let done = self.stream_mut(db, slot)?.idempotency_counters(added, duplicates);
+        if done {
+            self.record_at(db, slot, |key| Effect::RequestCounters { key, added, duplicates });
+        }
+        Ok(done)
+    }
+
     fn stream_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut Stream, WrongType> {
         match &mut self.entry_mut(db, slot).value {
             Value::Stream(stream) => Ok(stream),
@@ -297,57 +313,60 @@ impl Keyspace {
 }
 
 /// Repeats a recorded change of a stream.
-pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     let find = |ks: &Keyspace, key: &[u8]| ks.dbs[db as usize].find(key);
     match *effect {
-        Effect::StreamCreate { key } if find(ks, key).is_none() => {
+        Effect::StreamCreate { key } => {
+            ensure(find(ks, key).is_none(), Misfit::Exists)?;
             ks.stream_create(db, key);
-            return Some(());
+            return Ok(());
         }
         Effect::StreamAppend { key, id, pairs } => {
             let slot = find(ks, key);
-            return ks.stream_append(db, key, slot, id, Pairs::new(pairs)).ok()?.map(drop);
+            let appended = ks.stream_append(db, key, slot, id, Pairs::new(pairs))?;
+            return ensure(appended.is_some(), Misfit::Exists);
         }
         _ => {}
     }
-    let [Some((_, key)), _] = effect.keys(db)? else { return None };
-    apply_at(ks, db, find(ks, key)?, effect).ok()?.then_some(())
-}
-
-fn apply_at(ks: &mut Keyspace, db: DbIndex, slot: Slot, effect: &Effect<'_>) -> Result<bool, WrongType> {
-    match *effect {
-        Effect::StreamDelete { id, .. } => ks.stream_delete(db, slot, id),
-        Effect::StreamTrim { through, .. } => ks.stream_trim(db, slot, through).map(|removed| removed > 0),
-        Effect::StreamCounters { last_id, entries_added, max_deleted_id, .. } => {
-            ks.stream_counters(db, slot, last_id, Some(entries_added), Some(max_deleted_id)).map(|()| true)
-        }
+    let slot = slot_of(ks, db, effect.key().ok_or(Misfit::Elsewhere)?)?;
+    let fits = match *effect {
         Effect::GroupCreate { group, last_delivered, entries_read, .. } => {
-            ks.group_create(db, slot, group, last_delivered, entries_read)
+            let is_new = ks.group_create(db, slot, group, last_delivered, entries_read)?;
+            return ensure(is_new, Misfit::Exists);
         }
-        Effect::GroupDestroy { group, .. } => ks.group_destroy(db, slot, group),
+        Effect::StreamDelete { id, .. } => ks.stream_delete(db, slot, id)?,
+        Effect::StreamTrim { through, .. } => ks.stream_trim(db, slot, through)? > 0,
+        Effect::StreamCounters { last_id, entries_added, max_deleted_id, .. } => {
+            ks.stream_counters(db, slot, last_id, Some(entries_added), Some(max_deleted_id))?;
+            true
+        }
+        Effect::GroupDestroy { group, .. } => ks.group_destroy(db, slot, group)?,
         Effect::GroupSetId { group, last_delivered, entries_read, .. } => {
-            ks.group_set_id(db, slot, group, last_delivered, entries_read)
+            ks.group_set_id(db, slot, group, last_delivered, entries_read)?
         }
-        Effect::ConsumerCreate { group, consumer, at_ms, .. } => ks.consumer_create(db, slot, group, consumer, at_ms),
-        Effect::ConsumerDelete { group, consumer, .. } => {
-            ks.consumer_delete(db, slot, group, consumer).map(|pending| pending.is_some())
+        Effect::ConsumerCreate { group, consumer, at_ms, .. } => {
+            ks.consumer_create(db, slot, group, consumer, at_ms)?
         }
+        Effect::ConsumerDelete { group, consumer, .. } => ks.consumer_delete(db, slot, group, consumer)?.is_some(),
         Effect::ConsumerSeen { group, consumer, at_ms, active, .. } => {
-            ks.consumer_seen(db, slot, group, consumer, at_ms, active)
+            ks.consumer_seen(db, slot, group, consumer, at_ms, active)?
         }
         Effect::PendingSet { group, consumer, id, time_ms, deliveries, .. } => {
-            ks.pending_set(db, slot, (group, consumer), id, time_ms, deliveries)
+            ks.pending_set(db, slot, (group, consumer), id, time_ms, deliveries)?
         }
-        Effect::PendingAck { group, id, .. } => ks.pending_ack(db, slot, group, id),
-        Effect::PendingRelease { group, id, deliveries, .. } => ks.pending_release(db, slot, group, id, deliveries),
+        Effect::PendingAck { group, id, .. } => ks.pending_ack(db, slot, group, id)?,
+        Effect::PendingRelease { group, id, deliveries, .. } => ks.pending_release(db, slot, group, id, deliveries)?,
         Effect::RequestLimits { duration_s, max_iids, .. } => {
-            ks.request_limits(db, slot, duration_s, max_iids).map(|()| true)
+            ks.request_limits(db, slot, duration_s, max_iids)?;
+            true
         }
-        Effect::RequestAdd { producer, iid, id, .. } => ks.request_add(db, slot, producer, iid, id),
-        Effect::RequestForget { producer, count, .. } => ks.request_forget(db, slot, producer, count),
-        Effect::RequestRepeated { .. } => ks.request_repeated(db, slot),
-        _ => Ok(false),
-    }
+        Effect::RequestAdd { producer, iid, id, .. } => ks.request_add(db, slot, producer, iid, id)?,
+        Effect::RequestForget { producer, count, .. } => ks.request_forget(db, slot, producer, count)?,
+        Effect::RequestRepeated { .. } => ks.request_repeated(db, slot)?,
+        Effect::RequestCounters { added, duplicates, .. } => ks.request_counters(db, slot, added, duplicates)?,
+        _ => return Err(Misfit::Elsewhere),
+    };
+    ensure(fits, Misfit::Absent)
 }
 
 #[cfg(test)]

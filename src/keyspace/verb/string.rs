@@ -5,12 +5,12 @@
 //! of its own would save the few bytes of the repeated key and cost every reader of the stream a third way in which a
 //! string and a second way in which a deadline comes to be.
 
-use super::WrongType;
+use super::{Misfit, WrongType, ensure, slot_of};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::Value;
 use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
-use crate::value::string::{Digits, StringValue};
+use crate::value::string::StringValue;
 
 impl Keyspace {
     /// Stores a string under a key, whatever was there before; its expiry goes.
@@ -40,45 +40,43 @@ impl Keyspace {
         self.exchange(db, slot, Value::String(StringValue::new(value)));
     }
 
-    /// As [`replace`](Self::replace) with a number: nothing is formatted unless the effect is recorded.
+    /// Stores a number in a key that may exist, `slot` as for [`put_at`](Self::put_at); its expiry stays.
     #[inline]
-    pub fn replace_integer(&mut self, db: DbIndex, slot: Slot, value: i64) {
-        let mut digits = Digits::new();
+    pub fn put_integer(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: i64) -> Slot {
+        self.effects.record(db, Effect::SetInteger { key, value });
+        let Some(slot) = slot else { return self.create(db, key, Value::String(StringValue::Int(value))) };
         if !self.undo.is_on()
-            && let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives")
-            && let Value::String(StringValue::Int(counter)) = &mut entry.value
+            && let Value::String(StringValue::Int(counter)) = &mut self.entry_mut(db, slot).value
         {
             *counter = value;
-            let key = &entry.key;
-            self.effects.record_with(db, || Effect::Replace { key, value: digits.format(value).as_bytes() });
-            return;
+        } else {
+            self.exchange(db, slot, Value::String(StringValue::Int(value)));
         }
-        self.record_at(db, slot, |key| Effect::Replace { key, value: digits.format(value).as_bytes() });
-        self.exchange(db, slot, Value::String(StringValue::Int(value)));
+        slot
     }
 
-    /// Stores the text of a decimal in a key that may exist; its expiry stays. It is kept as text, for it rarely is an
-    /// integer, and never for long.
-    pub fn put_decimal(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, text: &[u8]) {
-        let value = Value::String(StringValue::plain(text));
+    /// Stores a string in a key that may exist, as text, though it may say a number; its expiry stays. So are decimals kept:
+    /// they rarely are integers, and never for long.
+    pub fn put_text(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8]) -> Slot {
+        self.effects.record(db, Effect::SetText { key, value });
+        let value = Value::String(StringValue::plain(value));
         match slot {
             Some(slot) => {
-                self.effects.record(db, Effect::Replace { key, value: text });
                 self.exchange(db, slot, value);
+                slot
             }
-            None => {
-                self.effects.record(db, Effect::Put { key, value: text });
-                self.create(db, key, value);
-            }
+            None => self.create(db, key, value),
         }
     }
 
-    /// Gives a string the representation that editing in place leaves, with no change of its bytes, so no effect.
+    /// Gives a string the representation that editing in place leaves, with no change of its bytes.
     pub fn make_growable(&mut self, db: DbIndex, slot: Slot) {
         self.note_change(db, slot, |value| Piece::bytes(value, 0, 0, 0));
-        if let Value::String(string) = &mut self.entry_mut(db, slot).value {
-            string.make_raw();
-        }
+        self.lay_out(db, slot, |value, _| {
+            if let Value::String(string) = value {
+                string.make_raw();
+            }
+        });
     }
 
     /// Writes `bytes` at `offset` of a string, which is created or filled with zeroes up to there; its expiry stays.
@@ -136,10 +134,39 @@ impl Keyspace {
     }
 }
 
+/// Repeats a recorded change of a string.
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+    let find = |ks: &Keyspace, key: &[u8]| ks.dbs[db as usize].find(key);
+    match *effect {
+        Effect::Put { key, value } => _ = ks.put(db, key, value),
+        Effect::Replace { key, value } => ks.replace(db, slot_of(ks, db, key)?, value),
+        Effect::SetInteger { key, value } => {
+            let slot = find(ks, key);
+            ks.put_integer(db, key, slot, value);
+        }
+        Effect::SetText { key, value } => {
+            let slot = find(ks, key);
+            ks.put_text(db, key, slot, value);
+        }
+        Effect::SetRange { key, offset, bytes } => {
+            let slot = find(ks, key);
+            ensure(offset.saturating_add(bytes.len() as u64) <= isize::MAX as u64, Misfit::BadBytes)?;
+            ks.set_range(db, key, slot, offset as usize, bytes)?;
+        }
+        Effect::Splice { key, offset, removed, bytes } => {
+            let slot = slot_of(ks, db, key)?;
+            ensure(ks.splice(db, slot, offset as usize, removed as usize, bytes), Misfit::Absent)?;
+        }
+        _ => return Err(Misfit::Elsewhere),
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::keyspace::verb::tests::replays;
+    use crate::value::string::Digits;
 
     #[test]
     fn replaying_gives_the_same_edits() {
@@ -167,11 +194,19 @@ mod tests {
         replays(|ks| {
             let a = ks.put(0, b"a", b"1");
             ks.expire_at(0, a, 5_000);
-            ks.replace_integer(0, a, -7);
+            ks.put_integer(0, b"a", Some(a), -7);
+            ks.put_integer(0, b"n", None, i64::MIN);
             ks.put_at(0, b"b", None, b"text");
-            ks.put_decimal(0, b"d", None, b"10");
-            let d = ks.find(0, b"d");
-            ks.put_decimal(0, b"d", d, b"0.5");
+            ks.put_text(0, b"ten", None, b"10");
+            let d = ks.put_text(0, b"d", None, b"10");
+            ks.put_text(0, b"d", Some(d), b"0.5");
+            let grows = ks.put(0, b"grows", b"12");
+            ks.make_growable(0, grows);
+            let ten = ks.find(0, b"ten").ok_or(WrongType)?;
+            assert_eq!([ten, d, grows].map(|slot| ks.value(0, slot).encoding()), ["embstr", "embstr", "raw"]);
+            let effects = ks.effects().iter().count();
+            ks.make_growable(0, grows);
+            assert_eq!(ks.effects().iter().count(), effects, "it was growable");
             ks.put_at(0, b"a", Some(a), b"again");
             ks.expire_at(0, a, 9_000);
             ks.replace(0, a, b"a string that does not lie inline");

@@ -1,17 +1,23 @@
-//! Storing a whole value that was made elsewhere: what SORT with STORE and RESTORE do.
+//! Storing a whole value that was made elsewhere, as S*STORE, SORT with STORE and RESTORE do, and what concerns values as a
+//! whole: their layout, and the limits from which it follows.
 //!
-//! The effect is one for all types. It holds the effects that build the value from nothing, so that no second encoding of
-//! values is needed, and those who follow the stream see one change of one key.
+//! The effect of storing is one for all types. It holds the effects that build the value from nothing, so that no second
+//! encoding of values is needed, and those who follow the stream see one change of one key.
 
-use super::group;
+use super::{Misfit, ensure, group, slot_of};
 use crate::base::rng::Rng;
-use crate::keyspace::effect::{Effect, Field, Pairs};
+use crate::keyspace::effect::{Effect, EffectReader, EffectWriter, Pairs};
 use crate::keyspace::entry::Value;
-use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot, ValueLimits};
+use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
+use crate::value::hash::HashLimits;
+use crate::value::list::ListLimits;
 use crate::value::packed::Item;
-use crate::value::stream::{Stream, StreamId};
-use crate::value::string::Digits;
+use crate::value::set::SetLimits;
+use crate::value::stream::{Stream, StreamId, StreamLimits};
+use crate::value::string::{Digits, StringValue};
+use crate::value::zset::ZSetLimits;
 
 /// The name under which the steps build.
 const NAMELESS: &[u8] = b"";
@@ -22,10 +28,44 @@ impl Keyspace {
     pub fn put_value(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
         let mut steps = Vec::new();
         self.effects.record_with(db, || {
-            build(&value, &mut steps);
-            Effect::Build { key, steps: &steps }
+            steps = build(&value);
+            Effect::Build { key, layout: value.layout(), steps: &steps }
         });
         self.overwrite(db, key, value)
+    }
+
+    /// Sets where values change their representation from now on.
+    pub fn set_limits(&mut self, limits: ValueLimits) {
+        if limits == self.limits {
+            return;
+        }
+        self.limits = limits;
+        let ValueLimits { hash, set, zset, list, stream } = limits;
+        let effect = Effect::Limits {
+            hash_entries: hash.max_listpack_entries as u64,
+            hash_value: hash.max_listpack_value as u64,
+            set_integers: set.max_intset_entries as u64,
+            set_entries: set.max_listpack_entries as u64,
+            set_value: set.max_listpack_value as u64,
+            zset_entries: zset.max_entries as u64,
+            zset_value: zset.max_value as u64,
+            list_size: list.max_listpack_size.into(),
+            stream_bytes: stream.node_max_bytes as u64,
+            stream_entries: stream.node_max_entries as u64,
+        };
+        self.effects.record_uncounted(0, effect);
+    }
+
+    /// Runs what may change how the value at `slot` is laid out, and nothing else, and records the layout if it is another.
+    #[inline]
+    pub(super) fn lay_out(&mut self, db: DbIndex, slot: Slot, change: impl FnOnce(&mut Value, &ValueLimits)) {
+        let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
+        let before = entry.value.layout();
+        change(&mut entry.value, &self.limits);
+        let layout = entry.value.layout();
+        if layout != before {
+            self.effects.record_uncounted(db, Effect::Relayout { key: &entry.key, layout });
+        }
     }
 
     /// Makes a key look unused for so many seconds. Not a change.
@@ -36,73 +76,161 @@ impl Keyspace {
 }
 
 /// Repeats a recorded change.
-pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, key: &[u8], mut steps: &[u8]) -> Option<()> {
-    let mut workshop = Keyspace::new(1, Rng::seeded(0));
-    workshop.limits = ks.limits;
-    while !steps.is_empty() {
-        let (0, step) = Effect::decode(&mut steps)? else { return None };
-        let nests = matches!(step, Effect::Build { .. });
-        (!nests && workshop.apply(0, &step)).then_some(())?;
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+    match *effect {
+        Effect::Build { key, layout, steps } => {
+            let value = built(ks, layout, steps)?;
+            ks.put_value(db, key, value);
+        }
+        Effect::Relayout { key, layout } => {
+            let slot = slot_of(ks, db, key)?;
+            ks.note_change(db, slot, |_| None);
+            let mut fits = false;
+            ks.lay_out(db, slot, |value, _| fits = value.take_layout(layout));
+            ensure(fits, Misfit::WrongType)?;
+        }
+        Effect::Limits { .. } => ks.set_limits(limits(effect).ok_or(Misfit::BadBytes)?),
+        _ => return Err(Misfit::Elsewhere),
     }
-    let slot = workshop.dbs[0].find(NAMELESS)?;
-    let value = workshop.dbs[0].remove(slot)?.value;
-    ks.put_value(db, key, value);
-    Some(())
+    Ok(())
 }
 
-/// Encodes the effects that build `value`.
-fn build(value: &Value, out: &mut Vec<u8>) {
+fn limits(effect: &Effect<'_>) -> Option<ValueLimits> {
+    let Effect::Limits {
+        hash_entries,
+        hash_value,
+        set_integers,
+        set_entries,
+        set_value,
+        zset_entries,
+        zset_value,
+        list_size,
+        stream_bytes,
+        stream_entries,
+    } = *effect
+    else {
+        return None;
+    };
+    let size = |limit: u64| usize::try_from(limit).ok();
+    Some(ValueLimits {
+        hash: HashLimits { max_listpack_entries: size(hash_entries)?, max_listpack_value: size(hash_value)? },
+        set: SetLimits {
+            max_intset_entries: size(set_integers)?,
+            max_listpack_entries: size(set_entries)?,
+            max_listpack_value: size(set_value)?,
+        },
+        zset: ZSetLimits { max_entries: size(zset_entries)?, max_value: size(zset_value)? },
+        list: ListLimits { max_listpack_size: i32::try_from(list_size).ok()? },
+        stream: StreamLimits { node_max_bytes: size(stream_bytes)?, node_max_entries: size(stream_entries)? },
+    })
+}
+
+/// The value, laid out like this, that `steps` make.
+fn built(ks: &Keyspace, layout: Layout, steps: &[u8]) -> Result<Value, Misfit> {
+    let mut workshop = Keyspace::new(1, Rng::seeded(0));
+    workshop.limits = limits_for(layout, &ks.limits);
+    let mut steps = EffectReader::new(steps);
+    for (db, step) in &mut steps {
+        ensure(!matches!(step, Effect::Build { .. }), Misfit::BadBytes)?;
+        workshop.apply(db, &step)?;
+    }
+    ensure(steps.is_empty(), Misfit::BadBytes)?;
+    let slot = slot_of(&workshop, 0, NAMELESS)?;
+    let mut value = workshop.dbs[0].remove(slot).ok_or(Misfit::NoKey)?.value;
+    ensure(value.take_layout(layout), Misfit::BadBytes)?;
+    Ok(value)
+}
+
+/// Limits that lay values out like this from their first element on. Nodes of lists and streams end where they otherwise do.
+fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
+    let many = if layout == Layout::Large { 0 } else { usize::MAX };
+    ValueLimits {
+        hash: HashLimits { max_listpack_entries: many, max_listpack_value: many },
+        set: SetLimits {
+            max_intset_entries: if layout == Layout::Integers { usize::MAX } else { 0 },
+            max_listpack_entries: many,
+            max_listpack_value: many,
+        },
+        zset: ZSetLimits { max_entries: many, max_value: many },
+        ..*limits
+    }
+}
+
+/// The effects that build `value`.
+fn build(value: &Value) -> Vec<u8> {
     let key = NAMELESS;
+    let mut out = EffectWriter::default();
     let (mut digits, mut other_digits) = (Digits::new(), Digits::new());
     match value {
-        Value::String(string) => Effect::Put { key, value: string.as_bytes(&mut digits) }.encode(0, out),
+        Value::String(StringValue::Int(value)) => out.write(0, &Effect::SetInteger { key, value: *value }),
+        Value::String(string) => out.write(0, &Effect::SetText { key, value: string.as_bytes(&mut digits) }),
         Value::List(list) => {
-            list.iter().for_each(|value| Effect::ListPush { key, front: false, value }.encode(0, out));
+            list.iter().for_each(|value| out.write(0, &Effect::ListPush { key, front: false, value }));
         }
         Value::Set(set) => {
-            let mut members = Vec::new();
-            set.iter().for_each(|member| member.as_bytes(&mut digits).put(&mut members));
-            Effect::SetPut { key, members: &members }.encode(0, out);
-            build_deadlines(set.deadlines(), set.iter(), out);
+            set.iter().for_each(|item| out.write(0, &Effect::SetAdd { key, member: item.as_bytes(&mut digits) }));
+            build_deadlines(set.deadlines(), set.iter(), &mut out);
         }
         Value::ZSet(zset) => {
-            zset.iter().for_each(|(member, score)| Effect::ZSetAdd { key, member, score }.encode(0, out));
+            zset.iter().for_each(|(member, score)| out.write(0, &Effect::ZSetAdd { key, member, score }));
         }
         Value::Hash(hash) => {
             for (field, value) in hash.iter() {
                 let (field, value) = (field.as_bytes(&mut digits), value.as_bytes(&mut other_digits));
-                Effect::HashSet { key, field, value }.encode(0, out);
+                out.write(0, &Effect::HashSet { key, field, value });
             }
-            build_deadlines(hash.deadlines(), hash.iter().map(|(field, _)| field), out);
+            build_deadlines(hash.deadlines(), hash.iter().map(|(field, _)| field), &mut out);
         }
-        Value::Stream(stream) => build_stream(stream, out),
+        Value::Stream(stream) => build_stream(stream, &mut out),
     }
+    out.into_bytes()
 }
 
-/// Encodes when elements expire.
-fn build_deadlines<'a>(deadlines: Option<&Deadlines>, elements: impl Iterator<Item = Item<'a>>, out: &mut Vec<u8>) {
-    let Some(deadlines) = deadlines.filter(|deadlines| !deadlines.is_empty()) else { return };
+/// Writes when elements expire.
+fn build_deadlines<'a>(
+    deadlines: Option<&Deadlines>,
+    mut elements: impl Iterator<Item = Item<'a>>,
+    out: &mut EffectWriter,
+) {
+    let Some(deadlines) = deadlines else { return };
     let mut digits = Digits::new();
-    for element in elements {
-        let element = element.as_bytes(&mut digits);
-        if let Some(at_ms) = deadlines.at(element) {
-            Effect::ElementExpireAt { key: NAMELESS, element, at_ms }.encode(0, out);
+    let mut write = |element: Item<'_>, at_ms: Option<i64>| {
+        if let Some(at_ms) = at_ms {
+            let element = element.as_bytes(&mut digits);
+            out.write(0, &Effect::ElementExpireAt { key: NAMELESS, element, at_ms });
         }
+    };
+    if deadlines.is_empty() {
+        // An element expired once, which OBJECT ENCODING tells ever after.
+        if let Some(element) = elements.next() {
+            write(element, Some(NEVER - 1));
+            write(element, Some(NEVER));
+        }
+        return;
     }
+    elements.for_each(|element| write(element, deadlines.at(element.as_bytes(&mut Digits::new()))));
 }
 
-fn build_stream(stream: &Stream, out: &mut Vec<u8>) {
+fn build_stream(stream: &Stream, out: &mut EffectWriter) {
     let key = NAMELESS;
-    Effect::StreamCreate { key }.encode(0, out);
+    out.write(0, &Effect::StreamCreate { key });
     let mut pairs = Vec::new();
     for entry in stream.range(StreamId::MIN, StreamId::MAX) {
         pairs.clear();
         entry.pairs.for_each(|(field, value)| Pairs::put(&mut pairs, field, value));
-        Effect::StreamAppend { key, id: entry.id, pairs: &pairs }.encode(0, out);
+        out.write(0, &Effect::StreamAppend { key, id: entry.id, pairs: &pairs });
     }
     let (last_id, entries_added, max_deleted_id) = (stream.last_id(), stream.entries_added(), stream.max_deleted_id());
-    Effect::StreamCounters { key, last_id, entries_added, max_deleted_id }.encode(0, out);
+    out.write(0, &Effect::StreamCounters { key, last_id, entries_added, max_deleted_id });
     stream.groups().for_each(|(name, group)| group::encode(key, name, group, out));
+    if let Some(memory) = stream.idempotency() {
+        out.write(0, &Effect::RequestLimits { key, duration_s: memory.duration_s, max_iids: memory.max_iids });
+        memory.requests().for_each(|(producer, iid, id)| {
+            out.write(0, &Effect::RequestAdd { key, producer, iid, id });
+        });
+        let (added, duplicates) = (memory.added(), memory.duplicates());
+        out.write(0, &Effect::RequestCounters { key, added, duplicates });
+    }
 }
 
 #[cfg(test)]
@@ -152,6 +280,11 @@ mod tests {
             for ms in [7, 1] {
                 ks.pending_release(0, slot, b"g", id(ms), ms)?;
             }
+            ks.request_limits(0, slot, 100, 2)?;
+            for (producer, iid) in [(b"p", b"a"), (b"q", b"a"), (b"p", b"b"), (b"p", b"c")] {
+                ks.request_add(0, slot, producer, iid, id(2))?;
+            }
+            ks.request_repeated(0, slot)?;
             for key in [&b"string"[..], b"number", b"list", b"zset", b"set", b"hash", b"stream"] {
                 let value = taken(ks, key)?;
                 let slot = ks.put(3, key, b"goes");
@@ -164,19 +297,86 @@ mod tests {
         });
     }
 
+    /// What has grown under other limits, or shrunk, or held an element that expired, keeps its layout.
+    #[test]
+    fn replaying_gives_the_same_layouts() {
+        replays(|ks| {
+            let mut tight = *ks.limits();
+            tight.hash.max_listpack_entries = 1;
+            tight.set.max_listpack_value = 1;
+            tight.zset.max_entries = 1;
+            tight.list.max_listpack_size = 2;
+            for (limits, names) in [
+                (tight, [b"tl", b"ts", b"ti", b"tz", b"th"]),
+                (Default::default(), [b"dl", b"ds", b"di", b"dz", b"dh"]),
+            ] {
+                ks.set_limits(limits);
+                ks.set_limits(limits);
+                let [list, set, ints, zset, hash] = names;
+                for text in [&b"5"[..], b"abc", b"7"] {
+                    let slot = ks.find(0, list);
+                    ks.list_push(0, list, slot, true, text)?;
+                    let slot = ks.find(0, set);
+                    ks.set_add(0, set, slot, text)?;
+                    let slot = ks.find(0, zset);
+                    ks.zset_add(0, zset, slot, text, 1.0)?;
+                    let slot = ks.find(0, hash);
+                    ks.hash_set(0, hash, slot, text, b"v")?;
+                    let slot = ks.find(0, ints);
+                    let number = if text == b"abc" { &b"12"[..] } else { text };
+                    ks.set_add(0, ints, slot, number)?;
+                }
+                let slot = ks.find(0, hash).ok_or(WrongType)?;
+                ks.expire_element_at(0, slot, b"5", 70_000);
+                ks.hash_remove(0, slot, b"5")?;
+                let slot = ks.find(0, set).ok_or(WrongType)?;
+                ks.set_remove(0, slot, b"abc")?;
+            }
+            let limits = ks.effects().iter().filter(|(_, effect)| matches!(effect, Effect::Limits { .. }));
+            assert_eq!(limits.count(), 2);
+            let grows = ks.put(0, b"grows", b"5");
+            ks.make_growable(0, grows);
+            ks.put_text(0, b"text", None, b"5");
+            let names: Vec<Vec<u8>> = ks.entries(0).map(|entry| entry.key().to_vec()).collect();
+            let mut layouts: Vec<String> = Vec::new();
+            for name in names {
+                let value = taken(ks, &name)?;
+                layouts.push(format!("{} {}", name.escape_ascii(), value.encoding()));
+                ks.put_value(1, &name, value);
+            }
+            layouts.sort();
+            let expected = "dh listpackex,di intset,dl listpack,ds listpack,dz listpack,grows raw,text embstr,\
+                            th hashtable,ti intset,tl quicklist,ts hashtable,tz skiplist";
+            assert_eq!(layouts.join(","), expected);
+            Ok(())
+        });
+    }
+
     #[test]
     fn what_builds_nothing_is_refused() {
         let mut ks = Keyspace::new(1, Rng::seeded(1));
-        let mut nested = Vec::new();
-        Effect::Put { key: b"", value: b"x" }.encode(0, &mut nested);
-        let mut twice = Vec::new();
-        Effect::Build { key: b"", steps: &nested }.encode(0, &mut twice);
-        let mut elsewhere = Vec::new();
-        Effect::Put { key: b"other", value: b"x" }.encode(0, &mut elsewhere);
-        for steps in [&b""[..], b"\x01", &nested[..nested.len() - 1], &twice, &elsewhere] {
-            assert!(!ks.apply(0, &Effect::Build { key: b"k", steps }), "{steps:?}");
+        let encoded = |db, effect: &Effect<'_>| {
+            let mut out = EffectWriter::default();
+            out.write(db, effect);
+            out.into_bytes()
+        };
+        let layout = Layout::Compact;
+        let put = encoded(0, &Effect::Put { key: b"", value: b"x" });
+        let nested = encoded(0, &Effect::Build { key: b"", layout, steps: &put });
+        let no_key = encoded(0, &Effect::Put { key: b"other", value: b"x" });
+        let no_database = encoded(1, &Effect::Put { key: b"", value: b"x" });
+        for (steps, layout, misfit) in [
+            (&b""[..], layout, Misfit::NoKey),
+            (b"\x01", layout, Misfit::BadBytes),
+            (&put[..put.len() - 1], layout, Misfit::BadBytes),
+            (&put, Layout::Integers, Misfit::BadBytes),
+            (&nested, layout, Misfit::BadBytes),
+            (&no_key, layout, Misfit::NoKey),
+            (&no_database, layout, Misfit::NoDatabase),
+        ] {
+            assert_eq!(ks.apply(0, &Effect::Build { key: b"k", layout, steps }), Err(misfit), "{steps:?}");
         }
         assert!(ks.db(0).is_empty());
-        assert!(ks.apply(0, &Effect::Build { key: b"k", steps: &nested }));
+        assert_eq!(ks.apply(0, &Effect::Build { key: b"k", layout, steps: &put }), Ok(()));
     }
 }

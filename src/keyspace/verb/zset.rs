@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::WrongType;
+use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::{Key, Value};
 use crate::keyspace::piece::Piece;
@@ -55,7 +55,7 @@ impl Keyspace {
             if must_note {
                 self.note_piece(db, slot, Piece::Scored { member: Key::new(member), before: old });
             }
-            self.record_at(db, slot, |key| Effect::ZSetRemove { key, member });
+            self.record_at(db, slot, |key| Effect::ZSetRemove { key, member, emptied: empty });
             self.drop_if(empty, db, slot);
         }
         Ok(old)
@@ -71,7 +71,8 @@ impl Keyspace {
         }
         if count == zset.len() {
             // The whole value goes at once with its key.
-            self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start: 0, end: end as u64 });
+            let end = end as u64;
+            self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start: 0, end, emptied: true });
             self.drop_if(true, db, slot);
             return Ok(count);
         }
@@ -82,7 +83,8 @@ impl Keyspace {
                 self.note_piece(db, slot, Piece::Scored { member, before: Some(score) });
             }
         }
-        self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start: ranks.start as u64, end: end as u64 });
+        let (start, end) = (ranks.start as u64, end as u64);
+        self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start, end, emptied: false });
         Ok(count)
     }
 
@@ -95,21 +97,26 @@ impl Keyspace {
 }
 
 /// Repeats a recorded change of a sorted set.
-pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Option<()> {
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     match *effect {
-        Effect::ZSetAdd { key, member, score } if !score.is_nan() => {
+        Effect::ZSetAdd { key, member, score } => {
+            ensure(!score.is_nan(), Misfit::BadBytes)?;
             let slot = ks.dbs[db as usize].find(key);
-            ks.zset_add(db, key, slot, member, score).ok().map(drop)
+            ks.zset_add(db, key, slot, member, score)?;
+            Ok(())
         }
-        Effect::ZSetRemove { key, member } => {
-            let slot = ks.dbs[db as usize].find(key)?;
-            ks.zset_remove(db, slot, member).ok()?.map(drop)
+        Effect::ZSetRemove { key, member, emptied } => {
+            let slot = slot_of(ks, db, key)?;
+            ensure(ks.zset_remove(db, slot, member)?.is_some(), Misfit::Absent)?;
+            ensure_emptied(ks, db, key, emptied)
         }
-        Effect::ZSetRemoveRanks { key, start, end } => {
-            let slot = ks.dbs[db as usize].find(key)?;
-            ks.zset_remove_ranks(db, slot, start as usize..end as usize).ok().map(drop)
+        Effect::ZSetRemoveRanks { key, start, end, emptied } => {
+            let slot = slot_of(ks, db, key)?;
+            let removed = ks.zset_remove_ranks(db, slot, start as usize..end as usize)?;
+            ensure(end.checked_sub(start) == Some(removed as u64), Misfit::Absent)?;
+            ensure_emptied(ks, db, key, emptied)
         }
-        _ => None,
+        _ => Err(Misfit::Elsewhere),
     }
 }
 

@@ -17,7 +17,7 @@ use super::id::StreamId;
 use crate::base::hasher::hash_bytes;
 
 /// The requests of a stream's producers. See the module's header.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Idempotency {
     /// How long a request is remembered, in seconds.
     pub duration_s: u32,
@@ -103,6 +103,17 @@ impl Idempotency {
 
     pub(super) fn count_duplicate(&mut self) {
         self.duplicates = self.duplicates.saturating_add(1);
+    }
+
+    pub(super) fn set_counters(&mut self, added: u64, duplicates: u64) {
+        (self.added, self.duplicates) = (added, duplicates);
+    }
+
+    /// The requests that are remembered, with their producers: of each the oldest first.
+    pub fn requests(&self) -> impl Iterator<Item = (&[u8], &[u8], StreamId)> {
+        self.producers
+            .iter()
+            .flat_map(|(_, producer)| producer.named().map(|request| (&*producer.name, &*request.iid, request.id)))
     }
 
     /// Remembers a request; the oldest ones of the producer that are too many are forgotten.
@@ -199,6 +210,20 @@ impl Producer {
             return true;
         }
         false
+    }
+}
+
+/// The producers by name: their numbers are no part of it.
+impl fmt::Debug for Idempotency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let producers: Vec<_> = self.by_name.values().map(|&number| &self.producers[number]).collect();
+        f.debug_struct("Idempotency")
+            .field("duration_s", &self.duration_s)
+            .field("max_iids", &self.max_iids)
+            .field("added", &self.added)
+            .field("duplicates", &self.duplicates)
+            .field("producers", &producers)
+            .finish()
     }
 }
 

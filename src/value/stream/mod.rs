@@ -220,6 +220,11 @@ impl Stream {
     pub fn idempotency_duplicate(&mut self) -> bool {
         self.idempotency.as_mut().map(|idempotency| idempotency.count_duplicate()).is_some()
     }
+
+    /// Sets its counters; false before the limits are set.
+    pub fn idempotency_counters(&mut self, added: u64, duplicates: u64) -> bool {
+        self.idempotency.as_mut().map(|idempotency| idempotency.set_counters(added, duplicates)).is_some()
+    }
 }
 
 /// Consumer groups.

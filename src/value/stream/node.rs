@@ -19,7 +19,7 @@ use super::id::StreamId;
 use crate::value::leb128::{Reader, bytes_len, number_before, number_len, put_bytes, put_number, put_number_reversed};
 
 /// When a node is full.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
     /// Most entries of a node, deleted ones included (`stream-node-max-entries`); 0: no limit.
     pub node_max_entries: usize,

@@ -1,0 +1,247 @@
+//! The fields of effects: how a value is encoded, read again and shown.
+
+use crate::value::Layout;
+use crate::value::leb128::put_number;
+use crate::value::stream::StreamId;
+
+/// A value that stands in an effect.
+pub trait Field<'a>: Sized {
+    /// Appends the encoded value.
+    fn put(&self, out: &mut Vec<u8>);
+    /// Takes an encoded value off the front; `None` when the bytes end or make no sense.
+    fn take(input: &mut &'a [u8]) -> Option<Self>;
+    /// The value for people.
+    fn shown(&self) -> Shown<'a>;
+}
+
+/// A field of an effect, for people.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shown<'a> {
+    /// A byte string.
+    Bytes(&'a [u8]),
+    /// A count, a time, or a truth value as 0 or 1.
+    Integer(i64),
+    /// A score.
+    Double(f64),
+    /// An entry of a stream.
+    Id(StreamId),
+    /// It is not known.
+    Nothing,
+}
+
+impl<'a> Field<'a> for StreamId {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.ms.put(out);
+        self.seq.put(out);
+    }
+    fn take(input: &mut &'a [u8]) -> Option<Self> {
+        Some(StreamId { ms: u64::take(input)?, seq: u64::take(input)? })
+    }
+    fn shown(&self) -> Shown<'a> {
+        Shown::Id(*self)
+    }
+}
+
+impl<'a> Field<'a> for Option<u64> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        self.unwrap_or(0).put(out);
+    }
+    fn take(input: &mut &'a [u8]) -> Option<Self> {
+        let is_known = bool::take(input)?;
+        let value = u64::take(input)?;
+        Some(is_known.then_some(value))
+    }
+    fn shown(&self) -> Shown<'a> {
+        self.map_or(Shown::Nothing, |value| value.shown())
+    }
+}
+
+/// Byte strings in pairs inside one field: each with its length, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Pairs<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Pairs<'a> {
+    /// Reads what [`put`](Self::put) wrote.
+    pub fn new(encoded: &'a [u8]) -> Pairs<'a> {
+        Pairs { rest: encoded }
+    }
+
+    /// Appends one pair.
+    pub fn put(out: &mut Vec<u8>, first: &'a [u8], second: &'a [u8]) {
+        first.put(out);
+        second.put(out);
+    }
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some((Field::take(&mut self.rest)?, Field::take(&mut self.rest)?))
+    }
+}
+
+macro_rules! fixed_width {
+    ($($type:ident as $shown:ident($as:ty)),*) => {$(
+        impl<'a> Field<'a> for $type {
+            #[inline]
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            #[inline]
+            fn take(input: &mut &'a [u8]) -> Option<Self> {
+                let (bytes, rest) = input.split_first_chunk()?;
+                *input = rest;
+                Some(<$type>::from_le_bytes(*bytes))
+            }
+            fn shown(&self) -> Shown<'a> {
+                Shown::$shown(*self as $as)
+            }
+        }
+    )*};
+}
+fixed_width!(u8 as Integer(i64), i64 as Integer(i64), f64 as Double(f64));
+
+/// Of seven bits per byte, least significant first; the top bit of a byte says that another one follows.
+impl<'a> Field<'a> for u64 {
+    #[inline]
+    fn put(&self, out: &mut Vec<u8>) {
+        put_number(out, *self);
+    }
+    fn take(input: &mut &'a [u8]) -> Option<Self> {
+        let mut value = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = u8::take(input)?;
+            let bits = u64::from(byte & 0x7f);
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                // One number has one encoding: no bits beyond the last, and no last byte that says nothing.
+                let is_canonical = value >> shift == bits && (byte != 0 || shift == 0);
+                return is_canonical.then_some(value);
+            }
+        }
+        None
+    }
+    fn shown(&self) -> Shown<'a> {
+        Shown::Integer(*self as i64)
+    }
+}
+
+macro_rules! narrow {
+    ($($type:ident),*) => {$(
+        impl<'a> Field<'a> for $type {
+            #[inline]
+            fn put(&self, out: &mut Vec<u8>) {
+                u64::from(*self).put(out);
+            }
+            fn take(input: &mut &'a [u8]) -> Option<Self> {
+                u64::take(input)?.try_into().ok()
+            }
+            fn shown(&self) -> Shown<'a> {
+                Shown::Integer(i64::from(*self))
+            }
+        }
+    )*};
+}
+narrow!(u16, u32);
+
+impl<'a> Field<'a> for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn take(input: &mut &'a [u8]) -> Option<Self> {
+        match u8::take(input)? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+    fn shown(&self) -> Shown<'a> {
+        Shown::Integer(i64::from(*self))
+    }
+}
+
+impl<'a> Field<'a> for &'a [u8] {
+    #[inline]
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).put(out);
+        out.extend_from_slice(self);
+    }
+    fn take(input: &mut &'a [u8]) -> Option<Self> {
+        let len = usize::try_from(u64::take(input)?).ok()?;
+        let (bytes, rest) = input.split_at_checked(len)?;
+        *input = rest;
+        Some(bytes)
+    }
+    fn shown(&self) -> Shown<'a> {
+        Shown::Bytes(self)
+    }
+}
+
+/// A field of few values, each with its code and its name.
+macro_rules! choice {
+    ($type:ident { $($code:literal $name:ident $shown:literal),* $(,)? }) => {
+        impl<'a> Field<'a> for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.push(match self { $($type::$name => $code),* });
+            }
+            fn take(input: &mut &'a [u8]) -> Option<Self> {
+                match u8::take(input)? {
+                    $($code => Some($type::$name),)*
+                    _ => None,
+                }
+            }
+            fn shown(&self) -> Shown<'a> {
+                Shown::Bytes(match self { $($type::$name => $shown),* })
+            }
+        }
+    };
+}
+
+/// Why something was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A client or script asked for it.
+    Command,
+    /// Its time was over.
+    Expiry,
+    /// To make room.
+    Eviction,
+}
+choice!(Cause { 0 Command b"command", 1 Expiry b"expiry", 2 Eviction b"eviction" });
+choice!(Layout { 0 Compact b"compact", 1 Integers b"integers", 2 Large b"large" });
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_have_one_encoding(value in any::<u64>(), shift in 0u32..64, bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
+            let value = value >> shift;
+            let mut encoded = Vec::new();
+            value.put(&mut encoded);
+            prop_assert_eq!(u64::take(&mut &encoded[..]), Some(value));
+            let mut rest = &bytes[..];
+            if let Some(value) = u64::take(&mut rest) {
+                let mut encoded = Vec::new();
+                value.put(&mut encoded);
+                prop_assert_eq!(&encoded[..], &bytes[..bytes.len() - rest.len()]);
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_make_no_sense_are_refused() {
+        let too_large = [&[0xff; 9][..], &[2]].concat();
+        assert_eq!((u64::take(&mut &too_large[..]), u64::take(&mut &[0x80, 0][..])), (None, None));
+        assert_eq!(u16::take(&mut &[0x80, 0x80, 4][..]), None, "65,536");
+        assert_eq!((bool::take(&mut &[2][..]), Cause::take(&mut &[3][..])), (None, None));
+        assert_eq!(<&[u8]>::take(&mut &[2, b'a'][..]), None);
+    }
+}

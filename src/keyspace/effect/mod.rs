@@ -1,0 +1,326 @@
+//! Effects: every change of the keyspace as data.
+//!
+//! A verb applies one change and records it here, encoded from borrowed bytes into one buffer. Whoever must know of change
+//! reads this stream: WATCH, waiting clients, and whatever keeps the data or copies it elsewhere. Replaying the stream into
+//! an empty keyspace gives the same keyspace, without commands, scripts, a clock or a configuration.
+//!
+//! The scripts and libraries that are kept beside the keys change in the same stream; their owner records and repeats that
+//! (`engine::scripts`). Such effects have no key, and their database means nothing.
+//!
+//! The list below is the only place that names the effects; all that must know each of them is derived from it. How they are
+//! encoded, with an example of each, says `docs/effects.md`.
+
+mod field;
+mod record;
+mod touch;
+
+#[cfg(test)]
+mod specification;
+
+pub use field::{Cause, Field, Pairs, Shown};
+pub use record::{EffectReader, EffectWriter, Effects, Recording};
+pub use touch::Touch;
+
+use crate::value::Layout;
+use crate::value::stream::StreamId;
+
+/// Set in the first byte of an effect that has database and key of the last one before it that has a key.
+const SAME_KEY: u8 = 0x80;
+
+/// Hands the list of effects to a macro. Of each: the code, which is part of the format and never used again; the name, with
+/// `(key)` where it is about one; the file of verbs that repeats it; what it does to which keys or databases (`@` names the
+/// database where it is not the effect's own); the fields.
+macro_rules! for_each_effect {
+    ($derive:ident) => {
+        $derive! {
+            /// The key holds this string, as a number if it is one, and never expires, whatever was there before.
+            1 Put(key) string [Changes key] { value: &'a [u8] }
+            /// The key, which is there, holds this string, as a number if it is one; its expiry stays.
+            2 Replace(key) string [Changes key] { value: &'a [u8] }
+            /// The key is gone.
+            3 Del(key) key [Removes key] { cause: Cause }
+            /// The key expires at this Unix time in milliseconds; the greatest number: never.
+            4 ExpireAt(key) key [Changes key] { at_ms: i64 }
+            /// The string has these bytes from this offset on, zeroes before when it was shorter; the key may be new.
+            5 SetRange(key) string [Changes key] { offset: u64, bytes: &'a [u8] }
+            /// The value and expiry moved to another key, replacing what was there.
+            6 Rename(key) key [Removes key, Changes to] { to: &'a [u8] }
+            /// The value and expiry are copied to a key of a database, replacing what was there.
+            7 Copy(key) key [Reads key, Changes to @ to_db] { to_db: u16, to: &'a [u8] }
+            /// The key moved to another database, where it did not exist.
+            8 Move(key) key [Removes key, Changes key @ to_db] { to_db: u16 }
+            /// The database is empty.
+            9 Flush key [Changes database] {}
+            /// The database and another changed places.
+            10 Swap key [Changes database, Changes database @ with_db] { with_db: u16 }
+            /// The key holds the value, laid out like this, that these effects make of nothing under a key without a name of
+            /// database 0; it never expires, whatever was there before.
+            11 Build(key) whole [Changes key] { layout: Layout, steps: &'a [u8] }
+            /// The value is laid out like this; what it says stays.
+            12 Relayout(key) whole [Notes key] { layout: Layout }
+            /// From here on values grow within these limits, which are those of the configuration.
+            13 Limits whole [] {
+                hash_entries: u64,
+                hash_value: u64,
+                set_integers: u64,
+                set_entries: u64,
+                set_value: u64,
+                zset_entries: u64,
+                zset_value: u64,
+                list_size: i64,
+                stream_bytes: u64,
+                stream_entries: u64,
+            }
+            /// The key, which may be new, holds this number as a string; its expiry stays.
+            14 SetInteger(key) string [Changes key] { value: i64 }
+            /// The key, which may be new, holds this string as text, though it may say a number; its expiry stays.
+            15 SetText(key) string [Changes key] { value: &'a [u8] }
+            /// So many bytes of the string from this offset on are replaced by others.
+            16 Splice(key) string [Changes key] { offset: u64, removed: u64, bytes: &'a [u8] }
+
+            /// The field of the hash has this value and never expires; field and hash may be new.
+            20 HashSet(key) hash [Changes key] { field: &'a [u8], value: &'a [u8] }
+            /// The field is gone from the hash, and the key with the last one.
+            21 HashRemove(key) hash [Changes key] { field: &'a [u8], cause: Cause, emptied: bool }
+            /// The field, which expires, has this value; its deadline stays.
+            22 HashUpdate(key) hash [Changes key] { field: &'a [u8], value: &'a [u8] }
+            /// The field of a hash or member of a set expires at this Unix time in milliseconds; the greatest number: never.
+            23 ElementExpireAt(key) element [Changes key] { element: &'a [u8], at_ms: i64 }
+
+            /// The member is new in the set, which may be new.
+            30 SetAdd(key) set [Changes key] { member: &'a [u8] }
+            /// The member is gone from the set, and the key with the last one.
+            31 SetRemove(key) set [Changes key] { member: &'a [u8], cause: Cause, emptied: bool }
+
+            /// The list, which may be new, got an element at its front or back.
+            40 ListPush(key) list [Changes key] { front: bool, value: &'a [u8] }
+            /// The list lost so many elements at its front or back, and the key is gone with the last one.
+            41 ListPop(key) list [Changes key] { front: bool, count: u64, emptied: bool }
+            /// The element at this index of the list is replaced.
+            42 ListSet(key) list [Changes key] { index: u64, value: &'a [u8] }
+            /// The list got an element before this index.
+            43 ListInsert(key) list [Changes key] { index: u64, value: &'a [u8] }
+            /// The list lost so many elements equal to this one, counted from its front or back, and the key is gone with the
+            /// last one.
+            44 ListRemove(key) list [Changes key] { value: &'a [u8], count: u64, from_back: bool, emptied: bool }
+            /// The element at one end of the list moved to an end of the same list.
+            45 ListRotate(key) list [Changes key] { from_front: bool, to_front: bool }
+
+            /// The member of the sorted set has this score; member and set may be new.
+            50 ZSetAdd(key) zset [Changes key] { member: &'a [u8], score: f64 }
+            /// The member is gone from the sorted set, and the key with the last one.
+            51 ZSetRemove(key) zset [Changes key] { member: &'a [u8], emptied: bool }
+            /// The members from rank `start` on and before rank `end` are gone from the sorted set, and the key with the last.
+            52 ZSetRemoveRanks(key) zset [Changes key] { start: u64, end: u64, emptied: bool }
+
+            /// The key holds a stream without entries, where nothing was.
+            60 StreamCreate(key) stream [Changes key] {}
+            /// The stream, which may be new, got an entry of these fields and values: byte strings, one behind the other.
+            61 StreamAppend(key) stream [Changes key] { id: StreamId, pairs: &'a [u8] }
+            /// The stream lost this entry.
+            62 StreamDelete(key) stream [Changes key] { id: StreamId }
+            /// The stream lost all entries up to this one and with it.
+            63 StreamTrim(key) stream [Changes key] { through: StreamId }
+            /// The stream's counters have these values.
+            64 StreamCounters(key) stream [Changes key] {
+                last_id: StreamId,
+                entries_added: u64,
+                max_deleted_id: StreamId,
+            }
+            /// The stream has a new consumer group.
+            65 GroupCreate(key) stream [Changes key] {
+                group: &'a [u8],
+                last_delivered: StreamId,
+                entries_read: Option<u64>,
+            }
+            /// The consumer group is gone.
+            66 GroupDestroy(key) stream [Changes key] { group: &'a [u8] }
+            /// The consumer group's position is this.
+            67 GroupSetId(key) stream [Changes key] {
+                group: &'a [u8],
+                last_delivered: StreamId,
+                entries_read: Option<u64>,
+            }
+            /// The consumer group has a new consumer.
+            68 ConsumerCreate(key) stream [Notes key] { group: &'a [u8], consumer: &'a [u8], at_ms: u64 }
+            /// The consumer is gone, and what it had pending.
+            69 ConsumerDelete(key) stream [Notes key] { group: &'a [u8], consumer: &'a [u8] }
+            /// The consumer asked for entries at this Unix time in milliseconds, and got some if `active`.
+            70 ConsumerSeen(key) stream [Notes key] {
+                group: &'a [u8],
+                consumer: &'a [u8],
+                at_ms: u64,
+                active: bool,
+            }
+            /// The entry is pending for this consumer since this Unix time in milliseconds, delivered so many times.
+            71 PendingSet(key) stream [Notes key] {
+                group: &'a [u8],
+                consumer: &'a [u8],
+                id: StreamId,
+                time_ms: u64,
+                deliveries: u64,
+            }
+            /// The entry is not pending any more.
+            72 PendingAck(key) stream [Notes key] { group: &'a [u8], id: StreamId }
+            /// The entry is pending, but no consumer has it; it was delivered so many times.
+            73 PendingRelease(key) stream [Changes key] { group: &'a [u8], id: StreamId, deliveries: u64 }
+            /// The stream remembers requests of producers for so long, and so many of each. A change forgets all.
+            74 RequestLimits(key) stream [Changes key] { duration_s: u32, max_iids: u32 }
+            /// The stream remembers that a producer's request appended this entry.
+            75 RequestAdd(key) stream [Changes key] { producer: &'a [u8], iid: &'a [u8], id: StreamId }
+            /// The stream forgot the oldest requests of a producer, so many.
+            76 RequestForget(key) stream [Notes key] { producer: &'a [u8], count: u64 }
+            /// The stream recognized a repeated request.
+            77 RequestRepeated(key) stream [Notes key] {}
+            /// The stream has a new consumer group with consumers and pending entries, packed.
+            78 GroupAdd(key) group [Changes key] {
+                group: &'a [u8],
+                last_delivered: StreamId,
+                entries_read: Option<u64>,
+                content: &'a [u8],
+            }
+            /// So many requests of the stream's producers have been remembered so far, and so many repeated ones recognized.
+            79 RequestCounters(key) stream [Notes key] { added: u64, duplicates: u64 }
+
+            /// The script cache holds this text; `loaded`: until it is flushed, not only while there is room.
+            100 ScriptPut beside [] { body: &'a [u8], loaded: bool }
+            /// The script of this name left the cache, to make room.
+            101 ScriptDrop beside [] { sha1: &'a [u8] }
+            /// The script cache is empty.
+            102 ScriptFlush beside [] {}
+            /// This library of functions is there, in place of the one of the same name.
+            103 LibraryPut beside [] { code: &'a [u8] }
+            /// The library of this name is gone.
+            104 LibraryDelete beside [] { name: &'a [u8] }
+            /// There are no libraries.
+            105 LibraryFlush beside [] {}
+        }
+    };
+}
+pub(super) use for_each_effect;
+
+/// What an effect does to a key or a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It needs what is there, and leaves it.
+    Reads,
+    /// Something else is there now.
+    Changes,
+    /// Nothing is there now.
+    Removes,
+    /// What those who watch it or wait for it take for no change, as what a group notes about deliveries.
+    Notes,
+}
+
+/// What an effect is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target<'a> {
+    /// A key of a database.
+    Key(u16, &'a [u8]),
+    /// A whole database.
+    Database(u16),
+}
+
+macro_rules! target {
+    ($own_db:ident, database) => {
+        Target::Database($own_db)
+    };
+    ($own_db:ident, database @ $db:ident) => {
+        Target::Database($db)
+    };
+    ($own_db:ident, $key:ident) => {
+        Target::Key($own_db, $key)
+    };
+    ($own_db:ident, $key:ident @ $db:ident) => {
+        Target::Key($db, $key)
+    };
+}
+
+/// Up to two.
+macro_rules! pair {
+    () => {
+        [None, None]
+    };
+    ($first:expr) => {
+        [Some($first), None]
+    };
+    ($first:expr, $second:expr) => {
+        [Some($first), Some($second)]
+    };
+}
+
+macro_rules! declare {
+    ($(
+        $(#[doc = $doc:literal])*
+        $code:literal $name:ident $(($key:ident))? $family:ident
+        [$($role:ident $what:ident $(@ $db:ident)?),*]
+        { $($field:ident : $type:ty),* $(,)? }
+    )*) => {
+        /// One change of one database.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[allow(missing_docs)]
+        pub enum Effect<'a> {
+            $($(#[doc = $doc])* $name { $($key: &'a [u8],)? $($field: $type),* },)*
+        }
+
+        impl<'a> Effect<'a> {
+            #[inline]
+            fn code(&self) -> u8 {
+                match self {
+                    $(Effect::$name { .. } => $code,)*
+                }
+            }
+
+            /// The key that it is about, if it is about one.
+            #[inline]
+            pub fn key(&self) -> Option<&'a [u8]> {
+                match *self {
+                    $(Effect::$name { $($key,)? .. } => None::<&'a [u8]>$(.or(Some($key)))?,)*
+                }
+            }
+
+            /// What it does to which keys and databases, when it is one of database `own_db`.
+            #[allow(unused_variables, reason = "an effect has fields that are no target")]
+            pub fn targets(&self, own_db: u16) -> [Option<(Role, Target<'a>)>; 2] {
+                match *self {
+                    $(Effect::$name { $($key,)? $($field),* } => {
+                        pair!($((Role::$role, target!(own_db, $what $(@ $db)?))),*)
+                    })*
+                }
+            }
+
+            /// Its name, and its fields with theirs, for people.
+            pub fn describe(&self) -> (&'static str, Vec<(&'static str, Shown<'a>)>) {
+                match self {
+                    $(Effect::$name { $($key,)? $($field),* } => (
+                        stringify!($name),
+                        vec![$((stringify!($key), $key.shown()),)? $((stringify!($field), $field.shown())),*],
+                    ),)*
+                }
+            }
+
+            /// Appends the encoded fields but the key.
+            #[inline]
+            fn put_fields(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Effect::$name { $($field,)* .. } => { $($field.put(out);)* })*
+                }
+            }
+
+            /// Takes the fields off the front of `input`, the key only where none is given; `None` when the bytes make no sense.
+            fn take(code: u8, known_key: Option<&'a [u8]>, input: &mut &'a [u8]) -> Option<Effect<'a>> {
+                Some(match code {
+                    $($code => Effect::$name {
+                        $($key: match known_key {
+                            Some(key) => key,
+                            None => Field::take(input)?,
+                        },)?
+                        $($field: Field::take(input)?),*
+                    },)*
+                    _ => return None,
+                })
+            }
+        }
+    };
+}
+for_each_effect!(declare);

@@ -1,0 +1,460 @@
+//! What a unit records of its effects, and how it is read again.
+
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Range;
+
+use super::touch::Touch;
+use super::{Effect, Field, SAME_KEY};
+use crate::base::limits::{SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
+
+/// How much of its effects a unit records: as much as there are readers for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recording {
+    /// Changes are only counted.
+    #[default]
+    Nothing,
+    /// What was [touched](Touch), without values: for those who watch keys or wait for them.
+    Keys,
+    /// The whole effects, from which the change can be repeated.
+    Full,
+}
+
+/// A place in the record of a unit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    bytes: usize,
+    count: u64,
+}
+
+/// The effects of the unit that is underway.
+#[derive(Default)]
+pub struct Effects {
+    /// Encoded touches or effects, as `recording` says.
+    buf: Vec<u8>,
+    recording: Recording,
+    count: u64,
+    /// Where the script began that may be rolled back.
+    kept: Mark,
+    /// The record of touches is condensed when it has grown by [`TOUCHES_MAX_BYTES`] from here.
+    condensed_to: usize,
+    /// Of the effects in `buf`.
+    last_key: LastKey,
+}
+
+impl Effects {
+    /// Begins a unit.
+    #[inline]
+    pub(in crate::keyspace) fn begin(&mut self, recording: Recording) {
+        self.buf.clear();
+        self.buf.shrink_to(SCRATCH_KEEP_BYTES);
+        self.last_key = LastKey::default();
+        self.recording = recording;
+    }
+
+    /// Records from here on, if nothing was to be recorded when the unit began.
+    pub(in crate::keyspace) fn record_from_now(&mut self, recording: Recording) {
+        if self.recording == Recording::Nothing {
+            self.recording = recording;
+        }
+    }
+
+    /// Records whole effects from here on, if nothing was recorded yet in another form.
+    pub(in crate::keyspace) fn record_in_full(&mut self) {
+        if self.buf.is_empty() {
+            self.recording = Recording::Full;
+        }
+    }
+
+    /// Lets what is recorded from here on be read without what came before.
+    pub(in crate::keyspace) fn record_apart(&mut self) {
+        self.last_key = LastKey::default();
+    }
+
+    /// Notes one change.
+    #[inline]
+    pub(in crate::keyspace) fn record(&mut self, db: u16, effect: Effect<'_>) {
+        self.record_with(db, || effect);
+    }
+
+    /// As [`record`](Self::record), for an effect that costs something to make: it is made only when somebody reads it.
+    #[inline]
+    pub(in crate::keyspace) fn record_with<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
+        self.count += 1;
+        if self.recording != Recording::Nothing {
+            self.write(db, effect());
+        }
+    }
+
+    /// As [`record`](Self::record), for what must be repeated but counts as no change.
+    #[inline]
+    pub(in crate::keyspace) fn record_uncounted(&mut self, db: u16, effect: Effect<'_>) {
+        if self.recording != Recording::Nothing {
+            self.write(db, effect);
+        }
+    }
+
+    /// Not inlined: mostly nobody reads what happened, and then changes should pay for no more than the look at that.
+    #[inline(never)]
+    fn write(&mut self, db: u16, effect: Effect<'_>) {
+        if self.recording == Recording::Full {
+            return effect.encode(db, &mut self.last_key, &mut self.buf);
+        }
+        effect.touches(db).for_each(|touch| touch.encode(&mut self.buf));
+        if self.buf.len() > self.condensed_to + TOUCHES_MAX_BYTES {
+            self.condense();
+        }
+    }
+
+    /// What comes from here on can be [cut](Self::cut) off.
+    #[inline]
+    pub(in crate::keyspace) fn keep(&mut self) {
+        self.kept = Mark { bytes: self.buf.len(), count: self.count };
+        self.condensed_to = self.kept.bytes;
+    }
+
+    /// Forgets what came since [`keep`](Self::keep).
+    pub(in crate::keyspace) fn cut(&mut self) {
+        self.buf.truncate(self.kept.bytes);
+        self.last_key = LastKey::default();
+        self.count = self.kept.count;
+    }
+
+    /// Nothing will be cut off any more.
+    #[inline]
+    pub(in crate::keyspace) fn release(&mut self) {
+        self.kept = Mark::default();
+        self.condensed_to = 0;
+        if self.recording == Recording::Keys && self.buf.len() > TOUCHES_MAX_BYTES {
+            // What several scripts of one unit have touched, each less than that.
+            self.condense();
+        }
+    }
+
+    /// Goes on without whole effects: nobody reads them any more.
+    pub(in crate::keyspace) fn record_keys_only(&mut self) {
+        if self.recording != Recording::Full {
+            return;
+        }
+        let touches = |rest: &[u8]| {
+            let mut buf = Vec::new();
+            Touches::new(rest, Recording::Full).for_each(|touch| touch.encode(&mut buf));
+            buf
+        };
+        let (before, after) = self.buf.split_at(self.kept.bytes);
+        let (before, after) = (touches(before), touches(after));
+        self.kept.bytes = before.len();
+        self.buf = [before, after].concat();
+        self.recording = Recording::Keys;
+        self.condense();
+    }
+
+    /// Shortens the record of touches since the script began.
+    #[cold]
+    fn condense(&mut self) {
+        let fresh = self.buf.split_off(self.kept.bytes);
+        let (mut seen, mut databases) = (HashSet::new(), BTreeSet::new());
+        let (mut rest, mut after) = (&fresh[..], &fresh[..]);
+        while let Some(touch) = Touch::decode(&mut after) {
+            let encoded = &rest[..rest.len() - after.len()];
+            if seen.insert(encoded) {
+                self.buf.extend_from_slice(encoded);
+            }
+            databases.insert(touch.db());
+            rest = after;
+        }
+        if self.buf.len() - self.kept.bytes > TOUCHES_MAX_BYTES / 2 {
+            self.buf.truncate(self.kept.bytes);
+            databases.into_iter().for_each(|db| Touch::Database(db).encode(&mut self.buf));
+            self.buf.shrink_to(self.kept.bytes + SCRATCH_KEEP_BYTES);
+        }
+        // So that half the bytes must come anew before that is done again.
+        self.condensed_to = self.buf.len().saturating_sub(TOUCHES_MAX_BYTES / 2);
+    }
+
+    /// Whether the unit has recorded nothing so far.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.buf.is_empty()
+    }
+
+    /// What the unit has touched so far, as far as it was recorded.
+    pub fn touches(&self) -> Touches<'_> {
+        Touches::new(&self.buf, self.recording)
+    }
+
+    /// The encoded changes of the unit so far; empty unless they are recorded in full.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        if self.recording == Recording::Full { &self.buf } else { &[] }
+    }
+
+    /// Changes since the server started.
+    #[inline]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The changes of the unit so far, decoded; none unless they are recorded in full.
+    pub fn iter(&self) -> EffectReader<'_> {
+        EffectReader::new(self.as_bytes())
+    }
+}
+
+/// Reads what a unit has touched.
+pub struct Touches<'a> {
+    effects: EffectReader<'a>,
+    /// Of an effect that touches two keys, the one not yet told of.
+    second: Option<Touch<'a>>,
+    recording: Recording,
+}
+
+impl<'a> Touches<'a> {
+    fn new(rest: &'a [u8], recording: Recording) -> Touches<'a> {
+        Touches { effects: EffectReader::new(rest), second: None, recording }
+    }
+}
+
+impl<'a> Iterator for Touches<'a> {
+    type Item = Touch<'a>;
+
+    fn next(&mut self) -> Option<Touch<'a>> {
+        if self.recording == Recording::Keys {
+            return Touch::decode(&mut self.effects.rest);
+        }
+        if let Some(second) = self.second.take() {
+            return Some(second);
+        }
+        loop {
+            let (db, effect) = self.effects.next()?;
+            let mut touches = effect.touches(db);
+            if let Some(first) = touches.next() {
+                self.second = touches.next();
+                return Some(first);
+            }
+        }
+    }
+}
+
+/// Database and key of the last effect written that has a key, and where that lies in the buffer; `None` before there is one.
+#[derive(Clone, Debug, Default)]
+struct LastKey(Option<(u16, Range<usize>)>);
+
+impl Effect<'_> {
+    /// Appends the encoded effect on database `db`.
+    #[inline]
+    fn encode(&self, db: u16, last: &mut LastKey, out: &mut Vec<u8>) {
+        match (self.key(), &last.0) {
+            (Some(key), Some((last_db, at))) if *last_db == db && *key == out[at.clone()] => {
+                out.push(self.code() | SAME_KEY);
+            }
+            (key, _) => {
+                out.push(self.code());
+                db.put(out);
+                if let Some(key) = key {
+                    key.put(out);
+                    last.0 = Some((db, out.len() - key.len()..out.len()));
+                }
+            }
+        }
+        self.put_fields(out);
+    }
+}
+
+/// Writes a stream of effects.
+#[derive(Debug, Default)]
+pub struct EffectWriter {
+    bytes: Vec<u8>,
+    last_key: LastKey,
+}
+
+impl EffectWriter {
+    /// Appends an effect on database `db`.
+    pub fn write(&mut self, db: u16, effect: &Effect<'_>) {
+        effect.encode(db, &mut self.last_key, &mut self.bytes);
+    }
+
+    /// What was written.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// Reads a stream of effects; ends where the bytes do, or make no sense.
+pub struct EffectReader<'a> {
+    rest: &'a [u8],
+    last_key: Option<(u16, &'a [u8])>,
+}
+
+impl<'a> EffectReader<'a> {
+    /// Reads `stream` from its start.
+    pub fn new(stream: &'a [u8]) -> EffectReader<'a> {
+        EffectReader { rest: stream, last_key: None }
+    }
+
+    /// Whether nothing is left: if not when the reader has ended, what is left makes no sense.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn decode(&mut self) -> Option<(u16, Effect<'a>)> {
+        let mut rest = self.rest;
+        let code = u8::take(&mut rest)?;
+        let is_same_key = code & SAME_KEY != 0;
+        let (db, known_key) = match self.last_key {
+            Some((db, key)) if is_same_key => (db, Some(key)),
+            None if is_same_key => return None,
+            _ => (u16::take(&mut rest)?, None),
+        };
+        let effect = Effect::take(code & !SAME_KEY, known_key, &mut rest)?;
+        match effect.key() {
+            Some(key) => self.last_key = Some((db, key)),
+            None if is_same_key => return None,
+            None => {}
+        }
+        self.rest = rest;
+        Some((db, effect))
+    }
+}
+
+impl<'a> Iterator for EffectReader<'a> {
+    type Item = (u16, Effect<'a>);
+
+    fn next(&mut self) -> Option<(u16, Effect<'a>)> {
+        self.decode()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cause, Shown};
+    use super::*;
+    use crate::value::stream::StreamId;
+
+    #[test]
+    fn effects_read_back_and_cut_ones_do_not() {
+        let long = vec![7u8; 70_000];
+        let effects = [
+            (0, Effect::Put { key: b"k", value: &long }),
+            (15, Effect::ExpireAt { key: b"", at_ms: i64::MAX }),
+            (1, Effect::Copy { key: b"a", to_db: 3, to: b"b" }),
+            (2, Effect::Flush {}),
+        ];
+        let mut writer = EffectWriter::default();
+        effects.iter().for_each(|(db, effect)| writer.write(*db, effect));
+        let stream = writer.into_bytes();
+        assert_eq!(EffectReader::new(&stream).collect::<Vec<_>>(), effects);
+        for cut in 0..40.min(stream.len()) {
+            assert!(EffectReader::new(&stream[..cut]).next().is_none());
+        }
+    }
+
+    #[test]
+    fn the_record_of_touched_keys_is_bounded() {
+        let name = |i: usize| format!("{i:01000}").into_bytes();
+        let turns = 3 * TOUCHES_MAX_BYTES / 1_000;
+        let mut effects = Effects::default();
+        effects.begin(Recording::Keys);
+        effects.record(3, Effect::Put { key: b"before", value: b"" });
+        effects.keep();
+        // A few keys again and again are noted once.
+        for i in 0..turns {
+            effects.record(0, Effect::Put { key: &name(i % 10), value: b"" });
+            assert!(effects.buf.len() <= TOUCHES_MAX_BYTES + 2_000);
+        }
+        effects.condense();
+        let key = |db, key| Touch::Key { db, key, is_deletion: false };
+        let names: Vec<Vec<u8>> = (0..10).map(name).collect();
+        let expected: Vec<Touch<'_>> =
+            [key(3, b"before")].into_iter().chain(names.iter().map(|name| key(0, name))).collect();
+        assert_eq!(effects.touches().collect::<Vec<_>>(), expected);
+        // Of very many keys only the database is.
+        for i in 0..turns {
+            effects.record(0, Effect::Del { key: &name(i), cause: Cause::Command });
+            assert!(effects.buf.len() <= TOUCHES_MAX_BYTES + 2_000);
+        }
+        effects.condense();
+        assert!(effects.touches().any(|touch| touch == Touch::Database(0)));
+        effects.cut();
+        assert_eq!(effects.touches().collect::<Vec<_>>(), [key(3, b"before")]);
+    }
+
+    #[test]
+    fn the_record_of_several_scripts_is_bounded() {
+        let mut effects = Effects::default();
+        effects.begin(Recording::Keys);
+        let key = vec![b'k'; TOUCHES_MAX_BYTES / 4];
+        for _ in 0..20 {
+            effects.keep();
+            (0..3).for_each(|_| effects.record(0, Effect::Put { key: &key, value: b"" }));
+            effects.release();
+            assert!(effects.buf.len() <= 2 * TOUCHES_MAX_BYTES);
+        }
+    }
+
+    #[test]
+    fn a_record_in_full_can_go_on_with_keys_alone() {
+        let mut effects = Effects::default();
+        effects.begin(Recording::Full);
+        effects.record(0, Effect::Put { key: b"a", value: b"long value" });
+        effects.keep();
+        effects.record(0, Effect::Rename { key: b"b", to: b"c" });
+        effects.record_keys_only();
+        effects.record(0, Effect::Del { key: b"d", cause: Cause::Command });
+        let key = |key, is_deletion| Touch::Key { db: 0, key, is_deletion };
+        let expected = [key(b"a", false), key(b"b", true), key(b"c", false), key(b"d", true)];
+        assert_eq!((effects.touches().collect::<Vec<_>>(), effects.as_bytes()), (expected.to_vec(), &b""[..]));
+        effects.cut();
+        assert_eq!(effects.touches().collect::<Vec<_>>(), expected[..1]);
+    }
+
+    #[test]
+    fn effects_are_told_to_people() {
+        let id = StreamId { ms: 1, seq: 2 };
+        let effect = Effect::GroupSetId { key: b"s", group: b"g", last_delivered: id, entries_read: None };
+        let fields = [
+            ("key", Shown::Bytes(b"s")),
+            ("group", Shown::Bytes(b"g")),
+            ("last_delivered", Shown::Id(id)),
+            ("entries_read", Shown::Nothing),
+        ];
+        assert_eq!(effect.describe(), ("GroupSetId", fields.to_vec()));
+        let effect = Effect::ListPush { key: b"l", front: true, value: b"v" };
+        assert_eq!(effect.describe().1[1], ("front", Shown::Integer(1)));
+        let effect = Effect::ZSetAdd { key: b"z", member: b"m", score: 0.5 };
+        assert_eq!(effect.describe().1[2], ("score", Shown::Double(0.5)));
+    }
+
+    #[test]
+    fn those_who_watch_learn_the_same_from_either_recording() {
+        let long = vec![7u8; 70_000];
+        let (mut keys, mut full) = (Effects::default(), Effects::default());
+        keys.begin(Recording::Keys);
+        full.begin(Recording::Full);
+        for effects in [&mut keys, &mut full] {
+            effects.record(0, Effect::Put { key: b"k", value: &long });
+            effects.record(1, Effect::Del { key: b"gone", cause: Cause::Expiry });
+            effects.record(2, Effect::PendingAck { key: b"s", group: b"g", id: StreamId { ms: 1, seq: 1 } });
+            effects.record(3, Effect::Move { key: b"m", to_db: 4 });
+            effects.record(5, Effect::Swap { with_db: 6 });
+        }
+        let key = |db, key, is_deletion| Touch::Key { db, key, is_deletion };
+        let touched = [
+            key(0, b"k", false),
+            key(1, b"gone", true),
+            key(3, b"m", true),
+            key(4, b"m", false),
+            Touch::Database(5),
+            Touch::Database(6),
+        ];
+        assert_eq!(keys.touches().collect::<Vec<_>>(), touched);
+        assert_eq!(full.touches().collect::<Vec<_>>(), touched);
+        assert_eq!((keys.iter().count(), full.iter().count(), keys.as_bytes()), (0, 5, &b""[..]));
+        assert!(keys.buf.len() < 100, "no value is copied for those who want keys");
+        // Who begins to watch in the middle of a unit sees what comes after.
+        keys.begin(Recording::Nothing);
+        keys.record(0, Effect::Del { key: b"before", cause: Cause::Expiry });
+        keys.record_from_now(Recording::Keys);
+        keys.record(0, Effect::Del { key: b"after", cause: Cause::Expiry });
+        assert_eq!(keys.touches().collect::<Vec<_>>(), [key(0, b"after", true)]);
+    }
+}
