@@ -15,6 +15,7 @@ mod connection_limits;
 mod crowd;
 mod differential;
 mod escapes;
+mod floors;
 mod harness;
 mod lasting;
 mod ldb;
