@@ -16,7 +16,7 @@ pub(crate) mod keys;
 pub mod lint;
 pub(crate) mod memory;
 pub(crate) mod multi;
-mod observe;
+pub mod observe;
 pub(crate) mod pubsub;
 pub(crate) mod registry;
 pub(crate) mod script_slow;
@@ -36,6 +36,7 @@ use busy::{RawSockets, RunningScript};
 use ctx::Origin;
 use dispatch::call;
 use multi::Watches;
+use observe::Tail;
 use pubsub::PubSub;
 use registry::Registry;
 use script_trace::Trace;
@@ -94,8 +95,8 @@ pub struct Server {
     pub peak_bytes: u64,
     /// What was freed since memory was given back to the system.
     freed: Freed,
-    /// What every unit records, even while nobody watches or waits: nothing, unless somebody reads the whole stream.
-    pub always_recorded: Recording,
+    /// What units have recorded since somebody took it; `None` while nobody keeps the whole stream.
+    pub tail: Option<Tail>,
     /// More than `maxmemory` was allocated when the client's command that runs began.
     memory_is_full: bool,
     /// Wall time.
@@ -179,7 +180,7 @@ impl Engine {
             stats,
             peak_bytes: 0,
             freed: Freed::default(),
-            always_recorded: Recording::Nothing,
+            tail: None,
             memory_is_full: false,
             clock,
             started_ms: now_ms,

@@ -1,24 +1,54 @@
-//! What happens after a unit, in one written order: WATCH learns what was touched, then those who wait.
+//! What happens after a unit, in one written order: whoever keeps the whole stream gets the effects, WATCH learns what was
+//! touched, then those who wait.
 //!
-//! Observers read what the unit recorded and nothing else: which keys it touched. While nobody watches or waits, not even
-//! that is recorded.
+//! Observers read what the unit recorded and nothing else: its effects or which keys it touched. While nobody keeps the
+//! stream, watches or waits, nothing is recorded.
 
 use super::Server;
 use super::session::{Session, SessionKey, Sessions};
 use crate::keyspace::effect::{Recording, Touch};
 use crate::keyspace::{DbIndex, Keyspace};
 
+/// The effects of finished units, one behind the other, for whoever keeps the data or copies it elsewhere.
+#[derive(Debug, Default)]
+pub struct Tail {
+    bytes: Vec<u8>,
+    /// When each unit ran, Unix ms, and where its effects end.
+    ends: Vec<(i64, usize)>,
+}
+
+impl Tail {
+    fn append(&mut self, at_ms: i64, effects: &[u8]) {
+        if !effects.is_empty() {
+            self.bytes.extend_from_slice(effects);
+            self.ends.push((at_ms, self.bytes.len()));
+        }
+    }
+
+    /// Each unit that changed something: when it ran, Unix ms, and its encoded effects.
+    pub fn units(&self) -> impl Iterator<Item = (i64, &[u8])> {
+        let begins = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
+        begins.zip(&self.ends).map(|(begin, &(at_ms, end))| (at_ms, &self.bytes[begin..end]))
+    }
+}
+
 impl Server {
     /// What the unit that begins must record for those who would read it.
     #[inline]
     pub(super) fn recording(&self) -> Recording {
-        let nobody = self.watches.is_empty() && self.waits.is_empty();
-        self.always_recorded.max(if nobody { Recording::Nothing } else { Recording::Keys })
+        match (&self.tail, self.watches.is_empty() && self.waits.is_empty()) {
+            (Some(_), _) => Recording::Full,
+            (None, false) => Recording::Keys,
+            (None, true) => Recording::Nothing,
+        }
     }
 
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
     /// must be told too.
     pub(super) fn observe(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
+        if let Some(tail) = &mut self.tail {
+            tail.append(ks.now_ms(), ks.effects().as_bytes());
+        }
         for touch in ks.effects().touches() {
             match touch {
                 Touch::Key { db, key, is_deletion } => self.touched(out, db, key, is_deletion),

@@ -87,7 +87,8 @@ fn check_totals(keeper: &mut Keeper<'_>) {
     {
         let counts = [&one, &two, &three].map(|set| keeper.call(&words(&["SCARD", set])));
         let again = keeper.call(&call);
-        keeper.fail(format!("the sets have {reply:?} members instead of {MEMBERS}; asked again: {counts:?}, {again:?}"));
+        keeper
+            .fail(format!("the sets have {reply:?} members instead of {MEMBERS}; asked again: {counts:?}, {again:?}"));
     }
 }
 
