@@ -126,9 +126,9 @@ fn fit_to_descriptors(config: &mut Config) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::observe::Tail;
     use crate::engine::session::{Peer, SessionKey};
     use crate::keyspace::effect::{EffectReader, Recording};
+    use crate::keyspace::tail::Tail;
     use crate::rdb::libraries;
     use crate::resp::reply::{Form, Reply};
     use crate::resp::request::Decoder;
@@ -161,7 +161,7 @@ mod tests {
             let mut reply = Reply::new(Form::Resp2);
             self.engine.feed(self.client, &mut Decoder::new(), &request, &mut reply);
             let tail = self.engine.server.tail.replace(Tail::default()).expect("it is kept");
-            tail.units().for_each(|(_, effects)| self.stream.extend_from_slice(effects));
+            tail.units().for_each(|effects| self.stream.extend_from_slice(effects));
             reply.as_bytes().escape_ascii().to_string()
         }
 

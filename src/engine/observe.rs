@@ -9,29 +9,6 @@ use super::session::{Session, SessionKey, Sessions};
 use crate::keyspace::effect::{Recording, Touch};
 use crate::keyspace::{DbIndex, Keyspace};
 
-/// The effects of finished units, one behind the other, for whoever keeps the data or copies it elsewhere.
-#[derive(Debug, Default)]
-pub struct Tail {
-    bytes: Vec<u8>,
-    /// When each unit ran, Unix ms, and where its effects end.
-    ends: Vec<(i64, usize)>,
-}
-
-impl Tail {
-    fn append(&mut self, at_ms: i64, effects: &[u8]) {
-        if !effects.is_empty() {
-            self.bytes.extend_from_slice(effects);
-            self.ends.push((at_ms, self.bytes.len()));
-        }
-    }
-
-    /// Each unit that changed something: when it ran, Unix ms, and its encoded effects.
-    pub fn units(&self) -> impl Iterator<Item = (i64, &[u8])> {
-        let begins = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
-        begins.zip(&self.ends).map(|(begin, &(at_ms, end))| (at_ms, &self.bytes[begin..end]))
-    }
-}
-
 impl Server {
     /// What the unit that begins must record for those who would read it.
     #[inline]
@@ -47,7 +24,7 @@ impl Server {
     /// must be told too.
     pub(super) fn observe(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
         if let Some(tail) = &mut self.tail {
-            tail.append(ks.now_ms(), ks.effects().as_bytes());
+            tail.append(ks.effects().as_bytes());
         }
         for touch in ks.effects().touches() {
             match touch {

@@ -15,6 +15,7 @@ pub mod entry;
 mod expiry;
 mod piece;
 mod slab;
+pub mod tail;
 mod undo;
 mod verb;
 

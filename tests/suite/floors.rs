@@ -198,7 +198,7 @@ impl Imports {
             for child in &parsed.children {
                 let names = [format!("{folder}{child}.rs"), format!("{folder}{child}/mod.rs")];
                 let name = names.into_iter().find(|name| sources.contains_key(name));
-                open.extend(name.map(|name| ([&path[..], &[child.clone()]].concat(), name)));
+                open.extend(name.map(|name| ([&path[..], std::slice::from_ref(child)].concat(), name)));
             }
             modules.insert(path, (File(name), parsed));
         }

@@ -8,10 +8,10 @@ use tidegate::base::rng::Rng;
 use tidegate::command;
 use tidegate::config::Config;
 use tidegate::engine::Engine;
-use tidegate::engine::observe::Tail;
 use tidegate::engine::session::{Peer, SessionKey};
 use tidegate::keyspace::effect::{Effect, EffectReader, Recording};
 use tidegate::keyspace::entry::{Entry, Value};
+use tidegate::keyspace::tail::Tail;
 use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::Decoder;
 use tidegate::value::packed::Item;
@@ -55,15 +55,15 @@ pub(crate) struct Bench {
     clients: Vec<SessionKey>,
 }
 
-/// What a unit has changed.
-pub(crate) struct Unit {
-    at_ms: i64,
-    effects: Vec<u8>,
-}
+/// When changes are repeated, Unix ms. Nothing may expire by that: each removal is in the stream.
+const LONG_AFTER_MS: i64 = START_MS + (1 << 40);
+
+/// What a unit has changed, as encoded effects.
+pub(crate) struct Unit(Vec<u8>);
 
 impl Unit {
     pub(crate) fn effects(&self) -> impl Iterator<Item = (u16, Effect<'_>)> {
-        EffectReader::new(&self.effects)
+        EffectReader::new(&self.0)
     }
 }
 
@@ -117,12 +117,12 @@ impl Bench {
     /// What has changed since the last time.
     pub(crate) fn take_units(&mut self) -> Vec<Unit> {
         let tail = self.engine.server.tail.replace(Tail::default()).expect("they are kept");
-        tail.units().map(|(at_ms, effects)| Unit { at_ms, effects: effects.to_vec() }).collect()
+        tail.units().map(|effects| Unit(effects.to_vec())).collect()
     }
 
     /// Repeats what another engine has changed. Fails with the effect that does not fit.
     pub(crate) fn repeat(&mut self, unit: &Unit) -> Result<(), String> {
-        self.engine.ks.begin_unit(unit.at_ms, Recording::Nothing);
+        self.engine.ks.begin_unit(LONG_AFTER_MS, Recording::Nothing);
         for (db, effect) in unit.effects() {
             if !self.engine.apply(db, &effect) {
                 return Err(format!("does not apply in database {db}: {effect:?}"));
@@ -173,10 +173,10 @@ fn peer() -> Peer {
 /// What is told of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// What it holds, and in which form.
-    ContentAndForm,
-    /// What it holds.
-    Content,
+    /// All that there is of it.
+    Everything,
+    /// What a client can see of it; of `forms`, the encoding and the order that elements have in it.
+    Seen { forms: bool },
 }
 
 /// A key with all that belongs to it, as a line of text; without what has expired, which is hidden once somebody has looked.
@@ -186,18 +186,21 @@ fn entry_state(entry: &Entry, now_ms: i64, told: Told) -> String {
         None => Some("never".to_owned()),
         Some(at_ms) => (at_ms > now_ms).then(|| at_ms.to_string()),
     };
-    // Whether it is kept as a number is a matter of form.
+    // Nobody sees which elements are kept as numbers.
     let shown = |item: Item<'_>| match told {
-        Told::ContentAndForm => format!("{item:?}"),
-        Told::Content => item.to_vec().escape_ascii().to_string(),
+        Told::Everything => format!("{item:?}"),
+        Told::Seen { .. } => item.to_vec().escape_ascii().to_string(),
     };
-    let is_ordered = told == Told::ContentAndForm && value.encoding() != "hashtable";
+    let forms = told != Told::Seen { forms: false };
+    let is_ordered = forms && value.encoding() != "hashtable";
     let content = match value {
         Value::String(text) => text.text().escape_ascii().to_string(),
         Value::List(list) => list.iter().map(|element| format!("{} ", element.escape_ascii())).collect(),
         Value::ZSet(zset) => zset.iter().map(|(member, score)| format!("{} {score} ", member.escape_ascii())).collect(),
-        Value::Stream(stream) if told == Told::Content => stream_state(stream),
-        Value::Stream(stream) => without_capacities(&format!("{stream:?}")),
+        Value::Stream(stream) if told == Told::Everything => {
+            without_capacities(&format!("{stream:?}")) + &stream_state(stream)
+        }
+        Value::Stream(stream) => stream_state(stream),
         Value::Set(set) => {
             let member = |member: Item<'_>| Some(format!("{} {}", shown(member), until(member.to_vec())?));
             elements(set.iter().filter_map(member), is_ordered)
@@ -209,7 +212,7 @@ fn entry_state(entry: &Entry, now_ms: i64, told: Told) -> String {
             elements(hash.iter().filter_map(pair), is_ordered)
         }
     };
-    let encoding = if told == Told::ContentAndForm { value.encoding() } else { "" };
+    let encoding = if forms { value.encoding() } else { "" };
     let (key, kind) = (entry.key().escape_ascii(), value.type_name());
     format!("{key}: {kind} {encoding} until {:?} {content}\n", entry.expires_at_ms())
 }
@@ -230,7 +233,7 @@ fn without_capacities(text: &str) -> String {
     std::iter::once(first).chain(others).collect()
 }
 
-/// What a stream holds, whatever its nodes.
+/// What a client can see of a stream: its nodes, and the numbers of consumers inside, differ where it was made otherwise.
 fn stream_state(stream: &Stream) -> String {
     let (first, last) = (StreamId { ms: 0, seq: 0 }, StreamId { ms: u64::MAX, seq: u64::MAX });
     let entries: Vec<_> = stream.range(first, last).map(|entry| (entry.id, entry.pairs.collect::<Vec<_>>())).collect();
@@ -245,6 +248,7 @@ fn stream_state(stream: &Stream) -> String {
         })
         .collect();
     let counters = (stream.last_id(), stream.max_deleted_id(), stream.entries_added());
-    let requests = stream.idempotency().map(|requests| without_capacities(&format!("{requests:?}")));
+    // Only so does a slab tell what it holds.
+    let requests = stream.idempotency().map(|requests| format!("{requests:#?}").split_whitespace().collect::<String>());
     format!("{entries:?} {counters:?} {groups:?} {requests:?}")
 }

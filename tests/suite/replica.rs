@@ -1,12 +1,13 @@
 //! The stream of effects is the data: a second engine to which it is applied, unit by unit, holds the same keys, scripts and
 //! libraries as the first, which got the calls.
 //!
-//! Two worlds of random calls: of every command that the table declares, on few small values of all types; and of those
-//! that change large ones. Some run in transactions, in functions, in scripts that succeed, and in scripts that fail. Clients wait,
-//! are woken and time out, for the clock is moved by hand; so keys and elements expire, met by a call or reclaimed.
-//! Scripts and libraries come and go, thresholds move.
+//! Three worlds of random calls: of every command that the table declares, on few small values of all types; of those that
+//! change large ones; of those that wait, and that wake who waits. Some run in transactions, in functions, in scripts that
+//! succeed, and in scripts that fail. The clock is moved by hand; so keys and elements expire, met by a call or reclaimed, and
+//! waiting ends. Scripts and libraries come and go, thresholds move.
 //!
-//! `SUITE_SEED` and `SUITE_ROUNDS` choose other sequences, as in [`differential`](crate::differential); one that differs is shrunk.
+//! `SUITE_SEED` and `SUITE_ROUNDS` choose other sequences, as in [`differential`](crate::differential); one that differs is
+//! shrunk. (Which member of a large set is a random one depends on the process, too.)
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -21,24 +22,75 @@ use crate::differential::search::{env_number, shrink};
 use crate::in_process::{Bench, ENDS, START_MS, Told, Unit, script, words};
 use crate::rollback;
 
-/// What of the keys is compared. NOT COMPARED YET: the forms of values (encodings, the order of packed elements, the nodes of
-/// streams). Some changes of form are in no effect, and the thresholds that decide others are in none either.
-const COMPARED: Told = Told::Content;
+/// What of the keys is compared. NOT COMPARED YET: forms (encodings, the order of packed elements). Some changes of form are in
+/// no effect, and the thresholds that decide others are in none either.
+const COMPARED: Told = Told::Seen { forms: false };
 
 /// Clients of the engine.
-const CLIENTS: usize = 3;
+const CLIENTS: usize = 5;
 /// Steps of a sequence after which the two engines are compared.
 const STRIDE: usize = 16;
 
 #[test]
 fn small_values_of_all_types() {
     let commands = declared::all_commands();
-    search("small values", 40, |dice| small_world(&commands, dice));
+    search("small values", 80, |dice| small_world(&commands, dice));
 }
 
 #[test]
 fn large_values() {
-    search("large values", 12, large_world);
+    search("large values", 20, large_world);
+}
+
+#[test]
+fn waiting_clients() {
+    search("waiting clients", 60, waiting_world);
+}
+
+/// What is compared shows each sort of change.
+#[test]
+fn a_change_that_is_not_repeated_is_found() {
+    let (mut original, mut copy) = (Bench::new(1), Bench::new(0));
+    original.keep_units();
+    for line in [
+        "SET s 1",
+        "PEXPIRE s 1000",
+        "MOVE s 1",
+        "RPUSH l a b",
+        "LMOVE l l LEFT RIGHT",
+        "HSET h f v g v",
+        "HPEXPIRE h 1000 FIELDS 1 f",
+        "HSETEX h KEEPTTL FIELDS 1 f other",
+        "SADD m a",
+        "SPEXPIRE m 1000 MEMBERS 1 a",
+        "ZADD z 1 a",
+        "XADD x 1-1 f v",
+        "XADD x 2-1 f v",
+        "XDEL x 2-1",
+        "XCFGSET x IDMP-MAXSIZE 5",
+        "XADD x IDMP p i * f v",
+        "XADD x IDMP p i * f v",
+        "XGROUP CREATE x g 0",
+        "XGROUP CREATECONSUMER x g c",
+        "XREADGROUP GROUP g c STREAMS x >",
+        "XCLAIM x g other 0 1-1",
+        "XNACK x g SILENT IDS 1 1-1",
+        "XACK x g 1-1",
+        "SWAPDB 0 1",
+        "EVAL \"return 1\" 0",
+        "SCRIPT LOAD \"return 1\"",
+        "FUNCTION LOAD \"#!lua name=a\\nredis.register_function('f', function() end)\"",
+        "FUNCTION FLUSH",
+        "FLUSHALL",
+    ] {
+        let reply = original.call(0, &split_line(line).expect("plain words"));
+        assert!(!reply.starts_with(b"-"), "{line}: {}", reply.escape_ascii());
+        assert!(compare(&mut original, &mut copy).is_err(), "{line}");
+        for unit in original.take_units() {
+            assert_eq!(copy.repeat(&unit), Ok(()), "{line}");
+        }
+        assert_eq!(compare(&mut original, &mut copy), Ok(()), "{line}");
+    }
 }
 
 /// Runs sequences from one seed after the other.
@@ -58,7 +110,7 @@ fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<St
         }
     }
     eprintln!("{name}: {steps} steps, {units} units that changed something, seeds from {first}");
-    assert!(units > steps / 8, "of {steps} steps only {units} changed something");
+    assert!(units > steps / 16, "of {steps} steps only {units} changed something");
 }
 
 /// The least sequence that still differs, with its last unit and what differs first.
@@ -186,6 +238,79 @@ fn small_world(commands: &[Declared], dice: &mut Dice) -> Vec<Step> {
     steps
 }
 
+/// Calls of the third world. `L`, `Z`, `X`: a key of that type; `K`: of any; `e`: an element; `n`: a small number; `T`, `M`: for
+/// how long to wait, in seconds and in milliseconds; `c`: a consumer.
+const QUEUES: &str = "BLPOP L L T|BRPOP L Z T|BLMOVE L L LEFT RIGHT T|BRPOPLPUSH L L T|BLMPOP T 2 L L LEFT COUNT n\
+    |BZPOPMIN Z Z T|BZPOPMAX Z T|BZMPOP T 1 Z MIN COUNT n|XREAD BLOCK M STREAMS X $|XREAD COUNT 1 BLOCK M STREAMS X X $ $\
+    |XREADGROUP GROUP g c BLOCK M STREAMS X >|XREADGROUP GROUP g c COUNT 1 BLOCK M NOACK STREAMS X >\
+    |XREADGROUP GROUP g c BLOCK M CLAIM 50 STREAMS X >|XAUTOCLAIM X g c 20 0|XGROUP CREATE X g $ MKSTREAM|XGROUP DESTROY X g\
+    |LPUSH L e|RPUSH L e e|LPUSH L e e e|RPOP L|LMOVE L L LEFT LEFT|SORT L ALPHA STORE L|ZADD Z n e|ZADD Z n e n e|ZPOPMIN Z\
+    |XADD X * f e|XADD X * f e|XADD X * f e|XTRIM X MAXLEN 1|XGROUP SETID X g 0|DEL K|SET K e|RENAME K K|COPY K K|MOVE K 1|PEXPIRE K 20\
+    |SWAPDB 0 1|SELECT 1|SELECT 0|CLIENT UNBLOCK n|CLIENT UNBLOCK n ERROR|WATCH K";
+
+/// Clients wait in queues, others fill them.
+fn waiting_world(dice: &mut Dice) -> Vec<Step> {
+    let templates: Vec<&str> = QUEUES.split('|').collect();
+    let call = |dice: &mut Dice| {
+        let template = *dice.pick(&templates);
+        let fill = |word: &str| match word {
+            "L" | "Z" | "X" => format!("{}{}", word.to_lowercase(), dice.below(3)),
+            "K" => format!("{}{}", dice.pick(&["l", "z", "x"]), dice.below(3)),
+            "e" => format!("e{}", dice.below(4)),
+            "n" => dice.below(2 * CLIENTS).to_string(),
+            "T" => dice.pick(&["0", "0.02", "0.1", "1"]).to_string(),
+            "M" => dice.pick(&["0", "20", "100", "1000"]).to_string(),
+            "c" => format!("c{}", dice.below(2)),
+            word => word.to_owned(),
+        };
+        template.split(' ').map(fill).map(String::into_bytes).collect::<Args>()
+    };
+    let mut steps = Vec::new();
+    while steps.len() < 300 {
+        let client = dice.below(CLIENTS);
+        let some = |dice: &mut Dice| (0..1 + dice.below(5)).map(|_| call(dice)).collect::<Vec<Args>>();
+        match dice.below(16) {
+            0..3 => steps.push(passing(dice)),
+            3 => steps.push(Step::Reclaim),
+            4 => {
+                let end = ENDS[dice.below(ENDS.len())];
+                steps.push(Step::Call { client, args: script(end, &some(dice)) });
+            }
+            5 => {
+                let inside = some(dice);
+                let all = [vec![words(&["MULTI"])], inside, vec![words(&["EXEC"])]].concat();
+                steps.extend(all.into_iter().map(|args| Step::Call { client, args }));
+            }
+            _ => steps.push(Step::Call { client, args: call(dice) }),
+        }
+    }
+    steps
+}
+
+/// More elements expire at once than a lookup removes.
+fn many_expire(dice: &mut Dice) -> Vec<Step> {
+    const MAKE: &str = "for i = 1, 400 do \
+        redis.call('HSET', 'many', 'e' .. i, i) \
+        redis.call('HPEXPIRE', 'many', 40 + i % 3, 'FIELDS', 1, 'e' .. i) \
+    end";
+    const CALLS: &str = "HGET many e5|HSET many e7 v|HDEL many e9 e10|HLEN many|HINCRBY many e3 1|HGETALL many|COPY many m60 REPLACE\
+        |HPERSIST many FIELDS 2 e250 e3|HSETEX many KEEPTTL FIELDS 1 e399 v|RENAME many h60|MOVE many 1|PERSIST many|DEL many";
+    let calls: Vec<&str> = CALLS.split('|').collect();
+    let mut lines = vec![words(&["EVAL", MAKE, "0"])];
+    lines.extend((0..8).map(|_| dice.pick(&calls).split(' ').map(|word| word.as_bytes().to_vec()).collect()));
+    let calls = lines.into_iter().map(|args| Step::Call { client: 0, args });
+    let mut steps: Vec<Step> = calls.collect();
+    steps.insert(1 + dice.below(3), Step::Pass { ms: 41 });
+    steps
+}
+
+/// A script that makes one key of another's bytes.
+fn restore(from: &str, to: &str, dice: &mut Dice) -> Args {
+    const SCRIPT: &str = "redis.call('RESTORE', KEYS[2], ARGV[1], redis.call('DUMP', KEYS[1]), 'REPLACE')";
+    let ttl: &str = ["0", "0", "100", "5000"][dice.below(4)];
+    words(&["EVAL", SCRIPT, "2", from, to, ttl])
+}
+
 /// Calls that change large values.
 fn large_world(dice: &mut Dice) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -201,6 +326,16 @@ fn large_world(dice: &mut Dice) -> Vec<Step> {
         steps.push(Step::Pass { ms });
         let calls: Vec<Args> =
             (0..1 + dice.below(60)).map(|_| rollback::large_call(dice, START_MS + passed_ms)).collect();
+        if dice.once_in(4) {
+            steps.extend(many_expire(dice));
+        }
+        if dice.once_in(3) {
+            let key = |dice: &mut Dice| {
+                format!("{}{}", dice.pick(&["s", "p", "l", "h", "m", "z", "x"]), dice.pick(&[7, 20, 60]))
+            };
+            let (from, to) = (key(dice), key(dice));
+            steps.push(Step::Call { client: 0, args: restore(&from, &to, dice) });
+        }
         match dice.below(4) {
             0 => steps.push(Step::Call { client: 0, args: script(ENDS[dice.below(ENDS.len())], &calls) }),
             _ => steps.extend(calls.into_iter().map(|args| Step::Call { client: 0, args })),
@@ -232,11 +367,15 @@ fn other_call(dice: &mut Dice) -> Args {
         "SCRIPT FLUSH",
         "CONFIG SET script-cache-max-bytes n",
         "CONFIG SET script-cache-max-bytes 1000",
-        "EVAL \"redis.call('RESTORE', 'kn', n * 100, redis.call('DUMP', 'kN'), 'REPLACE')\" 0",
-        "EVAL \"redis.call('RESTORE', 'kn', 0, redis.call('DUMP', 'kN'), 'REPLACE') redis.call('DEL', 'kN')\" 0",
+        "CONFIG SET script-rollback yes",
+        "CONFIG SET script-rollback no",
         "COPY kn kN DB 1 REPLACE",
-        "CLIENT UNBLOCK n",
+        "COPY kn kN DB 1 REPLACE",
     ];
+    if dice.once_in(4) {
+        let (from, to) = (dice.below(8), dice.below(8));
+        return restore(&format!("k{from}"), &format!("k{to}"), dice);
+    }
     let digit = |dice: &mut Dice| char::from(b"01234567"[dice.below(8)]);
     let (small, large) = (digit(dice).to_string(), digit(dice).to_string());
     let fill = |line: &str| {

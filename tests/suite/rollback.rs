@@ -27,7 +27,7 @@ fn state(bench: &Bench) -> String {
     let ks = &bench.engine.ks;
     let (expired, expired_elements) = (ks.stats.expired, ks.stats.expired_elements);
     let changes = ks.changes_by_commands();
-    format!("{changes} changes, expired: {expired}, {expired_elements}\n{}", bench.state(Told::ContentAndForm))
+    format!("{changes} changes, expired: {expired}, {expired_elements}\n{}", bench.state(Told::Everything))
 }
 
 /// Bytes of all entries.

@@ -267,7 +267,7 @@ impl Call<'_> {
 
     fn integer(&mut self, name: &str, dice: &mut Dice) -> String {
         match name {
-            "numkeys" | "numfields" | "nummembers" => {
+            "numkeys" | "numfields" | "nummembers" | "numids" => {
                 let keys = 1 + dice.below(3);
                 self.announced = Some(keys);
                 keys.to_string()
