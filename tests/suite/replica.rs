@@ -224,14 +224,19 @@ fn small_world(commands: &[Declared], dice: &mut Dice) -> Vec<Step> {
             11..15 => {
                 let some = calls.len().min(1 + dice.below(6));
                 let inside: Vec<Args> = calls.drain(..some).collect();
-                steps.push(Step::Call { client, args: script(ENDS[dice.below(ENDS.len())], &inside) });
+                steps.push(Step::Call { client, args: a_script(&inside, dice) });
             }
             _ => {
                 // A transaction is one client's.
                 let opens = calls[0] == [b"MULTI"];
                 let ends = |call: &Args| call == &[b"EXEC"] || call == &[b"DISCARD"];
                 let len = if opens { calls.iter().position(ends).map_or(1, |at| at + 1) } else { 1 };
-                steps.extend(calls.drain(..len).map(|args| Step::Call { client, args }));
+                for (at, call) in calls.drain(..len).enumerate() {
+                    // Several scripts in one unit, of which some fail.
+                    let is_inside = at > 0 && at + 1 < len;
+                    let args = if is_inside && dice.once_in(4) { a_script(&[call], dice) } else { call };
+                    steps.push(Step::Call { client, args });
+                }
             }
         }
     }
@@ -273,8 +278,8 @@ fn waiting_world(dice: &mut Dice) -> Vec<Step> {
             0..3 => steps.push(passing(dice)),
             3 => steps.push(Step::Reclaim),
             4 => {
-                let end = ENDS[dice.below(ENDS.len())];
-                steps.push(Step::Call { client, args: script(end, &some(dice)) });
+                let inside = some(dice);
+                steps.push(Step::Call { client, args: a_script(&inside, dice) });
             }
             5 => {
                 let inside = some(dice);
@@ -337,7 +342,7 @@ fn large_world(dice: &mut Dice) -> Vec<Step> {
             steps.push(Step::Call { client: 0, args: restore(&from, &to, dice) });
         }
         match dice.below(4) {
-            0 => steps.push(Step::Call { client: 0, args: script(ENDS[dice.below(ENDS.len())], &calls) }),
+            0 => steps.push(Step::Call { client: 0, args: a_script(&calls, dice) }),
             _ => steps.extend(calls.into_iter().map(|args| Step::Call { client: 0, args })),
         }
         if dice.once_in(3) {
@@ -347,13 +352,18 @@ fn large_world(dice: &mut Dice) -> Vec<Step> {
     steps
 }
 
+/// A script of these calls, with one end or another.
+fn a_script(calls: &[Args], dice: &mut Dice) -> Args {
+    script(ENDS[dice.below(ENDS.len())], calls)
+}
+
 fn passing(dice: &mut Dice) -> Step {
     Step::Pass { ms: *dice.pick(&[1, 1, 5, 20, 60, 500, 1_000, 3_000, 20_000]) }
 }
 
 /// A call that no random one of [`generate`] is: of scripts and of databases, of values as bytes.
 fn other_call(dice: &mut Dice) -> Args {
-    const CALLS: [&str; 17] = [
+    const CALLS: [&str; 21] = [
         "FLUSHALL",
         "FLUSHDB ASYNC",
         "SWAPDB 0 1",
@@ -371,6 +381,11 @@ fn other_call(dice: &mut Dice) -> Args {
         "CONFIG SET script-rollback no",
         "COPY kn kN DB 1 REPLACE",
         "COPY kn kN DB 1 REPLACE",
+        "FUNCTION LOAD REPLACE \"#!lua name=t\\nredis.register_function('both', function() \
+            redis.call('SET', 'kn', n) redis.call('RPUSH', 'kN', 1) end)\"",
+        "FCALL both 0",
+        "SCRIPT TRACE both 0",
+        "SCRIPT TRACE COMMIT both 0",
     ];
     if dice.once_in(4) {
         let (from, to) = (dice.below(8), dice.below(8));
