@@ -352,9 +352,15 @@ fn large_world(dice: &mut Dice) -> Vec<Step> {
     steps
 }
 
-/// A script of these calls, with one end or another.
+/// A script of these calls, with one end or another, sometimes traced.
 fn a_script(calls: &[Args], dice: &mut Dice) -> Args {
-    script(ENDS[dice.below(ENDS.len())], calls)
+    let call = script(ENDS[dice.below(ENDS.len())], calls);
+    let trace: &[&str] = match dice.below(12) {
+        0 => &["SCRIPT", "TRACE"],
+        1 => &["SCRIPT", "TRACE", "COMMIT"],
+        _ => return call,
+    };
+    [&words(trace)[..], &call[1..]].concat()
 }
 
 fn passing(dice: &mut Dice) -> Step {
