@@ -120,15 +120,20 @@ impl Bench {
         tail.units().map(|effects| Unit(effects.to_vec())).collect()
     }
 
-    /// Repeats what another engine has changed. Fails with the effect that does not fit.
+    /// Repeats what another engine has changed, and must record the same, so that others can follow this one. Fails with the
+    /// effect that does not fit or comes out otherwise.
     pub(crate) fn repeat(&mut self, unit: &Unit) -> Result<(), String> {
-        self.engine.ks.begin_unit(LONG_AFTER_MS, Recording::Nothing);
+        self.engine.ks.begin_unit(LONG_AFTER_MS, Recording::Full);
         for (db, effect) in unit.effects() {
             if !self.engine.apply(db, &effect) {
                 return Err(format!("does not apply in database {db}: {effect:?}"));
             }
         }
-        Ok(())
+        let recorded = self.engine.ks.effects().iter().map(Some).chain([None]);
+        match unit.effects().map(Some).chain([None]).zip(recorded).find(|(told, recorded)| told != recorded) {
+            Some((told, recorded)) => Err(format!("repeating {told:?} records {recorded:?}")),
+            None => Ok(()),
+        }
     }
 
     /// All keys of all databases, as lines of text.
