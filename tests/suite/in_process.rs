@@ -9,7 +9,7 @@ use tidegate::command;
 use tidegate::config::Config;
 use tidegate::engine::Engine;
 use tidegate::engine::session::{Peer, SessionKey};
-use tidegate::keyspace::effect::{Effect, EffectReader, Recording};
+use tidegate::keyspace::effect::{Effect, EffectReader, Recording, Shown};
 use tidegate::keyspace::entry::{Entry, Value};
 use tidegate::keyspace::tail::Tail;
 use tidegate::resp::reply::{Form, Reply};
@@ -68,6 +68,7 @@ impl Unit {
 }
 
 impl Bench {
+    /// An empty engine with so many clients, which are called by their numbers.
     pub(crate) fn new(clients: usize) -> Bench {
         let (config, clock) = (Config::default(), Clock::manual(START_MS));
         let mut engine = Engine::new(config, command::table(), clock.clone(), Rng::seeded(7)).expect("memory for Lua");
@@ -126,12 +127,15 @@ impl Bench {
         self.engine.ks.begin_unit(LONG_AFTER_MS, Recording::Full);
         for (db, effect) in unit.effects() {
             if !self.engine.apply(db, &effect) {
-                return Err(format!("does not apply in database {db}: {effect:?}"));
+                return Err(format!("does not apply: {}", effect_text((db, effect))));
             }
         }
         let recorded = self.engine.ks.effects().iter().map(Some).chain([None]);
         match unit.effects().map(Some).chain([None]).zip(recorded).find(|(told, recorded)| told != recorded) {
-            Some((told, recorded)) => Err(format!("repeating {told:?} records {recorded:?}")),
+            Some((told, recorded)) => {
+                let [told, recorded] = [told, recorded].map(|effect| effect.map_or("nothing".to_owned(), effect_text));
+                Err(format!("what came as:\n    {told}\nis recorded as:\n    {recorded}"))
+            }
             None => Ok(()),
         }
     }
@@ -155,12 +159,13 @@ impl Bench {
         all
     }
 
-    /// The scripts and libraries that are there, by their names.
+    /// The scripts and libraries that clients have brought.
     pub(crate) fn programs(&self) -> Vec<String> {
         let scripts = &self.engine.server.scripts;
         let texts = scripts.store().iter();
         let mut all: Vec<String> = texts
             .map(|(_, script)| format!("script {:?} {}", script.origin, script.body.escape_ascii()))
+            .filter(|script| !script.starts_with("script Bundled"))
             .chain(scripts.libraries().iter().map(|library| {
                 let functions: Vec<_> = library.functions.iter().map(|f| (&f.name, f.flags, &f.description)).collect();
                 format!("library {} {functions:?} {}", library.name, library.code.escape_ascii())
@@ -173,6 +178,16 @@ impl Bench {
 
 fn peer() -> Peer {
     Peer { address: "test:0".to_owned(), local_address: "test:1".to_owned(), fd: -1, is_local: true }
+}
+
+/// An effect and its database, for people.
+pub(crate) fn effect_text((db, effect): (u16, Effect<'_>)) -> String {
+    let (name, fields) = effect.describe();
+    fields.into_iter().fold(format!("db {db} {name}"), |text, (field, shown)| match shown {
+        Shown::Bytes(bytes) => format!("{text} {field}={}", bytes.escape_ascii()),
+        Shown::Integer(number) => format!("{text} {field}={number}"),
+        other => format!("{text} {field}={other:?}"),
+    })
 }
 
 /// What is told of a value.

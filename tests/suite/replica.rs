@@ -10,16 +10,14 @@
 //! shrunk. (Which member of a large set is a random one depends on the process, too.)
 
 use std::collections::VecDeque;
-use std::fmt::{self, Write as _};
-
-use tidegate::keyspace::effect::Shown;
+use std::fmt;
 
 use crate::differential::declared::{self, Declared};
 use crate::differential::functions;
 use crate::differential::generate::{self, Dice, Time};
 use crate::differential::script::{Args, show, split_line};
 use crate::differential::search::{env_number, shrink};
-use crate::in_process::{Bench, ENDS, START_MS, Told, Unit, script, words};
+use crate::in_process::{Bench, ENDS, START_MS, Told, Unit, effect_text, script, words};
 use crate::rollback;
 
 /// What of the keys is compared. NOT COMPARED YET: forms (encodings, the order of packed elements). Some changes of form are in
@@ -146,32 +144,21 @@ fn run(sequence: &[Step], stride: usize) -> Result<usize, String> {
 
 /// Fails with the first difference.
 fn compare(original: &mut Bench, copy: &mut Bench) -> Result<(), String> {
-    let lines = |bench: &mut Bench, now_ms: i64| {
-        bench.look_at(now_ms);
-        let mut lines: Vec<String> = bench.state(COMPARED).lines().map(str::to_owned).collect();
-        lines.extend(bench.programs());
-        lines
-    };
     let now_ms = original.clock.now_ms();
-    let (ours, theirs) = (lines(original, now_ms), lines(copy, now_ms));
-    let Some(at) = (0..ours.len().max(theirs.len())).find(|&at| ours.get(at) != theirs.get(at)) else { return Ok(()) };
-    let line = |lines: &[String]| lines.get(at).map_or("nothing".to_owned(), |line| line.clone());
-    Err(format!("the original has:\n    {}\nthe copy has:\n    {}", line(&ours), line(&theirs)))
+    let [ours, theirs] = [original, copy].map(|bench| {
+        bench.look_at(now_ms);
+        [bench.state(COMPARED).lines().map(str::to_owned).collect(), bench.programs()]
+    });
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        let Some(at) = (0..ours.len().max(theirs.len())).find(|&at| ours.get(at) != theirs.get(at)) else { continue };
+        let line = |lines: &[String]| lines.get(at).map_or("nothing".to_owned(), |line| line.clone());
+        return Err(format!("the original has:\n    {}\nthe copy has:\n    {}", line(ours), line(theirs)));
+    }
+    Ok(())
 }
 
 fn effects(unit: &Unit) -> String {
-    unit.effects().fold("a unit:\n".to_owned(), |mut list, (db, effect)| {
-        let (name, fields) = effect.describe();
-        let _ = write!(list, "    db {db} {name}");
-        for (field, shown) in fields {
-            let _ = match shown {
-                Shown::Bytes(bytes) => write!(list, " {field}={}", bytes.escape_ascii()),
-                Shown::Integer(number) => write!(list, " {field}={number}"),
-                other => write!(list, " {field}={other:?}"),
-            };
-        }
-        list + "\n"
-    })
+    unit.effects().fold("a unit:\n".to_owned(), |list, told| format!("{list}    {}\n", effect_text(told)))
 }
 
 /// One step of a sequence.
