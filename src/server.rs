@@ -173,6 +173,7 @@ fn fit_to_descriptors(config: &mut Config) {
 mod tests {
     use super::*;
     use crate::engine::session::{Peer, SessionKey};
+    use crate::engine::tail::Tail;
     use crate::keyspace::effect::{EffectReader, Recording};
     use crate::rdb::libraries;
     use crate::resp::reply::{Form, Reply};
@@ -189,7 +190,7 @@ mod tests {
         fn new() -> Bench {
             let clock = Clock::manual(1_000_000);
             let mut engine = Engine::new(Config::default(), command::table(), clock, Rng::seeded(1)).expect("memory");
-            engine.server.always_recorded = Recording::Full;
+            engine.server.tail = Some(Tail::default());
             let client = engine.server.open_session(Peer::default());
             Bench { engine, client, stream: Vec::new() }
         }
@@ -205,7 +206,8 @@ mod tests {
             }
             let mut reply = Reply::new(Form::Resp2);
             self.engine.feed(self.client, &mut Decoder::new(), &request, &mut reply);
-            self.stream.extend_from_slice(self.engine.ks.effects().as_bytes());
+            let tail = self.engine.server.tail.replace(Tail::default()).expect("it is kept");
+            tail.units().for_each(|effects| self.stream.extend_from_slice(effects));
             reply.as_bytes().escape_ascii().to_string()
         }
 

@@ -42,14 +42,9 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
             "requirepass" => password_changed(ctx),
             "script-memory-limit" => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
             "appendfsync" => {
-                let policy = ctx.server.config.appendfsync;
-                if let Some(durability) = &mut ctx.server.durability
-                    && let Err(error) = durability.set_policy(policy)
-                {
-                    *(&mut ctx.server.config) = before;
-                    return Err(Error::owned(format!(
-                        "ERR CONFIG SET failed (possibly related to argument 'appendfsync') - {error}"
-                    )));
+                if let Err(error) = ctx.server.sync_policy_changed() {
+                    ctx.server.config.appendfsync = before.appendfsync;
+                    tracing::error!("appendfsync stays as it was: {error}");
                 }
             }
             "maxmemory" => ctx.server.memory_limit_changed(ctx.session),

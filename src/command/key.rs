@@ -310,14 +310,11 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         return Err(Error::text("ERR value is out of range, value must between 0 and 1"));
     }
     let (replicas, deadline_ms) = (args.positive()?, wait_deadline(ctx, &mut args)?);
-    let is_logged = match &mut ctx.server.durability {
-        None if local > 0 => {
-            return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
-        }
-        // Whoever asks has it synced now: there is nothing to wait for.
-        Some(durability) => durability.drain().is_ok(),
-        None => false,
-    };
+    if local > 0 && ctx.server.durability.is_none() {
+        return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
+    }
+    // Whoever asks has it synced now: there is nothing to wait for.
+    let is_logged = ctx.server.drain_log();
     if replicas == 0 && (local == 0 || is_logged) {
         answer_waitaof(is_logged, ctx.reply);
         return Ok(Flow::Replied);

@@ -1,7 +1,6 @@
 //! What of the data is on disk, and so, which replies may leave.
 //!
-//! Every unit that changed something is added to the log's tail when it is committed ([`Durability::append`]). The tail is written
-//! when the first reply is about to leave, whosever it is ([`Server::may_send`]): by then all connections that were ready have
+//! Every unit that changed something is added to the log's [tail](super::tail) when it is committed. The tail is written when the first reply is about to leave, whosever it is ([`Server::may_send`]): by then all connections that were ready have
 //! been served, and one write and one sync are for all of them. Until that has succeeded no reply leaves, of reads neither:
 //! they may show what could still be lost.
 //!
@@ -14,25 +13,15 @@ use super::error::Error;
 use super::session::{Gate, Session};
 use super::spec::Flags;
 use super::table::Entry;
-use super::unit::Origin;
+use super::tail::Tail;
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
-use crate::keyspace::effect::Recording;
-use crate::log::block::unit_head;
-use crate::log::group_commit::{Commit, CommitError, Log, State, SyncPolicy, Tail};
+use crate::log::group_commit::{self, Commit, CommitError, Log, State, SyncPolicy};
 
-/// The version of the effects' encoding, which each unit names.
-pub const EFFECTS_FORMAT: u8 = 1;
-
-/// The log, and the units that it was not given yet.
+/// The log, and what of the data it has.
 pub struct Durability {
     log: Log,
-    /// Room for the log's own head, then the units.
-    tail: Vec<u8>,
-    units: u32,
-    /// When the last of them was made, Unix ms.
-    time_ms: i64,
-    /// The last unit that was committed.
+    /// The last unit that the log was given.
     last: Lsn,
     /// What the log was found to be when it was last looked at.
     state: State,
@@ -41,28 +30,17 @@ pub struct Durability {
 impl Durability {
     /// Goes on behind unit `last`, the last one in the log.
     pub(crate) fn new(log: Log, last: Lsn) -> Durability {
-        let tail = log.buffer();
-        Durability { log, tail, units: 0, time_ms: 0, last, state: State::Good }
+        Durability { log, last, state: State::Good }
     }
 
-    /// Adds a unit with its effects.
-    pub(super) fn append(&mut self, origin: Origin, effects: &[u8], now_ms: i64) {
-        if self.state == State::Poisoned {
-            return;
-        }
-        self.tail.extend_from_slice(&unit_head(EFFECTS_FORMAT, origin as u8, effects.len() as u32));
-        self.tail.extend_from_slice(effects);
-        self.units += 1;
-        self.time_ms = now_ms;
-        self.last = self.last.next();
-    }
-
-    /// Writes the units that were added. Answers whether all of them are as safe as `appendfsync` asks.
-    fn commit(&mut self) -> bool {
-        if self.units > 0 {
-            let (bytes, units) = (std::mem::take(&mut self.tail), std::mem::take(&mut self.units));
-            let first_lsn = Lsn::new(self.last.get() + 1 - u64::from(units));
-            self.tail = self.log.commit(Tail { bytes, first_lsn, units, time_ms: self.time_ms }, Commit::InPlace);
+    /// Writes the units of the tail. Answers whether all of them are as safe as `appendfsync` asks.
+    fn commit(&mut self, tail: &mut Tail) -> bool {
+        if tail.units > 0 {
+            let Tail { bytes, units, time_ms } = std::mem::take(tail);
+            let first_lsn = self.last.next();
+            self.last = self.last.plus(u64::from(units));
+            let buffer = self.log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, Commit::InPlace);
+            *tail = Tail::new(buffer);
         }
         self.is_safe()
     }
@@ -74,30 +52,12 @@ impl Durability {
         }
     }
 
-    /// Makes all that was committed durable, whatever `appendfsync` says.
-    pub(crate) fn drain(&mut self) -> Result<(), CommitError> {
-        self.commit();
-        self.log.drain()
-    }
-
-    /// Changes `appendfsync` once all that was committed is durable.
-    pub(crate) fn set_policy(&mut self, policy: AppendFsync) -> Result<(), CommitError> {
-        self.commit();
-        self.log.set_policy(policy.into())
-    }
-
-    /// Makes all durable and marks the log's end as clean.
-    pub(crate) fn close(mut self) -> Result<(), CommitError> {
-        self.commit();
-        self.log.close()
-    }
-
     /// Whether the log takes changes.
     pub(crate) fn is_good(&self) -> bool {
         self.state == State::Good
     }
 
-    /// The last unit that was committed.
+    /// The last unit that the log was given.
     pub(crate) fn last(&self) -> Lsn {
         self.last
     }
@@ -119,26 +79,47 @@ impl From<AppendFsync> for SyncPolicy {
 }
 
 impl Server {
+    /// Goes on with a log that holds everything up to unit `last`.
+    pub(super) fn attach_log(&mut self, log: Log, last: Lsn) {
+        self.tail = Some(Tail::new(log.buffer()));
+        self.durability = Some(Durability::new(log, last));
+    }
+
     /// Whether replies may leave. Writes what the units before them have changed, first.
     #[inline]
     pub fn may_send(&mut self) -> bool {
-        match &mut self.durability {
-            None => true,
-            Some(durability) if durability.units == 0 && durability.is_good() && durability.is_safe() => true,
-            Some(_) => self.commit_log(),
-        }
+        self.durability.is_none() || self.commit_log()
     }
 
-    #[cold]
+    /// Writes the tail. Answers whether replies may leave.
     fn commit_log(&mut self) -> bool {
-        let Some(durability) = &mut self.durability else { return true };
-        let is_safe = durability.commit();
+        let (Some(durability), Some(tail)) = (&mut self.durability, &mut self.tail) else { return true };
+        let is_safe = durability.commit(tail);
         let state = durability.log.state();
         if state != durability.state {
             self.log_changed(state);
         }
         // What a log that has failed for good could not keep was dropped, with those who wait for it.
         is_safe || state == State::Poisoned
+    }
+
+    /// Makes all that was committed durable, whatever `appendfsync` says. Answers whether that was done; false without a log.
+    pub(crate) fn drain_log(&mut self) -> bool {
+        self.commit_log();
+        self.durability.as_ref().is_some_and(|durability| durability.log.drain().is_ok())
+    }
+
+    /// Acts on a new `appendfsync`, once all that was committed is durable.
+    pub(crate) fn sync_policy_changed(&mut self) -> Result<(), CommitError> {
+        self.commit_log();
+        let policy = self.config.appendfsync.into();
+        self.durability.as_ref().map_or(Ok(()), |durability| durability.log.set_policy(policy))
+    }
+
+    /// Makes all durable, and marks the log's end as clean.
+    pub(crate) fn close_log(&mut self) -> Result<(), CommitError> {
+        self.commit_log();
+        self.durability.take().map_or(Ok(()), |durability| durability.log.close())
     }
 
     /// Looks after the log: `hz` times a second.
@@ -148,7 +129,12 @@ impl Server {
         if was_held {
             durability.log.step();
         }
-        if self.commit_log() && was_held {
+        let may_send = self.commit_log();
+        if self.is_unlogged() {
+            // Also those that were out of the registry when it changed.
+            self.sessions.iter_mut().for_each(|session| session.gate.set(Gate::UNLOGGED, true));
+        }
+        if may_send && was_held {
             self.sessions.iter_mut().for_each(|session| session.outbox.wake());
         }
     }
@@ -167,7 +153,7 @@ impl Server {
                     "{why}: commands that write are refused until a restart; what was acknowledged is safe"
                 );
                 durability.last = durability.log.durable();
-                self.always_recorded = Recording::Nothing;
+                self.tail = None;
                 // They may wait for an answer to what is lost, or for a value that is.
                 for session in self.sessions.iter_mut().filter(|session| !session.outbox.is_empty()) {
                     session.outbox.clear();

@@ -31,6 +31,7 @@ pub mod spec;
 pub(crate) mod stats;
 pub mod syntax;
 pub mod table;
+pub mod tail;
 mod unit;
 pub(crate) mod wait;
 
@@ -46,6 +47,7 @@ use scripts::Scripts;
 use session::{ClientType, Peer, Session, SessionKey, Sessions};
 use stats::Stats;
 use table::CommandTable;
+use tail::Tail;
 use wait::Waits;
 
 use std::sync::Arc;
@@ -57,7 +59,7 @@ use crate::base::clock::Clock;
 use crate::base::limits::{OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, REPLY_PAUSE_BYTES};
 use crate::base::rng::Rng;
 use crate::config::Config;
-use crate::keyspace::effect::{Effect, Recording};
+use crate::keyspace::effect::Effect;
 use crate::keyspace::{DbIndex, Keyspace, Misfit, ValueLimits};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Decoder, RequestLimits};
@@ -96,9 +98,9 @@ pub struct Server {
     pub peak_bytes: u64,
     /// What was freed since memory was given back to the system.
     freed: Freed,
-    /// What every unit records, even while nobody watches or waits: nothing, unless somebody reads the whole stream.
-    pub always_recorded: Recording,
-    /// The log; `None` with `appendonly no`.
+    /// What units have recorded since somebody took it; `None` while nobody keeps the whole stream.
+    pub tail: Option<Tail>,
+    /// The log, which takes the tail; `None` with `appendonly no`.
     pub(crate) durability: Option<Durability>,
     /// More than `maxmemory` was allocated when the client's command that runs began.
     memory_is_full: bool,
@@ -183,7 +185,7 @@ impl Engine {
             stats,
             peak_bytes: 0,
             freed: Freed::default(),
-            always_recorded: Recording::Nothing,
+            tail: None,
             durability: None,
             memory_is_full: false,
             clock,

@@ -1,8 +1,8 @@
 //! What happens after a unit, in one written order: the log takes its effects, WATCH learns what was touched, then those who
 //! wait.
 //!
-//! Observers read what the unit recorded and nothing else. Without a log that is only which keys it touched, and nothing while
-//! nobody watches or waits.
+//! Observers read what the unit recorded and nothing else. While nobody keeps the whole stream that is only which
+//! keys it touched, and nothing while nobody watches or waits.
 
 use super::Server;
 use super::session::{Session, SessionKey, Sessions};
@@ -14,15 +14,18 @@ impl Server {
     /// What the unit that begins must record for those who would read it.
     #[inline]
     pub(super) fn recording(&self) -> Recording {
-        let nobody = self.watches.is_empty() && self.waits.is_empty();
-        self.always_recorded.max(if nobody { Recording::Nothing } else { Recording::Keys })
+        match (&self.tail, self.watches.is_empty() && self.waits.is_empty()) {
+            (Some(_), _) => Recording::Full,
+            (None, false) => Recording::Keys,
+            (None, true) => Recording::Nothing,
+        }
     }
 
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
     /// must be told too.
     pub(super) fn observe(&mut self, origin: Origin, ks: &Keyspace, out: &mut [&mut Session]) {
-        if let Some(durability) = &mut self.durability {
-            durability.append(origin, ks.effects().as_bytes(), ks.now_ms());
+        if let Some(tail) = &mut self.tail {
+            tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
         }
         if self.watches.is_empty() && self.waits.is_empty() {
             return;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use super::durability::{Durability, EFFECTS_FORMAT};
+use super::tail::EFFECTS_FORMAT;
 use super::unit::Origin;
 use crate::base::lsn::Lsn;
 use crate::keyspace::ValueLimits;
@@ -86,8 +86,7 @@ impl Engine {
         let mut log = recovery.finish(options, Arc::new(RealClock::default()), Box::new(|| {}))?;
         log.start().map_err(RecoveryError::Threads)?;
         let last = log.durable();
-        self.server.durability = Some(Durability::new(log, last));
-        self.server.always_recorded = Recording::Full;
+        self.server.attach_log(log, last);
         self.ks.set_now_ms(self.server.clock.now_ms());
         let unit = self.begin(Origin::Start);
         self.ks.set_limits(ValueLimits::from(&self.server.config));

@@ -14,7 +14,6 @@ use super::script_trace::Trace;
 use super::scripts::{NESTED, Scripts, log};
 use super::spec::{Done, Flags};
 use super::table::Entry;
-use crate::keyspace::effect::Recording;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::library::Function;
@@ -295,9 +294,7 @@ impl ScriptHost<'_, '_> {
         let server = &mut *self.ctx.server;
         let ticks = server.last_ticks.saturating_sub(began);
         if let Some(trace) = &mut server.trace {
-            if !trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes())
-                && server.always_recorded != Recording::Full
-            {
+            if !trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes()) && server.tail.is_none() {
                 self.ctx.ks.record_keys_only();
             }
             self.ctx.ks.record_apart();

@@ -130,9 +130,7 @@ pub(crate) async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::
     };
     shared.engine.borrow_mut().server.send_unsent();
     shared.sockets.stop_listening();
-    if let Some(durability) = shared.engine.borrow_mut().server.durability.take()
-        && let Err(error) = durability.close()
-    {
+    if let Err(error) = shared.engine.borrow_mut().server.close_log() {
         tracing::error!("the log could not be closed: {error}");
     }
     tracing::info!(reason, "stopping");

@@ -9,189 +9,64 @@
 //!
 //! `SUITE_SEED` and `SUITE_ROUNDS` choose other scripts, and how many.
 
-use std::fmt::Write as _;
-
-use tidegate::base::clock::Clock;
-use tidegate::base::rng::Rng;
-use tidegate::command;
-use tidegate::config::Config;
-use tidegate::engine::Engine;
-use tidegate::engine::session::{Peer, SessionKey};
-use tidegate::keyspace::NEVER;
-use tidegate::keyspace::entry::{Entry, Value};
-use tidegate::resp::reply::{Form, Reply};
-use tidegate::resp::request::Decoder;
-use tidegate::value::packed::Item;
-
 use crate::differential::declared;
 use crate::differential::generate::{self, Dice};
-use crate::differential::script::Args;
+use crate::differential::script::{Args, show};
+use crate::differential::search::env_number;
+use crate::in_process::{Bench, Told, script, words};
 
-/// When the clock begins, Unix ms.
-const START_MS: i64 = 1_800_000_000_000;
-
-/// Runs a list of calls, each as the number of its words and the words; then fails, or not.
-const SCRIPT: &str = "local at = 2 \
-    while at <= #ARGV do \
-        local words = tonumber(ARGV[at]) \
-        redis.pcall(unpack(ARGV, at + 1, at + words)) \
-        at = at + words + 1 \
-    end \
-    if ARGV[1] == 'fail' then error('it fails') end \
-    if ARGV[1] == 'command' then redis.call('NOSUCH') end \
-    return 'done'";
-
-/// An engine with one client.
-struct Bench {
-    engine: Engine,
-    clock: Clock,
-    client: SessionKey,
-    decoder: Decoder,
+/// An engine with a client, and another that watches, so that effects are recorded.
+fn watched() -> Bench {
+    let mut bench = Bench::new(2);
+    bench.call(1, &words(&["WATCH", "some key"]));
+    bench
 }
 
-impl Bench {
-    fn new() -> Bench {
-        let (config, clock) = (Config::default(), Clock::manual(START_MS));
-        let mut engine = Engine::new(config, command::table(), clock.clone(), Rng::seeded(7)).expect("memory for Lua");
-        let client = engine.server.open_session(peer());
-        let mut bench = Bench { engine, clock, client, decoder: Decoder::new() };
-        // Somebody watches, so that effects are recorded.
-        let watcher = bench.engine.server.open_session(peer());
-        let own = std::mem::replace(&mut bench.client, watcher);
-        bench.call(&words(&["WATCH", "some key"]));
-        bench.client = own;
-        bench
-    }
-
-    fn call(&mut self, args: &Args) -> Vec<u8> {
-        let mut request = format!("*{}\r\n", args.len()).into_bytes();
-        for arg in args {
-            request.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-            request.extend_from_slice(arg);
-            request.extend_from_slice(b"\r\n");
-        }
-        let mut reply = Reply::new(Form::Resp2);
-        self.decoder = Decoder::new();
-        self.engine.feed(self.client, &mut self.decoder, &request, &mut reply);
-        reply.as_bytes().to_vec()
-    }
-
-    fn script(&mut self, end: &str, calls: &[Args]) -> Vec<u8> {
-        let mut args = words(&["EVAL", SCRIPT, "0", end]);
-        for call in calls {
-            args.push(call.len().to_string().into_bytes());
-            args.extend_from_slice(call);
-        }
-        self.call(&args)
-    }
-
-    /// Bytes of all entries.
-    fn bytes(&self) -> usize {
-        let ks = &self.engine.ks;
-        (0..ks.databases()).flat_map(|db| ks.entries(db)).map(|entry| entry.mem_bytes(0)).sum()
-    }
-
-    /// All that there is, as text.
-    fn state(&self) -> String {
-        let ks = &self.engine.ks;
-        let (expired, expired_elements) = (ks.stats.expired, ks.stats.expired_elements);
-        let mut all = format!("{} changes, expired: {expired}, {expired_elements}\n", ks.changes_by_commands());
-        for number in 0..ks.databases() {
-            let db = ks.db(number);
-            if db.is_empty() {
-                continue;
-            }
-            let mut entries: Vec<String> = ks.entries(number).map(|entry| entry_state(entry, ks.now_ms())).collect();
-            entries.sort();
-            let counts = (db.len(), db.volatile(), db.partly_volatile());
-            let _ = writeln!(all, "db {number}: keys, volatile, partly: {counts:?}");
-            entries.iter().for_each(|entry| all.push_str(entry));
-        }
-        all
-    }
+/// All that there is, as text.
+fn state(bench: &Bench) -> String {
+    let ks = &bench.engine.ks;
+    let (expired, expired_elements) = (ks.stats.expired, ks.stats.expired_elements);
+    let changes = ks.changes_by_commands();
+    format!("{changes} changes, expired: {expired}, {expired_elements}\n{}", bench.state(Told::Everything))
 }
 
-fn entry_state(entry: &Entry, now_ms: i64) -> String {
-    let value = entry.value();
-    // What has expired is hidden once somebody has looked.
-    let until = |element: Vec<u8>| {
-        value.deadlines().map_or(Some(NEVER), |deadlines| {
-            deadlines.at(&element).map_or(Some(NEVER), |at_ms| (at_ms > now_ms).then_some(at_ms))
-        })
-    };
-    let content = match value {
-        Value::String(text) => format!("{:?}", text.text()),
-        Value::List(list) => format!("{:?}", list.iter().collect::<Vec<_>>()),
-        Value::ZSet(zset) => format!("{:?}", zset.iter().collect::<Vec<_>>()),
-        Value::Stream(stream) => without_capacities(&format!("{stream:?}")),
-        Value::Set(set) => {
-            let member = |member: Item<'_>| until(member.to_vec()).map(|at_ms| format!("{member:?} {at_ms}"));
-            ordered(value, set.iter().filter_map(member))
-        }
-        Value::Hash(hash) => {
-            let pair = |pair: (Item<'_>, Item<'_>)| until(pair.0.to_vec()).map(|at_ms| format!("{pair:?} {at_ms}"));
-            ordered(value, hash.iter().filter_map(pair))
-        }
-    };
-    let (key, kind, encoding) = (entry.key().escape_ascii(), value.type_name(), value.encoding());
-    format!("{key}: {kind} {encoding} until {:?} {content}\n", entry.expires_at_ms())
-}
-
-/// Without the room that tables have to spare.
-fn without_capacities(text: &str) -> String {
-    let (first, others) = text.split_once(", cap: ").unwrap_or((text, ""));
-    let others = others.split(", cap: ").map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
-    std::iter::once(first).chain(others).collect()
-}
-
-/// The elements in their order, if the form of the value has one.
-fn ordered(value: &Value, elements: impl Iterator<Item = String>) -> String {
-    let mut elements: Vec<String> = elements.collect();
-    if value.encoding() == "hashtable" {
-        elements.sort();
-    }
-    format!("{elements:?}")
-}
-
-fn words(words: &[&str]) -> Args {
-    words.iter().map(|word| word.as_bytes().to_vec()).collect()
-}
-
-fn peer() -> Peer {
-    Peer { address: "test:0".to_owned(), local_address: "test:1".to_owned(), fd: -1, is_local: true }
+/// Bytes of all entries.
+fn bytes(bench: &Bench) -> usize {
+    let ks = &bench.engine.ks;
+    (0..ks.databases()).flat_map(|db| ks.entries(db)).map(|entry| entry.mem_bytes(0)).sum()
 }
 
 #[test]
 fn a_script_that_fails_leaves_nothing() {
-    let rounds = number("SUITE_ROUNDS").unwrap_or(3_000);
-    let first = number("SUITE_SEED").unwrap_or(1);
+    let rounds = env_number("SUITE_ROUNDS").unwrap_or(3_000);
+    let first = env_number("SUITE_SEED").unwrap_or(1);
     let commands = declared::all_commands();
     let (mut failed, mut changed) = (0, 0);
     let mut seed = first;
-    let mut bench = Bench::new();
+    let mut bench = watched();
     while failed < rounds {
         let dice = &mut Dice(seed);
         let calls = generate::sequence(&commands, dice);
-        bench.call(&words(&["FLUSHALL"]));
+        bench.call(0, &words(&["FLUSHALL"]));
         let (thresholds, mut rest) = calls.split_first().expect("a sequence begins with thresholds");
-        assert_eq!(bench.call(thresholds), b"+OK\r\n");
+        assert_eq!(bench.call(0, thresholds), b"+OK\r\n");
         while !rest.is_empty() && failed < rounds {
             let (now, later) = rest.split_at(rest.len().min(1 + dice.below(12)));
             rest = later;
-            let (before, bytes_before) = (bench.state(), bench.bytes());
-            let reply = bench.script(if dice.once_in(2) { "fail" } else { "command" }, now);
+            let (before, bytes_before) = (state(&bench), bytes(&bench));
+            let reply = bench.call(0, &script(if dice.once_in(2) { "fail" } else { "command" }, now));
             assert!(reply.starts_with(b"-"), "it fails: {}", reply.escape_ascii());
-            let after = bench.state();
+            let after = state(&bench);
             assert_eq!(before, after, "seed {seed}: {}", told(now));
             // A value that was changed in pieces may have kept some room.
-            let bytes = bench.bytes();
+            let bytes = bytes(&bench);
             assert!(bytes <= bytes_before * 2 + 512, "seed {seed}: {bytes_before} then {bytes}: {}", told(now));
             assert!(bench.engine.ks.effects().is_empty(), "seed {seed}: {}", told(now));
             failed += 1;
             // The same calls with success: from what they leave the next ones start.
-            let reply = bench.script("succeed", now);
+            let reply = bench.call(0, &script("succeed", now));
             assert_eq!(reply, b"$4\r\ndone\r\n", "seed {seed}: {}", told(now));
-            changed += u64::from(bench.state() != before);
+            changed += u64::from(state(&bench) != before);
         }
         seed += 1;
     }
@@ -199,7 +74,7 @@ fn a_script_that_fails_leaves_nothing() {
 }
 
 /// Thresholds that values pass in both directions while scripts run.
-const THRESHOLDS: [(&str, [&str; 2]); 6] = [
+pub(crate) const THRESHOLDS: [(&str, [&str; 2]); 6] = [
     ("hash-max-listpack-entries", ["8", "40"]),
     ("set-max-listpack-entries", ["8", "40"]),
     ("set-max-intset-entries", ["8", "40"]),
@@ -209,7 +84,7 @@ const THRESHOLDS: [(&str, [&str; 2]); 6] = [
 ];
 
 /// What makes each type again where it is gone: few elements, some and many, under a key each.
-const MAKE: &str = "for _, size in ipairs({7, 20, 60}) do \
+pub(crate) const MAKE: &str = "for _, size in ipairs({7, 20, 60}) do \
     local function missing(kind) return redis.call('EXISTS', kind .. size) == 0 end \
     local function fill(kind, call) if missing(kind) then for i = 1, size do call(kind .. size, i) end end end \
     fill('s', function(key, i) redis.call('SETRANGE', key, i * 9, 'content' .. i) end) \
@@ -249,7 +124,7 @@ const CALLS: &str = "SET S v|APPEND S v|SETRANGE S n v|SETBIT S n 1|INCR S|GETDE
     |DEL K|RENAME K K|COPY K K REPLACE|MOVE K 1|PEXPIREAT K t|PERSIST K|SWAPDB 0 1|FLUSHDB|SELECT 1|SELECT 0|TYPE K|EXISTS K";
 
 /// One call of [`CALLS`].
-fn large_call(dice: &mut Dice, now_ms: i64) -> Args {
+pub(crate) fn large_call(dice: &mut Dice, now_ms: i64) -> Args {
     let calls: Vec<&str> = CALLS.split('|').collect();
     // Databases change places, or are emptied, rarely: little stays of the others' work.
     let template = loop {
@@ -281,43 +156,38 @@ fn large_call(dice: &mut Dice, now_ms: i64) -> Args {
 
 #[test]
 fn nor_does_a_long_one_that_changes_large_values() {
-    let rounds = number("SUITE_ROUNDS").map_or(500, |rounds| rounds / 6);
-    let first = number("SUITE_SEED").unwrap_or(1);
-    let mut bench = Bench::new();
+    let rounds = env_number("SUITE_ROUNDS").map_or(500, |rounds| rounds / 6);
+    let first = env_number("SUITE_SEED").unwrap_or(1);
+    let mut bench = watched();
     for seed in first..first + rounds {
         let dice = &mut Dice(seed);
         if dice.once_in(20) {
-            bench.call(&words(&["FLUSHALL"]));
+            bench.call(0, &words(&["FLUSHALL"]));
         }
-        assert_eq!(bench.call(&words(&["EVAL", MAKE, "0"])), b"$-1\r\n", "seed {seed}");
+        assert_eq!(bench.call(0, &words(&["EVAL", MAKE, "0"])), b"$-1\r\n", "seed {seed}");
         for (name, values) in THRESHOLDS {
-            bench.call(&words(&["CONFIG", "SET", name, values[dice.below(2)]]));
+            bench.call(0, &words(&["CONFIG", "SET", name, values[dice.below(2)]]));
         }
         // What has expired by now the script is the first to meet.
         let most_ms = if dice.once_in(10) { 2_000 } else { 60 };
         bench.clock.advance_ms(dice.below(most_ms) as i64);
-        bench.call(&words(&["TIME"]));
+        bench.call(0, &words(&["TIME"]));
         let now_ms = bench.clock.now_ms();
         let calls: Vec<Args> = (0..1 + dice.below(200)).map(|_| large_call(dice, now_ms)).collect();
-        let before = bench.state();
-        let reply = bench.script("fail", &calls);
+        let before = state(&bench);
+        let reply = bench.call(0, &script("fail", &calls));
         assert!(reply.starts_with(b"-") && !reply.starts_with(b"-ERR Script"), "{}", reply.escape_ascii());
-        let after = bench.state();
+        let after = state(&bench);
         if before != after {
             let differs = before.lines().zip(after.lines()).find(|(before, after)| before != after);
             panic!("seed {seed}: {differs:#?}: {}", told(&calls));
         }
         assert!(bench.engine.ks.effects().is_empty() && bench.engine.ks.undo_bytes() == 0, "seed {seed}");
         // From what a few of them leave the next ones start.
-        assert_eq!(bench.script("succeed", &calls[..calls.len().min(12)]), b"$4\r\ndone\r\n", "seed {seed}");
+        assert_eq!(bench.call(0, &script("succeed", &calls[..calls.len().min(12)])), b"$4\r\ndone\r\n", "seed {seed}");
     }
 }
 
 fn told(calls: &[Args]) -> String {
-    let word = |arg: &Vec<u8>| arg.escape_ascii().to_string();
-    calls.iter().map(|call| call.iter().map(word).collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join("\n")
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|e| panic!("{name}: {e}")))
+    calls.iter().map(show).collect::<Vec<_>>().join("\n")
 }

@@ -80,15 +80,15 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A command to make calls of, with the words that are `known`; `None` when its replies can't be compared.
+/// A command to make calls of, with the words that are `known` to an oracle; `None` when it is not fit for that.
 fn declared(entry: &Entry, known: Option<&BTreeSet<String>>) -> Option<Declared> {
-    const UNFIT: [&str; 3] = [
+    // Needs a third server.
+    const UNFIT: &str = "migrate";
+    const UNFIT_TO_COMPARE: [&str; 2] = [
         // Small sets are listpacks since 7.2; the dump knows.
         "object|encoding",
         // Since 7.2 it minds the largest id that was deleted.
         "xsetid",
-        // Needs a third server.
-        "migrate",
     ];
     let command = entry.command;
     let name = entry.full_name.as_str();
@@ -108,7 +108,8 @@ fn declared(entry: &Entry, known: Option<&BTreeSet<String>>) -> Option<Declared>
         _ => return None,
     };
     let is_container = !entry.sub.is_empty();
-    if is_container || command.flags.has(Flags::ADMIN) || command.name == "help" || UNFIT.contains(&name) {
+    let is_unfit = name == UNFIT || (known.is_some() && UNFIT_TO_COMPARE.contains(&name));
+    if is_container || command.flags.has(Flags::ADMIN) || command.name == "help" || is_unfit {
         return None;
     }
     let syntax = syntax::parse(command.syntax).unwrap_or_else(|e| panic!("{name}: {e}"));

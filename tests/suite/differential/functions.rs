@@ -14,20 +14,25 @@ const LENGTH: usize = 96;
 pub(super) fn sequence(dice: &mut Dice) -> Vec<Args> {
     let mut calls = vec![words(&["HSET", "h", "f", "v"]), words(&["SET", "s", "7"])];
     while calls.len() < LENGTH {
-        let call = match dice.below(20) {
-            0..7 => load(dice),
-            7..13 => call_function(dice),
-            13 => words(&["FUNCTION", "DELETE", name(dice, LIBRARIES)]),
-            14 | 15 => list(dice),
-            16 => words(&["FUNCTION", "STATS"]),
-            17 => words(&["FUNCTION", "DUMP"]),
-            18 => restore(dice),
-            _ if dice.once_in(4) => words(&["FUNCTION", "FLUSH", one(dice, &["SYNC", "async", "now"])]),
-            _ => words(&["FUNCTION", one(dice, &["KILL", "FLUSH", "NOSUCH", "HELP"])]),
-        };
-        calls.push(perhaps_too_long(call, dice));
+        calls.push(call(dice));
     }
     calls
+}
+
+/// A call about functions.
+pub(crate) fn call(dice: &mut Dice) -> Args {
+    let call = match dice.below(20) {
+        0..7 => load(dice),
+        7..13 => call_function(dice),
+        13 => words(&["FUNCTION", "DELETE", name(dice, LIBRARIES)]),
+        14 | 15 => list(dice),
+        16 => words(&["FUNCTION", "STATS"]),
+        17 => words(&["FUNCTION", "DUMP"]),
+        18 => restore(dice),
+        _ if dice.once_in(4) => words(&["FUNCTION", "FLUSH", one(dice, &["SYNC", "async", "now"])]),
+        _ => words(&["FUNCTION", one(dice, &["KILL", "FLUSH", "NOSUCH", "HELP"])]),
+    };
+    perhaps_too_long(call, dice)
 }
 
 const LIBRARIES: &[&str] = &["a", "b", "B", "lib_3"];

@@ -4,7 +4,8 @@
 //! A sequence keeps to a few commands, most of one family, and to eight keys. A key is mostly used as one type, its home,
 //! so that there is data to act on, and now and then as another. Calls are mostly right; some are broken on purpose.
 //! Numbers are small or at the edge of their type, never ones that make a server rightly set aside gigabytes; deadlines are
-//! past or so far away that no key runs out between two servers; waiting lasts a millisecond.
+//! past or so far away that no key runs out between two servers; waiting lasts a millisecond. Where a test moves the clock by
+//! hand ([`Time::ByHand`]), deadlines come soon, too, and waiting lasts.
 
 use tidegate::engine::syntax::{Arg, Kind};
 
@@ -40,8 +41,22 @@ impl Dice {
     }
 }
 
-/// A sequence of calls made of these commands.
+/// Who decides what time it is while calls run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Time {
+    /// The system: no answer may depend on it, for an oracle gives another one.
+    OfTheSystem,
+    /// A test, of one server alone. Its clock begins at this Unix time in milliseconds.
+    ByHand(i64),
+}
+
+/// A sequence of calls made of these commands, whose answers do not depend on the time.
 pub(crate) fn sequence(commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
+    sequence_in(Time::OfTheSystem, commands, dice)
+}
+
+/// A sequence of calls made of these commands.
+pub(crate) fn sequence_in(time: Time, commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
     let of = |family: &str| commands.iter().filter(|command| command.family == family).collect::<Vec<_>>();
     let family = loop {
         let family = dice.pick(commands).family;
@@ -60,14 +75,14 @@ pub(crate) fn sequence(commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
     }
     theme.extend((0..1).map(|_| *dice.pick(&of(ANY_FAMILY))));
     let homes = (0..KEYS).map(|i| if level || i < KEYS / 2 { own } else { dice.pick(commands).family }).collect();
-    let world = World { homes, level };
+    let world = World { homes, level, time };
     // A string that other commands have edited is a corrupt HyperLogLog, which shows sooner or later.
     let other = if own == "hll" { "string" } else { "hll" };
     theme.retain(|command| command.family != other);
     // Whether changes of groups count as changes of their stream, and what changes nothing, versions may say.
     let is_vague =
         |command: &&Declared| command.family == "stream" || ["LTRIM", "PFMERGE"].contains(&command.words[0].as_str());
-    let is_watched = !theme.iter().any(is_vague);
+    let is_watched = time != Time::OfTheSystem || !theme.iter().any(is_vague);
     let mut session = of(SESSION);
     session.retain(|command| is_watched || command.words[0] != "WATCH");
 
@@ -91,7 +106,7 @@ pub(crate) fn sequence(commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
 }
 
 /// Small thresholds, so that small values change their encoding.
-fn thresholds(dice: &mut Dice) -> Args {
+pub(crate) fn thresholds(dice: &mut Dice) -> Args {
     let mut args: Args = ["CONFIG", "SET"].map(|word| word.as_bytes().to_vec()).into();
     for (parameter, default) in THRESHOLDS {
         let value = match parameter {
@@ -114,6 +129,7 @@ struct World {
     homes: Vec<&'static str>,
     /// All scores are equal, so that members have an order.
     level: bool,
+    time: Time,
 }
 
 impl World {
@@ -125,7 +141,11 @@ impl World {
             if !self.level {
                 args = perhaps_break(args, dice);
             }
-            if is_fit(&args, self.level) {
+            let is_fit = match self.time {
+                Time::OfTheSystem => is_fit(&args, self.level),
+                Time::ByHand(_) => !is_vast(&args),
+            };
+            if is_fit {
                 return args;
             }
         }
@@ -190,7 +210,7 @@ impl Call<'_> {
             Kind::Integer => self.integer(&arg.name, dice),
             Kind::Double => self.double(&arg.name, dice),
             Kind::Pattern => dice.pick(&["*", "k*", "*1", "?*", "[a-s]*", "nosuch", "\\*"]).to_string(),
-            Kind::UnixTime => dice.pick(&["33177117420", "33177117420123", "1", "0"]).to_string(),
+            Kind::UnixTime => self.unix_time(&arg.name, dice),
             Kind::String => self.string(&arg.name, dice),
         };
         self.push(&text);
@@ -200,11 +220,23 @@ impl Call<'_> {
         self.args.push(text.as_bytes().to_vec());
     }
 
+    fn unix_time(&self, name: &str, dice: &mut Dice) -> String {
+        match self.world.time {
+            Time::ByHand(start_ms) if !dice.once_in(4) => {
+                let reach = 1 << dice.below(20);
+                let at_ms = start_ms + dice.below(reach) as i64;
+                (if name.ends_with("milliseconds") { at_ms } else { at_ms / 1_000 }).to_string()
+            }
+            _ => dice.pick(&["33177117420", "33177117420123", "1", "0"]).to_string(),
+        }
+    }
+
     /// Strings that mean something to some commands by what the argument is called; any bytes elsewhere.
     fn string(&self, name: &str, dice: &mut Dice) -> String {
         let pool: &[&str] = match (name, self.command.family) {
             ("group", _) => &["g1", "g2"],
             ("consumer", _) => &["c1", "c2"],
+            ("min-idle-time", _) if self.is_by_hand() => &["0", "10", "1000"],
             ("min-idle-time", _) => &["0", "100000000"],
             ("encoding", _) => &["u8", "i5", "u1", "i64", "u63", "u64"],
             ("type", _) => &["string", "list", "set", "zset", "hash", "stream"],
@@ -235,10 +267,17 @@ impl Call<'_> {
 
     fn integer(&mut self, name: &str, dice: &mut Dice) -> String {
         match name {
-            "numkeys" => {
+            "numkeys" | "numfields" | "nummembers" | "numids" => {
                 let keys = 1 + dice.below(3);
                 self.announced = Some(keys);
                 keys.to_string()
+            }
+            "timeout" | "milliseconds" if self.waits() && self.is_by_hand() => {
+                dice.pick(&["0", "1", "100", "5000"]).to_string()
+            }
+            "seconds" if self.is_by_hand() => dice.pick(&["1", "2", "20", "1000", "0", "-1"]).to_string(),
+            "milliseconds" | "ttl" | "ms" if self.is_by_hand() => {
+                dice.pick(&["1", "20", "500", "3000", "1000000", "0"]).to_string()
             }
             "timeout" | "milliseconds" if self.waits() => short_wait(self.in_milliseconds()).to_owned(),
             "seconds" => dice.pick(&["1000", "100000", "0", "-1"]).to_string(),
@@ -255,6 +294,7 @@ impl Call<'_> {
 
     fn double(&self, name: &str, dice: &mut Dice) -> String {
         let pool: &[&str] = match name {
+            "timeout" if self.waits() && self.is_by_hand() => &["0", "0.001", "0.1", "5"],
             "timeout" if self.waits() => &[short_wait(self.in_milliseconds())],
             _ if self.world.level => &["0"],
             "longitude" | "latitude" => {
@@ -264,6 +304,10 @@ impl Call<'_> {
             _ => &["0", "1", "2", "-1", "1.5", "3e5", "-0.25", "0.1", "10", "inf", "-inf"],
         };
         dice.pick(pool).to_string()
+    }
+
+    fn is_by_hand(&self) -> bool {
+        self.world.time != Time::OfTheSystem
     }
 
     fn waits(&self) -> bool {
@@ -352,9 +396,13 @@ pub(crate) fn is_fit(args: &Args, level: bool) -> bool {
         at => at,
     });
     let waits_long = timeout.and_then(|at| args.get(at)).is_some_and(|timeout| is_long(timeout));
-    let is_vast = matches!(name, b"SETBIT" | b"SETRANGE" | b"BITFIELD") && args.iter().any(|arg| vast(arg));
     let soon = durations(args).any(|duration| number(duration).is_some_and(|n| n > 0.0 && n < 1000.0));
-    !is_unfit && !is_longer && !is_vast && !waits_long && !soon && (level || !holds("BYLEX"))
+    !is_unfit && !is_longer && !is_vast(args) && !waits_long && !soon && (level || !holds("BYLEX"))
+}
+
+/// Whether a server would rightly set aside much memory for this call.
+fn is_vast(args: &Args) -> bool {
+    matches!(args[0].as_slice(), b"SETBIT" | b"SETRANGE" | b"BITFIELD") && args.iter().any(|arg| vast(arg))
 }
 
 /// Where a command that may wait says how long; 0 stands for behind its word BLOCK.
@@ -403,7 +451,7 @@ fn calls_fit_their_declaration() {
         family: "hash",
         syntax: tidegate::engine::syntax::parse(syntax).expect("a declaration"),
     };
-    let world = World { homes: vec!["hash"; KEYS], level: false };
+    let world = World { homes: vec!["hash"; KEYS], level: false, time: Time::OfTheSystem };
     for seed in 0..500 {
         let args = world.call(&command, &mut Dice(seed));
         let text: Vec<String> = args.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect();

@@ -25,13 +25,13 @@
 
 pub(crate) mod declared;
 mod dump;
-mod functions;
+pub(crate) mod functions;
 pub(crate) mod generate;
 mod pair;
 mod queues;
 mod rule;
 pub(crate) mod script;
-mod search;
+pub(crate) mod search;
 
 use std::collections::BTreeSet;
 

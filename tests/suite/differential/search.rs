@@ -119,8 +119,8 @@ fn sent(args: &Args) -> impl Iterator<Item = Args> + use<> {
     std::iter::once(args.clone()).chain(realign)
 }
 
-/// Delta debugging (Zeller and Hildebrandt 2002, the complement half): drops ever smaller chunks while it still fails.
-fn shrink<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
+/// The least part that still fails. Delta debugging (Zeller and Hildebrandt 2002, the complement half): drops ever smaller chunks while it still fails.
+pub(crate) fn shrink<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut chunk = items.len() / 2;
     while chunk > 0 {
         let mut at = 0;
@@ -137,7 +137,8 @@ fn shrink<T: Clone>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> V
     items
 }
 
-fn env_number(name: &str) -> Option<u64> {
+/// The number that an environment variable holds.
+pub(crate) fn env_number(name: &str) -> Option<u64> {
     std::env::var(name)
         .ok()
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")))

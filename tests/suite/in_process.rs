@@ -1,0 +1,271 @@
+//! An engine in this process, without sockets, with a clock that is moved by hand: for tests that look at what no client can
+//! see. What they use of the engine stands here.
+
+use std::fmt::Write as _;
+
+use tidegate::base::clock::Clock;
+use tidegate::base::rng::Rng;
+use tidegate::command;
+use tidegate::config::Config;
+use tidegate::engine::Engine;
+use tidegate::engine::session::{Peer, SessionKey};
+use tidegate::engine::tail::Tail;
+use tidegate::keyspace::effect::{Effect, EffectReader, Recording, Shown};
+use tidegate::keyspace::entry::{Entry, Value};
+use tidegate::resp::reply::{Form, Reply};
+use tidegate::resp::request::Decoder;
+use tidegate::value::packed::Item;
+use tidegate::value::stream::{Stream, StreamId};
+
+use crate::differential::script::Args;
+use crate::harness;
+
+/// When the clock begins, Unix ms.
+pub(crate) const START_MS: i64 = 1_800_000_000_000;
+
+/// Runs a list of calls, each as the number of its words and the words; then fails, or not.
+const SCRIPT: &str = "local at = 2 \
+    while at <= #ARGV do \
+        local words = tonumber(ARGV[at]) \
+        redis.pcall(unpack(ARGV, at + 1, at + words)) \
+        at = at + words + 1 \
+    end \
+    if ARGV[1] == 'fail' then error('it fails') end \
+    if ARGV[1] == 'command' then redis.call('NOSUCH') end \
+    return 'done'";
+
+/// How a script of several calls ends.
+pub(crate) const ENDS: [&str; 3] = ["succeed", "fail", "command"];
+
+/// A call of a script that makes these calls, then ends in one of the [`ENDS`].
+pub(crate) fn script(end: &str, calls: &[Args]) -> Args {
+    let counted =
+        calls.iter().flat_map(|call| std::iter::once(call.len().to_string().into_bytes()).chain(call.clone()));
+    words(&["EVAL", SCRIPT, "0", end]).into_iter().chain(counted).collect()
+}
+
+pub(crate) fn words(words: &[&str]) -> Args {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// An engine and its clients.
+pub(crate) struct Bench {
+    pub engine: Engine,
+    pub clock: Clock,
+    clients: Vec<SessionKey>,
+}
+
+/// When changes are repeated, Unix ms. Nothing may expire by that: each removal is in the stream.
+const LONG_AFTER_MS: i64 = START_MS + (1 << 40);
+
+/// What a unit has changed, as encoded effects.
+pub(crate) struct Unit(Vec<u8>);
+
+impl Unit {
+    pub(crate) fn effects(&self) -> impl Iterator<Item = (u16, Effect<'_>)> {
+        EffectReader::new(&self.0)
+    }
+}
+
+impl Bench {
+    /// An empty engine with so many clients, which are called by their numbers.
+    pub(crate) fn new(clients: usize) -> Bench {
+        let (config, clock) = (Config::default(), Clock::manual(START_MS));
+        let mut engine = Engine::new(config, command::table(), clock.clone(), Rng::seeded(7)).expect("memory for Lua");
+        let clients = (0..clients).map(|_| engine.server.open_session(peer())).collect();
+        Bench { engine, clock, clients }
+    }
+
+    /// Runs a client's call; answers its reply, which is empty while the client waits.
+    pub(crate) fn call(&mut self, client: usize, args: &Args) -> Vec<u8> {
+        let mut reply = Reply::new(Form::Resp2);
+        self.engine.feed(self.clients[client], &mut Decoder::new(), &harness::encode(args), &mut reply);
+        reply.as_bytes().to_vec()
+    }
+
+    /// Whether a client can't call anything now, because it waits for a key or was closed.
+    pub(crate) fn is_suspended(&mut self, client: usize) -> bool {
+        self.engine.server.sessions.get_mut(self.clients[client]).is_none_or(|session| session.is_suspended())
+    }
+
+    /// A new client comes in the place of this one.
+    pub(crate) fn reconnect(&mut self, client: usize) {
+        self.engine.disconnect(self.clients[client]);
+        self.clients[client] = self.engine.server.open_session(peer());
+    }
+
+    /// Lets time pass; the calls that have waited for long enough time out.
+    pub(crate) fn pass(&mut self, ms: i64) {
+        self.clock.advance_ms(ms);
+        self.engine.time_out_waits();
+    }
+
+    /// Lets its keys be seen as they are at this time.
+    pub(crate) fn look_at(&mut self, now_ms: i64) {
+        self.engine.ks.begin_unit(now_ms, Recording::Nothing);
+    }
+
+    /// Removes all that has expired.
+    pub(crate) fn reclaim(&mut self) {
+        while self.engine.reclaim_expired() {}
+    }
+
+    /// From here on, units can be [taken](Self::take_units).
+    pub(crate) fn keep_units(&mut self) {
+        self.engine.server.tail = Some(Tail::default());
+    }
+
+    /// What has changed since the last time.
+    pub(crate) fn take_units(&mut self) -> Vec<Unit> {
+        let tail = self.engine.server.tail.replace(Tail::default()).expect("they are kept");
+        tail.units().map(|effects| Unit(effects.to_vec())).collect()
+    }
+
+    /// Repeats what another engine has changed, and must record the same, so that others can follow this one. Fails with the
+    /// effect that does not fit or comes out otherwise.
+    pub(crate) fn repeat(&mut self, unit: &Unit) -> Result<(), String> {
+        self.engine.ks.begin_unit(LONG_AFTER_MS, Recording::Full);
+        for (db, effect) in unit.effects() {
+            self.engine.apply(db, &effect).map_err(|misfit| format!("{misfit}: {}", effect_text((db, effect))))?;
+        }
+        let recorded = self.engine.ks.effects().iter().map(Some).chain([None]);
+        match unit.effects().map(Some).chain([None]).zip(recorded).find(|(told, recorded)| told != recorded) {
+            Some((told, recorded)) => {
+                let [told, recorded] = [told, recorded].map(|effect| effect.map_or("nothing".to_owned(), effect_text));
+                Err(format!("what came as:\n    {told}\nis recorded as:\n    {recorded}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// All keys of all databases, as lines of text.
+    pub(crate) fn state(&self, told: Told) -> String {
+        let ks = &self.engine.ks;
+        let mut all = String::new();
+        for number in 0..ks.databases() {
+            let db = ks.db(number);
+            if db.is_empty() {
+                continue;
+            }
+            let mut entries: Vec<String> =
+                ks.entries(number).map(|entry| entry_state(entry, ks.now_ms(), told)).collect();
+            entries.sort();
+            let counts = (db.len(), db.volatile(), db.partly_volatile());
+            let _ = writeln!(all, "db {number}: keys, volatile, partly: {counts:?}");
+            entries.iter().for_each(|entry| all.push_str(entry));
+        }
+        all
+    }
+
+    /// The scripts and libraries that clients have brought.
+    pub(crate) fn programs(&self) -> Vec<String> {
+        let scripts = &self.engine.server.scripts;
+        let texts = scripts.store().iter();
+        let mut all: Vec<String> = texts
+            .map(|(_, script)| format!("script {:?} {}", script.origin, script.body.escape_ascii()))
+            .filter(|script| !script.starts_with("script Bundled"))
+            .chain(scripts.libraries().iter().map(|library| {
+                let functions: Vec<_> = library.functions.iter().map(|f| (&f.name, f.flags, &f.description)).collect();
+                format!("library {} {functions:?} {}", library.name, library.code.escape_ascii())
+            }))
+            .collect();
+        all.sort();
+        all
+    }
+}
+
+fn peer() -> Peer {
+    Peer { address: "test:0".to_owned(), local_address: "test:1".to_owned(), fd: -1, is_local: true }
+}
+
+/// An effect and its database, for people.
+pub(crate) fn effect_text((db, effect): (u16, Effect<'_>)) -> String {
+    let (name, fields) = effect.describe();
+    fields.into_iter().fold(format!("db {db} {name}"), |text, (field, shown)| match shown {
+        Shown::Bytes(bytes) => format!("{text} {field}={}", bytes.escape_ascii()),
+        Shown::Integer(number) => format!("{text} {field}={number}"),
+        other => format!("{text} {field}={other:?}"),
+    })
+}
+
+/// What is told of a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// All that there is of it.
+    Everything,
+    /// What a client can see of it.
+    Seen,
+}
+
+/// A key with all that belongs to it, as a line of text; without what has expired, which is hidden once somebody has looked.
+fn entry_state(entry: &Entry, now_ms: i64, told: Told) -> String {
+    let value = entry.value();
+    let until = |element: Vec<u8>| match value.deadlines().and_then(|deadlines| deadlines.at(&element)) {
+        None => Some("never".to_owned()),
+        Some(at_ms) => (at_ms > now_ms).then(|| at_ms.to_string()),
+    };
+    // Nobody sees which elements are kept as numbers.
+    let shown = |item: Item<'_>| match told {
+        Told::Everything => format!("{item:?}"),
+        Told::Seen => item.to_vec().escape_ascii().to_string(),
+    };
+    let is_ordered = value.encoding() != "hashtable";
+    let content = match value {
+        Value::String(text) => text.text().escape_ascii().to_string(),
+        Value::List(list) => list.iter().map(|element| format!("{} ", element.escape_ascii())).collect(),
+        Value::ZSet(zset) => zset.iter().map(|(member, score)| format!("{} {score} ", member.escape_ascii())).collect(),
+        Value::Stream(stream) if told == Told::Everything => {
+            without_capacities(&format!("{stream:?}")) + &stream_state(stream)
+        }
+        Value::Stream(stream) => stream_state(stream),
+        Value::Set(set) => {
+            let member = |member: Item<'_>| Some(format!("{} {}", shown(member), until(member.to_vec())?));
+            elements(set.iter().filter_map(member), is_ordered)
+        }
+        Value::Hash(hash) => {
+            let pair = |(field, value): (Item<'_>, Item<'_>)| {
+                Some(format!("{}={} {}", shown(field), shown(value), until(field.to_vec())?))
+            };
+            elements(hash.iter().filter_map(pair), is_ordered)
+        }
+    };
+    let encoding = value.encoding();
+    let (key, kind) = (entry.key().escape_ascii(), value.type_name());
+    format!("{key}: {kind} {encoding} until {:?} {content}\n", entry.expires_at_ms())
+}
+
+/// The elements of a table have no order.
+fn elements(elements: impl Iterator<Item = String>, are_ordered: bool) -> String {
+    let mut elements: Vec<String> = elements.collect();
+    if !are_ordered {
+        elements.sort();
+    }
+    format!("{elements:?}")
+}
+
+/// Without the room that tables have to spare.
+fn without_capacities(text: &str) -> String {
+    let (first, others) = text.split_once(", cap: ").unwrap_or((text, ""));
+    let others = others.split(", cap: ").map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    std::iter::once(first).chain(others).collect()
+}
+
+/// What a client can see of a stream: its nodes, and the numbers of consumers inside, differ where it was made otherwise.
+fn stream_state(stream: &Stream) -> String {
+    let (first, last) = (StreamId { ms: 0, seq: 0 }, StreamId { ms: u64::MAX, seq: u64::MAX });
+    let entries: Vec<_> = stream.range(first, last).map(|entry| (entry.id, entry.pairs.collect::<Vec<_>>())).collect();
+    let groups: Vec<_> = stream
+        .groups()
+        .map(|(name, group)| {
+            let consumers: Vec<_> =
+                group.consumers().map(|consumer| (consumer.name(), consumer.seen_ms(), consumer.active_ms())).collect();
+            let pending: Vec<_> = group.pending_range(first, last).collect();
+            let in_turn: Vec<_> = group.delivered_until(Some(u64::MAX)).map(|pending| pending.id).collect();
+            (name, group.last_delivered(), group.entries_read(), consumers, pending, in_turn)
+        })
+        .collect();
+    let counters = (stream.last_id(), stream.max_deleted_id(), stream.entries_added());
+    // Only so does a slab tell what it holds.
+    let requests = stream.idempotency().map(|requests| format!("{requests:#?}").split_whitespace().collect::<String>());
+    format!("{entries:?} {counters:?} {groups:?} {requests:?}")
+}
