@@ -64,9 +64,8 @@ impl Engine {
         // The log says which limits its effects were made under: its first unit sets them.
         self.ks.set_limits(ValueLimits::default());
         let mut told = Instant::now();
-        loop {
+        while let Some(block) = recovery.next_block()? {
             // A unit that does not fit is told with its place, which the block in hand does not let the recovery say.
-            let Some(block) = recovery.next_block()? else { break };
             let misfit = block.units().find_map(|unit| {
                 let (index, what) = self.repeat(unit.format, unit.effects, block.time_ms()).err()?;
                 Some((unit.lsn, index, what))
