@@ -316,7 +316,7 @@ pub const LOG_BLOCK_MAX_BYTES: usize = 2 * 1024 * 1024 * 1024;
 pub const LOG_SPARE_BUFFERS: usize = 4;
 
 /// See [`LOG_SPARE_BUFFERS`].
-pub const LOG_SPARE_MAX_BYTES: usize = 1024 * 1024;
+pub const LOG_SPARE_MAX_BYTES: usize = SCRATCH_KEEP_BYTES;
 
 /// How long the log waits on a full disk before it tries again.
 pub const LOG_FULL_RETRY: Duration = Duration::from_millis(200);

@@ -23,6 +23,7 @@ impl Server {
 
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
     /// must be told too.
+    #[inline(never)]
     pub(super) fn observe(&mut self, origin: Origin, ks: &Keyspace, out: &mut [&mut Session]) {
         if let Some(tail) = &mut self.tail {
             tail.append(origin, ks.effects().as_bytes(), ks.now_ms());

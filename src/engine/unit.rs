@@ -44,7 +44,7 @@ impl Engine {
 
     /// Ends a unit: shows what it changed to the observers. `out` are the sessions that are out of the registry and must be
     /// told, too. Answers whether it changed anything.
-    #[inline]
+    #[inline(always)]
     pub(super) fn commit(&mut self, Unit(origin): Unit, out: &mut [&mut Session]) -> bool {
         let has_changed = !self.ks.effects().is_empty();
         if has_changed {
