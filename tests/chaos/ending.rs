@@ -7,7 +7,7 @@ use super::wire::{Connection, Reply, encode, words};
 use super::world::World;
 
 /// What may be kept beyond a tenth more: buffers and tables that have grown and serve again.
-const KEPT_BYTES: u64 = 512 << 10;
+const KEPT_BYTES: u64 = 2 << 20;
 /// How long freeing and closing may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a single reply may take.

@@ -13,7 +13,8 @@ cargo test --test chaos -- [OPTION VALUE]...
   --keepers N        well-behaved clients of each kind that check invariants (2); 0 for none
   --server PATH      the server (the one that cargo built)
   --server-args ARGS more flags for it, in one argument, split at blanks
-  --hang-ms N        how long the server may use the processor without answering (1000, a debug build ten times as long)
+  --hang-ms N        how long the server may use the processor without answering: some calls of FUNCTION LOAD in a row, each of
+                     which may take half a second (2000; a debug build 10000)
   --at-hang COMMAND  what the shell runs when the server hangs, the server's number in $PID: 'gdb -p $PID -batch -ex bt'
   --rss-limit-mb N   resident memory that is a failure (2500)
   --without A,B      leaves out commands, Lua functions, parameters by name, and these: `large-values` (scripts that ask
@@ -75,7 +76,7 @@ impl Options {
             }
         }
         let is_own_server = options.server == env!("CARGO_BIN_EXE_tidegate");
-        let default_ms = if is_debug && (is_own_server || options.server.contains("debug")) { 10_000 } else { 1_000 };
+        let default_ms = if is_debug && (is_own_server || options.server.contains("debug")) { 10_000 } else { 2_000 };
         options.hang = Duration::from_millis(hang_ms.unwrap_or(default_ms));
         Ok(options)
     }
