@@ -29,7 +29,7 @@ const OPTIONS: Options = Options {
 };
 
 /// What does not fit in the first segment.
-const LARGE: [u8; 40_000] = [b'x'; 40_000];
+static LARGE: [u8; 40_000] = [b'x'; 40_000];
 
 struct Bench {
     engine: Engine,
