@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use crate::base::allocated::count_for_this_thread;
 use crate::base::clock::Clock;
 use crate::base::descriptors::make_room;
@@ -60,11 +62,12 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         let warnings = config.warnings();
         let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
-        let data = recover(&mut engine)?;
+        let log_moved = Arc::new(Notify::new());
+        let data = recover(&mut engine, Arc::clone(&log_moved))?;
         watch_for_stalls(&engine.server.registry, command::table())?;
         announce(&listeners, &data);
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        serve(Rc::new(Shared::new(engine)), listeners).await?;
+        serve(Rc::new(Shared::new(engine, log_moved)), listeners).await?;
         Ok(())
     })
 }
@@ -110,7 +113,7 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
 }
 
 /// Brings the data back from the log, if there is one. Answers what the start-up line says of it.
-fn recover(engine: &mut Engine) -> Result<String, StartError> {
+fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartError> {
     let config = &engine.server.config;
     if !config.appendonly {
         return Ok("data: in memory only; durable: nothing, a restart begins empty".to_owned());
@@ -121,7 +124,8 @@ fn recover(engine: &mut Engine) -> Result<String, StartError> {
     let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
     let directory =
         Directory::open(Arc::new(RealDisk), &path, DirectoryId::new(id.to_be_bytes())).map_err(RecoveryError::from)?;
-    let Recovered { last, keys, is_clean, torn } = engine.recover(directory)?;
+    let Recovered { last, keys, is_clean, torn } =
+        engine.recover(directory, Box::new(move || log_moved.notify_one()))?;
     match torn {
         Some(TornTail { path, offset, .. }) => {
             let path = path.display();
@@ -168,6 +172,9 @@ fn fit_to_descriptors(config: &mut Config) {
         );
     }
 }
+
+#[cfg(test)]
+mod logged;
 
 #[cfg(test)]
 mod tests {

@@ -309,7 +309,11 @@ pub const LOG_RESERVE_BYTES: u64 = 16 * 1024 * 1024;
 /// Bytes up to which what was handed over in several turns is merged into one block.
 pub const LOG_MERGE_MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// Bytes of one block: its length is 32 bits wide, and twice the largest unit is far below that.
+/// Bytes of effects that one unit may have while there is a log. Several times what one string may take, and far below what the
+/// length of a unit on disk can tell; tests reach it sooner.
+pub const UNIT_MAX_BYTES: usize = if cfg!(test) { 1024 * 1024 } else { 1024 * 1024 * 1024 };
+
+/// Bytes of one block: its length is 32 bits wide, and twice [`UNIT_MAX_BYTES`] is far below that.
 pub const LOG_BLOCK_MAX_BYTES: usize = 2 * 1024 * 1024 * 1024;
 
 /// Buffers that the log keeps to give back, and the bytes each of them may keep allocated.

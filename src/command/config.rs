@@ -37,16 +37,19 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         let refused = SetError::Refused { name: "maxclients".to_owned(), reason: Refusal::TooManyClients(possible) };
         return Err(Error::owned(refused.to_string()));
     }
+    // Before anything else is acted on: it can fail.
+    let policy = config.appendfsync;
+    if policy != before.appendfsync
+        && let Err(error) = ctx.server.set_sync_policy(policy)
+    {
+        ctx.server.config = before;
+        let failed = "ERR CONFIG SET failed (possibly related to argument 'appendfsync') - ";
+        return Err(Error::owned(format!("{failed}{error}")));
+    }
     for parameter in changed {
         match parameter.name {
             "requirepass" => password_changed(ctx),
             "script-memory-limit" => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
-            "appendfsync" => {
-                if let Err(error) = ctx.server.sync_policy_changed() {
-                    ctx.server.config.appendfsync = before.appendfsync;
-                    tracing::error!("appendfsync stays as it was: {error}");
-                }
-            }
             "maxmemory" => ctx.server.memory_limit_changed(ctx.session),
             "script-cache-max-bytes" => {
                 ctx.server.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes);

@@ -6,6 +6,7 @@ use super::deadline::Count;
 use super::help::help;
 use super::scan::{self, Options, Walk};
 use crate::base::glob;
+use crate::base::limits::LOG_FULL_RETRY;
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
@@ -321,7 +322,11 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     }
     Ok(Flow::Wait(match is_logged {
         true => Wait::until(deadline_ms, |reply| answer_waitaof(true, reply)),
-        false => Wait::until(deadline_ms, |reply| answer_waitaof(false, reply)),
+        false => Wait {
+            // A full disk may get space again.
+            retry_at_ms: Some(ctx.now_ms() + LOG_FULL_RETRY.as_millis() as i64),
+            ..Wait::until(deadline_ms, |reply| answer_waitaof(false, reply))
+        },
     }))
 }
 

@@ -95,6 +95,8 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Ok(());
     }
     ctx.server.send_unsent();
+    // The target must not learn what may still be lost here.
+    ctx.server.settle_log()?;
     let mut target = Target::connect(host, port, Duration::from_millis(timeout_ms))?;
     let mut request = Vec::new();
     put_preamble(&mut request, &options, to_db)?;

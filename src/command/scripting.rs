@@ -72,7 +72,9 @@ pub(super) fn keys_and_args_or(mut args: Args<'_>, error: Error) -> Result<(Argv
     Ok((keys, args.rest()))
 }
 
+/// SCRIPT LOAD. What it keeps is kept as data is, so the log must take it.
 fn load(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    ctx.server.admit_logged(Flags::WRITE)?;
     let sha = ctx.server.scripts.add(ctx.ks, args.bytes()?, Origin::Loaded)?;
     ctx.reply.bulk(&sha);
     Ok(())
@@ -91,6 +93,7 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if !args.is_empty() && (args.len() > 1 || args.one_of(&[("ASYNC", ()), ("SYNC", ())]).is_none()) {
         return Err(Error::text("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
+    ctx.server.admit_logged(Flags::WRITE)?;
     ctx.server.scripts.flush(ctx.ks);
     ctx.reply.ok();
     Ok(())

@@ -53,6 +53,8 @@ pub(crate) struct Conversation {
 /// Makes an EVAL a debugging session. `run` runs the script and writes its reply. Whatever comes of it, the session ends, and
 /// then the connection.
 pub(crate) fn converse(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversation) -> Done) -> Done {
+    // What was answered before leaves with the debugger's lines, and these show what is there.
+    ctx.server.settle_log()?;
     let mut conversation = Conversation {
         mode: ctx.session.debug,
         // What was answered before goes first.
@@ -100,9 +102,7 @@ impl Conversation {
             return;
         }
         let (unsent, received) = (self.unsent.len(), self.received.len());
-        let is_open = ctx.server.with_raw_sockets(|sockets, server| {
-            // The replies of the commands before may be among what leaves.
-            server.may_send();
+        let is_open = ctx.server.with_raw_sockets(|sockets, _| {
             sockets.exchange(ctx.session.key, &mut self.unsent, &mut self.received, patience)
         });
         self.hung_up = is_open != Some(true);

@@ -9,9 +9,15 @@ use super::spec::{Flags, Flow, Run};
 use super::table::Entry;
 use super::wait::{Parked, Wait};
 use super::{Engine, Server, unit};
+use crate::base::limits::UNIT_MAX_BYTES;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
+
+/// Answered to what would make a unit longer than the log takes.
+const UNIT_IS_FULL: Error = Error::text(
+    "ERR What one command, transaction or script changes would take more than 1 GB of the log. Change less at a time",
+);
 
 impl Engine {
     /// Admits and runs one command of a client as a unit, and lets the observers see it. `entry` is what its name was
@@ -171,6 +177,10 @@ pub(crate) fn call(
         fail(server, entry, &Error::ReplyTooLong, reply, start);
         return None;
     }
+    if server.tail.is_some() && is_too_much(ks, entry, argv) {
+        fail(server, entry, &UNIT_IS_FULL, reply, start);
+        return None;
+    }
     // Of a command that changes something the reply is bounded by what it takes out, or by the value it reads.
     let must_fit = !entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);
     let outer_must_fit = reply.set_must_fit(must_fit);
@@ -207,6 +217,11 @@ pub(crate) fn call(
     stats.calls += u64::from(origin != Origin::Retry);
     stats.ticks += ticks.saturating_sub(start_ticks);
     waits
+}
+
+/// Whether a command might change more than the log can still take of the unit that is underway.
+fn is_too_much(ks: &Keyspace, entry: &Entry, argv: Argv<'_>) -> bool {
+    entry.command.flags.has(Flags::WRITE) && ks.effects().as_bytes().len() + argv.bytes() > UNIT_MAX_BYTES
 }
 
 impl Ctx<'_> {

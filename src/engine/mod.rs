@@ -229,8 +229,12 @@ impl Engine {
         self.server.last_ticks = self.server.stats.clock.raw();
         self.server.others_come_first = false;
         self.ks.set_now_ms(now_ms);
+        let had_failed = self.server.has_log_failed();
         let fed = self.feed_session(&mut session, decoder, input, out);
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
+        if self.server.is_unlogged() != session.gate.has(session::Gate::UNLOGGED) || self.server.has_log_failed() {
+            self.server.catch_up(&mut session, had_failed, out);
+        }
         self.server.sessions.put(session);
         self.server.registry.rests();
         if !self.server.limits_due.is_empty() {

@@ -27,8 +27,8 @@ pub struct Transaction {
     pub broken: bool,
     /// One of the commands may need memory.
     pub(super) needs_memory: bool,
-    /// One of the commands may change something.
-    pub(super) writes: bool,
+    /// All flags that any of the commands has.
+    pub(super) flags: Flags,
     bytes: usize,
 }
 
@@ -37,7 +37,7 @@ impl Transaction {
     pub fn push(&mut self, entry: &'static Entry, argv: Argv<'_>) {
         if !self.broken {
             self.needs_memory |= entry.command.flags.has(Flags::DENYOOM);
-            self.writes |= entry.command.flags.has(Flags::WRITE);
+            self.flags = self.flags.and(entry.command.flags);
             let argv = OwnedArgv::from_argv(argv);
             self.bytes += argv.bytes() + size_of::<(&Entry, OwnedArgv)>();
             self.commands.push((entry, argv));

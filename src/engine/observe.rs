@@ -27,6 +27,9 @@ impl Server {
     pub(super) fn observe(&mut self, origin: Origin, ks: &Keyspace, out: &mut [&mut Session]) {
         if let Some(tail) = &mut self.tail {
             tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
+        } else if !ks.effects().as_bytes().is_empty() {
+            // It began while there was a tail.
+            self.unit_is_lost();
         }
         if self.watches.is_empty() && self.waits.is_empty() {
             return;

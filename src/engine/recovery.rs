@@ -58,11 +58,18 @@ pub struct Recovered {
 }
 
 impl Engine {
-    /// Repeats all that the log in `directory` holds, and goes on behind it. For a keyspace that is empty.
-    pub fn recover(&mut self, directory: Directory) -> Result<Recovered, RecoveryError> {
+    /// Repeats all that the log in `directory` holds, and goes on behind it. For a keyspace that is empty. `notify` is called,
+    /// on any thread, when [`Server::look_after_log`](super::Server::look_after_log) has something to do.
+    pub fn recover(
+        &mut self,
+        directory: Directory,
+        notify: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<Recovered, RecoveryError> {
         let mut recovery = Recovery::open(directory, Lsn::NONE)?;
         // The log says which limits its effects were made under: its first unit sets them.
         self.ks.set_limits(ValueLimits::default());
+        // What was kept is kept, though it may have been brought under a greater limit.
+        self.server.scripts.set_memory_limit(0);
         let mut told = Instant::now();
         while let Some(block) = recovery.next_block()? {
             // A unit that does not fit is told with its place, which the block in hand does not let the recovery say.
@@ -82,13 +89,16 @@ impl Engine {
         }
         let end = recovery.end().cloned();
         let options = Options { policy: self.server.config.appendfsync.into(), ..Options::default() };
-        let mut log = recovery.finish(options, Arc::new(RealClock::default()), Box::new(|| {}))?;
+        let mut log = recovery.finish(options, Arc::new(RealClock::default()), notify)?;
         log.start().map_err(RecoveryError::Threads)?;
         let last = log.durable();
         self.server.attach_log(log, last);
         self.ks.set_now_ms(self.server.clock.now_ms());
         let unit = self.begin(Origin::Start);
-        self.ks.set_limits(ValueLimits::from(&self.server.config));
+        let Engine { ks, server, .. } = self;
+        ks.set_limits(ValueLimits::from(&server.config));
+        server.scripts.set_memory_limit(server.config.script_memory_limit);
+        server.scripts.limit_cache(ks, server.config.script_cache_max_bytes);
         self.commit(unit, &mut []);
         let keys = (0..self.ks.databases()).map(|db| self.ks.db(db).len()).sum();
         let (is_clean, torn) = end.map_or((true, None), |end| (end.is_clean, end.torn));

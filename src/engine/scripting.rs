@@ -280,9 +280,7 @@ impl ScriptHost<'_, '_> {
         if flags.has(Flags::WRITE) && self.undo_is_full() {
             return Err(Error::text(UNDO_IS_FULL));
         }
-        if flags.has(Flags::WRITE) {
-            self.ctx.server.admit_change()?;
-        }
+        self.ctx.server.admit_logged(flags)?;
         self.ctx.server.admit_call_memory(self.call.flags, entry)?;
         Ok(entry)
     }

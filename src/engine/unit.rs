@@ -49,6 +49,7 @@ impl Engine {
         let has_changed = !self.ks.effects().is_empty();
         if has_changed {
             self.server.observe(origin, &self.ks, out);
+            self.server.write_long_tail();
         }
         has_changed
     }
@@ -82,10 +83,17 @@ impl Engine {
         let Some(mut parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
             return self.server.sessions.put(session);
         };
+        let had_failed = self.server.has_log_failed();
+        let mut reply = Reply::new(session.form());
+        if let Err(error) = self.server.admit_logged(parked.entry.command.flags) {
+            reply.error(error.to_string().as_bytes());
+            self.server.waits.unpark(key, &parked);
+            session.answer_parked(&parked, &reply);
+            return self.server.sessions.put(session);
+        }
         let unit = self.begin(Origin::Woken);
         // What it takes begins now: the last command may have ended long ago.
         self.server.last_ticks = self.server.stats.clock.raw();
-        let mut reply = Reply::new(session.form());
         let argv = parked.argv.as_argv();
         let (ks, server) = (&mut self.ks, &mut self.server);
         let wait = call(ks, server, &mut session, parked.entry, argv, &mut reply, ctx::Origin::Retry);
@@ -102,6 +110,9 @@ impl Engine {
                 self.server.waits.unpark(key, &parked);
                 session.answer_parked(&parked, &reply);
             }
+        }
+        if self.server.is_unlogged() {
+            self.server.catch_up(&mut session, had_failed, &mut reply);
         }
         self.server.sessions.put(session);
     }

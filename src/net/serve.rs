@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -28,13 +29,15 @@ pub(crate) struct Shared {
     deadline_moved: Notify,
     /// The deadline the clockwork knows, Unix ms.
     known_deadline_ms: Cell<i64>,
+    /// The log has got further, or is in another state.
+    log_moved: Arc<Notify>,
     /// A client asked the server to stop.
     shutdown: Notify,
 }
 
 impl Shared {
-    /// Around a fresh engine.
-    pub(crate) fn new(mut engine: Engine) -> Shared {
+    /// Around a fresh engine, whose log tells `log_moved` what the clockwork is to act on.
+    pub(crate) fn new(mut engine: Engine, log_moved: Arc<Notify>) -> Shared {
         let sockets = Rc::<SocketTable>::default();
         engine.server.raw_sockets = Some(Box::new(RawPoller::new(sockets.clone())));
         Shared {
@@ -43,6 +46,7 @@ impl Shared {
             buffers: RefCell::default(),
             deadline_moved: Notify::new(),
             known_deadline_ms: Cell::new(i64::MAX),
+            log_moved,
             shutdown: Notify::new(),
         }
     }
@@ -103,6 +107,7 @@ impl Shared {
             tokio::select! {
                 () = sleep_until(wake_at) => {}
                 () = self.deadline_moved.notified() => {}
+                () = self.log_moved.notified() => self.engine.borrow_mut().server.look_after_log(),
             }
         }
     }
@@ -128,7 +133,11 @@ pub(crate) async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::
         () = shared.shutdown.notified() => "SHUTDOWN",
         () = shared.clockwork() => unreachable!("the clockwork never ends"),
     };
-    shared.engine.borrow_mut().server.send_unsent();
+    {
+        let server = &mut shared.engine.borrow_mut().server;
+        server.drain_log();
+        server.send_unsent();
+    }
     shared.sockets.stop_listening();
     if let Err(error) = shared.engine.borrow_mut().server.close_log() {
         tracing::error!("the log could not be closed: {error}");

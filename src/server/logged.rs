@@ -1,0 +1,290 @@
+//! What clients of a server with a log are told when the disk is full or fails: over a simulated disk, without sockets.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+use crate::base::clock::Clock;
+use crate::base::lsn::Lsn;
+use crate::base::rng::Rng;
+use crate::command;
+use crate::config::{AppendFsync, Config};
+use crate::engine::Engine;
+use crate::engine::session::{Peer, SessionKey};
+use crate::log::directory::{Directory, DirectoryId};
+use crate::log::group_commit::{Log, Options, SyncPolicy};
+use crate::log::scan::Recovery;
+use crate::log::sim::{Faults, SimDisk};
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::Decoder;
+
+/// A segment has room for small changes only.
+const OPTIONS: Options = Options {
+    policy: SyncPolicy::Always,
+    segment_bytes: 64 * 1024,
+    first_segment_bytes: 16 * 1024,
+    prepared_segments: 1,
+    reserve_bytes: 8 * 1024,
+};
+
+/// What does not fit in the first segment.
+static LARGE: [u8; 40_000] = [b'x'; 40_000];
+
+struct Bench {
+    engine: Engine,
+    clock: Clock,
+    disk: SimDisk,
+    clients: [SessionKey; 2],
+}
+
+fn directory(disk: &SimDisk) -> Directory {
+    Directory::open(Arc::new(disk.clone()), Path::new("/log"), DirectoryId::new([1; 16])).expect("it can be locked")
+}
+
+fn engine(config: Config, clock: Clock) -> Engine {
+    Engine::new(config, command::table(), clock, Rng::seeded(1)).expect("memory")
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let (disk, clock) = (SimDisk::new(1), Clock::manual(1_000_000));
+        let recovery = Recovery::open(directory(&disk), Lsn::NONE).expect("nothing is there");
+        let log = recovery.finish(OPTIONS, Arc::new(disk.clone()), Box::new(|| {})).expect("there is space");
+        let mut engine = engine(Config::default(), clock.clone());
+        engine.server.attach_log(log, Lsn::NONE);
+        let clients = [(); 2].map(|()| engine.server.open_session(Peer::default()));
+        Bench { engine, clock, disk, clients }
+    }
+
+    fn log(&self) -> &Log {
+        self.engine.server.durability.as_ref().expect("it was attached").log()
+    }
+
+    /// Runs a pipeline of commands. The replies are in the outbox then.
+    fn feed(&mut self, client: usize, commands: &[&[&[u8]]]) {
+        let mut request = Vec::new();
+        for words in commands {
+            request.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+            for word in *words {
+                request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+                request.extend_from_slice(word);
+                request.extend_from_slice(b"\r\n");
+            }
+        }
+        let mut out = Reply::new(Form::Resp2);
+        let mut decoder = Decoder::new();
+        self.engine.feed(self.clients[client], &mut decoder, &request, &mut out);
+        if let Some(session) = self.engine.server.sessions.get_mut(self.clients[client]) {
+            session.outbox.push(out.as_bytes());
+        }
+    }
+
+    /// What leaves now for a client; `None` while it is held.
+    fn sent(&mut self, client: usize) -> Option<String> {
+        self.engine.server.may_send().then(|| {
+            let session = self.engine.server.sessions.get_mut(self.clients[client]).expect("it is open");
+            session.outbox.take_from(0).escape_ascii().to_string()
+        })
+    }
+
+    /// A command of words, and what leaves for it.
+    fn line(&mut self, client: usize, line: &str) -> Option<String> {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        self.feed(client, &[&words]);
+        self.sent(client)
+    }
+
+    fn is_killed(&mut self, client: usize) -> bool {
+        self.engine.server.sessions.get_mut(self.clients[client]).is_some_and(|session| session.killed)
+    }
+
+    fn fill_disk(&self) {
+        self.disk.set_capacity(Some(self.disk.used_bytes()));
+    }
+
+    fn fail_next_write(&self) {
+        self.disk.set_faults(Faults { fail_at: Some(self.disk.operations()), ..Faults::default() });
+    }
+
+    /// The log fails with a change that nobody is told of.
+    fn lose(&mut self, change: &str) {
+        self.fail_next_write();
+        assert_eq!(self.line(0, change), Some(String::new()));
+        assert!(self.is_killed(0));
+    }
+}
+
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Bell>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn who_is_held_is_woken_though_the_log_got_further_by_itself() {
+    let mut bench = Bench::new();
+    bench.fill_disk();
+    bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
+    assert_eq!(bench.sent(0), None);
+    let bell = Arc::<Bell>::default();
+    let session = bench.engine.server.sessions.get_mut(bench.clients[0]).expect("it is open");
+    session.outbox.set_waker(&Waker::from(Arc::clone(&bell)));
+    bench.engine.tick();
+    assert_eq!(bell.0.load(Ordering::Relaxed), 0);
+    bench.disk.set_capacity(None);
+    // As its threads do.
+    while bench.log().do_chore() {}
+    bench.log().step();
+    bench.engine.tick();
+    assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+    assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n"));
+}
+
+#[test]
+fn a_full_disk_refuses_changes_until_there_is_space() {
+    let mut bench = Bench::new();
+    bench.fill_disk();
+    bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
+    assert_eq!(bench.sent(0), None);
+    for line in ["SET a 1", "SCRIPT LOAD return", "SCRIPT FLUSH", "CONFIG SET appendfsync no", "WAITAOF 1 0 0"] {
+        assert_eq!(bench.line(1, line), None);
+    }
+    assert_eq!(bench.engine.server.config.appendfsync, AppendFsync::Always);
+    bench.disk.set_capacity(None);
+    while bench.log().do_chore() {}
+    bench.engine.tick();
+    let sent = bench.sent(1).expect("all is on disk");
+    assert_eq!(sent.matches("-MISCONF Errors writing to the AOF file: No space left on device").count(), 3, "{sent}");
+    assert_eq!(sent.matches("-ERR CONFIG SET failed (possibly related to argument").count(), 1, "{sent}");
+    // Nobody touches a key for WAITAOF.
+    bench.clock.advance_ms(1_000);
+    bench.engine.time_out_waits();
+    assert_eq!(bench.sent(1).as_deref(), Some("*2\\r\\n:1\\r\\n:0\\r\\n"));
+    assert_eq!(bench.line(1, "SET a 1").as_deref(), Some("+OK\\r\\n"));
+}
+
+/// The command that makes the log fail, or finds that it has, runs for a client which is out of the registry then.
+#[test]
+fn replies_of_the_pipeline_that_meets_the_failure_never_leave() {
+    for finds in [&[&b"WAITAOF"[..], b"1", b"0", b"0"][..], &[b"CONFIG", b"SET", b"appendfsync", b"no"]] {
+        let mut bench = Bench::new();
+        bench.fail_next_write();
+        bench.feed(0, &[&[b"SET", b"a", b"1"], finds, &[b"SET", b"b", b"2"]]);
+        assert_eq!(bench.sent(0).as_deref(), Some(""), "{finds:?}");
+        assert!(bench.is_killed(0));
+    }
+}
+
+#[test]
+fn what_the_log_has_lost_is_shown_to_nobody() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.line(1, "SET a old").as_deref(), Some("+OK\\r\\n"));
+    assert_eq!(bench.line(1, "MULTI").as_deref(), Some("+OK\\r\\n"));
+    assert_eq!(bench.line(1, "GET a").as_deref(), Some("+QUEUED\\r\\n"));
+    bench.lose("SET a new");
+    let told = |bench: &mut Bench, words: &[&[u8]]| {
+        bench.feed(1, &[words]);
+        bench.sent(1).expect("nothing is held by a log that has failed")
+    };
+    for words in [
+        &[&b"EXEC"[..]][..],
+        &[b"GET", b"a"],
+        &[b"SET", b"a", b"newer"],
+        &[b"EVAL", b"return redis.call('GET', 'a')", b"0"],
+        &[b"SCRIPT", b"LOAD", b"return 1"],
+    ] {
+        let sent = told(&mut bench, words);
+        assert!(sent.contains("MISCONF Errors writing to the AOF file") && !sent.contains("$3"), "{words:?}: {sent}");
+    }
+    assert_eq!(told(&mut bench, &[b"PING"]), "+PONG\\r\\n");
+}
+
+#[test]
+fn time_changes_nothing_that_the_log_does_not_take() {
+    let mut bench = Bench::new();
+    for line in ["XADD s 1-1 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c1 STREAMS s >"] {
+        assert!(bench.line(1, line).is_some_and(|sent| !sent.starts_with('-')), "{line}");
+    }
+    assert_eq!(bench.line(1, "XREADGROUP GROUP g c2 BLOCK 0 CLAIM 500 STREAMS s >").as_deref(), Some(""));
+    bench.lose("SET a 1");
+    bench.clock.advance_ms(1_000);
+    bench.engine.time_out_waits();
+    let sent = bench.sent(1).expect("nothing is held by a log that has failed");
+    assert!(sent.starts_with("-MISCONF"), "{sent}");
+}
+
+#[test]
+fn another_server_learns_nothing_that_may_be_lost() {
+    let mut bench = Bench::new();
+    bench.fill_disk();
+    bench.feed(0, &[&[b"SET", b"k", &LARGE], &[b"MIGRATE", b"127.0.0.1", b"1", b"k", b"0", b"100"]]);
+    bench.disk.set_capacity(None);
+    bench.engine.tick();
+    let sent = bench.sent(0).expect("there is space");
+    assert!(sent.contains("-MISCONF"), "{sent}");
+}
+
+#[test]
+fn a_unit_longer_than_the_log_takes_is_refused_before_it_changes_anything() {
+    let mut bench = Bench::new();
+    let half = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 2];
+    let whole = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES];
+    let refused = "-ERR What one command, transaction or script changes would take more than 1 GB";
+    let script = b"for i = 1, 3 do redis.call('SET', 'k' .. i, ARGV[1]) end";
+    for (words, reply) in [
+        (&[&b"EVAL"[..], script, b"0", &half][..], refused),
+        (&[b"DBSIZE"], ":0"),
+        (&[b"SET", b"k", &whole], refused),
+        (&[b"DBSIZE"], ":0"),
+    ] {
+        bench.feed(0, &[words]);
+        let sent = bench.sent(0).expect("there is space");
+        assert!(sent.starts_with(reply), "{sent}");
+    }
+    bench.feed(0, &[&[b"MULTI"], &[b"SET", b"a", &half], &[b"SET", b"b", &half], &[b"SET", b"c", b"1"], &[b"EXEC"]]);
+    let sent = bench.sent(0).expect("there is space");
+    assert!(sent.contains("*3\\r\\n+OK\\r\\n-ERR What one") && sent.ends_with("+OK\\r\\n"), "{sent}");
+    // Units that are large one by one are not left to pile up in one block.
+    let set: &[&[u8]] = &[b"SET", b"a", &half];
+    bench.feed(0, &[set; 40]);
+    assert!(bench.log().written() > Lsn::new(20));
+}
+
+#[test]
+fn what_was_kept_comes_back_under_lower_limits() {
+    let disk = SimDisk::new(1);
+    let clock = Clock::manual(1_000_000);
+    let library = b"#!lua name=l\n\
+        local t = {} for i = 1, 10000 do t[i] = i end \
+        redis.register_function('f', function() return t[1] end)";
+    let mut config = Config::default();
+    for is_first in [true, false] {
+        let mut engine = engine(config.clone(), clock.clone());
+        engine.recover(directory(&disk), Box::new(|| {})).expect("the log is whole");
+        let clients = [(); 2].map(|()| engine.server.open_session(Peer::default()));
+        let mut bench = Bench { engine, clock: clock.clone(), disk: disk.clone(), clients };
+        if is_first {
+            bench.feed(
+                0,
+                &[
+                    &[b"FUNCTION", b"LOAD", library],
+                    &[b"SCRIPT", b"LOAD", b"return 1"],
+                    &[b"EVAL", b"return 2", b"0"],
+                    &[b"EVAL", b"return 3", b"0"],
+                ],
+            );
+            assert!(bench.sent(0).is_some_and(|sent| !sent.contains("-ERR")));
+        } else {
+            assert!(bench.line(0, "FUNCTION LIST").is_some_and(|sent| sent.contains("library_name")));
+            // Of what EVAL brought the last one stays, though there is no room.
+            assert_eq!(bench.engine.server.scripts.cached_len(), 2);
+        }
+        bench.engine.server.close_log().expect("there is space");
+        config.script_memory_limit = 1;
+        config.script_cache_max_bytes = 0;
+    }
+}
