@@ -1,8 +1,9 @@
 //! What of the data is on disk, and so, which replies may leave.
 //!
-//! Every unit that changed something is added to the log's [tail](super::tail) when it is committed. The tail is written when the first reply is about to leave, whosever it is ([`Server::may_send`]): by then all connections that were ready have
-//! been served, and one write and one sync are for all of them. Until that has succeeded no reply leaves, of reads neither:
-//! they may show what could still be lost.
+//! Every unit that changed something is added to the log's [tail](super::tail) when it is committed. The tail is written when
+//! the first reply is about to leave, whosever it is ([`Server::may_send`]): by then all connections that were ready have been
+//! served, and one write and one sync are for all of them. Until that has succeeded no reply leaves, of reads neither: they may
+//! show what could still be lost.
 //!
 //! A log whose disk is full refuses commands that write, and takes them again when there is space. One that has failed
 //! ([`State::Poisoned`]) takes nothing any more. What it could not make durable nobody has been told of: whoever waits for such
