@@ -165,7 +165,8 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> u16 {
+/// A port of this machine that nobody listens on, for now.
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port on the loopback").port()
 }
 

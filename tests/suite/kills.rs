@@ -9,7 +9,6 @@
 //! moment of a kill is never the same again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +19,7 @@ use tidegate::base::rng::Rng;
 use tidegate::script::bundled::Bundled;
 
 use crate::differential::search::env_number;
-use crate::harness::{Program, REPLY_DEADLINE, Raw, Server, Value, encode, launch_command};
+use crate::harness::{Program, REPLY_DEADLINE, Raw, Server, Value, encode, free_port, launch_command};
 
 /// Kills in the default run.
 const ROUNDS: u64 = 12;
@@ -256,7 +255,8 @@ struct Gate {
 
 impl Writer for Gate {
     fn step(&mut self, link: &mut Link) -> Option<()> {
-        let (name, change) = if self.taken == 0 || self.rng.below(3) > 0 { ("gate_acquire", 1) } else { ("gate_release", -1) };
+        let (name, change) =
+            if self.taken == 0 || self.rng.below(3) > 0 { ("gate_acquire", 1) } else { ("gate_release", -1) };
         let sha1 = String::from_utf8(Bundled::named(name).expect("it is bundled").sha1().to_vec()).expect("hex");
         self.under_way = change;
         let places = link.ask(&["EVALSHA", &sha1, "1", "gate", "1000000"])?;
@@ -473,7 +473,7 @@ fn kill_at_start(dir: &Path, after: Duration) {
     let command_line = launch_command(Program::Tidegate);
     let mut child = Command::new(&command_line[0])
         .args(&command_line[1..])
-        .args(["--appendonly", "yes", "--port", "0", "--unixsocket", "starting", "--dir"])
+        .args(["--appendonly", "yes", "--port", &free_port().to_string(), "--bind", "127.0.0.1", "--dir"])
         .arg(dir)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -485,10 +485,6 @@ fn kill_at_start(dir: &Path, after: Duration) {
     assert!(ended.is_none(), "it ended by itself: {ended:?}");
     child.kill().expect("our own child");
     child.wait().expect("our own child");
-    match std::fs::remove_file(dir.join("starting")) {
-        Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
-        _ => {}
-    }
 }
 
 #[test]
