@@ -26,12 +26,14 @@ pub struct Durability {
     last: Lsn,
     /// What the log was found to be when it was last looked at.
     state: State,
+    /// Whether some connection was told to wait: it must be woken, also if the log thread has meanwhile written what it waits for.
+    holds_replies: bool,
 }
 
 impl Durability {
     /// Goes on behind unit `last`, the last one in the log.
     pub(crate) fn new(log: Log, last: Lsn) -> Durability {
-        Durability { log, last, state: State::Good }
+        Durability { log, last, state: State::Good, holds_replies: false }
     }
 
     /// Writes the units of the tail. Answers whether all of them are as safe as `appendfsync` asks.
@@ -96,6 +98,7 @@ impl Server {
     fn commit_log(&mut self) -> bool {
         let (Some(durability), Some(tail)) = (&mut self.durability, &mut self.tail) else { return true };
         let is_safe = durability.commit(tail);
+        durability.holds_replies |= !is_safe;
         let state = durability.log.state();
         if state != durability.state {
             self.log_changed(state);
@@ -126,8 +129,8 @@ impl Server {
     /// Looks after the log: `hz` times a second.
     pub(super) fn look_after_log(&mut self) {
         let Some(durability) = &mut self.durability else { return };
-        let was_held = !durability.is_safe();
-        if was_held {
+        let held_replies = std::mem::take(&mut durability.holds_replies);
+        if held_replies {
             durability.log.step();
         }
         let may_send = self.commit_log();
@@ -135,7 +138,7 @@ impl Server {
             // Also those that were out of the registry when it changed.
             self.sessions.iter_mut().for_each(|session| session.gate.set(Gate::UNLOGGED, true));
         }
-        if may_send && was_held {
+        if may_send && held_replies {
             self.sessions.iter_mut().for_each(|session| session.outbox.wake());
         }
     }

@@ -464,6 +464,9 @@ fn work_and_kill(server: Server, writers: &mut [Box<dyn Writer>], steps: u64) {
             assert!(begun.elapsed() < Duration::from_secs(120), "{} of {steps} steps", done.load(Ordering::Relaxed));
             std::thread::sleep(Duration::from_micros(100));
         }
+        if workers.iter().any(|worker| worker.is_finished()) {
+            eprintln!("a writer has failed; the server's log:\n{}", server.log());
+        }
         drop(server);
     });
 }
