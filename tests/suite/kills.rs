@@ -140,6 +140,30 @@ impl Writer for Counter {
     }
 }
 
+/// Writes values that are long at first, so that the log moves on to further segments, under way and after a kill.
+struct Long(Progress);
+
+/// So many are long: together more than the segment that a start begins with.
+const LONG_VALUES: i64 = 120;
+
+fn long_value(n: i64) -> String {
+    format!("{n:0width$}", width = if n <= LONG_VALUES { 20_000 } else { 20 })
+}
+
+impl Writer for Long {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        link.ask(&["SET", "long", &long_value(self.0.send())])?;
+        self.0.acknowledge();
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        let value = link.see(&["GET", "long"]);
+        self.0.check(number(&value), "long");
+        assert!(value == Value::Null || value == Value::bulk(&long_value(self.0.known)));
+    }
+}
+
 /// How a pair of keys is written.
 #[derive(Clone, Copy, Debug)]
 enum Way {
@@ -428,6 +452,7 @@ fn writers(seed: u64) -> Vec<Box<dyn Writer>> {
     let queue = |role| Queue { role, all: Arc::clone(&jobs) };
     let mut all: Vec<Box<dyn Writer>> = vec![
         Box::new(Counter(Progress::default(), Rng::seeded(seed))),
+        Box::new(Long(Progress::default())),
         Box::new(Pair(Way::Exec, Progress::default())),
         Box::new(Pair(Way::Script, Progress::default())),
         Box::new(Pair(Way::Function, Progress::default())),
