@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::engine::recovery::{Recovered, RecoveryError};
 use crate::engine::registry::watch_for_stalls;
 use crate::log::directory::{Directory, DirectoryId};
-use crate::log::disk::RealDisk;
+use crate::log::disk::{RealDisk, ignore_file_size_signal};
 use crate::log::scan::TornTail;
 use crate::net::listener::Listener;
 use crate::net::serve::{Shared, serve};
@@ -118,6 +118,7 @@ fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartE
     if !config.appendonly {
         return Ok("data: in memory only; durable: nothing, a restart begins empty".to_owned());
     }
+    ignore_file_size_signal();
     let policy = config.appendfsync;
     let path = config.dir.join(DATA_DIR);
     let mut random = Rng::from_entropy();

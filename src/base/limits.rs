@@ -196,7 +196,7 @@ pub const SCRIPT_STRING_MAX_BYTES: usize = 512 * 1024 * 1024;
 pub const SCRIPT_C_STACK_BYTES: usize = 256 * 1024;
 
 /// The same for data that nests, which `cjson` and `cmsgpack` follow: room for 1,000 levels. AddressSanitizer makes frames larger.
-pub const SCRIPT_DATA_STACK_BYTES: usize = if cfg!(sanitizer) { 6 } else { 1 } * 1024 * 1024;
+pub const SCRIPT_DATA_STACK_BYTES: usize = if cfg!(sanitizer) { 24 } else { 1 } * 1024 * 1024;
 
 /// Bytes that a buffer keeps which is used again and again: for replies, effects, and what scripts build.
 pub const SCRATCH_KEEP_BYTES: usize = 64 * 1024;

@@ -236,10 +236,10 @@ parameters! {
         appendfsync: AppendFsync = "appendfsync", AnyTime, one_of::<AppendFsync>(), "always";
         /// Start the log with a snapshot.
         aof_use_rdb_preamble: bool = "aof-use-rdb-preamble", AnyTime, YesNo, "yes",
-            until "There is no log yet.";
+            until "There are no snapshots yet.";
         /// Take a snapshot after so many seconds when so many changes happened; may be repeated; empty for never.
         save: Vec<SavePoint> = "save", AnyTime, SavePoints, "",
-            until "There are no snapshots yet: nothing survives a restart.", warn "";
+            until "There are no snapshots yet; appendonly makes data last.", warn "";
     }
     "Statistics" {
         /// Log commands that take longer, in microseconds; -1 logs none.

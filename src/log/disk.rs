@@ -168,6 +168,13 @@ pub(super) fn write_zeros(file: &dyn DiskFile, mut at: u64, end: u64) -> io::Res
     Ok(())
 }
 
+/// Has a write beyond what `ulimit -f` allows fail with an error, as on a disk that fails. Unless it is ignored, the signal that
+/// comes with it ends the process.
+pub fn ignore_file_size_signal() {
+    // SAFETY: ignoring a signal runs no code; nothing else in this process handles this one.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Whether the disk, or what this user may take of it, is full: the one failure after which the same write may be tried again.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

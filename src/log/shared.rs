@@ -223,9 +223,8 @@ impl Shared {
     /// A write or a sync has failed: nothing is believed of this log any more. The first failure is the one that counts.
     pub(super) fn poison(&self, action: String, error: &io::Error) {
         let failure = Failure { action, error: error.to_string(), durable: self.durable.load() };
-        if self.failure.set(failure.clone()).is_ok() {
+        if self.failure.set(failure).is_ok() {
             self.state.store(State::Poisoned as u8, Ordering::Release);
-            tracing::error!("the log has failed, writes are refused until a restart: {failure}");
             self.notify();
         }
     }
@@ -252,10 +251,6 @@ impl Shared {
         let (from, to) = if is_full { (State::Good, State::Full) } else { (State::Full, State::Good) };
         let changed = self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
         if changed.is_ok() {
-            match to {
-                State::Full => tracing::error!("the disk is full: writes are refused until there is space"),
-                _ => tracing::info!("the disk has space again: writes go on"),
-            }
             self.notify();
         }
     }

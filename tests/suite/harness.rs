@@ -30,7 +30,7 @@ pub(crate) enum Program {
     Redis,
 }
 
-/// A running server, killed when dropped. Its log is printed when the test fails.
+/// A running server, killed (by SIGKILL) when dropped. Its log is printed when the test fails.
 pub(crate) struct Server {
     child: Child,
     program: Program,
@@ -134,9 +134,20 @@ impl Server {
         self.child.try_wait().expect("the state of our own child").is_some()
     }
 
-    fn log_tail(&self) -> String {
+    /// Waits until it has ended by itself; answers whether it said that all was well.
+    pub(crate) fn ends_well(&mut self) -> bool {
+        until(|| self.has_ended(), "the server ends");
+        self.child.wait().expect("the state of our own child").success()
+    }
+
+    /// What it has written to standard output and standard error.
+    pub(crate) fn log(&self) -> String {
         let log = std::fs::read(self.dir.path().join("log")).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
+        String::from_utf8_lossy(&log).into_owned()
+    }
+
+    fn log_tail(&self) -> String {
+        let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         let tail = &lines[lines.len().saturating_sub(40)..];
         format!("--- log of {:?} on port {} ---\n{}\n---", self.program, self.port, tail.join("\n"))
@@ -154,11 +165,13 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> u16 {
+/// A port of this machine that nobody listens on, for now.
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port on the loopback").port()
 }
 
-fn launch_command(program: Program) -> Vec<String> {
+/// The program and the first arguments that start it.
+pub(crate) fn launch_command(program: Program) -> Vec<String> {
     let command = match program {
         Program::Tidegate => {
             std::env::var("SUITE_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_tidegate").to_owned())

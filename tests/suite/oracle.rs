@@ -1,4 +1,4 @@
-//! The programs of Redis that some tests need: redis-server to compare with, redis-cli to type into.
+//! What some tests need of the machine: redis-server to compare with, redis-cli to type into, leave to mount a small disk.
 //!
 //! `cargo test` passes on a machine without them: a test that needs one which is not installed returns at once. The test
 //! harness of Rust then reports it as "ok" and knows no other word, so the suite counts these tests itself and says at its
@@ -6,26 +6,39 @@
 //! redis-server to compare with, nothing is left out: what is not installed fails its tests. CI sets it.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
-/// A program that tests need beside the server under test.
+/// What tests need beside the server under test.
 pub(crate) struct Tool {
     name: &'static str,
+    probe: fn() -> bool,
+    /// What is wrong where it is missing, and how it can be had.
+    lack: &'static str,
+    advice: &'static str,
     is_there: OnceLock<bool>,
     run: AtomicUsize,
     left_out: AtomicUsize,
 }
 
 /// The server to compare with.
-pub(crate) static REDIS_SERVER: Tool = Tool::new("redis-server");
+pub(crate) static REDIS_SERVER: Tool = Tool::redis("redis-server", || answers_its_version("redis-server"));
 /// The client that people type into.
-pub(crate) static REDIS_CLI: Tool = Tool::new("redis-cli");
+pub(crate) static REDIS_CLI: Tool = Tool::redis("redis-cli", || answers_its_version("redis-cli"));
+/// A disk of a size that a test chooses.
+pub(crate) static SMALL_DISK: Tool =
+    Tool::new("mount", || SmallDisk::mount("1m").is_some(), "NOT ALLOWED", "run them as root");
 
 impl Tool {
-    const fn new(name: &'static str) -> Tool {
-        Tool { name, is_there: OnceLock::new(), run: AtomicUsize::new(0), left_out: AtomicUsize::new(0) }
+    const fn new(name: &'static str, probe: fn() -> bool, lack: &'static str, advice: &'static str) -> Tool {
+        let (run, left_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Tool { name, probe, lack, advice, is_there: OnceLock::new(), run, left_out }
+    }
+
+    const fn redis(name: &'static str, probe: fn() -> bool) -> Tool {
+        Tool::new(name, probe, "NOT INSTALLED", "apt-get install redis-server redis-tools")
     }
 
     /// Whether the calling test must be left out for the lack of this program. Each test that needs it asks once.
@@ -33,7 +46,7 @@ impl Tool {
         static REPORT: Once = Once::new();
         // SAFETY: a plain function that lives as long as the process, and that does not unwind.
         REPORT.call_once(|| assert_eq!(unsafe { libc::atexit(report) }, 0, "room for a function to call at exit"));
-        let is_there = *self.is_there.get_or_init(|| redis_is_demanded() || answers_its_version(self.name));
+        let is_there = *self.is_there.get_or_init(|| all_is_demanded() || (self.probe)());
         if is_there { &self.run } else { &self.left_out }.fetch_add(1, Ordering::Relaxed);
         !is_there
     }
@@ -44,15 +57,16 @@ impl Tool {
             0 if run == 0 => None,
             0 => Some(format!("{name}: all {run} tests that need it ran")),
             left_out => Some(format!(
-                "{name}: NOT INSTALLED, so {left_out} tests that need it were left out: they count as \"ok\" above, but have \
-                 tested nothing. To run them: apt-get install redis-server redis-tools"
+                "{name}: {}, so {left_out} tests that need it were left out: they count as \"ok\" above, but have tested nothing. \
+                 To run them: {}",
+                self.lack, self.advice
             )),
         }
     }
 }
 
 /// Whether absence is a failure.
-fn redis_is_demanded() -> bool {
+fn all_is_demanded() -> bool {
     std::env::var_os("SUITE_REDIS").is_some()
 }
 
@@ -62,10 +76,43 @@ fn answers_its_version(program: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
+/// A file system in memory that holds so much and no more.
+pub(crate) struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// Mounts one of `size`, as mount(8) writes it. `None` where that is not allowed.
+    pub(crate) fn mount(size: &str) -> Option<SmallDisk> {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        mount(&["-t", "tmpfs", "-o", &format!("size={size}"), "tidegate-test"], dir.path()).then_some(SmallDisk(dir))
+    }
+
+    /// Makes it larger while it is in use.
+    pub(crate) fn grow_to(&self, size: &str) {
+        assert!(mount(&["-o", &format!("remount,size={size}")], self.0.path()), "a mounted disk grows");
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: a server that is being killed may still have files open.
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+fn mount(args: &[&str], at: &Path) -> bool {
+    let mut command = Command::new("mount");
+    command.args(args).arg(at).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 /// Called by the C library when the process exits, whatever the tests' outcome. Writes to standard error itself, which the
 /// harness does not capture.
 extern "C" fn report() {
-    for line in [&REDIS_SERVER, &REDIS_CLI].into_iter().filter_map(Tool::summary) {
+    for line in [&REDIS_SERVER, &REDIS_CLI, &SMALL_DISK].into_iter().filter_map(Tool::summary) {
         // Without anybody who reads it there is nobody to report to.
         let _ = writeln!(std::io::stderr(), "{line}");
     }

@@ -1,0 +1,322 @@
+//! What the log promises beyond `kill -9` (that is [`kills`](crate::kills)): an orderly end, damage that is found and named, a
+//! disk that is full or fails, and what clients are told of all that.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::harness::{Program, REPLY_DEADLINE, Raw, Server, Value, free_port, launch_command, until};
+use crate::oracle::{SMALL_DISK, SmallDisk};
+
+/// Bytes of a segment's header; the blocks stand behind it (docs/log-format.md).
+const HEADER_BYTES: usize = 4096;
+
+fn start(dir: &Path) -> Server {
+    start_with(dir, &[])
+}
+
+fn start_with(dir: &Path, flags: &[&str]) -> Server {
+    let dir = dir.to_str().expect("a path of plain text");
+    Server::start(Program::Tidegate, &[&["--dir", dir, "--appendonly", "yes"], flags].concat())
+}
+
+/// Starts a server that is expected to refuse, and answers what it says.
+fn refusal(dir: &Path) -> String {
+    let command_line = launch_command(Program::Tidegate);
+    let output = Command::new(&command_line[0])
+        .args(&command_line[1..])
+        .args(["--appendonly", "yes", "--port", &free_port().to_string(), "--bind", "127.0.0.1", "--dir"])
+        .arg(dir)
+        .stdin(Stdio::null())
+        .output()
+        .expect("a server that has started before");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(!output.status.success(), "it ended as if all were well: {said}");
+    said
+}
+
+/// Segments that hold blocks, oldest first.
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(dir.join("tidegate-data")).expect("the folder of the data");
+    let mut segments: Vec<PathBuf> = files
+        .map(|file| file.expect("a file").path())
+        .filter(|path| {
+            path.extension().is_some_and(|extension| extension == "seg") && end_of_blocks(path) > HEADER_BYTES
+        })
+        .collect();
+    segments.sort();
+    segments
+}
+
+/// Where the last byte stands that is no zero, rounded up to where the next block would stand.
+fn end_of_blocks(segment: &Path) -> usize {
+    let bytes = std::fs::read(segment).expect("a segment");
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 1).next_multiple_of(8))
+}
+
+fn overwrite(segment: &Path, bytes: &[u8], at: usize) {
+    let file = OpenOptions::new().write(true).open(segment).expect("a segment");
+    file.write_all_at(bytes, at as u64).expect("a write to a segment");
+}
+
+fn info(c: &mut Raw, field: &str) -> String {
+    let all = c.command(&["INFO", "persistence"]);
+    let all = String::from_utf8(all.bytes().expect("a text").to_vec()).expect("plain text");
+    let value = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.unwrap_or_else(|| panic!("no {field} in {all}")).to_owned()
+}
+
+fn is_misconf(value: &Value) -> bool {
+    matches!(value, Value::Error(text) if text.starts_with(b"MISCONF Errors writing to the AOF file: "))
+}
+
+#[test]
+fn a_directory_has_one_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    assert_eq!(server.raw().command(&["SET", "k", "v"]), Value::status("OK"));
+    let said = refusal(dir.path());
+    assert!(said.contains("tidegate-data: another server is using this directory"), "{said}");
+    assert_eq!(server.raw().command(&["GET", "k"]), Value::bulk("v"), "the first one goes on");
+}
+
+#[test]
+fn an_orderly_end_is_told_from_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let killed = "the server before this one was killed; nothing is missing";
+    for policy in ["always", "everysec", "no"] {
+        let mut server = start_with(dir.path(), &["--appendfsync", policy]);
+        let mut c = server.raw();
+        c.command(&["SET", "k", policy]);
+        c.send_command(&["SHUTDOWN"]);
+        c.read_to_end();
+        assert!(server.ends_well(), "{}", server.log());
+        let server = start(dir.path());
+        assert!(!server.log().contains(killed), "{}", server.log());
+        assert_eq!(server.raw().command(&["GET", "k"]), Value::bulk(policy));
+        drop(server);
+        let server = start(dir.path());
+        assert!(server.log().contains(killed), "{}", server.log());
+        assert_eq!(server.raw().command(&["GET", "k"]), Value::bulk(policy));
+    }
+}
+
+#[test]
+fn what_a_crash_has_torn_is_cut_off_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let mut c = server.raw();
+    for n in 0..10 {
+        c.command(&["SET", &format!("key:{n}"), "v"]);
+    }
+    drop(server);
+    // A write that had only begun: a block's first bytes, then what happened to be there.
+    let segment = segments(dir.path()).pop().expect("a segment with blocks");
+    let end = end_of_blocks(&segment);
+    overwrite(&segment, &[b"TGB1".as_slice(), &[0xa5; 500]].concat(), end);
+    let server = start(dir.path());
+    let cut = format!("{}: cut off at offset {end}, where a crash interrupted a write", segment.display());
+    assert!(server.log().contains(&cut), "{cut}: {}", server.log());
+    assert_eq!(server.raw().command(&["DBSIZE"]), Value::Integer(10));
+    // It is told once: what is written from now on does not stand behind it.
+    server.raw().command(&["SET", "later", "v"]);
+    drop(server);
+    let server = start(dir.path());
+    assert!(!server.log().contains("cut off"), "{}", server.log());
+    assert_eq!(server.raw().command(&["DBSIZE"]), Value::Integer(11));
+}
+
+#[test]
+fn a_bit_that_flips_is_found_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let mut c = server.raw();
+    for n in 0..100 {
+        c.command(&["SET", &format!("key:{n}"), "some value"]);
+    }
+    drop(server);
+    let segment = segments(dir.path()).pop().expect("a segment with blocks");
+    let bytes = std::fs::read(&segment).unwrap();
+    let middle = (HEADER_BYTES + end_of_blocks(&segment)) / 2;
+    let block = (HEADER_BYTES..middle).rev().find(|at| bytes[*at..].starts_with(b"TGB1")).expect("a block");
+    overwrite(&segment, &[bytes[middle] ^ 4], middle);
+    for _ in 0..2 {
+        let said = refusal(dir.path());
+        assert!(said.contains(&format!("{}: damaged at offset {block}, where Lsn ", segment.display())), "{said}");
+    }
+    // Nothing was changed: with the right byte all is there again.
+    overwrite(&segment, &[bytes[middle]], middle);
+    assert_eq!(start(dir.path()).raw().command(&["DBSIZE"]), Value::Integer(100));
+}
+
+#[test]
+fn a_segment_that_is_lost_is_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..3 {
+        let server = start(dir.path());
+        server.raw().command(&["SET", &format!("key:{n}"), "v"]);
+    }
+    let oldest = segments(dir.path()).remove(0);
+    let aside = dir.path().join("aside");
+    std::fs::rename(&oldest, &aside).unwrap();
+    let said = refusal(dir.path());
+    assert!(
+        said.contains(&format!("{}: missing; the log can't be read from Lsn 1 without it", oldest.display())),
+        "{said}"
+    );
+    std::fs::rename(&aside, &oldest).unwrap();
+    let identity = dir.path().join("tidegate-data/ID");
+    std::fs::rename(&identity, &aside).unwrap();
+    let said = refusal(dir.path());
+    assert!(said.contains("ID: the directory's identity is missing or damaged"), "{said}");
+    std::fs::rename(&aside, &identity).unwrap();
+    assert_eq!(start(dir.path()).raw().command(&["DBSIZE"]), Value::Integer(3));
+}
+
+#[test]
+fn a_copy_of_the_folder_is_a_backup() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    drop({
+        let server = start(dir.path());
+        server.raw().command(&["SET", "k", "v"]);
+        server
+    });
+    let copied = Command::new("cp").arg("-a").arg(dir.path().join("tidegate-data")).arg(other.path()).status();
+    assert!(copied.expect("cp is everywhere").success());
+    let (original, copy) = (start(dir.path()), start(other.path()));
+    original.raw().command(&["DEL", "k"]);
+    assert_eq!(copy.raw().command(&["GET", "k"]), Value::bulk("v"));
+}
+
+#[test]
+fn when_it_is_synced_changes_while_it_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let mut c = server.raw();
+    assert_eq!(info(&mut c, "aof_enabled"), "1");
+    let refused = c.command(&["CONFIG", "SET", "appendonly", "no"]);
+    assert!(format!("{refused:?}").contains("set immutable config"), "{refused:?}");
+    let mut last: u64 = info(&mut c, "log_last_lsn").parse().unwrap();
+    for policy in ["everysec", "no", "always", "no"] {
+        assert_eq!(c.command(&["CONFIG", "SET", "appendfsync", policy]), Value::status("OK"));
+        for n in 0..5 {
+            assert_eq!(c.command(&["SET", policy, &n.to_string()]), Value::status("OK"));
+        }
+        last += 5;
+        let logged = c.command(&["WAITAOF", "1", "0", "0"]);
+        assert_eq!(logged, Value::Array(vec![Value::Integer(1), Value::Integer(0)]));
+        assert_eq!(info(&mut c, "log_last_lsn"), last.to_string());
+        assert_eq!(info(&mut c, "log_durable_lsn"), last.to_string());
+        assert_eq!(info(&mut c, "aof_last_write_status"), "ok");
+    }
+    // What changes nothing is no unit; that a key has expired is one.
+    c.command(&["GET", "no"]);
+    c.command(&["DEL", "nosuch"]);
+    assert_eq!(info(&mut c, "log_last_lsn"), last.to_string());
+    drop(server);
+    let server = start(dir.path());
+    assert_eq!(server.raw().command(&["MGET", "everysec", "no", "always"]), Value::Array(vec![Value::bulk("4"); 3]));
+}
+
+#[test]
+fn without_a_log_nothing_is_written_and_waitaof_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(Program::Tidegate, &["--dir", dir.path().to_str().unwrap(), "--appendonly", "no"]);
+    let mut c = server.raw();
+    c.command(&["SET", "k", "v"]);
+    assert_eq!(info(&mut c, "aof_enabled"), "0");
+    let refused = c.command(&["WAITAOF", "1", "0", "0"]);
+    let text = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+    assert_eq!(refused, Value::error(text));
+    assert!(!dir.path().join("tidegate-data").exists());
+}
+
+#[test]
+fn on_a_full_disk_reads_go_on_and_writes_wait_for_space() {
+    if SMALL_DISK.is_missing() {
+        return;
+    }
+    let disk = SmallDisk::mount("8m").expect("a disk, as the probe had one");
+    let server = start(disk.path());
+    let mut c = server.raw();
+    let value = "x".repeat(10_000);
+    let mut acknowledged = 0;
+    let refused = loop {
+        match c.command(&["SET", &format!("key:{acknowledged}"), &value]) {
+            Value::Status(_) => acknowledged += 1,
+            refused => break refused,
+        }
+        assert!(acknowledged < 2000, "more than the disk holds");
+    };
+    assert_eq!(refused, Value::error("MISCONF Errors writing to the AOF file: No space left on device"));
+    assert_eq!(info(&mut c, "aof_last_write_status"), "err");
+    assert_eq!(c.command(&["DBSIZE"]), Value::Integer(acknowledged));
+    assert_eq!(c.command(&["GET", "key:0"]), Value::bulk(&value));
+    let script = "return redis.pcall('SET', KEYS[1], 'v')";
+    let of_script = c.command(&["EVAL", script, "1", "key:0"]);
+    assert!(is_misconf(&of_script), "{of_script:?}");
+    // What was acknowledged is on the disk, although that is full.
+    drop(server);
+    let server = start(disk.path());
+    let mut c = server.raw();
+    assert_eq!(c.command(&["DBSIZE"]), Value::Integer(acknowledged));
+    until(|| is_misconf(&c.command(&["SET", "key:0", &value])), "the disk is full again");
+    disk.grow_to("300m");
+    until(|| c.command(&["SET", "later", "v"]) == Value::status("OK"), "there is space again");
+    assert_eq!(info(&mut c, "aof_last_write_status"), "ok");
+    drop(server);
+    assert_eq!(start(disk.path()).raw().command(&["GET", "later"]), Value::bulk("v"));
+}
+
+/// Has the system refuse a process to write beyond so many bytes of any file: to it, that is a disk that fails.
+fn limit_files(pid: u32, bytes: u64) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: the limit is read while the call lasts; the old one is not asked for.
+    let set = unsafe { libc::prlimit(pid as libc::pid_t, libc::RLIMIT_FSIZE, &limit, std::ptr::null_mut()) };
+    assert_eq!(set, 0, "a process may limit its own child");
+}
+
+#[test]
+fn after_a_failed_write_reads_go_on_and_nothing_is_acknowledged() {
+    // The first fails a block of the log, the second the next segment, which is made when the first one is half full.
+    for file_bytes in [300_000, 700_000] {
+        fail_beyond(file_bytes);
+    }
+}
+
+fn fail_beyond(file_bytes: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    limit_files(server.pid(), file_bytes);
+    let mut c = server.raw();
+    let value = "x".repeat(10_000);
+    let mut acknowledged = 0;
+    while acknowledged < 200 {
+        c.send_command(&["SET", &format!("key:{acknowledged}"), &value]);
+        let answer = c.try_reply(REPLY_DEADLINE).map(|reply| reply.value);
+        if answer == Ok(Value::status("OK")) {
+            acknowledged += 1;
+            continue;
+        }
+        // Whether the first one that failed is on the disk nobody knows, so nobody is told.
+        let is_refused = answer.as_ref().map_or_else(|why| why.starts_with("hung up"), is_misconf);
+        assert!(is_refused, "{answer:?}");
+        break;
+    }
+    assert!((20..200).contains(&acknowledged), "{acknowledged}");
+    let mut c = server.raw();
+    let refused = c.command(&["SET", "later", "v"]);
+    assert!(is_misconf(&refused) && format!("{refused:?}").contains("File too large"), "{refused:?}");
+    assert_eq!(c.command(&["GET", "key:0"]), Value::bulk(&value));
+    assert_eq!(info(&mut c, "aof_last_write_status"), "err");
+    assert!(server.log().contains("commands that write are refused until a restart"), "{}", server.log());
+    drop(server);
+    let server = start(dir.path());
+    let mut c = server.raw();
+    for n in 0..acknowledged {
+        assert_eq!(c.command(&["STRLEN", &format!("key:{n}")]), Value::Integer(10_000), "key:{n}");
+    }
+    assert_eq!(c.command(&["SET", "later", "v"]), Value::status("OK"));
+}

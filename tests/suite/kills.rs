@@ -1,0 +1,549 @@
+//! kill -9 at random moments, again and again on one directory.
+//!
+//! Each [`Writer`] owns its keys, has one request under way, and notes what it sent and what was acknowledged. So after a kill it
+//! knows what must be there, and the little that may be there or not. When the server is back, each compares: nothing
+//! acknowledged is missing, nothing is there that was not sent, what one unit wrote is there as a whole or not at all. From then
+//! on what was seen counts as known: a reader has been told of it.
+//!
+//! `SUITE_ROUNDS` says how many kills, `SUITE_SEED` which: of how much is acknowledged before each, and of what writers do. The
+//! moment of a kill is never the same again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tidegate::base::rng::Rng;
+use tidegate::script::bundled::Bundled;
+
+use crate::differential::search::env_number;
+use crate::harness::{Program, REPLY_DEADLINE, Raw, Server, Value, encode, free_port, launch_command};
+
+/// Kills in the default run.
+const ROUNDS: u64 = 12;
+/// Kills after which a new directory is begun: the log only grows, and all of it is read at each start.
+const ROUNDS_PER_DIRECTORY: u64 = 20;
+/// At most so many steps of all writers are acknowledged between two kills.
+const MAX_STEPS: u64 = 1500;
+
+/// One client's work, and what it knows of it.
+trait Writer: Send {
+    /// One request, or a few. `None`: the server has gone, and nobody knows whether it has done the last one.
+    fn step(&mut self, link: &mut Link) -> Option<()>;
+
+    /// Compares what there is with what is known, and from then on takes it as known.
+    fn check(&mut self, link: &mut Link);
+}
+
+/// A connection whose server may be killed at any time.
+struct Link(Raw);
+
+impl Link {
+    /// Sends commands at once and reads their replies, of which none may be an error. `None`: the server has gone.
+    fn pipeline(&mut self, commands: &[&[&str]], mut each: impl FnMut(Value)) -> Option<()> {
+        self.0.send(&commands.iter().flat_map(|command| encode(command)).collect::<Vec<u8>>());
+        for command in commands {
+            match self.0.try_reply(REPLY_DEADLINE) {
+                Ok(reply) => {
+                    assert!(!matches!(reply.value, Value::Error(_)), "{command:?}: {:?}", reply.value);
+                    each(reply.value);
+                }
+                Err(why) if why.starts_with("hung up") => return None,
+                Err(why) => panic!("{command:?}: {why}"),
+            }
+        }
+        Some(())
+    }
+
+    fn ask(&mut self, command: &[&str]) -> Option<Value> {
+        let mut answer = Value::Null;
+        self.pipeline(&[command], |value| answer = value).map(|()| answer)
+    }
+
+    /// Asks a server that nobody kills.
+    fn see(&mut self, command: &[&str]) -> Value {
+        self.ask(command).unwrap_or_else(|| panic!("the server ended by itself at {command:?}"))
+    }
+
+    fn number(&mut self, command: &[&str]) -> i64 {
+        number(&self.see(command))
+    }
+
+    fn list(&mut self, command: &[&str]) -> Vec<Value> {
+        items(self.see(command))
+    }
+}
+
+/// The number that an integer or a string says; 0 where there is nothing.
+fn number(value: &Value) -> i64 {
+    match value {
+        Value::Integer(n) => *n,
+        Value::Null => 0,
+        other => text(other).parse().unwrap_or_else(|_| panic!("not a number: {other:?}")),
+    }
+}
+
+fn text(value: &Value) -> String {
+    String::from_utf8(value.bytes().unwrap_or_else(|| panic!("not a string: {value:?}")).to_vec()).expect("plain text")
+}
+
+fn items(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items,
+        other => panic!("not a list: {other:?}"),
+    }
+}
+
+/// A number that grows with each request: the last one that was acknowledged, and the last one sent.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    known: i64,
+    sent: i64,
+}
+
+impl Progress {
+    fn send(&mut self) -> i64 {
+        self.sent += 1;
+        self.sent
+    }
+
+    fn acknowledge(&mut self) {
+        self.known = self.sent;
+    }
+
+    fn check(&mut self, found: i64, what: &str) {
+        let Progress { known, sent } = *self;
+        assert!((known..=sent).contains(&found), "{what}: {found}, acknowledged {known}, sent {sent}");
+        *self = Progress { known: found, sent: found };
+    }
+}
+
+/// INCR, in pipelines of different lengths.
+struct Counter(Progress, Rng);
+
+impl Writer for Counter {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        let Counter(progress, rng) = self;
+        let many = 1 + rng.below(8);
+        progress.sent += many as i64;
+        let commands = vec![["INCR", "counter"].as_slice(); many as usize];
+        link.pipeline(&commands, |value| {
+            progress.known += 1;
+            assert_eq!(value, Value::Integer(progress.known));
+        })
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        self.0.check(link.number(&["GET", "counter"]), "counter");
+    }
+}
+
+/// Writes values that are long at first, so that the log moves on to further segments, under way and after a kill.
+struct Long(Progress);
+
+/// So many are long: together more than the segment that a start begins with.
+const LONG_VALUES: i64 = 120;
+
+fn long_value(n: i64) -> String {
+    format!("{n:0width$}", width = if n <= LONG_VALUES { 20_000 } else { 20 })
+}
+
+impl Writer for Long {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        link.ask(&["SET", "long", &long_value(self.0.send())])?;
+        self.0.acknowledge();
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        let value = link.see(&["GET", "long"]);
+        self.0.check(number(&value), "long");
+        assert!(value == Value::Null || value == Value::bulk(&long_value(self.0.known)));
+    }
+}
+
+/// How a pair of keys is written.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Exec,
+    Script,
+    Function,
+}
+
+/// Writes one number to two keys in one unit.
+struct Pair(Way, Progress);
+
+const BOTH: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('SET', KEYS[2], ARGV[1])";
+
+impl Writer for Pair {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        let Pair(way, progress) = self;
+        let (a, b) = (format!("{way:?}:a"), format!("{way:?}:b"));
+        if progress.known == 0 {
+            // Loaded at the first step and never again: it must last.
+            let library = format!("#!lua name=pairs\nredis.register_function('both', function(KEYS, ARGV) {BOTH} end)");
+            match way {
+                Way::Exec => Some(Value::Null),
+                Way::Script => link.ask(&["SCRIPT", "LOAD", BOTH]),
+                Way::Function => link.ask(&["FUNCTION", "LOAD", "REPLACE", &library]),
+            }?;
+        }
+        let n = progress.send().to_string();
+        match way {
+            Way::Exec => link.pipeline(&[&["MULTI"], &["SET", &a, &n], &["SET", &b, &n], &["EXEC"]], drop),
+            Way::Script => link.ask(&["EVALSHA", redis::Script::new(BOTH).get_hash(), "2", &a, &b, &n]).map(drop),
+            Way::Function => link.ask(&["FCALL", "both", "2", &a, &b, &n]).map(drop),
+        }?;
+        progress.acknowledge();
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        let Pair(way, progress) = self;
+        let [a, b] = ["a", "b"].map(|key| link.number(&["GET", &format!("{way:?}:{key}")]));
+        assert_eq!(a, b, "{way:?} happens whole or not at all");
+        progress.check(a, "pair");
+    }
+}
+
+/// Replaces a library by its next version, and calls it.
+struct Library(Progress);
+
+impl Writer for Library {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        let version = self.0.send();
+        let code = format!("#!lua name=version\nredis.register_function('version', function() return {version} end)");
+        link.ask(&["FUNCTION", "LOAD", "REPLACE", &code])?;
+        self.0.acknowledge();
+        assert_eq!(link.ask(&["FCALL", "version", "0"])?, Value::Integer(version));
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        if self.0.sent > 0 {
+            let is_there = !link.list(&["FUNCTION", "LIST", "LIBRARYNAME", "version"]).is_empty();
+            let found = if is_there { link.number(&["FCALL", "version", "0"]) } else { 0 };
+            self.0.check(found, "version of a library");
+        }
+    }
+}
+
+/// Keys that expire: at a time that was given, and after one. The latter's deadline is known when somebody has asked.
+#[derive(Default)]
+struct Expiring {
+    given: Progress,
+    relative: Progress,
+    deadline: Option<i64>,
+}
+
+/// Deadlines that no run of this test reaches.
+const FAR_MS: i64 = 4_000_000_000_000;
+
+impl Writer for Expiring {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        let n = self.given.send();
+        link.ask(&["SET", "given", &n.to_string(), "PXAT", &(FAR_MS + n).to_string()])?;
+        self.given.acknowledge();
+        let n = self.relative.send();
+        self.deadline = None;
+        link.ask(&["SET", "relative", &n.to_string(), "PX", "3600000"])?;
+        self.relative.acknowledge();
+        self.deadline = Some(number(&link.ask(&["PEXPIRETIME", "relative"])?));
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        let before = self.relative;
+        self.given.check(link.number(&["GET", "given"]), "given");
+        self.relative.check(link.number(&["GET", "relative"]), "relative");
+        if self.given.known > 0 {
+            assert_eq!(link.number(&["PEXPIRETIME", "given"]), FAR_MS + self.given.known);
+        }
+        let deadline = link.number(&["PEXPIRETIME", "relative"]);
+        if self.relative.known == before.known {
+            assert!(self.deadline.is_none_or(|known| known == deadline), "{:?} became {deadline}", self.deadline);
+        }
+        self.deadline = (deadline > 0).then_some(deadline);
+    }
+}
+
+/// Takes and gives back places of a gate, by the bundled scripts.
+struct Gate {
+    taken: i64,
+    /// What the request that is under way adds.
+    under_way: i64,
+    rng: Rng,
+}
+
+impl Writer for Gate {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        let (name, change) =
+            if self.taken == 0 || self.rng.below(3) > 0 { ("gate_acquire", 1) } else { ("gate_release", -1) };
+        let sha1 = String::from_utf8(Bundled::named(name).expect("it is bundled").sha1().to_vec()).expect("hex");
+        self.under_way = change;
+        let places = link.ask(&["EVALSHA", &sha1, "1", "gate", "1000000"])?;
+        self.taken += std::mem::take(&mut self.under_way);
+        assert_eq!(places, Value::Integer(self.taken), "{name}");
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        let found = link.number(&["LLEN", "gate"]);
+        let (taken, under_way) = (self.taken, self.under_way);
+        assert!(found == taken || found == taken + under_way, "{found} places, of {taken} and maybe {under_way}");
+        *self = Gate { taken: found, under_way: 0, rng: self.rng.clone() };
+    }
+}
+
+/// Buyers of a flash sale, by a bundled script; several clients share one stock.
+struct Sale {
+    client: u32,
+    buyers: u32,
+    all: Arc<Mutex<Buyers>>,
+}
+
+#[derive(Default)]
+struct Buyers {
+    sent: BTreeSet<String>,
+    sold: BTreeSet<String>,
+}
+
+const STOCK: i64 = 1_000_000;
+
+impl Writer for Sale {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        link.ask(&["SET", "{sale}:stock", &STOCK.to_string(), "NX"])?;
+        self.buyers += 1;
+        let buyer = format!("{}-{}", self.client, self.buyers);
+        self.all.lock().unwrap().sent.insert(buyer.clone());
+        let keys = ["{sale}:stock", "{sale}:buyers", "{sale}:orders"];
+        let [stock, buyers, orders] = keys;
+        let sold = link.ask(&["FCALL", "seckill_v2", "3", stock, buyers, orders, "9", &buyer, &buyer])?;
+        assert_eq!(sold, Value::Integer(0), "{buyer}");
+        self.all.lock().unwrap().sold.insert(buyer);
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        let mut all = self.all.lock().unwrap();
+        let found: BTreeSet<String> = link.list(&["SMEMBERS", "{sale}:buyers"]).iter().map(text).collect();
+        assert!(all.sold.is_subset(&found), "missing: {:?}", all.sold.difference(&found));
+        assert!(found.is_subset(&all.sent), "invented: {:?}", found.difference(&all.sent));
+        let orders = link.number(&["XLEN", "{sale}:orders"]);
+        assert_eq!(orders, found.len() as i64, "one order per buyer");
+        if orders > 0 {
+            assert_eq!(link.number(&["GET", "{sale}:stock"]) + orders, STOCK, "a unit per order");
+        }
+        *all = Buyers { sent: found.clone(), sold: found };
+    }
+}
+
+/// Appends to a stream, and keeps the ids that it was told.
+#[derive(Default)]
+struct Appender {
+    ids: Vec<String>,
+    sent: i64,
+}
+
+impl Writer for Appender {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        self.sent += 1;
+        let id = link.ask(&["XADD", "stream", "*", "n", &self.sent.to_string()])?;
+        self.ids.push(text(&id));
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        let entries: Vec<(String, i64)> = link
+            .list(&["XRANGE", "stream", "-", "+"])
+            .into_iter()
+            .map(|entry| match &items(entry)[..] {
+                [id, Value::Array(fields)] => (text(id), number(&fields[1])),
+                other => panic!("no entry: {other:?}"),
+            })
+            .collect();
+        assert!(entries.len() as i64 <= self.sent, "{} entries of {}", entries.len(), self.sent);
+        assert!(entries.iter().map(|(_, n)| *n).eq(1..=entries.len() as i64), "{entries:?}");
+        let ids: Vec<String> = entries.into_iter().map(|(id, _)| id).collect();
+        assert!(ids.starts_with(&self.ids), "acknowledged {:?}, found {ids:?}", self.ids);
+        *self = Appender { sent: ids.len() as i64, ids };
+    }
+}
+
+/// A queue of numbers: one client pushes, others wait and take. What is taken is gone, whether or not the answer came: at most one
+/// number per client that takes and kill.
+struct Queue {
+    role: Role,
+    all: Arc<Mutex<Jobs>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Push,
+    Take,
+}
+
+#[derive(Default)]
+struct Jobs {
+    pushed: Progress,
+    taken: BTreeSet<i64>,
+}
+
+/// How many wait for jobs.
+const TAKERS: usize = 2;
+
+impl Writer for Queue {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        match self.role {
+            Role::Push => {
+                let n = self.all.lock().unwrap().pushed.send();
+                link.ask(&["LPUSH", "jobs", &n.to_string()])?;
+                self.all.lock().unwrap().pushed.acknowledge();
+            }
+            Role::Take => {
+                let job = number(&items(link.ask(&["BLPOP", "jobs", "0"])?)[1]);
+                assert!(self.all.lock().unwrap().taken.insert(job), "{job} was taken twice");
+            }
+        }
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        if self.role == Role::Take {
+            return;
+        }
+        let mut all = self.all.lock().unwrap();
+        let left = link.list(&["LRANGE", "jobs", "0", "-1"]);
+        let left_once: BTreeSet<i64> = left.iter().map(number).collect();
+        assert_eq!(left.len(), left_once.len(), "a job is there twice");
+        assert!(left_once.is_disjoint(&all.taken), "taken and there: {:?}", left_once.intersection(&all.taken));
+        let Progress { known, sent } = all.pushed;
+        assert!(left_once.iter().chain(&all.taken).all(|job| (1..=sent).contains(job)), "a job that nobody pushed");
+        let is_gone = |job: &i64| !left_once.contains(job) && !all.taken.contains(job);
+        let gone: Vec<i64> = (1..=known).filter(is_gone).collect();
+        assert!(gone.len() <= TAKERS, "lost: {gone:?}");
+        all.taken = (1..=sent).filter(|job| !left_once.contains(job)).collect();
+        all.pushed.acknowledge();
+    }
+}
+
+/// Changes when the log is synced, and asks for it.
+struct Syncs(Rng);
+
+impl Writer for Syncs {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        let policy = ["always", "everysec", "no"][self.0.below(3) as usize];
+        link.ask(&["CONFIG", "SET", "appendfsync", policy])?;
+        for _ in 0..20 {
+            let logged = link.ask(&["WAITAOF", "1", "0", "0"])?;
+            assert_eq!(logged, Value::Array(vec![Value::Integer(1), Value::Integer(0)]));
+        }
+        Some(())
+    }
+
+    fn check(&mut self, _: &mut Link) {}
+}
+
+fn writers(seed: u64) -> Vec<Box<dyn Writer>> {
+    let (buyers, jobs) = (Arc::default(), Arc::default());
+    let sale = |client| Sale { client, buyers: 0, all: Arc::clone(&buyers) };
+    let queue = |role| Queue { role, all: Arc::clone(&jobs) };
+    let mut all: Vec<Box<dyn Writer>> = vec![
+        Box::new(Counter(Progress::default(), Rng::seeded(seed))),
+        Box::new(Long(Progress::default())),
+        Box::new(Pair(Way::Exec, Progress::default())),
+        Box::new(Pair(Way::Script, Progress::default())),
+        Box::new(Pair(Way::Function, Progress::default())),
+        Box::new(Library(Progress::default())),
+        Box::<Expiring>::default(),
+        Box::new(Gate { taken: 0, under_way: 0, rng: Rng::seeded(seed + 1) }),
+        Box::new(sale(1)),
+        Box::new(sale(2)),
+        Box::<Appender>::default(),
+        Box::new(queue(Role::Push)),
+        Box::new(Syncs(Rng::seeded(seed + 2))),
+    ];
+    all.extend((0..TAKERS).map(|_| Box::new(queue(Role::Take)) as Box<dyn Writer>));
+    all
+}
+
+/// Has all work until so many steps are acknowledged, and kills the server.
+fn work_and_kill(server: Server, writers: &mut [Box<dyn Writer>], steps: u64) {
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = writers
+            .iter_mut()
+            .map(|writer| {
+                let (mut link, done) = (Link(server.raw()), &done);
+                scope.spawn(move || {
+                    while writer.step(&mut link).is_some() {
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let begun = Instant::now();
+        while done.load(Ordering::Relaxed) < steps && workers.iter().all(|worker| !worker.is_finished()) {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{} of {steps} steps", done.load(Ordering::Relaxed));
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        if workers.iter().any(|worker| worker.is_finished()) {
+            eprintln!("a writer has failed; the server's log:\n{}", server.log());
+        }
+        drop(server);
+    });
+}
+
+/// Begins to start a server, and kills it on the way.
+fn kill_at_start(dir: &Path, after: Duration) {
+    let command_line = launch_command(Program::Tidegate);
+    let mut child = Command::new(&command_line[0])
+        .args(&command_line[1..])
+        .args(["--appendonly", "yes", "--port", &free_port().to_string(), "--bind", "127.0.0.1", "--dir"])
+        .arg(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a server that has started before");
+    std::thread::sleep(after);
+    let ended = child.try_wait().expect("the state of our own child");
+    assert!(ended.is_none(), "it ended by itself: {ended:?}");
+    child.kill().expect("our own child");
+    child.wait().expect("our own child");
+}
+
+#[test]
+fn what_was_acknowledged_outlives_kill_9() {
+    let first = env_number("SUITE_SEED").unwrap_or(1);
+    let rounds = env_number("SUITE_ROUNDS").unwrap_or(ROUNDS);
+    let mut ways: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut life: Option<(tempfile::TempDir, Vec<Box<dyn Writer>>)> = None;
+    for round in 0..rounds {
+        let seed = first + round;
+        let mut rng = Rng::seeded(seed);
+        if round % ROUNDS_PER_DIRECTORY == 0 {
+            life = None;
+        }
+        let (dir, writers) = life.get_or_insert_with(|| (tempfile::tempdir().expect("a folder"), writers(seed)));
+        let path = dir.path().to_str().expect("a path of plain text");
+        let start = || Server::start(Program::Tidegate, &["--dir", path, "--appendonly", "yes"]);
+        work_and_kill(start(), writers, 1 + rng.below(MAX_STEPS));
+        *ways.entry("while writing").or_default() += 1;
+        while rng.below(3) == 0 {
+            kill_at_start(dir.path(), Duration::from_micros(rng.below(60_000)));
+            *ways.entry("at start").or_default() += 1;
+        }
+        let server = start();
+        let mut link = Link(server.raw());
+        for writer in writers.iter_mut() {
+            writer.check(&mut link);
+        }
+        if (round + 1) % 50 == 0 {
+            eprintln!("kills so far: {ways:?}");
+        }
+    }
+    eprintln!("kills: {ways:?}, seeds from {first}");
+}
