@@ -163,8 +163,8 @@ pub const UNDO_KEEP_STEPS: usize = 1_024;
 /// Names of commands, each in the cases in which scripts write it, that are looked up only once.
 pub const SCRIPT_NAMES_KEPT: usize = 512;
 
-/// Bytes that one script may publish: they wait until it has succeeded.
-pub const SCRIPT_MESSAGES_MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes that one script or transaction may publish where they wait until it is done.
+pub const HELD_MESSAGES_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// How often a script that goes on is asked whether it may: each time serves others and may end it. The first time comes when the
 /// same run has been seen twice, so after two of these at the latest.

@@ -29,9 +29,17 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         return Ok(());
     }
     ctx.reply.array(transaction.commands.len());
+    // Nobody may hear of changes before the log has them; a script in it lets others be served meanwhile.
+    let holds_messages = ctx.server.tail.is_some();
+    if holds_messages {
+        ctx.server.hold_messages();
+    }
     for (entry, argv) in &transaction.commands {
         // An error of one is its reply, and the others run all the same. Nothing waits inside EXEC.
         let _ = call(ctx.ks, ctx.server, ctx.session, entry, argv.as_argv(), ctx.reply, Origin::Exec);
+    }
+    if holds_messages {
+        ctx.server.deliver_held(ctx.session);
     }
     Ok(())
 }

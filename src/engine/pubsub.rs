@@ -7,7 +7,7 @@ use super::Server;
 use super::error::Error;
 use super::session::{Session, SessionKey};
 use crate::base::glob;
-use crate::base::limits::SCRIPT_MESSAGES_MAX_BYTES;
+use crate::base::limits::HELD_MESSAGES_MAX_BYTES;
 use crate::resp::reply::Reply;
 
 /// What one session listens to.
@@ -157,10 +157,11 @@ impl PubSub {
     }
 }
 
-/// What a script has published that may yet be rolled back: channels and messages.
+/// What was published by a script that may yet be rolled back, or inside of a unit that the log does not have yet.
 #[derive(Default)]
 pub(crate) struct Held {
-    is_on: bool,
+    /// Where the messages begin of each who holds them back: an EXEC, and the script that runs in it.
+    begins: Vec<usize>,
     messages: Vec<Message>,
     bytes: usize,
 }
@@ -170,19 +171,26 @@ struct Message {
     text: Box<[u8]>,
 }
 
-/// What scripts publish.
+impl Message {
+    fn bytes(&self) -> usize {
+        self.channel.len() + self.text.len() + size_of::<Message>()
+    }
+}
+
+/// What scripts and transactions publish.
 impl Server {
-    /// From here on messages wait for [`deliver_held`](Self::deliver_held) or [`drop_held`](Self::drop_held).
+    /// From here on messages wait for [`deliver_held`](Self::deliver_held) or [`drop_held`](Self::drop_held), each of which ends
+    /// one such call.
     #[inline]
-    pub(super) fn hold_messages(&mut self) {
-        self.held_messages.is_on = true;
+    pub(crate) fn hold_messages(&mut self) {
+        self.held_messages.begins.push(self.held_messages.messages.len());
     }
 
-    /// Delivers what waits. `current` as in [`publish`](Self::publish).
+    /// Delivers what waits, unless somebody else still holds it back. `current` as in [`publish`](Self::publish).
     #[inline]
-    pub(super) fn deliver_held(&mut self, current: &mut Session) {
-        self.held_messages.is_on = false;
-        if self.held_messages.messages.is_empty() {
+    pub(crate) fn deliver_held(&mut self, current: &mut Session) {
+        self.held_messages.begins.pop();
+        if self.held_messages.messages.is_empty() || !self.held_messages.begins.is_empty() {
             return;
         }
         for Message { channel, text } in std::mem::take(&mut self.held_messages).messages {
@@ -190,26 +198,31 @@ impl Server {
         }
     }
 
-    /// Forgets what waits; answers how many messages that were.
+    /// Forgets what has come since it was held back; answers how many messages that were.
     pub(super) fn drop_held(&mut self) -> usize {
-        std::mem::take(&mut self.held_messages).messages.len()
+        let held = &mut self.held_messages;
+        let begin = held.begins.pop().unwrap_or(0);
+        let dropped = held.messages.drain(begin..);
+        let count = dropped.len();
+        held.bytes -= dropped.map(|message| message.bytes()).sum::<usize>();
+        count
     }
 }
 
 impl Server {
-    /// Delivers a message to everybody who listens, at once or when the script that publishes has succeeded; answers how many
+    /// Delivers a message to everybody who listens, at once or when the script or transaction that publishes is done; answers how many
     /// times. `current` is the session whose command runs and which therefore is not among [`sessions`](Server::sessions).
     pub fn publish(&mut self, current: &mut Session, channel: &[u8], message: &[u8]) -> Result<usize, Error> {
         let held = &mut self.held_messages;
-        if !held.is_on {
+        if held.begins.is_empty() {
             return Ok(self.deliver(current, channel, message));
         }
-        let bytes = held.bytes + channel.len() + message.len() + size_of::<Message>();
-        if bytes > SCRIPT_MESSAGES_MAX_BYTES {
-            return Err(Error::text("ERR a script can publish 64 MB at most; publish less, or from several calls"));
+        if held.bytes + channel.len() + message.len() > HELD_MESSAGES_MAX_BYTES {
+            return Err(Error::text("ERR a script or transaction can publish 64 MB at most; publish less, or from several"));
         }
-        held.bytes = bytes;
-        held.messages.push(Message { channel: channel.into(), text: message.into() });
+        let message = Message { channel: channel.into(), text: message.into() };
+        held.bytes += message.bytes();
+        held.messages.push(message);
         let listeners = self.pubsub.channels.get(channel).map_or(0, Vec::len);
         let matching = self.pubsub.patterns.matching(channel).map(|pattern| pattern.listeners.len());
         Ok(listeners + matching.sum::<usize>())

@@ -134,9 +134,13 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     let read_only = call.read_only || flags.no_writes;
     let is_trial = call.purpose == Purpose::Trial;
     let can_undo = is_trial || !read_only && ctx.server.config.script_rollback;
+    // What a script publishes tells of changes that may be rolled back, or that the log does not have yet.
+    let holds_messages = can_undo || ctx.server.tail.is_some();
+    if holds_messages {
+        ctx.server.hold_messages();
+    }
     if can_undo {
         ctx.ks.begin_undo();
-        ctx.server.hold_messages();
         if let Some(script) = &mut ctx.server.running_script {
             script.can_undo = true;
         }
@@ -157,6 +161,8 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
             _ if is_trial => ctx.roll_back_script(),
             _ => ctx.commit_script(),
         }
+    } else if holds_messages {
+        ctx.server.deliver_held(ctx.session);
     }
     count_outcome(ctx, call, invocation.program, outcome, reply.as_bytes().get(start..).unwrap_or_default());
     *ctx.reply = reply;
