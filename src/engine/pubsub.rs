@@ -218,7 +218,9 @@ impl Server {
             return Ok(self.deliver(current, channel, message));
         }
         if held.bytes + channel.len() + message.len() > HELD_MESSAGES_MAX_BYTES {
-            return Err(Error::text("ERR a script or transaction can publish 64 MB at most; publish less, or from several"));
+            return Err(Error::text(
+                "ERR a script or transaction can publish 64 MB at most; publish less, or from several",
+            ));
         }
         let message = Message { channel: channel.into(), text: message.into() };
         held.bytes += message.bytes();
