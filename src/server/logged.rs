@@ -1,17 +1,22 @@
 //! What clients of a server with a log are told when the disk is full or fails: over a simulated disk, without sockets.
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::command;
-use crate::config::{AppendFsync, Config};
-use crate::engine::Engine;
+use crate::config::{AllowFrom, AppendFsync, Config};
+use crate::engine::busy::RawSockets;
 use crate::engine::session::{Peer, SessionKey};
+use crate::engine::{Engine, Server};
+use crate::keyspace::Keyspace;
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::group_commit::{Log, Options, SyncPolicy};
 use crate::log::scan::Recovery;
@@ -200,7 +205,8 @@ fn what_the_log_has_lost_is_shown_to_nobody() {
         let sent = told(&mut bench, words);
         assert!(sent.contains("MISCONF Errors writing to the AOF file") && !sent.contains("$3"), "{words:?}: {sent}");
     }
-    assert_eq!(told(&mut bench, &[b"PING"]), "+PONG\\r\\n");
+    assert_eq!(told(&mut bench, &[b"ECHO", b"hello"]), "$5\\r\\nhello\\r\\n");
+    assert!(told(&mut bench, &[b"PING"]).starts_with("-MISCONF"), "a health check learns of it");
 }
 
 #[test]
@@ -286,5 +292,54 @@ fn what_was_kept_comes_back_under_lower_limits() {
         bench.engine.server.close_log().expect("there is space");
         config.script_memory_limit = 1;
         config.script_cache_max_bytes = 0;
+    }
+}
+
+/// Sockets that only look at what one client would be sent while a command holds the thread.
+struct Onlooker {
+    client: SessionKey,
+    seen: Rc<RefCell<Vec<u8>>>,
+}
+
+impl RawSockets for Onlooker {
+    fn send_unsent(&mut self, server: &mut Server) {
+        if let Some(session) = server.sessions.get_mut(self.client) {
+            self.seen.borrow_mut().extend_from_slice(&session.outbox.take_from(0));
+        }
+    }
+
+    fn serve(&mut self, _: &mut Keyspace, server: &mut Server) {
+        self.send_unsent(server);
+    }
+
+    fn exchange(&mut self, _: SessionKey, _: &mut Vec<u8>, _: &mut Vec<u8>, _: Duration) -> bool {
+        false
+    }
+}
+
+#[test]
+fn nobody_hears_of_a_transaction_that_the_log_does_not_have_yet() {
+    let mut bench = Bench::new();
+    assert!(bench.line(1, "SUBSCRIBE news").is_some());
+    bench.engine.server.config.enable_debug_command = AllowFrom::Yes;
+    let seen = Rc::<RefCell<Vec<u8>>>::default();
+    bench.engine.server.raw_sockets = Some(Box::new(Onlooker { client: bench.clients[1], seen: seen.clone() }));
+    for script in ["return 1", "redis.call('PUBLISH', 'news', 'of a script') error('fails')"] {
+        let eval: [&[u8]; 3] = [b"EVAL", script.as_bytes(), b"0"];
+        // What sleeps lets the sockets send what is there.
+        bench.feed(
+            0,
+            &[
+                &[b"MULTI"],
+                &[b"SET", b"k", b"v"],
+                &[b"PUBLISH", b"news", b"early"],
+                &eval,
+                &[b"DEBUG", b"SLEEP", b"0"],
+                &[b"EXEC"],
+            ],
+        );
+        assert_eq!(seen.borrow().escape_ascii().to_string(), "", "{script}");
+        let heard = bench.sent(1).expect("the log has it");
+        assert_eq!((heard.matches("early").count(), heard.contains("of a script")), (1, false), "{script}: {heard}");
     }
 }

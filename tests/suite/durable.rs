@@ -257,6 +257,7 @@ fn on_a_full_disk_reads_go_on_and_writes_wait_for_space() {
     let script = "return redis.pcall('SET', KEYS[1], 'v')";
     let of_script = c.command(&["EVAL", script, "1", "key:0"]);
     assert!(is_misconf(&of_script), "{of_script:?}");
+    assert!(is_misconf(&c.command(&["PING"])), "a health check learns of it");
     // What was acknowledged is on the disk, although that is full.
     drop(server);
     let server = start(disk.path());

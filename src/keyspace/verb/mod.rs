@@ -22,7 +22,7 @@ pub struct WrongType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
     /// It names a database that there isn't.
-    #[error("no such database")]
+    #[error("no such database: start with as many `databases` as before")]
     NoDatabase,
     /// It changes a key that there isn't.
     #[error("no such key")]
