@@ -280,7 +280,7 @@ fn limit_files(pid: u32, bytes: u64) {
 }
 
 #[test]
-fn after_a_failed_write_reads_go_on_and_nothing_is_acknowledged() {
+fn after_a_failed_write_nothing_is_acknowledged_or_shown_that_may_be_lost() {
     // The first fails a block of the log, the second the next segment, which is made when the first one is half full.
     for file_bytes in [300_000, 700_000] {
         fail_beyond(file_bytes);
@@ -310,7 +310,10 @@ fn fail_beyond(file_bytes: u64) {
     let mut c = server.raw();
     let refused = c.command(&["SET", "later", "v"]);
     assert!(is_misconf(&refused) && format!("{refused:?}").contains("File too large"), "{refused:?}");
-    assert_eq!(c.command(&["GET", "key:0"]), Value::bulk(&value));
+    // Keys are shown only if all that they hold is on the disk.
+    let read = c.command(&["GET", "key:0"]);
+    assert!(read == Value::bulk(&value) || is_misconf(&read), "{read:?}");
+    assert_eq!(c.command(&["ECHO", "hello"]), Value::bulk("hello"));
     assert_eq!(info(&mut c, "aof_last_write_status"), "err");
     assert!(server.log().contains("commands that write are refused until a restart"), "{}", server.log());
     drop(server);
