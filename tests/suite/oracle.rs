@@ -3,7 +3,8 @@
 //! `cargo test` passes on a machine without them: a test that needs one which is not installed returns at once. The test
 //! harness of Rust then reports it as "ok" and knows no other word, so the suite counts these tests itself and says at its
 //! end, behind the harness' own summary, how many ran and how many were left out. Where `SUITE_REDIS` is set, which names the
-//! redis-server to compare with, nothing is left out: what is not installed fails its tests. CI sets it.
+//! redis-server to compare with, no comparison is left out: what is not installed fails its tests. CI sets it. Whether a disk may
+//! be mounted is for the machine to say.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,6 +19,8 @@ pub(crate) struct Tool {
     /// What is wrong where it is missing, and how it can be had.
     lack: &'static str,
     advice: &'static str,
+    /// Whether `SUITE_REDIS` demands it.
+    is_of_redis: bool,
     is_there: OnceLock<bool>,
     run: AtomicUsize,
     left_out: AtomicUsize,
@@ -28,17 +31,28 @@ pub(crate) static REDIS_SERVER: Tool = Tool::redis("redis-server", || answers_it
 /// The client that people type into.
 pub(crate) static REDIS_CLI: Tool = Tool::redis("redis-cli", || answers_its_version("redis-cli"));
 /// A disk of a size that a test chooses.
-pub(crate) static SMALL_DISK: Tool =
-    Tool::new("mount", || SmallDisk::mount("1m").is_some(), "NOT ALLOWED", "run them as root");
+pub(crate) static SMALL_DISK: Tool = Tool::new(
+    "mount",
+    false,
+    || SmallDisk::mount("1m").is_some(),
+    "NOT ALLOWED",
+    "run them as root, where that may mount",
+);
 
 impl Tool {
-    const fn new(name: &'static str, probe: fn() -> bool, lack: &'static str, advice: &'static str) -> Tool {
+    const fn new(
+        name: &'static str,
+        is_of_redis: bool,
+        probe: fn() -> bool,
+        lack: &'static str,
+        advice: &'static str,
+    ) -> Tool {
         let (run, left_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Tool { name, probe, lack, advice, is_there: OnceLock::new(), run, left_out }
+        Tool { name, probe, lack, advice, is_of_redis, is_there: OnceLock::new(), run, left_out }
     }
 
     const fn redis(name: &'static str, probe: fn() -> bool) -> Tool {
-        Tool::new(name, probe, "NOT INSTALLED", "apt-get install redis-server redis-tools")
+        Tool::new(name, true, probe, "NOT INSTALLED", "apt-get install redis-server redis-tools")
     }
 
     /// Whether the calling test must be left out for the lack of this program. Each test that needs it asks once.
@@ -46,7 +60,7 @@ impl Tool {
         static REPORT: Once = Once::new();
         // SAFETY: a plain function that lives as long as the process, and that does not unwind.
         REPORT.call_once(|| assert_eq!(unsafe { libc::atexit(report) }, 0, "room for a function to call at exit"));
-        let is_there = *self.is_there.get_or_init(|| all_is_demanded() || (self.probe)());
+        let is_there = *self.is_there.get_or_init(|| self.is_of_redis && all_is_demanded() || (self.probe)());
         if is_there { &self.run } else { &self.left_out }.fetch_add(1, Ordering::Relaxed);
         !is_there
     }
