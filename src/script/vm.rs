@@ -368,10 +368,12 @@ impl Ctx {
     }
 
     fn forget_scratch(&mut self) {
-        self.spans.clear();
-        self.spans.shrink_to(SCRATCH_KEEP_BYTES / size_of::<Span>());
-        self.frames.clear();
-        self.frames.shrink_to(SCRATCH_KEEP_BYTES / size_of::<Frame>());
+        if self.spans.capacity() > SCRATCH_KEEP_BYTES / size_of::<Span>() {
+            self.spans = Vec::new();
+        }
+        if self.frames.capacity() > SCRATCH_KEEP_BYTES / size_of::<Frame>() {
+            self.frames = Vec::new();
+        }
         for buffer in [&mut self.args, &mut self.buffer, self.tape.buffer_mut(), &mut self.failure.text] {
             if buffer.capacity() > SCRATCH_KEEP_BYTES {
                 *buffer = Vec::new();
