@@ -43,7 +43,7 @@ impl Durability {
     /// Writes the units of the tail. Answers whether all of them are as safe as `appendfsync` asks.
     fn commit(&mut self, tail: &mut Tail) -> bool {
         if tail.units > 0 {
-            let Tail { bytes, units, time_ms } = std::mem::take(tail);
+            let Tail { bytes, units, time_ms } = std::mem::replace(tail, Tail::new(Vec::new()));
             let first_lsn = self.last.next();
             self.last = self.last.plus(u64::from(units));
             let buffer = self.log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, Commit::InPlace);
@@ -193,9 +193,7 @@ impl Server {
             }
             State::Poisoned => {
                 let why = durability.log.failure().map(ToString::to_string).unwrap_or_default();
-                tracing::error!(
-                    "{why}: commands that write are refused until a restart; what was acknowledged is safe"
-                );
+                tracing::error!("{why}: commands that write are refused until a restart");
                 durability.last = durability.log.durable();
                 self.tail = None;
                 // They may wait for an answer to what is lost, or for a value that is.
