@@ -110,13 +110,24 @@ impl Host for Recorder {
     }
 }
 
+/// Names that programs use. Their `tostring` tells no address, of which a hash would differ from state to state.
+const PROLOGUE: &str = "local a, b, c = KEYS[1], 2, nil
+local r = redis
+local f = redis.call
+local text = tostring
+local function tostring(v)
+    local kind = type(v)
+    return (kind == 'table' or kind == 'function') and kind or text(v)
+end
+";
+
 /// How deep blocks and expressions nest.
 const MAX_DEPTH: usize = 5;
 
 /// A program that the bytes choose. When they are used up, the simplest of all follows.
 fn program(data: &[u8]) -> String {
     let mut writer = Writer { choices: data.iter(), text: String::new(), depth: 0 };
-    writer.text.push_str("local a, b, c = KEYS[1], 2, nil\nlocal r = redis\nlocal f = redis.call\n");
+    writer.text.push_str(PROLOGUE);
     writer.block();
     writer.text
 }
