@@ -491,12 +491,12 @@ impl Buffer<'_> {
     #[cold]
     fn grow(self, n: usize) {
         let (len, capacity) = unsafe { ((*self.bytes).len(), (*self.bytes).capacity()) };
-        // While the bytes are moved both blocks are there. Where twice the room is too much, the least must do.
         let least = len.saturating_add(n);
-        let ample = least.max(capacity.saturating_mul(2));
-        let is_ample = capacity.saturating_add(ample) <= self.stack.memory().room();
-        let wanted = if is_ample { ample } else { least };
-        make_room(self.stack, capacity.saturating_add(wanted));
+        // While the bytes are moved both blocks are there.
+        make_room(self.stack, capacity.saturating_add(least));
+        // What is built becomes a string, which needs as much again beside the buffer: half of the room is the most that is of
+        // use. To grow by the least, time after time, would take quadratic time.
+        let wanted = capacity.saturating_mul(2).min(self.stack.memory().room() / 2).max(least);
         unsafe { (*self.bytes).reserve_exact(wanted - len) }
     }
 

@@ -44,6 +44,9 @@ use crate::base::limits::{SCRIPT_GARBAGE_KEEP_BYTES, SCRIPT_LARGE_BLOCK_BYTES};
 /// What of the headroom below the limit is too little to collect for: a script that is so close to it will pass it.
 const LEAST_HEADROOM: usize = 64;
 
+/// The most requests that pass by between two collections which are of no use.
+const PATIENCE_MAX: u32 = 63;
+
 /// The share of the limit that a run has at least when it begins.
 const LEAST_ROOM: usize = 2;
 
@@ -67,6 +70,7 @@ pub(super) struct Memory {
     limit: Cell<usize>,
     /// What the state held when it was last free of garbage between two runs.
     floor: Cell<usize>,
+    patience: Cell<Patience>,
     collection_due: Cell<bool>,
     is_exhausted: Cell<bool>,
     /// Beyond this the garbage of earlier runs is collected between two runs.
@@ -84,6 +88,15 @@ struct Tidying {
     held: usize,
     /// Cycles that are done.
     cycles: u32,
+}
+
+/// Of a run whose C functions build something large, again and again, beyond the mark: to collect garbage each time, where there is
+/// hardly any, would take nearly all of its time.
+#[derive(Clone, Copy, Default)]
+struct Patience {
+    /// How many such requests pass by before the next one collects.
+    wait: u32,
+    waited: u32,
 }
 
 /// Refusals that tests ask for.
@@ -115,6 +128,7 @@ impl Memory {
             collect_above: Cell::new(usize::MAX),
             limit: Cell::new(usize::MAX),
             floor: Cell::new(held),
+            patience: Cell::default(),
             collection_due: Cell::new(false),
             is_exhausted: Cell::new(false),
             tidy_above: Cell::new(usize::MAX),
@@ -158,6 +172,7 @@ impl Memory {
     /// A run begins.
     #[inline]
     pub(super) fn begin(&self) {
+        self.patience.set(Patience::default());
         let held = self.held.get();
         if held <= self.collect_above.get() {
             return self.mark.set(self.collect_above.get());
@@ -240,6 +255,20 @@ impl Memory {
         let headroom = self.room();
         let is_worthwhile = headroom > self.limit.get() / LEAST_HEADROOM;
         self.collect_above.set(if is_worthwhile { ceiling - headroom / 2 } else { ceiling });
+    }
+
+    /// Collects what may be of no use: less often when it was of little before.
+    fn collect_patiently(&self) {
+        let Patience { wait, waited } = self.patience.get();
+        if waited < wait {
+            return self.patience.set(Patience { wait, waited: waited + 1 });
+        }
+        let before = self.held();
+        self.collection_due.set(true);
+        self.collect_if_due();
+        let is_of_use = before.saturating_sub(self.held()) > self.limit.get() / LEAST_HEADROOM;
+        let wait = if is_of_use { 0 } else { (2 * wait + 1).min(PATIENCE_MAX) };
+        self.patience.set(Patience { wait, waited: 0 });
     }
 
     /// Whether earlier runs may have left so much garbage that it should be collected before Lua does so itself.
@@ -339,13 +368,15 @@ pub(super) fn refuse(stack: Stack<'_>) -> ! {
     kill(stack, stack.ctx())
 }
 
-/// Collects garbage if `bytes` more would not fit otherwise.
+/// Collects garbage if `bytes` more would not fit otherwise, or if they go beyond the mark and there may be some.
 #[inline]
 pub(super) fn collect_for(stack: Stack<'_>, bytes: usize) {
     let memory = stack.memory();
-    if memory.held().saturating_add(bytes) > memory.mark.get() {
+    if bytes > memory.room() {
         memory.collection_due.set(true);
         memory.collect_if_due();
+    } else if memory.held().saturating_add(bytes) > memory.mark.get() {
+        memory.collect_patiently();
     }
 }
 
