@@ -5,16 +5,12 @@
 //! keys are begun all together ([`Batch::warm`]), then the commands run. What they answer does not depend on it.
 
 use super::spec::{Begin, Find};
-use super::table::{CommandTable, Entry};
-use crate::base::limits::SCRATCH_KEEP_BYTES;
+use super::table::{CommandTable, Entry, Finder};
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::request::{Argv, Decoder, ProtocolError, RequestLimits, Span};
 
 /// Most commands that are decoded ahead: enough to hide the latency of memory, few enough for their lines to stay in L1.
 const BATCH_MAX: usize = 32;
-
-/// Spans whose memory is kept from batch to batch.
-const SPANS_KEPT: usize = SCRATCH_KEEP_BYTES / size_of::<Span>();
 
 /// A command that will run.
 pub(super) struct Planned {
@@ -33,6 +29,7 @@ pub(super) struct Planned {
 pub(super) struct Batch {
     spans: Vec<Span>,
     commands: Vec<Planned>,
+    finder: Finder,
 }
 
 impl Batch {
@@ -47,7 +44,6 @@ impl Batch {
         table: &'static CommandTable,
     ) -> Result<usize, ProtocolError> {
         self.spans.clear();
-        self.spans.shrink_to(SPANS_KEPT);
         self.commands.clear();
         // A stranger's next command may be AUTH, after which larger ones are welcome.
         let most = if limits.unauthenticated { 1 } else { BATCH_MAX };
@@ -70,7 +66,7 @@ impl Batch {
             let first_span = self.spans.len() as u32;
             self.spans.extend_from_slice(decoder.spans());
             self.commands.push(Planned {
-                entry: table.resolve(decoder.argv(input)).ok(),
+                entry: self.finder.resolve(table, decoder.argv(input)),
                 starts_at,
                 is_inline: decoder.is_inline(),
                 first_span,
@@ -81,6 +77,12 @@ impl Batch {
             }
         }
         Ok(self.commands.len())
+    }
+
+    /// Gives its memory back.
+    pub(super) fn give_back(&mut self) {
+        self.spans = Vec::new();
+        self.commands = Vec::new();
     }
 
     /// Begins the lookups of the commands' first keys.

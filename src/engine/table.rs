@@ -154,9 +154,34 @@ fn entry(command: &'static Command, parent: Option<&'static Command>, ids: &mut 
     Entry { command, id, full_name, sub, key: NameKey::new(command.name.as_bytes()) }
 }
 
+/// Finds commands by name, and remembers the last one: a client, and a pipeline most of all, calls one command many times.
+#[derive(Default)]
+pub struct Finder {
+    /// The name as it was written; at first the empty one, which no command has.
+    name: NameKey,
+    entry: Option<&'static Entry>,
+}
+
+impl Finder {
+    /// As [`CommandTable::resolve`]. It must be the same table each time.
+    #[inline]
+    pub fn resolve(&mut self, table: &'static CommandTable, argv: Argv<'_>) -> Option<&'static Entry> {
+        let name = argv.get(0)?;
+        let key = NameKey::as_written(name);
+        if key != self.name {
+            let entry = table.find(name);
+            if name.len() > NameKey::WHOLE {
+                return table.resolve_in(entry?, argv).ok();
+            }
+            *self = Finder { name: key, entry };
+        }
+        table.resolve_in(self.entry?, argv).ok()
+    }
+}
+
 /// A name in a form that is compared and hashed in a few steps, its letters in lower case: its length and, in two words,
 /// its first and last eight bytes. Up to 16 bytes that is all of it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct NameKey {
     len: usize,
     words: [u64; 2],
@@ -168,6 +193,13 @@ impl NameKey {
 
     #[inline]
     fn new(name: &[u8]) -> NameKey {
+        let NameKey { len, words } = NameKey::as_written(name);
+        NameKey { len, words: words.map(lower_case) }
+    }
+
+    /// The same with its letters as they are.
+    #[inline]
+    fn as_written(name: &[u8]) -> NameKey {
         let words = match (name.first_chunk::<8>(), name.last_chunk::<8>()) {
             (Some(first), Some(last)) => [u64::from_le_bytes(*first), u64::from_le_bytes(*last)],
             _ => match (name.first_chunk::<4>(), name.last_chunk::<4>()) {
@@ -183,7 +215,7 @@ impl NameKey {
                 },
             },
         };
-        NameKey { len: name.len(), words: words.map(lower_case) }
+        NameKey { len: name.len(), words }
     }
 
     #[inline]
