@@ -155,9 +155,6 @@ pub const EXPIRED_ELEMENTS_PER_LOOKUP: usize = 128;
 /// largest that the default parameters leave compact.
 pub const UNDO_COPY_MAX_BYTES: usize = 16 * 1024;
 
-/// Changes for which the room is kept from script to script, in case they must be undone.
-pub const UNDO_KEEP_STEPS: usize = 1_024;
-
 // Scripts
 
 /// Names of commands, each in the cases in which scripts write it, that are looked up only once.
@@ -198,7 +195,8 @@ pub const SCRIPT_C_STACK_BYTES: usize = 256 * 1024;
 /// The same for data that nests, which `cjson` and `cmsgpack` follow: room for 1,000 levels. AddressSanitizer makes frames larger.
 pub const SCRIPT_DATA_STACK_BYTES: usize = if cfg!(sanitizer) { 24 } else { 1 } * 1024 * 1024;
 
-/// Bytes that a buffer keeps which is used again and again: for replies, effects, and what scripts build.
+/// Bytes from which on what was used only once is not left for later: a buffer of the log, a script's list of arguments, a reply
+/// that became Lua values. Other buffers that are used again and again give all of their memory back `hz` times a second.
 pub const SCRATCH_KEEP_BYTES: usize = 64 * 1024;
 
 /// Bytes of a block of Lua's from which on it is large: a script that has reached its memory limit is refused such a block at

@@ -307,11 +307,19 @@ impl Engine {
         self.server.stats.processed = self.server.stats.commands.iter().map(|command| command.calls).sum();
         self.server.stats.sample(now_ms);
         self.server.peak_bytes = self.server.peak_bytes.max(allocated_bytes());
+        self.give_back_scratch();
         self.server.freed.give_back();
         self.server.look_after_log();
         self.server.close_idle(now_ms);
         self.server.check_soft_limits();
         self.reclaim()
+    }
+
+    /// Gives back the memory of the buffers that are used again and again, so that a quiet server holds none of it.
+    fn give_back_scratch(&mut self) {
+        self.batch.give_back();
+        self.ks.give_back_scratch();
+        self.server.scripts.give_back_scratch();
     }
 
     /// Removes one slice of expired keys, and of the garbage that scripts have left. Answers whether there may be more.

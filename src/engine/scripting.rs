@@ -145,15 +145,23 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
             script.can_undo = true;
         }
     }
-    let mut reply = std::mem::replace(ctx.reply, Reply::new(ctx.reply.form()));
     let watched_from = watched_from(ctx.server, call, started);
     let is_watched = watched_from == 0;
+    // The script's own reply is written when all its calls are over; what answers those must not reach it.
+    let (start, mut aside) = (ctx.reply.len(), Reply::new(ctx.reply.form()));
+    let mut inner = Ctx {
+        ks: &mut *ctx.ks,
+        server: &mut *ctx.server,
+        session: &mut *ctx.session,
+        reply: &mut aside,
+        entry: ctx.entry,
+        origin: ctx.origin,
+    };
     let mut host =
-        ScriptHost { ctx: &mut *ctx, call, name: invocation.name, read_only, started, watched_from, is_watched };
-    let start = reply.len();
+        ScriptHost { ctx: &mut inner, call, name: invocation.name, read_only, started, watched_from, is_watched };
     let outcome = match debug {
-        None => vm.run(invocation, &mut host, &mut reply),
-        Some((conversation, text)) => vm.debug(invocation, text, &mut DebugHost { host, conversation }, &mut reply),
+        None => vm.run(invocation, &mut host, ctx.reply),
+        Some((conversation, text)) => vm.debug(invocation, text, &mut DebugHost { host, conversation }, ctx.reply),
     };
     if can_undo {
         match outcome {
@@ -164,8 +172,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     } else if holds_messages {
         ctx.server.deliver_held(ctx.session);
     }
-    count_outcome(ctx, call, invocation.program, outcome, reply.as_bytes().get(start..).unwrap_or_default());
-    *ctx.reply = reply;
+    count_outcome(ctx, call, invocation.program, outcome, start);
     // SELECT inside a script is the script's own.
     ctx.session.db = db;
     ctx.server.running_script = None;
@@ -222,10 +229,11 @@ impl Ctx<'_> {
     }
 }
 
-/// Counts a script that answered an error as failed. What a command answered was counted there.
+/// Counts a script that answered an error as failed. What a command answered was counted there. Its reply begins at `start`.
 #[inline]
-fn count_outcome(ctx: &mut Ctx<'_>, call: Call<'_>, program: Handle, outcome: Outcome, reply: &[u8]) {
+fn count_outcome(ctx: &mut Ctx<'_>, call: Call<'_>, program: Handle, outcome: Outcome, start: usize) {
     let (Outcome::Returned(fault) | Outcome::Raised(fault)) = outcome else { return };
+    let reply = ctx.reply.as_bytes().get(start..).unwrap_or_default();
     let stats = &mut ctx.server.stats;
     if let (Purpose::Work, Some(script)) = (call.purpose, &ctx.server.running_script) {
         let is_rolled_back = script.can_undo && matches!(outcome, Outcome::Raised(_));

@@ -369,6 +369,11 @@ impl Scripts {
         littered.map(|vm| vm.collect()).is_some()
     }
 
+    /// Gives back the memory of the buffers through which arguments and replies pass.
+    pub fn give_back_scratch(&mut self) {
+        self.vm.iter_mut().for_each(|vm| vm.give_back_scratch());
+    }
+
     /// Bytes that Lua holds; 0 while a script runs.
     pub fn memory_bytes(&self) -> usize {
         self.vm.as_ref().map_or(0, |vm| vm.memory_bytes())

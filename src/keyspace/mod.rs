@@ -130,6 +130,12 @@ impl Keyspace {
         self.disposal.counts()
     }
 
+    /// Gives back the memory that is kept for the next unit. Between two units only.
+    pub fn give_back_scratch(&mut self) {
+        self.effects.give_back();
+        self.undo.give_back();
+    }
+
     /// The time that the units see which begin from now on, Unix ms.
     #[inline]
     pub fn set_now_ms(&mut self, now_ms: i64) {

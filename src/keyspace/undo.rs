@@ -25,7 +25,6 @@ use super::db::Db;
 use super::entry::{Entry, Value};
 use super::piece::Piece;
 use super::{DbIndex, Keyspace, KeyspaceStats, Slot};
-use crate::base::limits::UNDO_KEEP_STEPS;
 use crate::value::stream::Stream;
 use crate::value::string::StringValue;
 
@@ -118,7 +117,11 @@ impl Undo {
         self.covered_requests.clear();
         self.shuffled.clear();
         self.bytes = 0;
-        self.steps.shrink_to(UNDO_KEEP_STEPS);
+    }
+
+    /// Gives back the memory that was kept for the next script.
+    pub(super) fn give_back(&mut self) {
+        self.steps.shrink_to(0);
     }
 }
 

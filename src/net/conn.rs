@@ -30,9 +30,7 @@ use std::task::{Context, Poll};
 
 use super::serve::Shared;
 use super::socket_table::Connection;
-use crate::base::limits::{
-    OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_CHUNK_BYTES, SCRATCH_KEEP_BYTES, SEND_SLICE_BYTES,
-};
+use crate::base::limits::{OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_CHUNK_BYTES, SEND_SLICE_BYTES};
 use crate::engine::session::SessionKey;
 use crate::engine::{Engine, Fed, Server};
 use crate::resp::reply::Reply;
@@ -263,7 +261,6 @@ impl Conn {
         }
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
         session.outbox.append(out.buffer_mut());
-        out.buffer_mut().shrink_to(SCRATCH_KEEP_BYTES);
         if session.outbox.held() >= OUTBOX_TAKE_OVER_BYTES {
             engine.server.count_unsent(self.key);
         }
@@ -277,6 +274,13 @@ pub(crate) struct Buffers {
     pub input: Box<[u8]>,
     /// What is answered.
     pub out: Reply,
+}
+
+impl Buffers {
+    /// Gives back what replies took.
+    pub(crate) fn give_back(&mut self) {
+        self.out.buffer_mut().shrink_to(0);
+    }
 }
 
 impl Default for Buffers {

@@ -19,7 +19,7 @@ use socket2::SockRef;
 
 use super::listener::{Listener, open};
 use super::socket_table::{Connection, Socket, SocketTable};
-use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES, SCRATCH_KEEP_BYTES};
+use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
 use crate::engine::busy::RawSockets;
 use crate::engine::session::SessionKey;
 use crate::engine::{Fed, Server};
@@ -107,8 +107,7 @@ impl RawPoller {
         if let Some(session) = server.sessions.get_mut(key) {
             session.outbox.push(self.out.as_bytes());
         }
-        self.out.truncate(0);
-        self.out.buffer_mut().shrink_to(SCRATCH_KEEP_BYTES);
+        *self.out.buffer_mut() = Vec::new();
         Stay::Open
     }
 

@@ -87,6 +87,7 @@ impl Shared {
             if Instant::now() >= next_tick {
                 let hz = self.engine.borrow().server.config.hz.clamp(1, 500);
                 next_tick = Instant::now() + Duration::from_millis(1_000 / u64::from(hz));
+                self.buffers.borrow_mut().give_back();
                 more = self.engine.borrow_mut().tick();
             } else if more {
                 more = self.engine.borrow_mut().reclaim();

@@ -366,20 +366,6 @@ impl Ctx {
             _ => b"ERR Script killed by user with SCRIPT KILL...",
         }
     }
-
-    fn forget_scratch(&mut self) {
-        if self.spans.capacity() > SCRATCH_KEEP_BYTES / size_of::<Span>() {
-            self.spans = Vec::new();
-        }
-        if self.frames.capacity() > SCRATCH_KEEP_BYTES / size_of::<Frame>() {
-            self.frames = Vec::new();
-        }
-        for buffer in [&mut self.args, &mut self.buffer, self.tape.buffer_mut(), &mut self.failure.text] {
-            if buffer.capacity() > SCRATCH_KEEP_BYTES {
-                *buffer = Vec::new();
-            }
-        }
-    }
 }
 
 impl Drop for Vm {
@@ -509,6 +495,16 @@ impl Vm {
         self.ctx.memory.tidy(|| Instant::now() < until)
     }
 
+    /// Gives back the memory of the buffers that calls share.
+    pub fn give_back_scratch(&mut self) {
+        let ctx = &mut self.ctx;
+        ctx.spans = Vec::new();
+        ctx.frames = Vec::new();
+        for buffer in [&mut ctx.args, &mut ctx.buffer, ctx.tape.buffer_mut(), &mut ctx.failure.text] {
+            *buffer = Vec::new();
+        }
+    }
+
     /// Runs a script or function and writes its one reply, or its error reply, to `reply`, which is of a client's form.
     #[inline]
     pub fn run(&mut self, invocation: Invocation<'_>, host: &mut dyn Host, reply: &mut Reply) -> Outcome {
@@ -544,7 +540,6 @@ impl Vm {
             self.write_failure(status, invocation.name, reply);
         }
         stack.set_top(top);
-        self.ctx.forget_scratch();
         self.recover();
         self.ctx.outcome
     }
@@ -608,7 +603,6 @@ impl Vm {
         if outcome.is_err() {
             registered.iter().for_each(|function| self.release(function.handle));
         }
-        self.ctx.forget_scratch();
         self.recover();
         outcome.map(|()| registered)
     }

@@ -46,9 +46,13 @@ impl Effects {
     #[inline]
     pub(in crate::keyspace) fn begin(&mut self, recording: Recording) {
         self.buf.clear();
-        self.buf.shrink_to(SCRATCH_KEEP_BYTES);
         self.last_key = LastKey::default();
         self.recording = recording;
+    }
+
+    /// Gives back the memory that is kept for the next unit. Between two units only: forgets what the last one recorded.
+    pub(in crate::keyspace) fn give_back(&mut self) {
+        self.buf = Vec::new();
     }
 
     /// Records from here on, if nothing was to be recorded when the unit began.
