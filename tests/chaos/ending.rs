@@ -6,8 +6,6 @@ use super::client;
 use super::wire::{Connection, Reply, encode, words};
 use super::world::World;
 
-/// What may be kept beyond a tenth more: buffers and tables that have grown and serve again.
-const KEPT_BYTES: u64 = 2 << 20;
 /// How long freeing and closing may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a single reply may take.
@@ -111,7 +109,7 @@ pub(crate) fn compare(world: &World, before: &Held) {
         return;
     }
     let looks_at_memory = !world.options.without.iter().any(|word| word == "memory-check");
-    let most = before.memory_bytes + before.memory_bytes / 10 + KEPT_BYTES;
+    let most = before.memory_bytes + before.memory_bytes / 10;
     let deadline = Instant::now() + PATIENCE;
     loop {
         let held = match look(port) {
