@@ -264,6 +264,7 @@ impl Store {
     pub fn flush(&mut self) -> Vec<Script> {
         let gone = self.scripts.extract_if(|_, script| script.origin != Origin::Bundled).map(|(_, script)| script);
         let gone: Vec<Script> = gone.collect();
+        self.scripts.shrink_to_fit();
         (self.evals, self.eval_bytes) = (0, 0);
         self.bytes -= gone.iter().map(|script| script.body.len()).sum::<usize>();
         gone
