@@ -21,6 +21,9 @@ const START_DEADLINE: Duration = Duration::from_secs(20);
 /// How long any single reply may take.
 pub(crate) const REPLY_DEADLINE: Duration = Duration::from_secs(60);
 
+/// Variables that a server is started with, besides those of this process.
+pub(crate) type Environment = Vec<(&'static str, String)>;
+
 /// Which program to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
@@ -41,17 +44,22 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `program` with nothing saved to disk, plus `flags`, and waits until it answers.
     pub(crate) fn start(program: Program, flags: &[&str]) -> Server {
+        Server::start_in(&Environment::new(), program, flags)
+    }
+
+    /// The same in an environment.
+    pub(crate) fn start_in(environment: &Environment, program: Program, flags: &[&str]) -> Server {
         // Between finding a free port and the server's bind another process may take it: then the server exits, and
         // the next port is tried.
         for _ in 0..5 {
-            if let Some(server) = Server::try_start(program, flags) {
+            if let Some(server) = Server::try_start(environment, program, flags) {
                 return server;
             }
         }
         panic!("{program:?} ended at once, five times, with the flags {flags:?}; its log is above");
     }
 
-    fn try_start(program: Program, flags: &[&str]) -> Option<Server> {
+    fn try_start(environment: &Environment, program: Program, flags: &[&str]) -> Option<Server> {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let port = free_port();
         let log = File::create(dir.path().join("log")).expect("a log file in a fresh folder");
@@ -61,6 +69,7 @@ impl Server {
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
             .arg(dir.path())
             .args(flags)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stderr(log.try_clone().expect("the log's second handle"))
             .stdout(log)

@@ -1,9 +1,11 @@
-//! kill -9 at random moments, again and again on one directory.
+//! kill -9 and loss of power at random moments, again and again on one directory.
 //!
 //! Each [`Writer`] owns its keys, has one request under way, and notes what it sent and what was acknowledged. So after a kill it
 //! knows what must be there, and the little that may be there or not. When the server is back, each compares: nothing
 //! acknowledged is missing, nothing is there that was not sent, what one unit wrote is there as a whole or not at all. From then
 //! on what was seen counts as known: a reader has been told of it.
+//!
+//! When power is lost, what was not synced is lost, too ([`PowerLoss`]): then all that was acknowledged must have been.
 //!
 //! `SUITE_ROUNDS` says how many kills, `SUITE_SEED` which: of how much is acknowledged before each, and of what writers do. The
 //! moment of a kill is never the same again.
@@ -19,10 +21,13 @@ use tidegate::base::rng::Rng;
 use tidegate::script::bundled::Bundled;
 
 use crate::differential::search::env_number;
-use crate::harness::{Program, REPLY_DEADLINE, Raw, Server, Value, encode, free_port, launch_command};
+use crate::harness::{Environment, Program, REPLY_DEADLINE, Raw, Server, Value, encode, free_port, launch_command};
+use crate::power_loss::PowerLoss;
 
 /// Kills in the default run.
-const ROUNDS: u64 = 12;
+const KILLS: u64 = 12;
+/// Losses of power in the default run.
+const POWER_LOSSES: u64 = 6;
 /// Kills after which a new directory is begun: the log only grows, and all of it is read at each start.
 const ROUNDS_PER_DIRECTORY: u64 = 20;
 /// At most so many steps of all writers are acknowledged between two kills.
@@ -446,7 +451,7 @@ impl Writer for Syncs {
     fn check(&mut self, _: &mut Link) {}
 }
 
-fn writers(seed: u64) -> Vec<Box<dyn Writer>> {
+fn writers(end: End, seed: u64) -> Vec<Box<dyn Writer>> {
     let (buyers, jobs) = (Arc::default(), Arc::default());
     let sale = |client| Sale { client, buyers: 0, all: Arc::clone(&buyers) };
     let queue = |role| Queue { role, all: Arc::clone(&jobs) };
@@ -463,8 +468,11 @@ fn writers(seed: u64) -> Vec<Box<dyn Writer>> {
         Box::new(sale(2)),
         Box::<Appender>::default(),
         Box::new(queue(Role::Push)),
-        Box::new(Syncs(Rng::seeded(seed + 2))),
     ];
+    if end == End::Kill {
+        // A loss of power takes what is written without a sync.
+        all.push(Box::new(Syncs(Rng::seeded(seed + 2))));
+    }
     all.extend((0..TAKERS).map(|_| Box::new(queue(Role::Take)) as Box<dyn Writer>));
     all
 }
@@ -497,12 +505,13 @@ fn work_and_kill(server: Server, writers: &mut [Box<dyn Writer>], steps: u64) {
 }
 
 /// Begins to start a server, and kills it on the way.
-fn kill_at_start(dir: &Path, after: Duration) {
+fn kill_at_start(dir: &Path, environment: &Environment, after: Duration) {
     let command_line = launch_command(Program::Tidegate);
     let mut child = Command::new(&command_line[0])
         .args(&command_line[1..])
         .args(["--appendonly", "yes", "--port", &free_port().to_string(), "--bind", "127.0.0.1", "--dir"])
         .arg(dir)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -515,35 +524,85 @@ fn kill_at_start(dir: &Path, after: Duration) {
     child.wait().expect("our own child");
 }
 
-#[test]
-fn what_was_acknowledged_outlives_kill_9() {
+/// How servers end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Kill,
+    PowerLoss,
+}
+
+/// One directory, those who write to the servers on it, and the machine under them.
+struct Life {
+    dir: tempfile::TempDir,
+    writers: Vec<Box<dyn Writer>>,
+    machine: Option<PowerLoss>,
+}
+
+impl Life {
+    fn new(end: End, seed: u64) -> Life {
+        let dir = tempfile::tempdir().expect("a folder");
+        let machine = (end == End::PowerLoss).then(|| PowerLoss::new(dir.path(), seed));
+        Life { dir, writers: writers(end, seed), machine }
+    }
+
+    fn environment(&mut self) -> Environment {
+        self.machine.as_mut().map(PowerLoss::environment).unwrap_or_default()
+    }
+
+    fn start(&mut self) -> Server {
+        let environment = self.environment();
+        let path = self.dir.path().to_str().expect("a path of plain text");
+        Server::start_in(&environment, Program::Tidegate, &["--dir", path, "--appendonly", "yes"])
+    }
+
+    /// What goes with the server that has just been killed.
+    fn ended(&mut self) {
+        self.machine.iter_mut().for_each(PowerLoss::strike);
+    }
+}
+
+/// Lets servers end `rounds` times while they are written to, and now and then on their start.
+fn outlive(end: End, rounds: u64) {
     let first = env_number("SUITE_SEED").unwrap_or(1);
-    let rounds = env_number("SUITE_ROUNDS").unwrap_or(ROUNDS);
+    let rounds = env_number("SUITE_ROUNDS").unwrap_or(rounds);
     let mut ways: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut life: Option<(tempfile::TempDir, Vec<Box<dyn Writer>>)> = None;
+    let mut life: Option<Life> = None;
     for round in 0..rounds {
         let seed = first + round;
         let mut rng = Rng::seeded(seed);
         if round % ROUNDS_PER_DIRECTORY == 0 {
             life = None;
         }
-        let (dir, writers) = life.get_or_insert_with(|| (tempfile::tempdir().expect("a folder"), writers(seed)));
-        let path = dir.path().to_str().expect("a path of plain text");
-        let start = || Server::start(Program::Tidegate, &["--dir", path, "--appendonly", "yes"]);
-        work_and_kill(start(), writers, 1 + rng.below(MAX_STEPS));
+        let life = life.get_or_insert_with(|| Life::new(end, seed));
+        work_and_kill(life.start(), &mut life.writers, 1 + rng.below(MAX_STEPS));
+        life.ended();
         *ways.entry("while writing").or_default() += 1;
         while rng.below(3) == 0 {
-            kill_at_start(dir.path(), Duration::from_micros(rng.below(60_000)));
+            let environment = life.environment();
+            kill_at_start(life.dir.path(), &environment, Duration::from_micros(rng.below(60_000)));
+            life.ended();
             *ways.entry("at start").or_default() += 1;
         }
-        let server = start();
+        let server = life.start();
         let mut link = Link(server.raw());
-        for writer in writers.iter_mut() {
+        for writer in &mut life.writers {
             writer.check(&mut link);
         }
-        if (round + 1) % 50 == 0 {
-            eprintln!("kills so far: {ways:?}");
+        drop(server);
+        life.ended();
+        if (round + 1) % 50 == 0 || round + 1 == rounds {
+            let undone = life.machine.as_ref().map_or(0, PowerLoss::undone);
+            eprintln!("{end:?}, seeds from {first}: {ways:?}; names undone on this directory: {undone}");
         }
     }
-    eprintln!("kills: {ways:?}, seeds from {first}");
+}
+
+#[test]
+fn what_was_acknowledged_outlives_kill_9() {
+    outlive(End::Kill, KILLS);
+}
+
+#[test]
+fn what_was_acknowledged_outlives_a_loss_of_power() {
+    outlive(End::PowerLoss, POWER_LOSSES);
 }

@@ -26,6 +26,8 @@ mod looking;
 mod maxmemory;
 mod oracle;
 mod payloads;
+mod power_loss;
+
 mod protocol;
 mod regressions;
 mod replica;
