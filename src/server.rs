@@ -331,4 +331,54 @@ mod tests {
         assert_eq!(first(&["FUNCTION", "FLUSH"]), 2);
         assert_eq!(first(&["FUNCTION", "FLUSH"]), 0);
     }
+
+    #[test]
+    fn who_does_not_read_while_others_wait_for_room_is_closed_in_the_end() {
+        let mut bench = Bench::new();
+        bench.line("SETRANGE large 60000000 x");
+        let get = b"GET large\r\n";
+        // As a connection does whose socket takes nothing.
+        let ask = |bench: &mut Bench, client| {
+            let mut reply = Reply::new(Form::Resp2);
+            bench.engine.feed(client, &mut Decoder::new(), get, &mut reply);
+            let session = bench.engine.server.sessions.get_mut(client).expect("it is open");
+            session.outbox.append(reply.buffer_mut());
+            bench.engine.server.count_unsent(client);
+        };
+        let clients = [(); 7].map(|()| bench.engine.server.open_session(Peer::default()));
+        clients.iter().for_each(|client| ask(&mut bench, *client));
+        let held = |bench: &mut Bench| {
+            clients
+                .map(|client| bench.engine.server.sessions.get_mut(client).map_or(0, |session| session.outbox.held()))
+        };
+        let waits = |bench: &mut Bench| {
+            clients.map(|client| {
+                bench.engine.server.sessions.get_mut(client).is_some_and(|session| session.waits_for_room)
+            })
+        };
+        assert!(held(&mut bench)[..5].iter().all(|bytes| *bytes > 60_000_000));
+        assert_eq!(held(&mut bench)[5..], [0, 0]);
+        assert_eq!(waits(&mut bench), [false, false, false, false, false, true, true]);
+        assert_eq!(bench.line("PING"), "+PONG\\r\\n", "what is short is answered");
+        let killed = |bench: &mut Bench| {
+            clients
+                .iter()
+                .filter(|client| bench.engine.server.sessions.get_mut(**client).is_some_and(|s| s.killed))
+                .count()
+        };
+        for (ms, expected) in [(4_000, 0), (2_000, 1), (4_000, 1)] {
+            bench.engine.server.clock.advance_ms(ms);
+            bench.engine.tick();
+            assert_eq!(killed(&mut bench), expected);
+        }
+        // Its connection ends, and there is room.
+        let gone = clients
+            .iter()
+            .copied()
+            .find(|client| bench.engine.server.sessions.get_mut(*client).is_some_and(|s| s.killed));
+        bench.engine.disconnect(gone.expect("one was closed"));
+        assert_eq!(waits(&mut bench), [false; 7]);
+        ask(&mut bench, clients[5]);
+        assert!(held(&mut bench)[5] > 60_000_000);
+    }
 }

@@ -40,9 +40,13 @@ pub const REPLY_PAUSE_BYTES: usize = 1024 * 1024;
 /// Bytes held for unsent replies beyond which nothing more is read from a client until it has read some of them.
 pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
 
-/// The same for all clients together: beyond it, nothing more is read from a client that holds more than its share of it. All
-/// together thus hold this, and for each client its [least share](OUTBOX_LEAST_SHARE_BYTES), a pipeline's pause and one reply.
+/// The same for all clients together: beyond it, nothing more is read from a client that holds more than its share of it, and
+/// commands that read run only if their reply fits the [least share](OUTBOX_LEAST_SHARE_BYTES). All together thus hold this, and
+/// for each client twice its least share, a pipeline's pause, and the one reply of a command that writes, EXEC or a script.
 pub const OUTBOX_TOTAL_PAUSE_BYTES: usize = 4 * OUTBOX_PAUSE_BYTES;
+
+/// How long a command waits for others to read, until the client that holds most is closed.
+pub const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What each client may leave unread, however much others do: a client that sends a whole pipeline before it reads must not
 /// wait for them.

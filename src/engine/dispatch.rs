@@ -185,6 +185,10 @@ pub(crate) fn call(
     let must_fit = !entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);
     let outer_must_fit = reply.set_must_fit(must_fit);
     reply.fit_longest(server.config.proto_max_bulk_len);
+    let room = server.room_for(entry, origin, session);
+    if let Some(bytes) = room {
+        reply.bound_to(bytes);
+    }
     let mut ctx = Ctx { ks: &mut *ks, server: &mut *server, session, reply: &mut *reply, entry, origin };
     let args = Args::new(argv, entry.name_args());
     let result = match entry.command.run {
@@ -194,6 +198,11 @@ pub(crate) fn call(
     };
     ctx.reply.set_must_fit(outer_must_fit);
     let waits = match result {
+        Ok(Flow::Replied) if room.is_some() && ctx.reply.is_cut() => {
+            reply.take_back(start);
+            server.take_back();
+            return None;
+        }
         Ok(Flow::Replied) if ctx.reply.is_cut() => {
             debug_assert_eq!(ks.changes_by_commands(), changes_before, "{} must not be cut", entry.full_name);
             fail(server, entry, &Error::ReplyTooLong, reply, start);
@@ -211,6 +220,9 @@ pub(crate) fn call(
             None
         }
     };
+    if room.is_some() {
+        reply.unbound();
+    }
     let ticks = server.stats.clock.raw();
     server.last_ticks = ticks;
     let stats = &mut server.stats.commands[entry.id];

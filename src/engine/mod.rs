@@ -21,6 +21,7 @@ mod observe;
 pub(crate) mod pubsub;
 pub mod recovery;
 pub(crate) mod registry;
+mod room;
 pub(crate) mod script_slow;
 pub(crate) mod script_stats;
 pub(crate) mod script_trace;
@@ -41,6 +42,7 @@ use durability::Durability;
 use multi::Watches;
 use pubsub::PubSub;
 use registry::Registry;
+use room::Room;
 use script_trace::Trace;
 
 use scripts::Scripts;
@@ -56,7 +58,7 @@ use std::sync::atomic::AtomicBool;
 use crate::base::allocated::allocated_bytes;
 use crate::base::allocator::Freed;
 use crate::base::clock::Clock;
-use crate::base::limits::{OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, REPLY_PAUSE_BYTES};
+use crate::base::limits::REPLY_PAUSE_BYTES;
 use crate::base::rng::Rng;
 use crate::config::Config;
 use crate::keyspace::effect::Effect;
@@ -128,8 +130,8 @@ pub struct Server {
     pub(super) held_messages: pubsub::Held,
     /// The sockets, for when tokio can't serve them: while a script is busy.
     pub raw_sockets: Option<Box<dyn RawSockets>>,
-    /// Bytes that the outboxes of all sessions hold, as far as [`count_unsent`](Server::count_unsent) was told.
-    held_unsent: usize,
+    /// What all clients together have left unread.
+    room: Room,
     /// Reading of the processor's clock when the last command ended.
     last_ticks: u64,
     /// A script of the pipeline that runs took so long that others come first.
@@ -200,7 +202,7 @@ impl Engine {
             trace: None,
             held_messages: pubsub::Held::default(),
             raw_sockets: None,
-            held_unsent: 0,
+            room: Room::default(),
             last_ticks: 0,
             others_come_first: false,
         };
@@ -297,6 +299,10 @@ impl Engine {
             self.ks.set_now_ms(now_ms);
             let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
             self.execute(session, planned.entry, argv, out);
+            if self.server.room.has_taken_back() {
+                session.waits_for_room = true;
+                return decoder.rewind_to(planned.starts_at);
+            }
         }
     }
 
@@ -312,6 +318,7 @@ impl Engine {
         self.server.look_after_log();
         self.server.close_idle(now_ms);
         self.server.check_soft_limits();
+        self.server.make_room(now_ms);
         self.reclaim()
     }
 
@@ -354,33 +361,6 @@ impl Server {
         self.release(&mut session);
         self.registry.disconnected(key);
         session.outbox.wake();
-    }
-
-    /// Counts what a session's outbox holds now among what all hold. Told whenever it may have become much, or was much.
-    #[inline]
-    pub fn count_unsent(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let held = session.outbox.held();
-        let counted = std::mem::replace(&mut session.counted_unsent, held);
-        if held != counted {
-            self.recount_unsent(counted, held);
-        }
-    }
-
-    fn recount_unsent(&mut self, counted: usize, held: usize) {
-        let were_full = self.held_unsent > OUTBOX_TOTAL_PAUSE_BYTES;
-        self.held_unsent = self.held_unsent - counted + held;
-        if were_full && self.held_unsent <= OUTBOX_TOTAL_PAUSE_BYTES {
-            // Those who had to wait for it may send again.
-            self.sessions.iter_mut().filter(|session| !session.outbox.is_empty()).for_each(|s| s.outbox.wake());
-        }
-    }
-
-    /// Whether a client whose outbox holds so much must read some of it first, because all clients together hold too much.
-    #[inline]
-    pub fn is_over_share(&self, held: usize) -> bool {
-        let share = || OUTBOX_LEAST_SHARE_BYTES.max(OUTBOX_TOTAL_PAUSE_BYTES / self.sessions.len().max(1));
-        self.held_unsent > OUTBOX_TOTAL_PAUSE_BYTES && held > share()
     }
 
     /// Ends all that a session subscribed to, watched or waited for.

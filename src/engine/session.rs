@@ -338,8 +338,10 @@ pub struct Session {
     pub parked: Option<Box<Parked>>,
     /// What waits to be sent.
     pub outbox: Outbox,
-    /// Bytes of its outbox that [`Server::held_unsent`](super::Server::held_unsent) counts.
+    /// Bytes of its outbox that are counted among those of all; see [`room`](super::room).
     pub(super) counted_unsent: usize,
+    /// Its next command has found no room for the answer; see [`room`](super::room).
+    pub(crate) waits_for_room: bool,
     /// Close when everything is sent.
     pub closing: bool,
     /// Close now, whatever is unsent.
@@ -380,10 +382,10 @@ impl Session {
         if self.subscriptions.is_empty() { ClientType::Normal } else { ClientType::Pubsub }
     }
 
-    /// Whether its next command must wait: it is parked, or about to be closed.
+    /// Whether its next command must wait: it is parked, waits for room, or is about to be closed.
     #[inline]
     pub fn is_suspended(&self) -> bool {
-        self.parked.is_some() || self.closing || self.killed
+        self.parked.is_some() || self.waits_for_room || self.closing || self.killed
     }
 
     /// Drops bytes from the front of the outbox, which the socket has taken; answers how many.
@@ -466,6 +468,7 @@ impl Sessions {
             parked: None,
             outbox: Outbox::default(),
             counted_unsent: 0,
+            waits_for_room: false,
             closing: false,
             killed: false,
             over_soft_since_ms: None,

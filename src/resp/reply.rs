@@ -99,6 +99,18 @@ impl Reply {
         }
     }
 
+    /// Bounds the next reply to so many bytes, until [`unbound`](Self::unbound).
+    #[cold]
+    pub fn bound_to(&mut self, bytes: usize) {
+        self.limit = self.buf.len().saturating_add(bytes);
+    }
+
+    /// Ends what [`bound_to`](Self::bound_to) began.
+    #[cold]
+    pub fn unbound(&mut self) {
+        self.bound(self.longest);
+    }
+
     #[cold]
     fn bound(&mut self, longest: usize) {
         self.longest = longest;

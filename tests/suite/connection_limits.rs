@@ -306,6 +306,23 @@ fn all_who_do_not_read_make_the_server_hold_256_mib_and_little_each() {
     send_all_then_read(&server);
 }
 
+#[test]
+fn large_replies_wait_until_there_is_room_for_them() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    raw.command(&["SETRANGE", "key", "9999999", "x"]);
+    let before = info(&mut raw, "used_memory");
+    let (request, reply) = (encode(&["GET", "key"]), "$10000000\r\n".len() + 10_000_000 + 2);
+    let slow: Vec<TcpStream> = (0..60).map(|_| ask(&server, &request, 2)).collect();
+    until(|| info(&mut raw, "used_memory") > before + 256 * MIB, "the outboxes fill");
+    let held = most_used(&mut raw, 100) - before;
+    assert!(held < 280 * MIB, "{held} bytes");
+    let mut patient = ask(&server, &request, 2);
+    drop(slow);
+    read_bytes(&mut patient, 2 * reply);
+    assert_eq!(command_stat(&mut raw, "get", "failed_calls"), 0);
+}
+
 /// What those who do not read make the server hold keeps nobody waiting who holds little, though it sends all before it reads.
 #[test]
 fn who_holds_little_does_not_wait_for_those_who_hold_much() {

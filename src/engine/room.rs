@@ -1,0 +1,109 @@
+//! Room for unsent replies: what all clients together may leave unread.
+//!
+//! Beyond [`OUTBOX_TOTAL_PAUSE_BYTES`] two things keep what is held from growing. Of a client that holds more than its share
+//! nothing more is read. And a command that only reads, and would answer more than a client's least share, is taken back: it
+//! runs again when there is room. Others are answered meanwhile.
+//!
+//! Who waits so depends on others to read. Those who hold most do not stay for ever: one of them is closed each time
+//! [`ROOM_PATIENCE`] is over and there still is no room.
+
+use super::Server;
+use super::ctx::Origin;
+use super::session::{Gate, Session, SessionKey};
+use super::spec::Flags;
+use super::table::Entry;
+use crate::base::limits::{OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, ROOM_PATIENCE};
+
+/// How much is held unsent, and who waits for that to become less.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// Bytes that the outboxes of all sessions hold, as far as [`Server::count_unsent`] was told.
+    held: usize,
+    /// The command that has just run is to run again.
+    takes_back: bool,
+    /// Since when somebody waits, Unix ms.
+    missed_since_ms: Option<i64>,
+}
+
+impl Room {
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.held > OUTBOX_TOTAL_PAUSE_BYTES
+    }
+
+    /// Whether the command that has just run was taken back. Asked once.
+    #[inline]
+    pub(super) fn has_taken_back(&mut self) -> bool {
+        std::mem::take(&mut self.takes_back)
+    }
+}
+
+impl Server {
+    /// The most bytes that a call may answer now, if it is one that can be taken back.
+    #[inline]
+    pub(super) fn room_for(&self, entry: &Entry, origin: Origin, session: &Session) -> Option<usize> {
+        if !self.room.is_full() {
+            return None;
+        }
+        let flags = entry.command.flags;
+        let only_reads = flags.has(Flags::READONLY) && !flags.has(Flags::NOSCRIPT | Flags::BLOCKING);
+        let can_run_again = origin == Origin::Client && only_reads && !session.gate.has(Gate::MUTED);
+        can_run_again.then_some(OUTBOX_LEAST_SHARE_BYTES)
+    }
+
+    /// The call that has just run found no room for its answer, and is to run again.
+    #[cold]
+    pub(super) fn take_back(&mut self) {
+        self.room.takes_back = true;
+        self.room.missed_since_ms.get_or_insert(self.clock.now_ms());
+    }
+
+    /// Counts what a session's outbox holds now among what all hold. Told whenever it may have become much, or was much.
+    #[inline]
+    pub fn count_unsent(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let held = session.outbox.held();
+        let counted = std::mem::replace(&mut session.counted_unsent, held);
+        if held != counted {
+            self.recount_unsent(counted, held);
+        }
+    }
+
+    pub(super) fn recount_unsent(&mut self, counted: usize, held: usize) {
+        let was_full = self.room.is_full();
+        self.room.held = self.room.held - counted + held;
+        if was_full && !self.room.is_full() {
+            self.room.missed_since_ms = None;
+            for session in self.sessions.iter_mut() {
+                // Those who had to wait for it may be read from again, or run what was taken back.
+                if std::mem::take(&mut session.waits_for_room) || !session.outbox.is_empty() {
+                    session.outbox.wake();
+                }
+            }
+        }
+    }
+
+    /// Whether a client whose outbox holds so much must read some of it first, because all clients together hold too much.
+    #[inline]
+    pub fn is_over_share(&self, held: usize) -> bool {
+        let share = || OUTBOX_LEAST_SHARE_BYTES.max(OUTBOX_TOTAL_PAUSE_BYTES / self.sessions.len().max(1));
+        self.room.is_full() && held > share()
+    }
+
+    /// Closes the client that holds most if others have waited for room for too long.
+    pub(super) fn make_room(&mut self, now_ms: i64) {
+        let is_over = |since_ms| now_ms - since_ms > ROOM_PATIENCE.as_millis() as i64;
+        if !self.room.missed_since_ms.is_some_and(is_over) {
+            return;
+        }
+        self.room.missed_since_ms = Some(now_ms);
+        let Some(most) = self.sessions.iter_mut().max_by_key(|session| session.counted_unsent) else { return };
+        tracing::warn!(
+            client = most.key.id,
+            unsent = most.counted_unsent,
+            "closed: does not read its output, and others wait for the memory"
+        );
+        most.kill();
+        self.stats.output_limit_disconnections += 1;
+    }
+}
