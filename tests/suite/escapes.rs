@@ -352,7 +352,8 @@ const RANGES: &[Attempt] = &[
         "cjson, any nesting",
         "CVE-2022-24834",
         "cjson.decode_max_depth(2147483647) return cjson.decode(('{\"a\":['):rep(500000))",
-        Fails("C stack overflow"),
+        // With the larger stack that instrumented code takes it is Lua's own that ends first.
+        Fails(if cfg!(sanitizer) { "too many nested" } else { "C stack overflow" }),
     ),
     ("cjson, a circle", "CVE-2022-24834", "local t = {} t[1] = t return cjson.encode(t)", Fails("excessive nesting")),
     (
