@@ -18,7 +18,7 @@ const KNOWN_CIRCLES: &[&str] = &[
     "command: stream/delete stream/entries stream/group stream/info stream/mod stream/pending stream/read stream/request \
      stream/trim",
     "config: load mod",
-    "engine: admit batch busy ctx debugging dispatch durability keys lint mod multi pubsub registry scripting scripts \
+    "engine: admit batch busy ctx debugging dispatch durability keys lint mod multi pubsub registry room scripting scripts \
      session spec table tail unit wait",
     "keyspace: db disposal effect/mod effect/record effect/touch entry expiry mod piece slab undo verb/mod",
     "log: block directory error segment",
