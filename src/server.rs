@@ -17,6 +17,8 @@ use crate::config::{AppendFsync, Config};
 use crate::engine::Engine;
 use crate::engine::recovery::{Recovered, RecoveryError};
 use crate::engine::registry::watch_for_stalls;
+use crate::import::ImportError;
+use crate::import::at_start::AtStart;
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealDisk, ignore_file_size_signal};
 use crate::log::scan::TornTail;
@@ -46,6 +48,9 @@ pub enum StartError {
     /// The data can't be had.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    /// The data of Redis that lies here can't be imported.
+    #[error("{0}\nThis folder holds the data of Redis, and none of Tidegate's yet. To start without it, choose another --dir")]
+    Import(#[from] ImportError),
     /// The system refused something else.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -115,18 +120,21 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
 /// Brings the data back from the log, if there is one. Answers what the start-up line says of it.
 fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartError> {
     let config = &engine.server.config;
+    let path = config.dir.join(DATA_DIR);
+    let import = AtStart::look(&config.dir, config.appendonly.then_some(&path))?;
     if !config.appendonly {
+        import.map_or(Ok(()), |import| import.run(engine))?;
         return Ok("data: in memory only; durable: nothing, a restart begins empty".to_owned());
     }
     ignore_file_size_signal();
     let policy = config.appendfsync;
-    let path = config.dir.join(DATA_DIR);
     let mut random = Rng::from_entropy();
     let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
     let directory =
         Directory::open(Arc::new(RealDisk), &path, DirectoryId::new(id.to_be_bytes())).map_err(RecoveryError::from)?;
     let Recovered { last, keys, is_clean, torn } =
         engine.recover(directory, Box::new(move || log_moved.notify_one()))?;
+    import.map_or(Ok(()), |import| import.run(engine))?;
     match torn {
         Some(TornTail { path, offset, .. }) => {
             let path = path.display();

@@ -1,0 +1,350 @@
+//! A running server as a source: it is asked for what a replica gets, a snapshot and then its stream of commands.
+//!
+//! ```text
+//! -> REPLCONF capa eof capa psync2, PSYNC ? -1
+//! <- +FULLRESYNC id offset, $length or $EOF:mark, the snapshot as RDB [, the mark], commands ...
+//! -> PSYNC id offset+1                             to go on where a link broke
+//! <- +CONTINUE [id], commands ...
+//! -> REPLCONF ACK offset                           every second: so far all is applied
+//! ```
+//!
+//! The offset counts the bytes of the stream. It is written to the target in the same transaction as the commands up to it
+//! ([`Mark`]); so an import that is interrupted, at either end or on the way, goes on with exactly the next command, or says that
+//! the primary no longer has it. What is acknowledged to the primary is what the target has acknowledged.
+//!
+//! The cut-over: writers are told to stop, the operator ends the import, which asks the primary for its offset, applies all up
+//! to it, and says so.
+
+use std::io::{Cursor, ErrorKind, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use redis_protocol::resp2::types::BytesFrame;
+
+use super::commands::{Apart, Units};
+use super::target::Mark;
+use super::{ImportError, Progress, Target, is_timeout};
+use crate::base::limits::{
+    IMPORT_ACK_EVERY, IMPORT_LINE_MAX_BYTES, IMPORT_PATIENCE, IMPORT_POLL, IMPORT_RETRY, IMPORT_TELL_EVERY,
+};
+use crate::client::{ClientError, Connection, put_command};
+use crate::rdb::file::Reader;
+
+/// How the snapshot ends.
+enum End {
+    /// After so many bytes.
+    Length(u64),
+    /// With these bytes.
+    Mark(Vec<u8>),
+}
+
+/// How a primary answers PSYNC.
+enum Answer {
+    /// With a snapshot, and the stream from `offset` of history `id` on.
+    Snapshot { id: String, offset: u64 },
+    /// With the stream from where it was asked for; its history may have a new name.
+    Continue { id: Option<String> },
+}
+
+/// Imports the snapshot of the server at `url`, and no more.
+pub(super) fn snapshot(url: &str, target: &mut Target<'_>, tell: &mut dyn FnMut(&str)) -> Result<(), ImportError> {
+    let mut progress = Progress::new(tell, None);
+    let mut primary = Connection::open(url, IMPORT_PATIENCE)?;
+    introduce(&mut primary)?;
+    match ask(&mut primary, None)? {
+        Answer::Snapshot { .. } => {}
+        Answer::Continue { .. } => return Err(primary.not_the_protocol().into()),
+    }
+    let (rest, _) = load(&mut primary, target, &mut progress)?;
+    drop(rest);
+    progress.say(&format!("read the snapshot in {} ms", progress.elapsed().as_millis()));
+    Ok(())
+}
+
+/// Imports the snapshot of the server at `url` and then all that it does, until `stop` is set and all that the server had done
+/// by then is applied. An import that was interrupted goes on where it was.
+pub(super) fn follow(
+    url: &str,
+    target: &mut Target<'_>,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), ImportError> {
+    let mut progress = Progress::new(tell, None);
+    let mut primary = Connection::open(url, IMPORT_PATIENCE)?;
+    introduce(&mut primary)?;
+    let (mark, rest) = match target.mark()? {
+        Some(mark) => {
+            progress.say(&format!("goes on at offset {}", mark.offset));
+            (resume(&mut primary, &mark, target)?, Vec::new())
+        }
+        None => begin(&mut primary, target, &mut progress)?,
+    };
+    let mut follower = Follower { url, stop, mark, stop_at: None };
+    let mut rest = rest;
+    loop {
+        let broken = match follower.apply_all(&mut primary, rest, target, &mut progress)? {
+            None => break,
+            Some(broken) => broken,
+        };
+        progress.say(&format!("the link broke at offset {}: {broken}; connecting again", follower.mark.offset));
+        rest = Vec::new();
+        primary = loop {
+            std::thread::sleep(IMPORT_RETRY);
+            match Connection::open(url, IMPORT_PATIENCE).map_err(ImportError::from).and_then(|mut primary| {
+                introduce(&mut primary)?;
+                follower.mark = resume(&mut primary, &follower.mark, target)?;
+                Ok(primary)
+            }) {
+                Ok(primary) => break primary,
+                Err(ImportError::Client(ClientError::Io(..))) if !stop.load(Ordering::Relaxed) => {}
+                Err(error) => return Err(error),
+            }
+        };
+    }
+    target.remove_mark()?;
+    progress.say(&format!("done: all is applied up to offset {}", follower.mark.offset));
+    Ok(())
+}
+
+/// Tells a primary what kind of replica comes.
+fn introduce(primary: &mut Connection<'_>) -> Result<(), ImportError> {
+    primary.call(&[b"PING"])?;
+    for words in [&[&b"REPLCONF"[..], b"listening-port", b"0"][..], &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]] {
+        match primary.call(words) {
+            Ok(_) => {}
+            // One that does not know the one or the other has no use for it.
+            Err(ClientError::Refused(..)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Asks for the stream behind `mark`, or for a snapshot.
+fn ask(primary: &mut Connection<'_>, mark: Option<&Mark>) -> Result<Answer, ImportError> {
+    let (id, next) = mark.map_or(("?", "-1".to_owned()), |mark| (mark.id.as_str(), (mark.offset + 1).to_string()));
+    let mut request = bytes::BytesMut::new();
+    put_command(&mut request, &[b"PSYNC", id.as_bytes(), next.as_bytes()]);
+    primary.send(&request)?;
+    let line = some_line(primary)?;
+    let line = String::from_utf8_lossy(&line);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[..] {
+        ["+FULLRESYNC", id, offset] => {
+            let offset = offset.parse().map_err(|_| primary.not_the_protocol())?;
+            Ok(Answer::Snapshot { id: id.to_owned(), offset })
+        }
+        ["+CONTINUE"] => Ok(Answer::Continue { id: None }),
+        ["+CONTINUE", id] => Ok(Answer::Continue { id: Some(id.to_owned()) }),
+        _ => match line.strip_prefix('-') {
+            Some(text) => Err(primary.refused(&format!("{text} (it was asked for PSYNC, as by a replica)")).into()),
+            None => Err(primary.not_the_protocol().into()),
+        },
+    }
+}
+
+/// The next line that is not empty: empty ones say that the primary is busy and alive.
+fn some_line(primary: &mut Connection<'_>) -> Result<Vec<u8>, ImportError> {
+    loop {
+        let line = primary.line(IMPORT_LINE_MAX_BYTES)?;
+        if !line.is_empty() {
+            return Ok(line);
+        }
+    }
+}
+
+/// Imports the snapshot that a primary sends now. Answers what came behind it, and the database that the stream begins in.
+fn load(
+    primary: &mut Connection<'_>,
+    target: &mut Target<'_>,
+    progress: &mut Progress<'_>,
+) -> Result<(Vec<u8>, u64), ImportError> {
+    let line = some_line(primary)?;
+    let announced = line.strip_prefix(b"$").ok_or_else(|| primary.not_the_protocol())?;
+    let end = match announced.strip_prefix(b"EOF:") {
+        Some(mark) => End::Mark(mark.to_vec()),
+        None => {
+            let len = std::str::from_utf8(announced).ok().and_then(|text| text.parse().ok());
+            End::Length(len.ok_or_else(|| primary.not_the_protocol())?)
+        }
+    };
+    let peer = primary.peer().to_owned();
+    let named = |source| ImportError::Snapshot { peer: peer.clone(), source };
+    let mut reader = Reader::new(&mut *primary).map_err(named)?;
+    let stream_db = super::rdb(&mut reader, target, progress, 0).map_err(|stop| stop.named(named))?;
+    let len = reader.offset();
+    let (mut rest, _) = reader.into_rest();
+    match end {
+        End::Length(announced) if announced == len => {}
+        End::Length(_) => return Err(primary.not_the_protocol().into()),
+        End::Mark(mark) => {
+            let missing = mark.len().saturating_sub(rest.len());
+            let mut more = vec![0; missing];
+            primary.read_exact(&mut more).map_err(|error| primary.failed(error))?;
+            rest.extend_from_slice(&more);
+            rest = rest.strip_prefix(&mark[..]).ok_or_else(|| primary.not_the_protocol())?.to_vec();
+        }
+    }
+    target.settle()?;
+    Ok((rest, stream_db))
+}
+
+/// Begins to follow: applies the snapshot, and notes where the stream goes on.
+fn begin(
+    primary: &mut Connection<'_>,
+    target: &mut Target<'_>,
+    progress: &mut Progress<'_>,
+) -> Result<(Mark, Vec<u8>), ImportError> {
+    if !target.may_replace() && !target.is_empty()? {
+        let what = "it holds keys already, which what is followed could change: FLUSHALL it, or add --replace".to_owned();
+        return Err(ImportError::Follow { peer: target.peer().to_owned(), what });
+    }
+    let Answer::Snapshot { id, offset } = ask(primary, None)? else {
+        return Err(primary.not_the_protocol().into());
+    };
+    let source = primary.peer().to_owned();
+    let mut mark = Mark { source, id, offset, db: 0, has_snapshot: false };
+    target.set_mark(&mark)?;
+    let (rest, stream_db) = load(primary, target, progress)?;
+    (mark.db, mark.has_snapshot) = (stream_db, true);
+    target.set_mark(&mark)?;
+    let (keys, ms) = (target.report.keys, progress.elapsed().as_millis());
+    progress.say(&format!("has the snapshot after {ms} ms: {keys} keys; follows"));
+    Ok((mark, rest))
+}
+
+/// Goes on behind `mark`.
+fn resume(primary: &mut Connection<'_>, mark: &Mark, target: &Target<'_>) -> Result<Mark, ImportError> {
+    let again = "FLUSHALL the target, and begin again";
+    if !mark.has_snapshot {
+        let what = format!("an import into it from {} ended in the middle of the snapshot: {again}", mark.source);
+        return Err(ImportError::Follow { peer: target.peer().to_owned(), what });
+    }
+    match ask(primary, Some(mark))? {
+        Answer::Continue { id } => Ok(Mark { id: id.unwrap_or_else(|| mark.id.clone()), ..mark.clone() }),
+        Answer::Snapshot { .. } => {
+            let what = format!(
+                "it can't go on at offset {} of the history {}: it has been restarted or replaced, or its backlog does not reach \
+                 back so far (see repl-backlog-size). {again}",
+                mark.offset, mark.id
+            );
+            Err(ImportError::Follow { peer: primary.peer().to_owned(), what })
+        }
+    }
+}
+
+/// Applies a stream.
+struct Follower<'f> {
+    url: &'f str,
+    stop: &'f AtomicBool,
+    /// How far all is applied.
+    mark: Mark,
+    /// How far all must be applied, once the operator has ended the import.
+    stop_at: Option<u64>,
+}
+
+impl Follower<'_> {
+    /// Applies what comes until the operator ends it, or the link breaks: then answers why.
+    fn apply_all(
+        &mut self,
+        primary: &mut Connection<'_>,
+        rest: Vec<u8>,
+        target: &mut Target<'_>,
+        progress: &mut Progress<'_>,
+    ) -> Result<Option<String>, ImportError> {
+        let mut units = Units::new(primary.peer().to_owned(), self.mark.offset, self.mark.db);
+        let mut rest = Cursor::new(rest);
+        let (mut heard, mut acknowledged) = (Instant::now(), None::<Instant>);
+        let mut status = Status::new(self.url);
+        primary.set_patience(IMPORT_POLL)?;
+        loop {
+            if acknowledged.is_none_or(|at| at.elapsed() >= IMPORT_ACK_EVERY) {
+                acknowledged = Some(Instant::now());
+                if let Err(error) = acknowledge(primary, self.mark.offset) {
+                    return Ok(Some(error.to_string()));
+                }
+            }
+            status.look(self.mark.offset, target, progress);
+            if self.is_done()? {
+                return Ok(None);
+            }
+            let read = if rest.position() < rest.get_ref().len() as u64 {
+                units.fill(&mut rest)
+            } else {
+                units.fill(primary)
+            };
+            match read {
+                Ok(0) => return Ok(Some(ErrorKind::UnexpectedEof.to_string())),
+                Ok(_) => heard = Instant::now(),
+                Err(error) if is_timeout(&error) && heard.elapsed() < IMPORT_PATIENCE => {}
+                Err(error) => return Ok(Some(error.to_string())),
+            }
+            loop {
+                let apart = units.next(target)?;
+                if apart == Apart::Hungry || units.is_full() {
+                    target.apply(&mut units, Some(&self.mark))?;
+                    (self.mark.offset, self.mark.db) = (units.whole().offset, units.whole().db);
+                }
+                match apart {
+                    Apart::Command => {}
+                    Apart::Asked => acknowledged = None,
+                    Apart::Hungry => break,
+                }
+            }
+            target.report.bytes = units.offset();
+        }
+    }
+
+    /// Whether the operator has ended the import, and all that the primary had done by then is applied.
+    fn is_done(&mut self) -> Result<bool, ImportError> {
+        if self.stop_at.is_none() && self.stop.load(Ordering::Relaxed) {
+            self.stop_at = Some(primary_offset(self.url)?);
+        }
+        Ok(self.stop_at.is_some_and(|stop_at| self.mark.offset >= stop_at))
+    }
+}
+
+fn acknowledge(primary: &mut Connection<'_>, offset: u64) -> Result<(), ClientError> {
+    let mut request = bytes::BytesMut::new();
+    put_command(&mut request, &[b"REPLCONF", b"ACK", offset.to_string().as_bytes()]);
+    primary.send(&request)
+}
+
+/// How far the primary is in its history.
+fn primary_offset(url: &str) -> Result<u64, ImportError> {
+    let mut primary = Connection::open(url, IMPORT_PATIENCE)?;
+    let BytesFrame::BulkString(text) = primary.call(&[b"INFO", b"replication"])? else {
+        return Err(primary.not_the_protocol().into());
+    };
+    let text = String::from_utf8_lossy(&text);
+    let offset = text.lines().find_map(|line| line.strip_prefix("master_repl_offset:")?.trim().parse().ok());
+    offset.ok_or_else(|| primary.not_the_protocol().into())
+}
+
+/// Tells how far behind the follower is.
+struct Status<'f> {
+    url: &'f str,
+    told: Instant,
+    commands: u64,
+}
+
+impl<'f> Status<'f> {
+    fn new(url: &'f str) -> Status<'f> {
+        Status { url, told: Instant::now(), commands: 0 }
+    }
+
+    fn look(&mut self, offset: u64, target: &Target<'_>, progress: &mut Progress<'_>) {
+        let elapsed = self.told.elapsed();
+        if elapsed < IMPORT_TELL_EVERY {
+            return;
+        }
+        let commands = target.report.commands - self.commands;
+        (self.told, self.commands) = (Instant::now(), target.report.commands);
+        let lag = match primary_offset(self.url) {
+            Ok(primary) => format!("{} bytes behind", primary.saturating_sub(offset)),
+            // Following goes on by its own connection, which will say what is wrong.
+            Err(error) => format!("how far behind is not known: {error}"),
+        };
+        progress.say(&format!("offset {offset}, {lag}; {:.0} commands a second", commands as f64 / elapsed.as_secs_f64()));
+    }
+}
