@@ -33,6 +33,9 @@ pub enum ExportError {
         /// Why.
         source: io::Error,
     },
+    /// A value needs a newer version of RDB than the file has.
+    #[error("a value needs a version of RDB that is not known here")]
+    NeedsNewer,
     /// A file of this name must not be lost.
     #[error("{} is there already: add --replace to overwrite it", .0.display())]
     Exists(PathBuf),
@@ -69,25 +72,27 @@ pub fn export(
     if path.exists() && !replace {
         return Err(ExportError::Exists(path.to_owned()));
     }
-    let mut server = Connection::open(from, IMPORT_PATIENCE)?;
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);
-    let mut walk = Walk { server: &mut server, path: &part, tell, begun: Instant::now(), told: Instant::now() };
-    let written = match walk.write(rdb::VERSION) {
-        // A value that older versions do not know: the file says so at its beginning.
-        Ok(None) => walk.write(rdb::VERSION_OF_EXPIRING_FIELDS),
+    let begun = Instant::now();
+    let mut write = |version| {
+        let server = Connection::open(from, IMPORT_PATIENCE)?;
+        Walk { server, path: &part, tell: &mut *tell, begun, told: Instant::now() }.write(version)
+    };
+    let written = match write(rdb::VERSION) {
+        // The file says at its beginning that it holds what older versions do not know.
+        Err(ExportError::NeedsNewer) => write(rdb::VERSION_OF_EXPIRING_FIELDS),
         written => written,
     };
     let failed = |source| ExportError::File { path: path.to_owned(), source };
     match written {
-        Ok(Some(report)) => {
+        Ok(report) => {
             fs::rename(&part, path).map_err(failed)?;
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
             Ok(report)
         }
-        Ok(None) => Err(server.not_the_protocol().into()),
         Err(error) => {
             // What is left of it is no use; why it failed is what counts.
             let _ = fs::remove_file(&part);
@@ -97,17 +102,17 @@ pub fn export(
 }
 
 /// A walk over all keys.
-struct Walk<'a, 's> {
-    server: &'a mut Connection<'s>,
+struct Walk<'a> {
+    server: Connection<'static>,
     path: &'a Path,
     tell: &'a mut dyn FnMut(&str),
     begun: Instant,
     told: Instant,
 }
 
-impl Walk<'_, '_> {
-    /// Writes the file in a version of RDB; `None` if a value needs a newer one.
-    fn write(&mut self, version: u16) -> Result<Option<Report>, ExportError> {
+impl Walk<'_> {
+    /// Writes the file in a version of RDB.
+    fn write(&mut self, version: u16) -> Result<Report, ExportError> {
         let file = File::create(self.path).map_err(|error| self.failed(error))?;
         let mut writer = Writer::new(file, version);
         let mut report = Report { version, ..Report::default() };
@@ -120,13 +125,11 @@ impl Walk<'_, '_> {
             report.libraries += 1;
         }
         for db in self.databases()? {
-            if !self.database(db, &mut writer, &mut report)? {
-                return Ok(None);
-            }
+            self.database(db, &mut writer, &mut report)?;
         }
         writer.finish().and_then(|file| file.sync_all()).map_err(|error| self.failed(error))?;
         report.milliseconds = self.begun.elapsed().as_millis();
-        Ok(Some(report))
+        Ok(report)
     }
 
     fn libraries(&mut self) -> Result<Vec<Vec<u8>>, ExportError> {
@@ -147,8 +150,7 @@ impl Walk<'_, '_> {
         Ok(text.lines().filter_map(number).collect())
     }
 
-    /// Writes one database. False if a value needs a newer version.
-    fn database(&mut self, db: u64, writer: &mut Writer<File>, report: &mut Report) -> Result<bool, ExportError> {
+    fn database(&mut self, db: u64, writer: &mut Writer<File>, report: &mut Report) -> Result<(), ExportError> {
         self.server.call(&[b"SELECT", db.to_string().as_bytes()])?;
         let mut cursor = Bytes::from_static(b"0");
         loop {
@@ -163,15 +165,13 @@ impl Walk<'_, '_> {
                 },
                 _ => return Err(self.server.not_the_protocol().into()),
             };
-            if !self.page(db, &keys, writer, report)? {
-                return Ok(false);
-            }
+            self.page(db, &keys, writer, report)?;
             if self.told.elapsed() >= IMPORT_TELL_EVERY {
                 self.told = Instant::now();
                 (self.tell)(&format!("{} keys in {} s", report.keys, self.begun.elapsed().as_secs()));
             }
             if *cursor == *b"0" {
-                return Ok(true);
+                return Ok(());
             }
         }
     }
@@ -183,7 +183,7 @@ impl Walk<'_, '_> {
         keys: &[BytesFrame],
         writer: &mut Writer<File>,
         report: &mut Report,
-    ) -> Result<bool, ExportError> {
+    ) -> Result<(), ExportError> {
         let mut request = BytesMut::new();
         for key in keys {
             let BytesFrame::BulkString(key) = key else { return Err(self.server.not_the_protocol().into()) };
@@ -211,13 +211,13 @@ impl Walk<'_, '_> {
             };
             let (needed, value) = rdb::open(payload).ok_or_else(|| self.server.not_the_protocol())?;
             if needed > report.version {
-                return Ok(false);
+                return Err(ExportError::NeedsNewer);
             }
             let expires_at_ms = Some(at_ms).filter(|at_ms| *at_ms >= 0);
             writer.key(db, key, expires_at_ms, value).map_err(|error| self.failed(error))?;
             report.keys += 1;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn failed(&self, source: io::Error) -> ExportError {

@@ -123,7 +123,7 @@ fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartE
     let path = config.dir.join(DATA_DIR);
     let import = AtStart::look(&config.dir, config.appendonly.then_some(&path))?;
     if !config.appendonly {
-        import.map_or(Ok(()), |import| import.run(engine))?;
+        import.map_or(Ok(0), |import| import.run(engine))?;
         return Ok("data: in memory only; durable: nothing, a restart begins empty".to_owned());
     }
     ignore_file_size_signal();
@@ -134,7 +134,7 @@ fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartE
         Directory::open(Arc::new(RealDisk), &path, DirectoryId::new(id.to_be_bytes())).map_err(RecoveryError::from)?;
     let Recovered { last, keys, is_clean, torn } =
         engine.recover(directory, Box::new(move || log_moved.notify_one()))?;
-    import.map_or(Ok(()), |import| import.run(engine))?;
+    let keys = import.map_or(Ok(keys), |import| import.run(engine))?;
     match torn {
         Some(TornTail { path, offset, .. }) => {
             let path = path.display();

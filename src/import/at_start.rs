@@ -53,8 +53,8 @@ impl AtStart {
         Ok(Some(AtStart { files, under_way }))
     }
 
-    /// Imports into the engine.
-    pub(crate) fn run(self, engine: &mut Engine) -> Result<(), ImportError> {
+    /// Imports into the engine, whose log then holds it. Answers how many keys there are now.
+    pub(crate) fn run(self, engine: &mut Engine) -> Result<usize, ImportError> {
         let names: Vec<String> = self.files.paths().iter().map(|path| path.display().to_string()).collect();
         tracing::info!("imports the data of Redis that was found here: {}", names.join(", "));
         let mut target = Target::new(in_process(engine), Options::default());
@@ -70,8 +70,12 @@ impl AtStart {
             fs::remove_file(under_way).map_err(failed)?;
             sync_dir(under_way.parent().unwrap_or(Path::new("."))).map_err(failed)?;
         }
-        tracing::info!("imported: {report}. From now on the data lives on here; the files of Redis are not read again");
-        Ok(())
+        let again = match self.under_way {
+            Some(_) => "they are not read again: from now on the data lasts in Tidegate's own",
+            None => "they are read at every start, because what changes is kept in memory only",
+        };
+        tracing::info!("imported: {report}; the files were not changed, and {again}");
+        Ok((0..engine.ks.databases()).map(|db| engine.ks.db(db).len()).sum())
     }
 }
 

@@ -30,6 +30,9 @@ use crate::base::limits::{
 use crate::client::{ClientError, Connection, put_command};
 use crate::rdb::file::Reader;
 
+/// The newest Valkey whose snapshots are known here.
+const NEWEST_VALKEY: &[u8] = b"9.1.0";
+
 /// How the snapshot ends.
 enum End {
     /// After so many bytes.
@@ -109,7 +112,13 @@ pub(super) fn follow(
 /// Tells a primary what kind of replica comes.
 fn introduce(primary: &mut Connection<'_>) -> Result<(), ImportError> {
     primary.call(&[b"PING"])?;
-    for words in [&[&b"REPLCONF"[..], b"listening-port", b"0"][..], &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]] {
+    let introductions: [&[&[u8]]; 3] = [
+        &[b"REPLCONF", b"listening-port", b"0"],
+        &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"],
+        // Valkey writes the snapshot in the version that a replica of this version reads.
+        &[b"REPLCONF", b"version", NEWEST_VALKEY],
+    ];
+    for words in introductions {
         match primary.call(words) {
             Ok(_) => {}
             // One that does not know the one or the other has no use for it.
