@@ -85,7 +85,11 @@ impl<'s> Connection<'s> {
         if let Some(password) = parsed.password() {
             let (user, password) = (percent_decode(parsed.username()), percent_decode(password));
             let words: [&[u8]; 3] = [b"AUTH", user.as_bytes(), password.as_bytes()];
-            if user.is_empty() { connection.call(&[words[0], words[2]])? } else { connection.call(&words)? };
+            if user.is_empty() {
+                connection.call(&[words[0], words[2]])?
+            } else {
+                connection.call(&words)?
+            };
         }
         Ok(connection)
     }

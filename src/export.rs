@@ -58,17 +58,15 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = if self.version > rdb::VERSION { "7.4, for hashes with fields that expire" } else { "7.0" };
         let Report { keys, libraries, version, milliseconds } = self;
-        write!(f, "{keys} keys and {libraries} libraries in {milliseconds} ms, as RDB {version} (Redis from {since} on)")
+        write!(
+            f,
+            "{keys} keys and {libraries} libraries in {milliseconds} ms, as RDB {version} (Redis from {since} on)"
+        )
     }
 }
 
 /// Writes all that the server at `from` holds to `path`, whole or not at all. `tell` hears how far it is.
-pub fn export(
-    from: &str,
-    path: &Path,
-    replace: bool,
-    tell: &mut dyn FnMut(&str),
-) -> Result<Report, ExportError> {
+pub fn export(from: &str, path: &Path, replace: bool, tell: &mut dyn FnMut(&str)) -> Result<Report, ExportError> {
     if path.exists() && !replace {
         return Err(ExportError::Exists(path.to_owned()));
     }

@@ -63,7 +63,10 @@ fn import_command() -> Command {
         .arg(source)
         .arg(address("into"))
         .arg(switch("follow", "Go on with all that the running server does, until Ctrl-C: then the rest is applied"))
-        .arg(switch("replace", "Overwrite keys and libraries of the same name; otherwise the first one ends the import"))
+        .arg(switch(
+            "replace",
+            "Overwrite keys and libraries of the same name; otherwise the first one ends the import",
+        ))
         .arg(switch("skip-unknown", "Leave out commands that Tidegate does not know, and list them at the end"))
         .after_help(
             "To move without a stop:\n  \
@@ -114,7 +117,8 @@ fn ask(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
 }
 
 fn move_in(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
-    let options = import::Options { replace: matches.get_flag("replace"), skip_unknown: matches.get_flag("skip-unknown") };
+    let options =
+        import::Options { replace: matches.get_flag("replace"), skip_unknown: matches.get_flag("skip-unknown") };
     let stop = if matches.get_flag("follow") { Some(stop_signal()?) } else { None };
     let (source, into) = (text(matches, "SOURCE"), text(matches, "into"));
     let report = import::import(source, into, options, stop.as_deref(), &mut |text| eprintln!("{text}"))?;

@@ -49,7 +49,9 @@ pub enum StartError {
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
     /// The data of Redis that lies here can't be imported.
-    #[error("{0}\nThis folder holds the data of Redis, and none of Tidegate's yet. To start without it, choose another --dir")]
+    #[error(
+        "{0}\nThis folder holds the data of Redis, and none of Tidegate's yet. To start without it, choose another --dir"
+    )]
     Import(#[from] ImportError),
     /// The system refused something else.
     #[error("cannot start: {0}")]

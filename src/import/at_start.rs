@@ -10,9 +10,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::error::ImportError;
 use super::files::Files;
+use super::load;
+use super::report::Options;
 use super::target::Target;
-use super::{ImportError, Options, files};
 use crate::client::{Connection, Stream};
 use crate::engine::session::{Gate, Peer, SessionKey};
 use crate::engine::{Engine, Fed};
@@ -58,10 +60,11 @@ impl AtStart {
         let names: Vec<String> = self.files.paths().iter().map(|path| path.display().to_string()).collect();
         tracing::info!("imports the data of Redis that was found here: {}", names.join(", "));
         let mut target = Target::new(in_process(engine), Options::default());
-        files(&self.files, &mut target, &mut |text| tracing::info!("import: {text}"))?;
+        load::files(&self.files, &mut target, &mut |text| tracing::info!("import: {text}"))?;
         let report = std::mem::take(&mut target.report);
         drop(target);
-        let failed = |error: io::Error| ImportError::Files { path: self.files.paths()[0].clone(), what: error.to_string() };
+        let failed =
+            |error: io::Error| ImportError::Files { path: self.files.paths()[0].clone(), what: error.to_string() };
         if let Some(under_way) = &self.under_way {
             let is_kept = engine.server.settle_log().is_ok() && engine.server.drain_log();
             if !is_kept {
@@ -85,18 +88,13 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
 
 /// A connection to the engine itself.
 fn in_process(engine: &mut Engine) -> Connection<'_> {
-    let session = engine.server.open_session(Peer { address: "import:0".to_owned(), is_local: true, ..Peer::default() });
+    let session =
+        engine.server.open_session(Peer { address: "import:0".to_owned(), is_local: true, ..Peer::default() });
     // Whoever starts the server needs no password.
     if let Some(session) = engine.server.sessions.get_mut(session) {
         session.gate.set(Gate::STRANGER, false);
     }
-    let stream = InProcess {
-        engine,
-        session,
-        decoder: Decoder::new(),
-        unread: Vec::new(),
-        replies: VecDeque::new(),
-    };
+    let stream = InProcess { engine, session, decoder: Decoder::new(), unread: Vec::new(), replies: VecDeque::new() };
     Connection::through(Box::new(stream), "this server")
 }
 

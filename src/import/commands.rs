@@ -6,7 +6,7 @@
 
 use std::io::{self, Read};
 
-use super::{ImportError, Target};
+use super::error::ImportError;
 use crate::base::limits::{IMPORT_BATCH_BYTES, IMPORT_BATCH_COMMANDS, IMPORT_UNIT_MAX_BYTES, RDB_READ_BYTES};
 use crate::base::num::parse_i64;
 use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
@@ -21,12 +21,14 @@ pub(super) struct Command {
 }
 
 /// What became of the bytes in hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Apart {
     /// A command was read.
     Command,
     /// The primary asks how far this replica is.
     Asked,
+    /// A command that the target does not know. It is left out, or nothing behind it may be read.
+    Unknown { name: String, offset: u64 },
     /// More bytes are needed.
     Hungry,
 }
@@ -111,13 +113,20 @@ impl Units {
         }
     }
 
-    /// Reads one command, if there is a whole one.
-    pub(super) fn next(&mut self, target: &mut Target<'_>) -> Result<Apart, ImportError> {
+    /// Reads one command, if there is a whole one. `skips_unknown`: one that is not known is left out.
+    pub(super) fn next(
+        &mut self,
+        is_known: impl FnOnce(&[u8]) -> bool,
+        skips_unknown: bool,
+    ) -> Result<Apart, ImportError> {
         let begins_at = self.offset();
         let buffer = &self.buffer[..self.filled];
         let is_whole = self.decoder.decode(buffer, &LIMITS);
-        let is_whole =
-            is_whole.map_err(|source| ImportError::Commands { place: self.place.clone(), offset: begins_at, source })?;
+        let is_whole = is_whole.map_err(|source| ImportError::Commands {
+            place: self.place.clone(),
+            offset: begins_at,
+            source,
+        })?;
         if !is_whole {
             return match self.open_since {
                 Some(offset) if self.filled > IMPORT_UNIT_MAX_BYTES => Err(self.too_long(offset)),
@@ -137,15 +146,16 @@ impl Units {
             apart = Apart::Asked;
         } else if is("ping") || argv[0].starts_with(b"#") {
             // Neither changes anything.
-        } else if target.knows(&argv[0])? {
+        } else if is_known(&argv[0]) {
             self.bytes += argv.bytes();
             self.commands.push(Command { db: self.db, argv: OwnedArgv::from_argv(argv) });
         } else {
-            target.leave_out_unknown(&argv[0]).map_err(|name| ImportError::Unknown {
-                place: self.place.clone(),
-                offset: begins_at,
-                name,
-            })?;
+            let name = argv[0].escape_ascii().to_string().to_ascii_uppercase();
+            apart = Apart::Unknown { name, offset: begins_at };
+            if !skips_unknown {
+                // What was read before it can still be applied; this one stands in the way of all that follows.
+                return Ok(apart);
+            }
         }
         match self.open_since {
             Some(offset) if self.bytes > IMPORT_UNIT_MAX_BYTES => return Err(self.too_long(offset)),
@@ -153,6 +163,11 @@ impl Units {
             None => self.whole = Whole { commands: self.commands.len(), offset: self.offset(), db: self.db },
         }
         Ok(apart)
+    }
+
+    /// The error that one of these commands ends an import with.
+    pub(super) fn unknown(&self, name: String, offset: u64) -> ImportError {
+        ImportError::Unknown { place: self.place.clone(), offset, name }
     }
 
     /// Whether there are so many whole units that they should be applied before more are read.
@@ -194,10 +209,7 @@ fn database(argv: Argv<'_>) -> Option<u64> {
 pub(super) fn readable(argv: Argv<'_>) -> String {
     const ARGS: usize = 6;
     const BYTES: usize = 40;
-    let words: Vec<String> = OwnedArgv::abridged(argv, ARGS, BYTES)
-        .as_argv()
-        .iter()
-        .map(|word| word.escape_ascii().to_string())
-        .collect();
+    let words: Vec<String> =
+        OwnedArgv::abridged(argv, ARGS, BYTES).as_argv().iter().map(|word| word.escape_ascii().to_string()).collect();
     words.join(" ")
 }

@@ -15,7 +15,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::ImportError;
+use super::error::ImportError;
 use crate::rdb::file::FileError;
 
 /// The names that Redis gives, unless it is configured otherwise.
@@ -61,7 +61,8 @@ impl Files {
             [one] => Files::of(vec![one.clone()]).map(Some),
             more => {
                 let names: Vec<String> = more.iter().map(|path| path.display().to_string()).collect();
-                let what = format!("it holds {}, and does not say which is up to date: name one of them", names.join(" and "));
+                let what =
+                    format!("it holds {}, and does not say which is up to date: name one of them", names.join(" and "));
                 Err(ImportError::Files { path: folder.to_owned(), what })
             }
         }
@@ -99,8 +100,7 @@ impl Files {
 
 /// Whether a file begins as RDB does.
 pub(super) fn is_rdb(path: &Path) -> Result<bool, ImportError> {
-    let unreadable =
-        |source| ImportError::File { path: path.to_owned(), source: FileError::Io { offset: 0, source } };
+    let unreadable = |source| ImportError::File { path: path.to_owned(), source: FileError::Io { offset: 0, source } };
     let mut start = Vec::new();
     fs::File::open(path).and_then(|file| file.take(6).read_to_end(&mut start)).map_err(unreadable)?;
     Ok(start.starts_with(b"REDIS") || start.starts_with(b"VALKEY") || path.extension().is_some_and(|e| e == "rdb"))
@@ -162,7 +162,8 @@ mod tests {
                     # note\nfile a.0.base.rdb seq 0 type h\n";
         assert_eq!(listed(text).unwrap(), ["a.1.base.rdb", "a.1.incr.aof", "a.2.incr.aof"]);
         assert_eq!(listed("file a seq 1 type b\nfile b seq 2 type b"), Err(2));
-        for bad in ["file ../a seq 1 type b", "file a seq x type b", "file a type b", "nonsense", "file a seq 1 type z"] {
+        for bad in ["file ../a seq 1 type b", "file a seq x type b", "file a type b", "nonsense", "file a seq 1 type z"]
+        {
             assert_eq!(listed(bad), Err(1), "{bad}");
         }
         assert_eq!(listed(""), Ok(Vec::new()));

@@ -15,15 +15,17 @@
 //! The cut-over: writers are told to stop, the operator ends the import, which asks the primary for its offset, applies all up
 //! to it, and says so.
 
-use std::io::{Cursor, ErrorKind, Read};
+use std::io::{self, Cursor, ErrorKind, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use redis_protocol::resp2::types::BytesFrame;
 
 use super::commands::{Apart, Units};
-use super::target::Mark;
-use super::{ImportError, Progress, Target, is_timeout};
+use super::error::ImportError;
+use super::load;
+use super::report::Progress;
+use super::target::{Mark, Target};
 use crate::base::limits::{
     IMPORT_ACK_EVERY, IMPORT_LINE_MAX_BYTES, IMPORT_PATIENCE, IMPORT_POLL, IMPORT_RETRY, IMPORT_TELL_EVERY,
 };
@@ -58,7 +60,7 @@ pub(super) fn snapshot(url: &str, target: &mut Target<'_>, tell: &mut dyn FnMut(
         Answer::Snapshot { .. } => {}
         Answer::Continue { .. } => return Err(primary.not_the_protocol().into()),
     }
-    let (rest, _) = load(&mut primary, target, &mut progress)?;
+    let (rest, _) = load_snapshot(&mut primary, target, &mut progress)?;
     drop(rest);
     progress.say(&format!("read the snapshot in {} ms", progress.elapsed().as_millis()));
     Ok(())
@@ -163,7 +165,7 @@ fn some_line(primary: &mut Connection<'_>) -> Result<Vec<u8>, ImportError> {
 }
 
 /// Imports the snapshot that a primary sends now. Answers what came behind it, and the database that the stream begins in.
-fn load(
+fn load_snapshot(
     primary: &mut Connection<'_>,
     target: &mut Target<'_>,
     progress: &mut Progress<'_>,
@@ -180,7 +182,7 @@ fn load(
     let peer = primary.peer().to_owned();
     let named = |source| ImportError::Snapshot { peer: peer.clone(), source };
     let mut reader = Reader::new(&mut *primary).map_err(named)?;
-    let stream_db = super::rdb(&mut reader, target, progress, 0).map_err(|stop| stop.named(named))?;
+    let stream_db = load::rdb(&mut reader, target, progress, 0).map_err(|stop| stop.named(named))?;
     let len = reader.offset();
     let (mut rest, _) = reader.into_rest();
     match end {
@@ -205,7 +207,8 @@ fn begin(
     progress: &mut Progress<'_>,
 ) -> Result<(Mark, Vec<u8>), ImportError> {
     if !target.may_replace() && !target.is_empty()? {
-        let what = "it holds keys already, which what is followed could change: FLUSHALL it, or add --replace".to_owned();
+        let what =
+            "it holds keys already, which what is followed could change: FLUSHALL it, or add --replace".to_owned();
         return Err(ImportError::Follow { peer: target.peer().to_owned(), what });
     }
     let Answer::Snapshot { id, offset } = ask(primary, None)? else {
@@ -214,7 +217,7 @@ fn begin(
     let source = primary.peer().to_owned();
     let mut mark = Mark { source, id, offset, db: 0, has_snapshot: false };
     target.set_mark(&mark)?;
-    let (rest, stream_db) = load(primary, target, progress)?;
+    let (rest, stream_db) = load_snapshot(primary, target, progress)?;
     (mark.db, mark.has_snapshot) = (stream_db, true);
     target.set_mark(&mark)?;
     let (keys, ms) = (target.report.keys, progress.elapsed().as_millis());
@@ -277,11 +280,8 @@ impl Follower<'_> {
             if self.is_done()? {
                 return Ok(None);
             }
-            let read = if rest.position() < rest.get_ref().len() as u64 {
-                units.fill(&mut rest)
-            } else {
-                units.fill(primary)
-            };
+            let read =
+                if rest.position() < rest.get_ref().len() as u64 { units.fill(&mut rest) } else { units.fill(primary) };
             match read {
                 Ok(0) => return Ok(Some(ErrorKind::UnexpectedEof.to_string())),
                 Ok(_) => heard = Instant::now(),
@@ -289,14 +289,15 @@ impl Follower<'_> {
                 Err(error) => return Ok(Some(error.to_string())),
             }
             loop {
-                let apart = units.next(target)?;
-                if apart == Apart::Hungry || units.is_full() {
+                let apart = target.next(&mut units)?;
+                if !matches!(apart, Apart::Command | Apart::Asked) || units.is_full() {
                     target.apply(&mut units, Some(&self.mark))?;
                     (self.mark.offset, self.mark.db) = (units.whole().offset, units.whole().db);
                 }
                 match apart {
                     Apart::Command => {}
                     Apart::Asked => acknowledged = None,
+                    Apart::Unknown { name, offset } => return Err(units.unknown(name, offset)),
                     Apart::Hungry => break,
                 }
             }
@@ -330,6 +331,11 @@ fn primary_offset(url: &str) -> Result<u64, ImportError> {
     offset.ok_or_else(|| primary.not_the_protocol().into())
 }
 
+/// Whether a read only came too late.
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
 /// Tells how far behind the follower is.
 struct Status<'f> {
     url: &'f str,
@@ -354,6 +360,7 @@ impl<'f> Status<'f> {
             // Following goes on by its own connection, which will say what is wrong.
             Err(error) => format!("how far behind is not known: {error}"),
         };
-        progress.say(&format!("offset {offset}, {lag}; {:.0} commands a second", commands as f64 / elapsed.as_secs_f64()));
+        progress
+            .say(&format!("offset {offset}, {lag}; {:.0} commands a second", commands as f64 / elapsed.as_secs_f64()));
     }
 }

@@ -5,8 +5,9 @@ use std::collections::{HashSet, VecDeque};
 use bytes::BytesMut;
 use redis_protocol::resp2::types::BytesFrame;
 
-use super::commands::{Command, Units, Whole, readable};
-use super::{ImportError, Options, Report};
+use super::commands::{Apart, Command, Units, Whole, readable};
+use super::error::ImportError;
+use super::report::{Options, Report};
 use crate::base::clock::Clock;
 use crate::base::limits::IMPORT_WINDOW_BYTES;
 use crate::client::{Connection, put_command};
@@ -36,8 +37,8 @@ pub(super) struct Target<'s> {
     /// The database that the connection is in once all that was asked is done.
     db: u64,
     payload: Vec<u8>,
-    /// The commands that the target has, in small letters, once that was needed.
-    commands: Option<HashSet<Vec<u8>>>,
+    /// The commands that the target has, in small letters; empty until they are needed.
+    commands: HashSet<Vec<u8>>,
 }
 
 /// A place in the stream of a primary.
@@ -67,7 +68,7 @@ impl<'s> Target<'s> {
             under_way: VecDeque::new(),
             db: 0,
             payload: Vec::new(),
-            commands: None,
+            commands: HashSet::new(),
         }
     }
 
@@ -163,9 +164,11 @@ impl<'s> Target<'s> {
         Ok(())
     }
 
-    /// Whether the target has a command of this name.
-    pub(super) fn knows(&mut self, name: &[u8]) -> Result<bool, ImportError> {
-        if self.commands.is_none() {
+    /// Reads the next command of a stream. One that the target does not know ends the import, once all before it is applied,
+    /// or is left out, if that was asked for.
+    pub(super) fn next(&mut self, units: &mut Units) -> Result<Apart, ImportError> {
+        if self.commands.is_empty() {
+            self.settle()?;
             let BytesFrame::Array(names) = self.connection.call(&[b"COMMAND", b"LIST"])? else {
                 return Err(self.connection.not_the_protocol().into());
             };
@@ -173,19 +176,17 @@ impl<'s> Target<'s> {
                 BytesFrame::BulkString(name) | BytesFrame::SimpleString(name) => Some(name.to_ascii_lowercase()),
                 _ => None,
             };
-            self.commands = Some(names.into_iter().filter_map(text).collect());
+            self.commands = names.into_iter().filter_map(text).collect();
         }
-        Ok(self.commands.as_ref().is_some_and(|names| names.contains(&name.to_ascii_lowercase())))
-    }
-
-    /// Leaves out a command that the target does not know, if that is allowed; else answers its name.
-    pub(super) fn leave_out_unknown(&mut self, name: &[u8]) -> Result<(), String> {
-        let name = name.escape_ascii().to_string().to_ascii_uppercase();
-        if !self.options.skip_unknown {
-            return Err(name);
+        let skip_unknown = self.options.skip_unknown;
+        let apart = units.next(|name| self.commands.contains(&name.to_ascii_lowercase()), skip_unknown)?;
+        if let Apart::Unknown { name, .. } = &apart
+            && skip_unknown
+        {
+            self.report.leave_out(format!("the command {name}, which the target does not know"));
+            return Ok(Apart::Command);
         }
-        self.report.leave_out(format!("the command {name}, which the target does not know"));
-        Ok(())
+        Ok(apart)
     }
 
     /// Applies the whole units in hand as one transaction, together with the mark that says so.
@@ -303,13 +304,8 @@ impl<'s> Target<'s> {
 fn put_mark(request: &mut BytesMut, mark: &Mark) {
     let (offset, db) = (mark.offset.to_string(), mark.db.to_string());
     let snapshot = if mark.has_snapshot { "whole" } else { "under way" };
-    let fields = [
-        ("source", mark.source.as_str()),
-        ("id", &mark.id),
-        ("offset", &offset),
-        ("db", &db),
-        ("snapshot", snapshot),
-    ];
+    let fields =
+        [("source", mark.source.as_str()), ("id", &mark.id), ("offset", &offset), ("db", &db), ("snapshot", snapshot)];
     let mut words: Vec<&[u8]> = vec![b"HSET", MARK];
     fields.iter().for_each(|(name, text)| words.extend([name.as_bytes(), text.as_bytes()]));
     put_command(request, &words);

@@ -33,7 +33,7 @@ use crate::base::crc::crc64;
 use crate::base::limits::RDB_UNPACKED_MAX_BYTES;
 use crate::keyspace::ValueLimits;
 use crate::keyspace::entry::Value;
-pub use types::Dialect;
+pub use types::{Dialect, NEWEST_VALKEY_VERSION, NEWEST_VERSION, OLDEST_VALKEY_VERSION};
 use wire::Input;
 
 /// The version that is written: that of Redis 7.0.
@@ -41,14 +41,6 @@ pub const VERSION: u16 = 10;
 
 /// The version of values that 7.0 does not know: hashes with fields that expire, which came with Redis 7.4.
 pub const VERSION_OF_EXPIRING_FIELDS: u16 = 12;
-
-/// The newest version that is read: that of Redis 8. What it has that is not known here is refused by its type.
-pub const NEWEST_VERSION: u16 = 15;
-
-/// The versions that Valkey counts for itself, since its 9; those before it are Redis'.
-pub const OLDEST_VALKEY_VERSION: u16 = 80;
-/// See [`OLDEST_VALKEY_VERSION`].
-pub const NEWEST_VALKEY_VERSION: u16 = 80;
 
 /// Bytes behind the value: version and checksum.
 const FOOTER_BYTES: usize = 10;

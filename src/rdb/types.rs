@@ -4,7 +4,13 @@
 //! together with the [`Dialect`] of the file or payload it stands in. [`known`] makes one number of the two: in this program
 //! [`VALKEY_HASH_2`] stands for Valkey's 22.
 
-use super::{NEWEST_VALKEY_VERSION, NEWEST_VERSION, OLDEST_VALKEY_VERSION};
+/// The newest version that is read: that of Redis 8. What it has that is not known here is refused by its type.
+pub const NEWEST_VERSION: u16 = 15;
+
+/// The versions that Valkey counts for itself, since its 9; those before it are Redis'.
+pub const OLDEST_VALKEY_VERSION: u16 = 80;
+/// See [`OLDEST_VALKEY_VERSION`].
+pub const NEWEST_VALKEY_VERSION: u16 = 80;
 
 pub(super) const STRING: u8 = 0;
 pub(super) const LIST: u8 = 1;
@@ -73,7 +79,9 @@ impl Dialect {
 /// The number that stands here for what `dialect` calls `code`; `None` if that is no type that is known.
 pub(super) fn known(dialect: Dialect, code: u8) -> Option<u8> {
     match (dialect, code) {
-        (_, STRING..=MODULE_2 | HASH_ZIPMAP..FIRST_OF_OWN) | (Dialect::Redis, FIRST_OF_OWN..=LAST_OF_REDIS) => Some(code),
+        (_, STRING..=MODULE_2 | HASH_ZIPMAP..FIRST_OF_OWN) | (Dialect::Redis, FIRST_OF_OWN..=LAST_OF_REDIS) => {
+            Some(code)
+        }
         (Dialect::Valkey, FIRST_OF_OWN..=LAST_OF_VALKEY) => Some(code | VALKEY),
         _ => None,
     }

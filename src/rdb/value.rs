@@ -71,10 +71,15 @@ pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> R
         }
         SET | SET_INTSET | SET_LISTPACK => Value::Set(Box::new(decode_set(code, input, limits)?)),
         ZSET | ZSET_2 | ZSET_ZIPLIST | ZSET_LISTPACK => Value::ZSet(Box::new(decode_zset(code, input, limits.zset)?)),
-        HASH | HASH_ZIPMAP | HASH_ZIPLIST | HASH_LISTPACK | HASH_METADATA_PREVIEW | HASH_LISTPACK_EX_PREVIEW
-        | HASH_METADATA | HASH_LISTPACK_EX | VALKEY_HASH_2 => {
-            Value::Hash(Box::new(decode_hash(code, input, &limits.hash)?))
-        }
+        HASH
+        | HASH_ZIPMAP
+        | HASH_ZIPLIST
+        | HASH_LISTPACK
+        | HASH_METADATA_PREVIEW
+        | HASH_LISTPACK_EX_PREVIEW
+        | HASH_METADATA
+        | HASH_LISTPACK_EX
+        | VALKEY_HASH_2 => Value::Hash(Box::new(decode_hash(code, input, &limits.hash)?)),
         STREAM_1 | STREAM_2 | STREAM_3 => {
             let version = match code {
                 STREAM_1 => 1,

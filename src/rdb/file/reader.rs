@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::io::Read;
 
+use super::error::FileError;
+use super::opcode::{self, FIRST_WITH_CHECKSUM, marked};
 use super::shape::{Copying, Stop};
 use super::source::Source;
-use super::{FIRST_WITH_CHECKSUM, FileError, marked, opcode};
 use crate::base::limits::{RDB_UNPACKED_MAX_BYTES, SCRATCH_KEEP_BYTES};
+use crate::rdb::seal;
 use crate::rdb::types::{self, Dialect, MODULE_2, MODULE_PREVIEW};
 use crate::rdb::wire::Input;
-use crate::rdb::seal;
 
 /// Reads a file. See [`file`](super).
 pub struct Reader<R> {
@@ -265,10 +266,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Appends something to what is held of the key.
-    fn copying_key<T>(
-        &mut self,
-        copy: impl FnOnce(&mut Copying<'_, R>) -> Result<T, Stop>,
-    ) -> Result<T, FileError> {
+    fn copying_key<T>(&mut self, copy: impl FnOnce(&mut Copying<'_, R>) -> Result<T, Stop>) -> Result<T, FileError> {
         let mut copying = Copying { source: &mut self.source, out: &mut self.key };
         copy(&mut copying).map_err(|stop| self.name_error(stop))
     }

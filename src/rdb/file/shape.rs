@@ -4,7 +4,7 @@
 
 use std::io::Read;
 
-use super::FileError;
+use super::error::FileError;
 use super::source::Source;
 use crate::base::limits::RDB_VALUE_MAX_BYTES;
 use crate::rdb::types::*;
@@ -33,8 +33,16 @@ impl<R: Read> Copying<'_, R> {
     /// Copies a value of a type that is [`known`].
     pub(super) fn value(&mut self, code: u8) -> Result<(), Stop> {
         match code {
-            STRING | HASH_ZIPMAP | LIST_ZIPLIST | SET_INTSET | ZSET_ZIPLIST | HASH_ZIPLIST | HASH_LISTPACK
-            | ZSET_LISTPACK | SET_LISTPACK | HASH_LISTPACK_EX_PREVIEW => self.string(),
+            STRING
+            | HASH_ZIPMAP
+            | LIST_ZIPLIST
+            | SET_INTSET
+            | ZSET_ZIPLIST
+            | HASH_ZIPLIST
+            | HASH_LISTPACK
+            | ZSET_LISTPACK
+            | SET_LISTPACK
+            | HASH_LISTPACK_EX_PREVIEW => self.string(),
             LIST | SET | LIST_QUICKLIST => self.many(Self::string),
             ZSET => self.many(|each| {
                 each.string()?;

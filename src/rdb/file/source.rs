@@ -3,7 +3,7 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::FileError;
+use super::error::FileError;
 use crate::base::crc::crc64_with;
 use crate::base::limits::RDB_READ_BYTES;
 
