@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,7 +29,13 @@ const UNDER_WAY: &str = "tidegate-import-under-way";
 pub(crate) struct AtStart {
     files: Files,
     /// `None` where nothing lasts: then there is nothing to be half done.
-    under_way: Option<PathBuf>,
+    mark: Option<Mark>,
+}
+
+/// The file that says that an import is under way, locked by the server that does it.
+struct Mark {
+    path: PathBuf,
+    file: File,
 }
 
 impl AtStart {
@@ -36,23 +43,28 @@ impl AtStart {
     /// has left that was interrupted.
     pub(crate) fn look(dir: &Path, data: Option<&Path>) -> Result<Option<AtStart>, ImportError> {
         let failed = |error: io::Error| ImportError::Files { path: dir.to_owned(), what: error.to_string() };
-        let under_way = data.map(|_| dir.join(UNDER_WAY));
-        if let (Some(data), Some(under_way)) = (data, &under_way) {
-            if under_way.exists() {
-                tracing::warn!("the import of the data that was found here was interrupted: it begins again");
-                if data.exists() {
-                    fs::remove_dir_all(data).map_err(failed)?;
-                }
-            } else if data.exists() {
-                return Ok(None);
-            }
+        let Some(data) = data else {
+            return Ok(Files::in_folder(dir)?.map(|files| AtStart { files, mark: None }));
+        };
+        let path = dir.join(UNDER_WAY);
+        if !path.exists() && data.exists() {
+            return Ok(None);
         }
-        let Some(files) = Files::in_folder(dir)? else { return Ok(None) };
-        if let Some(under_way) = &under_way {
-            File::create(under_way).and_then(|file| file.sync_all()).map_err(failed)?;
-            sync_dir(dir).map_err(failed)?;
+        let files = Files::in_folder(dir)?;
+        if files.is_none() && !path.exists() {
+            return Ok(None);
         }
-        Ok(Some(AtStart { files, under_way }))
+        let mark = Mark::lock(path).map_err(failed)?;
+        if data.exists() {
+            tracing::warn!("the import of the data that was found here was interrupted: it begins again");
+            fs::remove_dir_all(data).map_err(failed)?;
+        }
+        sync_dir(dir).map_err(failed)?;
+        match files {
+            Some(files) => Ok(Some(AtStart { files, mark: Some(mark) })),
+            // With a mark that stays, the next start would take all that comes now for half imported.
+            None => mark.remove().map(|()| None).map_err(failed),
+        }
     }
 
     /// Imports into the engine, whose log then holds it. Answers how many keys there are now.
@@ -65,20 +77,44 @@ impl AtStart {
         drop(target);
         let failed =
             |error: io::Error| ImportError::Files { path: self.files.paths()[0].clone(), what: error.to_string() };
-        if let Some(under_way) = &self.under_way {
+        let lasts = self.mark.is_some();
+        if let Some(mark) = self.mark {
             let is_kept = engine.server.settle_log().is_ok() && engine.server.drain_log();
             if !is_kept {
                 return Err(failed(io::Error::other("what was imported can't be kept; the log says why")));
             }
-            fs::remove_file(under_way).map_err(failed)?;
-            sync_dir(under_way.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+            mark.remove().map_err(failed)?;
         }
-        let again = match self.under_way {
-            Some(_) => "they are not read again: from now on the data lasts in Tidegate's own",
-            None => "they are read at every start, because what changes is kept in memory only",
+        let again = if lasts {
+            "they are not read again: from now on the data lasts in Tidegate's own"
+        } else {
+            "they are read at every start, because what changes is kept in memory only"
         };
         tracing::info!("imported: {report}; the files were not changed, and {again}");
         Ok((0..engine.ks.databases()).map(|db| engine.ks.db(db).len()).sum())
+    }
+}
+
+impl Mark {
+    /// Makes the mark, or takes over one that was left. Fails while another server has it.
+    fn lock(path: PathBuf) -> io::Result<Mark> {
+        let file = File::options().create(true).append(true).open(&path)?;
+        let taken = |_| io::Error::other("another server is importing here");
+        file.try_lock().map_err(taken)?;
+        // Its owner may have been done, and have removed it, in between: then the data is whole.
+        let is_there = fs::metadata(&path).is_ok_and(|there| file.metadata().is_ok_and(|own| own.ino() == there.ino()));
+        if !is_there {
+            return Err(io::Error::other("another server has just imported here"));
+        }
+        file.sync_all()?;
+        Ok(Mark { path, file })
+    }
+
+    /// Nothing is under way any more.
+    fn remove(self) -> io::Result<()> {
+        fs::remove_file(&self.path)?;
+        sync_dir(self.path.parent().unwrap_or(Path::new(".")))?;
+        self.file.unlock()
     }
 }
 

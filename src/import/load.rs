@@ -1,7 +1,7 @@
 //! From files to a target.
 
 use std::fs::File;
-use std::io::{Cursor, Read, Seek};
+use std::io::{Cursor, Read};
 use std::path::Path;
 
 use super::commands::{Apart, Units};
@@ -32,7 +32,7 @@ fn one_file(
 ) -> Result<(), ImportError> {
     let in_file = |source| ImportError::File { path: path.to_owned(), source };
     let unreadable = |source, offset| in_file(FileError::Io { offset, source });
-    let mut file = File::open(path).map_err(|error| unreadable(error, 0))?;
+    let file = File::open(path).map_err(|error| unreadable(error, 0))?;
     let before = target.report.bytes;
     let mut units = Units::new(path.display().to_string(), 0, 0);
     let mut rest: Box<dyn Read> = if is_rdb(path)? {
@@ -43,7 +43,7 @@ fn one_file(
         units = Units::new(path.display().to_string(), end, 0);
         Box::new(Cursor::new(ahead).chain(file))
     } else {
-        Box::new(file.rewind().map(|()| file).map_err(|error| unreadable(error, 0))?)
+        Box::new(file)
     };
     target.settle()?;
     loop {
