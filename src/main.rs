@@ -71,7 +71,7 @@ fn import_command() -> Command {
         .after_help(
             "To move without a stop:\n  \
              1. tidegate import --follow redis://old:6379 --into redis://new:6379   and wait for `0 bytes behind`\n  \
-             2. stop the writers, or on the old server: CLIENT PAUSE 60000 WRITE\n  \
+             2. stop the writers\n  \
              3. Ctrl-C here: it applies all that the old server has done, and says so\n  \
              4. point the clients at the new server\n\
              An import that was interrupted goes on where it was when the same command is given again.",

@@ -106,7 +106,7 @@ pub(super) fn rdb<R: Read>(
     loop {
         target.report.bytes = before + reader.offset();
         progress.look(&target.report);
-        match reader.next().map_err(Stop::File)? {
+        match reader.next_record().map_err(Stop::File)? {
             Record::Aux { name, text } if *name == *b"repl-stream-db" => {
                 stream_db = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
             }

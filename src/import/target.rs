@@ -9,7 +9,7 @@ use super::commands::{Apart, Command, Units, Whole, readable};
 use super::error::ImportError;
 use super::report::{Options, Report};
 use crate::base::clock::Clock;
-use crate::base::limits::IMPORT_WINDOW_BYTES;
+use crate::base::limits::{IMPORT_WINDOW_BYTES, SCRATCH_KEEP_BYTES};
 use crate::client::{Connection, put_command};
 use crate::rdb::file::KeyRecord;
 
@@ -103,6 +103,8 @@ impl<'s> Target<'s> {
             words.push(b"REPLACE");
         }
         put_command(&mut self.request, &words);
+        self.payload.clear();
+        self.payload.shrink_to(SCRATCH_KEEP_BYTES);
         self.asked.push(Sent::Key { db: record.db, key: record.key.to_vec() });
         self.report.keys += 1;
         if self.request.len() >= IMPORT_WINDOW_BYTES { self.send_window() } else { Ok(()) }
@@ -141,6 +143,9 @@ impl<'s> Target<'s> {
         if !self.asked.is_empty() {
             self.connection.send(&self.request)?;
             self.request.clear();
+            if self.request.capacity() > 4 * IMPORT_WINDOW_BYTES {
+                self.request = BytesMut::new();
+            }
             self.under_way.push_back(std::mem::take(&mut self.asked));
         }
         if self.under_way.len() > 1 { self.read_window() } else { Ok(()) }

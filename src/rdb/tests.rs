@@ -11,7 +11,7 @@ use crate::value::string::{Digits, StringValue};
 use crate::value::zset::ZSet;
 
 /// What a client can read of a value; what has no order is sorted.
-fn content(value: &Value) -> Vec<String> {
+pub(super) fn content(value: &Value) -> Vec<String> {
     let show = |bytes: &[u8]| bytes.escape_ascii().to_string();
     let mut unordered = Vec::new();
     match value {

@@ -17,14 +17,12 @@ pub(super) const SELECT_DB: u8 = 0xfe;
 pub(super) const END: u8 = 0xff;
 
 /// What marks the parts of a module's data.
-pub(super) mod marked {
-    pub(in crate::rdb::file) const END: u64 = 0;
-    pub(in crate::rdb::file) const SIGNED: u64 = 1;
-    pub(in crate::rdb::file) const UNSIGNED: u64 = 2;
-    pub(in crate::rdb::file) const FLOAT: u64 = 3;
-    pub(in crate::rdb::file) const DOUBLE: u64 = 4;
-    pub(in crate::rdb::file) const STRING: u64 = 5;
-}
+pub(super) const MARKED_END: u64 = 0;
+pub(super) const MARKED_SIGNED: u64 = 1;
+pub(super) const MARKED_UNSIGNED: u64 = 2;
+pub(super) const MARKED_FLOAT: u64 = 3;
+pub(super) const MARKED_DOUBLE: u64 = 4;
+pub(super) const MARKED_STRING: u64 = 5;
 
 /// The first version that ends with a checksum.
 pub(super) const FIRST_WITH_CHECKSUM: u16 = 5;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::Read;
 
 use super::error::FileError;
-use super::opcode::{self, FIRST_WITH_CHECKSUM, marked};
+use super::opcode::{self, FIRST_WITH_CHECKSUM};
 use super::shape::{Copying, Stop};
 use super::source::Source;
 use crate::base::limits::{RDB_UNPACKED_MAX_BYTES, SCRATCH_KEEP_BYTES};
@@ -125,7 +125,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// What comes next. Nothing comes behind [`Record::End`].
-    pub fn next(&mut self) -> Result<Record<'_>, FileError> {
+    pub fn next_record(&mut self) -> Result<Record<'_>, FileError> {
         let mut about = About::default();
         let mut offset = self.source.offset();
         loop {
@@ -242,11 +242,11 @@ impl<R: Read> Reader<R> {
         loop {
             let offset = self.source.offset();
             match self.number()? {
-                marked::END => return Ok(Record::ModuleAux { module }),
-                marked::SIGNED | marked::UNSIGNED => self.skip_numbers(1)?,
-                marked::FLOAT => drop(self.source.array::<4>()?),
-                marked::DOUBLE => drop(self.source.array::<8>()?),
-                marked::STRING => {
+                opcode::MARKED_END => return Ok(Record::ModuleAux { module }),
+                opcode::MARKED_SIGNED | opcode::MARKED_UNSIGNED => self.skip_numbers(1)?,
+                opcode::MARKED_FLOAT => drop(self.source.array::<4>()?),
+                opcode::MARKED_DOUBLE => drop(self.source.array::<8>()?),
+                opcode::MARKED_STRING => {
                     trim(&mut self.key);
                     self.copying_key(|copying| copying.string())?;
                 }
