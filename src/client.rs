@@ -14,10 +14,19 @@ use redis_protocol::resp2::encode::extend_encode_borrowed;
 use redis_protocol::resp2::types::{BorrowedFrame, BytesFrame};
 use url::Url;
 
-use crate::base::limits::READ_CHUNK_BYTES;
+use crate::base::excerpt;
+use crate::base::limits::{CLIENT_REPLY_MAX_DEPTH, CLIENT_REPLY_MAX_ITEMS, CLIENT_STATUS_MAX_BYTES, READ_CHUNK_BYTES};
+use crate::base::num::parse_i64;
 
 /// The port where an address names none.
 const DEFAULT_PORT: u16 = 6379;
+
+/// The variable of the environment with the password of a Tidegate whose address carries none: command lines are seen by
+/// everybody.
+pub const TIDEGATE_AUTH: &str = "TIDEGATE_AUTH";
+
+/// The same for the server that an import reads; redis-cli looks there, too.
+pub const REDIS_AUTH: &str = "REDISCLI_AUTH";
 
 /// What every address must look like.
 pub const ADDRESSES: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT] or unix:///PATH";
@@ -31,9 +40,17 @@ pub enum ClientError {
     /// Nothing answers there, or no longer.
     #[error("no answer from {0}: {1}")]
     Io(String, io::Error),
+    /// It accepts the connection, and then is silent.
+    #[error("no answer from {0} within {1} s")]
+    Silent(String, u64),
     /// What came back is not the protocol.
     #[error("{0} answered something that is not the Redis protocol")]
     Protocol(String),
+    /// An answer is longer than it can be, or nested deeper.
+    #[error(
+        "{0} answered more than {1} bytes, {CLIENT_REPLY_MAX_ITEMS} items or {CLIENT_REPLY_MAX_DEPTH} lists in each other"
+    )]
+    TooLong(String, usize),
     /// The server refused.
     #[error("{0} answered: {1}")]
     Refused(String, String),
@@ -43,20 +60,20 @@ pub enum ClientError {
 pub(crate) trait Stream: Read + Write {
     /// How long a single read or write may take. Longer ones fail with [`ErrorKind::WouldBlock`] or
     /// [`ErrorKind::TimedOut`].
-    fn set_patience(&mut self, patience: Duration) -> io::Result<()>;
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()>;
 }
 
 impl Stream for TcpStream {
-    fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(patience))?;
-        self.set_write_timeout(Some(patience))
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
     }
 }
 
 impl Stream for UnixStream {
-    fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(patience))?;
-        self.set_write_timeout(Some(patience))
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
     }
 }
 
@@ -67,23 +84,31 @@ pub(crate) struct Connection<'s> {
     peer: String,
     /// What was read and not taken yet.
     received: BytesMut,
+    /// How far the reply at its beginning is complete.
+    scan: ReplyScan,
+    /// Bytes of the longest reply that is taken.
+    reply_max_bytes: usize,
+    timeout: Duration,
 }
 
 impl<'s> Connection<'s> {
-    /// Connects to the server at `url`, and authenticates if that carries a password. `patience` is how long connecting and
-    /// each read and write may take.
-    pub(crate) fn open(url: &str, patience: Duration) -> Result<Connection<'static>, ClientError> {
+    /// Connects to the server at `url`, and authenticates if that carries a password, or else the environment in the variable
+    /// `auth`. `timeout` is how long connecting and each read and write may take. Replies have at most [`CLIENT_STATUS_MAX_BYTES`].
+    pub(crate) fn open(url: &str, auth: &str, timeout: Duration) -> Result<Connection<'static>, ClientError> {
         let parsed = Url::parse(url).map_err(|error| ClientError::Url(error.to_string()))?;
+        if let Some(part) = unused_part(&parsed) {
+            return Err(ClientError::Url(format!("{part} has no meaning here")));
+        }
         let stream = match parsed.scheme() {
-            "unix" => unix(parsed.path(), patience),
-            "redis" => tcp(&parsed, patience),
+            "unix" => unix(parsed.path(), timeout),
+            "redis" => tcp(&parsed, timeout),
             other => return Err(ClientError::Url(format!("the scheme {other} is not known"))),
         };
         let peer = without_password(&parsed);
         let stream = stream.map_err(|error| ClientError::Io(peer.clone(), error))?;
-        let mut connection = Connection { stream, peer, received: BytesMut::new() };
-        if let Some(password) = parsed.password() {
-            let (user, password) = (percent_decode(parsed.username()), percent_decode(password));
+        let mut connection = Connection { timeout, ..Connection::through(stream, &peer) };
+        if let Some(password) = parsed.password().map(percent_decode).or_else(|| std::env::var(auth).ok()) {
+            let user = percent_decode(parsed.username());
             let words: [&[u8]; 3] = [b"AUTH", user.as_bytes(), password.as_bytes()];
             if user.is_empty() {
                 connection.call(&[words[0], words[2]])?
@@ -96,7 +121,19 @@ impl<'s> Connection<'s> {
 
     /// A connection through `stream` to `peer`, as errors tell it.
     pub(crate) fn through(stream: Box<dyn Stream + 's>, peer: &str) -> Connection<'s> {
-        Connection { stream, peer: peer.to_owned(), received: BytesMut::new() }
+        Connection {
+            stream,
+            peer: peer.to_owned(),
+            received: BytesMut::new(),
+            scan: ReplyScan::default(),
+            reply_max_bytes: CLIENT_STATUS_MAX_BYTES,
+            timeout: Duration::MAX,
+        }
+    }
+
+    /// Takes replies of so many bytes.
+    pub(crate) fn set_reply_max_bytes(&mut self, bytes: usize) {
+        self.reply_max_bytes = bytes;
     }
 
     /// Who answers: the address without a password.
@@ -105,8 +142,9 @@ impl<'s> Connection<'s> {
     }
 
     /// Sets how long a single read or write may take.
-    pub(crate) fn set_patience(&mut self, patience: Duration) -> Result<(), ClientError> {
-        self.stream.set_patience(patience).map_err(|error| self.failed(error))
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) -> Result<(), ClientError> {
+        self.timeout = timeout;
+        self.stream.set_timeout(timeout).map_err(|error| self.failed(error))
     }
 
     /// Sends a command and reads its reply, which must not be an error.
@@ -128,11 +166,20 @@ impl<'s> Connection<'s> {
     /// The next reply, whatever it says.
     pub(crate) fn reply(&mut self) -> Result<BytesFrame, ClientError> {
         loop {
-            match decode_bytes_mut(&mut self.received) {
-                Ok(Some((frame, ..))) => return Ok(frame),
-                Ok(None) => self.receive().map_err(|error| self.failed(error))?,
-                Err(_) => return Err(self.not_the_protocol()),
-            };
+            // The decoder begins at the beginning each time and goes as deep as what it reads: it gets what is complete.
+            match self.scan.advance(&self.received, self.reply_max_bytes) {
+                Ok(true) => break,
+                Ok(false) => self.receive().map_err(|error| self.failed(error))?,
+                Err(Unacceptable::Malformed) => return Err(self.not_the_protocol()),
+                Err(Unacceptable::TooLong) => {
+                    return Err(ClientError::TooLong(self.peer.clone(), self.reply_max_bytes));
+                }
+            }
+        }
+        self.scan = ReplyScan::default();
+        match decode_bytes_mut(&mut self.received) {
+            Ok(Some((frame, ..))) => Ok(frame),
+            _ => Err(self.not_the_protocol()),
         }
     }
 
@@ -152,12 +199,17 @@ impl<'s> Connection<'s> {
 
     /// An error of reading or writing, with the name of who should have answered.
     pub(crate) fn failed(&self, error: io::Error) -> ClientError {
-        ClientError::Io(self.peer.clone(), error)
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                ClientError::Silent(self.peer.clone(), self.timeout.as_secs())
+            }
+            _ => ClientError::Io(self.peer.clone(), error),
+        }
     }
 
     /// The error that says that the server refused.
     pub(crate) fn refused(&self, text: &str) -> ClientError {
-        ClientError::Refused(self.peer.clone(), text.to_owned())
+        ClientError::Refused(self.peer.clone(), excerpt::of_text(text))
     }
 
     /// The error for a reply that is none.
@@ -206,19 +258,19 @@ pub(crate) fn put_command(request: &mut BytesMut, words: &[&[u8]]) {
     let _ = extend_encode_borrowed(request, &BorrowedFrame::Array(&words), false);
 }
 
-fn unix(path: &str, patience: Duration) -> io::Result<Box<dyn Stream>> {
+fn unix(path: &str, timeout: Duration) -> io::Result<Box<dyn Stream>> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_patience(patience)?;
+    stream.set_timeout(timeout)?;
     Ok(Box::new(stream))
 }
 
-fn tcp(url: &Url, patience: Duration) -> io::Result<Box<dyn Stream>> {
+fn tcp(url: &Url, timeout: Duration) -> io::Result<Box<dyn Stream>> {
     let host = url.host_str().unwrap_or("127.0.0.1").trim_matches(['[', ']']);
     let mut last = io::Error::other("the name has no address");
     for address in (host, url.port().unwrap_or(DEFAULT_PORT)).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, patience) {
+        match TcpStream::connect_timeout(&address, timeout) {
             Ok(mut stream) => {
-                stream.set_patience(patience)?;
+                stream.set_timeout(timeout)?;
                 stream.set_nodelay(true)?;
                 return Ok(Box::new(stream));
             }
@@ -235,10 +287,89 @@ fn without_password(url: &Url) -> String {
     url.to_string()
 }
 
+/// What stands in an address and would not be heeded.
+fn unused_part(url: &Url) -> Option<String> {
+    let database = Some(url.path()).filter(|path| url.scheme() == "redis" && !matches!(*path, "" | "/"));
+    let query = url.query().map(|query| format!("?{query}"));
+    let fragment = url.fragment().map(|fragment| format!("#{fragment}"));
+    database.map(str::to_owned).or(query).or(fragment)
+}
+
 /// `url` keeps user and password as they were written; `%40` is `@`.
 fn percent_decode(text: &str) -> String {
     let query = text.replace('+', "%2B");
     url::form_urlencoded::parse(query.as_bytes()).next().map_or_else(String::new, |(key, _)| key.into_owned())
+}
+
+/// Why a reply is not taken.
+#[derive(Debug, PartialEq, Eq)]
+enum Unacceptable {
+    Malformed,
+    TooLong,
+}
+
+/// Looks for the end of a reply. It goes on where it was when more has come.
+#[derive(Debug, Default)]
+struct ReplyScan {
+    /// Where the next part begins.
+    position: usize,
+    items: usize,
+    /// How many parts are missing in each of the lists that are open.
+    open: Vec<usize>,
+}
+
+impl ReplyScan {
+    /// Whether `received` begins with a whole reply.
+    fn advance(&mut self, received: &[u8], max_bytes: usize) -> Result<bool, Unacceptable> {
+        use Unacceptable::{Malformed, TooLong};
+        loop {
+            let unread = &received[self.position..];
+            let Some(end) = memchr::memchr(b'\n', unread) else {
+                return if received.len() > max_bytes { Err(TooLong) } else { Ok(false) };
+            };
+            let line = unread[..end].strip_suffix(b"\r").ok_or(Malformed)?;
+            let (kind, rest) = line.split_first().ok_or(Malformed)?;
+            // A null is a string or a list of length -1.
+            let len = || parse_i64(rest).filter(|len| *len >= -1).ok_or(Malformed);
+            let (mut bytes, mut parts) = (end + 1, 0);
+            match kind {
+                b'+' | b'-' | b':' => {}
+                b'$' => match usize::try_from(len()?) {
+                    Ok(len) if len > max_bytes => return Err(TooLong),
+                    Ok(len) => bytes += len + 2,
+                    Err(_) => {}
+                },
+                b'*' => parts = usize::try_from(len()?).unwrap_or(0),
+                _ => return Err(Malformed),
+            }
+            if self.position + bytes > max_bytes || parts > CLIENT_REPLY_MAX_ITEMS - self.items {
+                return Err(TooLong);
+            }
+            if unread.len() < bytes {
+                return Ok(false);
+            }
+            self.position += bytes;
+            self.items += parts;
+            if parts > 0 {
+                if self.open.len() == CLIENT_REPLY_MAX_DEPTH {
+                    return Err(TooLong);
+                }
+                self.open.push(parts);
+                continue;
+            }
+            // A part is complete, and with it perhaps the lists that it is the last one of.
+            loop {
+                match self.open.last_mut() {
+                    None => return Ok(true),
+                    Some(missing) if *missing > 1 => {
+                        *missing -= 1;
+                        break;
+                    }
+                    Some(_) => drop(self.open.pop()),
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -252,10 +383,42 @@ mod tests {
         assert_eq!(without_password(&url), "redis://ann@host:7000/2");
     }
 
+    /// Scans a reply that comes byte by byte.
+    fn scan(reply: &[u8]) -> Result<bool, Unacceptable> {
+        let mut scan = ReplyScan::default();
+        for len in 0..reply.len() {
+            assert!(!scan.advance(&reply[..len], 100)?, "{len}");
+        }
+        scan.advance(reply, 100)
+    }
+
+    #[test]
+    fn replies_are_whole_and_have_bounds() {
+        let nested = |depth: usize| [b"*1\r\n".repeat(depth), b"+OK\r\n".to_vec()].concat();
+        for whole in ["+OK\r\n", "$2\r\n\r\n\r\n", "$-1\r\n", "*0\r\n", "*-1\r\n", "*2\r\n*1\r\n:1\r\n$0\r\n\r\n"] {
+            assert_eq!(scan(whole.as_bytes()), Ok(true), "{whole:?}");
+        }
+        assert_eq!(scan(&nested(CLIENT_REPLY_MAX_DEPTH)), Ok(true));
+        assert_eq!(scan(&nested(CLIENT_REPLY_MAX_DEPTH + 1)), Err(Unacceptable::TooLong));
+        let many = format!("*{}\r\n", CLIENT_REPLY_MAX_ITEMS + 1);
+        for long in [&"+".repeat(101)[..], "$101\r\n", "*2\r\n$60\r\n", &many] {
+            let long =
+                if long.starts_with("*2") { format!("{long}{}\r\n$60\r\n", "x".repeat(60)) } else { long.to_owned() };
+            assert_eq!(scan(long.as_bytes()), Err(Unacceptable::TooLong), "{long:?}");
+        }
+        for bad in ["\r\n", "OK\r\n", "$x\r\n", "*-2\r\n", "+OK\n"] {
+            assert_eq!(scan(bad.as_bytes()), Err(Unacceptable::Malformed), "{bad:?}");
+        }
+    }
+
     #[test]
     fn bad_addresses_are_told() {
-        for url in ["", "127.0.0.1:6379", "http://localhost"] {
-            assert!(matches!(Connection::open(url, Duration::from_secs(1)), Err(ClientError::Url(_))), "{url}");
+        let unused = ["redis://localhost/5", "redis://localhost?db=5", "redis://localhost#5"];
+        for url in unused.into_iter().chain(["", "127.0.0.1:6379", "http://localhost"]) {
+            assert!(
+                matches!(Connection::open(url, TIDEGATE_AUTH, Duration::from_secs(1)), Err(ClientError::Url(_))),
+                "{url}"
+            );
         }
     }
 }

@@ -13,9 +13,9 @@ use bytes::{Bytes, BytesMut};
 use redis_protocol::resp2::types::BytesFrame;
 
 use crate::base::clock::Clock;
-use crate::base::limits::{EXPORT_PAGE_KEYS, IMPORT_PATIENCE, IMPORT_TELL_EVERY};
+use crate::base::limits::{EXPORT_PAGE_KEYS, EXPORT_REPLY_MAX_BYTES, IMPORT_TELL_EVERY, IMPORT_TIMEOUT};
 use crate::base::version::REDIS_VERSION;
-use crate::client::{ClientError, Connection, put_command};
+use crate::client::{ClientError, Connection, TIDEGATE_AUTH, put_command};
 use crate::rdb::file::Writer;
 use crate::rdb::{self, libraries};
 
@@ -75,7 +75,8 @@ pub fn export(from: &str, path: &Path, replace: bool, tell: &mut dyn FnMut(&str)
     let part = PathBuf::from(part);
     let begun = Instant::now();
     let mut write = |version| {
-        let server = Connection::open(from, IMPORT_PATIENCE)?;
+        let mut server = Connection::open(from, TIDEGATE_AUTH, IMPORT_TIMEOUT)?;
+        server.set_reply_max_bytes(EXPORT_REPLY_MAX_BYTES);
         Walk { server, path: &part, tell: &mut *tell, begun, told: Instant::now() }.write(version)
     };
     let written = match write(rdb::VERSION) {

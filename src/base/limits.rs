@@ -340,6 +340,24 @@ pub const LOG_EVERY_SEC: Duration = Duration::from_secs(1);
 
 // Import and export
 
+/// Bytes of one reply that this program reads as a client, where it waits for no value: a status, an error, a few numbers.
+pub const CLIENT_STATUS_MAX_BYTES: usize = 1024 * 1024;
+
+/// Items in the lists of one reply: those of EXEC, after the longest transaction that an import sends.
+pub const CLIENT_REPLY_MAX_ITEMS: usize = 1 << 23;
+
+/// Lists in each other in one reply. EXEC with what commands answer has four or five.
+pub const CLIENT_REPLY_MAX_DEPTH: usize = 8;
+
+/// Bytes of what one transaction answers an import: among them may be values that it took away.
+pub const IMPORT_REPLY_MAX_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Bytes of one reply that an export waits for: a value in full, and libraries.
+pub const EXPORT_REPLY_MAX_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Kinds of things that an import left out of which each is told; others are only counted.
+pub const IMPORT_LEFT_OUT_MAX_KINDS: usize = 100;
+
 /// How often a long import or export tells how far it is.
 pub const IMPORT_TELL_EVERY: Duration = Duration::from_secs(2);
 
@@ -355,7 +373,7 @@ pub const IMPORT_BATCH_BYTES: usize = 1024 * 1024;
 pub const IMPORT_UNIT_MAX_BYTES: usize = 512 * 1024 * 1024;
 
 /// How long a server may be silent before an import gives it up: a primary sends something every ten seconds.
-pub const IMPORT_PATIENCE: Duration = Duration::from_secs(60);
+pub const IMPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often the primary is told how far a follower is.
 pub const IMPORT_ACK_EVERY: Duration = Duration::from_secs(1);

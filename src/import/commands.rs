@@ -7,6 +7,7 @@
 use std::io::{self, Read};
 
 use super::error::ImportError;
+use crate::base::excerpt;
 use crate::base::limits::{IMPORT_BATCH_BYTES, IMPORT_BATCH_COMMANDS, IMPORT_UNIT_MAX_BYTES, RDB_READ_BYTES};
 use crate::base::num::parse_i64;
 use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
@@ -20,17 +21,24 @@ pub(super) struct Command {
     pub(super) argv: OwnedArgv,
 }
 
+impl Command {
+    /// Whether it is called `name`, in small letters.
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.argv.as_argv()[0].eq_ignore_ascii_case(name.as_bytes())
+    }
+}
+
 /// What became of the bytes in hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Apart {
+pub(super) enum Decoded {
     /// A command was read.
     Command,
     /// The primary asks how far this replica is.
-    Asked,
+    AckRequested,
     /// A command that the target does not know. It is left out, or nothing behind it may be read.
     Unknown { name: String, offset: u64 },
     /// More bytes are needed.
-    Hungry,
+    Incomplete,
 }
 
 /// See the module's header.
@@ -44,6 +52,7 @@ pub(super) struct Units {
     base: u64,
     db: u64,
     commands: Vec<Command>,
+    /// What they take in memory.
     bytes: usize,
     /// Where the transaction in hand begins.
     open_since: Option<u64>,
@@ -53,8 +62,9 @@ pub(super) struct Units {
 /// How far whole units go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whole {
-    /// How many of the commands in hand they have.
+    /// How many of the commands in hand they have, and what these take in memory.
     commands: usize,
+    bytes: usize,
     /// Where the next one begins in the stream.
     pub(super) offset: u64,
     /// The database at that place.
@@ -74,7 +84,7 @@ impl Units {
             commands: Vec::new(),
             bytes: 0,
             open_since: None,
-            whole: Whole { commands: 0, offset, db },
+            whole: Whole { commands: 0, bytes: 0, offset, db },
         }
     }
 
@@ -118,7 +128,7 @@ impl Units {
         &mut self,
         is_known: impl FnOnce(&[u8]) -> bool,
         skips_unknown: bool,
-    ) -> Result<Apart, ImportError> {
+    ) -> Result<Decoded, ImportError> {
         let begins_at = self.offset();
         let buffer = &self.buffer[..self.filled];
         let is_whole = self.decoder.decode(buffer, &LIMITS);
@@ -128,14 +138,21 @@ impl Units {
             source,
         })?;
         if !is_whole {
-            return match self.open_since {
-                Some(offset) if self.filled > IMPORT_UNIT_MAX_BYTES => Err(self.too_long(offset)),
-                _ => Ok(Apart::Hungry),
-            };
+            let unread = &buffer[self.decoder.keep_from()..];
+            if unread.first().is_some_and(|first| !matches!(first, b'*' | b'#')) {
+                return Err(self.no_command(self.offset()));
+            }
+            let is_too_long = unread.len() > IMPORT_UNIT_MAX_BYTES;
+            return if is_too_long { Err(self.too_long(begins_at)) } else { Ok(Decoded::Incomplete) };
         }
         let argv = self.decoder.argv(buffer);
+        let is_note = self.decoder.is_inline() && argv[0].starts_with(b"#");
+        if self.decoder.is_inline() && !is_note {
+            // A person at a terminal writes commands as lines. In a file they are what damage looks like.
+            return Err(self.no_command(begins_at));
+        }
         let is = |name: &str| argv[0].eq_ignore_ascii_case(name.as_bytes());
-        let mut apart = Apart::Command;
+        let mut decoded = Decoded::Command;
         if is("multi") {
             self.open_since = Some(begins_at);
         } else if is("exec") {
@@ -143,26 +160,29 @@ impl Units {
         } else if is("select") {
             self.db = database(argv).ok_or_else(|| self.strange(argv, begins_at))?;
         } else if is("replconf") {
-            apart = Apart::Asked;
-        } else if is("ping") || argv[0].starts_with(b"#") {
+            decoded = Decoded::AckRequested;
+        } else if is("ping") || is_note {
             // Neither changes anything.
         } else if is_known(&argv[0]) {
-            self.bytes += argv.bytes();
-            self.commands.push(Command { db: self.db, argv: OwnedArgv::from_argv(argv) });
+            let command = Command { db: self.db, argv: OwnedArgv::from_argv(argv) };
+            self.bytes += size_of::<Command>() + command.argv.bytes();
+            self.commands.push(command);
         } else {
-            let name = argv[0].escape_ascii().to_string().to_ascii_uppercase();
-            apart = Apart::Unknown { name, offset: begins_at };
+            let name = excerpt::of_bytes(&argv[0]).to_ascii_uppercase();
+            decoded = Decoded::Unknown { name, offset: begins_at };
             if !skips_unknown {
                 // What was read before it can still be applied; this one stands in the way of all that follows.
-                return Ok(apart);
+                return Ok(decoded);
             }
         }
-        match self.open_since {
-            Some(offset) if self.bytes > IMPORT_UNIT_MAX_BYTES => return Err(self.too_long(offset)),
-            Some(_) => {}
-            None => self.whole = Whole { commands: self.commands.len(), offset: self.offset(), db: self.db },
+        if self.bytes - self.whole.bytes > IMPORT_UNIT_MAX_BYTES {
+            return Err(self.too_long(self.open_since.unwrap_or(begins_at)));
         }
-        Ok(apart)
+        if self.open_since.is_none() {
+            let (commands, offset) = (self.commands.len(), self.offset());
+            self.whole = Whole { commands, bytes: self.bytes, offset, db: self.db };
+        }
+        Ok(decoded)
     }
 
     /// The error that one of these commands ends an import with.
@@ -172,14 +192,18 @@ impl Units {
 
     /// Whether there are so many whole units that they should be applied before more are read.
     pub(super) fn is_full(&self) -> bool {
-        self.whole.commands > 0 && (self.bytes >= IMPORT_BATCH_BYTES || self.commands.len() >= IMPORT_BATCH_COMMANDS)
+        self.whole.bytes >= IMPORT_BATCH_BYTES || self.whole.commands >= IMPORT_BATCH_COMMANDS
     }
 
     /// Takes the whole units.
     pub(super) fn take_whole(&mut self) -> Vec<Command> {
+        // What belongs to a long transaction stays where it is until its end has come.
+        if self.whole.commands == 0 {
+            return Vec::new();
+        }
         let rest = self.commands.split_off(self.whole.commands);
-        self.whole.commands = 0;
-        self.bytes = rest.iter().map(|command| command.argv.as_argv().bytes()).sum();
+        self.bytes -= self.whole.bytes;
+        (self.whole.commands, self.whole.bytes) = (0, 0);
         std::mem::replace(&mut self.commands, rest)
     }
 
@@ -187,6 +211,10 @@ impl Units {
     pub(super) fn torn(&self) -> Option<u64> {
         let is_whole = self.open_since.is_none() && self.decoder.keep_from() == self.filled;
         (!is_whole).then_some(self.whole.offset)
+    }
+
+    fn no_command(&self, offset: u64) -> ImportError {
+        ImportError::NoCommand { place: self.place.clone(), offset }
     }
 
     fn too_long(&self, offset: u64) -> ImportError {
@@ -209,7 +237,6 @@ fn database(argv: Argv<'_>) -> Option<u64> {
 pub(super) fn readable(argv: Argv<'_>) -> String {
     const ARGS: usize = 6;
     const BYTES: usize = 40;
-    let words: Vec<String> =
-        OwnedArgv::abridged(argv, ARGS, BYTES).as_argv().iter().map(|word| word.escape_ascii().to_string()).collect();
+    let words: Vec<String> = OwnedArgv::abridged(argv, ARGS, BYTES).as_argv().iter().map(excerpt::of_bytes).collect();
     words.join(" ")
 }

@@ -2,10 +2,14 @@
 
 use std::path::PathBuf;
 
+use crate::base::excerpt;
 use crate::base::limits::IMPORT_UNIT_MAX_BYTES;
 use crate::client::ClientError;
 use crate::rdb::file::FileError;
 use crate::resp::request::ProtocolError;
+
+/// How a target forgets what was imported.
+pub(super) const START_AGAIN: &str = "FLUSHALL and FUNCTION FLUSH it, and begin again";
 
 /// Why an import ended early.
 #[derive(Debug, thiserror::Error)]
@@ -47,11 +51,31 @@ pub enum ImportError {
         /// What is wrong with it.
         source: ProtocolError,
     },
+    /// What should be a command is none.
+    #[error("{place}, offset {offset}: it is damaged: no command begins here")]
+    NoCommand {
+        /// The file, or who sends it.
+        place: String,
+        /// Where it stands.
+        offset: u64,
+    },
+    /// The target holds data that commands could change.
+    #[error("{peer}: it holds keys already, which commands could change: FLUSHALL it, or add --replace")]
+    NotEmpty {
+        /// The target.
+        peer: String,
+    },
+    /// The target's checkpoint was changed by somebody else.
+    #[error("{peer}: another import is at work there; this one has ended, and nothing was applied twice")]
+    Concurrent {
+        /// The target.
+        peer: String,
+    },
     /// The target has a key of this name.
     #[error(
         "the target has a key \"{}\" in database {db} already; what was imported before it stays. To overwrite keys of the same \
          name, add --replace",
-        key.escape_ascii()
+        excerpt::of_bytes(key)
     )]
     Exists {
         /// The name.
@@ -92,8 +116,8 @@ pub enum ImportError {
         /// What became of the others.
         state: &'static str,
     },
-    /// A transaction without an end.
-    #[error("{place}: a transaction at offset {offset} takes more than {IMPORT_UNIT_MAX_BYTES} bytes")]
+    /// A command or a transaction without an end.
+    #[error("{place}: the command or transaction at offset {offset} takes more than {IMPORT_UNIT_MAX_BYTES} bytes")]
     TooLong {
         /// The file, or who sends it.
         place: String,

@@ -26,7 +26,7 @@ const AOF: &str = "appendonly.aof";
 /// Bytes of a manifest, which has a line of some 50 bytes for each file.
 const MANIFEST_MAX_BYTES: u64 = 1024 * 1024;
 
-/// Files in the order in which they are read.
+/// Files in the order in which they are read: one at least.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Files {
     paths: Vec<PathBuf>,
@@ -42,21 +42,24 @@ impl Files {
             let is_manifest = path.extension().is_some_and(|extension| extension == "manifest");
             return if is_manifest { Files::of_manifest(path) } else { Files::of(vec![path.to_owned()]) };
         }
-        Files::in_folder(path)?.ok_or_else(|| wrong("it holds no dump.rdb, no appendonlydir and no appendonly.aof"))
+        if let Some(manifest) = manifest_in(path)? {
+            return Files::of_manifest(&manifest);
+        }
+        Files::of_server(path)?.ok_or_else(|| wrong("it holds no dump.rdb, no appendonlydir and no appendonly.aof"))
     }
 
-    /// What a folder of Redis holds; `None` if it is none.
-    pub(super) fn in_folder(folder: &Path) -> Result<Option<Files>, ImportError> {
-        if let Some(manifest) = manifest_in(folder)? {
-            return Files::of_manifest(&manifest).map(Some);
-        }
+    /// What the folder that a server of Redis runs in holds; `None` if it is none.
+    pub(super) fn of_server(folder: &Path) -> Result<Option<Files>, ImportError> {
         let found: Vec<PathBuf> =
             [RDB, AOF_DIR, AOF].iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
         match &found[..] {
             [] => Ok(None),
             [one] if one.ends_with(AOF_DIR) => match manifest_in(one)? {
                 Some(manifest) => Files::of_manifest(&manifest).map(Some),
-                None => Ok(None),
+                None => {
+                    let what = "it holds no manifest, which says what files there are".to_owned();
+                    Err(ImportError::Files { path: one.clone(), what })
+                }
             },
             [one] => Files::of(vec![one.clone()]).map(Some),
             more => {
@@ -91,8 +94,14 @@ impl Files {
         let wrong = |what: String| ImportError::Files { path: manifest.to_owned(), what };
         let mut text = String::new();
         let file = fs::File::open(manifest).map_err(|error| wrong(error.to_string()))?;
-        file.take(MANIFEST_MAX_BYTES).read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+        file.take(MANIFEST_MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| wrong(error.to_string()))?;
+        if text.len() as u64 > MANIFEST_MAX_BYTES {
+            return Err(wrong(format!("it has more than {MANIFEST_MAX_BYTES} bytes")));
+        }
         let listed = listed(&text).map_err(|line| wrong(format!("line {line} is no line of a manifest")))?;
+        if listed.is_empty() {
+            return Err(wrong("it lists no file".to_owned()));
+        }
         let folder = manifest.parent().unwrap_or(Path::new("."));
         Files::of(listed.into_iter().map(|name| folder.join(name)).collect())
     }
@@ -170,10 +179,34 @@ mod tests {
     }
 
     #[test]
+    fn what_looks_like_no_data_is_not_taken_for_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let aof = folder.path().join(AOF_DIR);
+        fs::create_dir(&aof).unwrap();
+        let refused = |path: &Path| Files::of_server(path).unwrap_err().to_string();
+        assert!(refused(folder.path()).contains("no manifest"));
+        let manifest = aof.join("appendonly.aof.manifest");
+        for (text, what) in [
+            (String::new(), "it lists no file"),
+            ("# nothing\n".to_owned(), "it lists no file"),
+            ("#\n".repeat(MANIFEST_MAX_BYTES as usize / 2 + 1), "more than"),
+        ] {
+            fs::write(&manifest, text).unwrap();
+            assert!(refused(folder.path()).contains(what), "{what}");
+        }
+        // A manifest of something else, beside the data of Redis or without it.
+        let other = tempfile::tempdir().unwrap();
+        fs::write(other.path().join("app.manifest"), "not of Redis").unwrap();
+        assert_eq!(Files::of_server(other.path()).unwrap(), None);
+        fs::write(other.path().join(RDB), "REDIS").unwrap();
+        assert_eq!(Files::of_server(other.path()).unwrap().unwrap().paths(), [other.path().join(RDB)]);
+    }
+
+    #[test]
     fn a_folder_with_two_kinds_is_not_guessed_at() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
-        assert_eq!(Files::in_folder(path).unwrap(), None);
+        assert_eq!(Files::of_server(path).unwrap(), None);
         fs::write(path.join(RDB), "REDIS").unwrap();
         assert_eq!(Files::at(path).unwrap().paths(), [path.join(RDB)]);
         fs::create_dir(path.join(AOF_DIR)).unwrap();

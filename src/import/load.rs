@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::Path;
 
-use super::commands::{Apart, Units};
+use super::commands::{Decoded, Units};
 use super::error::ImportError;
 use super::files::{Files, is_rdb};
 use super::report::Progress;
@@ -14,9 +14,16 @@ use crate::rdb::file::{FileError, Reader, Record};
 /// Imports files into `target`. `tell` hears how far it is.
 pub(super) fn files(files: &Files, target: &mut Target<'_>, tell: &mut dyn FnMut(&str)) -> Result<(), ImportError> {
     let mut progress = Progress::new(tell, Some(files.bytes()));
+    // RESTORE refuses what is there. Commands would change it, and do so again each time.
+    let takes_commands = target.may_replace() || target.is_empty()?;
+    for path in files.paths() {
+        if !takes_commands && !is_rdb(path)? {
+            return Err(ImportError::NotEmpty { peer: target.peer().to_owned() });
+        }
+    }
     for (index, path) in files.paths().iter().enumerate() {
         let is_last = index + 1 == files.paths().len();
-        one_file(path, is_last, target, &mut progress)?;
+        one_file(path, is_last, takes_commands, target, &mut progress)?;
     }
     target.settle()?;
     progress.say(&format!("read all in {} ms", progress.elapsed().as_millis()));
@@ -27,6 +34,7 @@ pub(super) fn files(files: &Files, target: &mut Target<'_>, tell: &mut dyn FnMut
 fn one_file(
     path: &Path,
     is_last: bool,
+    takes_commands: bool,
     target: &mut Target<'_>,
     progress: &mut Progress<'_>,
 ) -> Result<(), ImportError> {
@@ -48,15 +56,18 @@ fn one_file(
     target.settle()?;
     loop {
         let read = units.fill(&mut *rest).map_err(|error| unreadable(error, units.offset()))?;
+        if read > 0 && !takes_commands {
+            return Err(ImportError::NotEmpty { peer: target.peer().to_owned() });
+        }
         loop {
-            let apart = target.next(&mut units)?;
-            if !matches!(apart, Apart::Command | Apart::Asked) || units.is_full() {
+            let decoded = target.next(&mut units)?;
+            if !matches!(decoded, Decoded::Command | Decoded::AckRequested) || units.is_full() {
                 target.apply(&mut units, None)?;
             }
-            match apart {
-                Apart::Hungry => break,
-                Apart::Unknown { name, offset } => return Err(units.unknown(name, offset)),
-                Apart::Command | Apart::Asked => {}
+            match decoded {
+                Decoded::Incomplete => break,
+                Decoded::Unknown { name, offset } => return Err(units.unknown(name, offset)),
+                Decoded::Command | Decoded::AckRequested => {}
             }
         }
         target.report.bytes = before + units.offset();
@@ -115,6 +126,7 @@ pub(super) fn rdb<R: Read>(
             Record::ModuleAux { module } => {
                 target.report.leave_out(format!("what the module type {module} keeps beside the keys"));
             }
+            Record::Key(record) if record.is_empty() => target.report.leave_out("an empty key".to_owned()),
             Record::Key(record) => target.key(&record).map_err(Stop::Import)?,
             Record::End => {
                 target.report.bytes = before + reader.offset();

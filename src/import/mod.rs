@@ -22,8 +22,8 @@ mod target;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use crate::base::limits::IMPORT_PATIENCE;
-use crate::client::Connection;
+use crate::base::limits::IMPORT_TIMEOUT;
+use crate::client::{Connection, TIDEGATE_AUTH};
 pub use error::ImportError;
 use files::Files;
 pub use report::{Options, Report};
@@ -38,7 +38,7 @@ pub fn import(
     stop: Option<&AtomicBool>,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Report, ImportError> {
-    let mut target = Target::new(Connection::open(into, IMPORT_PATIENCE)?, options);
+    let mut target = Target::new(Connection::open(into, TIDEGATE_AUTH, IMPORT_TIMEOUT)?, options);
     let is_address = source.contains("://");
     match stop {
         Some(stop) if is_address => replica::follow(source, &mut target, stop, tell)?,

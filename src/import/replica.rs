@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! -> REPLCONF capa eof capa psync2, PSYNC ? -1
-//! <- +FULLRESYNC id offset, $length or $EOF:mark, the snapshot as RDB [, the mark], commands ...
+//! <- +FULLRESYNC id offset, $length or $EOF:delimiter, the snapshot as RDB [, the delimiter], commands ...
 //! -> PSYNC id offset+1                             to go on where a link broke
 //! <- +CONTINUE [id], commands ...
 //! -> REPLCONF ACK offset                           every second: so far all is applied
 //! ```
 //!
 //! The offset counts the bytes of the stream. It is written to the target in the same transaction as the commands up to it
-//! ([`Mark`]); so an import that is interrupted, at either end or on the way, goes on with exactly the next command, or says that
+//! ([`Checkpoint`]); so an import that is interrupted, at either end or on the way, goes on with exactly the next command, or says that
 //! the primary no longer has it. What is acknowledged to the primary is what the target has acknowledged.
 //!
 //! The cut-over: writers are told to stop, the operator ends the import, which waits a moment for keys that expire, asks the
@@ -21,16 +21,16 @@ use std::time::Instant;
 
 use redis_protocol::resp2::types::BytesFrame;
 
-use super::commands::{Apart, Units};
-use super::error::ImportError;
+use super::commands::{Decoded, Units};
+use super::error::{ImportError, START_AGAIN};
 use super::load;
 use super::report::Progress;
-use super::target::{Mark, Target};
+use super::target::{Checkpoint, Target};
 use crate::base::limits::{
-    IMPORT_ACK_EVERY, IMPORT_EXPIRY_WAIT, IMPORT_LINE_MAX_BYTES, IMPORT_PATIENCE, IMPORT_POLL, IMPORT_RETRY,
-    IMPORT_TELL_EVERY,
+    IMPORT_ACK_EVERY, IMPORT_EXPIRY_WAIT, IMPORT_LINE_MAX_BYTES, IMPORT_POLL, IMPORT_RETRY, IMPORT_TELL_EVERY,
+    IMPORT_TIMEOUT,
 };
-use crate::client::{ClientError, Connection, put_command};
+use crate::client::{ClientError, Connection, REDIS_AUTH, put_command};
 use crate::rdb::file::Reader;
 
 /// The newest Valkey whose snapshots are known here.
@@ -41,7 +41,7 @@ enum End {
     /// After so many bytes.
     Length(u64),
     /// With these bytes.
-    Mark(Vec<u8>),
+    Delimiter(Vec<u8>),
 }
 
 /// How a primary answers PSYNC.
@@ -55,7 +55,7 @@ enum Answer {
 /// Imports the snapshot of the server at `url`, and no more.
 pub(super) fn snapshot(url: &str, target: &mut Target<'_>, tell: &mut dyn FnMut(&str)) -> Result<(), ImportError> {
     let mut progress = Progress::new(tell, None);
-    let mut primary = Connection::open(url, IMPORT_PATIENCE)?;
+    let mut primary = Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT)?;
     introduce(&mut primary)?;
     match ask(&mut primary, None)? {
         Answer::Snapshot { .. } => {}
@@ -76,39 +76,41 @@ pub(super) fn follow(
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ImportError> {
     let mut progress = Progress::new(tell, None);
-    let mut primary = Connection::open(url, IMPORT_PATIENCE)?;
+    let mut primary = Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT)?;
     introduce(&mut primary)?;
-    let (mark, rest) = match target.mark()? {
-        Some(mark) => {
-            progress.say(&format!("goes on at offset {}", mark.offset));
-            (resume(&mut primary, &mark, target)?, Vec::new())
+    let (checkpoint, rest) = match target.checkpoint()? {
+        Some(checkpoint) => {
+            progress.say(&format!("goes on at offset {}", checkpoint.offset));
+            (resume(&mut primary, &checkpoint, target)?, Vec::new())
         }
         None => begin(&mut primary, target, &mut progress)?,
     };
-    let mut follower = Follower { url, stop, mark, stopped: None, stop_at: None };
+    let mut follower = Follower { url, stop, checkpoint, stopped: None, stop_at: None };
     let mut rest = rest;
     loop {
         let broken = match follower.apply_all(&mut primary, rest, target, &mut progress)? {
             None => break,
             Some(broken) => broken,
         };
-        progress.say(&format!("the link broke at offset {}: {broken}; connecting again", follower.mark.offset));
+        progress.say(&format!("the link broke at offset {}: {broken}; connecting again", follower.checkpoint.offset));
         rest = Vec::new();
         primary = loop {
             std::thread::sleep(IMPORT_RETRY);
-            match Connection::open(url, IMPORT_PATIENCE).map_err(ImportError::from).and_then(|mut primary| {
-                introduce(&mut primary)?;
-                follower.mark = resume(&mut primary, &follower.mark, target)?;
-                Ok(primary)
-            }) {
+            match Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT).map_err(ImportError::from).and_then(
+                |mut primary| {
+                    introduce(&mut primary)?;
+                    follower.checkpoint = resume(&mut primary, &follower.checkpoint, target)?;
+                    Ok(primary)
+                },
+            ) {
                 Ok(primary) => break primary,
                 Err(ImportError::Client(ClientError::Io(..))) if !stop.load(Ordering::Relaxed) => {}
                 Err(error) => return Err(error),
             }
         };
     }
-    target.remove_mark()?;
-    progress.say(&format!("done: all is applied up to offset {}", follower.mark.offset));
+    target.remove_checkpoint()?;
+    progress.say(&format!("done: all is applied up to offset {}", follower.checkpoint.offset));
     Ok(())
 }
 
@@ -132,9 +134,10 @@ fn introduce(primary: &mut Connection<'_>) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Asks for the stream behind `mark`, or for a snapshot.
-fn ask(primary: &mut Connection<'_>, mark: Option<&Mark>) -> Result<Answer, ImportError> {
-    let (id, next) = mark.map_or(("?", "-1".to_owned()), |mark| (mark.id.as_str(), (mark.offset + 1).to_string()));
+/// Asks for the stream behind `checkpoint`, or for a snapshot.
+fn ask(primary: &mut Connection<'_>, checkpoint: Option<&Checkpoint>) -> Result<Answer, ImportError> {
+    let (id, next) = checkpoint
+        .map_or(("?", "-1".to_owned()), |checkpoint| (checkpoint.id.as_str(), (checkpoint.offset + 1).to_string()));
     let mut request = bytes::BytesMut::new();
     put_command(&mut request, &[b"PSYNC", id.as_bytes(), next.as_bytes()]);
     primary.send(&request)?;
@@ -174,7 +177,7 @@ fn load_snapshot(
     let line = some_line(primary)?;
     let announced = line.strip_prefix(b"$").ok_or_else(|| primary.not_the_protocol())?;
     let end = match announced.strip_prefix(b"EOF:") {
-        Some(mark) => End::Mark(mark.to_vec()),
+        Some(delimiter) => End::Delimiter(delimiter.to_vec()),
         None => {
             let len = std::str::from_utf8(announced).ok().and_then(|text| text.parse().ok());
             End::Length(len.ok_or_else(|| primary.not_the_protocol())?)
@@ -189,12 +192,12 @@ fn load_snapshot(
     match end {
         End::Length(announced) if announced == len => {}
         End::Length(_) => return Err(primary.not_the_protocol().into()),
-        End::Mark(mark) => {
-            let missing = mark.len().saturating_sub(rest.len());
+        End::Delimiter(delimiter) => {
+            let missing = delimiter.len().saturating_sub(rest.len());
             let mut more = vec![0; missing];
             primary.read_exact(&mut more).map_err(|error| primary.failed(error))?;
             rest.extend_from_slice(&more);
-            rest = rest.strip_prefix(&mark[..]).ok_or_else(|| primary.not_the_protocol())?.to_vec();
+            rest = rest.strip_prefix(&delimiter[..]).ok_or_else(|| primary.not_the_protocol())?.to_vec();
         }
     }
     target.settle()?;
@@ -206,40 +209,49 @@ fn begin(
     primary: &mut Connection<'_>,
     target: &mut Target<'_>,
     progress: &mut Progress<'_>,
-) -> Result<(Mark, Vec<u8>), ImportError> {
+) -> Result<(Checkpoint, Vec<u8>), ImportError> {
     if !target.may_replace() && !target.is_empty()? {
-        let what =
-            "it holds keys already, which what is followed could change: FLUSHALL it, or add --replace".to_owned();
-        return Err(ImportError::Follow { peer: target.peer().to_owned(), what });
+        return Err(ImportError::NotEmpty { peer: target.peer().to_owned() });
     }
     let Answer::Snapshot { id, offset } = ask(primary, None)? else {
         return Err(primary.not_the_protocol().into());
     };
     let source = primary.peer().to_owned();
-    let mut mark = Mark { source, id, offset, db: 0, has_snapshot: false };
-    target.set_mark(&mark)?;
+    let mut checkpoint = Checkpoint { source, id, offset, db: 0, has_snapshot: false, refused: None };
+    target.set_checkpoint(&checkpoint)?;
     let (rest, stream_db) = load_snapshot(primary, target, progress)?;
-    (mark.db, mark.has_snapshot) = (stream_db, true);
-    target.set_mark(&mark)?;
+    (checkpoint.db, checkpoint.has_snapshot) = (stream_db, true);
+    target.set_checkpoint(&checkpoint)?;
     let (keys, ms) = (target.report.keys, progress.elapsed().as_millis());
     progress.say(&format!("has the snapshot after {ms} ms: {keys} keys; follows"));
-    Ok((mark, rest))
+    Ok((checkpoint, rest))
 }
 
-/// Goes on behind `mark`.
-fn resume(primary: &mut Connection<'_>, mark: &Mark, target: &Target<'_>) -> Result<Mark, ImportError> {
-    let again = "FLUSHALL the target, and begin again";
-    if !mark.has_snapshot {
-        let what = format!("an import into it from {} ended in the middle of the snapshot: {again}", mark.source);
-        return Err(ImportError::Follow { peer: target.peer().to_owned(), what });
+/// Goes on behind `checkpoint`.
+fn resume(
+    primary: &mut Connection<'_>,
+    checkpoint: &Checkpoint,
+    target: &Target<'_>,
+) -> Result<Checkpoint, ImportError> {
+    let at_target = |what| Err(ImportError::Follow { peer: target.peer().to_owned(), what });
+    let source = &checkpoint.source;
+    if let Some(refused) = &checkpoint.refused {
+        return at_target(format!("it refused a command of {source}, {refused}: {START_AGAIN}"));
     }
-    match ask(primary, Some(mark))? {
-        Answer::Continue { id } => Ok(Mark { id: id.unwrap_or_else(|| mark.id.clone()), ..mark.clone() }),
+    if !checkpoint.has_snapshot {
+        return at_target(format!(
+            "an import into it from {source} ended in the middle of the snapshot: {START_AGAIN}"
+        ));
+    }
+    match ask(primary, Some(checkpoint))? {
+        Answer::Continue { id } => {
+            Ok(Checkpoint { id: id.unwrap_or_else(|| checkpoint.id.clone()), ..checkpoint.clone() })
+        }
         Answer::Snapshot { .. } => {
             let what = format!(
                 "it can't go on at offset {} of the history {}: it has been restarted or replaced, or its backlog does not reach \
-                 back so far (see repl-backlog-size). {again}",
-                mark.offset, mark.id
+                 back so far (see repl-backlog-size). The target: {START_AGAIN}",
+                checkpoint.offset, checkpoint.id
             );
             Err(ImportError::Follow { peer: primary.peer().to_owned(), what })
         }
@@ -251,7 +263,7 @@ struct Follower<'f> {
     url: &'f str,
     stop: &'f AtomicBool,
     /// How far all is applied.
-    mark: Mark,
+    checkpoint: Checkpoint,
     /// When the operator has ended the import, and how far all must be applied for that.
     stopped: Option<Instant>,
     stop_at: Option<u64>,
@@ -266,19 +278,19 @@ impl Follower<'_> {
         target: &mut Target<'_>,
         progress: &mut Progress<'_>,
     ) -> Result<Option<String>, ImportError> {
-        let mut units = Units::new(primary.peer().to_owned(), self.mark.offset, self.mark.db);
+        let mut units = Units::new(primary.peer().to_owned(), self.checkpoint.offset, self.checkpoint.db);
         let mut rest = Cursor::new(rest);
         let (mut heard, mut acknowledged) = (Instant::now(), None::<Instant>);
         let mut status = Status::new(self.url);
-        primary.set_patience(IMPORT_POLL)?;
+        primary.set_timeout(IMPORT_POLL)?;
         loop {
             if acknowledged.is_none_or(|at| at.elapsed() >= IMPORT_ACK_EVERY) {
                 acknowledged = Some(Instant::now());
-                if let Err(error) = acknowledge(primary, self.mark.offset) {
+                if let Err(error) = acknowledge(primary, self.checkpoint.offset) {
                     return Ok(Some(error.to_string()));
                 }
             }
-            status.look(self.mark.offset, target, progress);
+            status.look(self.checkpoint.offset, target, progress);
             if self.is_done()? {
                 return Ok(None);
             }
@@ -287,20 +299,19 @@ impl Follower<'_> {
             match read {
                 Ok(0) => return Ok(Some(ErrorKind::UnexpectedEof.to_string())),
                 Ok(_) => heard = Instant::now(),
-                Err(error) if is_timeout(&error) && heard.elapsed() < IMPORT_PATIENCE => {}
+                Err(error) if is_timeout(&error) && heard.elapsed() < IMPORT_TIMEOUT => {}
                 Err(error) => return Ok(Some(error.to_string())),
             }
             loop {
-                let apart = target.next(&mut units)?;
-                if !matches!(apart, Apart::Command | Apart::Asked) || units.is_full() {
-                    target.apply(&mut units, Some(&self.mark))?;
-                    (self.mark.offset, self.mark.db) = (units.whole().offset, units.whole().db);
+                let decoded = target.next(&mut units)?;
+                if !matches!(decoded, Decoded::Command | Decoded::AckRequested) || units.is_full() {
+                    target.apply(&mut units, Some(&mut self.checkpoint))?;
                 }
-                match apart {
-                    Apart::Command => {}
-                    Apart::Asked => acknowledged = None,
-                    Apart::Unknown { name, offset } => return Err(units.unknown(name, offset)),
-                    Apart::Hungry => break,
+                match decoded {
+                    Decoded::Command => {}
+                    Decoded::AckRequested => acknowledged = None,
+                    Decoded::Unknown { name, offset } => return Err(units.unknown(name, offset)),
+                    Decoded::Incomplete => break,
                 }
             }
             target.report.bytes = units.offset();
@@ -316,7 +327,7 @@ impl Follower<'_> {
         if self.stop_at.is_none() && self.stopped.is_some_and(|at| at.elapsed() >= IMPORT_EXPIRY_WAIT) {
             self.stop_at = Some(primary_offset(self.url)?);
         }
-        Ok(self.stop_at.is_some_and(|stop_at| self.mark.offset >= stop_at))
+        Ok(self.stop_at.is_some_and(|stop_at| self.checkpoint.offset >= stop_at))
     }
 }
 
@@ -328,7 +339,7 @@ fn acknowledge(primary: &mut Connection<'_>, offset: u64) -> Result<(), ClientEr
 
 /// How far the primary is in its history.
 fn primary_offset(url: &str) -> Result<u64, ImportError> {
-    let mut primary = Connection::open(url, IMPORT_PATIENCE)?;
+    let mut primary = Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT)?;
     let BytesFrame::BulkString(text) = primary.call(&[b"INFO", b"replication"])? else {
         return Err(primary.not_the_protocol().into());
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::base::limits::IMPORT_TELL_EVERY;
+use crate::base::limits::{IMPORT_LEFT_OUT_MAX_KINDS, IMPORT_TELL_EVERY};
 
 /// What an import is asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,7 +34,8 @@ pub struct Report {
 
 impl Report {
     pub(super) fn leave_out(&mut self, what: String) {
-        *self.left_out.entry(what).or_default() += 1;
+        let is_told = self.left_out.len() < IMPORT_LEFT_OUT_MAX_KINDS || self.left_out.contains_key(&what);
+        *self.left_out.entry(if is_told { what } else { "other things".to_owned() }).or_default() += 1;
     }
 }
 
@@ -44,7 +45,10 @@ impl fmt::Display for Report {
         if self.expired > 0 {
             write!(f, "; {} keys had expired", self.expired)?;
         }
-        self.left_out.iter().try_for_each(|(what, times)| write!(f, "\nleft out {times} times: {what}"))
+        self.left_out.iter().try_for_each(|(what, times)| match times {
+            1 => write!(f, "\nleft out: {what}"),
+            _ => write!(f, "\nleft out {times} times: {what}"),
+        })
     }
 }
 

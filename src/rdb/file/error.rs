@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::base::excerpt;
 use crate::base::limits::RDB_VALUE_MAX_BYTES;
 use crate::rdb::types::{NEWEST_VALKEY_VERSION, NEWEST_VERSION};
 
@@ -33,6 +34,14 @@ pub enum FileError {
         /// The version.
         version: u16,
     },
+    /// Something in it is known by its number only.
+    #[error("at offset {offset} stands {what}")]
+    Foreign {
+        /// Where.
+        offset: u64,
+        /// What.
+        what: &'static str,
+    },
     /// It ends too early.
     #[error("it ends in the middle, at offset {offset}")]
     CutOff {
@@ -50,7 +59,7 @@ pub enum FileError {
     /// A value of a kind that does not exist here.
     #[error(
         "the key \"{}\" at offset {offset} has type {code}, {what}; delete it there, or leave it out, and write the file again",
-        key.escape_ascii()
+        excerpt::of_bytes(key)
     )]
     Type {
         /// Whose value it is.
@@ -63,7 +72,10 @@ pub enum FileError {
         what: String,
     },
     /// A value beyond what RESTORE would take.
-    #[error("the value of the key \"{}\" at offset {offset} has more than {RDB_VALUE_MAX_BYTES} bytes", key.escape_ascii())]
+    #[error(
+        "the value of the key \"{}\" at offset {offset} has more than {RDB_VALUE_MAX_BYTES} bytes",
+        excerpt::of_bytes(key)
+    )]
     TooLong {
         /// Whose value it is.
         key: Vec<u8>,

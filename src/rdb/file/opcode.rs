@@ -1,6 +1,8 @@
 //! What stands in a file where a type could stand, but is none.
 
-/// Valkey: slots on their way from node to node.
+/// Redis since version 13: what modules keep of a key. Valkey: slots on their way from node to node.
+pub(super) const KEY_META: u8 = 0xf3;
+/// See [`KEY_META`].
 pub(super) const SLOT_IMPORT: u8 = 0xf3;
 pub(super) const SLOT_INFO: u8 = 0xf4;
 pub(super) const LIBRARY: u8 = 0xf5;

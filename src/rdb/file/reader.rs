@@ -9,7 +9,7 @@ use super::shape::{Copying, Stop};
 use super::source::Source;
 use crate::base::limits::{RDB_UNPACKED_MAX_BYTES, SCRATCH_KEEP_BYTES};
 use crate::rdb::seal;
-use crate::rdb::types::{self, Dialect, MODULE_2, MODULE_PREVIEW};
+use crate::rdb::types::{self, *};
 use crate::rdb::wire::Input;
 
 /// Reads a file. See [`file`](super).
@@ -79,6 +79,12 @@ impl KeyRecord<'_> {
         out.extend_from_slice(self.value);
         seal(out, self.version);
     }
+
+    /// Whether it is a collection without elements. Old versions wrote some; Redis passes over them when it loads a file, and
+    /// RESTORE refuses them.
+    pub fn is_empty(&self) -> bool {
+        types::known(self.dialect, self.code).is_some_and(|code| is_empty(code, self.value))
+    }
 }
 
 /// What is said about a key before it comes.
@@ -139,6 +145,10 @@ impl<R: Read> Reader<R> {
                     let keys = self.number()?;
                     self.number()?;
                     return Ok(Record::Keys(keys));
+                }
+                opcode::KEY_META if self.dialect == Dialect::Redis => {
+                    let what = "what modules of newer versions of Redis keep of a key, which can't be read here";
+                    return Err(FileError::Foreign { offset, what });
                 }
                 opcode::SLOT_INFO => self.skip_numbers(3)?,
                 opcode::SLOT_IMPORT if self.dialect == Dialect::Valkey => {
@@ -276,6 +286,35 @@ impl<R: Read> Reader<R> {
             Stop::File(error) => error,
             Stop::TooLong => FileError::Damaged { offset: self.offset(), what: "a name or text is too long" },
         }
+    }
+}
+
+/// Whether a value is a collection without elements.
+fn is_empty(code: u8, value: &[u8]) -> bool {
+    let behind = |bytes: usize| Input::new(value.get(bytes..).unwrap_or_default(), RDB_UNPACKED_MAX_BYTES);
+    let counts_none = |mut input: Input<'_>| input.number() == Ok(0);
+    // Packed collections are one string. What counts their elements stands at an offset of it.
+    let packed_none = |mut input: Input<'_>, at: usize, len: usize| {
+        let packed = input.string().unwrap_or_default();
+        packed.get(at..at + len).is_some_and(|count| count.iter().all(|byte| *byte == 0))
+    };
+    match code {
+        LIST
+        | SET
+        | ZSET
+        | HASH
+        | ZSET_2
+        | LIST_QUICKLIST
+        | LIST_QUICKLIST_2
+        | VALKEY_HASH_2
+        | HASH_METADATA_PREVIEW => counts_none(behind(0)),
+        HASH_METADATA => counts_none(behind(8)),
+        SET_INTSET => packed_none(behind(0), 4, 4),
+        LIST_ZIPLIST | ZSET_ZIPLIST | HASH_ZIPLIST => packed_none(behind(0), 8, 2),
+        HASH_LISTPACK | ZSET_LISTPACK | SET_LISTPACK | HASH_LISTPACK_EX_PREVIEW => packed_none(behind(0), 4, 2),
+        HASH_LISTPACK_EX => packed_none(behind(8), 4, 2),
+        HASH_ZIPMAP => packed_none(behind(0), 0, 1),
+        _ => false,
     }
 }
 
