@@ -2,10 +2,12 @@
 //! file that an export writes. Where Redis is compared with, it is asked for a DUMP of each key.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::harness::{Program, Raw, Server, Value, encode, launch_command, until};
 use crate::oracle::REDIS_SERVER;
@@ -234,7 +236,7 @@ fn append_only_files_are_applied_in_whole_transactions() {
     let path = append_only(dir.path(), "one.aof", &lines);
     let server = Server::start(Program::Tidegate, &[]);
     let said = import(text(&path), &server, &[]).unwrap();
-    assert!(said.contains("3 commands") && said.contains("left out 1 times: the end of"), "{said}");
+    assert!(said.contains("3 commands") && said.contains("left out: the end of"), "{said}");
     let keys = |server: &Server| {
         let mut raw = server.raw();
         raw.command(&["SELECT", "2"]);
@@ -272,14 +274,14 @@ fn unknown_commands_end_an_import_unless_they_may_be_left_out() {
     let refused = import(text(&path), &server, &[]).unwrap_err();
     assert!(refused.contains("BF.ADD") && refused.contains("--skip-unknown"), "{refused}");
     assert_eq!(server.raw().command(&["EXISTS", "b", "c"]), Value::Integer(0), "a transaction is applied whole or not");
-    let said = import(text(&path), &server, &["--skip-unknown"]).unwrap();
-    assert!(said.contains("left out 1 times: the command BF.ADD"), "{said}");
+    let said = import(text(&path), &server, &["--skip-unknown", "--replace"]).unwrap();
+    assert!(said.contains("left out: the command BF.ADD"), "{said}");
     assert_eq!(server.raw().command(&["EXISTS", "a", "b", "c"]), Value::Integer(3));
 
     // One that is known and fails says so, and what became of the others.
     let path = append_only(dir.path(), "b.aof", &["SET n 1", "LPUSH n x", "SET m 1"]);
-    let refused = import(text(&path), &server, &[]).unwrap_err();
-    assert!(refused.contains("WRONGTYPE"), "{refused}");
+    let refused = import(text(&path), &server, &["--replace"]).unwrap_err();
+    assert!(refused.contains("WRONGTYPE") && refused.contains("\"LPUSH n x\""), "{refused}");
 }
 
 #[test]
@@ -298,11 +300,269 @@ fn a_start_in_a_folder_of_redis_imports_once() {
     assert_eq!(server.raw().command(&["GET", "text"]), Value::bulk("changed since"));
     drop(server);
 
-    // A start that was interrupted has left its mark, and what it has left is worth nothing.
+    // What an import has left that was interrupted is worth nothing; what only resembles it stays.
+    let leftovers = dir.path().join("tidegate-data.importing");
+    std::fs::create_dir(&leftovers).unwrap();
+    std::fs::write(leftovers.join("1.log"), "half").unwrap();
     std::fs::write(dir.path().join("tidegate-import-under-way"), "").unwrap();
     let server = durable();
+    assert_eq!(server.raw().command(&["GET", "text"]), Value::bulk("changed since"));
+    drop(server);
+    std::fs::remove_dir_all(dir.path().join("tidegate-data")).unwrap();
+    let server = durable();
     assert_same(&wanted, &contents(&server));
-    assert!(!dir.path().join("tidegate-import-under-way").exists());
+    assert!(!leftovers.exists());
+}
+
+#[test]
+fn commands_of_files_want_an_empty_target() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = append_only(dir.path(), "a.aof", &["SET n 1", "INCR n"]);
+    let server = Server::start(Program::Tidegate, &[]);
+    import(text(&path), &server, &[]).unwrap();
+    server.raw().command(&["INCR", "n"]);
+    let refused = import(text(&path), &server, &[]).unwrap_err();
+    assert!(refused.contains("it holds keys already") && refused.contains("--replace"), "{refused}");
+    assert_eq!(server.raw().command(&["GET", "n"]), Value::bulk("3"));
+    // The commands may stand behind keys, too.
+    let both = dir.path().join("both.rdb");
+    let keys = snapshot(b"\x00\x01k\x01v");
+    std::fs::write(&both, [keys, std::fs::read(&path).unwrap()].concat()).unwrap();
+    let refused = import(text(&both), &server, &[]).unwrap_err();
+    assert!(refused.contains("it holds keys already"), "{refused}");
+    assert_eq!(server.raw().command(&["GET", "n"]), Value::bulk("3"));
+    import(text(&path), &server, &["--replace"]).unwrap();
+    assert_eq!(server.raw().command(&["GET", "n"]), Value::bulk("2"));
+}
+
+#[test]
+fn lines_are_no_commands_of_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = append_only(dir.path(), "a.aof", &["SET a 1"]);
+    let whole = std::fs::read(&path).unwrap();
+    for tail in [&b"FLUSHALL\r\n"[..], b"SET b", &[0; 32]] {
+        let server = Server::start(Program::Tidegate, &[]);
+        std::fs::write(&path, [&whole[..], tail].concat()).unwrap();
+        let refused = import(text(&path), &server, &[]).unwrap_err();
+        let place = format!("offset {}: it is damaged", whole.len());
+        assert!(refused.contains(&place), "{refused}");
+    }
+}
+
+#[test]
+fn a_long_transaction_is_sent_while_its_replies_are_read() {
+    // More replies than all buffers on the way hold.
+    const COMMANDS: usize = 1_500_000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = encode(&["MULTI"]);
+    bytes.extend(encode(&["INCR", "n"]).repeat(COMMANDS));
+    bytes.extend(encode(&["EXEC"]));
+    let path = dir.path().join("long.aof");
+    std::fs::write(&path, bytes).unwrap();
+    let server = Server::start(Program::Tidegate, &[]);
+    import(text(&path), &server, &[]).unwrap();
+    assert_eq!(server.raw().command(&["GET", "n"]), Value::bulk(&COMMANDS.to_string()));
+}
+
+/// An RDB file of these entries, without a checksum.
+fn snapshot(entries: &[u8]) -> Vec<u8> {
+    [b"REDIS0011", entries, &[0xff], &[0; 8]].concat()
+}
+
+#[test]
+fn keys_go_to_their_database_or_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let (keys, commands) = (dir.path().join("a.rdb"), dir.path().join("a.aof"));
+    std::fs::write(&keys, snapshot(b"\x00\x01a\x01v\xfe\x28\x00\x01b\x01v")).unwrap();
+    append_only(dir.path(), "a.aof", &["SET a 1", "SELECT 40", "SET b 1"]);
+    for path in [keys, commands] {
+        let server = Server::start(Program::Tidegate, &[]);
+        let refused = import(text(&path), &server, &[]).unwrap_err();
+        assert!(refused.contains("refused database 40"), "{refused}");
+        assert_eq!(server.raw().command(&["EXISTS", "b"]), Value::Integer(0));
+    }
+}
+
+#[test]
+fn empty_collections_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.rdb");
+    let entries = [
+        &b"\x01\x01l\x00"[..],
+        b"\x02\x01s\x00",
+        b"\x04\x01h\x00",
+        b"\x0b\x01i\x08\x02\0\0\0\0\0\0\0",
+        b"\x10\x01p\x07\x07\0\0\0\0\0\xff",
+        b"\x00\x01k\x01v",
+    ];
+    std::fs::write(&path, snapshot(&entries.concat())).unwrap();
+    let server = Server::start(Program::Tidegate, &[]);
+    let said = import(text(&path), &server, &[]).unwrap();
+    assert!(said.contains("1 keys") && said.contains("left out 5 times: an empty key"), "{said}");
+}
+
+#[test]
+fn a_library_that_is_there_is_named() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let library = "#!lua name=mine\nredis.register_function('f', function() return 1 end)";
+    server.raw().command(&["FUNCTION", "LOAD", library]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.rdb");
+    run(&["export", text(&path), "--from", &url(&server)]).unwrap();
+    let refused = import(text(&path), &server, &[]).unwrap_err();
+    assert!(refused.contains("the library mine"), "{refused}");
+    import(text(&path), &server, &["--replace"]).unwrap();
+}
+
+#[test]
+fn passwords_may_be_in_the_environment() {
+    let server = Server::start(Program::Tidegate, &["--requirepass", "secret"]);
+    let ping = |password: Option<&str>| {
+        let mut command = tidegate(&["ping", "--url", &url(&server)]);
+        password.map(|password| command.env("TIDEGATE_AUTH", password));
+        let output = command.output().expect("the program that the other tests start");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    assert!(ping(None).contains("NOAUTH"));
+    assert!(ping(Some("wrong")).contains("WRONGPASS"));
+    assert_eq!(ping(Some("secret")), "PONG\n");
+}
+
+/// A primary with an empty snapshot, whose stream may grow.
+#[derive(Clone, Default)]
+struct Primary {
+    stream: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Primary {
+    /// Listens. Answers its address; it goes on until the test ends.
+    fn start(&self) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("redis://{}", listener.local_addr().expect("it is bound"));
+        let primary = self.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let primary = primary.clone();
+                // It ends with an error when the import hangs up.
+                std::thread::spawn(move || primary.serve(stream));
+            }
+        });
+        url
+    }
+
+    fn say(&self, lines: &[&str]) {
+        let commands = lines.iter().flat_map(|line| encode(&line.split(' ').collect::<Vec<_>>()));
+        self.stream.lock().unwrap().extend(commands);
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut requests = BufReader::new(stream.try_clone()?);
+        let mut line = || -> std::io::Result<String> {
+            let mut line = String::new();
+            match requests.read_line(&mut line)? {
+                0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+                _ => Ok(line.trim_end().to_owned()),
+            }
+        };
+        loop {
+            let count: usize = line()?[1..].parse().expect("an array");
+            let mut words = Vec::new();
+            for _ in 0..count {
+                line()?;
+                words.push(line()?);
+            }
+            match words[0].as_str() {
+                "PING" => stream.write_all(b"+PONG\r\n")?,
+                "REPLCONF" => stream.write_all(b"+OK\r\n")?,
+                "INFO" => {
+                    let said = format!("master_repl_offset:{}\r\n", self.stream.lock().unwrap().len());
+                    stream.write_all(format!("${}\r\n{said}\r\n", said.len()).as_bytes())?;
+                }
+                "PSYNC" => {
+                    let next: i64 = words[2].parse().expect("an offset");
+                    if next < 0 {
+                        let snapshot = snapshot(b"");
+                        write!(stream, "+FULLRESYNC {} 0\r\n${}\r\n", "a".repeat(40), snapshot.len())?;
+                        stream.write_all(&snapshot)?;
+                    } else {
+                        stream.write_all(b"+CONTINUE\r\n")?;
+                    }
+                    let mut sent = next.max(1) as usize - 1;
+                    loop {
+                        let more = self.stream.lock().unwrap()[sent..].to_vec();
+                        stream.write_all(&more)?;
+                        sent += more.len();
+                        std::thread::sleep(std::time::Duration::from_millis(2));
+                    }
+                }
+                other => panic!("{other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refused_command_is_not_passed_over_by_the_next_run() {
+    let (primary, into) = (Primary::default(), Server::start(Program::Tidegate, &[]));
+    primary.say(&["SELECT 0", "SET n 1", "SET n 2", "LPUSH n x", "SET m 1"]);
+    let from = primary.start();
+    let args = ["import", "--follow", &from, "--into", &url(&into)];
+    let refused = run(&args).unwrap_err();
+    assert!(refused.contains("\"LPUSH n x\"") && refused.contains("WRONGTYPE"), "{refused}");
+    let refused = run(&args).unwrap_err();
+    assert!(refused.contains("it refused a command") && refused.contains("\"LPUSH n x\""), "{refused}");
+    assert!(refused.contains("FLUSHALL and FUNCTION FLUSH"), "{refused}");
+}
+
+#[test]
+fn two_imports_at_once_do_not_apply_anything_twice() {
+    let (primary, into) = (Primary::default(), Server::start(Program::Tidegate, &[]));
+    primary.say(&["SELECT 0", "INCR n"]);
+    let from = primary.start();
+    let follow = || {
+        let args = ["import", "--follow", &from, "--into", &url(&into)];
+        Follower(tidegate(&args).spawn().expect("the program that the other tests start"))
+    };
+    let n = || into.raw().command(&["GET", "n"]);
+    let one = follow();
+    until(|| n() == Value::bulk("1"), "the first follows");
+    let mut other = follow();
+    // Both wait for the next command, unless the second is slow; then it finds it applied.
+    until(
+        || {
+            into.raw()
+                .command(&["CLIENT", "LIST"])
+                .bytes()
+                .is_some_and(|list| String::from_utf8_lossy(list).matches("cmd=hgetall").count() == 1)
+        },
+        "the second has read how far all is applied",
+    );
+    primary.say(&["INCR n"]);
+    let mut one = one;
+    until(|| [&mut one, &mut other].iter_mut().any(|f| f.0.try_wait().expect("our child").is_some()), "one ends");
+    assert_eq!(n(), Value::bulk("2"));
+    let ended = if one.0.try_wait().expect("our child").is_some() { one } else { other };
+    let said = ended.said();
+    assert!(said.contains("another import is at work"), "{said}");
+}
+
+#[test]
+fn swapped_databases_do_not_take_the_checkpoint_along() {
+    let (primary, into) = (Primary::default(), Server::start(Program::Tidegate, &[]));
+    primary.say(&["SELECT 0", "SET a 1", "SELECT 3", "SET b 1"]);
+    let from = primary.start();
+    let args = ["import", "--follow", &from, "--into", &url(&into)];
+    let follower = Follower(tidegate(&args).spawn().expect("the program that the other tests start"));
+    let keys = |db: &str| {
+        let mut raw = into.raw();
+        raw.command(&["SELECT", db]);
+        format!("{:?}", raw.command(&["KEYS", "*"]))
+    };
+    until(|| keys("3") == "[\"b\"]", "it follows");
+    primary.say(&["SWAPDB 0 3"]);
+    until(|| keys("3") == "[\"a\"]", "they are swapped");
+    follower.end();
+    assert_eq!([keys("0"), keys("3")], ["[\"b\"]", "[\"a\"]"]);
 }
 
 /// An import that follows.
@@ -323,6 +583,12 @@ impl Follower {
         let said = String::from_utf8_lossy(&said).into_owned();
         assert!(output.status.success(), "{said}");
         said
+    }
+
+    /// What it has said, once it has ended by itself.
+    fn said(mut self) -> String {
+        let output = std::mem::replace(&mut self.0, never()).wait_with_output().expect("our own child");
+        String::from_utf8_lossy(&output.stderr).into_owned()
     }
 }
 
