@@ -71,7 +71,7 @@ impl AtStart {
     pub(crate) fn run(self, engine: &mut Engine) -> Result<usize, ImportError> {
         let names: Vec<String> = self.files.paths().iter().map(|path| path.display().to_string()).collect();
         tracing::info!("imports the data of Redis that was found here: {}", names.join(", "));
-        let mut target = Target::new(in_process(engine), Options::default());
+        let mut target = Target::new(in_process(engine), Options::default())?;
         load::files(&self.files, &mut target, &mut |text| tracing::info!("import: {text}"))?;
         let report = std::mem::take(&mut target.report);
         drop(target);

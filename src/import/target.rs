@@ -8,7 +8,6 @@ use redis_protocol::resp2::types::BytesFrame;
 use super::commands::{Apart, Command, Units, Whole, readable};
 use super::error::ImportError;
 use super::report::{Options, Report};
-use crate::base::clock::Clock;
 use crate::base::limits::{IMPORT_WINDOW_BYTES, SCRATCH_KEEP_BYTES};
 use crate::client::{Connection, put_command};
 use crate::rdb::file::KeyRecord;
@@ -57,9 +56,12 @@ pub(super) struct Mark {
 }
 
 impl<'s> Target<'s> {
-    /// Imports through a connection that is in database 0.
-    pub(super) fn new(connection: Connection<'s>, options: Options) -> Target<'s> {
-        Target {
+    /// Imports through a connection that is in database 0. As long as it lives nothing expires there: what comes happened in the
+    /// past, and a key whose deadline is over by now may be given a later one by the next command. What has expired at the
+    /// source its own DEL removes, or the target once the import ends.
+    pub(super) fn new(mut connection: Connection<'s>, options: Options) -> Result<Target<'s>, ImportError> {
+        connection.call(&[b"CLIENT", b"IMPORT-SOURCE", b"ON"])?;
+        Ok(Target {
             connection,
             options,
             report: Report::default(),
@@ -69,7 +71,7 @@ impl<'s> Target<'s> {
             db: 0,
             payload: Vec::new(),
             commands: HashSet::new(),
-        }
+        })
     }
 
     /// Who it is.
@@ -84,10 +86,6 @@ impl<'s> Target<'s> {
 
     /// Restores a key. Errors of earlier ones may come to light here.
     pub(super) fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), ImportError> {
-        if record.expires_at_ms.is_some_and(|at_ms| at_ms <= Clock::system().now_ms()) {
-            self.report.expired += 1;
-            return Ok(());
-        }
         self.select(record.db);
         record.payload(&mut self.payload);
         let (mut deadline, mut idle) = (itoa::Buffer::new(), itoa::Buffer::new());
