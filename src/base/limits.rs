@@ -381,9 +381,6 @@ pub const IMPORT_ACK_EVERY: Duration = Duration::from_secs(1);
 /// How long a follower waits for commands before it looks at other things: its operator, the time.
 pub const IMPORT_POLL: Duration = Duration::from_millis(100);
 
-/// How long a follower that is to end waits for its primary to remove what has expired: it looks for that ten times a second.
-pub const IMPORT_EXPIRY_WAIT: Duration = Duration::from_secs(2);
-
 /// How long a follower waits before it connects again to a primary that is gone.
 pub const IMPORT_RETRY: Duration = Duration::from_secs(1);
 

@@ -38,7 +38,7 @@ impl AtStart {
 
     /// Imports all into an engine that is empty.
     pub(crate) fn run(&self, engine: &mut Engine) -> Result<Report, ImportError> {
-        let mut target = Target::new(in_process(engine), Options::default());
+        let mut target = Target::new(in_process(engine), Options::default())?;
         load::files(&self.files, &mut target, &mut |text| tracing::info!("import: {text}"))?;
         Ok(std::mem::take(&mut target.report))
     }

@@ -38,7 +38,7 @@ pub fn import(
     stop: Option<&AtomicBool>,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Report, ImportError> {
-    let mut target = Target::new(Connection::open(into, TIDEGATE_AUTH, IMPORT_TIMEOUT)?, options);
+    let mut target = Target::new(Connection::open(into, TIDEGATE_AUTH, IMPORT_TIMEOUT)?, options)?;
     let is_address = source.contains("://");
     match stop {
         Some(stop) if is_address => replica::follow(source, &mut target, stop, tell)?,

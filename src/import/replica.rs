@@ -12,8 +12,8 @@
 //! ([`Checkpoint`]); so an import that is interrupted, at either end or on the way, goes on with exactly the next command, or says that
 //! the primary no longer has it. What is acknowledged to the primary is what the target has acknowledged.
 //!
-//! The cut-over: writers are told to stop, the operator ends the import, which waits a moment for keys that expire, asks the
-//! primary for its offset, applies all up to it, and says so.
+//! The cut-over: writers are told to stop, the operator ends the import, which asks the primary for its offset, applies all
+//! up to it, and says so.
 
 use std::io::{self, Cursor, ErrorKind, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,8 +27,7 @@ use super::load;
 use super::report::Progress;
 use super::target::{Checkpoint, Target};
 use crate::base::limits::{
-    IMPORT_ACK_EVERY, IMPORT_EXPIRY_WAIT, IMPORT_LINE_MAX_BYTES, IMPORT_POLL, IMPORT_RETRY, IMPORT_TELL_EVERY,
-    IMPORT_TIMEOUT,
+    IMPORT_ACK_EVERY, IMPORT_LINE_MAX_BYTES, IMPORT_POLL, IMPORT_RETRY, IMPORT_TELL_EVERY, IMPORT_TIMEOUT,
 };
 use crate::client::{ClientError, Connection, REDIS_AUTH, put_command};
 use crate::rdb::file::Reader;
@@ -85,7 +84,7 @@ pub(super) fn follow(
         }
         None => begin(&mut primary, target, &mut progress)?,
     };
-    let mut follower = Follower { url, stop, checkpoint, stopped: None, stop_at: None };
+    let mut follower = Follower { url, stop, checkpoint, stop_at: None };
     let mut rest = rest;
     loop {
         let broken = match follower.apply_all(&mut primary, rest, target, &mut progress)? {
@@ -264,8 +263,7 @@ struct Follower<'f> {
     stop: &'f AtomicBool,
     /// How far all is applied.
     checkpoint: Checkpoint,
-    /// When the operator has ended the import, and how far all must be applied for that.
-    stopped: Option<Instant>,
+    /// How far all must be applied, once the operator has ended the import.
     stop_at: Option<u64>,
 }
 
@@ -318,13 +316,9 @@ impl Follower<'_> {
         }
     }
 
-    /// Whether the operator has ended the import, and all that the primary has done is applied. It is given the time to say
-    /// which keys have expired: one that had, here, was made anew by a change that came late.
+    /// Whether the operator has ended the import, and all that the primary has done is applied.
     fn is_done(&mut self) -> Result<bool, ImportError> {
-        if self.stopped.is_none() && self.stop.load(Ordering::Relaxed) {
-            self.stopped = Some(Instant::now());
-        }
-        if self.stop_at.is_none() && self.stopped.is_some_and(|at| at.elapsed() >= IMPORT_EXPIRY_WAIT) {
+        if self.stop_at.is_none() && self.stop.load(Ordering::Relaxed) {
             self.stop_at = Some(primary_offset(self.url)?);
         }
         Ok(self.stop_at.is_some_and(|stop_at| self.checkpoint.offset >= stop_at))

@@ -20,8 +20,6 @@ pub struct Options {
 pub struct Report {
     /// Keys.
     pub keys: u64,
-    /// Keys whose time had passed, which nobody misses.
-    pub expired: u64,
     /// Libraries of functions.
     pub libraries: u64,
     /// Commands of append-only files or of a stream.
@@ -42,9 +40,6 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} keys, {} libraries, {} commands", self.keys, self.libraries, self.commands)?;
-        if self.expired > 0 {
-            write!(f, "; {} keys had expired", self.expired)?;
-        }
         self.left_out.iter().try_for_each(|(what, times)| match times {
             1 => write!(f, "\nleft out: {what}"),
             _ => write!(f, "\nleft out {times} times: {what}"),

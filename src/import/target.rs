@@ -8,7 +8,6 @@ use redis_protocol::resp2::types::BytesFrame;
 use super::commands::{Command, Decoded, Units, Whole, readable};
 use super::error::ImportError;
 use super::report::{Options, Report};
-use crate::base::clock::Clock;
 use crate::base::excerpt;
 use crate::base::limits::{IMPORT_REPLY_MAX_BYTES, IMPORT_WINDOW_BYTES, SCRATCH_KEEP_BYTES};
 use crate::client::{ClientError, Connection, put_command};
@@ -61,10 +60,13 @@ pub(super) struct Checkpoint {
 }
 
 impl<'s> Target<'s> {
-    /// Imports through a connection that is in database 0.
-    pub(super) fn new(mut connection: Connection<'s>, options: Options) -> Target<'s> {
+    /// Imports through a connection that is in database 0. As long as it lives nothing expires there: what comes happened in the
+    /// past, and a key whose deadline is over by now may be given a later one by the next command. What has expired at the
+    /// source its own DEL removes, or the target once the import ends.
+    pub(super) fn new(mut connection: Connection<'s>, options: Options) -> Result<Target<'s>, ImportError> {
         connection.set_reply_max_bytes(IMPORT_REPLY_MAX_BYTES);
-        Target {
+        connection.call(&[b"CLIENT", b"IMPORT-SOURCE", b"ON"])?;
+        Ok(Target {
             connection,
             options,
             report: Report::default(),
@@ -75,7 +77,7 @@ impl<'s> Target<'s> {
             databases: HashSet::from([0]),
             payload: Vec::new(),
             commands: HashSet::new(),
-        }
+        })
     }
 
     /// Who it is.
@@ -90,10 +92,6 @@ impl<'s> Target<'s> {
 
     /// Restores a key. Errors of earlier ones may come to light here.
     pub(super) fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), ImportError> {
-        if record.expires_at_ms.is_some_and(|at_ms| at_ms <= Clock::system().now_ms()) {
-            self.report.expired += 1;
-            return Ok(());
-        }
         self.select(record.db)?;
         record.payload(&mut self.payload);
         let (mut deadline, mut idle) = (itoa::Buffer::new(), itoa::Buffer::new());
