@@ -3,9 +3,12 @@
 //! `ARCHITECTURE.md` has the floor map and the walk of a request.
 
 pub mod base;
+pub mod client;
 pub mod command;
 pub mod config;
 pub mod engine;
+pub mod export;
+pub mod import;
 pub mod keyspace;
 pub mod log;
 pub(crate) mod net;

@@ -1,18 +1,24 @@
-//! The `tidegate` binary: flags to configuration to server, and two small helpers for operators.
+//! The `tidegate` binary: flags to configuration to server, and helpers for operators.
 
 use std::error::Error;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate::base::logging;
 use tidegate::config::{self, Config};
 use tidegate::script::bundled::{BUNDLED, Bundled};
-use tidegate::{ping, server};
+use tidegate::{client, export, import, ping, server};
 
 fn main() -> ExitCode {
     let matches = command_line().get_matches();
     let done = match matches.subcommand() {
         Some(("ping", matches)) => ask(matches),
+        Some(("import", matches)) => move_in(matches),
+        Some(("export", matches)) => move_out(matches),
         Some(("scripts", matches)) => show_scripts(matches),
         _ => run(&matches),
     };
@@ -26,16 +32,61 @@ fn main() -> ExitCode {
 }
 
 fn command_line() -> Command {
-    let url = Arg::new("url")
-        .long("url")
-        .value_name("URL")
-        .default_value("redis://127.0.0.1:6379")
-        .help("redis://[[USER]:PASSWORD@]HOST[:PORT] or unix:///PATH");
     let name = Arg::new("NAME").help("Print this script instead of the list");
     config::command()
-        .subcommand(Command::new("ping").about("Ask a server whether it answers: exit code 0 if it does").arg(url))
+        .subcommand(
+            Command::new("ping").about("Ask a server whether it answers: exit code 0 if it does").arg(address("url")),
+        )
         .subcommand(
             Command::new("scripts").about("List the scripts that every server has loaded, with their SHA1").arg(name),
+        )
+        .subcommand(import_command())
+        .subcommand(export_command())
+}
+
+/// A flag that takes the address of a server.
+fn address(name: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name("URL").default_value("redis://127.0.0.1:6379").help(client::ADDRESSES)
+}
+
+fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+fn import_command() -> Command {
+    let source = Arg::new("SOURCE").required(true).help(
+        "A dump.rdb, an append-only file, a folder that holds one of these, or redis://[[USER]:PASSWORD@]HOST[:PORT] of a \
+         running server, which is read as by a replica",
+    );
+    Command::new("import")
+        .about("Move in: copy the data of Redis or Valkey into a running Tidegate")
+        .arg(source)
+        .arg(address("into"))
+        .arg(switch("follow", "Go on with all that the running server does, until Ctrl-C: then the rest is applied"))
+        .arg(switch(
+            "replace",
+            "Overwrite keys and libraries of the same name; otherwise the first one ends the import",
+        ))
+        .arg(switch("skip-unknown", "Leave out commands that Tidegate does not know, and list them at the end"))
+        .after_help(
+            "To move without a stop:\n  \
+             1. tidegate import --follow redis://old:6379 --into redis://new:6379   and wait for `0 bytes behind`\n  \
+             2. stop the writers\n  \
+             3. Ctrl-C here: it applies all that the old server has done, and says so\n  \
+             4. point the clients at the new server\n\
+             An import that was interrupted goes on where it was when the same command is given again.",
+        )
+}
+
+fn export_command() -> Command {
+    Command::new("export")
+        .about("Move out: write the data of a running Tidegate to a file that redis-server 7.0 or later loads")
+        .arg(Arg::new("FILE").required(true).help("The file to write, such as dump.rdb"))
+        .arg(address("from"))
+        .arg(switch("replace", "Overwrite FILE"))
+        .after_help(
+            "Each key is written as it is at one instant, but not all at the same: for one point in time, stop the writers first. \
+             The server goes on meanwhile.",
         )
 }
 
@@ -60,10 +111,41 @@ fn abort_on_panic() {
 }
 
 fn ask(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
-    let url = matches.get_one::<String>("url").expect("it has a default");
-    ping::ping(url)?;
+    ping::ping(text(matches, "url"))?;
     println!("PONG");
     Ok(())
+}
+
+fn move_in(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
+    let options =
+        import::Options { replace: matches.get_flag("replace"), skip_unknown: matches.get_flag("skip-unknown") };
+    let stop = if matches.get_flag("follow") { Some(stop_signal()?) } else { None };
+    let (source, into) = (text(matches, "SOURCE"), text(matches, "into"));
+    let report = import::import(source, into, options, stop.as_deref(), &mut |text| eprintln!("{text}"))?;
+    println!("imported: {report}");
+    Ok(())
+}
+
+/// Is set by the first Ctrl-C or SIGTERM; the second ends the process.
+fn stop_signal() -> Result<Arc<AtomicBool>, Box<dyn Error>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+fn move_out(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
+    let (file, from) = (Path::new(text(matches, "FILE")), text(matches, "from"));
+    let report = export::export(from, file, matches.get_flag("replace"), &mut |text| eprintln!("{text}"))?;
+    println!("exported to {}: {report}", file.display());
+    Ok(())
+}
+
+/// An argument that is required or has a default.
+fn text<'m>(matches: &'m ArgMatches, name: &str) -> &'m str {
+    matches.get_one::<String>(name).map_or("", String::as_str)
 }
 
 fn show_scripts(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {

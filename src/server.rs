@@ -1,7 +1,9 @@
 //! Wiring: from a configuration to a running server.
 
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ use crate::config::{AppendFsync, Config};
 use crate::engine::Engine;
 use crate::engine::recovery::{Recovered, RecoveryError};
 use crate::engine::registry::watch_for_stalls;
+use crate::import::ImportError;
+use crate::import::at_start::AtStart;
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealDisk, ignore_file_size_signal};
 use crate::log::scan::TornTail;
@@ -25,6 +29,10 @@ use crate::net::serve::{Shared, serve};
 
 /// Where the data lies, below `dir`.
 const DATA_DIR: &str = "tidegate-data";
+
+/// Where an import at the start gathers it, below `dir`. It gets the name of the data when all of it is durable; what is found
+/// here before is what an import has left that was interrupted.
+const IMPORT_DIR: &str = "tidegate-data.importing";
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +54,11 @@ pub enum StartError {
     /// The data can't be had.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    /// The data of Redis that lies here can't be imported.
+    #[error(
+        "{0}\nThis folder holds the data of Redis, and none of Tidegate's yet. To start without it, choose another --dir"
+    )]
+    Import(#[from] ImportError),
     /// The system refused something else.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -116,17 +129,28 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
 fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartError> {
     let config = &engine.server.config;
     if !config.appendonly {
-        return Ok("data: in memory only; durable: nothing, a restart begins empty".to_owned());
+        return match AtStart::look(&config.dir)? {
+            None => Ok("data: in memory only; durable: nothing, a restart begins empty".to_owned()),
+            Some(import) => {
+                let (report, names) = (import.run(engine)?, import.names());
+                Ok(format!(
+                    "data: in memory only, {report}; durable: nothing that changes, a restart imports {names} again"
+                ))
+            }
+        };
     }
     ignore_file_size_signal();
-    let policy = config.appendfsync;
     let path = config.dir.join(DATA_DIR);
-    let mut random = Rng::from_entropy();
-    let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
-    let directory =
-        Directory::open(Arc::new(RealDisk), &path, DirectoryId::new(id.to_be_bytes())).map_err(RecoveryError::from)?;
+    if !path.exists() {
+        if let Some(import) = AtStart::look(&config.dir)? {
+            import_to(&path, &import, config)?;
+        }
+    } else if let Ok(Some(import)) = AtStart::look(&config.dir) {
+        tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
+    }
+    let policy = config.appendfsync;
     let Recovered { last, keys, is_clean, torn } =
-        engine.recover(directory, Box::new(move || log_moved.notify_one()))?;
+        engine.recover(open_directory(&path)?, Box::new(move || log_moved.notify_one()))?;
     match torn {
         Some(TornTail { path, offset, .. }) => {
             let path = path.display();
@@ -145,6 +169,31 @@ fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartE
         AppendFsync::No => "when the system writes it to disk",
     };
     Ok(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", path.display()))
+}
+
+/// Makes the data at `path` from what Redis has left, as a server that nobody else sees. It is there in full or not at all.
+fn import_to(path: &Path, import: &AtStart, config: &Config) -> Result<(), StartError> {
+    tracing::info!("imports the data of Redis that was found here: {}", import.names());
+    let temporary = config.dir.join(IMPORT_DIR);
+    Directory::remove(&temporary).map_err(RecoveryError::from)?;
+    let mut engine = Engine::new(config.clone(), command::table(), Clock::system(), Rng::from_entropy())
+        .map_err(|error| StartError::Scripts(error.to_string()))?;
+    engine.recover(open_directory(&temporary)?, Box::new(|| {}))?;
+    let report = import.run(&mut engine)?;
+    engine.server.close_log().map_err(|error| io::Error::other(error.to_string()))?;
+    std::fs::rename(&temporary, path)?;
+    File::open(&config.dir)?.sync_all()?;
+    tracing::info!(
+        "imported: {report}; the files were not changed, and are not read again: the data is in {}",
+        path.display()
+    );
+    Ok(())
+}
+
+fn open_directory(path: &Path) -> Result<Directory, RecoveryError> {
+    let mut random = Rng::from_entropy();
+    let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
+    Ok(Directory::open(Arc::new(RealDisk), path, DirectoryId::new(id.to_be_bytes()))?)
 }
 
 /// The start-up line: where it listens, where data lives, what is durable.

@@ -82,6 +82,16 @@ pub const RDB_UNPACKED_MAX_BYTES: usize = 1024 * 1024 * 1024;
 /// twelve times the bytes of the smallest. Redis makes far shorter ones.
 pub const RDB_PACKED_MAX_ITEMS: usize = 1 << 22;
 
+/// Bytes of one value in a file or a stream that is imported: what RESTORE takes with the default `proto-max-bulk-len`, less
+/// what frames it.
+pub const RDB_VALUE_MAX_BYTES: usize = 512 * 1024 * 1024 - 64;
+
+/// Bytes of a file that are gathered before they are written.
+pub const RDB_WRITE_BYTES: usize = 256 * 1024;
+
+/// Bytes of a file that are read at a time.
+pub const RDB_READ_BYTES: usize = 256 * 1024;
+
 /// Bytes of one reply that MIGRATE reads from the other server: a status or an error.
 pub const MIGRATE_REPLY_MAX_BYTES: usize = 64 * 1024;
 
@@ -329,3 +339,55 @@ pub const LOG_FULL_RETRY: Duration = Duration::from_millis(200);
 
 /// How often `appendfsync everysec` syncs.
 pub const LOG_EVERY_SEC: Duration = Duration::from_secs(1);
+
+// Import and export
+
+/// Bytes of one reply that this program reads as a client, where it waits for no value: a status, an error, a few numbers.
+pub const CLIENT_STATUS_MAX_BYTES: usize = 1024 * 1024;
+
+/// Items in the lists of one reply: those of EXEC, after the longest transaction that an import sends.
+pub const CLIENT_REPLY_MAX_ITEMS: usize = 1 << 23;
+
+/// Lists in each other in one reply. EXEC with what commands answer has four or five.
+pub const CLIENT_REPLY_MAX_DEPTH: usize = 8;
+
+/// Bytes of what one transaction answers an import: among them may be values that it took away.
+pub const IMPORT_REPLY_MAX_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Bytes of one reply that an export waits for: a value in full, and libraries.
+pub const EXPORT_REPLY_MAX_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Kinds of things that an import left out of which each is told; others are only counted.
+pub const IMPORT_LEFT_OUT_MAX_KINDS: usize = 100;
+
+/// How often a long import or export tells how far it is.
+pub const IMPORT_TELL_EVERY: Duration = Duration::from_secs(2);
+
+/// Bytes of requests that an import sends before it reads the replies to those before them: two such windows are under way.
+pub const IMPORT_WINDOW_BYTES: usize = 256 * 1024;
+
+/// Commands of a stream that are applied as one transaction, beyond which the next one begins, and their bytes.
+pub const IMPORT_BATCH_COMMANDS: usize = 1_000;
+/// See [`IMPORT_BATCH_COMMANDS`].
+pub const IMPORT_BATCH_BYTES: usize = 1024 * 1024;
+
+/// Bytes of one transaction of a stream, which is held until its end has come.
+pub const IMPORT_UNIT_MAX_BYTES: usize = 512 * 1024 * 1024;
+
+/// How long a server may be silent before an import gives it up: a primary sends something every ten seconds.
+pub const IMPORT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often the primary is told how far a follower is.
+pub const IMPORT_ACK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a follower waits for commands before it looks at other things: its operator, the time.
+pub const IMPORT_POLL: Duration = Duration::from_millis(100);
+
+/// How long a follower waits before it connects again to a primary that is gone.
+pub const IMPORT_RETRY: Duration = Duration::from_secs(1);
+
+/// Bytes of a line in which a primary answers.
+pub const IMPORT_LINE_MAX_BYTES: usize = 64 * 1024;
+
+/// Keys that an export asks for at a time.
+pub const EXPORT_PAGE_KEYS: usize = 500;

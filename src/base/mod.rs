@@ -6,6 +6,7 @@ pub mod clock;
 pub mod crc;
 pub mod dense_table;
 pub mod descriptors;
+pub mod excerpt;
 pub mod fit;
 pub mod glob;
 pub mod hasher;

@@ -113,6 +113,7 @@ fn flags(session: &Session) -> String {
         ('c', session.closing),
         ('U', session.address.ends_with(":0")),
         ('e', session.no_evict),
+        ('I', session.expiry_hold.is_some()),
         ('T', session.gate.has(Gate::NO_TOUCH)),
     ]
     .into_iter()
@@ -273,6 +274,14 @@ fn no_touch(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
+/// What the client repeats happened in the past: while it does, nothing expires by the time of now.
+fn import_source(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let on = args.one_of(&ON_OFF).ok_or(Error::Syntax)?;
+    ctx.session.expiry_hold = on.then(|| ctx.ks.hold_expiry());
+    ctx.reply.ok();
+    Ok(())
+}
+
 fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     const REASON: Error = Error::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
     let id = args.bytes()?;
@@ -332,6 +341,15 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             since: "5.0.0",
             summary: "Answers the connection's id, which is never used again.",
             run: Run::Now(id),
+            ..SUB
+        },
+        Command {
+            name: "import-source",
+            arity: 3,
+            since: "8.1.0",
+            summary: "Lets nothing expire while the connection repeats what another server did.",
+            syntax: "<ON | OFF>",
+            run: Run::Now(import_source),
             ..SUB
         },
         Command {

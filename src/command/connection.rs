@@ -47,6 +47,7 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     session.db = 0;
     session.protocol = 2;
     session.no_evict = false;
+    session.expiry_hold = None;
     session.reply_mode = ReplyMode::On;
     session.debug = DebugMode::Off;
     session.authenticated = ctx.server.config.requirepass.is_empty();

@@ -35,10 +35,10 @@ impl Count {
         ms.checked_add(base_ms).map(|at_ms| at_ms.min(NEVER - 1))
     }
 
-    /// The other way round: how far away a moment is, Unix ms, rounded up.
+    /// The other way round: how far away a moment is, Unix ms, rounded up; 0 for one that is over.
     pub(super) fn until(self, at_ms: i64, now_ms: i64) -> i64 {
         let base_ms = if matches!(self, Count::Seconds | Count::Milliseconds) { now_ms } else { 0 };
-        let ms = at_ms.saturating_sub(base_ms);
+        let ms = at_ms.saturating_sub(base_ms).max(0);
         if self.unit_ms() == 1 { ms } else { ms.saturating_add(999) / 1_000 }
     }
 }

@@ -73,7 +73,7 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         ttl_ms => now_ms.saturating_add(ttl_ms).min(NEVER - 1),
     };
     ctx.reply.ok();
-    if at_ms <= now_ms {
+    if ctx.ks.expires_at_once(at_ms) {
         if let Some(old) = old {
             ctx.ks.remove(db, old);
         }

@@ -117,7 +117,7 @@ fn expire_one(ctx: &mut Ctx<'_>, slot: Slot, element: &[u8], at_ms: i64, conditi
     match ctx.ks.element_deadline(db, slot, element) {
         None => (NO_ELEMENT, false),
         Some(current_ms) if !condition.is_met(current_ms, at_ms) => (NOT_MET, false),
-        Some(_) if at_ms <= ctx.now_ms() => {
+        Some(_) if ctx.ks.expires_at_once(at_ms) => {
             ctx.ks.stats.expired_elements += 1;
             (REMOVED, ctx.ks.remove_element(db, slot, element))
         }
@@ -289,7 +289,7 @@ fn hsetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     for (field, value) in pairs() {
         slot = match options.lifetime {
-            Lifetime::Until(at_ms) if at_ms <= ctx.now_ms() => remove_expired(ctx, slot, field),
+            Lifetime::Until(at_ms) if ctx.ks.expires_at_once(at_ms) => remove_expired(ctx, slot, field),
             Lifetime::Until(at_ms) => {
                 let (at, _) = ctx.ks.hash_set(db, key, slot, field, value)?;
                 ctx.ks.expire_element_at(db, at, field, at_ms);
@@ -314,7 +314,7 @@ fn saddex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     for member in options.elements.iter() {
         if let Lifetime::Until(at_ms) = options.lifetime
-            && at_ms <= ctx.now_ms()
+            && ctx.ks.expires_at_once(at_ms)
         {
             slot = remove_expired(ctx, slot, member);
             continue;

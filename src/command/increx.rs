@@ -178,7 +178,7 @@ fn decimal_within(
 
 /// Whether the counter ends now, for its new deadline has passed: then it is removed.
 fn ends_at_once(ctx: &mut Ctx<'_>, slot: Option<Slot>, options: &Options<'_>, at_ms: Option<i64>) -> bool {
-    let ends = at_ms.is_some_and(|at_ms| at_ms <= ctx.now_ms()) && !keeps_term(ctx, slot, options);
+    let ends = at_ms.is_some_and(|at_ms| ctx.ks.expires_at_once(at_ms)) && !keeps_term(ctx, slot, options);
     if let Some(slot) = slot.filter(|_| ends) {
         ctx.ks.remove(ctx.session.db, slot);
     }

@@ -214,7 +214,7 @@ fn expire(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
     let slot = slot.filter(|slot| only.allows(ctx.ks.entry(db, *slot).expires_at_ms().unwrap_or(NEVER), at_ms));
     match slot {
         None => {}
-        Some(slot) if at_ms <= ctx.now_ms() => ctx.ks.remove(db, slot),
+        Some(slot) if ctx.ks.expires_at_once(at_ms) => ctx.ks.remove(db, slot),
         Some(slot) => ctx.ks.expire_at(db, slot, at_ms),
     }
     ctx.reply.integer(i64::from(slot.is_some()));

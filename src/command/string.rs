@@ -265,7 +265,7 @@ fn getex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     answer(ctx, slot)?;
     let Some(slot) = slot else { return Ok(()) };
     match term.deadline(ctx)? {
-        Some(at_ms) if at_ms <= ctx.now_ms() => ctx.ks.remove(db, slot),
+        Some(at_ms) if ctx.ks.expires_at_once(at_ms) => ctx.ks.remove(db, slot),
         Some(at_ms) => ctx.ks.expire_at(db, slot, at_ms),
         None if term == Term::Lift && ctx.ks.entry(db, slot).expires_at_ms().is_some() => {
             ctx.ks.expire_at(db, slot, NEVER);

@@ -12,7 +12,7 @@ use super::pubsub::Subscriptions;
 use super::table::Entry;
 use super::wait::Parked;
 use crate::base::limits::{OUTBOX_CHUNK_BYTES, OUTBOX_TAKE_OVER_BYTES};
-use crate::keyspace::DbIndex;
+use crate::keyspace::{DbIndex, ExpiryHold};
 use crate::resp::reply::Form;
 
 /// Names a session; a number that was reused for another connection does not match.
@@ -322,6 +322,8 @@ pub struct Session {
     pub is_local: bool,
     /// CLIENT NO-EVICT.
     pub no_evict: bool,
+    /// CLIENT IMPORT-SOURCE. Ends with the session, however that ends.
+    pub expiry_hold: Option<ExpiryHold>,
     /// CLIENT REPLY.
     pub reply_mode: ReplyMode,
     /// SCRIPT DEBUG.
@@ -399,6 +401,7 @@ impl Session {
     /// Closes it, whatever is unsent.
     pub fn kill(&mut self) {
         self.killed = true;
+        self.expiry_hold = None;
         self.outbox.wake();
     }
 
@@ -459,6 +462,7 @@ impl Sessions {
             fd: peer.fd,
             is_local: peer.is_local,
             no_evict: false,
+            expiry_hold: None,
             reply_mode: ReplyMode::On,
             debug: DebugMode::Off,
             transaction: None,

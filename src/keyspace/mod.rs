@@ -6,7 +6,8 @@
 //! kin, those that write [`find`](Keyspace::find), and observers [`live`](Keyspace::live).
 //!
 //! An expired key does not exist. Whoever meets one removes it, and the removal is an effect like any other, so that who
-//! follows the stream needs no clock.
+//! follows the stream needs no clock. While somebody repeats what another server did in the past, nothing expires
+//! ([`hold_expiry`](Keyspace::hold_expiry)): a key whose deadline is over by now may be given a later one by the next command.
 
 pub(crate) mod db;
 mod disposal;
@@ -20,6 +21,8 @@ mod verb;
 
 pub use slab::Slot;
 pub use verb::{Misfit, WrongType};
+
+use std::rc::Rc;
 
 use db::Db;
 use disposal::Disposal;
@@ -91,6 +94,13 @@ impl From<&Config> for ValueLimits {
     }
 }
 
+/// As long as one of these lives, nothing expires; see [`Keyspace::hold_expiry`].
+#[derive(Debug)]
+pub struct ExpiryHold {
+    /// Only counted.
+    _share: Rc<()>,
+}
+
 /// All databases. See the module's header.
 pub struct Keyspace {
     limits: ValueLimits,
@@ -101,6 +111,8 @@ pub struct Keyspace {
     /// Effects that stand whatever becomes of the command that met them: of expiry, and of what is kept beside the keys.
     standing_effects: u64,
     now_ms: i64,
+    /// Shared with every [`ExpiryHold`].
+    expiry_holds: Rc<()>,
     touch: bool,
     /// Counters for INFO.
     pub stats: KeyspaceStats,
@@ -119,6 +131,7 @@ impl Keyspace {
             undo: Undo::default(),
             standing_effects: 0,
             now_ms: 0,
+            expiry_holds: Rc::default(),
             touch: true,
             stats: KeyspaceStats::default(),
             rng,
@@ -153,6 +166,29 @@ impl Keyspace {
     #[inline]
     pub fn now_ms(&self) -> i64 {
         self.now_ms
+    }
+
+    /// Lets nothing expire until the hold is dropped: keys and elements are there as if their deadlines had not come, and stay.
+    /// With the last hold all that is overdue expires.
+    pub fn hold_expiry(&self) -> ExpiryHold {
+        ExpiryHold { _share: Rc::clone(&self.expiry_holds) }
+    }
+
+    #[inline]
+    fn is_expiry_held(&self) -> bool {
+        Rc::strong_count(&self.expiry_holds) > 1
+    }
+
+    /// What has a deadline up to then has expired, Unix ms: nothing, while expiry is held.
+    #[inline]
+    fn expired_until_ms(&self) -> i64 {
+        if self.is_expiry_held() { i64::MIN } else { self.now_ms }
+    }
+
+    /// Whether what is given this deadline, Unix ms, expires at once, so that a command removes it instead.
+    #[inline]
+    pub fn expires_at_once(&self, at_ms: i64) -> bool {
+        at_ms <= self.expired_until_ms()
     }
 
     /// The unit's effects so far.
@@ -221,7 +257,8 @@ impl Keyspace {
     /// A key's entry, without any trace of having looked: an expired one stays where it is and counts as absent.
     pub fn live(&self, db: DbIndex, key: &[u8]) -> Option<&Entry> {
         let database = self.db(db);
-        database.find(key).and_then(|slot| database.get(slot)).filter(|entry| entry.is_live(self.now_ms))
+        let is_live = |entry: &&Entry| entry.is_live(self.expired_until_ms());
+        database.find(key).and_then(|slot| database.get(slot)).filter(is_live)
     }
 
     /// Lets the unit that is underway record from here on, if it did not: somebody has begun to observe.
@@ -283,9 +320,10 @@ impl Keyspace {
     /// end. Every key that exists from the first call to the last is emitted exactly once.
     pub fn scan(&self, db: DbIndex, cursor: u64, count: usize, mut emit: impl FnMut(&Entry)) -> u64 {
         let database = self.db(db);
+        let expired_until_ms = self.expired_until_ms();
         database.scan(cursor, count, |slot| {
             if let Some(entry) = database.get(slot)
-                && entry.is_live(self.now_ms)
+                && entry.is_live(expired_until_ms)
             {
                 emit(entry);
             }
@@ -295,7 +333,8 @@ impl Keyspace {
     /// All live entries of a database, in no order that means anything.
     pub fn entries(&self, db: DbIndex) -> impl Iterator<Item = &Entry> {
         let database = self.db(db);
-        let live = |entry: &&Entry| entry.is_live(self.now_ms);
+        let expired_until_ms = self.expired_until_ms();
+        let live = move |entry: &&Entry| entry.is_live(expired_until_ms);
         database.slots().filter_map(|slot| database.get(slot)).filter(live)
     }
 
@@ -303,7 +342,7 @@ impl Keyspace {
     pub fn random_key(&mut self, db: DbIndex) -> Option<&Entry> {
         loop {
             let slot = self.dbs[db as usize].random(&mut self.rng)?;
-            if self.entry(db, slot).is_live(self.now_ms) {
+            if self.entry(db, slot).is_live(self.expired_until_ms()) {
                 return Some(self.entry(db, slot));
             }
             self.fall_due(db, slot, 0);
@@ -314,10 +353,11 @@ impl Keyspace {
     /// unit of its own.
     pub fn reclaim_expired(&mut self, budget: usize) -> bool {
         let mut left = budget;
+        let expired_until_ms = self.expired_until_ms();
         for db in 0..self.databases() {
             while left > 0 {
                 let database = &mut self.dbs[db as usize];
-                let Some(timer) = database.timers.pop_due(self.now_ms) else { break };
+                let Some(timer) = database.timers.pop_due(expired_until_ms) else { break };
                 left -= 1;
                 if database.get(timer.slot).is_some_and(|entry| timer.is_live(entry)) {
                     // The timer is paid for; that pays for one element, too, so that each slice gets ahead.
@@ -339,16 +379,20 @@ impl Keyspace {
     }
 
     /// Does what an entry's timer calls for: removes the entry if it has expired, else the elements that have, at most `budget`
-    /// of them, and arms the timer again. Answers how many elements went; `None` when the entry did.
+    /// of them, and arms the timer again. Answers how many elements went; `None` when the entry did. While expiry is held, all
+    /// elements live again, and the timer stays for when it is not.
     #[cold]
     fn fall_due(&mut self, db: DbIndex, slot: Slot, budget: usize) -> Option<usize> {
-        let now_ms = self.now_ms;
+        let (is_held, expired_until_ms) = (self.is_expiry_held(), self.expired_until_ms());
         let effects_before = self.effects.count();
         let entry = self.entry_mut(db, slot);
         if let Some(deadlines) = entry.value.deadlines_mut() {
-            deadlines.advance(now_ms);
+            deadlines.advance(expired_until_ms);
         }
-        if !entry.is_live(now_ms) {
+        if is_held {
+            return Some(0);
+        }
+        if !entry.is_live(expired_until_ms) {
             self.expire(db, slot);
             self.standing_effects += self.effects.count() - effects_before;
             return None;

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::disk::{Disk, DiskFile, read_all};
+use super::disk::{Disk, DiskFile, RealDisk, read_all};
 use super::error::LogError;
 use super::segment;
 
@@ -64,10 +64,7 @@ impl Directory {
     pub fn open(disk: Arc<dyn Disk>, path: &Path, new_id: DirectoryId) -> Result<Directory, LogError> {
         let io = |source| LogError::Io { path: path.to_owned(), source };
         disk.create_dir(path).map_err(io)?;
-        let lock = disk.lock(&path.join(LOCK)).map_err(|source| match source.kind() {
-            io::ErrorKind::WouldBlock => LogError::Locked { path: path.to_owned() },
-            _ => LogError::Io { path: path.join(LOCK), source },
-        })?;
+        let lock = lock(&*disk, path)?;
         // After kill -9, names may have been seen and never have been durable.
         match path.parent() {
             Some(parent) if parent != Path::new("") => disk.sync_dir(parent).map_err(io)?,
@@ -85,6 +82,16 @@ impl Directory {
             }
         };
         Ok(Directory { disk, path: path.to_owned(), id, _lock: lock })
+    }
+
+    /// Removes the directory at `path` with all that it holds, if there is one. Fails while somebody has it open.
+    pub fn remove(path: &Path) -> Result<(), LogError> {
+        let io = |source| LogError::Io { path: path.to_owned(), source };
+        if !path.exists() {
+            return Ok(());
+        }
+        let _lock = lock(&RealDisk, path)?;
+        std::fs::remove_dir_all(path).map_err(io)
     }
 
     /// Where it lies.
@@ -119,6 +126,13 @@ impl Directory {
     }
 }
 
+fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Send + Sync>, LogError> {
+    disk.lock(&path.join(LOCK)).map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock => LogError::Locked { path: path.to_owned() },
+        _ => LogError::Io { path: path.join(LOCK), source },
+    })
+}
+
 fn read_id(disk: &dyn Disk, path: &Path) -> Result<Option<DirectoryId>, LogError> {
     let path = path.join(ID);
     let mut bytes = Vec::new();
@@ -148,7 +162,6 @@ fn write_id(disk: &dyn Disk, path: &Path, id: DirectoryId) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::disk::RealDisk;
 
     const FIRST: DirectoryId = DirectoryId::new([0xab; 16]);
 
@@ -166,6 +179,18 @@ mod tests {
         let again = Directory::open(Arc::new(RealDisk), &path, DirectoryId::new([1; 16])).unwrap();
         assert!(again.id() == FIRST);
         assert_eq!(std::fs::read_to_string(path.join(ID)).unwrap(), format!("{ID_PREFIX}{}\n", "ab".repeat(16)));
+    }
+
+    #[test]
+    fn a_directory_is_removed_unless_it_is_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        Directory::remove(&path).unwrap();
+        let opened = open(&path).unwrap();
+        assert!(matches!(Directory::remove(&path), Err(LogError::Locked { .. })));
+        drop(opened);
+        Directory::remove(&path).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

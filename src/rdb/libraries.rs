@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::wire::{Input, put_bytes};
-use super::{VERSION, open, seal};
+use super::{Dialect, VERSION, open, seal};
 use crate::base::limits::RDB_UNPACKED_MAX_BYTES;
 
 const LIBRARY: u8 = 0xf5;
@@ -44,7 +44,9 @@ pub fn dump<'l>(texts: impl Iterator<Item = &'l [u8]>) -> Vec<u8> {
 
 /// The texts of the libraries in a payload.
 pub fn load(payload: &[u8]) -> Result<Vec<Cow<'_, [u8]>>, LibrariesError> {
-    let mut input = Input::new(open(payload).ok_or(LibrariesError::Envelope)?, RDB_UNPACKED_MAX_BYTES);
+    let (version, content) = open(payload).ok_or(LibrariesError::Envelope)?;
+    Dialect::of_version(version).ok_or(LibrariesError::Envelope)?;
+    let mut input = Input::new(content, RDB_UNPACKED_MAX_BYTES);
     let mut texts = Vec::new();
     while let Ok(kind) = input.byte() {
         match kind {

@@ -1,8 +1,8 @@
 //! RDB: values as Redis writes them to disk and into DUMP payloads.
 //!
-//! [`value`] turns one value into bytes and back; what frames it (a payload here, later a file) is not its business. It is
-//! written as Redis 7.0 does, so that Redis from 7.0 on reads it. Read is what Redis 2.6 to 8 wrote: all representations
-//! that these versions had. [`libraries`] does so for libraries of functions.
+//! [`value`] turns one value into bytes and back; what frames it (a payload here, a whole [`file`]) is not its business. It is
+//! written as Redis 7.0 does, so that Redis from 7.0 on reads it. Read is what Redis 2.6 to 8 and Valkey up to 9 wrote: all
+//! representations that these versions had. [`libraries`] does so for libraries of functions.
 //!
 //! # Payload
 //!
@@ -18,11 +18,13 @@
 //! Source of the layouts: the manual of the RDB format by S. Sripathi Krishnan ("Redis RDB Dump File Format"), and payloads
 //! that redis-server made.
 
+pub mod file;
 mod intset;
 pub mod libraries;
 mod listpack;
 mod lzf;
 mod stream;
+mod types;
 pub(crate) mod value;
 pub(crate) mod wire;
 mod ziplist;
@@ -31,6 +33,7 @@ use crate::base::crc::crc64;
 use crate::base::limits::RDB_UNPACKED_MAX_BYTES;
 use crate::keyspace::ValueLimits;
 use crate::keyspace::entry::Value;
+pub use types::{Dialect, NEWEST_VALKEY_VERSION, NEWEST_VERSION, OLDEST_VALKEY_VERSION};
 use wire::Input;
 
 /// The version that is written: that of Redis 7.0.
@@ -38,9 +41,6 @@ pub const VERSION: u16 = 10;
 
 /// The version of values that 7.0 does not know: hashes with fields that expire, which came with Redis 7.4.
 pub const VERSION_OF_EXPIRING_FIELDS: u16 = 12;
-
-/// The newest version that is read: that of Redis 8. What it has that is not known here is refused by its type.
-pub const NEWEST_VERSION: u16 = 15;
 
 /// Bytes behind the value: version and checksum.
 const FOOTER_BYTES: usize = 10;
@@ -76,20 +76,27 @@ pub fn seal(payload: &mut Vec<u8>, version: u16) {
     payload.extend_from_slice(&crc64(payload).to_le_bytes());
 }
 
-/// What a payload holds, if its checksum fits and its version is known.
-fn open(payload: &[u8]) -> Option<&[u8]> {
+/// The version of a payload and what it holds, a type and a value or libraries, if its checksum fits.
+pub fn open(payload: &[u8]) -> Option<(u16, &[u8])> {
     let (content, footer) = payload.split_last_chunk::<FOOTER_BYTES>()?;
     let [low, high, sum @ ..] = *footer;
     let is_whole = crc64(&payload[..payload.len() - sum.len()]) == u64::from_le_bytes(sum);
-    (is_whole && u16::from_le_bytes([low, high]) <= NEWEST_VERSION).then_some(content)
+    is_whole.then_some((u16::from_le_bytes([low, high]), content))
 }
 
 /// The value of a payload, as RESTORE takes it. `limits` choose its representation.
 pub fn load(payload: &[u8], limits: &ValueLimits) -> Result<Value, Refused> {
-    let mut input = Input::new(open(payload).ok_or(Refused::Envelope)?, RDB_UNPACKED_MAX_BYTES);
-    let value =
-        input.byte().and_then(|code| value::decode(code, &mut input, limits)).map_err(|Corrupt| Refused::Content)?;
-    if input.is_empty() { Ok(value) } else { Err(Refused::Content) }
+    let (version, content) = open(payload).ok_or(Refused::Envelope)?;
+    let dialect = Dialect::of_version(version).ok_or(Refused::Envelope)?;
+    let (code, value) = content.split_first().ok_or(Refused::Content)?;
+    load_value(dialect, *code, value, limits).map_err(|Corrupt| Refused::Content)
+}
+
+/// The value that stands behind the number of its type. `limits` choose its representation.
+pub fn load_value(dialect: Dialect, code: u8, bytes: &[u8], limits: &ValueLimits) -> Result<Value, Corrupt> {
+    let mut input = Input::new(bytes, RDB_UNPACKED_MAX_BYTES);
+    let value = value::decode(types::known(dialect, code).ok_or(Corrupt)?, &mut input, limits)?;
+    if input.is_empty() { Ok(value) } else { Err(Corrupt) }
 }
 
 #[cfg(test)]

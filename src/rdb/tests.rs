@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
 
 use super::*;
 use crate::value::hash::Hash;
@@ -10,7 +11,7 @@ use crate::value::string::{Digits, StringValue};
 use crate::value::zset::ZSet;
 
 /// What a client can read of a value; what has no order is sorted.
-fn content(value: &Value) -> Vec<String> {
+pub(super) fn content(value: &Value) -> Vec<String> {
     let show = |bytes: &[u8]| bytes.escape_ascii().to_string();
     let mut unordered = Vec::new();
     match value {
@@ -158,6 +159,13 @@ fn resealed(payload: &[u8]) -> Vec<u8> {
     let mut payload = payload.to_vec();
     seal(&mut payload, VERSION);
     payload
+}
+
+/// Values of all kinds, the same at each call.
+pub(super) fn samples(count: usize) -> Vec<Value> {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let strategy = any_value();
+    (0..count).map(|_| strategy.new_tree(&mut runner).expect("nothing is filtered for long").current().0).collect()
 }
 
 proptest! {

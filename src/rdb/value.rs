@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use super::types::*;
 use super::wire::{Input, put_bytes, put_number, put_string};
 use super::{Corrupt, VERSION, VERSION_OF_EXPIRING_FIELDS, intset, listpack, stream, ziplist};
 use crate::base::num::{format_f64, strtod};
@@ -16,34 +17,6 @@ use crate::value::packed::Item;
 use crate::value::set::Set;
 use crate::value::string::{Digits, StringValue};
 use crate::value::zset::{ZSet, ZSetLimits};
-
-const STRING: u8 = 0;
-const LIST: u8 = 1;
-const SET: u8 = 2;
-const ZSET: u8 = 3;
-const HASH: u8 = 4;
-/// Scores as doubles instead of text.
-const ZSET_2: u8 = 5;
-const HASH_ZIPMAP: u8 = 9;
-const LIST_ZIPLIST: u8 = 10;
-const SET_INTSET: u8 = 11;
-const ZSET_ZIPLIST: u8 = 12;
-const HASH_ZIPLIST: u8 = 13;
-/// Nodes that are ziplists.
-const LIST_QUICKLIST: u8 = 14;
-const STREAM_1: u8 = 15;
-const HASH_LISTPACK: u8 = 16;
-const ZSET_LISTPACK: u8 = 17;
-/// Nodes that are listpacks, or one large element.
-const LIST_QUICKLIST_2: u8 = 18;
-/// With what lets the lag of groups be told.
-const STREAM_2: u8 = 19;
-const SET_LISTPACK: u8 = 20;
-/// With the time when a consumer last got something.
-const STREAM_3: u8 = 21;
-/// With fields that expire.
-const HASH_METADATA: u8 = 24;
-const HASH_LISTPACK_EX: u8 = 25;
 
 /// What a node of a [`LIST_QUICKLIST_2`] is.
 const NODE_PLAIN: u64 = 1;
@@ -98,9 +71,15 @@ pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> R
         }
         SET | SET_INTSET | SET_LISTPACK => Value::Set(Box::new(decode_set(code, input, limits)?)),
         ZSET | ZSET_2 | ZSET_ZIPLIST | ZSET_LISTPACK => Value::ZSet(Box::new(decode_zset(code, input, limits.zset)?)),
-        HASH | HASH_ZIPMAP | HASH_ZIPLIST | HASH_LISTPACK | HASH_METADATA | HASH_LISTPACK_EX => {
-            Value::Hash(Box::new(decode_hash(code, input, &limits.hash)?))
-        }
+        HASH
+        | HASH_ZIPMAP
+        | HASH_ZIPLIST
+        | HASH_LISTPACK
+        | HASH_METADATA_PREVIEW
+        | HASH_LISTPACK_EX_PREVIEW
+        | HASH_METADATA
+        | HASH_LISTPACK_EX
+        | VALKEY_HASH_2 => Value::Hash(Box::new(decode_hash(code, input, &limits.hash)?)),
         STREAM_1 | STREAM_2 | STREAM_3 => {
             let version = match code {
                 STREAM_1 => 1,
@@ -360,17 +339,26 @@ fn decode_hash(code: u8, input: &mut Input<'_>, limits: &HashLimits) -> Result<H
                 insert(&Item::Bytes(&field), &Item::Bytes(&value), None)?;
             }
         }
-        HASH_METADATA => {
-            // Times count from one before the earliest; 0 is none.
-            let earliest_ms = u64::from_le_bytes(input.array()?);
+        HASH_METADATA | HASH_METADATA_PREVIEW => {
+            // Times count from one before the earliest, which the preview did not write; 0 is none.
+            let earliest_ms = if code == HASH_METADATA { u64::from_le_bytes(input.array()?) } else { 1 };
             for _ in 0..input.count()? {
                 let (time, field, value) = (input.number()?, input.string()?, input.string()?);
                 let at_ms = time.checked_sub(1).map(|behind| earliest_ms.saturating_add(behind));
                 insert(&Item::Bytes(&field), &Item::Bytes(&value), at_ms)?;
             }
         }
-        HASH_LISTPACK_EX => {
-            let _earliest_ms: [u8; 8] = input.array()?;
+        VALKEY_HASH_2 => {
+            for _ in 0..input.count()? {
+                let (field, value, at_ms) = (input.string()?, input.string()?, i64::from_le_bytes(input.array()?));
+                // Below zero is never.
+                insert(&Item::Bytes(&field), &Item::Bytes(&value), u64::try_from(at_ms).ok())?;
+            }
+        }
+        HASH_LISTPACK_EX | HASH_LISTPACK_EX_PREVIEW => {
+            if code == HASH_LISTPACK_EX {
+                let _earliest_ms: [u8; 8] = input.array()?;
+            }
             let packed = input.string()?;
             for triple in exact_chunks(&listpack::read(&packed)?)? {
                 let [field, value, time]: &[Item<'_>; 3] = triple;

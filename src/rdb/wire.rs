@@ -29,6 +29,41 @@ const LZF: u8 = 0xc3;
 /// Longest text of an integer that is written as one.
 const INTEGER_MAX_BYTES: usize = 11;
 
+/// What a length or the beginning of a string says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Head {
+    /// A length.
+    Number(u64),
+    /// Instead of a string an integer of so many bytes.
+    Integer(u64),
+    /// Instead of a string two lengths and packed bytes.
+    Packed,
+}
+
+impl Head {
+    /// Reads a first byte and the [bytes that belong to it](bytes_behind).
+    pub(crate) fn of(bytes: &[u8]) -> Option<Head> {
+        match *bytes.first()? {
+            INT_8 => Some(Head::Integer(1)),
+            INT_16 => Some(Head::Integer(2)),
+            INT_32 => Some(Head::Integer(4)),
+            LZF => Some(Head::Packed),
+            _ => Input::new(bytes, 0).number().ok().map(Head::Number),
+        }
+    }
+}
+
+/// How many more bytes belong to a length, or to the beginning of a string, that begins like this.
+pub(crate) fn bytes_behind(first: u8) -> Option<usize> {
+    match first {
+        0..BITS_14 | INT_8..=LZF => Some(0),
+        BITS_14..BITS_32 => Some(1),
+        BITS_32 => Some(4),
+        BITS_64 => Some(8),
+        _ => None,
+    }
+}
+
 /// Bytes that are read from their start.
 #[derive(Clone, Debug)]
 pub(crate) struct Input<'a> {

@@ -24,6 +24,7 @@ mod lasting;
 mod ldb;
 mod looking;
 mod maxmemory;
+mod moving;
 mod oracle;
 mod payloads;
 mod power_loss;

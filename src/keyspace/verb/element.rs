@@ -23,7 +23,7 @@ impl Keyspace {
             return false;
         }
         self.note_change(db, slot, |value| Piece::element(value, element));
-        let limits = self.limits.set;
+        let (limits, is_held) = (self.limits.set, self.is_expiry_held());
         let value = &mut self.entry_mut(db, slot).value;
         let before = value.elements_expire();
         match value {
@@ -31,6 +31,10 @@ impl Keyspace {
             Value::Hash(hash) => hash.set_deadline(element, at_ms),
             Value::Set(set) => set.set_deadline(element, at_ms, &limits),
             _ => {}
+        }
+        // The value was told the time before expiry was held, and would take the element for dead.
+        if is_held && let Some(deadlines) = value.deadlines_mut() {
+            deadlines.advance(i64::MIN);
         }
         self.dbs[db as usize].follow_elements(slot, before);
         self.record_at(db, slot, |key| Effect::ElementExpireAt { key, element, at_ms });

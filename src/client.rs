@@ -1,0 +1,424 @@
+//! Connections that this program makes itself, as a client: for `tidegate ping`, `import` and `export`.
+//!
+//! They stand on the `redis-protocol` crate, so that what asks a server shares no code with the server that it asks. A
+//! connection may lead to a socket, or to an engine in this process: to whoever speaks the protocol.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use redis_protocol::resp2::decode::decode_bytes_mut;
+use redis_protocol::resp2::encode::extend_encode_borrowed;
+use redis_protocol::resp2::types::{BorrowedFrame, BytesFrame};
+use url::Url;
+
+use crate::base::excerpt;
+use crate::base::limits::{CLIENT_REPLY_MAX_DEPTH, CLIENT_REPLY_MAX_ITEMS, CLIENT_STATUS_MAX_BYTES, READ_CHUNK_BYTES};
+use crate::base::num::parse_i64;
+
+/// The port where an address names none.
+const DEFAULT_PORT: u16 = 6379;
+
+/// The variable of the environment with the password of a Tidegate whose address carries none: command lines are seen by
+/// everybody.
+pub const TIDEGATE_AUTH: &str = "TIDEGATE_AUTH";
+
+/// The same for the server that an import reads; redis-cli looks there, too.
+pub const REDIS_AUTH: &str = "REDISCLI_AUTH";
+
+/// What every address must look like.
+pub const ADDRESSES: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT] or unix:///PATH";
+
+/// Why a server can't be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The address can't be read.
+    #[error("{0}: want {ADDRESSES}")]
+    Url(String),
+    /// Nothing answers there, or no longer.
+    #[error("no answer from {0}: {1}")]
+    Io(String, io::Error),
+    /// It accepts the connection, and then is silent.
+    #[error("no answer from {0} within {1} s")]
+    Silent(String, u64),
+    /// What came back is not the protocol.
+    #[error("{0} answered something that is not the Redis protocol")]
+    Protocol(String),
+    /// An answer is longer than it can be, or nested deeper.
+    #[error(
+        "{0} answered more than {1} bytes, {CLIENT_REPLY_MAX_ITEMS} items or {CLIENT_REPLY_MAX_DEPTH} lists in each other"
+    )]
+    TooLong(String, usize),
+    /// The server refused.
+    #[error("{0} answered: {1}")]
+    Refused(String, String),
+}
+
+/// What a connection leads through.
+pub(crate) trait Stream: Read + Write {
+    /// How long a single read or write may take. Longer ones fail with [`ErrorKind::WouldBlock`] or
+    /// [`ErrorKind::TimedOut`].
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
+    }
+}
+
+impl Stream for UnixStream {
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
+    }
+}
+
+/// A connection that asks.
+pub(crate) struct Connection<'s> {
+    stream: Box<dyn Stream + 's>,
+    /// Who answers, as errors tell it: without the password.
+    peer: String,
+    /// What was read and not taken yet.
+    received: BytesMut,
+    /// How far the reply at its beginning is complete.
+    scan: ReplyScan,
+    /// Bytes of the longest reply that is taken.
+    reply_max_bytes: usize,
+    timeout: Duration,
+}
+
+impl<'s> Connection<'s> {
+    /// Connects to the server at `url`, and authenticates if that carries a password, or else the environment in the variable
+    /// `auth`. `timeout` is how long connecting and each read and write may take. Replies have at most [`CLIENT_STATUS_MAX_BYTES`].
+    pub(crate) fn open(url: &str, auth: &str, timeout: Duration) -> Result<Connection<'static>, ClientError> {
+        let parsed = Url::parse(url).map_err(|error| ClientError::Url(error.to_string()))?;
+        if let Some(part) = unused_part(&parsed) {
+            return Err(ClientError::Url(format!("{part} has no meaning here")));
+        }
+        let stream = match parsed.scheme() {
+            "unix" => unix(parsed.path(), timeout),
+            "redis" => tcp(&parsed, timeout),
+            other => return Err(ClientError::Url(format!("the scheme {other} is not known"))),
+        };
+        let peer = without_password(&parsed);
+        let stream = stream.map_err(|error| ClientError::Io(peer.clone(), error))?;
+        let mut connection = Connection { timeout, ..Connection::through(stream, &peer) };
+        if let Some(password) = parsed.password().map(percent_decode).or_else(|| std::env::var(auth).ok()) {
+            let user = percent_decode(parsed.username());
+            let words: [&[u8]; 3] = [b"AUTH", user.as_bytes(), password.as_bytes()];
+            if user.is_empty() {
+                connection.call(&[words[0], words[2]])?
+            } else {
+                connection.call(&words)?
+            };
+        }
+        Ok(connection)
+    }
+
+    /// A connection through `stream` to `peer`, as errors tell it.
+    pub(crate) fn through(stream: Box<dyn Stream + 's>, peer: &str) -> Connection<'s> {
+        Connection {
+            stream,
+            peer: peer.to_owned(),
+            received: BytesMut::new(),
+            scan: ReplyScan::default(),
+            reply_max_bytes: CLIENT_STATUS_MAX_BYTES,
+            timeout: Duration::MAX,
+        }
+    }
+
+    /// Takes replies of so many bytes.
+    pub(crate) fn set_reply_max_bytes(&mut self, bytes: usize) {
+        self.reply_max_bytes = bytes;
+    }
+
+    /// Who answers: the address without a password.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Sets how long a single read or write may take.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) -> Result<(), ClientError> {
+        self.timeout = timeout;
+        self.stream.set_timeout(timeout).map_err(|error| self.failed(error))
+    }
+
+    /// Sends a command and reads its reply, which must not be an error.
+    pub(crate) fn call(&mut self, words: &[&[u8]]) -> Result<BytesFrame, ClientError> {
+        let mut request = BytesMut::new();
+        put_command(&mut request, words);
+        self.send(&request)?;
+        match self.reply()? {
+            BytesFrame::Error(text) => Err(self.refused(&text)),
+            frame => Ok(frame),
+        }
+    }
+
+    /// Sends bytes.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        self.stream.write_all(bytes).map_err(|error| self.failed(error))
+    }
+
+    /// The next reply, whatever it says.
+    pub(crate) fn reply(&mut self) -> Result<BytesFrame, ClientError> {
+        loop {
+            // The decoder begins at the beginning each time and goes as deep as what it reads: it gets what is complete.
+            match self.scan.advance(&self.received, self.reply_max_bytes) {
+                Ok(true) => break,
+                Ok(false) => self.receive().map_err(|error| self.failed(error))?,
+                Err(Unacceptable::Malformed) => return Err(self.not_the_protocol()),
+                Err(Unacceptable::TooLong) => {
+                    return Err(ClientError::TooLong(self.peer.clone(), self.reply_max_bytes));
+                }
+            }
+        }
+        self.scan = ReplyScan::default();
+        match decode_bytes_mut(&mut self.received) {
+            Ok(Some((frame, ..))) => Ok(frame),
+            _ => Err(self.not_the_protocol()),
+        }
+    }
+
+    /// The next line, without its end: what answers in lines and not in the protocol's frames.
+    pub(crate) fn line(&mut self, max_bytes: usize) -> Result<Vec<u8>, ClientError> {
+        loop {
+            if let Some(len) = memchr::memchr(b'\n', &self.received) {
+                let line = self.received.split_to(len + 1);
+                return Ok(line.strip_suffix(b"\r\n").unwrap_or(&line[..len]).to_vec());
+            }
+            if self.received.len() > max_bytes {
+                return Err(self.not_the_protocol());
+            }
+            self.receive().map_err(|error| self.failed(error))?;
+        }
+    }
+
+    /// An error of reading or writing, with the name of who should have answered.
+    pub(crate) fn failed(&self, error: io::Error) -> ClientError {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                ClientError::Silent(self.peer.clone(), self.timeout.as_secs())
+            }
+            _ => ClientError::Io(self.peer.clone(), error),
+        }
+    }
+
+    /// The error that says that the server refused.
+    pub(crate) fn refused(&self, text: &str) -> ClientError {
+        ClientError::Refused(self.peer.clone(), excerpt::of_text(text))
+    }
+
+    /// The error for a reply that is none.
+    pub(crate) fn not_the_protocol(&self) -> ClientError {
+        ClientError::Protocol(self.peer.clone())
+    }
+
+    /// Reads some more.
+    fn receive(&mut self) -> io::Result<()> {
+        let start = self.received.len();
+        self.received.resize(start + READ_CHUNK_BYTES, 0);
+        let read = read_some(&mut *self.stream, &mut self.received[start..]);
+        self.received.truncate(start + *read.as_ref().unwrap_or(&0));
+        match read? {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The bytes behind what was taken as replies and lines.
+impl Read for Connection<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.received.is_empty() {
+            return read_some(&mut *self.stream, out);
+        }
+        let len = out.len().min(self.received.len());
+        self.received.copy_to_slice(&mut out[..len]);
+        Ok(len)
+    }
+}
+
+fn read_some(stream: &mut dyn Stream, out: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(out) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
+
+/// Appends a command.
+pub(crate) fn put_command(request: &mut BytesMut, words: &[&[u8]]) {
+    let words: Vec<BorrowedFrame<'_>> = words.iter().map(|word| BorrowedFrame::BulkString(word)).collect();
+    // It fails only where there is no room, and this buffer grows.
+    let _ = extend_encode_borrowed(request, &BorrowedFrame::Array(&words), false);
+}
+
+fn unix(path: &str, timeout: Duration) -> io::Result<Box<dyn Stream>> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_timeout(timeout)?;
+    Ok(Box::new(stream))
+}
+
+fn tcp(url: &Url, timeout: Duration) -> io::Result<Box<dyn Stream>> {
+    let host = url.host_str().unwrap_or("127.0.0.1").trim_matches(['[', ']']);
+    let mut last = io::Error::other("the name has no address");
+    for address in (host, url.port().unwrap_or(DEFAULT_PORT)).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(mut stream) => {
+                stream.set_timeout(timeout)?;
+                stream.set_nodelay(true)?;
+                return Ok(Box::new(stream));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn without_password(url: &Url) -> String {
+    let mut url = url.clone();
+    // An address that can't carry a password has none.
+    let _ = url.set_password(None);
+    url.to_string()
+}
+
+/// What stands in an address and would not be heeded.
+fn unused_part(url: &Url) -> Option<String> {
+    let database = Some(url.path()).filter(|path| url.scheme() == "redis" && !matches!(*path, "" | "/"));
+    let query = url.query().map(|query| format!("?{query}"));
+    let fragment = url.fragment().map(|fragment| format!("#{fragment}"));
+    database.map(str::to_owned).or(query).or(fragment)
+}
+
+/// `url` keeps user and password as they were written; `%40` is `@`.
+fn percent_decode(text: &str) -> String {
+    let query = text.replace('+', "%2B");
+    url::form_urlencoded::parse(query.as_bytes()).next().map_or_else(String::new, |(key, _)| key.into_owned())
+}
+
+/// Why a reply is not taken.
+#[derive(Debug, PartialEq, Eq)]
+enum Unacceptable {
+    Malformed,
+    TooLong,
+}
+
+/// Looks for the end of a reply. It goes on where it was when more has come.
+#[derive(Debug, Default)]
+struct ReplyScan {
+    /// Where the next part begins.
+    position: usize,
+    items: usize,
+    /// How many parts are missing in each of the lists that are open.
+    open: Vec<usize>,
+}
+
+impl ReplyScan {
+    /// Whether `received` begins with a whole reply.
+    fn advance(&mut self, received: &[u8], max_bytes: usize) -> Result<bool, Unacceptable> {
+        use Unacceptable::{Malformed, TooLong};
+        loop {
+            let unread = &received[self.position..];
+            let Some(end) = memchr::memchr(b'\n', unread) else {
+                return if received.len() > max_bytes { Err(TooLong) } else { Ok(false) };
+            };
+            let line = unread[..end].strip_suffix(b"\r").ok_or(Malformed)?;
+            let (kind, rest) = line.split_first().ok_or(Malformed)?;
+            // A null is a string or a list of length -1.
+            let len = || parse_i64(rest).filter(|len| *len >= -1).ok_or(Malformed);
+            let (mut bytes, mut parts) = (end + 1, 0);
+            match kind {
+                b'+' | b'-' | b':' => {}
+                b'$' => match usize::try_from(len()?) {
+                    Ok(len) if len > max_bytes => return Err(TooLong),
+                    Ok(len) => bytes += len + 2,
+                    Err(_) => {}
+                },
+                b'*' => parts = usize::try_from(len()?).unwrap_or(0),
+                _ => return Err(Malformed),
+            }
+            if self.position + bytes > max_bytes || parts > CLIENT_REPLY_MAX_ITEMS - self.items {
+                return Err(TooLong);
+            }
+            if unread.len() < bytes {
+                return Ok(false);
+            }
+            self.position += bytes;
+            self.items += parts;
+            if parts > 0 {
+                if self.open.len() == CLIENT_REPLY_MAX_DEPTH {
+                    return Err(TooLong);
+                }
+                self.open.push(parts);
+                continue;
+            }
+            // A part is complete, and with it perhaps the lists that it is the last one of.
+            loop {
+                match self.open.last_mut() {
+                    None => return Ok(true),
+                    Some(missing) if *missing > 1 => {
+                        *missing -= 1;
+                        break;
+                    }
+                    Some(_) => drop(self.open.pop()),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_decoded_and_not_told() {
+        assert_eq!(percent_decode("p%40ss+word%21"), "p@ss+word!");
+        let url = Url::parse("redis://ann:secret@host:7000/2").unwrap();
+        assert_eq!(without_password(&url), "redis://ann@host:7000/2");
+    }
+
+    /// Scans a reply that comes byte by byte.
+    fn scan(reply: &[u8]) -> Result<bool, Unacceptable> {
+        let mut scan = ReplyScan::default();
+        for len in 0..reply.len() {
+            assert!(!scan.advance(&reply[..len], 100)?, "{len}");
+        }
+        scan.advance(reply, 100)
+    }
+
+    #[test]
+    fn replies_are_whole_and_have_bounds() {
+        let nested = |depth: usize| [b"*1\r\n".repeat(depth), b"+OK\r\n".to_vec()].concat();
+        for whole in ["+OK\r\n", "$2\r\n\r\n\r\n", "$-1\r\n", "*0\r\n", "*-1\r\n", "*2\r\n*1\r\n:1\r\n$0\r\n\r\n"] {
+            assert_eq!(scan(whole.as_bytes()), Ok(true), "{whole:?}");
+        }
+        assert_eq!(scan(&nested(CLIENT_REPLY_MAX_DEPTH)), Ok(true));
+        assert_eq!(scan(&nested(CLIENT_REPLY_MAX_DEPTH + 1)), Err(Unacceptable::TooLong));
+        let many = format!("*{}\r\n", CLIENT_REPLY_MAX_ITEMS + 1);
+        for long in [&"+".repeat(101)[..], "$101\r\n", "*2\r\n$60\r\n", &many] {
+            let long =
+                if long.starts_with("*2") { format!("{long}{}\r\n$60\r\n", "x".repeat(60)) } else { long.to_owned() };
+            assert_eq!(scan(long.as_bytes()), Err(Unacceptable::TooLong), "{long:?}");
+        }
+        for bad in ["\r\n", "OK\r\n", "$x\r\n", "*-2\r\n", "+OK\n"] {
+            assert_eq!(scan(bad.as_bytes()), Err(Unacceptable::Malformed), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn bad_addresses_are_told() {
+        let unused = ["redis://localhost/5", "redis://localhost?db=5", "redis://localhost#5"];
+        for url in unused.into_iter().chain(["", "127.0.0.1:6379", "http://localhost"]) {
+            assert!(
+                matches!(Connection::open(url, TIDEGATE_AUTH, Duration::from_secs(1)), Err(ClientError::Url(_))),
+                "{url}"
+            );
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! `tidegate export`: the keys and libraries of a running server as a file that Redis loads.
+//!
+//! A client that walks the keys by SCAN, which here answers each key exactly once, and asks for each by DUMP. Nothing is held up,
+//! neither on the server nor by the size of the data, and so each key is written as it is at an instant of its own.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use redis_protocol::resp2::types::BytesFrame;
+
+use crate::base::clock::Clock;
+use crate::base::limits::{EXPORT_PAGE_KEYS, EXPORT_REPLY_MAX_BYTES, IMPORT_TELL_EVERY, IMPORT_TIMEOUT};
+use crate::base::version::REDIS_VERSION;
+use crate::client::{ClientError, Connection, TIDEGATE_AUTH, put_command};
+use crate::rdb::file::Writer;
+use crate::rdb::{self, libraries};
+
+/// Why there is no file.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The server does not answer, or refuses.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The file can't be written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A value needs a newer version of RDB than the file has.
+    #[error("a value needs a version of RDB that is not known here")]
+    NeedsNewer,
+    /// A file of this name must not be lost.
+    #[error("{} is there already: add --replace to overwrite it", .0.display())]
+    Exists(PathBuf),
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Keys.
+    pub keys: u64,
+    /// Libraries of functions.
+    pub libraries: usize,
+    /// The version of RDB.
+    pub version: u16,
+    /// The time that it took.
+    pub milliseconds: u128,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = if self.version > rdb::VERSION { "7.4, for hashes with fields that expire" } else { "7.0" };
+        let Report { keys, libraries, version, milliseconds } = self;
+        write!(
+            f,
+            "{keys} keys and {libraries} libraries in {milliseconds} ms, as RDB {version} (Redis from {since} on)"
+        )
+    }
+}
+
+/// Writes all that the server at `from` holds to `path`, whole or not at all. `tell` hears how far it is.
+pub fn export(from: &str, path: &Path, replace: bool, tell: &mut dyn FnMut(&str)) -> Result<Report, ExportError> {
+    if path.exists() && !replace {
+        return Err(ExportError::Exists(path.to_owned()));
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let begun = Instant::now();
+    let mut write = |version| {
+        let mut server = Connection::open(from, TIDEGATE_AUTH, IMPORT_TIMEOUT)?;
+        server.set_reply_max_bytes(EXPORT_REPLY_MAX_BYTES);
+        Walk { server, path: &part, tell: &mut *tell, begun, told: Instant::now() }.write(version)
+    };
+    let written = match write(rdb::VERSION) {
+        // The file says at its beginning that it holds what older versions do not know.
+        Err(ExportError::NeedsNewer) => write(rdb::VERSION_OF_EXPIRING_FIELDS),
+        written => written,
+    };
+    let failed = |source| ExportError::File { path: path.to_owned(), source };
+    match written {
+        Ok(report) => {
+            fs::rename(&part, path).map_err(failed)?;
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
+            Ok(report)
+        }
+        Err(error) => {
+            // What is left of it is no use; why it failed is what counts.
+            let _ = fs::remove_file(&part);
+            Err(error)
+        }
+    }
+}
+
+/// A walk over all keys.
+struct Walk<'a> {
+    server: Connection<'static>,
+    path: &'a Path,
+    tell: &'a mut dyn FnMut(&str),
+    begun: Instant,
+    told: Instant,
+}
+
+impl Walk<'_> {
+    /// Writes the file in a version of RDB.
+    fn write(&mut self, version: u16) -> Result<Report, ExportError> {
+        let file = File::create(self.path).map_err(|error| self.failed(error))?;
+        let mut writer = Writer::new(file, version);
+        let mut report = Report { version, ..Report::default() };
+        let created_s = (Clock::system().now_ms() / 1000).to_string();
+        for (name, text) in [("redis-ver", REDIS_VERSION), ("redis-bits", "64"), ("ctime", &created_s)] {
+            writer.aux(name, text).map_err(|error| self.failed(error))?;
+        }
+        for text in self.libraries()? {
+            writer.library(&text).map_err(|error| self.failed(error))?;
+            report.libraries += 1;
+        }
+        for db in self.databases()? {
+            self.database(db, &mut writer, &mut report)?;
+        }
+        writer.finish().and_then(|file| file.sync_all()).map_err(|error| self.failed(error))?;
+        report.milliseconds = self.begun.elapsed().as_millis();
+        Ok(report)
+    }
+
+    fn libraries(&mut self) -> Result<Vec<Vec<u8>>, ExportError> {
+        let BytesFrame::BulkString(payload) = self.server.call(&[b"FUNCTION", b"DUMP"])? else {
+            return Err(self.server.not_the_protocol().into());
+        };
+        let texts = libraries::load(&payload).map_err(|_| self.server.not_the_protocol())?;
+        Ok(texts.into_iter().map(|text| text.into_owned()).collect())
+    }
+
+    /// The numbers of the databases that hold keys.
+    fn databases(&mut self) -> Result<Vec<u64>, ExportError> {
+        let BytesFrame::BulkString(text) = self.server.call(&[b"INFO", b"keyspace"])? else {
+            return Err(self.server.not_the_protocol().into());
+        };
+        let text = String::from_utf8_lossy(&text);
+        let number = |line: &str| line.strip_prefix("db")?.split_once(':')?.0.parse().ok();
+        Ok(text.lines().filter_map(number).collect())
+    }
+
+    fn database(&mut self, db: u64, writer: &mut Writer<File>, report: &mut Report) -> Result<(), ExportError> {
+        self.server.call(&[b"SELECT", db.to_string().as_bytes()])?;
+        let mut cursor = Bytes::from_static(b"0");
+        loop {
+            let page = self.server.call(&[b"SCAN", &cursor, b"COUNT", EXPORT_PAGE_KEYS.to_string().as_bytes()])?;
+            let keys = match page {
+                BytesFrame::Array(mut parts) => match (parts.pop(), parts.pop()) {
+                    (Some(BytesFrame::Array(keys)), Some(BytesFrame::BulkString(next))) => {
+                        cursor = next;
+                        keys
+                    }
+                    _ => return Err(self.server.not_the_protocol().into()),
+                },
+                _ => return Err(self.server.not_the_protocol().into()),
+            };
+            self.page(db, &keys, writer, report)?;
+            if self.told.elapsed() >= IMPORT_TELL_EVERY {
+                self.told = Instant::now();
+                (self.tell)(&format!("{} keys in {} s", report.keys, self.begun.elapsed().as_secs()));
+            }
+            if *cursor == *b"0" {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes some keys, each with the deadline that it has at the same instant.
+    fn page(
+        &mut self,
+        db: u64,
+        keys: &[BytesFrame],
+        writer: &mut Writer<File>,
+        report: &mut Report,
+    ) -> Result<(), ExportError> {
+        let mut request = BytesMut::new();
+        for key in keys {
+            let BytesFrame::BulkString(key) = key else { return Err(self.server.not_the_protocol().into()) };
+            for words in [&[&b"MULTI"[..]][..], &[b"PEXPIRETIME", key], &[b"DUMP", key], &[b"EXEC"]] {
+                put_command(&mut request, words);
+            }
+        }
+        self.server.send(&request)?;
+        for key in keys {
+            let BytesFrame::BulkString(key) = key else { continue };
+            for _ in 0..3 {
+                if let BytesFrame::Error(text) = self.server.reply()? {
+                    return Err(self.server.refused(&text).into());
+                }
+            }
+            let BytesFrame::Array(replies) = self.server.reply()? else {
+                return Err(self.server.not_the_protocol().into());
+            };
+            let (at_ms, payload) = match &replies[..] {
+                [BytesFrame::Integer(at_ms), BytesFrame::BulkString(payload)] => (*at_ms, payload),
+                // It has been deleted since it was found.
+                [_, BytesFrame::Null] => continue,
+                [.., BytesFrame::Error(text)] => return Err(self.server.refused(text).into()),
+                _ => return Err(self.server.not_the_protocol().into()),
+            };
+            let (needed, value) = rdb::open(payload).ok_or_else(|| self.server.not_the_protocol())?;
+            if needed > report.version {
+                return Err(ExportError::NeedsNewer);
+            }
+            let expires_at_ms = Some(at_ms).filter(|at_ms| *at_ms >= 0);
+            writer.key(db, key, expires_at_ms, value).map_err(|error| self.failed(error))?;
+            report.keys += 1;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> ExportError {
+        ExportError::File { path: self.path.to_owned(), source }
+    }
+}

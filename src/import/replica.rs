@@ -1,0 +1,377 @@
+//! A running server as a source: it is asked for what a replica gets, a snapshot and then its stream of commands.
+//!
+//! ```text
+//! -> REPLCONF capa eof capa psync2, PSYNC ? -1
+//! <- +FULLRESYNC id offset, $length or $EOF:delimiter, the snapshot as RDB [, the delimiter], commands ...
+//! -> PSYNC id offset+1                             to go on where a link broke
+//! <- +CONTINUE [id], commands ...
+//! -> REPLCONF ACK offset                           every second: so far all is applied
+//! ```
+//!
+//! The offset counts the bytes of the stream. It is written to the target in the same transaction as the commands up to it
+//! ([`Checkpoint`]); so an import that is interrupted, at either end or on the way, goes on with exactly the next command, or says that
+//! the primary no longer has it. What is acknowledged to the primary is what the target has acknowledged.
+//!
+//! The cut-over: writers are told to stop, the operator ends the import, which asks the primary for its offset, applies all
+//! up to it, and says so.
+
+use std::io::{self, Cursor, ErrorKind, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use redis_protocol::resp2::types::BytesFrame;
+
+use super::commands::{Decoded, Units};
+use super::error::{ImportError, START_AGAIN};
+use super::load;
+use super::report::Progress;
+use super::target::{Checkpoint, Target};
+use crate::base::limits::{
+    IMPORT_ACK_EVERY, IMPORT_LINE_MAX_BYTES, IMPORT_POLL, IMPORT_RETRY, IMPORT_TELL_EVERY, IMPORT_TIMEOUT,
+};
+use crate::client::{ClientError, Connection, REDIS_AUTH, put_command};
+use crate::rdb::file::Reader;
+
+/// The newest Valkey whose snapshots are known here.
+const NEWEST_VALKEY: &[u8] = b"9.1.0";
+
+/// How the snapshot ends.
+enum End {
+    /// After so many bytes.
+    Length(u64),
+    /// With these bytes.
+    Delimiter(Vec<u8>),
+}
+
+/// How a primary answers PSYNC.
+enum Answer {
+    /// With a snapshot, and the stream from `offset` of history `id` on.
+    Snapshot { id: String, offset: u64 },
+    /// With the stream from where it was asked for; its history may have a new name.
+    Continue { id: Option<String> },
+}
+
+/// Imports the snapshot of the server at `url`, and no more.
+pub(super) fn snapshot(url: &str, target: &mut Target<'_>, tell: &mut dyn FnMut(&str)) -> Result<(), ImportError> {
+    let mut progress = Progress::new(tell, None);
+    let mut primary = Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT)?;
+    introduce(&mut primary)?;
+    match ask(&mut primary, None)? {
+        Answer::Snapshot { .. } => {}
+        Answer::Continue { .. } => return Err(primary.not_the_protocol().into()),
+    }
+    let (rest, _) = load_snapshot(&mut primary, target, &mut progress)?;
+    drop(rest);
+    progress.say(&format!("read the snapshot in {} ms", progress.elapsed().as_millis()));
+    Ok(())
+}
+
+/// Imports the snapshot of the server at `url` and then all that it does, until `stop` is set and all that the server had done
+/// by then is applied. An import that was interrupted goes on where it was.
+pub(super) fn follow(
+    url: &str,
+    target: &mut Target<'_>,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), ImportError> {
+    let mut progress = Progress::new(tell, None);
+    let mut primary = Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT)?;
+    introduce(&mut primary)?;
+    let (checkpoint, rest) = match target.checkpoint()? {
+        Some(checkpoint) => {
+            progress.say(&format!("goes on at offset {}", checkpoint.offset));
+            (resume(&mut primary, &checkpoint, target)?, Vec::new())
+        }
+        None => begin(&mut primary, target, &mut progress)?,
+    };
+    let mut follower = Follower { url, stop, checkpoint, stop_at: None };
+    let mut rest = rest;
+    loop {
+        let broken = match follower.apply_all(&mut primary, rest, target, &mut progress)? {
+            None => break,
+            Some(broken) => broken,
+        };
+        progress.say(&format!("the link broke at offset {}: {broken}; connecting again", follower.checkpoint.offset));
+        rest = Vec::new();
+        primary = loop {
+            std::thread::sleep(IMPORT_RETRY);
+            match Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT).map_err(ImportError::from).and_then(
+                |mut primary| {
+                    introduce(&mut primary)?;
+                    follower.checkpoint = resume(&mut primary, &follower.checkpoint, target)?;
+                    Ok(primary)
+                },
+            ) {
+                Ok(primary) => break primary,
+                Err(ImportError::Client(ClientError::Io(..))) if !stop.load(Ordering::Relaxed) => {}
+                Err(error) => return Err(error),
+            }
+        };
+    }
+    target.remove_checkpoint()?;
+    progress.say(&format!("done: all is applied up to offset {}", follower.checkpoint.offset));
+    Ok(())
+}
+
+/// Tells a primary what kind of replica comes.
+fn introduce(primary: &mut Connection<'_>) -> Result<(), ImportError> {
+    primary.call(&[b"PING"])?;
+    let introductions: [&[&[u8]]; 3] = [
+        &[b"REPLCONF", b"listening-port", b"0"],
+        &[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"],
+        // Valkey writes the snapshot in the version that a replica of this version reads.
+        &[b"REPLCONF", b"version", NEWEST_VALKEY],
+    ];
+    for words in introductions {
+        match primary.call(words) {
+            Ok(_) => {}
+            // One that does not know the one or the other has no use for it.
+            Err(ClientError::Refused(..)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Asks for the stream behind `checkpoint`, or for a snapshot.
+fn ask(primary: &mut Connection<'_>, checkpoint: Option<&Checkpoint>) -> Result<Answer, ImportError> {
+    let (id, next) = checkpoint
+        .map_or(("?", "-1".to_owned()), |checkpoint| (checkpoint.id.as_str(), (checkpoint.offset + 1).to_string()));
+    let mut request = bytes::BytesMut::new();
+    put_command(&mut request, &[b"PSYNC", id.as_bytes(), next.as_bytes()]);
+    primary.send(&request)?;
+    let line = some_line(primary)?;
+    let line = String::from_utf8_lossy(&line);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[..] {
+        ["+FULLRESYNC", id, offset] => {
+            let offset = offset.parse().map_err(|_| primary.not_the_protocol())?;
+            Ok(Answer::Snapshot { id: id.to_owned(), offset })
+        }
+        ["+CONTINUE"] => Ok(Answer::Continue { id: None }),
+        ["+CONTINUE", id] => Ok(Answer::Continue { id: Some(id.to_owned()) }),
+        _ => match line.strip_prefix('-') {
+            Some(text) => Err(primary.refused(&format!("{text} (it was asked for PSYNC, as by a replica)")).into()),
+            None => Err(primary.not_the_protocol().into()),
+        },
+    }
+}
+
+/// The next line that is not empty: empty ones say that the primary is busy and alive.
+fn some_line(primary: &mut Connection<'_>) -> Result<Vec<u8>, ImportError> {
+    loop {
+        let line = primary.line(IMPORT_LINE_MAX_BYTES)?;
+        if !line.is_empty() {
+            return Ok(line);
+        }
+    }
+}
+
+/// Imports the snapshot that a primary sends now. Answers what came behind it, and the database that the stream begins in.
+fn load_snapshot(
+    primary: &mut Connection<'_>,
+    target: &mut Target<'_>,
+    progress: &mut Progress<'_>,
+) -> Result<(Vec<u8>, u64), ImportError> {
+    let line = some_line(primary)?;
+    let announced = line.strip_prefix(b"$").ok_or_else(|| primary.not_the_protocol())?;
+    let end = match announced.strip_prefix(b"EOF:") {
+        Some(delimiter) => End::Delimiter(delimiter.to_vec()),
+        None => {
+            let len = std::str::from_utf8(announced).ok().and_then(|text| text.parse().ok());
+            End::Length(len.ok_or_else(|| primary.not_the_protocol())?)
+        }
+    };
+    let peer = primary.peer().to_owned();
+    let named = |source| ImportError::Snapshot { peer: peer.clone(), source };
+    let mut reader = Reader::new(&mut *primary).map_err(named)?;
+    let stream_db = load::rdb(&mut reader, target, progress, 0).map_err(|stop| stop.named(named))?;
+    let len = reader.offset();
+    let (mut rest, _) = reader.into_rest();
+    match end {
+        End::Length(announced) if announced == len => {}
+        End::Length(_) => return Err(primary.not_the_protocol().into()),
+        End::Delimiter(delimiter) => {
+            let missing = delimiter.len().saturating_sub(rest.len());
+            let mut more = vec![0; missing];
+            primary.read_exact(&mut more).map_err(|error| primary.failed(error))?;
+            rest.extend_from_slice(&more);
+            rest = rest.strip_prefix(&delimiter[..]).ok_or_else(|| primary.not_the_protocol())?.to_vec();
+        }
+    }
+    target.settle()?;
+    Ok((rest, stream_db))
+}
+
+/// Begins to follow: applies the snapshot, and notes where the stream goes on.
+fn begin(
+    primary: &mut Connection<'_>,
+    target: &mut Target<'_>,
+    progress: &mut Progress<'_>,
+) -> Result<(Checkpoint, Vec<u8>), ImportError> {
+    if !target.may_replace() && !target.is_empty()? {
+        return Err(ImportError::NotEmpty { peer: target.peer().to_owned() });
+    }
+    let Answer::Snapshot { id, offset } = ask(primary, None)? else {
+        return Err(primary.not_the_protocol().into());
+    };
+    let source = primary.peer().to_owned();
+    let mut checkpoint = Checkpoint { source, id, offset, db: 0, has_snapshot: false, refused: None };
+    target.set_checkpoint(&checkpoint)?;
+    let (rest, stream_db) = load_snapshot(primary, target, progress)?;
+    (checkpoint.db, checkpoint.has_snapshot) = (stream_db, true);
+    target.set_checkpoint(&checkpoint)?;
+    let (keys, ms) = (target.report.keys, progress.elapsed().as_millis());
+    progress.say(&format!("has the snapshot after {ms} ms: {keys} keys; follows"));
+    Ok((checkpoint, rest))
+}
+
+/// Goes on behind `checkpoint`.
+fn resume(
+    primary: &mut Connection<'_>,
+    checkpoint: &Checkpoint,
+    target: &Target<'_>,
+) -> Result<Checkpoint, ImportError> {
+    let at_target = |what| Err(ImportError::Follow { peer: target.peer().to_owned(), what });
+    let source = &checkpoint.source;
+    if let Some(refused) = &checkpoint.refused {
+        return at_target(format!("it refused a command of {source}, {refused}: {START_AGAIN}"));
+    }
+    if !checkpoint.has_snapshot {
+        return at_target(format!(
+            "an import into it from {source} ended in the middle of the snapshot: {START_AGAIN}"
+        ));
+    }
+    match ask(primary, Some(checkpoint))? {
+        Answer::Continue { id } => {
+            Ok(Checkpoint { id: id.unwrap_or_else(|| checkpoint.id.clone()), ..checkpoint.clone() })
+        }
+        Answer::Snapshot { .. } => {
+            let what = format!(
+                "it can't go on at offset {} of the history {}: it has been restarted or replaced, or its backlog does not reach \
+                 back so far (see repl-backlog-size). The target: {START_AGAIN}",
+                checkpoint.offset, checkpoint.id
+            );
+            Err(ImportError::Follow { peer: primary.peer().to_owned(), what })
+        }
+    }
+}
+
+/// Applies a stream.
+struct Follower<'f> {
+    url: &'f str,
+    stop: &'f AtomicBool,
+    /// How far all is applied.
+    checkpoint: Checkpoint,
+    /// How far all must be applied, once the operator has ended the import.
+    stop_at: Option<u64>,
+}
+
+impl Follower<'_> {
+    /// Applies what comes until the operator ends it, or the link breaks: then answers why.
+    fn apply_all(
+        &mut self,
+        primary: &mut Connection<'_>,
+        rest: Vec<u8>,
+        target: &mut Target<'_>,
+        progress: &mut Progress<'_>,
+    ) -> Result<Option<String>, ImportError> {
+        let mut units = Units::new(primary.peer().to_owned(), self.checkpoint.offset, self.checkpoint.db);
+        let mut rest = Cursor::new(rest);
+        let (mut heard, mut acknowledged) = (Instant::now(), None::<Instant>);
+        let mut status = Status::new(self.url);
+        primary.set_timeout(IMPORT_POLL)?;
+        loop {
+            if acknowledged.is_none_or(|at| at.elapsed() >= IMPORT_ACK_EVERY) {
+                acknowledged = Some(Instant::now());
+                if let Err(error) = acknowledge(primary, self.checkpoint.offset) {
+                    return Ok(Some(error.to_string()));
+                }
+            }
+            status.look(self.checkpoint.offset, target, progress);
+            if self.is_done()? {
+                return Ok(None);
+            }
+            let read =
+                if rest.position() < rest.get_ref().len() as u64 { units.fill(&mut rest) } else { units.fill(primary) };
+            match read {
+                Ok(0) => return Ok(Some(ErrorKind::UnexpectedEof.to_string())),
+                Ok(_) => heard = Instant::now(),
+                Err(error) if is_timeout(&error) && heard.elapsed() < IMPORT_TIMEOUT => {}
+                Err(error) => return Ok(Some(error.to_string())),
+            }
+            loop {
+                let decoded = target.next(&mut units)?;
+                if !matches!(decoded, Decoded::Command | Decoded::AckRequested) || units.is_full() {
+                    target.apply(&mut units, Some(&mut self.checkpoint))?;
+                }
+                match decoded {
+                    Decoded::Command => {}
+                    Decoded::AckRequested => acknowledged = None,
+                    Decoded::Unknown { name, offset } => return Err(units.unknown(name, offset)),
+                    Decoded::Incomplete => break,
+                }
+            }
+            target.report.bytes = units.offset();
+        }
+    }
+
+    /// Whether the operator has ended the import, and all that the primary has done is applied.
+    fn is_done(&mut self) -> Result<bool, ImportError> {
+        if self.stop_at.is_none() && self.stop.load(Ordering::Relaxed) {
+            self.stop_at = Some(primary_offset(self.url)?);
+        }
+        Ok(self.stop_at.is_some_and(|stop_at| self.checkpoint.offset >= stop_at))
+    }
+}
+
+fn acknowledge(primary: &mut Connection<'_>, offset: u64) -> Result<(), ClientError> {
+    let mut request = bytes::BytesMut::new();
+    put_command(&mut request, &[b"REPLCONF", b"ACK", offset.to_string().as_bytes()]);
+    primary.send(&request)
+}
+
+/// How far the primary is in its history.
+fn primary_offset(url: &str) -> Result<u64, ImportError> {
+    let mut primary = Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT)?;
+    let BytesFrame::BulkString(text) = primary.call(&[b"INFO", b"replication"])? else {
+        return Err(primary.not_the_protocol().into());
+    };
+    let text = String::from_utf8_lossy(&text);
+    let offset = text.lines().find_map(|line| line.strip_prefix("master_repl_offset:")?.trim().parse().ok());
+    offset.ok_or_else(|| primary.not_the_protocol().into())
+}
+
+/// Whether a read only came too late.
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// Tells how far behind the follower is.
+struct Status<'f> {
+    url: &'f str,
+    told: Instant,
+    commands: u64,
+}
+
+impl<'f> Status<'f> {
+    fn new(url: &'f str) -> Status<'f> {
+        Status { url, told: Instant::now(), commands: 0 }
+    }
+
+    fn look(&mut self, offset: u64, target: &Target<'_>, progress: &mut Progress<'_>) {
+        let elapsed = self.told.elapsed();
+        if elapsed < IMPORT_TELL_EVERY {
+            return;
+        }
+        let commands = target.report.commands - self.commands;
+        (self.told, self.commands) = (Instant::now(), target.report.commands);
+        let lag = match primary_offset(self.url) {
+            Ok(primary) => format!("{} bytes behind", primary.saturating_sub(offset)),
+            // Following goes on by its own connection, which will say what is wrong.
+            Err(error) => format!("how far behind is not known: {error}"),
+        };
+        progress
+            .say(&format!("offset {offset}, {lag}; {:.0} commands a second", commands as f64 / elapsed.as_secs_f64()));
+    }
+}

@@ -1,0 +1,82 @@
+//! What an import is asked for, how far it is, and what it has done.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::base::limits::{IMPORT_LEFT_OUT_MAX_KINDS, IMPORT_TELL_EVERY};
+
+/// What an import is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Keys and libraries that the target has may be overwritten.
+    pub replace: bool,
+    /// Commands that the target does not know are left out, and told.
+    pub skip_unknown: bool,
+}
+
+/// What was imported, and what was not.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Keys.
+    pub keys: u64,
+    /// Libraries of functions.
+    pub libraries: u64,
+    /// Commands of append-only files or of a stream.
+    pub commands: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// What was left out, and how often.
+    pub left_out: BTreeMap<String, u64>,
+}
+
+impl Report {
+    pub(super) fn leave_out(&mut self, what: String) {
+        let is_told = self.left_out.len() < IMPORT_LEFT_OUT_MAX_KINDS || self.left_out.contains_key(&what);
+        *self.left_out.entry(if is_told { what } else { "other things".to_owned() }).or_default() += 1;
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} keys, {} libraries, {} commands", self.keys, self.libraries, self.commands)?;
+        self.left_out.iter().try_for_each(|(what, times)| match times {
+            1 => write!(f, "\nleft out: {what}"),
+            _ => write!(f, "\nleft out {times} times: {what}"),
+        })
+    }
+}
+
+/// Tells how far a long import is, now and then.
+pub(super) struct Progress<'t> {
+    tell: &'t mut dyn FnMut(&str),
+    begun: Instant,
+    told: Instant,
+    /// Bytes that there are to read, where that is known.
+    total: Option<u64>,
+}
+
+impl<'t> Progress<'t> {
+    pub(super) fn new(tell: &'t mut dyn FnMut(&str), total: Option<u64>) -> Progress<'t> {
+        Progress { tell, begun: Instant::now(), told: Instant::now(), total }
+    }
+
+    pub(super) fn look(&mut self, report: &Report) {
+        if self.told.elapsed() < IMPORT_TELL_EVERY {
+            return;
+        }
+        self.told = Instant::now();
+        let (megabytes, seconds) = (report.bytes >> 20, self.begun.elapsed().as_secs());
+        let of = self.total.map_or(String::new(), |total| format!(" of {}", total >> 20));
+        let (keys, commands) = (report.keys, report.commands);
+        (self.tell)(&format!("{keys} keys, {commands} commands, {megabytes}{of} MB in {seconds} s"));
+    }
+
+    pub(super) fn say(&mut self, text: &str) {
+        (self.tell)(text);
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+}

@@ -1,0 +1,39 @@
+//! Files: a whole keyspace as RDB, which is what a `dump.rdb` is and what a primary sends to a replica.
+//!
+//! ```text
+//! file     = magic, item*, 0xff, CRC64 of all before it (8; all zeros: not computed; absent before version 5)
+//! magic    = "REDIS", version in 4 digits | "VALKEY", version in 3 digits
+//! item     = 0xfa, name, text                            a note about the file, such as who wrote it
+//!          | 0xfe, number                                the database of the keys that follow
+//!          | 0xfb, keys, keys that expire                how many of them there are
+//!          | 0xf4, slot, keys, keys that expire          the same of a slot of a cluster
+//!          | 0xf3, job, ranges, (first, last)*           Valkey: slots that were on their way to another node
+//!          | 0xf5, text                                  a library of functions
+//!          | 0xf7, module, 2, when, marked*, 0           what a module keeps beside the keys
+//!          | about*, type (1), key, value
+//! about    = 0xfc, Unix time in ms (8) | 0xfd, Unix time in s (4)   when the key expires
+//!          | 0xf8, seconds | 0xf9, frequency (1)         how long it was not used, or how often
+//! marked   = 1, number | 2, number | 3, 4 bytes | 4, 8 bytes | 5, string
+//! ```
+//!
+//! Names, texts and keys are strings of RDB, and numbers its lengths (see [`wire`](super::wire)).
+//!
+//! [`Reader`] takes a file apart as it comes in and holds one key with its value at a time, the value as it stands in the file:
+//! [`load_value`](super::load_value) makes a value of it, or [`KeyRecord::payload`] what RESTORE takes. [`Writer`] goes the
+//! other way. Neither knows of keyspaces or servers.
+//!
+//! Source of the layout: the manual of the RDB format (see [`rdb`](super)), and files that the servers made.
+
+mod error;
+mod opcode;
+mod reader;
+mod shape;
+mod source;
+mod writer;
+
+pub use error::FileError;
+pub use reader::{KeyRecord, Reader, Record};
+pub use writer::Writer;
+
+#[cfg(test)]
+mod tests;

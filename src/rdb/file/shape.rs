@@ -1,0 +1,166 @@
+//! Where a value ends: its bytes are copied as they are, and of them only so much is understood as tells what comes next.
+//!
+//! Whether a value is sound is for those to judge who make a value of the bytes.
+
+use std::io::Read;
+
+use super::error::FileError;
+use super::source::Source;
+use crate::base::limits::RDB_VALUE_MAX_BYTES;
+use crate::rdb::types::*;
+use crate::rdb::wire::{self, Head};
+
+/// Why a value can't be copied.
+pub(super) enum Stop {
+    /// See [`FileError::TooLong`].
+    TooLong,
+    File(FileError),
+}
+
+impl From<FileError> for Stop {
+    fn from(error: FileError) -> Stop {
+        Stop::File(error)
+    }
+}
+
+/// The bytes of one value, which grow as they come in.
+pub(super) struct Copying<'a, R> {
+    pub(super) source: &'a mut Source<R>,
+    pub(super) out: &'a mut Vec<u8>,
+}
+
+impl<R: Read> Copying<'_, R> {
+    /// Copies a value of a type that is [`known`].
+    pub(super) fn value(&mut self, code: u8) -> Result<(), Stop> {
+        match code {
+            STRING
+            | HASH_ZIPMAP
+            | LIST_ZIPLIST
+            | SET_INTSET
+            | ZSET_ZIPLIST
+            | HASH_ZIPLIST
+            | HASH_LISTPACK
+            | ZSET_LISTPACK
+            | SET_LISTPACK
+            | HASH_LISTPACK_EX_PREVIEW => self.string(),
+            LIST | SET | LIST_QUICKLIST => self.many(Self::string),
+            ZSET => self.many(|each| {
+                each.string()?;
+                each.score_text()
+            }),
+            ZSET_2 | VALKEY_HASH_2 => self.many(|each| {
+                each.string()?;
+                if code == VALKEY_HASH_2 {
+                    each.string()?;
+                }
+                each.bytes(8)
+            }),
+            HASH => self.many(|each| {
+                each.string()?;
+                each.string()
+            }),
+            LIST_QUICKLIST_2 => self.many(|each| {
+                each.number()?;
+                each.string()
+            }),
+            HASH_METADATA | HASH_METADATA_PREVIEW => {
+                if code == HASH_METADATA {
+                    self.bytes(8)?;
+                }
+                self.many(|each| {
+                    each.number()?;
+                    each.string()?;
+                    each.string()
+                })
+            }
+            HASH_LISTPACK_EX => {
+                self.bytes(8)?;
+                self.string()
+            }
+            STREAM_1 => self.stream(1),
+            STREAM_2 => self.stream(2),
+            STREAM_3 => self.stream(3),
+            _ => Err(self.damaged("a type without a shape")),
+        }
+    }
+
+    fn stream(&mut self, version: u8) -> Result<(), Stop> {
+        self.many(|node| {
+            node.string()?;
+            node.string()
+        })?;
+        // Length and last id; then the first id, the largest that was deleted, and the entries ever added.
+        for _ in 0..if version >= 2 { 8 } else { 3 } {
+            self.number()?;
+        }
+        self.many(|group| {
+            group.string()?;
+            for _ in 0..if version >= 2 { 3 } else { 2 } {
+                group.number()?;
+            }
+            group.many(|pending| {
+                pending.bytes(16 + 8)?;
+                pending.number().map(drop)
+            })?;
+            group.many(|consumer| {
+                consumer.string()?;
+                consumer.bytes(if version >= 3 { 16 } else { 8 })?;
+                consumer.many(|id| id.bytes(16))
+            })
+        })
+    }
+
+    /// A count, and so many of the same.
+    fn many(&mut self, mut each: impl FnMut(&mut Self) -> Result<(), Stop>) -> Result<(), Stop> {
+        for _ in 0..self.number()? {
+            each(self)?;
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self, len: u64) -> Result<(), Stop> {
+        if len > (RDB_VALUE_MAX_BYTES.saturating_sub(self.out.len())) as u64 {
+            return Err(Stop::TooLong);
+        }
+        Ok(self.source.copy(len, self.out)?)
+    }
+
+    /// A score as text, or as a mark without any.
+    fn score_text(&mut self) -> Result<(), Stop> {
+        let len = self.source.byte()?;
+        self.out.push(len);
+        self.bytes(if len < 253 { len.into() } else { 0 })
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64, Stop> {
+        match self.head()? {
+            Head::Number(number) => Ok(number),
+            _ => Err(self.damaged("a string stands where a number must")),
+        }
+    }
+
+    pub(super) fn string(&mut self) -> Result<(), Stop> {
+        match self.head()? {
+            Head::Number(len) => self.bytes(len),
+            Head::Integer(width) => self.bytes(width),
+            Head::Packed => {
+                let packed = self.number()?;
+                let _whole = self.number()?;
+                self.bytes(packed)
+            }
+        }
+    }
+
+    fn head(&mut self) -> Result<Head, Stop> {
+        let first = self.source.byte()?;
+        let behind = wire::bytes_behind(first).ok_or_else(|| self.damaged("no length begins like this"))?;
+        let start = self.out.len();
+        self.out.push(first);
+        self.source.copy(behind as u64, self.out)?;
+        Head::of(&self.out[start..]).ok_or_else(|| self.damaged("no length is like this"))
+    }
+
+    fn damaged(&self, what: &'static str) -> Stop {
+        Stop::File(FileError::Damaged { offset: self.source.offset(), what })
+    }
+}

@@ -1,0 +1,79 @@
+//! From keys to a file that Redis loads.
+
+use std::io::{self, Write};
+
+use super::opcode;
+use crate::base::crc::crc64_with;
+use crate::base::limits::RDB_WRITE_BYTES;
+use crate::rdb::wire::{put_bytes, put_number, put_string};
+
+/// Writes a file. See [`file`](super). What was written is a file only after [`finish`](Writer::finish).
+pub struct Writer<W> {
+    output: W,
+    /// What is not handed on yet.
+    buffer: Vec<u8>,
+    /// The sum of what was.
+    crc: u64,
+    db: Option<u64>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a file of this version of RDB: [`VERSION`](super::super::VERSION), unless newer values are to come.
+    pub fn new(output: W, version: u16) -> Writer<W> {
+        let buffer = format!("REDIS{version:04}").into_bytes();
+        Writer { output, buffer, crc: 0, db: None }
+    }
+
+    /// A note about the file.
+    pub fn aux(&mut self, name: &str, text: &str) -> io::Result<()> {
+        self.buffer.push(opcode::AUX);
+        put_string(&mut self.buffer, name.as_bytes());
+        put_string(&mut self.buffer, text.as_bytes());
+        self.flush_if_full()
+    }
+
+    /// A library of functions.
+    pub fn library(&mut self, text: &[u8]) -> io::Result<()> {
+        self.buffer.push(opcode::LIBRARY);
+        put_bytes(&mut self.buffer, text);
+        self.flush_if_full()
+    }
+
+    /// A key, its deadline in Unix ms, and its value as type and bytes, which is how a payload of DUMP begins.
+    pub fn key(&mut self, db: u64, key: &[u8], expires_at_ms: Option<i64>, value: &[u8]) -> io::Result<()> {
+        if self.db != Some(db) {
+            self.db = Some(db);
+            self.buffer.push(opcode::SELECT_DB);
+            put_number(&mut self.buffer, db);
+        }
+        if let Some(at_ms) = expires_at_ms {
+            self.buffer.push(opcode::EXPIRES_AT_MS);
+            self.buffer.extend_from_slice(&at_ms.to_le_bytes());
+        }
+        let (code, value) = value.split_at(value.len().min(1));
+        self.buffer.extend_from_slice(code);
+        put_string(&mut self.buffer, key);
+        self.buffer.extend_from_slice(value);
+        self.flush_if_full()
+    }
+
+    /// Ends the file, and gives the output back.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.buffer.push(opcode::END);
+        self.crc = crc64_with(self.crc, &self.buffer);
+        self.buffer.extend_from_slice(&self.crc.to_le_bytes());
+        self.output.write_all(&self.buffer)?;
+        self.output.flush()?;
+        Ok(self.output)
+    }
+
+    fn flush_if_full(&mut self) -> io::Result<()> {
+        if self.buffer.len() >= RDB_WRITE_BYTES {
+            self.crc = crc64_with(self.crc, &self.buffer);
+            self.output.write_all(&self.buffer)?;
+            self.buffer.clear();
+            self.buffer.shrink_to(2 * RDB_WRITE_BYTES);
+        }
+        Ok(())
+    }
+}
