@@ -292,6 +292,99 @@ mod tests {
         copy
     }
 
+    /// A client that repeats the past, and one that looks on.
+    fn importing() -> (Bench, SessionKey) {
+        let mut bench = Bench::new();
+        let onlooker = std::mem::replace(&mut bench.client, bench.engine.server.open_session(Peer::default()));
+        assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), "+OK\\r\\n");
+        (bench, onlooker)
+    }
+
+    #[test]
+    fn nothing_expires_while_the_past_is_repeated() {
+        let mut bench = Bench::new();
+        // It loses a field to the clock before, which its value remembers.
+        for line in ["HSET h f v g w", "HPEXPIRE h 1 FIELDS 1 f", "SET before v PX 10"] {
+            assert!(!bench.line(line).starts_with('-'), "{line}");
+        }
+        bench.engine.server.clock.advance_ms(5);
+        assert_eq!(bench.line("HLEN h"), ":1\\r\\n");
+        assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), "+OK\\r\\n");
+        bench.engine.server.clock.advance_ms(1_000);
+        for (line, reply) in [
+            ("GET before", "$1\\r\\nv"),
+            ("SET s v PXAT 500", "+OK"),
+            ("APPEND s w", ":2"),
+            ("PTTL s", ":0"),
+            ("PEXPIREAT s 2000000", ":1"),
+            ("SET gone v", "+OK"),
+            ("EXPIREAT gone 1", ":1"),
+            ("GETEX gone PXAT 1000", "$1\\r\\nv"),
+            ("INCREX n PXAT 500", "*2\\r\\n:1\\r\\n:1"),
+            ("HPEXPIREAT h 500 FIELDS 2 g g", "*2\\r\\n:1\\r\\n:1"),
+            ("HPTTL h FIELDS 1 g", "*1\\r\\n:0"),
+            ("HSETEX x PXAT 500 FIELDS 1 f v", ":1"),
+            ("HGET x f", "$1\\r\\nv"),
+            ("SADD m a b", ":2"),
+            ("SPEXPIREAT m 500 MEMBERS 1 a", "*1\\r\\n:1"),
+            ("SPEXPIREAT m 2000000 MEMBERS 1 a", "*1\\r\\n:1"),
+            ("SPEXPIREAT m 500 MEMBERS 1 b", "*1\\r\\n:1"),
+            ("SCARD m", ":2"),
+        ] {
+            assert_eq!(bench.line(line), format!("{reply}\\r\\n"), "{line}");
+            bench.engine.tick();
+        }
+        let payload = crate::rdb::dump(bench.engine.ks.live(0, b"gone").expect("it is there").value());
+        assert_eq!(bench.run(&[&b"RESTORE"[..], b"r", b"500", &payload, b"ABSTTL"]), "+OK\\r\\n");
+        assert_eq!(bench.line("DBSIZE"), ":8\\r\\n");
+        assert_eq!(bench.engine.ks.stats.expired, 0);
+        let copy = replayed(&bench.stream);
+        assert_eq!(copy.engine.ks.db(0).len(), 8, "a restart has them, too");
+        assert_eq!(bench.line("CLIENT IMPORT-SOURCE OFF"), "+OK\\r\\n");
+        bench.engine.tick();
+        assert_eq!(bench.engine.ks.db(0).len(), 2);
+        assert_eq!(bench.line("GET s"), "$2\\r\\nvw\\r\\n");
+        assert_eq!(bench.line("SMEMBERS m"), "*1\\r\\n$1\\r\\na\\r\\n");
+    }
+
+    #[test]
+    fn expiry_goes_on_however_a_repeater_of_the_past_ends() {
+        let ways: [fn(&mut Bench); 6] = [
+            |bench| drop(bench.line("CLIENT IMPORT-SOURCE OFF")),
+            |bench| drop(bench.line("RESET")),
+            |bench| bench.engine.disconnect(bench.client),
+            |bench| bench.engine.server.kill(bench.client),
+            // Closed for being idle, or for what it does not read.
+            |bench| bench.engine.server.sessions.get_mut(bench.client).expect("it is open").kill(),
+            |bench| {
+                drop(bench.line("QUIT"));
+                bench.engine.disconnect(bench.client);
+            },
+        ];
+        for (way, end) in ways.into_iter().enumerate() {
+            let (mut bench, onlooker) = importing();
+            assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), "+OK\\r\\n", "twice is once");
+            assert_eq!(bench.line("SET k v PXAT 500"), "+OK\\r\\n");
+            let importer = std::mem::replace(&mut bench.client, onlooker);
+            assert_eq!(bench.line("EXISTS k"), ":1\\r\\n", "it is there for all");
+            assert_eq!(bench.line("CLIENT IMPORT-SOURCE ON"), "+OK\\r\\n");
+            bench.client = importer;
+            end(&mut bench);
+            bench.engine.tick();
+            assert_eq!(bench.engine.ks.db(0).len(), 1, "another one goes on: {way}");
+            bench.client = onlooker;
+            assert_eq!(bench.line("CLIENT IMPORT-SOURCE OFF"), "+OK\\r\\n");
+            assert_eq!(bench.line("EXISTS k"), ":0\\r\\n", "{way}");
+
+            let (mut bench, _) = importing();
+            assert_eq!(bench.line("SET k v PXAT 500"), "+OK\\r\\n");
+            bench.engine.tick();
+            end(&mut bench);
+            bench.engine.tick();
+            assert_eq!(bench.engine.ks.db(0).len(), 0, "{way}");
+        }
+    }
+
     const SET: &str = "return redis.call('set', KEYS[1], ARGV[1])";
     const FAILS: &str = "redis.call('set', KEYS[1], 'x') return redis.call('nosuch')";
     const LOADED: &str = "#!lua flags=no-writes\nreturn redis.call('get', KEYS[1])";

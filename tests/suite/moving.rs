@@ -267,6 +267,33 @@ fn append_only_files_are_applied_in_whole_transactions() {
 }
 
 #[test]
+fn what_is_repeated_does_not_expire_before_its_end() {
+    let lines = [
+        "SET s v PXAT 1000",
+        "APPEND s w",
+        "PEXPIREAT s 4102444800000",
+        "SET gone v PXAT 1000",
+        "HSET h f v g w",
+        "HPEXPIREAT h 1000 FIELDS 2 f g",
+        "HPEXPIREAT h 4102444800000 FIELDS 1 f",
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let path = append_only(dir.path(), "appendonly.aof", &lines);
+    let told = Server::start(Program::Tidegate, &[]);
+    let said = import(text(&path), &told, &[]).unwrap();
+    assert!(said.contains("7 commands"), "{said}");
+    let started = start(Program::Tidegate, dir.path(), &["--appendonly", "yes"]);
+    for server in [told, started] {
+        let mut raw = server.raw();
+        assert_eq!(raw.command(&["GET", "s"]), Value::bulk("vw"));
+        assert_eq!(raw.command(&["PEXPIRETIME", "s"]), Value::Integer(4_102_444_800_000));
+        assert_eq!(raw.command(&["EXISTS", "gone"]), Value::Integer(0));
+        assert_eq!(raw.command(&["HKEYS", "h"]), Value::Array(vec![Value::bulk("f")]));
+        until(|| raw.command(&["DBSIZE"]) == Value::Integer(2), "what is overdue goes");
+    }
+}
+
+#[test]
 fn unknown_commands_end_an_import_unless_they_may_be_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let path = append_only(dir.path(), "a.aof", &["SET a 1", "MULTI", "SET b 1", "BF.ADD x y", "EXEC", "SET c 1"]);
@@ -674,6 +701,28 @@ fn a_cut_over_under_load_loses_and_doubles_no_increment() {
     assert_eq!(sum(&into, COUNTERS), sum(&redis, COUNTERS));
     let sizes = [&redis, &into].map(|server| server.raw().command(&["DBSIZE"]));
     assert_eq!(sizes[0], sizes[1], "the mark of the import is gone, too");
+}
+
+#[test]
+fn a_follower_that_lags_keeps_what_was_extended() {
+    if REDIS_SERVER.is_missing() {
+        return;
+    }
+    let flags = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
+    let (redis, into) = (Server::start(Program::Redis, &flags), Server::start(Program::Tidegate, &[]));
+    let mut raw = redis.raw();
+    raw.command(&["SET", "a", "1"]);
+    let follower = Follower::start(&redis, &into);
+    until(|| into.raw().command(&["GET", "a"]) == Value::bulk("1"), "the snapshot is there");
+    // In a transaction time stands still; when it is sent to replicas, the first deadline is over.
+    for line in ["MULTI", "SET s v PX 1", "DEBUG SLEEP 0.05", "PEXPIRE s 1000000000", "EXEC", "SET a 2"] {
+        raw.command(&line.split(' ').collect::<Vec<_>>());
+    }
+    until(|| into.raw().command(&["GET", "a"]) == Value::bulk("2"), "it has followed");
+    assert_eq!(into.raw().command(&["GET", "s"]), Value::bulk("v"));
+    assert_eq!(into.raw().command(&["PEXPIRETIME", "s"]), raw.command(&["PEXPIRETIME", "s"]));
+    follower.end();
+    assert_eq!(into.raw().command(&["GET", "s"]), Value::bulk("v"));
 }
 
 #[test]
