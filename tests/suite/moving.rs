@@ -632,6 +632,13 @@ impl Drop for Follower {
     }
 }
 
+/// Whether the connection of an import is open.
+fn has_import(server: &Server) -> bool {
+    let list = server.raw().command(&["CLIENT", "LIST"]);
+    let list = String::from_utf8_lossy(list.bytes().expect("text")).into_owned();
+    list.split_whitespace().any(|field| field.strip_prefix("flags=").is_some_and(|flags| flags.contains('I')))
+}
+
 /// What INCR has made of some counters, together.
 fn sum(server: &Server, counters: usize) -> i64 {
     let mut raw = server.raw();
@@ -685,9 +692,13 @@ fn a_cut_over_under_load_loses_and_doubles_no_increment() {
         until(|| sum(server, COUNTERS) >= before + by, "what is imported grows");
     };
     let follower = Follower::start(&redis, &into);
+    let snapshot = || into.raw().command(&["HGET", "tidegate:import", "snapshot"]);
+    until(|| snapshot() == Value::bulk("whole"), "the snapshot is there");
     grown(&into, 2_000);
-    // The import is killed at any moment, and begun again; then its link breaks.
+    // The import is killed at any moment behind the snapshot, and begun again; then its link breaks.
     drop(follower);
+    // What it had sent may still be on its way. One that begins before that is applied says that another is at work, and ends.
+    until(|| !has_import(&into), "its connection is closed");
     let follower = Follower::start(&redis, &into);
     grown(&into, 2_000);
     redis.raw().command(&["CLIENT", "KILL", "TYPE", "replica"]);
