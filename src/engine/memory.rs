@@ -35,9 +35,13 @@ impl Server {
         if self.memory_is_full && needs_memory(session, entry) { Err(OUT_OF_MEMORY) } else { Ok(()) }
     }
 
-    /// Whether more is allocated than may be. Garbage of scripts does not count: it is collected first.
+    /// Whether more is allocated than may be. What scripts have left does not count: buffers and garbage are given back first.
     fn is_over_limit(&mut self) -> bool {
         let is_over = || allocated_bytes() > self.config.maxmemory;
+        if !is_over() {
+            return false;
+        }
+        self.scripts.give_back_scratch();
         is_over() && (!self.scripts.collect_litter() || is_over())
     }
 
