@@ -1,6 +1,6 @@
 //! RDB: values as Redis writes them to disk and into DUMP payloads.
 //!
-//! [`value`] turns one value into bytes and back; what frames it (a payload here, a whole [`file`]) is not its business. It is
+//! [`value`] turns one value into bytes and back; what frames it (a payload here, a whole [`mod@file`]) is not its business. It is
 //! written as Redis 7.0 does, so that Redis from 7.0 on reads it. Read is what Redis 2.6 to 8 and Valkey up to 9 wrote: all
 //! representations that these versions had. [`libraries`] does so for libraries of functions.
 //!
