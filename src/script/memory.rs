@@ -90,8 +90,8 @@ struct Tidying {
     cycles: u32,
 }
 
-/// Of a run whose C functions build something large, again and again, beyond the mark: to collect garbage each time, where there is
-/// hardly any, would take nearly all of its time.
+/// Of a run whose C functions build something large, again and again, beyond the mark: to collect garbage each time, where there
+/// is hardly any, would take nearly all of its time.
 #[derive(Clone, Copy, Default)]
 struct Patience {
     /// How many such requests pass by before the next one collects.
