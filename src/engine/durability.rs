@@ -151,10 +151,11 @@ impl Server {
     }
 
     /// Who writes the tail. Alone with one client the engine's thread does: there is nobody whom that holds up. Among several it
-    /// does so only while the disk is that fast that having it done costs as much.
+    /// does so only while syncs are so fast that having them done costs as much, or where replies do not wait for any.
     fn committer(&self, log: &Log) -> Commit {
-        let holds_nobody_up = self.sessions.len() <= 1 || log.sync_time() <= LOG_SYNC_IN_PLACE_MAX;
-        if holds_nobody_up { Commit::InPlace } else { Commit::HandOver }
+        let waits_for_syncs = log.policy() == SyncPolicy::Always;
+        let holds_others_up = self.sessions.len() > 1 && log.sync_time() > LOG_SYNC_IN_PLACE_MAX;
+        if waits_for_syncs && holds_others_up { Commit::HandOver } else { Commit::InPlace }
     }
 
     /// Gives the log what is in the tail.
@@ -189,7 +190,7 @@ impl Server {
             }
         }
         if state != durability.state {
-            self.log_changed(state);
+            self.log_changed(state, safe);
         }
     }
 
@@ -323,7 +324,7 @@ impl Server {
         }
     }
 
-    fn log_changed(&mut self, state: State) {
+    fn log_changed(&mut self, state: State, safe: Lsn) {
         let Some(durability) = &mut self.durability else { return };
         durability.state = state;
         match state {
@@ -334,7 +335,6 @@ impl Server {
             State::Poisoned => {
                 let why = durability.log.failure().map(ToString::to_string).unwrap_or_default();
                 tracing::error!("{why}: commands that write are refused until a restart");
-                let safe = durability.safe();
                 durability.last = safe;
                 durability.waiting = BinaryHeap::new();
                 self.tail = None;

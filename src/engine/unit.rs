@@ -119,6 +119,10 @@ impl Engine {
             }
         }
         self.server.hold(reply.len());
+        if session.outbox.is_fenced() {
+            // The log may have got further while the session was out.
+            session.outbox.wake();
+        }
         if self.server.is_unlogged() {
             self.server.catch_up(&mut session, had_failed, &mut reply);
         }

@@ -14,7 +14,6 @@
 
 use std::cell::Cell;
 
-use super::effect::{Effects, Role, Target};
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::{IN_FLIGHT_PLACES, IN_FLIGHT_UNIT_MAX_KEYS};
 use crate::base::lsn::Lsn;
@@ -32,6 +31,8 @@ pub(super) struct InFlight {
     all: Lsn,
     /// The last unit that has changed anything.
     last: Lsn,
+    /// How many keys it has marked so far.
+    keys: usize,
     /// What can't be lost any more, as of the beginning of the unit.
     safe: Lsn,
     /// Whether there is anything behind that.
@@ -106,50 +107,39 @@ impl InFlight {
         }
     }
 
-    /// The current unit has the number `lsn` in the log, and has had these effects.
-    pub(super) fn mark(&mut self, lsn: Lsn, effects: &Effects) {
+    /// The current unit has the number `lsn` in the log. What it has changed is marked next.
+    pub(super) fn begin_marks(&mut self, lsn: Lsn) {
         if self.places.is_empty() {
             self.places = vec![Place { hash: SHARED, lsn: Lsn::NONE }; IN_FLIGHT_PLACES].into();
         }
         self.last = lsn;
+        self.keys = 0;
         self.fence.set(lsn);
-        let mut keys = 0;
-        for (db, effect) in effects.iter() {
-            let targets = effect.targets(db);
-            if targets == [None, None] {
-                self.beside = lsn;
-            }
-            for (role, target) in targets.into_iter().flatten() {
-                match target {
-                    _ if role == Role::Reads => {}
-                    Target::Key(db, key) => {
-                        self.mark_key(db, key, lsn);
-                        keys += 1;
-                    }
-                    Target::Database(db) => self.mark_database(db, lsn),
-                }
-            }
-            if keys > IN_FLIGHT_UNIT_MAX_KEYS {
-                (self.all, self.beside) = (lsn, lsn);
-                return;
-            }
-        }
     }
 
     #[inline]
-    fn mark_key(&mut self, db: u16, key: &[u8], lsn: Lsn) {
+    pub(super) fn mark_key(&mut self, db: u16, key: &[u8]) {
+        self.keys += 1;
+        if self.keys > IN_FLIGHT_UNIT_MAX_KEYS {
+            self.all = self.last;
+            return;
+        }
         let hash = hash_of(db, key);
         let place = &mut self.places[place_of(hash)];
         let is_free = place.lsn <= self.safe || place.hash == hash;
-        *place = Place { hash: if is_free { hash } else { SHARED }, lsn };
+        *place = Place { hash: if is_free { hash } else { SHARED }, lsn: self.last };
     }
 
-    fn mark_database(&mut self, db: u16, lsn: Lsn) {
+    pub(super) fn mark_database(&mut self, db: u16) {
         let db = usize::from(db);
         if self.databases.len() <= db {
             self.databases.resize(db + 1, Lsn::NONE);
         }
-        self.databases[db] = lsn;
+        self.databases[db] = self.last;
+    }
+
+    pub(super) fn mark_beside(&mut self) {
+        self.beside = self.last;
     }
 }
 

@@ -27,7 +27,7 @@ use std::rc::Rc;
 
 use db::Db;
 use disposal::Disposal;
-use effect::{Cause, Effect, Effects, Recording};
+use effect::{Cause, Effect, Effects, Recording, Role, Target};
 use entry::{Entry, Value};
 use in_flight::InFlight;
 use undo::Undo;
@@ -175,7 +175,18 @@ impl Keyspace {
 
     /// The unit's changes have the number `lsn` in the log. Until these can't be lost, whoever reads them has to wait.
     pub fn mark_in_flight(&mut self, lsn: Lsn) {
-        self.in_flight.mark(lsn, &self.effects);
+        let Keyspace { effects, in_flight, .. } = self;
+        in_flight.begin_marks(lsn);
+        for (db, effect) in effects.iter() {
+            match effect.targets(db) {
+                [None, None] => in_flight.mark_beside(),
+                targets => targets.into_iter().flatten().for_each(|target| match target {
+                    (Role::Reads, _) => {}
+                    (_, Target::Key(db, key)) => in_flight.mark_key(db, key),
+                    (_, Target::Database(db)) => in_flight.mark_database(db),
+                }),
+            }
+        }
     }
 
     /// The last unit of which this one has seen something that may be lost: nobody must hear of it before. Once the unit is
