@@ -176,7 +176,7 @@ impl Server {
             self.waits.unpark(key, parked);
             answer(parked, &mut reply);
             // That there was nothing for it is a fact about its keys.
-            let fence = if parked.keys.as_argv().len() == 0 { Lsn::NONE } else { ks.last_in_flight() };
+            let fence = if parked.keys.as_argv().is_empty() { Lsn::NONE } else { ks.last_in_flight() };
             self.answer_parked(&mut session, parked, &mut reply, fence);
         }
         self.sessions.put(session);

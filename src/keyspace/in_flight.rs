@@ -218,7 +218,8 @@ mod tests {
     fn who_looks_at_all_keys_waits_for_all_changes() {
         let mut bench = Bench::new();
         let last = bench.change(0, |ks| ks.put(3, b"k", b"v"));
-        let looks: [(&str, fn(&mut Keyspace) -> bool); 4] = [
+        type Look = fn(&mut Keyspace) -> bool;
+        let looks: [(&str, Look); 4] = [
             ("SCAN", |ks| ks.scan(0, 0, 10, |_| {}) == 0),
             ("KEYS", |ks| ks.entries(0).count() == 0),
             ("RANDOMKEY", |ks| ks.random_key(0).is_some()),

@@ -326,3 +326,28 @@ fn what_may_wait_for_the_disk_is_bounded() {
     (0..writes).for_each(|_| bench.feed(1, &[get]));
     assert!(bench.log().durable() > last);
 }
+
+#[test]
+fn who_waits_for_the_log_is_no_slow_reader_and_can_be_closed() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["CONFIG SET client-output-buffer-limit pubsub~1000~0~0"]);
+    bench.ask(1, &["SUBSCRIBE news"]);
+    assert!(!bench.told(0).1 && !bench.told(1).1);
+    let publish = "EVAL redis.call('SET','k','v')redis.call('PUBLISH','news',('x'):rep(2000)) 0";
+    bench.ask(0, &[publish, publish]);
+    assert_eq!((bench.told(1), bench.is_killed(1)), ((String::new(), true), false));
+    bench.finish_sync();
+    assert!(bench.told(1).0.len() > 4_000);
+    // Who really leaves it unread is closed as ever.
+    bench.ask(0, &[publish, "PUBLISH news more"]);
+    assert!(bench.told(0).1);
+    bench.finish_sync();
+    bench.ask(2, &["PUBLISH news more"]);
+    assert!(bench.is_killed(1));
+    // What waits for the log does not leave because its client is closed.
+    bench.ask(2, &["SET k w"]);
+    let kill = format!("CLIENT KILL ID {}", bench.clients[2].id);
+    bench.ask(0, &[&kill]);
+    assert!(bench.is_killed(2));
+    assert_eq!(bench.told(2), (String::new(), true));
+}
