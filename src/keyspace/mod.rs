@@ -340,7 +340,7 @@ impl Keyspace {
 
     /// Where a key lives, for a command that writes. An expired key is removed and counts as absent; so do elements of its
     /// value that have expired.
-    #[inline]
+    #[inline(always)]
     pub fn find(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
         self.in_flight.see_key(db, key);
         let now_ms = self.now_ms;

@@ -343,7 +343,7 @@ fn who_waits_for_the_log_is_no_slow_reader_and_can_be_closed() {
     assert!(bench.told(0).1);
     bench.finish_sync();
     bench.ask(2, &["PUBLISH news more"]);
-    assert!(bench.is_killed(1));
+    assert!(bench.is_killed(1) && !bench.told(2).1);
     // What waits for the log does not leave because its client is closed.
     bench.ask(2, &["SET k w"]);
     let kill = format!("CLIENT KILL ID {}", bench.clients[2].id);
