@@ -59,6 +59,10 @@ pub const OUTBOX_CHUNK_BYTES: usize = 64 * 1024;
 /// Bytes sent to one client at a time before others have their turn.
 pub const SEND_SLICE_BYTES: usize = 1024 * 1024;
 
+/// Places in the unsent replies of a client from which on they wait for a later unit of the log. With more, some replies wait for
+/// a later one than they show.
+pub const OUTBOX_FENCES_MAX: usize = 64;
+
 /// Bytes of replies from which on they are not copied to be sent.
 pub const OUTBOX_TAKE_OVER_BYTES: usize = 32 * 1024;
 
@@ -333,6 +337,20 @@ pub const LOG_SPARE_BUFFERS: usize = 4;
 
 /// See [`LOG_SPARE_BUFFERS`].
 pub const LOG_SPARE_MAX_BYTES: usize = SCRATCH_KEEP_BYTES;
+
+/// How long a sync may take, by the slowest of late, that the engine's thread does itself though it has other clients. About what
+/// it costs to have a thread do it.
+pub const LOG_SYNC_IN_PLACE_MAX: Duration = Duration::from_micros(100);
+
+/// Bytes of changes and replies that may wait for the disk. With more, the engine waits, too.
+pub const LOG_BEHIND_MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Places of the table that tells which keys have changed and are not durable yet, 16 bytes each. A reader of another key waits
+/// in vain if its place has two such keys: of 5,000 keys in flight, one reader in 400.
+pub const IN_FLIGHT_PLACES: usize = 1 << 16;
+
+/// Keys that one unit marks there. Of one that changes more, all keys count as changed.
+pub const IN_FLIGHT_UNIT_MAX_KEYS: usize = 4 * 1024;
 
 /// How long the log waits on a full disk before it tries again.
 pub const LOG_FULL_RETRY: Duration = Duration::from_millis(200);

@@ -17,6 +17,9 @@ impl Lsn {
     /// The first unit.
     pub const FIRST: Lsn = Lsn(1);
 
+    /// Behind all units: what no log ever reaches.
+    pub const MAX: Lsn = Lsn(u64::MAX);
+
     /// The number as it is stored.
     pub const fn new(number: u64) -> Lsn {
         Lsn(number)

@@ -291,10 +291,9 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     args.end()?;
     let id = crate::base::num::parse_i64(id).ok_or(Error::NotInteger)?;
-    let server = &mut *ctx.server;
-    let waiting = u64::try_from(id).ok().and_then(|id| server.sessions.by_id(id));
-    let was_waiting = waiting.is_some_and(|session| {
-        server.waits.end(session, |parked, reply| match as_error {
+    let waiting = u64::try_from(id).ok().and_then(|id| ctx.server.sessions.by_id(id)).map(|session| session.key);
+    let was_waiting = waiting.is_some_and(|key| {
+        ctx.server.end_waiting(ctx.ks, key, |parked, reply| match as_error {
             true => reply.error(b"UNBLOCKED client unblocked via CLIENT UNBLOCK"),
             false => (parked.on_timeout)(reply),
         })

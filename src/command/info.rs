@@ -333,7 +333,11 @@ fn cluster(text: &mut Text, _: &Ctx<'_>) {
     fields! { text, "cluster_enabled" => 0 }
 }
 
+/// Of a log that has failed INFO is to tell, so what it has lost must not have the whole answer refused.
 fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
+    if ctx.server.has_lost(ctx.ks) {
+        return;
+    }
     for db in 0..ctx.ks.databases() {
         let database = ctx.ks.db(db);
         if !database.is_empty() {

@@ -96,7 +96,7 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     ctx.server.send_unsent();
     // The target must not learn what may still be lost here.
-    ctx.server.settle_log()?;
+    ctx.server.settle_log(ctx.ks)?;
     let mut target = Target::connect(host, port, Duration::from_millis(timeout_ms))?;
     let mut request = Vec::new();
     put_preamble(&mut request, &options, to_db)?;

@@ -5,6 +5,7 @@
 
 use super::help::help;
 use crate::base::glob;
+use crate::base::lsn::Lsn;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
@@ -71,7 +72,7 @@ fn confirm(ctx: &mut Ctx<'_>, verb: &[u8], name: Option<&[u8]>) {
     if ctx.session.is_muted() {
         let mut push = Reply::new(ctx.session.form());
         write(&mut push);
-        ctx.session.outbox.push(push.as_bytes());
+        ctx.session.outbox.push(push.as_bytes(), Lsn::NONE);
     } else {
         write(ctx.reply);
     }
@@ -80,7 +81,7 @@ fn confirm(ctx: &mut Ctx<'_>, verb: &[u8], name: Option<&[u8]>) {
 fn publish(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (channel, message) = (args.bytes()?, args.bytes()?);
     ctx.server.stats.published += 1;
-    let receivers = ctx.server.publish(ctx.session, channel, message)?;
+    let receivers = ctx.server.publish(ctx.ks, ctx.session, channel, message)?;
     ctx.reply.integer(receivers as i64);
     Ok(())
 }

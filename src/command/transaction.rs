@@ -25,6 +25,8 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         return Err(Error::text("EXECABORT Transaction discarded because of previous errors."));
     }
     if is_stale {
+        // Whatever change that was.
+        ctx.ks.see_everything();
         ctx.reply.null_array();
         return Ok(());
     }
@@ -39,7 +41,7 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         let _ = call(ctx.ks, ctx.server, ctx.session, entry, argv.as_argv(), ctx.reply, Origin::Exec);
     }
     if holds_messages {
-        ctx.server.deliver_held(ctx.session);
+        ctx.server.deliver_held(ctx.ks, ctx.session);
     }
     Ok(())
 }

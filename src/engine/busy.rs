@@ -119,11 +119,6 @@ impl Server {
         Some(answer)
     }
 
-    /// Something is about to take long: what was answered before need not wait for it.
-    pub fn send_unsent(&mut self) {
-        self.with_raw_sockets(|sockets, server| sockets.send_unsent(server));
-    }
-
     /// Asked while a script runs. Answers whether it may go on, or why not.
     pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> Verdict {
         let threshold_ms = self.config.busy_reply_threshold_ms;

@@ -17,6 +17,7 @@ use super::ctx::Ctx;
 use super::scripting::ScriptHost;
 use super::spec::Done;
 use crate::base::limits::DEBUG_COMMAND_MAX_BYTES;
+use crate::base::lsn::Lsn;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
 use crate::script::debug::{Answer, Console};
@@ -54,7 +55,7 @@ pub(crate) struct Conversation {
 /// then the connection.
 pub(crate) fn converse(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversation) -> Done) -> Done {
     // What was answered before leaves with the debugger's lines, and these show what is there.
-    ctx.server.settle_log()?;
+    ctx.server.settle_log(ctx.ks)?;
     let mut conversation = Conversation {
         mode: ctx.session.debug,
         // What was answered before goes first.
@@ -74,11 +75,12 @@ pub(crate) fn converse(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Co
     conversation.show(&lines);
     conversation.exchange(ctx, Duration::ZERO);
     // What the socket does not take now goes before the script's reply, what the script published to this session after it.
+    let fence = ctx.server.fence_so_far(ctx.ks, ctx.session);
     let outbox = &mut ctx.session.outbox;
     let published = outbox.take_from(0);
-    outbox.push(&conversation.unsent);
+    outbox.push(&conversation.unsent, Lsn::NONE);
     outbox.begin_batch();
-    outbox.push(&published);
+    outbox.push(&published, fence);
     ctx.session.closing = true;
     done
 }

@@ -5,11 +5,12 @@ use super::args::Args;
 use super::ctx::{Ctx, Origin};
 use super::error::Error;
 use super::session::{Gate, ReplyMode, Session};
-use super::spec::{Flags, Flow, Run};
+use super::spec::{Flags, Flow, Group, Run};
 use super::table::Entry;
 use super::wait::{Parked, Wait};
 use super::{Engine, Server, unit};
 use crate::base::limits::UNIT_MAX_BYTES;
+use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
@@ -47,11 +48,16 @@ impl Engine {
         session.last_command = Some(entry);
         session.commands += 1;
         self.server.registry.begins(session.key, entry.id, self.server.last_ticks);
-        let unit = self.begin(unit::Origin::Command);
+        let (unit, start) = (self.begin(unit::Origin::Command), out.len());
         if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
             self.server.park(session, entry, argv, wait);
         }
-        if self.commit(unit, &mut [session]) {
+        let has_changed = self.commit(unit, &mut [session]);
+        let fence = self.ks.fence();
+        if fence > Lsn::NONE {
+            self.server.fence_reply(session, fence, out, start);
+        }
+        if has_changed {
             self.wake(Some(session));
         }
     }
@@ -177,9 +183,14 @@ pub(crate) fn call(
         fail(server, entry, &Error::ReplyTooLong, reply, start);
         return None;
     }
-    if server.tail.is_some() && is_too_much(ks, entry, argv) {
-        fail(server, entry, &UNIT_IS_FULL, reply, start);
-        return None;
+    if server.durability.is_some() {
+        if is_too_much(ks, entry, argv) {
+            fail(server, entry, &UNIT_IS_FULL, reply, start);
+            return None;
+        }
+        if entry.command.group == Group::Scripting {
+            ks.see_scripts();
+        }
     }
     // Of a command that changes something the reply is bounded by what it takes out, or by the value it reads.
     let must_fit = !entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);

@@ -1,23 +1,34 @@
 //! What of the data is on disk, and so, which replies may leave.
 //!
-//! Every unit that changed something is added to the log's [tail](super::tail) when it is committed. The tail is written when
-//! the first reply is about to leave, whosever it is ([`Server::may_send`]): by then all connections that were ready have been
-//! served, and one write and one sync are for all of them. Until that has succeeded no reply leaves, of reads neither: they may
-//! show what could still be lost.
+//! Every unit that changed something has a number, its Lsn, and is added to the log's [tail](super::tail) when it is committed.
+//! Until the log has it, its changes are *in flight*: a crash could take them back. So bytes for a client come with a
+//! [fence](super::outbox), the last unit in flight of which they show anything: for a change that is the unit itself, for a read
+//! the last one that changed a key it looked for. [`Server::sendable`] lets out what the log has reached, and has the tail written
+//! when somebody waits for it: by then all connections that were ready have been served, and one write and one sync are for all
+//! of them. Who reads what nobody changes never waits.
+//!
+//! **Who writes** is decided in one place, [`Server::committer`]. The engine's thread itself is the shortest way, but holds up
+//! all others for as long as the sync takes. A thread of the log's lets the engine go on; when it has got further, those
+//! are woken who wait for that ([`Server::follow_log`]). While it syncs, the next block gathers, so neither needs a timer. What may wait for
+//! the disk is bounded: beyond that the engine waits as well.
 //!
 //! A log whose disk is full refuses commands that write, and takes them again when there is space. One that has failed
 //! ([`State::Poisoned`]) takes nothing any more. What it could not make durable nobody has been told of: whoever waits for such
-//! an answer is disconnected, and if there is anything of that kind, nobody may read the keys any more.
+//! an answer is disconnected, and who asks for such a key is refused. All other keys can still be read.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use super::Server;
 use super::error::Error;
-use super::session::{Gate, Session};
+use super::session::{Gate, Session, SessionKey};
 use super::spec::Flags;
 use super::table::Entry;
 use super::tail::Tail;
-use crate::base::limits::LOG_MERGE_MAX_BYTES;
+use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_MERGE_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
+use crate::keyspace::Keyspace;
 use crate::log::group_commit::{self, Commit, CommitError, Log, State, SyncPolicy};
 use crate::resp::reply::Reply;
 
@@ -28,34 +39,44 @@ pub struct Durability {
     last: Lsn,
     /// What the log was found to be when it was last looked at.
     state: State,
-    /// Replies were held back, and those who wait for them must be woken.
-    is_holding: bool,
-    /// There are changes that the log has failed to keep: what keys hold may be another thing after a restart.
-    has_lost: bool,
+    /// Who is to be woken when the log has reached which unit, the nearest first.
+    waiting: BinaryHeap<Reverse<(Lsn, SessionKey)>>,
+    /// Bytes that were given a fence since all was safe or the engine has waited: no fewer than those that are held back.
+    held_bytes: usize,
 }
 
 impl Durability {
     /// Goes on behind unit `last`, the last one in the log.
     pub(crate) fn new(log: Log, last: Lsn) -> Durability {
-        Durability { log, last, state: State::Good, is_holding: false, has_lost: false }
+        Durability { log, last, state: State::Good, waiting: BinaryHeap::new(), held_bytes: 0 }
     }
 
-    /// Writes the units of the tail. Answers whether all of them are as safe as `appendfsync` asks.
-    fn commit(&mut self, tail: &mut Tail) -> bool {
-        if tail.units > 0 {
-            let Tail { bytes, units, time_ms } = std::mem::replace(tail, Tail::new(Vec::new()));
-            let first_lsn = self.last.next();
-            self.last = self.last.plus(u64::from(units));
-            let buffer = self.log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, Commit::InPlace);
-            *tail = Tail::new(buffer);
+    /// Gives the units of the tail to the log.
+    fn commit(&mut self, tail: &mut Tail, how: Commit) {
+        let Tail { bytes, units, time_ms } = std::mem::replace(tail, Tail::new(Vec::new()));
+        let first_lsn = self.last.next();
+        self.last = self.last.plus(u64::from(units));
+        *tail = Tail::new(self.log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, how));
+    }
+
+    /// The last unit that is as safe as `appendfsync` asks.
+    #[inline]
+    pub(super) fn safe(&self) -> Lsn {
+        match self.log.policy() {
+            SyncPolicy::Always => self.log.durable(),
+            SyncPolicy::EverySec | SyncPolicy::No => self.log.written(),
         }
-        self.is_safe()
     }
 
     fn is_safe(&self) -> bool {
-        match self.log.policy() {
-            SyncPolicy::Always => self.log.durable() >= self.last,
-            SyncPolicy::EverySec | SyncPolicy::No => self.log.written() >= self.last,
+        self.safe() >= self.last
+    }
+
+    /// Waits for the disk if too much waits to be written.
+    fn bound_backlog(&self) {
+        if self.log.backlog_bytes() > LOG_BEHIND_MAX_BYTES {
+            // Of a disk that is full, or has failed, the state tells.
+            let _ = self.log.drain();
         }
     }
 
@@ -92,98 +113,218 @@ impl Server {
         self.durability = Some(Durability::new(log, last));
     }
 
-    /// Whether replies may leave. Writes what the units before them have changed, first.
+    /// How many of a session's unsent bytes may leave now. If none of those may that come first, their changes are on the way to
+    /// the disk, and the session is woken when these are there.
     #[inline]
-    pub fn may_send(&mut self) -> bool {
-        self.durability.is_none() || self.commit_log()
-    }
-
-    /// Writes the tail. Answers whether replies may leave.
-    fn commit_log(&mut self) -> bool {
-        let (Some(durability), Some(tail)) = (&mut self.durability, &mut self.tail) else { return true };
-        let is_safe = durability.commit(tail);
-        let state = durability.log.state();
-        // What a log that has failed for good could not keep is dropped, with those who wait for it.
-        let may_send = is_safe || state == State::Poisoned;
-        durability.is_holding |= !may_send;
-        durability.has_lost |= !is_safe && state == State::Poisoned;
-        if state != durability.state {
-            self.log_changed(state);
+    pub fn sendable(&mut self, key: SessionKey) -> usize {
+        match self.sessions.get_mut(key) {
+            None => 0,
+            Some(session) if !session.outbox.is_fenced() => session.outbox.len(),
+            Some(_) => self.sendable_behind_fences(key),
         }
-        may_send
     }
 
-    /// Writes the tail if it has become so long that one block could not take much more.
+    #[inline(never)]
+    fn sendable_behind_fences(&mut self, key: SessionKey) -> usize {
+        for is_written in [false, true] {
+            if is_written {
+                self.commit_log();
+            }
+            let safe = self.safe();
+            let Some(session) = self.sessions.get_mut(key) else { return 0 };
+            let free = session.outbox.sendable(safe);
+            if free > 0 {
+                return free;
+            }
+        }
+        let waits_for = self.sessions.get_mut(key).and_then(|session| session.outbox.begin_waiting());
+        if let (Some(lsn), Some(durability)) = (waits_for, &mut self.durability) {
+            durability.waiting.push(Reverse((lsn, key)));
+        }
+        0
+    }
+
+    /// The last unit that can't be lost as far as `appendfsync` promises; without a log nothing waits.
+    #[inline]
+    pub(super) fn safe(&self) -> Lsn {
+        self.durability.as_ref().map_or(Lsn::MAX, Durability::safe)
+    }
+
+    /// Who writes the tail. Alone with one client the engine's thread does: there is nobody whom that holds up. Among several it
+    /// does so only while syncs are so fast that having them done costs as much, or where replies do not wait for any.
+    fn committer(&self, log: &Log) -> Commit {
+        let waits_for_syncs = log.policy() == SyncPolicy::Always;
+        let holds_others_up = self.sessions.len() > 1 && log.sync_time() > LOG_SYNC_IN_PLACE_MAX;
+        if waits_for_syncs && holds_others_up { Commit::HandOver } else { Commit::InPlace }
+    }
+
+    /// Gives the log what is in the tail.
+    pub(crate) fn commit_log(&mut self) {
+        let Some(durability) = &self.durability else { return };
+        let how = self.committer(&durability.log);
+        self.commit_log_by(how);
+    }
+
+    fn commit_log_by(&mut self, how: Commit) {
+        let (Some(durability), Some(tail)) = (&mut self.durability, &mut self.tail) else { return };
+        if tail.units > 0 {
+            durability.commit(tail, how);
+            durability.bound_backlog();
+        }
+        self.follow_log();
+    }
+
+    /// Wakes those who wait for what the log has reached, and acts on what has become of it. To be called when it has got further
+    /// on a thread of its own.
+    pub fn follow_log(&mut self) {
+        let Some(durability) = &mut self.durability else { return };
+        // In this order: what is safe when the log is seen to have failed has been safe before.
+        let (state, safe) = (durability.log.state(), durability.safe());
+        if safe >= durability.last {
+            durability.held_bytes = 0;
+        }
+        while durability.waiting.peek().is_some_and(|Reverse((lsn, _))| *lsn <= safe) {
+            let Some(Reverse((_, key))) = durability.waiting.pop() else { break };
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.outbox.wake();
+            }
+        }
+        if state != durability.state {
+            self.log_changed(state, safe);
+        }
+    }
+
+    /// Has the tail written if it has become so long that one block could not take much more.
     #[inline]
     pub(super) fn write_long_tail(&mut self) {
         if self.tail.as_ref().is_some_and(|tail| tail.bytes.len() >= LOG_MERGE_MAX_BYTES) {
-            self.may_send();
+            self.commit_log();
         }
+    }
+
+    /// Makes all that was committed as safe as `appendfsync` asks, on this thread. Answers whether it is.
+    fn settle(&mut self) -> bool {
+        self.commit_log_by(Commit::InPlace);
+        if self.durability.as_ref().is_some_and(|durability| !durability.is_safe()) {
+            // The log's thread is at work.
+            self.drain_log();
+        }
+        self.durability.as_ref().is_none_or(Durability::is_safe)
+    }
+
+    /// Something is about to take long: what was answered before need not wait for it.
+    pub fn send_unsent(&mut self) {
+        self.settle();
+        self.with_raw_sockets(|sockets, server| sockets.send_unsent(server));
     }
 
     /// For those who show the data to others while they hold the thread: makes sure that nothing committed can still be lost.
-    pub(crate) fn settle_log(&mut self) -> Result<(), Error> {
-        let had_failed = self.has_log_failed();
-        if !self.may_send() {
-            self.drain_log();
-        }
-        if self.may_send() && self.has_log_failed() == had_failed { Ok(()) } else { Err(self.refusal()) }
+    pub(crate) fn settle_log(&mut self, ks: &Keyspace) -> Result<(), Error> {
+        if self.settle() && !self.has_lost(ks) { Ok(()) } else { Err(self.refusal()) }
     }
 
-    /// A unit was committed, and there is no tail to keep it.
+    /// Whether nobody may ever hear of what shows unit `fence`: the log has failed before it.
+    #[inline]
+    pub(super) fn is_lost(&self, fence: Lsn) -> bool {
+        self.has_log_failed() && fence > self.safe()
+    }
+
+    /// Whether anything is lost of what the keys hold.
+    pub(crate) fn has_lost(&self, ks: &Keyspace) -> bool {
+        self.is_lost(ks.last_in_flight())
+    }
+
+    /// Which unit must be safe before anybody hears of what the one that is underway has changed or seen so far. What a client
+    /// publishes is not heard before what it did earlier.
+    pub(super) fn fence_so_far(&self, ks: &Keyspace, current: &Session) -> Lsn {
+        let own = match (&self.durability, &self.tail) {
+            (Some(durability), Some(tail)) if !ks.effects().as_bytes().is_empty() => {
+                durability.last.plus(u64::from(tail.units) + 1)
+            }
+            _ => Lsn::NONE,
+        };
+        own.max(ks.fence()).max(current.fence)
+    }
+
+    /// The number of the unit that was just added to the tail.
+    pub(super) fn lsn_of_tail(&self) -> Lsn {
+        match (&self.durability, &self.tail) {
+            (Some(durability), Some(tail)) => durability.last.plus(u64::from(tail.units)),
+            // The log has failed while the unit was underway: nobody will ever write it.
+            _ => Lsn::MAX,
+        }
+    }
+
+    /// Lets a session's reply, `out` from `start` on, wait for unit `fence`; what shows something that is lost is refused.
     #[cold]
-    pub(super) fn unit_is_lost(&mut self) {
-        if let Some(durability) = &mut self.durability {
-            durability.has_lost = true;
+    pub(super) fn fence_reply(&mut self, session: &mut Session, fence: Lsn, out: &mut Reply, start: usize) {
+        if self.is_lost(fence) {
+            out.take_back(start);
+            out.error(self.refusal().to_string().as_bytes());
+            return;
+        }
+        session.fence = session.fence.max(fence);
+        session.outbox.fence_coming(start, fence);
+        self.hold(out.len() - start);
+    }
+
+    /// Counts bytes that may have to wait for the log. When there are too many, the engine waits as well.
+    pub(super) fn hold(&mut self, bytes: usize) {
+        let Some(durability) = &mut self.durability else { return };
+        durability.held_bytes += bytes;
+        if durability.held_bytes > LOG_BEHIND_MAX_BYTES {
+            durability.held_bytes = 0;
+            self.settle();
         }
     }
 
     /// Makes all that was committed durable, whatever `appendfsync` says. Answers whether that was done; false without a log.
     pub(crate) fn drain_log(&mut self) -> bool {
-        self.commit_log();
-        self.durability.as_ref().is_some_and(|durability| durability.log.drain().is_ok())
+        self.commit_log_by(Commit::InPlace);
+        let is_done = self.durability.as_ref().is_some_and(|durability| durability.log.drain().is_ok());
+        self.follow_log();
+        is_done
     }
 
     /// Sets when the log is synced from now on, once all that was committed is durable. Fails if that can't be.
     pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) -> Result<(), String> {
-        self.commit_log();
+        self.commit_log_by(Commit::InPlace);
         let Some(durability) = &self.durability else { return Ok(()) };
-        durability.log.set_policy(policy.into()).map_err(|error| error.to_string())
+        let set = durability.log.set_policy(policy.into()).map_err(|error| error.to_string());
+        self.follow_log();
+        set
     }
 
     /// Makes all durable, and marks the log's end as clean.
     pub(crate) fn close_log(&mut self) -> Result<(), CommitError> {
-        self.commit_log();
+        self.commit_log_by(Commit::InPlace);
         self.durability.take().map_or(Ok(()), |durability| durability.log.close())
     }
 
-    /// Looks after the log: `hz` times a second, and when it has got further on a thread of its own.
+    /// Looks after the log, `hz` times a second: has written what nobody waits for, and tries again what did not fit on the disk.
     pub(crate) fn look_after_log(&mut self) {
-        let Some(durability) = &self.durability else { return };
-        if !durability.is_safe() {
-            durability.log.step();
-        }
-        if !self.commit_log() {
-            return;
-        }
-        if self.durability.as_mut().is_some_and(|durability| std::mem::take(&mut durability.is_holding)) {
-            self.sessions.iter_mut().for_each(|session| session.outbox.wake());
+        self.commit_log();
+        if let Some(durability) = &self.durability
+            && !durability.is_safe()
+        {
+            durability.log.nudge();
+            self.follow_log();
         }
     }
 
-    /// Tells a session what has become of the log while it was out of the registry. `out` is what it is answered: if the log
-    /// has failed since the session was taken out, nothing of it may leave.
+    /// Tells a session what has become of the log while it was out of the registry. `out` is what it is answered: if it shows what
+    /// the log has failed to keep since the session was taken out, the session ends.
     #[cold]
     pub(super) fn catch_up(&self, session: &mut Session, had_failed: bool, out: &mut Reply) {
         session.gate.set(Gate::UNLOGGED, self.is_unlogged());
-        if self.has_log_failed() && !had_failed {
+        if self.has_log_failed() && !had_failed && session.outbox.shows_more_than(self.safe()) {
             out.truncate(0);
             session.outbox.clear();
             session.kill();
         }
     }
 
-    fn log_changed(&mut self, state: State) {
+    fn log_changed(&mut self, state: State, safe: Lsn) {
         let Some(durability) = &mut self.durability else { return };
         durability.state = state;
         match state {
@@ -194,15 +335,19 @@ impl Server {
             State::Poisoned => {
                 let why = durability.log.failure().map(ToString::to_string).unwrap_or_default();
                 tracing::error!("{why}: commands that write are refused until a restart");
-                durability.last = durability.log.durable();
+                durability.last = safe;
+                durability.waiting = BinaryHeap::new();
                 self.tail = None;
-                // They may wait for an answer to what is lost, or for a value that is.
-                for session in self.sessions.iter_mut().filter(|session| !session.outbox.is_empty()) {
-                    session.outbox.clear();
+                // They wait for an answer to what is lost, or for a value that is.
+                for session in self.sessions.iter_mut().filter(|session| session.outbox.shows_more_than(safe)) {
+                    let free = session.outbox.sendable(safe);
+                    session.outbox.take_from(free);
                     session.kill();
                 }
             }
         }
+        // The client whose pipeline runs is not among the sessions. What comes next in it is admitted anew.
+        self.others_come_first = true;
         for session in self.sessions.iter_mut() {
             session.gate.set(Gate::UNLOGGED, state != State::Good);
         }
@@ -230,20 +375,14 @@ impl Server {
         }
     }
 
-    /// Refuses what a command of these flags would do: to write while the log takes nothing, or to read what it has lost.
+    /// Refuses what a command of these flags would do to the data while the log takes nothing.
     #[inline]
     pub(crate) fn admit_logged(&self, flags: Flags) -> Result<(), Error> {
-        match &self.durability {
-            Some(durability) if !durability.is_good() => {
-                let reads_what_is_lost = durability.has_lost && flags.has(Flags::READONLY);
-                if flags.has(Flags::WRITE) || reads_what_is_lost { Err(self.refusal()) } else { Ok(()) }
-            }
-            _ => Ok(()),
-        }
+        if flags.has(Flags::WRITE) && self.is_unlogged() { Err(self.refusal()) } else { Ok(()) }
     }
 
     #[cold]
-    fn refusal(&self) -> Error {
+    pub(super) fn refusal(&self) -> Error {
         let failure = self.durability.as_ref().and_then(|durability| durability.log.failure());
         let why = failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string);
         Error::owned(format!("MISCONF Errors writing to the AOF file: {why}"))

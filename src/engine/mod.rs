@@ -18,6 +18,7 @@ pub mod lint;
 pub(crate) mod memory;
 pub(crate) mod multi;
 mod observe;
+pub mod outbox;
 pub(crate) mod pubsub;
 pub mod recovery;
 pub(crate) mod registry;
@@ -412,7 +413,7 @@ impl Server {
 
     /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
     fn enforce_output_limits(&mut self) {
-        let now_ms = self.clock.now_ms();
+        let (now_ms, safe) = (self.clock.now_ms(), self.safe());
         for key in std::mem::take(&mut self.limits_due) {
             let Some(session) = self.sessions.get_mut(key) else { continue };
             let limits = &self.config.client_output_buffer_limit;
@@ -420,7 +421,8 @@ impl Server {
                 ClientType::Normal => limits.normal,
                 ClientType::Pubsub => limits.pubsub,
             };
-            let unsent = session.outbox.len() as u64;
+            // What waits for the log is not the reader's fault.
+            let unsent = session.outbox.sendable(safe) as u64;
             let over_soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes;
             let since_ms = *session.over_soft_since_ms.get_or_insert(now_ms);
             if !over_soft {

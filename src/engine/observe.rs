@@ -24,12 +24,12 @@ impl Server {
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
     /// must be told too.
     #[inline(never)]
-    pub(super) fn observe(&mut self, origin: Origin, ks: &Keyspace, out: &mut [&mut Session]) {
+    pub(super) fn observe(&mut self, origin: Origin, ks: &mut Keyspace, out: &mut [&mut Session]) {
         if let Some(tail) = &mut self.tail {
             tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
-        } else if !ks.effects().as_bytes().is_empty() {
-            // It began while there was a tail.
-            self.unit_is_lost();
+        }
+        if self.durability.is_some() {
+            ks.mark_in_flight(self.lsn_of_tail());
         }
         if self.watches.is_empty() && self.waits.is_empty() {
             return;

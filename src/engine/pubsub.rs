@@ -9,6 +9,7 @@ use super::session::{Session, SessionKey};
 use crate::base::fit::fit_map;
 use crate::base::glob;
 use crate::base::limits::HELD_MESSAGES_MAX_BYTES;
+use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 
 /// What one session listens to.
@@ -191,13 +192,13 @@ impl Server {
 
     /// Delivers what waits, unless somebody else still holds it back. `current` as in [`publish`](Self::publish).
     #[inline]
-    pub(crate) fn deliver_held(&mut self, current: &mut Session) {
+    pub(crate) fn deliver_held(&mut self, ks: &Keyspace, current: &mut Session) {
         self.held_messages.begins.pop();
         if self.held_messages.messages.is_empty() || !self.held_messages.begins.is_empty() {
             return;
         }
         for Message { channel, text } in std::mem::take(&mut self.held_messages).messages {
-            self.deliver(current, &channel, &text);
+            self.deliver(ks, current, &channel, &text);
         }
     }
 
@@ -215,10 +216,16 @@ impl Server {
 impl Server {
     /// Delivers a message to everybody who listens, at once or when the script or transaction that publishes is done; answers how many
     /// times. `current` is the session whose command runs and which therefore is not among [`sessions`](Server::sessions).
-    pub fn publish(&mut self, current: &mut Session, channel: &[u8], message: &[u8]) -> Result<usize, Error> {
+    pub fn publish(
+        &mut self,
+        ks: &Keyspace,
+        current: &mut Session,
+        channel: &[u8],
+        message: &[u8],
+    ) -> Result<usize, Error> {
         let held = &mut self.held_messages;
         if held.begins.is_empty() {
-            return Ok(self.deliver(current, channel, message));
+            return Ok(self.deliver(ks, current, channel, message));
         }
         if held.bytes + channel.len() + message.len() > HELD_MESSAGES_MAX_BYTES {
             return Err(Error::text(
@@ -233,7 +240,13 @@ impl Server {
         Ok(listeners + matching.sum::<usize>())
     }
 
-    fn deliver(&mut self, current: &mut Session, channel: &[u8], message: &[u8]) -> usize {
+    fn deliver(&mut self, ks: &Keyspace, current: &mut Session, channel: &[u8], message: &[u8]) -> usize {
+        let fence = self.fence_so_far(ks, current);
+        if self.is_lost(fence) {
+            return 0;
+        }
+        let safe = self.safe();
+        let mut held = 0;
         let mut deliveries: Vec<(SessionKey, Option<Rc<[u8]>>)> = Vec::new();
         if let Some(listeners) = self.pubsub.channels.get(channel) {
             deliveries.extend(listeners.iter().map(|listener| (*listener, None)));
@@ -266,9 +279,11 @@ impl Server {
             }
             push.bulk(channel);
             push.bulk(message);
-            session.outbox.push(push.as_bytes());
+            session.outbox.push(push.as_bytes(), fence);
+            held += push.len();
             let limit = self.config.client_output_buffer_limit.pubsub;
-            let unsent = session.outbox.len() as u64;
+            // What waits for the log is not the reader's fault.
+            let unsent = session.outbox.sendable(safe) as u64;
             if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
                 // At once, not after the command: a script may publish without end.
                 tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
@@ -278,6 +293,9 @@ impl Server {
             } else if limit.soft_bytes > 0 && unsent > limit.soft_bytes && self.limits_due.last() != Some(listener) {
                 self.limits_due.push(*listener);
             }
+        }
+        if fence > safe {
+            self.hold(held);
         }
         deliveries.len()
     }

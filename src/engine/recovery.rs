@@ -59,7 +59,7 @@ pub struct Recovered {
 
 impl Engine {
     /// Repeats all that the log in `directory` holds, and goes on behind it. For a keyspace that is empty. `notify` is called,
-    /// on any thread, when [`Server::look_after_log`](super::Server::look_after_log) has something to do.
+    /// on any thread, when [`Server::follow_log`](super::Server::follow_log) has something to do.
     pub fn recover(
         &mut self,
         directory: Directory,

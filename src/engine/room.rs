@@ -97,7 +97,11 @@ impl Server {
             return;
         }
         self.room.missed_since_ms = Some(now_ms);
-        let Some(most) = self.sessions.iter_mut().max_by_key(|session| session.counted_unsent) else { return };
+        let safe = self.safe();
+        // What waits for the log is not the reader's fault.
+        let can_read = |session: &mut Session| session.outbox.sendable(safe) > 0;
+        let readers = self.sessions.iter_mut().filter_map(|session| can_read(session).then_some(session));
+        let Some(most) = readers.max_by_key(|session| session.counted_unsent) else { return };
         tracing::warn!(
             client = most.key.id,
             unsent = most.counted_unsent,

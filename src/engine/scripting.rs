@@ -170,7 +170,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
             _ => ctx.commit_script(),
         }
     } else if holds_messages {
-        ctx.server.deliver_held(ctx.session);
+        ctx.server.deliver_held(ctx.ks, ctx.session);
     }
     count_outcome(ctx, call, invocation.program, outcome, start);
     // SELECT inside a script is the script's own.
@@ -214,7 +214,7 @@ impl Ctx<'_> {
     #[inline]
     fn commit_script(&mut self) {
         self.ks.commit_undo();
-        self.server.deliver_held(self.session);
+        self.server.deliver_held(self.ks, self.session);
     }
 
     /// Nothing stays of a script that failed, or was only tried.

@@ -1,18 +1,18 @@
 //! What the engine knows of each connection.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::rc::Rc;
-use std::task::Waker;
 
 use slab::Slab;
 
 use super::debugging::DebugMode;
 use super::multi::Transaction;
+use super::outbox::Outbox;
 use super::pubsub::Subscriptions;
 use super::table::Entry;
 use super::wait::Parked;
 use crate::base::fit::{fit_map, fit_slab};
-use crate::base::limits::{OUTBOX_CHUNK_BYTES, OUTBOX_TAKE_OVER_BYTES};
+use crate::base::lsn::Lsn;
 use crate::keyspace::{DbIndex, ExpiryHold};
 use crate::resp::reply::Form;
 
@@ -85,207 +85,6 @@ pub enum ClientType {
     Pubsub,
 }
 
-/// Bytes on their way to the client: replies, from when they are made until the socket takes them, and what is pushed.
-///
-/// They lie in chunks, in the order in which they are sent. A chunk is freed as soon as it is sent, so that what is held
-/// ([`Outbox::held`]) stays close to what is unsent, and grows without copying what is there already. Most outboxes hold
-/// one small reply for a moment: that is `front` alone.
-#[derive(Default)]
-pub struct Outbox {
-    /// The chunk that is being sent. Empty only when nothing is unsent.
-    front: Vec<u8>,
-    /// Bytes of `front` that were sent.
-    front_sent: usize,
-    /// The chunks behind it.
-    more: VecDeque<Vec<u8>>,
-    /// Bytes in `more`.
-    more_len: usize,
-    /// Bytes that the chunks in `more` have allocated.
-    more_held: usize,
-    /// How many of the bytes were here before the batch of commands that runs now.
-    older: usize,
-    /// Something was pushed since that batch began.
-    has_fresh: bool,
-    waker: Option<Waker>,
-}
-
-impl Outbox {
-    /// Appends bytes and wakes the connection's task.
-    pub fn push(&mut self, bytes: &[u8]) {
-        self.copy(bytes);
-        self.has_fresh = true;
-        self.wake();
-    }
-
-    /// Appends replies and empties their buffer, which it takes over where copying would cost more.
-    #[inline]
-    pub fn append(&mut self, replies: &mut Vec<u8>) {
-        // A buffer that is mostly empty would be held as a whole.
-        if replies.len() >= OUTBOX_TAKE_OVER_BYTES && replies.capacity() / 2 <= replies.len() {
-            self.add_chunk(std::mem::take(replies));
-        } else {
-            self.copy(replies);
-            replies.clear();
-        }
-    }
-
-    #[inline]
-    fn copy(&mut self, bytes: &[u8]) {
-        if self.front.is_empty() && bytes.len() <= OUTBOX_CHUNK_BYTES {
-            self.front.extend_from_slice(bytes);
-        } else {
-            self.copy_to_back(bytes);
-        }
-    }
-
-    fn copy_to_back(&mut self, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        let back = self.more.back_mut().unwrap_or(&mut self.front);
-        if back.len() + bytes.len() > OUTBOX_CHUNK_BYTES {
-            let mut chunk = Vec::with_capacity(bytes.len().max(OUTBOX_CHUNK_BYTES));
-            chunk.extend_from_slice(bytes);
-            return self.add_chunk(chunk);
-        }
-        let before = back.capacity();
-        if before - back.len() < bytes.len() {
-            let wanted = (2 * before).clamp(back.len() + bytes.len(), OUTBOX_CHUNK_BYTES);
-            back.reserve_exact(wanted - back.len());
-        }
-        back.extend_from_slice(bytes);
-        let grown = back.capacity() - before;
-        if !self.more.is_empty() {
-            self.more_len += bytes.len();
-            self.more_held += grown;
-        }
-    }
-
-    fn add_chunk(&mut self, chunk: Vec<u8>) {
-        if self.front.is_empty() {
-            self.front = chunk;
-        } else {
-            self.more_len += chunk.len();
-            self.more_held += chunk.capacity();
-            self.more.push_back(chunk);
-        }
-    }
-
-    /// Remembers that all bytes that are here now precede the replies of the batch that begins.
-    #[inline]
-    pub fn begin_batch(&mut self) {
-        self.older = self.len();
-        self.has_fresh = false;
-    }
-
-    /// Moves what was pushed since the batch began behind the replies so far.
-    #[inline]
-    pub fn drain_fresh(&mut self, replies: &mut Vec<u8>) {
-        if self.has_fresh {
-            self.drain_fresh_now(replies);
-        }
-    }
-
-    #[cold]
-    fn drain_fresh_now(&mut self, replies: &mut Vec<u8>) {
-        self.has_fresh = false;
-        if self.len() > self.older {
-            let fresh = self.take_from(self.older);
-            replies.extend_from_slice(&fresh);
-        }
-    }
-
-    /// Takes out the unsent bytes behind the first `keep` of them.
-    pub fn take_from(&mut self, keep: usize) -> Vec<u8> {
-        let mut taken = Vec::with_capacity(self.len().saturating_sub(keep));
-        let chunks = std::mem::take(&mut self.more);
-        (self.more_len, self.more_held) = (0, 0);
-        let cut = self.front.len().min(self.front_sent + keep);
-        let mut left = keep - (cut - self.front_sent);
-        taken.extend_from_slice(&self.front[cut..]);
-        self.front.truncate(cut);
-        for mut chunk in chunks {
-            let cut = chunk.len().min(left);
-            left -= cut;
-            taken.extend_from_slice(&chunk[cut..]);
-            chunk.truncate(cut);
-            if cut > 0 {
-                self.add_chunk(chunk);
-            }
-        }
-        self.sent(0);
-        self.older = self.older.min(self.len());
-        taken
-    }
-
-    /// Drops bytes from the front, no more than [`Outbox::front`] has. An empty outbox holds no memory.
-    #[inline]
-    fn sent(&mut self, bytes: usize) {
-        self.front_sent += bytes;
-        self.older = self.older.saturating_sub(bytes);
-        if self.front_sent >= self.front.len() {
-            self.front_sent = 0;
-            self.front = self.more.pop_front().unwrap_or_default();
-            if !self.front.is_empty() {
-                self.more_len -= self.front.len();
-                self.more_held -= self.front.capacity();
-            } else {
-                self.more = VecDeque::new();
-            }
-        }
-    }
-
-    /// Drops what is unsent.
-    pub fn clear(&mut self) {
-        *self = Outbox { waker: self.waker.take(), ..Outbox::default() };
-    }
-
-    /// The unsent bytes that come first: all of them, or those that lie together.
-    #[inline]
-    pub fn front(&self) -> &[u8] {
-        self.front.get(self.front_sent..).unwrap_or_default()
-    }
-
-    /// How many bytes are unsent.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.front.len() - self.front_sent + self.more_len
-    }
-
-    /// How many bytes of memory it takes to hold them.
-    #[inline]
-    pub fn held(&self) -> usize {
-        self.front.capacity() + self.more_held
-    }
-
-    /// How many chunks they lie in.
-    pub fn chunks(&self) -> usize {
-        usize::from(!self.front.is_empty()) + self.more.len()
-    }
-
-    /// Whether all was sent.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.front.is_empty()
-    }
-
-    /// Wakes the connection's task.
-    pub fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-
-    /// Remembers whom to wake.
-    #[inline]
-    pub fn set_waker(&mut self, waker: &Waker) {
-        match &mut self.waker {
-            Some(known) if known.will_wake(waker) => {}
-            known => *known = Some(waker.clone()),
-        }
-    }
-}
-
 /// One key that a session watches.
 #[derive(Debug)]
 pub struct Watched {
@@ -341,6 +140,8 @@ pub struct Session {
     pub parked: Option<Box<Parked>>,
     /// What waits to be sent.
     pub outbox: Outbox,
+    /// The last unit that it has been shown, or will be when its replies may leave: what it publishes follows that.
+    pub fence: Lsn,
     /// Bytes of its outbox that are counted among those of all; see [`room`](super::room).
     pub(super) counted_unsent: usize,
     /// Its next command has found no room for the answer; see [`room`](super::room).
@@ -472,6 +273,7 @@ impl Sessions {
             subscriptions: Subscriptions::default(),
             parked: None,
             outbox: Outbox::default(),
+            fence: Lsn::NONE,
             counted_unsent: 0,
             waits_for_room: false,
             closing: false,
@@ -556,78 +358,6 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::rng::Rng;
-
-    /// All unsent bytes, taken as a socket takes them.
-    fn drained(outbox: &mut Outbox, at_once: usize) -> Vec<u8> {
-        let mut all = Vec::new();
-        while !outbox.is_empty() {
-            let piece = &outbox.front()[..outbox.front().len().min(at_once)];
-            all.extend_from_slice(piece);
-            outbox.sent(piece.len());
-        }
-        all
-    }
-
-    #[test]
-    fn bytes_leave_an_outbox_as_they_came() {
-        let mut rng = Rng::seeded(5);
-        let (mut outbox, mut expected) = (Outbox::default(), Vec::new());
-        for round in 0..400_u64 {
-            let len = [0, 1, 100, 5_000, 33_000, 70_000, 200_000][(rng.next_u64() % 7) as usize];
-            let bytes: Vec<u8> = (0..len).map(|at| (at as u64 ^ round) as u8).collect();
-            expected.extend_from_slice(&bytes);
-            match rng.next_u64() % 3 {
-                0 => outbox.push(&bytes),
-                1 => outbox.append(&mut bytes.clone()),
-                _ => {
-                    let mut roomy = Vec::with_capacity(1 << 20);
-                    roomy.extend_from_slice(&bytes);
-                    outbox.append(&mut roomy);
-                }
-            }
-            if rng.next_u64().is_multiple_of(4) {
-                let taken = outbox.front().len().min((rng.next_u64() % 100_000) as usize);
-                assert_eq!(outbox.front()[..taken], expected[..taken]);
-                outbox.sent(taken);
-                expected.drain(..taken);
-            }
-            if rng.next_u64().is_multiple_of(20) {
-                let keep = (rng.next_u64() as usize) % (expected.len() + 1);
-                assert_eq!(outbox.take_from(keep), expected.split_off(keep));
-            }
-            assert_eq!((outbox.len(), outbox.is_empty()), (expected.len(), expected.is_empty()));
-        }
-        assert_eq!(drained(&mut outbox, 10_000), expected);
-        assert_eq!((outbox.held(), outbox.chunks()), (0, 0), "an empty outbox holds no memory");
-    }
-
-    #[test]
-    fn an_outbox_holds_little_more_than_what_is_unsent() {
-        let mut outbox = Outbox::default();
-        for len in [10, 1_000, 30_000].repeat(500) {
-            outbox.push(&vec![b'x'; len]);
-            assert!(outbox.held() <= 2 * outbox.len() + OUTBOX_CHUNK_BYTES, "{} for {}", outbox.held(), outbox.len());
-        }
-        // A large buffer with little in it is not taken over.
-        let mut outbox = Outbox::default();
-        let mut roomy = Vec::with_capacity(1 << 20);
-        roomy.resize(OUTBOX_TAKE_OVER_BYTES, b'x');
-        outbox.append(&mut roomy);
-        assert_eq!((outbox.len(), outbox.held() < 1 << 19), (OUTBOX_TAKE_OVER_BYTES, true));
-    }
-
-    #[test]
-    fn what_a_command_pushes_to_its_own_session_follows_its_reply() {
-        let mut outbox = Outbox::default();
-        outbox.push(b"before ");
-        outbox.begin_batch();
-        outbox.push(b" pushed");
-        let mut replies = b"reply".to_vec();
-        outbox.drain_fresh(&mut replies);
-        outbox.append(&mut replies);
-        assert_eq!(drained(&mut outbox, 3), b"before reply pushed");
-    }
 
     #[test]
     fn a_session_is_found_by_its_id_until_it_is_closed() {

@@ -8,12 +8,14 @@
 //! What a unit changed may be what others wait for. Their calls are dispatched again, each as a unit of its own, until nobody is
 //! left who can go on ([`Engine::wake`]).
 
-use super::Engine;
 use super::ctx;
 use super::dispatch::call;
 use super::session::{Session, SessionKey};
 use super::wait::{Parked, Ready, Want};
+use super::{Engine, Server};
 use crate::base::limits::EXPIRY_SLICE_TIMERS;
+use crate::base::lsn::Lsn;
+use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 
 /// What a unit is, as the log tells it.
@@ -39,16 +41,20 @@ impl Engine {
     #[inline]
     pub(super) fn begin(&mut self, origin: Origin) -> Unit {
         self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
+        if let Some(durability) = &self.server.durability {
+            self.ks.begin_fence(durability.safe());
+        }
         Unit(origin)
     }
 
     /// Ends a unit: shows what it changed to the observers. `out` are the sessions that are out of the registry and must be
-    /// told, too. Answers whether it changed anything.
+    /// told, too. Answers whether it changed anything. What must be durable before anybody hears of the unit is then the keyspace's
+    /// [fence](crate::keyspace::Keyspace::fence).
     #[inline(always)]
     pub(super) fn commit(&mut self, Unit(origin): Unit, out: &mut [&mut Session]) -> bool {
         let has_changed = !self.ks.effects().is_empty();
         if has_changed {
-            self.server.observe(origin, &self.ks, out);
+            self.server.observe(origin, &mut self.ks, out);
             self.server.write_long_tail();
         }
         has_changed
@@ -88,7 +94,7 @@ impl Engine {
         if let Err(error) = self.server.admit_logged(parked.entry.command.flags) {
             reply.error(error.to_string().as_bytes());
             self.server.waits.unpark(key, &parked);
-            session.answer_parked(&parked, &reply);
+            session.answer_parked(&parked, &reply, Lsn::NONE);
             return self.server.sessions.put(session);
         }
         let unit = self.begin(Origin::Woken);
@@ -101,6 +107,7 @@ impl Engine {
             Some(current) => self.commit(unit, &mut [&mut session, current]),
             None => self.commit(unit, &mut [&mut session]),
         };
+        let fence = self.ks.fence();
         match wait {
             Some(wait) => {
                 self.server.waits.retry_at(key, &mut parked, wait.retry_at_ms);
@@ -108,8 +115,13 @@ impl Engine {
             }
             None => {
                 self.server.waits.unpark(key, &parked);
-                session.answer_parked(&parked, &reply);
+                self.server.answer_parked(&mut session, &parked, &mut reply, fence);
             }
+        }
+        self.server.hold(reply.len());
+        if session.outbox.is_fenced() {
+            // The log may have got further while the session was out.
+            session.outbox.wake();
         }
         if self.server.is_unlogged() {
             self.server.catch_up(&mut session, had_failed, &mut reply);
@@ -126,18 +138,12 @@ impl Engine {
                 session.killed || session.closing || session.parked.as_ref().is_none_or(|p| p.has_timed_out(now_ms))
             };
             if self.server.sessions.get_mut(key).is_none_or(is_over) {
-                self.unblock(key, |parked, reply| (parked.on_timeout)(reply));
+                self.server.end_waiting(&self.ks, key, |parked, reply| (parked.on_timeout)(reply));
                 continue;
             }
             self.retry(key, None);
             self.wake(None);
         }
-    }
-
-    /// Ends a call's waiting with an answer made by `answer`. Answers whether it was waiting.
-    fn unblock(&mut self, key: SessionKey, answer: impl FnOnce(&Parked, &mut Reply)) -> bool {
-        let Some(session) = self.server.sessions.get_mut(key) else { return false };
-        self.server.waits.end(session, answer)
     }
 
     /// Removes one slice of expired keys; answers whether more are due.
@@ -152,5 +158,41 @@ impl Engine {
             self.wake(None);
         }
         more
+    }
+}
+
+impl Server {
+    /// Ends a call's waiting with an answer made by `answer`. Answers whether it was waiting.
+    pub(crate) fn end_waiting(
+        &mut self,
+        ks: &Keyspace,
+        key: SessionKey,
+        answer: impl FnOnce(&Parked, &mut Reply),
+    ) -> bool {
+        let Some(mut session) = self.sessions.take(key) else { return false };
+        let parked = session.parked.take();
+        let mut reply = Reply::new(session.form());
+        if let Some(parked) = &parked {
+            self.waits.unpark(key, parked);
+            answer(parked, &mut reply);
+            // That there was nothing for it is a fact about its keys.
+            let fence = if parked.keys.as_argv().is_empty() { Lsn::NONE } else { ks.last_in_flight() };
+            self.answer_parked(&mut session, parked, &mut reply, fence);
+        }
+        self.sessions.put(session);
+        self.hold(reply.len());
+        parked.is_some()
+    }
+
+    /// Sends what a call that waited is answered, of which unit `fence` is the last that it shows.
+    fn answer_parked(&mut self, session: &mut Session, parked: &Parked, reply: &mut Reply, fence: Lsn) {
+        let mut fence = fence;
+        if self.is_lost(fence) {
+            reply.truncate(0);
+            reply.error(self.refusal().to_string().as_bytes());
+            fence = Lsn::NONE;
+        }
+        session.fence = session.fence.max(fence);
+        session.answer_parked(parked, reply, fence);
     }
 }

@@ -13,6 +13,7 @@ use super::error::Error;
 use super::session::{Session, SessionKey};
 use super::table::Entry;
 use crate::base::fit::fit_map;
+use crate::base::lsn::Lsn;
 use crate::base::num;
 use crate::keyspace::entry::{Entry as KeyEntry, Value};
 use crate::keyspace::{DbIndex, Keyspace};
@@ -244,16 +245,6 @@ impl Waits {
         }
     }
 
-    /// Ends a session's waiting with an answer made by `answer`; false when it was not waiting.
-    pub fn end(&mut self, session: &mut Session, answer: impl FnOnce(&Parked, &mut Reply)) -> bool {
-        let Some(parked) = session.parked.take() else { return false };
-        self.unpark(session.key, &parked);
-        let mut reply = Reply::new(session.form());
-        answer(&parked, &mut reply);
-        session.answer_parked(&parked, &reply);
-        true
-    }
-
     /// Notes that a key was touched.
     pub(super) fn touch(&mut self, db: DbIndex, key: &[u8]) {
         let Some(queues) = self.queues.get_mut(&db).and_then(|by_key| by_key.get_mut(key)) else { return };
@@ -304,11 +295,11 @@ impl Waits {
 
 impl Session {
     /// Sends what a call that waited is answered.
-    pub(super) fn answer_parked(&mut self, parked: &Parked, reply: &Reply) {
+    pub(super) fn answer_parked(&mut self, parked: &Parked, reply: &Reply, fence: Lsn) {
         if parked.muted {
             self.outbox.wake();
         } else {
-            self.outbox.push(reply.as_bytes());
+            self.outbox.push(reply.as_bytes(), fence);
         }
     }
 }

@@ -14,6 +14,7 @@ mod disposal;
 pub mod effect;
 pub mod entry;
 mod expiry;
+mod in_flight;
 mod piece;
 mod slab;
 mod undo;
@@ -26,11 +27,13 @@ use std::rc::Rc;
 
 use db::Db;
 use disposal::Disposal;
-use effect::{Cause, Effect, Effects, Recording};
+use effect::{Cause, Effect, Effects, Recording, Role, Target};
 use entry::{Entry, Value};
+use in_flight::InFlight;
 use undo::Undo;
 
 use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
+use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::config::Config;
 use crate::value::hash::HashLimits;
@@ -107,6 +110,7 @@ pub struct Keyspace {
     dbs: Vec<Db>,
     disposal: Disposal,
     effects: Effects,
+    in_flight: InFlight,
     undo: Undo,
     /// Effects that stand whatever becomes of the command that met them: of expiry, and of what is kept beside the keys.
     standing_effects: u64,
@@ -128,6 +132,7 @@ impl Keyspace {
             dbs: (0..databases).map(|_| Db::new()).collect(),
             disposal: Disposal::default(),
             effects: Effects::default(),
+            in_flight: InFlight::default(),
             undo: Undo::default(),
             standing_effects: 0,
             now_ms: 0,
@@ -160,6 +165,50 @@ impl Keyspace {
     pub fn begin_unit(&mut self, now_ms: i64, recording: Recording) {
         self.now_ms = now_ms;
         self.effects.begin(recording);
+    }
+
+    /// With a log: changes of units up to `safe` can't be lost. The unit that has just begun need not wait for them.
+    #[inline]
+    pub fn begin_fence(&mut self, safe: Lsn) {
+        self.in_flight.begin_unit(safe);
+    }
+
+    /// The unit's changes have the number `lsn` in the log. Until these can't be lost, whoever reads them has to wait.
+    pub fn mark_in_flight(&mut self, lsn: Lsn) {
+        let Keyspace { effects, in_flight, .. } = self;
+        in_flight.begin_marks(lsn);
+        for (db, effect) in effects.iter() {
+            match effect.targets(db) {
+                [None, None] => in_flight.mark_beside(),
+                targets => targets.into_iter().flatten().for_each(|target| match target {
+                    (Role::Reads, _) => {}
+                    (_, Target::Key(db, key)) => in_flight.mark_key(db, key),
+                    (_, Target::Database(db)) => in_flight.mark_database(db),
+                }),
+            }
+        }
+    }
+
+    /// The last unit of which this one has seen something that may be lost: nobody must hear of it before. Once the unit is
+    /// [marked](Self::mark_in_flight), that is the unit itself.
+    #[inline]
+    pub fn fence(&self) -> Lsn {
+        self.in_flight.fence()
+    }
+
+    /// The last unit that was [marked](Self::mark_in_flight).
+    pub fn last_in_flight(&self) -> Lsn {
+        self.in_flight.last()
+    }
+
+    /// What is answered depends on what any key holds, or on when it changed.
+    pub fn see_everything(&self) {
+        self.in_flight.see_all();
+    }
+
+    /// What is answered depends on what is kept beside the keys, scripts and libraries.
+    pub fn see_scripts(&self) {
+        self.in_flight.see_beside();
     }
 
     /// The unit's time, Unix ms.
@@ -218,16 +267,17 @@ impl Keyspace {
         self.dbs.len() as u16
     }
 
-    /// A database. Panics when `db` is not below [`databases`](Self::databases): sessions hold only valid numbers.
+    /// A database as a whole. Panics when `db` is not below [`databases`](Self::databases): sessions hold only valid numbers.
     #[inline]
     pub fn db(&self, db: DbIndex) -> &Db {
+        self.in_flight.see_all();
         &self.dbs[db as usize]
     }
 
     /// Hints that `key` will be looked up soon. See `Db::warm`.
     #[inline]
     pub fn warm(&self, db: DbIndex, key: &[u8]) {
-        self.db(db).warm(key);
+        self.dbs[db as usize].warm(key);
     }
 
     /// The value of a key, for a command that reads: counts as hit or miss and as a use of the key.
@@ -256,7 +306,8 @@ impl Keyspace {
 
     /// A key's entry, without any trace of having looked: an expired one stays where it is and counts as absent.
     pub fn live(&self, db: DbIndex, key: &[u8]) -> Option<&Entry> {
-        let database = self.db(db);
+        self.in_flight.see_key(db, key);
+        let database = &self.dbs[db as usize];
         let is_live = |entry: &&Entry| entry.is_live(self.expired_until_ms());
         database.find(key).and_then(|slot| database.get(slot)).filter(is_live)
     }
@@ -289,8 +340,9 @@ impl Keyspace {
 
     /// Where a key lives, for a command that writes. An expired key is removed and counts as absent; so do elements of its
     /// value that have expired.
-    #[inline]
+    #[inline(always)]
     pub fn find(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
+        self.in_flight.see_key(db, key);
         let now_ms = self.now_ms;
         let touch = self.touch;
         let slot = self.dbs[db as usize].find(key)?;
@@ -340,6 +392,7 @@ impl Keyspace {
 
     /// A random live key of a database.
     pub fn random_key(&mut self, db: DbIndex) -> Option<&Entry> {
+        self.in_flight.see_all();
         loop {
             let slot = self.dbs[db as usize].random(&mut self.rng)?;
             if self.entry(db, slot).is_live(self.expired_until_ms()) {

@@ -253,6 +253,11 @@ impl Log {
         self.writer().step();
     }
 
+    /// Has tried again what could not be written, and synced what is due: by the log thread, if there is one.
+    pub fn nudge(&self) {
+        if self.threads.is_empty() { self.step() } else { self.shared.wake_writer() }
+    }
+
     /// What the thread that prepares segments does: one file. Answers whether there was something to do, and it worked.
     pub fn do_chore(&self) -> bool {
         self.shared.do_chore()

@@ -16,6 +16,8 @@
 //! asleep must wake it, which costs as much as several commands; many sends in a row wake a client of many connections once.
 //! Who takes long on purpose, a slow script or MIGRATE, lets what is unsent go first
 //! ([`Server::send_unsent`](crate::engine::Server::send_unsent)); another command that takes long holds it up, as in Redis.
+//! What waits for the log stays in the outbox, and the log wakes the future when it is there
+//! ([`Server::sendable`](crate::engine::Server::sendable)); meanwhile more is read and answered behind it.
 //!
 //! A client that sends and does not read fills its outbox; beyond [`OUTBOX_PAUSE_BYTES`] nothing more is read from it until
 //! it has read. When all outboxes together hold more than
@@ -160,21 +162,22 @@ impl Conn {
     /// One round: write what is unsent, then feed what is left, else read.
     fn turn(&mut self, cx: &mut Context<'_>, engine: &mut Engine, buffers: &mut Buffers) -> Next {
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
-        if !session.outbox.is_empty() && !engine.server.may_send() {
-            return Next::Wait;
-        }
+        let is_fenced = session.outbox.is_fenced();
+        let mut free = if is_fenced { engine.server.sendable(self.key) } else { session.outbox.len() };
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
         if session.killed {
             // What was answered before, if the socket takes it.
-            let _ = self.connection.poll_write(cx, session.outbox.front());
+            let _ = self.connection.poll_write(cx, session.outbox.first(free));
             return Next::Close;
         }
         let (mut slice, mut is_stuck) = (SEND_SLICE_BYTES, false);
-        while !session.outbox.is_empty() && slice > 0 {
-            match self.connection.poll_write(cx, session.outbox.front()) {
+        let has_free = free > 0;
+        while free > 0 && slice > 0 {
+            match self.connection.poll_write(cx, session.outbox.first(free)) {
                 Poll::Ready(Ok(sent)) if sent > 0 => {
                     engine.server.stats.bytes_out += session.sent(sent);
                     slice = slice.saturating_sub(sent);
+                    free -= sent;
                 }
                 Poll::Ready(_) => return Next::Close,
                 Poll::Pending => {
@@ -198,6 +201,9 @@ impl Conn {
             }
         } else if slice == 0 {
             return Next::Yield;
+        } else if has_free && !is_stuck {
+            // The others wait for the log, which is to be told so.
+            return Next::Continue;
         } else if session.closing || is_over_share || held > OUTBOX_PAUSE_BYTES {
             return Next::Wait;
         }

@@ -20,6 +20,7 @@ use socket2::SockRef;
 use super::listener::{Listener, open};
 use super::socket_table::{Connection, Socket, SocketTable};
 use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
+use crate::base::lsn::Lsn;
 use crate::engine::busy::RawSockets;
 use crate::engine::session::SessionKey;
 use crate::engine::{Fed, Server};
@@ -105,7 +106,8 @@ impl RawPoller {
         let fed = server.feed_while_busy(ks, key, &mut inbox.decoder, &inbox.pending, &mut self.out);
         inbox.consumed(fed == Fed::Drained);
         if let Some(session) = server.sessions.get_mut(key) {
-            session.outbox.push(self.out.as_bytes());
+            // None of the commands that are allowed now shows what keys hold.
+            session.outbox.push(self.out.as_bytes(), Lsn::NONE);
         }
         *self.out.buffer_mut() = Vec::new();
         Stay::Open
@@ -114,15 +116,15 @@ impl RawPoller {
     /// Sends what a connection was answered. One that is to be closed then, or that takes nothing because it has failed, does
     /// not stay.
     fn send_to(server: &mut Server, key: SessionKey, connection: &Connection) -> Stay {
-        let is_idle = server.sessions.get_mut(key).is_none_or(|session| session.outbox.is_empty());
-        if !is_idle && !server.may_send() {
-            return Stay::Open;
-        }
-        let Some(session) = server.sessions.get_mut(key) else { return Stay::Open };
         let mut stay = Stay::Open;
-        while !session.outbox.is_empty() {
-            match connection.send_now(session.outbox.front()) {
-                Ok(sent) => server.stats.bytes_out += session.sent(sent),
+        let mut free = server.sendable(key);
+        let Some(session) = server.sessions.get_mut(key) else { return Stay::Open };
+        while free > 0 {
+            match connection.send_now(session.outbox.first(free)) {
+                Ok(sent) => {
+                    server.stats.bytes_out += session.sent(sent);
+                    free -= sent;
+                }
                 Err(error) if is_for_later(&error) => break,
                 Err(_) => {
                     stay = Stay::Close;

@@ -108,7 +108,7 @@ impl Shared {
             tokio::select! {
                 () = sleep_until(wake_at) => {}
                 () = self.deadline_moved.notified() => {}
-                () = self.log_moved.notified() => self.engine.borrow_mut().server.look_after_log(),
+                () = self.log_moved.notified() => self.engine.borrow_mut().server.follow_log(),
             }
         }
     }

@@ -451,6 +451,51 @@ impl Writer for Syncs {
     fn check(&mut self, _: &mut Link) {}
 }
 
+/// Reads what others write, and notes it: what was seen is there after the server's end, though nobody may have been told that it
+/// was written.
+#[derive(Default)]
+struct Reader {
+    counter: i64,
+    pair: i64,
+    entries: i64,
+    buyers: BTreeSet<String>,
+}
+
+impl Writer for Reader {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        let mut answers = Vec::new();
+        let commands: [&[&str]; 5] = [
+            &["GET", "counter"],
+            &["XLEN", "stream"],
+            &["SMEMBERS", "{sale}:buyers"],
+            &["MGET", "Script:a", "Script:b"],
+            &["EVAL", "return redis.call('GET', 'counter')", "0"],
+        ];
+        link.pipeline(&commands, |value| answers.push(value))?;
+        let [counter, entries, buyers, pair, again] = answers.try_into().expect("five answers");
+        self.counter = number(&again);
+        assert!(self.counter >= number(&counter), "time goes on");
+        self.entries = number(&entries);
+        self.buyers.extend(items(buyers).iter().map(text));
+        let pair: Vec<i64> = items(pair).iter().map(number).collect();
+        assert_eq!(pair[0], pair[1], "what is written at once is seen at once");
+        self.pair = pair[0];
+        Some(())
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        for (seen, command) in
+            [(self.counter, ["GET", "counter"]), (self.entries, ["XLEN", "stream"]), (self.pair, ["GET", "Script:b"])]
+        {
+            let found = link.number(&command);
+            assert!(found >= seen, "{command:?}: {found}, and {seen} was seen");
+        }
+        let found: BTreeSet<String> = link.list(&["SMEMBERS", "{sale}:buyers"]).iter().map(text).collect();
+        assert!(self.buyers.is_subset(&found), "seen and gone: {:?}", self.buyers.difference(&found));
+        *self = Reader::default();
+    }
+}
+
 fn writers(end: End, seed: u64) -> Vec<Box<dyn Writer>> {
     let (buyers, jobs) = (Arc::default(), Arc::default());
     let sale = |client| Sale { client, buyers: 0, all: Arc::clone(&buyers) };
@@ -468,6 +513,8 @@ fn writers(end: End, seed: u64) -> Vec<Box<dyn Writer>> {
         Box::new(sale(2)),
         Box::<Appender>::default(),
         Box::new(queue(Role::Push)),
+        Box::<Reader>::default(),
+        Box::<Reader>::default(),
     ];
     if end == End::Kill {
         // A loss of power takes what is written without a sync.

@@ -36,6 +36,7 @@ mod resp;
 mod rollback;
 mod scenarios;
 mod script_limits;
+mod slow_disk;
 mod slow_turns;
 mod tour;
 mod transcripts;

@@ -67,19 +67,22 @@ impl PowerLoss {
     }
 }
 
-/// The library that is loaded before the C library, compiled once.
+/// The library that is loaded before the C library.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("power_loss-{}.so", std::process::id()));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/power_loss.c");
-        let compiled = Command::new("cc")
-            .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .args([source, "-ldl"])
-            .status()
-            .expect("cc, which has compiled LuaJIT for this build");
-        assert!(compiled.success(), "cc: {compiled}");
-        library
-    })
+    LIBRARY.get_or_init(|| compile("power_loss"))
+}
+
+/// Compiles a library of this folder that is to be loaded before the C library. To be done once for each.
+pub(crate) fn compile(name: &str) -> PathBuf {
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.so", std::process::id()));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/suite/{name}.c"));
+    let compiled = Command::new("cc")
+        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .arg("-ldl")
+        .status()
+        .expect("cc, which has compiled LuaJIT for this build");
+    assert!(compiled.success(), "cc: {compiled}");
+    library
 }

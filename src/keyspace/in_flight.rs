@@ -1,0 +1,306 @@
+//! What has changed and may still be lost, and whether a unit has seen any of it.
+//!
+//! A change is executed before the log has it. Whoever reads it meanwhile must not be answered before the log has it either: a
+//! crash could take back what the client was told. So a unit that has changed something *marks* its keys with its Lsn, and
+//! every look-up of a key asks for its mark. The greatest Lsn that a unit meets so is its *fence*: its reply must not leave before
+//! the log has reached that. A key that is not there can be marked as well: somebody has just removed it.
+//!
+//! The marks are a table with one place per hash. They are never taken out: a mark that the log has reached means nothing any more,
+//! and its place is free. Two keys in flight that meet in one place share it from then on with all keys that belong there: a
+//! reader may wait in vain, but no reader is let through that must wait. A unit that changes very many keys marks all of them
+//! at once.
+//!
+//! Without a log nothing is ever marked, and a look-up costs one test.
+
+use std::cell::Cell;
+
+use crate::base::hasher::hash_bytes;
+use crate::base::limits::{IN_FLIGHT_PLACES, IN_FLIGHT_UNIT_MAX_KEYS};
+use crate::base::lsn::Lsn;
+
+/// See the file's header.
+#[derive(Default)]
+pub(super) struct InFlight {
+    /// Empty before the first mark.
+    places: Box<[Place]>,
+    /// Of units that have changed a database as a whole.
+    databases: Vec<Lsn>,
+    /// Of units that have changed what is kept beside the keys.
+    beside: Lsn,
+    /// Of units that have changed very many keys.
+    all: Lsn,
+    /// The last unit that has changed anything.
+    last: Lsn,
+    /// How many keys it has marked so far.
+    keys: usize,
+    /// What can't be lost any more, as of the beginning of the unit.
+    safe: Lsn,
+    /// Whether there is anything behind that.
+    is_any: bool,
+    fence: Cell<Lsn>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    /// Of the key that is marked; [`SHARED`] if there may be several.
+    hash: u64,
+    lsn: Lsn,
+}
+
+/// Also the hash of some key, which then never has a place of its own.
+const SHARED: u64 = 0;
+
+impl InFlight {
+    /// Begins a unit, while the changes of units up to `safe` can't be lost.
+    #[inline]
+    pub(super) fn begin_unit(&mut self, safe: Lsn) {
+        self.safe = safe;
+        self.is_any = self.last > safe;
+        self.fence.set(Lsn::NONE);
+    }
+
+    /// The last unit that the current one has seen something of.
+    #[inline]
+    pub(super) fn fence(&self) -> Lsn {
+        self.fence.get()
+    }
+
+    /// The last unit that has changed anything.
+    pub(super) fn last(&self) -> Lsn {
+        self.last
+    }
+
+    /// The unit looks for a key.
+    #[inline]
+    pub(super) fn see_key(&self, db: u16, key: &[u8]) {
+        if self.is_any {
+            self.see_key_now(db, key);
+        }
+    }
+
+    #[cold]
+    fn see_key_now(&self, db: u16, key: &[u8]) {
+        let hash = hash_of(db, key);
+        let Place { hash: marked, lsn } = self.places[place_of(hash)];
+        if marked == hash || marked == SHARED {
+            self.see(lsn);
+        }
+        self.see(self.all);
+        self.see(self.databases.get(usize::from(db)).copied().unwrap_or_default());
+    }
+
+    /// The unit looks at all keys.
+    #[inline]
+    pub(super) fn see_all(&self) {
+        self.see(self.last);
+    }
+
+    /// The unit looks at what is kept beside the keys.
+    pub(super) fn see_beside(&self) {
+        self.see(self.beside);
+    }
+
+    #[inline]
+    fn see(&self, lsn: Lsn) {
+        if lsn > self.safe {
+            self.fence.set(self.fence.get().max(lsn));
+        }
+    }
+
+    /// The current unit has the number `lsn` in the log. What it has changed is marked next.
+    pub(super) fn begin_marks(&mut self, lsn: Lsn) {
+        if self.places.is_empty() {
+            self.places = vec![Place { hash: SHARED, lsn: Lsn::NONE }; IN_FLIGHT_PLACES].into();
+        }
+        self.last = lsn;
+        self.keys = 0;
+        self.fence.set(lsn);
+    }
+
+    #[inline]
+    pub(super) fn mark_key(&mut self, db: u16, key: &[u8]) {
+        self.keys += 1;
+        if self.keys > IN_FLIGHT_UNIT_MAX_KEYS {
+            self.all = self.last;
+            return;
+        }
+        let hash = hash_of(db, key);
+        let place = &mut self.places[place_of(hash)];
+        let is_free = place.lsn <= self.safe || place.hash == hash;
+        *place = Place { hash: if is_free { hash } else { SHARED }, lsn: self.last };
+    }
+
+    pub(super) fn mark_database(&mut self, db: u16) {
+        let db = usize::from(db);
+        if self.databases.len() <= db {
+            self.databases.resize(db + 1, Lsn::NONE);
+        }
+        self.databases[db] = self.last;
+    }
+
+    pub(super) fn mark_beside(&mut self) {
+        self.beside = self.last;
+    }
+}
+
+#[inline]
+fn hash_of(db: u16, key: &[u8]) -> u64 {
+    hash_bytes(key) ^ u64::from(db).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[inline]
+fn place_of(hash: u64) -> usize {
+    hash as usize % IN_FLIGHT_PLACES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::keyspace::Keyspace;
+    use crate::keyspace::effect::{Effect, Recording};
+
+    /// A keyspace between units, and the number of the last one.
+    struct Bench {
+        ks: Keyspace,
+        last: u64,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            Bench { ks: Keyspace::new(4, Rng::seeded(1)), last: 0 }
+        }
+
+        /// A unit that changes something; answers its number.
+        fn change<T>(&mut self, safe: u64, change: impl FnOnce(&mut Keyspace) -> T) -> u64 {
+            self.ks.begin_unit(1_000, Recording::Full);
+            self.ks.begin_fence(Lsn::new(safe));
+            change(&mut self.ks);
+            self.last += 1;
+            self.ks.mark_in_flight(Lsn::new(self.last));
+            assert_eq!(self.ks.fence().get(), self.last);
+            self.last
+        }
+
+        /// The fence of a unit that reads.
+        fn seen<T>(&mut self, safe: u64, read: impl FnOnce(&mut Keyspace) -> T) -> u64 {
+            self.ks.begin_unit(1_000, Recording::Full);
+            self.ks.begin_fence(Lsn::new(safe));
+            read(&mut self.ks);
+            self.ks.fence().get()
+        }
+    }
+
+    #[test]
+    fn who_reads_a_key_waits_for_its_last_change_alone() {
+        let mut bench = Bench::new();
+        let read = |key: &'static [u8]| move |ks: &mut Keyspace| ks.find(0, key);
+        let old = bench.change(0, |ks| ks.put(0, b"old", b"v"));
+        let new = bench.change(0, |ks| ks.put(0, b"new", b"v"));
+        let gone = bench.change(0, |ks| {
+            let slot = ks.put(0, b"gone", b"v");
+            ks.remove(0, slot);
+        });
+        assert_eq!(bench.seen(0, read(b"old")), old);
+        assert_eq!(bench.seen(0, read(b"new")), new);
+        assert_eq!(bench.seen(0, read(b"gone")), gone);
+        assert_eq!(bench.seen(0, |ks| ks.live(0, b"new").is_some()), new, "those look as well who leave no trace");
+        assert_eq!(bench.seen(0, read(b"other")), 0);
+        assert_eq!(bench.seen(0, |ks| ks.find(1, b"new")), 0, "in another database");
+        assert_eq!(bench.seen(0, |ks| [b"new".as_slice(), b"old"].map(|key| ks.find(0, key))), new);
+        assert_eq!(bench.seen(new, read(b"new")), 0, "it can't be lost any more");
+        assert_eq!(bench.seen(new, read(b"gone")), gone);
+        let again = bench.change(new, |ks| ks.put(0, b"old", b"w"));
+        assert_eq!(bench.seen(gone, read(b"old")), again);
+    }
+
+    #[test]
+    fn who_looks_at_all_keys_waits_for_all_changes() {
+        let mut bench = Bench::new();
+        let last = bench.change(0, |ks| ks.put(3, b"k", b"v"));
+        type Look = fn(&mut Keyspace) -> bool;
+        let looks: [(&str, Look); 4] = [
+            ("SCAN", |ks| ks.scan(0, 0, 10, |_| {}) == 0),
+            ("KEYS", |ks| ks.entries(0).count() == 0),
+            ("RANDOMKEY", |ks| ks.random_key(0).is_some()),
+            ("DBSIZE", |ks| ks.db(0).is_empty()),
+        ];
+        for (name, look) in looks {
+            assert_eq!((bench.seen(0, look), bench.seen(last, look)), (last, 0), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_database_that_is_emptied_or_swapped_is_changed_in_every_key() {
+        let mut bench = Bench::new();
+        bench.change(0, |ks| ks.put(1, b"k", b"v"));
+        let flush = bench.change(1, |ks| ks.flush(1, false));
+        let read = |db| move |ks: &mut Keyspace| ks.find(db, b"other");
+        assert_eq!([0, 1, 2].map(|db| bench.seen(1, read(db))), [0, flush, 0]);
+        let swap = bench.change(1, |ks| ks.swap(1, 2));
+        assert_eq!([0, 1, 2, 3].map(|db| bench.seen(1, read(db))), [0, swap, swap, 0]);
+    }
+
+    #[test]
+    fn both_keys_of_a_change_are_marked_unless_one_was_only_read() {
+        let mut bench = Bench::new();
+        bench.change(0, |ks| ks.put(0, b"a", b"v"));
+        let copy = bench.change(1, |ks| {
+            let slot = ks.find(0, b"a").expect("just put");
+            ks.copy(0, slot, 2, b"b");
+        });
+        let read = |db, key: &'static [u8]| move |ks: &mut Keyspace| ks.find(db, key);
+        assert_eq!([bench.seen(1, read(0, b"a")), bench.seen(1, read(2, b"b"))], [0, copy]);
+        let renamed = bench.change(copy, |ks| {
+            let slot = ks.find(0, b"a").expect("just put");
+            ks.rename(0, slot, b"c");
+        });
+        assert_eq!([b"a", b"c"].map(|key| bench.seen(copy, read(0, key))), [renamed; 2]);
+    }
+
+    #[test]
+    fn changes_beside_the_keys_are_seen_by_those_who_look_there() {
+        let mut bench = Bench::new();
+        let load = bench.change(0, |ks| ks.record_beside(Effect::ScriptPut { body: b"return 1", loaded: true }));
+        assert_eq!(bench.seen(0, |ks| ks.see_scripts()), load);
+        assert_eq!(bench.seen(0, |ks| ks.find(0, b"k")), 0);
+    }
+
+    #[test]
+    fn a_unit_that_changes_very_many_keys_has_changed_all() {
+        let mut bench = Bench::new();
+        let many = bench.change(0, |ks| {
+            for n in 0..=IN_FLIGHT_UNIT_MAX_KEYS as u32 {
+                ks.put(0, &n.to_be_bytes(), b"");
+            }
+        });
+        assert_eq!(bench.seen(0, |ks| ks.find(2, b"other")), many);
+        assert_eq!(bench.seen(many, |ks| ks.find(2, b"other")), 0);
+    }
+
+    /// Against the Lsns of all keys: nobody waits too short, and few wait in vain.
+    #[test]
+    fn no_reader_is_let_through_that_must_wait() {
+        let mut bench = Bench::new();
+        let mut rng = Rng::seeded(3);
+        let mut changed = std::collections::HashMap::new();
+        let (mut in_vain, mut reads) = (0, 0);
+        let mut safe = 0;
+        for _ in 0..100_000 {
+            let key = rng.below(20_000).to_be_bytes();
+            if rng.below(2) == 0 {
+                let lsn = bench.change(safe, |ks| ks.put(0, &key, b""));
+                changed.insert(key, lsn);
+            } else {
+                let expected = changed.get(&key).copied().filter(|lsn| *lsn > safe).unwrap_or(0);
+                let fence = bench.seen(safe, |ks| ks.find(0, &key));
+                assert!(fence >= expected, "{fence} instead of {expected}");
+                in_vain += u64::from(fence > expected);
+                reads += 1;
+            }
+            // About 1,000 are in flight.
+            safe = bench.last.saturating_sub(1_000);
+        }
+        assert!(in_vain < reads / 50, "{in_vain} of {reads}");
+    }
+}

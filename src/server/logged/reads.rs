@@ -1,0 +1,353 @@
+//! What clients are told while a sync takes long: who reads what nobody changes is answered, and nobody is shown what a crash
+//! could still take back. The disk is done when the test says so; no time passes.
+
+use super::*;
+use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
+
+/// A script that reads, as a word of a line.
+const GET: &str = "return~redis.call('GET',KEYS[1])";
+
+impl Bench {
+    /// A disk that is known to be slow, so that the engine does not wait for it.
+    fn slow() -> Bench {
+        let mut bench = Bench::new();
+        bench.disk.set_faults(Faults { sync_time: 20 * LOG_SYNC_IN_PLACE_MAX, ..Faults::default() });
+        assert_eq!(bench.line(0, "SET learned v").as_deref(), Some("+OK\\r\\n"));
+        assert!(bench.log().sync_time() > LOG_SYNC_IN_PLACE_MAX);
+        bench
+    }
+
+    /// A client's commands, each a pipeline of its own. In a word a tilde stands for a space; `SHA1` is the name of [`GET`].
+    fn ask(&mut self, client: usize, lines: &[&str]) {
+        let sha1 = crate::script::store::sha1_hex(GET.replace('~', " ").as_bytes());
+        let sha1 = String::from_utf8_lossy(&sha1).into_owned();
+        for line in lines {
+            let words: Vec<String> =
+                line.split(' ').map(|word| word.replace('~', " ").replace("SHA1", &sha1)).collect();
+            self.feed(client, &[&words.iter().map(String::as_bytes).collect::<Vec<_>>()]);
+        }
+    }
+
+    /// Commands of the first client that are answered when the disk is done.
+    fn settled(&mut self, lines: &[&str]) {
+        self.ask(0, lines);
+        self.finish_sync();
+        let sent = self.sent(0).expect("it is on disk");
+        assert!(!sent.contains("-ERR"), "{lines:?}: {sent}");
+    }
+
+    /// The disk does what it was told to.
+    fn finish_sync(&mut self) {
+        self.engine.server.commit_log();
+        self.log().step();
+        self.engine.server.follow_log();
+    }
+
+    /// What leaves for a client while the disk works, and whether something has to wait for it.
+    fn told(&mut self, client: usize) -> (String, bool) {
+        let durable = self.log().durable();
+        let sent = self.sent(client).unwrap_or_default();
+        assert_eq!(self.log().durable(), durable, "the disk is not done");
+        let session = self.engine.server.sessions.get_mut(self.clients[client]).expect("it is open");
+        (sent, !session.outbox.is_empty())
+    }
+}
+
+/// What was there before, what one client changes, what another one asks for, and whether that has to wait.
+type Case = (&'static [&'static str], &'static [&'static str], &'static [&'static str], bool);
+
+const CASES: &[Case] = &[
+    (&[], &["SET k v"], &["GET other"], false),
+    (&[], &["SET k v"], &["ECHO hello", "PING", "TIME", "CLIENT ID", "PUBLISH news v", "CONFIG GET port"], false),
+    (&[], &["SET k v"], &["INFO persistence"], false),
+    (&[], &["SET k v"], &["SELECT 1", "GET k"], false),
+    (&[], &["SET k v"], &["MULTI", "GET other", "EXEC"], false),
+    (&["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["SET k v"], &["EVALSHA SHA1 1 other"], false),
+    (&[], &["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["GET other"], false),
+    (&["SET other v"], &["SET k v"], &["SETNX other w"], false),
+    (&[], &["SET k v"], &["GET k"], true),
+    (&[], &["SET k v"], &["MGET other k"], true),
+    (&[], &["SET k v"], &["EXISTS k"], true),
+    (&[], &["SET k v"], &["TYPE k"], true),
+    (&[], &["SET k v"], &["TTL k"], true),
+    (&[], &["SET k v"], &["OBJECT ENCODING k"], true),
+    (&[], &["SET k v"], &["MEMORY USAGE k"], true),
+    (&[], &["SET k v"], &["DUMP k"], true),
+    (&[], &["SET k v"], &["LLEN k"], true),
+    (&[], &["SET k v"], &["SETNX k w"], true),
+    (&["RPUSH l 1 2", "SET by:1 5"], &["SET by:2 1"], &["SORT l BY by:*"], true),
+    (&["SET k v"], &["DEL k"], &["GET k"], true),
+    (&["SET k v"], &["DEL k"], &["DEL k"], true),
+    (&["SET k v"], &["RENAME k l"], &["GET l"], true),
+    (&["SET k v"], &["COPY k l DB 1"], &["SELECT 1", "STRLEN l"], true),
+    (&["SADD s a"], &["SADD s b"], &["SADD s b"], true),
+    (&["XADD s 1-1 f v", "XGROUP CREATE s g 0"], &["XREADGROUP GROUP g c STREAMS s >"], &["XPENDING s g"], true),
+    (&["SET k v"], &["FLUSHALL"], &["GET k"], true),
+    (&["SET k v"], &["FLUSHALL"], &["FLUSHALL"], true),
+    (&["SET k v"], &["SWAPDB 0 1"], &["GET other"], true),
+    (&[], &["SET k v"], &["DBSIZE"], true),
+    (&[], &["SET k v"], &["KEYS nosuch"], true),
+    (&[], &["SET k v"], &["SCAN 0"], true),
+    (&[], &["SET k v"], &["RANDOMKEY"], true),
+    (&[], &["SET k v"], &["INFO keyspace"], true),
+    (&[], &["SET k v"], &["MULTI", "GET k", "EXEC"], true),
+    (&[], &["MULTI", "SET k v", "SET l v", "EXEC"], &["GET l"], true),
+    (&["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["SET k v"], &["EVALSHA SHA1 1 k"], true),
+    (&[], &["EVAL redis.call('SET','k','v') 0"], &["GET k"], true),
+    (&[], &["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["SCRIPT EXISTS SHA1"], true),
+    (&[], &["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["EVALSHA SHA1 1 other"], true),
+    (&[], &["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["SCRIPT FLUSH"], true),
+    (
+        &[],
+        &["FUNCTION DELETE nosuch", "FUNCTION LOAD #!lua~name=l\nredis.register_function('f',redis.log)"],
+        &["FUNCTION LIST"],
+        true,
+    ),
+    (&["SCRIPT LOAD return~redis.call('GET',KEYS[1])"], &["SCRIPT FLUSH"], &["EVALSHA SHA1 1 other"], true),
+];
+
+#[test]
+fn who_reads_what_nobody_changes_is_answered_while_the_disk_works() {
+    for case @ (before, change, ask, waits) in CASES {
+        let mut bench = Bench::slow();
+        bench.settled(before);
+        bench.ask(0, change);
+        assert!(bench.told(0).1, "{case:?}: a change waits");
+        bench.ask(1, ask);
+        let (sent, is_held) = bench.told(1);
+        assert_eq!(is_held, *waits, "{case:?}: {sent}");
+        bench.finish_sync();
+        assert_eq!([bench.told(0).1, bench.told(1).1], [false; 2], "{case:?}: the disk is done");
+    }
+}
+
+#[test]
+fn replies_stay_in_order_and_leave_as_soon_as_they_may() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["SET k v"]);
+    assert_eq!(bench.told(0), (String::new(), true));
+    let (get, other): (&[&[u8]], &[&[u8]]) = (&[b"GET", b"k"], &[b"ECHO", b"x"]);
+    bench.feed(1, &[other, get, other]);
+    assert_eq!(bench.told(1), ("$1\\r\\nx\\r\\n".to_owned(), true));
+    // What comes later stays behind it, and is executed all the same.
+    bench.ask(1, &["SET later v"]);
+    // The disk has been told of the first change only.
+    bench.log().step();
+    assert_eq!(bench.told(0), ("+OK\\r\\n".to_owned(), false));
+    assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n$1\\r\\nx\\r\\n".to_owned(), true));
+    bench.finish_sync();
+    assert_eq!(bench.told(1), ("+OK\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn who_waits_for_the_log_is_woken_when_it_is_there_and_not_before() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["SET k v"]);
+    assert!(bench.told(0).1);
+    bench.ask(1, &["GET k"]);
+    assert!(bench.told(1).1);
+    bench.ask(2, &["SET later v"]);
+    let bells: [Arc<Bell>; 3] = Default::default();
+    for (client, bell) in bench.clients.into_iter().zip(&bells) {
+        let session = bench.engine.server.sessions.get_mut(client).expect("it is open");
+        session.outbox.set_waker(&Waker::from(Arc::clone(bell)));
+    }
+    let rung = || bells.each_ref().map(|bell| bell.0.load(Ordering::Relaxed));
+    bench.engine.server.follow_log();
+    assert_eq!(rung(), [0, 0, 0]);
+    bench.log().step();
+    bench.engine.server.follow_log();
+    assert_eq!(rung(), [1, 1, 0]);
+    assert!(bench.told(2).1);
+    let session = bench.engine.server.sessions.get_mut(bench.clients[2]).expect("it is open");
+    session.outbox.set_waker(&Waker::from(Arc::clone(&bells[2])));
+    bench.finish_sync();
+    assert_eq!(rung(), [1, 1, 1]);
+}
+
+#[test]
+fn a_blocked_client_that_is_woken_waits_for_what_woke_it() {
+    for (waits, wakes) in [
+        ("BLPOP l 0", "RPUSH l a"),
+        ("BLMOVE l m LEFT LEFT 0", "RPUSH l a"),
+        ("XREAD BLOCK 0 STREAMS s $", "XADD s * f v"),
+        ("BZPOPMIN z 0", "ZADD z 1 m"),
+    ] {
+        let mut bench = Bench::slow();
+        bench.ask(1, &[waits]);
+        assert_eq!(bench.told(1), (String::new(), false));
+        bench.ask(0, &[wakes]);
+        assert_eq!([bench.told(0).1, bench.told(1).1], [true; 2], "{waits}");
+        bench.finish_sync();
+        let (sent, is_held) = bench.told(1);
+        assert!(!sent.is_empty() && !is_held, "{waits}: {sent}");
+    }
+}
+
+#[test]
+fn that_there_was_nothing_to_wait_for_is_told_when_it_can_not_be_lost() {
+    let mut bench = Bench::slow();
+    bench.settled(&["RPUSH l a"]);
+    bench.ask(0, &["LPOP l"]);
+    assert!(bench.told(0).1);
+    bench.ask(1, &["BLPOP l 1"]);
+    bench.ask(2, &["BLPOP l 0"]);
+    bench.clock.advance_ms(1_000);
+    bench.engine.time_out_waits();
+    assert_eq!(bench.told(1), (String::new(), true));
+    let unblock = format!("CLIENT UNBLOCK {}", bench.clients[2].id);
+    bench.ask(0, &[&unblock]);
+    assert_eq!(bench.told(2), (String::new(), true));
+    bench.finish_sync();
+    for client in [1, 2] {
+        assert_eq!(bench.told(client), ("*-1\\r\\n".to_owned(), false));
+    }
+}
+
+#[test]
+fn messages_wait_for_the_change_that_they_tell_of() {
+    for publishes in [
+        &["EVAL redis.call('SET','k','v')redis.call('PUBLISH','news','x') 0"][..],
+        &["MULTI", "PUBLISH news x", "SET k v", "EXEC"],
+        &["MULTI", "SET k v", "EVAL redis.call('PUBLISH','news','x') 0", "EXEC"],
+        &["SET k v", "PUBLISH news x"],
+        &["CLIENT REPLY OFF", "SET k v", "PUBLISH news x"],
+    ] {
+        let mut bench = Bench::slow();
+        bench.ask(1, &["SUBSCRIBE news"]);
+        assert!(!bench.told(1).1);
+        bench.ask(0, publishes);
+        bench.ask(2, &["PUBLISH news later"]);
+        assert_eq!(bench.told(1), (String::new(), true), "{publishes:?}");
+        assert!(!bench.told(2).1);
+        bench.finish_sync();
+        let (sent, is_held) = bench.told(1);
+        let (first, later) = (sent.find("$1\\r\\nx"), sent.find("later"));
+        assert!(!is_held && first.is_some() && first < later, "{publishes:?}: {sent}");
+    }
+    let mut bench = Bench::slow();
+    bench.ask(1, &["SUBSCRIBE news"]);
+    assert!(!bench.told(1).1);
+    bench.ask(0, &["SET k v"]);
+    bench.ask(2, &["PUBLISH news x"]);
+    let (sent, is_held) = bench.told(1);
+    assert!(sent.contains("$1\\r\\nx") && !is_held, "of nobody's change: {sent}");
+}
+
+#[test]
+fn a_transaction_that_a_change_has_undone_says_so_when_that_is_durable() {
+    let mut bench = Bench::slow();
+    bench.ask(1, &["WATCH k", "MULTI", "ECHO hello"]);
+    assert!(!bench.told(1).1);
+    bench.ask(0, &["SET k v"]);
+    bench.ask(1, &["EXEC"]);
+    assert_eq!(bench.told(1), (String::new(), true));
+    bench.finish_sync();
+    assert_eq!(bench.told(1), ("*-1\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn after_a_failure_what_was_lost_is_refused_and_all_else_is_read() {
+    let mut bench = Bench::slow();
+    bench.settled(&["SET old v", "SET changed before"]);
+    bench.ask(1, &["GET old"]);
+    assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n".to_owned(), false));
+    bench.ask(2, &["SUBSCRIBE news"]);
+    assert!(!bench.told(2).1);
+    bench.ask(0, &["SET changed after", "SET new v", "PUBLISH news of-it"]);
+    assert!(bench.told(0).1 && bench.told(2).1);
+    bench.fail_next_write();
+    bench.finish_sync();
+    assert_eq!([0, 1, 2].map(|client| bench.is_killed(client)), [true, false, true]);
+    assert_eq!([bench.told(0), bench.told(2)], [(String::new(), false), (String::new(), false)]);
+    let mut told = |line: &str| {
+        bench.ask(1, &[line]);
+        let (sent, is_held) = bench.told(1);
+        assert!(!is_held, "nothing will come of it");
+        sent
+    };
+    for line in [
+        "GET changed",
+        "GET new",
+        "EXISTS new",
+        "MGET old new",
+        "DBSIZE",
+        "KEYS *",
+        "SCAN 0",
+        "SET old w",
+        "BLPOP new 1",
+    ] {
+        let sent = told(line);
+        assert!(sent.starts_with("-MISCONF Errors writing to the AOF file"), "{line}: {sent}");
+    }
+    for script in ["return~redis.call('GET','new')", "redis.call('PUBLISH','news',redis.call('GET','new'))"] {
+        let sent = told(&format!("EVAL {script} 0"));
+        assert!(sent.starts_with("-MISCONF") && sent.matches("\\r\\n").count() == 1, "{script}: {sent}");
+    }
+    assert_eq!(told("GET old"), "$1\\r\\nv\\r\\n");
+    assert_eq!(told("EVAL return~redis.call('GET','old') 0"), "$1\\r\\nv\\r\\n");
+    assert_eq!(told("GET nosuch"), "$-1\\r\\n");
+    let info = told("INFO");
+    assert!(info.contains("aof_last_write_status:err") && !info.contains("keys="), "{info}");
+}
+
+/// Who finds out that the log has failed runs a pipeline, and is not among the sessions that are told so.
+#[test]
+fn nothing_is_changed_behind_a_failure_in_the_same_pipeline() {
+    let mut bench = Bench::slow();
+    bench.settled(&["SET a v"]);
+    bench.ask(1, &["SET lost v"]);
+    assert!(bench.told(1).1);
+    bench.fail_next_write();
+    let (drains, set): (&[&[u8]], &[&[u8]]) =
+        (&[b"CONFIG", b"SET", b"appendfsync", b"no"], &[b"SET", b"a", b"changed"]);
+    bench.feed(0, &[drains, set]);
+    bench.ask(2, &["GET a"]);
+    assert_eq!(bench.told(2), ("$1\\r\\nv\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn what_may_wait_for_the_disk_is_bounded() {
+    let mut bench = Bench::slow();
+    bench.settled(&["SET k v"]);
+    let value = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 2];
+    let last = bench.log().durable();
+    let set: &[&[u8]] = &[b"SET", b"k", &value];
+    let writes = 2 * LOG_BEHIND_MAX_BYTES / value.len();
+    (0..writes).for_each(|_| bench.feed(0, &[set]));
+    assert!(bench.log().durable() > last.plus(writes as u64 / 4), "the engine has waited for the disk");
+    assert!(bench.log().backlog_bytes() <= LOG_BEHIND_MAX_BYTES);
+    bench.finish_sync();
+    assert!(!bench.told(0).1);
+    // Replies and messages count as well, however little has changed.
+    bench.ask(0, &["APPEND k v"]);
+    let last = bench.log().durable();
+    let get: &[&[u8]] = &[b"GET", b"k"];
+    (0..writes).for_each(|_| bench.feed(1, &[get]));
+    assert!(bench.log().durable() > last);
+}
+
+#[test]
+fn who_waits_for_the_log_is_no_slow_reader_and_can_be_closed() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["CONFIG SET client-output-buffer-limit pubsub~1000~0~0"]);
+    bench.ask(1, &["SUBSCRIBE news"]);
+    assert!(!bench.told(0).1 && !bench.told(1).1);
+    let publish = "EVAL redis.call('SET','k','v')redis.call('PUBLISH','news',('x'):rep(2000)) 0";
+    bench.ask(0, &[publish, publish]);
+    assert_eq!((bench.told(1), bench.is_killed(1)), ((String::new(), true), false));
+    bench.finish_sync();
+    assert!(bench.told(1).0.len() > 4_000);
+    // Who really leaves it unread is closed as ever.
+    bench.ask(0, &[publish, "PUBLISH news more"]);
+    assert!(bench.told(0).1);
+    bench.finish_sync();
+    bench.ask(2, &["PUBLISH news more"]);
+    assert!(bench.is_killed(1) && !bench.told(2).1);
+    // What waits for the log does not leave because its client is closed.
+    bench.ask(2, &["SET k w"]);
+    let kill = format!("CLIENT KILL ID {}", bench.clients[2].id);
+    bench.ask(0, &[&kill]);
+    assert!(bench.is_killed(2));
+    assert_eq!(bench.told(2), (String::new(), true));
+}

@@ -1,0 +1,16 @@
+/* A disk that is slow, for LD_PRELOAD: each fdatasync takes SLOW_DISK_US microseconds more, and none ends while there is a file
+ * SLOW_DISK_HANGS.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int fdatasync(int fd) {
+    static int (*real)(int);
+    if (!real) real = dlsym(RTLD_NEXT, "fdatasync");
+    const char *us = getenv("SLOW_DISK_US"), *hangs = getenv("SLOW_DISK_HANGS");
+    if (us) usleep((useconds_t)atoi(us));
+    while (hangs && access(hangs, F_OK) == 0) usleep(500);
+    return real(fd);
+}

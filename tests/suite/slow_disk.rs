@@ -1,0 +1,132 @@
+//! A disk that hangs, under a real server: who reads what nobody changes is answered meanwhile, and what hangs is shown to nobody,
+//! also if the server is killed then. `slow_disk.c` is loaded before the C library.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::harness::{Program, REPLY_DEADLINE, Raw, Server, Value, encode, until};
+use crate::power_loss::compile;
+
+/// Whoever waits for the disk is silent for longer.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// A server whose disk takes 2 ms for each sync, and hangs when it is told to.
+struct SlowDisk {
+    dir: tempfile::TempDir,
+    server: Option<Server>,
+}
+
+impl SlowDisk {
+    /// The server has learned that the disk is slow.
+    fn new() -> SlowDisk {
+        let mut disk = SlowDisk { dir: tempfile::tempdir().expect("a folder"), server: None };
+        disk.start();
+        let mut c = disk.raw();
+        assert_eq!(c.command(&["SET", "old", "v"]), Value::status("OK"));
+        disk
+    }
+
+    fn start(&mut self) {
+        static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+        let path = |path: &Path| path.to_str().expect("a path of plain text").to_owned();
+        let environment = vec![
+            ("LD_PRELOAD", path(LIBRARY.get_or_init(|| compile("slow_disk")))),
+            ("SLOW_DISK_US", "2000".to_owned()),
+            ("SLOW_DISK_HANGS", path(&self.switch())),
+        ];
+        let flags = ["--appendonly", "yes", "--dir", &path(self.dir.path())];
+        self.server = Some(Server::start_in(&environment, Program::Tidegate, &flags));
+    }
+
+    fn switch(&self) -> PathBuf {
+        self.dir.path().join("hangs")
+    }
+
+    fn hang(&self) {
+        std::fs::write(self.switch(), "").expect("a file");
+    }
+
+    fn go_on(&self) {
+        std::fs::remove_file(self.switch()).expect("the file is there");
+    }
+
+    fn raw(&self) -> Raw {
+        self.server.as_ref().expect("it runs").raw()
+    }
+
+    fn kill(&mut self) {
+        self.server = None;
+    }
+}
+
+fn is_silent(c: &mut Raw) -> bool {
+    c.try_reply(SILENCE).is_err_and(|why| why.starts_with("silence"))
+}
+
+/// A client each for commands whose answers show what `SET k v` and the publishing of it have changed.
+fn curious(disk: &SlowDisk) -> Vec<Raw> {
+    let asked: [&[&str]; 7] = [
+        &["GET", "k"],
+        &["DBSIZE"],
+        &["SCAN", "0"],
+        &["KEYS", "*"],
+        &["EVAL", "return redis.call('EXISTS', 'k')", "0"],
+        &["SETNX", "k", "w"],
+        &["INFO"],
+    ];
+    asked
+        .map(|command| {
+            let mut c = disk.raw();
+            c.send_command(command);
+            c
+        })
+        .into()
+}
+
+#[test]
+fn readers_of_other_keys_are_answered_while_the_disk_hangs() {
+    let disk = SlowDisk::new();
+    let (mut reader, mut writer, mut subscriber, mut blocked, mut leaver) =
+        (disk.raw(), disk.raw(), disk.raw(), disk.raw(), disk.raw());
+    subscriber.command(&["SUBSCRIBE", "news"]);
+    blocked.send_command(&["BLPOP", "l", "0"]);
+    until(|| format!("{:?}", reader.command(&["INFO", "clients"])).contains("blocked_clients:1"), "it waits");
+    disk.hang();
+    writer.send_command(&["EVAL", "redis.call('SET','k','v') redis.call('PUBLISH','news','k')", "0"]);
+    leaver.send(&[encode(&["RPUSH", "l", "a"]), encode(&["QUIT"])].concat());
+    assert!(is_silent(&mut writer));
+    let mut curious = curious(&disk);
+    for _ in 0..100 {
+        assert_eq!(reader.command(&["GET", "old"]), Value::bulk("v"));
+        assert_eq!(reader.command(&["MGET", "old", "nosuch"]), Value::Array(vec![Value::bulk("v"), Value::Null]));
+    }
+    assert_eq!(disk.raw().command(&["PING"]), Value::status("PONG"), "newcomers are served");
+    for c in curious.iter_mut().chain([&mut writer, &mut subscriber, &mut blocked, &mut leaver]) {
+        assert!(is_silent(c));
+    }
+    disk.go_on();
+    for c in curious.iter_mut().chain([&mut writer, &mut subscriber, &mut blocked]) {
+        c.try_reply(REPLY_DEADLINE).expect("the disk is done");
+    }
+    assert_eq!(leaver.read_to_end(), b":1\r\n+OK\r\n", "what closes is answered first");
+}
+
+#[test]
+fn what_hangs_when_the_server_is_killed_was_shown_to_nobody() {
+    let mut disk = SlowDisk::new();
+    // For a client that is alone the engine itself waits.
+    let (mut writer, _other) = (disk.raw(), disk.raw());
+    disk.hang();
+    writer.send_command(&["SET", "k", "v"]);
+    assert!(is_silent(&mut writer));
+    let mut curious = curious(&disk);
+    curious.iter_mut().for_each(|c| assert!(is_silent(c)));
+    disk.kill();
+    for c in curious.iter_mut().chain([&mut writer]) {
+        assert_eq!(c.read_to_end(), b"", "nobody was told anything");
+    }
+    disk.go_on();
+    disk.start();
+    assert_eq!(disk.raw().command(&["GET", "old"]), Value::bulk("v"));
+}
