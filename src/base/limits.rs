@@ -337,6 +337,18 @@ pub const LOG_SPARE_MAX_BYTES: usize = SCRATCH_KEEP_BYTES;
 /// How long the log waits on a full disk before it tries again.
 pub const LOG_FULL_RETRY: Duration = Duration::from_millis(200);
 
+/// Bytes of effects that a snapshot copies in one slice, between other work.
+pub const SAVE_SLICE_BYTES: usize = 64 * 1024;
+
+/// Bytes of changes that may gather while the snapshot is made durable that a log is to begin behind.
+pub const LOG_BEGIN_MAX_BYTES: usize = LOG_BLOCK_MAX_BYTES / 4;
+
+/// How long a snapshot that has failed is not tried again by itself.
+pub const SAVE_RETRY: Duration = Duration::from_secs(5);
+
+/// How often that time is doubled with each further failure: up to about three quarters of an hour.
+pub const SAVE_RETRY_DOUBLINGS: u32 = 9;
+
 /// How often `appendfsync everysec` syncs.
 pub const LOG_EVERY_SEC: Duration = Duration::from_secs(1);
 

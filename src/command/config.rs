@@ -46,8 +46,18 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         let failed = "ERR CONFIG SET failed (possibly related to argument 'appendfsync') - ";
         return Err(Error::owned(format!("{failed}{error}")));
     }
+    if before.appendonly
+        && !ctx.server.config.appendonly
+        && let Err(error) = ctx.server.end_log()
+    {
+        ctx.server.config = before;
+        let failed = "ERR CONFIG SET failed (possibly related to argument 'appendonly') - ";
+        return Err(Error::owned(format!("{failed}{error}")));
+    }
     for parameter in changed {
         match parameter.name {
+            "appendonly" if ctx.server.wants_log() => ctx.server.request_log(),
+            "save" | "stop-writes-on-bgsave-error" => ctx.server.saving_rules_changed(ctx.session),
             "requirepass" => password_changed(ctx),
             "script-memory-limit" => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
             "maxmemory" => ctx.server.memory_limit_changed(ctx.session),

@@ -20,8 +20,12 @@ pub(crate) mod multi;
 mod observe;
 pub(crate) mod pubsub;
 pub mod recovery;
+mod reload;
 pub(crate) mod registry;
 mod room;
+mod save_slices;
+mod save_triggers;
+pub mod saving;
 pub(crate) mod script_slow;
 pub(crate) mod script_stats;
 pub(crate) mod script_trace;
@@ -43,6 +47,7 @@ use multi::Watches;
 use pubsub::PubSub;
 use registry::Registry;
 use room::Room;
+use saving::Saving;
 use script_trace::Trace;
 
 use scripts::Scripts;
@@ -104,6 +109,8 @@ pub struct Server {
     pub tail: Option<Tail>,
     /// The log, which takes the tail; `None` with `appendonly no`.
     pub(crate) durability: Option<Durability>,
+    /// The snapshot that is being made.
+    pub saving: Saving,
     /// More than `maxmemory` was allocated when the client's command that runs began.
     memory_is_full: bool,
     /// Wall time.
@@ -189,6 +196,7 @@ impl Engine {
             freed: Freed::default(),
             tail: None,
             durability: None,
+            saving: Saving::new(now_ms),
             memory_is_full: false,
             clock,
             started_ms: now_ms,
@@ -316,6 +324,7 @@ impl Engine {
         self.give_back_scratch();
         self.server.freed.give_back();
         self.server.look_after_log();
+        self.server.look_after_saving(&self.ks);
         self.server.close_idle(now_ms);
         self.server.check_soft_limits();
         self.server.make_room(now_ms);

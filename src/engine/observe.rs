@@ -1,4 +1,4 @@
-//! What happens after a unit, in one written order: the log takes its effects, WATCH learns what was touched, then those who
+//! What happens after a unit, in one written order: the log takes its effects, a snapshot under way follows, WATCH learns what was touched, then those who
 //! wait.
 //!
 //! Observers read what the unit recorded and nothing else. While nobody keeps the whole stream that is only which
@@ -14,11 +14,17 @@ impl Server {
     /// What the unit that begins must record for those who would read it.
     #[inline]
     pub(super) fn recording(&self) -> Recording {
-        match (&self.tail, self.watches.is_empty() && self.waits.is_empty()) {
-            (Some(_), _) => Recording::Full,
-            (None, false) => Recording::Keys,
-            (None, true) => Recording::Nothing,
+        match (self.reads_all(), self.watches.is_empty() && self.waits.is_empty()) {
+            (true, _) => Recording::Full,
+            (false, false) => Recording::Keys,
+            (false, true) => Recording::Nothing,
         }
+    }
+
+    /// Whether somebody reads whole effects: the log, or a snapshot under way.
+    #[inline]
+    pub(super) fn reads_all(&self) -> bool {
+        self.tail.is_some() || self.saving.is_copying()
     }
 
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
@@ -28,9 +34,10 @@ impl Server {
         if let Some(tail) = &mut self.tail {
             tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
         } else if !ks.effects().as_bytes().is_empty() {
-            // It began while there was a tail.
+            // It began while there was a tail, or is recorded for others.
             self.unit_is_lost();
         }
+        self.saving.follow(origin, ks);
         if self.watches.is_empty() && self.waits.is_empty() {
             return;
         }

@@ -28,6 +28,8 @@ pub(super) enum Origin {
     Expiry = 3,
     /// A start of the server, with another configuration than before.
     Start = 4,
+    /// Part of a snapshot, which copies what was there.
+    Snapshot = 5,
 }
 
 /// A unit that has begun and is to be committed.

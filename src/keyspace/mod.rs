@@ -378,6 +378,14 @@ impl Keyspace {
         verb::apply(self, db, effect)
     }
 
+    /// Holds the data of another keyspace, with as many databases, in place of its own. Between two units only, and nobody is
+    /// told: it must be the same data.
+    pub(crate) fn take_over(&mut self, other: Keyspace) {
+        debug_assert_eq!(self.dbs.len(), other.dbs.len());
+        self.limits = other.limits;
+        self.dbs = other.dbs;
+    }
+
     /// Does what an entry's timer calls for: removes the entry if it has expired, else the elements that have, at most `budget`
     /// of them, and arms the timer again. Answers how many elements went; `None` when the entry did. While expiry is held, all
     /// elements live again, and the timer stays for when it is not.
