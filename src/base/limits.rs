@@ -117,6 +117,9 @@ pub const TIMER_SWEEP_STEP: usize = 16;
 /// The longest DEBUG SLEEP.
 pub const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(3_600);
 
+/// What a key or an element costs a snapshot beside its bytes, as so many bytes: finding it takes about as long as copying these.
+pub const SNAPSHOT_KEY_WORK_BYTES: usize = 64;
+
 /// Codes of error replies that are counted apart; scripts can make up codes without end.
 pub const ERROR_CODES_MAX: usize = 128;
 

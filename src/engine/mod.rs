@@ -32,6 +32,7 @@ pub(crate) mod script_trace;
 pub(crate) mod scripting;
 pub(crate) mod scripts;
 pub mod session;
+pub mod snapshot_stream;
 pub mod spec;
 pub(crate) mod stats;
 pub mod syntax;

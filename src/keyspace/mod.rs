@@ -16,6 +16,7 @@ pub mod entry;
 mod expiry;
 mod piece;
 mod slab;
+pub mod snapshot;
 mod undo;
 mod verb;
 

@@ -17,7 +17,7 @@ mod touch;
 #[cfg(test)]
 mod specification;
 
-pub use field::{Cause, Field, Pairs, Shown};
+pub use field::{Cause, Field, Pairs, Shown, Strings};
 pub use record::{EffectReader, EffectWriter, Effects, Recording};
 pub use touch::Touch;
 
@@ -105,6 +105,9 @@ macro_rules! for_each_effect {
             44 ListRemove(key) list [Changes key] { value: &'a [u8], count: u64, from_back: bool, emptied: bool }
             /// The element at one end of the list moved to an end of the same list.
             45 ListRotate(key) list [Changes key] { from_front: bool, to_front: bool }
+            /// The list, which may be new, is laid out as large and got a node of these elements at its back: byte strings, one behind
+            /// the other.
+            46 ListNode(key) list [Changes key] { elements: &'a [u8] }
 
             /// The member of the sorted set has this score; member and set may be new.
             50 ZSetAdd(key) zset [Changes key] { member: &'a [u8], score: f64 }

@@ -11,6 +11,8 @@ mod string;
 mod whole;
 mod zset;
 
+pub(super) use whole::{build, limits_effect};
+
 use super::effect::{Effect, for_each_effect};
 use super::{DbIndex, Keyspace, Slot};
 

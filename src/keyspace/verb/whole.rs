@@ -6,7 +6,7 @@
 
 use super::{Misfit, ensure, group, slot_of};
 use crate::base::rng::Rng;
-use crate::keyspace::effect::{Effect, EffectReader, EffectWriter, Pairs};
+use crate::keyspace::effect::{Effect, EffectReader, EffectWriter, Field, Pairs};
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot, ValueLimits};
 use crate::value::Layout;
@@ -40,20 +40,7 @@ impl Keyspace {
             return;
         }
         self.limits = limits;
-        let ValueLimits { hash, set, zset, list, stream } = limits;
-        let effect = Effect::Limits {
-            hash_entries: hash.max_listpack_entries as u64,
-            hash_value: hash.max_listpack_value as u64,
-            set_integers: set.max_intset_entries as u64,
-            set_entries: set.max_listpack_entries as u64,
-            set_value: set.max_listpack_value as u64,
-            zset_entries: zset.max_entries as u64,
-            zset_value: zset.max_value as u64,
-            list_size: list.max_listpack_size.into(),
-            stream_bytes: stream.node_max_bytes as u64,
-            stream_entries: stream.node_max_entries as u64,
-        };
-        self.effects.record_uncounted(0, effect);
+        self.effects.record_uncounted(0, limits_effect(&limits));
     }
 
     /// Runs what may change how the value at `slot` is laid out, and nothing else, and records the layout if it is another.
@@ -72,6 +59,23 @@ impl Keyspace {
     pub fn set_idle(&mut self, db: DbIndex, slot: Slot, seconds: i64) {
         let now_s = self.now_ms / 1000;
         self.entry_mut(db, slot).accessed_s = u32::try_from(now_s.saturating_sub(seconds)).unwrap_or(0);
+    }
+}
+
+/// The effect that sets these limits.
+pub(in crate::keyspace) fn limits_effect(limits: &ValueLimits) -> Effect<'static> {
+    let ValueLimits { hash, set, zset, list, stream } = *limits;
+    Effect::Limits {
+        hash_entries: hash.max_listpack_entries as u64,
+        hash_value: hash.max_listpack_value as u64,
+        set_integers: set.max_intset_entries as u64,
+        set_entries: set.max_listpack_entries as u64,
+        set_value: set.max_listpack_value as u64,
+        zset_entries: zset.max_entries as u64,
+        zset_value: zset.max_value as u64,
+        list_size: list.max_listpack_size.into(),
+        stream_bytes: stream.node_max_bytes as u64,
+        stream_entries: stream.node_max_entries as u64,
     }
 }
 
@@ -157,15 +161,23 @@ fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
 }
 
 /// The effects that build `value`.
-fn build(value: &Value) -> Vec<u8> {
+pub(in crate::keyspace) fn build(value: &Value) -> Vec<u8> {
     let key = NAMELESS;
     let mut out = EffectWriter::default();
     let (mut digits, mut other_digits) = (Digits::new(), Digits::new());
     match value {
         Value::String(StringValue::Int(value)) => out.write(0, &Effect::SetInteger { key, value: *value }),
         Value::String(string) => out.write(0, &Effect::SetText { key, value: string.as_bytes(&mut digits) }),
-        Value::List(list) => {
+        Value::List(list) if list.is_compact() => {
             list.iter().for_each(|value| out.write(0, &Effect::ListPush { key, front: false, value }));
+        }
+        Value::List(list) => {
+            let mut elements = Vec::new();
+            for node in list.nodes() {
+                elements.clear();
+                node.for_each(|element| element.put(&mut elements));
+                out.write(0, &Effect::ListNode { key, elements: &elements });
+            }
         }
         Value::Set(set) => {
             set.iter().for_each(|item| out.write(0, &Effect::SetAdd { key, member: item.as_bytes(&mut digits) }));
