@@ -149,8 +149,11 @@ fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartE
         tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
     }
     let policy = config.appendfsync;
-    let Recovered { last, keys, is_clean, torn } =
+    let Recovered { last, keys, is_clean, torn, passed_over } =
         engine.recover(open_directory(&path)?, Box::new(move || log_moved.notify_one()))?;
+    if let Some(damage) = passed_over {
+        tracing::warn!("{damage}; what this snapshot had replaced was read in its place: nothing is missing");
+    }
     match torn {
         Some(TornTail { path, offset, .. }) => {
             let path = path.display();

@@ -351,6 +351,24 @@ pub const SAVE_RETRY: Duration = Duration::from_secs(5);
 
 /// How often that time is doubled with each further failure: up to about three quarters of an hour.
 pub const SAVE_RETRY_DOUBLINGS: u32 = 9;
+/// Bytes of units that a snapshot's frame holds: enough to compress well, little enough to be read and applied in one go.
+pub const SNAPSHOT_FRAME_BYTES: usize = 256 * 1024;
+
+/// Bytes of a snapshot's frame, compressed or not, that any version may write: what a damaged length can make a reader
+/// allocate.
+pub const SNAPSHOT_FRAME_MAX_BYTES: usize = 4 * SNAPSHOT_FRAME_BYTES;
+
+/// Bytes of a snapshot after which they are synced: a sync at the end of gigabytes would hold up those of the log.
+pub const SNAPSHOT_SYNC_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Bytes that wait to be written to a snapshot above which no more is copied.
+pub const SNAPSHOT_PAUSE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Bytes that wait to be written to a snapshot above which it is given up: only what changes meanwhile can make so many.
+pub const SNAPSHOT_GIVE_UP_BYTES: usize = 256 * 1024 * 1024;
+
+/// Bytes of effects that a start loads at a time, about: others are answered between two slices.
+pub const RECOVERY_SLICE_BYTES: usize = 256 * 1024;
 
 /// How often `appendfsync everysec` syncs.
 pub const LOG_EVERY_SEC: Duration = Duration::from_secs(1);

@@ -143,17 +143,23 @@ impl Clock for RealClock {
 pub(super) fn read_all(file: &dyn DiskFile, into: &mut Vec<u8>) -> io::Result<()> {
     into.clear();
     into.resize(usize::try_from(file.size()?).map_err(|_| io::ErrorKind::FileTooLarge)?, 0);
+    let read = read_up_to(file, into, 0)?;
+    into.truncate(read);
+    Ok(())
+}
+
+/// Fills `buf` with the bytes of a file from `at` on, as far as there are any. Answers how many there were.
+pub(super) fn read_up_to(file: &dyn DiskFile, buf: &mut [u8], at: u64) -> io::Result<usize> {
     let mut read = 0;
-    while read < into.len() {
-        match file.read_at(&mut into[read..], read as u64) {
+    while read < buf.len() {
+        match file.read_at(&mut buf[read..], at + read as u64) {
             Ok(0) => break,
             Ok(n) => read += n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    into.truncate(read);
-    Ok(())
+    Ok(read)
 }
 
 /// Writes zeros, so that the system has given the file its blocks and marked them as written before the log needs them: a

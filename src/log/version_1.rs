@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::directory::{Directory, DirectoryId};
 use super::disk::{Disk, read_all};
 use super::group_commit::{Commit, Log, Options, tail};
+use super::names;
 use super::scan::Recovery;
-use super::segment::{HEADER_BYTES, file_name};
+use super::segment::HEADER_BYTES;
 use super::sim::SimDisk;
 use crate::base::lsn::Lsn;
 
@@ -21,7 +22,7 @@ fn recovery(disk: &SimDisk, from: u64) -> Recovery {
 }
 
 fn segment_path(number: u64) -> PathBuf {
-    Path::new("/log").join(file_name(number))
+    Path::new("/log").join(names::segment(number))
 }
 
 /// Two starts: three units in two blocks, a kill, a unit, a clean end.

@@ -21,7 +21,6 @@ const KNOWN_CIRCLES: &[&str] = &[
     "engine: admit batch busy ctx debugging dispatch durability keys lint mod multi pubsub registry room scripting scripts \
      session spec table tail unit wait",
     "keyspace: db disposal effect/mod effect/record effect/touch entry expiry mod piece slab undo verb/mod",
-    "log: block directory error segment",
     "log: group_commit shared writer",
     "net: conn listener raw_poller serve socket_table",
     "rdb: intset listpack mod stream value wire ziplist",
