@@ -12,23 +12,22 @@ use tokio::sync::Notify;
 use crate::base::allocated::count_for_this_thread;
 use crate::base::clock::Clock;
 use crate::base::descriptors::make_room;
+use crate::base::limits::RECOVERY_SLICE_BYTES;
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::command;
 use crate::config::{AppendFsync, Config};
 use crate::engine::Engine;
-use crate::engine::recovery::{Recovered, RecoveryError};
+use crate::engine::recovery::{Loading, Recovered, RecoveryError};
 use crate::engine::registry::watch_for_stalls;
-use crate::import::ImportError;
+use crate::engine::saving::DATA_DIR;
 use crate::import::at_start::AtStart;
+use crate::import::{ImportError, Report};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealDisk, ignore_file_size_signal};
 use crate::log::scan::TornTail;
 use crate::net::listener::Listener;
 use crate::net::serve::{Shared, serve};
-
-/// Where the data lies, below `dir`.
-const DATA_DIR: &str = "tidegate-data";
 
 /// Where an import at the start gathers it, below `dir`. It gets the name of the data when all of it is durable; what is found
 /// here before is what an import has left that was interrupted.
@@ -125,53 +124,70 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
     (host, port).to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the name has no address"))
 }
 
-/// Brings the data back from the log, if there is one. Answers what the start-up line says of it.
+/// Brings the data back from disk, if there is any. Answers what the start-up line says of it.
 fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartError> {
     let config = &engine.server.config;
-    if !config.appendonly {
-        return match AtStart::look(&config.dir)? {
-            None => Ok("data: in memory only; durable: nothing, a restart begins empty".to_owned()),
-            Some(import) => {
-                let (report, names) = (import.run(engine)?, import.names());
-                Ok(format!(
-                    "data: in memory only, {report}; durable: nothing that changes, a restart imports {names} again"
-                ))
-            }
-        };
-    }
-    ignore_file_size_signal();
     let path = config.dir.join(DATA_DIR);
+    let (has_log, policy) = (config.appendonly, config.appendfsync);
     if !path.exists() {
-        if let Some(import) = AtStart::look(&config.dir)? {
-            import_to(&path, &import, config)?;
+        match AtStart::look(&config.dir)? {
+            Some(import) if has_log => import_to(&path, &import, config)?,
+            None if has_log => {}
+            import => {
+                let report =
+                    import.map(|import| Ok::<_, ImportError>((import.run(engine)?, import.names()))).transpose()?;
+                engine.server.saving.lives_at(path);
+                return Ok(in_memory(report));
+            }
         }
     } else if let Ok(Some(import)) = AtStart::look(&config.dir) {
         tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
     }
-    let policy = config.appendfsync;
-    let Recovered { last, keys, is_clean, torn, passed_over } =
-        engine.recover(open_directory(&path)?, Box::new(move || log_moved.notify_one()))?;
-    if let Some(damage) = passed_over {
+    ignore_file_size_signal();
+    let mut loading = Loading::begin(engine, open_directory(&path)?)?;
+    while !loading.step(engine, RECOVERY_SLICE_BYTES)?.is_complete {}
+    let recovered = match has_log {
+        true => loading.finish(engine, Box::new(move || log_moved.notify_one()))?,
+        false => loading.finish_without_log(engine)?.0,
+    };
+    tell_of_crash(&recovered);
+    let promise = match (has_log, policy) {
+        (true, AppendFsync::Always) => "every OK is on disk",
+        (true, AppendFsync::EverySecond) => "what is older than a second is on disk",
+        (true, AppendFsync::No) => "when the system writes it to disk",
+        (false, _) => "what was there, and each snapshot; what changes is in memory only",
+    };
+    let Recovered { last, keys, .. } = recovered;
+    Ok(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", path.display()))
+}
+
+/// What the start-up line says of a server without a log that found no data of its own, but maybe that of Redis.
+fn in_memory(imported: Option<(Report, String)>) -> String {
+    match imported {
+        None => "data: in memory only; durable: snapshots only, and there is none".to_owned(),
+        Some((report, names)) => format!(
+            "data: in memory only, {report}; durable: snapshots only; until there is one a restart imports {names} again"
+        ),
+    }
+}
+
+/// Tells what is known of how the server before this one ended.
+fn tell_of_crash(recovered: &Recovered) {
+    if let Some(damage) = &recovered.passed_over {
         tracing::warn!("{damage}; what this snapshot had replaced was read in its place: nothing is missing");
     }
-    match torn {
+    match &recovered.torn {
         Some(TornTail { path, offset, .. }) => {
             let path = path.display();
             tracing::warn!(
                 "{path}: cut off at offset {offset}, where a crash interrupted a write that was not acknowledged"
             );
         }
-        None if !is_clean && last > Lsn::NONE => {
+        None if !recovered.is_clean && recovered.last > Lsn::NONE => {
             tracing::info!("the server before this one was killed; nothing is missing");
         }
         None => {}
     }
-    let promise = match policy {
-        AppendFsync::Always => "every OK is on disk",
-        AppendFsync::EverySecond => "what is older than a second is on disk",
-        AppendFsync::No => "when the system writes it to disk",
-    };
-    Ok(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", path.display()))
 }
 
 /// Makes the data at `path` from what Redis has left, as a server that nobody else sees. It is there in full or not at all.

@@ -20,8 +20,8 @@ pub(crate) mod multi;
 mod observe;
 pub(crate) mod pubsub;
 pub mod recovery;
-mod reload;
 pub(crate) mod registry;
+mod reload;
 mod room;
 mod save_slices;
 mod save_triggers;
@@ -325,7 +325,7 @@ impl Engine {
         self.give_back_scratch();
         self.server.freed.give_back();
         self.server.look_after_log();
-        self.server.look_after_saving(&self.ks);
+        self.server.look_after_saving(&mut self.ks);
         self.server.close_idle(now_ms);
         self.server.check_soft_limits();
         self.server.make_room(now_ms);

@@ -94,17 +94,19 @@ pub struct Loading {
     /// When it was last told how far it is.
     told: Instant,
     is_complete: bool,
+    /// Bytes of the units of the log that were loaded.
+    log_bytes: u64,
 }
 
 impl Loading {
     /// Begins to load what is in `directory` into `engine`, whose keyspace is empty.
-    pub fn begin(engine: &mut Engine, directory: Directory) -> Result<Loading, RecoveryError> {
+    pub fn begin(engine: &mut Engine, directory: impl Into<Arc<Directory>>) -> Result<Loading, RecoveryError> {
         let restore = Restore::open(directory)?;
         // The files say which limits their effects were made under: their first units set them.
         engine.ks.set_limits(ValueLimits::default());
         // What was kept is kept, though it may have been brought under a greater limit.
         engine.server.scripts.set_memory_limit(0);
-        Ok(Loading { restore, told: Instant::now(), is_complete: false })
+        Ok(Loading { restore, told: Instant::now(), is_complete: false, log_bytes: 0 })
     }
 
     /// Loads at least `bytes` bytes of effects if there are so many, and not much more than one block of the log beyond them.
@@ -140,6 +142,9 @@ impl Loading {
                 return Ok(0);
             }
         };
+        if !is_snapshot {
+            self.log_bytes += bytes as u64;
+        }
         let Some((lsn, index, what)) = misfit else { return Ok(bytes) };
         let (path, offset) = self.restore.position();
         Err(if is_snapshot {
@@ -158,6 +163,7 @@ impl Loading {
     ) -> Result<Recovered, RecoveryError> {
         while !self.step(engine, usize::MAX)?.is_complete {}
         let (end, passed_over) = self.told_of_files();
+        self.tell_saving(engine, end.lsn);
         let options = Options { policy: engine.server.config.appendfsync.into(), ..Options::default() };
         let mut log = self.restore.finish(options, Arc::new(RealClock::default()), notify)?;
         log.start().map_err(RecoveryError::Threads)?;
@@ -170,9 +176,17 @@ impl Loading {
     pub fn finish_without_log(mut self, engine: &mut Engine) -> Result<(Recovered, Arc<Directory>), RecoveryError> {
         while !self.step(engine, usize::MAX)?.is_complete {}
         let (end, passed_over) = self.told_of_files();
+        self.tell_saving(engine, end.lsn);
         let directory = self.restore.finish_without_log()?;
         engine.begin_own_time();
         Ok((Recovered::new(engine, end, passed_over), directory))
+    }
+
+    /// Snapshots go on in this directory.
+    fn tell_saving(&self, engine: &mut Engine, last: Lsn) {
+        let keys = count_keys(engine);
+        let directory = Arc::clone(self.restore.directory());
+        engine.server.saving.goes_on(directory, last, keys, self.restore.snapshot_bytes(), self.log_bytes);
     }
 
     fn told_of_files(&self) -> (End, Option<String>) {
@@ -183,9 +197,12 @@ impl Loading {
 
 impl Recovered {
     fn new(engine: &Engine, end: End, passed_over: Option<String>) -> Recovered {
-        let keys = (0..engine.ks.databases()).map(|db| engine.ks.db(db).len()).sum();
-        Recovered { last: end.lsn, keys, is_clean: end.is_clean, torn: end.torn, passed_over }
+        Recovered { last: end.lsn, keys: count_keys(engine), is_clean: end.is_clean, torn: end.torn, passed_over }
     }
+}
+
+fn count_keys(engine: &Engine) -> usize {
+    (0..engine.ks.databases()).map(|db| engine.ks.db(db).len()).sum()
 }
 
 impl Engine {
@@ -202,7 +219,7 @@ impl Engine {
     }
 
     /// The past has been repeated: from here on time and limits are the server's own.
-    fn begin_own_time(&mut self) {
+    pub(super) fn begin_own_time(&mut self) {
         self.ks.set_now_ms(self.server.clock.now_ms());
         let unit = self.begin(Origin::Start);
         let Engine { ks, server, .. } = self;

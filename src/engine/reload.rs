@@ -45,7 +45,9 @@ impl Engine {
             // A copy that has begun can't go on with other tables.
             self.server.cancel_save(&mut self.ks);
             self.ks.take_over(fresh.ks);
-            self.server.take_over_scripts(fresh.server.scripts);
+            self.server.scripts.take_over(fresh.server.scripts);
+            // They are counted by their places in a Lua state that is gone.
+            self.server.stats.scripts.reset();
             return Ok(());
         }
         if !reload.keep {
@@ -92,8 +94,7 @@ impl Engine {
         let mut outcome = Ok(());
         while !is_complete && outcome.is_ok() {
             let mut effects = EffectWriter::default();
-            is_complete =
-                stream.copy_slice(&mut other.ks, &other.server.scripts, RECOVERY_SLICE_BYTES, &mut effects);
+            is_complete = stream.copy_slice(&mut other.ks, &other.server.scripts, RECOVERY_SLICE_BYTES, &mut effects);
             let unit = self.begin(Origin::Command);
             outcome = EffectReader::new(effects.as_bytes())
                 .try_for_each(|(db, effect)| self.apply(db, &effect).map_err(|misfit| misfit.to_string()));

@@ -9,9 +9,7 @@ use super::snapshot_stream::SnapshotStream;
 use super::tail::Tail;
 use super::unit::Origin;
 use super::{Engine, Server};
-use crate::base::limits::{
-    LOG_BEGIN_MAX_BYTES, SAVE_SLICE_BYTES, SNAPSHOT_GIVE_UP_BYTES, SNAPSHOT_PAUSE_BYTES,
-};
+use crate::base::limits::{SAVE_SLICE_BYTES, SNAPSHOT_GIVE_UP_BYTES, SNAPSHOT_PAUSE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::keyspace::Keyspace;
@@ -118,7 +116,8 @@ impl Server {
             copying.stream.end(ks);
             let mut writer = copying.writer;
             writer.finish(lsn, self.clock.now_ms());
-            run.stage = Stage::Ending(writer, Ended { lsn, keys, changes: ks.effects().count(), log_bytes, begins_log });
+            run.stage =
+                Stage::Ending(writer, Ended { lsn, keys, changes: ks.effects().count(), log_bytes, begins_log });
         }
         if begins_log {
             // What changes from here on is not in the snapshot: the log begins with it.

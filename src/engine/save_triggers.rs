@@ -8,11 +8,11 @@
 //! What has failed is tried again: after 5 s what `save` and `appendonly` ask for, as in Redis; a log that grows doubles that
 //! with each failure.
 
-use super::error::Error;
 use super::Server;
+use super::error::Error;
 use super::saving::{Home, Purpose, Run, Stage};
 use super::session::{Gate, Session};
-use crate::base::limits::{SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
+use crate::base::limits::{LOG_BEGIN_MAX_BYTES, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
 use crate::keyspace::Keyspace;
 
 /// Answered to commands that write while what they write could not be saved.
@@ -24,7 +24,12 @@ const NOT_SAVED: Error = Error::text(
 
 impl Server {
     /// Begins a snapshot if it is time for one. Runs `hz` times a second.
-    pub(super) fn look_after_saving(&mut self, ks: &Keyspace) {
+    pub(super) fn look_after_saving(&mut self, ks: &mut Keyspace) {
+        let gathered = self.tail.as_ref().filter(|_| self.durability.is_none()).map_or(0, |tail| tail.bytes.len());
+        if gathered > LOG_BEGIN_MAX_BYTES && self.saving.run.is_some() {
+            tracing::error!("the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile");
+            self.cancel_save(ks);
+        }
         if self.saving.run.is_some() || matches!(self.saving.home, Home::None) {
             return;
         }

@@ -126,7 +126,6 @@ pub struct Reload {
 pub(super) struct Run {
     pub(super) purpose: Purpose,
     pub(super) began: Instant,
-    pub(super) began_s: i64,
     pub(super) stage: Stage,
 }
 
@@ -217,17 +216,28 @@ impl Saving {
         self.home = Home::At(data);
     }
 
-    /// Snapshots go to this directory, which knows of units up to `last`.
-    pub fn lives_in(&mut self, directory: Arc<Directory>, last: Lsn) {
+    /// Snapshots go to this directory, from which so many keys were loaded: of a snapshot of so many bytes, and of a log behind
+    /// it, up to unit `last`.
+    pub(super) fn goes_on(
+        &mut self,
+        directory: Arc<Directory>,
+        last: Lsn,
+        keys: usize,
+        snapshot_bytes: u64,
+        log_bytes: u64,
+    ) {
         self.home = Home::Open(directory);
         self.last = last;
+        self.loaded_keys = keys;
+        self.base_bytes = snapshot_bytes;
+        self.log_bytes_offset = i64::try_from(log_bytes).unwrap_or(i64::MAX);
     }
 
     /// Asks for a snapshot, which must not be under way.
     pub(crate) fn begin(&mut self, purpose: Purpose, now_ms: i64) {
         self.scheduled[purpose as usize] = false;
         self.history[purpose as usize].tried_ms = now_ms;
-        self.run = Some(Run { purpose, began: Instant::now(), began_s: now_ms / 1_000, stage: Stage::Wanted });
+        self.run = Some(Run { purpose, began: Instant::now(), stage: Stage::Wanted });
         (self.wake)();
     }
 

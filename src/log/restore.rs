@@ -33,6 +33,8 @@ pub struct Restore {
     passed_over: Option<PassedOver>,
     /// Bytes of snapshots that have been read.
     read_bytes: u64,
+    /// Bytes of the snapshot that was loaded.
+    snapshot_bytes: u64,
 }
 
 /// A snapshot that can't be used, and why.
@@ -97,7 +99,9 @@ impl Restore {
                 log
             }
             // What the damaged snapshot replaced is gone: so it is the snapshot that must be brought back.
-            (Err(LogError::Gap { .. } | LogError::Missing { .. }), Some(PassedOver { error, .. })) => return Err(error),
+            (Err(LogError::Gap { .. } | LogError::Missing { .. }), Some(PassedOver { error, .. })) => {
+                return Err(error);
+            }
             (Err(error), _) => return Err(error),
         };
         let has_substitute = !snapshots.is_empty() || log.is_whole();
@@ -106,7 +110,7 @@ impl Restore {
             Some(reader) => Phase::Load(reader),
             None => Phase::Log,
         };
-        Ok(Restore { directory, older: snapshots, phase, log, snapshot, passed_over, read_bytes: 0 })
+        Ok(Restore { directory, older: snapshots, phase, log, snapshot, passed_over, read_bytes: 0, snapshot_bytes: 0 })
     }
 
     /// Reads the next part; `None` at the end of the log.
@@ -126,6 +130,7 @@ impl Restore {
         if let Phase::Load(reader) = &mut self.phase
             && !reader.advance()?
         {
+            self.snapshot_bytes = reader.progress().1;
             self.read_bytes += reader.progress().1;
             self.phase = Phase::Log;
         }
@@ -170,7 +175,9 @@ impl Restore {
     pub fn progress(&self) -> (u64, u64) {
         let (read, all) = self.log.progress();
         match &self.phase {
-            Phase::Verify(reader) => (reader.progress().0 + self.read_bytes, self.read_bytes + 2 * reader.progress().1 + all),
+            Phase::Verify(reader) => {
+                (reader.progress().0 + self.read_bytes, self.read_bytes + 2 * reader.progress().1 + all)
+            }
             Phase::Load(reader) => (reader.progress().0 + self.read_bytes, self.read_bytes + reader.progress().1 + all),
             Phase::Log => (self.read_bytes + read, self.read_bytes + all),
         }
@@ -179,6 +186,19 @@ impl Restore {
     /// How the log ends, once [`Restore::next_part`] has answered `None`.
     pub fn end(&self) -> Option<&End> {
         self.log.end()
+    }
+
+    /// The directory that is read.
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Bytes of the snapshot that is read, once it has been; 0 without one.
+    pub fn snapshot_bytes(&self) -> u64 {
+        match &self.phase {
+            Phase::Verify(reader) | Phase::Load(reader) => reader.progress().1,
+            Phase::Log => self.snapshot_bytes,
+        }
     }
 
     /// The Lsn of the snapshot that is read; [`Lsn::NONE`] without one.

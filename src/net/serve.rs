@@ -163,7 +163,9 @@ pub(crate) async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::
         if shared.engine.borrow_mut().may_end() {
             break signal;
         }
-        tracing::error!("{signal}, and the data can't be saved: the server goes on. SHUTDOWN NOSAVE ends it all the same");
+        tracing::error!(
+            "{signal}, and the data can't be saved: the server goes on. SHUTDOWN NOSAVE ends it all the same"
+        );
         stop_signal.store(false, Ordering::Relaxed);
     };
     {
