@@ -120,6 +120,19 @@ pub const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(3_600);
 /// What a key or an element costs a snapshot beside its bytes, as so many bytes: finding it takes about as long as copying these.
 pub const SNAPSHOT_KEY_WORK_BYTES: usize = 64;
 
+/// Bytes of a value from which on a snapshot copies it in parts. Less is copied at once, in a small part of a millisecond.
+pub const SNAPSHOT_PART_MIN_BYTES: usize = 64 * 1024;
+
+/// How many bytes an element is taken for, to tell large values from others without a look at all elements.
+pub const SNAPSHOT_ELEMENT_BYTES: usize = 128;
+
+/// Most bytes of a string that a snapshot copies in one piece.
+pub const SNAPSHOT_PIECE_BYTES: usize = 256 * 1024;
+
+/// How often in a row the copy of a large value starts over, until one is copied at once: so that nobody can keep a snapshot from
+/// its end.
+pub const SNAPSHOT_STARTS_OVER_MAX: usize = 16;
+
 /// Codes of error replies that are counted apart; scripts can make up codes without end.
 pub const ERROR_CODES_MAX: usize = 128;
 

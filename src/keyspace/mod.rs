@@ -30,6 +30,7 @@ use disposal::Disposal;
 use effect::{Cause, Effect, Effects, Recording};
 use entry::{Entry, Value};
 use undo::Undo;
+use verb::Workshop;
 
 use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
 use crate::base::rng::Rng;
@@ -42,6 +43,9 @@ use crate::value::zset::ZSetLimits;
 
 /// The deadline of what never expires.
 pub const NEVER: i64 = i64::MAX;
+
+/// The name under which a value is built before it has its place.
+const NAMELESS: &[u8] = b"";
 
 /// A database number.
 pub type DbIndex = u16;
@@ -109,6 +113,12 @@ pub struct Keyspace {
     disposal: Disposal,
     effects: Effects,
     undo: Undo,
+    /// Where a value is built in parts.
+    workshop: Option<Box<Workshop>>,
+    /// Whether this is where a value is built in parts: one that has lost all that it got so far stays.
+    is_workshop: bool,
+    /// Whether effects must say which elements of a value they change, because it is being copied in parts.
+    records_elements: bool,
     /// Effects that stand whatever becomes of the command that met them: of expiry, and of what is kept beside the keys.
     standing_effects: u64,
     now_ms: i64,
@@ -130,6 +140,9 @@ impl Keyspace {
             disposal: Disposal::default(),
             effects: Effects::default(),
             undo: Undo::default(),
+            workshop: None,
+            is_workshop: false,
+            records_elements: false,
             standing_effects: 0,
             now_ms: 0,
             expiry_holds: Rc::default(),

@@ -197,7 +197,14 @@ impl List {
 
     /// The elements of each node, first to last.
     pub fn nodes(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = &[u8]>> {
-        (0..self.node_count()).map(|at| self.node_elements(at))
+        self.nodes_from(0)
+    }
+
+    /// The elements of each node from the one that begins with this element on.
+    pub fn nodes_from(&self, index: usize) -> impl Iterator<Item = impl ExactSizeIterator<Item = &[u8]>> {
+        let (first, within) = if index < self.len { self.locate(index) } else { (self.node_count(), 0) };
+        debug_assert_eq!(within, 0, "a node begins there");
+        (first..self.node_count()).map(|at| self.node_elements(at))
     }
 
     /// The elements of one node.

@@ -17,6 +17,7 @@ use std::fmt;
 
 use tidegate::engine::snapshot_stream::SnapshotStream;
 use tidegate::keyspace::effect::EffectWriter;
+use tidegate::keyspace::snapshot::Snapshot;
 
 use crate::differential::declared::{self, Declared};
 use crate::differential::functions;
@@ -107,7 +108,7 @@ fn with_snapshots(steps: Vec<Step>, dice: &mut Dice) -> Vec<Step> {
     for step in steps {
         woven.push(step);
         if dice.once_in(begin_once_in) {
-            woven.push(Step::Snapshot);
+            woven.push(Step::Snapshot { part_min_bytes: *dice.pick(&[0, 0, 300, 100_000]) });
         }
         if dice.once_in(slice_once_in) {
             woven.push(Step::Slice { bytes: *dice.pick(sizes) });
@@ -172,8 +173,9 @@ struct Snapshotted {
 }
 
 impl Snapshotted {
-    fn begin(original: &mut Bench) -> Snapshotted {
-        let stream = SnapshotStream::begin(&mut original.engine.ks);
+    fn begin(original: &mut Bench, part_min_bytes: usize) -> Snapshotted {
+        let keys = Snapshot::begin_with_parts(&mut original.engine.ks, part_min_bytes);
+        let stream = SnapshotStream::of(keys);
         Snapshotted { stream: Some(stream), copy: Bench::new(0), followed: 0 }
     }
 
@@ -221,8 +223,9 @@ fn run(sequence: &[Step], stride: usize) -> Result<Ran, String> {
             units.iter().try_for_each(|unit| snapshot.follow(unit)).map_err(of_snapshot)?;
         }
         match (step, &mut snapshot) {
-            (Step::Snapshot, None) => snapshot = Some(Snapshotted::begin(&mut original)),
-            (Step::Snapshot, Some(one)) if one.stream.is_none() => *one = Snapshotted::begin(&mut original),
+            (Step::Snapshot { part_min_bytes }, one) if one.as_ref().is_none_or(|one| one.stream.is_none()) => {
+                *one = Some(Snapshotted::begin(&mut original, *part_min_bytes));
+            }
             (Step::Slice { bytes }, Some(one)) => {
                 let is_complete = one.slice(&mut original, *bytes).map_err(of_snapshot)?;
                 ran.snapshots += usize::from(is_complete && one.followed > 0);
@@ -273,8 +276,8 @@ enum Step {
     Pass { ms: i64 },
     /// What has expired is removed.
     Reclaim,
-    /// A snapshot begins, unless one is under way.
-    Snapshot,
+    /// A snapshot begins, unless one is under way; values of more bytes are copied in parts.
+    Snapshot { part_min_bytes: usize },
     /// So much of the snapshot that is under way is copied.
     Slice { bytes: usize },
 }
@@ -292,7 +295,7 @@ impl Step {
             }
             Step::Pass { ms } => bench.pass(*ms),
             Step::Reclaim => bench.reclaim(),
-            Step::Snapshot | Step::Slice { .. } => {}
+            Step::Snapshot { .. } | Step::Slice { .. } => {}
         }
     }
 }
@@ -303,7 +306,7 @@ impl fmt::Display for Step {
             Step::Call { client, args } => write!(f, "[{client}] {}", show(args)),
             Step::Pass { ms } => write!(f, "!pass {ms}"),
             Step::Reclaim => write!(f, "!reclaim"),
-            Step::Snapshot => write!(f, "!snapshot"),
+            Step::Snapshot { part_min_bytes } => write!(f, "!snapshot {part_min_bytes}"),
             Step::Slice { bytes } => write!(f, "!slice {bytes}"),
         }
     }

@@ -14,12 +14,22 @@
 //! the value: the target is put down to be copied **again** and until then counts as not copied. What the stream's reader has under
 //! that name is overwritten then, or removed, if the key is gone by then.
 //!
+//! # Large values
+//! A large value is copied in parts, over as many slices as it takes, and meanwhile followed element by element: see [`part`]. There
+//! is one at a time, and the walk waits for it.
+//!
 //! A unit is followed when it is over, so a key that is copied again is copied in the state after the whole unit, and by a later
 //! slice: none of the unit's effects on it is passed on.
 //!
 //! [`SplitTable::walk`]: crate::base::split_table::SplitTable::walk
 
+mod list;
+mod part;
+mod stream;
+
 use std::collections::BTreeSet;
+
+use part::{Followed, UnderWay};
 
 use super::db::Db;
 use super::effect::{Cause, Effect, EffectReader, EffectWriter, Role, Target};
@@ -27,7 +37,9 @@ use super::entry::{Entry, Value};
 use super::verb::{build, limits_effect};
 use super::{DbIndex, Keyspace};
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::SNAPSHOT_KEY_WORK_BYTES;
+use crate::base::limits::{
+    SNAPSHOT_ELEMENT_BYTES, SNAPSHOT_KEY_WORK_BYTES, SNAPSHOT_PART_MIN_BYTES, SNAPSHOT_STARTS_OVER_MAX,
+};
 use crate::base::split_table::{PLACE_END, Walk, place};
 use crate::value::Layout;
 use crate::value::string::{Digits, StringValue};
@@ -36,6 +48,12 @@ use crate::value::string::{Digits, StringValue};
 pub struct Snapshot {
     /// How far each database has been copied.
     dbs: Vec<CopiedDb>,
+    /// A large value of which a part has been copied.
+    under_way: Option<UnderWay>,
+    /// Values of more bytes are large.
+    part_min_bytes: usize,
+    /// How often the copy of a large value started over since one was complete.
+    starts_over: usize,
     /// Whether the limits have been written, without which no value can be laid out.
     has_limits: bool,
     /// Keys that were copied, some of them more than once.
@@ -52,27 +70,41 @@ struct CopiedDb {
 }
 
 impl CopiedDb {
-    fn has(&self, key: &[u8]) -> bool {
-        place(hash_bytes(key)) < self.position && !self.again.contains(key)
+    fn has_passed(&self, key: &[u8]) -> bool {
+        place(hash_bytes(key)) < self.position
     }
 }
 
 impl Snapshot {
     /// Begins a copy. From now on every unit must be recorded in full and [followed](Self::follow).
     pub fn begin(ks: &mut Keyspace) -> Snapshot {
-        Snapshot { dbs: (0..ks.databases()).map(|_| CopiedDb::default()).collect(), has_limits: false, copied: 0 }
+        Snapshot::begin_with_parts(ks, SNAPSHOT_PART_MIN_BYTES)
+    }
+
+    /// As [`begin`](Self::begin), where values of more bytes than these are copied in parts.
+    pub fn begin_with_parts(ks: &mut Keyspace, part_min_bytes: usize) -> Snapshot {
+        Snapshot {
+            dbs: (0..ks.databases()).map(|_| CopiedDb::default()).collect(),
+            under_way: None,
+            part_min_bytes,
+            starts_over: 0,
+            has_limits: false,
+            copied: 0,
+        }
     }
 
     /// Copies on, between two units: appends effects to `out` until they have about so many bytes, or took as long to make. One
     /// effect may exceed that. Answers whether all is copied; if so, the stream is complete as of now.
     pub fn copy_slice(&mut self, ks: &mut Keyspace, bytes: usize, out: &mut EffectWriter) -> bool {
-        let mut budget = Budget { left: bytes };
+        let mut budget = Budget { left: bytes.max(1) };
         if !self.has_limits {
             out.write(0, &limits_effect(ks.limits()));
             self.has_limits = true;
         }
         while !budget.is_spent() {
-            if let Some((db, key)) = self.take_again() {
+            if let Some(under_way) = self.under_way.take() {
+                self.copy_part(ks, under_way, &mut budget, out);
+            } else if let Some((db, key)) = self.take_again() {
                 self.copy_again(ks, db, &key, &mut budget, out);
             } else if let Some(db) = self.first_unfinished() {
                 self.walk(ks, db, &mut budget, out);
@@ -80,6 +112,7 @@ impl Snapshot {
                 break;
             }
         }
+        ks.records_elements = self.under_way.is_some();
         self.is_complete()
     }
 
@@ -90,10 +123,12 @@ impl Snapshot {
     }
 
     /// Ends the copy, complete or not. Units need not be followed any more.
-    pub fn end(self, _: &mut Keyspace) {}
+    pub fn end(self, ks: &mut Keyspace) {
+        ks.records_elements = false;
+    }
 
     fn is_complete(&self) -> bool {
-        self.dbs.iter().all(|db| db.position == PLACE_END && db.again.is_empty())
+        self.under_way.is_none() && self.dbs.iter().all(|db| db.position == PLACE_END && db.again.is_empty())
     }
 
     fn first_unfinished(&self) -> Option<DbIndex> {
@@ -109,6 +144,9 @@ impl Snapshot {
     fn copy_again(&mut self, ks: &Keyspace, db: DbIndex, key: &[u8], budget: &mut Budget, out: &mut EffectWriter) {
         let database = ks.db(db);
         match database.find(key).and_then(|slot| database.get(slot)) {
+            Some(entry) if self.is_large(entry.value()) => {
+                self.under_way = Some(UnderWay::begin(db, key, entry.value(), true));
+            }
             Some(entry) => {
                 self.copied += 1;
                 budget.pay(out, |out| copy_whole(db, entry, out));
@@ -119,16 +157,84 @@ impl Snapshot {
 
     /// Walks on through one database.
     fn walk(&mut self, ks: &Keyspace, db: DbIndex, budget: &mut Budget, out: &mut EffectWriter) {
-        let copied = &mut self.copied;
         let database: &Db = ks.db(db);
-        let state = &mut self.dbs[db as usize];
-        state.position = database.walk(state.position, |entries| {
+        let mut large = None;
+        let mut copied = 0;
+        let position = database.walk(self.dbs[db as usize].position, |entries| {
+            // Two keys at one place happen once in many millions of keys, and are not worth a word in the position.
+            if let [entry] = entries
+                && self.is_large(entry.value())
+            {
+                large = Some(UnderWay::begin(db, entry.key(), entry.value(), false));
+                return Walk::StopBefore;
+            }
             for entry in entries {
-                *copied += 1;
+                copied += 1;
                 budget.pay(out, |out| copy_whole(db, entry, out));
             }
             if budget.is_spent() { Walk::StopAfter } else { Walk::Continue }
         });
+        self.dbs[db as usize].position = position;
+        self.under_way = large;
+        self.copied += copied;
+    }
+
+    /// Copies on with a large value.
+    fn copy_part(&mut self, ks: &Keyspace, mut under_way: UnderWay, budget: &mut Budget, out: &mut EffectWriter) {
+        let database = ks.db(under_way.db);
+        let entry = database.find(&under_way.key).and_then(|slot| database.get(slot));
+        let Some(entry) = entry.filter(|entry| under_way.is_of(entry.value())) else {
+            // The effects would have told.
+            debug_assert!(false, "what is under way is there");
+            return self.start_over(under_way, out);
+        };
+        if !under_way.copy(entry.value(), budget) {
+            under_way.flush(out);
+            self.under_way = Some(under_way);
+            return;
+        }
+        self.copied += 1;
+        self.starts_over = 0;
+        let (db, is_again) = (under_way.db, under_way.is_again);
+        let key = std::mem::take(&mut under_way.key);
+        under_way.complete(&key, entry, out);
+        if !is_again {
+            // It is where the walk stands.
+            self.dbs[db as usize].position = database.walk(self.dbs[db as usize].position, |entries| {
+                let others = entries.iter().filter(|entry| *entry.key() != *key);
+                others.for_each(|entry| copy_whole(db, entry, out));
+                Walk::StopAfter
+            });
+        }
+    }
+
+    /// Forgets what was copied of a large value. If it is still there, it will be met again.
+    fn start_over(&mut self, under_way: UnderWay, out: &mut EffectWriter) {
+        self.starts_over += 1;
+        if under_way.is_again {
+            self.dbs[under_way.db as usize].again.insert(under_way.key.clone());
+        }
+        under_way.abandon(out);
+    }
+
+    /// Whether a value is copied in parts. None is any more, for once, after this started over again and again.
+    fn is_large(&self, value: &Value) -> bool {
+        if self.starts_over >= SNAPSHOT_STARTS_OVER_MAX {
+            return false;
+        }
+        let few = (self.part_min_bytes / SNAPSHOT_ELEMENT_BYTES) as u64;
+        let elements = match value {
+            Value::String(string) => return is_allocated(string) && string.len() > self.part_min_bytes,
+            Value::Stream(stream) => {
+                stream.len() + stream.groups().map(|(_, group)| group.weight() as u64).sum::<u64>()
+            }
+            _ if value.layout() != Layout::Large => return false,
+            Value::List(list) => list.len() as u64,
+            Value::Set(set) => set.stored_len() as u64,
+            Value::ZSet(zset) => zset.len() as u64,
+            Value::Hash(hash) => hash.stored_len() as u64,
+        };
+        elements > few || value.heap_bytes(0) > self.part_min_bytes
     }
 
     /// Passes on what the unit that was just committed did to keys that have been copied. It must have been recorded in full.
@@ -141,6 +247,13 @@ impl Snapshot {
         for (db, effect) in effects {
             self.follow_effect(db, &effect, out);
         }
+        self.flush(out);
+    }
+
+    fn flush(&mut self, out: &mut EffectWriter) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.flush(out);
+        }
     }
 
     fn follow_effect(&mut self, db: DbIndex, effect: &Effect<'_>, out: &mut EffectWriter) {
@@ -149,22 +262,41 @@ impl Snapshot {
             [Some((role, Target::Key(db, key))), Some((_, Target::Key(to_db, to)))] => {
                 self.follow_carrying(role, (db, key), (to_db, to), effect, out);
             }
-            [Some((_, Target::Database(db))), other] => {
-                match other {
-                    Some((_, Target::Database(with_db))) => self.dbs.swap(db as usize, with_db as usize),
-                    _ => self.dbs[db as usize].again.clear(),
+            [Some((_, Target::Database(db))), None] => {
+                self.dbs[db as usize].again.clear();
+                self.under_way.take_if(|under_way| under_way.db == db).into_iter().for_each(|one| one.abandon(out));
+                out.write(db, effect);
+            }
+            [Some((_, Target::Database(db))), Some((_, Target::Database(with_db)))] => {
+                self.dbs.swap(db as usize, with_db as usize);
+                if let Some(under_way) = &mut self.under_way {
+                    under_way.db = match under_way.db {
+                        one if one == db => with_db,
+                        one if one == with_db => db,
+                        other => other,
+                    };
                 }
                 out.write(db, effect);
             }
-            _ if matches!(effect, Effect::Limits { .. }) => out.write(db, effect),
+            _ if matches!(effect, Effect::Limits { .. }) => {
+                // What comes before was laid out within the old ones.
+                self.flush(out);
+                out.write(db, effect);
+            }
             // What is kept beside the keys has its own copy.
             _ => {}
         }
     }
 
     fn follow_on_key(&mut self, db: DbIndex, key: &[u8], effect: &Effect<'_>, out: &mut EffectWriter) {
-        if self.dbs[db as usize].has(key) {
-            out.write(db, effect);
+        if self.has(db, key) {
+            return out.write(db, effect);
+        }
+        if let Some(mut under_way) = self.under_way.take_if(|under_way| under_way.is(db, key)) {
+            match under_way.follow(effect) {
+                Followed::Yes => self.under_way = Some(under_way),
+                Followed::No => self.start_over(under_way, out),
+            }
         }
     }
 
@@ -177,12 +309,45 @@ impl Snapshot {
         effect: &Effect<'_>,
         out: &mut EffectWriter,
     ) {
-        match (self.dbs[db as usize].has(key), self.dbs[to_db as usize].has(to)) {
+        if (db, key) == (to_db, to) {
+            return;
+        }
+        if let Some(replaced) = self.under_way.take_if(|under_way| under_way.is(to_db, to)) {
+            self.start_over(replaced, out);
+        }
+        let carries = |under_way: &mut UnderWay| under_way.is(db, key) && role == Role::Removes;
+        if let Some(under_way) = self.under_way.take_if(carries) {
+            return self.follow_carried_part(under_way, (to_db, to), out);
+        }
+        match (self.has(db, key), self.has(to_db, to)) {
             (true, true) => out.write(db, effect),
             (true, false) if role == Role::Removes => out.write(db, &Effect::Del { key, cause: Cause::Command }),
             (false, true) => _ = self.dbs[to_db as usize].again.insert(to.into()),
             _ => {}
         }
+    }
+
+    /// Follows an effect that carries the value of which a part has been copied to another key.
+    fn follow_carried_part(&mut self, mut under_way: UnderWay, (db, key): (DbIndex, &[u8]), out: &mut EffectWriter) {
+        if !self.dbs[db as usize].has_passed(key) {
+            // The walk will meet it.
+            return self.start_over(under_way, out);
+        }
+        if under_way.is_again {
+            let before = std::mem::take(&mut under_way.key);
+            self.dbs[under_way.db as usize].again.insert(before);
+        }
+        self.dbs[db as usize].again.remove(key);
+        (under_way.db, under_way.key, under_way.is_again) = (db, key.into(), true);
+        self.under_way = Some(under_way);
+    }
+
+    /// Whether the reader has a key as it is.
+    fn has(&self, db: DbIndex, key: &[u8]) -> bool {
+        let copied = &self.dbs[db as usize];
+        copied.has_passed(key)
+            && !copied.again.contains(key)
+            && !self.under_way.as_ref().is_some_and(|under_way| under_way.is(db, key))
     }
 }
 
@@ -196,11 +361,19 @@ impl Budget {
         self.left == 0
     }
 
+    fn has_more_than(&self, bytes: usize) -> bool {
+        self.left > bytes
+    }
+
+    fn pay_bytes(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes);
+    }
+
     /// Pays for the work on one key or element, which writes to `out`.
     fn pay(&mut self, out: &mut EffectWriter, work: impl FnOnce(&mut EffectWriter)) {
         let before = out.len();
         work(out);
-        self.left = self.left.saturating_sub(out.len() - before + SNAPSHOT_KEY_WORK_BYTES);
+        self.pay_bytes(out.len() - before + SNAPSHOT_KEY_WORK_BYTES);
     }
 }
 
@@ -219,6 +392,11 @@ fn copy_whole(db: DbIndex, entry: &Entry, out: &mut EffectWriter) {
     if let Some(at_ms) = entry.expires_at_ms() {
         out.write(db, &Effect::ExpireAt { key, at_ms });
     }
+}
+
+/// Whether the text lies outside of its entry.
+fn is_allocated(string: &StringValue) -> bool {
+    matches!(string, StringValue::Heap(_) | StringValue::Raw(_))
 }
 
 /// Whether putting the text makes this value, but for room to grow: text that says a number would become one.

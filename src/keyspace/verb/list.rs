@@ -139,6 +139,19 @@ impl Keyspace {
 
     /// Moves the element at one end of a list to an end of the same list.
     pub fn list_rotate(&mut self, db: DbIndex, slot: Slot, from_front: bool, to_front: bool) -> Result<(), WrongType> {
+        if self.records_elements
+            && !from_front
+            && to_front
+            && let list = self.list(db, slot)?
+            && list.len() > 1
+            && let Some(moved) = list.back().map(Key::new)
+        {
+            // Whoever copies the front of the list must learn what came to it.
+            self.list_pop(db, slot, false, 1)?;
+            let key = self.entry(db, slot).key.clone();
+            self.list_push(db, &key, Some(slot), true, &moved)?;
+            return Ok(());
+        }
         self.note_change(db, slot, |value| Piece::list(value, |_| ListChange::Rotated { from_front, to_front }));
         let limits = self.limits.list;
         self.list_mut(db, slot)?.rotate(from_front, to_front, limits);

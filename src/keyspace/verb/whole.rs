@@ -4,11 +4,11 @@
 //! The effect of storing is one for all types. It holds the effects that build the value from nothing, so that no second
 //! encoding of values is needed, and those who follow the stream see one change of one key.
 
+use super::part::Workshop;
 use super::{Misfit, ensure, group, slot_of};
-use crate::base::rng::Rng;
-use crate::keyspace::effect::{Effect, EffectReader, EffectWriter, Field, Pairs};
+use crate::keyspace::effect::{Effect, EffectWriter, Field, Pairs};
 use crate::keyspace::entry::Value;
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot, ValueLimits};
+use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER, Slot, ValueLimits};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
 use crate::value::hash::HashLimits;
@@ -18,9 +18,6 @@ use crate::value::set::SetLimits;
 use crate::value::stream::{Stream, StreamId, StreamLimits};
 use crate::value::string::{Digits, StringValue};
 use crate::value::zset::ZSetLimits;
-
-/// The name under which the steps build.
-const NAMELESS: &[u8] = b"";
 
 impl Keyspace {
     /// Stores a value, which must not be empty unless it is a string or a stream, under a key, whatever was there before;
@@ -131,22 +128,13 @@ fn limits(effect: &Effect<'_>) -> Option<ValueLimits> {
 
 /// The value, laid out like this, that `steps` make.
 fn built(ks: &Keyspace, layout: Layout, steps: &[u8]) -> Result<Value, Misfit> {
-    let mut workshop = Keyspace::new(1, Rng::seeded(0));
-    workshop.limits = limits_for(layout, &ks.limits);
-    let mut steps = EffectReader::new(steps);
-    for (db, step) in &mut steps {
-        ensure(!matches!(step, Effect::Build { .. }), Misfit::BadBytes)?;
-        workshop.apply(db, &step)?;
-    }
-    ensure(steps.is_empty(), Misfit::BadBytes)?;
-    let slot = slot_of(&workshop, 0, NAMELESS)?;
-    let mut value = workshop.dbs[0].remove(slot).ok_or(Misfit::NoKey)?.value;
-    ensure(value.take_layout(layout), Misfit::BadBytes)?;
-    Ok(value)
+    let mut workshop = Workshop::new();
+    workshop.apply(ks, layout, steps)?;
+    workshop.finish(layout)
 }
 
 /// Limits that lay values out like this from their first element on. Nodes of lists and streams end where they otherwise do.
-fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
+pub(super) fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
     let many = if layout == Layout::Large { 0 } else { usize::MAX };
     ValueLimits {
         hash: HashLimits { max_listpack_entries: many, max_listpack_value: many },
@@ -160,7 +148,7 @@ fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
     }
 }
 
-/// The effects that build `value`.
+/// The effects that build `value`, with elements that have expired and are not removed yet.
 pub(in crate::keyspace) fn build(value: &Value) -> Vec<u8> {
     let key = NAMELESS;
     let mut out = EffectWriter::default();
@@ -180,18 +168,18 @@ pub(in crate::keyspace) fn build(value: &Value) -> Vec<u8> {
             }
         }
         Value::Set(set) => {
-            set.iter().for_each(|item| out.write(0, &Effect::SetAdd { key, member: item.as_bytes(&mut digits) }));
-            build_deadlines(set.deadlines(), set.iter(), &mut out);
+            set.iter_stored().for_each(|item| out.write(0, &Effect::SetAdd { key, member: item.as_bytes(&mut digits) }));
+            build_deadlines(set.deadlines(), set.iter_stored(), &mut out);
         }
         Value::ZSet(zset) => {
             zset.iter().for_each(|(member, score)| out.write(0, &Effect::ZSetAdd { key, member, score }));
         }
         Value::Hash(hash) => {
-            for (field, value) in hash.iter() {
+            for (field, value) in hash.iter_stored() {
                 let (field, value) = (field.as_bytes(&mut digits), value.as_bytes(&mut other_digits));
                 out.write(0, &Effect::HashSet { key, field, value });
             }
-            build_deadlines(hash.deadlines(), hash.iter().map(|(field, _)| field), &mut out);
+            build_deadlines(hash.deadlines(), hash.iter_stored().map(|(field, _)| field), &mut out);
         }
         Value::Stream(stream) => build_stream(stream, &mut out),
     }
