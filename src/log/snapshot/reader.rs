@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::format::{BadHeader, END_BYTES, End, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES, Header, Kind, SnapshotDamage};
+use super::format::{
+    BadHeader, END_BYTES, End, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES, Header, Kind, SnapshotDamage,
+};
 use crate::base::limits::LOG_BLOCK_MAX_BYTES;
 use crate::base::lsn::Lsn;
 use crate::log::block::{Unit, split_unit};
