@@ -243,6 +243,8 @@ fn fit_to_descriptors(config: &mut Config) {
 }
 
 #[cfg(test)]
+mod loading;
+#[cfg(test)]
 mod logged;
 
 #[cfg(test)]

@@ -51,6 +51,15 @@ impl Directory {
         Ok(Directory { disk, path: path.to_owned(), id, _lock: lock })
     }
 
+    /// Locks the directory at `path`, which must be there, and changes nothing.
+    pub fn open_existing(disk: Arc<dyn Disk>, path: &Path) -> Result<Directory, LogError> {
+        // Whether it is there comes first: to lock may mean to create a file.
+        read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
+        let lock = lock(&*disk, path)?;
+        let id = read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
+        Ok(Directory { disk, path: path.to_owned(), id, _lock: lock })
+    }
+
     /// Removes the directory at `path` with all that it holds, if there is one. Fails while somebody has it open.
     pub fn remove(path: &Path) -> Result<(), LogError> {
         let io = |source| LogError::Io { path: path.to_owned(), source };
@@ -59,6 +68,14 @@ impl Directory {
         }
         let _lock = lock(&RealDisk, path)?;
         std::fs::remove_dir_all(path).map_err(io)
+    }
+
+    /// The Lsns up to which there are snapshots, ascending.
+    pub fn snapshots(&self) -> Result<Vec<Lsn>, LogError> {
+        let names = self.disk.list(&self.path).map_err(|source| LogError::Io { path: self.path.clone(), source })?;
+        let mut snapshots: Vec<Lsn> = names.iter().filter_map(|name| names::snapshot_lsn(name)).collect();
+        snapshots.sort_unstable();
+        Ok(snapshots)
     }
 
     /// Where it lies.

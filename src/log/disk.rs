@@ -105,6 +105,52 @@ impl Disk for RealDisk {
     }
 }
 
+/// The file system for those who only look: whatever would change something fails.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadOnlyDisk;
+
+impl Disk for ReadOnlyDisk {
+    fn create_dir(&self, _path: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn create(&self, _path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(File::open(path)?))
+    }
+
+    fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn remove(&self, _path: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        RealDisk.list(path)
+    }
+
+    fn sync_dir(&self, _path: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    /// Others may look at the same time, but no server may run. Where there is no lock, none does.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        match File::open(path) {
+            Ok(file) => {
+                file.try_lock_shared()?;
+                Ok(Box::new(file))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(())),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 impl DiskFile for File {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
         FileExt::read_at(self, buf, at)

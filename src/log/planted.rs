@@ -11,7 +11,7 @@ pub enum Bug {
     NoCopyOfTheTail,
     /// A snapshot gets its name before its bytes are synced.
     NoSyncOfTheSnapshot,
-    /// The log is cut before the snapshot that replaces it has its name.
+    /// The log is cut before the name of the snapshot that replaces it is durable.
     CutBeforeTheSnapshot,
 }
 

@@ -91,7 +91,22 @@ pub struct TornTail {
 impl Recovery {
     /// Finds the segments that hold the units after `from`, the Lsn up to which a snapshot has them.
     pub fn open(directory: impl Into<Arc<Directory>>, from: Lsn) -> Result<Recovery, LogError> {
-        let directory = directory.into();
+        Recovery::find(directory.into(), from, u64::MAX)
+    }
+
+    /// As [`Recovery::open`], and reads what comes before `from` as well, as far as the chain goes back.
+    pub fn open_all(directory: impl Into<Arc<Directory>>, from: Lsn) -> Result<Recovery, LogError> {
+        let mut recovery = Recovery::open(directory, from)?;
+        if let Some(oldest) = recovery.chain.first() {
+            recovery.from = from.min(oldest.first_lsn.previous());
+            recovery.at = 0;
+            recovery.next = oldest.first_lsn;
+        }
+        Ok(recovery)
+    }
+
+    /// As [`Recovery::open`], as if there were no segments of these numbers and later ones.
+    pub(super) fn find(directory: Arc<Directory>, from: Lsn, before: u64) -> Result<Recovery, LogError> {
         let io = |source| LogError::Io { path: directory.path().to_owned(), source };
         let names = directory.disk().list(directory.path()).map_err(io)?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| names::segment_number(name)).collect();
@@ -117,7 +132,7 @@ impl Recovery {
             read_bytes: 0,
             total_bytes: 0,
         };
-        recovery.find_chain(&numbers)?;
+        recovery.find_chain(&numbers, before)?;
         Ok(recovery)
     }
 
@@ -136,14 +151,31 @@ impl Recovery {
         self.end.as_ref()
     }
 
+    /// The segments that are part of the log, oldest first: the number of each, and the Lsn of its first unit.
+    pub fn chain(&self) -> impl Iterator<Item = (u64, Lsn)> {
+        self.chain.iter().map(|header| (header.number, header.first_lsn))
+    }
+
+    /// The segments that are part of the log and come before the one that was read last.
+    pub(super) fn read_before(&self) -> impl Iterator<Item = u64> {
+        self.chain.iter().take(self.at).map(|header| header.number)
+    }
+
+    /// Takes the log to end behind what has been read so far. What comes later leaves the chain.
+    pub(super) fn end_here(&mut self) {
+        let later = self.chain.split_off((self.at + 1).min(self.chain.len()));
+        self.strays.extend(later.iter().map(|header| header.number));
+        self.end = Some(End { lsn: self.last_lsn().max(self.from), is_clean: false, torn: None });
+    }
+
     /// The path of the block that was read last, and the offset behind it: for errors about its units.
     pub fn position(&self) -> (PathBuf, u64) {
         (self.directory.segment(self.chain.get(self.at).map_or(0, |header| header.number)), self.offset)
     }
 
-    fn find_chain(&mut self, numbers: &[u64]) -> Result<(), LogError> {
+    fn find_chain(&mut self, numbers: &[u64], before: u64) -> Result<(), LogError> {
         let mut headers = BTreeMap::new();
-        for &number in numbers {
+        for &number in numbers.iter().take_while(|number| **number < before) {
             let io = |source| LogError::Io { path: self.directory.segment(number), source };
             let file = self.directory.open_segment(number).map_err(io)?;
             let mut fields = [0; FIELD_BYTES];

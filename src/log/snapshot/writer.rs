@@ -160,7 +160,8 @@ impl SnapshotWriter {
         self.shared.outcome.get().cloned()
     }
 
-    /// What the thread does each time it is woken: writes all that is queued. For those who run without the thread.
+    /// What the thread does again and again: writes all that is queued, or takes one step towards the end. For those who run
+    /// without the thread.
     pub fn step(&mut self) {
         if let Some(job) = &mut self.job {
             job.step();
@@ -220,6 +221,17 @@ impl Shared {
     }
 }
 
+/// How far the file is.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// Units are written.
+    Writing,
+    /// All is written and synced.
+    Written(End),
+    /// It has its name.
+    Named(End),
+}
+
 /// What writes the file.
 struct Job {
     directory: Arc<Directory>,
@@ -228,6 +240,7 @@ struct Job {
     sizes: Sizes,
     header: Header,
     shared: Arc<Shared>,
+    stage: Stage,
     /// Made with the first step.
     file: Option<Arc<dyn DiskFile>>,
     path: PathBuf,
@@ -254,6 +267,7 @@ impl Job {
             sizes,
             header: Header { file, begun_ms: time_ms },
             shared,
+            stage: Stage::Writing,
             file: None,
             offset: 0,
             unsynced: 0,
@@ -265,17 +279,18 @@ impl Job {
 
     fn run(&mut self) {
         while self.step() {
-            self.shared.wait_for_work();
+            if let Stage::Writing = self.stage {
+                self.shared.wait_for_work();
+            }
         }
     }
 
-    /// Writes what is queued. Answers whether there may be more to do.
+    /// Does what there is to do in this stage. Answers whether there may be more.
     fn step(&mut self) -> bool {
         if self.shared.outcome.get().is_some() {
             return false;
         }
-        let queue = std::mem::take(&mut *self.shared.queue());
-        let outcome = match self.write_queued(queue) {
+        let outcome = match self.advance() {
             Ok(None) => return true,
             Ok(Some(done)) => Ok(done),
             Err(error) => {
@@ -291,7 +306,17 @@ impl Job {
         false
     }
 
-    fn write_queued(&mut self, queue: Queue) -> Result<Option<Done>, SnapshotError> {
+    fn advance(&mut self) -> Result<Option<Done>, SnapshotError> {
+        match self.stage {
+            Stage::Writing => self.write_queued(),
+            Stage::Written(end) => self.give_name(end),
+            Stage::Named(end) => return self.give_up_the_past(end).map(Some),
+        }?;
+        Ok(None)
+    }
+
+    fn write_queued(&mut self) -> Result<(), SnapshotError> {
+        let queue = std::mem::take(&mut *self.shared.queue());
         self.check()?;
         let file = match &self.file {
             Some(file) => Arc::clone(file),
@@ -301,8 +326,8 @@ impl Job {
             self.take_in(&*file, &piece)?;
         }
         match queue.finish {
-            Some((lsn, time_ms)) => self.complete(&*file, lsn, time_ms).map(Some),
-            None => Ok(None),
+            Some((lsn, time_ms)) => self.write_end(&*file, lsn, time_ms),
+            None => Ok(()),
         }
     }
 
@@ -398,8 +423,7 @@ impl Job {
         file.sync_data().map_err(|error| self.failed(error))
     }
 
-    /// Writes the end, gives the file its name, and gives up what it replaces.
-    fn complete(&mut self, file: &dyn DiskFile, lsn: Lsn, time_ms: i64) -> Result<Done, SnapshotError> {
+    fn write_end(&mut self, file: &dyn DiskFile, lsn: Lsn, time_ms: i64) -> Result<(), SnapshotError> {
         if !self.plain.is_empty() {
             self.write_units(file)?;
         }
@@ -411,19 +435,32 @@ impl Job {
         if !planted::is(Bug::NoSyncOfTheSnapshot) {
             self.sync(file)?;
         }
+        self.stage = Stage::Written(end);
+        Ok(())
+    }
+
+    fn give_name(&mut self, end: End) -> Result<(), SnapshotError> {
         self.check()?;
-        if planted::is(Bug::CutBeforeTheSnapshot) {
-            (self.log.cut)(lsn);
-        }
-        let path = self.directory.snapshot(lsn);
-        self.directory.disk().rename(&self.path, &path).map_err(|error| self.failed(error))?;
+        self.directory
+            .disk()
+            .rename(&self.path, &self.directory.snapshot(end.lsn))
+            .map_err(|error| self.failed(error))?;
         // From here on the file is as good as the one before, which may have had the same name: it stays, whatever happens.
         self.file = None;
         self.path = self.directory.path().to_owned();
+        self.stage = Stage::Named(end);
+        if planted::is(Bug::CutBeforeTheSnapshot) {
+            (self.log.cut)(end.lsn);
+        }
+        Ok(())
+    }
+
+    /// Makes the name durable, and gives up what the snapshot replaces.
+    fn give_up_the_past(&mut self, end: End) -> Result<Done, SnapshotError> {
         self.directory.sync().map_err(|error| self.failed(error))?;
-        remove_older(&self.directory, lsn);
-        (self.log.cut)(lsn);
-        Ok(Done { path, end, file_bytes: self.offset })
+        remove_older(&self.directory, end.lsn);
+        (self.log.cut)(end.lsn);
+        Ok(Done { path: self.directory.snapshot(end.lsn), end, file_bytes: self.offset })
     }
 
     fn failed(&self, error: io::Error) -> SnapshotError {
@@ -434,8 +471,192 @@ impl Job {
 /// Removes the snapshots before the one up to `lsn`, which is complete and durable. What can't be removed is tried again with
 /// the next one.
 pub(in crate::log) fn remove_older(directory: &Directory, lsn: Lsn) {
-    let names = directory.disk().list(directory.path()).unwrap_or_default();
-    for older in names.iter().filter_map(|name| names::snapshot_lsn(name)).filter(|older| *older < lsn) {
+    let snapshots = directory.snapshots().unwrap_or_default();
+    for older in snapshots.into_iter().take_while(|older| *older < lsn) {
         let _ = directory.disk().remove(&directory.snapshot(older));
+    }
+}
+
+#[cfg(test)]
+pub(in crate::log) mod tests {
+    use std::path::Path;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::log::block::unit_head;
+    use crate::log::directory::DirectoryId;
+    use crate::log::disk::RealDisk;
+    use crate::log::error::LogError;
+    use crate::log::sim::SimDisk;
+    use crate::log::snapshot::SnapshotDamage;
+    use crate::log::snapshot::reader::SnapshotReader;
+
+    /// What a test begins a snapshot with: small parts.
+    pub(in crate::log) fn begin(serial: u64) -> Begin {
+        let sizes = Sizes { frame_bytes: 500, sync_bytes: 2_000 };
+        Begin { serial, time_ms: 1_700_000_000_000, sizes, notify: Box::new(|| {}) }
+    }
+
+    /// Units of these effects, as the engine hands them over.
+    pub(in crate::log) fn units_of(effects: &[impl AsRef<[u8]>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for effects in effects {
+            let effects = effects.as_ref();
+            bytes.extend_from_slice(&unit_head(1, 1, effects.len() as u32));
+            bytes.extend_from_slice(effects);
+        }
+        bytes
+    }
+
+    /// Makes a snapshot of these units, a few at a time, without a thread.
+    pub(in crate::log) fn take(mut writer: SnapshotWriter, units: &[Vec<u8>], lsn: u64) -> Result<Done, SnapshotError> {
+        for units in units.chunks(7) {
+            writer.push(units_of(units), units.len() as u32);
+            writer.step();
+        }
+        writer.finish(Lsn::new(lsn), 1_700_000_000_001);
+        (0..3).for_each(|_| writer.step());
+        writer.outcome().expect("it has ended")
+    }
+
+    fn directory(disk: &SimDisk) -> Arc<Directory> {
+        Arc::new(Directory::open(Arc::new(disk.clone()), Path::new("/d"), DirectoryId::new([1; 16])).unwrap())
+    }
+
+    fn read(directory: &Directory, lsn: u64) -> Result<Vec<Vec<u8>>, LogError> {
+        let mut reader = SnapshotReader::open(directory, Lsn::new(lsn))?;
+        let mut units = Vec::new();
+        while reader.advance()? {
+            units.extend(reader.units().map(|unit| unit.effects.to_vec()));
+        }
+        Ok(units)
+    }
+
+    /// Units of all lengths, some of which compress.
+    fn samples(rng: &mut Rng, count: u64) -> Vec<Vec<u8>> {
+        let unit = |rng: &mut Rng| match rng.below(3) {
+            0 => vec![7; rng.below(3_000) as usize],
+            1 => (0..rng.below(3_000)).map(|_| rng.next_u64() as u8).collect(),
+            _ => Vec::new(),
+        };
+        (0..count).map(|_| unit(rng)).collect()
+    }
+
+    #[test]
+    fn what_is_handed_over_is_read_back() {
+        for seed in 0..50 {
+            let mut rng = Rng::seeded(seed);
+            let directory = directory(&SimDisk::new(seed));
+            let units = samples(&mut rng, seed);
+            let done = take(SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(seed)), &units, 9);
+            let done = done.unwrap();
+            assert_eq!(read(&directory, 9).unwrap(), units);
+            let file = directory.disk().open(&done.path).unwrap();
+            assert_eq!((done.end.units, done.file_bytes), (seed, file.size().unwrap()));
+        }
+    }
+
+    #[test]
+    fn every_truncation_and_every_flipped_byte_is_seen() {
+        let disk = SimDisk::new(1);
+        let directory = directory(&disk);
+        let units = samples(&mut Rng::seeded(5), 6);
+        let path =
+            take(SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(1)), &units, 9).unwrap().path;
+        let size = directory.disk().open(&path).unwrap().size().unwrap();
+        assert!(size > 1_000);
+        let is_refused = || matches!(read(&directory, 9), Err(LogError::Snapshot { .. }));
+        for at in 0..size {
+            let bits = 1 << (at % 8);
+            disk.flip(&path, at, bits);
+            assert!(is_refused(), "byte {at}");
+            disk.flip(&path, at, bits);
+        }
+        directory.disk().open(&path).unwrap().write_at(b"x", size).unwrap();
+        assert!(is_refused(), "something behind the end");
+        for len in (0..size).rev() {
+            disk.truncate(&path, len);
+            assert!(is_refused(), "cut to {len}");
+        }
+    }
+
+    #[test]
+    fn a_file_under_another_name_is_refused() {
+        let directory = directory(&SimDisk::new(1));
+        let done = take(SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(1)), &[], 9).unwrap();
+        directory.disk().rename(&done.path, &directory.snapshot(Lsn::new(10))).unwrap();
+        let refused = read(&directory, 10);
+        assert!(
+            matches!(refused, Err(LogError::Snapshot { damage: SnapshotDamage::Name(Lsn { .. }), .. })),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn what_are_no_units_is_not_written() {
+        let whole = units_of(&[b"some"]);
+        for (bytes, count) in [(&whole[..], 2), (&whole[..], 0), (&whole[..10], 1), (b"x", 1)] {
+            let directory = directory(&SimDisk::new(1));
+            let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(1));
+            writer.push(bytes.to_vec(), count);
+            writer.step();
+            assert!(matches!(writer.outcome(), Some(Err(SnapshotError::NoUnits { .. }))), "{bytes:?}");
+            assert!(!directory.disk().list(Path::new("/d")).unwrap().iter().any(|name| name.starts_with("snapshot")));
+        }
+    }
+
+    #[test]
+    fn the_backlog_is_what_is_not_written() {
+        let directory = directory(&SimDisk::new(1));
+        let mut writer = SnapshotWriter::begin(directory, LogBeside::none(), begin(1));
+        let units = units_of(&[vec![0; 1_192]]);
+        writer.push(units.clone(), 1);
+        writer.push(units, 1);
+        assert_eq!(writer.backlog(), 2_400);
+        writer.step();
+        assert_eq!(writer.backlog(), 400, "less than a frame");
+        writer.finish(Lsn::FIRST, 0);
+        writer.step();
+        assert_eq!(writer.backlog(), 0);
+    }
+
+    #[test]
+    fn an_abandoned_snapshot_leaves_nothing_and_another_can_begin_beside_it() {
+        let directory = directory(&SimDisk::new(1));
+        let started = || {
+            let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(1));
+            writer.push(units_of(&[vec![1; 5_000]]), 1);
+            writer.step();
+            writer
+        };
+        let (mut first, second) = (started(), started());
+        first.abandon();
+        first.step();
+        assert!(matches!(first.outcome(), Some(Err(SnapshotError::Abandoned))));
+        take(second, &[b"more".to_vec()], 7).unwrap();
+        drop(started());
+        assert_eq!(read(&directory, 7).unwrap().len(), 2);
+        let names = directory.disk().list(Path::new("/d")).unwrap();
+        assert!(!names.iter().any(|name| names::is_temporary(name)), "{names:?}");
+    }
+
+    #[test]
+    fn a_thread_writes_to_a_real_disk_and_calls_when_it_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Arc::new(Directory::open(Arc::new(RealDisk), dir.path(), DirectoryId::new([1; 16])).unwrap());
+        let (sender, receiver) = channel();
+        let begin = Begin { notify: Box::new(move || sender.send(()).unwrap_or_default()), ..begin(1) };
+        let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin);
+        writer.start().unwrap();
+        let units = samples(&mut Rng::seeded(1), 300);
+        for units in units.chunks(10) {
+            writer.push(units_of(units), units.len() as u32);
+        }
+        writer.finish(Lsn::new(9), 0);
+        receiver.recv_timeout(Duration::from_secs(60)).expect("it calls");
+        assert_eq!(writer.outcome().unwrap().unwrap().end.units, 300);
+        assert_eq!(read(&directory, 9).unwrap(), units);
     }
 }
