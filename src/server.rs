@@ -126,6 +126,7 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
 
 /// Brings the data back from disk, if there is any. Answers what the start-up line says of it.
 fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartError> {
+    ignore_file_size_signal();
     let config = &engine.server.config;
     let path = config.dir.join(DATA_DIR);
     let (has_log, policy) = (config.appendonly, config.appendfsync);
@@ -143,7 +144,6 @@ fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartE
     } else if let Ok(Some(import)) = AtStart::look(&config.dir) {
         tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
     }
-    ignore_file_size_signal();
     let mut loading = Loading::begin(engine, open_directory(&path)?)?;
     while !loading.step(engine, RECOVERY_SLICE_BYTES)?.is_complete {}
     let recovered = match has_log {

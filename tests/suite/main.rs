@@ -37,5 +37,6 @@ mod rollback;
 mod scenarios;
 mod script_limits;
 mod slow_turns;
+mod snapshots;
 mod tour;
 mod transcripts;

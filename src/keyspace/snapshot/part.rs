@@ -45,7 +45,9 @@ pub(super) struct UnderWay {
 enum Part {
     Text(TextPart),
     /// The elements before this place.
-    Elements { until: u64 },
+    Elements {
+        until: u64,
+    },
     List(ListPart),
     Stream(StreamPart),
 }
@@ -120,7 +122,9 @@ impl UnderWay {
     /// Whether this value can be the one of which a part has been copied.
     pub(super) fn is_of(&self, value: &Value) -> bool {
         match (&self.part, value) {
-            (Part::Text(_), Value::String(_)) | (Part::List(_), Value::List(_)) | (Part::Stream(_), Value::Stream(_)) => true,
+            (Part::Text(_), Value::String(_))
+            | (Part::List(_), Value::List(_))
+            | (Part::Stream(_), Value::Stream(_)) => true,
             (Part::Elements { .. }, Value::Hash(_) | Value::Set(_) | Value::ZSet(_)) => value.layout() == Layout::Large,
             _ => false,
         }

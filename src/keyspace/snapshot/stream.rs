@@ -114,9 +114,7 @@ impl StreamPart {
             | Effect::GroupSetId { group, .. } => self.has_group(group, |_| true),
             Effect::ConsumerCreate { group, consumer, .. }
             | Effect::ConsumerDelete { group, consumer, .. }
-            | Effect::ConsumerSeen { group, consumer, .. } => {
-                self.has_group(group, |part| part.has_consumer(consumer))
-            }
+            | Effect::ConsumerSeen { group, consumer, .. } => self.has_group(group, |part| part.has_consumer(consumer)),
             Effect::PendingSet { group, id, .. }
             | Effect::PendingAck { group, id, .. }
             | Effect::PendingRelease { group, id, .. } => self.has_group(group, |part| part.has_pending(id)),
@@ -273,13 +271,7 @@ fn copy_pending(
     all
 }
 
-fn copy_released(
-    name: &[u8],
-    group: &Group,
-    turn: &mut u64,
-    budget: &mut Budget,
-    steps: &mut EffectWriter,
-) -> bool {
+fn copy_released(name: &[u8], group: &Group, turn: &mut u64, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
     for (at, pending) in group.released_from(*turn) {
         let (id, deliveries) = (pending.id, pending.deliveries);
         budget.pay(steps, |steps| {
@@ -300,12 +292,7 @@ fn write_request_limits(stream: &Stream, steps: &mut EffectWriter) {
     }
 }
 
-fn copy_requests(
-    stream: &Stream,
-    last: &mut Option<Box<[u8]>>,
-    budget: &mut Budget,
-    steps: &mut EffectWriter,
-) -> bool {
+fn copy_requests(stream: &Stream, last: &mut Option<Box<[u8]>>, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
     let key = NAMELESS;
     let Some(memory) = stream.idempotency() else { return true };
     for (producer, requests) in memory.producers_after(last.clone().as_deref()) {
