@@ -10,9 +10,9 @@ use crate::base::limits::SNAPSHOT_KEY_WORK_BYTES;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::{Effect, EffectReader, EffectWriter};
 use crate::keyspace::snapshot::Snapshot;
+use crate::script::Sha1Hex;
 use crate::script::library::parse_header;
 use crate::script::store::{Origin, parse_sha1, sha1_hex};
-use crate::script::Sha1Hex;
 
 /// A copy of keys, scripts and libraries that is under way.
 pub struct SnapshotStream {
@@ -33,13 +33,7 @@ impl SnapshotStream {
 
     /// Copies on, between two units: appends effects to `out`, one or more whole units, until they have about so many bytes, or
     /// took as long to make. Answers whether all is copied; if so, the stream is complete as of now.
-    pub fn copy_slice(
-        &mut self,
-        ks: &mut Keyspace,
-        scripts: &Scripts,
-        bytes: usize,
-        out: &mut EffectWriter,
-    ) -> bool {
+    pub fn copy_slice(&mut self, ks: &mut Keyspace, scripts: &Scripts, bytes: usize, out: &mut EffectWriter) -> bool {
         if !self.programs.copy_slice(scripts, bytes, out) {
             return false;
         }

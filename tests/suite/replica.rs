@@ -142,7 +142,10 @@ fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<St
         "{name}: {steps} steps, {units} units that changed something, {snapshots} snapshots among them, seeds from {first}"
     );
     assert!(units > steps / 16, "of {steps} steps only {units} changed something");
-    assert!(snapshots > steps / 2_000, "in {steps} steps only {snapshots} snapshots were completed while something changed");
+    assert!(
+        snapshots > steps / 2_000,
+        "in {steps} steps only {snapshots} snapshots were completed while something changed"
+    );
 }
 
 /// The least sequence that still differs, with its last unit and what differs first.

@@ -173,7 +173,12 @@ fn examples() -> Vec<Effect<'static>> {
         },
         Effect::RequestCounters { key, added: 5, duplicates: 1 },
         // The first consumer, "c", has 300-1 since 1,000, delivered once; nobody has 301-1, delivered twice.
-        Effect::PendingAdd { key, group, consumers: b"\x01c", deliveries: b"\x01\xd8\x04\x02\xd0\x0f\x01\x00\x02\x00\xcf\x0f\x02" },
+        Effect::PendingAdd {
+            key,
+            group,
+            consumers: b"\x01c",
+            deliveries: b"\x01\xd8\x04\x02\xd0\x0f\x01\x00\x02\x00\xcf\x0f\x02",
+        },
         Effect::ScriptPut { body: b"return 1", loaded: true },
         Effect::ScriptDrop { sha1: b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db" },
         Effect::ScriptFlush {},

@@ -26,6 +26,8 @@
 mod list;
 mod part;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
@@ -141,14 +143,7 @@ impl Snapshot {
         self.dbs.iter_mut().enumerate().find_map(with_db)
     }
 
-    fn copy_again(
-        &mut self,
-        ks: &Keyspace,
-        db: DbIndex,
-        key: &[u8],
-        budget: &mut Budget,
-        out: &mut EffectWriter,
-    ) {
+    fn copy_again(&mut self, ks: &Keyspace, db: DbIndex, key: &[u8], budget: &mut Budget, out: &mut EffectWriter) {
         let database = ks.db(db);
         match database.find(key).and_then(|slot| database.get(slot)) {
             Some(entry) if self.is_large(entry.value()) => {

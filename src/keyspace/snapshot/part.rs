@@ -45,7 +45,9 @@ pub(super) struct UnderWay {
 enum Part {
     Text(TextPart),
     /// The elements before this place.
-    Elements { until: u64 },
+    Elements {
+        until: u64,
+    },
     List(ListPart),
     Stream(StreamPart),
 }

@@ -114,9 +114,7 @@ impl StreamPart {
             | Effect::GroupSetId { group, .. } => self.has_group(group, |_| true),
             Effect::ConsumerCreate { group, consumer, .. }
             | Effect::ConsumerDelete { group, consumer, .. }
-            | Effect::ConsumerSeen { group, consumer, .. } => {
-                self.has_group(group, |part| part.has_consumer(consumer))
-            }
+            | Effect::ConsumerSeen { group, consumer, .. } => self.has_group(group, |part| part.has_consumer(consumer)),
             Effect::PendingSet { group, id, .. }
             | Effect::PendingAck { group, id, .. }
             | Effect::PendingRelease { group, id, .. } => self.has_group(group, |part| part.has_pending(id)),
@@ -132,9 +130,10 @@ impl StreamPart {
         if is_copied {
             steps.write(0, effect);
         }
-        // One of the same name would be copied anew.
-        if let (Effect::GroupDestroy { group, .. }, Stage::Groups { under_way, .. }) = (effect, &mut self.stage) {
-            under_way.take_if(|part| *part.name == **group);
+        if let (Effect::GroupDestroy { group, .. }, Stage::Groups { last, under_way }) = (effect, &mut self.stage)
+            && let Some(gone) = under_way.take_if(|part| *part.name == **group)
+        {
+            *last = Some(gone.name);
         }
         Followed::Yes
     }
@@ -144,7 +143,8 @@ impl StreamPart {
         match &self.stage {
             Stage::Entries { .. } => false,
             Stage::Groups { last, under_way } => {
-                has_passed(last, name) || under_way.as_ref().is_some_and(|part| *part.name == *name && has(part))
+                has_passed(last, name)
+                    || under_way.as_ref().is_some_and(|part| name < &*part.name || (*part.name == *name && has(part)))
             }
             _ => true,
         }
@@ -273,13 +273,7 @@ fn copy_pending(
     all
 }
 
-fn copy_released(
-    name: &[u8],
-    group: &Group,
-    turn: &mut u64,
-    budget: &mut Budget,
-    steps: &mut EffectWriter,
-) -> bool {
+fn copy_released(name: &[u8], group: &Group, turn: &mut u64, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
     for (at, pending) in group.released_from(*turn) {
         let (id, deliveries) = (pending.id, pending.deliveries);
         budget.pay(steps, |steps| {
@@ -300,12 +294,7 @@ fn write_request_limits(stream: &Stream, steps: &mut EffectWriter) {
     }
 }
 
-fn copy_requests(
-    stream: &Stream,
-    last: &mut Option<Box<[u8]>>,
-    budget: &mut Budget,
-    steps: &mut EffectWriter,
-) -> bool {
+fn copy_requests(stream: &Stream, last: &mut Option<Box<[u8]>>, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
     let key = NAMELESS;
     let Some(memory) = stream.idempotency() else { return true };
     for (producer, requests) in memory.producers_after(last.clone().as_deref()) {

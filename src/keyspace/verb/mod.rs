@@ -114,7 +114,8 @@ impl Keyspace {
     fn drop_if(&mut self, empty: bool, db: DbIndex, slot: Slot) {
         if empty
             && !self.is_workshop
-            && let Some(entry) = self.dbs[db as usize].remove(slot) {
+            && let Some(entry) = self.dbs[db as usize].remove(slot)
+        {
             self.discard(db, slot, entry);
         }
     }

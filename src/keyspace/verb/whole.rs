@@ -168,7 +168,8 @@ pub(in crate::keyspace) fn build(value: &Value) -> Vec<u8> {
             }
         }
         Value::Set(set) => {
-            set.iter_stored().for_each(|item| out.write(0, &Effect::SetAdd { key, member: item.as_bytes(&mut digits) }));
+            set.iter_stored()
+                .for_each(|item| out.write(0, &Effect::SetAdd { key, member: item.as_bytes(&mut digits) }));
             build_deadlines(set.deadlines(), set.iter_stored(), &mut out);
         }
         Value::ZSet(zset) => {

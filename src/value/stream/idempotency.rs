@@ -123,9 +123,9 @@ impl Idempotency {
         name: Option<&[u8]>,
     ) -> impl Iterator<Item = (&[u8], impl Iterator<Item = (&[u8], StreamId)>)> {
         let from = name.map_or(Bound::Unbounded, Bound::Excluded);
-        self.by_name.range::<[u8], _>((from, Bound::Unbounded)).map(|(name, &number)| {
-            (&**name, self.producers[number].named().map(|request| (&*request.iid, request.id)))
-        })
+        self.by_name
+            .range::<[u8], _>((from, Bound::Unbounded))
+            .map(|(name, &number)| (&**name, self.producers[number].named().map(|request| (&*request.iid, request.id))))
     }
 
     /// Remembers a request; the oldest ones of the producer that are too many are forgotten.
