@@ -487,6 +487,27 @@ mod tests {
         }
     }
 
+    /// A walk goes on where it stopped, before what it left out or behind what it saw, and meets all in the order of places.
+    #[test]
+    fn a_walk_goes_on_where_it_stopped() {
+        for n in [0, 1, 50, 5_000] {
+            let table = filled(n);
+            let mut seen = Vec::new();
+            let (mut cursor, mut turn) = (0, 0);
+            while cursor < PLACE_END {
+                cursor = table.walk(cursor, hash, |together| {
+                    turn += 1;
+                    if turn % 7 == 0 {
+                        return Walk::StopBefore;
+                    }
+                    seen.extend(together.iter().map(|(place, _)| *place));
+                    if turn % 3 == 0 { Walk::StopAfter } else { Walk::Continue }
+                });
+            }
+            assert!(seen.is_sorted() && seen.len() == n as usize);
+        }
+    }
+
     #[test]
     fn random_draws_evenly() {
         let mut state = 1u64;

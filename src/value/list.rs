@@ -200,6 +200,11 @@ impl List {
         self.nodes_from(0)
     }
 
+    /// Whether a node begins with this element.
+    pub fn is_node_start(&self, index: usize) -> bool {
+        index < self.len && self.locate(index).1 == 0
+    }
+
     /// The elements of each node from the one that begins with this element on.
     pub fn nodes_from(&self, index: usize) -> impl Iterator<Item = impl ExactSizeIterator<Item = &[u8]>> {
         let (first, within) = if index < self.len { self.locate(index) } else { (self.node_count(), 0) };

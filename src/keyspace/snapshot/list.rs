@@ -38,12 +38,16 @@ impl ListPart {
         ListPart { len: list.len(), done: 0, rest: Rest::Unmarked }
     }
 
+    /// Whether the part ends between two nodes of the list. A script that was rolled back may have left others than it found.
+    pub(super) fn fits(&self, list: &List) -> bool {
+        self.len == list.len() && (self.rest == Rest::Nothing || list.is_node_start(self.done))
+    }
+
     /// Copies on. Answers whether the whole list is copied.
     pub(super) fn copy(&mut self, list: &List, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
         if self.rest == Rest::Nothing {
             return true;
         }
-        debug_assert_eq!(self.len, list.len(), "each effect on the list was followed");
         let key = NAMELESS;
         if self.rest == Rest::Marked {
             steps.write(0, &Effect::ListPop { key, front: false, count: 1, emptied: false });

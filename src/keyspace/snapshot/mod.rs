@@ -26,6 +26,8 @@
 mod list;
 mod part;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
@@ -183,9 +185,7 @@ impl Snapshot {
     fn copy_part(&mut self, ks: &Keyspace, mut under_way: UnderWay, budget: &mut Budget, out: &mut EffectWriter) {
         let database = ks.db(under_way.db);
         let entry = database.find(&under_way.key).and_then(|slot| database.get(slot));
-        let Some(entry) = entry.filter(|entry| under_way.is_of(entry.value())) else {
-            // The effects would have told.
-            debug_assert!(false, "what is under way is there");
+        let Some(entry) = entry.filter(|entry| under_way.fits(entry.value())) else {
             return self.start_over(under_way, out);
         };
         if !under_way.copy(entry.value(), budget) {

@@ -85,7 +85,7 @@ impl UnderWay {
                 *until = copy_elements(value, *until, budget, steps);
                 *until == PLACE_END
             }
-            // See `is_of`.
+            // See `fits`.
             _ => false,
         }
     }
@@ -119,12 +119,11 @@ impl UnderWay {
         self.db == db && *self.key == *key
     }
 
-    /// Whether this value can be the one of which a part has been copied.
-    pub(super) fn is_of(&self, value: &Value) -> bool {
+    /// Whether the value, which the key holds, can be copied on from where its part ends.
+    pub(super) fn fits(&self, value: &Value) -> bool {
         match (&self.part, value) {
-            (Part::Text(_), Value::String(_))
-            | (Part::List(_), Value::List(_))
-            | (Part::Stream(_), Value::Stream(_)) => true,
+            (Part::List(part), Value::List(list)) => part.fits(list),
+            (Part::Text(_), Value::String(_)) | (Part::Stream(_), Value::Stream(_)) => true,
             (Part::Elements { .. }, Value::Hash(_) | Value::Set(_) | Value::ZSet(_)) => value.layout() == Layout::Large,
             _ => false,
         }

@@ -130,9 +130,10 @@ impl StreamPart {
         if is_copied {
             steps.write(0, effect);
         }
-        // One of the same name would be copied anew.
-        if let (Effect::GroupDestroy { group, .. }, Stage::Groups { under_way, .. }) = (effect, &mut self.stage) {
-            under_way.take_if(|part| *part.name == **group);
+        if let (Effect::GroupDestroy { group, .. }, Stage::Groups { last, under_way }) = (effect, &mut self.stage)
+            && let Some(gone) = under_way.take_if(|part| *part.name == **group)
+        {
+            *last = Some(gone.name);
         }
         Followed::Yes
     }
@@ -142,7 +143,8 @@ impl StreamPart {
         match &self.stage {
             Stage::Entries { .. } => false,
             Stage::Groups { last, under_way } => {
-                has_passed(last, name) || under_way.as_ref().is_some_and(|part| *part.name == *name && has(part))
+                has_passed(last, name)
+                    || under_way.as_ref().is_some_and(|part| name < &*part.name || (*part.name == *name && has(part)))
             }
             _ => true,
         }

@@ -237,6 +237,7 @@ fn build_stream(stream: &Stream, out: &mut EffectWriter) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::rng::Rng;
     use crate::keyspace::verb::WrongType;
     use crate::keyspace::verb::tests::replays;
 
