@@ -159,5 +159,8 @@ fn what_does_not_fit_in_a_snapshot_is_named() {
     let refused = Bench::new().engine.recover(directory(&disk), Box::new(|| {})).unwrap_err();
     assert!(matches!(refused, RecoveryError::SnapshotMisfit { index: 0, .. }), "{refused}");
     let said = refused.to_string();
-    assert!(said.starts_with("/data/snapshot-0000000000000001.snap: effect 0 of a unit in the frame that ends at"), "{said}");
+    assert!(
+        said.starts_with("/data/snapshot-0000000000000001.snap: effect 0 of a unit in the frame that ends at"),
+        "{said}"
+    );
 }
