@@ -145,7 +145,9 @@ impl Loading {
         if !is_snapshot {
             self.log_bytes += bytes as u64;
         }
-        let Some((lsn, index, what)) = misfit else { return Ok(bytes) };
+        // A frame may hold nothing but a part of one long unit.
+        let counts = if bytes == 0 { SNAPSHOT_FRAME_BYTES } else { bytes };
+        let Some((lsn, index, what)) = misfit else { return Ok(counts) };
         let (path, offset) = self.restore.position();
         Err(if is_snapshot {
             RecoveryError::SnapshotMisfit { path, offset, index, what }

@@ -151,9 +151,9 @@ impl Recovery {
         self.end.as_ref()
     }
 
-    /// The segments that are part of the log, oldest first: the number of each, and the Lsn of its first unit.
-    pub fn chain(&self) -> impl Iterator<Item = (u64, Lsn)> {
-        self.chain.iter().map(|header| (header.number, header.first_lsn))
+    /// The segments that are part of the log, oldest first: the path of each, and the Lsn of its first unit.
+    pub fn chain(&self) -> impl Iterator<Item = (PathBuf, Lsn)> {
+        self.chain.iter().map(|header| (self.directory.segment(header.number), header.first_lsn))
     }
 
     /// The segments that are part of the log and come before the one that was read last.

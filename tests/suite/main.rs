@@ -9,6 +9,7 @@
 mod all_or_nothing;
 mod bounds;
 mod bundled;
+mod checked;
 mod clients;
 mod command_table;
 mod connection_limits;
