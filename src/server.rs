@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -75,11 +75,16 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
         let log_moved = Arc::new(Notify::new());
-        let data = recover(&mut engine, Arc::clone(&log_moved))?;
+        let places: Vec<String> = listeners.iter().map(Listener::address).collect();
+        let mut start = Start::begin(&mut engine, &log_moved)?;
         watch_for_stalls(&engine.server.registry, command::table())?;
-        announce(&listeners, &data);
-        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        serve(Rc::new(Shared::new(engine, log_moved)), listeners).await?;
+        let load = |engine: &mut Engine| {
+            let Some(data) = start.step(engine)? else { return Ok(true) };
+            announce(&places, &data);
+            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            Ok::<_, StartError>(false)
+        };
+        serve(Rc::new(Shared::new(engine, log_moved)), listeners, load).await?;
         Ok(())
     })
 }
@@ -124,41 +129,72 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
     (host, port).to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the name has no address"))
 }
 
-/// Brings the data back from disk, if there is any. Answers what the start-up line says of it.
-fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartError> {
-    ignore_file_size_signal();
-    let config = &engine.server.config;
-    let path = config.dir.join(DATA_DIR);
-    let (has_log, policy) = (config.appendonly, config.appendfsync);
-    if !path.exists() {
-        match AtStart::look(&config.dir)? {
-            Some(import) if has_log => import_to(&path, &import, config)?,
-            None if has_log => {}
-            import => {
-                let report =
-                    import.map(|import| Ok::<_, ImportError>((import.run(engine)?, import.names()))).transpose()?;
-                engine.server.saving.lives_at(path);
-                return Ok(in_memory(report));
+/// The way from an empty engine to one with its data.
+struct Start {
+    path: PathBuf,
+    /// What there is to load; or what the start-up line says where there is nothing.
+    data: Result<Loading, String>,
+    log_moved: Arc<Notify>,
+}
+
+impl Start {
+    /// Finds the data. What Redis has left is imported.
+    fn begin(engine: &mut Engine, log_moved: &Arc<Notify>) -> Result<Start, StartError> {
+        ignore_file_size_signal();
+        let config = &engine.server.config;
+        let path = config.dir.join(DATA_DIR);
+        let log_moved = Arc::clone(log_moved);
+        if !path.exists() {
+            match AtStart::look(&config.dir)? {
+                Some(import) if config.appendonly => import_to(&path, &import, config)?,
+                None if config.appendonly => {}
+                import => {
+                    let imported = match import {
+                        Some(import) => Some((import.run(engine)?, import.names())),
+                        None => None,
+                    };
+                    engine.server.saving.lives_at(path.clone());
+                    return Ok(Start { path, data: Err(in_memory(imported)), log_moved });
+                }
             }
+        } else if let Ok(Some(import)) = AtStart::look(&config.dir) {
+            tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
         }
-    } else if let Ok(Some(import)) = AtStart::look(&config.dir) {
-        tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
+        let mut loading = Loading::begin(engine, open_directory(&path)?)?;
+        let progress = loading.step(engine, 0)?;
+        engine.server.set_loading(Some(progress));
+        Ok(Start { path, data: Ok(loading), log_moved })
     }
-    let mut loading = Loading::begin(engine, open_directory(&path)?)?;
-    while !loading.step(engine, RECOVERY_SLICE_BYTES)?.is_complete {}
-    let recovered = match has_log {
-        true => loading.finish(engine, Box::new(move || log_moved.notify_one()))?,
-        false => loading.finish_without_log(engine)?.0,
-    };
-    tell_of_crash(&recovered);
-    let promise = match (has_log, policy) {
-        (true, AppendFsync::Always) => "every OK is on disk",
-        (true, AppendFsync::EverySecond) => "what is older than a second is on disk",
-        (true, AppendFsync::No) => "when the system writes it to disk",
-        (false, _) => "what was there, and each snapshot; what changes is in memory only",
-    };
-    let Recovered { last, keys, .. } = recovered;
-    Ok(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", path.display()))
+
+    /// Loads a slice. Answers what the start-up line says of the data when all of it is there.
+    fn step(&mut self, engine: &mut Engine) -> Result<Option<String>, StartError> {
+        let loading = match &mut self.data {
+            Ok(loading) => loading,
+            Err(said) => return Ok(Some(std::mem::take(said))),
+        };
+        let progress = loading.step(engine, RECOVERY_SLICE_BYTES)?;
+        engine.server.set_loading(Some(progress));
+        if !progress.is_complete {
+            return Ok(None);
+        }
+        let Ok(loading) = std::mem::replace(&mut self.data, Err(String::new())) else { return Ok(None) };
+        let (has_log, policy) = (engine.server.config.appendonly, engine.server.config.appendfsync);
+        let log_moved = Arc::clone(&self.log_moved);
+        let recovered = match has_log {
+            true => loading.finish(engine, Box::new(move || log_moved.notify_one()))?,
+            false => loading.finish_without_log(engine)?.0,
+        };
+        engine.server.set_loading(None);
+        tell_of_crash(&recovered);
+        let promise = match (has_log, policy) {
+            (true, AppendFsync::Always) => "every OK is on disk",
+            (true, AppendFsync::EverySecond) => "what is older than a second is on disk",
+            (true, AppendFsync::No) => "when the system writes it to disk",
+            (false, _) => "what was there, and each snapshot; what changes is in memory only",
+        };
+        let Recovered { last, keys, .. } = recovered;
+        Ok(Some(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", self.path.display())))
+    }
 }
 
 /// What the start-up line says of a server without a log that found no data of its own, but maybe that of Redis.
@@ -216,8 +252,7 @@ fn open_directory(path: &Path) -> Result<Directory, RecoveryError> {
 }
 
 /// The start-up line: where it listens, where data lives, what is durable.
-fn announce(listeners: &[Listener], data: &str) {
-    let places: Vec<String> = listeners.iter().map(Listener::address).collect();
+fn announce(places: &[String], data: &str) {
     tracing::info!(
         "Tidegate {} (pid {}) listens on {}; {data}",
         env!("CARGO_PKG_VERSION"),

@@ -70,6 +70,9 @@ fn load_log(ctx: &mut Ctx<'_>) -> MayWait {
 }
 
 fn read_again(ctx: &mut Ctx<'_>, reload: Reload) -> MayWait {
+    if ctx.server.loading.is_some() {
+        return Err(Error::text("ERR the data is being loaded"));
+    }
     if !ctx.may_wait() {
         return Err(Error::text("ERR the data can't be read again inside a transaction"));
     }

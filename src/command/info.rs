@@ -214,7 +214,7 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
     let seconds = |seconds: Option<u64>| seconds.map_or(-1, |seconds| seconds as i64);
     let is_rewriting = saving.under_way() == Some(Purpose::Rewrite) || server.wants_log();
     fields! { text,
-        "loading" => 0,
+        "loading" => u8::from(server.loading.is_some()),
         "async_loading" => 0,
         "current_cow_peak" => 0,
         "current_cow_size" => 0,
@@ -244,6 +244,17 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
         "aof_last_cow_size" => 0,
         "module_fork_in_progress" => 0,
         "module_fork_last_cow_size" => 0,
+    }
+    if let Some(loading) = &server.loading {
+        let (read, all, elapsed_s) = (loading.read, loading.all.max(1), loading.began.elapsed().as_secs());
+        fields! { text,
+            "loading_start_time" => (server.clock.now_ms() / 1_000).saturating_sub_unsigned(elapsed_s),
+            "loading_total_bytes" => all,
+            "loading_rdb_used_mem" => 0,
+            "loading_loaded_bytes" => read,
+            "loading_loaded_perc" => format_args!("{:.2}", read as f64 * 100.0 / all as f64),
+            "loading_eta_seconds" => all.saturating_sub(read).saturating_mul(elapsed_s) / read.max(1),
+        }
     }
     if let Some(durability) = durability {
         fields! { text,

@@ -231,7 +231,7 @@ parameters! {
     }
     "Durability" {
         /// Log every change, in `tidegate-data` below `dir`.
-        appendonly: bool = "appendonly", AnyTime, YesNo, "no";
+        appendonly: bool = "appendonly", AnyTime, YesNo, "yes";
         /// When the log is forced to disk: always (before anybody is answered), everysec, or no (when the system likes).
         appendfsync: AppendFsync = "appendfsync", AnyTime, one_of::<AppendFsync>(), "always";
         /// Start the log with a snapshot.

@@ -46,6 +46,7 @@ use busy::{RawSockets, RunningScript};
 use durability::Durability;
 use multi::Watches;
 use pubsub::PubSub;
+use recovery::Progress;
 use registry::Registry;
 use room::Room;
 use saving::Saving;
@@ -112,6 +113,8 @@ pub struct Server {
     pub(crate) durability: Option<Durability>,
     /// The snapshot that is being made.
     pub saving: Saving,
+    /// How far the data has been loaded, until it is there.
+    pub loading: Option<Progress>,
     /// More than `maxmemory` was allocated when the client's command that runs began.
     memory_is_full: bool,
     /// Wall time.
@@ -198,6 +201,7 @@ impl Engine {
             tail: None,
             durability: None,
             saving: Saving::new(now_ms),
+            loading: None,
             memory_is_full: false,
             clock,
             started_ms: now_ms,
@@ -358,9 +362,18 @@ impl Server {
         if let Some(session) = self.sessions.get_mut(key) {
             session.gate.set(session::Gate::METERED, self.config.maxmemory > 0);
             session.gate.set(session::Gate::UNLOGGED, is_unlogged);
+            session.gate.set(session::Gate::LOADING, self.loading.is_some());
         }
         self.registry.connected(key, &address);
         key
+    }
+
+    /// The data has been loaded so far; `None`: all of it is there.
+    pub fn set_loading(&mut self, progress: Option<Progress>) {
+        self.loading = progress;
+        for session in self.sessions.iter_mut() {
+            session.gate.set(session::Gate::LOADING, progress.is_some());
+        }
     }
 
     /// Forgets a connection and all it was subscribed to, watched or waited for. Its task, if it has one, ends when it runs

@@ -80,6 +80,8 @@ pub struct Recovered {
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
+    /// When it began.
+    pub began: Instant,
     /// Bytes of the files that have been read.
     pub read: u64,
     /// Bytes that there are, about.
@@ -91,6 +93,7 @@ pub struct Progress {
 /// The data of a directory on its way into an engine that is empty.
 pub struct Loading {
     restore: Restore,
+    began: Instant,
     /// When it was last told how far it is.
     told: Instant,
     is_complete: bool,
@@ -106,7 +109,7 @@ impl Loading {
         engine.ks.set_limits(ValueLimits::default());
         // What was kept is kept, though it may have been brought under a greater limit.
         engine.server.scripts.set_memory_limit(0);
-        Ok(Loading { restore, told: Instant::now(), is_complete: false, log_bytes: 0 })
+        Ok(Loading { restore, began: Instant::now(), told: Instant::now(), is_complete: false, log_bytes: 0 })
     }
 
     /// Loads at least `bytes` bytes of effects if there are so many, and not much more than one block of the log beyond them.
@@ -120,7 +123,7 @@ impl Loading {
             self.told = Instant::now();
             tracing::info!("loading: {}% of {} MB", read * 100 / all.max(1), all >> 20);
         }
-        Ok(Progress { read, all, is_complete: self.is_complete })
+        Ok(Progress { began: self.began, read, all, is_complete: self.is_complete })
     }
 
     /// Loads what is read in one go. Answers for how many bytes that counts.

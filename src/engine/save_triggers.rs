@@ -84,7 +84,7 @@ impl Server {
     /// Whether the server makes a snapshot before it ends. What SHUTDOWN says comes first; else what has changed is in the log,
     /// and without a log `save` asks for one.
     pub(crate) fn saves_at_end(&self, said: Option<bool>) -> bool {
-        said.unwrap_or(self.durability.is_none() && !self.config.save.is_empty())
+        self.loading.is_none() && said.unwrap_or(self.durability.is_none() && !self.config.save.is_empty())
     }
 
     /// Whether commands that write are refused, because what they write should be saved and can't be. With a log it is safe.

@@ -144,7 +144,7 @@ impl Engine {
 
     /// Removes one slice of expired keys; answers whether more are due.
     pub fn reclaim_expired(&mut self) -> bool {
-        if !self.server.active_expire || self.server.is_unlogged() {
+        if !self.server.active_expire || self.server.is_unlogged() || self.server.loading.is_some() {
             return false;
         }
         self.ks.set_now_ms(self.server.clock.now_ms());

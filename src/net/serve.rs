@@ -135,8 +135,23 @@ impl Shared {
     }
 }
 
-/// Serves until a signal or a client ends it. Runs on a current-thread runtime, inside a `LocalSet`.
-pub(crate) async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::io::Result<()> {
+impl Shared {
+    /// Loads the data, a slice at a time, between what others ask. `step` loads one; it answers whether there is more.
+    async fn load<E>(&self, mut step: impl FnMut(&mut Engine) -> Result<bool, E>) -> Result<(), E> {
+        while step(&mut self.engine.borrow_mut())? {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+/// Serves until a signal or a client ends it. Runs on a current-thread runtime, inside a `LocalSet`. `load` is called until it
+/// answers that all data is there, and is answered for if it fails.
+pub(crate) async fn serve<E: From<std::io::Error>>(
+    shared: Rc<Shared>,
+    listeners: Vec<Listener>,
+    load: impl FnMut(&mut Engine) -> Result<bool, E>,
+) -> Result<(), E> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     // tokio delivers signals only between two tasks; a script in an endless loop must see them too.
@@ -149,14 +164,19 @@ pub(crate) async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::
         shared.sockets.listen(listener.clone());
         accepting.spawn_local(listener.accept_all(shared.clone()));
     }
-    let clockwork = shared.clockwork();
-    let saving = shared.save();
-    tokio::pin!(clockwork, saving);
+    let (loading, clockwork, saving) = (shared.load(load), shared.clockwork(), shared.save());
+    tokio::pin!(loading, clockwork, saving);
+    let mut is_loading = true;
     let reason = loop {
         let signal = tokio::select! {
             _ = interrupt.recv() => "SIGINT",
             _ = terminate.recv() => "SIGTERM",
             () = shared.shutdown.notified() => break "SHUTDOWN",
+            loaded = &mut loading, if is_loading => {
+                loaded?;
+                is_loading = false;
+                continue;
+            }
             () = &mut clockwork => unreachable!("the clockwork never ends"),
             () = &mut saving => unreachable!("there may always be another snapshot"),
         };

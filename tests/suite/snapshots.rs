@@ -2,12 +2,14 @@
 //!
 //! That nothing acknowledged is lost while they are made, whenever the server dies, is shown by [`kills`](crate::kills).
 
+use std::net::TcpStream;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::durable::{info, limit_files, refusal};
-use crate::harness::{Program, Raw, Server, Value, sorted, until};
+use crate::harness::{Program, Raw, Server, Value, free_port, launch_command, sorted, until};
 
 fn start(dir: &Path, flags: &[&str]) -> Server {
     let dir = dir.to_str().expect("a path of plain text");
@@ -553,4 +555,80 @@ fn a_directory_has_one_server_with_a_log_or_without() {
     assert!(format!("{refused:?}").contains("holds the data of another server"), "{refused:?}");
     drop(two);
     assert_eq!(start(other.path(), &["--appendonly", "no"]).raw().command(&["GET", "k"]), Value::bulk("one"));
+}
+
+/// A server with no option but where it lives, which may not be ready yet.
+struct Plain(Child, u16);
+
+impl Plain {
+    fn start(dir: &Path) -> Plain {
+        let (command_line, port) = (launch_command(Program::Tidegate), free_port());
+        let child = Command::new(&command_line[0])
+            .args(&command_line[1..])
+            .args(["--port", &port.to_string(), "--dir"])
+            .arg(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a server that has started before");
+        until(|| TcpStream::connect(("127.0.0.1", port)).is_ok(), "it listens");
+        Plain(child, port)
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        // Both fail only when the process has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn with_no_option_an_ok_is_on_disk_and_clients_are_told_while_it_is_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Plain::start(dir.path());
+    let mut c = Raw::connect(server.1);
+    until(|| c.command(&["PING"]) == Value::status("PONG"), "it is ready");
+    let fill = "for i = 1, 300000 do redis.call('SET', 'key:' .. i, i) end";
+    c.command(&["EVAL", fill, "0"]);
+    ok(&mut c, &["SAVE"]);
+    ok(&mut c, &["SET", "last", "v"]);
+    drop(server);
+    let server = Plain::start(dir.path());
+    let mut c = Raw::connect(server.1);
+    let loading = Value::error("LOADING Redis is loading the dataset in memory");
+    let mut told = 0;
+    loop {
+        let answer = c.command(&["GET", "last"]);
+        if answer != loading {
+            assert_eq!(answer, Value::bulk("v"));
+            break;
+        }
+        told += 1;
+        // In one piece: the data may be there before the next look.
+        c.send(
+            &[
+                &["MULTI"][..],
+                &["SET", "k", "v"],
+                &["INFO", "persistence"],
+                &["CONFIG", "SET", "appendonly", "no"],
+                &["EXEC"],
+            ]
+            .map(crate::harness::encode)
+            .concat(),
+        );
+        let answers: Vec<Value> = (0..5).map(|_| c.reply().value).collect();
+        if answers[1] == loading {
+            assert_eq!(answers[4], Value::error("EXECABORT Transaction discarded because of previous errors."));
+            let all = c.command(&["INFO", "persistence"]);
+            let all = String::from_utf8_lossy(all.bytes().expect("a text")).into_owned();
+            assert_eq!(all.contains("loading:1\r\n"), all.contains("loading_total_bytes:"), "{all}");
+        }
+    }
+    assert!(told > 0, "300,000 keys take their time");
+    assert_eq!(info(&mut c, "loading"), "0");
+    assert_eq!(c.command(&["DBSIZE"]), Value::Integer(300_001));
+    assert_eq!(info(&mut c, "rdb_last_load_keys_loaded"), "300001");
 }
