@@ -46,10 +46,9 @@ use busy::{RawSockets, RunningScript};
 use durability::Durability;
 use multi::Watches;
 use pubsub::PubSub;
-use recovery::Progress;
 use registry::Registry;
 use room::Room;
-use saving::Saving;
+use saving::{Progress, Saving};
 use script_trace::Trace;
 
 use scripts::Scripts;

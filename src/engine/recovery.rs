@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Engine;
+use super::saving::Progress;
 use super::tail::EFFECTS_FORMAT;
 use super::unit::Origin;
 use crate::base::limits::{RECOVERY_SLICE_BYTES, SNAPSHOT_FRAME_BYTES};
@@ -75,19 +76,6 @@ pub struct Recovered {
     pub torn: Option<TornTail>,
     /// What is wrong with the newest snapshot, if what it had replaced was read in its place.
     pub passed_over: Option<String>,
-}
-
-/// How far it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// When it began.
-    pub began: Instant,
-    /// Bytes of the files that have been read.
-    pub read: u64,
-    /// Bytes that there are, about.
-    pub all: u64,
-    /// Whether all is there, so that [`Loading::finish`] has nothing left to read.
-    pub is_complete: bool,
 }
 
 /// The data of a directory on its way into an engine that is empty.

@@ -122,6 +122,19 @@ pub struct Reload {
     pub failed: &'static str,
 }
 
+/// How far the data has been loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// When it began.
+    pub began: Instant,
+    /// Bytes of the files that have been read.
+    pub read: u64,
+    /// Bytes that there are, about.
+    pub all: u64,
+    /// Whether all is there, so that [`Loading::finish`](super::recovery::Loading::finish) has nothing left to read.
+    pub is_complete: bool,
+}
+
 /// A snapshot under way.
 pub(super) struct Run {
     pub(super) purpose: Purpose,

@@ -141,6 +141,7 @@ fn a_server_goes_on_behind_a_snapshot_and_its_log() {
     assert_loaded(&mut bench);
     assert_eq!(bench.line("SET later v"), "+OK\\r\\n");
     bench.engine.server.close_log().unwrap();
+    drop(bench);
     let mut bench = Bench::new();
     let second = bench.engine.recover(directory(&disk), Box::new(|| {})).unwrap();
     assert!(second.last > first.last && second.is_clean);
