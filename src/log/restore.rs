@@ -245,7 +245,7 @@ mod tests {
     use crate::log::sim::{Faults, SimDisk};
     use crate::log::snapshot::SnapshotDamage;
     use crate::log::snapshot::writer::tests::{begin, take};
-    use crate::log::snapshot::writer::{Done, SnapshotError};
+    use crate::log::snapshot::writer::{Done, LogBeside, SnapshotError, SnapshotWriter};
 
     const DIRECTORY: &str = "/data";
     const OPTIONS: Options = Options {
@@ -388,7 +388,6 @@ mod tests {
     fn a_directory_may_hold_a_snapshot_and_no_log() {
         let disk = SimDisk::new(1);
         let directory: Arc<Directory> = Restore::open(directory(&disk)).unwrap().finish_without_log().unwrap();
-        use crate::log::snapshot::writer::{LogBeside, SnapshotWriter};
         let writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(1));
         take(writer, &units(5), 5).unwrap();
         drop(directory);

@@ -176,3 +176,84 @@ impl SnapshotReader {
         LogError::Snapshot { path: self.path.clone(), offset, damage }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::format::{FileId, seal};
+    use super::*;
+    use crate::log::block::unit_head;
+    use crate::log::directory::DirectoryId;
+    use crate::log::sim::SimDisk;
+
+    const LSN: Lsn = Lsn::new(9);
+
+    /// Reads a snapshot of these frames, each with a fitting checksum: kind, what it holds, bytes of units that it states.
+    fn read(frames: &[(Kind, &[u8], usize)], end: End) -> Result<u64, LogError> {
+        let disk = Arc::new(SimDisk::new(1));
+        let directory = Directory::open(disk, Path::new("/d"), DirectoryId::new([1; 16])).unwrap();
+        let file = FileId { directory: directory.id(), serial: 5 };
+        let mut bytes = Header { file, begun_ms: 0 }.encode().to_vec();
+        for (kind, stored, plain) in frames.iter().copied().chain([(Kind::End, &end.encode()[..], 0)]) {
+            let start = bytes.len();
+            bytes.resize(start + FRAME_HEAD_BYTES, 0);
+            bytes.extend_from_slice(stored);
+            seal(&mut bytes[start..], &file, start as u64, kind, plain);
+        }
+        directory.disk().create(&directory.snapshot(LSN)).unwrap().write_at(&bytes, 0).unwrap();
+        let mut reader = SnapshotReader::open(&directory, LSN)?;
+        let mut units = 0;
+        while reader.advance()? {
+            units += reader.units().count() as u64;
+        }
+        Ok(units)
+    }
+
+    fn damage(frames: &[(Kind, &[u8], usize)], end: End) -> Option<SnapshotDamage> {
+        match read(frames, end) {
+            Err(LogError::Snapshot { damage, .. }) => Some(damage),
+            other => other.map(|_| None).expect("no other error"),
+        }
+    }
+
+    #[test]
+    fn what_fits_its_checksums_and_nothing_else_is_refused() {
+        let unit = [&unit_head(1, 1, 3)[..], b"abc"].concat();
+        let end = End { lsn: LSN, time_ms: 1, units: 1, unit_bytes: 11, frames: 1 };
+        let whole = (Kind::Plain, &unit[..], 11);
+        assert_eq!(read(&[whole], end).unwrap(), 1);
+        assert_eq!(
+            read(&[(Kind::Plain, &unit[..4], 4), (Kind::Plain, &unit[4..], 7)], End { frames: 2, ..end }).unwrap(),
+            1
+        );
+        for other in [End { units: 2, ..end }, End { unit_bytes: 12, ..end }, End { frames: 2, ..end }] {
+            assert_eq!(damage(&[whole], other), Some(SnapshotDamage::Counts), "{other:?}");
+        }
+        let cut = End { units: 0, unit_bytes: 10, ..end };
+        assert_eq!(
+            damage(&[(Kind::Plain, &unit[..10], 10)], cut),
+            Some(SnapshotDamage::Counts),
+            "a unit without its end"
+        );
+        assert_eq!(damage(&[(Kind::Plain, &unit, 10)], end), Some(SnapshotDamage::Units));
+        assert_eq!(damage(&[(Kind::Lz4, &unit, 11)], end), Some(SnapshotDamage::Compression));
+        let compressed = lz4_flex::block::compress(&unit);
+        assert_eq!(read(&[(Kind::Lz4, &compressed, 11)], end).unwrap(), 1);
+        assert_eq!(
+            damage(&[(Kind::Lz4, &compressed, 10)], end),
+            Some(SnapshotDamage::Compression),
+            "longer than stated"
+        );
+        assert_eq!(
+            damage(&[(Kind::Lz4, &compressed, 12)], end),
+            Some(SnapshotDamage::Compression),
+            "shorter than stated"
+        );
+        assert_eq!(
+            damage(&[(Kind::Plain, &unit, 2 << 20)], end),
+            Some(SnapshotDamage::Frame),
+            "beyond the format's bounds"
+        );
+    }
+}
