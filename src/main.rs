@@ -9,9 +9,10 @@ use std::sync::atomic::AtomicBool;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate::base::logging;
+use tidegate::check::Verdict;
 use tidegate::config::{self, Config};
 use tidegate::script::bundled::{BUNDLED, Bundled};
-use tidegate::{client, export, import, ping, server};
+use tidegate::{check, client, export, import, ping, server};
 
 fn main() -> ExitCode {
     let matches = command_line().get_matches();
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
         Some(("ping", matches)) => ask(matches),
         Some(("import", matches)) => move_in(matches),
         Some(("export", matches)) => move_out(matches),
+        Some(("check", matches)) => return look(matches),
         Some(("scripts", matches)) => show_scripts(matches),
         _ => run(&matches),
     };
@@ -42,6 +44,7 @@ fn command_line() -> Command {
         )
         .subcommand(import_command())
         .subcommand(export_command())
+        .subcommand(check_command())
 }
 
 /// A flag that takes the address of a server.
@@ -87,6 +90,20 @@ fn export_command() -> Command {
         .after_help(
             "Each key is written as it is at one instant, but not all at the same: for one point in time, stop the writers first. \
              The server goes on meanwhile.",
+        )
+}
+
+fn check_command() -> Command {
+    Command::new("check")
+        .about("Look at the data of a server that is not running: are all snapshots and the log as they were written?")
+        .arg(Arg::new("DIR").required(true).help("The folder of the data, such as tidegate-data"))
+        .arg(switch(
+            "repair",
+            "Have the log end where its damage begins. What that changes is copied to DIR/backup-TIME first",
+        ))
+        .after_help(
+            "Exit code 0: all is good; 1: a torn tail, which the next start cuts off, or damage; 2: it can't be read, or a \
+             server is using it. Without --repair nothing is written.",
         )
 }
 
@@ -141,6 +158,21 @@ fn move_out(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let report = export::export(from, file, matches.get_flag("replace"), &mut |text| eprintln!("{text}"))?;
     println!("exported to {}: {report}", file.display());
     Ok(())
+}
+
+/// Looks at a directory, after a repair if one is asked for.
+fn look(matches: &ArgMatches) -> ExitCode {
+    let path = Path::new(text(matches, "DIR"));
+    let say = &mut |line: &str| println!("{line}");
+    let repaired = if matches.get_flag("repair") { check::repair(path, say) } else { Ok(()) };
+    match repaired.and_then(|()| check::check(path, say)) {
+        Ok(Verdict::Good) => ExitCode::SUCCESS,
+        Ok(Verdict::Faulty) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 /// An argument that is required or has a default.

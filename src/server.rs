@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,23 +12,22 @@ use tokio::sync::Notify;
 use crate::base::allocated::count_for_this_thread;
 use crate::base::clock::Clock;
 use crate::base::descriptors::make_room;
+use crate::base::limits::RECOVERY_SLICE_BYTES;
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::command;
 use crate::config::{AppendFsync, Config};
 use crate::engine::Engine;
-use crate::engine::recovery::{Recovered, RecoveryError};
+use crate::engine::recovery::{Loading, Recovered, RecoveryError};
 use crate::engine::registry::watch_for_stalls;
-use crate::import::ImportError;
+use crate::engine::saving::DATA_DIR;
 use crate::import::at_start::AtStart;
+use crate::import::{ImportError, Report};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealDisk, ignore_file_size_signal};
 use crate::log::scan::TornTail;
 use crate::net::listener::Listener;
 use crate::net::serve::{Shared, serve};
-
-/// Where the data lies, below `dir`.
-const DATA_DIR: &str = "tidegate-data";
 
 /// Where an import at the start gathers it, below `dir`. It gets the name of the data when all of it is durable; what is found
 /// here before is what an import has left that was interrupted.
@@ -76,11 +75,16 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
         let log_moved = Arc::new(Notify::new());
-        let data = recover(&mut engine, Arc::clone(&log_moved))?;
+        let places: Vec<String> = listeners.iter().map(Listener::address).collect();
+        let mut start = Start::begin(&mut engine, &log_moved)?;
         watch_for_stalls(&engine.server.registry, command::table())?;
-        announce(&listeners, &data);
-        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        serve(Rc::new(Shared::new(engine, log_moved)), listeners).await?;
+        let load = |engine: &mut Engine| {
+            let Some(data) = start.step(engine)? else { return Ok(true) };
+            announce(&places, &data);
+            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            Ok::<_, StartError>(false)
+        };
+        serve(Rc::new(Shared::new(engine, log_moved)), listeners, load).await?;
         Ok(())
     })
 }
@@ -125,50 +129,101 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
     (host, port).to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the name has no address"))
 }
 
-/// Brings the data back from the log, if there is one. Answers what the start-up line says of it.
-fn recover(engine: &mut Engine, log_moved: Arc<Notify>) -> Result<String, StartError> {
-    let config = &engine.server.config;
-    if !config.appendonly {
-        return match AtStart::look(&config.dir)? {
-            None => Ok("data: in memory only; durable: nothing, a restart begins empty".to_owned()),
-            Some(import) => {
-                let (report, names) = (import.run(engine)?, import.names());
-                Ok(format!(
-                    "data: in memory only, {report}; durable: nothing that changes, a restart imports {names} again"
-                ))
+/// The way from an empty engine to one with its data.
+struct Start {
+    path: PathBuf,
+    /// What there is to load; or what the start-up line says where there is nothing.
+    data: Result<Loading, String>,
+    log_moved: Arc<Notify>,
+}
+
+impl Start {
+    /// Finds the data. What Redis has left is imported.
+    fn begin(engine: &mut Engine, log_moved: &Arc<Notify>) -> Result<Start, StartError> {
+        ignore_file_size_signal();
+        let config = &engine.server.config;
+        let path = config.dir.join(DATA_DIR);
+        let log_moved = Arc::clone(log_moved);
+        if !path.exists() {
+            match AtStart::look(&config.dir)? {
+                Some(import) if config.appendonly => import_to(&path, &import, config)?,
+                None if config.appendonly => {}
+                import => {
+                    let imported = match import {
+                        Some(import) => Some((import.run(engine)?, import.names())),
+                        None => None,
+                    };
+                    engine.server.saving.lives_at(path.clone());
+                    return Ok(Start { path, data: Err(in_memory(imported)), log_moved });
+                }
             }
-        };
-    }
-    ignore_file_size_signal();
-    let path = config.dir.join(DATA_DIR);
-    if !path.exists() {
-        if let Some(import) = AtStart::look(&config.dir)? {
-            import_to(&path, &import, config)?;
+        } else if let Ok(Some(import)) = AtStart::look(&config.dir) {
+            tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
         }
-    } else if let Ok(Some(import)) = AtStart::look(&config.dir) {
-        tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
+        let mut loading = Loading::begin(engine, open_directory(&path)?)?;
+        let progress = loading.step(engine, 0)?;
+        engine.server.set_loading(Some(progress));
+        Ok(Start { path, data: Ok(loading), log_moved })
     }
-    let policy = config.appendfsync;
-    let Recovered { last, keys, is_clean, torn } =
-        engine.recover(open_directory(&path)?, Box::new(move || log_moved.notify_one()))?;
-    match torn {
+
+    /// Loads a slice. Answers what the start-up line says of the data when all of it is there.
+    fn step(&mut self, engine: &mut Engine) -> Result<Option<String>, StartError> {
+        let loading = match &mut self.data {
+            Ok(loading) => loading,
+            Err(said) => return Ok(Some(std::mem::take(said))),
+        };
+        let progress = loading.step(engine, RECOVERY_SLICE_BYTES)?;
+        engine.server.set_loading(Some(progress));
+        if !progress.is_complete {
+            return Ok(None);
+        }
+        let Ok(loading) = std::mem::replace(&mut self.data, Err(String::new())) else { return Ok(None) };
+        let (has_log, policy) = (engine.server.config.appendonly, engine.server.config.appendfsync);
+        let log_moved = Arc::clone(&self.log_moved);
+        let recovered = match has_log {
+            true => loading.finish(engine, Box::new(move || log_moved.notify_one()))?,
+            false => loading.finish_without_log(engine)?.0,
+        };
+        engine.server.set_loading(None);
+        tell_of_crash(&recovered);
+        let promise = match (has_log, policy) {
+            (true, AppendFsync::Always) => "every OK is on disk",
+            (true, AppendFsync::EverySecond) => "what is older than a second is on disk",
+            (true, AppendFsync::No) => "when the system writes it to disk",
+            (false, _) => "what was there, and each snapshot; what changes is in memory only",
+        };
+        let Recovered { last, keys, .. } = recovered;
+        Ok(Some(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", self.path.display())))
+    }
+}
+
+/// What the start-up line says of a server without a log that found no data of its own, but maybe that of Redis.
+fn in_memory(imported: Option<(Report, String)>) -> String {
+    match imported {
+        None => "data: in memory only; durable: snapshots only, and there is none".to_owned(),
+        Some((report, names)) => format!(
+            "data: in memory only, {report}; durable: snapshots only; until there is one a restart imports {names} again"
+        ),
+    }
+}
+
+/// Tells what is known of how the server before this one ended.
+fn tell_of_crash(recovered: &Recovered) {
+    if let Some(damage) = &recovered.passed_over {
+        tracing::warn!("{damage}; what this snapshot had replaced was read in its place: nothing is missing");
+    }
+    match &recovered.torn {
         Some(TornTail { path, offset, .. }) => {
             let path = path.display();
             tracing::warn!(
                 "{path}: cut off at offset {offset}, where a crash interrupted a write that was not acknowledged"
             );
         }
-        None if !is_clean && last > Lsn::NONE => {
+        None if !recovered.is_clean && recovered.last > Lsn::NONE => {
             tracing::info!("the server before this one was killed; nothing is missing");
         }
         None => {}
     }
-    let promise = match policy {
-        AppendFsync::Always => "every OK is on disk",
-        AppendFsync::EverySecond => "what is older than a second is on disk",
-        AppendFsync::No => "when the system writes it to disk",
-    };
-    Ok(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", path.display()))
 }
 
 /// Makes the data at `path` from what Redis has left, as a server that nobody else sees. It is there in full or not at all.
@@ -197,8 +252,7 @@ fn open_directory(path: &Path) -> Result<Directory, RecoveryError> {
 }
 
 /// The start-up line: where it listens, where data lives, what is durable.
-fn announce(listeners: &[Listener], data: &str) {
-    let places: Vec<String> = listeners.iter().map(Listener::address).collect();
+fn announce(places: &[String], data: &str) {
     tracing::info!(
         "Tidegate {} (pid {}) listens on {}; {data}",
         env!("CARGO_PKG_VERSION"),
@@ -223,6 +277,8 @@ fn fit_to_descriptors(config: &mut Config) {
     }
 }
 
+#[cfg(test)]
+mod loading;
 #[cfg(test)]
 mod logged;
 

@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 
 use super::sample::select;
-use super::split_table::SplitTable;
+use super::split_table::{SplitTable, Walk};
 
 /// Most bytes of a chunk: the allocator's pages of 64 KB hold such blocks nearly without a rest.
 const CHUNK_BYTES: usize = 3072;
@@ -99,6 +99,21 @@ impl<T> DenseTable<T> {
     pub(crate) fn scan(&self, cursor: u64, count: usize, hash_of: impl Fn(&T) -> u64, mut emit: impl FnMut(&T)) -> u64 {
         let entry = |number: &u32| at(&self.chunks, *number);
         self.index.scan(cursor, count, |number| hash_of(entry(number)), |number| emit(entry(number)))
+    }
+
+    /// Shows the entries from `cursor` on to `visit` until it answers false, and those of the last one's place. Answers the cursor
+    /// of the rest; see [`SplitTable::walk`].
+    pub(crate) fn walk(&self, cursor: u64, hash_of: impl Fn(&T) -> u64, mut visit: impl FnMut(&T) -> bool) -> u64 {
+        let entry = |number: &u32| at(&self.chunks, *number);
+        self.index.walk(
+            cursor,
+            |number| hash_of(entry(number)),
+            |together| {
+                let mut goes_on = true;
+                together.iter().for_each(|(_, number)| goes_on &= visit(entry(number)));
+                if goes_on { Walk::Continue } else { Walk::StopAfter }
+            },
+        )
     }
 
     /// An entry drawn at random, each with the same chance. `below(n)` draws a number in `0..n`.

@@ -121,6 +121,22 @@ pub const TIMER_SWEEP_STEP: usize = 16;
 /// The longest DEBUG SLEEP.
 pub const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(3_600);
 
+/// What a key or an element costs a snapshot beside its bytes, as so many bytes: finding it takes about as long as copying these.
+pub const SNAPSHOT_KEY_WORK_BYTES: usize = 64;
+
+/// Bytes of a value from which on a snapshot copies it in parts. Less is copied at once, in a small part of a millisecond.
+pub const SNAPSHOT_PART_MIN_BYTES: usize = 64 * 1024;
+
+/// How many bytes an element is taken for, to tell large values from others without a look at all elements.
+pub const SNAPSHOT_ELEMENT_BYTES: usize = 128;
+
+/// Most bytes of a string that a snapshot copies in one piece.
+pub const SNAPSHOT_PIECE_BYTES: usize = 256 * 1024;
+
+/// How often in a row the copy of a large value starts over, until one is copied at once: so that nobody can keep a snapshot from
+/// its end.
+pub const SNAPSHOT_STARTS_OVER_MAX: usize = 16;
+
 /// Codes of error replies that are counted apart; scripts can make up codes without end.
 pub const ERROR_CODES_MAX: usize = 128;
 
@@ -354,6 +370,36 @@ pub const IN_FLIGHT_UNIT_MAX_KEYS: usize = 4 * 1024;
 
 /// How long the log waits on a full disk before it tries again.
 pub const LOG_FULL_RETRY: Duration = Duration::from_millis(200);
+
+/// Bytes of effects that a snapshot copies in one slice, between other work.
+pub const SAVE_SLICE_BYTES: usize = 64 * 1024;
+
+/// Bytes of changes that may gather while the snapshot is made durable that a log is to begin behind.
+pub const LOG_BEGIN_MAX_BYTES: usize = LOG_BLOCK_MAX_BYTES / 4;
+
+/// How long a snapshot that has failed is not tried again by itself.
+pub const SAVE_RETRY: Duration = Duration::from_secs(5);
+
+/// How often that time is doubled with each further failure: up to about three quarters of an hour.
+pub const SAVE_RETRY_DOUBLINGS: u32 = 9;
+/// Bytes of units that a snapshot's frame holds: enough to compress well, little enough to be read and applied in one go.
+pub const SNAPSHOT_FRAME_BYTES: usize = 256 * 1024;
+
+/// Bytes of a snapshot's frame, compressed or not, that any version may write: what a damaged length can make a reader
+/// allocate.
+pub const SNAPSHOT_FRAME_MAX_BYTES: usize = 4 * SNAPSHOT_FRAME_BYTES;
+
+/// Bytes of a snapshot after which they are synced: a sync at the end of gigabytes would hold up those of the log.
+pub const SNAPSHOT_SYNC_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Bytes that wait to be written to a snapshot above which no more is copied.
+pub const SNAPSHOT_PAUSE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Bytes that wait to be written to a snapshot above which it is given up: only what changes meanwhile can make so many.
+pub const SNAPSHOT_GIVE_UP_BYTES: usize = 256 * 1024 * 1024;
+
+/// Bytes of effects that a start loads at a time, about: others are answered between two slices.
+pub const RECOVERY_SLICE_BYTES: usize = 256 * 1024;
 
 /// How often `appendfsync everysec` syncs.
 pub const LOG_EVERY_SEC: Duration = Duration::from_secs(1);

@@ -2,6 +2,7 @@
 
 pub(crate) mod allocated;
 pub(crate) mod allocator;
+pub mod calendar;
 pub mod clock;
 pub mod crc;
 pub mod dense_table;

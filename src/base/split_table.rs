@@ -57,7 +57,7 @@ const CHUNK_BITS: u32 = 8;
 const PLACE_BITS: u32 = 48;
 
 /// One past the last place.
-const PLACE_END: u64 = 1 << PLACE_BITS;
+pub(crate) const PLACE_END: u64 = 1 << PLACE_BITS;
 
 /// Buckets of the largest segment that occurs with a good hash: the range in which [`SplitTable::random`] draws.
 const WIDEST: u64 = 2048;
@@ -67,6 +67,17 @@ const DRAWS: usize = 200;
 
 const _: () = assert!(FIRST_SPLIT >= SEGMENT_LOAD, "the first split must not be undone by the next remove");
 const _: () = assert!(MERGE_LOAD * 2 < SEGMENT_LOAD, "a merge must not be followed by a split");
+
+/// What becomes of a [walk](SplitTable::walk) at the entries that it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walk {
+    /// It goes on.
+    Continue,
+    /// It ends, and these entries have not been visited.
+    StopBefore,
+    /// It ends with these entries.
+    StopAfter,
+}
 
 /// A set of entries found by hash. It stores neither keys nor hashes: the caller hashes, compares and, when segments
 /// split or merge, hashes again.
@@ -174,6 +185,36 @@ impl<T> SplitTable<T> {
             break;
         }
         if cursor < PLACE_END { cursor } else { 0 }
+    }
+
+    /// Shows the entries from `cursor` on to `visit` in the order of their places, those of one place together, until it stops the
+    /// walk. Answers the cursor of the rest, [`PLACE_END`] where nothing is left. Places before a cursor that it answered have been
+    /// visited and others have not, however the table changes. Each call looks at whole segments, of which it may show little.
+    pub(crate) fn walk<'t>(
+        &'t self,
+        cursor: u64,
+        hash_of: impl Fn(&T) -> u64,
+        mut visit: impl FnMut(&[(u64, &'t T)]) -> Walk,
+    ) -> u64 {
+        let mut cursor = cursor;
+        let mut found: Vec<(u64, &T)> = Vec::new();
+        while cursor < PLACE_END {
+            let (segment, end) = self.segment_at(cursor);
+            found.clear();
+            found.extend(
+                segment.iter().map(|entry| (place(hash_of(entry)), entry)).filter(|(place, _)| *place >= cursor),
+            );
+            found.sort_unstable_by_key(|(place, _)| *place);
+            for together in found.chunk_by(|(one, _), (other, _)| one == other) {
+                match visit(together) {
+                    Walk::Continue => {}
+                    Walk::StopBefore => return together[0].0,
+                    Walk::StopAfter => return together[0].0 + 1,
+                }
+            }
+            cursor = end;
+        }
+        PLACE_END
     }
 
     /// An entry drawn at random, each with the same chance (with a good hash). `below(n)` draws a number in `0..n`.
@@ -320,7 +361,7 @@ fn middle(hash: u64) -> u64 {
 
 /// Where the walk of SCAN meets an entry with this hash.
 #[inline]
-fn place(hash: u64) -> u64 {
+pub(crate) fn place(hash: u64) -> u64 {
     middle(hash).reverse_bits() >> 16
 }
 
@@ -443,6 +484,27 @@ mod tests {
             }
             seen.sort_unstable();
             assert!(seen.iter().copied().eq(places.clone()));
+        }
+    }
+
+    /// A walk goes on where it stopped, before what it left out or behind what it saw, and meets all in the order of places.
+    #[test]
+    fn a_walk_goes_on_where_it_stopped() {
+        for n in [0, 1, 50, 5_000] {
+            let table = filled(n);
+            let mut seen = Vec::new();
+            let (mut cursor, mut turn) = (0, 0);
+            while cursor < PLACE_END {
+                cursor = table.walk(cursor, hash, |together| {
+                    turn += 1;
+                    if turn % 7 == 0 {
+                        return Walk::StopBefore;
+                    }
+                    seen.extend(together.iter().map(|(place, _)| *place));
+                    if turn % 3 == 0 { Walk::StopAfter } else { Walk::Continue }
+                });
+            }
+            assert!(seen.is_sorted() && seen.len() == n as usize);
         }
     }
 

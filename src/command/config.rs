@@ -37,6 +37,12 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         let refused = SetError::Refused { name: "maxclients".to_owned(), reason: Refusal::TooManyClients(possible) };
         return Err(Error::owned(refused.to_string()));
     }
+    if ctx.server.loading.is_some() && config.appendonly != before.appendonly {
+        *config = before;
+        return Err(Error::text(
+            "ERR CONFIG SET failed (possibly related to argument 'appendonly') - the data is being loaded",
+        ));
+    }
     // Before anything else is acted on: it can fail.
     let policy = config.appendfsync;
     if policy != before.appendfsync
@@ -46,9 +52,21 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         let failed = "ERR CONFIG SET failed (possibly related to argument 'appendfsync') - ";
         return Err(Error::owned(format!("{failed}{error}")));
     }
+    if before.appendonly
+        && !ctx.server.config.appendonly
+        && let Err(error) = ctx.server.end_log()
+    {
+        ctx.server.config = before;
+        let failed = "ERR CONFIG SET failed (possibly related to argument 'appendonly') - ";
+        return Err(Error::owned(format!("{failed}{error}")));
+    }
     for parameter in changed {
         match parameter.name {
+            "appendonly" if ctx.server.wants_log() => ctx.server.request_log(),
+            "save" | "stop-writes-on-bgsave-error" => ctx.server.saving_rules_changed(ctx.session),
             "requirepass" => password_changed(ctx),
+            // While the data is loaded the limits are those that it was made under; the new ones hold from then on.
+            "script-memory-limit" | "script-cache-max-bytes" if ctx.server.loading.is_some() => {}
             "script-memory-limit" => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
             "maxmemory" => ctx.server.memory_limit_changed(ctx.session),
             "script-cache-max-bytes" => {
@@ -65,7 +83,9 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
             tracing::warn!("{warning}");
         }
     }
-    ctx.ks.set_limits(ValueLimits::from(&ctx.server.config));
+    if ctx.server.loading.is_none() {
+        ctx.ks.set_limits(ValueLimits::from(&ctx.server.config));
+    }
     ctx.reply.ok();
     Ok(())
 }

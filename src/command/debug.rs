@@ -8,10 +8,12 @@ use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Command, Done, Flags, Group, Run};
+use crate::engine::saving::Reload;
+use crate::engine::spec::{Command, Done, Flags, Flow, Group, MayWait, Run};
+use crate::engine::wait::Wait;
 use crate::resp::reply::Reply;
 
-fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     ctx.server.debug_allowed(ctx.session)?;
     let word = args.bytes()?;
     let rest: Vec<&[u8]> = args.rest().iter().collect();
@@ -33,6 +35,8 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         (b"object", [key]) => object(ctx, key)?,
         (b"protocol", [kind]) => protocol(ctx.reply, kind)?,
+        (b"reload", options) => return reload(ctx, options),
+        (b"loadaof", []) => return load_log(ctx),
         _ => {
             let word = excerpt(word, 128);
             return Err(Error::owned(format!(
@@ -40,12 +44,48 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             )));
         }
     }
-    Ok(())
+    Ok(Flow::Replied)
 }
 
-const HELP: [&str; 14] = [
+/// DEBUG RELOAD: saves the data, and reads it again.
+fn reload(ctx: &mut Ctx<'_>, options: &[&[u8]]) -> MayWait {
+    let (mut save, mut keep, mut merge) = (true, false, false);
+    for option in options {
+        match option.to_ascii_lowercase().as_slice() {
+            b"nosave" => save = false,
+            b"noflush" => keep = true,
+            b"merge" => merge = true,
+            _ => return Err(Error::text("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.")),
+        }
+    }
+    let failed = "ERR Error trying to load the RDB dump, check server logs";
+    read_again(ctx, Reload { client: (ctx.session.key, ctx.entry), save, keep, merge, failed })
+}
+
+/// DEBUG LOADAOF: reads the log again.
+fn load_log(ctx: &mut Ctx<'_>) -> MayWait {
+    let failed = "ERR Error trying to load the AOF files, check server logs";
+    let client = (ctx.session.key, ctx.entry);
+    read_again(ctx, Reload { client, save: false, keep: false, merge: false, failed })
+}
+
+fn read_again(ctx: &mut Ctx<'_>, reload: Reload) -> MayWait {
+    if ctx.server.loading.is_some() {
+        return Err(Error::text("ERR the data is being loaded"));
+    }
+    if !ctx.may_wait() {
+        return Err(Error::text("ERR the data can't be read again inside a transaction"));
+    }
+    ctx.server.saving.reload(reload);
+    let on_timeout = |reply: &mut Reply| reply.error(b"ERR the data is read again all the same");
+    Ok(Flow::Wait(Wait::until(None, on_timeout)))
+}
+
+const HELP: [&str; 18] = [
     "HELP",
     "    Lists the subcommands.",
+    "LOADAOF",
+    "    Reads the log again from disk, in place of what is in memory.",
     "LOG <message>",
     "    Writes a message to the log.",
     "OBJECT <key>",
@@ -53,6 +93,8 @@ const HELP: [&str; 14] = [
     "PROTOCOL <type>",
     "    Answers a value of a protocol type: string, integer, double, bignum, null, array, set, map, attrib, push,",
     "    verbatim, true or false.",
+    "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+    "    Makes a snapshot (not with NOSAVE) and reads it, in place of what is in memory; with NOFLUSH beside it.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Turns off, or on again, the removal of expired keys that nobody asks for.",
     "SLEEP <seconds>",
@@ -141,6 +183,6 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     complexity: "Depends on subcommand.",
     summary: "Holds what tests need; see DEBUG HELP.",
     syntax: "subcommand [arg...]",
-    run: Run::Now(debug),
+    run: Run::MayWait(debug),
     ..Command::EMPTY
 }];

@@ -9,6 +9,7 @@ use crate::base::allocated::allocated_bytes;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::engine::args::Args;
 use crate::engine::ctx::Ctx;
+use crate::engine::saving::Purpose;
 use crate::engine::session::Session;
 use crate::engine::spec::{Command, Done, Flags, Group, Run};
 
@@ -203,30 +204,66 @@ fn usage(who: libc::c_int) -> Option<libc::rusage> {
     unsafe { (libc::getrusage(who, usage.as_mut_ptr()) == 0).then(|| usage.assume_init()) }
 }
 
-/// There are no snapshots yet: the fields say so.
+/// What is said of forks, of which there are none, says so.
 fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
-    let durability = ctx.server.durability.as_ref();
-    let is_good = durability.is_none_or(|durability| durability.is_good());
+    let server = &ctx.server;
+    let (durability, saving) = (server.durability.as_ref(), &server.saving);
+    let (save, rewrite) = (saving.history(Purpose::Save), saving.history(Purpose::Rewrite));
+    let (done, all) = saving.progress(ctx.ks);
+    let status = |is_ok: bool| if is_ok { "ok" } else { "err" };
+    let seconds = |seconds: Option<u64>| seconds.map_or(-1, |seconds| seconds as i64);
+    let is_rewriting = saving.under_way() == Some(Purpose::Rewrite) || server.wants_log();
     fields! { text,
-        "loading" => 0,
+        "loading" => u8::from(server.loading.is_some()),
         "async_loading" => 0,
-        "rdb_changes_since_last_save" => ctx.ks.effects().count(),
-        "rdb_bgsave_in_progress" => 0,
-        "rdb_last_save_time" => ctx.server.started_ms / 1_000,
-        "rdb_last_bgsave_status" => "ok",
-        "rdb_last_bgsave_time_sec" => -1,
-        "rdb_current_bgsave_time_sec" => -1,
-        "aof_enabled" => u8::from(durability.is_some()),
-        "aof_rewrite_in_progress" => 0,
-        "aof_rewrite_scheduled" => 0,
-        "aof_last_rewrite_time_sec" => -1,
-        "aof_current_rewrite_time_sec" => -1,
-        "aof_last_bgrewrite_status" => "ok",
-        "aof_last_write_status" => if is_good { "ok" } else { "err" },
+        "current_cow_peak" => 0,
+        "current_cow_size" => 0,
+        "current_cow_size_age" => 0,
+        "current_fork_perc" => format_args!("{:.2}", done as f64 * 100.0 / all.max(1) as f64),
+        "current_save_keys_processed" => done,
+        "current_save_keys_total" => all,
+        "rdb_changes_since_last_save" => saving.changes(ctx.ks),
+        "rdb_bgsave_in_progress" => u8::from(saving.under_way() == Some(Purpose::Save)),
+        "rdb_last_save_time" => saving.saved_s(),
+        "rdb_last_bgsave_status" => status(save.is_ok),
+        "rdb_last_bgsave_time_sec" => seconds(save.last_s),
+        "rdb_current_bgsave_time_sec" => seconds(saving.running_s(Purpose::Save)),
+        "rdb_saves" => save.done,
+        "rdb_last_cow_size" => 0,
+        "rdb_last_load_keys_expired" => 0,
+        "rdb_last_load_keys_loaded" => saving.loaded_keys(),
+        "aof_enabled" => u8::from(server.config.appendonly),
+        "aof_rewrite_in_progress" => u8::from(is_rewriting),
+        "aof_rewrite_scheduled" => u8::from(saving.is_scheduled(Purpose::Rewrite)),
+        "aof_last_rewrite_time_sec" => seconds(rewrite.last_s),
+        "aof_current_rewrite_time_sec" => seconds(saving.running_s(Purpose::Rewrite)),
+        "aof_last_bgrewrite_status" => status(rewrite.is_ok),
+        "aof_rewrites" => rewrite.done,
+        "aof_rewrites_consecutive_failures" => rewrite.failures_in_a_row,
+        "aof_last_write_status" => status(durability.is_none_or(|durability| durability.is_good())),
+        "aof_last_cow_size" => 0,
+        "module_fork_in_progress" => 0,
+        "module_fork_last_cow_size" => 0,
+    }
+    if let Some(loading) = &server.loading {
+        let (read, all, elapsed_s) = (loading.read, loading.all.max(1), loading.began.elapsed().as_secs());
+        fields! { text,
+            "loading_start_time" => (server.clock.now_ms() / 1_000).saturating_sub_unsigned(elapsed_s),
+            "loading_total_bytes" => all,
+            "loading_rdb_used_mem" => 0,
+            "loading_loaded_bytes" => read,
+            "loading_loaded_perc" => format_args!("{:.2}", read as f64 * 100.0 / all as f64),
+            "loading_eta_seconds" => all.saturating_sub(read).saturating_mul(elapsed_s) / read.max(1),
+        }
     }
     if let Some(durability) = durability {
         fields! { text,
-            "aof_current_size" => durability.log().written_bytes(),
+            "aof_current_size" => server.aof_bytes(),
+            "aof_base_size" => saving.base_bytes(),
+            "aof_pending_rewrite" => 0,
+            "aof_buffer_length" => durability.log().backlog_bytes(),
+            "aof_pending_bio_fsync" => 0,
+            "aof_delayed_fsync" => 0,
             "log_last_lsn" => durability.last(),
             "log_durable_lsn" => durability.log().durable(),
             "log_segments" => durability.log().segments(),

@@ -21,6 +21,7 @@ mod key;
 mod list;
 mod memory;
 mod migrate;
+mod persistence;
 mod pubsub;
 mod sample;
 mod scan;
@@ -64,6 +65,7 @@ pub fn table() -> &'static CommandTable {
             list::COMMANDS,
             memory::COMMANDS,
             migrate::COMMANDS,
+            persistence::COMMANDS,
             pubsub::COMMANDS,
             scripting::COMMANDS,
             server::COMMANDS,

@@ -37,8 +37,7 @@ fn shutdown(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     {
         return Err(script.kind.busy_error());
     }
-    if save == Some(true) && !how.force {
-        tracing::warn!("SHUTDOWN SAVE refused: there are no snapshots yet, so nothing can be saved");
+    if ctx.server.saves_at_end(save) && ctx.server.save_at_once(ctx.ks).is_err() && !how.force {
         return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
     }
     ctx.server.shutdown = Some(how);

@@ -269,9 +269,9 @@ mod tests {
     #[test]
     fn promises_are_warned_of() {
         let mut config = Config::default();
-        set(&mut config, &[("latency-tracking", "yes"), ("save", "60 1")]).expect("both are known");
+        set(&mut config, &[("latency-tracking", "yes"), ("maxmemory-policy", "allkeys-lru")]).expect("both are known");
         let warnings = config.warnings();
         assert_eq!(warnings.len(), 1);
-        assert!(warnings[0].starts_with("save \"60 1\" has no effect."), "{warnings:?}");
+        assert!(warnings[0].starts_with("maxmemory-policy \"allkeys-lru\" has no effect."), "{warnings:?}");
     }
 }

@@ -230,16 +230,21 @@ parameters! {
         script_cache_max_bytes: usize = "script-cache-max-bytes", AnyTime, memory(0, LONG_MAX), "64mb";
     }
     "Durability" {
-        /// Log every change, below `dir`. Can't be changed while the server runs.
-        appendonly: bool = "appendonly", AtStart, YesNo, "no";
+        /// Log every change, in `tidegate-data` below `dir`.
+        appendonly: bool = "appendonly", AnyTime, YesNo, "yes";
         /// When the log is forced to disk: always (before anybody is answered), everysec, or no (when the system likes).
         appendfsync: AppendFsync = "appendfsync", AnyTime, one_of::<AppendFsync>(), "always";
         /// Start the log with a snapshot.
         aof_use_rdb_preamble: bool = "aof-use-rdb-preamble", AnyTime, YesNo, "yes",
-            until "There are no snapshots yet.";
-        /// Take a snapshot after so many seconds when so many changes happened; may be repeated; empty for never.
-        save: Vec<SavePoint> = "save", AnyTime, SavePoints, "",
-            until "There are no snapshots yet; appendonly makes data last.", warn "";
+            until "A log that is shortened always begins with a snapshot.";
+        /// Make a snapshot when the log behind the last one has grown by so many percent of that one's size; 0 for never.
+        auto_aof_rewrite_percentage: u32 = "auto-aof-rewrite-percentage", AnyTime, int(0, INT_MAX), "100";
+        /// Bytes of snapshot and log below which that does not happen.
+        auto_aof_rewrite_min_size: u64 = "auto-aof-rewrite-min-size", AnyTime, memory(0, LONG_MAX), "64mb";
+        /// Make a snapshot after so many seconds when so many changes happened; may be repeated; empty for never.
+        save: Vec<SavePoint> = "save", AnyTime, SavePoints, "";
+        /// Without a log: refuse to change anything while the snapshots that `save` asks for fail.
+        stop_writes_on_bgsave_error: bool = "stop-writes-on-bgsave-error", AnyTime, YesNo, "yes";
     }
     "Statistics" {
         /// Log commands that take longer, in microseconds; -1 logs none.

@@ -1,5 +1,5 @@
 //! The one gate for commands of clients whose session is not in its usual state: not authenticated, inside MULTI,
-//! listening to channels, held to a limit on memory, or before a log that takes nothing.
+//! listening to channels, held to a limit on memory, before a log that takes nothing, or there before the data is.
 
 use super::Server;
 use super::error::Error;
@@ -40,6 +40,9 @@ impl Server {
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
                 entry.full_name
             )));
+        }
+        if session.gate.has(Gate::LOADING) && !entry.command.flags.has(Flags::LOADING) {
+            return Err(Error::text("LOADING Redis is loading the dataset in memory"));
         }
         if session.gate.has(Gate::QUEUEING) && (is_sub || !INSIDE_MULTI.contains(&name)) {
             if name == "debug" && !is_sub {

@@ -353,10 +353,18 @@ impl Server {
         }
     }
 
-    /// Whether the log takes no changes: the gate's bit of every session.
+    /// Whether the log, or where there is none what stands for it, takes no changes: the gate's bit of every session.
     #[inline]
     pub(super) fn is_unlogged(&self) -> bool {
-        self.durability.as_ref().is_some_and(|durability| !durability.is_good())
+        self.durability.as_ref().map_or_else(|| self.stops_writes(), |durability| !durability.is_good())
+    }
+
+    /// Tells all sessions whether the log, or what stands for it, takes changes.
+    pub(super) fn update_gates(&mut self) {
+        let is_unlogged = self.is_unlogged();
+        for session in self.sessions.iter_mut() {
+            session.gate.set(Gate::UNLOGGED, is_unlogged);
+        }
     }
 
     /// Whether the log is known to have failed for good.
@@ -378,7 +386,14 @@ impl Server {
     /// Refuses what a command of these flags would do to the data while the log takes nothing.
     #[inline]
     pub(crate) fn admit_logged(&self, flags: Flags) -> Result<(), Error> {
-        if flags.has(Flags::WRITE) && self.is_unlogged() { Err(self.refusal()) } else { Ok(()) }
+        if !flags.has(Flags::WRITE) {
+            return Ok(());
+        }
+        match &self.durability {
+            Some(_) if self.is_unlogged() => Err(self.refusal()),
+            None if self.stops_writes() => Err(self.not_saved()),
+            _ => Ok(()),
+        }
     }
 
     #[cold]

@@ -22,13 +22,18 @@ pub mod outbox;
 pub(crate) mod pubsub;
 pub mod recovery;
 pub(crate) mod registry;
+mod reload;
 mod room;
+mod save_slices;
+mod save_triggers;
+pub mod saving;
 pub(crate) mod script_slow;
 pub(crate) mod script_stats;
 pub(crate) mod script_trace;
 pub(crate) mod scripting;
 pub(crate) mod scripts;
 pub mod session;
+pub mod snapshot_stream;
 pub mod spec;
 pub(crate) mod stats;
 pub mod syntax;
@@ -44,6 +49,7 @@ use multi::Watches;
 use pubsub::PubSub;
 use registry::Registry;
 use room::Room;
+use saving::{Progress, Saving};
 use script_trace::Trace;
 
 use scripts::Scripts;
@@ -105,6 +111,10 @@ pub struct Server {
     pub tail: Option<Tail>,
     /// The log, which takes the tail; `None` with `appendonly no`.
     pub(crate) durability: Option<Durability>,
+    /// The snapshot that is being made.
+    pub saving: Saving,
+    /// How far the data has been loaded, until it is there.
+    pub loading: Option<Progress>,
     /// More than `maxmemory` was allocated when the client's command that runs began.
     memory_is_full: bool,
     /// Wall time.
@@ -190,6 +200,8 @@ impl Engine {
             freed: Freed::default(),
             tail: None,
             durability: None,
+            saving: Saving::new(now_ms),
+            loading: None,
             memory_is_full: false,
             clock,
             started_ms: now_ms,
@@ -317,6 +329,7 @@ impl Engine {
         self.give_back_scratch();
         self.server.freed.give_back();
         self.server.look_after_log();
+        self.server.look_after_saving(&mut self.ks);
         self.server.close_idle(now_ms);
         self.server.check_soft_limits();
         self.server.make_room(now_ms);
@@ -352,9 +365,18 @@ impl Server {
         if let Some(session) = self.sessions.get_mut(key) {
             session.gate.set(session::Gate::METERED, self.config.maxmemory > 0);
             session.gate.set(session::Gate::UNLOGGED, is_unlogged);
+            session.gate.set(session::Gate::LOADING, self.loading.is_some());
         }
         self.registry.connected(key, &address);
         key
+    }
+
+    /// The data has been loaded so far; `None`: all of it is there.
+    pub fn set_loading(&mut self, progress: Option<Progress>) {
+        self.loading = progress;
+        for session in self.sessions.iter_mut() {
+            session.gate.set(session::Gate::LOADING, progress.is_some());
+        }
     }
 
     /// Forgets a connection and all it was subscribed to, watched or waited for. Its task, if it has one, ends when it runs

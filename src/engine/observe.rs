@@ -1,4 +1,4 @@
-//! What happens after a unit, in one written order: the log takes its effects, WATCH learns what was touched, then those who
+//! What happens after a unit, in one written order: the log takes its effects, a snapshot under way follows, WATCH learns what was touched, then those who
 //! wait.
 //!
 //! Observers read what the unit recorded and nothing else. While nobody keeps the whole stream that is only which
@@ -14,11 +14,17 @@ impl Server {
     /// What the unit that begins must record for those who would read it.
     #[inline]
     pub(super) fn recording(&self) -> Recording {
-        match (&self.tail, self.watches.is_empty() && self.waits.is_empty()) {
-            (Some(_), _) => Recording::Full,
-            (None, false) => Recording::Keys,
-            (None, true) => Recording::Nothing,
+        match (self.reads_all(), self.watches.is_empty() && self.waits.is_empty()) {
+            (true, _) => Recording::Full,
+            (false, false) => Recording::Keys,
+            (false, true) => Recording::Nothing,
         }
+    }
+
+    /// Whether somebody reads whole effects: the log, or a snapshot under way.
+    #[inline]
+    pub(super) fn reads_all(&self) -> bool {
+        self.tail.is_some() || self.saving.is_copying()
     }
 
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
@@ -31,6 +37,7 @@ impl Server {
         if self.durability.is_some() {
             ks.mark_in_flight(self.lsn_of_tail());
         }
+        self.saving.follow(origin, ks);
         if self.watches.is_empty() && self.waits.is_empty() {
             return;
         }

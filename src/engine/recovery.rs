@@ -1,20 +1,27 @@
 //! From the files of the log back to the keyspace, when the server starts.
+//!
+//! [`Loading`] reads the newest snapshot and the log behind it in slices, so that whoever owns the thread can answer others
+//! between two of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Engine;
+use super::saving::Progress;
 use super::tail::EFFECTS_FORMAT;
 use super::unit::Origin;
+use crate::base::limits::{RECOVERY_SLICE_BYTES, SNAPSHOT_FRAME_BYTES};
 use crate::base::lsn::Lsn;
 use crate::keyspace::ValueLimits;
 use crate::keyspace::effect::{EffectReader, Recording};
+use crate::log::block::{UNIT_HEAD_BYTES, Unit};
 use crate::log::directory::Directory;
 use crate::log::disk::RealClock;
 use crate::log::error::LogError;
 use crate::log::group_commit::Options;
-use crate::log::scan::{Recovery, TornTail};
+use crate::log::restore::{Part, Restore};
+use crate::log::scan::{End, TornTail};
 
 /// How often a long recovery tells how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
@@ -39,6 +46,18 @@ pub enum RecoveryError {
         /// What is wrong with it.
         what: String,
     },
+    /// The same, in a snapshot.
+    #[error("{}: effect {index} of a unit in the frame that ends at offset {offset} {what}", path.display())]
+    SnapshotMisfit {
+        /// The snapshot.
+        path: PathBuf,
+        /// Where the frame ends.
+        offset: u64,
+        /// Which effect of the unit, from 0.
+        index: usize,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The threads of the log can't be started.
     #[error("cannot start the log's threads: {0}")]
     Threads(std::io::Error),
@@ -55,44 +74,145 @@ pub struct Recovered {
     pub is_clean: bool,
     /// What a crash has left, and was cut off.
     pub torn: Option<TornTail>,
+    /// What is wrong with the newest snapshot, if what it had replaced was read in its place.
+    pub passed_over: Option<String>,
+}
+
+/// The data of a directory on its way into an engine that is empty.
+pub struct Loading {
+    restore: Restore,
+    began: Instant,
+    /// When it was last told how far it is.
+    told: Instant,
+    is_complete: bool,
+    /// Bytes of the units of the log that were loaded.
+    log_bytes: u64,
+}
+
+impl Loading {
+    /// Begins to load what is in `directory` into `engine`, whose keyspace is empty.
+    pub fn begin(engine: &mut Engine, directory: impl Into<Arc<Directory>>) -> Result<Loading, RecoveryError> {
+        let restore = Restore::open(directory)?;
+        // The files say which limits their effects were made under: their first units set them.
+        engine.ks.set_limits(ValueLimits::default());
+        // What was kept is kept, though it may have been brought under a greater limit.
+        engine.server.scripts.set_memory_limit(0);
+        Ok(Loading { restore, began: Instant::now(), told: Instant::now(), is_complete: false, log_bytes: 0 })
+    }
+
+    /// Loads at least `bytes` bytes of effects if there are so many, and not much more than one block of the log beyond them.
+    pub fn step(&mut self, engine: &mut Engine, bytes: usize) -> Result<Progress, RecoveryError> {
+        let mut loaded = 0;
+        while !self.is_complete && loaded < bytes.max(1) {
+            loaded += self.load_part(engine)?;
+        }
+        let (read, all) = self.restore.progress();
+        if !self.is_complete && self.told.elapsed() >= PROGRESS_EVERY {
+            self.told = Instant::now();
+            tracing::info!("loading: {}% of {} MB", read * 100 / all.max(1), all >> 20);
+        }
+        Ok(Progress { began: self.began, read, all, is_complete: self.is_complete })
+    }
+
+    /// Loads what is read in one go. Answers for how many bytes that counts.
+    fn load_part(&mut self, engine: &mut Engine) -> Result<usize, RecoveryError> {
+        let mut bytes = 0;
+        let mut repeat = |unit: Unit<'_>, time_ms| {
+            bytes += UNIT_HEAD_BYTES + unit.effects.len();
+            let (index, what) = engine.repeat(unit.format, unit.effects, time_ms).err()?;
+            Some((unit.lsn, index, what))
+        };
+        // A unit that does not fit is told with its place, which the part in hand does not let the files say.
+        let (is_snapshot, misfit) = match self.restore.next_part()? {
+            // As much as a frame of a snapshot holds.
+            Some(Part::Checked) => return Ok(SNAPSHOT_FRAME_BYTES),
+            Some(Part::Snapshot(frame)) => (true, frame.units().find_map(|unit| repeat(unit, frame.begun_ms()))),
+            Some(Part::Block(block)) => (false, block.units().find_map(|unit| repeat(unit, block.time_ms()))),
+            None => {
+                self.is_complete = true;
+                return Ok(0);
+            }
+        };
+        if !is_snapshot {
+            self.log_bytes += bytes as u64;
+        }
+        // A frame may hold nothing but a part of one long unit.
+        let counts = if bytes == 0 { SNAPSHOT_FRAME_BYTES } else { bytes };
+        let Some((lsn, index, what)) = misfit else { return Ok(counts) };
+        let (path, offset) = self.restore.position();
+        Err(if is_snapshot {
+            RecoveryError::SnapshotMisfit { path, offset, index, what }
+        } else {
+            RecoveryError::Misfit { path, offset, lsn, index, what }
+        })
+    }
+
+    /// Loads the rest, and has the engine go on behind it with a log. `notify` is called, on any thread, when
+    /// [`Server::look_after_log`](super::Server::look_after_log) has something to do.
+    pub fn finish(
+        mut self,
+        engine: &mut Engine,
+        notify: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<Recovered, RecoveryError> {
+        while !self.step(engine, usize::MAX)?.is_complete {}
+        let (end, passed_over) = self.told_of_files();
+        self.tell_saving(engine, end.lsn);
+        let options = Options { policy: engine.server.config.appendfsync.into(), ..Options::default() };
+        let mut log = self.restore.finish(options, Arc::new(RealClock::default()), notify)?;
+        log.start().map_err(RecoveryError::Threads)?;
+        engine.server.attach_log(log, end.lsn);
+        engine.begin_own_time();
+        Ok(Recovered::new(engine, end, passed_over))
+    }
+
+    /// Loads the rest, and has the engine go on in memory only. Answers the directory, too, in which snapshots can be made.
+    pub fn finish_without_log(mut self, engine: &mut Engine) -> Result<(Recovered, Arc<Directory>), RecoveryError> {
+        while !self.step(engine, usize::MAX)?.is_complete {}
+        let (end, passed_over) = self.told_of_files();
+        self.tell_saving(engine, end.lsn);
+        let directory = self.restore.finish_without_log()?;
+        engine.begin_own_time();
+        Ok((Recovered::new(engine, end, passed_over), directory))
+    }
+
+    /// Snapshots go on in this directory.
+    fn tell_saving(&self, engine: &mut Engine, last: Lsn) {
+        let keys = count_keys(engine);
+        let directory = Arc::clone(self.restore.directory());
+        engine.server.saving.goes_on(directory, last, keys, self.restore.snapshot_bytes(), self.log_bytes);
+    }
+
+    fn told_of_files(&self) -> (End, Option<String>) {
+        let nothing = End { lsn: Lsn::NONE, is_clean: true, torn: None };
+        (self.restore.end().cloned().unwrap_or(nothing), self.restore.passed_over().map(ToString::to_string))
+    }
+}
+
+impl Recovered {
+    fn new(engine: &Engine, end: End, passed_over: Option<String>) -> Recovered {
+        Recovered { last: end.lsn, keys: count_keys(engine), is_clean: end.is_clean, torn: end.torn, passed_over }
+    }
+}
+
+fn count_keys(engine: &Engine) -> usize {
+    (0..engine.ks.databases()).map(|db| engine.ks.db(db).len()).sum()
 }
 
 impl Engine {
-    /// Repeats all that the log in `directory` holds, and goes on behind it. For a keyspace that is empty. `notify` is called,
-    /// on any thread, when [`Server::follow_log`](super::Server::follow_log) has something to do.
+    /// Repeats all that the snapshot and the log in `directory` hold, and goes on behind it. For a keyspace that is empty.
+    /// `notify` is as for [`Loading::finish`].
     pub fn recover(
         &mut self,
         directory: Directory,
         notify: Box<dyn Fn() + Send + Sync>,
     ) -> Result<Recovered, RecoveryError> {
-        let mut recovery = Recovery::open(directory, Lsn::NONE)?;
-        // The log says which limits its effects were made under: its first unit sets them.
-        self.ks.set_limits(ValueLimits::default());
-        // What was kept is kept, though it may have been brought under a greater limit.
-        self.server.scripts.set_memory_limit(0);
-        let mut told = Instant::now();
-        while let Some(block) = recovery.next_block()? {
-            // A unit that does not fit is told with its place, which the block in hand does not let the recovery say.
-            let misfit = block.units().find_map(|unit| {
-                let (index, what) = self.repeat(unit.format, unit.effects, block.time_ms()).err()?;
-                Some((unit.lsn, index, what))
-            });
-            if let Some((lsn, index, what)) = misfit {
-                let (path, offset) = recovery.position();
-                return Err(RecoveryError::Misfit { path, offset, lsn, index, what });
-            }
-            if told.elapsed() >= PROGRESS_EVERY {
-                told = Instant::now();
-                let (read, all) = recovery.progress();
-                tracing::info!("loading: {}% of {} MB", read * 100 / all.max(1), all >> 20);
-            }
-        }
-        let end = recovery.end().cloned();
-        let options = Options { policy: self.server.config.appendfsync.into(), ..Options::default() };
-        let mut log = recovery.finish(options, Arc::new(RealClock::default()), notify)?;
-        log.start().map_err(RecoveryError::Threads)?;
-        let last = log.durable();
-        self.server.attach_log(log, last);
+        let mut loading = Loading::begin(self, directory)?;
+        while !loading.step(self, RECOVERY_SLICE_BYTES)?.is_complete {}
+        loading.finish(self, notify)
+    }
+
+    /// The past has been repeated: from here on time and limits are the server's own.
+    pub(super) fn begin_own_time(&mut self) {
         self.ks.set_now_ms(self.server.clock.now_ms());
         let unit = self.begin(Origin::Start);
         let Engine { ks, server, .. } = self;
@@ -100,9 +220,6 @@ impl Engine {
         server.scripts.set_memory_limit(server.config.script_memory_limit);
         server.scripts.limit_cache(ks, server.config.script_cache_max_bytes);
         self.commit(unit, &mut []);
-        let keys = (0..self.ks.databases()).map(|db| self.ks.db(db).len()).sum();
-        let (is_clean, torn) = end.map_or((true, None), |end| (end.is_clean, end.torn));
-        Ok(Recovered { last, keys, is_clean, torn })
     }
 
     /// Repeats one unit. If it does not fit: which of its effects, and why.

@@ -316,7 +316,7 @@ impl ScriptHost<'_, '_> {
         let server = &mut *self.ctx.server;
         let ticks = server.last_ticks.saturating_sub(began);
         if let Some(trace) = &mut server.trace {
-            if !trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes()) && server.tail.is_none() {
+            if !trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes()) && !server.reads_all() {
                 self.ctx.ks.record_keys_only();
             }
             self.ctx.ks.record_apart();

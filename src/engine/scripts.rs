@@ -314,6 +314,14 @@ impl Scripts {
         }
     }
 
+    /// Holds the scripts and libraries of another server in place of its own, without recording that: they must be the same.
+    pub fn take_over(&mut self, other: Scripts) {
+        self.store = other.store;
+        self.libraries = other.libraries;
+        self.bundled = other.bundled;
+        self.vm = other.vm;
+    }
+
     /// All scripts.
     pub fn store(&self) -> &Store {
         &self.store

@@ -57,6 +57,8 @@ impl Gate {
     pub const METERED: Gate = Gate(1 << 5);
     /// The log takes no changes.
     pub const UNLOGGED: Gate = Gate(1 << 6);
+    /// The data is being loaded.
+    pub const LOADING: Gate = Gate(1 << 7);
 
     /// Whether nothing is out of the ordinary.
     #[inline]

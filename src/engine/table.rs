@@ -292,7 +292,9 @@ fn lint_entry(entry: &Entry, found: &mut Vec<String>) {
     if matches!(command.run, Run::Container) && command.sub.is_empty() {
         complain("a container holds subcommands");
     }
-    if matches!(command.run, Run::MayWait(_)) != command.flags.has(Flags::BLOCKING) {
+    // What an administrator calls may wait for the disk, which is no waiting for others.
+    let may_wait_for_others = matches!(command.run, Run::MayWait(_)) && !command.flags.has(Flags::ADMIN);
+    if may_wait_for_others != command.flags.has(Flags::BLOCKING) {
         complain("what may wait says blocking");
     }
     for keys in command.keys {

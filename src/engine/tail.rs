@@ -4,7 +4,7 @@ use super::unit::Origin;
 use crate::log::block::{HEAD_BYTES, UNIT_HEAD_BYTES, unit_head};
 
 /// The version of the effects' encoding, which each unit names.
-pub(super) const EFFECTS_FORMAT: u8 = 1;
+pub const EFFECTS_FORMAT: u8 = 1;
 
 /// See the file's header. As the log wants it: room for its own head, then each unit behind a head that tells its length.
 #[derive(Debug)]

@@ -30,6 +30,8 @@ pub(super) enum Origin {
     Expiry = 3,
     /// A start of the server, with another configuration than before.
     Start = 4,
+    /// Part of a snapshot, which copies what was there.
+    Snapshot = 5,
 }
 
 /// A unit that has begun and is to be committed.
@@ -148,7 +150,7 @@ impl Engine {
 
     /// Removes one slice of expired keys; answers whether more are due.
     pub fn reclaim_expired(&mut self) -> bool {
-        if !self.server.active_expire || self.server.is_unlogged() {
+        if !self.server.active_expire || self.server.is_unlogged() || self.server.loading.is_some() {
             return false;
         }
         self.ks.set_now_ms(self.server.clock.now_ms());

@@ -6,7 +6,7 @@ use super::expiry::Timers;
 use super::slab::{Slab, Slot};
 use crate::base::hasher::hash_bytes;
 use crate::base::rng::Rng;
-use crate::base::split_table::SplitTable;
+use crate::base::split_table::{SplitTable, Walk};
 
 /// One database. Knows nothing of effects, and of time only what it is told.
 pub struct Db {
@@ -213,6 +213,20 @@ impl Db {
     /// Walks the index; see [`SplitTable::scan`].
     pub(super) fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Slot)) -> u64 {
         self.index.scan(cursor, count, |slot| hash_of(&self.entries, slot), |slot| emit(*slot))
+    }
+
+    /// Shows the entries from `cursor` on to `visit`, those of one place together; see [`SplitTable::walk`].
+    pub(super) fn walk(&self, cursor: u64, mut visit: impl FnMut(&[&Entry]) -> Walk) -> u64 {
+        let mut entries: Vec<&Entry> = Vec::new();
+        self.index.walk(
+            cursor,
+            |slot| hash_of(&self.entries, slot),
+            |together| {
+                entries.clear();
+                entries.extend(together.iter().filter_map(|(_, slot)| self.entries.get(**slot)));
+                visit(&entries)
+            },
+        )
     }
 
     pub(super) fn random(&self, rng: &mut Rng) -> Option<Slot> {

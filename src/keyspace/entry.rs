@@ -75,6 +75,7 @@ impl Value {
         match self {
             _ if self.layout() == layout => {}
             Value::String(string) if layout == Layout::Large => _ = string.make_raw(),
+            Value::String(string) if layout == Layout::Compact => string.make_plain(),
             Value::List(list) if layout != Layout::Integers => list.take_form(layout == Layout::Compact),
             Value::Set(set) => return set.take_layout(layout),
             _ => return false,

@@ -17,6 +17,7 @@ mod expiry;
 mod in_flight;
 mod piece;
 mod slab;
+pub mod snapshot;
 mod undo;
 mod verb;
 
@@ -31,6 +32,7 @@ use effect::{Cause, Effect, Effects, Recording, Role, Target};
 use entry::{Entry, Value};
 use in_flight::InFlight;
 use undo::Undo;
+use verb::Workshop;
 
 use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
 use crate::base::lsn::Lsn;
@@ -44,6 +46,9 @@ use crate::value::zset::ZSetLimits;
 
 /// The deadline of what never expires.
 pub const NEVER: i64 = i64::MAX;
+
+/// The name under which a value is built before it has its place.
+const NAMELESS: &[u8] = b"";
 
 /// A database number.
 pub type DbIndex = u16;
@@ -112,6 +117,12 @@ pub struct Keyspace {
     effects: Effects,
     in_flight: InFlight,
     undo: Undo,
+    /// Where a value is built in parts.
+    workshop: Option<Box<Workshop>>,
+    /// Whether this is where a value is built in parts: one that has lost all that it got so far stays.
+    is_workshop: bool,
+    /// Whether effects must say which elements of a value they change, because it is being copied in parts.
+    records_elements: bool,
     /// Effects that stand whatever becomes of the command that met them: of expiry, and of what is kept beside the keys.
     standing_effects: u64,
     now_ms: i64,
@@ -134,6 +145,9 @@ impl Keyspace {
             effects: Effects::default(),
             in_flight: InFlight::default(),
             undo: Undo::default(),
+            workshop: None,
+            is_workshop: false,
+            records_elements: false,
             standing_effects: 0,
             now_ms: 0,
             expiry_holds: Rc::default(),
@@ -429,6 +443,14 @@ impl Keyspace {
             return Err(Misfit::NoDatabase);
         }
         verb::apply(self, db, effect)
+    }
+
+    /// Holds the data of another keyspace, with as many databases, in place of its own. Between two units only, and nobody is
+    /// told: it must be the same data.
+    pub(crate) fn take_over(&mut self, other: Keyspace) {
+        debug_assert_eq!(self.dbs.len(), other.dbs.len());
+        self.limits = other.limits;
+        self.dbs = other.dbs;
     }
 
     /// Does what an entry's timer calls for: removes the entry if it has expired, else the elements that have, at most `budget`

@@ -8,7 +8,7 @@
 //! The frame also says what was durable when the block was written. A block that can't be read is a torn tail, which may be
 //! cut, unless a later frame says that its Lsn had been durable: then it has been lost since, and nothing may be cut.
 
-use super::directory::DirectoryId;
+use super::identity::DirectoryId;
 use super::planted::{self, Bug};
 use crate::base::lsn::Lsn;
 
@@ -292,13 +292,18 @@ impl<'a> Iterator for AllUnits<'a> {
     type Item = Unit<'a>;
 
     fn next(&mut self) -> Option<Unit<'a>> {
-        let (head, rest) = self.rest.split_first_chunk::<UNIT_HEAD_BYTES>()?;
-        let (effects, rest) = rest.split_at_checked(u32_at(head, 4) as usize)?;
-        let unit = Unit { lsn: self.next, format: head[0], origin: head[1], effects };
+        let (unit, rest) = split_unit(self.rest, self.next)?;
         self.rest = rest;
         self.next = self.next.next();
         Some(unit)
     }
+}
+
+/// Takes the first unit, which has this Lsn, from bytes that begin with it; `None` if it is not whole.
+pub(super) fn split_unit(bytes: &[u8], lsn: Lsn) -> Option<(Unit<'_>, &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<UNIT_HEAD_BYTES>()?;
+    let (effects, rest) = rest.split_at_checked(u32_at(head, 4) as usize)?;
+    Some((Unit { lsn, format: head[0], origin: head[1], effects }, rest))
 }
 
 /// The number at `at`. All callers read from arrays, within their length.

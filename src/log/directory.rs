@@ -3,53 +3,20 @@
 //! The identity is drawn once, at random. Every header and every checksum of a frame contains it, so that files of another
 //! server that were copied here are refused, and so that no client can write bytes that look like a block.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile, RealDisk, read_all};
 use super::error::LogError;
-use super::segment;
+pub use super::identity::DirectoryId;
+use super::names;
+use crate::base::lsn::Lsn;
 
 const LOCK: &str = "LOCK";
 const ID: &str = "ID";
 const ID_TEMPORARY: &str = "ID.tmp";
 const ID_PREFIX: &str = "tidegate directory 1 ";
-
-/// Which directory a file belongs to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct DirectoryId([u8; 16]);
-
-impl DirectoryId {
-    /// The identity that these random bytes are.
-    pub const fn new(bytes: [u8; 16]) -> DirectoryId {
-        DirectoryId(bytes)
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-
-    /// Reads what [`fmt::Display`] writes.
-    fn parse(text: &str) -> Option<DirectoryId> {
-        let bytes = u128::from_str_radix(text, 16).ok()?.to_be_bytes();
-        (DirectoryId(bytes).to_string() == text).then_some(DirectoryId(bytes))
-    }
-}
-
-impl fmt::Display for DirectoryId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", u128::from_be_bytes(self.0))
-    }
-}
-
-/// An identity is the key to the checksums: it does not go where things are printed for debugging.
-impl fmt::Debug for DirectoryId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DirectoryId(..)")
-    }
-}
 
 /// A directory that this process has locked.
 pub struct Directory {
@@ -74,13 +41,22 @@ impl Directory {
         let id = match read_id(&*disk, path)? {
             Some(id) => id,
             None => {
-                if disk.list(path).map_err(io)?.iter().any(|name| segment::number_of(name).is_some()) {
+                if disk.list(path).map_err(io)?.iter().any(|name| names::is_data(name)) {
                     return Err(LogError::NoIdentity { path: path.join(ID) });
                 }
                 write_id(&*disk, path, new_id).map_err(|source| LogError::Io { path: path.join(ID), source })?;
                 new_id
             }
         };
+        Ok(Directory { disk, path: path.to_owned(), id, _lock: lock })
+    }
+
+    /// Locks the directory at `path`, which must be there, and changes nothing.
+    pub fn open_existing(disk: Arc<dyn Disk>, path: &Path) -> Result<Directory, LogError> {
+        // Whether it is there comes first: to lock may mean to create a file.
+        read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
+        let lock = lock(&*disk, path)?;
+        let id = read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
         Ok(Directory { disk, path: path.to_owned(), id, _lock: lock })
     }
 
@@ -92,6 +68,14 @@ impl Directory {
         }
         let _lock = lock(&RealDisk, path)?;
         std::fs::remove_dir_all(path).map_err(io)
+    }
+
+    /// The Lsns up to which there are snapshots, ascending.
+    pub fn snapshots(&self) -> Result<Vec<Lsn>, LogError> {
+        let names = self.disk.list(&self.path).map_err(|source| LogError::Io { path: self.path.clone(), source })?;
+        let mut snapshots: Vec<Lsn> = names.iter().filter_map(|name| names::snapshot_lsn(name)).collect();
+        snapshots.sort_unstable();
+        Ok(snapshots)
     }
 
     /// Where it lies.
@@ -113,8 +97,14 @@ impl Directory {
         self.path.join(name)
     }
 
+    /// The path of the segment of this number.
     pub(super) fn segment(&self, number: u64) -> PathBuf {
-        self.file(&segment::file_name(number))
+        self.file(&names::segment(number))
+    }
+
+    /// The path of the snapshot up to this Lsn.
+    pub(super) fn snapshot(&self, lsn: Lsn) -> PathBuf {
+        self.file(&names::snapshot(lsn))
     }
 
     pub(super) fn open_segment(&self, number: u64) -> io::Result<Arc<dyn DiskFile>> {
@@ -196,7 +186,7 @@ mod tests {
     #[test]
     fn an_identity_that_is_lost_or_damaged_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join(segment::file_name(1)), "").unwrap();
+        std::fs::write(dir.path().join(names::segment(1)), "").unwrap();
         assert!(matches!(open(dir.path()), Err(LogError::NoIdentity { .. })));
         for text in ["", "tidegate directory 1 12\n", "tidegate directory 2 00\n", "\u{ff}"] {
             std::fs::write(dir.path().join(ID), text).unwrap();

@@ -105,6 +105,52 @@ impl Disk for RealDisk {
     }
 }
 
+/// The file system for those who only look: whatever would change something fails.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadOnlyDisk;
+
+impl Disk for ReadOnlyDisk {
+    fn create_dir(&self, _path: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn create(&self, _path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(File::open(path)?))
+    }
+
+    fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn remove(&self, _path: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        RealDisk.list(path)
+    }
+
+    fn sync_dir(&self, _path: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    /// Others may look at the same time, but no server may run. Where there is no lock, none does.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        match File::open(path) {
+            Ok(file) => {
+                file.try_lock_shared()?;
+                Ok(Box::new(file))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(())),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 impl DiskFile for File {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
         FileExt::read_at(self, buf, at)
@@ -143,17 +189,23 @@ impl Clock for RealClock {
 pub(super) fn read_all(file: &dyn DiskFile, into: &mut Vec<u8>) -> io::Result<()> {
     into.clear();
     into.resize(usize::try_from(file.size()?).map_err(|_| io::ErrorKind::FileTooLarge)?, 0);
+    let read = read_up_to(file, into, 0)?;
+    into.truncate(read);
+    Ok(())
+}
+
+/// Fills `buf` with the bytes of a file from `at` on, as far as there are any. Answers how many there were.
+pub(super) fn read_up_to(file: &dyn DiskFile, buf: &mut [u8], at: u64) -> io::Result<usize> {
     let mut read = 0;
-    while read < into.len() {
-        match file.read_at(&mut into[read..], read as u64) {
+    while read < buf.len() {
+        match file.read_at(&mut buf[read..], at + read as u64) {
             Ok(0) => break,
             Ok(n) => read += n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    into.truncate(read);
-    Ok(())
+    Ok(read)
 }
 
 /// Writes zeros, so that the system has given the file its blocks and marked them as written before the log needs them: a

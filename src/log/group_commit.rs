@@ -19,6 +19,7 @@ use super::directory::Directory;
 use super::disk::Clock;
 use super::segments::{Current, Segments};
 use super::shared::{Failure, Shared};
+use super::snapshot::writer::{Begin, LogBeside, SnapshotWriter};
 use super::writer::Writer;
 use crate::base::limits::{LOG_FIRST_SEGMENT_BYTES, LOG_PREPARED_SEGMENTS, LOG_RESERVE_BYTES, LOG_SEGMENT_BYTES};
 use crate::base::lsn::Lsn;
@@ -127,7 +128,7 @@ pub struct Log {
 
 impl Log {
     pub(super) fn new(
-        directory: Directory,
+        directory: Arc<Directory>,
         options: Options,
         clock: Arc<dyn Clock>,
         notify: Box<dyn Fn() + Send + Sync>,
@@ -238,7 +239,20 @@ impl Log {
     /// Retires the segments that hold nothing after `snapshot`, the Lsn up to which the oldest snapshot that is kept has
     /// everything. Their files are used again or removed. Answers how many there were.
     pub fn cut(&self, snapshot: Lsn) -> usize {
-        self.shared.with_segments(|segments| segments.retire_before(snapshot.next()))
+        self.shared.cut(snapshot)
+    }
+
+    /// Begins a snapshot of the data beside this log. When it is complete, it cuts the log; while the log lacks space or has
+    /// failed, it gives up.
+    pub fn snapshot(&self, begin: Begin) -> SnapshotWriter {
+        let (shared, to_cut) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        let beside = LogBeside {
+            is_well: Box::new(move || shared.is_well()),
+            cut: Box::new(move |lsn| {
+                to_cut.cut(lsn);
+            }),
+        };
+        SnapshotWriter::begin(Arc::clone(&self.shared.directory), beside, begin)
     }
 
     /// Drains the log, marks its end as clean and ends its threads.

@@ -2,6 +2,7 @@
 //!
 //! It moves bytes and knows nothing of keys. The engine encodes units and commits them ([`group_commit`]); `writer` makes blocks
 //! of them ([`block`]) in segments (`segment` has the bytes, `segments` the files); after a restart [`scan`] reads them back.
+//! A [`snapshot`] takes the place of the log before it; [`restore`] reads the newest one and the log behind it.
 //! docs/log-format.md specifies the format. All files are reached through [`disk`], so that `sim` can stand in for it.
 
 pub mod block;
@@ -9,7 +10,11 @@ pub mod directory;
 pub mod disk;
 pub mod error;
 pub mod group_commit;
+mod identity;
+mod names;
 pub mod planted;
+pub mod repair;
+pub mod restore;
 pub mod scan;
 mod segment;
 mod segments;
@@ -18,6 +23,7 @@ mod shared;
 pub mod sim;
 #[cfg(test)]
 mod simulation;
+pub mod snapshot;
 #[cfg(test)]
 mod version_1;
 mod writer;

@@ -9,6 +9,10 @@ pub enum Bug {
     NoSegmentNumber,
     /// Recovery takes what it has read for durable.
     NoCopyOfTheTail,
+    /// A snapshot gets its name before its bytes are synced.
+    NoSyncOfTheSnapshot,
+    /// The log is cut before the name of the snapshot that replaces it is durable.
+    CutBeforeTheSnapshot,
 }
 
 #[cfg(not(test))]

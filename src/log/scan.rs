@@ -18,14 +18,15 @@ use super::directory::Directory;
 use super::disk::{Clock, read_all};
 use super::error::LogError;
 use super::group_commit::{Log, Options};
+use super::names;
 use super::planted::{self, Bug};
-use super::segment::{self, BadHeader, FIELD_BYTES, HEADER_BYTES, Header};
+use super::segment::{BadHeader, FIELD_BYTES, HEADER_BYTES, Header};
 use super::segments::{Current, Link, Segments, new_file};
 use crate::base::lsn::Lsn;
 
 /// Reads the log of a directory. See the module's header.
 pub struct Recovery {
-    directory: Directory,
+    directory: Arc<Directory>,
     /// Units up to this one are not needed.
     from: Lsn,
     /// The segments that are part of the log, oldest first.
@@ -59,7 +60,7 @@ pub struct Recovery {
 
 /// A block that has been read.
 #[derive(Clone, Copy)]
-struct Passed {
+pub(super) struct Passed {
     offset: u64,
     frame: Frame,
     contents: Contents,
@@ -89,14 +90,30 @@ pub struct TornTail {
 
 impl Recovery {
     /// Finds the segments that hold the units after `from`, the Lsn up to which a snapshot has them.
-    pub fn open(directory: Directory, from: Lsn) -> Result<Recovery, LogError> {
+    pub fn open(directory: impl Into<Arc<Directory>>, from: Lsn) -> Result<Recovery, LogError> {
+        Recovery::find(directory.into(), from, u64::MAX)
+    }
+
+    /// As [`Recovery::open`], and reads what comes before `from` as well, as far as the chain goes back.
+    pub fn open_all(directory: impl Into<Arc<Directory>>, from: Lsn) -> Result<Recovery, LogError> {
+        let mut recovery = Recovery::open(directory, from)?;
+        if let Some(oldest) = recovery.chain.first() {
+            recovery.from = from.min(oldest.first_lsn.previous());
+            recovery.at = 0;
+            recovery.next = oldest.first_lsn;
+        }
+        Ok(recovery)
+    }
+
+    /// As [`Recovery::open`], as if there were no segments of these numbers and later ones.
+    pub(super) fn find(directory: Arc<Directory>, from: Lsn, before: u64) -> Result<Recovery, LogError> {
         let io = |source| LogError::Io { path: directory.path().to_owned(), source };
         let names = directory.disk().list(directory.path()).map_err(io)?;
-        let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment::number_of(name)).collect();
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| names::segment_number(name)).collect();
         numbers.sort_unstable();
         let mut recovery = Recovery {
             directory,
-            unfinished: names.into_iter().filter(|name| segment::is_temporary(name)).collect(),
+            unfinished: names.into_iter().filter(|name| names::is_temporary(name)).collect(),
             from,
             chain: Vec::new(),
             strays: Vec::new(),
@@ -115,12 +132,12 @@ impl Recovery {
             read_bytes: 0,
             total_bytes: 0,
         };
-        recovery.find_chain(&numbers)?;
+        recovery.find_chain(&numbers, before)?;
         Ok(recovery)
     }
 
     /// The directory that it reads.
-    pub fn directory(&self) -> &Directory {
+    pub fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
 
@@ -134,14 +151,31 @@ impl Recovery {
         self.end.as_ref()
     }
 
+    /// The segments that are part of the log, oldest first: the path of each, and the Lsn of its first unit.
+    pub fn chain(&self) -> impl Iterator<Item = (PathBuf, Lsn)> {
+        self.chain.iter().map(|header| (self.directory.segment(header.number), header.first_lsn))
+    }
+
+    /// The segments that are part of the log and come before the one that was read last.
+    pub(super) fn read_before(&self) -> impl Iterator<Item = u64> {
+        self.chain.iter().take(self.at).map(|header| header.number)
+    }
+
+    /// Takes the log to end behind what has been read so far. What comes later leaves the chain.
+    pub(super) fn end_here(&mut self) {
+        let later = self.chain.split_off((self.at + 1).min(self.chain.len()));
+        self.strays.extend(later.iter().map(|header| header.number));
+        self.end = Some(End { lsn: self.last_lsn().max(self.from), is_clean: false, torn: None });
+    }
+
     /// The path of the block that was read last, and the offset behind it: for errors about its units.
     pub fn position(&self) -> (PathBuf, u64) {
         (self.directory.segment(self.chain.get(self.at).map_or(0, |header| header.number)), self.offset)
     }
 
-    fn find_chain(&mut self, numbers: &[u64]) -> Result<(), LogError> {
+    fn find_chain(&mut self, numbers: &[u64], before: u64) -> Result<(), LogError> {
         let mut headers = BTreeMap::new();
-        for &number in numbers {
+        for &number in numbers.iter().take_while(|number| **number < before) {
             let io = |source| LogError::Io { path: self.directory.segment(number), source };
             let file = self.directory.open_segment(number).map_err(io)?;
             let mut fields = [0; FIELD_BYTES];
@@ -173,6 +207,13 @@ impl Recovery {
         if oldest.first_lsn > needed {
             return Err(if numbers.contains(&link) {
                 self.corrupt_header(link, needed)
+            } else if self.from > Lsn::NONE {
+                LogError::Gap {
+                    snapshot: self.directory.snapshot(self.from),
+                    lsn: self.from,
+                    segment: self.directory.segment(oldest.number),
+                    first_lsn: oldest.first_lsn,
+                }
             } else {
                 LogError::Missing { path: self.directory.segment(link.max(1)), lsn: needed }
             });
@@ -213,13 +254,28 @@ impl Recovery {
 
     /// The next block that holds units after those that are not needed; `None` at the log's end.
     pub fn next_block(&mut self) -> Result<Option<Block<'_>>, LogError> {
+        let found = self.find_block()?;
+        Ok(found.map(|passed| self.block(&passed)))
+    }
+
+    /// Reads up to the next block that holds units after those that are not needed, and past it.
+    pub(super) fn find_block(&mut self) -> Result<Option<Passed>, LogError> {
         while let Some(passed) = self.advance()? {
             if passed.contents.end() > self.from.next() && passed.contents.units > 0 {
-                let block = Block::of(&self.bytes, passed.offset, passed.frame, passed.contents);
-                return Ok(Some(block.after(self.from)));
+                return Ok(Some(passed));
             }
         }
         Ok(None)
+    }
+
+    /// The block that has been found last.
+    pub(super) fn block(&self, passed: &Passed) -> Block<'_> {
+        Block::of(&self.bytes, passed.offset, passed.frame, passed.contents).after(self.from)
+    }
+
+    /// Whether the log begins with the first unit there ever was.
+    pub(super) fn is_whole(&self) -> bool {
+        self.chain.first().is_some_and(|oldest| oldest.first_lsn == Lsn::FIRST)
     }
 
     /// Reads one block and checks that it is the one that comes next.
@@ -362,16 +418,22 @@ impl Recovery {
         while self.advance()?.is_some() {}
         let number = self.last_number + 1;
         let header = self.successor(number, options.first_segment_bytes);
-        for name in &self.unfinished {
-            let path = self.directory.file(name);
-            self.directory.disk().remove(&path).map_err(|source| LogError::Io { path, source })?;
-        }
+        self.remove_unfinished()?;
         let current = self.begin_current(&header);
         let current = current.map_err(|source| LogError::Io { path: self.directory.segment(number), source })?;
         let live = self.chain.iter().chain([&header]).map(Link::of).collect();
         let segments = Segments::new(live, self.strays, number + 1);
         let end = header.durable;
         Ok(Log::new(self.directory, options, clock, notify, segments, current, end))
+    }
+
+    /// Removes files that were being made when the server ended.
+    pub(super) fn remove_unfinished(&self) -> Result<(), LogError> {
+        for name in &self.unfinished {
+            let path = self.directory.file(name);
+            self.directory.disk().remove(&path).map_err(|source| LogError::Io { path, source })?;
+        }
+        Ok(())
     }
 
     /// The header of the segment that continues the log. It takes over the blocks that may not be durable; segments of which
@@ -480,7 +542,7 @@ mod tests {
     }
 
     fn segment_path(number: u64) -> PathBuf {
-        Path::new(DIRECTORY).join(segment::file_name(number))
+        Path::new(DIRECTORY).join(names::segment(number))
     }
 
     #[test]
@@ -612,7 +674,7 @@ mod tests {
                 drop(log);
             }
             let names = disk.list(Path::new(DIRECTORY)).unwrap();
-            let segments: Vec<_> = names.iter().filter(|name| segment::number_of(name).is_some()).collect();
+            let segments: Vec<_> = names.iter().filter(|name| names::segment_number(name).is_some()).collect();
             let path = Path::new(DIRECTORY).join(segments[rng.below(segments.len() as u64) as usize]);
             let len = disk.open(&path).unwrap().size().unwrap();
             if seed % 2 == 0 {

@@ -6,7 +6,7 @@
 //! segment backwards: what no header leads to is no part of it, and a segment ends where its successor begins.
 
 use super::block::{u32_at, u64_at};
-use super::directory::DirectoryId;
+use super::identity::DirectoryId;
 use crate::base::lsn::Lsn;
 
 /// Bytes of the header; the first block stands behind it.
@@ -100,28 +100,6 @@ impl Header {
     }
 }
 
-/// The name of a segment's file. Names sort as numbers do.
-pub(super) fn file_name(number: u64) -> String {
-    format!("log-{number:016x}.seg")
-}
-
-/// The name under which the file of segment `number` is made.
-pub(super) fn temporary_name(number: u64) -> String {
-    format!("log-{number:016x}.tmp")
-}
-
-/// The number of the segment that a file of this name is.
-pub(super) fn number_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("log-")?.strip_suffix(".seg")?;
-    let number = u64::from_str_radix(digits, 16).ok()?;
-    (file_name(number) == name).then_some(number)
-}
-
-/// Whether a file of this name is one that was being made.
-pub(super) fn is_temporary(name: &str) -> bool {
-    name.strip_prefix("log-").is_some_and(|rest| rest.ends_with(".tmp"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,15 +144,5 @@ mod tests {
         let crc = crc32c::crc32c(&bytes[..76]);
         bytes[76..80].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(Header::read(&bytes, DIRECTORY, 5), Err(BadHeader::Version(2)));
-    }
-
-    #[test]
-    fn names_carry_numbers() {
-        assert_eq!(file_name(0x1f), "log-000000000000001f.seg");
-        assert_eq!(number_of("log-000000000000001f.seg"), Some(0x1f));
-        for other in ["log-1f.seg", "log-000000000000001F.seg", "log-000000000000001f.tmp", "ID", "snap-1", ""] {
-            assert_eq!(number_of(other), None, "{other}");
-        }
-        assert!(is_temporary(&temporary_name(1)) && !is_temporary(&file_name(1)) && !is_temporary("x.tmp"));
     }
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use super::directory::Directory;
 use super::disk::{DiskFile, write_zeros};
-use super::segment::{HEADER_BYTES, Header, temporary_name};
+use super::names;
+use super::segment::{HEADER_BYTES, Header};
 use crate::base::limits::LOG_PREPARED_MAX_SEGMENTS;
 use crate::base::lsn::Lsn;
 
@@ -170,7 +171,7 @@ impl Segments {
 
 /// Makes the file of a segment, with these blocks in it and zeros up to its capacity. It and its name are durable.
 pub(super) fn new_file(directory: &Directory, header: &Header, blocks: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
-    let temporary = directory.file(&temporary_name(header.number));
+    let temporary = directory.file(&names::temporary_segment(header.number));
     let file = directory.disk().create(&temporary)?;
     let written = fill(&*file, header, blocks);
     if let Err(error) = written {
@@ -210,7 +211,7 @@ pub(super) fn recycle(directory: &Directory, old: u64, number: u64, capacity: u6
     if size < capacity || size >= capacity.saturating_mul(2) {
         return remove(directory, old).map(|()| None);
     }
-    let temporary = directory.file(&temporary_name(number));
+    let temporary = directory.file(&names::temporary_segment(number));
     directory.disk().rename(&directory.segment(old), &temporary)?;
     let header = Header::prepared(directory.id(), number, size);
     if let Err(error) = file.write_at(&header.encode(), 0).and_then(|()| file.sync_data()) {

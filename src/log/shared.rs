@@ -41,7 +41,7 @@ pub(super) struct Queue {
 
 /// See the module's header.
 pub(super) struct Shared {
-    pub(super) directory: Directory,
+    pub(super) directory: Arc<Directory>,
     pub(super) options: Options,
     pub(super) clock: Arc<dyn Clock>,
     notify: Box<dyn Fn() + Send + Sync>,
@@ -69,7 +69,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(
-        directory: Directory,
+        directory: Arc<Directory>,
         options: Options,
         clock: Arc<dyn Clock>,
         notify: Box<dyn Fn() + Send + Sync>,
@@ -239,6 +239,16 @@ impl Shared {
         if current.is_half_full() && self.segments().be_eager() {
             self.chores.notify_one();
         }
+    }
+
+    /// Whether the log works and has the space that it wants: if not, others must leave it what there is.
+    pub(super) fn is_well(&self) -> bool {
+        self.state() == State::Good && !self.segments().is_short
+    }
+
+    /// Retires the segments that hold nothing after `lsn`. Answers how many there were.
+    pub(super) fn cut(&self, lsn: Lsn) -> usize {
+        self.with_segments(|segments| segments.retire_before(lsn.next()))
     }
 
     /// Finds out whether there is space for what may still come, and says so if that has changed.

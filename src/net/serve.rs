@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     known_deadline_ms: Cell<i64>,
     /// The log has got further, or is in another state.
     log_moved: Arc<Notify>,
+    /// There is something to do for a snapshot.
+    save_moved: Arc<Notify>,
     /// A client asked the server to stop.
     shutdown: Notify,
 }
@@ -40,6 +43,9 @@ impl Shared {
     pub(crate) fn new(mut engine: Engine, log_moved: Arc<Notify>) -> Shared {
         let sockets = Rc::<SocketTable>::default();
         engine.server.raw_sockets = Some(Box::new(RawPoller::new(sockets.clone())));
+        let save_moved = Arc::<Notify>::default();
+        let (wake, wake_for_log) = (Arc::clone(&save_moved), Arc::clone(&log_moved));
+        engine.server.saving.wakes(Arc::new(move || wake.notify_one()), Arc::new(move || wake_for_log.notify_one()));
         Shared {
             sockets,
             engine: RefCell::new(engine),
@@ -47,6 +53,7 @@ impl Shared {
             deadline_moved: Notify::new(),
             known_deadline_ms: Cell::new(i64::MAX),
             log_moved,
+            save_moved,
             shutdown: Notify::new(),
         }
     }
@@ -114,8 +121,37 @@ impl Shared {
     }
 }
 
-/// Serves until a signal or a client ends it. Runs on a current-thread runtime, inside a `LocalSet`.
-pub(crate) async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::io::Result<()> {
+impl Shared {
+    /// Makes snapshots, a slice at a time, between what others do.
+    async fn save(&self) {
+        loop {
+            let more = self.engine.borrow_mut().save_slice();
+            if more {
+                tokio::task::yield_now().await;
+            } else {
+                self.save_moved.notified().await;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Loads the data, a slice at a time, between what others ask. `step` loads one; it answers whether there is more.
+    async fn load<E>(&self, mut step: impl FnMut(&mut Engine) -> Result<bool, E>) -> Result<(), E> {
+        while step(&mut self.engine.borrow_mut())? {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+/// Serves until a signal or a client ends it. Runs on a current-thread runtime, inside a `LocalSet`. `load` is called until it
+/// answers that all data is there, and is answered for if it fails.
+pub(crate) async fn serve<E: From<std::io::Error>>(
+    shared: Rc<Shared>,
+    listeners: Vec<Listener>,
+    load: impl FnMut(&mut Engine) -> Result<bool, E>,
+) -> Result<(), E> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     // tokio delivers signals only between two tasks; a script in an endless loop must see them too.
@@ -128,11 +164,29 @@ pub(crate) async fn serve(shared: Rc<Shared>, listeners: Vec<Listener>) -> std::
         shared.sockets.listen(listener.clone());
         accepting.spawn_local(listener.accept_all(shared.clone()));
     }
-    let reason = tokio::select! {
-        _ = interrupt.recv() => "SIGINT",
-        _ = terminate.recv() => "SIGTERM",
-        () = shared.shutdown.notified() => "SHUTDOWN",
-        () = shared.clockwork() => unreachable!("the clockwork never ends"),
+    let (loading, clockwork, saving) = (shared.load(load), shared.clockwork(), shared.save());
+    tokio::pin!(loading, clockwork, saving);
+    let mut is_loading = true;
+    let reason = loop {
+        let signal = tokio::select! {
+            _ = interrupt.recv() => "SIGINT",
+            _ = terminate.recv() => "SIGTERM",
+            () = shared.shutdown.notified() => break "SHUTDOWN",
+            loaded = &mut loading, if is_loading => {
+                loaded?;
+                is_loading = false;
+                continue;
+            }
+            () = &mut clockwork => unreachable!("the clockwork never ends"),
+            () = &mut saving => unreachable!("there may always be another snapshot"),
+        };
+        if shared.engine.borrow_mut().may_end() {
+            break signal;
+        }
+        tracing::error!(
+            "{signal}, and the data can't be saved: the server goes on. SHUTDOWN NOSAVE ends it all the same"
+        );
+        stop_signal.store(false, Ordering::Relaxed);
     };
     {
         let server = &mut shared.engine.borrow_mut().server;

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -152,6 +153,11 @@ impl Libraries {
     /// Whether a library of exactly this name is there.
     pub fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
+    }
+
+    /// The libraries behind this name, in the order of their names.
+    pub fn after(&self, name: &str) -> impl Iterator<Item = &Library> {
+        self.by_name.range::<str, _>((Bound::Excluded(name), Bound::Unbounded)).map(|(_, library)| library)
     }
 
     /// The libraries in the order of their names.

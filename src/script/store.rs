@@ -7,6 +7,8 @@
 //! number ([`SCRIPT_EVAL_CACHE_MAX`]): the longest unused goes first. The last one stays whatever its size, so that EVALSHA
 //! finds it. Those by SCRIPT LOAD stay until SCRIPT FLUSH, the bundled ones for ever.
 
+use std::collections::BTreeSet;
+
 use hashbrown::HashMap;
 use sha1::{Digest, Sha1};
 
@@ -171,8 +173,8 @@ fn lossy(bytes: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Store {
     scripts: HashMap<Sha1Hex, Script, ahash::RandomState>,
-    /// How many of them are bundled.
-    bundled: usize,
+    /// The names of those that clients brought, in an order in which they can be walked in slices.
+    brought: BTreeSet<Sha1Hex>,
     /// How many of them came by EVAL.
     evals: usize,
     /// Bytes of the texts of these.
@@ -186,7 +188,8 @@ impl Store {
     /// An empty cache whose hash is seeded with `seed`.
     pub fn new(seed: u64) -> Store {
         let hasher = ahash::RandomState::with_seed(seed as usize);
-        Store { scripts: HashMap::with_hasher(hasher), bundled: 0, evals: 0, eval_bytes: 0, bytes: 0, clock: 0 }
+        let brought = BTreeSet::new();
+        Store { scripts: HashMap::with_hasher(hasher), brought, evals: 0, eval_bytes: 0, bytes: 0, clock: 0 }
     }
 
     /// Finds a script.
@@ -231,7 +234,9 @@ impl Store {
             self.evals += 1;
             self.eval_bytes += body.len();
         }
-        self.bundled += usize::from(origin == Origin::Bundled);
+        if origin != Origin::Bundled {
+            self.brought.insert(sha);
+        }
         self.bytes += body.len();
         self.scripts.insert(sha, Script { body: body.into(), flags, program, origin, last_used: self.clock });
     }
@@ -254,6 +259,7 @@ impl Store {
             return None;
         }
         let script = self.scripts.remove(sha)?;
+        self.brought.remove(sha);
         self.evals -= 1;
         self.eval_bytes -= script.body.len();
         self.bytes -= script.body.len();
@@ -265,6 +271,7 @@ impl Store {
         let gone = self.scripts.extract_if(|_, script| script.origin != Origin::Bundled).map(|(_, script)| script);
         let gone: Vec<Script> = gone.collect();
         self.scripts.shrink_to_fit();
+        self.brought.clear();
         (self.evals, self.eval_bytes) = (0, 0);
         self.bytes -= gone.iter().map(|script| script.body.len()).sum::<usize>();
         gone
@@ -275,6 +282,11 @@ impl Store {
         self.scripts.iter()
     }
 
+    /// The scripts that clients brought, from this name on in the order of their names.
+    pub fn brought_from(&self, sha: &Sha1Hex) -> impl Iterator<Item = (&Sha1Hex, &Script)> {
+        self.brought.range(*sha..).filter_map(|sha| self.find_with_name(sha))
+    }
+
     /// How many scripts there are.
     pub fn len(&self) -> usize {
         self.scripts.len()
@@ -282,7 +294,7 @@ impl Store {
 
     /// How many of them clients brought.
     pub fn cached_len(&self) -> usize {
-        self.scripts.len() - self.bundled
+        self.brought.len()
     }
 
     /// Whether there is none.

@@ -16,6 +16,7 @@
 use crate::base::dense_table::DenseTable;
 use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
+use crate::base::split_table::PLACE_END;
 use crate::value::deadlines::{DRAWS, Deadlines};
 use crate::value::packed::{Item, Packed, Pos};
 use crate::value::small_bytes::SmallBytes;
@@ -184,7 +185,8 @@ impl Hash {
         self.iter_stored().filter(move |(field, _)| dead.is_none_or(|dead| !dead.is_dead_item(*field)))
     }
 
-    fn iter_stored(&self) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
+    /// As [`iter`](Self::iter), with the dead.
+    pub fn iter_stored(&self) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
         let (packed, table) = match &self.form {
             Form::Packed(packed) => (Some(packed), None),
             Form::Table(table) => (None, Some(table)),
@@ -206,6 +208,21 @@ impl Hash {
                     emit(Item::Bytes(entry.field()), Item::Bytes(entry.value()));
                 }
             }),
+        }
+    }
+
+    /// Shows the fields of a table, the dead included, with their values from `cursor` on until `visit` answers false. Answers the
+    /// cursor of the rest; see [`DenseTable::walk`]. A packed hash has no cursors and is shown whole.
+    pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8], &[u8]) -> bool) -> u64 {
+        match &self.form {
+            Form::Table(table) => table.walk(cursor, Entry::hash, |entry| visit(entry.field(), entry.value())),
+            Form::Packed(packed) => {
+                let (mut field_digits, mut value_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+                packed_pairs(packed).for_each(|(field, value)| {
+                    visit(field.as_bytes(&mut field_digits), value.as_bytes(&mut value_digits));
+                });
+                PLACE_END
+            }
         }
     }
 

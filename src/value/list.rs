@@ -176,6 +176,53 @@ impl List {
         }
     }
 
+    /// Adds a node of its own with these elements after the last, whatever the limits; without elements nothing. The list takes
+    /// its large form.
+    pub fn push_node<'a>(&mut self, elements: impl Iterator<Item = &'a [u8]>) {
+        let mut node = Node::default();
+        elements.for_each(|element| node.push_back(element));
+        node.close();
+        self.take_form(false);
+        if let Shape::Many(nodes) = &mut self.shape
+            && node.len > 0
+        {
+            // A list without elements has an empty node.
+            if nodes.back().is_some_and(|last| last.len == 0) {
+                nodes.pop_back();
+            }
+            self.len += node.len;
+            nodes.push_back(node);
+        }
+    }
+
+    /// The elements of each node, first to last.
+    pub fn nodes(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = &[u8]>> {
+        self.nodes_from(0)
+    }
+
+    /// Whether a node begins with this element.
+    pub fn is_node_start(&self, index: usize) -> bool {
+        index < self.len && self.locate(index).1 == 0
+    }
+
+    /// The elements of each node from the one that begins with this element on.
+    pub fn nodes_from(&self, index: usize) -> impl Iterator<Item = impl ExactSizeIterator<Item = &[u8]>> {
+        let (first, within) = if index < self.len { self.locate(index) } else { (self.node_count(), 0) };
+        debug_assert_eq!(within, 0, "a node begins there");
+        (first..self.node_count()).map(|at| self.node_elements(at))
+    }
+
+    /// The elements of one node.
+    fn node_elements(&self, at: usize) -> impl ExactSizeIterator<Item = &[u8]> {
+        let node = self.node(at);
+        let mut place = node.start;
+        (0..node.len).map(move |_| {
+            let (value, next) = node.entry_at(place);
+            place = next;
+            value
+        })
+    }
+
     /// Removes up to `count` elements at the front. Returns how many.
     pub fn drop_front(&mut self, count: usize, limits: ListLimits) -> usize {
         let count = count.min(self.len);

@@ -22,6 +22,7 @@
 use crate::base::dense_table::DenseTable;
 use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
+use crate::base::split_table::PLACE_END;
 use crate::value::Layout;
 use crate::value::deadlines::{DRAWS, Deadlines};
 use crate::value::int_set::IntSet;
@@ -170,7 +171,7 @@ impl Set {
     pub fn repack(&mut self, limits: &SetLimits) {
         if self.deadlines.is_none() && matches!(self.form, Form::Table(_)) {
             let mut packed = Set::new();
-            self.iter().for_each(|member| _ = packed.insert(member.as_bytes(&mut itoa::Buffer::new()), limits));
+            self.in_order().iter().for_each(|member| _ = packed.insert(member, limits));
             *self = packed;
         }
     }
@@ -256,7 +257,8 @@ impl Set {
         self.iter_stored().filter(move |member| dead.is_none_or(|dead| !dead.is_dead_item(*member)))
     }
 
-    fn iter_stored(&self) -> impl Iterator<Item = Item<'_>> {
+    /// As [`iter`](Self::iter), with the dead.
+    pub fn iter_stored(&self) -> impl Iterator<Item = Item<'_>> {
         let (ints, packed, table) = match &self.form {
             Form::Ints(ints) => (Some(ints), None, None),
             Form::Packed(packed) => (None, Some(packed), None),
@@ -280,6 +282,19 @@ impl Set {
             _ => {
                 self.iter().for_each(emit);
                 0
+            }
+        }
+    }
+
+    /// Shows the members of a table, the dead included, from `cursor` on until `visit` answers false. Answers the cursor of the
+    /// rest; see [`DenseTable::walk`]. Other forms have no cursors and are shown whole.
+    pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8]) -> bool) -> u64 {
+        match &self.form {
+            Form::Table(table) => table.walk(cursor, hash_of, |entry| visit(entry.as_slice())),
+            _ => {
+                let mut digits = itoa::Buffer::new();
+                self.iter_stored().for_each(|member| _ = visit(member.as_bytes(&mut digits)));
+                PLACE_END
             }
         }
     }
@@ -343,8 +358,20 @@ impl Set {
         }
     }
 
+    /// The members of a table in an order of their own: how they lie in the table depends on what came and went, and that may be
+    /// forgotten.
+    fn in_order(&self) -> Vec<Vec<u8>> {
+        let mut members: Vec<Vec<u8>> = self.iter_stored().map(|member| member.to_vec()).collect();
+        members.sort_unstable();
+        members
+    }
+
     fn to_packed(&self) -> Packed {
         let mut packed = Packed::new();
+        if let Form::Table(_) = self.form {
+            self.in_order().iter().for_each(|member| packed.push_back(member));
+            return packed;
+        }
         let mut digits = itoa::Buffer::new();
         self.iter_stored().for_each(|item| packed.push_back(item.as_bytes(&mut digits)));
         packed

@@ -104,6 +104,14 @@ impl StringValue {
         }
     }
 
+    /// Gives a text the representation of one that was written once.
+    pub fn make_plain(&mut self) {
+        if let StringValue::Raw(bytes) = self {
+            let bytes = std::mem::take(bytes);
+            *self = if bytes.len() > INLINE_BYTES { StringValue::Heap(bytes) } else { StringValue::plain(&bytes) };
+        }
+    }
+
     /// Writes `bytes` from `offset` on, zeroes before when the text was shorter, and answers the new length. Without bytes
     /// it only grows to `offset`.
     pub fn write_at(&mut self, offset: usize, bytes: &[u8]) -> usize {

@@ -22,7 +22,7 @@
 use std::ops::Range;
 
 use crate::base::hasher::hash_bytes;
-use crate::base::split_table::SplitTable;
+use crate::base::split_table::{PLACE_END, SplitTable, Walk};
 use crate::value::small_bytes::SmallBytes;
 
 /// Up to where a sorted set stays in its small shape.
@@ -252,6 +252,29 @@ impl ZSet {
                 |&slot| {
                     let slot = large.slots.at(slot);
                     emit(slot.member.as_slice(), slot.score);
+                },
+            ),
+        }
+    }
+
+    /// Shows the members of a large set with their scores from `cursor` on, in the order of their hashes, until `visit` answers
+    /// false. Answers the cursor of the rest; see [`SplitTable::walk`]. A small set has no cursors and is shown whole.
+    pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64) -> bool) -> u64 {
+        match &self.shape {
+            Shape::Small(_) => {
+                self.iter().for_each(|(member, score)| _ = visit(member, score));
+                PLACE_END
+            }
+            Shape::Large(large) => large.names.walk(
+                cursor,
+                |&slot| hash_bytes(large.slots.at(slot).member.as_slice()),
+                |together| {
+                    let mut goes_on = true;
+                    for (_, slot) in together {
+                        let slot = large.slots.at(**slot);
+                        goes_on &= visit(slot.member.as_slice(), slot.score);
+                    }
+                    if goes_on { Walk::Continue } else { Walk::StopAfter }
                 },
             ),
         }

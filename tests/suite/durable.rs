@@ -22,7 +22,7 @@ fn start_with(dir: &Path, flags: &[&str]) -> Server {
 }
 
 /// Starts a server that is expected to refuse, and answers what it says.
-fn refusal(dir: &Path) -> String {
+pub(crate) fn refusal(dir: &Path) -> String {
     let command_line = launch_command(Program::Tidegate);
     let output = Command::new(&command_line[0])
         .args(&command_line[1..])
@@ -61,7 +61,7 @@ fn overwrite(segment: &Path, bytes: &[u8], at: usize) {
     file.write_all_at(bytes, at as u64).expect("a write to a segment");
 }
 
-fn info(c: &mut Raw, field: &str) -> String {
+pub(crate) fn info(c: &mut Raw, field: &str) -> String {
     let all = c.command(&["INFO", "persistence"]);
     let all = String::from_utf8(all.bytes().expect("a text").to_vec()).expect("plain text");
     let value = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -196,8 +196,6 @@ fn when_it_is_synced_changes_while_it_runs() {
     let server = start(dir.path());
     let mut c = server.raw();
     assert_eq!(info(&mut c, "aof_enabled"), "1");
-    let refused = c.command(&["CONFIG", "SET", "appendonly", "no"]);
-    assert!(format!("{refused:?}").contains("set immutable config"), "{refused:?}");
     let mut last: u64 = info(&mut c, "log_last_lsn").parse().unwrap();
     for policy in ["everysec", "no", "always", "no"] {
         assert_eq!(c.command(&["CONFIG", "SET", "appendfsync", policy]), Value::status("OK"));
@@ -221,7 +219,7 @@ fn when_it_is_synced_changes_while_it_runs() {
 }
 
 #[test]
-fn without_a_log_nothing_is_written_and_waitaof_says_so() {
+fn without_a_log_nothing_is_written_unasked_and_waitaof_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Program::Tidegate, &["--dir", dir.path().to_str().unwrap(), "--appendonly", "no"]);
     let mut c = server.raw();
@@ -272,7 +270,7 @@ fn on_a_full_disk_reads_go_on_and_writes_wait_for_space() {
 }
 
 /// Has the system refuse a process to write beyond so many bytes of any file: to it, that is a disk that fails.
-fn limit_files(pid: u32, bytes: u64) {
+pub(crate) fn limit_files(pid: u32, bytes: u64) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
     // SAFETY: the limit is read while the call lasts; the old one is not asked for.
     let set = unsafe { libc::prlimit(pid as libc::pid_t, libc::RLIMIT_FSIZE, &limit, std::ptr::null_mut()) };

@@ -90,15 +90,16 @@ impl Server {
         }
     }
 
-    /// Any answer counts: a server that asks for a password has started, too.
+    /// Any answer counts, but that the data is being loaded: a server that asks for a password has started, too.
     fn answers_ping(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
             return false;
         };
-        let mut first = [0u8; 1];
+        let mut first = [0u8; 8];
         stream.set_read_timeout(Some(Duration::from_secs(2))).is_ok()
             && stream.write_all(b"PING\r\n").is_ok()
-            && matches!(stream.read(&mut first), Ok(1))
+            && matches!(stream.read(&mut first), Ok(1..))
+            && &first != b"-LOADING"
     }
 
     /// Whether the port is this process's: another one may have taken it, and answers instead. Without `/proc` it is.

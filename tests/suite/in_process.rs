@@ -62,6 +62,10 @@ const LONG_AFTER_MS: i64 = START_MS + (1 << 40);
 pub(crate) struct Unit(Vec<u8>);
 
 impl Unit {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     pub(crate) fn effects(&self) -> impl Iterator<Item = (u16, Effect<'_>)> {
         EffectReader::new(&self.0)
     }
@@ -136,6 +140,16 @@ impl Bench {
             }
             None => Ok(()),
         }
+    }
+
+    /// Applies what a snapshot has written of another engine. Fails with the effect that does not fit.
+    pub(crate) fn take_in(&mut self, written: &[u8]) -> Result<(), String> {
+        self.engine.ks.begin_unit(LONG_AFTER_MS, Recording::Nothing);
+        let mut effects = EffectReader::new(written);
+        for (db, effect) in &mut effects {
+            self.engine.apply(db, &effect).map_err(|misfit| format!("{misfit}: {}", effect_text((db, effect))))?;
+        }
+        if effects.is_empty() { Ok(()) } else { Err("what is written can't be read".to_owned()) }
     }
 
     /// All keys of all databases, as lines of text.

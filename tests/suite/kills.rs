@@ -21,14 +21,16 @@ use tidegate::base::rng::Rng;
 use tidegate::script::bundled::Bundled;
 
 use crate::differential::search::env_number;
-use crate::harness::{Environment, Program, REPLY_DEADLINE, Raw, Server, Value, encode, free_port, launch_command};
+use crate::harness::{
+    Environment, Program, REPLY_DEADLINE, Raw, Reply, Server, Value, encode, free_port, launch_command,
+};
 use crate::power_loss::PowerLoss;
 
 /// Kills in the default run.
 const KILLS: u64 = 12;
 /// Losses of power in the default run.
 const POWER_LOSSES: u64 = 6;
-/// Kills after which a new directory is begun: the log only grows, and all of it is read at each start.
+/// Kills after which a new directory is begun: what there is grows, and all of it is compared after each.
 const ROUNDS_PER_DIRECTORY: u64 = 20;
 /// At most so many steps of all writers are acknowledged between two kills.
 const MAX_STEPS: u64 = 1500;
@@ -496,6 +498,31 @@ impl Writer for Reader {
     }
 }
 
+/// Has snapshots made all the time, in all ways.
+struct Snapshots(Rng);
+
+impl Writer for Snapshots {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        let way = ["SAVE", "BGSAVE", "BGREWRITEAOF"][self.0.below(3) as usize];
+        link.0.send_command(&[way]);
+        match link.0.try_reply(REPLY_DEADLINE) {
+            Ok(Reply { value: Value::Error(why), .. }) => {
+                // Another one is under way.
+                let why = String::from_utf8_lossy(&why).into_owned();
+                assert!(why.contains("already in progress") || why.contains("Another child process"), "{way}: {why}");
+            }
+            Ok(_) => {}
+            Err(why) if why.starts_with("hung up") => return None,
+            Err(why) => panic!("{way}: {why}"),
+        }
+        let made = text(&link.ask(&["INFO", "persistence"])?);
+        assert!(!made.contains("status:err"), "{made}");
+        Some(())
+    }
+
+    fn check(&mut self, _: &mut Link) {}
+}
+
 fn writers(end: End, seed: u64) -> Vec<Box<dyn Writer>> {
     let (buyers, jobs) = (Arc::default(), Arc::default());
     let sale = |client| Sale { client, buyers: 0, all: Arc::clone(&buyers) };
@@ -515,6 +542,7 @@ fn writers(end: End, seed: u64) -> Vec<Box<dyn Writer>> {
         Box::new(queue(Role::Push)),
         Box::<Reader>::default(),
         Box::<Reader>::default(),
+        Box::new(Snapshots(Rng::seeded(seed + 3))),
     ];
     if end == End::Kill {
         // A loss of power takes what is written without a sync.

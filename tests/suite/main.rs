@@ -9,6 +9,7 @@
 mod all_or_nothing;
 mod bounds;
 mod bundled;
+mod checked;
 mod clients;
 mod command_table;
 mod connection_limits;
@@ -38,5 +39,6 @@ mod scenarios;
 mod script_limits;
 mod slow_disk;
 mod slow_turns;
+mod snapshots;
 mod tour;
 mod transcripts;

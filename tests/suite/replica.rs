@@ -1,6 +1,9 @@
 //! The stream of effects is the data: a second engine to which it is applied, unit by unit, holds the same keys, scripts and
 //! libraries as the first, which got the calls.
 //!
+//! Meanwhile snapshots of the first engine are made, in slices between the calls, with whatever small amount each slice copies. When
+//! a snapshot is complete, a third engine to which it was applied holds the same, too, and goes on as the second.
+//!
 //! Three worlds of random calls: of every command that the table declares, on few small values of all types; of those that
 //! change large ones; of those that wait, and that wake who waits. Some run in transactions, in functions, in scripts that
 //! succeed, and in scripts that fail. The clock is moved by hand; so keys and elements expire, met by a call or reclaimed, and
@@ -11,6 +14,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+
+use tidegate::engine::snapshot_stream::SnapshotStream;
+use tidegate::keyspace::effect::EffectWriter;
+use tidegate::keyspace::snapshot::Snapshot;
 
 use crate::differential::declared::{self, Declared};
 use crate::differential::functions;
@@ -92,6 +99,24 @@ fn a_change_that_is_not_repeated_is_found() {
     assert!(copy.repeat(&removed).is_err());
 }
 
+/// Puts snapshots into a sequence: they begin here and there, and are copied in slices, often or rarely, of little or more.
+fn with_snapshots(steps: Vec<Step>, dice: &mut Dice) -> Vec<Step> {
+    let begin_once_in = *dice.pick(&[10, 40, 160]);
+    let slice_once_in = *dice.pick(&[1, 2, 6, 20]);
+    let sizes: &[usize] = *dice.pick(&[&[1][..], &[1, 100, 1_000], &[1_000, 100_000]]);
+    let mut woven = Vec::new();
+    for step in steps {
+        woven.push(step);
+        if dice.once_in(begin_once_in) {
+            woven.push(Step::Snapshot { part_min_bytes: *dice.pick(&[0, 0, 300, 100_000]) });
+        }
+        if dice.once_in(slice_once_in) {
+            woven.push(Step::Slice { bytes: *dice.pick(sizes) });
+        }
+    }
+    woven
+}
+
 /// Runs sequences from one seed after the other.
 fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<Step>) {
     let first = env_number("SUITE_SEED").unwrap_or(1);
@@ -99,17 +124,28 @@ fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<St
         0 => u64::MAX,
         rounds => first.saturating_add(rounds),
     };
-    let (mut steps, mut units) = (0, 0);
+    let (mut steps, mut units, mut snapshots) = (0, 0, 0);
     for seed in first..last {
-        let sequence = sequence(&mut Dice(seed));
+        let dice = &mut Dice(seed);
+        let sequence = sequence(dice);
+        let sequence = with_snapshots(sequence, dice);
         steps += sequence.len();
         match run(&sequence, STRIDE) {
-            Ok(changed) => units += changed,
+            Ok(ran) => {
+                units += ran.units;
+                snapshots += ran.snapshots;
+            }
             Err(_) => panic!("SUITE_SEED={seed} SUITE_ROUNDS=1 repeats this\n{}", report(&sequence)),
         }
     }
-    eprintln!("{name}: {steps} steps, {units} units that changed something, seeds from {first}");
+    eprintln!(
+        "{name}: {steps} steps, {units} units that changed something, {snapshots} snapshots among them, seeds from {first}"
+    );
     assert!(units > steps / 16, "of {steps} steps only {units} changed something");
+    assert!(
+        snapshots > steps / 2_000,
+        "in {steps} steps only {snapshots} snapshots were completed while something changed"
+    );
 }
 
 /// The least sequence that still differs, with its last unit and what differs first.
@@ -119,23 +155,97 @@ fn report(sequence: &[Step]) -> String {
     least.iter().fold(String::new(), |list, step| list + &step.to_string() + "\n") + &told
 }
 
-/// Runs a sequence on a new engine and repeats what it changes on another. Compares them after so many steps each time, and at
-/// the end. Answers how many units changed something; fails with the first difference.
-fn run(sequence: &[Step], stride: usize) -> Result<usize, String> {
+/// What a run came to.
+#[derive(Default)]
+struct Ran {
+    /// Units that changed something.
+    units: usize,
+    /// Snapshots that were complete, and beside which something was changed.
+    snapshots: usize,
+}
+
+/// A snapshot of the original, under way or complete, and the engine to which it is applied.
+struct Snapshotted {
+    stream: Option<SnapshotStream>,
+    copy: Bench,
+    /// Units that it followed.
+    followed: usize,
+}
+
+impl Snapshotted {
+    fn begin(original: &mut Bench, part_min_bytes: usize) -> Snapshotted {
+        let keys = Snapshot::begin_with_parts(&mut original.engine.ks, part_min_bytes);
+        let stream = SnapshotStream::of(keys);
+        Snapshotted { stream: Some(stream), copy: Bench::new(0), followed: 0 }
+    }
+
+    /// Takes in what a unit of the original changed.
+    fn follow(&mut self, unit: &Unit) -> Result<(), String> {
+        let Some(stream) = &mut self.stream else { return self.copy.repeat(unit) };
+        self.followed += 1;
+        let mut written = EffectWriter::default();
+        stream.follow_unit(unit.as_bytes(), &mut written);
+        self.copy.take_in(written.as_bytes())
+    }
+
+    /// Copies a slice. Answers whether the snapshot is complete with it; then the copy is the same as the original.
+    fn slice(&mut self, original: &mut Bench, bytes: usize) -> Result<bool, String> {
+        let Some(mut stream) = self.stream.take() else { return Ok(false) };
+        let mut written = EffectWriter::default();
+        let engine = &mut original.engine;
+        let is_complete = stream.copy_slice(&mut engine.ks, &engine.server.scripts, bytes, &mut written);
+        self.copy.take_in(written.as_bytes())?;
+        if is_complete {
+            stream.end(&mut engine.ks);
+            compare(original, &mut self.copy)?;
+        } else {
+            self.stream = Some(stream);
+        }
+        Ok(is_complete)
+    }
+}
+
+/// Runs a sequence on a new engine and repeats what it changes on another, and on one that a snapshot fills. Compares them after so
+/// many steps each time, and at the end. Fails with the first difference.
+fn run(sequence: &[Step], stride: usize) -> Result<Ran, String> {
     let (mut original, mut copy) = (Bench::new(CLIENTS), Bench::new(0));
     original.keep_units();
-    let mut changed = 0;
+    let mut ran = Ran::default();
+    let mut snapshot: Option<Snapshotted> = None;
     for (number, step) in sequence.iter().enumerate() {
         step.run(&mut original);
         let units = original.take_units();
-        changed += units.len();
+        ran.units += units.len();
         let told = |what: String| format!("after {step}\n{}{what}", units.iter().map(effects).collect::<String>());
+        let of_snapshot = |what: String| told(format!("the snapshot: {what}"));
         units.iter().try_for_each(|unit| copy.repeat(unit)).map_err(told)?;
-        if (number + 1) % stride == 0 || number + 1 == sequence.len() {
+        if let Some(snapshot) = &mut snapshot {
+            units.iter().try_for_each(|unit| snapshot.follow(unit)).map_err(of_snapshot)?;
+        }
+        match (step, &mut snapshot) {
+            (Step::Snapshot { part_min_bytes }, one) if one.as_ref().is_none_or(|one| one.stream.is_none()) => {
+                *one = Some(Snapshotted::begin(&mut original, *part_min_bytes));
+            }
+            (Step::Slice { bytes }, Some(one)) => {
+                let is_complete = one.slice(&mut original, *bytes).map_err(of_snapshot)?;
+                ran.snapshots += usize::from(is_complete && one.followed > 0);
+            }
+            _ => {}
+        }
+        let is_last = number + 1 == sequence.len();
+        if (number + 1) % stride == 0 || is_last {
             compare(&mut original, &mut copy).map_err(told)?;
+            if let Some(one) = &mut snapshot {
+                while is_last && one.stream.is_some() {
+                    one.slice(&mut original, 10_000).map_err(of_snapshot)?;
+                }
+                if one.stream.is_none() {
+                    compare(&mut original, &mut one.copy).map_err(of_snapshot)?;
+                }
+            }
         }
     }
-    Ok(changed)
+    Ok(ran)
 }
 
 /// Fails with the first difference.
@@ -166,6 +276,10 @@ enum Step {
     Pass { ms: i64 },
     /// What has expired is removed.
     Reclaim,
+    /// A snapshot begins, unless one is under way; values of more bytes are copied in parts.
+    Snapshot { part_min_bytes: usize },
+    /// So much of the snapshot that is under way is copied.
+    Slice { bytes: usize },
 }
 
 impl Step {
@@ -181,6 +295,7 @@ impl Step {
             }
             Step::Pass { ms } => bench.pass(*ms),
             Step::Reclaim => bench.reclaim(),
+            Step::Snapshot { .. } | Step::Slice { .. } => {}
         }
     }
 }
@@ -191,6 +306,8 @@ impl fmt::Display for Step {
             Step::Call { client, args } => write!(f, "[{client}] {}", show(args)),
             Step::Pass { ms } => write!(f, "!pass {ms}"),
             Step::Reclaim => write!(f, "!reclaim"),
+            Step::Snapshot { part_min_bytes } => write!(f, "!snapshot {part_min_bytes}"),
+            Step::Slice { bytes } => write!(f, "!slice {bytes}"),
         }
     }
 }

@@ -84,6 +84,35 @@ impl<'a> Iterator for Pairs<'a> {
     }
 }
 
+/// Byte strings inside one field: each with its length, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Strings<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Strings<'a> {
+    /// Reads byte strings that were [put](Field::put) one behind the other; ends where the bytes do, or make no sense.
+    pub fn new(encoded: &'a [u8]) -> Strings<'a> {
+        Strings { rest: encoded }
+    }
+
+    /// Whether nothing is left: if not when the iterator has ended, what is left makes no sense.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+impl<'a> Iterator for Strings<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let mut rest = self.rest;
+        let string = Field::take(&mut rest)?;
+        self.rest = rest;
+        Some(string)
+    }
+}
+
 macro_rules! fixed_width {
     ($($type:ident as $shown:ident($as:ty)),*) => {$(
         impl<'a> Field<'a> for $type {

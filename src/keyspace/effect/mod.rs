@@ -17,7 +17,7 @@ mod touch;
 #[cfg(test)]
 mod specification;
 
-pub use field::{Cause, Field, Pairs, Shown};
+pub use field::{Cause, Field, Pairs, Shown, Strings};
 pub use record::{EffectReader, EffectWriter, Effects, Recording};
 pub use touch::Touch;
 
@@ -78,6 +78,13 @@ macro_rules! for_each_effect {
             /// So many bytes of the string from this offset on are replaced by others.
             16 Splice(key) string [Changes key] { offset: u64, removed: u64, bytes: &'a [u8] }
 
+            /// These effects go on building the value that is built in parts, beside the keys and laid out like this. If `fresh`, what
+            /// was built before is forgotten, and without effects nothing is built any more.
+            17 Part part [] { fresh: bool, layout: Layout, steps: &'a [u8] }
+            /// The key holds the value that was built in parts, laid out like this, and expires at this Unix time in milliseconds, the
+            /// greatest number: never; whatever was there before.
+            18 Complete(key) part [Changes key] { layout: Layout, at_ms: i64 }
+
             /// The field of the hash has this value and never expires; field and hash may be new.
             20 HashSet(key) hash [Changes key] { field: &'a [u8], value: &'a [u8] }
             /// The field is gone from the hash, and the key with the last one.
@@ -105,6 +112,9 @@ macro_rules! for_each_effect {
             44 ListRemove(key) list [Changes key] { value: &'a [u8], count: u64, from_back: bool, emptied: bool }
             /// The element at one end of the list moved to an end of the same list.
             45 ListRotate(key) list [Changes key] { from_front: bool, to_front: bool }
+            /// The list, which may be new, is laid out as large and got a node of these elements at its back: byte strings, one behind
+            /// the other.
+            46 ListNode(key) list [Changes key] { elements: &'a [u8] }
 
             /// The member of the sorted set has this score; member and set may be new.
             50 ZSetAdd(key) zset [Changes key] { member: &'a [u8], score: f64 }
@@ -181,6 +191,8 @@ macro_rules! for_each_effect {
             }
             /// So many requests of the stream's producers have been remembered so far, and so many repeated ones recognized.
             79 RequestCounters(key) stream [Notes key] { added: u64, duplicates: u64 }
+            /// These entries are pending, for consumers of the group that are named once or for nobody, packed.
+            80 PendingAdd(key) group [Notes key] { group: &'a [u8], consumers: &'a [u8], deliveries: &'a [u8] }
 
             /// The script cache holds this text; `loaded`: until it is flushed, not only while there is room.
             100 ScriptPut beside [] { body: &'a [u8], loaded: bool }
@@ -276,6 +288,14 @@ macro_rules! declare {
             pub fn key(&self) -> Option<&'a [u8]> {
                 match *self {
                     $(Effect::$name { $($key,)? .. } => None::<&'a [u8]>$(.or(Some($key)))?,)*
+                }
+            }
+
+            /// The same effect on the key of this name; itself if it has no key.
+            #[allow(unused_variables, reason = "an effect has other fields, and need not have a key")]
+            pub(in crate::keyspace) fn with_key(&self, new_key: &'a [u8]) -> Effect<'a> {
+                match *self {
+                    $(Effect::$name { $($key: _,)? $($field),* } => Effect::$name { $($key: new_key,)? $($field),* },)*
                 }
             }
 

@@ -277,6 +277,21 @@ impl EffectWriter {
         effect.encode(db, &mut self.last_key, &mut self.bytes);
     }
 
+    /// How many bytes were written.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// What was written so far.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// What was written.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes

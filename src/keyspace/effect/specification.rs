@@ -126,6 +126,9 @@ fn examples() -> Vec<Effect<'static>> {
         Effect::SetInteger { key, value: -7 },
         Effect::SetText { key, value: b"10" },
         Effect::Splice { key, offset: 1, removed: 2, bytes: b"v" },
+        // HashSet, field: "f", value: "v".
+        Effect::Part { fresh: true, layout: Layout::Large, steps: b"\x14\x00\x00\x01f\x01v" },
+        Effect::Complete { key, layout: Layout::Large, at_ms: i64::MAX },
         Effect::HashSet { key, field: b"f", value: b"v" },
         Effect::HashRemove { key, field: b"f", cause, emptied: true },
         Effect::HashUpdate { key, field: b"f", value: b"w" },
@@ -138,6 +141,7 @@ fn examples() -> Vec<Effect<'static>> {
         Effect::ListInsert { key, index: 1, value: b"v" },
         Effect::ListRemove { key, value: b"v", count: 1, from_back: true, emptied: false },
         Effect::ListRotate { key, from_front: false, to_front: true },
+        Effect::ListNode { key, elements: b"\x01v\x01w" },
         Effect::ZSetAdd { key, member: b"m", score: 1.5 },
         Effect::ZSetRemove { key, member: b"m", emptied: false },
         Effect::ZSetRemoveRanks { key, start: 0, end: 2, emptied: true },
@@ -168,6 +172,13 @@ fn examples() -> Vec<Effect<'static>> {
             content: b"\x00\x01c\xe8\x07\x00\x00\x06\xd8\x04\x02\xd0\x0f\x01",
         },
         Effect::RequestCounters { key, added: 5, duplicates: 1 },
+        // The first consumer, "c", has 300-1 since 1,000, delivered once; nobody has 301-1, delivered twice.
+        Effect::PendingAdd {
+            key,
+            group,
+            consumers: b"\x01c",
+            deliveries: b"\x01\xd8\x04\x02\xd0\x0f\x01\x00\x02\x00\xcf\x0f\x02",
+        },
         Effect::ScriptPut { body: b"return 1", loaded: true },
         Effect::ScriptDrop { sha1: b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db" },
         Effect::ScriptFlush {},

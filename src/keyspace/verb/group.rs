@@ -6,8 +6,10 @@
 //! Deliveries are a byte string of four numbers each: by how much the two parts of the id and the time differ from those of the
 //! one before (the first: from 0), and how often it was delivered. Where entries came in batches that is five bytes or so.
 
+use std::collections::HashMap;
+
 use super::{Misfit, ensure, slot_of};
-use crate::keyspace::effect::{Effect, EffectWriter, Field};
+use crate::keyspace::effect::{Effect, EffectWriter, Field, Strings};
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::value::stream::{Group, Pending, StreamId};
@@ -30,17 +32,85 @@ pub(super) fn encode(key: &[u8], name: &[u8], group: &Group, out: &mut EffectWri
     out.write(0, &Effect::GroupAdd { key, group: name, last_delivered, entries_read, content: &content });
 }
 
-/// Repeats a recorded change: adds a group to a stream that has none of its name.
+/// Repeats a recorded change: adds a group to a stream that has none of its name, or pending entries to a group.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
-    let Effect::GroupAdd { key, group: name, last_delivered, entries_read, content } = *effect else {
-        return Err(Misfit::Elsewhere);
-    };
-    let group = decode(Group::new(last_delivered, entries_read), content).ok_or(Misfit::BadBytes)?;
-    let slot = slot_of(ks, db, key)?;
+    let slot = slot_of(ks, db, effect.key().ok_or(Misfit::Elsewhere)?)?;
     let Value::Stream(stream) = &mut ks.entry_mut(db, slot).value else { return Err(Misfit::WrongType) };
-    ensure(stream.group_insert(name, group), Misfit::Exists)?;
+    match *effect {
+        Effect::GroupAdd { group: name, last_delivered, entries_read, content, .. } => {
+            let group = decode(Group::new(last_delivered, entries_read), content).ok_or(Misfit::BadBytes)?;
+            ensure(stream.group_insert(name, group), Misfit::Exists)?;
+        }
+        Effect::PendingAdd { group, consumers, deliveries, .. } => {
+            for pending in unpack_of_many(consumers, deliveries).ok_or(Misfit::BadBytes)? {
+                let Pending { id, consumer, time_ms, deliveries } = pending;
+                let done = match consumer {
+                    Some(consumer) => stream.pending_set(group, id, consumer, time_ms, deliveries),
+                    None => stream.pending_release(group, id, deliveries),
+                };
+                ensure(done, Misfit::Absent)?;
+            }
+        }
+        _ => return Err(Misfit::Elsewhere),
+    }
     ks.effects.record(db, *effect);
     Ok(())
+}
+
+/// Pending entries of one group in the order of their ids, packed, with the names of their consumers once.
+#[derive(Default)]
+pub(in crate::keyspace) struct PendingPack<'g> {
+    numbers: HashMap<&'g [u8], u64>,
+    consumers: Vec<u8>,
+    deliveries: Vec<u8>,
+    before: [u64; 3],
+}
+
+impl<'g> PendingPack<'g> {
+    /// Adds one.
+    pub(in crate::keyspace) fn add(&mut self, pending: &Pending<'g>) {
+        let next = self.numbers.len() as u64 + 1;
+        let consumers = &mut self.consumers;
+        let number = pending.consumer.map_or(0, |consumer| {
+            *self.numbers.entry(consumer).or_insert_with(|| {
+                consumer.put(consumers);
+                next
+            })
+        });
+        number.put(&mut self.deliveries);
+        put_delivery(pending, &mut self.before, &mut self.deliveries);
+    }
+
+    /// How many bytes they take.
+    pub(in crate::keyspace) fn len(&self) -> usize {
+        self.consumers.len() + self.deliveries.len()
+    }
+
+    /// Writes the effect that adds them, if there are any.
+    pub(in crate::keyspace) fn write(&self, key: &[u8], group: &[u8], out: &mut EffectWriter) {
+        if !self.deliveries.is_empty() {
+            let (consumers, deliveries) = (&self.consumers[..], &self.deliveries[..]);
+            out.write(0, &Effect::PendingAdd { key, group, consumers, deliveries });
+        }
+    }
+}
+
+/// Reads a [`PendingPack`]; `None` when the bytes make no sense.
+fn unpack_of_many<'a>(consumers: &'a [u8], mut packed: &'a [u8]) -> Option<Vec<Pending<'a>>> {
+    let mut strings = Strings::new(consumers);
+    let names: Vec<&[u8]> = strings.by_ref().collect();
+    strings.is_empty().then_some(())?;
+    let mut all = Vec::new();
+    let mut here = [0; 3];
+    while !packed.is_empty() {
+        let consumer = match u64::take(&mut packed)?.checked_sub(1) {
+            Some(number) => Some(*names.get(usize::try_from(number).ok()?)?),
+            None => None,
+        };
+        let (id, time_ms, deliveries) = take_delivery(&mut here, &mut packed)?;
+        all.push(Pending { id, consumer, time_ms, deliveries });
+    }
+    Some(all)
 }
 
 /// Adds the packed consumers and deliveries to a group; `None` when the bytes make no sense.
@@ -58,14 +128,16 @@ fn decode(mut group: Group, mut content: &[u8]) -> Option<Group> {
 
 fn pack<'g>(deliveries: impl Iterator<Item = Pending<'g>>, out: &mut Vec<u8>) {
     let mut before = [0; 3];
-    for pending in deliveries {
-        let here = [pending.id.ms, pending.id.seq, pending.time_ms];
-        for (here, before) in here.into_iter().zip(before) {
-            zigzag(here.wrapping_sub(before) as i64).put(out);
-        }
-        pending.deliveries.put(out);
-        before = here;
+    deliveries.for_each(|pending| put_delivery(&pending, &mut before, out));
+}
+
+fn put_delivery(pending: &Pending<'_>, before: &mut [u64; 3], out: &mut Vec<u8>) {
+    let here = [pending.id.ms, pending.id.seq, pending.time_ms];
+    for (here, before) in here.into_iter().zip(*before) {
+        zigzag(here.wrapping_sub(before) as i64).put(out);
     }
+    pending.deliveries.put(out);
+    *before = here;
 }
 
 /// Id, time and count of each delivery; `None` when the bytes make no sense.
@@ -73,14 +145,18 @@ fn unpack(mut packed: &[u8]) -> Option<Vec<(StreamId, u64, u64)>> {
     let mut all = Vec::new();
     let mut here = [0u64; 3];
     while !packed.is_empty() {
-        for part in &mut here {
-            *part = part.wrapping_add(unzigzag(u64::take(&mut packed)?) as u64);
-        }
-        let deliveries = u64::take(&mut packed)?;
-        let [ms, seq, time_ms] = here;
-        all.push((StreamId { ms, seq }, time_ms, deliveries));
+        all.push(take_delivery(&mut here, &mut packed)?);
     }
     Some(all)
+}
+
+fn take_delivery(here: &mut [u64; 3], packed: &mut &[u8]) -> Option<(StreamId, u64, u64)> {
+    for part in here.iter_mut() {
+        *part = part.wrapping_add(unzigzag(u64::take(packed)?) as u64);
+    }
+    let deliveries = u64::take(packed)?;
+    let [ms, seq, time_ms] = *here;
+    Some((StreamId { ms, seq }, time_ms, deliveries))
 }
 
 /// Numbers near 0 as small ones: 0, -1, 1, -2, ... become 0, 1, 2, 3, ...

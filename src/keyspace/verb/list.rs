@@ -1,7 +1,7 @@
 //! Verbs on lists. A list that loses its last element takes its key along.
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
-use crate::keyspace::effect::Effect;
+use crate::keyspace::effect::{Effect, Strings};
 use crate::keyspace::entry::{Key, Value};
 use crate::keyspace::piece::{ListChange, Piece};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
@@ -139,10 +139,38 @@ impl Keyspace {
 
     /// Moves the element at one end of a list to an end of the same list.
     pub fn list_rotate(&mut self, db: DbIndex, slot: Slot, from_front: bool, to_front: bool) -> Result<(), WrongType> {
+        if self.records_elements
+            && !from_front
+            && to_front
+            && let list = self.list(db, slot)?
+            && list.len() > 1
+            && let Some(moved) = list.back().map(Key::new)
+        {
+            // Whoever copies the front of the list must learn what came to it.
+            self.list_pop(db, slot, false, 1)?;
+            let key = self.entry(db, slot).key.clone();
+            self.list_push(db, &key, Some(slot), true, &moved)?;
+            return Ok(());
+        }
         self.note_change(db, slot, |value| Piece::list(value, |_| ListChange::Rotated { from_front, to_front }));
         let limits = self.limits.list;
         self.list_mut(db, slot)?.rotate(from_front, to_front, limits);
         self.record_at(db, slot, |key| Effect::ListRotate { key, from_front, to_front });
+        Ok(())
+    }
+
+    /// Adds a node of these elements, encoded one behind the other, at the back of a list, which is created where there is none. For
+    /// repeating only: a list makes its nodes by itself.
+    fn list_push_node(&mut self, db: DbIndex, key: &[u8], elements: &[u8]) -> Result<(), Misfit> {
+        let mut strings = Strings::new(elements);
+        ensure(strings.by_ref().next().is_some() && strings.all(|_| true) && strings.is_empty(), Misfit::BadBytes)?;
+        let slot = match self.dbs[db as usize].find(key) {
+            Some(slot) => slot,
+            None => self.create(db, key, Value::List(Box::default())),
+        };
+        self.note_change(db, slot, |_| None);
+        self.list_mut(db, slot)?.push_node(Strings::new(elements));
+        self.effects.record(db, Effect::ListNode { key, elements });
         Ok(())
     }
 
@@ -160,6 +188,9 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         let slot = ks.dbs[db as usize].find(key);
         ks.list_push(db, key, slot, front, value)?;
         return Ok(());
+    }
+    if let Effect::ListNode { key, elements } = *effect {
+        return ks.list_push_node(db, key, elements);
     }
     let slot = slot_of(ks, db, effect.key().ok_or(Misfit::Elsewhere)?)?;
     let len = ks.list(db, slot)?.len() as u64;

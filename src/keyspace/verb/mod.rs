@@ -5,11 +5,16 @@ mod group;
 mod hash;
 mod key;
 mod list;
+mod part;
 mod set;
 mod stream;
 mod string;
 mod whole;
 mod zset;
+
+pub(super) use group::PendingPack;
+pub(super) use part::Workshop;
+pub(super) use whole::{build, limits_effect};
 
 use super::effect::{Effect, for_each_effect};
 use super::{DbIndex, Keyspace, Slot};
@@ -107,7 +112,10 @@ impl Keyspace {
     /// Removes the key of a collection that a recorded effect has emptied, which says so already.
     #[inline]
     fn drop_if(&mut self, empty: bool, db: DbIndex, slot: Slot) {
-        if empty && let Some(entry) = self.dbs[db as usize].remove(slot) {
+        if empty
+            && !self.is_workshop
+            && let Some(entry) = self.dbs[db as usize].remove(slot)
+        {
             self.discard(db, slot, entry);
         }
     }

@@ -335,7 +335,8 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
             return ensure(is_new, Misfit::Exists);
         }
         Effect::StreamDelete { id, .. } => ks.stream_delete(db, slot, id)?,
-        Effect::StreamTrim { through, .. } => ks.stream_trim(db, slot, through)? > 0,
+        // A part may have none of the entries.
+        Effect::StreamTrim { through, .. } => ks.stream_trim(db, slot, through)? > 0 || ks.is_workshop,
         Effect::StreamCounters { last_id, entries_added, max_deleted_id, .. } => {
             ks.stream_counters(db, slot, last_id, Some(entries_added), Some(max_deleted_id))?;
             true

@@ -4,11 +4,11 @@
 //! The effect of storing is one for all types. It holds the effects that build the value from nothing, so that no second
 //! encoding of values is needed, and those who follow the stream see one change of one key.
 
+use super::part::Workshop;
 use super::{Misfit, ensure, group, slot_of};
-use crate::base::rng::Rng;
-use crate::keyspace::effect::{Effect, EffectReader, EffectWriter, Pairs};
+use crate::keyspace::effect::{Effect, EffectWriter, Field, Pairs};
 use crate::keyspace::entry::Value;
-use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot, ValueLimits};
+use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER, Slot, ValueLimits};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
 use crate::value::hash::HashLimits;
@@ -18,9 +18,6 @@ use crate::value::set::SetLimits;
 use crate::value::stream::{Stream, StreamId, StreamLimits};
 use crate::value::string::{Digits, StringValue};
 use crate::value::zset::ZSetLimits;
-
-/// The name under which the steps build.
-const NAMELESS: &[u8] = b"";
 
 impl Keyspace {
     /// Stores a value, which must not be empty unless it is a string or a stream, under a key, whatever was there before;
@@ -40,20 +37,7 @@ impl Keyspace {
             return;
         }
         self.limits = limits;
-        let ValueLimits { hash, set, zset, list, stream } = limits;
-        let effect = Effect::Limits {
-            hash_entries: hash.max_listpack_entries as u64,
-            hash_value: hash.max_listpack_value as u64,
-            set_integers: set.max_intset_entries as u64,
-            set_entries: set.max_listpack_entries as u64,
-            set_value: set.max_listpack_value as u64,
-            zset_entries: zset.max_entries as u64,
-            zset_value: zset.max_value as u64,
-            list_size: list.max_listpack_size.into(),
-            stream_bytes: stream.node_max_bytes as u64,
-            stream_entries: stream.node_max_entries as u64,
-        };
-        self.effects.record_uncounted(0, effect);
+        self.effects.record_uncounted(0, limits_effect(&limits));
     }
 
     /// Runs what may change how the value at `slot` is laid out, and nothing else, and records the layout if it is another.
@@ -72,6 +56,23 @@ impl Keyspace {
     pub fn set_idle(&mut self, db: DbIndex, slot: Slot, seconds: i64) {
         let now_s = self.now_ms / 1000;
         self.entry_mut(db, slot).accessed_s = u32::try_from(now_s.saturating_sub(seconds)).unwrap_or(0);
+    }
+}
+
+/// The effect that sets these limits.
+pub(in crate::keyspace) fn limits_effect(limits: &ValueLimits) -> Effect<'static> {
+    let ValueLimits { hash, set, zset, list, stream } = *limits;
+    Effect::Limits {
+        hash_entries: hash.max_listpack_entries as u64,
+        hash_value: hash.max_listpack_value as u64,
+        set_integers: set.max_intset_entries as u64,
+        set_entries: set.max_listpack_entries as u64,
+        set_value: set.max_listpack_value as u64,
+        zset_entries: zset.max_entries as u64,
+        zset_value: zset.max_value as u64,
+        list_size: list.max_listpack_size.into(),
+        stream_bytes: stream.node_max_bytes as u64,
+        stream_entries: stream.node_max_entries as u64,
     }
 }
 
@@ -127,22 +128,13 @@ fn limits(effect: &Effect<'_>) -> Option<ValueLimits> {
 
 /// The value, laid out like this, that `steps` make.
 fn built(ks: &Keyspace, layout: Layout, steps: &[u8]) -> Result<Value, Misfit> {
-    let mut workshop = Keyspace::new(1, Rng::seeded(0));
-    workshop.limits = limits_for(layout, &ks.limits);
-    let mut steps = EffectReader::new(steps);
-    for (db, step) in &mut steps {
-        ensure(!matches!(step, Effect::Build { .. }), Misfit::BadBytes)?;
-        workshop.apply(db, &step)?;
-    }
-    ensure(steps.is_empty(), Misfit::BadBytes)?;
-    let slot = slot_of(&workshop, 0, NAMELESS)?;
-    let mut value = workshop.dbs[0].remove(slot).ok_or(Misfit::NoKey)?.value;
-    ensure(value.take_layout(layout), Misfit::BadBytes)?;
-    Ok(value)
+    let mut workshop = Workshop::new();
+    workshop.apply(ks, layout, steps)?;
+    workshop.finish(layout)
 }
 
 /// Limits that lay values out like this from their first element on. Nodes of lists and streams end where they otherwise do.
-fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
+pub(super) fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
     let many = if layout == Layout::Large { 0 } else { usize::MAX };
     ValueLimits {
         hash: HashLimits { max_listpack_entries: many, max_listpack_value: many },
@@ -156,30 +148,39 @@ fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
     }
 }
 
-/// The effects that build `value`.
-fn build(value: &Value) -> Vec<u8> {
+/// The effects that build `value`, with elements that have expired and are not removed yet.
+pub(in crate::keyspace) fn build(value: &Value) -> Vec<u8> {
     let key = NAMELESS;
     let mut out = EffectWriter::default();
     let (mut digits, mut other_digits) = (Digits::new(), Digits::new());
     match value {
         Value::String(StringValue::Int(value)) => out.write(0, &Effect::SetInteger { key, value: *value }),
         Value::String(string) => out.write(0, &Effect::SetText { key, value: string.as_bytes(&mut digits) }),
-        Value::List(list) => {
+        Value::List(list) if list.is_compact() => {
             list.iter().for_each(|value| out.write(0, &Effect::ListPush { key, front: false, value }));
         }
+        Value::List(list) => {
+            let mut elements = Vec::new();
+            for node in list.nodes() {
+                elements.clear();
+                node.for_each(|element| element.put(&mut elements));
+                out.write(0, &Effect::ListNode { key, elements: &elements });
+            }
+        }
         Value::Set(set) => {
-            set.iter().for_each(|item| out.write(0, &Effect::SetAdd { key, member: item.as_bytes(&mut digits) }));
-            build_deadlines(set.deadlines(), set.iter(), &mut out);
+            set.iter_stored()
+                .for_each(|item| out.write(0, &Effect::SetAdd { key, member: item.as_bytes(&mut digits) }));
+            build_deadlines(set.deadlines(), set.iter_stored(), &mut out);
         }
         Value::ZSet(zset) => {
             zset.iter().for_each(|(member, score)| out.write(0, &Effect::ZSetAdd { key, member, score }));
         }
         Value::Hash(hash) => {
-            for (field, value) in hash.iter() {
+            for (field, value) in hash.iter_stored() {
                 let (field, value) = (field.as_bytes(&mut digits), value.as_bytes(&mut other_digits));
                 out.write(0, &Effect::HashSet { key, field, value });
             }
-            build_deadlines(hash.deadlines(), hash.iter().map(|(field, _)| field), &mut out);
+            build_deadlines(hash.deadlines(), hash.iter_stored().map(|(field, _)| field), &mut out);
         }
         Value::Stream(stream) => build_stream(stream, &mut out),
     }
@@ -236,6 +237,7 @@ fn build_stream(stream: &Stream, out: &mut EffectWriter) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::rng::Rng;
     use crate::keyspace::verb::WrongType;
     use crate::keyspace::verb::tests::replays;
 

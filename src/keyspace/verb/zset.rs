@@ -76,6 +76,14 @@ impl Keyspace {
             self.drop_if(true, db, slot);
             return Ok(count);
         }
+        if self.records_elements {
+            for _ in 0..count {
+                let Some((member, _)) = self.zset(db, slot)?.by_rank(ranks.start) else { break };
+                let member = Key::new(member);
+                self.zset_remove(db, slot, &member)?;
+            }
+            return Ok(count);
+        }
         for _ in 0..count {
             let must_note = self.must_note(db, slot, |_| false);
             let removed = self.zset_mut(db, slot)?.remove_rank(ranks.start);

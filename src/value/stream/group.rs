@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_set::{self, BTreeSet};
+use std::ops::Bound;
 
 use slab::Slab;
 
@@ -88,6 +89,11 @@ impl Group {
         self.pending.len()
     }
 
+    /// How many things it holds: itself, its consumers, what is pending.
+    pub fn weight(&self) -> usize {
+        1 + self.consumers.len() + self.pending.len()
+    }
+
     /// The lowest and the highest pending id.
     pub fn pending_edges(&self) -> Option<(StreamId, StreamId)> {
         Some((*self.pending.first_key_value()?.0, *self.pending.last_key_value()?.0))
@@ -127,6 +133,17 @@ impl Group {
     /// The consumers by name, in byte order.
     pub fn consumers(&self) -> impl ExactSizeIterator<Item = &Consumer> {
         self.by_name.values().map(|&number| &self.consumers[number])
+    }
+
+    /// The consumers behind this name by name, all without one.
+    pub fn consumers_after(&self, name: Option<&[u8]>) -> impl Iterator<Item = &Consumer> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_name.range::<[u8], _>((from, Bound::Unbounded)).map(|(_, &number)| &self.consumers[number])
+    }
+
+    /// The pending entries that were given back, in that order and with their turns, from this turn on.
+    pub fn released_from(&self, turn: u64) -> impl Iterator<Item = (u64, Pending<'_>)> {
+        self.released.range(turn..).filter_map(|(&turn, &id)| Some((turn, self.pending(id)?)))
     }
 
     /// The consumer of this name.

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::ops::Bound;
 
 use hashbrown::HashTable;
 use slab::Slab;
@@ -114,6 +115,17 @@ impl Idempotency {
         self.producers
             .iter()
             .flat_map(|(_, producer)| producer.named().map(|request| (&*producer.name, &*request.iid, request.id)))
+    }
+
+    /// The producers behind this name by name, all without one, each with its requests, the oldest first.
+    pub fn producers_after(
+        &self,
+        name: Option<&[u8]>,
+    ) -> impl Iterator<Item = (&[u8], impl Iterator<Item = (&[u8], StreamId)>)> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_name
+            .range::<[u8], _>((from, Bound::Unbounded))
+            .map(|(name, &number)| (&**name, self.producers[number].named().map(|request| (&*request.iid, request.id))))
     }
 
     /// Remembers a request; the oldest ones of the producer that are too many are forgotten.

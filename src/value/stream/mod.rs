@@ -28,6 +28,7 @@ pub use piece::{StreamPiece, StreamTail};
 pub use trim::{AckedTrim, Keep};
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use node::{Node, NodeEntries};
 
@@ -232,6 +233,12 @@ impl Stream {
     /// The groups by name, in byte order.
     pub fn groups(&self) -> impl ExactSizeIterator<Item = (&[u8], &Group)> {
         self.groups.iter().map(|(name, group)| (&**name, group))
+    }
+
+    /// The groups behind this name by name, all without one.
+    pub fn groups_after(&self, name: Option<&[u8]>) -> impl Iterator<Item = (&[u8], &Group)> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        self.groups.range::<[u8], _>((from, Bound::Unbounded)).map(|(name, group)| (&**name, group))
     }
 
     /// The group of this name.

@@ -1,0 +1,478 @@
+//! `tidegate check`: looks at the files of a directory as a start would, and further, and says what is there.
+//!
+//! Every snapshot and the whole log are read, also where a start would not need them: checksums, order, gaps, and whether each
+//! effect can be decoded. Whether effects fit the data only a start finds out. Nothing is written, unless a repair is asked for.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::base::calendar::utc;
+use crate::base::lsn::Lsn;
+use crate::engine::tail::EFFECTS_FORMAT;
+use crate::keyspace::effect::EffectReader;
+use crate::log::block::Unit;
+use crate::log::directory::Directory;
+use crate::log::disk::{ReadOnlyDisk, RealDisk};
+use crate::log::error::LogError;
+use crate::log::repair;
+use crate::log::scan::Recovery;
+use crate::log::snapshot::reader::SnapshotReader;
+
+/// What a look at a directory finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All is as it was written, up to the last unit.
+    Good,
+    /// There is a torn tail, which the next start cuts off, or damage, which it may refuse.
+    Faulty,
+}
+
+/// Why a directory can't be looked at, or not be repaired.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// It is in use.
+    #[error("{}: a server is using this directory: stop it, or check a copy", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The files can't be read.
+    #[error(transparent)]
+    Log(LogError),
+    /// Only the log is repaired.
+    #[error(
+        "nothing was repaired: a damaged snapshot can only be brought back from a backup, or moved away if an older one is there"
+    )]
+    Snapshot,
+}
+
+impl From<LogError> for CheckError {
+    fn from(error: LogError) -> CheckError {
+        match error {
+            LogError::Locked { path } => CheckError::Locked { path },
+            error => CheckError::Log(error),
+        }
+    }
+}
+
+/// Looks at the directory `path`, and hands `say` each line about it. Changes nothing.
+pub fn check(path: &Path, say: &mut dyn FnMut(&str)) -> Result<Verdict, CheckError> {
+    let directory = Arc::new(Directory::open_existing(Arc::new(ReadOnlyDisk), path)?);
+    let mut report = Report { directory, say, faults: 0 };
+    let snapshot = report.snapshots()?;
+    let last = report.log(&snapshot)?;
+    let Report { say, faults, .. } = report;
+    match faults {
+        0 => say(&format!("good: all data up to Lsn {last}")),
+        1 => say("1 fault"),
+        faults => say(&format!("{faults} faults")),
+    }
+    Ok(if faults == 0 { Verdict::Good } else { Verdict::Faulty })
+}
+
+/// Has the log in the directory `path` end where its damage begins, and hands `say` each line about what was done and what is
+/// lost. What is changed is copied into a folder of the directory first.
+pub fn repair(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), CheckError> {
+    let snapshots = {
+        let directory = Arc::new(Directory::open_existing(Arc::new(ReadOnlyDisk), path)?);
+        Report { directory, say: &mut |_| {}, faults: 0 }.snapshots()?
+    };
+    if snapshots.is_newest_damaged {
+        return Err(CheckError::Snapshot);
+    }
+    let directory = Arc::new(Directory::open_existing(Arc::new(RealDisk), path)?);
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
+    let backup = path.join(format!("backup-{}", utc(now_ms).replace(':', "")));
+    let Some(repaired) = repair::repair(&directory, snapshots.sound, &backup)? else {
+        say("the log is not damaged: nothing was repaired");
+        return Ok(());
+    };
+    say(&format!("the first damage: {}", repaired.damage));
+    for copy in &repaired.copies {
+        say(&format!("copied before: {}", copy.display()));
+    }
+    match repaired.lost_through {
+        Some(through) => say(&format!("lost: Lsn {} to {through}, and what may have come after", repaired.last.next())),
+        None => say(&format!("lost: nothing that is known of; what may have come after Lsn {}", repaired.last)),
+    }
+    say(&format!("repaired: the log ends with Lsn {}", repaired.last));
+    Ok(())
+}
+
+/// A look at a directory.
+struct Report<'a> {
+    directory: Arc<Directory>,
+    say: &'a mut dyn FnMut(&str),
+    faults: u64,
+}
+
+/// What there is of snapshots.
+struct Snapshots {
+    /// The Lsn of the newest one that is sound; [`Lsn::NONE`] without one.
+    sound: Lsn,
+    /// The Lsn of the newest one.
+    newest: Lsn,
+    is_newest_damaged: bool,
+}
+
+/// What is found in a segment.
+struct Contents {
+    first: Lsn,
+    last: Lsn,
+    first_ms: i64,
+    last_ms: i64,
+    blocks: u64,
+}
+
+impl Report<'_> {
+    fn say(&mut self, line: &str) {
+        (self.say)(line);
+    }
+
+    /// Tells a fault. Fails if it is one of those that leave nothing to be said about the files.
+    fn fault(&mut self, error: LogError) -> Result<(), CheckError> {
+        if matches!(error, LogError::Io { .. } | LogError::Version { .. }) {
+            return Err(error.into());
+        }
+        self.faults += 1;
+        self.say(&error.to_string());
+        Ok(())
+    }
+
+    fn snapshots(&mut self) -> Result<Snapshots, CheckError> {
+        let mut snapshots = Snapshots { sound: Lsn::NONE, newest: Lsn::NONE, is_newest_damaged: false };
+        for lsn in self.directory.snapshots()? {
+            let before = self.faults;
+            match self.snapshot(lsn) {
+                Ok(()) => snapshots.sound = lsn,
+                Err(error) => self.fault(error)?,
+            }
+            snapshots.newest = lsn;
+            snapshots.is_newest_damaged = self.faults > before;
+        }
+        Ok(snapshots)
+    }
+
+    fn snapshot(&mut self, lsn: Lsn) -> Result<(), LogError> {
+        let mut reader = SnapshotReader::open(&self.directory, lsn)?;
+        while reader.advance()? {
+            if let Some(what) = reader.units().find_map(|unit| undecodable(&unit)) {
+                let (path, offset) = reader.position();
+                self.faults += 1;
+                self.say(&format!("{}: in the frame that ends at offset {offset}, {what}", path.display()));
+            }
+        }
+        let (path, _) = reader.position();
+        let (end, (_, bytes)) = (*reader.end(), reader.progress());
+        self.say(&format!(
+            "{}: {bytes} bytes, everything up to Lsn {}, in {} units; {} to {}",
+            path.display(),
+            end.lsn,
+            end.units,
+            utc(reader.begun_ms()),
+            utc(end.time_ms)
+        ));
+        Ok(())
+    }
+
+    /// Looks at the log. Answers the last unit that a start would have.
+    fn log(&mut self, snapshots: &Snapshots) -> Result<Lsn, CheckError> {
+        let snapshot = snapshots.sound;
+        let open = |from| Recovery::open_all(Arc::clone(&self.directory), from);
+        let opened = match open(snapshot) {
+            // The log may well go on where the damaged snapshot ends: that this one is damaged has been said.
+            Err(LogError::Missing { .. } | LogError::Gap { .. }) if snapshots.is_newest_damaged => {
+                open(snapshots.newest)
+            }
+            opened => opened,
+        };
+        let mut recovery = match opened {
+            Ok(recovery) => recovery,
+            Err(error) => return self.fault(error).map(|()| snapshot),
+        };
+        let mut found = BTreeMap::new();
+        let damage = loop {
+            match read_block(&mut recovery, &mut found) {
+                Ok(Some(undecodable)) => {
+                    self.faults += u64::from(!undecodable.is_empty());
+                    undecodable.iter().for_each(|line| self.say(line));
+                }
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        self.segments(&recovery, &found)?;
+        if let Some(damage) = damage {
+            self.fault(damage)?;
+            return Ok(snapshot);
+        }
+        let Some(end) = recovery.end() else { return Ok(snapshot) };
+        if let Some(torn) = &end.torn {
+            self.faults += 1;
+            let (path, offset) = (torn.path.display(), torn.offset);
+            self.say(&format!(
+                "{path}: a torn tail at offset {offset}, where a crash interrupted a write that was not acknowledged: the next \
+                 start cuts it off"
+            ));
+        }
+        if end.lsn < snapshot {
+            return Ok(snapshot);
+        }
+        let how = if end.is_clean { "was closed" } else { "was not closed: the server was killed, or there was none" };
+        self.say(&format!("the log {how}"));
+        Ok(end.lsn)
+    }
+
+    /// Tells of the segments, of each what has been found in it.
+    fn segments(&mut self, recovery: &Recovery, found: &BTreeMap<PathBuf, Contents>) -> Result<(), CheckError> {
+        for (path, first_lsn) in recovery.chain() {
+            let io = |source| LogError::Io { path: path.clone(), source };
+            let bytes = self.directory.disk().open(&path).and_then(|file| file.size()).map_err(io)?;
+            let contents = match found.get(&path) {
+                Some(Contents { first, last, first_ms, last_ms, blocks }) => {
+                    format!("Lsn {first} to {last} in {blocks} blocks; {} to {}", utc(*first_ms), utc(*last_ms))
+                }
+                None => format!("from Lsn {first_lsn} on, nothing was read"),
+            };
+            self.say(&format!("{}: {bytes} bytes, {contents}", path.display()));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a block and notes what is in it. Answers what of it can't be decoded; `None` at the end.
+fn read_block(
+    recovery: &mut Recovery,
+    found: &mut BTreeMap<PathBuf, Contents>,
+) -> Result<Option<Vec<String>>, LogError> {
+    let Some(block) = recovery.next_block()? else { return Ok(None) };
+    let time_ms = block.time_ms();
+    let (mut lsns, mut undecoded) = (None, Vec::new());
+    for unit in block.units() {
+        let (first, _) = lsns.unwrap_or((unit.lsn, unit.lsn));
+        lsns = Some((first, unit.lsn));
+        undecoded.extend(undecodable(&unit).map(|what| format!("Lsn {}: {what}", unit.lsn)));
+    }
+    let (path, _) = recovery.position();
+    if let Some((first, last)) = lsns {
+        let undecoded = undecoded.iter().map(|what| format!("{}: {what}", path.display())).collect();
+        let new = Contents { first, last, first_ms: time_ms, last_ms: time_ms, blocks: 0 };
+        let contents = found.entry(path).or_insert(new);
+        *contents = Contents { last, last_ms: time_ms, blocks: contents.blocks + 1, ..*contents };
+        return Ok(Some(undecoded));
+    }
+    Ok(Some(Vec::new()))
+}
+
+/// What is wrong with the effects of a unit, if they can't be decoded.
+fn undecodable(unit: &Unit<'_>) -> Option<String> {
+    if unit.format != EFFECTS_FORMAT {
+        return Some(format!("the effects have format {}, which this version of Tidegate does not know", unit.format));
+    }
+    let mut effects = EffectReader::new(unit.effects);
+    let index = effects.by_ref().count();
+    (!effects.is_empty()).then(|| format!("effect {index} of a unit can't be decoded"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    use super::*;
+    use crate::keyspace::effect::{Effect, EffectWriter};
+    use crate::log::block::{HEAD_BYTES, unit_head};
+    use crate::log::directory::DirectoryId;
+    use crate::log::disk::RealClock;
+    use crate::log::group_commit::{Commit, Log, Options, Tail};
+    use crate::log::restore::Restore;
+    use crate::log::snapshot::writer::{Begin, Sizes};
+
+    const TIME_MS: i64 = 1_700_000_000_000;
+
+    fn open(path: &Path) -> Log {
+        let directory = Directory::open(Arc::new(RealDisk), path, DirectoryId::new([1; 16])).unwrap();
+        let options = Options { first_segment_bytes: 8 * 1024, segment_bytes: 8 * 1024, ..Options::default() };
+        Restore::open(directory).unwrap().finish(options, Arc::new(RealClock::default()), Box::new(|| {})).unwrap()
+    }
+
+    fn unit(lsn: u64) -> Vec<u8> {
+        let mut effects = EffectWriter::default();
+        effects.write(0, &Effect::Put { key: b"key", value: lsn.to_string().repeat(50).as_bytes() });
+        let effects = effects.into_bytes();
+        [&unit_head(EFFECTS_FORMAT, 0, effects.len() as u32)[..], &effects].concat()
+    }
+
+    fn commit(log: &Log, lsn: u64, unit: &[u8]) {
+        let bytes = [&[0; HEAD_BYTES][..], unit].concat();
+        log.commit(Tail { bytes, first_lsn: Lsn::new(lsn), units: 1, time_ms: TIME_MS }, Commit::InPlace);
+        while log.do_chore() {}
+    }
+
+    fn snapshot(log: &Log, lsn: u64) {
+        let begin = Begin { serial: 1, time_ms: TIME_MS, sizes: Sizes::default(), notify: Box::new(|| {}) };
+        let mut writer = log.snapshot(begin);
+        writer.push((1..=lsn).flat_map(unit).collect(), lsn as u32);
+        writer.finish(Lsn::new(lsn), TIME_MS);
+        while writer.outcome().is_none() {
+            writer.step();
+        }
+        writer.outcome().unwrap().unwrap();
+    }
+
+    /// A folder with a snapshot at 40 and a log to 80.
+    fn written() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let log = open(&path);
+        (1..=60).for_each(|lsn| commit(&log, lsn, &unit(lsn)));
+        snapshot(&log, 40);
+        (61..=80).for_each(|lsn| commit(&log, lsn, &unit(lsn)));
+        log.close().unwrap();
+        (dir, path)
+    }
+
+    fn look(path: &Path) -> (Result<Verdict, CheckError>, String) {
+        let mut said = String::new();
+        let verdict = check(path, &mut |line| said += &format!("{line}\n"));
+        (verdict, said)
+    }
+
+    fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.is_file()).map(|path| (path.clone(), fs::read(&path).unwrap())).collect()
+    }
+
+    fn newest_segment_with(path: &Path, lsn: u64) -> PathBuf {
+        let is_it = |bytes: &[u8]| memchr::memmem::find(bytes, &unit(lsn)).is_some();
+        files(path).into_iter().rfind(|(path, bytes)| path.extension().unwrap() == "seg" && is_it(bytes)).unwrap().0
+    }
+
+    fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = fs::read(path).unwrap();
+        change(&mut bytes);
+        fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn a_sound_directory_is_described_and_left_as_it_is() {
+        let (_dir, path) = written();
+        let before = files(&path);
+        let (verdict, said) = look(&path);
+        assert_eq!(verdict.unwrap(), Verdict::Good, "{said}");
+        for part in
+            ["snapshot-0000000000000028.snap", "everything up to Lsn 40, in 40 units; 2023-11-14T22:13:20Z", "to 80 in"]
+        {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(said.ends_with("the log was closed\ngood: all data up to Lsn 80\n"), "{said}");
+        assert!(files(&path) == before);
+    }
+
+    #[test]
+    fn damage_is_told_with_its_place_wherever_it_is() {
+        let (_dir, path) = written();
+        for file in [path.join("snapshot-0000000000000028.snap"), newest_segment_with(&path, 60)] {
+            let before = fs::read(&file).unwrap();
+            let at = memchr::memmem::find(&before, b"60606060").unwrap_or(before.len() / 2);
+            change(&file, |bytes| bytes[at] ^= 1);
+            let (verdict, said) = look(&path);
+            assert_eq!(verdict.unwrap(), Verdict::Faulty, "{said}");
+            assert!(said.contains(&format!("{}: damaged at offset ", file.display())), "{said}");
+            assert!(said.ends_with("1 fault\n"), "{said}");
+            fs::write(&file, before).unwrap();
+        }
+        let segment = newest_segment_with(&path, 45);
+        fs::remove_file(&segment).unwrap();
+        let (verdict, said) = look(&path);
+        assert_eq!(verdict.unwrap(), Verdict::Faulty, "{said}");
+        assert!(said.contains("what is between them is missing"), "{said}");
+    }
+
+    #[test]
+    fn a_torn_tail_is_a_fault() {
+        let (_dir, path) = written();
+        let log = open(&path);
+        commit(&log, 81, &unit(81));
+        drop(log);
+        let segment = newest_segment_with(&path, 81);
+        change(&segment, |bytes| {
+            let at = memchr::memmem::find(bytes, &unit(81)).unwrap();
+            bytes[at + 20] ^= 1;
+        });
+        let (verdict, said) = look(&path);
+        assert_eq!(verdict.unwrap(), Verdict::Faulty, "{said}");
+        assert!(said.contains("a torn tail at offset 4096"), "{said}");
+    }
+
+    #[test]
+    fn effects_that_can_not_be_decoded_are_found() {
+        let (_dir, path) = written();
+        let log = open(&path);
+        commit(&log, 81, &[&unit_head(EFFECTS_FORMAT, 0, 2)[..], &[0x7f, 0]].concat());
+        commit(&log, 82, &unit_head(99, 0, 0));
+        drop(log);
+        let (verdict, said) = look(&path);
+        assert_eq!(verdict.unwrap(), Verdict::Faulty, "{said}");
+        assert!(said.contains("Lsn 81: effect 0 of a unit can't be decoded"), "{said}");
+        assert!(said.contains("Lsn 82: the effects have format 99"), "{said}");
+    }
+
+    #[test]
+    fn what_is_in_use_or_not_there_is_not_looked_at() {
+        let (dir, path) = written();
+        let log = open(&path);
+        assert!(matches!(look(&path).0, Err(CheckError::Locked { .. })));
+        assert!(matches!(repair(&path, &mut |_| {}), Err(CheckError::Locked { .. })));
+        drop(log);
+        let nothing = dir.path().join("nothing");
+        assert!(matches!(look(&nothing).0, Err(CheckError::Log(LogError::NoIdentity { .. }))));
+        assert!(matches!(repair(&nothing, &mut |_| {}), Err(CheckError::Log(_))));
+        assert!(!nothing.exists());
+        fs::create_dir(&nothing).unwrap();
+        assert!(look(&nothing).0.is_err());
+        assert_eq!(fs::read_dir(&nothing).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_repair_says_what_is_lost_and_keeps_what_was_there() {
+        let (_dir, path) = written();
+        let segment = newest_segment_with(&path, 50);
+        change(&segment, |bytes| {
+            let at = memchr::memmem::find(bytes, &unit(50)).unwrap();
+            bytes[at + 20] ^= 1;
+        });
+        let before = files(&path);
+        let mut said = String::new();
+        repair(&path, &mut |line| said += &format!("{line}\n")).unwrap();
+        assert!(said.contains("lost: Lsn 50 to 80"), "{said}");
+        assert!(said.ends_with("repaired: the log ends with Lsn 49\n"), "{said}");
+        let (verdict, said) = look(&path);
+        assert_eq!(verdict.unwrap(), Verdict::Good, "{said}");
+        assert!(said.ends_with("good: all data up to Lsn 49\n"), "{said}");
+        let backup =
+            fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).unwrap();
+        let copies = files(&backup);
+        assert!(copies.len() >= 2);
+        for (copy, bytes) in &copies {
+            assert!(before[&path.join(copy.file_name().unwrap())] == *bytes);
+        }
+        // A mistake is taken back by putting the copies where they were, and removing what the repair has added.
+        let added: Vec<_> = files(&path).into_keys().filter(|file| !before.contains_key(file)).collect();
+        assert_eq!(added.len(), 1);
+        let mut again = String::new();
+        repair(&path, &mut |line| again += line).unwrap();
+        assert_eq!(again, "the log is not damaged: nothing was repaired");
+    }
+
+    #[test]
+    fn a_damaged_snapshot_is_not_repaired() {
+        let (_dir, path) = written();
+        change(&path.join("snapshot-0000000000000028.snap"), |bytes| bytes[100] ^= 1);
+        let before = files(&path);
+        assert!(matches!(repair(&path, &mut |_| {}), Err(CheckError::Snapshot)));
+        assert!(files(&path) == before);
+    }
+}

@@ -1,0 +1,137 @@
+//! Snapshots on request: SAVE, BGSAVE, BGREWRITEAOF, and when the last one was made.
+//!
+//! All three make the same snapshot (`engine/saving.rs`), which replaces the one before and the log up to it. They differ in what
+//! they answer, and in which fields of INFO tell of it. None stops the server: SAVE only makes its own client wait.
+
+use crate::engine::args::Args;
+use crate::engine::ctx::{Ctx, Origin};
+use crate::engine::error::Error;
+use crate::engine::saving::Purpose;
+use crate::engine::spec::{Command, Done, Flags, Flow, Group, MayWait, Run};
+use crate::engine::wait::Wait;
+use crate::resp::reply::Reply;
+
+const SAVE_IN_PROGRESS: Error = Error::text("ERR Background save already in progress");
+
+fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
+    if ctx.server.saving.under_way() == Some(Purpose::Save) {
+        return Err(SAVE_IN_PROGRESS);
+    }
+    if ctx.server.saving.under_way().is_none() {
+        ctx.server.saving.begin(Purpose::Save, ctx.server.clock.now_ms());
+    }
+    // One that is made to shorten the log holds all that is there now, too.
+    ctx.server.saving.wait(ctx.session.key, ctx.entry);
+    let on_timeout = |reply: &mut Reply| reply.error(b"ERR SAVE goes on in the background");
+    Ok(Flow::Wait(Wait::until(None, on_timeout)))
+}
+
+fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let how = args.one_of(&[("SCHEDULE", How::Schedule), ("CANCEL", How::Cancel)]);
+    args.end()?;
+    let saving = &mut ctx.server.saving;
+    match saving.under_way() {
+        Some(Purpose::Save) if how == Some(How::Cancel) => {
+            ctx.server.cancel_save(ctx.ks);
+            ctx.reply.status("Background saving cancelled");
+        }
+        _ if how == Some(How::Cancel) => {
+            if !saving.unschedule(Purpose::Save) {
+                return Err(Error::text("ERR Background saving is currently not in progress or scheduled"));
+            }
+            ctx.reply.status("Scheduled background saving cancelled");
+        }
+        Some(Purpose::Save) => return Err(SAVE_IN_PROGRESS),
+        None if ctx.origin != Origin::Exec => {
+            saving.begin(Purpose::Save, ctx.server.clock.now_ms());
+            ctx.reply.status("Background saving started");
+        }
+        Some(Purpose::Rewrite) if how.is_none() && ctx.origin != Origin::Exec => {
+            return Err(Error::text(
+                "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order to \
+                 schedule a BGSAVE whenever possible.",
+            ));
+        }
+        _ => {
+            saving.schedule(Purpose::Save);
+            ctx.reply.status("Background saving scheduled");
+        }
+    }
+    Ok(())
+}
+
+/// What BGSAVE is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Schedule,
+    Cancel,
+}
+
+fn bgrewriteaof(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    let saving = &mut ctx.server.saving;
+    match saving.under_way() {
+        Some(Purpose::Rewrite) => {
+            return Err(Error::text("ERR Background append only file rewriting already in progress"));
+        }
+        None if ctx.origin != Origin::Exec => {
+            saving.begin(Purpose::Rewrite, ctx.server.clock.now_ms());
+            ctx.reply.status("Background append only file rewriting started");
+        }
+        _ => {
+            saving.schedule(Purpose::Rewrite);
+            ctx.reply.status("Background append only file rewriting scheduled");
+        }
+    }
+    Ok(())
+}
+
+fn lastsave(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    ctx.reply.integer(ctx.server.saving.saved_s());
+    Ok(())
+}
+
+/// What most have in common.
+const SERVER: Command = Command {
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING),
+    group: Group::Server,
+    complexity: "O(N) where N is the size of the data",
+    ..Command::EMPTY
+};
+
+/// The family's table.
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "bgrewriteaof",
+        arity: 1,
+        summary: "Makes a snapshot, which replaces the log before it, while the server works.",
+        run: Run::Now(bgrewriteaof),
+        ..SERVER
+    },
+    Command {
+        name: "bgsave",
+        arity: -1,
+        summary: "Makes a snapshot while the server works.",
+        syntax: "[SCHEDULE | CANCEL]",
+        run: Run::Now(bgsave),
+        ..SERVER
+    },
+    Command {
+        name: "lastsave",
+        arity: 1,
+        flags: Flags::LOADING.and(Flags::STALE).and(Flags::FAST),
+        complexity: "O(1)",
+        categories: &["@admin", "@dangerous"],
+        summary: "Answers when the last snapshot was complete, in Unix seconds.",
+        tips: &["nondeterministic_output"],
+        run: Run::Now(lastsave),
+        ..SERVER
+    },
+    Command {
+        name: "save",
+        arity: 1,
+        flags: SERVER.flags.and(Flags::NO_MULTI),
+        summary: "Makes a snapshot, and answers when it is on disk.",
+        run: Run::MayWait(save),
+        ..SERVER
+    },
+];

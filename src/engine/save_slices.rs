@@ -1,0 +1,334 @@
+//! Making a snapshot, slice by slice. See [`super::saving`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::saving::{Copying, Ended, Home, Purpose, Run, Saving, Stage};
+use super::scripts::Scripts;
+use super::snapshot_stream::SnapshotStream;
+use super::tail::Tail;
+use super::unit::Origin;
+use super::{Engine, Server};
+use crate::base::limits::{SAVE_SLICE_BYTES, SNAPSHOT_GIVE_UP_BYTES, SNAPSHOT_PAUSE_BYTES};
+use crate::base::lsn::Lsn;
+use crate::base::rng::Rng;
+use crate::keyspace::Keyspace;
+use crate::keyspace::effect::EffectWriter;
+use crate::log::directory::{Directory, DirectoryId};
+use crate::log::disk::{RealClock, RealDisk, ignore_file_size_signal};
+use crate::log::error::LogError;
+use crate::log::group_commit::{Log, Options};
+use crate::log::restore::Restore;
+use crate::log::scan::Recovery;
+use crate::log::snapshot::writer::{Begin, Done, LogBeside, Sizes, SnapshotWriter};
+
+/// How often a snapshot that the whole server waits for is looked at.
+const WAIT_STEP: Duration = Duration::from_millis(1);
+
+impl Engine {
+    /// Does what is next for a snapshot, between two units. Answers whether there is more to do at once; if not, the task
+    /// that calls this is woken when there is.
+    pub fn save_slice(&mut self) -> bool {
+        if let Some(reload) = self.server.saving.reload.take() {
+            self.reload(&reload);
+        }
+        self.server.save_slice(&mut self.ks)
+    }
+
+    /// A signal asks the server to end: makes the snapshot that is due then. Answers whether nothing holds it up.
+    pub fn may_end(&mut self) -> bool {
+        let Engine { ks, server, .. } = self;
+        let may_end = !server.saves_at_end(None) || server.save_at_once(ks).is_ok();
+        if !may_end {
+            // They were told to wait for the end.
+            server.sessions.iter_mut().for_each(|session| session.outbox.wake());
+        }
+        may_end
+    }
+}
+
+impl Server {
+    /// See [`Engine::save_slice`].
+    pub(super) fn save_slice(&mut self, ks: &mut Keyspace) -> bool {
+        let Some(run) = &mut self.saving.run else {
+            let next = self.saving.take_scheduled();
+            if let Some(purpose) = next {
+                self.saving.begin(purpose, self.clock.now_ms());
+            }
+            return next.is_some();
+        };
+        let outcome = match &mut run.stage {
+            Stage::Wanted => match self.begin_copy(ks) {
+                Ok(()) => return true,
+                Err(error) => Err(error),
+            },
+            Stage::Copying(copying) => match copying.writer.outcome() {
+                // It can't be complete before all has been copied.
+                Some(outcome) => outcome.map_err(|error| error.to_string()),
+                None => match copy_on(copying, ks, &self.scripts) {
+                    Ok(Slice::More) => return true,
+                    Ok(Slice::Pause) => return false,
+                    Ok(Slice::Complete) => {
+                        self.end_copy(ks);
+                        return true;
+                    }
+                    Err(error) => Err(error),
+                },
+            },
+            Stage::Ending(writer, _) => match writer.outcome() {
+                Some(outcome) => outcome.map_err(|error| error.to_string()),
+                None => return false,
+            },
+        };
+        self.conclude(ks, outcome);
+        true
+    }
+
+    fn begin_copy(&mut self, ks: &mut Keyspace) -> Result<(), String> {
+        let wake = Arc::clone(&self.saving.wake);
+        let begin = Begin {
+            serial: Rng::from_entropy().next_u64(),
+            time_ms: self.clock.now_ms(),
+            sizes: Sizes::default(),
+            notify: Box::new(move || wake()),
+        };
+        let mut writer = match &self.durability {
+            Some(durability) => durability.log().snapshot(begin),
+            None => SnapshotWriter::begin(self.saving.directory()?, LogBeside::none(), begin),
+        };
+        writer.start().map_err(|error| format!("cannot start a thread: {error}"))?;
+        let copying = Copying::new(writer, SnapshotStream::begin(ks));
+        if let Some(run) = &mut self.saving.run {
+            run.stage = Stage::Copying(Box::new(copying));
+        }
+        Ok(())
+    }
+
+    /// All has been copied, as of the last unit that was committed.
+    fn end_copy(&mut self, ks: &mut Keyspace) {
+        let log_bytes = self.durability.as_ref().map_or(0, |durability| durability.log().written_bytes());
+        let begins_log = self.wants_log();
+        let lsn = self.last_lsn();
+        let keys = (0..ks.databases()).map(|db| ks.db(db).len()).sum();
+        let Some(run) = &mut self.saving.run else { return };
+        if let Stage::Copying(mut copying) = std::mem::replace(&mut run.stage, Stage::Wanted) {
+            copying.hand_over();
+            copying.stream.end(ks);
+            let mut writer = copying.writer;
+            writer.finish(lsn, self.clock.now_ms());
+            run.stage =
+                Stage::Ending(writer, Ended { lsn, keys, changes: ks.effects().count(), log_bytes, begins_log });
+        }
+        if begins_log {
+            // What changes from here on is not in the snapshot: the log begins with it.
+            self.tail = Some(Tail::default());
+        }
+    }
+
+    /// The number that a snapshot of all that was committed has: that of the last unit, or, without a log, a new one.
+    fn last_lsn(&self) -> Lsn {
+        match (&self.durability, &self.tail) {
+            (Some(durability), Some(tail)) => durability.last().plus(u64::from(tail.units)),
+            (Some(durability), None) => durability.last(),
+            (None, _) => self.saving.last.next(),
+        }
+    }
+
+    /// Whether `appendonly` asks for a log that is not there.
+    pub(crate) fn wants_log(&self) -> bool {
+        self.config.appendonly && self.durability.is_none() && !matches!(self.saving.home, Home::None)
+    }
+
+    /// Ends the snapshot under way: tells what became of it, and acts on that.
+    fn conclude(&mut self, ks: &mut Keyspace, outcome: Result<Done, String>) {
+        let Some(Run { purpose, began, stage, .. }) = self.saving.run.take() else { return };
+        let ended = match stage {
+            Stage::Copying(copying) => {
+                copying.stream.end(ks);
+                None
+            }
+            Stage::Ending(_, ended) => Some(ended),
+            Stage::Wanted => None,
+        };
+        let outcome = match (outcome, ended) {
+            (Ok(done), Some(ended)) => {
+                self.saved(&done, &ended, purpose, began.elapsed());
+                if ended.begins_log { self.begin_log(ended.lsn) } else { Ok(()) }
+            }
+            (Ok(_), None) => Err("it ended too early".to_owned()),
+            (Err(error), _) => {
+                self.tail.take_if(|_| self.durability.is_none());
+                Err(error)
+            }
+        };
+        let history = self.saving.history_mut(purpose);
+        history.last_s = Some(began.elapsed().as_secs());
+        history.is_ok = outcome.is_ok();
+        match &outcome {
+            Ok(()) => history.failures_in_a_row = 0,
+            Err(_) => history.failures_in_a_row += 1,
+        }
+        if let Err(error) = &outcome {
+            let safe = match &self.durability {
+                Some(_) => "All data is in the log still",
+                None => "What has changed since the last one is in memory only",
+            };
+            tracing::error!("no snapshot was made: {error}. {safe}; mend that, and call BGSAVE");
+        }
+        self.answer_waiting(ks, &outcome);
+        self.saving.failure = outcome.err();
+        self.update_gates();
+    }
+
+    fn saved(&mut self, done: &Done, ended: &Ended, purpose: Purpose, took: Duration) {
+        tracing::info!(
+            "snapshot: {} keys, {} bytes, up to Lsn {}, in {:.1} s",
+            ended.keys,
+            done.file_bytes,
+            ended.lsn,
+            took.as_secs_f64()
+        );
+        let saving = &mut self.saving;
+        saving.history_mut(purpose).done += 1;
+        saving.saved_ms = self.clock.now_ms();
+        saving.saved_changes = ended.changes;
+        saving.base_bytes = done.file_bytes;
+        saving.log_bytes_offset = -i64::try_from(ended.log_bytes).unwrap_or(i64::MAX);
+        saving.last = ended.lsn;
+    }
+
+    /// Answers those who wait for the snapshot that has ended.
+    fn answer_waiting(&mut self, ks: &Keyspace, outcome: &Result<(), String>) {
+        for (client, entry) in std::mem::take(&mut self.saving.waiting) {
+            let Some(session) = self.sessions.get_mut(client) else { continue };
+            // CLIENT UNBLOCK may have ended its waiting, and it may wait for something else by now.
+            if session.parked.as_ref().is_some_and(|parked| std::ptr::eq(parked.entry, entry)) {
+                self.end_waiting(ks, client, |_, reply| match outcome {
+                    Ok(()) => reply.ok(),
+                    Err(error) => reply.error(format!("ERR {error}").replace(['\r', '\n'], " ").as_bytes()),
+                });
+            }
+        }
+    }
+
+    /// Gives up the snapshot under way.
+    pub(crate) fn cancel_save(&mut self, ks: &mut Keyspace) {
+        let Some(run) = self.saving.run.take() else { return };
+        // The thread is told when the writer is dropped.
+        if let Stage::Copying(copying) = run.stage {
+            copying.stream.end(ks);
+        }
+        self.tail.take_if(|_| self.durability.is_none());
+        tracing::warn!("the snapshot was cancelled");
+        self.answer_waiting(ks, &Err("the snapshot was cancelled".to_owned()));
+    }
+
+    /// Makes a snapshot, or completes the one under way, while nobody is served. Not inside of a unit that has changed
+    /// something.
+    pub(crate) fn save_at_once(&mut self, ks: &mut Keyspace) -> Result<(), String> {
+        if self.saving.run.is_none() {
+            self.saving.begin(Purpose::Save, self.clock.now_ms());
+        }
+        while self.saving.run.is_some() {
+            if !self.save_slice(ks) {
+                std::thread::sleep(WAIT_STEP);
+            }
+        }
+        self.saving.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Begins a log behind the snapshot up to `lsn`, with what has gathered since.
+    fn begin_log(&mut self, lsn: Lsn) -> Result<(), String> {
+        let tail = self.tail.take();
+        if !self.wants_log() {
+            return Ok(());
+        }
+        let log = self.open_log(lsn).map_err(|error| format!("the log could not be begun: {error}"))?;
+        self.attach_log(log, lsn);
+        if let Some(tail) = tail {
+            self.tail = Some(tail);
+        }
+        self.saving.log_bytes_offset = 0;
+        tracing::info!("the log has begun behind Lsn {lsn}: from here on changes are in it before they are answered");
+        Ok(())
+    }
+
+    fn open_log(&mut self, lsn: Lsn) -> Result<Log, String> {
+        ignore_file_size_signal();
+        let wake = Arc::clone(&self.saving.wake_for_log);
+        let directory = self.saving.directory()?;
+        let options = Options { policy: self.config.appendfsync.into(), ..Options::default() };
+        let text = |error: LogError| error.to_string();
+        let recovery = Recovery::open(directory, lsn).map_err(text)?;
+        let mut log =
+            recovery.finish(options, Arc::new(RealClock::default()), Box::new(move || wake())).map_err(text)?;
+        log.start().map_err(|error| error.to_string())?;
+        Ok(log)
+    }
+
+    /// CONFIG SET appendonly no: all is made durable and the log closed. Fails, and leaves it open, if that can't be.
+    pub(crate) fn end_log(&mut self) -> Result<(), String> {
+        if self.durability.is_none() {
+            return Ok(());
+        }
+        if !self.drain_log() {
+            let failure = self.durability.as_ref().and_then(|durability| durability.log().failure());
+            return Err(failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string));
+        }
+        self.saving.last = self.last_lsn();
+        self.close_log().map_err(|error| error.to_string())?;
+        self.tail = None;
+        self.update_gates();
+        // What was held for it may leave.
+        self.sessions.iter_mut().for_each(|session| session.outbox.wake());
+        tracing::warn!("the log was closed: from here on changes are in memory only, until a snapshot is made");
+        Ok(())
+    }
+}
+
+/// How a slice ended.
+enum Slice {
+    More,
+    /// The disk is behind.
+    Pause,
+    Complete,
+}
+
+/// Copies one slice.
+fn copy_on(copying: &mut Copying, ks: &mut Keyspace, scripts: &Scripts) -> Result<Slice, String> {
+    let backlog = copying.writer.backlog();
+    if backlog > SNAPSHOT_GIVE_UP_BYTES {
+        return Err(format!("the disk is too slow for what changes meanwhile: {backlog} bytes wait to be written"));
+    }
+    if backlog > SNAPSHOT_PAUSE_BYTES {
+        return Ok(Slice::Pause);
+    }
+    let mut effects = EffectWriter::default();
+    let is_complete = copying.stream.copy_slice(ks, scripts, SAVE_SLICE_BYTES, &mut effects);
+    copying.add(Origin::Snapshot, &effects);
+    copying.hand_over();
+    Ok(if is_complete { Slice::Complete } else { Slice::More })
+}
+
+impl Saving {
+    /// The directory that snapshots go to, opened if it was not.
+    pub(super) fn directory(&mut self) -> Result<Arc<Directory>, String> {
+        match &self.home {
+            Home::Open(directory) => Ok(Arc::clone(directory)),
+            Home::None => Err("this server has no directory for data".to_owned()),
+            Home::At(path) => {
+                let mut random = Rng::from_entropy();
+                let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
+                let opened = Directory::open(Arc::new(RealDisk), path, DirectoryId::new(id.to_be_bytes()));
+                let directory = Arc::new(opened.map_err(|error| error.to_string())?);
+                // Somebody may have put data there since this server has started, which knows nothing of it.
+                let found = Restore::open(Arc::clone(&directory)).map_err(|error| error.to_string())?;
+                if found.progress().1 > 0 {
+                    return Err(format!("{}: holds the data of another server", path.display()));
+                }
+                self.home = Home::Open(Arc::clone(&directory));
+                Ok(directory)
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! When a snapshot is made that nobody has asked for, and what is refused when none can be made.
+//!
+//! - Without a log the points of `save` say when: so many seconds and so many changes after the last one.
+//! - With a log nothing is at risk. One is made when the log behind the last one has become long
+//!   (`auto-aof-rewrite-percentage`), so that a start need not read it; points of `save` are honoured, too.
+//! - A log that `appendonly` asks for while the server runs begins behind a snapshot.
+//!
+//! What has failed is tried again: after 5 s what `save` and `appendonly` ask for, as in Redis; a log that grows doubles that
+//! with each failure.
+
+use super::Server;
+use super::error::Error;
+use super::saving::{Home, Purpose, Run, Stage};
+use super::session::{Gate, Session};
+use crate::base::limits::{LOG_BEGIN_MAX_BYTES, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
+use crate::keyspace::Keyspace;
+
+/// Answered to commands that write while what they write could not be saved.
+const NOT_SAVED: Error = Error::text(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify \
+     the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails \
+     (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
+
+impl Server {
+    /// Begins a snapshot if it is time for one. Runs `hz` times a second.
+    pub(super) fn look_after_saving(&mut self, ks: &mut Keyspace) {
+        let gathered = self.tail.as_ref().filter(|_| self.durability.is_none()).map_or(0, |tail| tail.bytes.len());
+        if gathered > LOG_BEGIN_MAX_BYTES && self.saving.run.is_some() {
+            tracing::error!("the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile");
+            self.cancel_save(ks);
+        }
+        if self.saving.run.is_some() || matches!(self.saving.home, Home::None) {
+            return;
+        }
+        let now_ms = self.clock.now_ms();
+        let due = if self.is_save_due(ks, now_ms) {
+            Some(Purpose::Save)
+        } else if self.is_rewrite_due(now_ms) {
+            Some(Purpose::Rewrite)
+        } else {
+            None
+        };
+        if let Some(purpose) = due {
+            self.saving.begin(purpose, now_ms);
+        }
+    }
+
+    fn is_save_due(&self, ks: &Keyspace, now_ms: i64) -> bool {
+        let changes = i64::try_from(self.saving.changes(ks)).unwrap_or(i64::MAX);
+        let elapsed_s = (now_ms - self.saving.saved_ms) / 1_000;
+        let history = self.saving.history(Purpose::Save);
+        let may_try = history.is_ok || now_ms - history.tried_ms > SAVE_RETRY.as_millis() as i64;
+        may_try && self.config.save.iter().any(|point| changes >= point.changes && elapsed_s > point.seconds)
+    }
+
+    fn is_rewrite_due(&self, now_ms: i64) -> bool {
+        let history = self.saving.history(Purpose::Rewrite);
+        let doublings = history.failures_in_a_row.saturating_sub(1).min(SAVE_RETRY_DOUBLINGS);
+        let pause_ms = (SAVE_RETRY.as_millis() as i64) << if self.wants_log() { 0 } else { doublings };
+        if !history.is_ok && now_ms - history.tried_ms <= pause_ms {
+            return false;
+        }
+        self.wants_log() || self.has_log_grown()
+    }
+
+    /// Whether the log behind the last snapshot is as long as `auto-aof-rewrite-percentage` and `-min-size` say.
+    fn has_log_grown(&self) -> bool {
+        let percentage = u64::from(self.config.auto_aof_rewrite_percentage);
+        if percentage == 0 || !self.durability.as_ref().is_some_and(|durability| durability.is_good()) {
+            return false;
+        }
+        let (all, base) = (self.aof_bytes(), self.saving.base_bytes().max(1));
+        let growth = all.saturating_sub(base).saturating_mul(100) / base;
+        all >= self.config.auto_aof_rewrite_min_size && growth >= percentage
+    }
+
+    /// Bytes that a start reads: the newest snapshot, and the log behind it.
+    pub(crate) fn aof_bytes(&self) -> u64 {
+        let written = self.durability.as_ref().map_or(0, |durability| durability.log().written_bytes());
+        self.saving.base_bytes() + written.saturating_add_signed(self.saving.log_bytes_offset)
+    }
+
+    /// Whether the server makes a snapshot before it ends. What SHUTDOWN says comes first; else what has changed is in the log,
+    /// and without a log `save` asks for one.
+    pub(crate) fn saves_at_end(&self, said: Option<bool>) -> bool {
+        self.loading.is_none() && said.unwrap_or(self.durability.is_none() && !self.config.save.is_empty())
+    }
+
+    /// Whether commands that write are refused, because what they write should be saved and can't be. With a log it is safe.
+    pub(super) fn stops_writes(&self) -> bool {
+        self.durability.is_none()
+            && self.config.stop_writes_on_bgsave_error
+            && !self.config.save.is_empty()
+            && !self.saving.history(Purpose::Save).is_ok
+    }
+
+    /// `save` or `stop-writes-on-bgsave-error` has changed. `session` is out of the registry.
+    pub(crate) fn saving_rules_changed(&mut self, session: &mut Session) {
+        self.update_gates();
+        session.gate.set(Gate::UNLOGGED, self.is_unlogged());
+    }
+
+    /// CONFIG SET appendonly yes: begins the snapshot that the log is to begin behind, unless one is under way that will do.
+    pub(crate) fn request_log(&mut self) {
+        match &self.saving.run {
+            None => self.saving.begin(Purpose::Rewrite, self.clock.now_ms()),
+            // All has been copied, and what changes now is in no log.
+            Some(Run { stage: Stage::Ending(..), .. }) => self.saving.schedule(Purpose::Rewrite),
+            Some(_) => {}
+        }
+    }
+
+    /// What a command that writes is answered while [`stops_writes`](Self::stops_writes).
+    pub(super) fn not_saved(&self) -> Error {
+        NOT_SAVED
+    }
+}

@@ -1,0 +1,354 @@
+//! The snapshot that is being made: who wants one, and how far it is.
+//!
+//! A snapshot is a stream of effects that make the data of nothing ([`super::snapshot_stream`]), written to a file by a thread
+//! of its own ([`crate::log::snapshot`]). It is made while the server works: a slice of the copy between two units, and what each
+//! unit changes in the meantime behind it. It ends with the number of the last unit that it holds, and the log up to there is
+//! given up. There is one snapshot at a time:
+//!
+//! ```text
+//! Wanted ----> Copying ----> Ending ----> concluded: told in the server's log and in INFO; those who wait are answered
+//!        slices,       the file's        (a failure leads there from everywhere, and changes nothing that was there before)
+//!        units         thread ends
+//! ```
+//!
+//! This file holds the state; [`super::save_slices`] moves it on, [`super::save_triggers`] says when one is made that nobody has
+//! asked for.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::session::SessionKey;
+use super::snapshot_stream::SnapshotStream;
+use super::table::Entry;
+use super::tail::EFFECTS_FORMAT;
+use super::unit::Origin;
+use crate::base::limits::SAVE_SLICE_BYTES;
+use crate::base::lsn::Lsn;
+use crate::keyspace::Keyspace;
+use crate::keyspace::effect::EffectWriter;
+use crate::log::block::unit_head;
+use crate::log::directory::Directory;
+use crate::log::snapshot::writer::SnapshotWriter;
+
+/// The folder of the data, below `dir`.
+pub const DATA_DIR: &str = "tidegate-data";
+
+/// What a snapshot is made for. It decides what INFO tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To have the data in it: SAVE, BGSAVE, the points of `save`, the end of the server.
+    Save,
+    /// To give up the log before it, or to begin one behind it: BGREWRITEAOF, a log that has grown, `appendonly yes`.
+    Rewrite,
+}
+
+/// What became of the snapshots of one purpose.
+#[derive(Clone, Copy, Debug)]
+pub struct History {
+    /// Whether the last one succeeded, or there was none.
+    pub is_ok: bool,
+    /// How long the last one took.
+    pub last_s: Option<u64>,
+    /// When the last one began, Unix ms.
+    pub tried_ms: i64,
+    /// How many have succeeded.
+    pub done: u64,
+    /// How many have failed since.
+    pub failures_in_a_row: u32,
+}
+
+impl Default for History {
+    fn default() -> History {
+        History { is_ok: true, last_s: None, tried_ms: 0, done: 0, failures_in_a_row: 0 }
+    }
+}
+
+/// Wakes a task from any thread.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// Where the data lies.
+pub(super) enum Home {
+    /// This server keeps nothing: a test or a benchmark.
+    None,
+    /// In this folder, which has not been needed yet.
+    At(PathBuf),
+    /// In this one, which is locked.
+    Open(Arc<Directory>),
+}
+
+/// See the module's header.
+pub struct Saving {
+    pub(super) home: Home,
+    /// Without a log: the last unit that the directory knows of.
+    pub(super) last: Lsn,
+    pub(super) run: Option<Run>,
+    /// Which are to follow upon the one under way.
+    scheduled: [bool; 2],
+    history: [History; 2],
+    /// When the last one was complete, or the server started: Unix ms.
+    pub(super) saved_ms: i64,
+    /// Changes that had been counted by then.
+    pub(super) saved_changes: u64,
+    /// Keys that were there when the server had started.
+    pub(super) loaded_keys: usize,
+    /// Bytes of the newest snapshot's file.
+    pub(super) base_bytes: u64,
+    /// What the log's count of written bytes must be corrected by to be those behind the newest snapshot.
+    pub(super) log_bytes_offset: i64,
+    /// Clients that wait for the one that is under way.
+    pub(super) waiting: Vec<(SessionKey, &'static Entry)>,
+    /// DEBUG RELOAD and DEBUG LOADAOF.
+    pub(super) reload: Option<Reload>,
+    /// Why the last one failed, if it did.
+    pub(super) failure: Option<String>,
+    /// Wakes who calls [`Engine::save_slice`](super::Engine::save_slice).
+    pub(super) wake: Wake,
+    /// Wakes who calls [`Server::look_after_log`](super::Server::look_after_log).
+    pub(super) wake_for_log: Wake,
+}
+
+/// Data to be read again from disk.
+pub struct Reload {
+    /// Who is answered then.
+    pub client: (SessionKey, &'static Entry),
+    /// Make a snapshot first.
+    pub save: bool,
+    /// Keep what is there beside what is read.
+    pub keep: bool,
+    /// What is read replaces what is there under the same names.
+    pub merge: bool,
+    /// What the client is answered if that fails.
+    pub failed: &'static str,
+}
+
+/// How far the data has been loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// When it began.
+    pub began: Instant,
+    /// Bytes of the files that have been read.
+    pub read: u64,
+    /// Bytes that there are, about.
+    pub all: u64,
+    /// Whether all is there, so that [`Loading::finish`](super::recovery::Loading::finish) has nothing left to read.
+    pub is_complete: bool,
+}
+
+/// A snapshot under way.
+pub(super) struct Run {
+    pub(super) purpose: Purpose,
+    pub(super) began: Instant,
+    pub(super) stage: Stage,
+}
+
+pub(super) enum Stage {
+    /// It begins with the next slice: between two units.
+    Wanted,
+    Copying(Box<Copying>),
+    Ending(SnapshotWriter, Ended),
+}
+
+/// What is known when all has been copied.
+#[derive(Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) lsn: Lsn,
+    pub(super) keys: usize,
+    /// Changes that were counted up to then.
+    pub(super) changes: u64,
+    /// Bytes that the log had written by then.
+    pub(super) log_bytes: u64,
+    /// Whether a log is to begin behind it.
+    pub(super) begins_log: bool,
+}
+
+/// A copy under way, with where it goes.
+pub(super) struct Copying {
+    pub(super) writer: SnapshotWriter,
+    pub(super) stream: SnapshotStream,
+    units: Vec<u8>,
+    count: u32,
+}
+
+impl Copying {
+    pub(super) fn new(writer: SnapshotWriter, stream: SnapshotStream) -> Copying {
+        Copying { writer, stream, units: Vec::new(), count: 0 }
+    }
+
+    /// Adds effects as a unit.
+    pub(super) fn add(&mut self, origin: Origin, effects: &EffectWriter) {
+        if effects.is_empty() {
+            return;
+        }
+        self.units.extend_from_slice(&unit_head(EFFECTS_FORMAT, origin as u8, effects.len() as u32));
+        self.units.extend_from_slice(effects.as_bytes());
+        self.count += 1;
+        if self.units.len() >= SAVE_SLICE_BYTES {
+            self.hand_over();
+        }
+    }
+
+    /// Hands over what was gathered to be written.
+    pub(super) fn hand_over(&mut self) {
+        if self.count > 0 {
+            self.writer.push(std::mem::take(&mut self.units), std::mem::take(&mut self.count));
+        }
+    }
+}
+
+impl Saving {
+    /// Nothing is saved before [`Saving::lives_at`] or a log says where.
+    pub(super) fn new(now_ms: i64) -> Saving {
+        Saving {
+            home: Home::None,
+            last: Lsn::NONE,
+            run: None,
+            scheduled: [false; 2],
+            history: [History::default(); 2],
+            saved_ms: now_ms,
+            saved_changes: 0,
+            loaded_keys: 0,
+            base_bytes: 0,
+            log_bytes_offset: 0,
+            waiting: Vec::new(),
+            reload: None,
+            failure: None,
+            wake: Arc::new(|| {}),
+            wake_for_log: Arc::new(|| {}),
+        }
+    }
+
+    /// Says who is to be woken when there is something to do: for snapshots, and for a log that begins while the server runs.
+    pub fn wakes(&mut self, wake: Wake, wake_for_log: Wake) {
+        self.wake = wake;
+        self.wake_for_log = wake_for_log;
+    }
+
+    /// Snapshots go to this folder, which is made when the first one begins.
+    pub fn lives_at(&mut self, data: PathBuf) {
+        self.home = Home::At(data);
+    }
+
+    /// Snapshots go to this directory, from which so many keys were loaded: of a snapshot of so many bytes, and of a log behind
+    /// it, up to unit `last`.
+    pub(super) fn goes_on(
+        &mut self,
+        directory: Arc<Directory>,
+        last: Lsn,
+        keys: usize,
+        snapshot_bytes: u64,
+        log_bytes: u64,
+    ) {
+        self.home = Home::Open(directory);
+        self.last = last;
+        self.loaded_keys = keys;
+        self.base_bytes = snapshot_bytes;
+        self.log_bytes_offset = i64::try_from(log_bytes).unwrap_or(i64::MAX);
+    }
+
+    /// Asks for a snapshot, which must not be under way.
+    pub(crate) fn begin(&mut self, purpose: Purpose, now_ms: i64) {
+        self.scheduled[purpose as usize] = false;
+        self.history[purpose as usize].tried_ms = now_ms;
+        self.run = Some(Run { purpose, began: Instant::now(), stage: Stage::Wanted });
+        (self.wake)();
+    }
+
+    /// Asks for a snapshot as soon as the one under way has ended.
+    pub(crate) fn schedule(&mut self, purpose: Purpose) {
+        self.scheduled[purpose as usize] = true;
+        (self.wake)();
+    }
+
+    /// Takes the next one that was scheduled.
+    pub(super) fn take_scheduled(&mut self) -> Option<Purpose> {
+        let next = [Purpose::Save, Purpose::Rewrite].into_iter().find(|purpose| self.is_scheduled(*purpose))?;
+        self.scheduled[next as usize] = false;
+        Some(next)
+    }
+
+    /// Whether one is to follow upon the one under way.
+    pub(crate) fn is_scheduled(&self, purpose: Purpose) -> bool {
+        self.scheduled[purpose as usize]
+    }
+
+    /// Forgets what was scheduled. Answers whether it was.
+    pub(crate) fn unschedule(&mut self, purpose: Purpose) -> bool {
+        std::mem::take(&mut self.scheduled[purpose as usize])
+    }
+
+    /// What the one is made for that is under way.
+    pub(crate) fn under_way(&self) -> Option<Purpose> {
+        self.run.as_ref().map(|run| run.purpose)
+    }
+
+    /// For how many seconds one of this purpose has been under way.
+    pub(crate) fn running_s(&self, purpose: Purpose) -> Option<u64> {
+        self.run.as_ref().filter(|run| run.purpose == purpose).map(|run| run.began.elapsed().as_secs())
+    }
+
+    /// Keys that were copied, of how many; 0 when none is under way.
+    pub(crate) fn progress(&self, ks: &Keyspace) -> (usize, usize) {
+        match self.run.as_ref().map(|run| &run.stage) {
+            Some(Stage::Copying(copying)) => copying.stream.progress(ks),
+            Some(Stage::Ending(_, ended)) => (ended.keys, ended.keys),
+            Some(Stage::Wanted) | None => (0, 0),
+        }
+    }
+
+    /// What became of those of this purpose.
+    pub(crate) fn history(&self, purpose: Purpose) -> &History {
+        &self.history[purpose as usize]
+    }
+
+    pub(super) fn history_mut(&mut self, purpose: Purpose) -> &mut History {
+        &mut self.history[purpose as usize]
+    }
+
+    /// When the last one was complete, or the server started: Unix seconds.
+    pub(crate) fn saved_s(&self) -> i64 {
+        self.saved_ms / 1_000
+    }
+
+    /// Changes since the last one.
+    pub(crate) fn changes(&self, ks: &Keyspace) -> u64 {
+        ks.effects().count().saturating_sub(self.saved_changes)
+    }
+
+    /// Keys that were there when the server had started.
+    pub(crate) fn loaded_keys(&self) -> usize {
+        self.loaded_keys
+    }
+
+    /// Bytes of the newest snapshot's file.
+    pub(crate) fn base_bytes(&self) -> u64 {
+        self.base_bytes
+    }
+
+    /// Lets a client wait for the one under way.
+    pub(crate) fn wait(&mut self, client: SessionKey, entry: &'static Entry) {
+        self.waiting.push((client, entry));
+    }
+
+    /// Asks for the data to be read again, between two units.
+    pub(crate) fn reload(&mut self, reload: Reload) {
+        self.reload = Some(reload);
+        (self.wake)();
+    }
+
+    /// Whether every unit must be recorded in full.
+    #[inline]
+    pub(super) fn is_copying(&self) -> bool {
+        matches!(&self.run, Some(Run { stage: Stage::Copying(_), .. }))
+    }
+
+    /// Takes what the unit has changed that was just committed.
+    #[inline]
+    pub(super) fn follow(&mut self, origin: Origin, ks: &Keyspace) {
+        if let Some(Run { stage: Stage::Copying(copying), .. }) = &mut self.run {
+            let mut effects = EffectWriter::default();
+            copying.stream.follow(ks, &mut effects);
+            copying.add(origin, &effects);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! How far a large list has been copied: its first so many elements, which are whole nodes.
+//!
+//! The part ends between two nodes, so that it is laid out as that end of the list is, whatever is added or removed at either
+//! end of the list or inside of the part. But how a list lays out its only node depends on that there is no other. So behind what has
+//! been copied the part has a node that stands for the rest of the list, as long as there is a rest.
+//!
+//! An effect may move an element over the end of the part into the neighbouring node, and LREM does not say where it found its
+//! elements. Then the copy starts over.
+
+use super::Budget;
+use super::part::Followed;
+use crate::keyspace::NAMELESS;
+use crate::keyspace::effect::{Effect, EffectWriter, Field};
+use crate::value::list::List;
+
+/// See the module's header.
+pub(super) struct ListPart {
+    /// How many elements the list has.
+    len: usize,
+    /// How many of them, from the front, have been copied.
+    done: usize,
+    rest: Rest,
+}
+
+/// What follows upon the elements of the part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// Nothing yet: nothing has been copied.
+    Unmarked,
+    /// A node that stands for the rest of the list.
+    Marked,
+    /// Nothing: the part is the whole list.
+    Nothing,
+}
+
+impl ListPart {
+    pub(super) fn begin(list: &List) -> ListPart {
+        ListPart { len: list.len(), done: 0, rest: Rest::Unmarked }
+    }
+
+    /// Whether the part ends between two nodes of the list. A script that was rolled back may have left others than it found.
+    pub(super) fn fits(&self, list: &List) -> bool {
+        self.len == list.len() && (self.rest == Rest::Nothing || list.is_node_start(self.done))
+    }
+
+    /// Copies on. Answers whether the whole list is copied.
+    pub(super) fn copy(&mut self, list: &List, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
+        if self.rest == Rest::Nothing {
+            return true;
+        }
+        let key = NAMELESS;
+        if self.rest == Rest::Marked {
+            steps.write(0, &Effect::ListPop { key, front: false, count: 1, emptied: false });
+        }
+        let mut elements = Vec::new();
+        for node in list.nodes_from(self.done) {
+            elements.clear();
+            self.done += node.len();
+            node.for_each(|element| element.put(&mut elements));
+            budget.pay(steps, |steps| steps.write(0, &Effect::ListNode { key, elements: &elements }));
+            if budget.is_spent() {
+                break;
+            }
+        }
+        if self.done == self.len {
+            self.rest = Rest::Nothing;
+            return true;
+        }
+        elements.clear();
+        (&b""[..]).put(&mut elements);
+        steps.write(0, &Effect::ListNode { key, elements: &elements });
+        self.rest = Rest::Marked;
+        false
+    }
+
+    pub(super) fn follow(&mut self, effect: &Effect<'_>, steps: &mut EffectWriter) -> Followed {
+        match self.rest {
+            Rest::Nothing => self.follow_whole(effect, steps),
+            _ if self.done == 0 => self.follow_nothing(effect),
+            _ => self.follow_part(effect, steps),
+        }
+    }
+
+    /// Follows where the part is the whole list.
+    fn follow_whole(&mut self, effect: &Effect<'_>, steps: &mut EffectWriter) -> Followed {
+        match *effect {
+            Effect::ListPush { .. }
+            | Effect::ListPop { emptied: false, .. }
+            | Effect::ListSet { .. }
+            | Effect::ListInsert { .. }
+            | Effect::ListRemove { emptied: false, .. }
+            | Effect::ListRotate { .. }
+            | Effect::Relayout { .. } => {
+                steps.write(0, effect);
+                Followed::Yes
+            }
+            _ => Followed::No,
+        }
+    }
+
+    /// Follows where nothing of the list is in the part.
+    fn follow_nothing(&mut self, effect: &Effect<'_>) -> Followed {
+        match *effect {
+            Effect::ListPush { .. } | Effect::ListInsert { .. } => self.len += 1,
+            Effect::ListPop { count, emptied: false, .. } | Effect::ListRemove { count, emptied: false, .. } => {
+                self.len -= count as usize;
+            }
+            Effect::ListSet { .. } | Effect::ListRotate { .. } | Effect::Relayout { .. } => {}
+            _ => return Followed::No,
+        }
+        Followed::Yes
+    }
+
+    /// Follows where the list has elements in the part and others.
+    fn follow_part(&mut self, effect: &Effect<'_>, steps: &mut EffectWriter) -> Followed {
+        let key = NAMELESS;
+        match *effect {
+            Effect::ListPush { front: true, .. } => {
+                steps.write(0, effect);
+                self.done += 1;
+                self.len += 1;
+            }
+            Effect::ListPush { front: false, .. } => self.len += 1,
+            Effect::ListPop { front: true, count, emptied: false, .. } => {
+                self.pop_front(count as usize, steps);
+                self.len -= count as usize;
+            }
+            Effect::ListPop { front: false, count, emptied: false, .. } => {
+                let rest = self.len - self.done;
+                self.len -= count as usize;
+                if let Some(of_part) = (count as usize).checked_sub(rest) {
+                    // Together with the node that stands for the rest.
+                    steps.write(0, &Effect::ListPop { key, front: false, count: of_part as u64 + 1, emptied: false });
+                    self.done = self.len;
+                    self.rest = Rest::Nothing;
+                }
+            }
+            // An element at the end of its node may move to the next one, and one at the front to the one before.
+            Effect::ListSet { index, .. } => match index as usize {
+                index if index + 1 < self.done => steps.write(0, effect),
+                index if index > self.done => {}
+                _ => return Followed::No,
+            },
+            Effect::ListInsert { index, .. } => {
+                match index as usize {
+                    index if index < self.done => {
+                        steps.write(0, effect);
+                        self.done += 1;
+                    }
+                    index if index > self.done => {}
+                    _ => return Followed::No,
+                }
+                self.len += 1;
+            }
+            Effect::ListRotate { from_front, to_front, .. } if from_front == to_front => {}
+            Effect::ListRotate { from_front: true, .. } => self.pop_front(1, steps),
+            _ => return Followed::No,
+        }
+        Followed::Yes
+    }
+
+    /// Removes those of the first `count` elements of the list that are in the part.
+    fn pop_front(&mut self, count: usize, steps: &mut EffectWriter) {
+        let of_part = count.min(self.done);
+        if of_part > 0 {
+            steps.write(0, &Effect::ListPop { key: NAMELESS, front: true, count: of_part as u64, emptied: false });
+        }
+        self.done -= of_part;
+    }
+}

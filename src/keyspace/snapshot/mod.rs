@@ -1,0 +1,411 @@
+//! A copy of all databases as a stream of effects that, applied to an empty keyspace, gives this one as it is when the copy **ends**.
+//!
+//! The copy is made in slices, each between two units, while the keyspace goes on changing. Nothing is frozen and nothing kept
+//! beside: a walk goes through each database once, in the order of [`SplitTable::walk`], so that of any key its hash says whether
+//! it has been copied. Each unit that was committed meanwhile is [followed](Snapshot::follow): an effect about a key that has been
+//! copied goes into the stream as it is, one about another key is left out, for the walk will meet that key as it is by then.
+//!
+//! So whoever has applied the stream up to some point holds a part of the keyspace as it was at that point: all keys that had
+//! been copied, and no others. In particular every effect that is passed on finds what it was recorded on.
+//!
+//! # Two keys
+//! RENAME, MOVE and COPY carry a value from one key to another, and the effect does not say which. If both keys have been
+//! copied, it is passed on; if only the source has, what it means for the source alone. If only the target has, the stream lacks
+//! the value: the target is put down to be copied **again** and until then counts as not copied. What the stream's reader has under
+//! that name is overwritten then, or removed, if the key is gone by then.
+//!
+//! # Large values
+//! A large value is copied in parts, over as many slices as it takes, and meanwhile followed element by element: see [`part`]. There
+//! is one at a time, and the walk waits for it.
+//!
+//! A unit is followed when it is over, so a key that is copied again is copied in the state after the whole unit, and by a later
+//! slice: none of the unit's effects on it is passed on.
+//!
+//! [`SplitTable::walk`]: crate::base::split_table::SplitTable::walk
+
+mod list;
+mod part;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use part::{Followed, UnderWay};
+
+use super::db::Db;
+use super::effect::{Cause, Effect, EffectReader, EffectWriter, Role, Target};
+use super::entry::{Entry, Value};
+use super::verb::{build, limits_effect};
+use super::{DbIndex, Keyspace};
+use crate::base::hasher::hash_bytes;
+use crate::base::limits::{
+    SNAPSHOT_ELEMENT_BYTES, SNAPSHOT_KEY_WORK_BYTES, SNAPSHOT_PART_MIN_BYTES, SNAPSHOT_STARTS_OVER_MAX,
+};
+use crate::base::split_table::{PLACE_END, Walk, place};
+use crate::value::Layout;
+use crate::value::string::{Digits, StringValue};
+
+/// A copy that is under way. See the module's header.
+pub struct Snapshot {
+    /// How far each database has been copied.
+    dbs: Vec<CopiedDb>,
+    /// A large value of which a part has been copied.
+    under_way: Option<UnderWay>,
+    /// Values of more bytes are large.
+    part_min_bytes: usize,
+    /// How often the copy of a large value started over since one was complete.
+    starts_over: usize,
+    /// Whether the limits have been written, without which no value can be laid out.
+    has_limits: bool,
+    /// Keys that were copied, some of them more than once.
+    copied: usize,
+}
+
+/// How far a database has been copied.
+#[derive(Default)]
+struct CopiedDb {
+    /// Keys whose places are before this one have been copied.
+    position: u64,
+    /// But for these, which must be copied again. Whoever reads the stream may have something else under these names.
+    again: BTreeSet<Box<[u8]>>,
+}
+
+impl CopiedDb {
+    fn has_passed(&self, key: &[u8]) -> bool {
+        place(hash_bytes(key)) < self.position
+    }
+}
+
+impl Snapshot {
+    /// Begins a copy. From now on every unit must be recorded in full and [followed](Self::follow).
+    pub fn begin(ks: &mut Keyspace) -> Snapshot {
+        Snapshot::begin_with_parts(ks, SNAPSHOT_PART_MIN_BYTES)
+    }
+
+    /// As [`begin`](Self::begin), where values of more bytes than these are copied in parts.
+    pub fn begin_with_parts(ks: &mut Keyspace, part_min_bytes: usize) -> Snapshot {
+        Snapshot {
+            dbs: (0..ks.databases()).map(|_| CopiedDb::default()).collect(),
+            under_way: None,
+            part_min_bytes,
+            starts_over: 0,
+            has_limits: false,
+            copied: 0,
+        }
+    }
+
+    /// Copies on, between two units: appends effects to `out` until they have about so many bytes, or took as long to make. One
+    /// effect may exceed that. Answers whether all is copied; if so, the stream is complete as of now.
+    pub fn copy_slice(&mut self, ks: &mut Keyspace, bytes: usize, out: &mut EffectWriter) -> bool {
+        let mut budget = Budget { left: bytes.max(1) };
+        if !self.has_limits {
+            out.write(0, &limits_effect(ks.limits()));
+            self.has_limits = true;
+        }
+        while !budget.is_spent() {
+            if let Some(under_way) = self.under_way.take() {
+                self.copy_part(ks, under_way, &mut budget, out);
+            } else if let Some((db, key)) = self.take_again() {
+                self.copy_again(ks, db, &key, &mut budget, out);
+            } else if let Some(db) = self.first_unfinished() {
+                self.walk(ks, db, &mut budget, out);
+            } else {
+                break;
+            }
+        }
+        ks.records_elements = self.under_way.is_some();
+        self.is_complete()
+    }
+
+    /// How many keys have been copied, of how many. Not exact: keys come and go.
+    pub fn progress(&self, ks: &Keyspace) -> (usize, usize) {
+        let all = (0..ks.databases()).map(|db| ks.db(db).len()).sum();
+        (self.copied.min(all), all)
+    }
+
+    /// Ends the copy, complete or not. Units need not be followed any more.
+    pub fn end(self, ks: &mut Keyspace) {
+        ks.records_elements = false;
+    }
+
+    fn is_complete(&self) -> bool {
+        self.under_way.is_none() && self.dbs.iter().all(|db| db.position == PLACE_END && db.again.is_empty())
+    }
+
+    fn first_unfinished(&self) -> Option<DbIndex> {
+        self.dbs.iter().position(|db| db.position < PLACE_END).map(|db| db as DbIndex)
+    }
+
+    /// Takes a key out that must be copied again.
+    fn take_again(&mut self) -> Option<(DbIndex, Box<[u8]>)> {
+        let with_db = |(db, copied): (usize, &mut CopiedDb)| Some((db as DbIndex, copied.again.pop_first()?));
+        self.dbs.iter_mut().enumerate().find_map(with_db)
+    }
+
+    fn copy_again(&mut self, ks: &Keyspace, db: DbIndex, key: &[u8], budget: &mut Budget, out: &mut EffectWriter) {
+        let database = ks.db(db);
+        match database.find(key).and_then(|slot| database.get(slot)) {
+            Some(entry) if self.is_large(entry.value()) => {
+                self.under_way = Some(UnderWay::begin(db, key, entry.value(), true));
+            }
+            Some(entry) => {
+                self.copied += 1;
+                budget.pay(out, |out| copy_whole(db, entry, out));
+            }
+            None => budget.pay(out, |out| forget(db, key, out)),
+        }
+    }
+
+    /// Walks on through one database.
+    fn walk(&mut self, ks: &Keyspace, db: DbIndex, budget: &mut Budget, out: &mut EffectWriter) {
+        let database: &Db = ks.db(db);
+        let mut large = None;
+        let mut copied = 0;
+        let position = database.walk(self.dbs[db as usize].position, |entries| {
+            // Two keys at one place happen once in many millions of keys, and are not worth a word in the position.
+            if let [entry] = entries
+                && self.is_large(entry.value())
+            {
+                large = Some(UnderWay::begin(db, entry.key(), entry.value(), false));
+                return Walk::StopBefore;
+            }
+            for entry in entries {
+                copied += 1;
+                budget.pay(out, |out| copy_whole(db, entry, out));
+            }
+            if budget.is_spent() { Walk::StopAfter } else { Walk::Continue }
+        });
+        self.dbs[db as usize].position = position;
+        self.under_way = large;
+        self.copied += copied;
+    }
+
+    /// Copies on with a large value.
+    fn copy_part(&mut self, ks: &Keyspace, mut under_way: UnderWay, budget: &mut Budget, out: &mut EffectWriter) {
+        let database = ks.db(under_way.db);
+        let entry = database.find(&under_way.key).and_then(|slot| database.get(slot));
+        let Some(entry) = entry.filter(|entry| under_way.fits(entry.value())) else {
+            return self.start_over(under_way, out);
+        };
+        if !under_way.copy(entry.value(), budget) {
+            under_way.flush(out);
+            self.under_way = Some(under_way);
+            return;
+        }
+        self.copied += 1;
+        self.starts_over = 0;
+        let (db, is_again) = (under_way.db, under_way.is_again);
+        let key = std::mem::take(&mut under_way.key);
+        under_way.complete(&key, entry, out);
+        if !is_again {
+            // It is where the walk stands.
+            self.dbs[db as usize].position = database.walk(self.dbs[db as usize].position, |entries| {
+                let others = entries.iter().filter(|entry| *entry.key() != *key);
+                others.for_each(|entry| copy_whole(db, entry, out));
+                Walk::StopAfter
+            });
+        }
+    }
+
+    /// Forgets what was copied of a large value. If it is still there, it will be met again.
+    fn start_over(&mut self, under_way: UnderWay, out: &mut EffectWriter) {
+        self.starts_over += 1;
+        if under_way.is_again {
+            self.dbs[under_way.db as usize].again.insert(under_way.key.clone());
+        }
+        under_way.abandon(out);
+    }
+
+    /// Whether a value is copied in parts. None is any more, for once, after this started over again and again.
+    fn is_large(&self, value: &Value) -> bool {
+        if self.starts_over >= SNAPSHOT_STARTS_OVER_MAX {
+            return false;
+        }
+        let few = (self.part_min_bytes / SNAPSHOT_ELEMENT_BYTES) as u64;
+        let elements = match value {
+            Value::String(string) => return is_allocated(string) && string.len() > self.part_min_bytes,
+            Value::Stream(stream) => {
+                stream.len() + stream.groups().map(|(_, group)| group.weight() as u64).sum::<u64>()
+            }
+            _ if value.layout() != Layout::Large => return false,
+            Value::List(list) => list.len() as u64,
+            Value::Set(set) => set.stored_len() as u64,
+            Value::ZSet(zset) => zset.len() as u64,
+            Value::Hash(hash) => hash.stored_len() as u64,
+        };
+        elements > few || value.heap_bytes(0) > self.part_min_bytes
+    }
+
+    /// Passes on what the unit that was just committed did to keys that have been copied. It must have been recorded in full.
+    pub fn follow(&mut self, ks: &Keyspace, out: &mut EffectWriter) {
+        self.follow_unit(ks.effects().iter(), out);
+    }
+
+    /// As [`follow`](Self::follow), with the effects of the unit.
+    pub fn follow_unit(&mut self, effects: EffectReader<'_>, out: &mut EffectWriter) {
+        for (db, effect) in effects {
+            self.follow_effect(db, &effect, out);
+        }
+        self.flush(out);
+    }
+
+    fn flush(&mut self, out: &mut EffectWriter) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.flush(out);
+        }
+    }
+
+    fn follow_effect(&mut self, db: DbIndex, effect: &Effect<'_>, out: &mut EffectWriter) {
+        match effect.targets(db) {
+            [Some((_, Target::Key(db, key))), None] => self.follow_on_key(db, key, effect, out),
+            [Some((role, Target::Key(db, key))), Some((_, Target::Key(to_db, to)))] => {
+                self.follow_carrying(role, (db, key), (to_db, to), effect, out);
+            }
+            [Some((_, Target::Database(db))), None] => {
+                self.dbs[db as usize].again.clear();
+                self.under_way.take_if(|under_way| under_way.db == db).into_iter().for_each(|one| one.abandon(out));
+                out.write(db, effect);
+            }
+            [Some((_, Target::Database(db))), Some((_, Target::Database(with_db)))] => {
+                self.dbs.swap(db as usize, with_db as usize);
+                if let Some(under_way) = &mut self.under_way {
+                    under_way.db = match under_way.db {
+                        one if one == db => with_db,
+                        one if one == with_db => db,
+                        other => other,
+                    };
+                }
+                out.write(db, effect);
+            }
+            _ if matches!(effect, Effect::Limits { .. }) => {
+                // What comes before was laid out within the old ones.
+                self.flush(out);
+                out.write(db, effect);
+            }
+            // What is kept beside the keys has its own copy.
+            _ => {}
+        }
+    }
+
+    fn follow_on_key(&mut self, db: DbIndex, key: &[u8], effect: &Effect<'_>, out: &mut EffectWriter) {
+        if self.has(db, key) {
+            return out.write(db, effect);
+        }
+        if let Some(mut under_way) = self.under_way.take_if(|under_way| under_way.is(db, key)) {
+            match under_way.follow(effect) {
+                Followed::Yes => self.under_way = Some(under_way),
+                Followed::No => self.start_over(under_way, out),
+            }
+        }
+    }
+
+    /// Follows an effect that carries a value from one key to another.
+    fn follow_carrying(
+        &mut self,
+        role: Role,
+        (db, key): (DbIndex, &[u8]),
+        (to_db, to): (DbIndex, &[u8]),
+        effect: &Effect<'_>,
+        out: &mut EffectWriter,
+    ) {
+        if (db, key) == (to_db, to) {
+            return;
+        }
+        if let Some(replaced) = self.under_way.take_if(|under_way| under_way.is(to_db, to)) {
+            self.start_over(replaced, out);
+        }
+        let carries = |under_way: &mut UnderWay| under_way.is(db, key) && role == Role::Removes;
+        if let Some(under_way) = self.under_way.take_if(carries) {
+            return self.follow_carried_part(under_way, (to_db, to), out);
+        }
+        match (self.has(db, key), self.has(to_db, to)) {
+            (true, true) => out.write(db, effect),
+            (true, false) if role == Role::Removes => out.write(db, &Effect::Del { key, cause: Cause::Command }),
+            (false, true) => _ = self.dbs[to_db as usize].again.insert(to.into()),
+            _ => {}
+        }
+    }
+
+    /// Follows an effect that carries the value of which a part has been copied to another key.
+    fn follow_carried_part(&mut self, mut under_way: UnderWay, (db, key): (DbIndex, &[u8]), out: &mut EffectWriter) {
+        if !self.dbs[db as usize].has_passed(key) {
+            // The walk will meet it.
+            return self.start_over(under_way, out);
+        }
+        if under_way.is_again {
+            let before = std::mem::take(&mut under_way.key);
+            self.dbs[under_way.db as usize].again.insert(before);
+        }
+        self.dbs[db as usize].again.remove(key);
+        (under_way.db, under_way.key, under_way.is_again) = (db, key.into(), true);
+        self.under_way = Some(under_way);
+    }
+
+    /// Whether the reader has a key as it is.
+    fn has(&self, db: DbIndex, key: &[u8]) -> bool {
+        let copied = &self.dbs[db as usize];
+        copied.has_passed(key)
+            && !copied.again.contains(key)
+            && !self.under_way.as_ref().is_some_and(|under_way| under_way.is(db, key))
+    }
+}
+
+/// What a slice may still do, counted in bytes.
+struct Budget {
+    left: usize,
+}
+
+impl Budget {
+    fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+
+    fn has_more_than(&self, bytes: usize) -> bool {
+        self.left > bytes
+    }
+
+    fn pay_bytes(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes);
+    }
+
+    /// Pays for the work on one key or element, which writes to `out`.
+    fn pay(&mut self, out: &mut EffectWriter, work: impl FnOnce(&mut EffectWriter)) {
+        let before = out.len();
+        work(out);
+        self.pay_bytes(out.len() - before + SNAPSHOT_KEY_WORK_BYTES);
+    }
+}
+
+/// Writes effects after which a key holds what this entry does, whatever was there before.
+fn copy_whole(db: DbIndex, entry: &Entry, out: &mut EffectWriter) {
+    let key = entry.key();
+    match entry.value() {
+        Value::String(string) if is_put_alike(string) => {
+            out.write(db, &Effect::Put { key, value: string.as_bytes(&mut Digits::new()) });
+            if let StringValue::Raw(_) = string {
+                out.write(db, &Effect::Relayout { key, layout: Layout::Large });
+            }
+        }
+        value => out.write(db, &Effect::Build { key, layout: value.layout(), steps: &build(value) }),
+    }
+    if let Some(at_ms) = entry.expires_at_ms() {
+        out.write(db, &Effect::ExpireAt { key, at_ms });
+    }
+}
+
+/// Whether the text lies outside of its entry.
+fn is_allocated(string: &StringValue) -> bool {
+    matches!(string, StringValue::Heap(_) | StringValue::Raw(_))
+}
+
+/// Whether putting the text makes this value, but for room to grow: text that says a number would become one.
+fn is_put_alike(string: &StringValue) -> bool {
+    matches!(string, StringValue::Int(_) | StringValue::Raw(_)) || string.as_i64().is_none()
+}
+
+/// Writes effects after which there is no such key, whether or not there was one before.
+fn forget(db: DbIndex, key: &[u8], out: &mut EffectWriter) {
+    out.write(db, &Effect::Put { key, value: b"" });
+    out.write(db, &Effect::Del { key, cause: Cause::Command });
+}

@@ -1,0 +1,263 @@
+//! One large value that is copied in parts, over several slices, while it goes on changing.
+//!
+//! Whoever reads the stream builds the value beside its keyspace ([`Effect::Part`]), and puts it in its place when it is whole
+//! ([`Effect::Complete`]). What is built holds at any point a part of the value as it is at that point: what lies behind a cursor. So
+//! of each effect on the value one can say what it means for the part, which depends on the type:
+//!
+//! | Type | The part | What is not followed |
+//! |---|---|---|
+//! | string | all of its length, the bytes up to an offset right | another string in its place |
+//! | hash, set, sorted set | the elements whose hashes come before a place, as with keys | another layout |
+//! | list | the first so many elements, as whole nodes; see [`list`](super::list) | a change just where the part ends |
+//! | stream | entries up to an id, then groups, then requests; see [`stream`](super::stream) | |
+//!
+//! After an effect that is not followed, the copy of the value starts over.
+
+use super::Budget;
+use super::list::ListPart;
+use super::stream::StreamPart;
+use crate::base::hasher::hash_bytes;
+use crate::base::limits::SNAPSHOT_PIECE_BYTES;
+use crate::base::split_table::{PLACE_END, place};
+use crate::keyspace::effect::{Effect, EffectWriter};
+use crate::keyspace::entry::{Entry, Value};
+use crate::keyspace::{DbIndex, NAMELESS, NEVER};
+use crate::value::Layout;
+use crate::value::deadlines::Deadlines;
+use crate::value::string::{Digits, StringValue};
+
+/// A value of which a part has been copied. See the module's header.
+pub(super) struct UnderWay {
+    pub(super) db: DbIndex,
+    pub(super) key: Box<[u8]>,
+    /// Whether the reader may have something else under this name.
+    pub(super) is_again: bool,
+    part: Part,
+    /// What was not written yet.
+    steps: EffectWriter,
+    /// How the part is laid out while it grows.
+    layout: Layout,
+    /// Whether nothing was written yet.
+    is_fresh: bool,
+}
+
+/// What has been copied of a value.
+enum Part {
+    Text(TextPart),
+    /// The elements before this place.
+    Elements {
+        until: u64,
+    },
+    List(ListPart),
+    Stream(StreamPart),
+}
+
+/// What an effect on the value means for the part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Followed {
+    /// The part has what it needs.
+    Yes,
+    /// It can't be told: the copy of the value must start over, if it is still there.
+    No,
+}
+
+impl UnderWay {
+    /// Begins to copy a value.
+    pub(super) fn begin(db: DbIndex, key: &[u8], value: &Value, is_again: bool) -> UnderWay {
+        let mut steps = EffectWriter::default();
+        let (part, layout) = match value {
+            Value::String(string) => (Part::Text(TextPart::begin(string, &mut steps)), Layout::Large),
+            Value::List(list) => (Part::List(ListPart::begin(list)), Layout::Large),
+            Value::Stream(_) => (Part::Stream(StreamPart::begin(&mut steps)), Layout::Compact),
+            Value::Hash(_) | Value::Set(_) | Value::ZSet(_) => (Part::Elements { until: 0 }, Layout::Large),
+        };
+        UnderWay { db, key: key.into(), is_again, part, steps, layout, is_fresh: true }
+    }
+
+    /// Copies on. Answers whether the whole value is copied.
+    pub(super) fn copy(&mut self, value: &Value, budget: &mut Budget) -> bool {
+        let steps = &mut self.steps;
+        match (&mut self.part, value) {
+            (Part::Text(part), Value::String(string)) => part.copy(string, budget, steps),
+            (Part::List(part), Value::List(list)) => part.copy(list, budget, steps),
+            (Part::Stream(part), Value::Stream(stream)) => part.copy(stream, budget, steps),
+            (Part::Elements { until }, value) => {
+                *until = copy_elements(value, *until, budget, steps);
+                *until == PLACE_END
+            }
+            // See `fits`.
+            _ => false,
+        }
+    }
+
+    /// Follows an effect on the value.
+    pub(super) fn follow(&mut self, effect: &Effect<'_>) -> Followed {
+        // The deadline comes when the value is complete.
+        if let Effect::ExpireAt { .. } = effect {
+            return Followed::Yes;
+        }
+        let effect = &effect.with_key(NAMELESS);
+        match &mut self.part {
+            Part::Text(part) => part.follow(effect, &mut self.steps),
+            Part::Elements { until } => follow_elements(*until, effect, &mut self.steps),
+            Part::List(part) => part.follow(effect, &mut self.steps),
+            Part::Stream(part) => part.follow(effect, &mut self.steps),
+        }
+    }
+
+    /// Writes what the part has got.
+    pub(super) fn flush(&mut self, out: &mut EffectWriter) {
+        if !self.steps.is_empty() {
+            let steps = std::mem::take(&mut self.steps).into_bytes();
+            out.write(0, &Effect::Part { fresh: self.is_fresh, layout: self.layout, steps: &steps });
+            self.is_fresh = false;
+        }
+    }
+
+    /// Whether it is the value under this key.
+    pub(super) fn is(&self, db: DbIndex, key: &[u8]) -> bool {
+        self.db == db && *self.key == *key
+    }
+
+    /// Whether the value, which the key holds, can be copied on from where its part ends.
+    pub(super) fn fits(&self, value: &Value) -> bool {
+        match (&self.part, value) {
+            (Part::List(part), Value::List(list)) => part.fits(list),
+            (Part::Text(_), Value::String(_)) | (Part::Stream(_), Value::Stream(_)) => true,
+            (Part::Elements { .. }, Value::Hash(_) | Value::Set(_) | Value::ZSet(_)) => value.layout() == Layout::Large,
+            _ => false,
+        }
+    }
+
+    /// Puts the value, of which everything is copied, in its place.
+    pub(super) fn complete(mut self, key: &[u8], entry: &Entry, out: &mut EffectWriter) {
+        note_former_deadlines(entry.value(), &mut self.steps);
+        self.flush(out);
+        let (layout, at_ms) = (entry.value().layout(), entry.expires_at_ms().unwrap_or(NEVER));
+        out.write(self.db, &Effect::Complete { key, layout, at_ms });
+    }
+
+    /// Lets the reader forget the part.
+    pub(super) fn abandon(self, out: &mut EffectWriter) {
+        if !self.is_fresh {
+            out.write(0, &Effect::Part { fresh: true, layout: Layout::Compact, steps: b"" });
+        }
+    }
+}
+
+/// What has been copied of a string.
+struct TextPart {
+    /// The part has as many bytes as the string,
+    len: usize,
+    /// and the first so many are the string's.
+    done: usize,
+}
+
+impl TextPart {
+    fn begin(string: &StringValue, steps: &mut EffectWriter) -> TextPart {
+        let len = string.len();
+        // So that it need not grow.
+        steps.write(0, &Effect::SetRange { key: NAMELESS, offset: len as u64, bytes: b"" });
+        TextPart { len, done: 0 }
+    }
+
+    fn copy(&mut self, string: &StringValue, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
+        let mut digits = Digits::new();
+        let text = string.as_bytes(&mut digits);
+        while self.done < text.len() && !budget.is_spent() {
+            let len = budget.left.clamp(1, SNAPSHOT_PIECE_BYTES).min(text.len() - self.done);
+            let bytes = &text[self.done..self.done + len];
+            budget.pay(steps, |steps| {
+                steps.write(0, &Effect::SetRange { key: NAMELESS, offset: self.done as u64, bytes });
+            });
+            self.done += len;
+        }
+        self.done >= text.len()
+    }
+
+    fn follow(&mut self, effect: &Effect<'_>, steps: &mut EffectWriter) -> Followed {
+        match *effect {
+            Effect::SetRange { key, offset, bytes } => {
+                let end = offset as usize + bytes.len();
+                let inside = &bytes[..bytes.len().min(self.done.saturating_sub(offset as usize))];
+                if !inside.is_empty() {
+                    steps.write(0, &Effect::SetRange { key, offset, bytes: inside });
+                }
+                if end > self.len {
+                    steps.write(0, &Effect::SetRange { key, offset: end as u64, bytes: b"" });
+                    self.len = end;
+                }
+            }
+            Effect::Splice { offset, removed, bytes, .. } => {
+                steps.write(0, effect);
+                let (offset, removed) = (offset as usize, removed as usize);
+                self.len = self.len - removed + bytes.len();
+                self.done = if offset + removed <= self.done {
+                    self.done - removed + bytes.len()
+                } else {
+                    self.done.min(offset + bytes.len())
+                };
+            }
+            // The layout comes when the value is complete.
+            Effect::Relayout { .. } => {}
+            _ => return Followed::No,
+        }
+        Followed::Yes
+    }
+}
+
+/// Copies the elements of a table from a place on. Answers where it ended.
+fn copy_elements(value: &Value, from: u64, budget: &mut Budget, steps: &mut EffectWriter) -> u64 {
+    let key = NAMELESS;
+    let deadlines = value.deadlines().filter(|deadlines| !deadlines.is_empty());
+    let mut pay = |element: &[u8], effect: Effect<'_>| {
+        budget.pay(steps, |steps| {
+            steps.write(0, &effect);
+            if let Some(at_ms) = deadlines.and_then(|deadlines| deadlines.at(element)) {
+                steps.write(0, &Effect::ElementExpireAt { key, element, at_ms });
+            }
+        });
+        !budget.is_spent()
+    };
+    match value {
+        Value::Hash(hash) => hash.walk(from, |field, value| pay(field, Effect::HashSet { key, field, value })),
+        Value::Set(set) => set.walk(from, |member| pay(member, Effect::SetAdd { key, member })),
+        Value::ZSet(zset) => zset.walk(from, |member, score| pay(member, Effect::ZSetAdd { key, member, score })),
+        _ => from,
+    }
+}
+
+fn follow_elements(until: u64, effect: &Effect<'_>, steps: &mut EffectWriter) -> Followed {
+    let element = match *effect {
+        Effect::HashSet { field, .. }
+        | Effect::HashUpdate { field, .. }
+        | Effect::HashRemove { field, emptied: false, .. } => field,
+        Effect::SetAdd { member, .. } | Effect::SetRemove { member, emptied: false, .. } => member,
+        Effect::ZSetAdd { member, .. } | Effect::ZSetRemove { member, emptied: false, .. } => member,
+        Effect::ElementExpireAt { element, .. } => element,
+        _ => return Followed::No,
+    };
+    if place(hash_bytes(element)) < until {
+        steps.write(0, effect);
+    }
+    Followed::Yes
+}
+
+/// Of a value of which elements have expired and none will, one expired once: on that depends how it will be laid out.
+fn note_former_deadlines(value: &Value, steps: &mut EffectWriter) {
+    if !value.deadlines().is_some_and(Deadlines::is_empty) {
+        return;
+    }
+    let mut digits = Digits::new();
+    let first = match value {
+        Value::Hash(hash) => hash.iter().next().map(|(field, _)| field),
+        Value::Set(set) => set.iter().next(),
+        _ => None,
+    };
+    if let Some(first) = first {
+        let element = first.as_bytes(&mut digits);
+        for at_ms in [NEVER - 1, NEVER] {
+            steps.write(0, &Effect::ElementExpireAt { key: NAMELESS, element, at_ms });
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Building a value of recorded effects beside the keys: at once, or in parts as a snapshot copies a large one.
+
+use super::whole::limits_for;
+use super::{Misfit, ensure};
+use crate::base::rng::Rng;
+use crate::keyspace::effect::{Effect, EffectReader};
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, NAMELESS, NEVER};
+use crate::value::Layout;
+
+/// A keyspace in which a value is built, under [`NAMELESS`] of database 0. The value may lose all that it got so far and stays.
+pub(in crate::keyspace) struct Workshop {
+    ks: Keyspace,
+    /// What has expired is a part of the value like any other.
+    _hold: ExpiryHold,
+}
+
+impl Workshop {
+    /// One without a value.
+    pub(super) fn new() -> Workshop {
+        let mut ks = Keyspace::new(1, Rng::seeded(0));
+        ks.is_workshop = true;
+        let _hold = ks.hold_expiry();
+        Workshop { ks, _hold }
+    }
+
+    /// Applies encoded effects on the value, which is laid out like this while it grows, within the limits of `outside`.
+    pub(super) fn apply(&mut self, outside: &Keyspace, layout: Layout, steps: &[u8]) -> Result<(), Misfit> {
+        self.ks.limits = limits_for(layout, &outside.limits);
+        let mut steps = EffectReader::new(steps);
+        for (db, step) in &mut steps {
+            let nests = matches!(step, Effect::Build { .. } | Effect::Part { .. } | Effect::Complete { .. });
+            ensure(!nests, Misfit::BadBytes)?;
+            self.ks.apply(db, &step)?;
+        }
+        ensure(steps.is_empty(), Misfit::BadBytes)
+    }
+
+    /// The value, laid out like this.
+    pub(super) fn finish(mut self, layout: Layout) -> Result<Value, Misfit> {
+        let mut value = self.take().ok_or(Misfit::NoKey)?;
+        ensure(!is_hollow(&value) && value.take_layout(layout), Misfit::BadBytes)?;
+        Ok(value)
+    }
+
+    fn take(&mut self) -> Option<Value> {
+        let slot = self.ks.dbs[0].find(NAMELESS)?;
+        Some(self.ks.dbs[0].remove(slot)?.value)
+    }
+}
+
+/// Whether a value has no elements, and so must not be in the keyspace.
+fn is_hollow(value: &Value) -> bool {
+    match value {
+        Value::String(_) | Value::Stream(_) => false,
+        Value::List(list) => list.is_empty(),
+        Value::Set(set) => set.stored_len() == 0,
+        Value::ZSet(zset) => zset.is_empty(),
+        Value::Hash(hash) => hash.stored_len() == 0,
+    }
+}
+
+/// Repeats a recorded change.
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+    match *effect {
+        Effect::Part { fresh, layout, steps } => {
+            let mut workshop = ks.workshop.take();
+            if fresh && let Some(value) = workshop.take().and_then(|mut old| old.take()) {
+                ks.disposal.free(value);
+            }
+            if fresh && !steps.is_empty() {
+                workshop = Some(Box::new(Workshop::new()));
+            }
+            if let Some(workshop) = &mut workshop {
+                workshop.apply(ks, layout, steps)?;
+            }
+            ensure(fresh || workshop.is_some(), Misfit::Absent)?;
+            ks.workshop = workshop;
+            ks.effects.record(db, *effect);
+        }
+        Effect::Complete { key, layout, at_ms } => {
+            let value = ks.workshop.take().ok_or(Misfit::Absent)?.finish(layout)?;
+            let slot = ks.overwrite(db, key, value);
+            if at_ms != NEVER {
+                ks.dbs[db as usize].set_expiry(slot, at_ms);
+            }
+            ks.effects.record(db, *effect);
+        }
+        _ => return Err(Misfit::Elsewhere),
+    }
+    Ok(())
+}

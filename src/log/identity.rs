@@ -1,0 +1,37 @@
+//! The identity of a directory.
+
+use std::fmt;
+
+/// Which directory a file belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DirectoryId([u8; 16]);
+
+impl DirectoryId {
+    /// The identity that these random bytes are.
+    pub const fn new(bytes: [u8; 16]) -> DirectoryId {
+        DirectoryId(bytes)
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// Reads what [`fmt::Display`] writes.
+    pub(super) fn parse(text: &str) -> Option<DirectoryId> {
+        let bytes = u128::from_str_radix(text, 16).ok()?.to_be_bytes();
+        (DirectoryId(bytes).to_string() == text).then_some(DirectoryId(bytes))
+    }
+}
+
+impl fmt::Display for DirectoryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// An identity is the key to the checksums: it does not go where things are printed for debugging.
+impl fmt::Debug for DirectoryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DirectoryId(..)")
+    }
+}

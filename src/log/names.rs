@@ -1,0 +1,87 @@
+//! The names of the files in a directory, each of which says what the file is and carries its number.
+
+use crate::base::lsn::Lsn;
+
+const SEGMENT: Family = Family { prefix: "log-", suffix: ".seg" };
+const SEGMENT_TEMPORARY: Family = Family { prefix: "log-", suffix: ".tmp" };
+const SNAPSHOT: Family = Family { prefix: "snapshot-", suffix: ".snap" };
+const SNAPSHOT_TEMPORARY: Family = Family { prefix: "snapshot-", suffix: ".tmp" };
+
+/// Files that are of one kind. Their names sort as their numbers do.
+struct Family {
+    prefix: &'static str,
+    suffix: &'static str,
+}
+
+impl Family {
+    fn name(&self, number: u64) -> String {
+        format!("{}{number:016x}{}", self.prefix, self.suffix)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        let digits = name.strip_prefix(self.prefix)?.strip_suffix(self.suffix)?;
+        let number = u64::from_str_radix(digits, 16).ok()?;
+        (self.name(number) == name).then_some(number)
+    }
+}
+
+/// The name of the segment of this number.
+pub(super) fn segment(number: u64) -> String {
+    SEGMENT.name(number)
+}
+
+/// The number of the segment that a file of this name is.
+pub(super) fn segment_number(name: &str) -> Option<u64> {
+    SEGMENT.number(name)
+}
+
+/// The name under which the file of a segment is made.
+pub(super) fn temporary_segment(number: u64) -> String {
+    SEGMENT_TEMPORARY.name(number)
+}
+
+/// The name of the snapshot up to this Lsn.
+pub(super) fn snapshot(lsn: Lsn) -> String {
+    SNAPSHOT.name(lsn.get())
+}
+
+/// The Lsn up to which the snapshot goes that a file of this name is.
+pub(super) fn snapshot_lsn(name: &str) -> Option<Lsn> {
+    SNAPSHOT.number(name).map(Lsn::new)
+}
+
+/// A name under which a snapshot is made, whose Lsn is not known before its end.
+pub(super) fn temporary_snapshot(number: u64) -> String {
+    SNAPSHOT_TEMPORARY.name(number)
+}
+
+/// Whether a file of this name was being made.
+pub(super) fn is_temporary(name: &str) -> bool {
+    [SEGMENT_TEMPORARY, SNAPSHOT_TEMPORARY].iter().any(|family| family.number(name).is_some())
+}
+
+/// Whether a file of this name holds data.
+pub(super) fn is_data(name: &str) -> bool {
+    segment_number(name).is_some() || snapshot_lsn(name).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_carry_numbers() {
+        assert_eq!(segment(0x1f), "log-000000000000001f.seg");
+        assert_eq!(segment_number("log-000000000000001f.seg"), Some(0x1f));
+        assert_eq!(snapshot_lsn(&snapshot(Lsn::new(0x1f))), Some(Lsn::new(0x1f)));
+        let others = ["log-1f.seg", "log-000000000000001F.seg", "log-000000000000001f.tmp", "ID", "snapshot-1", ""];
+        for other in others {
+            assert!(segment_number(other).is_none() && snapshot_lsn(other).is_none(), "{other}");
+        }
+        assert!(is_data(&segment(1)) && is_data(&snapshot(Lsn::FIRST)) && !is_data("LOCK"));
+        for temporary in [temporary_segment(1), temporary_snapshot(1)] {
+            assert!(is_temporary(&temporary) && !is_data(&temporary), "{temporary}");
+        }
+        assert!(!is_temporary(&segment(1)) && !is_temporary("x.tmp"));
+    }
+}

@@ -1,0 +1,278 @@
+//! Repair: has the log end where its damage begins, so that a server starts with what is before it.
+//!
+//! As everywhere, no block that was written is changed: the log gets a new segment, which follows upon the last good block. What
+//! the chain no longer reaches is removed by the next start, and copied to a folder of its own before; so a repair that was a
+//! mistake can be taken back.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::block::{ALIGN, Block, Damage, Place};
+use super::directory::Directory;
+use super::disk::{RealClock, read_all, write_zeros};
+use super::error::LogError;
+use super::group_commit::Options;
+use super::names;
+use super::scan::Recovery;
+use super::segment::{FIELD_BYTES, HEADER_BYTES, Header};
+use crate::base::lsn::Lsn;
+
+/// What a repair has done.
+#[derive(Debug)]
+pub struct Repaired {
+    /// The first damage.
+    pub damage: LogError,
+    /// The last unit that is left.
+    pub last: Lsn,
+    /// The last unit that was found behind the damage, if there is one: all after [`Repaired::last`] up to it are lost.
+    pub lost_through: Option<Lsn>,
+    /// The copies of the files that were changed, or are removed by the next start.
+    pub copies: Vec<PathBuf>,
+}
+
+/// What is to be done.
+struct Plan {
+    recovery: Recovery,
+    damage: LogError,
+    /// Segments that are shorter than they were made, and by how much they have to be filled up again.
+    short: Vec<(PathBuf, u64)>,
+}
+
+/// Ends the log of `directory` where its damage begins, behind the newest sound snapshot, the one up to `snapshot`. What that
+/// changes is copied into the folder `backup` first. `None`: the log is not damaged, and nothing was done.
+pub fn repair(directory: &Arc<Directory>, snapshot: Lsn, backup: &Path) -> Result<Option<Repaired>, LogError> {
+    let Some(Plan { recovery, damage, short }) = plan(directory, snapshot)? else { return Ok(None) };
+    let last = recovery.end().map_or(snapshot, |end| end.lsn);
+    let is_short = |number| short.iter().any(|(path, _)| *path == directory.segment(number));
+    let untouched: Vec<u64> = recovery.read_before().filter(|number| !is_short(*number)).collect();
+    let mut found = Lsn::NONE;
+    let mut copies = Vec::new();
+    directory.disk().create_dir(backup).map_err(|source| LogError::Io { path: backup.to_owned(), source })?;
+    for number in segments(directory)?.into_iter().filter(|number| !untouched.contains(number)) {
+        let mut bytes = Vec::new();
+        let path = directory.segment(number);
+        let read = directory.open_segment(number).and_then(|file| read_all(&*file, &mut bytes));
+        read.map_err(|source| LogError::Io { path, source })?;
+        if is_unused(directory, number, &bytes) {
+            continue;
+        }
+        found = found.max(last_lsn(directory, number, &bytes));
+        copies.push(copy(directory, &backup.join(names::segment(number)), &bytes)?);
+    }
+    for path in [backup, directory.path()] {
+        directory.disk().sync_dir(path).map_err(|source| LogError::Io { path: path.to_owned(), source })?;
+    }
+    for (path, capacity) in short {
+        let filled = directory.disk().open(&path).and_then(|file| {
+            write_zeros(&*file, file.size()?, capacity)?;
+            file.sync_data()
+        });
+        filled.map_err(|source| LogError::Io { path, source })?;
+    }
+    // What is closed is known to be whole: the next start has nothing to say about it.
+    let log = recovery.finish(Options::default(), Arc::new(RealClock::default()), Box::new(|| {}))?;
+    log.close().map_err(|error| LogError::Io {
+        path: directory.path().to_owned(),
+        source: std::io::Error::other(error.to_string()),
+    })?;
+    Ok(Some(Repaired { damage, last, lost_through: Some(found).filter(|found| *found > last), copies }))
+}
+
+/// Reads the log up to its damage. `None` if there is none.
+fn plan(directory: &Arc<Directory>, snapshot: Lsn) -> Result<Option<Plan>, LogError> {
+    let mut first = None;
+    let mut before = u64::MAX;
+    // A segment that is missing, or whose header can't be read, parts the chain: what is newer can't be reached.
+    let mut recovery = loop {
+        match Recovery::find(Arc::clone(directory), snapshot, before) {
+            Ok(recovery) => break recovery,
+            Err(error) => match parting(&error).filter(|number| *number < before) {
+                Some(number) => {
+                    before = number;
+                    first.get_or_insert(error);
+                }
+                None => return Err(error),
+            },
+        }
+    };
+    let mut short: Vec<(PathBuf, u64)> = Vec::new();
+    loop {
+        match recovery.find_block() {
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            Err(LogError::Corrupt { path, offset, lsn, damage: Damage::Short(capacity) })
+                if !short.iter().any(|(known, _)| *known == path) && recovery.position().0 == path =>
+            {
+                first.get_or_insert(LogError::Corrupt {
+                    path: path.clone(),
+                    offset,
+                    lsn,
+                    damage: Damage::Short(capacity),
+                });
+                short.push((path, capacity));
+            }
+            Err(error @ LogError::Corrupt { .. }) => {
+                recovery.end_here();
+                first.get_or_insert(error);
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(first.map(|damage| Plan { recovery, damage, short }))
+}
+
+/// The number of the segment that parts the chain.
+fn parting(error: &LogError) -> Option<u64> {
+    let path = match error {
+        LogError::Corrupt { path, damage: Damage::Header, .. } | LogError::Missing { path, .. } => path,
+        LogError::Gap { segment, .. } => segment,
+        _ => return None,
+    };
+    names::segment_number(path.file_name()?.to_str()?)
+}
+
+fn segments(directory: &Directory) -> Result<Vec<u64>, LogError> {
+    let names = directory.disk().list(directory.path());
+    let names = names.map_err(|source| LogError::Io { path: directory.path().to_owned(), source })?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| names::segment_number(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Whether the segment lies ready and has never been part of the log.
+fn is_unused(directory: &Directory, number: u64, bytes: &[u8]) -> bool {
+    let fields = bytes.get(..FIELD_BYTES).unwrap_or_default();
+    Header::read(fields, directory.id(), number).is_ok_and(|header| header.first_lsn == Lsn::NONE)
+}
+
+/// The last unit in any sound block of the segment.
+fn last_lsn(directory: &Directory, number: u64, bytes: &[u8]) -> Lsn {
+    let mut place = Place { directory: directory.id(), segment: number, offset: HEADER_BYTES };
+    let mut last = Lsn::NONE;
+    while let Some(rest) = bytes.get(place.offset as usize..).filter(|rest| !rest.is_empty()) {
+        if let Ok(block) = Block::read(rest, &place) {
+            last = last.max(block.contents.end().previous());
+        }
+        place.offset += ALIGN;
+    }
+    last
+}
+
+fn copy(directory: &Directory, path: &Path, bytes: &[u8]) -> Result<PathBuf, LogError> {
+    let copied = directory.disk().create(path).and_then(|file| {
+        file.write_at(bytes, 0)?;
+        file.sync_data()
+    });
+    copied.map_err(|source| LogError::Io { path: path.to_owned(), source })?;
+    Ok(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::log::directory::DirectoryId;
+    use crate::log::disk::Disk;
+    use crate::log::group_commit::{Commit, Log, SyncPolicy, tail};
+    use crate::log::restore::{Part, Restore};
+    use crate::log::sim::SimDisk;
+    use crate::log::snapshot::writer::tests::{begin, take};
+
+    const OPTIONS: Options = Options {
+        policy: SyncPolicy::Always,
+        segment_bytes: 6 * 1024,
+        first_segment_bytes: 5 * 1024,
+        prepared_segments: 1,
+        reserve_bytes: 0,
+    };
+
+    fn directory(disk: &SimDisk) -> Arc<Directory> {
+        Arc::new(Directory::open(Arc::new(disk.clone()), Path::new("/d"), DirectoryId::new([1; 16])).unwrap())
+    }
+
+    fn unit(lsn: u64) -> Vec<u8> {
+        format!("unit {lsn} ").repeat(lsn as usize % 20 + 1).into_bytes()
+    }
+
+    fn append(log: &Log, lsns: std::ops::RangeInclusive<u64>) {
+        for lsn in lsns {
+            log.commit(tail(log.buffer(), Lsn::new(lsn), &[unit(lsn)]), Commit::InPlace);
+            while log.do_chore() {}
+        }
+    }
+
+    /// A directory with a snapshot at 20 and a log in several segments to 60.
+    fn written(seed: u64) -> SimDisk {
+        let disk = SimDisk::new(seed);
+        let restore = Restore::open(directory(&disk)).unwrap();
+        let log = restore.finish(OPTIONS, Arc::new(disk.clone()), Box::new(|| {})).unwrap();
+        append(&log, 1..=30);
+        let units: Vec<_> = (1..=20).map(unit).collect();
+        take(log.snapshot(begin(1)), &units, 20).unwrap();
+        append(&log, 31..=60);
+        disk
+    }
+
+    fn read(disk: &SimDisk) -> Result<Vec<Vec<u8>>, LogError> {
+        let mut restore = Restore::open(directory(disk))?;
+        let mut units = Vec::new();
+        while let Some(part) = restore.next_part()? {
+            match part {
+                Part::Checked => {}
+                Part::Snapshot(frame) => units.extend(frame.units().map(|unit| unit.effects.to_vec())),
+                Part::Block(block) => units.extend(block.units().map(|unit| unit.effects.to_vec())),
+            }
+        }
+        Ok(units)
+    }
+
+    fn mend(disk: &SimDisk) -> Option<Repaired> {
+        repair(&directory(disk), Lsn::new(20), Path::new("/d/backup")).unwrap()
+    }
+
+    #[test]
+    fn a_log_that_is_not_damaged_is_left_alone() {
+        let disk = written(1);
+        let began = disk.operations();
+        assert!(mend(&disk).is_none());
+        assert!(disk.trace(began).iter().all(|event| event.operation != "write"));
+        assert_eq!(read(&disk).unwrap().len(), 60);
+    }
+
+    #[test]
+    fn whatever_is_damaged_what_is_before_it_is_read_again_and_what_was_there_is_copied() {
+        let (mut cuts, mut with_loss) = (0, 0);
+        for seed in 0..150 {
+            let mut rng = Rng::seeded(seed);
+            let disk = written(seed);
+            let numbers = segments(&directory(&disk)).unwrap();
+            let number = numbers[rng.below(numbers.len() as u64) as usize];
+            let path = Path::new("/d").join(names::segment(number));
+            let size = disk.open(&path).unwrap().size().unwrap();
+            match seed % 3 {
+                0 => disk.remove(&path).unwrap(),
+                1 => disk.truncate(&path, rng.below(size)),
+                _ => (0..3).for_each(|_| disk.flip(&path, rng.below(size), 1)),
+            }
+            let before = read(&disk);
+            let Some(repaired) = mend(&disk) else {
+                assert!(before.is_ok(), "{seed}: {before:?}");
+                continue;
+            };
+            assert!(before.is_err(), "{seed}: it could be read, and was cut: {repaired:?}");
+            let units = read(&disk).unwrap_or_else(|error| panic!("{seed}: {error} after {repaired:?}"));
+            assert_eq!(units, (1..=units.len() as u64).map(unit).collect::<Vec<_>>(), "{seed}");
+            assert_eq!(repaired.last.get(), units.len() as u64, "{seed}");
+            let is_all = units.len() == 60;
+            assert!(repaired.lost_through.is_none_or(|lost| lost.get() <= 60 && !is_all), "{seed}: {repaired:?}");
+            for copied in &repaired.copies {
+                assert!(disk.open(copied).is_ok());
+            }
+            cuts += 1;
+            with_loss += u64::from(repaired.lost_through.is_some());
+            assert!(mend(&disk).is_none(), "{seed}: once is enough");
+        }
+        assert!(cuts > 40 && with_loss > 20, "{cuts} repairs, {with_loss} losses");
+    }
+}

@@ -1,0 +1,611 @@
+//! From the files of a directory back to the data: the newest snapshot, then the log behind it.
+//!
+//! A snapshot that is damaged is refused, unless what it replaced is still there: an older snapshot, or nothing if the log goes
+//! back to its first unit, and the whole log from there to the Lsn of the damaged one. A crash between the end of a snapshot and
+//! the cut leaves that behind; and only where it is there, a snapshot is read twice, because what has been applied can't be taken
+//! back.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::block::Block;
+use super::directory::Directory;
+use super::disk::Clock;
+use super::error::LogError;
+use super::group_commit::{Log, Options};
+use super::scan::{End, Recovery};
+use super::snapshot::reader::SnapshotReader;
+use super::snapshot::writer::remove_older;
+use crate::base::lsn::Lsn;
+
+/// Reads the data of a directory, part by part. See the module's header.
+pub struct Restore {
+    directory: Arc<Directory>,
+    /// Snapshots that are older than the one in hand, oldest first.
+    older: Vec<Lsn>,
+    phase: Phase,
+    /// The log behind the snapshot in hand.
+    log: Recovery,
+    /// The Lsn of the snapshot in hand; [`Lsn::NONE`] without one.
+    snapshot: Lsn,
+    /// The newest snapshot, if it is damaged and others are read in its place.
+    passed_over: Option<PassedOver>,
+    /// Bytes of snapshots that have been read.
+    read_bytes: u64,
+    /// Bytes of the snapshot that was loaded.
+    snapshot_bytes: u64,
+}
+
+/// A snapshot that can't be used, and why.
+struct PassedOver {
+    lsn: Lsn,
+    error: LogError,
+}
+
+enum Phase {
+    /// The snapshot is read to see whether it is sound.
+    Verify(SnapshotReader),
+    /// The snapshot is read.
+    Load(SnapshotReader),
+    /// The log is read.
+    Log,
+}
+
+/// What one step has read.
+pub enum Part<'a> {
+    /// Something that was only checked.
+    Checked,
+    /// Units of the snapshot: those of [`SnapshotReader::units`].
+    Snapshot(&'a SnapshotReader),
+    /// A block of the log.
+    Block(Block<'a>),
+}
+
+impl Restore {
+    /// Finds the newest snapshot of `directory` and the log behind it.
+    pub fn open(directory: impl Into<Arc<Directory>>) -> Result<Restore, LogError> {
+        let directory = directory.into();
+        let snapshots = directory.snapshots()?;
+        Restore::choose(directory, snapshots, None)
+    }
+
+    /// Chooses the newest of these snapshots, oldest first, that is not obviously damaged, or none if all are.
+    fn choose(
+        directory: Arc<Directory>,
+        mut snapshots: Vec<Lsn>,
+        mut passed_over: Option<PassedOver>,
+    ) -> Result<Restore, LogError> {
+        let mut reader = None;
+        while let Some(lsn) = snapshots.pop() {
+            match SnapshotReader::open(&directory, lsn) {
+                Ok(found) => {
+                    reader = Some(found);
+                    break;
+                }
+                Err(error @ LogError::Snapshot { .. }) => {
+                    passed_over.get_or_insert(PassedOver { lsn, error });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let snapshot = reader.as_ref().map_or(Lsn::NONE, |reader| reader.end().lsn);
+        let log = match (Recovery::open(Arc::clone(&directory), snapshot), passed_over) {
+            (Ok(log), still) => {
+                passed_over = still;
+                log
+            }
+            // What the damaged snapshot replaced is gone: so it is the snapshot that must be brought back.
+            (Err(LogError::Gap { .. } | LogError::Missing { .. }), Some(PassedOver { error, .. })) => {
+                return Err(error);
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let has_substitute = !snapshots.is_empty() || log.is_whole();
+        let phase = match reader {
+            Some(reader) if has_substitute => Phase::Verify(reader),
+            Some(reader) => Phase::Load(reader),
+            None => Phase::Log,
+        };
+        Ok(Restore { directory, older: snapshots, phase, log, snapshot, passed_over, read_bytes: 0, snapshot_bytes: 0 })
+    }
+
+    /// Reads the next part; `None` at the end of the log.
+    pub fn next_part(&mut self) -> Result<Option<Part<'_>>, LogError> {
+        if let Phase::Verify(reader) = &mut self.phase {
+            match reader.advance() {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.read_bytes += reader.progress().1;
+                    self.phase = Phase::Load(SnapshotReader::open(&self.directory, self.snapshot)?);
+                }
+                Err(error @ LogError::Snapshot { .. }) => self.pass_over(error)?,
+                Err(error) => return Err(error),
+            }
+            return Ok(Some(Part::Checked));
+        }
+        if let Phase::Load(reader) = &mut self.phase
+            && !reader.advance()?
+        {
+            self.snapshot_bytes = reader.progress().1;
+            self.read_bytes += reader.progress().1;
+            self.phase = Phase::Log;
+        }
+        if let Phase::Log = self.phase {
+            return match self.log.find_block()? {
+                Some(found) => Ok(Some(Part::Block(self.log.block(&found)))),
+                None => self.check_end().map(|()| None),
+            };
+        }
+        Ok(Some(match &self.phase {
+            Phase::Load(reader) => Part::Snapshot(reader),
+            Phase::Verify(_) | Phase::Log => Part::Checked,
+        }))
+    }
+
+    /// The snapshot in hand is damaged: goes on with what is older.
+    fn pass_over(&mut self, error: LogError) -> Result<(), LogError> {
+        let newest = self.passed_over.take().unwrap_or(PassedOver { lsn: self.snapshot, error });
+        let chosen = Restore::choose(Arc::clone(&self.directory), std::mem::take(&mut self.older), Some(newest))?;
+        *self = Restore { read_bytes: self.read_bytes, ..chosen };
+        Ok(())
+    }
+
+    /// What is read in the place of a damaged snapshot must reach as far as that did.
+    fn check_end(&mut self) -> Result<(), LogError> {
+        let last = self.log.end().map_or(Lsn::NONE, |end| end.lsn);
+        match self.passed_over.take_if(|newest| newest.lsn > last) {
+            Some(newest) => Err(newest.error),
+            None => Ok(()),
+        }
+    }
+
+    /// The file that was read last, and the offset behind what was read: for errors about its units.
+    pub fn position(&self) -> (PathBuf, u64) {
+        match &self.phase {
+            Phase::Verify(reader) | Phase::Load(reader) => reader.position(),
+            Phase::Log => self.log.position(),
+        }
+    }
+
+    /// Bytes that have been read, and that there are, about: a snapshot may have to be read twice.
+    pub fn progress(&self) -> (u64, u64) {
+        let (read, all) = self.log.progress();
+        match &self.phase {
+            Phase::Verify(reader) => {
+                (reader.progress().0 + self.read_bytes, self.read_bytes + 2 * reader.progress().1 + all)
+            }
+            Phase::Load(reader) => (reader.progress().0 + self.read_bytes, self.read_bytes + reader.progress().1 + all),
+            Phase::Log => (self.read_bytes + read, self.read_bytes + all),
+        }
+    }
+
+    /// How the log ends, once [`Restore::next_part`] has answered `None`.
+    pub fn end(&self) -> Option<&End> {
+        self.log.end()
+    }
+
+    /// The directory that is read.
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Bytes of the snapshot that is read, once it has been; 0 without one.
+    pub fn snapshot_bytes(&self) -> u64 {
+        match &self.phase {
+            Phase::Verify(reader) | Phase::Load(reader) => reader.progress().1,
+            Phase::Log => self.snapshot_bytes,
+        }
+    }
+
+    /// The Lsn of the snapshot that is read; [`Lsn::NONE`] without one.
+    pub fn snapshot(&self) -> Lsn {
+        self.snapshot
+    }
+
+    /// What is wrong with the newest snapshot, if others are read in its place.
+    pub fn passed_over(&self) -> Option<&LogError> {
+        self.passed_over.as_ref().map(|newest| &newest.error)
+    }
+
+    /// Opens the log for writing, as [`Recovery::finish`] does. Gives up what the snapshot has replaced, should a crash have
+    /// left it. Reads what [`Restore::next_part`] has not read yet.
+    pub fn finish(
+        mut self,
+        options: Options,
+        clock: Arc<dyn Clock>,
+        notify: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<Log, LogError> {
+        while self.next_part()?.is_some() {}
+        let log = self.log.finish(options, clock, notify)?;
+        if self.snapshot > Lsn::NONE {
+            remove_older(&self.directory, self.snapshot);
+            log.cut(self.snapshot);
+        }
+        Ok(log)
+    }
+
+    /// Goes on without a log. Answers the directory, in which snapshots can be made.
+    pub fn finish_without_log(mut self) -> Result<Arc<Directory>, LogError> {
+        while self.next_part()?.is_some() {}
+        self.log.remove_unfinished()?;
+        Ok(self.directory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::log::directory::DirectoryId;
+    use crate::log::disk::{Disk, read_all};
+    use crate::log::group_commit::{Commit, SyncPolicy, tail};
+    use crate::log::names;
+    use crate::log::sim::{Faults, SimDisk};
+    use crate::log::snapshot::SnapshotDamage;
+    use crate::log::snapshot::writer::tests::{begin, take};
+    use crate::log::snapshot::writer::{Done, LogBeside, SnapshotError, SnapshotWriter};
+
+    const DIRECTORY: &str = "/data";
+    const OPTIONS: Options = Options {
+        policy: SyncPolicy::Always,
+        segment_bytes: 6 * 1024,
+        first_segment_bytes: 5 * 1024,
+        prepared_segments: 1,
+        reserve_bytes: 0,
+    };
+
+    fn directory(disk: &SimDisk) -> Directory {
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        Directory::open(disk, Path::new(DIRECTORY), DirectoryId::new([0x11; 16])).unwrap()
+    }
+
+    fn open(disk: &SimDisk) -> Log {
+        open_with(disk, OPTIONS)
+    }
+
+    fn open_with(disk: &SimDisk, options: Options) -> Log {
+        let restore = Restore::open(directory(disk)).unwrap();
+        restore.finish(options, Arc::new(disk.clone()), Box::new(|| {})).unwrap()
+    }
+
+    /// What a directory gives back.
+    #[derive(Debug, PartialEq)]
+    struct Found {
+        snapshot: u64,
+        /// Of the snapshot, then of the log.
+        units: Vec<Vec<u8>>,
+        end: End,
+        passed_over: Option<String>,
+    }
+
+    fn read(disk: &SimDisk) -> Result<Found, LogError> {
+        let mut restore = Restore::open(directory(disk))?;
+        let mut units = Vec::new();
+        while let Some(part) = restore.next_part()? {
+            match part {
+                Part::Checked => {}
+                Part::Snapshot(frame) => units.extend(frame.units().map(|unit| unit.effects.to_vec())),
+                Part::Block(block) => units.extend(block.units().map(|unit| unit.effects.to_vec())),
+            }
+        }
+        let (read, all) = restore.progress();
+        assert!(read <= all, "{read} of {all}");
+        let passed_over = restore.passed_over().map(ToString::to_string);
+        Ok(Found { snapshot: restore.snapshot().get(), units, end: restore.end().unwrap().clone(), passed_over })
+    }
+
+    fn unit(lsn: u64) -> Vec<u8> {
+        format!("unit {lsn} ").repeat(lsn as usize % 20 + 1).into_bytes()
+    }
+
+    fn units(count: u64) -> Vec<Vec<u8>> {
+        (1..=count).map(unit).collect()
+    }
+
+    fn append(log: &Log, lsns: std::ops::RangeInclusive<u64>) {
+        for lsn in lsns {
+            log.commit(tail(log.buffer(), Lsn::new(lsn), &[unit(lsn)]), Commit::InPlace);
+            while log.do_chore() {}
+        }
+    }
+
+    /// A snapshot whose units are all up to `lsn`.
+    fn snapshot(log: &Log, lsn: u64) -> Result<Done, SnapshotError> {
+        take(log.snapshot(begin(lsn)), &units(lsn), lsn)
+    }
+
+    /// A directory with a snapshot at 60 and a log from about there to 100.
+    fn with_snapshot(disk: &SimDisk) {
+        let log = open(disk);
+        append(&log, 1..=80);
+        snapshot(&log, 60).unwrap();
+        append(&log, 81..=100);
+    }
+
+    fn path(name: String) -> PathBuf {
+        Path::new(DIRECTORY).join(name)
+    }
+
+    fn names_of(disk: &SimDisk) -> Vec<String> {
+        disk.list(Path::new(DIRECTORY)).unwrap()
+    }
+
+    fn bytes_of(disk: &SimDisk, path: &Path) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        read_all(&*disk.open(path).unwrap(), &mut bytes).unwrap();
+        bytes
+    }
+
+    /// Puts a file there as it was.
+    fn put_back(disk: &SimDisk, path: &Path, bytes: &[u8]) {
+        disk.create(path).unwrap().write_at(bytes, 0).unwrap();
+    }
+
+    #[test]
+    fn a_snapshot_takes_the_place_of_the_log_before_it() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk);
+        append(&log, 1..=100);
+        let before = log.segments();
+        let done = snapshot(&log, 60).unwrap();
+        assert_eq!((done.end.units, done.end.lsn.get(), &done.path), (60, 60, &path(names::snapshot(Lsn::new(60)))));
+        assert!(log.segments() + 3 < before, "{} of {before}", log.segments());
+        while log.do_chore() {}
+        append(&log, 101..=105);
+        drop(log);
+        disk.crash();
+        let found = read(&disk).unwrap();
+        assert_eq!((found.snapshot, found.units, found.end.lsn.get()), (60, units(105), 105));
+        assert_eq!(found.passed_over, None);
+        // The next one removes it.
+        let log = open(&disk);
+        snapshot(&log, 105).unwrap();
+        assert!(!names_of(&disk).contains(&names::snapshot(Lsn::new(60))));
+        append(&log, 106..=107);
+        drop(log);
+        assert_eq!(read(&disk).unwrap().units, units(107));
+    }
+
+    #[test]
+    fn a_snapshot_may_be_ahead_of_what_a_crash_has_left_of_the_log() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk);
+        append(&log, 1..=10);
+        snapshot(&log, 12).unwrap();
+        drop(log);
+        disk.crash();
+        assert_eq!(read(&disk).unwrap().units, units(12));
+        let log = open(&disk);
+        assert_eq!(log.durable().get(), 12);
+        append(&log, 13..=14);
+        drop(log);
+        assert_eq!(read(&disk).unwrap().units, units(14));
+    }
+
+    #[test]
+    fn a_directory_may_hold_a_snapshot_and_no_log() {
+        let disk = SimDisk::new(1);
+        let directory: Arc<Directory> = Restore::open(directory(&disk)).unwrap().finish_without_log().unwrap();
+        let writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(1));
+        take(writer, &units(5), 5).unwrap();
+        drop(directory);
+        let found = read(&disk).unwrap();
+        assert_eq!((found.units, found.end.lsn.get()), (units(5), 5));
+        let log = open(&disk);
+        append(&log, 6..=6);
+        drop(log);
+        assert_eq!(read(&disk).unwrap().units, units(6));
+    }
+
+    #[test]
+    fn a_damaged_snapshot_is_refused_with_its_place() {
+        let disk = SimDisk::new(1);
+        with_snapshot(&disk);
+        let path = path(names::snapshot(Lsn::new(60)));
+        disk.flip(&path, 200, 1);
+        match read(&disk) {
+            Err(LogError::Snapshot { path: at, offset: 64, damage: SnapshotDamage::Frame }) => assert_eq!(at, path),
+            other => panic!("{other:?}"),
+        }
+        disk.flip(&path, 200, 1);
+        let size = disk.open(&path).unwrap().size().unwrap();
+        disk.truncate(&path, size - 1);
+        assert!(matches!(read(&disk), Err(LogError::Snapshot { damage: SnapshotDamage::NoEnd, .. })));
+        disk.remove(&path).unwrap();
+        assert!(matches!(read(&disk), Err(LogError::Missing { lsn: Lsn::FIRST, .. })), "no snapshot at all");
+    }
+
+    /// A crash between the end of a snapshot and the cut, then damage.
+    #[test]
+    fn what_a_damaged_snapshot_had_replaced_is_read_in_its_place_if_it_is_whole() {
+        for (has_older, damage_at) in [(true, 3), (true, 200), (false, 3), (false, 200)] {
+            let disk = SimDisk::new(1);
+            let log = open(&disk);
+            append(&log, 1..=30);
+            if has_older {
+                snapshot(&log, 10).unwrap();
+            }
+            let older = path(names::snapshot(Lsn::new(10)));
+            let older_bytes = has_older.then(|| bytes_of(&disk, &older));
+            // Without its chores the log keeps the files that are cut.
+            snapshot(&log, 30).unwrap();
+            log.commit(tail(log.buffer(), Lsn::new(31), &[unit(31)]), Commit::InPlace);
+            drop(log);
+            older_bytes.iter().for_each(|bytes| put_back(&disk, &older, bytes));
+            assert_eq!(read(&disk).unwrap().snapshot, 30);
+            let newest = path(names::snapshot(Lsn::new(30)));
+            disk.flip(&newest, damage_at, 1);
+            let found = read(&disk).unwrap();
+            assert_eq!((found.snapshot, found.units), (if has_older { 10 } else { 0 }, units(31)));
+            assert!(found.passed_over.unwrap().contains(&newest.display().to_string()));
+            // A start keeps to it, and the next snapshot replaces both.
+            let log = open(&disk);
+            append(&log, 32..=32);
+            drop(log);
+            assert_eq!(read(&disk).unwrap().units, units(32));
+            let log = open(&disk);
+            snapshot(&log, 32).unwrap();
+            drop(log);
+            let found = read(&disk).unwrap();
+            assert_eq!((found.units, found.passed_over), (units(32), None));
+            assert!(!names_of(&disk).iter().any(|name| *name == names::snapshot(Lsn::new(30))));
+        }
+    }
+
+    #[test]
+    fn what_a_damaged_snapshot_had_replaced_is_not_read_if_it_ends_before_it() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk);
+        append(&log, 1..=10);
+        snapshot(&log, 12).unwrap();
+        drop(log);
+        disk.flip(&path(names::snapshot(Lsn::new(12))), 100, 1);
+        assert!(matches!(read(&disk), Err(LogError::Snapshot { .. })));
+    }
+
+    #[test]
+    fn a_gap_between_snapshot_and_log_names_both() {
+        let disk = SimDisk::new(1);
+        with_snapshot(&disk);
+        let log = open(&disk);
+        let first = path(names::snapshot(Lsn::new(60)));
+        let bytes = bytes_of(&disk, &first);
+        snapshot(&log, 100).unwrap();
+        while log.do_chore() {}
+        drop(log);
+        disk.remove(&path(names::snapshot(Lsn::new(100)))).unwrap();
+        put_back(&disk, &first, &bytes);
+        let said = read(&disk).unwrap_err().to_string();
+        assert!(said.contains("snapshot-000000000000003c.snap") && said.contains("log-"), "{said}");
+    }
+
+    #[test]
+    fn leftovers_are_removed_by_the_next_start() {
+        let disk = SimDisk::new(1);
+        with_snapshot(&disk);
+        let older = path(names::snapshot(Lsn::new(60)));
+        let bytes = bytes_of(&disk, &older);
+        let log = open(&disk);
+        snapshot(&log, 100).unwrap();
+        let unfinished = path(names::temporary_snapshot(3));
+        put_back(&disk, &unfinished, b"some");
+        put_back(&disk, &older, &bytes);
+        drop(log);
+        let log = open(&disk);
+        let left = names_of(&disk);
+        assert!(!left.iter().any(|name| path(name.clone()) == older || path(name.clone()) == unfinished), "{left:?}");
+        drop(log);
+        assert_eq!(read(&disk).unwrap().units, units(100));
+    }
+
+    /// How many rounds a test of random damage has: `SUITE_ROUNDS`, or few.
+    fn rounds() -> u64 {
+        std::env::var("SUITE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(150)
+    }
+
+    #[test]
+    fn any_damage_gives_whole_units_with_a_note_or_a_refusal_with_a_file() {
+        let (mut refusals, mut cuts) = (0, 0);
+        for seed in 0..2 * rounds() {
+            let mut rng = Rng::seeded(seed);
+            let disk = SimDisk::new(seed);
+            // Without syncs, in one segment, nothing says of the last blocks that they had been durable.
+            let options = match seed % 3 {
+                0 => Options { policy: SyncPolicy::No, first_segment_bytes: 12 * 1024, ..OPTIONS },
+                _ => OPTIONS,
+            };
+            let log = open_with(&disk, options);
+            append(&log, 1..=20);
+            snapshot(&log, 15).unwrap();
+            append(&log, 21..=30);
+            if seed % 4 < 2 {
+                log.close().unwrap()
+            } else {
+                drop(log)
+            }
+            let names: Vec<_> = names_of(&disk).into_iter().filter(|name| names::is_data(name)).collect();
+            let damaged = path(names[rng.below(names.len() as u64) as usize].clone());
+            let len = disk.open(&damaged).unwrap().size().unwrap();
+            if seed % 2 == 0 {
+                disk.truncate(&damaged, rng.below(len));
+            } else {
+                let at = if rng.below(4) == 0 { rng.below(len.min(80)) } else { rng.below(len) };
+                disk.flip(&damaged, at, 1 << rng.below(8));
+            }
+            match read(&disk) {
+                Ok(Found { units: found, end, passed_over, .. }) => {
+                    assert!(found.len() >= 15 || passed_over.is_some(), "{seed}");
+                    assert_eq!(found, units(found.len() as u64), "{seed}");
+                    assert!(found.len() == 30 || end.torn.is_some(), "{seed}: silence about {damaged:?}");
+                    cuts += u64::from(found.len() < 30);
+                }
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(said.contains(DIRECTORY), "{seed}: {said}");
+                    assert!(
+                        said.contains("offset") || matches!(error, LogError::Missing { .. } | LogError::Gap { .. }),
+                        "{seed}: {said}"
+                    );
+                    refusals += 1;
+                }
+            }
+        }
+        assert!(refusals > rounds() / 2 && cuts > 0, "{refusals} refusals, {cuts} cuts");
+    }
+
+    #[test]
+    fn a_full_disk_ends_the_snapshot_and_leaves_the_log_its_space() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk);
+        append(&log, 1..=20);
+        disk.set_capacity(Some(disk.used_bytes() + 300));
+        let before = names_of(&disk);
+        let error = snapshot(&log, 20).unwrap_err();
+        assert!(matches!(&error, SnapshotError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull));
+        assert!(error.to_string().contains("snapshot-0000000000000000.tmp"), "{error}");
+        assert_eq!(names_of(&disk), before);
+        // The log wants a segment and has no space: the next one does not even begin to take it.
+        let mut lsn = 20;
+        while !matches!(snapshot(&log, lsn), Err(SnapshotError::LogFirst { .. })) {
+            lsn += 1;
+            append(&log, lsn..=lsn);
+            assert!(lsn < 200);
+        }
+        assert_eq!(names_of(&disk), before);
+        disk.set_capacity(None);
+        log.step();
+        while log.do_chore() {}
+        snapshot(&log, lsn).unwrap();
+        drop(log);
+        assert_eq!(read(&disk).unwrap().units, units(lsn));
+    }
+
+    #[test]
+    fn whatever_fails_harms_neither_the_log_nor_what_was_there() {
+        for operation in 0..200 {
+            let disk = SimDisk::new(operation);
+            let log = open(&disk);
+            append(&log, 1..=20);
+            snapshot(&log, 10).unwrap();
+            let fail_at = disk.operations() + operation;
+            disk.set_faults(Faults { fail_at: Some(fail_at), ..Faults::default() });
+            let outcome = snapshot(&log, 20);
+            let has_failed = disk.operations() > fail_at;
+            disk.set_faults(Faults::default());
+            if let Err(error) = &outcome {
+                assert!(error.to_string().contains(DIRECTORY), "{error}");
+            }
+            append(&log, 21..=22);
+            assert_eq!(log.durable().get(), 22);
+            drop(log);
+            disk.crash();
+            assert_eq!(read(&disk).unwrap().units, units(22), "operation {operation}: {outcome:?}");
+            if outcome.is_ok() && !has_failed {
+                return;
+            }
+        }
+        panic!("it never ran without a failure");
+    }
+}

@@ -1,0 +1,259 @@
+//! Reads a snapshot back, frame by frame, and believes nothing before its checksum fits.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::format::{
+    BadHeader, END_BYTES, End, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES, Header, Kind, SnapshotDamage,
+};
+use crate::base::limits::LOG_BLOCK_MAX_BYTES;
+use crate::base::lsn::Lsn;
+use crate::log::block::{Unit, split_unit};
+use crate::log::directory::Directory;
+use crate::log::disk::{DiskFile, read_up_to};
+use crate::log::error::LogError;
+
+/// A snapshot that is being read.
+pub struct SnapshotReader {
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    size: u64,
+    header: Header,
+    end: End,
+    /// Where the next frame begins.
+    offset: u64,
+    /// The last frame.
+    frame: Vec<u8>,
+    /// Bytes of units that were read, from the first unit on that has not been passed.
+    plain: Vec<u8>,
+    /// How many of them are whole units.
+    whole: usize,
+    /// What was read so far.
+    read: End,
+}
+
+impl SnapshotReader {
+    /// Opens the snapshot of `directory` up to `lsn`. One that lacks its end is refused, without reading the rest.
+    pub fn open(directory: &Directory, lsn: Lsn) -> Result<SnapshotReader, LogError> {
+        let path = directory.snapshot(lsn);
+        let io = |source| LogError::Io { path: path.clone(), source };
+        let damaged = |offset, damage| LogError::Snapshot { path: path.clone(), offset, damage };
+        let file = directory.disk().open(&path).map_err(io)?;
+        let size = file.size().map_err(io)?;
+        let mut bytes = [0; HEADER_BYTES];
+        let read = read_up_to(&*file, &mut bytes, 0).map_err(io)?;
+        let header = match Header::read(&bytes[..read], directory.id()) {
+            Ok(header) => header,
+            Err(BadHeader::Damaged) => return Err(damaged(0, SnapshotDamage::Header)),
+            Err(BadHeader::Version(version)) => return Err(LogError::Version { path, version }),
+            Err(BadHeader::Foreign) => return Err(LogError::Foreign { path }),
+        };
+        let mut bytes = [0; END_BYTES];
+        let offset = size.saturating_sub(END_BYTES as u64).max(HEADER_BYTES as u64);
+        read_up_to(&*file, &mut bytes, offset).map_err(io)?;
+        let end = End::read(&bytes, &header.file, offset).ok_or_else(|| damaged(offset, SnapshotDamage::NoEnd))?;
+        if end.lsn != lsn {
+            return Err(damaged(offset, SnapshotDamage::Name(end.lsn)));
+        }
+        Ok(SnapshotReader {
+            path,
+            file,
+            size,
+            header,
+            end,
+            offset: HEADER_BYTES as u64,
+            frame: Vec::new(),
+            plain: Vec::new(),
+            whole: 0,
+            read: End { lsn, time_ms: end.time_ms, ..End::default() },
+        })
+    }
+
+    /// What the end of the snapshot says.
+    pub fn end(&self) -> &End {
+        &self.end
+    }
+
+    /// When the snapshot was begun, milliseconds since 1970: no unit of it was made before.
+    pub fn begun_ms(&self) -> i64 {
+        self.header.begun_ms
+    }
+
+    /// The file, and the offset behind the frame that was read last: for errors about its units.
+    pub fn position(&self) -> (PathBuf, u64) {
+        (self.path.clone(), self.offset)
+    }
+
+    /// Bytes of the file that have been read, and that there are.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.offset, self.size)
+    }
+
+    /// Reads the next frame, whose units [`SnapshotReader::units`] then has. Answers false at the end, when all that the end
+    /// states has been found.
+    pub fn advance(&mut self) -> Result<bool, LogError> {
+        self.plain.drain(..self.whole);
+        self.whole = 0;
+        let at = self.offset;
+        let head = self.read_frame()?;
+        match head.kind {
+            Kind::Plain | Kind::Lz4 => {
+                self.take_in(head).map_err(|damage| self.damaged(at, damage))?;
+                Ok(true)
+            }
+            Kind::End if self.read == self.end && self.plain.is_empty() && self.offset == self.size => Ok(false),
+            Kind::End => Err(self.damaged(at, SnapshotDamage::Counts)),
+        }
+    }
+
+    /// The units that end in the last frame. Their Lsn is that of the snapshot: which units of the log they come from, nobody
+    /// can say.
+    pub fn units(&self) -> impl Iterator<Item = Unit<'_>> {
+        let mut rest = &self.plain[..self.whole];
+        std::iter::from_fn(move || {
+            let (unit, behind) = split_unit(rest, self.end.lsn)?;
+            rest = behind;
+            Some(unit)
+        })
+    }
+
+    /// Reads a frame and checks it.
+    fn read_frame(&mut self) -> Result<FrameHead, LogError> {
+        let at = self.offset;
+        let mut bytes = [0; FRAME_HEAD_BYTES];
+        self.read_at(&mut bytes, at)?;
+        let head = FrameHead::read(&bytes).map_err(|damage| self.damaged(at, damage))?;
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.clear();
+        frame.extend_from_slice(&bytes);
+        frame.resize(FRAME_HEAD_BYTES + head.stored, 0);
+        self.read_at(&mut frame[FRAME_HEAD_BYTES..], at + FRAME_HEAD_BYTES as u64)?;
+        FrameHead::check(&frame, &self.header.file, at).map_err(|damage| self.damaged(at, damage))?;
+        self.frame = frame;
+        self.offset = at + self.frame.len() as u64;
+        Ok(head)
+    }
+
+    /// Reads bytes that must be there.
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<(), LogError> {
+        match read_up_to(&*self.file, bytes, at) {
+            Ok(read) if read == bytes.len() => Ok(()),
+            Ok(_) => Err(self.damaged(self.offset, SnapshotDamage::Frame)),
+            Err(source) => Err(LogError::Io { path: self.path.clone(), source }),
+        }
+    }
+
+    /// Adds the bytes of a frame to those that are there, and finds the units that end in it.
+    fn take_in(&mut self, head: FrameHead) -> Result<(), SnapshotDamage> {
+        let stored = &self.frame[FRAME_HEAD_BYTES..];
+        let start = self.plain.len();
+        if head.kind == Kind::Plain {
+            self.plain.extend_from_slice(stored);
+            if head.plain != stored.len() {
+                return Err(SnapshotDamage::Units);
+            }
+        } else {
+            self.plain.resize(start + head.plain, 0);
+            let len = lz4_flex::block::decompress_into(stored, &mut self.plain[start..]);
+            if len.ok() != Some(head.plain) {
+                return Err(SnapshotDamage::Compression);
+            }
+        }
+        while let Some((_, behind)) = split_unit(&self.plain[self.whole..], self.end.lsn) {
+            self.whole = self.plain.len() - behind.len();
+            self.read.units += 1;
+        }
+        // What is left is the beginning of a unit, which is not longer than any unit can be.
+        if self.plain.len() - self.whole > LOG_BLOCK_MAX_BYTES {
+            return Err(SnapshotDamage::Units);
+        }
+        self.read.unit_bytes += (self.plain.len() - start) as u64;
+        self.read.frames += 1;
+        Ok(())
+    }
+
+    fn damaged(&self, offset: u64, damage: SnapshotDamage) -> LogError {
+        LogError::Snapshot { path: self.path.clone(), offset, damage }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::format::{FileId, seal};
+    use super::*;
+    use crate::log::block::unit_head;
+    use crate::log::directory::DirectoryId;
+    use crate::log::sim::SimDisk;
+
+    const LSN: Lsn = Lsn::new(9);
+
+    /// Reads a snapshot of these frames, each with a fitting checksum: kind, what it holds, bytes of units that it states.
+    fn read(frames: &[(Kind, &[u8], usize)], end: End) -> Result<u64, LogError> {
+        let disk = Arc::new(SimDisk::new(1));
+        let directory = Directory::open(disk, Path::new("/d"), DirectoryId::new([1; 16])).unwrap();
+        let file = FileId { directory: directory.id(), serial: 5 };
+        let mut bytes = Header { file, begun_ms: 0 }.encode().to_vec();
+        for (kind, stored, plain) in frames.iter().copied().chain([(Kind::End, &end.encode()[..], 0)]) {
+            let start = bytes.len();
+            bytes.resize(start + FRAME_HEAD_BYTES, 0);
+            bytes.extend_from_slice(stored);
+            seal(&mut bytes[start..], &file, start as u64, kind, plain);
+        }
+        directory.disk().create(&directory.snapshot(LSN)).unwrap().write_at(&bytes, 0).unwrap();
+        let mut reader = SnapshotReader::open(&directory, LSN)?;
+        let mut units = 0;
+        while reader.advance()? {
+            units += reader.units().count() as u64;
+        }
+        Ok(units)
+    }
+
+    fn damage(frames: &[(Kind, &[u8], usize)], end: End) -> Option<SnapshotDamage> {
+        match read(frames, end) {
+            Err(LogError::Snapshot { damage, .. }) => Some(damage),
+            other => other.map(|_| None).expect("no other error"),
+        }
+    }
+
+    #[test]
+    fn what_fits_its_checksums_and_nothing_else_is_refused() {
+        let unit = [&unit_head(1, 1, 3)[..], b"abc"].concat();
+        let end = End { lsn: LSN, time_ms: 1, units: 1, unit_bytes: 11, frames: 1 };
+        let whole = (Kind::Plain, &unit[..], 11);
+        assert_eq!(read(&[whole], end).unwrap(), 1);
+        assert_eq!(
+            read(&[(Kind::Plain, &unit[..4], 4), (Kind::Plain, &unit[4..], 7)], End { frames: 2, ..end }).unwrap(),
+            1
+        );
+        for other in [End { units: 2, ..end }, End { unit_bytes: 12, ..end }, End { frames: 2, ..end }] {
+            assert_eq!(damage(&[whole], other), Some(SnapshotDamage::Counts), "{other:?}");
+        }
+        let cut = End { units: 0, unit_bytes: 10, ..end };
+        assert_eq!(
+            damage(&[(Kind::Plain, &unit[..10], 10)], cut),
+            Some(SnapshotDamage::Counts),
+            "a unit without its end"
+        );
+        assert_eq!(damage(&[(Kind::Plain, &unit, 10)], end), Some(SnapshotDamage::Units));
+        assert_eq!(damage(&[(Kind::Lz4, &unit, 11)], end), Some(SnapshotDamage::Compression));
+        let compressed = lz4_flex::block::compress(&unit);
+        assert_eq!(read(&[(Kind::Lz4, &compressed, 11)], end).unwrap(), 1);
+        assert_eq!(
+            damage(&[(Kind::Lz4, &compressed, 10)], end),
+            Some(SnapshotDamage::Compression),
+            "longer than stated"
+        );
+        assert_eq!(
+            damage(&[(Kind::Lz4, &compressed, 12)], end),
+            Some(SnapshotDamage::Compression),
+            "shorter than stated"
+        );
+        assert_eq!(
+            damage(&[(Kind::Plain, &unit, 2 << 20)], end),
+            Some(SnapshotDamage::Frame),
+            "beyond the format's bounds"
+        );
+    }
+}

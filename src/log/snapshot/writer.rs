@@ -1,0 +1,662 @@
+//! Writes a snapshot: the engine hands over units, a thread of its own compresses and writes them.
+//!
+//! The file is made under a temporary name. When it is complete it is synced, gets its name, and the directory is synced; only
+//! then is what it replaces given up: older snapshots, and the log before it. So a crash at any point leaves either the old
+//! snapshot with its log, or the new one with its log, or both.
+//!
+//! What goes wrong ends the snapshot and nothing else: the temporary file is removed, and the log goes on. Space is the log's
+//! first: a snapshot gives up as soon as the log can't make its next segment.
+//!
+//! [`SnapshotWriter`] is the engine's side, `Job` the thread's: a state machine without a thread, so that a simulation can run
+//! it step by step.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+use super::format::{End, FRAME_HEAD_BYTES, FileId, HEADER_BYTES, Header, Kind, seal};
+use crate::base::limits::{SNAPSHOT_FRAME_BYTES, SNAPSHOT_PAUSE_BYTES, SNAPSHOT_SYNC_BYTES};
+use crate::base::lsn::Lsn;
+use crate::log::block::split_unit;
+use crate::log::directory::Directory;
+use crate::log::disk::DiskFile;
+use crate::log::names;
+use crate::log::planted::{self, Bug};
+
+/// Why there is no snapshot. What was there before is there still.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The system refuses something.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: Arc<io::Error>,
+    },
+    /// The log is full or has failed.
+    #[error("{}: given up, because the log needs the space or has failed", path.display())]
+    LogFirst {
+        /// The file that was being written.
+        path: PathBuf,
+    },
+    /// What was handed over are not so many whole units.
+    #[error("{}: given up, because it was handed something else than units", path.display())]
+    NoUnits {
+        /// The file that was being written.
+        path: PathBuf,
+    },
+    /// It was asked to.
+    #[error("the snapshot was abandoned")]
+    Abandoned,
+}
+
+/// A snapshot that is complete and durable.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it holds.
+    pub end: End,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+}
+
+/// Sizes of the file's parts. [`Default`] has the real ones; tests have smaller ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Bytes of units that a frame holds.
+    pub frame_bytes: usize,
+    /// Bytes after which what was written is synced, so that no sync has to wait long for the disk, of the log neither.
+    pub sync_bytes: u64,
+}
+
+impl Default for Sizes {
+    fn default() -> Sizes {
+        Sizes { frame_bytes: SNAPSHOT_FRAME_BYTES, sync_bytes: SNAPSHOT_SYNC_BYTES }
+    }
+}
+
+/// What a snapshot has to do with the log beside it.
+pub struct LogBeside {
+    /// Whether the log has space, and works.
+    pub is_well: Box<dyn Fn() -> bool + Send>,
+    /// Gives up the log up to this Lsn.
+    pub cut: Box<dyn Fn(Lsn) + Send>,
+}
+
+impl LogBeside {
+    /// No log.
+    pub fn none() -> LogBeside {
+        LogBeside { is_well: Box::new(|| true), cut: Box::new(|_| {}) }
+    }
+}
+
+/// What a snapshot begins with.
+pub struct Begin {
+    /// A number that no other snapshot of the directory has: drawn at random.
+    pub serial: u64,
+    /// The wall clock, milliseconds since 1970.
+    pub time_ms: i64,
+    /// How its parts are cut.
+    pub sizes: Sizes,
+    /// Is called, on the snapshot's thread, when there is an outcome, and when the backlog has fallen to
+    /// [`SNAPSHOT_PAUSE_BYTES`]. It should wake somebody and return.
+    pub notify: Box<dyn Fn() + Send>,
+}
+
+/// A snapshot under way, as the engine sees it. Nothing here waits for the disk. Dropped before it is complete, it is abandoned.
+pub struct SnapshotWriter {
+    shared: Arc<Shared>,
+    /// Until the thread has it.
+    job: Option<Job>,
+}
+
+impl SnapshotWriter {
+    /// Begins a snapshot in `directory`. Nothing is done before [`SnapshotWriter::start`] or [`SnapshotWriter::step`].
+    pub fn begin(directory: Arc<Directory>, log: LogBeside, begin: Begin) -> SnapshotWriter {
+        let shared = Arc::new(Shared::default());
+        let job = Job::new(directory, log, begin, Arc::clone(&shared));
+        SnapshotWriter { shared, job: Some(job) }
+    }
+
+    /// Starts the thread that writes. Fails if the system has no thread; then nothing was done.
+    pub fn start(&mut self) -> io::Result<()> {
+        if let Some(mut job) = self.job.take() {
+            thread::Builder::new().name("snapshot".to_owned()).spawn(move || job.run())?;
+        }
+        Ok(())
+    }
+
+    /// Hands over `count` units, each behind its [`unit_head`](crate::log::block::unit_head).
+    pub fn push(&mut self, units: Vec<u8>, count: u32) {
+        self.shared.backlog.fetch_add(units.len(), Ordering::Relaxed);
+        self.shared.change(|queue| queue.pieces.push_back(Piece { units, count }));
+    }
+
+    /// Bytes that were handed over and are not written yet. Above [`SNAPSHOT_PAUSE_BYTES`] the engine should wait before it
+    /// copies more; above [`SNAPSHOT_GIVE_UP_BYTES`](crate::base::limits::SNAPSHOT_GIVE_UP_BYTES) the disk does not keep up
+    /// even with what changes meanwhile.
+    pub fn backlog(&self) -> usize {
+        self.shared.backlog.load(Ordering::Relaxed)
+    }
+
+    /// All has been handed over: it is the data as of unit `lsn` of the log, at `time_ms` by the wall clock.
+    pub fn finish(&mut self, lsn: Lsn, time_ms: i64) {
+        self.shared.change(|queue| queue.finish = Some((lsn, time_ms)));
+    }
+
+    /// Gives up. If it is not complete by now, the outcome will be [`SnapshotError::Abandoned`], and nothing is left of it.
+    pub fn abandon(&self) {
+        self.shared.is_abandoned.store(true, Ordering::Release);
+        self.shared.change(|_| {});
+    }
+
+    /// What became of it; `None` while it is under way.
+    pub fn outcome(&self) -> Option<Result<Done, SnapshotError>> {
+        self.shared.outcome.get().cloned()
+    }
+
+    /// What the thread does again and again: writes all that is queued, or takes one step towards the end. For those who run
+    /// without the thread.
+    pub fn step(&mut self) {
+        if let Some(job) = &mut self.job {
+            job.step();
+        }
+    }
+}
+
+impl Drop for SnapshotWriter {
+    fn drop(&mut self) {
+        self.abandon();
+        self.step();
+    }
+}
+
+/// Units as they were handed over.
+struct Piece {
+    units: Vec<u8>,
+    count: u32,
+}
+
+#[derive(Default)]
+struct Queue {
+    pieces: VecDeque<Piece>,
+    finish: Option<(Lsn, i64)>,
+}
+
+/// What the engine and the thread share.
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// The thread waits here, with the queue, for something to do.
+    work: Condvar,
+    backlog: AtomicUsize,
+    is_abandoned: AtomicBool,
+    outcome: OnceLock<Result<Done, SnapshotError>>,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Queue)) {
+        change(&mut self.queue());
+        self.work.notify_one();
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Acquire)
+    }
+
+    fn wait_for_work(&self) {
+        let mut queue = self.queue();
+        while queue.pieces.is_empty() && queue.finish.is_none() && !self.is_abandoned() {
+            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// How far the file is.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// Units are written.
+    Writing,
+    /// All is written and synced.
+    Written(End),
+    /// It has its name.
+    Named(End),
+}
+
+/// What writes the file.
+struct Job {
+    directory: Arc<Directory>,
+    log: LogBeside,
+    notify: Box<dyn Fn() + Send>,
+    sizes: Sizes,
+    header: Header,
+    shared: Arc<Shared>,
+    stage: Stage,
+    /// Made with the first step.
+    file: Option<Arc<dyn DiskFile>>,
+    path: PathBuf,
+    /// Where the next frame goes.
+    offset: u64,
+    /// Bytes that were written since the last sync.
+    unsynced: u64,
+    /// Bytes of units for the next frame.
+    plain: Vec<u8>,
+    /// The frame that is written.
+    frame: Vec<u8>,
+    written: End,
+}
+
+impl Job {
+    fn new(directory: Arc<Directory>, log: LogBeside, begin: Begin, shared: Arc<Shared>) -> Job {
+        let Begin { serial, time_ms, sizes, notify } = begin;
+        let file = FileId { directory: directory.id(), serial };
+        Job {
+            path: directory.file(&names::temporary_snapshot(0)),
+            directory,
+            log,
+            notify,
+            sizes,
+            header: Header { file, begun_ms: time_ms },
+            shared,
+            stage: Stage::Writing,
+            file: None,
+            offset: 0,
+            unsynced: 0,
+            plain: Vec::new(),
+            frame: Vec::new(),
+            written: End::default(),
+        }
+    }
+
+    fn run(&mut self) {
+        while self.step() {
+            if let Stage::Writing = self.stage {
+                self.shared.wait_for_work();
+            }
+        }
+    }
+
+    /// Does what there is to do in this stage. Answers whether there may be more.
+    fn step(&mut self) -> bool {
+        if self.shared.outcome.get().is_some() {
+            return false;
+        }
+        let outcome = match self.advance() {
+            Ok(None) => return true,
+            Ok(Some(done)) => Ok(done),
+            Err(error) => {
+                if self.file.take().is_some() {
+                    // What is left of it is removed at the next start.
+                    let _ = self.directory.disk().remove(&self.path);
+                }
+                Err(error)
+            }
+        };
+        let _ = self.shared.outcome.set(outcome);
+        (self.notify)();
+        false
+    }
+
+    fn advance(&mut self) -> Result<Option<Done>, SnapshotError> {
+        match self.stage {
+            Stage::Writing => self.write_queued(),
+            Stage::Written(end) => self.give_name(end),
+            Stage::Named(end) => return self.give_up_the_past(end).map(Some),
+        }?;
+        Ok(None)
+    }
+
+    fn write_queued(&mut self) -> Result<(), SnapshotError> {
+        let queue = std::mem::take(&mut *self.shared.queue());
+        self.check()?;
+        let file = match &self.file {
+            Some(file) => Arc::clone(file),
+            None => self.create()?,
+        };
+        for piece in queue.pieces {
+            self.take_in(&*file, &piece)?;
+        }
+        match queue.finish {
+            Some((lsn, time_ms)) => self.write_end(&*file, lsn, time_ms),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it should go on.
+    fn check(&self) -> Result<(), SnapshotError> {
+        if self.shared.is_abandoned() {
+            return Err(SnapshotError::Abandoned);
+        }
+        if (self.log.is_well)() { Ok(()) } else { Err(SnapshotError::LogFirst { path: self.path.clone() }) }
+    }
+
+    /// Makes the file, under a name of its own: one that was abandoned may not have been removed yet.
+    fn create(&mut self) -> Result<Arc<dyn DiskFile>, SnapshotError> {
+        let mut number = 0;
+        let file = loop {
+            self.path = self.directory.file(&names::temporary_snapshot(number));
+            match self.directory.disk().create(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                made => break made.map_err(|error| self.failed(error))?,
+            }
+        };
+        self.file = Some(Arc::clone(&file));
+        file.write_at(&self.header.encode(), 0).map_err(|error| self.failed(error))?;
+        self.offset = HEADER_BYTES as u64;
+        Ok(file)
+    }
+
+    fn take_in(&mut self, file: &dyn DiskFile, piece: &Piece) -> Result<(), SnapshotError> {
+        let (mut rest, mut found) = (&*piece.units, 0);
+        while let Some((_, behind)) = split_unit(rest, Lsn::NONE) {
+            rest = behind;
+            found += 1;
+        }
+        if !rest.is_empty() || found != piece.count {
+            return Err(SnapshotError::NoUnits { path: self.path.clone() });
+        }
+        self.written.units += u64::from(found);
+        let mut rest = &*piece.units;
+        while !rest.is_empty() {
+            let fits = self.sizes.frame_bytes.saturating_sub(self.plain.len()).min(rest.len());
+            let (now, later) = rest.split_at(fits);
+            self.plain.extend_from_slice(now);
+            rest = later;
+            if self.plain.len() >= self.sizes.frame_bytes {
+                self.check()?;
+                self.write_units(file)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a frame of the units that have gathered.
+    fn write_units(&mut self, file: &dyn DiskFile) -> Result<(), SnapshotError> {
+        let plain = std::mem::take(&mut self.plain);
+        let most = lz4_flex::block::get_maximum_output_size(plain.len());
+        self.frame.resize(FRAME_HEAD_BYTES + most, 0);
+        let kind = match lz4_flex::block::compress_into(&plain, &mut self.frame[FRAME_HEAD_BYTES..]) {
+            Ok(stored) if stored < plain.len() => {
+                self.frame.truncate(FRAME_HEAD_BYTES + stored);
+                Kind::Lz4
+            }
+            _ => {
+                self.frame.truncate(FRAME_HEAD_BYTES);
+                self.frame.extend_from_slice(&plain);
+                Kind::Plain
+            }
+        };
+        self.write_frame(file, kind, plain.len())?;
+        self.written.unit_bytes += plain.len() as u64;
+        self.written.frames += 1;
+        let before = self.shared.backlog.fetch_sub(plain.len(), Ordering::Relaxed);
+        if before > SNAPSHOT_PAUSE_BYTES && before - plain.len() <= SNAPSHOT_PAUSE_BYTES {
+            (self.notify)();
+        }
+        self.plain = plain;
+        self.plain.clear();
+        Ok(())
+    }
+
+    fn write_frame(&mut self, file: &dyn DiskFile, kind: Kind, plain: usize) -> Result<(), SnapshotError> {
+        seal(&mut self.frame, &self.header.file, self.offset, kind, plain);
+        file.write_at(&self.frame, self.offset).map_err(|error| self.failed(error))?;
+        self.offset += self.frame.len() as u64;
+        self.unsynced += self.frame.len() as u64;
+        if self.unsynced >= self.sizes.sync_bytes {
+            self.sync(file)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, file: &dyn DiskFile) -> Result<(), SnapshotError> {
+        self.unsynced = 0;
+        file.sync_data().map_err(|error| self.failed(error))
+    }
+
+    fn write_end(&mut self, file: &dyn DiskFile, lsn: Lsn, time_ms: i64) -> Result<(), SnapshotError> {
+        if !self.plain.is_empty() {
+            self.write_units(file)?;
+        }
+        let end = End { lsn, time_ms, ..self.written };
+        self.frame.clear();
+        self.frame.resize(FRAME_HEAD_BYTES, 0);
+        self.frame.extend_from_slice(&end.encode());
+        self.write_frame(file, Kind::End, 0)?;
+        if !planted::is(Bug::NoSyncOfTheSnapshot) {
+            self.sync(file)?;
+        }
+        self.stage = Stage::Written(end);
+        Ok(())
+    }
+
+    fn give_name(&mut self, end: End) -> Result<(), SnapshotError> {
+        self.check()?;
+        self.directory
+            .disk()
+            .rename(&self.path, &self.directory.snapshot(end.lsn))
+            .map_err(|error| self.failed(error))?;
+        // From here on the file is as good as the one before, which may have had the same name: it stays, whatever happens.
+        self.file = None;
+        self.path = self.directory.path().to_owned();
+        self.stage = Stage::Named(end);
+        if planted::is(Bug::CutBeforeTheSnapshot) {
+            (self.log.cut)(end.lsn);
+        }
+        Ok(())
+    }
+
+    /// Makes the name durable, and gives up what the snapshot replaces.
+    fn give_up_the_past(&mut self, end: End) -> Result<Done, SnapshotError> {
+        self.directory.sync().map_err(|error| self.failed(error))?;
+        remove_older(&self.directory, end.lsn);
+        (self.log.cut)(end.lsn);
+        Ok(Done { path: self.directory.snapshot(end.lsn), end, file_bytes: self.offset })
+    }
+
+    fn failed(&self, error: io::Error) -> SnapshotError {
+        SnapshotError::Io { path: self.path.clone(), source: Arc::new(error) }
+    }
+}
+
+/// Removes the snapshots before the one up to `lsn`, which is complete and durable. What can't be removed is tried again with
+/// the next one.
+pub(in crate::log) fn remove_older(directory: &Directory, lsn: Lsn) {
+    let snapshots = directory.snapshots().unwrap_or_default();
+    for older in snapshots.into_iter().take_while(|older| *older < lsn) {
+        let _ = directory.disk().remove(&directory.snapshot(older));
+    }
+}
+
+#[cfg(test)]
+pub(in crate::log) mod tests {
+    use std::path::Path;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::log::block::unit_head;
+    use crate::log::directory::DirectoryId;
+    use crate::log::disk::RealDisk;
+    use crate::log::error::LogError;
+    use crate::log::sim::SimDisk;
+    use crate::log::snapshot::SnapshotDamage;
+    use crate::log::snapshot::reader::SnapshotReader;
+
+    /// What a test begins a snapshot with: small parts.
+    pub(in crate::log) fn begin(serial: u64) -> Begin {
+        let sizes = Sizes { frame_bytes: 500, sync_bytes: 2_000 };
+        Begin { serial, time_ms: 1_700_000_000_000, sizes, notify: Box::new(|| {}) }
+    }
+
+    /// Units of these effects, as the engine hands them over.
+    pub(in crate::log) fn units_of(effects: &[impl AsRef<[u8]>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for effects in effects {
+            let effects = effects.as_ref();
+            bytes.extend_from_slice(&unit_head(1, 1, effects.len() as u32));
+            bytes.extend_from_slice(effects);
+        }
+        bytes
+    }
+
+    /// Makes a snapshot of these units, a few at a time, without a thread.
+    pub(in crate::log) fn take(mut writer: SnapshotWriter, units: &[Vec<u8>], lsn: u64) -> Result<Done, SnapshotError> {
+        for units in units.chunks(7) {
+            writer.push(units_of(units), units.len() as u32);
+            writer.step();
+        }
+        writer.finish(Lsn::new(lsn), 1_700_000_000_001);
+        (0..3).for_each(|_| writer.step());
+        writer.outcome().expect("it has ended")
+    }
+
+    fn directory(disk: &SimDisk) -> Arc<Directory> {
+        Arc::new(Directory::open(Arc::new(disk.clone()), Path::new("/d"), DirectoryId::new([1; 16])).unwrap())
+    }
+
+    fn read(directory: &Directory, lsn: u64) -> Result<Vec<Vec<u8>>, LogError> {
+        let mut reader = SnapshotReader::open(directory, Lsn::new(lsn))?;
+        let mut units = Vec::new();
+        while reader.advance()? {
+            units.extend(reader.units().map(|unit| unit.effects.to_vec()));
+        }
+        Ok(units)
+    }
+
+    /// Units of all lengths, some of which compress.
+    fn samples(rng: &mut Rng, count: u64) -> Vec<Vec<u8>> {
+        let unit = |rng: &mut Rng| match rng.below(3) {
+            0 => vec![7; rng.below(3_000) as usize],
+            1 => (0..rng.below(3_000)).map(|_| rng.next_u64() as u8).collect(),
+            _ => Vec::new(),
+        };
+        (0..count).map(|_| unit(rng)).collect()
+    }
+
+    #[test]
+    fn what_is_handed_over_is_read_back() {
+        for seed in 0..50 {
+            let mut rng = Rng::seeded(seed);
+            let directory = directory(&SimDisk::new(seed));
+            let units = samples(&mut rng, seed);
+            let done = take(SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(seed)), &units, 9);
+            let done = done.unwrap();
+            assert_eq!(read(&directory, 9).unwrap(), units);
+            let file = directory.disk().open(&done.path).unwrap();
+            assert_eq!((done.end.units, done.file_bytes), (seed, file.size().unwrap()));
+        }
+    }
+
+    #[test]
+    fn every_truncation_and_every_flipped_byte_is_seen() {
+        let disk = SimDisk::new(1);
+        let directory = directory(&disk);
+        let units = samples(&mut Rng::seeded(5), 6);
+        let path =
+            take(SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(1)), &units, 9).unwrap().path;
+        let size = directory.disk().open(&path).unwrap().size().unwrap();
+        assert!(size > 1_000);
+        let is_refused = || matches!(read(&directory, 9), Err(LogError::Snapshot { .. }));
+        for at in 0..size {
+            let bits = 1 << (at % 8);
+            disk.flip(&path, at, bits);
+            assert!(is_refused(), "byte {at}");
+            disk.flip(&path, at, bits);
+        }
+        directory.disk().open(&path).unwrap().write_at(b"x", size).unwrap();
+        assert!(is_refused(), "something behind the end");
+        for len in (0..size).rev() {
+            disk.truncate(&path, len);
+            assert!(is_refused(), "cut to {len}");
+        }
+    }
+
+    #[test]
+    fn a_file_under_another_name_is_refused() {
+        let directory = directory(&SimDisk::new(1));
+        let done = take(SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(1)), &[], 9).unwrap();
+        directory.disk().rename(&done.path, &directory.snapshot(Lsn::new(10))).unwrap();
+        let refused = read(&directory, 10);
+        assert!(
+            matches!(refused, Err(LogError::Snapshot { damage: SnapshotDamage::Name(Lsn { .. }), .. })),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn what_are_no_units_is_not_written() {
+        let whole = units_of(&[b"some"]);
+        for (bytes, count) in [(&whole[..], 2), (&whole[..], 0), (&whole[..10], 1), (b"x", 1)] {
+            let directory = directory(&SimDisk::new(1));
+            let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(1));
+            writer.push(bytes.to_vec(), count);
+            writer.step();
+            assert!(matches!(writer.outcome(), Some(Err(SnapshotError::NoUnits { .. }))), "{bytes:?}");
+            assert!(!directory.disk().list(Path::new("/d")).unwrap().iter().any(|name| name.starts_with("snapshot")));
+        }
+    }
+
+    #[test]
+    fn the_backlog_is_what_is_not_written() {
+        let directory = directory(&SimDisk::new(1));
+        let mut writer = SnapshotWriter::begin(directory, LogBeside::none(), begin(1));
+        let units = units_of(&[vec![0; 1_192]]);
+        writer.push(units.clone(), 1);
+        writer.push(units, 1);
+        assert_eq!(writer.backlog(), 2_400);
+        writer.step();
+        assert_eq!(writer.backlog(), 400, "less than a frame");
+        writer.finish(Lsn::FIRST, 0);
+        writer.step();
+        assert_eq!(writer.backlog(), 0);
+    }
+
+    #[test]
+    fn an_abandoned_snapshot_leaves_nothing_and_another_can_begin_beside_it() {
+        let directory = directory(&SimDisk::new(1));
+        let started = || {
+            let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(1));
+            writer.push(units_of(&[vec![1; 5_000]]), 1);
+            writer.step();
+            writer
+        };
+        let (mut first, second) = (started(), started());
+        first.abandon();
+        first.step();
+        assert!(matches!(first.outcome(), Some(Err(SnapshotError::Abandoned))));
+        take(second, &[b"more".to_vec()], 7).unwrap();
+        drop(started());
+        assert_eq!(read(&directory, 7).unwrap().len(), 2);
+        let names = directory.disk().list(Path::new("/d")).unwrap();
+        assert!(!names.iter().any(|name| names::is_temporary(name)), "{names:?}");
+    }
+
+    #[test]
+    fn a_thread_writes_to_a_real_disk_and_calls_when_it_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Arc::new(Directory::open(Arc::new(RealDisk), dir.path(), DirectoryId::new([1; 16])).unwrap());
+        let (sender, receiver) = channel();
+        let begin = Begin { notify: Box::new(move || sender.send(()).unwrap_or_default()), ..begin(1) };
+        let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin);
+        writer.start().unwrap();
+        let units = samples(&mut Rng::seeded(1), 300);
+        for units in units.chunks(10) {
+            writer.push(units_of(units), units.len() as u32);
+        }
+        writer.finish(Lsn::new(9), 0);
+        receiver.recv_timeout(Duration::from_secs(60)).expect("it calls");
+        assert_eq!(writer.outcome().unwrap().unwrap().end.units, 300);
+        assert_eq!(read(&directory, 9).unwrap(), units);
+    }
+}
