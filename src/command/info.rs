@@ -264,7 +264,7 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
             "aof_buffer_length" => durability.log().backlog_bytes(),
             "aof_pending_bio_fsync" => 0,
             "aof_delayed_fsync" => 0,
-            "log_last_lsn" => durability.last(),
+            "log_last_lsn" => server.last_lsn(),
             "log_durable_lsn" => durability.log().durable(),
             "log_segments" => durability.log().segments(),
         }

@@ -126,7 +126,7 @@ impl Server {
     }
 
     /// The number that a snapshot of all that was committed has: that of the last unit, or, without a log, a new one.
-    fn last_lsn(&self) -> Lsn {
+    pub(crate) fn last_lsn(&self) -> Lsn {
         match (&self.durability, &self.tail) {
             (Some(durability), Some(tail)) => durability.last().plus(u64::from(tail.units)),
             (Some(durability), None) => durability.last(),
