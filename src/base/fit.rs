@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 
-/// Entries for which a map may keep room, however few it has.
-const MAP_KEEP: usize = 1_024;
+use slab::Slab;
 
-/// A map with room for this many times its entries gives room back.
-const MAP_SLACK: usize = 8;
+/// Entries for which a collection may keep room, however few it has.
+const KEEP: usize = 32;
+
+/// A collection with room for this many times its entries gives room back.
+const SLACK: usize = 8;
 
 /// Moves the bytes to an allocation of their size. `shrink_to_fit` does not: it asks the allocator to resize, which leaves
 /// the block where it is as long as half of it is used. For what will not grow any more.
@@ -20,9 +22,21 @@ pub(crate) fn fit(bytes: &mut Vec<u8>) {
 /// Gives back the memory of a map that has lost most of its entries. Moves those that are left; called after each removal,
 /// that costs no more than the insertions did.
 pub fn fit_map<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
-    if map.capacity() > MAP_KEEP && map.len() * MAP_SLACK < map.capacity() {
+    if is_slack(map.len(), map.capacity()) {
         map.shrink_to(map.len() * 2);
     }
+}
+
+/// Gives back the memory behind the last entry of a slab that has lost most of its entries. Takes time for each place before it, so
+/// it is not for each removal.
+pub(crate) fn fit_slab<T>(slab: &mut Slab<T>) {
+    if is_slack(slab.len(), slab.capacity()) {
+        slab.shrink_to_fit();
+    }
+}
+
+fn is_slack(len: usize, capacity: usize) -> bool {
+    capacity > KEEP && len * SLACK < capacity
 }
 
 #[cfg(test)]
@@ -32,10 +46,10 @@ mod tests {
     #[test]
     fn a_map_that_was_large_gives_its_memory_back() {
         let mut map: HashMap<u32, u32> = (0..100_000).map(|i| (i, i)).collect();
-        for i in 100..100_000 {
+        for i in 10..100_000 {
             map.remove(&i);
             fit_map(&mut map);
         }
-        assert!(map.len() == 100 && map.capacity() <= 2 * MAP_KEEP && map[&7] == 7);
+        assert!(map.len() == 10 && map.capacity() <= 2 * KEEP && map[&7] == 7);
     }
 }

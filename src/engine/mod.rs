@@ -327,7 +327,10 @@ impl Engine {
     fn give_back_scratch(&mut self) {
         self.batch.give_back();
         self.ks.give_back_scratch();
-        self.server.scripts.give_back_scratch();
+        let Server { scripts, stats, sessions, .. } = &mut self.server;
+        sessions.give_back();
+        scripts.give_back_scratch();
+        stats.scripts.forget_gone(scripts.programs_len(), scripts.programs());
     }
 
     /// Removes one slice of expired keys, and of the garbage that scripts have left. Answers whether there may be more.

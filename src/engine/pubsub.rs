@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::Server;
 use super::error::Error;
 use super::session::{Session, SessionKey};
+use crate::base::fit::fit_map;
 use crate::base::glob;
 use crate::base::limits::HELD_MESSAGES_MAX_BYTES;
 use crate::keyspace::Keyspace;
@@ -87,6 +88,7 @@ impl Patterns {
         if pattern.listeners.is_empty() {
             self.in_order.remove(&number);
             self.numbers.remove(glob);
+            fit_map(&mut self.numbers);
         }
     }
 
@@ -135,6 +137,7 @@ impl PubSub {
                         listeners.retain(|listener| *listener != session.key);
                         if listeners.is_empty() {
                             self.channels.remove(name);
+                            fit_map(&mut self.channels);
                         }
                     }
                 }

@@ -1,7 +1,8 @@
 //! What is known of the calls of scripts and functions: how many, how long, when the last; and the slowest of them.
 //!
 //! It is counted by the slot that a program has in the Lua state, so that a call finds its counters by an index. Slots are
-//! used again: a serial number tells whose counts they are, so nobody need clear up when a script leaves.
+//! used again: a serial number tells whose counts they are, so nothing is to be done at the moment when a program leaves. What
+//! is kept of those that are gone is given up now and then ([`ScriptStats::forget_gone`]).
 
 use super::script_slow::SlowCalls;
 use crate::base::histogram::Histogram;
@@ -35,6 +36,8 @@ impl CallStats {
 pub struct ScriptStats {
     /// By slot; those that were called.
     programs: Vec<Option<Box<CallStats>>>,
+    /// How many of the slots are taken.
+    held: usize,
     /// Calls of programs that are gone, and errors among them.
     gone: (u64, u64),
     /// Calls that were ended from outside.
@@ -92,9 +95,36 @@ impl ScriptStats {
             self.programs.resize(slot + 1, None);
         }
         let fresh = Box::new(CallStats { serial: program.serial(), ..CallStats::default() });
-        if let Some(old) = self.programs[slot].replace(fresh) {
-            self.gone = (self.gone.0 + old.calls, self.gone.1 + old.errors);
+        match self.programs[slot].replace(fresh) {
+            Some(old) => self.add_to_gone(&old),
+            None => self.held += 1,
         }
+    }
+
+    /// Gives up what is kept of programs that are gone, if it is kept of more programs than there are: of `programs`, `count`
+    /// of them.
+    pub fn forget_gone(&mut self, count: usize, programs: impl Iterator<Item = Handle>) {
+        if self.held <= count {
+            return;
+        }
+        let mut old = std::mem::take(&mut self.programs);
+        self.held = 0;
+        for program in programs {
+            let slot = program.slot();
+            let stats = old.get_mut(slot).and_then(|stats| stats.take_if(|stats| stats.serial == program.serial()));
+            if stats.is_some() {
+                if self.programs.len() <= slot {
+                    self.programs.resize(slot + 1, None);
+                }
+                self.programs[slot] = stats;
+                self.held += 1;
+            }
+        }
+        old.iter().flatten().for_each(|stats| self.add_to_gone(stats));
+    }
+
+    fn add_to_gone(&mut self, stats: &CallStats) {
+        self.gone = (self.gone.0 + stats.calls, self.gone.1 + stats.errors);
     }
 
     /// CONFIG RESETSTAT.
@@ -123,5 +153,18 @@ mod tests {
         assert_eq!((stats.totals(), stats.kills, stats.rollbacks), ((3, 1), 1, 0), "what is gone has been");
         stats.reset();
         assert_eq!((stats.totals(), stats.of(second).is_none()), ((0, 0), true));
+    }
+
+    #[test]
+    fn what_is_gone_is_kept_of_no_more_programs_than_there_are() {
+        let mut stats = ScriptStats::default();
+        let programs = [5, 900, 7].map(|slot| Handle::for_tests(slot, 1));
+        programs.iter().for_each(|&program| stats.count(program, 1_000, 5));
+        stats.forget_gone(3, programs[..1].iter().copied());
+        assert!(programs.iter().all(|&program| stats.of(program).is_some()), "there is one for each");
+        let left = [Handle::for_tests(5, 1), Handle::for_tests(7, 2)];
+        stats.forget_gone(left.len(), left.into_iter());
+        assert_eq!(programs.map(|program| stats.of(program).map(|of| of.calls)), [Some(1), None, None]);
+        assert_eq!((stats.totals(), stats.held, stats.programs.len()), ((3, 0), 1, 6));
     }
 }

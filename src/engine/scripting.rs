@@ -285,6 +285,18 @@ impl ScriptHost<'_, '_> {
             Err(_) => return Err(Error::text("ERR Unknown Redis command called from script")),
         };
         let flags = entry.command.flags;
+        // Most commands of most scripts just read.
+        if flags.has(Flags::NOSCRIPT | Flags::WRITE | Flags::MAY_REPLICATE | Flags::DENYOOM) {
+            self.admit_change(entry)?;
+        }
+        self.ctx.server.admit_logged(flags)?;
+        Ok(entry)
+    }
+
+    /// What [`admit`](Self::admit) asks of commands that do more than read.
+    #[inline]
+    fn admit_change(&self, entry: &Entry) -> Result<(), Error> {
+        let flags = entry.command.flags;
         if flags.has(Flags::NOSCRIPT) {
             return Err(Error::text("ERR This Redis command is not allowed from script"));
         }
@@ -294,9 +306,7 @@ impl ScriptHost<'_, '_> {
         if flags.has(Flags::WRITE) && self.undo_is_full() {
             return Err(Error::text(UNDO_IS_FULL));
         }
-        self.ctx.server.admit_logged(flags)?;
-        self.ctx.server.admit_call_memory(self.call.flags, entry)?;
-        Ok(entry)
+        self.ctx.server.admit_call_memory(self.call.flags, entry)
     }
 
     /// Notes a command that ended late in the script. Its beginning is exact if it `is_timed`.

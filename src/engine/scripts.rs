@@ -319,6 +319,18 @@ impl Scripts {
         &self.store
     }
 
+    /// How many programs there are: scripts, and functions of libraries.
+    pub(super) fn programs_len(&self) -> usize {
+        self.store.len() + self.libraries.functions_len() + self.bundled.functions_len()
+    }
+
+    /// All programs. A bundled script comes twice, for it is a function, too.
+    pub(super) fn programs(&self) -> impl Iterator<Item = Handle> {
+        let libraries = self.libraries.iter().chain(self.bundled.iter());
+        let functions = libraries.flat_map(|library| &library.functions).map(|function| function.handle);
+        self.store.iter().map(|(_, script)| script.program).chain(functions)
+    }
+
     /// How many scripts clients have brought.
     pub fn cached_len(&self) -> usize {
         self.store.cached_len()

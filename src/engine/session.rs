@@ -11,6 +11,7 @@ use super::outbox::Outbox;
 use super::pubsub::Subscriptions;
 use super::table::Entry;
 use super::wait::Parked;
+use crate::base::fit::{fit_map, fit_slab};
 use crate::base::lsn::Lsn;
 use crate::keyspace::{DbIndex, ExpiryHold};
 use crate::resp::reply::Form;
@@ -328,7 +329,13 @@ impl Sessions {
         let session = self.take(key)?;
         self.slab.remove(key.slot);
         self.slots.remove(&key.id);
+        fit_map(&mut self.slots);
         Some(session)
+    }
+
+    /// Gives back the memory of sessions that have gone. Takes time for each slot there is.
+    pub(super) fn give_back(&mut self) {
+        fit_slab(&mut self.slab);
     }
 
     /// All sessions that are not out, in no order that means anything.

@@ -18,6 +18,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::conn::Inbox;
 use super::listener::Listener;
+use crate::base::fit::fit_map;
 use crate::engine::Server;
 use crate::engine::session::SessionKey;
 
@@ -59,7 +60,10 @@ impl SocketTable {
 
     /// Closes a connection's socket.
     pub(crate) fn remove(&self, key: SessionKey) {
-        let removed = self.connections.borrow_mut().remove(&key);
+        let mut connections = self.connections.borrow_mut();
+        let removed = connections.remove(&key);
+        fit_map(&mut connections);
+        drop(connections);
         self.without_task.borrow_mut().remove(&key);
         if let Some(connection) = removed {
             connection.socket.take();
