@@ -5,7 +5,7 @@
 
 use super::entry::{Key, Value};
 use super::{NEVER, ValueLimits};
-use crate::value::list::List;
+use crate::value::list::{List, ListPiece};
 use crate::value::stream::{Stream, StreamPiece, StreamTail};
 use crate::value::zset::ZSetLimits;
 
@@ -20,29 +20,11 @@ pub(super) enum Piece {
     /// Of a sorted set: a member with its score, `None` if it was not there.
     Scored { member: Key, before: Option<f64> },
     /// Of a list.
-    List { was_compact: bool, change: ListChange },
+    List(ListPiece),
     /// Of a stream: its end, before an entry was appended.
     Tail(StreamTail),
     /// Of a stream.
     Stream(Box<StreamPiece>),
-}
-
-/// What is about to happen to a list.
-pub(super) enum ListChange {
-    /// Nothing but its form changes.
-    Form,
-    /// An element is added at an end.
-    Pushed { front: bool },
-    /// These elements, in their order, are removed at an end.
-    Popped { front: bool, elements: Vec<Key> },
-    /// The element at `index` is replaced.
-    Replaced { index: usize, element: Key },
-    /// An element is added at `index`.
-    Inserted { index: usize },
-    /// Elements that are all the same are removed at these places, which ascend.
-    Removed { element: Key, indexes: Vec<usize> },
-    /// The element at one end moves to an end.
-    Rotated { from_front: bool, to_front: bool },
 }
 
 impl Piece {
@@ -88,9 +70,9 @@ impl Piece {
     }
 
     /// A list is about to change.
-    pub(super) fn list(value: &Value, change: impl FnOnce(&List) -> ListChange) -> Option<Piece> {
+    pub(super) fn list(value: &Value, piece: impl FnOnce(&List) -> Option<ListPiece>) -> Option<Piece> {
         let Value::List(list) = value else { return None };
-        Some(Piece::List { was_compact: list.is_compact(), change: change(list) })
+        piece(list).map(Piece::List)
     }
 
     /// An entry is about to be appended to a stream.
@@ -114,12 +96,8 @@ impl Piece {
                 field.heap_bytes() + before.as_ref().map_or(0, |before| size_of::<i64>() + text(&before.0))
             }
             Piece::Member { member, .. } | Piece::Scored { member, .. } => member.heap_bytes(),
-            Piece::List { change: ListChange::Popped { elements, .. }, .. } => elements.iter().map(text).sum(),
-            Piece::List { change: ListChange::Replaced { element, .. }, .. } => element.heap_bytes(),
-            Piece::List { change: ListChange::Removed { element, indexes }, .. } => {
-                element.heap_bytes() + indexes.len() * size_of::<usize>()
-            }
-            Piece::List { .. } | Piece::Tail(_) => 0,
+            Piece::Tail(_) => 0,
+            Piece::List(piece) => piece.heap_bytes(),
             Piece::Stream(piece) => piece.mem_bytes(),
         }
     }
@@ -155,10 +133,7 @@ impl Piece {
             (Piece::Scored { member, before: None }, Value::ZSet(zset)) => {
                 zset.remove(&member);
             }
-            (Piece::List { was_compact, change }, Value::List(list)) => {
-                change.put_back(list, limits);
-                list.take_form(was_compact);
-            }
+            (Piece::List(piece), Value::List(list)) => list.put_back(piece),
             (Piece::Tail(tail), Value::Stream(stream)) => stream.cut_to(tail),
             (Piece::Stream(piece), Value::Stream(stream)) => stream.put_back(*piece),
             _ => debug_assert!(false, "a piece is put back into the value that it is from"),
@@ -168,26 +143,3 @@ impl Piece {
 
 /// Strings up to this length are copied: that is less work than naming the part that changes.
 const SMALL_STRING_BYTES: usize = 128;
-
-impl ListChange {
-    fn put_back(self, list: &mut List, limits: &ValueLimits) {
-        let limits = limits.list;
-        match self {
-            ListChange::Form => {}
-            ListChange::Pushed { front: true } => _ = list.drop_front(1, limits),
-            ListChange::Pushed { front: false } => _ = list.drop_back(1, limits),
-            ListChange::Popped { front: true, elements } => {
-                elements.iter().rev().for_each(|element| list.push_front(element, limits));
-            }
-            ListChange::Popped { front: false, elements } => {
-                elements.iter().for_each(|element| list.push_back(element, limits));
-            }
-            ListChange::Replaced { index, element } => _ = list.set(index, &element, limits),
-            ListChange::Inserted { index } => _ = list.remove(index, limits),
-            ListChange::Removed { element, indexes } => {
-                indexes.iter().for_each(|&index| _ = list.insert(index, &element, limits));
-            }
-            ListChange::Rotated { from_front, to_front } => list.rotate(to_front, from_front, limits),
-        }
-    }
-}

@@ -13,8 +13,12 @@
 //! Elements are stored as the bytes they came as, so that reading one is a borrow. The limits, however, count the bytes
 //! that Redis' listpack would take (which packs integers), because OBJECT ENCODING shows where a list changes its form.
 
+mod piece;
+
 use std::collections::VecDeque;
 use std::ops::Range;
+
+pub(crate) use piece::ListPiece;
 
 use crate::base::fit::fit;
 use crate::value::leb128::{
@@ -200,11 +204,6 @@ impl List {
         self.nodes_from(0)
     }
 
-    /// Whether a node begins with this element.
-    pub fn is_node_start(&self, index: usize) -> bool {
-        index < self.len && self.locate(index).1 == 0
-    }
-
     /// The elements of each node from the one that begins with this element on.
     pub fn nodes_from(&self, index: usize) -> impl Iterator<Item = impl ExactSizeIterator<Item = &[u8]>> {
         let (first, within) = if index < self.len { self.locate(index) } else { (self.node_count(), 0) };
@@ -322,20 +321,6 @@ impl List {
             }
         }
         self.shrink(limits);
-        true
-    }
-
-    /// Removes the element at `index`; false where there is none.
-    pub fn remove(&mut self, index: usize, limits: ListLimits) -> bool {
-        if index >= self.len {
-            return false;
-        }
-        let (at, within) = self.locate(index);
-        self.node_mut(at).remove(within);
-        if let Shape::Many(nodes) = &mut self.shape {
-            settle(nodes, at, limits);
-        }
-        self.removed(1, limits);
         true
     }
 
@@ -480,25 +465,6 @@ fn insert_into(nodes: &mut VecDeque<Node>, at: usize, within: usize, value: &[u8
         nodes[next].push_front(value);
     } else {
         nodes.insert(next, Node::of(value));
-    }
-}
-
-/// After node `at` has lost something: drops it if empty, and joins it with a neighbour where the two fill half a node.
-fn settle(nodes: &mut VecDeque<Node>, at: usize, limits: ListLimits) {
-    if nodes.len() == 1 {
-        return;
-    }
-    if nodes[at].len == 0 {
-        nodes.remove(at);
-        return;
-    }
-    let left = at.min(nodes.len() - 2);
-    let bytes = nodes[left].listpack_bytes() + nodes[left + 1].listpack_bytes();
-    let entries = nodes[left].len + nodes[left + 1].len;
-    if limits.admit(bytes * 2, entries * 2)
-        && let Some(right) = nodes.remove(left + 1)
-    {
-        nodes[left].append(&right);
     }
 }
 
@@ -850,7 +816,6 @@ mod tests {
         DropBack(usize),
         Insert(usize, Vec<u8>),
         Set(usize, Vec<u8>),
-        Remove(usize),
         RemoveEqual(Vec<u8>, usize, bool),
     }
 
@@ -871,7 +836,6 @@ mod tests {
             1 => (0usize..6).prop_map(Step::DropBack),
             3 => (any::<usize>(), value()).prop_map(|(at, value)| Step::Insert(at, value)),
             2 => (any::<usize>(), value()).prop_map(|(at, value)| Step::Set(at, value)),
-            2 => any::<usize>().prop_map(Step::Remove),
             1 => (value(), 1usize..4, any::<bool>()).prop_map(|(value, n, back)| Step::RemoveEqual(value, n, back)),
         ]
     }
@@ -942,13 +906,6 @@ mod tests {
                         prop_assert_eq!(list.set(at, &value, limits), at < len);
                         if at < len {
                             model[at] = value;
-                        }
-                    }
-                    Step::Remove(at) => {
-                        let at = at % (len + 1);
-                        prop_assert_eq!(list.remove(at, limits), at < len);
-                        if at < len {
-                            model.remove(at);
                         }
                     }
                     Step::RemoveEqual(value, count, from_back) => {
@@ -1025,8 +982,5 @@ mod tests {
         (0..100_000u32).for_each(|number| list.push_back(number.to_string().as_bytes(), limits));
         assert!((50..100).contains(&list.node_count()), "{}", list.node_count());
         assert_eq!(list.at(77_777), Some(&b"77777"[..]));
-        (0..99_000).for_each(|_| assert!(list.remove(list.len() / 2, limits)));
-        assert!(list.node_count() <= 3, "{}", list.node_count());
-        assert_eq!(list.len(), 1000);
     }
 }

@@ -226,7 +226,13 @@ fn entry_state(entry: &Entry, now_ms: i64, told: Told) -> String {
     let is_ordered = value.encoding() != "hashtable";
     let content = match value {
         Value::String(text) => text.text().escape_ascii().to_string(),
-        Value::List(list) => list.iter().map(|element| format!("{} ", element.escape_ascii())).collect(),
+        // How a list is laid out later depends on its nodes.
+        Value::List(list) => {
+            let node = |elements: &mut dyn Iterator<Item = &[u8]>| {
+                elements.map(|element| format!("{} ", element.escape_ascii())).collect::<String>() + "| "
+            };
+            list.nodes().map(|mut elements| node(&mut elements)).collect()
+        }
         Value::ZSet(zset) => zset.iter().map(|(member, score)| format!("{} {score} ", member.escape_ascii())).collect(),
         Value::Stream(stream) if told == Told::Everything => {
             without_capacities(&format!("{stream:?}")) + &stream_state(stream)

@@ -38,11 +38,6 @@ impl ListPart {
         ListPart { len: list.len(), done: 0, rest: Rest::Unmarked }
     }
 
-    /// Whether the part ends between two nodes of the list. A script that was rolled back may have left others than it found.
-    pub(super) fn fits(&self, list: &List) -> bool {
-        self.len == list.len() && (self.rest == Rest::Nothing || list.is_node_start(self.done))
-    }
-
     /// Copies on. Answers whether the whole list is copied.
     pub(super) fn copy(&mut self, list: &List, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
         if self.rest == Rest::Nothing {

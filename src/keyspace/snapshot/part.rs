@@ -122,8 +122,9 @@ impl UnderWay {
     /// Whether the value, which the key holds, can be copied on from where its part ends.
     pub(super) fn fits(&self, value: &Value) -> bool {
         match (&self.part, value) {
-            (Part::List(part), Value::List(list)) => part.fits(list),
-            (Part::Text(_), Value::String(_)) | (Part::Stream(_), Value::Stream(_)) => true,
+            (Part::Text(_), Value::String(_))
+            | (Part::List(_), Value::List(_))
+            | (Part::Stream(_), Value::Stream(_)) => true,
             (Part::Elements { .. }, Value::Hash(_) | Value::Set(_) | Value::ZSet(_)) => value.layout() == Layout::Large,
             _ => false,
         }

@@ -3,7 +3,7 @@
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::{Effect, Strings};
 use crate::keyspace::entry::{Key, Value};
-use crate::keyspace::piece::{ListChange, Piece};
+use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::list::List;
 
@@ -30,7 +30,7 @@ impl Keyspace {
             Some(slot) => slot,
             None => self.create(db, key, Value::List(Box::default())),
         };
-        self.note_change(db, slot, |value| Piece::list(value, |_| ListChange::Pushed { front }));
+        self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_push(front))));
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
         if front {
@@ -44,7 +44,7 @@ impl Keyspace {
 
     /// Makes room for `elements` more elements of `bytes` bytes in all, which come next or not.
     pub fn list_reserve(&mut self, db: DbIndex, slot: Slot, elements: usize, bytes: usize) {
-        self.note_change(db, slot, |value| Piece::list(value, |_| ListChange::Form));
+        self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_form())));
         self.lay_out(db, slot, |value, limits| {
             if let Value::List(list) = value {
                 list.grow_for(elements, bytes, limits.list);
@@ -54,13 +54,7 @@ impl Keyspace {
 
     /// Removes up to `count` elements at the front or back.
     pub fn list_pop(&mut self, db: DbIndex, slot: Slot, front: bool, count: usize) -> Result<(), WrongType> {
-        self.note_change(db, slot, |value| {
-            Piece::list(value, |list| {
-                let count = count.min(list.len());
-                let range = if front { 0..count } else { list.len() - count..list.len() };
-                ListChange::Popped { front, elements: list.range(range).map(Key::new).collect() }
-            })
-        });
+        self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_drop(front, count))));
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
         let removed = if front { list.drop_front(count, limits) } else { list.drop_back(count, limits) };
@@ -78,11 +72,7 @@ impl Keyspace {
         if self.list(db, slot)?.len() <= index {
             return Ok(false);
         }
-        self.note_change(db, slot, |value| {
-            let Value::List(list) = value else { return None };
-            let element = Key::new(list.at(index)?);
-            Piece::list(value, |_| ListChange::Replaced { index, element })
-        });
+        self.note_change(db, slot, |value| Piece::list(value, |list| list.before_set(index)));
         let limits = self.limits.list;
         let done = self.list_mut(db, slot)?.set(index, value, limits);
         if done {
@@ -93,7 +83,7 @@ impl Keyspace {
 
     /// Adds an element before the one at `index`, or at the end where that is the length. False past that.
     pub fn list_insert(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::list(value, |_| ListChange::Inserted { index }));
+        self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_insert(index))));
         let limits = self.limits.list;
         let done = self.list_mut(db, slot)?.insert(index, value, limits);
         if done {
@@ -111,20 +101,8 @@ impl Keyspace {
         count: usize,
         from_back: bool,
     ) -> Result<usize, WrongType> {
-        self.note_change(db, slot, |whole| {
-            let places = |list: &List| {
-                let equal = list.iter().enumerate().filter(|(_, element)| *element == value).map(|(index, _)| index);
-                let mut indexes: Vec<usize> = equal.collect();
-                let kept = indexes.len().saturating_sub(count);
-                if from_back {
-                    indexes.drain(..kept);
-                } else {
-                    indexes.truncate(count);
-                }
-                ListChange::Removed { element: Key::new(value), indexes }
-            };
-            Piece::list(whole, places)
-        });
+        let piece = |list: &List| Some(list.before_remove_equal(value, count, from_back));
+        self.note_change(db, slot, |whole| Piece::list(whole, piece));
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
         let removed = list.remove_equal(value, count, from_back, limits);
@@ -152,7 +130,7 @@ impl Keyspace {
             self.list_push(db, &key, Some(slot), true, &moved)?;
             return Ok(());
         }
-        self.note_change(db, slot, |value| Piece::list(value, |_| ListChange::Rotated { from_front, to_front }));
+        self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_rotate(from_front, to_front))));
         let limits = self.limits.list;
         self.list_mut(db, slot)?.rotate(from_front, to_front, limits);
         self.record_at(db, slot, |key| Effect::ListRotate { key, from_front, to_front });
