@@ -116,8 +116,10 @@ impl Server {
             copying.stream.end(ks);
             let mut writer = copying.writer;
             writer.finish(lsn, self.clock.now_ms());
-            run.stage =
-                Stage::Ending(writer, Ended { lsn, keys, changes: ks.effects().count(), log_bytes, begins_log });
+            run.stage = Stage::Ending(
+                Box::new(writer),
+                Ended { lsn, keys, changes: ks.effects().count(), log_bytes, begins_log },
+            );
         }
         if begins_log {
             // What changes from here on is not in the snapshot: the log begins with it.

@@ -146,7 +146,7 @@ pub(super) enum Stage {
     /// It begins with the next slice: between two units.
     Wanted,
     Copying(Box<Copying>),
-    Ending(SnapshotWriter, Ended),
+    Ending(Box<SnapshotWriter>, Ended),
 }
 
 /// What is known when all has been copied.
