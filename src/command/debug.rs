@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sha1::{Digest, Sha1};
+
 use super::help;
 use crate::base::limits::DEBUG_SLEEP_MAX;
 use crate::base::num;
@@ -11,7 +13,10 @@ use crate::engine::error::{Error, excerpt};
 use crate::engine::saving::Reload;
 use crate::engine::spec::{Command, Done, Flags, Flow, Group, MayWait, Run};
 use crate::engine::wait::Wait;
+use crate::keyspace::entry::Value;
+use crate::rdb;
 use crate::resp::reply::Reply;
+use crate::value::packed::Item;
 
 fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     ctx.server.debug_allowed(ctx.session)?;
@@ -35,6 +40,17 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         }
         (b"object", [key]) => object(ctx, key)?,
         (b"protocol", [kind]) => protocol(ctx.reply, kind)?,
+        (b"digest", []) => {
+            let digest = digest_of_all(ctx);
+            ctx.reply.status(&hex(&digest));
+        }
+        (b"digest-value", keys) => {
+            ctx.reply.array(keys.len());
+            for key in keys {
+                let digest = ctx.ks.live(ctx.session.db, key).map_or([0; 20], |entry| digest_of(entry.value()));
+                ctx.reply.status(&hex(&digest));
+            }
+        }
         (b"reload", options) => return reload(ctx, options),
         (b"loadaof", []) => return load_log(ctx),
         _ => {
@@ -45,6 +61,51 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         }
     }
     Ok(Flow::Replied)
+}
+
+/// Tells data from other data: keys, values with their layouts, and deadlines of keys.
+fn digest_of_all(ctx: &Ctx<'_>) -> [u8; 20] {
+    let mut all = [0; 20];
+    for db in 0..ctx.ks.databases() {
+        for entry in ctx.ks.entries(db) {
+            let expires_at_ms = entry.expires_at_ms().unwrap_or(i64::MAX);
+            let hash = Sha1::new()
+                .chain_update(db.to_le_bytes())
+                .chain_update(expires_at_ms.to_le_bytes())
+                .chain_update(digest_of(entry.value()))
+                .chain_update(entry.key());
+            add(&mut all, hash.finalize().into());
+        }
+    }
+    all
+}
+
+/// What has no order is added up, element by element; anything else is taken as DUMP answers it.
+fn digest_of(value: &Value) -> [u8; 20] {
+    let mut all = [0; 20];
+    let element = |items: &[Item<'_>]| {
+        let mut hash = Sha1::new();
+        for item in items {
+            let text = item.to_vec();
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(&text);
+        }
+        <[u8; 20]>::from(hash.finalize())
+    };
+    match value {
+        Value::Hash(hash) => hash.iter().for_each(|(field, value)| add(&mut all, element(&[field, value]))),
+        Value::Set(set) => set.iter().for_each(|member| add(&mut all, element(&[member]))),
+        other => all = Sha1::digest(rdb::dump(other)).into(),
+    }
+    all
+}
+
+fn add(all: &mut [u8; 20], one: [u8; 20]) {
+    all.iter_mut().zip(one).for_each(|(all, one)| *all ^= one);
+}
+
+fn hex(digest: &[u8; 20]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// DEBUG RELOAD: saves the data, and reads it again.
@@ -81,7 +142,11 @@ fn read_again(ctx: &mut Ctx<'_>, reload: Reload) -> MayWait {
     Ok(Flow::Wait(Wait::until(None, on_timeout)))
 }
 
-const HELP: [&str; 18] = [
+const HELP: [&str; 22] = [
+    "DIGEST",
+    "    Answers a digest of all data: equal if the data is.",
+    "DIGEST-VALUE [<key> ...]",
+    "    Answers a digest of each value.",
     "HELP",
     "    Lists the subcommands.",
     "LOADAOF",

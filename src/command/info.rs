@@ -1,7 +1,7 @@
 //! INFO: the server's state as text, for people, redis-cli and monitoring.
 //!
 //! A section is a function that writes `name:value` lines. Fields have Redis' names and mean the same; what does not exist
-//! here (replicas, forks, the log) shows the constant that a Redis without it shows, where clients read it.
+//! here (replicas, forks) shows the constant that a Redis without it shows, where clients read it.
 
 use std::fmt::Write;
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::saving::{Copying, Ended, Home, Purpose, Run, Saving, Stage};
 use super::scripts::Scripts;
+use super::session::SessionKey;
 use super::snapshot_stream::SnapshotStream;
+use super::table::Entry;
 use super::tail::Tail;
 use super::unit::Origin;
 use super::{Engine, Server};
@@ -116,8 +118,10 @@ impl Server {
             copying.stream.end(ks);
             let mut writer = copying.writer;
             writer.finish(lsn, self.clock.now_ms());
-            run.stage =
-                Stage::Ending(writer, Ended { lsn, keys, changes: ks.effects().count(), log_bytes, begins_log });
+            run.stage = Stage::Ending(
+                Box::new(writer),
+                Ended { lsn, keys, changes: ks.effects().count(), log_bytes, begins_log },
+            );
         }
         if begins_log {
             // What changes from here on is not in the snapshot: the log begins with it.
@@ -175,7 +179,8 @@ impl Server {
             };
             tracing::error!("no snapshot was made: {error}. {safe}; mend that, and call BGSAVE");
         }
-        self.answer_waiting(ks, &outcome);
+        let waiting = std::mem::take(&mut self.saving.waiting);
+        self.answer_waiting(ks, waiting, &outcome);
         self.saving.failure = outcome.err();
         self.update_gates();
     }
@@ -194,12 +199,18 @@ impl Server {
         saving.saved_changes = ended.changes;
         saving.base_bytes = done.file_bytes;
         saving.log_bytes_offset = -i64::try_from(ended.log_bytes).unwrap_or(i64::MAX);
-        saving.last = ended.lsn;
+        // The log may have gone on, and been closed, since all was copied.
+        saving.last = saving.last.max(ended.lsn);
     }
 
-    /// Answers those who wait for the snapshot that has ended.
-    fn answer_waiting(&mut self, ks: &Keyspace, outcome: &Result<(), String>) {
-        for (client, entry) in std::mem::take(&mut self.saving.waiting) {
+    /// Answers those who wait for a snapshot that has ended.
+    fn answer_waiting(
+        &mut self,
+        ks: &Keyspace,
+        waiting: Vec<(SessionKey, &'static Entry)>,
+        outcome: &Result<(), String>,
+    ) {
+        for (client, entry) in waiting {
             let Some(session) = self.sessions.get_mut(client) else { continue };
             // CLIENT UNBLOCK may have ended its waiting, and it may wait for something else by now.
             if session.parked.as_ref().is_some_and(|parked| std::ptr::eq(parked.entry, entry)) {
@@ -220,21 +231,37 @@ impl Server {
         }
         self.tail.take_if(|_| self.durability.is_none());
         tracing::warn!("the snapshot was cancelled");
-        self.answer_waiting(ks, &Err("the snapshot was cancelled".to_owned()));
+        let waiting = std::mem::take(&mut self.saving.waiting);
+        self.answer_waiting(ks, waiting, &Err("the snapshot was cancelled".to_owned()));
+    }
+
+    /// Forgets the snapshot that is to follow upon the one under way. Answers whether there was one.
+    pub(crate) fn cancel_scheduled_save(&mut self, ks: &Keyspace) -> bool {
+        let waiting = std::mem::take(&mut self.saving.waiting_for_next);
+        self.answer_waiting(ks, waiting, &Err("the snapshot was cancelled".to_owned()));
+        self.saving.unschedule(Purpose::Save)
     }
 
     /// Makes a snapshot, or completes the one under way, while nobody is served. Not inside of a unit that has changed
     /// something.
     pub(crate) fn save_at_once(&mut self, ks: &mut Keyspace) -> Result<(), String> {
+        if self.saving.is_ending() {
+            // It may lack what has changed of late.
+            self.complete_save(ks);
+        }
         if self.saving.run.is_none() {
             self.saving.begin(Purpose::Save, self.clock.now_ms());
         }
+        self.complete_save(ks);
+        self.saving.failure.clone().map_or(Ok(()), Err)
+    }
+
+    fn complete_save(&mut self, ks: &mut Keyspace) {
         while self.saving.run.is_some() {
             if !self.save_slice(ks) {
                 std::thread::sleep(WAIT_STEP);
             }
         }
-        self.saving.failure.clone().map_or(Ok(()), Err)
     }
 
     /// Begins a log behind the snapshot up to `lsn`, with what has gathered since.

@@ -98,6 +98,8 @@ pub struct Saving {
     pub(super) log_bytes_offset: i64,
     /// Clients that wait for the one that is under way.
     pub(super) waiting: Vec<(SessionKey, &'static Entry)>,
+    /// Clients that wait for the one after that.
+    pub(super) waiting_for_next: Vec<(SessionKey, &'static Entry)>,
     /// DEBUG RELOAD and DEBUG LOADAOF.
     pub(super) reload: Option<Reload>,
     /// Why the last one failed, if it did.
@@ -146,7 +148,7 @@ pub(super) enum Stage {
     /// It begins with the next slice: between two units.
     Wanted,
     Copying(Box<Copying>),
-    Ending(SnapshotWriter, Ended),
+    Ending(Box<SnapshotWriter>, Ended),
 }
 
 /// What is known when all has been copied.
@@ -211,6 +213,7 @@ impl Saving {
             base_bytes: 0,
             log_bytes_offset: 0,
             waiting: Vec::new(),
+            waiting_for_next: Vec::new(),
             reload: None,
             failure: None,
             wake: Arc::new(|| {}),
@@ -250,6 +253,7 @@ impl Saving {
     pub(crate) fn begin(&mut self, purpose: Purpose, now_ms: i64) {
         self.scheduled[purpose as usize] = false;
         self.history[purpose as usize].tried_ms = now_ms;
+        self.waiting.append(&mut self.waiting_for_next);
         self.run = Some(Run { purpose, began: Instant::now(), stage: Stage::Wanted });
         (self.wake)();
     }
@@ -325,9 +329,22 @@ impl Saving {
         self.base_bytes
     }
 
-    /// Lets a client wait for the one under way.
-    pub(crate) fn wait(&mut self, client: SessionKey, entry: &'static Entry) {
+    /// Whether the one under way lacks what changes from now on.
+    pub(crate) fn is_ending(&self) -> bool {
+        matches!(&self.run, Some(Run { stage: Stage::Ending(..), .. }))
+    }
+
+    /// Asks for one that holds all that there is now, and lets a client wait for it.
+    pub(crate) fn save_for(&mut self, client: SessionKey, entry: &'static Entry, now_ms: i64) {
+        if self.is_ending() {
+            self.waiting_for_next.push((client, entry));
+            self.schedule(Purpose::Save);
+            return;
+        }
         self.waiting.push((client, entry));
+        if self.run.is_none() {
+            self.begin(Purpose::Save, now_ms);
+        }
     }
 
     /// Asks for the data to be read again, between two units.

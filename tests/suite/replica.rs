@@ -103,7 +103,7 @@ fn a_change_that_is_not_repeated_is_found() {
 fn with_snapshots(steps: Vec<Step>, dice: &mut Dice) -> Vec<Step> {
     let begin_once_in = *dice.pick(&[10, 40, 160]);
     let slice_once_in = *dice.pick(&[1, 2, 6, 20]);
-    let sizes: &[usize] = *dice.pick(&[&[1][..], &[1, 100, 1_000], &[1_000, 100_000]]);
+    let sizes = *dice.pick::<&[usize]>(&[&[1], &[1, 100, 1_000], &[1_000, 100_000]]);
     let mut woven = Vec::new();
     for step in steps {
         woven.push(step);
