@@ -137,6 +137,20 @@ pub const SNAPSHOT_PIECE_BYTES: usize = 256 * 1024;
 /// its end.
 pub const SNAPSHOT_STARTS_OVER_MAX: usize = 16;
 
+/// As [`SNAPSHOT_KEY_WORK_BYTES`], for a delivery that is pending.
+pub const SNAPSHOT_PENDING_WORK_BYTES: usize = 16;
+
+/// How many members a range of ranks may have, of a sorted set that a snapshot copies in parts, to be recorded one by one. After
+/// more the copy of the set starts over.
+pub const SNAPSHOT_RANKS_MAX: usize = 4096;
+
+/// How many keys a snapshot copies again after its walk, because values came to them that it had not copied yet, until the others
+/// are copied at once: so that nobody can keep it from its end by copying keys onto each other.
+pub const SNAPSHOT_AGAIN_MAX: usize = 10_000;
+
+/// Most bytes by which a slice of a snapshot becomes larger because a value under way was changed meanwhile.
+pub const SNAPSHOT_DEBT_SLICE_BYTES: usize = 1024 * 1024;
+
 /// Codes of error replies that are counted apart; scripts can make up codes without end.
 pub const ERROR_CODES_MAX: usize = 128;
 

@@ -315,6 +315,11 @@ impl<'a> EffectReader<'a> {
         self.rest.is_empty()
     }
 
+    /// How many bytes are left.
+    pub fn bytes_left(&self) -> usize {
+        self.rest.len()
+    }
+
     fn decode(&mut self) -> Option<(u16, Effect<'a>)> {
         let mut rest = self.rest;
         let code = u8::take(&mut rest)?;

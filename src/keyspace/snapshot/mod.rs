@@ -11,7 +11,7 @@
 //! # Two keys
 //! RENAME, MOVE and COPY carry a value from one key to another, and the effect does not say which. If both keys have been
 //! copied, it is passed on; if only the source has, what it means for the source alone. If only the target has, the stream lacks
-//! the value: the target is put down to be copied **again** and until then counts as not copied. What the stream's reader has under
+//! the value: the target is put down to be copied **again**, when the walk is over, and until then counts as not copied. What the stream's reader has under
 //! that name is overwritten then, or removed, if the key is gone by then.
 //!
 //! # Large values
@@ -40,7 +40,8 @@ use super::verb::{build, limits_effect};
 use super::{DbIndex, Keyspace};
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::{
-    SNAPSHOT_ELEMENT_BYTES, SNAPSHOT_KEY_WORK_BYTES, SNAPSHOT_PART_MIN_BYTES, SNAPSHOT_STARTS_OVER_MAX,
+    SNAPSHOT_AGAIN_MAX, SNAPSHOT_DEBT_SLICE_BYTES, SNAPSHOT_ELEMENT_BYTES, SNAPSHOT_KEY_WORK_BYTES,
+    SNAPSHOT_PART_MIN_BYTES, SNAPSHOT_STARTS_OVER_MAX,
 };
 use crate::base::split_table::{PLACE_END, Walk, place};
 use crate::value::Layout;
@@ -60,6 +61,10 @@ pub struct Snapshot {
     has_limits: bool,
     /// Keys that were copied, some of them more than once.
     copied: usize,
+    /// Keys that were copied again since the walks ended.
+    copied_again: usize,
+    /// What is copied beyond the size of a slice, in bytes, because a value under way was changed.
+    debt: usize,
 }
 
 /// How far a database has been copied.
@@ -92,13 +97,20 @@ impl Snapshot {
             starts_over: 0,
             has_limits: false,
             copied: 0,
+            copied_again: 0,
+            debt: 0,
         }
     }
 
     /// Copies on, between two units: appends effects to `out` until they have about so many bytes, or took as long to make. One
     /// effect may exceed that. Answers whether all is copied; if so, the stream is complete as of now.
     pub fn copy_slice(&mut self, ks: &mut Keyspace, bytes: usize, out: &mut EffectWriter) -> bool {
-        let mut budget = Budget { left: bytes.max(1) };
+        let (_, keys) = self.progress(ks);
+        let of_debt = self.debt.min(SNAPSHOT_DEBT_SLICE_BYTES);
+        self.debt -= of_debt;
+        // Whoever copies keys onto each other can't keep it from its end.
+        let is_endless = self.copied_again > SNAPSHOT_AGAIN_MAX.max(keys);
+        let mut budget = Budget { left: if is_endless { usize::MAX } else { bytes.saturating_add(of_debt).max(1) } };
         if !self.has_limits {
             out.write(0, &limits_effect(ks.limits()));
             self.has_limits = true;
@@ -106,15 +118,15 @@ impl Snapshot {
         while !budget.is_spent() {
             if let Some(under_way) = self.under_way.take() {
                 self.copy_part(ks, under_way, &mut budget, out);
-            } else if let Some((db, key)) = self.take_again() {
-                self.copy_again(ks, db, &key, &mut budget, out);
             } else if let Some(db) = self.first_unfinished() {
                 self.walk(ks, db, &mut budget, out);
+            } else if let Some((db, key)) = self.take_again() {
+                self.copy_again(ks, db, &key, &mut budget, out);
             } else {
                 break;
             }
         }
-        ks.records_elements = self.under_way.is_some();
+        ks.records_elements_of = self.under_way.as_ref().map(|under_way| (under_way.db, under_way.key.clone()));
         self.is_complete()
     }
 
@@ -126,7 +138,7 @@ impl Snapshot {
 
     /// Ends the copy, complete or not. Units need not be followed any more.
     pub fn end(self, ks: &mut Keyspace) {
-        ks.records_elements = false;
+        ks.records_elements_of = None;
     }
 
     fn is_complete(&self) -> bool {
@@ -145,8 +157,9 @@ impl Snapshot {
 
     fn copy_again(&mut self, ks: &Keyspace, db: DbIndex, key: &[u8], budget: &mut Budget, out: &mut EffectWriter) {
         let database = ks.db(db);
+        self.copied_again += 1;
         match database.find(key).and_then(|slot| database.get(slot)) {
-            Some(entry) if self.is_large(entry.value()) => {
+            Some(entry) if self.goes_in_parts(entry.value()) => {
                 self.under_way = Some(UnderWay::begin(db, key, entry.value(), true));
             }
             Some(entry) => {
@@ -162,10 +175,11 @@ impl Snapshot {
         let database: &Db = ks.db(db);
         let mut large = None;
         let mut copied = 0;
-        let position = database.walk(self.dbs[db as usize].position, |entries| {
+        let from = self.dbs[db as usize].position;
+        let position = database.walk(from, |entries| {
             // Two keys at one place happen once in many millions of keys, and are not worth a word in the position.
             if let [entry] = entries
-                && self.is_large(entry.value())
+                && self.goes_in_parts(entry.value())
             {
                 large = Some(UnderWay::begin(db, entry.key(), entry.value(), false));
                 return Walk::StopBefore;
@@ -217,16 +231,26 @@ impl Snapshot {
         under_way.abandon(out);
     }
 
-    /// Whether a value is copied in parts. None is any more, for once, after this started over again and again.
-    fn is_large(&self, value: &Value) -> bool {
-        if self.starts_over >= SNAPSHOT_STARTS_OVER_MAX {
+    /// Whether a value is copied in parts. One that would be is not, after such values started over again and again.
+    fn goes_in_parts(&mut self, value: &Value) -> bool {
+        let is_large = self.is_large(value);
+        if is_large && self.starts_over >= SNAPSHOT_STARTS_OVER_MAX {
+            self.starts_over = 0;
             return false;
         }
+        is_large
+    }
+
+    fn is_large(&self, value: &Value) -> bool {
         let few = (self.part_min_bytes / SNAPSHOT_ELEMENT_BYTES) as u64;
         let elements = match value {
             Value::String(string) => return is_allocated(string) && string.len() > self.part_min_bytes,
             Value::Stream(stream) => {
-                stream.len() + stream.groups().map(|(_, group)| group.weight() as u64).sum::<u64>()
+                // Each of these counts at least once, so there is no need to look at more of them.
+                let first = few as usize + 1;
+                let of_groups: usize = stream.groups().take(first).map(|(_, group)| group.weight()).sum();
+                let of_requests = stream.idempotency().map_or(0, |memory| memory.weight(first));
+                stream.len() + (of_groups + of_requests) as u64
             }
             _ if value.layout() != Layout::Large => return false,
             Value::List(list) => list.len() as u64,
@@ -243,9 +267,18 @@ impl Snapshot {
     }
 
     /// As [`follow`](Self::follow), with the effects of the unit.
-    pub fn follow_unit(&mut self, effects: EffectReader<'_>, out: &mut EffectWriter) {
-        for (db, effect) in effects {
+    pub fn follow_unit(&mut self, mut effects: EffectReader<'_>, out: &mut EffectWriter) {
+        let mut left = effects.bytes_left();
+        while let Some((db, effect)) = effects.next() {
+            let bytes = left - effects.bytes_left();
+            left = effects.bytes_left();
+            let is_on_part = |under_way: &UnderWay| effect.key().is_some_and(|key| under_way.is(db, key));
+            let was_on_part = self.under_way.as_ref().is_some_and(is_on_part);
             self.follow_effect(db, &effect, out);
+            if was_on_part && self.under_way.as_ref().is_some_and(is_on_part) {
+                // A list or stream that grows at one end and shrinks at the other must be outrun.
+                self.debt += 2 * (bytes + SNAPSHOT_KEY_WORK_BYTES);
+            }
         }
         self.flush(out);
     }
@@ -290,6 +323,11 @@ impl Snapshot {
 
     fn follow_on_key(&mut self, db: DbIndex, key: &[u8], effect: &Effect<'_>, out: &mut EffectWriter) {
         if self.has(db, key) {
+            if let Effect::Complete { .. } = effect {
+                // Its parts were not passed on.
+                self.dbs[db as usize].again.insert(key.into());
+                return;
+            }
             return out.write(db, effect);
         }
         if let Some(mut under_way) = self.under_way.take_if(|under_way| under_way.is(db, key)) {

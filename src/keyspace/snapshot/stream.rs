@@ -6,7 +6,7 @@
 
 use super::Budget;
 use super::part::Followed;
-use crate::base::limits::SNAPSHOT_PIECE_BYTES;
+use crate::base::limits::{SNAPSHOT_PENDING_WORK_BYTES, SNAPSHOT_PIECE_BYTES};
 use crate::keyspace::NAMELESS;
 use crate::keyspace::effect::{Effect, EffectWriter, Pairs};
 use crate::keyspace::verb::PendingPack;
@@ -100,6 +100,15 @@ impl StreamPart {
     }
 
     pub(super) fn follow(&mut self, effect: &Effect<'_>, steps: &mut EffectWriter) -> Followed {
+        if let Effect::StreamCounters { last_id, .. } = *effect
+            && let Stage::Entries { through } = &mut self.stage
+            && Some(last_id) < *through
+        {
+            // There are no entries behind it any more, and those that are appended now the walk must meet.
+            *through = Some(last_id);
+            steps.write(0, effect);
+            return Followed::Yes;
+        }
         let is_copied = match *effect {
             // What is appended is behind all that was there before.
             Effect::StreamAppend { .. } | Effect::StreamCounters { .. } => !matches!(self.stage, Stage::Entries { .. }),
@@ -259,16 +268,18 @@ fn copy_pending(
 ) -> bool {
     let Some(start) = following(*through) else { return true };
     let mut pack = PendingPack::default();
-    let mut all = true;
+    let (mut all, mut count) = (true, 0);
     for pending in group.pending_range(start, StreamId::MAX) {
         pack.add(&pending);
         *through = Some(pending.id);
-        if !budget.has_more_than(pack.len()) || pack.len() >= SNAPSHOT_PIECE_BYTES {
+        count += 1;
+        if !budget.has_more_than(pack.len() + count * SNAPSHOT_PENDING_WORK_BYTES) || pack.len() >= SNAPSHOT_PIECE_BYTES
+        {
             all = false;
             break;
         }
     }
-    budget.pay_bytes(pack.len());
+    budget.pay_bytes(pack.len() + count * SNAPSHOT_PENDING_WORK_BYTES);
     pack.write(NAMELESS, name, steps);
     all
 }

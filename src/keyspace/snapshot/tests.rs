@@ -298,6 +298,12 @@ fn streams() {
             0..4 => _ = ks.stream_delete(db, slot, id)?,
             4 => _ = ks.stream_trim(db, slot, id)?,
             5 => ks.stream_counters(db, slot, next, Some(7), Some(id))?,
+            // What is appended now is before entries that there were.
+            50 => {
+                ks.stream_trim(db, slot, next)?;
+                ks.stream_counters(db, slot, id, None, None)?;
+                ks.stream_append(db, key, Some(slot), StreamId { seq: 2, ..id }, pairs.into_iter())?;
+            }
             6..9 => _ = ks.group_create(db, slot, group, id, Some(3))?,
             9 => _ = ks.group_destroy(db, slot, group)?,
             10 => _ = ks.group_set_id(db, slot, group, id, None)?,
@@ -336,6 +342,138 @@ fn a_value_that_is_replaced_again_and_again_is_copied_at_once() {
         assert!(slices < 100, "it ends");
     }
     assert!(slices > SNAPSHOT_STARTS_OVER_MAX, "{slices} slices");
+}
+
+/// Only the value that is replaced again and again is copied at once.
+#[test]
+fn other_large_values_are_copied_in_parts_all_the_same() {
+    for changes in [10, 100] {
+        let mut pair = Pair::new(1);
+        pair.unit(|pair| {
+            (0..100u8).for_each(|number| _ = pair.ks.put(0, &[number], &[b'x'; 500]));
+            Ok(())
+        });
+        pair.begin();
+        let (mut turn, mut before) = (0, None);
+        while !pair.slice(1) {
+            turn += 1;
+            let key = pair.snapshot.as_ref().and_then(|snapshot| Some(snapshot.under_way.as_ref()?.key.clone()));
+            if turn < changes
+                && let Some(key) = before.or(key.clone())
+            {
+                pair.unit(|pair| {
+                    pair.ks.put(0, &key, &[b'y'; 500]);
+                    Ok(())
+                });
+            }
+            before = key;
+        }
+        assert!(pair.completed >= 90, "{} values in parts", pair.completed);
+    }
+}
+
+/// Nobody keeps a snapshot from its end by copying what it has not copied yet onto what it has.
+#[test]
+fn keys_that_are_copied_again_do_not_keep_the_walk_waiting() {
+    let mut pair = Pair::new(1);
+    let mut keys: Vec<[u8; 1]> = (0..=255u8).map(|number| [number]).collect();
+    keys.sort_by_key(|key| place(hash_bytes(key)));
+    pair.unit(|pair| {
+        keys.iter().for_each(|key| _ = pair.ks.put(0, key, b"value"));
+        Ok(())
+    });
+    pair.begin();
+    let mut slices = 0;
+    while !pair.slice(1) {
+        pair.unit(|pair| {
+            let last = pair.ks.find(0, &keys[255]).expect("it was put");
+            pair.ks.copy(0, last, 0, &keys[slices % 255]);
+            Ok(())
+        });
+        slices += 1;
+        assert!(slices < 1_000, "it ends");
+    }
+}
+
+/// Nor by copying keys onto each other that it has copied.
+#[test]
+fn keys_that_are_copied_onto_each_other_are_copied_at_once() {
+    let mut pair = Pair::new(1);
+    pair.unit(|pair| {
+        (0..16u8).for_each(|number| _ = pair.ks.put(0, &[number], b"value"));
+        Ok(())
+    });
+    pair.begin();
+    let mut slices = 0;
+    while !pair.slice(1) {
+        pair.unit(|pair| {
+            for number in 0..16u8 {
+                let slot = pair.ks.find(0, &[number]).expect("it was put");
+                pair.ks.copy(0, slot, 0, &[(number * 7 + 3) % 16]);
+            }
+            Ok(())
+        });
+        slices += 1;
+        assert!(slices < SNAPSHOT_AGAIN_MAX + 100, "it ends");
+    }
+    assert!(slices > SNAPSHOT_AGAIN_MAX / 2, "{slices} slices");
+}
+
+/// A stream of which entries go at one end while others come at the other is copied all the same.
+#[test]
+fn a_window_that_moves_is_caught_up_with() {
+    let mut pair = Pair::new(1);
+    let mut last = 0;
+    let mut append = |pair: &mut Pair, count: u64| {
+        pair.unit(|pair| {
+            for _ in 0..count {
+                last += 1;
+                let slot = pair.ks.find(0, b"a");
+                let pairs = [(&b"field"[..], &b"value"[..])].into_iter();
+                pair.ks.stream_append(0, b"a", slot, StreamId { ms: last, seq: 0 }, pairs)?;
+            }
+            let slot = pair.ks.find(0, b"a").expect("it has entries");
+            pair.ks.stream_trim(0, slot, StreamId { ms: last.saturating_sub(200), seq: 0 })?;
+            Ok(())
+        });
+    };
+    append(&mut pair, 200);
+    pair.begin();
+    let mut slices = 0;
+    while !pair.slice(100) {
+        append(&mut pair, 50);
+        slices += 1;
+        assert!(slices < 100, "it ends");
+    }
+    assert_eq!(pair.completed, 1);
+}
+
+/// A value that a followed unit brings in parts is copied again: its parts are not passed on.
+#[test]
+fn parts_in_a_unit_are_not_taken_for_those_of_the_snapshot() {
+    let mut pair = Pair::new(1);
+    pair.unit(|pair| {
+        KEYS.iter().for_each(|key| _ = pair.ks.put(0, key, &[b'x'; 500]));
+        Ok(())
+    });
+    let mut other = keyspace();
+    KEYS.iter().for_each(|key| _ = other.put(0, key, &[b'y'; 600]));
+    pair.begin();
+    let mut turn = 0;
+    while !pair.slice(100) {
+        turn += 1;
+        if turn % 5 == 0 && turn < 50 {
+            let mut out = EffectWriter::default();
+            let mut snapshot = Snapshot::begin_with_parts(&mut other, 0);
+            while !snapshot.copy_slice(&mut other, 100, &mut out) {}
+            let bytes = out.into_bytes();
+            pair.unit(|pair| {
+                EffectReader::new(&bytes).for_each(|(db, effect)| assert_eq!(pair.ks.apply(db, &effect), Ok(())));
+                Ok(())
+            });
+        }
+    }
+    assert!(turn > 10);
 }
 
 /// A slice stays small whatever a key holds.

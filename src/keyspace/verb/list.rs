@@ -117,7 +117,7 @@ impl Keyspace {
 
     /// Moves the element at one end of a list to an end of the same list.
     pub fn list_rotate(&mut self, db: DbIndex, slot: Slot, from_front: bool, to_front: bool) -> Result<(), WrongType> {
-        if self.records_elements
+        if self.records_elements(db, slot)
             && !from_front
             && to_front
             && let list = self.list(db, slot)?

@@ -109,6 +109,13 @@ impl Keyspace {
         self.effects.record_with(db, || effect(&entry.key));
     }
 
+    /// Whether effects must say which elements they change of the value at `slot`.
+    #[inline]
+    fn records_elements(&self, db: DbIndex, slot: Slot) -> bool {
+        let is_it = |(of_db, of_key): &(DbIndex, Box<[u8]>)| *of_db == db && **of_key == *self.entry(db, slot).key;
+        self.records_elements_of.as_ref().is_some_and(is_it)
+    }
+
     /// Removes the key of a collection that a recorded effect has emptied, which says so already.
     #[inline]
     fn drop_if(&mut self, empty: bool, db: DbIndex, slot: Slot) {

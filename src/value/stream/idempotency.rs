@@ -117,6 +117,11 @@ impl Idempotency {
             .flat_map(|(_, producer)| producer.named().map(|request| (&*producer.name, &*request.iid, request.id)))
     }
 
+    /// How many things it holds of the first so many producers: themselves and their requests.
+    pub fn weight(&self, producers: usize) -> usize {
+        self.producers.iter().take(producers).map(|(_, producer)| 1 + producer.requests.len()).sum()
+    }
+
     /// The producers behind this name by name, all without one, each with its requests, the oldest first.
     pub fn producers_after(
         &self,
