@@ -378,7 +378,8 @@ pub const SNAPSHOT_SYNC_BYTES: u64 = 16 * 1024 * 1024;
 pub const SNAPSHOT_PAUSE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Bytes that wait to be written to a snapshot above which it is given up: only what changes meanwhile can make so many.
-pub const SNAPSHOT_GIVE_UP_BYTES: usize = 256 * 1024 * 1024;
+/// Tests reach it sooner.
+pub const SNAPSHOT_GIVE_UP_BYTES: usize = if cfg!(test) { 16 * 1024 * 1024 } else { 256 * 1024 * 1024 };
 
 /// Bytes of effects that a start loads at a time, about: others are answered between two slices.
 pub const RECOVERY_SLICE_BYTES: usize = 256 * 1024;

@@ -194,7 +194,8 @@ impl Server {
         saving.saved_changes = ended.changes;
         saving.base_bytes = done.file_bytes;
         saving.log_bytes_offset = -i64::try_from(ended.log_bytes).unwrap_or(i64::MAX);
-        saving.last = ended.lsn;
+        // A log that was closed meanwhile has gone further.
+        saving.last = saving.last.max(ended.lsn);
     }
 
     /// Answers those who wait for the snapshot that has ended.
@@ -262,6 +263,9 @@ impl Server {
         let recovery = Recovery::open(directory, lsn).map_err(text)?;
         let mut log =
             recovery.finish(options, Arc::new(RealClock::default()), Box::new(move || wake())).map_err(text)?;
+        if log.durable() != lsn {
+            return Err(format!("there is a log already, which ends with Lsn {}, not {lsn}", log.durable()));
+        }
         log.start().map_err(|error| error.to_string())?;
         Ok(log)
     }
