@@ -364,6 +364,10 @@ pub const SAVE_RETRY: Duration = Duration::from_secs(5);
 
 /// How often that time is doubled with each further failure: up to about three quarters of an hour.
 pub const SAVE_RETRY_DOUBLINGS: u32 = 9;
+
+/// The same where a log is to begin behind the snapshot: up to 40 s, because what changes is in memory only until then.
+pub const LOG_BEGIN_RETRY_DOUBLINGS: u32 = 3;
+
 /// Bytes of units that a snapshot's frame holds: enough to compress well, little enough to be read and applied in one go.
 pub const SNAPSHOT_FRAME_BYTES: usize = 256 * 1024;
 

@@ -20,7 +20,7 @@ fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
     if ctx.server.saving.under_way().is_none() {
         ctx.server.saving.begin(Purpose::Save, ctx.server.clock.now_ms());
     }
-    // One that is made to shorten the log holds all that is there now, too.
+    // One that is made to shorten the log will do, too.
     ctx.server.saving.wait(ctx.session.key, ctx.entry);
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR SAVE goes on in the background");
     Ok(Flow::Wait(Wait::until(None, on_timeout)))
@@ -36,7 +36,7 @@ fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             ctx.reply.status("Background saving cancelled");
         }
         _ if how == Some(How::Cancel) => {
-            if !saving.unschedule(Purpose::Save) {
+            if !ctx.server.cancel_scheduled_save() {
                 return Err(Error::text("ERR Background saving is currently not in progress or scheduled"));
             }
             ctx.reply.status("Scheduled background saving cancelled");

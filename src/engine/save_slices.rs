@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::saving::{Copying, Ended, Home, Purpose, Run, Saving, Stage};
 use super::scripts::Scripts;
+use super::session::SessionKey;
 use super::snapshot_stream::SnapshotStream;
+use super::table::Entry;
 use super::tail::Tail;
 use super::unit::Origin;
 use super::{Engine, Server};
@@ -140,7 +142,7 @@ impl Server {
     }
 
     /// Ends the snapshot under way: tells what became of it, and acts on that.
-    fn conclude(&mut self, ks: &mut Keyspace, outcome: Result<Done, String>) {
+    pub(super) fn conclude(&mut self, ks: &mut Keyspace, outcome: Result<Done, String>) {
         let Some(Run { purpose, began, stage, .. }) = self.saving.run.take() else { return };
         let ended = match stage {
             Stage::Copying(copying) => {
@@ -200,7 +202,12 @@ impl Server {
 
     /// Answers those who wait for the snapshot that has ended.
     fn answer_waiting(&mut self, outcome: &Result<(), String>) {
-        for (client, entry) in std::mem::take(&mut self.saving.waiting) {
+        let waiting = std::mem::take(&mut self.saving.waiting);
+        self.answer(waiting, outcome);
+    }
+
+    fn answer(&mut self, waiting: Vec<(SessionKey, &'static Entry)>, outcome: &Result<(), String>) {
+        for (client, entry) in waiting {
             let Some(session) = self.sessions.get_mut(client) else { continue };
             // CLIENT UNBLOCK may have ended its waiting, and it may wait for something else by now.
             if session.parked.as_ref().is_some_and(|parked| std::ptr::eq(parked.entry, entry)) {
@@ -224,18 +231,35 @@ impl Server {
         self.answer_waiting(&Err("the snapshot was cancelled".to_owned()));
     }
 
-    /// Makes a snapshot, or completes the one under way, while nobody is served. Not inside of a unit that has changed
-    /// something.
+    /// Gives up the one that BGSAVE SCHEDULE or SAVE has asked for. Answers whether there is one.
+    pub(crate) fn cancel_scheduled_save(&mut self) -> bool {
+        let is_cancelled = self.saving.unschedule(Purpose::Save);
+        if is_cancelled {
+            let waiting = self.saving.take_waiting_for_next();
+            self.answer(waiting, &Err("the snapshot was cancelled".to_owned()));
+        }
+        is_cancelled
+    }
+
+    /// Makes a snapshot of all that is there, or completes the one under way if it will hold that, while nobody is served. Not
+    /// inside of a unit that has changed something.
     pub(crate) fn save_at_once(&mut self, ks: &mut Keyspace) -> Result<(), String> {
+        if self.saving.is_ending() {
+            self.complete_save(ks);
+        }
         if self.saving.run.is_none() {
             self.saving.begin(Purpose::Save, self.clock.now_ms());
         }
+        self.complete_save(ks);
+        self.saving.failure.clone().map_or(Ok(()), Err)
+    }
+
+    fn complete_save(&mut self, ks: &mut Keyspace) {
         while self.saving.run.is_some() {
             if !self.save_slice(ks) {
                 std::thread::sleep(WAIT_STEP);
             }
         }
-        self.saving.failure.clone().map_or(Ok(()), Err)
     }
 
     /// Begins a log behind the snapshot up to `lsn`, with what has gathered since.
@@ -280,7 +304,10 @@ impl Server {
             return Err(failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string));
         }
         self.saving.last = self.last_lsn();
-        self.close_log().map_err(|error| error.to_string())?;
+        if let Err(error) = self.close_log() {
+            // All is durable: only the mark is missing that says that nothing follows.
+            tracing::warn!("the log could not be marked as closed: {error}");
+        }
         self.tail = None;
         self.update_gates();
         // What was held for it may leave.

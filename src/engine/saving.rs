@@ -23,7 +23,7 @@ use super::snapshot_stream::SnapshotStream;
 use super::table::Entry;
 use super::tail::EFFECTS_FORMAT;
 use super::unit::Origin;
-use crate::base::limits::SAVE_SLICE_BYTES;
+use crate::base::limits::{SAVE_SLICE_BYTES, SNAPSHOT_GIVE_UP_BYTES};
 use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::EffectWriter;
@@ -98,6 +98,8 @@ pub struct Saving {
     pub(super) log_bytes_offset: i64,
     /// Clients that wait for the one that is under way.
     pub(super) waiting: Vec<(SessionKey, &'static Entry)>,
+    /// Clients that wait for the one that follows upon it.
+    waiting_for_next: Vec<(SessionKey, &'static Entry)>,
     /// DEBUG RELOAD and DEBUG LOADAOF.
     pub(super) reload: Option<Reload>,
     /// Why the last one failed, if it did.
@@ -211,6 +213,7 @@ impl Saving {
             base_bytes: 0,
             log_bytes_offset: 0,
             waiting: Vec::new(),
+            waiting_for_next: Vec::new(),
             reload: None,
             failure: None,
             wake: Arc::new(|| {}),
@@ -250,6 +253,7 @@ impl Saving {
     pub(crate) fn begin(&mut self, purpose: Purpose, now_ms: i64) {
         self.scheduled[purpose as usize] = false;
         self.history[purpose as usize].tried_ms = now_ms;
+        self.waiting.append(&mut self.waiting_for_next);
         self.run = Some(Run { purpose, began: Instant::now(), stage: Stage::Wanted });
         (self.wake)();
     }
@@ -273,8 +277,13 @@ impl Saving {
     }
 
     /// Forgets what was scheduled. Answers whether it was.
-    pub(crate) fn unschedule(&mut self, purpose: Purpose) -> bool {
+    pub(super) fn unschedule(&mut self, purpose: Purpose) -> bool {
         std::mem::take(&mut self.scheduled[purpose as usize])
+    }
+
+    /// Takes those who wait for what was scheduled.
+    pub(super) fn take_waiting_for_next(&mut self) -> Vec<(SessionKey, &'static Entry)> {
+        std::mem::take(&mut self.waiting_for_next)
     }
 
     /// What the one is made for that is under way.
@@ -325,15 +334,34 @@ impl Saving {
         self.base_bytes
     }
 
-    /// Lets a client wait for the one under way.
+    /// Lets a client wait for a snapshot that holds all that is there now: the one under way, or, if that takes in nothing any
+    /// more, the next one.
     pub(crate) fn wait(&mut self, client: SessionKey, entry: &'static Entry) {
-        self.waiting.push((client, entry));
+        if self.is_ending() {
+            self.schedule(Purpose::Save);
+            self.waiting_for_next.push((client, entry));
+        } else {
+            self.waiting.push((client, entry));
+        }
     }
 
-    /// Asks for the data to be read again, between two units.
-    pub(crate) fn reload(&mut self, reload: Reload) {
-        self.reload = Some(reload);
+    /// Whether the one under way takes in nothing any more.
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(&self.run, Some(Run { stage: Stage::Ending(..), .. }))
+    }
+
+    /// Asks for the data to be read again, between two units. Answers whether it will be: not if somebody else waits for that.
+    pub(crate) fn reload(&mut self, reload: Reload) -> bool {
+        let is_free = self.reload.is_none();
+        self.reload.get_or_insert(reload);
         (self.wake)();
+        is_free
+    }
+
+    /// Whether the disk does not keep up even with what changes while it is copied, so that it must be given up.
+    pub(super) fn is_too_slow(&self) -> bool {
+        let Some(Run { stage: Stage::Copying(copying), .. }) = &self.run else { return false };
+        copying.writer.backlog() > SNAPSHOT_GIVE_UP_BYTES
     }
 
     /// Whether every unit must be recorded in full.
