@@ -281,6 +281,8 @@ fn fit_to_descriptors(config: &mut Config) {
 mod loading;
 #[cfg(test)]
 mod logged;
+#[cfg(test)]
+mod saved;
 
 #[cfg(test)]
 mod tests {

@@ -396,6 +396,10 @@ pub const SAVE_RETRY: Duration = Duration::from_secs(5);
 
 /// How often that time is doubled with each further failure: up to about three quarters of an hour.
 pub const SAVE_RETRY_DOUBLINGS: u32 = 9;
+
+/// The same where a log is to begin behind the snapshot: up to 40 s, because what changes is in memory only until then.
+pub const LOG_BEGIN_RETRY_DOUBLINGS: u32 = 3;
+
 /// Bytes of units that a snapshot's frame holds: enough to compress well, little enough to be read and applied in one go.
 pub const SNAPSHOT_FRAME_BYTES: usize = 256 * 1024;
 
@@ -410,7 +414,8 @@ pub const SNAPSHOT_SYNC_BYTES: u64 = 16 * 1024 * 1024;
 pub const SNAPSHOT_PAUSE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Bytes that wait to be written to a snapshot above which it is given up: only what changes meanwhile can make so many.
-pub const SNAPSHOT_GIVE_UP_BYTES: usize = 256 * 1024 * 1024;
+/// Tests reach it sooner.
+pub const SNAPSHOT_GIVE_UP_BYTES: usize = if cfg!(test) { 16 * 1024 * 1024 } else { 256 * 1024 * 1024 };
 
 /// Bytes of effects that a start loads at a time, about: others are answered between two slices.
 pub const RECOVERY_SLICE_BYTES: usize = 256 * 1024;

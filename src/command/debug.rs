@@ -137,7 +137,9 @@ fn read_again(ctx: &mut Ctx<'_>, reload: Reload) -> MayWait {
     if !ctx.may_wait() {
         return Err(Error::text("ERR the data can't be read again inside a transaction"));
     }
-    ctx.server.saving.reload(reload);
+    if !ctx.server.saving.reload(reload) {
+        return Err(Error::text("ERR the data is being read again"));
+    }
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR the data is read again all the same");
     Ok(Flow::Wait(Wait::until(None, on_timeout)))
 }

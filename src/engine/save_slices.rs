@@ -144,7 +144,7 @@ impl Server {
     }
 
     /// Ends the snapshot under way: tells what became of it, and acts on that.
-    fn conclude(&mut self, ks: &mut Keyspace, outcome: Result<Done, String>) {
+    pub(super) fn conclude(&mut self, ks: &mut Keyspace, outcome: Result<Done, String>) {
         let Some(Run { purpose, began, stage, .. }) = self.saving.run.take() else { return };
         let ended = match stage {
             Stage::Copying(copying) => {
@@ -242,8 +242,8 @@ impl Server {
         self.saving.unschedule(Purpose::Save)
     }
 
-    /// Makes a snapshot, or completes the one under way, while nobody is served. Not inside of a unit that has changed
-    /// something.
+    /// Makes a snapshot of all that is there, or completes the one under way if it will hold that, while nobody is served. Not
+    /// inside of a unit that has changed something.
     pub(crate) fn save_at_once(&mut self, ks: &mut Keyspace) -> Result<(), String> {
         if self.saving.is_ending() {
             // It may lack what has changed of late.
@@ -289,6 +289,9 @@ impl Server {
         let recovery = Recovery::open(directory, lsn).map_err(text)?;
         let mut log =
             recovery.finish(options, Arc::new(RealClock::default()), Box::new(move || wake())).map_err(text)?;
+        if log.durable() != lsn {
+            return Err(format!("there is a log already, which ends with Lsn {}, not {lsn}", log.durable()));
+        }
         log.start().map_err(|error| error.to_string())?;
         Ok(log)
     }
@@ -303,7 +306,10 @@ impl Server {
             return Err(failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string));
         }
         self.saving.last = self.last_lsn();
-        self.close_log().map_err(|error| error.to_string())?;
+        if let Err(error) = self.close_log() {
+            // All is durable: only the mark is missing that says that nothing follows.
+            tracing::warn!("the log could not be marked as closed: {error}");
+        }
         self.tail = None;
         self.update_gates();
         // What was held for it may leave.

@@ -5,14 +5,14 @@
 //!   (`auto-aof-rewrite-percentage`), so that a start need not read it; points of `save` are honoured, too.
 //! - A log that `appendonly` asks for while the server runs begins behind a snapshot.
 //!
-//! What has failed is tried again: after 5 s what `save` and `appendonly` ask for, as in Redis; a log that grows doubles that
-//! with each failure.
+//! What has failed is tried again: after 5 s what `save` asks for, as in Redis; what `appendonly` and a log that has grown ask
+//! for doubles that with each failure.
 
 use super::Server;
 use super::error::Error;
 use super::saving::{Home, Purpose, Run, Stage};
 use super::session::{Gate, Session};
-use crate::base::limits::{LOG_BEGIN_MAX_BYTES, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
+use crate::base::limits::{LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
 use crate::keyspace::Keyspace;
 
 /// Answered to commands that write while what they write could not be saved.
@@ -27,8 +27,13 @@ impl Server {
     pub(super) fn look_after_saving(&mut self, ks: &mut Keyspace) {
         let gathered = self.tail.as_ref().filter(|_| self.durability.is_none()).map_or(0, |tail| tail.bytes.len());
         if gathered > LOG_BEGIN_MAX_BYTES && self.saving.run.is_some() {
-            tracing::error!("the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile");
-            self.cancel_save(ks);
+            let error =
+                format!("the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile");
+            self.conclude(ks, Err(error));
+        }
+        if self.saving.is_too_slow() {
+            // The disk may stand still, and wake nobody.
+            (self.saving.wake)();
         }
         if self.saving.run.is_some() || matches!(self.saving.home, Home::None) {
             return;
@@ -56,8 +61,8 @@ impl Server {
 
     fn is_rewrite_due(&self, now_ms: i64) -> bool {
         let history = self.saving.history(Purpose::Rewrite);
-        let doublings = history.failures_in_a_row.saturating_sub(1).min(SAVE_RETRY_DOUBLINGS);
-        let pause_ms = (SAVE_RETRY.as_millis() as i64) << if self.wants_log() { 0 } else { doublings };
+        let most = if self.wants_log() { LOG_BEGIN_RETRY_DOUBLINGS } else { SAVE_RETRY_DOUBLINGS };
+        let pause_ms = (SAVE_RETRY.as_millis() as i64) << history.failures_in_a_row.saturating_sub(1).min(most);
         if !history.is_ok && now_ms - history.tried_ms <= pause_ms {
             return false;
         }
@@ -82,9 +87,10 @@ impl Server {
     }
 
     /// Whether the server makes a snapshot before it ends. What SHUTDOWN says comes first; else what has changed is in the log,
-    /// and without a log `save` asks for one.
+    /// and without a log `save` asks for one, or `appendonly`, whose log has not begun yet.
     pub(crate) fn saves_at_end(&self, said: Option<bool>) -> bool {
-        self.loading.is_none() && said.unwrap_or(self.durability.is_none() && !self.config.save.is_empty())
+        let is_asked_for = || self.wants_log() || (self.durability.is_none() && !self.config.save.is_empty());
+        self.loading.is_none() && said.unwrap_or_else(is_asked_for)
     }
 
     /// Whether commands that write are refused, because what they write should be saved and can't be. With a log it is safe.

@@ -23,7 +23,7 @@ use super::snapshot_stream::SnapshotStream;
 use super::table::Entry;
 use super::tail::EFFECTS_FORMAT;
 use super::unit::Origin;
-use crate::base::limits::SAVE_SLICE_BYTES;
+use crate::base::limits::{SAVE_SLICE_BYTES, SNAPSHOT_GIVE_UP_BYTES};
 use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::EffectWriter;
@@ -277,7 +277,7 @@ impl Saving {
     }
 
     /// Forgets what was scheduled. Answers whether it was.
-    pub(crate) fn unschedule(&mut self, purpose: Purpose) -> bool {
+    pub(super) fn unschedule(&mut self, purpose: Purpose) -> bool {
         std::mem::take(&mut self.scheduled[purpose as usize])
     }
 
@@ -347,10 +347,18 @@ impl Saving {
         }
     }
 
-    /// Asks for the data to be read again, between two units.
-    pub(crate) fn reload(&mut self, reload: Reload) {
-        self.reload = Some(reload);
+    /// Asks for the data to be read again, between two units. Answers whether it will be: not if somebody else waits for that.
+    pub(crate) fn reload(&mut self, reload: Reload) -> bool {
+        let is_free = self.reload.is_none();
+        self.reload.get_or_insert(reload);
         (self.wake)();
+        is_free
+    }
+
+    /// Whether the disk does not keep up even with what changes while it is copied, so that it must be given up.
+    pub(super) fn is_too_slow(&self) -> bool {
+        let Some(Run { stage: Stage::Copying(copying), .. }) = &self.run else { return false };
+        copying.writer.backlog() > SNAPSHOT_GIVE_UP_BYTES
     }
 
     /// Whether every unit must be recorded in full.

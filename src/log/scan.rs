@@ -431,7 +431,11 @@ impl Recovery {
     pub(super) fn remove_unfinished(&self) -> Result<(), LogError> {
         for name in &self.unfinished {
             let path = self.directory.file(name);
-            self.directory.disk().remove(&path).map_err(|source| LogError::Io { path, source })?;
+            match self.directory.disk().remove(&path) {
+                // Whoever was making it has given up, and removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.map_err(|source| LogError::Io { path, source })?,
+            }
         }
         Ok(())
     }

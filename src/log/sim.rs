@@ -66,6 +66,8 @@ struct State {
     life: u64,
     trace: Vec<Event>,
     time: Duration,
+    /// Operations that wait, as a disk makes them wait that stands still.
+    held: Option<&'static str>,
 }
 
 #[derive(Clone, Default)]
@@ -119,6 +121,7 @@ impl SimDisk {
             life: 0,
             trace: Vec::new(),
             time: Duration::ZERO,
+            held: None,
         })))
     }
 
@@ -130,6 +133,18 @@ impl SimDisk {
     /// Sets how much fits on the disk, and leaves the other faults as they are.
     pub fn set_capacity(&self, capacity: Option<u64>) {
         self.state().faults.capacity = capacity;
+    }
+
+    /// Has operations of this name (`create` or `rename`) wait, until it is called again.
+    pub fn hold(&self, operation: Option<&'static str>) {
+        self.state().held = operation;
+    }
+
+    /// Waits while operations of this name are held.
+    fn wait_for_turn(&self, operation: &'static str) {
+        while self.state().held == Some(operation) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// How many operations there have been. Reading and listing count as well, but can't fail.
@@ -345,6 +360,7 @@ impl Disk for SimDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.wait_for_turn("create");
         let state = &mut *self.state();
         state.begin("create", path.display().to_string(), 0, 0)?;
         if state.seen.files.contains_key(path) {
@@ -364,6 +380,7 @@ impl Disk for SimDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.wait_for_turn("rename");
         let state = &mut *self.state();
         state.begin("rename", to.display().to_string(), 0, 0)?;
         let file = *state.seen.files.get(from).ok_or(io::ErrorKind::NotFound)?;

@@ -1,0 +1,221 @@
+//! Snapshots, and commands that come while one is under way, over a simulated disk that can be made to stand still.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::base::clock::Clock;
+use crate::base::limits::SNAPSHOT_GIVE_UP_BYTES;
+use crate::base::rng::Rng;
+use crate::command;
+use crate::config::{AllowFrom, Config};
+use crate::engine::Engine;
+use crate::engine::recovery::Loading;
+use crate::engine::saving::Purpose;
+use crate::engine::session::{Peer, SessionKey};
+use crate::log::directory::{Directory, DirectoryId};
+use crate::log::sim::SimDisk;
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::Decoder;
+
+/// A server without sockets, whose data is in `/data`.
+struct Bench {
+    engine: Engine,
+    clock: Clock,
+    disk: SimDisk,
+    client: SessionKey,
+}
+
+impl Bench {
+    fn start(disk: &SimDisk, appendonly: bool) -> Bench {
+        let clock = Clock::manual(1_000_000);
+        let config = Config { appendonly, ..Config::default() };
+        let mut engine = Engine::new(config, command::table(), clock.clone(), Rng::seeded(1)).expect("memory");
+        let id = DirectoryId::new([1; 16]);
+        let directory = Directory::open(Arc::new(disk.clone()), Path::new("/data"), id).expect("it is not locked");
+        let loading = Loading::begin(&mut engine, directory).expect("it can be read");
+        if appendonly {
+            loading.finish(&mut engine, Box::new(|| {})).expect("all of it can be read");
+        } else {
+            loading.finish_without_log(&mut engine).expect("all of it can be read");
+        }
+        let client = engine.server.open_session(Peer::default());
+        Bench { engine, clock, disk: disk.clone(), client }
+    }
+
+    /// Ends this server as a crash of its process does, and starts another one.
+    fn restart(self, appendonly: bool) -> Bench {
+        let disk = self.disk.clone();
+        drop(self);
+        disk.kill();
+        Bench::start(&disk, appendonly)
+    }
+
+    /// What a command of words is answered, once the log has what it did. A call that waits is answered later.
+    fn line(&mut self, line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut request = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| request += &format!("${}\r\n{word}\r\n", word.len()));
+        let mut out = Reply::new(Form::Resp2);
+        self.engine.feed(self.client, &mut Decoder::new(), request.as_bytes(), &mut out);
+        self.engine.server.drain_log();
+        let later = self.heard();
+        format!("{}{later}", out.as_bytes().escape_ascii())
+    }
+
+    /// What has been said to the client since it last asked.
+    fn heard(&mut self) -> String {
+        let session = self.engine.server.sessions.get_mut(self.client).expect("it is open");
+        session.outbox.take_from(0).escape_ascii().to_string()
+    }
+
+    fn ok(&mut self, line: &str) {
+        assert_eq!(self.line(line), "+OK\\r\\n", "{line}");
+    }
+
+    /// SAVE, which is answered when it is done.
+    fn save(&mut self) {
+        assert_eq!(self.line("SAVE"), "");
+        self.release_snapshot();
+        assert_eq!(self.heard(), "+OK\\r\\n");
+    }
+
+    fn list(&mut self) -> String {
+        let list = self.line("LRANGE list 0 -1");
+        list.split("\\r\\n").skip(2).step_by(2).collect()
+    }
+
+    /// Begins a snapshot, and has it wait, complete, for its name.
+    fn hold_snapshot(&mut self) {
+        self.hold_snapshot_by("BGSAVE");
+    }
+
+    fn hold_snapshot_by(&mut self, command: &str) {
+        self.disk.hold(Some("rename"));
+        assert!(self.line(command).starts_with("+Background"));
+        while self.engine.save_slice() {}
+    }
+
+    /// Lets the snapshot have its name, and everything that follows upon it happen.
+    fn release_snapshot(&mut self) {
+        self.disk.hold(None);
+        until(|| {
+            while self.engine.save_slice() {}
+            self.engine.server.saving.under_way().is_none()
+        });
+    }
+}
+
+fn until(mut is_done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_done() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it never came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_log_that_is_closed_while_a_snapshot_gets_its_name_is_not_repeated_on_top_of_the_next_one() {
+    let mut bench = Bench::start(&SimDisk::new(1), true);
+    bench.line("RPUSH list a");
+    bench.hold_snapshot();
+    bench.line("RPUSH list b");
+    bench.line("RPUSH list c");
+    bench.ok("CONFIG SET appendonly no");
+    bench.release_snapshot();
+    bench.line("RPUSH list d");
+    bench.save();
+    assert_eq!(bench.restart(true).list(), "abcd");
+}
+
+#[test]
+fn a_log_that_is_turned_off_and_on_while_a_snapshot_gets_its_name_goes_on() {
+    let mut bench = Bench::start(&SimDisk::new(2), true);
+    bench.line("RPUSH list a");
+    bench.hold_snapshot();
+    bench.line("RPUSH list b");
+    bench.line("RPUSH list c");
+    bench.ok("CONFIG SET appendonly no");
+    bench.ok("CONFIG SET appendonly yes");
+    bench.release_snapshot();
+    bench.line("RPUSH list d");
+    assert_eq!(bench.restart(true).list(), "abcd");
+}
+
+#[test]
+fn whoever_saves_saves_what_came_while_another_snapshot_got_its_name() {
+    for command in ["SAVE", "SHUTDOWN SAVE", "DEBUG RELOAD"] {
+        for begin in ["BGSAVE", "BGREWRITEAOF"] {
+            if (command, begin) == ("SAVE", "BGSAVE") {
+                // It is refused, as in Redis.
+                continue;
+            }
+            let mut bench = Bench::start(&SimDisk::new(3), false);
+            bench.engine.server.config.enable_debug_command = AllowFrom::Yes;
+            bench.line("RPUSH list a");
+            bench.hold_snapshot_by(begin);
+            bench.line("RPUSH list b");
+            let disk = bench.disk.clone();
+            let release = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(50));
+                disk.hold(None);
+            });
+            bench.line(command);
+            release.join().expect("it only sleeps");
+            bench.release_snapshot();
+            if command == "DEBUG RELOAD" {
+                assert_eq!(bench.list(), "ab", "{begin}");
+            }
+            assert_eq!(bench.restart(false).list(), "ab", "{command} during {begin}");
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_a_save_that_is_cancelled_is_told() {
+    let mut bench = Bench::start(&SimDisk::new(4), false);
+    bench.hold_snapshot_by("BGREWRITEAOF");
+    assert_eq!(bench.line("SAVE"), "");
+    let waiting = bench.client;
+    bench.client = bench.engine.server.open_session(Peer::default());
+    assert!(bench.line("BGSAVE CANCEL").starts_with("+Scheduled"));
+    bench.client = waiting;
+    assert!(bench.heard().starts_with("-ERR the snapshot was cancelled"));
+    bench.release_snapshot();
+}
+
+#[test]
+fn a_server_that_was_told_to_log_ends_with_all_its_data_on_disk() {
+    let mut bench = Bench::start(&SimDisk::new(5), false);
+    bench.line("RPUSH list a");
+    bench.ok("CONFIG SET appendonly yes");
+    bench.line("RPUSH list b");
+    assert!(bench.engine.may_end());
+    assert_eq!(bench.restart(true).list(), "ab");
+}
+
+#[test]
+fn a_snapshot_whose_disk_stands_still_is_given_up_when_too_much_has_changed() {
+    let mut bench = Bench::start(&SimDisk::new(6), false);
+    let value = "x".repeat(1 << 20);
+    let set_all = |bench: &mut Bench| (0..8).for_each(|key| bench.ok(&format!("SET {key} {value}")));
+    set_all(&mut bench);
+    bench.disk.hold(Some("create"));
+    bench.line("BGSAVE");
+    while bench.engine.save_slice() {}
+    assert_eq!(bench.engine.server.saving.under_way(), Some(Purpose::Save));
+    // About half of the keys have been copied.
+    for _ in 0..SNAPSHOT_GIVE_UP_BYTES >> 21 {
+        set_all(&mut bench);
+    }
+    let woken = Arc::<AtomicBool>::default();
+    let bell = Arc::clone(&woken);
+    bench.engine.server.saving.wakes(Arc::new(move || bell.store(true, Ordering::Relaxed)), Arc::new(|| {}));
+    bench.clock.advance_ms(1_000);
+    bench.engine.tick();
+    assert!(woken.load(Ordering::Relaxed), "whoever is to give it up sleeps");
+    while bench.engine.save_slice() {}
+    assert_eq!(bench.engine.server.saving.under_way(), None);
+    bench.disk.hold(None);
+}
