@@ -140,9 +140,9 @@ pub const SNAPSHOT_STARTS_OVER_MAX: usize = 16;
 /// As [`SNAPSHOT_KEY_WORK_BYTES`], for a delivery that is pending.
 pub const SNAPSHOT_PENDING_WORK_BYTES: usize = 16;
 
-/// How many members a range of ranks may have, of a sorted set that a snapshot copies in parts, to be recorded one by one. After
-/// more the copy of the set starts over.
-pub const SNAPSHOT_RANKS_MAX: usize = 4096;
+/// How many elements one change may remove from a list or sorted set that a snapshot copies in parts, to be recorded one by one.
+/// After more the copy of the value starts over.
+pub const SNAPSHOT_ELEMENTS_MAX: usize = 4096;
 
 /// How many keys a snapshot copies again after its walk, because values came to them that it had not copied yet, until the others
 /// are copied at once: so that nobody can keep it from its end by copying keys onto each other.

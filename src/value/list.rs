@@ -324,6 +324,34 @@ impl List {
         true
     }
 
+    /// Removes the element at `index`; false where there is none.
+    pub fn remove(&mut self, index: usize, limits: ListLimits) -> bool {
+        if index >= self.len {
+            return false;
+        }
+        let (at, within) = self.locate(index);
+        self.node_mut(at).remove(within);
+        if let Shape::Many(nodes) = &mut self.shape
+            && nodes.len() > 1
+            && nodes[at].len == 0
+        {
+            nodes.remove(at);
+        }
+        self.removed(1, limits);
+        true
+    }
+
+    /// The indexes of up to `count` elements equal to `value`, which ascend: of the first ones, or the last ones if `from_back`.
+    pub fn indexes_of(&self, value: &[u8], count: usize, from_back: bool) -> Vec<usize> {
+        let equal = |(index, element): (usize, &[u8])| (element == value).then_some(index);
+        if !from_back {
+            return self.iter().enumerate().filter_map(equal).take(count).collect();
+        }
+        let mut indexes: Vec<usize> = self.iter().enumerate().rev().filter_map(equal).take(count).collect();
+        indexes.reverse();
+        indexes
+    }
+
     /// Removes up to `count` elements equal to `value`, the first ones, or the last ones if `from_back`. Returns how many.
     pub fn remove_equal(&mut self, value: &[u8], count: usize, from_back: bool, limits: ListLimits) -> usize {
         let mut removed = 0;

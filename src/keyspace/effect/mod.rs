@@ -115,6 +115,8 @@ macro_rules! for_each_effect {
             /// The list, which may be new, is laid out as large and got a node of these elements at its back: byte strings, one behind
             /// the other.
             46 ListNode(key) list [Changes key] { elements: &'a [u8] }
+            /// The list, which has others, lost the element at this index.
+            47 ListRemoveAt(key) list [Changes key] { index: u64 }
 
             /// The member of the sorted set has this score; member and set may be new.
             50 ZSetAdd(key) zset [Changes key] { member: &'a [u8], score: f64 }

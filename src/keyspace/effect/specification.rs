@@ -142,6 +142,7 @@ fn examples() -> Vec<Effect<'static>> {
         Effect::ListRemove { key, value: b"v", count: 1, from_back: true, emptied: false },
         Effect::ListRotate { key, from_front: false, to_front: true },
         Effect::ListNode { key, elements: b"\x01v\x01w" },
+        Effect::ListRemoveAt { key, index: 1 },
         Effect::ZSetAdd { key, member: b"m", score: 1.5 },
         Effect::ZSetRemove { key, member: b"m", emptied: false },
         Effect::ZSetRemoveRanks { key, start: 0, end: 2, emptied: true },

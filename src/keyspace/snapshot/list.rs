@@ -4,8 +4,8 @@
 //! end of the list or inside of the part. But how a list lays out its only node depends on that there is no other. So behind what has
 //! been copied the part has a node that stands for the rest of the list, as long as there is a rest.
 //!
-//! An effect may move an element over the end of the part into the neighbouring node, and LREM does not say where it found its
-//! elements. Then the copy starts over.
+//! LSET and LINSERT may move an element over the end of the part into the neighbouring node, and LREM of very many elements does not
+//! say where it found them. Then the copy starts over.
 
 use super::Budget;
 use super::part::Followed;
@@ -84,6 +84,7 @@ impl ListPart {
             | Effect::ListSet { .. }
             | Effect::ListInsert { .. }
             | Effect::ListRemove { emptied: false, .. }
+            | Effect::ListRemoveAt { .. }
             | Effect::ListRotate { .. }
             | Effect::Relayout { .. } => {
                 steps.write(0, effect);
@@ -100,6 +101,7 @@ impl ListPart {
             Effect::ListPop { count, emptied: false, .. } | Effect::ListRemove { count, emptied: false, .. } => {
                 self.len -= count as usize;
             }
+            Effect::ListRemoveAt { .. } => self.len -= 1,
             Effect::ListSet { .. } | Effect::ListRotate { .. } | Effect::Relayout { .. } => {}
             _ => return Followed::No,
         }
@@ -146,6 +148,13 @@ impl ListPart {
                     _ => return Followed::No,
                 }
                 self.len += 1;
+            }
+            Effect::ListRemoveAt { index, .. } => {
+                if (index as usize) < self.done {
+                    steps.write(0, effect);
+                    self.done -= 1;
+                }
+                self.len -= 1;
             }
             Effect::ListRotate { from_front, to_front, .. } if from_front == to_front => {}
             Effect::ListRotate { from_front: true, .. } => self.pop_front(1, steps),

@@ -1,6 +1,7 @@
 //! Verbs on lists. A list that loses its last element takes its key along.
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
+use crate::base::limits::SNAPSHOT_ELEMENTS_MAX;
 use crate::keyspace::effect::{Effect, Strings};
 use crate::keyspace::entry::{Key, Value};
 use crate::keyspace::piece::Piece;
@@ -54,6 +55,16 @@ impl Keyspace {
 
     /// Removes up to `count` elements at the front or back.
     pub fn list_pop(&mut self, db: DbIndex, slot: Slot, front: bool, count: usize) -> Result<(), WrongType> {
+        if count == 0 {
+            // The list may take its small form all the same.
+            self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_form())));
+            self.lay_out(db, slot, |value, limits| {
+                if let Value::List(list) = value {
+                    list.drop_front(0, limits.list);
+                }
+            });
+            return Ok(());
+        }
         self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_drop(front, count))));
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
@@ -101,6 +112,17 @@ impl Keyspace {
         count: usize,
         from_back: bool,
     ) -> Result<usize, WrongType> {
+        if self.records_elements(db, slot) {
+            let list = self.list(db, slot)?;
+            let indexes = list.indexes_of(value, count, from_back);
+            if indexes.len() < list.len() && indexes.len() <= SNAPSHOT_ELEMENTS_MAX {
+                // Whoever copies the list must learn where they were.
+                for &index in indexes.iter().rev() {
+                    self.list_remove_at(db, slot, index)?;
+                }
+                return Ok(indexes.len());
+            }
+        }
         let piece = |list: &List| Some(list.before_remove_equal(value, count, from_back));
         self.note_change(db, slot, |whole| Piece::list(whole, piece));
         let limits = self.limits.list;
@@ -113,6 +135,19 @@ impl Keyspace {
             self.drop_if(empty, db, slot);
         }
         Ok(removed)
+    }
+
+    /// Removes the element at `index`; false where there is none, or no other.
+    fn list_remove_at(&mut self, db: DbIndex, slot: Slot, index: usize) -> Result<bool, WrongType> {
+        let len = self.list(db, slot)?.len();
+        if index >= len || len == 1 {
+            return Ok(false);
+        }
+        self.note_change(db, slot, |value| Piece::list(value, |list| list.before_remove(index)));
+        let limits = self.limits.list;
+        self.list_mut(db, slot)?.remove(index, limits);
+        self.record_at(db, slot, |key| Effect::ListRemoveAt { key, index: index as u64 });
+        Ok(true)
     }
 
     /// Moves the element at one end of a list to an end of the same list.
@@ -187,6 +222,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
             ensure(removed as u64 == count, Misfit::Absent)?;
             ensure_emptied(ks, db, key, emptied)
         }
+        Effect::ListRemoveAt { index, .. } => ensure(ks.list_remove_at(db, slot, index as usize)?, Misfit::Absent),
         Effect::ListRotate { from_front, to_front, .. } => Ok(ks.list_rotate(db, slot, from_front, to_front)?),
         _ => Err(Misfit::Elsewhere),
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
-use crate::base::limits::SNAPSHOT_RANKS_MAX;
+use crate::base::limits::SNAPSHOT_ELEMENTS_MAX;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::{Key, Value};
 use crate::keyspace::piece::Piece;
@@ -77,7 +77,7 @@ impl Keyspace {
             self.drop_if(true, db, slot);
             return Ok(count);
         }
-        if count <= SNAPSHOT_RANKS_MAX && self.records_elements(db, slot) {
+        if count <= SNAPSHOT_ELEMENTS_MAX && self.records_elements(db, slot) {
             for _ in 0..count {
                 let Some((member, _)) = self.zset(db, slot)?.by_rank(ranks.start) else { break };
                 let member = Key::new(member);
