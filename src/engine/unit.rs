@@ -118,7 +118,6 @@ impl Engine {
                 self.server.answer_parked(&mut session, &parked, &mut reply, fence);
             }
         }
-        self.server.hold(reply.len());
         if session.outbox.is_fenced() {
             // The log may have got further while the session was out.
             session.outbox.wake();
@@ -176,11 +175,11 @@ impl Server {
             self.waits.unpark(key, parked);
             answer(parked, &mut reply);
             // That there was nothing for it is a fact about its keys.
-            let fence = if parked.keys.as_argv().is_empty() { Lsn::NONE } else { ks.last_in_flight() };
+            let changes = parked.keys.as_argv().iter().map(|key| ks.last_change_of(parked.db, key));
+            let fence = changes.max().unwrap_or_default();
             self.answer_parked(&mut session, parked, &mut reply, fence);
         }
         self.sessions.put(session);
-        self.hold(reply.len());
         parked.is_some()
     }
 
@@ -194,5 +193,6 @@ impl Server {
         }
         session.fence = session.fence.max(fence);
         session.answer_parked(parked, reply, fence);
+        self.hold(reply.len(), fence);
     }
 }
