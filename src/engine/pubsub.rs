@@ -298,6 +298,10 @@ impl Server {
                 self.limits_due.push(*listener);
             }
             self.hold(push.len(), fence);
+            if self.is_lost(fence) {
+                // The log was found to have failed just now; those who were told are disconnected.
+                return Err(self.refusal());
+            }
         }
         Ok(deliveries.len())
     }
