@@ -382,6 +382,9 @@ pub const IN_FLIGHT_PLACES: usize = 1 << 16;
 /// Keys that one unit marks there. Of one that changes more, all keys count as changed.
 pub const IN_FLIGHT_UNIT_MAX_KEYS: usize = 4 * 1024;
 
+/// How long WAITAOF waits until it looks again whether a sync is done.
+pub const LOG_SYNC_RETRY: Duration = Duration::from_millis(2);
+
 /// How long the log waits on a full disk before it tries again.
 pub const LOG_FULL_RETRY: Duration = Duration::from_millis(200);
 

@@ -18,9 +18,17 @@ fn id(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 fn info(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let mut text = Vec::new();
+    see_dirty(ctx, ctx.session);
     describe(&mut text, ctx.session, ctx.now_ms());
     ctx.reply.verbatim(b"txt", &text);
     Ok(())
+}
+
+/// That a session's EXEC will fail tells of a change of some key.
+fn see_dirty(ctx: &Ctx<'_>, session: &Session) {
+    if session.watch_dirty {
+        ctx.ks.see_everything();
+    }
 }
 
 fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -44,7 +52,10 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         None => by_id.into_values().collect(),
     };
     let mut text = Vec::new();
-    sessions.into_iter().for_each(|session| describe(&mut text, session, now_ms));
+    for session in sessions {
+        see_dirty(ctx, session);
+        describe(&mut text, session, now_ms);
+    }
     ctx.reply.verbatim(b"txt", &text);
     Ok(())
 }
@@ -298,6 +309,10 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             false => (parked.on_timeout)(reply),
         })
     });
+    if waiting.is_some() && !was_waiting {
+        // A change may have served it.
+        ctx.ks.see_everything();
+    }
     ctx.reply.integer(i64::from(was_waiting));
     Ok(())
 }

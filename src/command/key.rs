@@ -6,10 +6,9 @@ use super::deadline::Count;
 use super::help::help;
 use super::scan::{self, Options, Walk};
 use crate::base::glob;
-use crate::base::limits::LOG_FULL_RETRY;
 use crate::base::num;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
+use crate::engine::ctx::{Ctx, Origin};
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Command, Done, Flags, Flow, Group, KeySpec, MayWait, Run};
 use crate::engine::wait::Wait;
@@ -314,8 +313,12 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     if local > 0 && ctx.server.durability.is_none() {
         return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
     }
-    // Whoever asks has it synced now: there is nothing to wait for.
-    let is_logged = ctx.server.drain_log();
+    let last = ctx.server.begin_sync();
+    if ctx.origin != Origin::Retry {
+        // Whatever comes later need not be waited for.
+        ctx.session.fence = ctx.session.fence.max(last);
+    }
+    let is_logged = ctx.server.is_durable(ctx.session.fence);
     if replicas == 0 && (local == 0 || is_logged) {
         answer_waitaof(is_logged, ctx.reply);
         return Ok(Flow::Replied);
@@ -323,8 +326,8 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     Ok(Flow::Wait(match is_logged {
         true => Wait::until(deadline_ms, |reply| answer_waitaof(true, reply)),
         false => Wait {
-            // A full disk may get space again.
-            retry_at_ms: Some(ctx.now_ms() + LOG_FULL_RETRY.as_millis() as i64),
+            // The sync ends, or a full disk gets space again.
+            retry_at_ms: Some(ctx.now_ms() + ctx.server.look_again_at_log().as_millis() as i64),
             ..Wait::until(deadline_ms, |reply| answer_waitaof(false, reply))
         },
     }))

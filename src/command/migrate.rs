@@ -31,6 +31,11 @@ const NOT_READ: Error = Error::text("IOERR error or timeout reading to target in
 /// Told to a script: its changes may be taken back, what the target holds may not.
 const NOT_UNDOABLE: Error = Error::text("ERR MIGRATE without COPY is not allowed in a script that may be rolled back");
 
+/// The target would have what the log has not yet: a crash would undo it only here.
+const NOT_LOGGED: Error = Error::text(
+    "ERR MIGRATE is not allowed behind changes of the same script or transaction while they are not logged",
+);
+
 /// The timeout where none is given.
 const DEFAULT_TIMEOUT_MS: u64 = 1_000;
 
@@ -82,6 +87,9 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let is_undoable = ctx.server.running_script.as_ref().is_some_and(|script| script.can_undo);
     if ctx.origin == Origin::Script && is_undoable && !options.copy {
         return Err(NOT_UNDOABLE);
+    }
+    if ctx.server.durability.is_some() && ctx.ks.has_changed() {
+        return Err(NOT_LOGGED);
     }
     let timeout_ms = num::parse_i64(timeout).ok_or(Error::NotInteger)?;
     let to_db = num::parse_i64(to_db).ok_or(Error::NotInteger)?;

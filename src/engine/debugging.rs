@@ -70,15 +70,20 @@ pub(crate) fn converse(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Co
     ctx.reply.truncate(0);
     tracing::info!(client = ctx.session.key.id, "a client debugs a script: it holds the server");
     let done = run(ctx, &mut conversation);
-    let mut lines = std::mem::take(&mut conversation.last_lines);
-    lines.push(b"<endsession>".to_vec());
-    conversation.show(&lines);
     conversation.exchange(ctx, Duration::ZERO);
-    // What the socket does not take now goes before the script's reply, what the script published to this session after it.
+    // What the socket does not take now goes before the script's last lines, and these before its reply, when the log has what they
+    // show. What the script published to this session comes after it.
     let fence = ctx.server.fence_so_far(ctx.ks, ctx.session);
+    let is_lost = ctx.server.is_lost(fence);
     let outbox = &mut ctx.session.outbox;
     let published = outbox.take_from(0);
-    outbox.push(&conversation.unsent, Lsn::NONE);
+    outbox.push(&std::mem::take(&mut conversation.unsent), Lsn::NONE);
+    let mut lines = std::mem::take(&mut conversation.last_lines);
+    lines.push(b"<endsession>".to_vec());
+    if !is_lost {
+        conversation.show(&lines);
+        outbox.push(&conversation.unsent, fence);
+    }
     outbox.begin_batch();
     outbox.push(&published, fence);
     ctx.session.closing = true;

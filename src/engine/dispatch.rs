@@ -99,6 +99,7 @@ impl Session {
             }
         }
         out.truncate(start);
+        self.outbox.take_back_coming(start);
     }
 }
 

@@ -18,6 +18,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::time::Duration;
 
 use super::Server;
 use super::error::Error;
@@ -25,7 +26,9 @@ use super::session::{Gate, Session, SessionKey};
 use super::spec::Flags;
 use super::table::Entry;
 use super::tail::Tail;
-use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_MERGE_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
+use crate::base::limits::{
+    LOG_BEHIND_MAX_BYTES, LOG_FULL_RETRY, LOG_MERGE_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX, LOG_SYNC_RETRY,
+};
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
 use crate::keyspace::Keyspace;
@@ -41,14 +44,54 @@ pub struct Durability {
     state: State,
     /// Who is to be woken when the log has reached which unit, the nearest first.
     waiting: BinaryHeap<Reverse<(Lsn, SessionKey)>>,
-    /// Bytes that were given a fence since all was safe or the engine has waited: no fewer than those that are held back.
-    held_bytes: usize,
+    held: Held,
+    /// With so many entries in `waiting` it is looked through for those of connections that have gone.
+    waiting_max: usize,
 }
+
+/// Bytes that were given a fence since the engine waited last: no fewer than those that are held back.
+#[derive(Default)]
+struct Held {
+    /// When this unit is safe, the bytes before it have left.
+    mark: Lsn,
+    before: usize,
+    /// The last unit that any of them waits for.
+    newest: Lsn,
+    since: usize,
+}
+
+impl Held {
+    fn bytes(&self) -> usize {
+        self.before + self.since
+    }
+}
+
+/// See [`Durability::waiting_max`].
+const WAITING_MIN: usize = 1024;
 
 impl Durability {
     /// Goes on behind unit `last`, the last one in the log.
     pub(crate) fn new(log: Log, last: Lsn) -> Durability {
-        Durability { log, last, state: State::Good, waiting: BinaryHeap::new(), held_bytes: 0 }
+        Durability {
+            log,
+            last,
+            state: State::Good,
+            waiting: BinaryHeap::new(),
+            held: Held::default(),
+            waiting_max: WAITING_MIN,
+        }
+    }
+
+    /// Forgets the held bytes that wait for nothing any more.
+    fn release_held(&mut self) {
+        let safe = self.safe();
+        if safe >= self.held.mark {
+            let Held { newest, since, .. } = self.held;
+            self.held = Held { mark: newest, newest, before: since, since: 0 };
+        }
+        if safe >= self.held.newest {
+            self.held = Held::default();
+        }
     }
 
     /// Gives the units of the tail to the log.
@@ -139,6 +182,11 @@ impl Server {
         }
         let waits_for = self.sessions.get_mut(key).and_then(|session| session.outbox.begin_waiting());
         if let (Some(lsn), Some(durability)) = (waits_for, &mut self.durability) {
+            if durability.waiting.len() >= durability.waiting_max {
+                let sessions = &mut self.sessions;
+                durability.waiting.retain(|Reverse((_, key))| sessions.get_mut(*key).is_some());
+                durability.waiting_max = WAITING_MIN.max(2 * durability.waiting.len());
+            }
             durability.waiting.push(Reverse((lsn, key)));
         }
         0
@@ -180,9 +228,7 @@ impl Server {
         let Some(durability) = &mut self.durability else { return };
         // In this order: what is safe when the log is seen to have failed has been safe before.
         let (state, safe) = (durability.log.state(), durability.safe());
-        if safe >= durability.last {
-            durability.held_bytes = 0;
-        }
+        durability.release_held();
         while durability.waiting.peek().is_some_and(|Reverse((lsn, _))| *lsn <= safe) {
             let Some(Reverse((_, key))) = durability.waiting.pop() else { break };
             if let Some(session) = self.sessions.get_mut(key) {
@@ -237,20 +283,15 @@ impl Server {
     /// Which unit must be safe before anybody hears of what the one that is underway has changed or seen so far. What a client
     /// publishes is not heard before what it did earlier.
     pub(super) fn fence_so_far(&self, ks: &Keyspace, current: &Session) -> Lsn {
-        let own = match (&self.durability, &self.tail) {
-            (Some(durability), Some(tail)) if !ks.effects().as_bytes().is_empty() => {
-                durability.last.plus(u64::from(tail.units) + 1)
-            }
-            _ => Lsn::NONE,
-        };
+        let has_changed = self.durability.is_some() && ks.has_changed();
+        let own = if has_changed { self.lsn_of_tail().next() } else { Lsn::NONE };
         own.max(ks.fence()).max(current.fence)
     }
 
-    /// The number of the unit that was just added to the tail.
+    /// The number of the last unit that was added to the tail. Behind a log that has failed nobody will ever write one.
     pub(super) fn lsn_of_tail(&self) -> Lsn {
         match (&self.durability, &self.tail) {
             (Some(durability), Some(tail)) => durability.last.plus(u64::from(tail.units)),
-            // The log has failed while the unit was underway: nobody will ever write it.
             _ => Lsn::MAX,
         }
     }
@@ -259,23 +300,58 @@ impl Server {
     #[cold]
     pub(super) fn fence_reply(&mut self, session: &mut Session, fence: Lsn, out: &mut Reply, start: usize) {
         if self.is_lost(fence) {
+            // The one answer to the command: it neither waits for another one nor runs again.
+            if let Some(parked) = session.parked.take() {
+                self.waits.unpark(session.key, &parked);
+            }
+            self.room.has_taken_back();
             out.take_back(start);
-            out.error(self.refusal().to_string().as_bytes());
+            let refusal = self.refusal().to_string();
+            self.stats.count_error(refusal.as_bytes());
+            out.error(refusal.as_bytes());
             return;
         }
         session.fence = session.fence.max(fence);
-        session.outbox.fence_coming(start, fence);
-        self.hold(out.len() - start);
+        if out.len() > start {
+            session.outbox.fence_coming(start, fence);
+            self.hold(out.len() - start, fence);
+        }
     }
 
-    /// Counts bytes that may have to wait for the log. When there are too many, the engine waits as well.
-    pub(super) fn hold(&mut self, bytes: usize) {
+    /// Counts bytes that wait for unit `fence`, unless it is safe. When there are too many, the engine waits as well.
+    pub(super) fn hold(&mut self, bytes: usize, fence: Lsn) {
         let Some(durability) = &mut self.durability else { return };
-        durability.held_bytes += bytes;
-        if durability.held_bytes > LOG_BEHIND_MAX_BYTES {
-            durability.held_bytes = 0;
+        durability.release_held();
+        if fence <= durability.safe() {
+            return;
+        }
+        durability.held.since += bytes;
+        durability.held.newest = durability.held.newest.max(fence);
+        if durability.held.bytes() > LOG_BEHIND_MAX_BYTES {
+            durability.held = Held::default();
             self.settle();
         }
+    }
+
+    /// Has all that was committed made durable, whatever `appendfsync` says. With `always` that is on its way anyway, and nobody waits
+    /// for it here. Answers up to which unit that is.
+    pub(crate) fn begin_sync(&mut self) -> Lsn {
+        match self.durability.as_ref().map(|durability| durability.log.policy()) {
+            Some(SyncPolicy::Always) => self.commit_log(),
+            Some(SyncPolicy::EverySec | SyncPolicy::No) => drop(self.drain_log()),
+            None => {}
+        }
+        self.durability.as_ref().map_or(Lsn::NONE, |durability| durability.last)
+    }
+
+    /// Whether there is a log, and it can't lose unit `lsn` any more, whatever happens.
+    pub(crate) fn is_durable(&self, lsn: Lsn) -> bool {
+        self.durability.as_ref().is_some_and(|durability| durability.log.durable() >= lsn)
+    }
+
+    /// After what time it is worth while to ask again for what [`begin_sync`](Self::begin_sync) has begun.
+    pub(crate) fn look_again_at_log(&self) -> Duration {
+        if self.is_unlogged() { LOG_FULL_RETRY } else { LOG_SYNC_RETRY }
     }
 
     /// Makes all that was committed durable, whatever `appendfsync` says. Answers whether that was done; false without a log.
@@ -355,7 +431,7 @@ impl Server {
 
     /// Whether the log, or where there is none what stands for it, takes no changes: the gate's bit of every session.
     #[inline]
-    pub(super) fn is_unlogged(&self) -> bool {
+    pub(crate) fn is_unlogged(&self) -> bool {
         self.durability.as_ref().map_or_else(|| self.stops_writes(), |durability| !durability.is_good())
     }
 

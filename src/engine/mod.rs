@@ -412,8 +412,10 @@ impl Server {
         if timeout_ms == 0 {
             return;
         }
+        let safe = self.safe();
         for session in self.sessions.iter_mut() {
-            let waits = session.parked.is_some() || !session.subscriptions.is_empty();
+            let waits_for_log = session.outbox.sendable(safe) < session.outbox.len();
+            let waits = waits_for_log || session.parked.is_some() || !session.subscriptions.is_empty();
             if !waits && now_ms - session.active_ms > timeout_ms {
                 session.kill();
             }
@@ -435,7 +437,7 @@ impl Server {
 
     /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
     fn enforce_output_limits(&mut self) {
-        let (now_ms, safe) = (self.clock.now_ms(), self.safe());
+        let (now_ms, safe, is_unlogged) = (self.clock.now_ms(), self.safe(), self.is_unlogged());
         for key in std::mem::take(&mut self.limits_due) {
             let Some(session) = self.sessions.get_mut(key) else { continue };
             let limits = &self.config.client_output_buffer_limit;
@@ -443,8 +445,7 @@ impl Server {
                 ClientType::Normal => limits.normal,
                 ClientType::Pubsub => limits.pubsub,
             };
-            // What waits for the log is not the reader's fault.
-            let unsent = session.outbox.sendable(safe) as u64;
+            let unsent = session.outbox.unread(safe, is_unlogged) as u64;
             let over_soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes;
             let since_ms = *session.over_soft_since_ms.get_or_insert(now_ms);
             if !over_soft {

@@ -65,6 +65,11 @@ impl Outbox {
         self.coming = Some((from, lsn));
     }
 
+    /// The replies that would be [appended](Self::append) next are taken back from offset `start` on, and so are their fences.
+    pub(super) fn take_back_coming(&mut self, start: usize) {
+        self.coming = self.coming.filter(|(from, _)| *from < start);
+    }
+
     /// Appends replies and empties their buffer, which it takes over where copying would cost more.
     #[inline]
     pub fn append(&mut self, replies: &mut Vec<u8>) {
@@ -112,6 +117,12 @@ impl Outbox {
             }
             Some(fence) => self.len().min((fence.from - self.gone) as usize),
         }
+    }
+
+    /// How many of the bytes count as left unread. What waits for the log is not the reader's fault; but a log that takes nothing,
+    /// as of a full disk, may take nothing for ever, and memory ends.
+    pub(super) fn unread(&mut self, safe: Lsn, is_unlogged: bool) -> usize {
+        if is_unlogged { self.len() } else { self.sendable(safe) }
     }
 
     /// The unit that the first bytes wait for, as of the last look at [`sendable`](Self::sendable); `None` if they wait for none, or

@@ -198,7 +198,8 @@ impl Server {
             return;
         }
         for Message { channel, text } in std::mem::take(&mut self.held_messages).messages {
-            self.deliver(ks, current, &channel, &text);
+            // What tells of something that is lost is heard by nobody; its publisher learns that from its own reply.
+            let _ = self.deliver(ks, current, &channel, &text);
         }
     }
 
@@ -225,7 +226,7 @@ impl Server {
     ) -> Result<usize, Error> {
         let held = &mut self.held_messages;
         if held.begins.is_empty() {
-            return Ok(self.deliver(ks, current, channel, message));
+            return self.deliver(ks, current, channel, message);
         }
         if held.bytes + channel.len() + message.len() > HELD_MESSAGES_MAX_BYTES {
             return Err(Error::text(
@@ -240,13 +241,18 @@ impl Server {
         Ok(listeners + matching.sum::<usize>())
     }
 
-    fn deliver(&mut self, ks: &Keyspace, current: &mut Session, channel: &[u8], message: &[u8]) -> usize {
+    fn deliver(
+        &mut self,
+        ks: &Keyspace,
+        current: &mut Session,
+        channel: &[u8],
+        message: &[u8],
+    ) -> Result<usize, Error> {
         let fence = self.fence_so_far(ks, current);
         if self.is_lost(fence) {
-            return 0;
+            return Err(self.refusal());
         }
-        let safe = self.safe();
-        let mut held = 0;
+        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
         let mut deliveries: Vec<(SessionKey, Option<Rc<[u8]>>)> = Vec::new();
         if let Some(listeners) = self.pubsub.channels.get(channel) {
             deliveries.extend(listeners.iter().map(|listener| (*listener, None)));
@@ -280,10 +286,8 @@ impl Server {
             push.bulk(channel);
             push.bulk(message);
             session.outbox.push(push.as_bytes(), fence);
-            held += push.len();
             let limit = self.config.client_output_buffer_limit.pubsub;
-            // What waits for the log is not the reader's fault.
-            let unsent = session.outbox.sendable(safe) as u64;
+            let unsent = session.outbox.unread(safe, is_unlogged) as u64;
             if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
                 // At once, not after the command: a script may publish without end.
                 tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
@@ -293,10 +297,12 @@ impl Server {
             } else if limit.soft_bytes > 0 && unsent > limit.soft_bytes && self.limits_due.last() != Some(listener) {
                 self.limits_due.push(*listener);
             }
+            self.hold(push.len(), fence);
+            if self.is_lost(fence) {
+                // The log was found to have failed just now; those who were told are disconnected.
+                return Err(self.refusal());
+            }
         }
-        if fence > safe {
-            self.hold(held);
-        }
-        deliveries.len()
+        Ok(deliveries.len())
     }
 }

@@ -97,9 +97,8 @@ impl Server {
             return;
         }
         self.room.missed_since_ms = Some(now_ms);
-        let safe = self.safe();
-        // What waits for the log is not the reader's fault.
-        let can_read = |session: &mut Session| session.outbox.sendable(safe) > 0;
+        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let can_read = |session: &mut Session| session.outbox.unread(safe, is_unlogged) > 0;
         let readers = self.sessions.iter_mut().filter_map(|session| can_read(session).then_some(session));
         let Some(most) = readers.max_by_key(|session| session.counted_unsent) else { return };
         tracing::warn!(

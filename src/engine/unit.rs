@@ -120,7 +120,7 @@ impl Engine {
                 self.server.answer_parked(&mut session, &parked, &mut reply, fence);
             }
         }
-        self.server.hold(reply.len());
+        self.server.hold(reply.len(), fence);
         if session.outbox.is_fenced() {
             // The log may have got further while the session was out.
             session.outbox.wake();
@@ -173,16 +173,17 @@ impl Server {
     ) -> bool {
         let Some(mut session) = self.sessions.take(key) else { return false };
         let parked = session.parked.take();
-        let mut reply = Reply::new(session.form());
+        let (mut reply, mut fence) = (Reply::new(session.form()), Lsn::NONE);
         if let Some(parked) = &parked {
             self.waits.unpark(key, parked);
             answer(parked, &mut reply);
             // That there was nothing for it is a fact about its keys.
-            let fence = if parked.keys.as_argv().is_empty() { Lsn::NONE } else { ks.last_in_flight() };
+            let changes = parked.keys.as_argv().iter().map(|key| ks.last_change_of(parked.db, key));
+            fence = changes.max().unwrap_or_default();
             self.answer_parked(&mut session, parked, &mut reply, fence);
         }
         self.sessions.put(session);
-        self.hold(reply.len());
+        self.hold(reply.len(), fence);
         parked.is_some()
     }
 

@@ -80,13 +80,15 @@ impl InFlight {
 
     #[cold]
     fn see_key_now(&self, db: u16, key: &[u8]) {
+        self.see(self.last_change_of(db, key));
+    }
+
+    /// The last unit that has changed a key, or may have.
+    pub(super) fn last_change_of(&self, db: u16, key: &[u8]) -> Lsn {
         let hash = hash_of(db, key);
-        let Place { hash: marked, lsn } = self.places[place_of(hash)];
-        if marked == hash || marked == SHARED {
-            self.see(lsn);
-        }
-        self.see(self.all);
-        self.see(self.databases.get(usize::from(db)).copied().unwrap_or_default());
+        let place = self.places.get(place_of(hash)).filter(|place| place.hash == hash || place.hash == SHARED);
+        let database = self.databases.get(usize::from(db)).copied().unwrap_or_default();
+        place.map_or(Lsn::NONE, |place| place.lsn).max(self.all).max(database)
     }
 
     /// The unit looks at all keys.
@@ -119,13 +121,16 @@ impl InFlight {
 
     #[inline]
     pub(super) fn mark_key(&mut self, db: u16, key: &[u8]) {
+        let hash = hash_of(db, key);
+        let place = &mut self.places[place_of(hash)];
+        if self.all == self.last || (place.lsn == self.last && place.hash == hash) {
+            return;
+        }
         self.keys += 1;
         if self.keys > IN_FLIGHT_UNIT_MAX_KEYS {
             self.all = self.last;
             return;
         }
-        let hash = hash_of(db, key);
-        let place = &mut self.places[place_of(hash)];
         let is_free = place.lsn <= self.safe || place.hash == hash;
         *place = Place { hash: if is_free { hash } else { SHARED }, lsn: self.last };
     }

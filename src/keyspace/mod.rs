@@ -187,11 +187,15 @@ impl Keyspace {
         self.in_flight.begin_unit(safe);
     }
 
-    /// The unit's changes have the number `lsn` in the log. Until these can't be lost, whoever reads them has to wait.
+    /// The unit's changes have the number `lsn` in the log. Until these can't be lost, whoever reads them has to wait. That something
+    /// has expired is no such change: its deadline is over after a crash as well.
     pub fn mark_in_flight(&mut self, lsn: Lsn) {
+        if !self.has_changed() {
+            return;
+        }
         let Keyspace { effects, in_flight, .. } = self;
         in_flight.begin_marks(lsn);
-        for (db, effect) in effects.iter() {
+        for (db, effect) in effects.iter().filter(|(_, effect)| !effect.is_expiry()) {
             match effect.targets(db) {
                 [None, None] => in_flight.mark_beside(),
                 targets => targets.into_iter().flatten().for_each(|target| match target {
@@ -201,6 +205,16 @@ impl Keyspace {
                 }),
             }
         }
+    }
+
+    /// Whether the unit, if it records in full, has changed anything so far but by expiry.
+    pub fn has_changed(&self) -> bool {
+        self.effects.iter().any(|(_, effect)| !effect.is_expiry())
+    }
+
+    /// The last unit that was marked as one that has changed a key, also where that can't be lost any more.
+    pub fn last_change_of(&self, db: DbIndex, key: &[u8]) -> Lsn {
+        self.in_flight.last_change_of(db, key)
     }
 
     /// The last unit of which this one has seen something that may be lost: nobody must hear of it before. Once the unit is

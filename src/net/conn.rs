@@ -33,7 +33,7 @@ use std::task::{Context, Poll};
 use super::serve::Shared;
 use super::socket_table::Connection;
 use crate::base::limits::{OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_CHUNK_BYTES, SEND_SLICE_BYTES};
-use crate::engine::session::SessionKey;
+use crate::engine::session::{Gate, SessionKey};
 use crate::engine::{Engine, Fed, Server};
 use crate::resp::reply::Reply;
 use crate::resp::request::Decoder;
@@ -219,6 +219,11 @@ impl Conn {
         }
         match connection.poll_read(cx, &mut buffers.input) {
             Poll::Pending => Next::Wait,
+            // It sends no more, but may read what waits for the log. A disk that is full may let it wait for ever.
+            Poll::Ready(Ok(0)) if session.outbox.is_fenced() && !session.gate.has(Gate::UNLOGGED) => {
+                session.closing = true;
+                Next::Wait
+            }
             Poll::Ready(Err(_) | Ok(0)) => Next::Close,
             Poll::Ready(Ok(n)) => {
                 session.bytes_in += n as u64;

@@ -108,7 +108,8 @@ impl Shared {
                 next_tick.min(Instant::now() + Duration::from_millis(left_ms.min(60_000)))
             };
             if more {
-                // Others run between two slices.
+                // Others run between two slices, those who wait for the log, too.
+                self.engine.borrow_mut().server.follow_log();
                 tokio::task::yield_now().await;
                 continue;
             }

@@ -369,6 +369,11 @@ impl Raw {
         }
     }
 
+    /// Tells the server that nothing more will be sent.
+    pub(crate) fn send_no_more(&mut self) {
+        self.stream.shutdown(std::net::Shutdown::Write).expect("it is open");
+    }
+
     /// All bytes until the server closes the connection.
     pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
         self.stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline");

@@ -89,12 +89,15 @@ fn readers_of_other_keys_are_answered_while_the_disk_hangs() {
     let disk = SlowDisk::new();
     let (mut reader, mut writer, mut subscriber, mut blocked, mut leaver) =
         (disk.raw(), disk.raw(), disk.raw(), disk.raw(), disk.raw());
+    let mut half_closed = disk.raw();
     subscriber.command(&["SUBSCRIBE", "news"]);
     blocked.send_command(&["BLPOP", "l", "0"]);
     until(|| format!("{:?}", reader.command(&["INFO", "clients"])).contains("blocked_clients:1"), "it waits");
     disk.hang();
     writer.send_command(&["EVAL", "redis.call('SET','k','v') redis.call('PUBLISH','news','k')", "0"]);
     leaver.send(&[encode(&["RPUSH", "l", "a"]), encode(&["QUIT"])].concat());
+    half_closed.send_command(&["SET", "h", "v"]);
+    half_closed.send_no_more();
     assert!(is_silent(&mut writer));
     let mut curious = curious(&disk);
     for _ in 0..100 {
@@ -102,13 +105,14 @@ fn readers_of_other_keys_are_answered_while_the_disk_hangs() {
         assert_eq!(reader.command(&["MGET", "old", "nosuch"]), Value::Array(vec![Value::bulk("v"), Value::Null]));
     }
     assert_eq!(disk.raw().command(&["PING"]), Value::status("PONG"), "newcomers are served");
-    for c in curious.iter_mut().chain([&mut writer, &mut subscriber, &mut blocked, &mut leaver]) {
+    for c in curious.iter_mut().chain([&mut writer, &mut subscriber, &mut blocked, &mut leaver, &mut half_closed]) {
         assert!(is_silent(c));
     }
     disk.go_on();
     for c in curious.iter_mut().chain([&mut writer, &mut subscriber, &mut blocked]) {
         c.try_reply(REPLY_DEADLINE).expect("the disk is done");
     }
+    assert_eq!(half_closed.read_to_end(), b"+OK\r\n", "who sends no more still reads");
     assert_eq!(leaver.read_to_end(), b":1\r\n+OK\r\n", "what closes is answered first");
 }
 

@@ -311,6 +311,16 @@ macro_rules! declare {
                 }
             }
 
+            /// Whether it removes what was over anyway.
+            pub fn is_expiry(&self) -> bool {
+                match *self {
+                    Effect::Del { cause, .. }
+                    | Effect::HashRemove { cause, .. }
+                    | Effect::SetRemove { cause, .. } => cause == Cause::Expiry,
+                    _ => false,
+                }
+            }
+
             /// Its name, and its fields with theirs, for people.
             pub fn describe(&self) -> (&'static str, Vec<(&'static str, Shown<'a>)>) {
                 match self {

@@ -307,6 +307,187 @@ fn nothing_is_changed_behind_a_failure_in_the_same_pipeline() {
 }
 
 #[test]
+fn nobody_hears_of_a_transaction_in_which_the_log_turns_out_to_have_failed() {
+    let mut bench = Bench::slow();
+    bench.ask(2, &["SUBSCRIBE news"]);
+    assert!(!bench.told(2).1);
+    bench.ask(1, &["SET x v"]);
+    assert!(bench.told(1).1);
+    bench.fail_next_write();
+    bench.ask(0, &["MULTI", "SET k v", "CONFIG SET appendfsync no", "PUBLISH news k", "EXEC"]);
+    assert_eq!(bench.told(2), (String::new(), false));
+}
+
+#[test]
+fn a_call_that_would_wait_for_what_is_lost_is_answered_once() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["XADD lost * f v"]);
+    assert!(bench.told(0).1);
+    bench.fail_next_write();
+    bench.finish_sync();
+    bench.ask(1, &["XREAD BLOCK 1000 STREAMS lost $"]);
+    let (sent, is_held) = bench.told(1);
+    assert!(sent.starts_with("-MISCONF") && !is_held, "{sent}");
+    bench.clock.advance_ms(1_001);
+    bench.engine.time_out_waits();
+    bench.ask(1, &["ECHO x"]);
+    assert_eq!(bench.told(1), ("$1\\r\\nx\\r\\n".to_owned(), false));
+    // Of other keys the timeout is told.
+    bench.ask(1, &["XREAD BLOCK 1000 STREAMS other $"]);
+    bench.clock.advance_ms(1_001);
+    bench.engine.time_out_waits();
+    assert_eq!(bench.told(1), ("*-1\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn what_has_expired_is_no_change_that_anybody_waits_for() {
+    let mut bench = Bench::slow();
+    bench.settled(&["SET k v PX 10", "SET l v PX 10", "SET m v PX 10", "HSET h f v", "HPEXPIRE h 10 FIELDS 1 f"]);
+    bench.clock.advance_ms(20);
+    bench.ask(1, &["GET k", "HGET h f", "DBSIZE"]);
+    assert_eq!(bench.told(1), ("$-1\\r\\n$-1\\r\\n:3\\r\\n".to_owned(), false));
+    bench.ask(1, &["SET k new"]);
+    assert!(bench.told(1).1, "a change is");
+    bench.finish_sync();
+    assert!(!bench.told(1).1);
+    bench.ask(0, &["CLIENT REPLY OFF", "SET n v"]);
+    bench.fill_disk();
+    bench.ask(1, &["GET l"]);
+    assert_eq!(bench.told(1), ("$-1\\r\\n".to_owned(), false));
+    // Somebody waits for a key: so units record which keys they touch, also when the log takes nothing.
+    bench.ask(2, &["BLPOP nosuch 0"]);
+    bench.disk.set_capacity(None);
+    bench.finish_sync();
+    bench.fail_next_write();
+    bench.ask(0, &["CLIENT REPLY ON", "SET n w"]);
+    bench.finish_sync();
+    assert!(bench.is_killed(0));
+    bench.ask(1, &["GET m", "GET k"]);
+    assert_eq!(bench.told(1), ("$-1\\r\\n$3\\r\\nnew\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn who_is_told_that_a_transaction_will_fail_waits_for_the_change() {
+    for (asks, line) in [(1, "CLIENT INFO"), (2, "CLIENT LIST")] {
+        let mut bench = Bench::slow();
+        bench.ask(1, &["WATCH k"]);
+        bench.ask(asks, &[line]);
+        assert!(!bench.told(1).1 && !bench.told(asks).1, "{line}");
+        bench.ask(0, &["SET k v"]);
+        bench.ask(asks, &[line]);
+        assert_eq!(bench.told(asks), (String::new(), true), "{line}");
+        bench.finish_sync();
+        assert!(bench.told(asks).0.contains("flags=d"), "{line}");
+    }
+}
+
+#[test]
+fn that_nobody_waited_tells_of_the_change_that_served_it() {
+    let mut bench = Bench::slow();
+    bench.ask(1, &["BLPOP l 0"]);
+    bench.ask(0, &["RPUSH l a"]);
+    let unblock = format!("CLIENT UNBLOCK {}", bench.clients[1].id);
+    bench.ask(2, &[&unblock]);
+    assert_eq!(bench.told(2), (String::new(), true));
+    bench.finish_sync();
+    assert_eq!(bench.told(2), (":0\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn a_timeout_waits_for_changes_of_its_keys_alone() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["SET other v"]);
+    bench.ask(1, &["BLPOP l 1"]);
+    bench.clock.advance_ms(1_001);
+    bench.engine.time_out_waits();
+    assert_eq!(bench.told(1), ("*-1\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn another_server_learns_nothing_of_a_unit_that_is_not_logged_yet() {
+    let mut bench = Bench::slow();
+    for lines in [
+        &["MULTI", "SET k v", "MIGRATE 127.0.0.1 1 k 0 100 COPY", "EXEC"][..],
+        &["EVAL redis.call('SET','k','v')return~redis.call('MIGRATE','127.0.0.1','1','k','0','100','COPY') 0"],
+    ] {
+        bench.ask(0, lines);
+        bench.finish_sync();
+        let (sent, _) = bench.told(0);
+        assert!(sent.contains("-ERR MIGRATE is not allowed behind changes"), "{lines:?}: {sent}");
+    }
+}
+
+#[test]
+fn waitaof_answers_when_the_disk_is_done_and_holds_nobody_up() {
+    let mut bench = Bench::slow();
+    let wait = |bench: &mut Bench| {
+        bench.clock.advance_ms(5);
+        bench.engine.time_out_waits();
+    };
+    bench.ask(0, &["SET k v"]);
+    let durable = bench.log().durable();
+    bench.ask(1, &["WAITAOF 1 0 0"]);
+    bench.ask(2, &["WAITAOF 1 0 4"]);
+    assert_eq!([bench.told(1), bench.told(2)], [(String::new(), false), (String::new(), false)]);
+    assert_eq!(bench.log().durable(), durable);
+    wait(&mut bench);
+    assert_eq!(bench.told(2), ("*2\\r\\n:0\\r\\n:0\\r\\n".to_owned(), false), "its time is over");
+    // What is changed later does not matter.
+    bench.log().step();
+    bench.ask(0, &["SET later v"]);
+    wait(&mut bench);
+    assert_eq!(bench.told(1), ("*2\\r\\n:1\\r\\n:0\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn a_reply_that_its_client_does_not_want_holds_no_other() {
+    let mut bench = Bench::slow();
+    let lines: [&[&[u8]]; 3] = [&[b"CLIENT", b"REPLY", b"SKIP"], &[b"SET", b"k", b"v"], &[b"GET", b"other"]];
+    bench.feed(0, &lines);
+    assert_eq!(bench.told(0), ("$-1\\r\\n".to_owned(), false));
+}
+
+#[test]
+fn messages_that_a_full_disk_holds_are_bounded_like_unread_ones() {
+    let mut bench = Bench::slow();
+    bench.ask(1, &["SUBSCRIBE news"]);
+    assert!(!bench.told(1).1);
+    bench.ask(0, &["CONFIG SET client-output-buffer-limit pubsub~100000~0~0"]);
+    assert!(!bench.told(0).1);
+    bench.fill_disk();
+    bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
+    bench.finish_sync();
+    assert!(bench.engine.server.is_unlogged());
+    bench.ask(2, &["DBSIZE"]);
+    let message = "x".repeat(10_000);
+    (0..12).for_each(|_| bench.ask(2, &[&format!("PUBLISH news {message}")]));
+    assert!(bench.is_killed(1));
+}
+
+#[test]
+fn what_has_left_counts_no_more_against_what_may_wait() {
+    let mut bench = Bench::slow();
+    bench.settled(&["SET k v"]);
+    let value = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 2];
+    bench.feed(0, &[&[b"SET", b"k", &value]]);
+    let get: &[&[u8]] = &[b"GET", b"k"];
+    for _ in 0..2 * LOG_BEHIND_MAX_BYTES / value.len() {
+        bench.ask(0, &["APPEND k v"]);
+        bench.feed(1, &[get]);
+        // The disk is one change behind, always.
+        bench.engine.server.commit_log();
+        bench.ask(2, &["SET later v"]);
+        bench.log().step();
+        bench.engine.server.follow_log();
+        assert!(bench.told(1).0.len() > value.len());
+        let durable = bench.log().durable();
+        bench.engine.server.commit_log();
+        assert_eq!(bench.log().durable(), durable);
+        assert!(bench.told(2).1, "the engine has not waited for the disk");
+    }
+}
+
+#[test]
 fn what_may_wait_for_the_disk_is_bounded() {
     let mut bench = Bench::slow();
     bench.settled(&["SET k v"]);
