@@ -27,7 +27,8 @@ impl Server {
     pub(super) fn look_after_saving(&mut self, ks: &mut Keyspace) {
         let gathered = self.tail.as_ref().filter(|_| self.durability.is_none()).map_or(0, |tail| tail.bytes.len());
         if gathered > LOG_BEGIN_MAX_BYTES && self.saving.run.is_some() {
-            let error = format!("the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile");
+            let error =
+                format!("the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile");
             self.conclude(ks, Err(error));
         }
         if self.saving.is_too_slow() {
