@@ -177,7 +177,7 @@ pub(crate) fn call(
         fail(server, entry, &Error::ReplyTooLong, reply, start);
         return None;
     }
-    if server.tail.is_some() && is_too_much(ks, entry, argv) {
+    if server.reads_all() && is_too_much(ks, entry, argv) {
         fail(server, entry, &UNIT_IS_FULL, reply, start);
         return None;
     }
