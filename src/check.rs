@@ -46,6 +46,9 @@ pub enum CheckError {
         "nothing was repaired: a damaged snapshot can only be brought back from a backup, or moved away if an older one is there"
     )]
     Snapshot,
+    /// What is there may be whole: what it follows upon is missing.
+    #[error("{0}. Nothing was repaired: bring back that segment, or the snapshot that the log follows upon")]
+    Missing(LogError),
 }
 
 impl From<LogError> for CheckError {
@@ -85,7 +88,11 @@ pub fn repair(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), CheckError> 
     let directory = Arc::new(Directory::open_existing(Arc::new(RealDisk), path)?);
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
     let backup = path.join(format!("backup-{}", utc(now_ms).replace(':', "")));
-    let Some(repaired) = repair::repair(&directory, snapshots.sound, &backup)? else {
+    let repaired = repair::repair(&directory, snapshots.sound, &backup).map_err(|error| match error {
+        error @ (LogError::Missing { .. } | LogError::Gap { .. }) => CheckError::Missing(error),
+        error => error.into(),
+    })?;
+    let Some(repaired) = repaired else {
         say("the log is not damaged: nothing was repaired");
         return Ok(());
     };

@@ -184,14 +184,12 @@ pub(crate) fn call(
         fail(server, entry, &Error::ReplyTooLong, reply, start);
         return None;
     }
-    if server.durability.is_some() {
-        if is_too_much(ks, entry, argv) {
-            fail(server, entry, &UNIT_IS_FULL, reply, start);
-            return None;
-        }
-        if entry.command.group == Group::Scripting {
-            ks.see_scripts();
-        }
+    if server.reads_all() && is_too_much(ks, entry, argv) {
+        fail(server, entry, &UNIT_IS_FULL, reply, start);
+        return None;
+    }
+    if server.durability.is_some() && entry.command.group == Group::Scripting {
+        ks.see_scripts();
     }
     // Of a command that changes something the reply is bounded by what it takes out, or by the value it reads.
     let must_fit = !entry.command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE);

@@ -182,7 +182,9 @@ impl Copying {
         if effects.is_empty() {
             return;
         }
-        self.units.extend_from_slice(&unit_head(EFFECTS_FORMAT, origin as u8, effects.len() as u32));
+        // One whose length can't be told is too long for the writer, too.
+        let len = u32::try_from(effects.len()).unwrap_or(u32::MAX);
+        self.units.extend_from_slice(&unit_head(EFFECTS_FORMAT, origin as u8, len));
         self.units.extend_from_slice(effects.as_bytes());
         self.count += 1;
         if self.units.len() >= SAVE_SLICE_BYTES {

@@ -80,7 +80,7 @@ pub fn repair(directory: &Arc<Directory>, snapshot: Lsn, backup: &Path) -> Resul
 
 /// Reads the log up to its damage. `None` if there is none.
 fn plan(directory: &Arc<Directory>, snapshot: Lsn) -> Result<Option<Plan>, LogError> {
-    let mut first = None;
+    let mut errors = Vec::new();
     let mut before = u64::MAX;
     // A segment that is missing, or whose header can't be read, parts the chain: what is newer can't be reached.
     let mut recovery = loop {
@@ -89,12 +89,19 @@ fn plan(directory: &Arc<Directory>, snapshot: Lsn) -> Result<Option<Plan>, LogEr
             Err(error) => match parting(&error).filter(|number| *number < before) {
                 Some(number) => {
                     before = number;
-                    first.get_or_insert(error);
+                    errors.push(error);
                 }
                 None => return Err(error),
             },
         }
     };
+    // What is there may be whole, and only the snapshot missing that it follows upon.
+    if recovery.chain().next().is_none()
+        && let Some(missing) = errors.pop_if(|last| matches!(last, LogError::Missing { .. } | LogError::Gap { .. }))
+    {
+        return Err(missing);
+    }
+    let mut first = errors.into_iter().next();
     let mut short: Vec<(PathBuf, u64)> = Vec::new();
     loop {
         match recovery.find_block() {
@@ -241,6 +248,16 @@ mod tests {
     }
 
     #[test]
+    fn a_log_whose_snapshot_is_missing_is_left_alone() {
+        let disk = written(2);
+        disk.remove(&directory(&disk).snapshot(Lsn::new(20))).unwrap();
+        let refused = repair(&directory(&disk), Lsn::NONE, Path::new("/d/backup"));
+        assert!(matches!(refused, Err(LogError::Missing { .. })), "{refused:?}");
+        let refused = repair(&directory(&disk), Lsn::new(3), Path::new("/d/backup"));
+        assert!(matches!(refused, Err(LogError::Gap { .. })), "{refused:?}");
+    }
+
+    #[test]
     fn whatever_is_damaged_what_is_before_it_is_read_again_and_what_was_there_is_copied() {
         let (mut cuts, mut with_loss) = (0, 0);
         for seed in 0..150 {
@@ -251,6 +268,8 @@ mod tests {
             let path = Path::new("/d").join(names::segment(number));
             let size = disk.open(&path).unwrap().size().unwrap();
             match seed % 3 {
+                // Without the first one the rest follows upon nothing.
+                0 if number == numbers[0] => continue,
                 0 => disk.remove(&path).unwrap(),
                 1 => disk.truncate(&path, rng.below(size)),
                 _ => (0..3).for_each(|_| disk.flip(&path, rng.below(size), 1)),

@@ -42,7 +42,7 @@ const OPTIONS: Options = Options {
     reserve_bytes: 8 * 1024,
 };
 
-const SIZES: Sizes = Sizes { frame_bytes: 4 * 1024, sync_bytes: 16 * 1024 };
+const SIZES: Sizes = Sizes { frame_bytes: 4 * 1024, sync_bytes: 16 * 1024, unit_bytes: 1024 * 1024 };
 
 /// Declares the counters once: each with what it counts.
 macro_rules! reached {
@@ -397,7 +397,9 @@ impl World {
             Some(Err(SnapshotError::Io { source, .. })) if is_full(&source) => self.reached.snapshots_full += 1,
             Some(Err(SnapshotError::Io { .. })) if self.disk.is_off() => self.reached.snapshots_cut_off += 1,
             Some(Err(SnapshotError::Io { .. })) => self.reached.snapshots_failed += 1,
-            Some(Err(error @ SnapshotError::NoUnits { .. })) => return Err(error.to_string()),
+            Some(Err(error @ (SnapshotError::NoUnits { .. } | SnapshotError::LongUnit { .. }))) => {
+                return Err(error.to_string());
+            }
         }
         Ok(None)
     }

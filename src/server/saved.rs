@@ -198,8 +198,8 @@ fn a_server_that_was_told_to_log_ends_with_all_its_data_on_disk() {
 #[test]
 fn a_snapshot_whose_disk_stands_still_is_given_up_when_too_much_has_changed() {
     let mut bench = Bench::start(&SimDisk::new(6), false);
-    let value = "x".repeat(1 << 20);
-    let set_all = |bench: &mut Bench| (0..8).for_each(|key| bench.ok(&format!("SET {key} {value}")));
+    let value = "x".repeat(1 << 19);
+    let set_all = |bench: &mut Bench| (0..16).for_each(|key| bench.ok(&format!("SET {key} {value}")));
     set_all(&mut bench);
     bench.disk.hold(Some("create"));
     bench.line("BGSAVE");

@@ -29,6 +29,7 @@ const KNOWN_CIRCLES: &[&str] = &[
     "script: alarm bytecode cjson cmsgpack convert debug/mod debug/show frame library lua memory mod names raw redis \
      register sandbox sort store strings structs vm",
     "script: parse/lexer parse/mod parse/parser",
+    "value: list list/piece",
     "value: stream/mod stream/piece stream/trim",
 ];
 

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use super::format::{End, FRAME_HEAD_BYTES, FileId, HEADER_BYTES, Header, Kind, seal};
-use crate::base::limits::{SNAPSHOT_FRAME_BYTES, SNAPSHOT_PAUSE_BYTES, SNAPSHOT_SYNC_BYTES};
+use crate::base::limits::{LOG_BLOCK_MAX_BYTES, SNAPSHOT_FRAME_BYTES, SNAPSHOT_PAUSE_BYTES, SNAPSHOT_SYNC_BYTES};
 use crate::base::lsn::Lsn;
 use crate::log::block::split_unit;
 use crate::log::directory::Directory;
@@ -49,6 +49,12 @@ pub enum SnapshotError {
         /// The file that was being written.
         path: PathBuf,
     },
+    /// What was handed over is a unit that no reader would take.
+    #[error("{}: given up, because a change is too long for it", path.display())]
+    LongUnit {
+        /// The file that was being written.
+        path: PathBuf,
+    },
     /// It was asked to.
     #[error("the snapshot was abandoned")]
     Abandoned,
@@ -72,11 +78,13 @@ pub struct Sizes {
     pub frame_bytes: usize,
     /// Bytes after which what was written is synced, so that no sync has to wait long for the disk, of the log neither.
     pub sync_bytes: u64,
+    /// Most bytes of a unit.
+    pub unit_bytes: usize,
 }
 
 impl Default for Sizes {
     fn default() -> Sizes {
-        Sizes { frame_bytes: SNAPSHOT_FRAME_BYTES, sync_bytes: SNAPSHOT_SYNC_BYTES }
+        Sizes { frame_bytes: SNAPSHOT_FRAME_BYTES, sync_bytes: SNAPSHOT_SYNC_BYTES, unit_bytes: LOG_BLOCK_MAX_BYTES }
     }
 }
 
@@ -358,6 +366,9 @@ impl Job {
     fn take_in(&mut self, file: &dyn DiskFile, piece: &Piece) -> Result<(), SnapshotError> {
         let (mut rest, mut found) = (&*piece.units, 0);
         while let Some((_, behind)) = split_unit(rest, Lsn::NONE) {
+            if rest.len() - behind.len() > self.sizes.unit_bytes {
+                return Err(SnapshotError::LongUnit { path: self.path.clone() });
+            }
             rest = behind;
             found += 1;
         }
@@ -495,7 +506,7 @@ pub(in crate::log) mod tests {
 
     /// What a test begins a snapshot with: small parts.
     pub(in crate::log) fn begin(serial: u64) -> Begin {
-        let sizes = Sizes { frame_bytes: 500, sync_bytes: 2_000 };
+        let sizes = Sizes { frame_bytes: 500, sync_bytes: 2_000, unit_bytes: 10_000 };
         Begin { serial, time_ms: 1_700_000_000_000, sizes, notify: Box::new(|| {}) }
     }
 
@@ -542,6 +553,18 @@ pub(in crate::log) mod tests {
             _ => Vec::new(),
         };
         (0..count).map(|_| unit(rng)).collect()
+    }
+
+    #[test]
+    fn a_unit_that_no_reader_would_take_ends_the_snapshot() {
+        let disk = SimDisk::new(1);
+        let directory = directory(&disk);
+        let write = |bytes| {
+            let writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(1));
+            take(writer, &[vec![1; bytes]], 1)
+        };
+        assert!(write(10_000 - unit_head(1, 1, 0).len()).is_ok());
+        assert!(matches!(write(10_000), Err(SnapshotError::LongUnit { .. })));
     }
 
     #[test]
