@@ -1,5 +1,5 @@
-//! What happens after a unit, in one written order: the log takes its effects, a snapshot under way follows, WATCH learns what was touched, then those who
-//! wait.
+//! What happens after a unit, in one written order: the log takes its effects, a snapshot under way follows, WATCH learns what was
+//! touched, then those who wait.
 //!
 //! Observers read what the unit recorded and nothing else. While nobody keeps the whole stream that is only which
 //! keys it touched, and nothing while nobody watches or waits.
