@@ -7,7 +7,6 @@
 use super::Server;
 use super::session::{Session, SessionKey, Sessions};
 use super::unit::Origin;
-use crate::base::lsn::Lsn;
 use crate::keyspace::effect::{Recording, Touch};
 use crate::keyspace::{DbIndex, Keyspace};
 
@@ -34,10 +33,11 @@ impl Server {
     pub(super) fn observe(&mut self, origin: Origin, ks: &mut Keyspace, out: &mut [&mut Session]) {
         if let Some(tail) = &mut self.tail {
             tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
+        }
+        // Behind a log that has failed while the unit was underway that is a number which nothing reaches. Before a log has begun
+        // there may be a tail already, and nobody waits for it.
+        if self.durability.is_some() {
             ks.mark_in_flight(self.lsn_of_tail());
-        } else if self.durability.is_some() {
-            // The log has failed while the unit was underway: nobody will ever write it.
-            ks.mark_in_flight(Lsn::MAX);
         }
         self.saving.follow(origin, ks);
         if self.watches.is_empty() && self.waits.is_empty() {
