@@ -182,7 +182,7 @@ mod tests {
     use crate::log::directory::DirectoryId;
     use crate::log::disk::Disk;
     use crate::log::group_commit::{Commit, Log, SyncPolicy, tail};
-    use crate::log::restore::{Part, Restore};
+    use crate::log::restore::Restore;
     use crate::log::sim::SimDisk;
     use crate::log::snapshot::writer::tests::{begin, take};
 
@@ -223,15 +223,7 @@ mod tests {
 
     fn read(disk: &SimDisk) -> Result<Vec<Vec<u8>>, LogError> {
         let mut restore = Restore::open(directory(disk))?;
-        let mut units = Vec::new();
-        while let Some(part) = restore.next_part()? {
-            match part {
-                Part::Checked => {}
-                Part::Snapshot(frame) => units.extend(frame.units().map(|unit| unit.effects.to_vec())),
-                Part::Block(block) => units.extend(block.units().map(|unit| unit.effects.to_vec())),
-            }
-        }
-        Ok(units)
+        restore.effects()
     }
 
     fn mend(disk: &SimDisk) -> Option<Repaired> {

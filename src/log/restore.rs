@@ -233,6 +233,22 @@ impl Restore {
 }
 
 #[cfg(test)]
+impl Restore {
+    /// The effects of all units that are left: of the snapshot, then of the log.
+    pub(super) fn effects(&mut self) -> Result<Vec<Vec<u8>>, LogError> {
+        let mut units = Vec::new();
+        while let Some(part) = self.next_part()? {
+            match part {
+                Part::Checked => {}
+                Part::Snapshot(frame) => units.extend(frame.units().map(|unit| unit.effects.to_vec())),
+                Part::Block(block) => units.extend(block.units().map(|unit| unit.effects.to_vec())),
+            }
+        }
+        Ok(units)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::path::Path;
 
@@ -282,14 +298,7 @@ mod tests {
 
     fn read(disk: &SimDisk) -> Result<Found, LogError> {
         let mut restore = Restore::open(directory(disk))?;
-        let mut units = Vec::new();
-        while let Some(part) = restore.next_part()? {
-            match part {
-                Part::Checked => {}
-                Part::Snapshot(frame) => units.extend(frame.units().map(|unit| unit.effects.to_vec())),
-                Part::Block(block) => units.extend(block.units().map(|unit| unit.effects.to_vec())),
-            }
-        }
+        let units = restore.effects()?;
         let (read, all) = restore.progress();
         assert!(read <= all, "{read} of {all}");
         let passed_over = restore.passed_over().map(ToString::to_string);

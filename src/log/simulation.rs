@@ -22,7 +22,7 @@ use super::error::LogError;
 use super::group_commit::{Commit, Log, Options, State, SyncPolicy, tail};
 use super::names;
 use super::planted::{Bug, plant};
-use super::restore::{Part, Restore};
+use super::restore::Restore;
 use super::scan::End;
 use super::sim::{Faults, SimDisk};
 use super::snapshot::writer::tests::units_of;
@@ -207,14 +207,7 @@ impl World {
     fn restore(&self) -> Result<(Restore, Found), LogError> {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let mut restore = Restore::open(Directory::open(disk, Path::new(DIRECTORY), ID)?)?;
-        let mut units = Vec::new();
-        while let Some(part) = restore.next_part()? {
-            match part {
-                Part::Checked => {}
-                Part::Snapshot(frame) => units.extend(frame.units().map(|unit| unit.effects.to_vec())),
-                Part::Block(block) => units.extend(block.units().map(|unit| unit.effects.to_vec())),
-            }
-        }
+        let units = restore.effects()?;
         let end = restore.end().cloned().expect("all has been read");
         let (snapshot, is_substitute) = (restore.snapshot(), restore.passed_over().is_some());
         Ok((restore, Found { snapshot, units, end, is_substitute }))

@@ -8,6 +8,7 @@ use crate::base::limits::SNAPSHOT_FRAME_MAX_BYTES;
 use crate::base::lsn::Lsn;
 use crate::log::block::{u32_at, u64_at};
 use crate::log::identity::DirectoryId;
+use crate::log::segment::BadHeader;
 
 /// Bytes of the header; the first frame stands behind it.
 pub(super) const HEADER_BYTES: usize = 64;
@@ -37,17 +38,6 @@ pub(super) struct Header {
     pub(super) file: FileId,
     /// When it was begun, milliseconds since 1970.
     pub(super) begun_ms: i64,
-}
-
-/// Why a header can't be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BadHeader {
-    /// The checksum or the magic does not fit.
-    Damaged,
-    /// A version of the format that this server does not know.
-    Version(u32),
-    /// It belongs to another directory.
-    Foreign,
 }
 
 impl Header {

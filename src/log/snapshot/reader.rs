@@ -3,15 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::format::{
-    BadHeader, END_BYTES, End, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES, Header, Kind, SnapshotDamage,
-};
+use super::format::{END_BYTES, End, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES, Header, Kind, SnapshotDamage};
 use crate::base::limits::LOG_BLOCK_MAX_BYTES;
 use crate::base::lsn::Lsn;
 use crate::log::block::{Unit, split_unit};
 use crate::log::directory::Directory;
 use crate::log::disk::{DiskFile, read_up_to};
 use crate::log::error::LogError;
+use crate::log::segment::BadHeader;
 
 /// A snapshot that is being read.
 pub struct SnapshotReader {
