@@ -339,7 +339,7 @@ impl Engine {
     /// Gives back the memory of the buffers that are used again and again, so that a quiet server holds none of it.
     fn give_back_scratch(&mut self) {
         self.batch.give_back();
-        self.ks.give_back_scratch();
+        self.ks.give_back_scratch(self.server.safe());
         let Server { scripts, stats, sessions, .. } = &mut self.server;
         sessions.give_back();
         scripts.give_back_scratch();

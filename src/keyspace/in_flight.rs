@@ -21,7 +21,7 @@ use crate::base::lsn::Lsn;
 /// See the file's header.
 #[derive(Default)]
 pub(super) struct InFlight {
-    /// Empty before the first mark.
+    /// Empty before the first mark, and when there have been none for a while.
     places: Box<[Place]>,
     /// Of units that have changed a database as a whole.
     databases: Vec<Lsn>,
@@ -33,6 +33,8 @@ pub(super) struct InFlight {
     last: Lsn,
     /// How many keys it has marked so far.
     keys: usize,
+    /// The same when memory was last given back.
+    last_at_rest: Lsn,
     /// What can't be lost any more, as of the beginning of the unit.
     safe: Lsn,
     /// Whether there is anything behind that.
@@ -117,6 +119,15 @@ impl InFlight {
         self.last = lsn;
         self.keys = 0;
         self.fence.set(lsn);
+    }
+
+    /// Between two units, while the changes of units up to `safe` can't be lost: gives the table's memory back if nothing has been
+    /// marked since the last call, and all that was is safe.
+    pub(super) fn give_back(&mut self, safe: Lsn) {
+        if self.last <= safe && self.last == self.last_at_rest {
+            self.places = Box::default();
+        }
+        self.last_at_rest = self.last;
     }
 
     #[inline]
@@ -281,6 +292,24 @@ mod tests {
         });
         assert_eq!(bench.seen(0, |ks| ks.find(2, b"other")), many);
         assert_eq!(bench.seen(many, |ks| ks.find(2, b"other")), 0);
+    }
+
+    #[test]
+    fn the_table_is_given_back_when_nothing_is_in_flight_for_a_while() {
+        let mut bench = Bench::new();
+        let places = |bench: &Bench| bench.ks.in_flight.places.len();
+        let first = bench.change(0, |ks| ks.put(0, b"k", b"v"));
+        bench.ks.give_back_scratch(Lsn::NONE);
+        bench.ks.give_back_scratch(Lsn::NONE);
+        assert_eq!(places(&bench), IN_FLIGHT_PLACES, "it may still be lost");
+        let second = bench.change(first, |ks| ks.put(0, b"k", b"w"));
+        bench.ks.give_back_scratch(Lsn::new(second));
+        assert_eq!(places(&bench), IN_FLIGHT_PLACES, "there was a change since the last look");
+        bench.ks.give_back_scratch(Lsn::new(second));
+        assert_eq!(places(&bench), 0);
+        assert_eq!(bench.seen(second, |ks| ks.find(0, b"k")), 0);
+        let third = bench.change(second, |ks| ks.put(0, b"k", b"x"));
+        assert_eq!(bench.seen(second, |ks| ks.find(0, b"k")), third);
     }
 
     /// Against the Lsns of all keys: nobody waits too short, and few wait in vain.

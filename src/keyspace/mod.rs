@@ -162,8 +162,10 @@ impl Keyspace {
         self.disposal.counts()
     }
 
-    /// Gives back the memory that is kept for the next unit. Between two units only.
-    pub fn give_back_scratch(&mut self) {
+    /// Gives back the memory that is kept for the next unit. Between two units only, while the changes of units up to `safe` can't be
+    /// lost.
+    pub fn give_back_scratch(&mut self, safe: Lsn) {
+        self.in_flight.give_back(safe);
         self.effects.give_back();
         self.undo.give_back();
     }
