@@ -99,12 +99,13 @@ fn set_back(world: &World, settings: &[(String, String)]) {
 /// Deletes everything and waits until the server holds about what it held `before`.
 pub(crate) fn compare(world: &World, before: &Held) {
     let port = world.port;
-    let calls: [&[&str]; 5] = [
+    let calls: [&[&str]; 6] = [
         &["DEBUG", "SET-ACTIVE-EXPIRE", "1"],
         &["FLUSHALL"],
         &["FUNCTION", "FLUSH"],
         &["SCRIPT", "FLUSH"],
         &["SCRIPT", "SLOW", "RESET"],
+        &["CONFIG", "RESETSTAT"],
     ];
     if let Some(why) = calls.iter().find_map(|call| insist(port, call).err()) {
         world.fail(format!("at the end: {why}"));
