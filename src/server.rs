@@ -145,7 +145,7 @@ impl Start {
         let path = config.dir.join(DATA_DIR);
         let log_moved = Arc::clone(log_moved);
         if !path.exists() {
-            match AtStart::look(&config.dir)? {
+            match AtStart::look(config)? {
                 Some(import) if config.appendonly => import_to(&path, &import, config)?,
                 None if config.appendonly => {}
                 import => {
@@ -157,7 +157,7 @@ impl Start {
                     return Ok(Start { path, data: Err(in_memory(imported)), log_moved });
                 }
             }
-        } else if let Ok(Some(import)) = AtStart::look(&config.dir) {
+        } else if let Ok(Some(import)) = AtStart::look(config) {
             tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
         }
         let mut loading = Loading::begin(engine, open_directory(&path)?)?;

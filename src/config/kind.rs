@@ -31,6 +31,9 @@ pub enum Refusal {
     /// Not one of these words.
     #[error("argument(s) must be one of the following: {0}")]
     Word(String),
+    /// A path, or nothing, where a name is wanted.
+    #[error("it can't be a path, just a name")]
+    NotAName,
     /// Not pairs of seconds and changes.
     #[error("Invalid save parameters")]
     SavePoints,
@@ -372,6 +375,28 @@ impl File {
     pub(super) fn get(&self, field: &Path, out: &mut Vec<u8>) {
         use std::os::unix::ffi::OsStrExt as _;
         out.extend_from_slice(field.as_os_str().as_bytes());
+    }
+}
+
+/// The name of a file or folder in a folder that another parameter names.
+pub(super) struct Name;
+
+impl Name {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::One("NAME")
+    }
+
+    pub(super) fn set(&self, field: &mut PathBuf, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        let name = path(only(args)?);
+        if name.file_name() != Some(name.as_os_str()) {
+            return Err(Refusal::NotAName);
+        }
+        *field = name;
+        Ok(())
+    }
+
+    pub(super) fn get(&self, field: &Path, out: &mut Vec<u8>) {
+        File.get(field, out);
     }
 }
 

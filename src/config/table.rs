@@ -6,7 +6,7 @@
 //! asks for more than the server does (`warn`: anything but that text) is warned of in the log.
 
 use super::kind::{
-    Addresses, AllowFrom, AppendFsync, Directory, File, Limits, LogLevel, MaxmemoryPolicy, Origin, OutputLimits,
+    Addresses, AllowFrom, AppendFsync, Directory, File, Limits, LogLevel, MaxmemoryPolicy, Name, Origin, OutputLimits,
     Refusal, SavePoint, SavePoints, Shape, Text, YesNo, int, memory, octal, one_of,
 };
 use std::path::PathBuf;
@@ -245,6 +245,14 @@ parameters! {
         save: Vec<SavePoint> = "save", AnyTime, SavePoints, "";
         /// Without a log: refuse to change anything while the snapshots that `save` asks for fail.
         stop_writes_on_bgsave_error: bool = "stop-writes-on-bgsave-error", AnyTime, YesNo, "yes";
+    }
+    "Moving in" {
+        /// Snapshot of Redis, in `dir`, that a server imports which has no data yet.
+        dbfilename: PathBuf = "dbfilename", AtStart, Name, "dump.rdb";
+        /// Folder of append-only files of Redis, in `dir`, that a server imports which has no data yet.
+        appenddirname: PathBuf = "appenddirname", AtStart, Name, "appendonlydir";
+        /// How these files' names begin; up to Redis 6 the name of the only one, in `dir`.
+        appendfilename: PathBuf = "appendfilename", AtStart, Name, "appendonly.aof";
     }
     "Statistics" {
         /// Log commands that take longer, in microseconds; -1 logs none.

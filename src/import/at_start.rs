@@ -5,15 +5,15 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::Path;
 use std::time::Duration;
 
 use super::error::ImportError;
-use super::files::Files;
+use super::files::{Files, Names};
 use super::load;
 use super::report::{Options, Report};
 use super::target::Target;
 use crate::client::{Connection, Stream};
+use crate::config::Config;
 use crate::engine::session::{Gate, Peer, SessionKey};
 use crate::engine::{Engine, Fed};
 use crate::resp::reply::{Form, Reply};
@@ -25,9 +25,11 @@ pub(crate) struct AtStart {
 }
 
 impl AtStart {
-    /// Looks for the data of Redis in `dir`.
-    pub(crate) fn look(dir: &Path) -> Result<Option<AtStart>, ImportError> {
-        Ok(Files::of_server(dir)?.map(|files| AtStart { files }))
+    /// Looks for the data of Redis in the folder of `config`, under the names that are set there.
+    pub(crate) fn look(config: &Config) -> Result<Option<AtStart>, ImportError> {
+        let Config { dbfilename, appenddirname, appendfilename, .. } = config;
+        let names = Names { rdb: dbfilename.clone(), aof_dir: appenddirname.clone(), aof: appendfilename.clone() };
+        Ok(Files::of_server(&config.dir, &names)?.map(|files| AtStart { files }))
     }
 
     /// The files, for people.
