@@ -5,9 +5,9 @@
 use std::borrow::Cow;
 
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::bits::{self, BitOp, FieldType, Overflow, Unit};

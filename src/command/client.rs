@@ -6,10 +6,10 @@ use std::io::Write;
 use super::connection::{is_plain, set_name, valid_name};
 use super::help::help;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::session::{ClientType, Gate, ReplyMode, Session, SessionKey};
-use crate::engine::spec::{Command, Done, Flags, Group, Run};
+use crate::engine::spec::{Flags, Group};
+use crate::engine::{Command, CommandTable, Ctx, Done, Run};
 
 fn id(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.reply.integer(ctx.session.key.id as i64);
@@ -19,7 +19,7 @@ fn id(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 fn info(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let mut text = Vec::new();
     see_dirty(ctx, ctx.session);
-    describe(&mut text, ctx.session, ctx.now_ms());
+    describe(&mut text, ctx.server.table, ctx.session, ctx.now_ms());
     ctx.reply.verbatim(b"txt", &text);
     Ok(())
 }
@@ -54,7 +54,7 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mut text = Vec::new();
     for session in sessions {
         see_dirty(ctx, session);
-        describe(&mut text, session, now_ms);
+        describe(&mut text, ctx.server.table, session, now_ms);
     }
     ctx.reply.verbatim(b"txt", &text);
     Ok(())
@@ -79,7 +79,7 @@ fn client_kind(name: &[u8]) -> Result<Kind, Error> {
 
 /// One line of CLIENT LIST. What a session keeps only while one of its commands runs (argument buffers and the one in which
 /// replies are made are shared by all) counts as 0; replies on their way to the socket count as unsent.
-fn describe(text: &mut Vec<u8>, session: &Session, now_ms: i64) {
+fn describe(text: &mut Vec<u8>, table: &CommandTable, session: &Session, now_ms: i64) {
     let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1_000;
     let queued = session.transaction.as_ref();
     let queued_bytes = queued.map_or(0, |transaction| transaction.bytes());
@@ -107,7 +107,7 @@ fn describe(text: &mut Vec<u8>, session: &Session, now_ms: i64) {
         session.pending_input,
         session.outbox.chunks(),
         if session.outbox.is_empty() { "r" } else { "rw" },
-        session.last_command.map_or("NULL", |entry| &entry.full_name),
+        session.last_command.map_or("NULL", |command| &table.by_id(command).full_name),
         session.protocol,
         lossy(&session.lib_name),
         lossy(&session.lib_version),

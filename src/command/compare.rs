@@ -7,9 +7,9 @@ use twox_hash::XxHash3_64;
 
 use super::string::{read_string, string_at};
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Done, Run};
 use crate::value::string::{Digits, StringValue};
 
 /// How a string is compared.

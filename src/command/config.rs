@@ -5,10 +5,10 @@ use crate::base::descriptors::make_room;
 use crate::base::logging;
 use crate::config::{Refusal, SetError};
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
 use crate::engine::session::Gate;
-use crate::engine::spec::{Command, Done, Flags, Group, Run};
+use crate::engine::spec::{Flags, Group};
+use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::{KeyspaceStats, ValueLimits};
 
 fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {

@@ -2,11 +2,11 @@
 
 use crate::base::version::REDIS_VERSION;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
-use crate::engine::debugging::DebugMode;
 use crate::engine::error::{Error, excerpt};
+use crate::engine::session::DebugMode;
 use crate::engine::session::{Gate, ReplyMode};
-use crate::engine::spec::{Command, Done, Flags, Group, Run};
+use crate::engine::spec::{Flags, Group};
+use crate::engine::{Command, Ctx, Done, Run};
 
 fn ping(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let message = args.peek();

@@ -8,11 +8,11 @@ use super::help;
 use crate::base::limits::DEBUG_SLEEP_MAX;
 use crate::base::num;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::saving::Reload;
-use crate::engine::spec::{Command, Done, Flags, Flow, Group, MayWait, Run};
+use crate::engine::spec::{Flags, Group};
 use crate::engine::wait::Wait;
+use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::entry::Value;
 use crate::rdb;
 use crate::resp::reply::Reply;
@@ -120,13 +120,13 @@ fn reload(ctx: &mut Ctx<'_>, options: &[&[u8]]) -> MayWait {
         }
     }
     let failed = "ERR Error trying to load the RDB dump, check server logs";
-    read_again(ctx, Reload { client: (ctx.session.key, ctx.entry), save, keep, merge, failed })
+    read_again(ctx, Reload { client: (ctx.session.key, ctx.entry.id), save, keep, merge, failed })
 }
 
 /// DEBUG LOADAOF: reads the log again.
 fn load_log(ctx: &mut Ctx<'_>) -> MayWait {
     let failed = "ERR Error trying to load the AOF files, check server logs";
-    let client = (ctx.session.key, ctx.entry);
+    let client = (ctx.session.key, ctx.entry.id);
     read_again(ctx, Reload { client, save: false, keep: false, merge: false, failed })
 }
 

@@ -1,9 +1,9 @@
 //! DUMP and RESTORE: a value as bytes that another server, or another time, makes the same value of. See [`rdb`].
 
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::NEVER;
 use crate::rdb::{self, Refused};
 

@@ -3,14 +3,13 @@
 use super::help::help;
 use super::scripting::{RUNS, end_running, keys_and_args_or};
 use crate::base::glob;
-use crate::engine::Server;
 use crate::engine::args::Args;
-use crate::engine::busy::ScriptKind;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
+use crate::engine::running_script::ScriptKind;
 use crate::engine::scripting::{self, Callee};
 use crate::engine::scripts::RestorePolicy;
-use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Done, Run, Server};
 use crate::rdb::libraries;
 use crate::resp::reply::Reply;
 use crate::script::library::{Function, Library};

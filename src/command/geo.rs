@@ -3,9 +3,9 @@
 use super::zset::{AddRules, add, read, store};
 use crate::base::num;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Begin, Command, Done, Find, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Done, Run};
 use crate::resp::reply::{Form, Reply};
 use crate::value::geo::{Extent, Position, Shape, Unit};
 use crate::value::zset::{ScoreBound, ZSet};

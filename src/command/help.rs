@@ -1,8 +1,7 @@
 //! HELP of every container: derived from its subcommands' entries.
 
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
-use crate::engine::spec::Done;
+use crate::engine::{Ctx, Done};
 
 /// `CONTAINER HELP`: each subcommand with its arguments, and what it does.
 pub(super) fn help(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {

@@ -9,9 +9,9 @@ use super::string::{Term, string_at};
 use crate::base::long_double::LongDouble;
 use crate::base::num;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::{NEVER, Slot};
 use crate::value::string::Digits;
 

@@ -8,10 +8,10 @@ use std::fmt::Write;
 use crate::base::allocated::allocated_bytes;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::saving::Purpose;
 use crate::engine::session::Session;
-use crate::engine::spec::{Command, Done, Flags, Group, Run};
+use crate::engine::spec::{Flags, Group};
+use crate::engine::{Command, Ctx, Done, Run};
 
 /// What a section writes into.
 type Text = String;
@@ -339,7 +339,7 @@ fn cpu(text: &mut Text, _: &Ctx<'_>) {
 fn commandstats(text: &mut Text, ctx: &Ctx<'_>) {
     let entries = ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
     for entry in entries {
-        let stats = &ctx.server.stats.commands[entry.id];
+        let stats = &ctx.server.stats.commands[entry.id.index()];
         if stats.calls + stats.rejected + stats.failed == 0 {
             continue;
         }

@@ -2,12 +2,11 @@
 
 use crate::base::glob;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
 use crate::engine::keys::{keys_of, legacy_range};
-use crate::engine::spec::{Begin, Command, Done, Find, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Begin, Find, Flags, Group, KeySpec};
 use crate::engine::syntax::{self, Arg, Kind};
-use crate::engine::table::Entry;
+use crate::engine::{Command, Ctx, Done, Entry, Run};
 use crate::resp::reply::Reply;
 
 use super::help::help;

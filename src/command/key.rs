@@ -8,10 +8,10 @@ use super::scan::{self, Options, Walk};
 use crate::base::glob;
 use crate::base::num;
 use crate::engine::args::Args;
-use crate::engine::ctx::{Ctx, Origin};
 use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Access, Command, Done, Flags, Flow, Group, KeySpec, MayWait, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::wait::Wait;
+use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};
 use crate::keyspace::{DbIndex, NEVER};
 use crate::resp::reply::Reply;
 

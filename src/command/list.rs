@@ -5,10 +5,10 @@
 //! refuses them, one that has waited passes over them.
 
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Command, Done, Flags, Flow, Group, KeySpec, MayWait, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
+use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;

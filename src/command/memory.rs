@@ -2,9 +2,9 @@
 
 use super::help::help;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Done, Run};
 
 /// Elements of a collection whose size is looked at, unless the caller says otherwise.
 const DEFAULT_SAMPLES: usize = 5;

@@ -18,9 +18,9 @@ use redis_protocol::resp2::types::{BorrowedFrame, OwnedFrame};
 use crate::base::limits::{MIGRATE_PIECE_BYTES, MIGRATE_REPLY_MAX_BYTES};
 use crate::base::num;
 use crate::engine::args::Args;
-use crate::engine::ctx::{Ctx, Origin};
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Begin, Command, Done, Find, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::rdb;
 use crate::resp::request::Argv;
 

@@ -4,11 +4,11 @@
 //! they answer, and in which fields of INFO tell of it. None stops the server: SAVE only makes its own client wait.
 
 use crate::engine::args::Args;
-use crate::engine::ctx::{Ctx, Origin};
 use crate::engine::error::Error;
 use crate::engine::saving::Purpose;
-use crate::engine::spec::{Command, Done, Flags, Flow, Group, MayWait, Run};
+use crate::engine::spec::{Flags, Group};
 use crate::engine::wait::Wait;
+use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};
 use crate::resp::reply::Reply;
 
 const SAVE_IN_PROGRESS: Error = Error::text("ERR Background save already in progress");
@@ -17,7 +17,7 @@ fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
     if ctx.server.saving.under_way() == Some(Purpose::Save) {
         return Err(SAVE_IN_PROGRESS);
     }
-    ctx.server.saving.save_for(ctx.session.key, ctx.entry, ctx.server.clock.now_ms());
+    ctx.server.saving.save_for(ctx.session.key, ctx.entry.id, ctx.server.clock.now_ms());
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR SAVE goes on in the background");
     Ok(Flow::Wait(Wait::until(None, on_timeout)))
 }

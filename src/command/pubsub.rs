@@ -7,10 +7,10 @@ use super::help::help;
 use crate::base::glob;
 use crate::base::lsn::Lsn;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
 use crate::engine::pubsub::Kind;
-use crate::engine::spec::{Command, Done, Flags, Group, Run};
+use crate::engine::spec::{Flags, Group};
+use crate::engine::{Command, Ctx, Done, Run};
 use crate::resp::reply::Reply;
 
 fn subscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {

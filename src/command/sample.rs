@@ -2,8 +2,8 @@
 
 use crate::base::limits::RANDOM_DRAWS_MAX;
 use crate::base::rng::Rng;
+use crate::engine::Ctx;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
 use crate::resp::reply::Reply;
 

@@ -3,12 +3,13 @@
 use super::help::help;
 use super::script_look;
 use crate::engine::args::Args;
-use crate::engine::busy::ScriptKind;
-use crate::engine::ctx::{Ctx, Origin as CallOrigin};
-use crate::engine::debugging::{self, DebugMode};
+use crate::engine::debugging;
 use crate::engine::error::Error;
+use crate::engine::running_script::ScriptKind;
 use crate::engine::scripting::{self, Callee};
-use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::engine::session::DebugMode;
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Done, Origin as CallOrigin, Run};
 use crate::resp::request::Argv;
 use crate::script::store::{Origin, parse_sha1};
 
@@ -290,9 +291,8 @@ mod tests {
     use crate::base::clock::Clock;
     use crate::base::rng::Rng;
     use crate::config::Config;
-    use crate::engine::busy::RawSockets;
     use crate::engine::session::{Peer, SessionKey};
-    use crate::engine::{Engine, Fed, Server};
+    use crate::engine::{Engine, Fed, RawSockets, Server};
     use crate::keyspace::Keyspace;
     use crate::resp::reply::{Form, Reply};
     use crate::resp::request::Decoder;

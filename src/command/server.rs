@@ -1,11 +1,10 @@
 //! The server as a whole: its clock, its end, and a picture.
 
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
-use crate::engine::Shutdown;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::{Command, Done, Flags, Group, Run};
+use crate::engine::spec::{Flags, Group};
+use crate::engine::{Command, Ctx, Done, Run, Shutdown};
 
 fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let now_us = ctx.server.clock.now_us();

@@ -8,9 +8,9 @@ use std::borrow::Cow;
 
 use super::string::string_at;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Done, Run};
 use crate::value::gcra::{BadRate, Rate};
 use crate::value::string::Digits;
 

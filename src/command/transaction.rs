@@ -1,11 +1,11 @@
 //! Transactions: MULTI collects, EXEC runs everything as one unit, WATCH lets it run only if nobody came between.
 
 use crate::engine::args::Args;
-use crate::engine::ctx::{Ctx, Origin};
 use crate::engine::dispatch::call;
 use crate::engine::error::Error;
 use crate::engine::session::Gate;
-use crate::engine::spec::{Access, Command, Done, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Done, Origin, Run};
 
 fn multi(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     if ctx.session.transaction.is_some() {
@@ -36,7 +36,8 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     if holds_messages {
         ctx.server.hold_messages();
     }
-    for (entry, argv) in &transaction.commands {
+    for (command, argv) in &transaction.commands {
+        let entry = ctx.server.table.by_id(*command);
         // An error of one is its reply, and the others run all the same. Nothing waits inside EXEC.
         let _ = call(ctx.ks, ctx.server, ctx.session, entry, argv.as_argv(), ctx.reply, Origin::Exec);
     }

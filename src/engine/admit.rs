@@ -1,11 +1,10 @@
 //! The one gate for commands of clients whose session is not in its usual state: not authenticated, inside MULTI,
 //! listening to channels, held to a limit on memory, before a log that takes nothing, or there before the data is.
 
-use super::Server;
 use super::error::Error;
 use super::session::{Gate, Session};
 use super::spec::Flags;
-use super::table::Entry;
+use super::state::{Entry, Server};
 
 /// What happens to an admitted command.
 pub(super) enum Admission {

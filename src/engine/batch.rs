@@ -13,9 +13,9 @@ use crate::resp::request::{Argv, Decoder, ProtocolError, RequestLimits, Span};
 const BATCH_MAX: usize = 32;
 
 /// A command that will run.
-pub(super) struct Planned {
+pub(super) struct Planned<R: 'static> {
     /// What its name was resolved to; `None` if that failed.
-    pub(super) entry: Option<&'static Entry>,
+    pub(super) entry: Option<&'static Entry<R>>,
     /// Where it begins in the input.
     pub(super) starts_at: usize,
     /// Its arguments lie in the decoder, not in the input.
@@ -25,14 +25,19 @@ pub(super) struct Planned {
 }
 
 /// Some commands, decoded. See the module's header.
-#[derive(Default)]
-pub(super) struct Batch {
+pub(super) struct Batch<R: 'static> {
     spans: Vec<Span>,
-    commands: Vec<Planned>,
-    finder: Finder,
+    commands: Vec<Planned<R>>,
+    finder: Finder<R>,
 }
 
-impl Batch {
+impl<R> Default for Batch<R> {
+    fn default() -> Batch<R> {
+        Batch { spans: Vec::new(), commands: Vec::new(), finder: Finder::default() }
+    }
+}
+
+impl<R> Batch<R> {
     /// Decodes what is there, up to the limits; answers how many commands. An error is reported only when it is the first
     /// thing met: those before it run first.
     #[inline]
@@ -41,7 +46,7 @@ impl Batch {
         decoder: &mut Decoder,
         input: &[u8],
         limits: &RequestLimits,
-        table: &'static CommandTable,
+        table: &'static CommandTable<R>,
     ) -> Result<usize, ProtocolError> {
         self.spans.clear();
         self.commands.clear();
@@ -104,13 +109,13 @@ impl Batch {
         self.commands.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Planned> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Planned<R>> {
         self.commands.iter()
     }
 
     /// The arguments of a command that was not an inline one.
     #[inline]
-    pub(super) fn argv<'a>(&'a self, planned: &Planned, input: &'a [u8]) -> Argv<'a> {
+    pub(super) fn argv<'a>(&'a self, planned: &Planned<R>, input: &'a [u8]) -> Argv<'a> {
         let first = planned.first_span as usize;
         Argv::new(input, self.spans.get(first..first + planned.spans as usize).unwrap_or(&[]))
     }

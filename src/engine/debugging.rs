@@ -1,6 +1,6 @@
 //! A client that debugs a script: the conversation between the two, and how it ends.
 //!
-//! SCRIPT DEBUG puts a session into a [`DebugMode`]; its next EVAL is a debugging session, at whose end the connection is
+//! SCRIPT DEBUG puts a session into a [`DebugMode`](super::session::DebugMode); its next EVAL is a debugging session, at whose end the connection is
 //! closed, as in Redis. Redis forks a process for it. Here the session holds the one thread, as a slow script does: others
 //! wait, and are answered -BUSY once it has lasted for `busy-reply-threshold`. So it is bounded. It ends when the client
 //! hangs up, or says nothing for `script-debug-timeout`, or when somebody else calls SCRIPT KILL or SHUTDOWN NOSAVE.
@@ -8,32 +8,20 @@
 //! The client's socket is used past tokio, whose tasks can't run meanwhile, through the [`RawSockets`] by which the other
 //! connections are served: [`Conversation`] keeps what is on its way in either direction.
 //!
-//! [`RawSockets`]: super::busy::RawSockets
+//! [`RawSockets`]: super::RawSockets
 
 use std::time::Duration;
 
 use super::busy::LOOK_EVERY;
-use super::ctx::Ctx;
-use super::scripting::ScriptHost;
-use super::spec::Done;
+use super::script_host::ScriptHost;
+use super::session::DebugMode;
+use super::state::{Ctx, Done};
 use crate::base::limits::DEBUG_COMMAND_MAX_BYTES;
 use crate::base::lsn::Lsn;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::{Argv, Decoder, OwnedArgv, RequestLimits};
 use crate::script::debug::{Answer, Console};
 use crate::script::{Host, LogLevel, Verdict};
-
-/// What SCRIPT DEBUG asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DebugMode {
-    /// Scripts run as ever.
-    #[default]
-    Off,
-    /// The next EVAL is debugged, and changes nothing in the end.
-    Rollback,
-    /// The next EVAL is debugged.
-    Keep,
-}
 
 /// What is on its way between a script that is debugged and its client.
 pub(crate) struct Conversation {

@@ -1,16 +1,12 @@
 //! From an admitted command to its reply.
 
-use super::admit::Admission;
 use super::args::Args;
-use super::ctx::{Ctx, Origin};
 use super::error::Error;
 use super::session::{Gate, ReplyMode, Session};
-use super::spec::{Flags, Flow, Group, Run};
-use super::table::Entry;
+use super::spec::{Flags, Group};
+use super::state::{Ctx, Entry, Flow, Origin, Run, Server};
 use super::wait::{Parked, Wait};
-use super::{Engine, Server, unit};
 use crate::base::limits::UNIT_MAX_BYTES;
-use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
@@ -19,72 +15,6 @@ use crate::resp::request::{Argv, OwnedArgv};
 const UNIT_IS_FULL: Error = Error::text(
     "ERR What one command, transaction or script changes would take more than 1 GB of the log. Change less at a time",
 );
-
-impl Engine {
-    /// Admits and runs one command of a client as a unit, and lets the observers see it. `entry` is what its name was
-    /// resolved to, `None` if that failed.
-    #[inline]
-    pub(super) fn execute(
-        &mut self,
-        session: &mut Session,
-        entry: Option<&'static Entry>,
-        argv: Argv<'_>,
-        out: &mut Reply,
-    ) {
-        match entry {
-            None => self.server.refuse_unresolved(session, argv, out),
-            Some(entry) if session.gate.is_open() => self.run(session, entry, argv, out),
-            Some(entry) => {
-                let start = out.len();
-                self.run_gated(session, entry, argv, out, start);
-            }
-        }
-        // What the command published to its own session follows its reply.
-        session.outbox.drain_fresh(out.buffer_mut());
-    }
-
-    #[inline]
-    fn run(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
-        session.last_command = Some(entry);
-        session.commands += 1;
-        self.server.registry.begins(session.key, entry.id, self.server.last_ticks);
-        let (unit, start) = (self.begin(unit::Origin::Command), out.len());
-        if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
-            self.server.park(session, entry, argv, wait);
-        }
-        let has_changed = self.commit(unit, &mut [session]);
-        let fence = self.ks.fence();
-        if fence > Lsn::NONE {
-            self.server.fence_reply(session, fence, out, start);
-        }
-        if has_changed {
-            self.wake(Some(session));
-        }
-    }
-
-    /// The way of a session that is not in its usual state.
-    #[cold]
-    fn run_gated(
-        &mut self,
-        session: &mut Session,
-        entry: &'static Entry,
-        argv: Argv<'_>,
-        out: &mut Reply,
-        start: usize,
-    ) {
-        match self.server.admit(session, entry) {
-            Err(error) => self.server.refuse(session, Some(entry), error, out),
-            Ok(Admission::Queue) => self.server.queue(session, entry, argv, out),
-            Ok(Admission::Run) => {
-                let touch = !session.gate.has(Gate::NO_TOUCH) || entry.command.name == "touch";
-                self.ks.set_touch(touch);
-                self.run(session, entry, argv, out);
-                self.ks.set_touch(true);
-            }
-        }
-        session.mute(out, start);
-    }
-}
 
 impl Session {
     /// Takes back a reply that the client does not want (CLIENT REPLY).
@@ -131,7 +61,7 @@ impl Server {
         }
         self.stats.count_error(text.as_bytes());
         if let Some(entry) = entry {
-            self.stats.commands[entry.id].rejected += 1;
+            self.stats.commands[entry.id.index()].rejected += 1;
         }
         if let Some(transaction) = &mut session.transaction {
             transaction.broken = true;
@@ -139,8 +69,15 @@ impl Server {
         out.error(text.as_bytes());
     }
 
+    /// Drops what a session has queued and watched.
+    pub fn discard(&mut self, session: &mut Session) {
+        session.transaction = None;
+        session.gate.set(Gate::QUEUEING, false);
+        self.watches.clear(session);
+    }
+
     /// Keeps a command for EXEC. What waits there counts as input that is not answered yet, and is bounded like it.
-    pub(super) fn queue(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
+    pub(super) fn queue(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, out: &mut Reply) {
         let Some(transaction) = &mut session.transaction else { return };
         transaction.push(entry, argv);
         let bytes = transaction.bytes();
@@ -152,13 +89,23 @@ impl Server {
         out.status("QUEUED");
     }
 
-    fn park(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, wait: Wait) {
+    pub(super) fn park(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, wait: Wait) {
         let argv = wait.again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
         let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, .. } = wait;
         let muted = matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipThis);
         let db = session.db;
-        let mut parked =
-            Box::new(Parked { entry, argv, db, want, keys, deadline_ms, retry_at_ms, on_timeout, muted, ticket: 0 });
+        let mut parked = Box::new(Parked {
+            command: entry.id,
+            argv,
+            db,
+            want,
+            keys,
+            deadline_ms,
+            retry_at_ms,
+            on_timeout,
+            muted,
+            ticket: 0,
+        });
         self.waits.park(session.key, &mut parked);
         session.parked = Some(parked);
     }
@@ -235,7 +182,7 @@ pub(crate) fn call(
     }
     let ticks = server.stats.clock.raw();
     server.last_ticks = ticks;
-    let stats = &mut server.stats.commands[entry.id];
+    let stats = &mut server.stats.commands[entry.id.index()];
     stats.calls += u64::from(origin != Origin::Retry);
     stats.ticks += ticks.saturating_sub(start_ticks);
     waits
@@ -258,7 +205,7 @@ impl Ctx<'_> {
 fn fail(server: &mut Server, entry: &Entry, error: &Error, reply: &mut Reply, start: usize) {
     let text = error.to_string();
     server.stats.count_error(text.as_bytes());
-    server.stats.commands[entry.id].failed += 1;
+    server.stats.commands[entry.id.index()].failed += 1;
     reply.take_back(start);
     reply.error(text.as_bytes());
 }

@@ -20,11 +20,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use super::Server;
+use super::durability_state::{Durability, Held, WAITING_MIN};
 use super::error::Error;
+use super::saving::Purpose;
 use super::session::{Gate, Session, SessionKey};
 use super::spec::Flags;
-use super::table::Entry;
+use super::state::{Entry, Server};
 use super::tail::Tail;
 use crate::base::limits::{
     LOG_BEHIND_MAX_BYTES, LOG_FULL_RETRY, LOG_MERGE_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX, LOG_SYNC_RETRY,
@@ -32,122 +33,15 @@ use crate::base::limits::{
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
 use crate::keyspace::Keyspace;
-use crate::log::group_commit::{self, Commit, CommitError, Log, State, SyncPolicy};
+use crate::log::group_commit::{Commit, CommitError, Log, State, SyncPolicy};
 use crate::resp::reply::Reply;
 
-/// The log, and what of the data it has.
-pub struct Durability {
-    log: Log,
-    /// The last unit that the log was given.
-    last: Lsn,
-    /// What the log was found to be when it was last looked at.
-    state: State,
-    /// Who is to be woken when the log has reached which unit, the nearest first.
-    waiting: BinaryHeap<Reverse<(Lsn, SessionKey)>>,
-    held: Held,
-    /// With so many entries in `waiting` it is looked through for those of connections that have gone.
-    waiting_max: usize,
-}
-
-/// Bytes that were given a fence since the engine waited last: no fewer than those that are held back.
-#[derive(Default)]
-struct Held {
-    /// When this unit is safe, the bytes before it have left.
-    mark: Lsn,
-    before: usize,
-    /// The last unit that any of them waits for.
-    newest: Lsn,
-    since: usize,
-}
-
-impl Held {
-    fn bytes(&self) -> usize {
-        self.before + self.since
-    }
-}
-
-/// See [`Durability::waiting_max`].
-const WAITING_MIN: usize = 1024;
-
-impl Durability {
-    /// Goes on behind unit `last`, the last one in the log.
-    pub(crate) fn new(log: Log, last: Lsn) -> Durability {
-        Durability {
-            log,
-            last,
-            state: State::Good,
-            waiting: BinaryHeap::new(),
-            held: Held::default(),
-            waiting_max: WAITING_MIN,
-        }
-    }
-
-    /// Forgets the held bytes that wait for nothing any more.
-    fn release_held(&mut self) {
-        let safe = self.safe();
-        if safe >= self.held.mark {
-            let Held { newest, since, .. } = self.held;
-            self.held = Held { mark: newest, newest, before: since, since: 0 };
-        }
-        if safe >= self.held.newest {
-            self.held = Held::default();
-        }
-    }
-
-    /// Gives the units of the tail to the log.
-    fn commit(&mut self, tail: &mut Tail, how: Commit) {
-        let Tail { bytes, units, time_ms } = std::mem::replace(tail, Tail::new(Vec::new()));
-        let first_lsn = self.last.next();
-        self.last = self.last.plus(u64::from(units));
-        *tail = Tail::new(self.log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, how));
-    }
-
-    /// The last unit that is as safe as `appendfsync` asks.
-    #[inline]
-    pub(super) fn safe(&self) -> Lsn {
-        match self.log.policy() {
-            SyncPolicy::Always => self.log.durable(),
-            SyncPolicy::EverySec | SyncPolicy::No => self.log.written(),
-        }
-    }
-
-    fn is_safe(&self) -> bool {
-        self.safe() >= self.last
-    }
-
-    /// Waits for the disk if too much waits to be written.
-    fn bound_backlog(&self) {
-        if self.log.backlog_bytes() > LOG_BEHIND_MAX_BYTES {
-            // Of a disk that is full, or has failed, the state tells.
-            let _ = self.log.drain();
-        }
-    }
-
-    /// Whether the log takes changes.
-    pub(crate) fn is_good(&self) -> bool {
-        self.state == State::Good
-    }
-
-    /// The last unit that the log was given.
-    pub(crate) fn last(&self) -> Lsn {
-        self.last
-    }
-
-    /// The log, for those who tell of it.
-    pub(crate) fn log(&self) -> &Log {
-        &self.log
-    }
-}
-
-impl From<AppendFsync> for SyncPolicy {
-    fn from(policy: AppendFsync) -> SyncPolicy {
-        match policy {
-            AppendFsync::Always => SyncPolicy::Always,
-            AppendFsync::EverySecond => SyncPolicy::EverySec,
-            AppendFsync::No => SyncPolicy::No,
-        }
-    }
-}
+/// Answered to commands that write while what they write could not be saved.
+const NOT_SAVED: Error = Error::text(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify \
+     the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails \
+     (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
 
 impl Server {
     /// Goes on with a log that holds everything up to unit `last`.
@@ -449,6 +343,14 @@ impl Server {
         self.durability.as_ref().is_some_and(|durability| durability.state == State::Poisoned)
     }
 
+    /// Whether commands that write are refused, because what they write should be saved and can't be. With a log it is safe.
+    fn stops_writes(&self) -> bool {
+        self.durability.is_none()
+            && self.config.stop_writes_on_bgsave_error
+            && !self.config.save.is_empty()
+            && !self.saving.history(Purpose::Save).is_ok
+    }
+
     /// Refuses a client's command for which the log is in no state.
     pub(super) fn admit_to_log(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
         match (&session.transaction, entry.full_name.as_str()) {
@@ -467,7 +369,7 @@ impl Server {
         }
         match &self.durability {
             Some(_) if self.is_unlogged() => Err(self.refusal()),
-            None if self.stops_writes() => Err(self.not_saved()),
+            None if self.stops_writes() => Err(NOT_SAVED),
             _ => Ok(()),
         }
     }

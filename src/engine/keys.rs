@@ -17,7 +17,7 @@ pub(crate) struct KeyArg {
 
 /// The keys that `argv` names, a call of `command` of the right arity. `None` when a count or a word that tells where they
 /// are does not fit the arguments.
-pub(crate) fn keys_of(command: &Command, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+pub(crate) fn keys_of<R>(command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
     match command.name {
         "sort" => return Some(sort_keys(argv)),
         "migrate" => return migrate_keys(argv),
@@ -39,7 +39,7 @@ pub(crate) fn keys_of(command: &Command, argv: Argv<'_>) -> Option<Vec<KeyArg>> 
 
 /// The positions that COMMAND INFO shows: the first key, the last (from the end when negative), and the step between.
 /// Zeroes when no single range covers them.
-pub(crate) fn legacy_range(command: &Command) -> (i64, i64, i64) {
+pub(crate) fn legacy_range<R>(command: &Command<R>) -> (i64, i64, i64) {
     if let [KeySpec { begin: Begin::Index(index), find: Find::Range { last, step, .. }, .. }] = command.keys {
         let (index, last) = (*index as i64, i64::from(*last));
         return (index, if last < 0 { last } else { index + last }, *step as i64);
@@ -145,7 +145,7 @@ fn migrate_keys(argv: Argv<'_>) -> Option<Vec<KeyArg>> {
 }
 
 /// What happens to the key of SET and BITFIELD, by the options of this call.
-fn varying_access(command: &Command, argv: Argv<'_>) -> Access {
+fn varying_access<R>(command: &Command<R>, argv: Argv<'_>) -> Access {
     let has = |word: &str, from: usize| argv.iter().skip(from).any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     match command.name {
         "set" if !["get", "ifeq", "ifne", "ifdeq", "ifdne"].iter().any(|word| has(word, 3)) => Access::Overwrite,
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
     use crate::resp::request::OwnedArgv;
 
-    fn indexes(command: &Command, line: &str) -> Option<Vec<usize>> {
+    fn indexes(command: &Command<()>, line: &str) -> Option<Vec<usize>> {
         let mut argv = OwnedArgv::from_argv(Argv::new(&[], &[]));
         line.split(' ').for_each(|word| argv.push(word.as_bytes()));
         keys_of(command, argv.as_argv()).map(|keys| keys.iter().map(|key| key.index).collect())
@@ -180,8 +180,8 @@ mod tests {
             (&[KeySpec::one(1, Access::Overwrite), KeySpec::counted(2, Access::Read)], Flags::NONE),
             (&[KeySpec::counted(2, Access::Update)], Flags::NO_MANDATORY_KEYS),
         ];
-        let commands: Vec<Command> =
-            SPECS.iter().map(|&(keys, flags)| Command { keys, flags, ..Command::EMPTY }).collect();
+        let commands: Vec<Command<()>> =
+            SPECS.iter().map(|&(keys, flags)| Command { keys, flags, ..Command::new(()) }).collect();
         let [one, pairs, but_last, streams, store, script] = commands.as_slice() else { unreachable!() };
         for (command, line, want) in [
             (one, "get k", Some(vec![1])),
@@ -198,8 +198,8 @@ mod tests {
         ] {
             assert_eq!(indexes(command, line), want, "{line}");
         }
-        let sort = Command { name: "sort", ..Command::EMPTY };
-        let migrate = Command { name: "migrate", ..Command::EMPTY };
+        let sort = Command { name: "sort", ..Command::new(()) };
+        let migrate = Command { name: "migrate", ..Command::new(()) };
         for (command, line, want) in [
             (&sort, "sort k", Some(vec![1])),
             (&sort, "sort k BY x GET a store d STORE e", Some(vec![1, 9])),

@@ -74,9 +74,9 @@ pub struct Warning {
 
 /// Looks at the text of a script or of a library. `is_global` tells which globals there are beside KEYS and ARGV. Answers
 /// what it finds in the order of the lines.
-pub fn lint(
+pub fn lint<R>(
     text: &[u8],
-    table: &CommandTable,
+    table: &CommandTable<R>,
     is_global: &dyn Fn(&[u8]) -> bool,
 ) -> Result<BTreeSet<Warning>, SyntaxError> {
     let program = parse(text)?;
@@ -241,8 +241,8 @@ struct Local<'a> {
 }
 
 /// The walk. See the module's header.
-struct Linter<'t, 'a> {
-    table: &'t CommandTable,
+struct Linter<'t, 'a, R: 'static> {
+    table: &'t CommandTable<R>,
     is_global: &'t dyn Fn(&[u8]) -> bool,
     is_library: bool,
     /// Those in sight, the innermost last.
@@ -259,7 +259,7 @@ struct Linter<'t, 'a> {
     warnings: BTreeSet<Warning>,
 }
 
-impl<'t, 'a> Linter<'t, 'a> {
+impl<'t, 'a, R> Linter<'t, 'a, R> {
     fn warn(&mut self, line: u32, rule: Rule, message: impl Into<String>) {
         self.warnings.insert(Warning { line, rule, message: message.into() });
     }
@@ -727,7 +727,7 @@ impl<'t, 'a> Linter<'t, 'a> {
     }
 
     /// The command that a call means; warns if a script can't call it so. `is_open`: there may be more arguments.
-    fn find_command(&mut self, argv: Argv<'_>, is_open: bool, line: u32) -> Option<&'t Entry> {
+    fn find_command(&mut self, argv: Argv<'_>, is_open: bool, line: u32) -> Option<&'t Entry<R>> {
         let table = self.table;
         let container = table.find(argv.get(0)?);
         let is_known = argv.get(1).is_some_and(|sub| sub != UNKNOWN);
@@ -749,7 +749,7 @@ impl<'t, 'a> Linter<'t, 'a> {
     }
 
     /// An argument where a command expects a key.
-    fn key(&mut self, entry: &Entry, arg: &Value<'a>, line: u32) {
+    fn key(&mut self, entry: &Entry<R>, arg: &Value<'a>, line: u32) {
         self.mark(arg, line, Use::Key);
         let name = shown(entry);
         match arg {
@@ -812,7 +812,7 @@ fn lossy(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// A command's name as people write it.
-fn shown(entry: &Entry) -> String {
+fn shown<R>(entry: &Entry<R>) -> String {
     entry.full_name.to_ascii_uppercase().replace('|', " ")
 }
 
@@ -836,14 +836,14 @@ mod tests {
     use crate::engine::spec::{Access, Command, KeySpec};
     use crate::script::bundled::Bundled;
 
-    const fn command(name: &'static str, arity: i32, flags: Flags, keys: &'static [KeySpec]) -> Command {
-        Command { name, arity, flags, keys, ..Command::EMPTY }
+    const fn command(name: &'static str, arity: i32, flags: Flags, keys: &'static [KeySpec]) -> Command<()> {
+        Command { name, arity, flags, keys, ..Command::new(()) }
     }
 
     const ONE: &[KeySpec] = &[KeySpec::one(1, Access::Update)];
     const ALL: &[KeySpec] = &[KeySpec::rest(1, 1, Access::Delete)];
     const STORE: &[KeySpec] = &[KeySpec::one(1, Access::Overwrite), KeySpec::counted(2, Access::Read)];
-    const COMMANDS: &[Command] = &[
+    const COMMANDS: &[Command<()>] = &[
         command("get", 2, Flags::READONLY, ONE),
         command("set", -3, Flags::WRITE, ONE),
         command("del", -2, Flags::WRITE, ALL),

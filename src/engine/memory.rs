@@ -4,11 +4,10 @@
 //! found there holds for the whole command, be it a script or EXEC. No key is evicted yet, so that beyond the limit commands
 //! that may need memory are refused, whatever `maxmemory-policy` says.
 
-use super::Server;
 use super::error::Error;
 use super::session::{Gate, Session};
 use super::spec::Flags;
-use super::table::Entry;
+use super::state::{Entry, Server};
 use crate::base::allocated::allocated_bytes;
 use crate::script::store::ScriptFlags;
 

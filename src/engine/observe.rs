@@ -4,9 +4,9 @@
 //! Observers read what the unit recorded and nothing else. While nobody keeps the whole stream that is only which
 //! keys it touched, and nothing while nobody watches or waits.
 
-use super::Server;
 use super::session::{Session, SessionKey, Sessions};
-use super::unit::Origin;
+use super::state::Server;
+use super::tail::UnitOrigin;
 use crate::keyspace::effect::{Recording, Touch};
 use crate::keyspace::{DbIndex, Keyspace};
 
@@ -30,7 +30,7 @@ impl Server {
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
     /// must be told too.
     #[inline(never)]
-    pub(super) fn observe(&mut self, origin: Origin, ks: &mut Keyspace, out: &mut [&mut Session]) {
+    pub(super) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
         if let Some(tail) = &mut self.tail {
             tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
         }

@@ -1,38 +1,11 @@
-//! Publish and subscribe: who listens to which channel or pattern, and delivery.
+//! Publish and subscribe: who listens to which channel or pattern, and what waits to be delivered ([`super::publish`]).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use super::Server;
-use super::error::Error;
 use super::session::{Session, SessionKey};
 use crate::base::fit::fit_map;
 use crate::base::glob;
-use crate::base::limits::HELD_MESSAGES_MAX_BYTES;
-use crate::keyspace::Keyspace;
-use crate::resp::reply::Reply;
-
-/// What one session listens to.
-#[derive(Default)]
-pub struct Subscriptions {
-    /// Channels by name.
-    pub channels: HashSet<Box<[u8]>>,
-    /// Patterns.
-    pub patterns: HashSet<Box<[u8]>>,
-}
-
-impl Subscriptions {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.channels.len() + self.patterns.len()
-    }
-
-    /// Whether there is none.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.channels.is_empty() && self.patterns.is_empty()
-    }
-}
 
 /// Who listens.
 #[derive(Default)]
@@ -53,10 +26,10 @@ pub struct Patterns {
     last_number: u64,
 }
 
-struct Pattern {
-    glob: Rc<[u8]>,
+pub(super) struct Pattern {
+    pub(super) glob: Rc<[u8]>,
     /// In the order in which they came.
-    listeners: Vec<SessionKey>,
+    pub(super) listeners: Vec<SessionKey>,
 }
 
 impl Patterns {
@@ -93,7 +66,7 @@ impl Patterns {
     }
 
     /// The patterns that match a channel, with their listeners.
-    fn matching(&self, channel: &[u8]) -> impl Iterator<Item = &Pattern> {
+    pub(super) fn matching(&self, channel: &[u8]) -> impl Iterator<Item = &Pattern> {
         self.in_order.values().filter(move |pattern| glob::matches(&pattern.glob, channel))
     }
 }
@@ -163,146 +136,20 @@ impl PubSub {
 
 /// What was published by a script that may yet be rolled back, or inside of a unit that the log does not have yet.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldMessages {
     /// Where the messages begin of each who holds them back: an EXEC, and the script that runs in it.
-    begins: Vec<usize>,
-    messages: Vec<Message>,
-    bytes: usize,
+    pub(super) begins: Vec<usize>,
+    pub(super) messages: Vec<Message>,
+    pub(super) bytes: usize,
 }
 
-struct Message {
-    channel: Box<[u8]>,
-    text: Box<[u8]>,
+pub(super) struct Message {
+    pub(super) channel: Box<[u8]>,
+    pub(super) text: Box<[u8]>,
 }
 
 impl Message {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.channel.len() + self.text.len() + size_of::<Message>()
-    }
-}
-
-/// What scripts and transactions publish.
-impl Server {
-    /// From here on messages wait for [`deliver_held`](Self::deliver_held) or [`drop_held`](Self::drop_held), each of which ends
-    /// one such call.
-    #[inline]
-    pub(crate) fn hold_messages(&mut self) {
-        self.held_messages.begins.push(self.held_messages.messages.len());
-    }
-
-    /// Delivers what waits, unless somebody else still holds it back. `current` as in [`publish`](Self::publish).
-    #[inline]
-    pub(crate) fn deliver_held(&mut self, ks: &Keyspace, current: &mut Session) {
-        self.held_messages.begins.pop();
-        if self.held_messages.messages.is_empty() || !self.held_messages.begins.is_empty() {
-            return;
-        }
-        for Message { channel, text } in std::mem::take(&mut self.held_messages).messages {
-            // What tells of something that is lost is heard by nobody; its publisher learns that from its own reply.
-            let _ = self.deliver(ks, current, &channel, &text);
-        }
-    }
-
-    /// Forgets what has come since it was held back; answers how many messages that were.
-    pub(super) fn drop_held(&mut self) -> usize {
-        let held = &mut self.held_messages;
-        let begin = held.begins.pop().unwrap_or(0);
-        let dropped = held.messages.drain(begin..);
-        let count = dropped.len();
-        held.bytes -= dropped.map(|message| message.bytes()).sum::<usize>();
-        count
-    }
-}
-
-impl Server {
-    /// Delivers a message to everybody who listens, at once or when the script or transaction that publishes is done; answers how many
-    /// times. `current` is the session whose command runs and which therefore is not among [`sessions`](Server::sessions).
-    pub fn publish(
-        &mut self,
-        ks: &Keyspace,
-        current: &mut Session,
-        channel: &[u8],
-        message: &[u8],
-    ) -> Result<usize, Error> {
-        let held = &mut self.held_messages;
-        if held.begins.is_empty() {
-            return self.deliver(ks, current, channel, message);
-        }
-        if held.bytes + channel.len() + message.len() > HELD_MESSAGES_MAX_BYTES {
-            return Err(Error::text(
-                "ERR a script or transaction can publish 64 MB at most; publish less, or from several",
-            ));
-        }
-        let message = Message { channel: channel.into(), text: message.into() };
-        held.bytes += message.bytes();
-        held.messages.push(message);
-        let listeners = self.pubsub.channels.get(channel).map_or(0, Vec::len);
-        let matching = self.pubsub.patterns.matching(channel).map(|pattern| pattern.listeners.len());
-        Ok(listeners + matching.sum::<usize>())
-    }
-
-    fn deliver(
-        &mut self,
-        ks: &Keyspace,
-        current: &mut Session,
-        channel: &[u8],
-        message: &[u8],
-    ) -> Result<usize, Error> {
-        let fence = self.fence_so_far(ks, current);
-        if self.is_lost(fence) {
-            return Err(self.refusal());
-        }
-        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
-        let mut deliveries: Vec<(SessionKey, Option<Rc<[u8]>>)> = Vec::new();
-        if let Some(listeners) = self.pubsub.channels.get(channel) {
-            deliveries.extend(listeners.iter().map(|listener| (*listener, None)));
-        }
-        for pattern in self.pubsub.patterns.matching(channel) {
-            deliveries.extend(pattern.listeners.iter().map(|listener| (*listener, Some(pattern.glob.clone()))));
-        }
-        let mut push = Reply::new(current.form());
-        for (listener, pattern) in &deliveries {
-            let session = match self.sessions.get_mut(*listener) {
-                Some(session) => session,
-                None if *listener == current.key => &mut *current,
-                None => continue,
-            };
-            if session.killed {
-                continue;
-            }
-            push.truncate(0);
-            push.set_form(session.form());
-            match pattern {
-                None => {
-                    push.push(3);
-                    push.bulk(b"message");
-                }
-                Some(glob) => {
-                    push.push(4);
-                    push.bulk(b"pmessage");
-                    push.bulk(glob);
-                }
-            }
-            push.bulk(channel);
-            push.bulk(message);
-            session.outbox.push(push.as_bytes(), fence);
-            let limit = self.config.client_output_buffer_limit.pubsub;
-            let unsent = session.outbox.unread(safe, is_unlogged) as u64;
-            if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
-                // At once, not after the command: a script may publish without end.
-                tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
-                self.stats.output_limit_disconnections += 1;
-                session.outbox.clear();
-                session.kill();
-            } else if limit.soft_bytes > 0 && unsent > limit.soft_bytes && self.limits_due.last() != Some(listener) {
-                self.limits_due.push(*listener);
-            }
-            self.hold(push.len(), fence);
-            if self.is_lost(fence) {
-                // The log was found to have failed just now; those who were told are disconnected.
-                return Err(self.refusal());
-            }
-        }
-        Ok(deliveries.len())
     }
 }

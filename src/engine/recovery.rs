@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::saving::Progress;
-use super::tail::EFFECTS_FORMAT;
-use super::unit::Origin;
+use super::tail::{EFFECTS_FORMAT, UnitOrigin};
 use crate::base::limits::{RECOVERY_SLICE_BYTES, SNAPSHOT_FRAME_BYTES};
 use crate::base::lsn::Lsn;
 use crate::keyspace::ValueLimits;
@@ -214,7 +213,7 @@ impl Engine {
     /// The past has been repeated: from here on time and limits are the server's own.
     pub(super) fn begin_own_time(&mut self) {
         self.ks.set_now_ms(self.server.clock.now_ms());
-        let unit = self.begin(Origin::Start);
+        let unit = self.begin(UnitOrigin::Start);
         let Engine { ks, server, .. } = self;
         ks.set_limits(ValueLimits::from(&server.config));
         server.scripts.set_memory_limit(server.config.script_memory_limit);

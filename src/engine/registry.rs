@@ -37,7 +37,7 @@ pub struct Registry {
 struct Running {
     /// The client's id.
     client: AtomicU64,
-    /// The command's id in its table.
+    /// The index of the command's id in its table.
     command: AtomicU64,
     /// When it began, in ticks of the processor's clock; 0 while nothing runs.
     since_ticks: AtomicU64,
@@ -61,7 +61,7 @@ impl Registry {
         self.clients.remove(&key.id);
     }
 
-    /// Notes that a command begins.
+    /// Notes that a command begins, by the index of its id.
     #[inline]
     pub fn begins(&self, key: SessionKey, command: usize, ticks: u64) {
         self.running.client.store(key.id, Ordering::Relaxed);
@@ -87,13 +87,16 @@ impl Registry {
 
 /// Watches from a thread of its own, until the registry is gone, and warns of each command that holds the engine for longer
 /// than [`STALL_WARNING`]: then, and whenever it has taken twice as long again.
-pub(crate) fn watch_for_stalls(registry: &Arc<Registry>, table: &'static CommandTable) -> std::io::Result<()> {
+pub(crate) fn watch_for_stalls<R: Sync>(
+    registry: &Arc<Registry>,
+    table: &'static CommandTable<R>,
+) -> std::io::Result<()> {
     let registry = Arc::downgrade(registry);
     std::thread::Builder::new().name("stall-watch".to_owned()).spawn(move || watch(&registry, table))?;
     Ok(())
 }
 
-fn watch(registry: &Weak<Registry>, table: &CommandTable) {
+fn watch<R>(registry: &Weak<Registry>, table: &CommandTable<R>) {
     let clock = Clock::new();
     let mut warned = (0, Duration::ZERO);
     while let Some(registry) = registry.upgrade() {
@@ -103,7 +106,7 @@ fn watch(registry: &Weak<Registry>, table: &CommandTable) {
             if ran >= next {
                 warned = (since_ticks, ran);
                 let Client { address, name } = registry.clients.get(&client).map(|at| at.clone()).unwrap_or_default();
-                let command = table.by_id(command).map_or("?", |entry| &entry.full_name);
+                let command = table.by_index(command).map_or("?", |entry| &entry.full_name);
                 let ran_ms = ran.as_millis() as u64;
                 tracing::warn!(client, address, name, command, ran_ms, "one command holds up all others");
             }

@@ -10,7 +10,7 @@ use super::Engine;
 use super::recovery::Loading;
 use super::saving::{Home, Reload};
 use super::snapshot_stream::SnapshotStream;
-use super::unit::Origin;
+use super::tail::UnitOrigin;
 use crate::base::limits::RECOVERY_SLICE_BYTES;
 use crate::base::rng::Rng;
 use crate::keyspace::effect::{EffectReader, EffectWriter};
@@ -22,9 +22,9 @@ impl Engine {
         if let Err(error) = &done {
             tracing::error!("the data could not be read again: {error}");
         }
-        let (client, entry) = reload.client;
+        let (client, command) = reload.client;
         let Some(session) = self.server.sessions.get_mut(client) else { return };
-        if session.parked.as_ref().is_some_and(|parked| std::ptr::eq(parked.entry, entry)) {
+        if session.parked.as_ref().is_some_and(|parked| parked.command == command) {
             self.server.end_waiting(&self.ks, client, |_, reply| match done {
                 Ok(()) => reply.ok(),
                 Err(_) => reply.error(reload.failed.as_bytes()),
@@ -72,7 +72,7 @@ impl Engine {
 
     /// Removes all data, as a unit.
     fn empty(&mut self) {
-        let unit = self.begin(Origin::Command);
+        let unit = self.begin(UnitOrigin::Command);
         for db in 0..self.ks.databases() {
             self.ks.flush(db, true);
         }
@@ -95,7 +95,7 @@ impl Engine {
         while !is_complete && outcome.is_ok() {
             let mut effects = EffectWriter::default();
             is_complete = stream.copy_slice(&mut other.ks, &other.server.scripts, RECOVERY_SLICE_BYTES, &mut effects);
-            let unit = self.begin(Origin::Command);
+            let unit = self.begin(UnitOrigin::Command);
             outcome = EffectReader::new(effects.as_bytes())
                 .try_for_each(|(db, effect)| self.apply(db, &effect).map_err(|misfit| misfit.to_string()));
             self.commit(unit, &mut []);

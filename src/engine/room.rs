@@ -7,36 +7,10 @@
 //! Who waits so depends on others to read. Those who hold most do not stay for ever: one of them is closed each time
 //! [`ROOM_PATIENCE`] is over and there still is no room.
 
-use super::Server;
-use super::ctx::Origin;
 use super::session::{Gate, Session, SessionKey};
 use super::spec::Flags;
-use super::table::Entry;
+use super::state::{Entry, Origin, Server};
 use crate::base::limits::{OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, ROOM_PATIENCE};
-
-/// How much is held unsent, and who waits for that to become less.
-#[derive(Debug, Default)]
-pub(super) struct Room {
-    /// Bytes that the outboxes of all sessions hold, as far as [`Server::count_unsent`] was told.
-    held: usize,
-    /// The command that has just run is to run again.
-    takes_back: bool,
-    /// Since when somebody waits, Unix ms.
-    missed_since_ms: Option<i64>,
-}
-
-impl Room {
-    #[inline]
-    fn is_full(&self) -> bool {
-        self.held > OUTBOX_TOTAL_PAUSE_BYTES
-    }
-
-    /// Whether the command that has just run was taken back. Asked once.
-    #[inline]
-    pub(super) fn has_taken_back(&mut self) -> bool {
-        std::mem::take(&mut self.takes_back)
-    }
-}
 
 impl Server {
     /// The most bytes that a call may answer now, if it is one that can be taken back.

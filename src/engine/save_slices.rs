@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Server;
 use super::saving::{Copying, Ended, Home, Purpose, Run, Saving, Stage};
 use super::scripts::Scripts;
 use super::session::SessionKey;
 use super::snapshot_stream::SnapshotStream;
-use super::table::Entry;
-use super::tail::Tail;
-use super::unit::Origin;
-use super::{Engine, Server};
+use super::table::CommandId;
+use super::tail::{Tail, UnitOrigin};
 use crate::base::limits::{SAVE_SLICE_BYTES, SNAPSHOT_GIVE_UP_BYTES, SNAPSHOT_PAUSE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
@@ -27,30 +26,8 @@ use crate::log::snapshot::writer::{Begin, Done, LogBeside, Sizes, SnapshotWriter
 /// How often a snapshot that the whole server waits for is looked at.
 const WAIT_STEP: Duration = Duration::from_millis(1);
 
-impl Engine {
-    /// Does what is next for a snapshot, between two units. Answers whether there is more to do at once; if not, the task
-    /// that calls this is woken when there is.
-    pub fn save_slice(&mut self) -> bool {
-        if let Some(reload) = self.server.saving.reload.take() {
-            self.reload(&reload);
-        }
-        self.server.save_slice(&mut self.ks)
-    }
-
-    /// A signal asks the server to end: makes the snapshot that is due then. Answers whether nothing holds it up.
-    pub fn may_end(&mut self) -> bool {
-        let Engine { ks, server, .. } = self;
-        let may_end = !server.saves_at_end(None) || server.save_at_once(ks).is_ok();
-        if !may_end {
-            // They were told to wait for the end.
-            server.sessions.iter_mut().for_each(|session| session.outbox.wake());
-        }
-        may_end
-    }
-}
-
 impl Server {
-    /// See [`Engine::save_slice`].
+    /// See [`Engine::save_slice`](super::Engine::save_slice).
     pub(super) fn save_slice(&mut self, ks: &mut Keyspace) -> bool {
         let Some(run) = &mut self.saving.run else {
             let next = self.saving.take_scheduled();
@@ -204,16 +181,11 @@ impl Server {
     }
 
     /// Answers those who wait for a snapshot that has ended.
-    fn answer_waiting(
-        &mut self,
-        ks: &Keyspace,
-        waiting: Vec<(SessionKey, &'static Entry)>,
-        outcome: &Result<(), String>,
-    ) {
-        for (client, entry) in waiting {
+    fn answer_waiting(&mut self, ks: &Keyspace, waiting: Vec<(SessionKey, CommandId)>, outcome: &Result<(), String>) {
+        for (client, command) in waiting {
             let Some(session) = self.sessions.get_mut(client) else { continue };
             // CLIENT UNBLOCK may have ended its waiting, and it may wait for something else by now.
-            if session.parked.as_ref().is_some_and(|parked| std::ptr::eq(parked.entry, entry)) {
+            if session.parked.as_ref().is_some_and(|parked| parked.command == command) {
                 self.end_waiting(ks, client, |_, reply| match outcome {
                     Ok(()) => reply.ok(),
                     Err(error) => reply.error(format!("ERR {error}").replace(['\r', '\n'], " ").as_bytes()),
@@ -338,7 +310,7 @@ fn copy_on(copying: &mut Copying, ks: &mut Keyspace, scripts: &Scripts) -> Resul
     }
     let mut effects = EffectWriter::default();
     let is_complete = copying.stream.copy_slice(ks, scripts, SAVE_SLICE_BYTES, &mut effects);
-    copying.add(Origin::Snapshot, &effects);
+    copying.add(UnitOrigin::Snapshot, &effects);
     copying.hand_over();
     Ok(if is_complete { Slice::Complete } else { Slice::More })
 }

@@ -1,4 +1,4 @@
-//! When a snapshot is made that nobody has asked for, and what is refused when none can be made.
+//! When a snapshot is made that nobody has asked for. What is refused when none can be made says [`super::durability`].
 //!
 //! - Without a log the points of `save` say when: so many seconds and so many changes after the last one.
 //! - With a log nothing is at risk. One is made when the log behind the last one has become long
@@ -8,19 +8,24 @@
 //! What has failed is tried again: after 5 s what `save` asks for, as in Redis; what `appendonly` and a log that has grown ask
 //! for doubles that with each failure.
 
-use super::Server;
-use super::error::Error;
 use super::saving::{Home, Purpose, Run, Stage};
 use super::session::{Gate, Session};
+use super::{Engine, Server};
 use crate::base::limits::{LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
 use crate::keyspace::Keyspace;
 
-/// Answered to commands that write while what they write could not be saved.
-const NOT_SAVED: Error = Error::text(
-    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify \
-     the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails \
-     (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
-);
+impl Engine {
+    /// A signal asks the server to end: makes the snapshot that is due then. Answers whether nothing holds it up.
+    pub fn may_end(&mut self) -> bool {
+        let Engine { ks, server, .. } = self;
+        let may_end = !server.saves_at_end(None) || server.save_at_once(ks).is_ok();
+        if !may_end {
+            // They were told to wait for the end.
+            server.sessions.iter_mut().for_each(|session| session.outbox.wake());
+        }
+        may_end
+    }
+}
 
 impl Server {
     /// Begins a snapshot if it is time for one. Runs `hz` times a second.
@@ -93,14 +98,6 @@ impl Server {
         self.loading.is_none() && said.unwrap_or_else(is_asked_for)
     }
 
-    /// Whether commands that write are refused, because what they write should be saved and can't be. With a log it is safe.
-    pub(super) fn stops_writes(&self) -> bool {
-        self.durability.is_none()
-            && self.config.stop_writes_on_bgsave_error
-            && !self.config.save.is_empty()
-            && !self.saving.history(Purpose::Save).is_ok
-    }
-
     /// `save` or `stop-writes-on-bgsave-error` has changed. `session` is out of the registry.
     pub(crate) fn saving_rules_changed(&mut self, session: &mut Session) {
         self.update_gates();
@@ -115,10 +112,5 @@ impl Server {
             Some(Run { stage: Stage::Ending(..), .. }) => self.saving.schedule(Purpose::Rewrite),
             Some(_) => {}
         }
-    }
-
-    /// What a command that writes is answered while [`stops_writes`](Self::stops_writes).
-    pub(super) fn not_saved(&self) -> Error {
-        NOT_SAVED
     }
 }

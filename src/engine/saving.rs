@@ -20,9 +20,8 @@ use std::time::Instant;
 
 use super::session::SessionKey;
 use super::snapshot_stream::SnapshotStream;
-use super::table::Entry;
-use super::tail::EFFECTS_FORMAT;
-use super::unit::Origin;
+use super::table::CommandId;
+use super::tail::{EFFECTS_FORMAT, UnitOrigin};
 use crate::base::limits::{SAVE_SLICE_BYTES, SNAPSHOT_GIVE_UP_BYTES};
 use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
@@ -97,9 +96,9 @@ pub struct Saving {
     /// What the log's count of written bytes must be corrected by to be those behind the newest snapshot.
     pub(super) log_bytes_offset: i64,
     /// Clients that wait for the one that is under way.
-    pub(super) waiting: Vec<(SessionKey, &'static Entry)>,
+    pub(super) waiting: Vec<(SessionKey, CommandId)>,
     /// Clients that wait for the one after that.
-    pub(super) waiting_for_next: Vec<(SessionKey, &'static Entry)>,
+    pub(super) waiting_for_next: Vec<(SessionKey, CommandId)>,
     /// DEBUG RELOAD and DEBUG LOADAOF.
     pub(super) reload: Option<Reload>,
     /// Why the last one failed, if it did.
@@ -113,7 +112,7 @@ pub struct Saving {
 /// Data to be read again from disk.
 pub struct Reload {
     /// Who is answered then.
-    pub client: (SessionKey, &'static Entry),
+    pub client: (SessionKey, CommandId),
     /// Make a snapshot first.
     pub save: bool,
     /// Keep what is there beside what is read.
@@ -178,7 +177,7 @@ impl Copying {
     }
 
     /// Adds effects as a unit.
-    pub(super) fn add(&mut self, origin: Origin, effects: &EffectWriter) {
+    pub(super) fn add(&mut self, origin: UnitOrigin, effects: &EffectWriter) {
         if effects.is_empty() {
             return;
         }
@@ -337,13 +336,13 @@ impl Saving {
     }
 
     /// Asks for one that holds all that there is now, and lets a client wait for it.
-    pub(crate) fn save_for(&mut self, client: SessionKey, entry: &'static Entry, now_ms: i64) {
+    pub(crate) fn save_for(&mut self, client: SessionKey, command: CommandId, now_ms: i64) {
         if self.is_ending() {
-            self.waiting_for_next.push((client, entry));
+            self.waiting_for_next.push((client, command));
             self.schedule(Purpose::Save);
             return;
         }
-        self.waiting.push((client, entry));
+        self.waiting.push((client, command));
         if self.run.is_none() {
             self.begin(Purpose::Save, now_ms);
         }
@@ -371,7 +370,7 @@ impl Saving {
 
     /// Takes what the unit has changed that was just committed.
     #[inline]
-    pub(super) fn follow(&mut self, origin: Origin, ks: &Keyspace) {
+    pub(super) fn follow(&mut self, origin: UnitOrigin, ks: &Keyspace) {
         if let Some(Run { stage: Stage::Copying(copying), .. }) = &mut self.run {
             let mut effects = EffectWriter::default();
             copying.stream.follow(ks, &mut effects);

@@ -360,7 +360,7 @@ impl Scripts {
     }
 
     /// What SCRIPT LINT finds in the text of a script or a library.
-    pub fn lint(&mut self, text: &[u8], table: &CommandTable) -> Result<BTreeSet<Warning>, Error> {
+    pub fn lint<R>(&mut self, text: &[u8], table: &CommandTable<R>) -> Result<BTreeSet<Warning>, Error> {
         if text.len() > SCRIPT_LINT_MAX_BYTES {
             return Err(Error::owned(format!("ERR LINT looks at scripts of at most {SCRIPT_LINT_MAX_BYTES} bytes")));
         }

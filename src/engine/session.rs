@@ -1,20 +1,19 @@
 //! What the engine knows of each connection.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use slab::Slab;
 
-use super::debugging::DebugMode;
-use super::multi::Transaction;
 use super::outbox::Outbox;
-use super::pubsub::Subscriptions;
-use super::table::Entry;
+use super::spec::Flags;
+use super::table::{CommandId, Entry};
 use super::wait::Parked;
 use crate::base::fit::{fit_map, fit_slab};
 use crate::base::lsn::Lsn;
 use crate::keyspace::{DbIndex, ExpiryHold};
-use crate::resp::reply::Form;
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::{Argv, OwnedArgv};
 
 /// Names a session; a number that was reused for another connection does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,6 +84,72 @@ pub enum ClientType {
     Normal,
     /// Has subscriptions.
     Pubsub,
+}
+
+/// What SCRIPT DEBUG asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DebugMode {
+    /// Scripts run as ever.
+    #[default]
+    Off,
+    /// The next EVAL is debugged, and changes nothing in the end.
+    Rollback,
+    /// The next EVAL is debugged.
+    Keep,
+}
+
+/// Commands queued since MULTI.
+#[derive(Default)]
+pub struct Transaction {
+    /// The queue.
+    pub commands: Vec<(CommandId, OwnedArgv)>,
+    /// A command was refused when it was queued: EXEC will abort.
+    pub broken: bool,
+    /// One of the commands may need memory.
+    pub(super) needs_memory: bool,
+    /// All flags that any of the commands has.
+    pub(super) flags: Flags,
+    bytes: usize,
+}
+
+impl Transaction {
+    /// Queues a command. Once the transaction is broken nothing of it will run, so nothing is kept.
+    pub fn push<R>(&mut self, entry: &Entry<R>, argv: Argv<'_>) {
+        if !self.broken {
+            self.needs_memory |= entry.command.flags.has(Flags::DENYOOM);
+            self.flags = self.flags.and(entry.command.flags);
+            let argv = OwnedArgv::from_argv(argv);
+            self.bytes += argv.bytes() + size_of::<(CommandId, OwnedArgv)>();
+            self.commands.push((entry.id, argv));
+        }
+    }
+
+    /// Bytes held by the queue.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// What one session listens to.
+#[derive(Default)]
+pub struct Subscriptions {
+    /// Channels by name.
+    pub channels: HashSet<Box<[u8]>>,
+    /// Patterns.
+    pub patterns: HashSet<Box<[u8]>>,
+}
+
+impl Subscriptions {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.channels.is_empty() && self.patterns.is_empty()
+    }
 }
 
 /// One key that a session watches.
@@ -159,7 +224,7 @@ pub struct Session {
     /// When it last sent a command, Unix ms.
     pub active_ms: i64,
     /// The last command.
-    pub last_command: Option<&'static Entry>,
+    pub last_command: Option<CommandId>,
     /// Bytes of input that wait for the rest of their command.
     pub pending_input: usize,
     /// Commands processed.
@@ -200,6 +265,15 @@ impl Session {
         self.outbox.sent(bytes);
         self.bytes_out += bytes as u64;
         bytes as u64
+    }
+
+    /// Sends what a call that waited is answered.
+    pub(super) fn answer_parked(&mut self, parked: &Parked, reply: &Reply, fence: Lsn) {
+        if parked.muted {
+            self.outbox.wake();
+        } else {
+            self.outbox.push(reply.as_bytes(), fence);
+        }
     }
 
     /// Closes it, whatever is unsent.

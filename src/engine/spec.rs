@@ -2,38 +2,8 @@
 //!
 //! Lookup, arity, admission, COMMAND INFO, COMMAND DOCS, COMMAND GETKEYS, ACL categories, the generator of random calls in
 //! the tests: all read this entry, so nothing about a command is written twice. Every family's file in
-//! [`command`](crate::command) ends in its entries.
-
-use super::args::Args;
-use super::ctx::Ctx;
-use super::error::Error;
-use super::wait::Wait;
-
-/// What a handler answers: the reply is written to [`Ctx::reply`]; an error takes back what it wrote.
-pub type Done = Result<(), Error>;
-
-/// What a handler that may wait answers.
-pub type MayWait = Result<Flow, Error>;
-
-/// How a call went that may wait.
-#[derive(Debug)]
-pub enum Flow {
-    /// The reply is written.
-    Replied,
-    /// Nothing can be answered yet.
-    Wait(Wait),
-}
-
-/// The function behind a command.
-#[derive(Clone, Copy)]
-pub enum Run {
-    /// Answers at once.
-    Now(fn(&mut Ctx<'_>, Args<'_>) -> Done),
-    /// Answers, or waits for one of its keys.
-    MayWait(fn(&mut Ctx<'_>, Args<'_>) -> MayWait),
-    /// Only holds subcommands.
-    Container,
-}
+//! [`command`](crate::command) ends in its entries. What runs a command is a parameter here: nobody who only asks what it is need
+//! know the functions behind it, and what these work with.
 
 /// A set of command flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -324,9 +294,9 @@ impl KeySpec {
     }
 }
 
-/// One command or subcommand.
+/// One command or subcommand, run by an `R`.
 #[derive(Clone, Copy)]
-pub struct Command {
+pub struct Command<R: 'static> {
     /// Lower-case name; a subcommand's without its container's.
     pub name: &'static str,
     /// Arguments including the name (and the container's); negative: at least that many.
@@ -348,30 +318,32 @@ pub struct Command {
     /// ACL categories beyond those that group and flags bring, such as `@dangerous`.
     pub categories: &'static [&'static str],
     /// Subcommands.
-    pub sub: &'static [Command],
+    pub sub: &'static [Command<R>],
     /// Hints for clients as COMMAND INFO gives them, such as `nondeterministic_output`.
     pub tips: &'static [&'static str],
-    /// The function behind it.
-    pub run: Run,
+    /// What runs it.
+    pub run: R,
 }
 
-impl Command {
-    /// An entry that says nothing: base for `..Command::EMPTY`.
-    pub const EMPTY: Command = Command {
-        name: "",
-        arity: 0,
-        flags: Flags::NONE,
-        keys: &[],
-        group: Group::Generic,
-        since: "1.0.0",
-        complexity: "O(1)",
-        summary: "",
-        syntax: "",
-        categories: &[],
-        sub: &[],
-        tips: &[],
-        run: Run::Container,
-    };
+impl<R> Command<R> {
+    /// An entry that says nothing but what runs it.
+    pub const fn new(run: R) -> Command<R> {
+        Command {
+            name: "",
+            arity: 0,
+            flags: Flags::NONE,
+            keys: &[],
+            group: Group::Generic,
+            since: "1.0.0",
+            complexity: "O(1)",
+            summary: "",
+            syntax: "",
+            categories: &[],
+            sub: &[],
+            tips: &[],
+            run,
+        }
+    }
 
     /// Whether `argc` arguments (the name included) fit.
     #[inline]

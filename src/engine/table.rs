@@ -1,24 +1,36 @@
 //! The command table: finds a command by name, and numbers all of them for statistics.
 
 use super::error::{Error, excerpt};
-use super::spec::{Command, Group};
+use super::spec::Command;
 use crate::resp::request::Argv;
 
-/// A command in its table.
-pub struct Entry {
+/// Names a command or subcommand of the table, for as long as the program runs. Those who only note which it was keep this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandId(u16);
+
+impl CommandId {
+    /// Its place among all commands and subcommands.
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A command in its table. `R` is what [runs](Command::run) it.
+pub struct Entry<R: 'static> {
     /// What it is.
-    pub command: &'static Command,
-    /// Its place among all commands and subcommands: an index for statistics.
-    pub id: usize,
+    pub command: &'static Command<R>,
+    /// Names it.
+    pub id: CommandId,
     /// Lower-case name, a subcommand's with its container's: `client|kill`.
     pub full_name: String,
     /// Subcommands.
-    pub sub: Vec<Entry>,
+    pub sub: Vec<Entry<R>>,
     /// The name as [`NameKey`].
     key: NameKey,
 }
 
-impl Entry {
+impl<R> Entry<R> {
     /// How many leading arguments are names: 1, or 2 for a subcommand.
     #[inline]
     pub fn name_args(&self) -> usize {
@@ -30,30 +42,32 @@ impl Entry {
     }
 
     /// The subcommand of this name, in any case.
-    pub fn find_sub(&self, name: &[u8]) -> Option<&Entry> {
+    pub fn find_sub(&self, name: &[u8]) -> Option<&Entry<R>> {
         self.sub.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name))
     }
 }
 
 /// All commands. Built once and never changed.
-pub struct CommandTable {
-    entries: Vec<Entry>,
+pub struct CommandTable<R: 'static> {
+    entries: Vec<Entry<R>>,
     /// Open addressing over a case-folded hash of the name; holds index + 1, 0 is empty.
     slots: Vec<u16>,
-    ids: usize,
+    /// By id: the place in `entries`, and that among its subcommands.
+    places: Vec<(u16, Option<u16>)>,
 }
 
-impl CommandTable {
+impl<R> CommandTable<R> {
     /// A table of the commands of all families.
     ///
     /// # Panics
     /// When two commands have one name: the table is a constant of the program.
-    pub fn new(families: &[&'static [Command]]) -> CommandTable {
+    pub fn new(families: &[&'static [Command<R>]]) -> CommandTable<R> {
         let mut ids = 0;
-        let mut entries: Vec<Entry> =
+        let mut entries: Vec<Entry<R>> =
             families.iter().flat_map(|family| family.iter()).map(|command| entry(command, None, &mut ids)).collect();
         entries.sort_by_key(|entry| entry.command.name);
-        let mut table = CommandTable { slots: vec![0; (entries.len() * 4).next_power_of_two()], entries, ids };
+        let slots = vec![0; (entries.len() * 4).next_power_of_two()];
+        let mut table = CommandTable { slots, places: places(&entries, ids), entries };
         for index in 0..table.entries.len() {
             let name = table.entries[index].command.name.as_bytes();
             assert!(table.find(name).is_none(), "two commands are called {}", table.entries[index].full_name);
@@ -67,22 +81,30 @@ impl CommandTable {
     }
 
     /// All commands in the order of their names.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry<R>> {
         self.entries.iter()
     }
 
     /// How many ids there are: commands and subcommands together.
     pub fn ids(&self) -> usize {
-        self.ids
+        self.places.len()
     }
 
-    /// The command or subcommand of this id. Visits all: for what happens seldom.
-    pub fn by_id(&self, id: usize) -> Option<&Entry> {
-        self.entries.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)).find(|entry| entry.id == id)
+    /// The command or subcommand of this id, which must be this table's.
+    #[inline]
+    pub fn by_id(&self, id: CommandId) -> &Entry<R> {
+        let (place, sub) = self.places[id.index()];
+        let entry = &self.entries[usize::from(place)];
+        sub.map_or(entry, |sub| &entry.sub[usize::from(sub)])
+    }
+
+    /// The same by the id's [index](CommandId::index), if there is one of it.
+    pub fn by_index(&self, index: usize) -> Option<&Entry<R>> {
+        (index < self.ids()).then(|| self.by_id(CommandId(index as u16)))
     }
 
     /// The command or subcommand of this full name (`client|kill`), in any case.
-    pub fn find_full(&self, name: &[u8]) -> Option<&Entry> {
+    pub fn find_full(&self, name: &[u8]) -> Option<&Entry<R>> {
         match name.iter().position(|byte| *byte == b'|') {
             None => self.find(name),
             Some(bar) => self.find(&name[..bar])?.find_sub(&name[bar + 1..]),
@@ -90,7 +112,7 @@ impl CommandTable {
     }
 
     /// The command that `argv` names, whatever its arguments.
-    pub fn named_by(&self, argv: Argv<'_>) -> Option<&Entry> {
+    pub fn named_by(&self, argv: Argv<'_>) -> Option<&Entry<R>> {
         let entry = self.find(argv.get(0)?)?;
         match argv.get(1) {
             Some(name) if !entry.sub.is_empty() => entry.find_sub(name),
@@ -100,7 +122,7 @@ impl CommandTable {
 
     /// The command of this name, in any case.
     #[inline]
-    pub fn find(&self, name: &[u8]) -> Option<&Entry> {
+    pub fn find(&self, name: &[u8]) -> Option<&Entry<R>> {
         let key = NameKey::new(name);
         let mut slot = key.hash() & (self.slots.len() - 1);
         loop {
@@ -120,20 +142,20 @@ impl CommandTable {
 
     /// The command at a place.
     #[inline]
-    pub fn at(&self, place: u16) -> Option<&Entry> {
+    pub fn at(&self, place: u16) -> Option<&Entry<R>> {
         self.entries.get(usize::from(place))
     }
 
     /// The command or subcommand that `argv` calls, its number of arguments checked.
     #[inline]
-    pub fn resolve(&self, argv: Argv<'_>) -> Result<&Entry, Error> {
+    pub fn resolve(&self, argv: Argv<'_>) -> Result<&Entry<R>, Error> {
         let entry = argv.get(0).and_then(|name| self.find(name)).ok_or_else(|| unknown_command(argv))?;
         self.resolve_in(entry, argv)
     }
 
     /// As [`resolve`](Self::resolve), where the command of the first argument is known.
     #[inline]
-    pub fn resolve_in<'t>(&'t self, mut entry: &'t Entry, argv: Argv<'_>) -> Result<&'t Entry, Error> {
+    pub fn resolve_in<'t>(&'t self, mut entry: &'t Entry<R>, argv: Argv<'_>) -> Result<&'t Entry<R>, Error> {
         if !entry.sub.is_empty()
             && let Some(name) = argv.get(1)
         {
@@ -146,26 +168,43 @@ impl CommandTable {
     }
 }
 
-fn entry(command: &'static Command, parent: Option<&'static Command>, ids: &mut usize) -> Entry {
-    let id = *ids;
+fn entry<R>(command: &'static Command<R>, parent: Option<&'static Command<R>>, ids: &mut u16) -> Entry<R> {
+    let id = CommandId(*ids);
     *ids += 1;
     let full_name = parent.map_or(command.name.to_owned(), |parent| format!("{}|{}", parent.name, command.name));
     let sub = command.sub.iter().map(|sub| entry(sub, Some(command), ids)).collect();
     Entry { command, id, full_name, sub, key: NameKey::new(command.name.as_bytes()) }
 }
 
-/// Finds commands by name, and remembers the last one: a client, and a pipeline most of all, calls one command many times.
-#[derive(Default)]
-pub struct Finder {
-    /// The name as it was written; at first the empty one, which no command has.
-    name: NameKey,
-    entry: Option<&'static Entry>,
+/// Where each of so many ids is found.
+fn places<R>(entries: &[Entry<R>], ids: u16) -> Vec<(u16, Option<u16>)> {
+    let mut places = vec![(0, None); usize::from(ids)];
+    for (entry, place) in entries.iter().zip(0..) {
+        places[entry.id.index()] = (place, None);
+        for (sub, sub_place) in entry.sub.iter().zip(0..) {
+            places[sub.id.index()] = (place, Some(sub_place));
+        }
+    }
+    places
 }
 
-impl Finder {
+/// Finds commands by name, and remembers the last one: a client, and a pipeline most of all, calls one command many times.
+pub struct Finder<R: 'static> {
+    /// The name as it was written; at first the empty one, which no command has.
+    name: NameKey,
+    entry: Option<&'static Entry<R>>,
+}
+
+impl<R> Default for Finder<R> {
+    fn default() -> Finder<R> {
+        Finder { name: NameKey::default(), entry: None }
+    }
+}
+
+impl<R> Finder<R> {
     /// As [`CommandTable::resolve`]. It must be the same table each time.
     #[inline]
-    pub fn resolve(&mut self, table: &'static CommandTable, argv: Argv<'_>) -> Option<&'static Entry> {
+    pub fn resolve(&mut self, table: &'static CommandTable<R>, argv: Argv<'_>) -> Option<&'static Entry<R>> {
         let name = argv.get(0)?;
         let key = NameKey::as_written(name);
         if key != self.name {
@@ -253,65 +292,9 @@ fn unknown_command(argv: Argv<'_>) -> Error {
 }
 
 #[cold]
-fn unknown_subcommand(entry: &Entry, name: &[u8]) -> Error {
+fn unknown_subcommand<R>(entry: &Entry<R>, name: &[u8]) -> Error {
     let container = entry.command.name.to_ascii_uppercase();
     Error::owned(format!("ERR unknown subcommand '{}'. Try {container} HELP.", excerpt(name, 128)))
-}
-
-/// What is wrong with a table; empty when nothing is. The unit tests of the command floor require it empty.
-pub fn lint(table: &CommandTable) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)) {
-        lint_entry(entry, &mut found);
-    }
-    found
-}
-
-fn lint_entry(entry: &Entry, found: &mut Vec<String>) {
-    use super::spec::{Begin, Find, Flags, Run};
-    let command = entry.command;
-    let mut complain = |what: &str| found.push(format!("{}: {what}", entry.full_name));
-    if command.name.is_empty() || command.name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        complain("the name is lower case");
-    }
-    if command.summary.is_empty() || !command.summary.ends_with('.') {
-        complain("the summary is a sentence");
-    }
-    if command.since.split('.').count() != 3 {
-        complain("since is a version of three numbers");
-    }
-    if command.arity == 0 {
-        complain("the arity counts at least the name");
-    }
-    if command.flags.has(Flags::WRITE) && command.flags.has(Flags::READONLY) {
-        complain("write and readonly exclude each other");
-    }
-    if command.flags.has(Flags::DENYOOM) && !command.flags.has(Flags::WRITE | Flags::MAY_REPLICATE | Flags::NOSCRIPT) {
-        complain("only what stores can be denied memory");
-    }
-    if matches!(command.run, Run::Container) && command.sub.is_empty() {
-        complain("a container holds subcommands");
-    }
-    // What an administrator calls may wait for the disk, which is no waiting for others.
-    let may_wait_for_others = matches!(command.run, Run::MayWait(_)) && !command.flags.has(Flags::ADMIN);
-    if may_wait_for_others != command.flags.has(Flags::BLOCKING) {
-        complain("what may wait says blocking");
-    }
-    for keys in command.keys {
-        let least = command.arity.unsigned_abs() as usize;
-        // A range up to the end of the arguments may be empty.
-        if let (Begin::Index(index), Find::Range { last, .. }) = (keys.begin, keys.find)
-            && index >= least + usize::from(last < 0)
-        {
-            complain("the first key lies inside the arity");
-        }
-    }
-    if command.group == Group::String && command.keys.is_empty() {
-        complain("a string command has keys");
-    }
-    if let Err(error) = super::syntax::parse(command.syntax) {
-        complain(&format!("the syntax does not parse: {error}"));
-    }
 }
 
 #[cfg(test)]

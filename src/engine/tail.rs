@@ -1,10 +1,26 @@
 //! The tail of the log: finished units that have not been given to it yet.
 
-use super::unit::Origin;
-use crate::log::block::{HEAD_BYTES, UNIT_HEAD_BYTES, unit_head};
+use crate::base::lsn::Lsn;
+use crate::log::block::{HEAD_BYTES, unit_head, units_in};
 
 /// The version of the effects' encoding, which each unit names.
 pub const EFFECTS_FORMAT: u8 = 1;
+
+/// What a unit is, as the log tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum UnitOrigin {
+    /// A client's command.
+    Command = 1,
+    /// A call that had waited.
+    Woken = 2,
+    /// Keys or elements whose time had come.
+    Expiry = 3,
+    /// A start of the server, with another configuration than before.
+    Start = 4,
+    /// Part of a snapshot, which copies what was there.
+    Snapshot = 5,
+}
 
 /// See the file's header. As the log wants it: room for its own head, then each unit behind a head that tells its length.
 #[derive(Debug)]
@@ -29,7 +45,7 @@ impl Tail {
 
     /// Appends a unit with all its effects.
     #[inline]
-    pub(super) fn append(&mut self, origin: Origin, effects: &[u8], time_ms: i64) {
+    pub(super) fn append(&mut self, origin: UnitOrigin, effects: &[u8], time_ms: i64) {
         self.bytes.extend_from_slice(&unit_head(EFFECTS_FORMAT, origin as u8, effects.len() as u32));
         self.bytes.extend_from_slice(effects);
         self.units += 1;
@@ -38,13 +54,7 @@ impl Tail {
 
     /// The encoded effects of each unit.
     pub fn units(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = &self.bytes[HEAD_BYTES..];
-        std::iter::from_fn(move || {
-            let (head, behind) = rest.split_first_chunk::<UNIT_HEAD_BYTES>()?;
-            let (effects, others) =
-                behind.split_at_checked(u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize)?;
-            rest = others;
-            Some(effects)
-        })
+        // Which Lsns they will have does not matter here.
+        units_in(&self.bytes[HEAD_BYTES..], Lsn::FIRST).map(|unit| unit.effects)
     }
 }

@@ -8,40 +8,26 @@
 //! What a unit changed may be what others wait for. Their calls are dispatched again, each as a unit of its own, until nobody is
 //! left who can go on ([`Engine::wake`]).
 
-use super::ctx;
 use super::dispatch::call;
 use super::session::{Session, SessionKey};
-use super::wait::{Parked, Ready, Want};
-use super::{Engine, Server};
+use super::state::{Engine, Origin, Server};
+use super::tail::UnitOrigin;
+use super::wait::{Parked, Want};
+use super::wait_queues::Ready;
 use crate::base::limits::EXPIRY_SLICE_TIMERS;
 use crate::base::lsn::Lsn;
-use crate::keyspace::Keyspace;
+use crate::keyspace::effect::Effect;
+use crate::keyspace::{DbIndex, Keyspace, Misfit};
 use crate::resp::reply::Reply;
-
-/// What a unit is, as the log tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Origin {
-    /// A client's command.
-    Command = 1,
-    /// A call that had waited.
-    Woken = 2,
-    /// Keys or elements whose time had come.
-    Expiry = 3,
-    /// A start of the server, with another configuration than before.
-    Start = 4,
-    /// Part of a snapshot, which copies what was there.
-    Snapshot = 5,
-}
 
 /// A unit that has begun and is to be committed.
 #[must_use = "a unit that changed something must be committed"]
-pub(super) struct Unit(Origin);
+pub(super) struct Unit(UnitOrigin);
 
 impl Engine {
     /// Begins a unit, in which time stands still.
     #[inline]
-    pub(super) fn begin(&mut self, origin: Origin) -> Unit {
+    pub(super) fn begin(&mut self, origin: UnitOrigin) -> Unit {
         self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
         if let Some(durability) = &self.server.durability {
             self.ks.begin_fence(durability.safe());
@@ -93,18 +79,19 @@ impl Engine {
         };
         let had_failed = self.server.has_log_failed();
         let mut reply = Reply::new(session.form());
-        if let Err(error) = self.server.admit_logged(parked.entry.command.flags) {
+        let entry = self.server.table.by_id(parked.command);
+        if let Err(error) = self.server.admit_logged(entry.command.flags) {
             reply.error(error.to_string().as_bytes());
             self.server.waits.unpark(key, &parked);
             session.answer_parked(&parked, &reply, Lsn::NONE);
             return self.server.sessions.put(session);
         }
-        let unit = self.begin(Origin::Woken);
+        let unit = self.begin(UnitOrigin::Woken);
         // What it takes begins now: the last command may have ended long ago.
         self.server.last_ticks = self.server.stats.clock.raw();
         let argv = parked.argv.as_argv();
         let (ks, server) = (&mut self.ks, &mut self.server);
-        let wait = call(ks, server, &mut session, parked.entry, argv, &mut reply, ctx::Origin::Retry);
+        let wait = call(ks, server, &mut session, entry, argv, &mut reply, Origin::Retry);
         match current {
             Some(current) => self.commit(unit, &mut [&mut session, current]),
             None => self.commit(unit, &mut [&mut session]),
@@ -148,13 +135,20 @@ impl Engine {
         }
     }
 
+    /// Repeats a recorded change, of scripts where these are kept, else of keys, as part of the unit that is underway; fails
+    /// when it does not fit what is there, which a stream of this server's own effects always does.
+    pub fn apply(&mut self, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+        let Engine { ks, server, .. } = self;
+        server.scripts.apply(ks, effect).unwrap_or_else(|| ks.apply(db, effect))
+    }
+
     /// Removes one slice of expired keys; answers whether more are due.
     pub fn reclaim_expired(&mut self) -> bool {
         if !self.server.active_expire || self.server.is_unlogged() || self.server.loading.is_some() {
             return false;
         }
         self.ks.set_now_ms(self.server.clock.now_ms());
-        let unit = self.begin(Origin::Expiry);
+        let unit = self.begin(UnitOrigin::Expiry);
         let more = self.ks.reclaim_expired(EXPIRY_SLICE_TIMERS);
         if self.commit(unit, &mut []) {
             self.wake(None);

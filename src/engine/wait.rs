@@ -1,4 +1,4 @@
-//! Waiting: one mechanism for every command that blocks.
+//! Waiting: one mechanism for every command that blocks. [`super::wait_queues`] has the queues.
 //!
 //! A handler that can't answer yet says [`Wait`]: for which keys, for what in them, and until when. Its session is parked
 //! with the whole command in a first-come-first-served queue per key. When a unit's effects touch such a key, the calls that
@@ -7,21 +7,13 @@
 //!
 //! In a script or EXEC nothing waits: the call times out at once. And nobody is served before the whole unit is over.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-
 use super::error::Error;
-use super::session::{Session, SessionKey};
-use super::table::Entry;
-use crate::base::fit::fit_map;
-use crate::base::lsn::Lsn;
+use super::table::CommandId;
 use crate::base::num;
-use crate::keyspace::entry::{Entry as KeyEntry, Value};
+use crate::keyspace::entry::{Entry, Value};
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::reply::Reply;
 use crate::resp::request::OwnedArgv;
-
-/// Touched keys for which room is kept.
-const READY_KEEP: usize = 1_024;
 
 /// What a call waits to find under its keys. A call is not dispatched again while there is something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +37,7 @@ impl Want {
             return true;
         }
         // Between two units nothing may be removed, not even what has expired: no effect would tell of it.
-        match ks.live(db, key).map(KeyEntry::value) {
+        match ks.live(db, key).map(Entry::value) {
             Some(Value::List(_)) => self == Want::List,
             Some(Value::ZSet(_)) => self == Want::ZSet,
             Some(Value::Stream(_)) => self == Want::Stream,
@@ -116,8 +108,8 @@ fn deadline(timeout_ms: i64, now_ms: i64) -> Result<Option<i64>, Error> {
 
 /// A call that waits.
 pub struct Parked {
-    /// The command.
-    pub entry: &'static Entry,
+    /// Which command it is.
+    pub command: CommandId,
     /// Its arguments.
     pub argv: OwnedArgv,
     /// Its database.
@@ -134,173 +126,19 @@ pub struct Parked {
     pub on_timeout: fn(&mut Reply),
     /// The client does not want the reply (CLIENT REPLY).
     pub muted: bool,
-    /// Its place in every queue: calls that came later have larger numbers. Set by [`Waits::park`].
+    /// Its place in every queue: calls that came later have larger numbers. Set when it is queued.
     pub(super) ticket: u64,
 }
 
 impl Parked {
     /// When something is to be done about it whatever happens to its keys, Unix ms.
-    fn due_ms(&self) -> Option<i64> {
+    pub(super) fn due_ms(&self) -> Option<i64> {
         [self.deadline_ms, self.retry_at_ms].into_iter().flatten().min()
     }
 
     /// Whether its waiting is over at `now_ms`.
     pub(super) fn has_timed_out(&self, now_ms: i64) -> bool {
         self.deadline_ms.is_some_and(|at_ms| at_ms <= now_ms)
-    }
-}
-
-/// Who waits for one key, by what they want. The four never compete for the same thing. Each queue is ordered by ticket, so
-/// that a call leaves it from anywhere without a search, however many wait.
-#[derive(Default)]
-struct Queues {
-    waiting: [BTreeMap<u64, SessionKey>; Want::ALL.len()],
-    /// Whether the key stands in [`Waits::ready`].
-    ready: bool,
-}
-
-impl Queues {
-    fn is_empty(&self) -> bool {
-        self.waiting.iter().all(BTreeMap::is_empty)
-    }
-}
-
-/// A key that was touched and has queues.
-pub(super) struct Ready {
-    pub db: DbIndex,
-    pub key: Box<[u8]>,
-}
-
-/// Who waits for what.
-#[derive(Default)]
-pub struct Waits {
-    /// By database, then key: a touched key is looked up without being copied.
-    queues: HashMap<DbIndex, HashMap<Box<[u8]>, Queues>>,
-    deadlines: BTreeSet<(i64, SessionKey)>,
-    ready: VecDeque<Ready>,
-    parked: usize,
-    last_ticket: u64,
-}
-
-impl Waits {
-    /// Whether nobody waits.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.parked == 0
-    }
-
-    /// How many calls wait.
-    pub fn len(&self) -> usize {
-        self.parked
-    }
-
-    /// Queues a call.
-    pub(super) fn park(&mut self, session: SessionKey, parked: &mut Parked) {
-        self.parked += 1;
-        self.last_ticket += 1;
-        parked.ticket = self.last_ticket;
-        let queues = self.queues.entry(parked.db).or_default();
-        for key in parked.keys.as_argv().iter() {
-            // A key that is named twice counts once.
-            queues.entry(key.into()).or_default().waiting[parked.want as usize].insert(parked.ticket, session);
-        }
-        if let Some(at_ms) = parked.due_ms() {
-            self.deadlines.insert((at_ms, session));
-        }
-    }
-
-    /// Takes a call out of all queues.
-    pub(super) fn unpark(&mut self, session: SessionKey, parked: &Parked) {
-        self.parked -= 1;
-        // Also of those who wait for no key: WAIT.
-        if let Some(at_ms) = parked.due_ms() {
-            self.deadlines.remove(&(at_ms, session));
-        }
-        let Some(by_key) = self.queues.get_mut(&parked.db) else { return };
-        for key in parked.keys.as_argv().iter() {
-            let Some(queues) = by_key.get_mut(key) else { continue };
-            queues.waiting[parked.want as usize].remove(&parked.ticket);
-            if queues.is_empty() {
-                by_key.remove(key);
-            }
-        }
-        if by_key.is_empty() {
-            self.queues.remove(&parked.db);
-        } else {
-            fit_map(by_key);
-        }
-    }
-
-    /// Sets when a waiting call is dispatched again although no key was touched.
-    pub(super) fn retry_at(&mut self, session: SessionKey, parked: &mut Parked, at_ms: Option<i64>) {
-        if parked.retry_at_ms == at_ms {
-            return;
-        }
-        if let Some(due_ms) = parked.due_ms() {
-            self.deadlines.remove(&(due_ms, session));
-        }
-        parked.retry_at_ms = at_ms;
-        if let Some(due_ms) = parked.due_ms() {
-            self.deadlines.insert((due_ms, session));
-        }
-    }
-
-    /// Notes that a key was touched.
-    pub(super) fn touch(&mut self, db: DbIndex, key: &[u8]) {
-        let Some(queues) = self.queues.get_mut(&db).and_then(|by_key| by_key.get_mut(key)) else { return };
-        if !std::mem::replace(&mut queues.ready, true) {
-            self.ready.push_back(Ready { db, key: key.into() });
-        }
-    }
-
-    /// Notes that every key of a database may have changed.
-    pub(super) fn touch_database(&mut self, db: DbIndex) {
-        let Some(by_key) = self.queues.get_mut(&db) else { return };
-        for (key, queues) in by_key {
-            if !std::mem::replace(&mut queues.ready, true) {
-                self.ready.push_back(Ready { db, key: key.clone() });
-            }
-        }
-    }
-
-    /// Takes the next touched key.
-    pub(super) fn take_ready(&mut self) -> Option<Ready> {
-        let ready = self.ready.pop_front()?;
-        if self.ready.is_empty() && self.ready.capacity() > READY_KEEP {
-            self.ready = VecDeque::new();
-        }
-        if let Some(queues) = self.queues.get_mut(&ready.db).and_then(|by_key| by_key.get_mut(&ready.key)) {
-            queues.ready = false;
-        }
-        Some(ready)
-    }
-
-    /// The longest waiting call of a queue among those with a larger ticket than `ticket`, and its own.
-    pub(super) fn next_after(&self, ready: &Ready, want: Want, ticket: u64) -> Option<(u64, SessionKey)> {
-        let queue = &self.queues.get(&ready.db)?.get(&ready.key)?.waiting[want as usize];
-        queue.range(ticket + 1..).next().map(|(ticket, session)| (*ticket, *session))
-    }
-
-    /// When the next call times out or is to be dispatched again, Unix ms.
-    #[inline]
-    pub fn next_deadline_ms(&self) -> Option<i64> {
-        self.deadlines.first().map(|(at_ms, _)| *at_ms)
-    }
-
-    /// A call of which that time has come.
-    pub(super) fn due(&self, now_ms: i64) -> Option<SessionKey> {
-        self.deadlines.first().filter(|(at_ms, _)| *at_ms <= now_ms).map(|(_, session)| *session)
-    }
-}
-
-impl Session {
-    /// Sends what a call that waited is answered.
-    pub(super) fn answer_parked(&mut self, parked: &Parked, reply: &Reply, fence: Lsn) {
-        if parked.muted {
-            self.outbox.wake();
-        } else {
-            self.outbox.push(reply.as_bytes(), fence);
-        }
     }
 }
 

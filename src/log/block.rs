@@ -299,6 +299,11 @@ impl<'a> Iterator for AllUnits<'a> {
     }
 }
 
+/// The units of which `bytes` consist, each behind its [`unit_head`]; the first has the Lsn `first`.
+pub fn units_in(bytes: &[u8], first: Lsn) -> impl Iterator<Item = Unit<'_>> {
+    AllUnits { rest: bytes, next: first }
+}
+
 /// Takes the first unit, which has this Lsn, from bytes that begin with it; `None` if it is not whole.
 pub(super) fn split_unit(bytes: &[u8], lsn: Lsn) -> Option<(Unit<'_>, &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<UNIT_HEAD_BYTES>()?;

@@ -15,10 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::directory::Directory;
-use super::disk::Clock;
-use super::segments::{Current, Segments};
-use super::shared::{Failure, Shared};
+use super::segments::Current;
+use super::shared::{Failure, Opening, Shared};
 use super::snapshot::writer::{Begin, LogBeside, SnapshotWriter};
 use super::writer::Writer;
 use crate::base::limits::{LOG_FIRST_SEGMENT_BYTES, LOG_PREPARED_SEGMENTS, LOG_RESERVE_BYTES, LOG_SEGMENT_BYTES};
@@ -127,16 +125,9 @@ pub struct Log {
 }
 
 impl Log {
-    pub(super) fn new(
-        directory: Arc<Directory>,
-        options: Options,
-        clock: Arc<dyn Clock>,
-        notify: Box<dyn Fn() + Send + Sync>,
-        segments: Segments,
-        current: Current,
-        end: Lsn,
-    ) -> Log {
-        let shared = Arc::new(Shared::new(directory, options, clock, notify, segments, end));
+    /// A log that goes on in the segment `current`.
+    pub(super) fn new(opening: Opening, current: Current) -> Log {
+        let shared = Arc::new(Shared::new(opening));
         let writer = Arc::new(Mutex::new(Writer::new(Arc::clone(&shared), current)));
         Log { shared, writer, threads: Vec::new() }
     }
@@ -351,7 +342,7 @@ mod tests {
 
     use super::*;
     use crate::log::block::HEAD_BYTES;
-    use crate::log::directory::DirectoryId;
+    use crate::log::directory::{Directory, DirectoryId};
     use crate::log::disk::{Disk, RealClock, RealDisk};
     use crate::log::scan::Recovery;
     use crate::log::sim::{Faults, SimDisk};

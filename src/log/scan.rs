@@ -22,6 +22,7 @@ use super::names;
 use super::planted::{self, Bug};
 use super::segment::{BadHeader, FIELD_BYTES, HEADER_BYTES, Header};
 use super::segments::{Current, Link, Segments, new_file};
+use super::shared::Opening;
 use crate::base::lsn::Lsn;
 
 /// Reads the log of a directory. See the module's header.
@@ -423,8 +424,8 @@ impl Recovery {
         let current = current.map_err(|source| LogError::Io { path: self.directory.segment(number), source })?;
         let live = self.chain.iter().chain([&header]).map(Link::of).collect();
         let segments = Segments::new(live, self.strays, number + 1);
-        let end = header.durable;
-        Ok(Log::new(self.directory, options, clock, notify, segments, current, end))
+        let opening = Opening { directory: self.directory, options, clock, notify, segments, end: header.durable };
+        Ok(Log::new(opening, current))
     }
 
     /// Removes files that were being made when the server ended.

@@ -39,6 +39,18 @@ pub(super) struct Queue {
     spares: Vec<Vec<u8>>,
 }
 
+/// What a log is opened with.
+pub(super) struct Opening {
+    pub(super) directory: Arc<Directory>,
+    pub(super) options: Options,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Called when the log has got further, or is in another state.
+    pub(super) notify: Box<dyn Fn() + Send + Sync>,
+    pub(super) segments: Segments,
+    /// The last unit that is there; it is durable.
+    pub(super) end: Lsn,
+}
+
 /// See the module's header.
 pub(super) struct Shared {
     pub(super) directory: Arc<Directory>,
@@ -68,14 +80,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(
-        directory: Arc<Directory>,
-        options: Options,
-        clock: Arc<dyn Clock>,
-        notify: Box<dyn Fn() + Send + Sync>,
-        segments: Segments,
-        end: Lsn,
-    ) -> Shared {
+    pub(super) fn new(opening: Opening) -> Shared {
+        let Opening { directory, options, clock, notify, segments, end } = opening;
         Shared {
             directory,
             policy: AtomicU8::new(options.policy as u8),

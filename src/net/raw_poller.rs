@@ -21,9 +21,8 @@ use super::listener::{Listener, open};
 use super::socket_table::{Connection, Socket, SocketTable};
 use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
 use crate::base::lsn::Lsn;
-use crate::engine::busy::RawSockets;
 use crate::engine::session::SessionKey;
-use crate::engine::{Fed, Server};
+use crate::engine::{Fed, RawSockets, Server};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::{Form, Reply};
 

@@ -5,9 +5,9 @@
 //! of another group. One call in six is broken: an argument replaced, left out or added.
 
 use tidegate::command;
+use tidegate::engine::Entry;
 use tidegate::engine::spec::Group;
 use tidegate::engine::syntax::{self, Arg, Kind};
-use tidegate::engine::table::Entry;
 use tidegate::rdb;
 
 use super::dice::Dice;

@@ -19,8 +19,6 @@ const KNOWN_CIRCLES: &[&str] = &[
     "command: stream/delete stream/entries stream/group stream/info stream/mod stream/pending stream/read stream/request \
      stream/trim",
     "config: load mod",
-    "engine: admit batch busy ctx debugging dispatch durability keys lint mod multi pubsub registry room saving scripting \
-     scripts session snapshot_stream spec table tail unit wait",
     "keyspace: db disposal effect/mod effect/record effect/touch entry expiry mod piece slab undo verb/group verb/mod \
      verb/part verb/whole",
     "keyspace: snapshot/list snapshot/mod snapshot/part snapshot/stream",

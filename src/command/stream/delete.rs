@@ -3,9 +3,8 @@
 use super::trim::References;
 use super::{ID_INVALID, find, look_for_group};
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::Done;
+use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
 use crate::value::stream::StreamId;
 

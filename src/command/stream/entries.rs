@@ -4,9 +4,8 @@ use super::request::Request;
 use super::trim::TrimOptions;
 use super::{ID_INVALID, Interval, entry_reply, find, read};
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::Done;
+use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Slot};
 use crate::value::stream::{NewId, NewIdError, Stream, StreamId};
 

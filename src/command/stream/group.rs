@@ -2,9 +2,8 @@
 
 use super::{ID_INVALID, find};
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::Done;
+use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
 use crate::value::stream::{Stream, StreamId};
 

@@ -2,9 +2,8 @@
 
 use super::{entry_reply, find, group::no_group, id_reply, request};
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::Done;
+use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
 use crate::resp::reply::Reply;
 use crate::value::stream::{Consumer, Group, Stream, StreamId};

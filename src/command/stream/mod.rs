@@ -20,7 +20,8 @@ use request::{xcfgset, xidmprecord};
 use trim::xtrim;
 
 use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Access, Begin, Command, Find, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec};
+use crate::engine::{Command, Run};
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;

@@ -6,9 +6,8 @@ use sha1::{Digest, Sha1};
 
 use super::{ID_INVALID, find};
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::Done;
+use crate::engine::{Ctx, Done};
 use crate::keyspace::Slot;
 use crate::value::stream::StreamId;
 

@@ -3,9 +3,8 @@
 use super::{ID_INVALID, find};
 use crate::base::limits::STREAM_TRIM_MAX_ENTRIES;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::Done;
+use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Slot};
 use crate::value::stream::{Keep, StreamId};
 

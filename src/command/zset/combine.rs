@@ -7,9 +7,8 @@ use std::ops::ControlFlow;
 
 use super::{members_reply, store};
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::Done;
+use crate::engine::{Ctx, Done};
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::Argv;

@@ -15,7 +15,8 @@ use range::{
 };
 
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Command, Flags, Group, KeySpec, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::{Command, Run};
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;

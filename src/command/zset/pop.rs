@@ -3,10 +3,9 @@
 use super::super::list::{count_arg, counted_keys, pop_count};
 use super::find;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::{Done, Flow, MayWait};
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
+use crate::engine::{Ctx, Done, Flow, MayWait};
 use crate::keyspace::{DbIndex, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;

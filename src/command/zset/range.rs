@@ -7,9 +7,8 @@ use std::ops::Range;
 use super::{find, members_reply, read, store};
 use crate::base::num;
 use crate::engine::args::Args;
-use crate::engine::ctx::Ctx;
 use crate::engine::error::Error;
-use crate::engine::spec::Done;
+use crate::engine::{Ctx, Done};
 use crate::value::zset::{LexBound, ScoreBound, ZSet};
 
 /// How the two ends of a range are meant.

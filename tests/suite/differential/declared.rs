@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate::engine::Entry;
 use tidegate::engine::spec::{Flags, Group};
 use tidegate::engine::syntax::{self, Arg, Kind};
-use tidegate::engine::table::Entry;
 
 use crate::harness::{Raw, Value};
 

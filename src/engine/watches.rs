@@ -1,4 +1,4 @@
-//! Transactions: what MULTI queues and what WATCH guards.
+//! What WATCH guards.
 //!
 //! A watched key is registered with the database and name it had; the observer of a unit's effects marks every session that
 //! watches a touched key. Whether the key existed at WATCH tells whether emptying its database changed it.
@@ -7,48 +7,12 @@ use std::collections::btree_map::Entry as Place;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use super::Server;
-use super::session::{Gate, Session, SessionKey, Watched};
-use super::spec::Flags;
-use super::table::Entry;
+use super::session::{Session, SessionKey, Watched};
 use crate::base::fit::fit_map;
 use crate::keyspace::{DbIndex, Keyspace};
-use crate::resp::request::{Argv, OwnedArgv};
 
 /// Watched keys for which a session keeps room.
 const WATCHED_KEEP: usize = 64;
-
-/// Commands queued since MULTI.
-#[derive(Default)]
-pub struct Transaction {
-    /// The queue.
-    pub commands: Vec<(&'static Entry, OwnedArgv)>,
-    /// A command was refused when it was queued: EXEC will abort.
-    pub broken: bool,
-    /// One of the commands may need memory.
-    pub(super) needs_memory: bool,
-    /// All flags that any of the commands has.
-    pub(super) flags: Flags,
-    bytes: usize,
-}
-
-impl Transaction {
-    /// Queues a command. Once the transaction is broken nothing of it will run, so nothing is kept.
-    pub fn push(&mut self, entry: &'static Entry, argv: Argv<'_>) {
-        if !self.broken {
-            self.needs_memory |= entry.command.flags.has(Flags::DENYOOM);
-            self.flags = self.flags.and(entry.command.flags);
-            let argv = OwnedArgv::from_argv(argv);
-            self.bytes += argv.bytes() + size_of::<(&Entry, OwnedArgv)>();
-            self.commands.push((entry, argv));
-        }
-    }
-
-    /// Bytes held by the queue.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
 
 /// Who watches one key, and whether it existed when they began.
 type Watchers = BTreeMap<SessionKey, bool>;
@@ -122,14 +86,5 @@ impl Watches {
             let existed = self.by_db.get(db).and_then(|keys| keys.get(key)?.get(&session.key));
             existed == Some(&true) && ks.live(*db, key).is_none()
         })
-    }
-}
-
-impl Server {
-    /// Drops what a session has queued and watched.
-    pub fn discard(&mut self, session: &mut Session) {
-        session.transaction = None;
-        session.gate.set(Gate::QUEUEING, false);
-        self.watches.clear(session);
     }
 }

@@ -1,0 +1,120 @@
+//! Clients come and go: they are registered, forgotten, and closed when they are idle or do not read their output.
+
+use super::saving::Progress;
+use super::session::{ClientType, Gate, Peer, Session, SessionKey};
+use super::state::{Engine, Server};
+
+impl Engine {
+    /// Forgets a connection and all it was subscribed to, watched or waited for.
+    pub fn disconnect(&mut self, key: SessionKey) {
+        self.server.disconnect(key);
+    }
+}
+
+impl Server {
+    /// Registers a connection.
+    pub fn open_session(&mut self, peer: Peer) -> SessionKey {
+        self.stats.connections += 1;
+        let stranger = !self.config.requirepass.is_empty();
+        let is_unlogged = self.is_unlogged();
+        let address = peer.address.clone();
+        let key = self.sessions.open(peer, stranger, self.clock.now_ms());
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.gate.set(Gate::METERED, self.config.maxmemory > 0);
+            session.gate.set(Gate::UNLOGGED, is_unlogged);
+            session.gate.set(Gate::LOADING, self.loading.is_some());
+        }
+        self.registry.connected(key, &address);
+        key
+    }
+
+    /// The data has been loaded so far; `None`: all of it is there.
+    pub fn set_loading(&mut self, progress: Option<Progress>) {
+        self.loading = progress;
+        for session in self.sessions.iter_mut() {
+            session.gate.set(Gate::LOADING, progress.is_some());
+        }
+    }
+
+    /// Forgets a connection and all it was subscribed to, watched or waited for. Its task, if it has one, ends when it runs
+    /// next.
+    pub fn disconnect(&mut self, key: SessionKey) {
+        let Some(mut session) = self.sessions.close(key) else { return };
+        self.recount_unsent(session.counted_unsent, 0);
+        self.release(&mut session);
+        self.registry.disconnected(key);
+        session.outbox.wake();
+    }
+
+    /// Ends all that a session subscribed to, watched or waited for.
+    fn release(&mut self, session: &mut Session) {
+        self.pubsub.forget(session);
+        self.watches.clear(session);
+        if let Some(parked) = session.parked.take() {
+            self.waits.unpark(session.key, &parked);
+        }
+    }
+
+    /// Closes another connection than the one whose command runs.
+    pub fn kill(&mut self, key: SessionKey) {
+        let Some(mut session) = self.sessions.take(key) else { return };
+        self.release(&mut session);
+        session.kill();
+        self.sessions.put(session);
+    }
+
+    /// Closes clients that neither sent a command nor wait for one to be answered for `timeout` seconds.
+    pub(super) fn close_idle(&mut self, now_ms: i64) {
+        let timeout_ms = i64::from(self.config.timeout_s) * 1_000;
+        if timeout_ms == 0 {
+            return;
+        }
+        let safe = self.safe();
+        for session in self.sessions.iter_mut() {
+            let waits_for_log = session.outbox.sendable(safe) < session.outbox.len();
+            let waits = waits_for_log || session.parked.is_some() || !session.subscriptions.is_empty();
+            if !waits && now_ms - session.active_ms > timeout_ms {
+                session.kill();
+            }
+        }
+    }
+
+    /// Holds one client's unsent output against the limit of its kind.
+    pub fn hold_to_output_limit(&mut self, key: SessionKey) {
+        self.limits_due.push(key);
+        self.enforce_output_limits();
+    }
+
+    /// Soft limits are exceeded by time passing, too.
+    pub(super) fn check_soft_limits(&mut self) {
+        let over = self.sessions.iter().filter(|session| session.over_soft_since_ms.is_some());
+        self.limits_due.extend(over.map(|session| session.key));
+        self.enforce_output_limits();
+    }
+
+    /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
+    pub(super) fn enforce_output_limits(&mut self) {
+        let (now_ms, safe, is_unlogged) = (self.clock.now_ms(), self.safe(), self.is_unlogged());
+        for key in std::mem::take(&mut self.limits_due) {
+            let Some(session) = self.sessions.get_mut(key) else { continue };
+            let limits = &self.config.client_output_buffer_limit;
+            let limit = match session.client_type() {
+                ClientType::Normal => limits.normal,
+                ClientType::Pubsub => limits.pubsub,
+            };
+            let unsent = session.outbox.unread(safe, is_unlogged) as u64;
+            let over_soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes;
+            let since_ms = *session.over_soft_since_ms.get_or_insert(now_ms);
+            if !over_soft {
+                session.over_soft_since_ms = None;
+            }
+            let too_long = over_soft && now_ms - since_ms >= limit.soft_seconds as i64 * 1_000;
+            let over_hard = limit.hard_bytes > 0 && unsent > limit.hard_bytes;
+            if (over_hard || too_long) && !session.killed {
+                tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
+                self.stats.output_limit_disconnections += 1;
+                session.kill();
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! From the bytes that a connection has read to the replies: decodes, admits and runs one command after the other.
+
+use super::admit::Admission;
+use super::batch::Batch;
+use super::dispatch::call;
+use super::session::{Gate, Session, SessionKey};
+use super::state::{Engine, Entry, Fed, Origin, Run};
+use super::tail::UnitOrigin;
+use crate::base::limits::REPLY_PAUSE_BYTES;
+use crate::base::lsn::Lsn;
+use crate::resp::reply::Reply;
+use crate::resp::request::{Argv, Decoder, RequestLimits};
+
+/// Keys from which on a pipeline's lookups are begun ahead: fewer lie in the processor's cache anyway.
+const WARM_MIN_KEYS: usize = 4_096;
+
+impl Engine {
+    /// Answers the complete commands of `input`, which `decoder` has read up to its position. Replies go to `out`.
+    pub fn feed(&mut self, key: SessionKey, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
+        let Some(mut session) = self.server.sessions.take(key) else { return Fed::Suspended };
+        let now_ms = self.server.clock.now_ms();
+        session.active_ms = now_ms;
+        session.outbox.begin_batch();
+        session.pending_input = input.len();
+        self.server.last_ticks = self.server.stats.clock.raw();
+        self.server.others_come_first = false;
+        self.ks.set_now_ms(now_ms);
+        let had_failed = self.server.has_log_failed();
+        let fed = self.feed_session(&mut session, decoder, input, out);
+        session.pending_input = input.len().saturating_sub(decoder.keep_from());
+        if self.server.is_unlogged() != session.gate.has(Gate::UNLOGGED) || self.server.has_log_failed() {
+            self.server.catch_up(&mut session, had_failed, out);
+        }
+        self.server.sessions.put(session);
+        self.server.registry.rests();
+        if !self.server.limits_due.is_empty() {
+            self.server.enforce_output_limits();
+        }
+        fed
+    }
+
+    fn feed_session(&mut self, session: &mut Session, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
+        out.set_form(session.form());
+        let mut batch = std::mem::take(&mut self.batch);
+        let fed = loop {
+            if session.is_suspended() {
+                break Fed::Suspended;
+            }
+            if out.len() >= REPLY_PAUSE_BYTES || self.server.others_come_first {
+                break Fed::Paused;
+            }
+            let limits = RequestLimits {
+                bulk_bytes: self.server.config.proto_max_bulk_len,
+                unauthenticated: session.gate.has(Gate::STRANGER),
+            };
+            match batch.fill(decoder, input, &limits, self.server.table) {
+                Ok(0) => break Fed::Drained,
+                Ok(_) => self.run_batch(session, &batch, decoder, input, out),
+                Err(error) => {
+                    out.error(format!("ERR {error}").as_bytes());
+                    session.closing = true;
+                    break Fed::Suspended;
+                }
+            }
+        };
+        self.batch = batch;
+        fed
+    }
+
+    /// Runs the commands of a batch in order. Stops before the first that may not run now, and lets the decoder stand there.
+    fn run_batch(
+        &mut self,
+        session: &mut Session,
+        batch: &Batch<Run>,
+        decoder: &mut Decoder,
+        input: &[u8],
+        out: &mut Reply,
+    ) {
+        let start_ticks = self.server.last_ticks;
+        let mut now_ms = self.ks.now_ms();
+        if batch.len() > 1 && self.ks.db(session.db).len() >= WARM_MIN_KEYS {
+            batch.warm(&self.ks, session.db, input);
+        }
+        for (index, planned) in batch.iter().enumerate() {
+            let must_pause = out.len() >= REPLY_PAUSE_BYTES || self.server.others_come_first;
+            if index > 0 && (session.is_suspended() || must_pause) {
+                return decoder.rewind_to(planned.starts_at);
+            }
+            // A long pipeline must not freeze the clock: look again once a millisecond of work is behind us.
+            if self.server.stats.clock.delta_as_nanos(start_ticks, self.server.last_ticks) > 1_000_000 {
+                now_ms = self.server.clock.now_ms();
+            }
+            self.ks.set_now_ms(now_ms);
+            let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
+            self.execute(session, planned.entry, argv, out);
+            if self.server.room.has_taken_back() {
+                session.waits_for_room = true;
+                return decoder.rewind_to(planned.starts_at);
+            }
+        }
+    }
+
+    /// Admits and runs one command of a client as a unit, and lets the observers see it. `entry` is what its name was
+    /// resolved to, `None` if that failed.
+    #[inline]
+    fn execute(&mut self, session: &mut Session, entry: Option<&'static Entry>, argv: Argv<'_>, out: &mut Reply) {
+        match entry {
+            None => self.server.refuse_unresolved(session, argv, out),
+            Some(entry) if session.gate.is_open() => self.run(session, entry, argv, out),
+            Some(entry) => {
+                let start = out.len();
+                self.run_gated(session, entry, argv, out, start);
+            }
+        }
+        // What the command published to its own session follows its reply.
+        session.outbox.drain_fresh(out.buffer_mut());
+    }
+
+    #[inline]
+    fn run(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
+        session.last_command = Some(entry.id);
+        session.commands += 1;
+        self.server.registry.begins(session.key, entry.id.index(), self.server.last_ticks);
+        let (unit, start) = (self.begin(UnitOrigin::Command), out.len());
+        if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
+            self.server.park(session, entry, argv, wait);
+        }
+        let has_changed = self.commit(unit, &mut [session]);
+        let fence = self.ks.fence();
+        if fence > Lsn::NONE {
+            self.server.fence_reply(session, fence, out, start);
+        }
+        if has_changed {
+            self.wake(Some(session));
+        }
+    }
+
+    /// The way of a session that is not in its usual state.
+    #[cold]
+    fn run_gated(
+        &mut self,
+        session: &mut Session,
+        entry: &'static Entry,
+        argv: Argv<'_>,
+        out: &mut Reply,
+        start: usize,
+    ) {
+        match self.server.admit(session, entry) {
+            Err(error) => self.server.refuse(session, Some(entry), error, out),
+            Ok(Admission::Queue) => self.server.queue(session, entry, argv, out),
+            Ok(Admission::Run) => {
+                let touch = !session.gate.has(Gate::NO_TOUCH) || entry.command.name == "touch";
+                self.ks.set_touch(touch);
+                self.run(session, entry, argv, out);
+                self.ks.set_touch(true);
+            }
+        }
+        session.mute(out, start);
+    }
+}

@@ -1,0 +1,134 @@
+//! Delivery of what is published: at once, or held back until the script or transaction that publishes is done.
+
+use std::rc::Rc;
+
+use super::error::Error;
+use super::pubsub::Message;
+use super::session::{Session, SessionKey};
+use super::state::Server;
+use crate::base::limits::HELD_MESSAGES_MAX_BYTES;
+use crate::keyspace::Keyspace;
+use crate::resp::reply::Reply;
+
+impl Server {
+    /// From here on messages wait for [`deliver_held`](Self::deliver_held) or [`drop_held`](Self::drop_held), each of which ends
+    /// one such call.
+    #[inline]
+    pub(crate) fn hold_messages(&mut self) {
+        self.held_messages.begins.push(self.held_messages.messages.len());
+    }
+
+    /// Delivers what waits, unless somebody else still holds it back. `current` as in [`publish`](Self::publish).
+    #[inline]
+    pub(crate) fn deliver_held(&mut self, ks: &Keyspace, current: &mut Session) {
+        self.held_messages.begins.pop();
+        if self.held_messages.messages.is_empty() || !self.held_messages.begins.is_empty() {
+            return;
+        }
+        for Message { channel, text } in std::mem::take(&mut self.held_messages).messages {
+            // What tells of something that is lost is heard by nobody; its publisher learns that from its own reply.
+            let _ = self.deliver(ks, current, &channel, &text);
+        }
+    }
+
+    /// Forgets what has come since it was held back; answers how many messages that were.
+    pub(super) fn drop_held(&mut self) -> usize {
+        let held = &mut self.held_messages;
+        let begin = held.begins.pop().unwrap_or(0);
+        let dropped = held.messages.drain(begin..);
+        let count = dropped.len();
+        held.bytes -= dropped.map(|message| message.bytes()).sum::<usize>();
+        count
+    }
+
+    /// Delivers a message to everybody who listens, at once or when the script or transaction that publishes is done; answers how many
+    /// times. `current` is the session whose command runs and which therefore is not among [`sessions`](Server::sessions).
+    pub fn publish(
+        &mut self,
+        ks: &Keyspace,
+        current: &mut Session,
+        channel: &[u8],
+        message: &[u8],
+    ) -> Result<usize, Error> {
+        let held = &mut self.held_messages;
+        if held.begins.is_empty() {
+            return self.deliver(ks, current, channel, message);
+        }
+        if held.bytes + channel.len() + message.len() > HELD_MESSAGES_MAX_BYTES {
+            return Err(Error::text(
+                "ERR a script or transaction can publish 64 MB at most; publish less, or from several",
+            ));
+        }
+        let message = Message { channel: channel.into(), text: message.into() };
+        held.bytes += message.bytes();
+        held.messages.push(message);
+        let listeners = self.pubsub.channels.get(channel).map_or(0, Vec::len);
+        let matching = self.pubsub.patterns.matching(channel).map(|pattern| pattern.listeners.len());
+        Ok(listeners + matching.sum::<usize>())
+    }
+
+    fn deliver(
+        &mut self,
+        ks: &Keyspace,
+        current: &mut Session,
+        channel: &[u8],
+        message: &[u8],
+    ) -> Result<usize, Error> {
+        let fence = self.fence_so_far(ks, current);
+        if self.is_lost(fence) {
+            return Err(self.refusal());
+        }
+        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let mut deliveries: Vec<(SessionKey, Option<Rc<[u8]>>)> = Vec::new();
+        if let Some(listeners) = self.pubsub.channels.get(channel) {
+            deliveries.extend(listeners.iter().map(|listener| (*listener, None)));
+        }
+        for pattern in self.pubsub.patterns.matching(channel) {
+            deliveries.extend(pattern.listeners.iter().map(|listener| (*listener, Some(pattern.glob.clone()))));
+        }
+        let mut push = Reply::new(current.form());
+        for (listener, pattern) in &deliveries {
+            let session = match self.sessions.get_mut(*listener) {
+                Some(session) => session,
+                None if *listener == current.key => &mut *current,
+                None => continue,
+            };
+            if session.killed {
+                continue;
+            }
+            push.truncate(0);
+            push.set_form(session.form());
+            match pattern {
+                None => {
+                    push.push(3);
+                    push.bulk(b"message");
+                }
+                Some(glob) => {
+                    push.push(4);
+                    push.bulk(b"pmessage");
+                    push.bulk(glob);
+                }
+            }
+            push.bulk(channel);
+            push.bulk(message);
+            session.outbox.push(push.as_bytes(), fence);
+            let limit = self.config.client_output_buffer_limit.pubsub;
+            let unsent = session.outbox.unread(safe, is_unlogged) as u64;
+            if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
+                // At once, not after the command: a script may publish without end.
+                tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
+                self.stats.output_limit_disconnections += 1;
+                session.outbox.clear();
+                session.kill();
+            } else if limit.soft_bytes > 0 && unsent > limit.soft_bytes && self.limits_due.last() != Some(listener) {
+                self.limits_due.push(*listener);
+            }
+            self.hold(push.len(), fence);
+            if self.is_lost(fence) {
+                // The log was found to have failed just now; those who were told are disconnected.
+                return Err(self.refusal());
+            }
+        }
+        Ok(deliveries.len())
+    }
+}

@@ -1,0 +1,191 @@
+//! What a running script may ask of the server: commands above all. Each runs through [`call`], inside the unit of the call that
+//! started the script.
+
+use super::dispatch::call;
+use super::error::Error;
+use super::running_script::{ScriptKind, Subject};
+use super::scripts::log;
+use super::spec::Flags;
+use super::state::{Ctx, Entry, Origin};
+use crate::resp::reply::Reply;
+use crate::resp::request::{Argv, OwnedArgv};
+use crate::script::names::CommandId;
+use crate::script::store::ScriptFlags;
+use crate::script::{Host, LogLevel, UNDO_IS_FULL, Verdict};
+
+/// One call of a script or function.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) kind: ScriptKind,
+    /// The client's command.
+    pub(super) command: Argv<'a>,
+    pub(super) flags: ScriptFlags,
+    pub(super) read_only: bool,
+    pub(super) purpose: Purpose,
+}
+
+/// What a script runs for.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Purpose {
+    /// For what it does. Such calls are counted.
+    Work,
+    /// To be looked at, traced or debugged. What it changes stays.
+    Study,
+    /// The same, and nothing of it stays.
+    Trial,
+}
+
+/// The engine, as a running script sees it.
+pub(super) struct ScriptHost<'h, 'c> {
+    pub(super) ctx: &'h mut Ctx<'c>,
+    pub(super) call: Call<'h>,
+    /// The script's SHA1 or the function's name.
+    pub(super) name: &'h [u8],
+    pub(super) read_only: bool,
+    /// When it began, by the processor's clock.
+    pub(super) started: u64,
+    /// From when on its commands are noted in a trail; see [`script_slow`](super::script_slow).
+    pub(super) watched_from: u64,
+    /// It is that late.
+    pub(super) is_watched: bool,
+}
+
+impl ScriptHost<'_, '_> {
+    /// Whether what would take the script back fills the memory that scripts may have.
+    #[inline]
+    fn undo_is_full(&self) -> bool {
+        let limit = self.ctx.server.config.script_memory_limit;
+        limit > 0 && self.ctx.ks.undo_bytes() > limit
+    }
+
+    /// What the one gate of clients is for them: admits a command that a script calls.
+    #[inline]
+    fn admit(&self, known: Option<CommandId>, argv: Argv<'_>) -> Result<&'static Entry, Error> {
+        let table = self.ctx.server.table;
+        let entry = match known.and_then(|CommandId(place)| table.at(place)) {
+            Some(entry) => table.resolve_in(entry, argv),
+            None => table.resolve(argv),
+        };
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(Error::Arity(_)) => {
+                return Err(Error::text("ERR Wrong number of args calling Redis command from script"));
+            }
+            Err(_) => return Err(Error::text("ERR Unknown Redis command called from script")),
+        };
+        let flags = entry.command.flags;
+        // Most commands of most scripts just read.
+        if flags.has(Flags::NOSCRIPT | Flags::WRITE | Flags::MAY_REPLICATE | Flags::DENYOOM) {
+            self.admit_change(entry)?;
+        }
+        self.ctx.server.admit_logged(flags)?;
+        Ok(entry)
+    }
+
+    /// What [`admit`](Self::admit) asks of commands that do more than read.
+    #[inline]
+    fn admit_change(&self, entry: &Entry) -> Result<(), Error> {
+        let flags = entry.command.flags;
+        if flags.has(Flags::NOSCRIPT) {
+            return Err(Error::text("ERR This Redis command is not allowed from script"));
+        }
+        if self.read_only && flags.has(Flags::WRITE | Flags::MAY_REPLICATE) {
+            return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
+        }
+        if flags.has(Flags::WRITE) && self.undo_is_full() {
+            return Err(Error::text(UNDO_IS_FULL));
+        }
+        self.ctx.server.admit_call_memory(self.call.flags, entry)
+    }
+
+    /// Notes a command that ended late in the script. Its beginning is exact if it `is_timed`.
+    #[cold]
+    fn watch(&mut self, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
+        self.is_watched = true;
+        let server = &mut *self.ctx.server;
+        let ticks = server.last_ticks.saturating_sub(began);
+        if let Some(trace) = &mut server.trace {
+            if !trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes()) && !server.reads_all() {
+                self.ctx.ks.record_keys_only();
+            }
+            self.ctx.ks.record_apart();
+            return;
+        }
+        let at_ticks = began.saturating_sub(self.started);
+        server.stats.scripts.slow.note_step(argv, at_ticks, is_timed.then_some(ticks));
+    }
+
+    #[inline]
+    fn run(&mut self, known: Option<CommandId>, argv: Argv<'_>, reply: &mut Reply) {
+        let entry = match self.admit(known, argv) {
+            Ok(entry) => entry,
+            Err(error) => {
+                let text = error.to_string();
+                let server = &mut *self.ctx.server;
+                server.stats.count_error(text.as_bytes());
+                if let Some(entry) = server.table.named_by(argv) {
+                    server.stats.commands[entry.id.index()].rejected += 1;
+                }
+                reply.error(text.as_bytes());
+                if let Some(trace) = &mut server.trace {
+                    trace.note(argv, reply.as_bytes(), 0, self.ctx.ks.effects().as_bytes());
+                    self.ctx.ks.record_apart();
+                }
+                return;
+            }
+        };
+        if entry.command.flags.has(Flags::WRITE)
+            && let Some(script) = &mut self.ctx.server.running_script
+        {
+            script.has_written = true;
+        }
+        let Ctx { ks, server, session, .. } = &mut *self.ctx;
+        let is_timed = self.is_watched || !entry.command.flags.has(Flags::FAST);
+        if is_timed {
+            server.last_ticks = server.stats.clock.raw();
+        }
+        let began = server.last_ticks;
+        // Nothing waits in a script: the call times out at once.
+        let _ = call(ks, server, session, entry, argv, reply, Origin::Script);
+        if server.last_ticks >= self.watched_from {
+            self.watch(argv, reply, began, is_timed);
+        }
+    }
+}
+
+impl Host for ScriptHost<'_, '_> {
+    fn call(&mut self, argv: Argv<'_>, reply: &mut Reply) {
+        self.run(None, argv, reply);
+    }
+
+    fn call_known(&mut self, command: CommandId, argv: Argv<'_>, reply: &mut Reply) {
+        self.run(Some(command), argv, reply);
+    }
+
+    fn command_id(&mut self, name: &[u8]) -> Option<CommandId> {
+        self.ctx.server.table.place(name).map(CommandId)
+    }
+
+    fn interrupted(&mut self) -> Verdict {
+        // Only a script that runs for long is ever asked about.
+        if let Some(script) = &mut self.ctx.server.running_script
+            && script.subject.is_none()
+        {
+            let command = OwnedArgv::from_argv(self.call.command);
+            script.subject = Some(Subject { name: self.name.into(), command });
+            self.ctx.server.send_unsent();
+        }
+        match self.ctx.server.script_interrupted(self.ctx.ks) {
+            Verdict::Continue if self.undo_is_full() => Verdict::UndoIsFull,
+            verdict => verdict,
+        }
+    }
+
+    fn log(&mut self, level: LogLevel, message: &[u8]) {
+        log(level, message);
+    }
+
+    fn set_resp(&mut self, _: u8) {
+        // The tape that the state hands to `call` has the right form already.
+    }
+}

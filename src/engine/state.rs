@@ -1,0 +1,322 @@
+//! The state of the engine, and what a command's handler gets to see of it. What acts on it stands in the files above.
+//!
+//! These types know each other: the [`Server`] holds the table of commands, a command's [`Run`] is a function of a [`Ctx`], and
+//! that lends it the [`Server`] again. All that they are made of lies below and knows none of them: who is connected
+//! ([`Session`]), who watches, listens and waits, what was counted, the log, the scripts.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::args::Args;
+use super::batch::Batch;
+use super::durability_state::Durability;
+use super::error::Error;
+use super::pubsub::{HeldMessages, PubSub};
+use super::registry::Registry;
+use super::running_script::RunningScript;
+use super::saving::{Progress, Saving};
+use super::script_trace::Trace;
+use super::scripts::Scripts;
+use super::session::{Session, SessionKey, Sessions};
+use super::spec;
+use super::stats::Stats;
+use super::table;
+use super::tail::Tail;
+use super::wait::Wait;
+use super::wait_queues::Waits;
+use super::watches::Watches;
+use crate::base::allocator::Freed;
+use crate::base::clock::Clock;
+use crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES;
+use crate::base::rng::Rng;
+use crate::config::Config;
+use crate::keyspace::{DbIndex, Keyspace, ValueLimits};
+use crate::resp::reply::Reply;
+
+/// The one thread's state. See the engine's header.
+pub struct Engine {
+    /// All keys.
+    pub ks: Keyspace,
+    /// Everything else.
+    pub server: Server,
+    /// Memory for the commands that are decoded ahead.
+    pub(super) batch: Batch<Run>,
+}
+
+impl Engine {
+    /// An empty server with the given commands. Fails when the system has no memory for the Lua state.
+    pub fn new(config: Config, table: &'static CommandTable, clock: Clock, mut rng: Rng) -> Result<Engine, Error> {
+        let mut scripts = Scripts::new(rng.next_u64(), config.script_cache_max_bytes)?;
+        scripts.set_memory_limit(config.script_memory_limit);
+        let run_id = (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect();
+        let now_ms = clock.now_ms();
+        let mut ks = Keyspace::new(config.databases, rng);
+        ks.set_limits(ValueLimits::from(&config));
+        ks.set_now_ms(now_ms);
+        let mut stats = Stats::new(table.ids());
+        stats.scripts.slow.configure(&config, &stats.clock);
+        let server = Server {
+            config,
+            table,
+            sessions: Sessions::default(),
+            pubsub: PubSub::default(),
+            watches: Watches::default(),
+            waits: Waits::default(),
+            registry: Arc::default(),
+            stats,
+            peak_bytes: 0,
+            freed: Freed::default(),
+            tail: None,
+            durability: None,
+            saving: Saving::new(now_ms),
+            loading: None,
+            memory_is_full: false,
+            clock,
+            started_ms: now_ms,
+            run_id,
+            shutdown: None,
+            limits_due: Vec::new(),
+            stop_signal: Arc::default(),
+            active_expire: true,
+            scripts,
+            running_script: None,
+            trace: None,
+            held_messages: HeldMessages::default(),
+            raw_sockets: None,
+            room: Room::default(),
+            last_ticks: 0,
+            others_come_first: false,
+        };
+        Ok(Engine { ks, server, batch: Batch::default() })
+    }
+}
+
+/// What the server holds besides the keys.
+pub struct Server {
+    /// The configuration.
+    pub config: Config,
+    /// All commands.
+    pub table: &'static CommandTable,
+    /// All connections but the one whose command runs.
+    pub sessions: Sessions,
+    /// Who listens to which channel.
+    pub pubsub: PubSub,
+    /// Who watches which key.
+    pub watches: Watches,
+    /// Who waits for which key.
+    pub waits: Waits,
+    /// What other threads may know.
+    pub registry: Arc<Registry>,
+    /// Counters.
+    pub stats: Stats,
+    /// Most bytes that were allocated when it was looked at: at every tick, and by INFO.
+    pub peak_bytes: u64,
+    /// What was freed since memory was given back to the system.
+    pub(super) freed: Freed,
+    /// What units have recorded since somebody took it; `None` while nobody keeps the whole stream.
+    pub tail: Option<Tail>,
+    /// The log, which takes the tail; `None` with `appendonly no`.
+    pub(crate) durability: Option<Durability>,
+    /// The snapshot that is being made.
+    pub saving: Saving,
+    /// How far the data has been loaded, until it is there.
+    pub loading: Option<Progress>,
+    /// More than `maxmemory` was allocated when the client's command that runs began.
+    pub(super) memory_is_full: bool,
+    /// Wall time.
+    pub clock: Clock,
+    /// When the server started, Unix ms.
+    pub started_ms: i64,
+    /// Identifies this run: 40 hexadecimal digits.
+    pub run_id: String,
+    /// Set when a client asked the server to stop.
+    pub shutdown: Option<Shutdown>,
+    /// Sessions whose unsent output grew and must be held against its limit.
+    pub limits_due: Vec<SessionKey>,
+    /// A signal asked the server to stop: ends a script that holds the thread.
+    pub stop_signal: Arc<AtomicBool>,
+    /// DEBUG SET-ACTIVE-EXPIRE.
+    pub active_expire: bool,
+    /// The script cache and the Lua state.
+    pub scripts: Scripts,
+    /// The script that runs now.
+    pub running_script: Option<RunningScript>,
+    /// What it did so far, if it is traced.
+    pub(super) trace: Option<Box<Trace>>,
+    /// What the script that runs has published, if it may be rolled back.
+    pub(super) held_messages: HeldMessages,
+    /// The sockets, for when tokio can't serve them: while a script is busy.
+    pub raw_sockets: Option<Box<dyn RawSockets>>,
+    /// What all clients together have left unread.
+    pub(super) room: Room,
+    /// Reading of the processor's clock when the last command ended.
+    pub(super) last_ticks: u64,
+    /// A script of the pipeline that runs took so long that others come first.
+    pub(super) others_come_first: bool,
+}
+
+/// How a client asked the server to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Do not wait for anything.
+    pub now: bool,
+    /// Stop even if something could not be saved.
+    pub force: bool,
+}
+
+/// How far [`Engine::feed`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fed {
+    /// Every complete command was answered.
+    Drained,
+    /// There is more to answer, but what was answered should be written first.
+    Paused,
+    /// The session waits for a key or is to be closed: nothing more may run for it now.
+    Suspended,
+}
+
+/// One command or subcommand.
+pub type Command = spec::Command<Run>;
+
+/// A command in the table.
+pub type Entry = table::Entry<Run>;
+
+/// All commands.
+pub type CommandTable = table::CommandTable<Run>;
+
+impl Command {
+    /// An entry that says nothing: base for `..Command::EMPTY`.
+    pub const EMPTY: Command = spec::Command::new(Run::Container);
+}
+
+/// What a handler answers: the reply is written to [`Ctx::reply`]; an error takes back what it wrote.
+pub type Done = Result<(), Error>;
+
+/// What a handler that may wait answers.
+pub type MayWait = Result<Flow, Error>;
+
+/// How a call went that may wait.
+#[derive(Debug)]
+pub enum Flow {
+    /// The reply is written.
+    Replied,
+    /// Nothing can be answered yet.
+    Wait(Wait),
+}
+
+/// The function behind a command.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// Answers at once.
+    Now(fn(&mut Ctx<'_>, Args<'_>) -> Done),
+    /// Answers, or waits for one of its keys.
+    MayWait(fn(&mut Ctx<'_>, Args<'_>) -> MayWait),
+    /// Only holds subcommands.
+    Container,
+}
+
+/// Where a call comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A client, directly.
+    Client,
+    /// A transaction.
+    Exec,
+    /// A script.
+    Script,
+    /// A call that waited and is dispatched again.
+    Retry,
+}
+
+/// One call of one command.
+pub struct Ctx<'a> {
+    /// All keys.
+    pub ks: &'a mut Keyspace,
+    /// Everything else that the server holds.
+    pub server: &'a mut Server,
+    /// Whose call it is.
+    pub session: &'a mut Session,
+    /// Where the answer is written.
+    pub reply: &'a mut Reply,
+    /// Which command it is.
+    pub entry: &'static Entry,
+    /// Where the call comes from.
+    pub origin: Origin,
+}
+
+impl Ctx<'_> {
+    /// The selected database.
+    #[inline]
+    pub fn db(&self) -> DbIndex {
+        self.session.db
+    }
+
+    /// The unit's time, Unix ms.
+    #[inline]
+    pub fn now_ms(&self) -> i64 {
+        self.ks.now_ms()
+    }
+
+    /// The command's full lower-case name, for error texts.
+    pub fn name(&self) -> &'static str {
+        &self.entry.full_name
+    }
+
+    /// Whether the call may wait for a key: in scripts and transactions it times out at once.
+    pub fn may_wait(&self) -> bool {
+        matches!(self.origin, Origin::Client | Origin::Retry)
+    }
+
+    /// Whether the call waited and a key of its was touched.
+    pub fn is_retry(&self) -> bool {
+        self.origin == Origin::Retry
+    }
+}
+
+/// The sockets, used past tokio, whose tasks can't run while the engine's thread is inside a script. The connection whose
+/// command runs is left alone, but for [`exchange`](RawSockets::exchange).
+pub trait RawSockets {
+    /// Sends what others have been answered, as far as their sockets take it.
+    fn send_unsent(&mut self, server: &mut Server);
+    /// The same; accepts who wants to connect, answers who has sent something, and closes the connections that have ended or
+    /// are to be closed. Does not wait.
+    fn serve(&mut self, ks: &mut Keyspace, server: &mut Server);
+    /// Sends what the socket of one connection takes of `unsent`, which it removes, and appends to `received` what came in.
+    /// Waits for either, no longer than `patience`. Answers false when the peer has hung up.
+    fn exchange(&mut self, key: SessionKey, unsent: &mut Vec<u8>, received: &mut Vec<u8>, patience: Duration) -> bool;
+}
+
+impl Server {
+    /// Lets the network floor act, if there is one.
+    pub(super) fn with_raw_sockets<A>(&mut self, act: impl FnOnce(&mut dyn RawSockets, &mut Server) -> A) -> Option<A> {
+        let mut sockets = self.raw_sockets.take()?;
+        let answer = act(&mut *sockets, self);
+        self.raw_sockets = Some(sockets);
+        Some(answer)
+    }
+}
+
+/// How much is held unsent, and who waits for that to become less.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// Bytes that the outboxes of all sessions hold, as far as [`Server::count_unsent`] was told.
+    pub(super) held: usize,
+    /// The command that has just run is to run again.
+    pub(super) takes_back: bool,
+    /// Since when somebody waits, Unix ms.
+    pub(super) missed_since_ms: Option<i64>,
+}
+
+impl Room {
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.held > OUTBOX_TOTAL_PAUSE_BYTES
+    }
+
+    /// Whether the command that has just run was taken back. Asked once.
+    #[inline]
+    pub(super) fn has_taken_back(&mut self) -> bool {
+        std::mem::take(&mut self.takes_back)
+    }
+}

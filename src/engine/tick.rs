@@ -1,0 +1,49 @@
+//! What must be done now and then, whatever clients do.
+
+use super::state::{Engine, Server};
+use crate::base::allocated::allocated_bytes;
+
+impl Engine {
+    /// Runs what must run `hz` times a second: reclaiming memory, statistics, idle clients. Answers whether there is more to
+    /// reclaim than one slice does.
+    pub fn tick(&mut self) -> bool {
+        let now_ms = self.server.clock.now_ms();
+        self.server.stats.processed = self.server.stats.commands.iter().map(|command| command.calls).sum();
+        self.server.stats.sample(now_ms);
+        self.server.peak_bytes = self.server.peak_bytes.max(allocated_bytes());
+        self.give_back_scratch();
+        self.server.freed.give_back();
+        self.server.look_after_log();
+        self.server.look_after_saving(&mut self.ks);
+        self.server.close_idle(now_ms);
+        self.server.check_soft_limits();
+        self.server.make_room(now_ms);
+        self.reclaim()
+    }
+
+    /// Does what is next for a snapshot, between two units. Answers whether there is more to do at once; if not, the task
+    /// that calls this is woken when there is.
+    pub fn save_slice(&mut self) -> bool {
+        if let Some(reload) = self.server.saving.reload.take() {
+            self.reload(&reload);
+        }
+        self.server.save_slice(&mut self.ks)
+    }
+
+    /// Gives back the memory of the buffers that are used again and again, so that a quiet server holds none of it.
+    fn give_back_scratch(&mut self) {
+        self.batch.give_back();
+        self.ks.give_back_scratch(self.server.safe());
+        let Server { scripts, stats, sessions, .. } = &mut self.server;
+        sessions.give_back();
+        scripts.give_back_scratch();
+        stats.scripts.forget_gone(scripts.programs_len(), scripts.programs());
+    }
+
+    /// Removes one slice of expired keys, and of the garbage that scripts have left. Answers whether there may be more.
+    pub fn reclaim(&mut self) -> bool {
+        let more_keys = self.reclaim_expired();
+        let more_garbage = self.server.scripts.tidy();
+        more_keys || more_garbage
+    }
+}
