@@ -60,13 +60,18 @@ impl Drop for Server {
 
 impl Server {
     fn start(command: &str, core: usize) -> Server {
+        Server::start_on(command, &core.to_string())
+    }
+
+    /// Starts a server that is kept to these cores, as taskset takes them.
+    pub(crate) fn start_on(command: &str, cores: &str) -> Server {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = probe.local_addr().expect("a bound socket has an address").port();
         drop(probe);
         // taskset becomes the server (exec), so the child's id is the server's.
         let child = Command::new("taskset")
-            .args(["-c", &core.to_string()])
+            .args(["-c", cores])
             .args(command.split_whitespace())
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
             .arg(dir.path())
@@ -91,8 +96,20 @@ impl Server {
     #[allow(dead_code, reason = "not every bench asks")]
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process lives");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux tells it");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kB") * 1024
+        bytes_of(&status, "VmRSS:")
+    }
+
+    /// Resident memory of the process, and what processes that it has forked hold alone: pages that they share count once.
+    #[allow(dead_code, reason = "not every bench asks")]
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let pid = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let alone = |child: &str| {
+            // It may have ended by now.
+            let smaps = std::fs::read_to_string(format!("/proc/{child}/smaps_rollup")).unwrap_or_default();
+            bytes_of(&smaps, "Private_Clean:") + bytes_of(&smaps, "Private_Dirty:")
+        };
+        self.resident_bytes() + children.split_whitespace().map(alone).sum::<u64>()
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
@@ -119,9 +136,16 @@ impl Server {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
         field("tidegate_version:")
             .map(|version| format!("tidegate {version}"))
+            .or_else(|| field("valkey_version:").map(|version| format!("valkey {version}")))
             .or_else(|| field("redis_version:").map(|version| format!("redis {version}")))
             .unwrap_or_else(|| "unknown".to_owned())
     }
+}
+
+/// A field of a file in /proc that counts kB; 0 where it is not there.
+fn bytes_of(text: &str, field: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap_or("0");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kB") * 1024
 }
 
 /// A command as clients send it.

@@ -111,7 +111,7 @@ impl<T> DenseTable<T> {
             |together| {
                 let mut goes_on = true;
                 together.iter().for_each(|(_, number)| goes_on &= visit(entry(number)));
-                if goes_on { Walk::Continue } else { Walk::StopAfter }
+                if goes_on { Walk::Continue } else { Walk::Stop }
             },
         )
     }

@@ -133,19 +133,25 @@ pub const SNAPSHOT_ELEMENT_BYTES: usize = 128;
 /// Most bytes of a string that a snapshot copies in one piece.
 pub const SNAPSHOT_PIECE_BYTES: usize = 256 * 1024;
 
-/// How often in a row the copy of a large value starts over, until one is copied at once: so that nobody can keep a snapshot from
-/// its end.
+/// How often the copies of large values start over, after the walk of a snapshot, until its slices become twice as large: so that
+/// nobody can keep it from its end. What makes a copy start over then has a large part of the value written anew, and takes about as
+/// long as copying that in one go.
 pub const SNAPSHOT_STARTS_OVER_MAX: usize = 16;
 
 /// As [`SNAPSHOT_KEY_WORK_BYTES`], for a delivery that is pending.
 pub const SNAPSHOT_PENDING_WORK_BYTES: usize = 16;
 
-/// How many elements one change may remove from a list or sorted set that a snapshot copies in parts, to be recorded one by one.
-/// After more the copy of the value starts over.
+/// How many members one change may remove by their ranks from a sorted set that a snapshot copies in parts, to be recorded one by
+/// one. After more, unless it is less than the share below, the copy of the value starts over.
 pub const SNAPSHOT_ELEMENTS_MAX: usize = 4096;
 
-/// How many keys a snapshot copies again after its walk, because values came to them that it had not copied yet, until the others
-/// are copied at once: so that nobody can keep it from its end by copying keys onto each other.
+/// One part of so many of a sorted set: who removes less does not make its copy start over, and who removes more must have added
+/// them.
+pub const SNAPSHOT_ELEMENTS_SHARE: usize = 16;
+
+/// How many keys a snapshot copies again after its walk, because values came to them that it had not copied yet, until its slices
+/// become twice as large; or, if there are more, as many as there are keys: so that nobody can keep it from its end by copying keys
+/// onto each other.
 pub const SNAPSHOT_AGAIN_MAX: usize = 10_000;
 
 /// Most bytes by which a slice of a snapshot becomes larger because a value under way was changed meanwhile.

@@ -43,7 +43,7 @@ impl Engine {
         let is_same = reload.save || self.server.durability.is_some();
         if is_same && !reload.keep {
             // A copy that has begun can't go on with other tables.
-            self.server.cancel_save(&mut self.ks);
+            self.server.cancel_save(&self.ks);
             self.ks.take_over(fresh.ks);
             self.server.scripts.take_over(fresh.server.scripts);
             // They are counted by their places in a Lua state that is gone.
@@ -89,19 +89,18 @@ impl Engine {
 
     /// Adds the data of another engine to what is here, which it replaces under the same names, in units.
     fn add_from(&mut self, other: &mut Engine) -> Result<(), String> {
-        let mut stream = SnapshotStream::begin(&mut other.ks);
+        let mut stream = SnapshotStream::begin(&other.ks);
         let mut is_complete = false;
         let mut outcome = Ok(());
         while !is_complete && outcome.is_ok() {
             let mut effects = EffectWriter::default();
-            is_complete = stream.copy_slice(&mut other.ks, &other.server.scripts, RECOVERY_SLICE_BYTES, &mut effects);
+            is_complete = stream.copy_slice(&other.ks, &other.server.scripts, RECOVERY_SLICE_BYTES, &mut effects);
             let unit = self.begin(UnitOrigin::Command);
             outcome = EffectReader::new(effects.as_bytes())
                 .try_for_each(|(db, effect)| self.apply(db, &effect).map_err(|misfit| misfit.to_string()));
             self.commit(unit, &mut []);
             self.wake(None);
         }
-        stream.end(&mut other.ks);
         outcome
     }
 }

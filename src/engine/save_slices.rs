@@ -63,7 +63,7 @@ impl Server {
         true
     }
 
-    fn begin_copy(&mut self, ks: &mut Keyspace) -> Result<(), String> {
+    fn begin_copy(&mut self, ks: &Keyspace) -> Result<(), String> {
         let wake = Arc::clone(&self.saving.wake);
         let begin = Begin {
             serial: Rng::from_entropy().next_u64(),
@@ -84,7 +84,7 @@ impl Server {
     }
 
     /// All has been copied, as of the last unit that was committed.
-    fn end_copy(&mut self, ks: &mut Keyspace) {
+    fn end_copy(&mut self, ks: &Keyspace) {
         let log_bytes = self.durability.as_ref().map_or(0, |durability| durability.log().written_bytes());
         let begins_log = self.wants_log();
         let lsn = self.last_lsn();
@@ -92,7 +92,6 @@ impl Server {
         let Some(run) = &mut self.saving.run else { return };
         if let Stage::Copying(mut copying) = std::mem::replace(&mut run.stage, Stage::Wanted) {
             copying.hand_over();
-            copying.stream.end(ks);
             let mut writer = copying.writer;
             writer.finish(lsn, self.clock.now_ms());
             run.stage = Stage::Ending(
@@ -124,12 +123,8 @@ impl Server {
     pub(super) fn conclude(&mut self, ks: &mut Keyspace, outcome: Result<Done, String>) {
         let Some(Run { purpose, began, stage, .. }) = self.saving.run.take() else { return };
         let ended = match stage {
-            Stage::Copying(copying) => {
-                copying.stream.end(ks);
-                None
-            }
             Stage::Ending(_, ended) => Some(ended),
-            Stage::Wanted => None,
+            Stage::Wanted | Stage::Copying(_) => None,
         };
         let outcome = match (outcome, ended) {
             (Ok(done), Some(ended)) => {
@@ -195,11 +190,10 @@ impl Server {
     }
 
     /// Gives up the snapshot under way.
-    pub(crate) fn cancel_save(&mut self, ks: &mut Keyspace) {
-        let Some(run) = self.saving.run.take() else { return };
-        // The thread is told when the writer is dropped.
-        if let Stage::Copying(copying) = run.stage {
-            copying.stream.end(ks);
+    pub(crate) fn cancel_save(&mut self, ks: &Keyspace) {
+        // The thread that writes is told when its writer is dropped.
+        if self.saving.run.take().is_none() {
+            return;
         }
         self.tail.take_if(|_| self.durability.is_none());
         tracing::warn!("the snapshot was cancelled");
@@ -300,7 +294,7 @@ enum Slice {
 }
 
 /// Copies one slice.
-fn copy_on(copying: &mut Copying, ks: &mut Keyspace, scripts: &Scripts) -> Result<Slice, String> {
+fn copy_on(copying: &mut Copying, ks: &Keyspace, scripts: &Scripts) -> Result<Slice, String> {
     let backlog = copying.writer.backlog();
     if backlog > SNAPSHOT_GIVE_UP_BYTES {
         return Err(format!("the disk is too slow for what changes meanwhile: {backlog} bytes wait to be written"));

@@ -22,7 +22,7 @@ pub struct SnapshotStream {
 
 impl SnapshotStream {
     /// Begins a copy. From now on every unit must be recorded in full and [followed](Self::follow).
-    pub fn begin(ks: &mut Keyspace) -> SnapshotStream {
+    pub fn begin(ks: &Keyspace) -> SnapshotStream {
         SnapshotStream::of(Snapshot::begin(ks))
     }
 
@@ -33,7 +33,7 @@ impl SnapshotStream {
 
     /// Copies on, between two units: appends effects to `out`, one or more whole units, until they have about so many bytes, or
     /// took as long to make. Answers whether all is copied; if so, the stream is complete as of now.
-    pub fn copy_slice(&mut self, ks: &mut Keyspace, scripts: &Scripts, bytes: usize, out: &mut EffectWriter) -> bool {
+    pub fn copy_slice(&mut self, ks: &Keyspace, scripts: &Scripts, bytes: usize, out: &mut EffectWriter) -> bool {
         if !self.programs.copy_slice(scripts, bytes, out) {
             return false;
         }
@@ -58,11 +58,6 @@ impl SnapshotStream {
     /// How many keys have been copied, of how many. Not exact: keys come and go.
     pub fn progress(&self, ks: &Keyspace) -> (usize, usize) {
         self.keys.progress(ks)
-    }
-
-    /// Ends the copy, complete or not. Units need not be followed any more.
-    pub fn end(self, ks: &mut Keyspace) {
-        self.keys.end(ks);
     }
 }
 

@@ -121,8 +121,8 @@ pub struct Keyspace {
     workshop: Option<Box<Workshop>>,
     /// Whether this is where a value is built in parts: one that has lost all that it got so far stays.
     is_workshop: bool,
-    /// The key of whose value effects must say which elements they change, because it is being copied in parts.
-    records_elements_of: Option<(DbIndex, Box<[u8]>)>,
+    /// The collection of which effects must say which elements they change, because it is being copied in parts.
+    copied_in_parts: snapshot::Mark,
     /// Effects that stand whatever becomes of the command that met them: of expiry, and of what is kept beside the keys.
     standing_effects: u64,
     now_ms: i64,
@@ -147,7 +147,7 @@ impl Keyspace {
             undo: Undo::default(),
             workshop: None,
             is_workshop: false,
-            records_elements_of: None,
+            copied_in_parts: snapshot::Mark::default(),
             standing_effects: 0,
             now_ms: 0,
             expiry_holds: Rc::default(),

@@ -3,7 +3,7 @@
 //! One node while that is enough (`listpack`), a deque of them beyond (`quicklist`). A node is one buffer of entries, each
 //! readable from both ends, with free space at *both* sides: pushing and popping at either end of the list touches only
 //! the entry. A change in the middle moves at most the bytes of one node; an index is found by walking over the counts of
-//! the nodes from the nearer end.
+//! the nodes from the nearer end, or from a place that is known ([`finger`]).
 //!
 //! ```text
 //! node  = slack, entry*, spare capacity
@@ -13,11 +13,13 @@
 //! Elements are stored as the bytes they came as, so that reading one is a borrow. The limits, however, count the bytes
 //! that Redis' listpack would take (which packs integers), because OBJECT ENCODING shows where a list changes its form.
 
+mod finger;
 mod piece;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use finger::Finger;
 pub(crate) use piece::ListPiece;
 
 use crate::base::fit::fit;
@@ -73,6 +75,7 @@ impl ListLimits {
 pub struct List {
     shape: Shape,
     len: usize,
+    finger: Finger,
 }
 
 #[derive(Clone, Debug)]
@@ -91,7 +94,7 @@ impl Default for List {
 impl List {
     /// An empty list.
     pub fn new() -> List {
-        List { shape: Shape::One(Node::default()), len: 0 }
+        List { shape: Shape::One(Node::default()), len: 0, finger: Finger::default() }
     }
 
     /// How many elements there are.
@@ -155,10 +158,14 @@ impl List {
         match &mut self.shape {
             Shape::One(node) => node.push_front(value),
             Shape::Many(nodes) => match nodes.front_mut().filter(|node| node.has_room(value, limits)) {
-                Some(node) => node.push_front(value),
+                Some(node) => {
+                    node.push_front(value);
+                    self.finger.follow_push_front(0, 1);
+                }
                 None => {
                     nodes.front_mut().into_iter().for_each(Node::close);
                     nodes.push_front(Node::of(value));
+                    self.finger.follow_push_front(1, 1);
                 }
             },
         }
@@ -206,7 +213,7 @@ impl List {
 
     /// The elements of each node from the one that begins with this element on.
     pub fn nodes_from(&self, index: usize) -> impl Iterator<Item = impl ExactSizeIterator<Item = &[u8]>> {
-        let (first, within) = if index < self.len { self.locate(index) } else { (self.node_count(), 0) };
+        let (first, within) = if index < self.len { self.point_to(index) } else { (self.node_count(), 0) };
         debug_assert_eq!(within, 0, "a node begins there");
         (first..self.node_count()).map(|at| self.node_elements(at))
     }
@@ -230,6 +237,7 @@ impl List {
     }
 
     fn cut_front(&mut self, count: usize) {
+        let nodes_before = self.node_count();
         let mut left = count;
         if let Shape::Many(nodes) = &mut self.shape {
             while nodes.len() > 1 && nodes[0].len <= left {
@@ -238,6 +246,7 @@ impl List {
             }
         }
         self.node_mut(0).drop_front(left);
+        self.finger.follow_pop_front(nodes_before - self.node_count(), count);
     }
 
     /// Removes up to `count` elements at the back. Returns how many.
@@ -256,6 +265,7 @@ impl List {
             }
         }
         self.node_mut(self.node_count() - 1).drop_back(left);
+        self.finger.follow_pop_back(self.node_count());
     }
 
     /// Moves the element at one end to an end.
@@ -277,67 +287,84 @@ impl List {
         self.shrink(limits);
     }
 
-    /// Adds an element before the one at `index`, or at the end where `index` is the length. False past that.
-    pub fn insert(&mut self, index: usize, value: &[u8], limits: ListLimits) -> bool {
+    /// Adds an element before the one at `index`, or at the end where `index` is the length. Answers whether it is the first of
+    /// its node; `None` past the end.
+    pub fn insert(&mut self, index: usize, value: &[u8], limits: ListLimits) -> Option<bool> {
         if index > self.len {
-            return false;
+            return None;
         }
         if index == self.len {
             self.push_back(value, limits);
-            return true;
+            return Some(self.node(self.node_count() - 1).len == 1);
         }
         self.grow_for(1, value.len(), limits);
         let (at, within) = self.locate(index);
+        let before = self.before_change(at, index - within);
         self.len += 1;
-        match &mut self.shape {
-            Shape::One(node) => node.insert(within, value),
+        let is_first = match &mut self.shape {
+            Shape::One(node) => {
+                node.insert(within, value);
+                within == 0
+            }
             Shape::Many(nodes) => insert_into(nodes, at, within, value, limits),
-        }
-        true
+        };
+        self.after_change(&before);
+        Some(is_first)
     }
 
-    /// Replaces the element at `index`; false where there is none.
-    pub fn set(&mut self, index: usize, value: &[u8], limits: ListLimits) -> bool {
+    /// Replaces the element at `index`. Answers whether it is the first of its node; `None` where there is none.
+    pub fn set(&mut self, index: usize, value: &[u8], limits: ListLimits) -> Option<bool> {
         if index >= self.len {
-            return false;
+            return None;
         }
         self.grow_for(1, value.len(), limits);
         let (at, within) = self.locate(index);
-        match &mut self.shape {
-            Shape::One(node) => node.replace(within, value),
+        let before = self.before_change(at, index - within);
+        let is_first = match &mut self.shape {
+            Shape::One(node) => {
+                node.replace(within, value);
+                within == 0
+            }
             // With a limit by entries the node may stay one, whatever its bytes.
             Shape::Many(nodes)
                 if nodes.len() == 1 && limits.max_listpack_size >= 0 && value.len() <= SAFE_NODE_BYTES =>
             {
                 nodes[0].replace(within, value);
+                within == 0
             }
             Shape::Many(nodes) => {
                 nodes[at].remove(within);
                 if nodes[at].len == 0 {
                     nodes[at] = Node::of(value);
+                    true
                 } else {
-                    insert_into(nodes, at, within, value, limits);
+                    insert_into(nodes, at, within, value, limits)
                 }
             }
-        }
+        };
+        self.after_change(&before);
         self.shrink(limits);
-        true
+        Some(is_first)
     }
 
-    /// Removes the element at `index`; false where there is none.
-    pub fn remove(&mut self, index: usize, limits: ListLimits) -> bool {
-        if index >= self.len {
+    /// Removes the elements at these indexes, which ascend. False, and nothing is removed, where there is none.
+    pub fn remove_at(&mut self, indexes: &[usize], limits: ListLimits) -> bool {
+        if indexes.last().is_none_or(|&last| last >= self.len) {
             return false;
         }
-        let (at, within) = self.locate(index);
-        self.node_mut(at).remove(within);
-        if let Shape::Many(nodes) = &mut self.shape
-            && nodes.len() > 1
-            && nodes[at].len == 0
-        {
-            nodes.remove(at);
+        let (mut left, mut begin) = (indexes, 0);
+        for at in 0..self.node_count() {
+            let node = self.node_mut(at);
+            let end = begin + node.len;
+            let (here, others) = left.split_at(left.partition_point(|&index| index < end));
+            node.remove_all(here.iter().map(|index| index - begin));
+            (left, begin) = (others, end);
+            if left.is_empty() {
+                break;
+            }
         }
-        self.removed(1, limits);
+        self.drop_empty_nodes();
+        self.removed(indexes.len(), limits);
         true
     }
 
@@ -363,15 +390,22 @@ impl List {
                 break;
             }
         }
-        if let Shape::Many(nodes) = &mut self.shape
-            && removed > 0
-        {
+        if removed == 0 {
+            return 0;
+        }
+        self.drop_empty_nodes();
+        self.removed(removed, limits)
+    }
+
+    /// Takes out the nodes that have lost all their elements.
+    fn drop_empty_nodes(&mut self) {
+        self.finger.lose();
+        if let Shape::Many(nodes) = &mut self.shape {
             nodes.retain(|node| node.len > 0);
             if nodes.is_empty() {
                 nodes.push_back(Node::default());
             }
         }
-        if removed == 0 { 0 } else { self.removed(removed, limits) }
     }
 
     /// Whether it is one node.
@@ -396,6 +430,7 @@ impl List {
                 let mut one = nodes.next().unwrap_or_default();
                 nodes.for_each(|node| one.append(&node));
                 self.shape = Shape::One(one);
+                self.finger.lose();
             }
             _ => {}
         }
@@ -433,29 +468,6 @@ impl List {
         }
     }
 
-    /// The node that holds `index`, which must be below the length, and where in it.
-    fn locate(&self, index: usize) -> (usize, usize) {
-        let Shape::Many(nodes) = &self.shape else { return (0, index) };
-        if index < self.len / 2 {
-            let mut before = 0;
-            for (at, node) in nodes.iter().enumerate() {
-                if index < before + node.len {
-                    return (at, index - before);
-                }
-                before += node.len;
-            }
-        } else {
-            let mut before = self.len;
-            for (at, node) in nodes.iter().enumerate().rev() {
-                before -= node.len;
-                if index >= before {
-                    return (at, index - before);
-                }
-            }
-        }
-        unreachable!("the nodes hold as many elements as the list has")
-    }
-
     /// What ends every removal: the length, and the way back to the small form.
     fn removed(&mut self, count: usize, limits: ListLimits) -> usize {
         self.len -= count;
@@ -468,15 +480,18 @@ impl List {
             && nodes.len() == 1
             && limits.admit_back(&nodes[0])
         {
+            self.finger.lose();
             self.shape = Shape::One(std::mem::take(&mut nodes[0]));
         }
     }
 }
 
-/// Inserts into node `at` before its element `within`. A full node is cut there, so that no element is moved twice.
-fn insert_into(nodes: &mut VecDeque<Node>, at: usize, within: usize, value: &[u8], limits: ListLimits) {
+/// Inserts into node `at` before its element `within`. A full node is cut there, so that no element is moved twice. Answers whether
+/// the new one is the first of its node.
+fn insert_into(nodes: &mut VecDeque<Node>, at: usize, within: usize, value: &[u8], limits: ListLimits) -> bool {
     if nodes[at].has_room(value, limits) {
-        return nodes[at].insert(within, value);
+        nodes[at].insert(within, value);
+        return within == 0;
     }
     let right = nodes[at].split_off(within);
     let mut next = at + 1;
@@ -489,11 +504,14 @@ fn insert_into(nodes: &mut VecDeque<Node>, at: usize, within: usize, value: &[u8
     }
     if next > 0 && nodes[next - 1].has_room(value, limits) {
         nodes[next - 1].push_back(value);
-    } else if next < nodes.len() && nodes[next].has_room(value, limits) {
+        return false;
+    }
+    if next < nodes.len() && nodes[next].has_room(value, limits) {
         nodes[next].push_front(value);
     } else {
         nodes.insert(next, Node::of(value));
     }
+    true
 }
 
 /// The elements of a range of indexes. Both ends can be taken from.
@@ -699,6 +717,24 @@ impl Node {
         self.tidy();
     }
 
+    /// Removes the elements at these places, which ascend.
+    fn remove_all(&mut self, withins: impl Iterator<Item = usize>) {
+        let mut withins = withins.peekable();
+        if withins.peek().is_none() {
+            return;
+        }
+        let old = std::mem::take(self);
+        let mut place = old.start;
+        for within in 0..old.len {
+            let (value, next) = old.entry_at(place);
+            if withins.next_if_eq(&within).is_none() {
+                self.push_back(value);
+            }
+            place = next;
+        }
+        self.close();
+    }
+
     fn remove_equal(&mut self, value: &[u8], count: usize, from_back: bool) -> usize {
         let mut places = Vec::new();
         let mut place = if from_back { self.bytes.len() } else { self.start };
@@ -891,6 +927,10 @@ mod tests {
             total += node.len;
         }
         assert_eq!(total, list.len());
+        assert!(finger::is_right(list));
+        // Some node, another one each time.
+        let node = (list.len() * 7 + list.node(0).len) % list.node_count();
+        list.point_to((0..node).map(|at| list.node(at).len).sum());
     }
 
     proptest! {
@@ -924,21 +964,26 @@ mod tests {
                     }
                     Step::Insert(at, value) => {
                         let at = at % (len + 2);
-                        prop_assert_eq!(list.insert(at, &value, limits), at <= len);
+                        prop_assert_eq!(list.insert(at, &value, limits).is_some(), at <= len);
                         if at <= len {
                             model.insert(at, value);
                         }
                     }
                     Step::Set(at, value) => {
                         let at = at % (len + 1);
-                        prop_assert_eq!(list.set(at, &value, limits), at < len);
+                        prop_assert_eq!(list.set(at, &value, limits).is_some(), at < len);
                         if at < len {
                             model[at] = value;
                         }
                     }
                     Step::RemoveEqual(value, count, from_back) => {
                         let expected = remove_equal(&mut model, &value, count, from_back);
-                        prop_assert_eq!(list.remove_equal(&value, count, from_back, limits), expected);
+                        if from_back {
+                            prop_assert_eq!(list.remove_equal(&value, count, true, limits), expected);
+                        } else {
+                            let indexes = list.indexes_of(&value, count, false);
+                            prop_assert_eq!((list.remove_at(&indexes, limits), indexes.len()), (expected > 0, expected));
+                        }
                     }
                 }
                 check(&list);

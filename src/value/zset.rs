@@ -274,7 +274,7 @@ impl ZSet {
                         let slot = large.slots.at(**slot);
                         goes_on &= visit(slot.member.as_slice(), slot.score);
                     }
-                    if goes_on { Walk::Continue } else { Walk::StopAfter }
+                    if goes_on { Walk::Continue } else { Walk::Stop }
                 },
             ),
         }

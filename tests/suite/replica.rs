@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use tidegate::engine::snapshot_stream::SnapshotStream;
-use tidegate::keyspace::effect::EffectWriter;
+use tidegate::keyspace::effect::{Effect, EffectReader, EffectWriter};
 use tidegate::keyspace::snapshot::Snapshot;
 
 use crate::differential::declared::{self, Declared};
@@ -124,7 +124,7 @@ fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<St
         0 => u64::MAX,
         rounds => first.saturating_add(rounds),
     };
-    let (mut steps, mut units, mut snapshots) = (0, 0, 0);
+    let (mut steps, mut units, mut snapshots, mut in_parts) = (0, 0, 0, 0);
     for seed in first..last {
         let dice = &mut Dice(seed);
         let sequence = sequence(dice);
@@ -134,18 +134,21 @@ fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<St
             Ok(ran) => {
                 units += ran.units;
                 snapshots += ran.snapshots;
+                in_parts += ran.in_parts;
             }
             Err(_) => panic!("SUITE_SEED={seed} SUITE_ROUNDS=1 repeats this\n{}", report(&sequence)),
         }
     }
     eprintln!(
-        "{name}: {steps} steps, {units} units that changed something, {snapshots} snapshots among them, seeds from {first}"
+        "{name}: {steps} steps, {units} units that changed something, {snapshots} snapshots among them with {in_parts} values \
+        in parts, seeds from {first}"
     );
     assert!(units > steps / 16, "of {steps} steps only {units} changed something");
     assert!(
         snapshots > steps / 2_000,
         "in {steps} steps only {snapshots} snapshots were completed while something changed"
     );
+    assert!(in_parts > snapshots, "of {snapshots} snapshots only {in_parts} values were copied in parts");
 }
 
 /// The least sequence that still differs, with its last unit and what differs first.
@@ -162,6 +165,8 @@ struct Ran {
     units: usize,
     /// Snapshots that were complete, and beside which something was changed.
     snapshots: usize,
+    /// Values that these copied in parts.
+    in_parts: usize,
 }
 
 /// A snapshot of the original, under way or complete, and the engine to which it is applied.
@@ -170,13 +175,15 @@ struct Snapshotted {
     copy: Bench,
     /// Units that it followed.
     followed: usize,
+    /// Values that it copied in parts.
+    in_parts: usize,
 }
 
 impl Snapshotted {
     fn begin(original: &mut Bench, part_min_bytes: usize) -> Snapshotted {
-        let keys = Snapshot::begin_with_parts(&mut original.engine.ks, part_min_bytes);
+        let keys = Snapshot::begin_with_parts(&original.engine.ks, part_min_bytes);
         let stream = SnapshotStream::of(keys);
-        Snapshotted { stream: Some(stream), copy: Bench::new(0), followed: 0 }
+        Snapshotted { stream: Some(stream), copy: Bench::new(0), followed: 0, in_parts: 0 }
     }
 
     /// Takes in what a unit of the original changed.
@@ -185,23 +192,30 @@ impl Snapshotted {
         self.followed += 1;
         let mut written = EffectWriter::default();
         stream.follow_unit(unit.as_bytes(), &mut written);
-        self.copy.take_in(written.as_bytes())
+        self.take_in(&written)
     }
 
     /// Copies a slice. Answers whether the snapshot is complete with it; then the copy is the same as the original.
     fn slice(&mut self, original: &mut Bench, bytes: usize) -> Result<bool, String> {
         let Some(mut stream) = self.stream.take() else { return Ok(false) };
         let mut written = EffectWriter::default();
-        let engine = &mut original.engine;
-        let is_complete = stream.copy_slice(&mut engine.ks, &engine.server.scripts, bytes, &mut written);
-        self.copy.take_in(written.as_bytes())?;
+        let engine = &original.engine;
+        let is_complete = stream.copy_slice(&engine.ks, &engine.server.scripts, bytes, &mut written);
+        self.take_in(&written)?;
         if is_complete {
-            stream.end(&mut engine.ks);
+            drop(stream);
             compare(original, &mut self.copy)?;
         } else {
             self.stream = Some(stream);
         }
         Ok(is_complete)
+    }
+
+    /// Hands effects of the snapshot to the engine.
+    fn take_in(&mut self, written: &EffectWriter) -> Result<(), String> {
+        let is_complete = |(_, effect): &(u16, Effect<'_>)| matches!(effect, Effect::Complete { .. });
+        self.in_parts += EffectReader::new(written.as_bytes()).filter(is_complete).count();
+        self.copy.take_in(written.as_bytes())
     }
 }
 
@@ -228,7 +242,10 @@ fn run(sequence: &[Step], stride: usize) -> Result<Ran, String> {
             }
             (Step::Slice { bytes }, Some(one)) => {
                 let is_complete = one.slice(&mut original, *bytes).map_err(of_snapshot)?;
-                ran.snapshots += usize::from(is_complete && one.followed > 0);
+                if is_complete && one.followed > 0 {
+                    ran.snapshots += 1;
+                    ran.in_parts += one.in_parts;
+                }
             }
             _ => {}
         }

@@ -113,6 +113,51 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
+/// Numbers inside one field that ascend, none of them twice: each by how much it exceeds the one before, the first by how much 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Ascending<'a> {
+    rest: &'a [u8],
+    /// The last one; `None` before the first.
+    last: Option<u64>,
+}
+
+impl<'a> Ascending<'a> {
+    /// Reads what [`encode`](Self::encode) wrote; ends where the bytes do, or make no sense.
+    pub fn new(encoded: &'a [u8]) -> Ascending<'a> {
+        Ascending { rest: encoded, last: None }
+    }
+
+    /// Encodes numbers, which ascend.
+    pub fn encode(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+        let (mut out, mut last) = (Vec::new(), 0);
+        for number in numbers {
+            (number - last).put(&mut out);
+            last = number;
+        }
+        out
+    }
+
+    /// Whether nothing is left: if not when the iterator has ended, what is left makes no sense.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+impl Iterator for Ascending<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let mut rest = self.rest;
+        let more = u64::take(&mut rest)?;
+        let number = match self.last {
+            None => more,
+            Some(last) => last.checked_add(more).filter(|_| more > 0)?,
+        };
+        (self.rest, self.last) = (rest, Some(number));
+        Some(number)
+    }
+}
+
 macro_rules! fixed_width {
     ($($type:ident as $shown:ident($as:ty)),*) => {$(
         impl<'a> Field<'a> for $type {
@@ -262,6 +307,19 @@ mod tests {
                 value.put(&mut encoded);
                 prop_assert_eq!(&encoded[..], &bytes[..bytes.len() - rest.len()]);
             }
+        }
+    }
+
+    #[test]
+    fn numbers_that_ascend_are_told_by_what_lies_between() {
+        for numbers in [&[][..], &[0], &[7], &[0, 1, 300, u64::MAX]] {
+            let encoded = Ascending::encode(numbers.iter().copied());
+            let mut read = Ascending::new(&encoded);
+            assert_eq!((read.by_ref().collect::<Vec<_>>(), read.is_empty()), (numbers.to_vec(), true));
+        }
+        for (encoded, numbers) in [(&[1, 0][..], 1), (&[1, 0x80], 1), (&[&[1][..], &[0xff; 9], &[1]].concat(), 1)] {
+            let mut read = Ascending::new(encoded);
+            assert_eq!((read.by_ref().count(), read.is_empty()), (numbers, false), "{encoded:?}");
         }
     }
 

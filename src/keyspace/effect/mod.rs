@@ -17,7 +17,7 @@ mod touch;
 #[cfg(test)]
 mod specification;
 
-pub use field::{Cause, Field, Pairs, Shown, Strings};
+pub use field::{Ascending, Cause, Field, Pairs, Shown, Strings};
 pub use record::{EffectReader, EffectWriter, Effects, Recording};
 pub use touch::Touch;
 
@@ -103,10 +103,10 @@ macro_rules! for_each_effect {
             40 ListPush(key) list [Changes key] { front: bool, value: &'a [u8] }
             /// The list lost so many elements at its front or back, and the key is gone with the last one.
             41 ListPop(key) list [Changes key] { front: bool, count: u64, emptied: bool }
-            /// The element at this index of the list is replaced.
-            42 ListSet(key) list [Changes key] { index: u64, value: &'a [u8] }
-            /// The list got an element before this index.
-            43 ListInsert(key) list [Changes key] { index: u64, value: &'a [u8] }
+            /// The element at this index of the list is replaced; `first`: the new one is the first of its node.
+            42 ListSet(key) list [Changes key] { index: u64, value: &'a [u8], first: bool }
+            /// The list got an element before this index; `first`: it is the first of its node.
+            43 ListInsert(key) list [Changes key] { index: u64, value: &'a [u8], first: bool }
             /// The list lost so many elements equal to this one, counted from its front or back, and the key is gone with the
             /// last one.
             44 ListRemove(key) list [Changes key] { value: &'a [u8], count: u64, from_back: bool, emptied: bool }
@@ -115,8 +115,9 @@ macro_rules! for_each_effect {
             /// The list, which may be new, is laid out as large and got a node of these elements at its back: byte strings, one behind
             /// the other.
             46 ListNode(key) list [Changes key] { elements: &'a [u8] }
-            /// The list, which has others, lost the element at this index.
-            47 ListRemoveAt(key) list [Changes key] { index: u64 }
+            /// The list, which has others, lost the elements at these indexes, which ascend: numbers, each by how much it exceeds the
+            /// one before.
+            47 ListRemoveAt(key) list [Changes key] { indexes: &'a [u8] }
 
             /// The member of the sorted set has this score; member and set may be new.
             50 ZSetAdd(key) zset [Changes key] { member: &'a [u8], score: f64 }

@@ -4,13 +4,13 @@
 //! end of the list or inside of the part. But how a list lays out its only node depends on that there is no other. So behind what has
 //! been copied the part has a node that stands for the rest of the list, as long as there is a rest.
 //!
-//! LSET and LINSERT may move an element over the end of the part into the neighbouring node, and LREM of very many elements does not
-//! say where it found them. Then the copy starts over.
+//! LSET and LINSERT may put an element over the end of the part into the neighbouring node, which the reader can't tell: its effect
+//! says whether the element is the first of its node. If it is, it belongs to what follows upon the part.
 
 use super::Budget;
 use super::part::Followed;
 use crate::keyspace::NAMELESS;
-use crate::keyspace::effect::{Effect, EffectWriter, Field};
+use crate::keyspace::effect::{Ascending, Effect, EffectWriter, Field};
 use crate::value::list::List;
 
 /// See the module's header.
@@ -61,9 +61,7 @@ impl ListPart {
             self.rest = Rest::Nothing;
             return true;
         }
-        elements.clear();
-        (&b""[..]).put(&mut elements);
-        steps.write(0, &Effect::ListNode { key, elements: &elements });
+        mark_rest(steps);
         self.rest = Rest::Marked;
         false
     }
@@ -101,7 +99,7 @@ impl ListPart {
             Effect::ListPop { count, emptied: false, .. } | Effect::ListRemove { count, emptied: false, .. } => {
                 self.len -= count as usize;
             }
-            Effect::ListRemoveAt { .. } => self.len -= 1,
+            Effect::ListRemoveAt { indexes, .. } => self.len -= Ascending::new(indexes).count(),
             Effect::ListSet { .. } | Effect::ListRotate { .. } | Effect::Relayout { .. } => {}
             _ => return Followed::No,
         }
@@ -132,35 +130,48 @@ impl ListPart {
                     self.rest = Rest::Nothing;
                 }
             }
-            // An element at the end of its node may move to the next one, and one at the front to the one before.
-            Effect::ListSet { index, .. } => match index as usize {
-                index if index + 1 < self.done => steps.write(0, effect),
-                index if index > self.done => {}
-                _ => return Followed::No,
-            },
-            Effect::ListInsert { index, .. } => {
-                match index as usize {
-                    index if index < self.done => {
-                        steps.write(0, effect);
-                        self.done += 1;
-                    }
-                    index if index > self.done => {}
-                    _ => return Followed::No,
+            Effect::ListSet { index, value, first, .. } => {
+                let index = index as usize;
+                if index + 1 < self.done || index + 1 == self.done && !first {
+                    steps.write(0, effect);
+                } else if index + 1 == self.done {
+                    remove_at(&[index], steps);
+                    self.done -= 1;
+                } else if index == self.done && !first {
+                    self.push_to_part(value, steps);
+                }
+            }
+            Effect::ListInsert { index, value, first, .. } => {
+                let index = index as usize;
+                if index < self.done {
+                    steps.write(0, effect);
+                    self.done += 1;
+                } else if index == self.done && !first {
+                    self.push_to_part(value, steps);
                 }
                 self.len += 1;
             }
-            Effect::ListRemoveAt { index, .. } => {
-                if (index as usize) < self.done {
-                    steps.write(0, effect);
-                    self.done -= 1;
-                }
-                self.len -= 1;
+            Effect::ListRemoveAt { indexes, .. } => {
+                let indexes: Vec<usize> = Ascending::new(indexes).map(|index| index as usize).collect();
+                let of_part = &indexes[..indexes.partition_point(|&index| index < self.done)];
+                remove_at(of_part, steps);
+                self.done -= of_part.len();
+                self.len -= indexes.len();
             }
             Effect::ListRotate { from_front, to_front, .. } if from_front == to_front => {}
             Effect::ListRotate { from_front: true, .. } => self.pop_front(1, steps),
             _ => return Followed::No,
         }
         Followed::Yes
+    }
+
+    /// Adds an element to the last node of the part, which has room for it.
+    fn push_to_part(&mut self, value: &[u8], steps: &mut EffectWriter) {
+        let key = NAMELESS;
+        steps.write(0, &Effect::ListPop { key, front: false, count: 1, emptied: false });
+        steps.write(0, &Effect::ListPush { key, front: false, value });
+        mark_rest(steps);
+        self.done += 1;
     }
 
     /// Removes those of the first `count` elements of the list that are in the part.
@@ -170,5 +181,20 @@ impl ListPart {
             steps.write(0, &Effect::ListPop { key: NAMELESS, front: true, count: of_part as u64, emptied: false });
         }
         self.done -= of_part;
+    }
+}
+
+/// Adds the node that stands for the rest of the list.
+fn mark_rest(steps: &mut EffectWriter) {
+    let mut elements = Vec::new();
+    (&b""[..]).put(&mut elements);
+    steps.write(0, &Effect::ListNode { key: NAMELESS, elements: &elements });
+}
+
+/// Removes elements of the part, which ascend.
+fn remove_at(indexes: &[usize], steps: &mut EffectWriter) {
+    if !indexes.is_empty() {
+        let indexes = Ascending::encode(indexes.iter().map(|&index| index as u64));
+        steps.write(0, &Effect::ListRemoveAt { key: NAMELESS, indexes: &indexes });
     }
 }

@@ -16,7 +16,14 @@
 //!
 //! # Large values
 //! A large value is copied in parts, over as many slices as it takes, and meanwhile followed element by element: see [`part`]. There
-//! is one at a time, and the walk waits for it.
+//! is one at a time, and the walk waits for it. Where the value goes its copy goes along: a key that the walk has not reached may
+//! so be copied **ahead** of it. Of an effect that can't be followed the copy starts over: the key is copied again, behind the walk.
+//!
+//! # How long a slice takes
+//! A slice is as many bytes as it is told to be, plus one effect: a key with a value that is not large, or one element of a large
+//! one, however long that is. So is a compact value, which can be made large by the configuration: any command on it goes through
+//! all of it as well. Slices grow by what is changed meanwhile in a large value that is being copied, so that the copy outruns it,
+//! and when the same is copied over and over again behind the walk.
 //!
 //! A unit is followed when it is over, so a key that is copied again is copied in the state after the whole unit, and by a later
 //! slice: none of the unit's effects on it is passed on.
@@ -24,6 +31,7 @@
 //! [`SplitTable::walk`]: crate::base::split_table::SplitTable::walk
 
 mod list;
+mod mark;
 mod part;
 mod stream;
 #[cfg(test)]
@@ -31,6 +39,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+pub(super) use mark::Mark;
 use part::{Followed, UnderWay};
 
 use super::db::Db;
@@ -55,7 +64,7 @@ pub struct Snapshot {
     under_way: Option<UnderWay>,
     /// Values of more bytes are large.
     part_min_bytes: usize,
-    /// How often the copy of a large value started over since one was complete.
+    /// How often the copy of a large value started over since the walks ended.
     starts_over: usize,
     /// Whether the limits have been written, without which no value can be laid out.
     has_limits: bool,
@@ -65,6 +74,15 @@ pub struct Snapshot {
     copied_again: usize,
     /// What is copied beyond the size of a slice, in bytes, because a value under way was changed.
     debt: usize,
+    /// Is on the value under way.
+    mark: Mark,
+}
+
+/// Complete or not: effects need not say more than they must any more.
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.mark.take_off();
+    }
 }
 
 /// How far a database has been copied.
@@ -72,24 +90,47 @@ pub struct Snapshot {
 struct CopiedDb {
     /// Keys whose places are before this one have been copied.
     position: u64,
-    /// But for these, which must be copied again. Whoever reads the stream may have something else under these names.
+    /// But for these, wherever they are: they must be copied when the walk is over. Whoever reads the stream may have something else
+    /// under these names.
     again: BTreeSet<Box<[u8]>>,
+    /// Keys that have been copied though the walk has not come to them.
+    ahead: BTreeSet<Box<[u8]>>,
 }
 
 impl CopiedDb {
-    fn has_passed(&self, key: &[u8]) -> bool {
-        place(hash_bytes(key)) < self.position
+    fn has(&self, key: &[u8]) -> bool {
+        (place(hash_bytes(key)) < self.position || self.ahead.contains(key)) && !self.again.contains(key)
+    }
+
+    /// Whether the walk, which comes to this key, need not copy it.
+    fn passes_over(&self, key: &[u8]) -> bool {
+        let is_in = |keys: &BTreeSet<Box<[u8]>>| !keys.is_empty() && keys.contains(key);
+        is_in(&self.again) || is_in(&self.ahead)
+    }
+
+    /// The reader has the key.
+    fn add(&mut self, key: Box<[u8]>) {
+        self.again.remove(&key);
+        if place(hash_bytes(&key)) >= self.position {
+            self.ahead.insert(key);
+        }
+    }
+
+    /// The key must be copied when the walk is over.
+    fn put_off(&mut self, key: Box<[u8]>) {
+        self.ahead.remove(&key);
+        self.again.insert(key);
     }
 }
 
 impl Snapshot {
     /// Begins a copy. From now on every unit must be recorded in full and [followed](Self::follow).
-    pub fn begin(ks: &mut Keyspace) -> Snapshot {
+    pub fn begin(ks: &Keyspace) -> Snapshot {
         Snapshot::begin_with_parts(ks, SNAPSHOT_PART_MIN_BYTES)
     }
 
     /// As [`begin`](Self::begin), where values of more bytes than these are copied in parts.
-    pub fn begin_with_parts(ks: &mut Keyspace, part_min_bytes: usize) -> Snapshot {
+    pub fn begin_with_parts(ks: &Keyspace, part_min_bytes: usize) -> Snapshot {
         Snapshot {
             dbs: (0..ks.databases()).map(|_| CopiedDb::default()).collect(),
             under_way: None,
@@ -99,18 +140,14 @@ impl Snapshot {
             copied: 0,
             copied_again: 0,
             debt: 0,
+            mark: ks.copied_in_parts.clone(),
         }
     }
 
     /// Copies on, between two units: appends effects to `out` until they have about so many bytes, or took as long to make. One
     /// effect may exceed that. Answers whether all is copied; if so, the stream is complete as of now.
-    pub fn copy_slice(&mut self, ks: &mut Keyspace, bytes: usize, out: &mut EffectWriter) -> bool {
-        let (_, keys) = self.progress(ks);
-        let of_debt = self.debt.min(SNAPSHOT_DEBT_SLICE_BYTES);
-        self.debt -= of_debt;
-        // Whoever copies keys onto each other can't keep it from its end.
-        let is_endless = self.copied_again > SNAPSHOT_AGAIN_MAX.max(keys);
-        let mut budget = Budget { left: if is_endless { usize::MAX } else { bytes.saturating_add(of_debt).max(1) } };
+    pub fn copy_slice(&mut self, ks: &Keyspace, bytes: usize, out: &mut EffectWriter) -> bool {
+        let mut budget = Budget { left: self.slice_bytes(ks, bytes) };
         if !self.has_limits {
             out.write(0, &limits_effect(ks.limits()));
             self.has_limits = true;
@@ -126,19 +163,31 @@ impl Snapshot {
                 break;
             }
         }
-        ks.records_elements_of = self.under_way.as_ref().map(|under_way| (under_way.db, under_way.key.clone()));
+        self.move_mark(ks);
         self.is_complete()
+    }
+
+    /// How large the next slice is that is to be of so many bytes.
+    fn slice_bytes(&mut self, ks: &Keyspace, bytes: usize) -> usize {
+        let of_debt = self.debt.min(SNAPSHOT_DEBT_SLICE_BYTES);
+        self.debt -= of_debt;
+        let (_, keys) = self.progress(ks);
+        // Whoever has the same copied over and over again can't keep it from its end.
+        let doublings = self.starts_over / SNAPSHOT_STARTS_OVER_MAX + self.copied_again / SNAPSHOT_AGAIN_MAX.max(keys);
+        bytes.saturating_add(of_debt).max(1).saturating_mul(1 << doublings.min(40))
+    }
+
+    fn move_mark(&self, ks: &Keyspace) {
+        match self.under_way.as_ref().and_then(|under_way| under_way.entry(ks)) {
+            Some(entry) => self.mark.put_on(entry.value()),
+            None => self.mark.take_off(),
+        }
     }
 
     /// How many keys have been copied, of how many. Not exact: keys come and go.
     pub fn progress(&self, ks: &Keyspace) -> (usize, usize) {
         let all = (0..ks.databases()).map(|db| ks.db(db).len()).sum();
         (self.copied.min(all), all)
-    }
-
-    /// Ends the copy, complete or not. Units need not be followed any more.
-    pub fn end(self, ks: &mut Keyspace) {
-        ks.records_elements_of = None;
     }
 
     fn is_complete(&self) -> bool {
@@ -159,9 +208,7 @@ impl Snapshot {
         let database = ks.db(db);
         self.copied_again += 1;
         match database.find(key).and_then(|slot| database.get(slot)) {
-            Some(entry) if self.goes_in_parts(entry.value()) => {
-                self.under_way = Some(UnderWay::begin(db, key, entry.value(), true));
-            }
+            Some(entry) if self.is_large(entry.value()) => self.under_way = Some(UnderWay::begin(db, entry)),
             Some(entry) => {
                 self.copied += 1;
                 budget.pay(out, |out| copy_whole(db, entry, out));
@@ -172,23 +219,20 @@ impl Snapshot {
 
     /// Walks on through one database.
     fn walk(&mut self, ks: &Keyspace, db: DbIndex, budget: &mut Budget, out: &mut EffectWriter) {
-        let database: &Db = ks.db(db);
+        let (database, copied_db): (&Db, &CopiedDb) = (ks.db(db), &self.dbs[db as usize]);
         let mut large = None;
         let mut copied = 0;
-        let from = self.dbs[db as usize].position;
-        let position = database.walk(from, |entries| {
-            // Two keys at one place happen once in many millions of keys, and are not worth a word in the position.
-            if let [entry] = entries
-                && self.goes_in_parts(entry.value())
-            {
-                large = Some(UnderWay::begin(db, entry.key(), entry.value(), false));
-                return Walk::StopBefore;
+        let position = database.walk(copied_db.position, |entries| {
+            for entry in entries.iter().filter(|entry| !copied_db.passes_over(entry.key())) {
+                // Two keys at one place happen once in many millions of keys: of two that are large one is copied at once.
+                if large.is_none() && self.is_large(entry.value()) {
+                    large = Some(UnderWay::begin(db, entry));
+                } else {
+                    copied += 1;
+                    budget.pay(out, |out| copy_whole(db, entry, out));
+                }
             }
-            for entry in entries {
-                copied += 1;
-                budget.pay(out, |out| copy_whole(db, entry, out));
-            }
-            if budget.is_spent() { Walk::StopAfter } else { Walk::Continue }
+            if large.is_some() || budget.is_spent() { Walk::Stop } else { Walk::Continue }
         });
         self.dbs[db as usize].position = position;
         self.under_way = large;
@@ -197,9 +241,7 @@ impl Snapshot {
 
     /// Copies on with a large value.
     fn copy_part(&mut self, ks: &Keyspace, mut under_way: UnderWay, budget: &mut Budget, out: &mut EffectWriter) {
-        let database = ks.db(under_way.db);
-        let entry = database.find(&under_way.key).and_then(|slot| database.get(slot));
-        let Some(entry) = entry.filter(|entry| under_way.fits(entry.value())) else {
+        let Some(entry) = under_way.entry(ks).filter(|entry| under_way.fits(entry.value())) else {
             return self.start_over(under_way, out);
         };
         if !under_way.copy(entry.value(), budget) {
@@ -208,37 +250,16 @@ impl Snapshot {
             return;
         }
         self.copied += 1;
-        self.starts_over = 0;
-        let (db, is_again) = (under_way.db, under_way.is_again);
-        let key = std::mem::take(&mut under_way.key);
-        under_way.complete(&key, entry, out);
-        if !is_again {
-            // It is where the walk stands.
-            self.dbs[db as usize].position = database.walk(self.dbs[db as usize].position, |entries| {
-                let others = entries.iter().filter(|entry| *entry.key() != *key);
-                others.for_each(|entry| copy_whole(db, entry, out));
-                Walk::StopAfter
-            });
-        }
+        let (db, key) = (under_way.db, under_way.key.clone());
+        under_way.complete(entry.value(), out);
+        self.dbs[db as usize].add(key);
     }
 
     /// Forgets what was copied of a large value. If it is still there, it will be met again.
     fn start_over(&mut self, under_way: UnderWay, out: &mut EffectWriter) {
-        self.starts_over += 1;
-        if under_way.is_again {
-            self.dbs[under_way.db as usize].again.insert(under_way.key.clone());
-        }
+        self.starts_over += usize::from(self.first_unfinished().is_none());
+        self.dbs[under_way.db as usize].put_off(under_way.key.clone());
         under_way.abandon(out);
-    }
-
-    /// Whether a value is copied in parts. One that would be is not, after such values started over again and again.
-    fn goes_in_parts(&mut self, value: &Value) -> bool {
-        let is_large = self.is_large(value);
-        if is_large && self.starts_over >= SNAPSHOT_STARTS_OVER_MAX {
-            self.starts_over = 0;
-            return false;
-        }
-        is_large
     }
 
     fn is_large(&self, value: &Value) -> bool {
@@ -297,6 +318,7 @@ impl Snapshot {
             }
             [Some((_, Target::Database(db))), None] => {
                 self.dbs[db as usize].again.clear();
+                self.dbs[db as usize].ahead.clear();
                 self.under_way.take_if(|under_way| under_way.db == db).into_iter().for_each(|one| one.abandon(out));
                 out.write(db, effect);
             }
@@ -325,14 +347,17 @@ impl Snapshot {
         if self.has(db, key) {
             if let Effect::Complete { .. } = effect {
                 // Its parts were not passed on.
-                self.dbs[db as usize].again.insert(key.into());
-                return;
+                return self.dbs[db as usize].put_off(key.into());
             }
             return out.write(db, effect);
         }
         if let Some(mut under_way) = self.under_way.take_if(|under_way| under_way.is(db, key)) {
             match under_way.follow(effect) {
                 Followed::Yes => self.under_way = Some(under_way),
+                Followed::Replaced => {
+                    under_way.replace(effect, out);
+                    self.dbs[db as usize].add(key.into());
+                }
                 Followed::No => self.start_over(under_way, out),
             }
         }
@@ -350,42 +375,35 @@ impl Snapshot {
         if (db, key) == (to_db, to) {
             return;
         }
+        let has_source = self.has(db, key);
         if let Some(replaced) = self.under_way.take_if(|under_way| under_way.is(to_db, to)) {
+            if has_source {
+                replaced.abandon(out);
+                out.write(db, effect);
+                return self.dbs[to_db as usize].add(to.into());
+            }
             self.start_over(replaced, out);
         }
-        let carries = |under_way: &mut UnderWay| under_way.is(db, key) && role == Role::Removes;
-        if let Some(under_way) = self.under_way.take_if(carries) {
-            return self.follow_carried_part(under_way, (to_db, to), out);
+        if role == Role::Removes
+            && let Some(under_way) = self.under_way.as_mut().filter(|under_way| under_way.is(db, key))
+        {
+            // Its copy goes where it goes. Of what it leaves and what it replaces there may be something in the stream.
+            (under_way.db, under_way.key) = (to_db, to.into());
+            self.dbs[db as usize].put_off(key.into());
+            self.dbs[to_db as usize].again.remove(to);
+            return;
         }
-        match (self.has(db, key), self.has(to_db, to)) {
+        match (has_source, self.has(to_db, to)) {
             (true, true) => out.write(db, effect),
             (true, false) if role == Role::Removes => out.write(db, &Effect::Del { key, cause: Cause::Command }),
-            (false, true) => _ = self.dbs[to_db as usize].again.insert(to.into()),
+            (false, true) => self.dbs[to_db as usize].put_off(to.into()),
             _ => {}
         }
     }
 
-    /// Follows an effect that carries the value of which a part has been copied to another key.
-    fn follow_carried_part(&mut self, mut under_way: UnderWay, (db, key): (DbIndex, &[u8]), out: &mut EffectWriter) {
-        if !self.dbs[db as usize].has_passed(key) {
-            // The walk will meet it.
-            return self.start_over(under_way, out);
-        }
-        if under_way.is_again {
-            let before = std::mem::take(&mut under_way.key);
-            self.dbs[under_way.db as usize].again.insert(before);
-        }
-        self.dbs[db as usize].again.remove(key);
-        (under_way.db, under_way.key, under_way.is_again) = (db, key.into(), true);
-        self.under_way = Some(under_way);
-    }
-
     /// Whether the reader has a key as it is.
     fn has(&self, db: DbIndex, key: &[u8]) -> bool {
-        let copied = &self.dbs[db as usize];
-        copied.has_passed(key)
-            && !copied.again.contains(key)
-            && !self.under_way.as_ref().is_some_and(|under_way| under_way.is(db, key))
+        self.dbs[db as usize].has(key) && !self.under_way.as_ref().is_some_and(|under_way| under_way.is(db, key))
     }
 }
 

@@ -6,12 +6,14 @@
 //!
 //! | Type | The part | What is not followed |
 //! |---|---|---|
-//! | string | all of its length, the bytes up to an offset right | another string in its place |
-//! | hash, set, sorted set | the elements whose hashes come before a place, as with keys | another layout |
-//! | list | the first so many elements, as whole nodes; see [`list`](super::list) | a change just where the part ends |
+//! | string | all of its length, the bytes up to an offset right | |
+//! | hash, set | the elements whose hashes come before a place, as with keys | another layout |
+//! | sorted set | the same | another layout; the removal of a large share by ranks |
+//! | list | the first so many elements, as whole nodes; see [`list`](super::list) | |
 //! | stream | entries up to an id, then groups, then requests; see [`stream`](super::stream) | |
 //!
-//! After an effect that is not followed, the copy of the value starts over.
+//! After an effect that is not followed, and when the key is gone, the copy of the value starts over. An effect that puts another value
+//! in the place of all of it brings that along, and is passed on.
 
 use super::Budget;
 use super::list::ListPart;
@@ -21,7 +23,7 @@ use crate::base::limits::SNAPSHOT_PIECE_BYTES;
 use crate::base::split_table::{PLACE_END, place};
 use crate::keyspace::effect::{Effect, EffectWriter};
 use crate::keyspace::entry::{Entry, Value};
-use crate::keyspace::{DbIndex, NAMELESS, NEVER};
+use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
 use crate::value::string::{Digits, StringValue};
@@ -30,8 +32,8 @@ use crate::value::string::{Digits, StringValue};
 pub(super) struct UnderWay {
     pub(super) db: DbIndex,
     pub(super) key: Box<[u8]>,
-    /// Whether the reader may have something else under this name.
-    pub(super) is_again: bool,
+    /// When it expires, Unix ms.
+    at_ms: i64,
     part: Part,
     /// What was not written yet.
     steps: EffectWriter,
@@ -57,21 +59,30 @@ enum Part {
 pub(super) enum Followed {
     /// The part has what it needs.
     Yes,
+    /// It puts another value in the place of this one, so that there is nothing left to copy.
+    Replaced,
     /// It can't be told: the copy of the value must start over, if it is still there.
     No,
 }
 
 impl UnderWay {
     /// Begins to copy a value.
-    pub(super) fn begin(db: DbIndex, key: &[u8], value: &Value, is_again: bool) -> UnderWay {
+    pub(super) fn begin(db: DbIndex, entry: &Entry) -> UnderWay {
         let mut steps = EffectWriter::default();
-        let (part, layout) = match value {
+        let (part, layout) = match entry.value() {
             Value::String(string) => (Part::Text(TextPart::begin(string, &mut steps)), Layout::Large),
             Value::List(list) => (Part::List(ListPart::begin(list)), Layout::Large),
             Value::Stream(_) => (Part::Stream(StreamPart::begin(&mut steps)), Layout::Compact),
             Value::Hash(_) | Value::Set(_) | Value::ZSet(_) => (Part::Elements { until: 0 }, Layout::Large),
         };
-        UnderWay { db, key: key.into(), is_again, part, steps, layout, is_fresh: true }
+        let at_ms = entry.expires_at_ms().unwrap_or(NEVER);
+        UnderWay { db, key: entry.key().into(), at_ms, part, steps, layout, is_fresh: true }
+    }
+
+    /// The key, if it is still there.
+    pub(super) fn entry<'a>(&self, ks: &'a Keyspace) -> Option<&'a Entry> {
+        let database = ks.db(self.db);
+        database.find(&self.key).and_then(|slot| database.get(slot))
     }
 
     /// Copies on. Answers whether the whole value is copied.
@@ -92,9 +103,18 @@ impl UnderWay {
 
     /// Follows an effect on the value.
     pub(super) fn follow(&mut self, effect: &Effect<'_>) -> Followed {
-        // The deadline comes when the value is complete.
-        if let Effect::ExpireAt { .. } = effect {
-            return Followed::Yes;
+        match *effect {
+            Effect::ExpireAt { at_ms, .. } => {
+                // It is written when the value is complete.
+                self.at_ms = at_ms;
+                return Followed::Yes;
+            }
+            Effect::Put { .. }
+            | Effect::Replace { .. }
+            | Effect::SetInteger { .. }
+            | Effect::SetText { .. }
+            | Effect::Build { .. } => return Followed::Replaced,
+            _ => {}
         }
         let effect = &effect.with_key(NAMELESS);
         match &mut self.part {
@@ -131,11 +151,27 @@ impl UnderWay {
     }
 
     /// Puts the value, of which everything is copied, in its place.
-    pub(super) fn complete(mut self, key: &[u8], entry: &Entry, out: &mut EffectWriter) {
-        note_former_deadlines(entry.value(), &mut self.steps);
+    pub(super) fn complete(mut self, value: &Value, out: &mut EffectWriter) {
+        note_former_deadlines(value, &mut self.steps);
         self.flush(out);
-        let (layout, at_ms) = (entry.value().layout(), entry.expires_at_ms().unwrap_or(NEVER));
+        let (key, layout, at_ms) = (&*self.key, value.layout(), self.at_ms);
         out.write(self.db, &Effect::Complete { key, layout, at_ms });
+    }
+
+    /// Writes an effect that puts another value in the place of this one.
+    pub(super) fn replace(self, effect: &Effect<'_>, out: &mut EffectWriter) {
+        let (db, at_ms) = (self.db, self.at_ms);
+        self.abandon(out);
+        // The reader need not have a key whose deadline stays.
+        let (effect, at_ms) = match *effect {
+            Effect::Replace { key, value } => (Effect::Put { key, value }, Some(at_ms)),
+            Effect::SetInteger { .. } | Effect::SetText { .. } => (*effect, Some(at_ms)),
+            _ => (*effect, None),
+        };
+        out.write(db, &effect);
+        if let (Some(at_ms), Some(key)) = (at_ms, effect.key()) {
+            out.write(db, &Effect::ExpireAt { key, at_ms });
+        }
     }
 
     /// Lets the reader forget the part.

@@ -1,5 +1,7 @@
 //! Random changes of few values of one type, of all layouts, while a snapshot copies them in slices of little.
 
+mod bounds;
+
 use std::collections::BTreeMap;
 
 use super::*;
@@ -69,15 +71,18 @@ struct Pair {
     copy: Keyspace,
     snapshot: Option<Snapshot>,
     rng: Rng,
-    /// Parts that were completed.
+    /// Copies of large values that were begun, and those that were completed.
+    begun: usize,
     completed: usize,
+    /// Bytes of the largest slice.
+    largest: usize,
 }
 
 impl Pair {
     fn new(seed: u64) -> Pair {
         let mut ks = keyspace();
         ks.set_limits(tight());
-        Pair { ks, copy: keyspace(), snapshot: None, rng: Rng::seeded(seed), completed: 0 }
+        Pair { ks, copy: keyspace(), snapshot: None, rng: Rng::seeded(seed), begun: 0, completed: 0, largest: 0 }
     }
 
     fn below(&mut self, n: usize) -> usize {
@@ -85,13 +90,15 @@ impl Pair {
     }
 
     fn begin(&mut self) {
-        self.snapshot = Some(Snapshot::begin_with_parts(&mut self.ks, 0));
+        self.snapshot = Some(Snapshot::begin_with_parts(&self.ks, 0));
     }
 
     fn take_in(&mut self, out: EffectWriter) {
         self.copy.begin_unit(1_000, Recording::Nothing);
         let bytes = out.into_bytes();
         for (db, effect) in EffectReader::new(&bytes) {
+            let is_begun = matches!(effect, Effect::Part { fresh: true, steps, .. } if !steps.is_empty());
+            self.begun += usize::from(is_begun);
             self.completed += usize::from(matches!(effect, Effect::Complete { .. }));
             assert_eq!(self.copy.apply(db, &effect), Ok(()), "{effect:?}");
         }
@@ -101,7 +108,8 @@ impl Pair {
     fn slice(&mut self, bytes: usize) -> bool {
         let Some(snapshot) = &mut self.snapshot else { return false };
         let mut out = EffectWriter::default();
-        let is_complete = snapshot.copy_slice(&mut self.ks, bytes, &mut out);
+        let is_complete = snapshot.copy_slice(&self.ks, bytes, &mut out);
+        self.largest = self.largest.max(out.len());
         self.take_in(out);
         if is_complete {
             self.compare();
@@ -321,196 +329,4 @@ fn streams() {
         }
         Ok(())
     });
-}
-
-/// A value that is replaced again and again can't keep the snapshot from its end.
-#[test]
-fn a_value_that_is_replaced_again_and_again_is_copied_at_once() {
-    let mut pair = Pair::new(1);
-    pair.unit(|pair| {
-        pair.ks.put(0, b"a", &[b'x'; 500]);
-        Ok(())
-    });
-    pair.begin();
-    let mut slices = 0;
-    while !pair.slice(1) {
-        pair.unit(|pair| {
-            pair.ks.put(0, b"a", &[b'y'; 500]);
-            Ok(())
-        });
-        slices += 1;
-        assert!(slices < 100, "it ends");
-    }
-    assert!(slices > SNAPSHOT_STARTS_OVER_MAX, "{slices} slices");
-}
-
-/// Only the value that is replaced again and again is copied at once.
-#[test]
-fn other_large_values_are_copied_in_parts_all_the_same() {
-    for changes in [10, 100] {
-        let mut pair = Pair::new(1);
-        pair.unit(|pair| {
-            (0..100u8).for_each(|number| _ = pair.ks.put(0, &[number], &[b'x'; 500]));
-            Ok(())
-        });
-        pair.begin();
-        let (mut turn, mut before) = (0, None);
-        while !pair.slice(1) {
-            turn += 1;
-            let key = pair.snapshot.as_ref().and_then(|snapshot| Some(snapshot.under_way.as_ref()?.key.clone()));
-            if turn < changes
-                && let Some(key) = before.or(key.clone())
-            {
-                pair.unit(|pair| {
-                    pair.ks.put(0, &key, &[b'y'; 500]);
-                    Ok(())
-                });
-            }
-            before = key;
-        }
-        assert!(pair.completed >= 90, "{} values in parts", pair.completed);
-    }
-}
-
-/// Nobody keeps a snapshot from its end by copying what it has not copied yet onto what it has.
-#[test]
-fn keys_that_are_copied_again_do_not_keep_the_walk_waiting() {
-    let mut pair = Pair::new(1);
-    let mut keys: Vec<[u8; 1]> = (0..=255u8).map(|number| [number]).collect();
-    keys.sort_by_key(|key| place(hash_bytes(key)));
-    pair.unit(|pair| {
-        keys.iter().for_each(|key| _ = pair.ks.put(0, key, b"value"));
-        Ok(())
-    });
-    pair.begin();
-    let mut slices = 0;
-    while !pair.slice(1) {
-        pair.unit(|pair| {
-            let last = pair.ks.find(0, &keys[255]).expect("it was put");
-            pair.ks.copy(0, last, 0, &keys[slices % 255]);
-            Ok(())
-        });
-        slices += 1;
-        assert!(slices < 1_000, "it ends");
-    }
-}
-
-/// Nor by copying keys onto each other that it has copied.
-#[test]
-fn keys_that_are_copied_onto_each_other_are_copied_at_once() {
-    let mut pair = Pair::new(1);
-    pair.unit(|pair| {
-        (0..16u8).for_each(|number| _ = pair.ks.put(0, &[number], b"value"));
-        Ok(())
-    });
-    pair.begin();
-    let mut slices = 0;
-    while !pair.slice(1) {
-        pair.unit(|pair| {
-            for number in 0..16u8 {
-                let slot = pair.ks.find(0, &[number]).expect("it was put");
-                pair.ks.copy(0, slot, 0, &[(number * 7 + 3) % 16]);
-            }
-            Ok(())
-        });
-        slices += 1;
-        assert!(slices < SNAPSHOT_AGAIN_MAX + 100, "it ends");
-    }
-    assert!(slices > SNAPSHOT_AGAIN_MAX / 2, "{slices} slices");
-}
-
-/// A stream of which entries go at one end while others come at the other is copied all the same.
-#[test]
-fn a_window_that_moves_is_caught_up_with() {
-    let mut pair = Pair::new(1);
-    let mut last = 0;
-    let mut append = |pair: &mut Pair, count: u64| {
-        pair.unit(|pair| {
-            for _ in 0..count {
-                last += 1;
-                let slot = pair.ks.find(0, b"a");
-                let pairs = [(&b"field"[..], &b"value"[..])].into_iter();
-                pair.ks.stream_append(0, b"a", slot, StreamId { ms: last, seq: 0 }, pairs)?;
-            }
-            let slot = pair.ks.find(0, b"a").expect("it has entries");
-            pair.ks.stream_trim(0, slot, StreamId { ms: last.saturating_sub(200), seq: 0 })?;
-            Ok(())
-        });
-    };
-    append(&mut pair, 200);
-    pair.begin();
-    let mut slices = 0;
-    while !pair.slice(100) {
-        append(&mut pair, 50);
-        slices += 1;
-        assert!(slices < 100, "it ends");
-    }
-    assert_eq!(pair.completed, 1);
-}
-
-/// A value that a followed unit brings in parts is copied again: its parts are not passed on.
-#[test]
-fn parts_in_a_unit_are_not_taken_for_those_of_the_snapshot() {
-    let mut pair = Pair::new(1);
-    pair.unit(|pair| {
-        KEYS.iter().for_each(|key| _ = pair.ks.put(0, key, &[b'x'; 500]));
-        Ok(())
-    });
-    let mut other = keyspace();
-    KEYS.iter().for_each(|key| _ = other.put(0, key, &[b'y'; 600]));
-    pair.begin();
-    let mut turn = 0;
-    while !pair.slice(100) {
-        turn += 1;
-        if turn % 5 == 0 && turn < 50 {
-            let mut out = EffectWriter::default();
-            let mut snapshot = Snapshot::begin_with_parts(&mut other, 0);
-            while !snapshot.copy_slice(&mut other, 100, &mut out) {}
-            let bytes = out.into_bytes();
-            pair.unit(|pair| {
-                EffectReader::new(&bytes).for_each(|(db, effect)| assert_eq!(pair.ks.apply(db, &effect), Ok(())));
-                Ok(())
-            });
-        }
-    }
-    assert!(turn > 10);
-}
-
-/// A slice stays small whatever a key holds.
-#[test]
-fn slices_of_large_values_are_small() {
-    let mut ks = keyspace();
-    ks.put(0, b"s", &vec![b'x'; 3_000_000]);
-    for number in 0..20_000 {
-        let name = format!("element{number}").into_bytes();
-        let slot = ks.find(0, b"h");
-        ks.hash_set(0, b"h", slot, &name, b"value").expect("a hash");
-        let slot = ks.find(0, b"z");
-        ks.zset_add(0, b"z", slot, &name, 1.0).expect("a sorted set");
-        let slot = ks.find(0, b"l");
-        ks.list_push(0, b"l", slot, false, &name).expect("a list");
-        let id = StreamId { ms: 1 + number, seq: 0 };
-        let slot = ks.find(0, b"x");
-        let slot = ks.stream_append(0, b"x", slot, id, [(&b"f"[..], &b"v"[..])].into_iter());
-        let slot = slot.expect("a stream").expect("ids ascend");
-        if number == 0 {
-            ks.group_create(0, slot, b"g", id, None).expect("a stream");
-            ks.consumer_create(0, slot, b"g", b"c", 1).expect("a stream");
-        }
-        ks.pending_set(0, slot, (b"g", b"c"), id, 1, 1).expect("a stream");
-    }
-    let mut snapshot = Snapshot::begin(&mut ks);
-    let mut copy = keyspace();
-    loop {
-        let mut out = EffectWriter::default();
-        let is_complete = snapshot.copy_slice(&mut ks, 10_000, &mut out);
-        // The last node of a list, and what frames the pieces.
-        assert!(out.len() < 20_000, "{} bytes", out.len());
-        let bytes = out.into_bytes();
-        assert!(EffectReader::new(&bytes).all(|(db, effect)| copy.apply(db, &effect).is_ok()));
-        if is_complete {
-            break;
-        }
-    }
-    assert_eq!(state(&copy), state(&ks));
 }

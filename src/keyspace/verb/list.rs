@@ -1,8 +1,7 @@
 //! Verbs on lists. A list that loses its last element takes its key along.
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
-use crate::base::limits::SNAPSHOT_ELEMENTS_MAX;
-use crate::keyspace::effect::{Effect, Strings};
+use crate::keyspace::effect::{Ascending, Effect, Strings};
 use crate::keyspace::entry::{Key, Value};
 use crate::keyspace::piece::Piece;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
@@ -80,27 +79,43 @@ impl Keyspace {
 
     /// Replaces the element at `index`; false where there is none.
     pub fn list_set(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<bool, WrongType> {
+        Ok(self.set_element(db, slot, index, value)?.is_some())
+    }
+
+    /// As [`list_set`](Self::list_set). Answers whether the element is the first of its node.
+    fn set_element(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<Option<bool>, WrongType> {
         if self.list(db, slot)?.len() <= index {
-            return Ok(false);
+            return Ok(None);
         }
         self.note_change(db, slot, |value| Piece::list(value, |list| list.before_set(index)));
         let limits = self.limits.list;
-        let done = self.list_mut(db, slot)?.set(index, value, limits);
-        if done {
-            self.record_at(db, slot, |key| Effect::ListSet { key, index: index as u64, value });
+        let is_first = self.list_mut(db, slot)?.set(index, value, limits);
+        if let Some(first) = is_first {
+            self.record_at(db, slot, |key| Effect::ListSet { key, index: index as u64, value, first });
         }
-        Ok(done)
+        Ok(is_first)
     }
 
     /// Adds an element before the one at `index`, or at the end where that is the length. False past that.
     pub fn list_insert(&mut self, db: DbIndex, slot: Slot, index: usize, value: &[u8]) -> Result<bool, WrongType> {
+        Ok(self.insert_element(db, slot, index, value)?.is_some())
+    }
+
+    /// As [`list_insert`](Self::list_insert). Answers whether the element is the first of its node.
+    fn insert_element(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        index: usize,
+        value: &[u8],
+    ) -> Result<Option<bool>, WrongType> {
         self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_insert(index))));
         let limits = self.limits.list;
-        let done = self.list_mut(db, slot)?.insert(index, value, limits);
-        if done {
-            self.record_at(db, slot, |key| Effect::ListInsert { key, index: index as u64, value });
+        let is_first = self.list_mut(db, slot)?.insert(index, value, limits);
+        if let Some(first) = is_first {
+            self.record_at(db, slot, |key| Effect::ListInsert { key, index: index as u64, value, first });
         }
-        Ok(done)
+        Ok(is_first)
     }
 
     /// Removes up to `count` elements equal to `value`, counted from the front or back. Answers how many.
@@ -112,19 +127,16 @@ impl Keyspace {
         count: usize,
         from_back: bool,
     ) -> Result<usize, WrongType> {
-        if self.records_elements(db, slot) {
-            let list = self.list(db, slot)?;
-            let indexes = list.indexes_of(value, count, from_back);
-            if indexes.len() < list.len() && indexes.len() <= SNAPSHOT_ELEMENTS_MAX {
-                // Whoever copies the list must learn where they were.
-                for &index in indexes.iter().rev() {
-                    self.list_remove_at(db, slot, index)?;
-                }
-                return Ok(indexes.len());
-            }
-        }
+        let list = self.list(db, slot)?;
+        // Whoever copies the list must learn where they were.
+        let indexes = if self.names_elements_of(list) { list.indexes_of(value, count, from_back) } else { Vec::new() };
+        let remains = indexes.len() < list.len();
         let piece = |list: &List| Some(list.before_remove_equal(value, count, from_back));
         self.note_change(db, slot, |whole| Piece::list(whole, piece));
+        if remains && !indexes.is_empty() {
+            self.remove_elements(db, slot, &indexes)?;
+            return Ok(indexes.len());
+        }
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
         let removed = list.remove_equal(value, count, from_back, limits);
@@ -137,26 +149,26 @@ impl Keyspace {
         Ok(removed)
     }
 
-    /// Removes the element at `index`; false where there is none, or no other.
-    fn list_remove_at(&mut self, db: DbIndex, slot: Slot, index: usize) -> Result<bool, WrongType> {
-        let len = self.list(db, slot)?.len();
-        if index >= len || len == 1 {
+    /// Removes the elements at these indexes, which ascend, and of which the caller has taken note. False where there is none, or
+    /// no other.
+    fn remove_elements(&mut self, db: DbIndex, slot: Slot, indexes: &[usize]) -> Result<bool, WrongType> {
+        let limits = self.limits.list;
+        let list = self.list_mut(db, slot)?;
+        if indexes.len() == list.len() || !list.remove_at(indexes, limits) {
             return Ok(false);
         }
-        self.note_change(db, slot, |value| Piece::list(value, |list| list.before_remove(index)));
-        let limits = self.limits.list;
-        self.list_mut(db, slot)?.remove(index, limits);
-        self.record_at(db, slot, |key| Effect::ListRemoveAt { key, index: index as u64 });
+        let indexes = Ascending::encode(indexes.iter().map(|&index| index as u64));
+        self.record_at(db, slot, |key| Effect::ListRemoveAt { key, indexes: &indexes });
         Ok(true)
     }
 
     /// Moves the element at one end of a list to an end of the same list.
     pub fn list_rotate(&mut self, db: DbIndex, slot: Slot, from_front: bool, to_front: bool) -> Result<(), WrongType> {
-        if self.records_elements(db, slot)
-            && !from_front
+        if !from_front
             && to_front
             && let list = self.list(db, slot)?
             && list.len() > 1
+            && self.names_elements_of(list)
             && let Some(moved) = list.back().map(Key::new)
         {
             // Whoever copies the front of the list must learn what came to it.
@@ -213,16 +225,24 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
             ks.list_pop(db, slot, front, count as usize)?;
             ensure_emptied(ks, db, key, emptied)
         }
-        Effect::ListSet { index, value, .. } => ensure(ks.list_set(db, slot, index as usize, value)?, Misfit::Absent),
-        Effect::ListInsert { index, value, .. } => {
-            ensure(ks.list_insert(db, slot, index as usize, value)?, Misfit::Absent)
+        Effect::ListSet { index, value, first, .. } => {
+            ensure(ks.set_element(db, slot, index as usize, value)? == Some(first), Misfit::Absent)
+        }
+        Effect::ListInsert { index, value, first, .. } => {
+            ensure(ks.insert_element(db, slot, index as usize, value)? == Some(first), Misfit::Absent)
         }
         Effect::ListRemove { key, value, count, from_back, emptied } => {
             let removed = ks.list_remove(db, slot, value, count as usize, from_back)?;
             ensure(removed as u64 == count, Misfit::Absent)?;
             ensure_emptied(ks, db, key, emptied)
         }
-        Effect::ListRemoveAt { index, .. } => ensure(ks.list_remove_at(db, slot, index as usize)?, Misfit::Absent),
+        Effect::ListRemoveAt { indexes, .. } => {
+            let mut encoded = Ascending::new(indexes);
+            let indexes: Vec<usize> = encoded.by_ref().map(|index| index as usize).collect();
+            ensure(encoded.is_empty(), Misfit::BadBytes)?;
+            ks.note_change(db, slot, |_| None);
+            ensure(ks.remove_elements(db, slot, &indexes)?, Misfit::Absent)
+        }
         Effect::ListRotate { from_front, to_front, .. } => Ok(ks.list_rotate(db, slot, from_front, to_front)?),
         _ => Err(Misfit::Elsewhere),
     }

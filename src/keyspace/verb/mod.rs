@@ -109,11 +109,10 @@ impl Keyspace {
         self.effects.record_with(db, || effect(&entry.key));
     }
 
-    /// Whether effects must say which elements they change of the value at `slot`.
+    /// Whether effects must say which elements they change of this collection.
     #[inline]
-    fn records_elements(&self, db: DbIndex, slot: Slot) -> bool {
-        let is_it = |(of_db, of_key): &(DbIndex, Box<[u8]>)| *of_db == db && **of_key == *self.entry(db, slot).key;
-        self.records_elements_of.as_ref().is_some_and(is_it)
+    fn names_elements_of<T>(&self, collection: &T) -> bool {
+        self.copied_in_parts.is_on(collection)
     }
 
     /// Removes the key of a collection that a recorded effect has emptied, which says so already.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
-use crate::base::limits::SNAPSHOT_ELEMENTS_MAX;
+use crate::base::limits::{SNAPSHOT_ELEMENTS_MAX, SNAPSHOT_ELEMENTS_SHARE};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::{Key, Value};
 use crate::keyspace::piece::Piece;
@@ -77,23 +77,24 @@ impl Keyspace {
             self.drop_if(true, db, slot);
             return Ok(count);
         }
-        if count <= SNAPSHOT_ELEMENTS_MAX && self.records_elements(db, slot) {
-            for _ in 0..count {
-                let Some((member, _)) = self.zset(db, slot)?.by_rank(ranks.start) else { break };
-                let member = Key::new(member);
-                self.zset_remove(db, slot, &member)?;
-            }
-            return Ok(count);
-        }
+        let zset = self.zset(db, slot)?;
+        // Whoever copies the set must learn which they were.
+        let names_members =
+            self.names_elements_of(zset) && count <= SNAPSHOT_ELEMENTS_MAX.max(zset.len() / SNAPSHOT_ELEMENTS_SHARE);
         for _ in 0..count {
             let must_note = self.must_note(db, slot, |_| false);
-            let removed = self.zset_mut(db, slot)?.remove_rank(ranks.start);
-            if let Some((member, score)) = removed.filter(|_| must_note) {
+            let Some((member, score)) = self.zset_mut(db, slot)?.remove_rank(ranks.start) else { break };
+            if names_members {
+                self.record_at(db, slot, |key| Effect::ZSetRemove { key, member: &member, emptied: false });
+            }
+            if must_note {
                 self.note_piece(db, slot, Piece::Scored { member, before: Some(score) });
             }
         }
-        let (start, end) = (ranks.start as u64, end as u64);
-        self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start, end, emptied: false });
+        if !names_members {
+            let (start, end) = (ranks.start as u64, end as u64);
+            self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start, end, emptied: false });
+        }
         Ok(count)
     }
 

@@ -89,14 +89,6 @@ impl List {
         self.piece(Change::Inserted { index, around: Box::new(self.around(index)) })
     }
 
-    /// The element at `index` is removed. `None` where there is none.
-    pub fn before_remove(&self, index: usize) -> Option<ListPiece> {
-        let element = SmallBytes::new(self.at(index)?);
-        let (at, within) = self.locate(index);
-        let emptied = if self.node(at).len == 1 { Box::from([at as u32]) } else { Box::default() };
-        Some(self.piece(Change::Removed { element, places: Box::from([(at as u32, within as u32)]), emptied }))
-    }
-
     /// Up to `count` elements equal to `value` are removed, counted from the front or back.
     pub fn before_remove_equal(&self, value: &[u8], count: usize, from_back: bool) -> ListPiece {
         let in_node = |at: usize| {
@@ -159,6 +151,7 @@ impl List {
         if !piece.was_compact {
             self.take_form(false);
         }
+        self.finger.lose();
         match piece.change {
             Change::Form => {}
             Change::Pushed { front } => self.take_off(front),
@@ -345,7 +338,6 @@ mod tests {
                     4 => list.before_remove_equal(&value, 1 + at % 9, front),
                     5 => list.before_rotate(front, back),
                     6 => list.before_form(),
-                    7 if index < list.len() => list.before_remove(index).expect("it is there"),
                     _ => list.before_push(front),
                 };
                 match choice {
@@ -353,10 +345,11 @@ mod tests {
                     0 => _ = list.drop_back(index / 2, limits),
                     1 if index < list.len() => _ = list.set(index, &value, limits),
                     2 | 3 => _ = list.insert(index, &value, limits),
-                    4 => _ = list.remove_equal(&value, 1 + at % 9, front, limits),
+                    4 if back => _ = list.remove_equal(&value, 1 + at % 9, front, limits),
+                    // The same, as whoever repeats it does.
+                    4 => _ = list.remove_at(&list.indexes_of(&value, 1 + at % 9, front), limits),
                     5 => list.rotate(front, back, limits),
                     6 => list.grow_for(at % 4, value.len(), limits),
-                    7 if index < list.len() => _ = list.remove(index, limits),
                     _ if front => list.push_front(&value, limits),
                     _ => list.push_back(&value, limits),
                 }
