@@ -7,6 +7,7 @@
 pub(crate) mod admit;
 pub(crate) mod args;
 mod batch;
+pub mod bulk_load;
 pub(crate) mod busy;
 pub(crate) mod ctx;
 pub(crate) mod debugging;
@@ -39,6 +40,7 @@ pub(crate) mod stats;
 pub mod syntax;
 pub mod table;
 pub mod tail;
+pub mod transfer;
 mod unit;
 pub(crate) mod wait;
 
@@ -415,7 +417,10 @@ impl Server {
         let safe = self.safe();
         for session in self.sessions.iter_mut() {
             let waits_for_log = session.outbox.sendable(safe) < session.outbox.len();
-            let waits = waits_for_log || session.parked.is_some() || !session.subscriptions.is_empty();
+            let waits = waits_for_log
+                || session.parked.is_some()
+                || session.transfer.is_some()
+                || !session.subscriptions.is_empty();
             if !waits && now_ms - session.active_ms > timeout_ms {
                 session.kill();
             }

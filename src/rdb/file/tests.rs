@@ -7,7 +7,7 @@ use super::*;
 use crate::base::crc::crc64;
 use crate::keyspace::ValueLimits;
 use crate::keyspace::entry::Value;
-use crate::rdb::tests::{content, samples};
+use crate::rdb::tests::{content, samples, stream_of_version};
 use crate::rdb::{self, Dialect};
 
 /// What a file holds, in words.
@@ -98,6 +98,17 @@ fn key(code: u8, name: u8, value: &[u8]) -> Vec<u8> {
 /// A string of RDB, up to 63 bytes.
 fn string(text: &[u8]) -> Vec<u8> {
     [&[text.len() as u8][..], text].concat()
+}
+
+#[test]
+fn streams_of_every_version_end_where_they_end() {
+    for version in [4, 5] {
+        let stream = stream_of_version(version);
+        let bytes = file("REDIS0014", &[&key(stream[0], b's', &stream[1..]), &key(0, b'k', &string(b"v"))]);
+        let seen = read(&bytes).expect("it is whole");
+        assert_eq!(seen.len(), 2, "{seen:?}");
+        assert!(!seen[0].contains("Bad data"), "{seen:?}");
+    }
 }
 
 #[test]
