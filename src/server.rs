@@ -307,6 +307,8 @@ fn fit_to_descriptors(config: &mut Config) {
 }
 
 #[cfg(test)]
+mod imported;
+#[cfg(test)]
 mod loading;
 #[cfg(test)]
 mod logged;

@@ -168,7 +168,7 @@ fn the_same_number_is_another_type_in_valkey() {
     assert_eq!(read(&preview).unwrap(), ["0:h f=v (None, None)"]);
     let released = file("REDIS0012", &[&key(25, b'h', &[&[0; 8][..], &string(&packed)].concat())]);
     assert_eq!(read(&released).unwrap(), ["0:h f=v (None, None)"]);
-    for (magic, code) in [("VALKEY080", 23), ("REDIS0012", 26), ("REDIS0012", 8), ("REDIS0012", 22 | 0x80)] {
+    for (magic, code) in [("VALKEY080", 23), ("REDIS0014", 28), ("REDIS0012", 8), ("REDIS0012", 22 | 0x80)] {
         let error = read(&file(magic, &[&key(code, b'k', b"")])).unwrap_err().to_string();
         assert!(
             error.contains("\"k\"") && error.contains(&format!("type {code}")) && error.contains("offset 9"),
