@@ -3,10 +3,10 @@
 use super::*;
 use crate::base::limits::LOG_SYNC_IN_PLACE_MAX;
 
-/// A disk that is slow, 3,000 keys on it, and a client that begins to be sent them.
-fn asked() -> Bench {
+/// A disk whose syncs take so long, 3,000 keys on it, and a client that begins to be sent them.
+fn asked(sync_time: Duration) -> Bench {
     let mut bench = Bench::new();
-    bench.disk.set_faults(Faults { sync_time: 20 * LOG_SYNC_IN_PLACE_MAX, ..Faults::default() });
+    bench.disk.set_faults(Faults { sync_time, ..Faults::default() });
     for n in 0..3_000 {
         bench.feed(0, &[&[b"SET", format!("key:{n}").as_bytes(), &[b'v'; 100]]]);
     }
@@ -38,7 +38,7 @@ fn make_some(bench: &mut Bench) -> bool {
 
 #[test]
 fn what_is_sent_of_the_data_is_on_disk() {
-    let mut bench = asked();
+    let mut bench = asked(20 * LOG_SYNC_IN_PLACE_MAX);
     assert!(make_some(&mut bench));
     assert!(bench.sent(1).is_some_and(|sent| sent.starts_with("$EOF:")), "nothing is in flight");
     bench.feed(0, &[&[b"SET", b"late", b"v"]]);
@@ -54,8 +54,7 @@ fn what_is_sent_of_the_data_is_on_disk() {
 
 #[test]
 fn nothing_is_sent_behind_a_log_that_has_failed() {
-    let mut bench = asked();
-    bench.disk.set_faults(Faults::default());
+    let mut bench = asked(Duration::ZERO);
     bench.lose("SET lost v");
     make_some(&mut bench);
     assert!(bench.is_killed(1));
