@@ -12,8 +12,9 @@ const NO_REPLICAS: Error = Error::text(
     "ERR this server sends a snapshot and no changes behind it, so it can't keep a replica in sync (see docs/compatibility.md)",
 );
 
-const NO_LENGTH: Error =
-    Error::text("ERR this server sends a snapshot only to who can tell its end by a mark: send REPLCONF capa eof first");
+const NO_LENGTH: Error = Error::text(
+    "ERR this server sends a snapshot only to who can tell its end by a mark: send REPLCONF capa eof first",
+);
 
 fn sync(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     args.end()?;
@@ -97,7 +98,8 @@ fn apply(replica: &mut Replica, option: Say, args: &mut Args<'_>) -> Done {
 }
 
 /// What they have in common.
-const REPLICATION: Command = Command { flags: Flags::ADMIN.and(Flags::NOSCRIPT), group: Group::Server, ..Command::EMPTY };
+const REPLICATION: Command =
+    Command { flags: Flags::ADMIN.and(Flags::NOSCRIPT), group: Group::Server, ..Command::EMPTY };
 
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[

@@ -41,6 +41,7 @@ pub mod syntax;
 pub mod table;
 pub mod tail;
 pub mod transfer;
+mod transfer_slices;
 mod unit;
 pub(crate) mod wait;
 

@@ -9,13 +9,11 @@
 //!
 //! The file says that it is of the version of Redis 7.0. Readers look at the type of each value, so newer ones read what is newer
 //! (hashes with fields that expire), and older ones refuse just that.
+//!
+//! This file holds a transfer; [`super::transfer_slices`] moves it on.
 
 use std::io;
 
-use super::Engine;
-use super::scripts::Scripts;
-use super::session::SessionKey;
-use super::unit::Origin;
 use crate::base::limits::{SCRATCH_KEEP_BYTES, TRANSFER_KEY_WORK_BYTES, TRANSFER_SLICE_BYTES};
 use crate::base::rng::Rng;
 use crate::base::version::REDIS_VERSION;
@@ -62,10 +60,14 @@ impl Transfer {
         Ok(Transfer { writer, mark, position: None, databases, keys: 0, value: Vec::new() })
     }
 
-    /// Writes on. Answers what is to be sent, and whether that is all.
-    fn slice(mut self: Box<Self>, ks: &Keyspace, scripts: &Scripts) -> io::Result<(Vec<u8>, Option<Box<Transfer>>)> {
+    /// Writes on. `libraries` are the texts of the libraries of functions. Answers what is to be sent, and itself if that is not all.
+    pub(super) fn slice<'a>(
+        mut self: Box<Self>,
+        ks: &Keyspace,
+        mut libraries: impl Iterator<Item = &'a [u8]>,
+    ) -> io::Result<(Vec<u8>, Option<Box<Transfer>>)> {
         if self.position.is_none() {
-            scripts.libraries().iter().try_for_each(|library| self.writer.library(&library.code))?;
+            libraries.try_for_each(|code| self.writer.library(code))?;
         }
         let (mut db, mut at) = self.position.unwrap_or((0, 0));
         let mut left = TRANSFER_SLICE_BYTES;
@@ -95,35 +97,5 @@ impl Transfer {
         rest.extend_from_slice(self.mark.as_bytes());
         tracing::info!(keys = self.keys, "sent a snapshot as RDB; the link ends with it");
         Ok((rest, None))
-    }
-}
-
-impl Engine {
-    /// Makes the next slice of what is sent to a client that has asked for a transfer, and closes the connection behind the last one:
-    /// a replica must not take silence for news.
-    pub fn transfer_slice(&mut self, key: SessionKey) {
-        let Some(mut session) = self.server.sessions.take(key) else { return };
-        if let Some(transfer) = session.transfer.take() {
-            self.ks.set_now_ms(self.server.clock.now_ms());
-            let unit = self.begin(Origin::Snapshot);
-            let made = transfer.slice(&self.ks, &self.server.scripts);
-            self.ks.see_scripts();
-            self.commit(unit, &mut []);
-            let fence = self.ks.fence();
-            match made {
-                Ok((mut made, rest)) if !self.server.is_lost(fence) => {
-                    self.server.hold(made.len(), fence);
-                    session.outbox.fence_coming(0, fence);
-                    session.outbox.append(&mut made);
-                    session.closing = rest.is_none();
-                    session.transfer = rest;
-                }
-                _ => {
-                    tracing::warn!(client = key.id, "closed: what it should be sent is lost");
-                    session.kill();
-                }
-            }
-        }
-        self.server.sessions.put(session);
     }
 }

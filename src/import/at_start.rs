@@ -128,15 +128,10 @@ impl Importing {
             }
             Ok(false)
         });
-        let is_at_end = read.map_err(|stop: Stop| {
-            stop.named(|source| ImportError::File { path: path.clone(), source })
-        })?;
+        let is_at_end =
+            read.map_err(|stop: Stop| stop.named(|source| ImportError::File { path: path.clone(), source }))?;
         self.known.report.bytes = self.before + reader.offset();
-        Ok(if is_at_end {
-            Reading::Commands(Commands::behind(&path, reader))
-        } else {
-            Reading::Rdb(path, reader)
-        })
+        Ok(if is_at_end { Reading::Commands(Commands::behind(&path, reader)) } else { Reading::Rdb(path, reader) })
     }
 
     /// Applies some of the commands of a file. Answers them if there may be more.

@@ -409,7 +409,8 @@ impl Keyspace {
         let expired_until_ms = self.expired_until_ms();
         self.db(db).walk(place, |together| {
             // They can't be told apart by their place.
-            let goes_on = together.iter().filter(|entry| entry.is_live(expired_until_ms)).fold(true, |on, e| visit(e) && on);
+            let goes_on =
+                together.iter().filter(|entry| entry.is_live(expired_until_ms)).fold(true, |on, e| visit(e) && on);
             if goes_on { Walk::Continue } else { Walk::StopAfter }
         })
     }

@@ -65,7 +65,7 @@ fn who_asks_says_what_it_can() {
     let mut replica = server.raw();
     assert_eq!(replica.command(&["REPLCONF", "listening-port", "7000", "capa", "eof"]), Value::status("OK"));
     let refused = format!("{:?}", replica.command(&["PSYNC", "?", "-1"]));
-    assert!(refused.contains("can't keep a replica in sync"), "{refused}");
+    assert!(refused.contains("keep a replica in sync"), "{refused}");
     // What only wants the snapshot says so.
     assert_eq!(replica.command(&["REPLCONF", "rdb-only", "1"]), Value::status("OK"));
     replica.send_command(&["PSYNC", "?", "-1"]);
@@ -73,7 +73,11 @@ fn who_asks_says_what_it_can() {
     let id = begun.strip_prefix("+FULLRESYNC ").and_then(|rest| rest.strip_suffix(" 0"));
     assert!(id.is_some_and(|id| id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit())), "{begun}");
     let sent = replica.read_to_end();
-    assert!(sent.starts_with(b"$EOF:") && sent[47..].starts_with(b"REDIS0010"), "{:?}", sent.escape_ascii().to_string());
+    assert!(
+        sent.starts_with(b"$EOF:") && sent[47..].starts_with(b"REDIS0010"),
+        "{:?}",
+        sent.escape_ascii().to_string()
+    );
     assert_eq!(sent[5..45], sent[sent.len() - 40..], "the mark is the end");
     let mut info = server.raw();
     let stats = info.command(&["INFO", "stats"]);
