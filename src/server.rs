@@ -1,6 +1,5 @@
 //! Wiring: from a configuration to a running server.
 
-use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,20 +17,16 @@ use crate::base::rng::Rng;
 use crate::command;
 use crate::config::{AppendFsync, Config};
 use crate::engine::Engine;
-use crate::engine::recovery::{Loading, Recovered, RecoveryError};
+use crate::engine::recovery::{Loading, Recovered, RecoveryError, Step};
 use crate::engine::registry::watch_for_stalls;
 use crate::engine::saving::DATA_DIR;
-use crate::import::at_start::AtStart;
-use crate::import::{ImportError, Report};
+use crate::import::ImportError;
+use crate::import::at_start::{AtStart, Importing};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealDisk, ignore_file_size_signal};
 use crate::log::scan::TornTail;
 use crate::net::listener::Listener;
 use crate::net::serve::{Shared, serve};
-
-/// Where an import at the start gathers it, below `dir`. It gets the name of the data when all of it is durable; what is found
-/// here before is what an import has left that was interrupted.
-const IMPORT_DIR: &str = "tidegate-data.importing";
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -76,13 +71,17 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
             .map_err(|error| StartError::Scripts(error.to_string()))?;
         let log_moved = Arc::new(Notify::new());
         let places: Vec<String> = listeners.iter().map(Listener::address).collect();
-        let mut start = Start::begin(&mut engine, &log_moved)?;
+        let mut start = Some(Start::begin(&mut engine, &log_moved)?);
         watch_for_stalls(&engine.server.registry, command::table())?;
         let load = |engine: &mut Engine| {
-            let Some(data) = start.step(engine)? else { return Ok(true) };
-            announce(&places, &data);
-            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-            Ok::<_, StartError>(false)
+            let step = start.as_mut().map_or(Ok(Step::Complete), |start| start.step(engine))?;
+            if step == Step::Complete
+                && let Some(start) = start.take()
+            {
+                announce(&places, &start.finish(engine)?);
+                warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            }
+            Ok::<_, StartError>(step)
         };
         serve(Rc::new(Shared::new(engine, log_moved)), listeners, load).await?;
         Ok(())
@@ -132,78 +131,127 @@ fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
 /// The way from an empty engine to one with its data.
 struct Start {
     path: PathBuf,
-    /// What there is to load; or what the start-up line says where there is nothing.
-    data: Result<Loading, String>,
+    data: Data,
     log_moved: Arc<Notify>,
 }
 
+/// Where the data comes from.
+enum Data {
+    /// There is none.
+    New,
+    /// From the snapshot and the log.
+    Own(Loading),
+    /// From files of Redis.
+    Import {
+        importing: Importing,
+        /// The files, for people.
+        names: String,
+        /// Whether it is saved as well.
+        is_saved: bool,
+    },
+}
+
 impl Start {
-    /// Finds the data. What Redis has left is imported.
+    /// Finds the data. What Redis has left is imported if there is none of Tidegate's.
     fn begin(engine: &mut Engine, log_moved: &Arc<Notify>) -> Result<Start, StartError> {
         ignore_file_size_signal();
         let config = &engine.server.config;
-        let path = config.dir.join(DATA_DIR);
-        let log_moved = Arc::clone(log_moved);
-        if !path.exists() {
-            match AtStart::look(config)? {
-                Some(import) if config.appendonly => import_to(&path, &import, config)?,
-                None if config.appendonly => {}
-                import => {
-                    let imported = match import {
-                        Some(import) => Some((import.run(engine)?, import.names())),
-                        None => None,
-                    };
-                    engine.server.saving.lives_at(path.clone());
-                    return Ok(Start { path, data: Err(in_memory(imported)), log_moved });
+        let (path, has_log) = (config.dir.join(DATA_DIR), config.appendonly);
+        let found = AtStart::look(config);
+        let own = match path.exists() {
+            true => Some(Loading::begin(engine, open_directory(&path)?)?),
+            false => None,
+        };
+        let mut data = match (own, found) {
+            (Some(own), found) if !own.is_empty() => {
+                if let Ok(Some(import)) = found {
+                    tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
                 }
+                Data::Own(own)
             }
-        } else if let Ok(Some(import)) = AtStart::look(config) {
-            tracing::info!("{} is not read: the data is in {}", import.names(), path.display());
-        }
-        let mut loading = Loading::begin(engine, open_directory(&path)?)?;
-        let progress = loading.step(engine, 0)?;
-        engine.server.set_loading(Some(progress));
-        Ok(Start { path, data: Ok(loading), log_moved })
+            (own, found) => match found? {
+                Some(import) => {
+                    let names = import.names();
+                    tracing::info!("imports the data of Redis that was found here: {names}");
+                    let directory = match own {
+                        _ if !has_log => None,
+                        Some(own) => Some(own.into_directory()?),
+                        None => Some(Arc::new(open_directory(&path)?)),
+                    };
+                    let is_saved = directory.is_some();
+                    Data::Import { importing: import.begin(engine, directory)?, names, is_saved }
+                }
+                None => match own {
+                    Some(own) => Data::Own(own),
+                    None if has_log => Data::Own(Loading::begin(engine, open_directory(&path)?)?),
+                    None => Data::New,
+                },
+            },
+        };
+        let progress = match &mut data {
+            Data::New => None,
+            Data::Own(loading) => Some(loading.step(engine, 0)?),
+            Data::Import { importing, .. } => Some(importing.progress()),
+        };
+        engine.server.set_loading(progress);
+        Ok(Start { path, data, log_moved: Arc::clone(log_moved) })
     }
 
-    /// Loads a slice. Answers what the start-up line says of the data when all of it is there.
-    fn step(&mut self, engine: &mut Engine) -> Result<Option<String>, StartError> {
-        let loading = match &mut self.data {
-            Ok(loading) => loading,
-            Err(said) => return Ok(Some(std::mem::take(said))),
+    /// Loads a slice.
+    fn step(&mut self, engine: &mut Engine) -> Result<Step, StartError> {
+        let (step, progress) = match &mut self.data {
+            Data::New => return Ok(Step::Complete),
+            Data::Own(loading) => {
+                let progress = loading.step(engine, RECOVERY_SLICE_BYTES)?;
+                (if progress.is_complete { Step::Complete } else { Step::More }, progress)
+            }
+            Data::Import { importing, .. } => (importing.step(engine)?, importing.progress()),
         };
-        let progress = loading.step(engine, RECOVERY_SLICE_BYTES)?;
         engine.server.set_loading(Some(progress));
-        if !progress.is_complete {
-            return Ok(None);
-        }
-        let Ok(loading) = std::mem::replace(&mut self.data, Err(String::new())) else { return Ok(None) };
-        let (has_log, policy) = (engine.server.config.appendonly, engine.server.config.appendfsync);
-        let log_moved = Arc::clone(&self.log_moved);
-        let recovered = match has_log {
-            true => loading.finish(engine, Box::new(move || log_moved.notify_one()))?,
-            false => loading.finish_without_log(engine)?.0,
+        Ok(step)
+    }
+
+    /// All is loaded: has the engine go on behind it. Answers what the start-up line says of the data.
+    fn finish(self, engine: &mut Engine) -> Result<String, StartError> {
+        let Start { path, data, log_moved } = self;
+        let (keys, last) = match data {
+            Data::New => {
+                engine.server.saving.lives_at(path);
+                return Ok("data: in memory only; durable: snapshots only, and there is none".to_owned());
+            }
+            Data::Own(loading) => {
+                let recovered = match engine.server.config.appendonly {
+                    true => loading.finish(engine, Box::new(move || log_moved.notify_one()))?,
+                    false => loading.finish_without_log(engine)?.0,
+                };
+                tell_of_crash(&recovered);
+                (recovered.keys, recovered.last)
+            }
+            Data::Import { importing, names, is_saved } => {
+                let report = importing.into_report();
+                if !is_saved {
+                    engine.server.saving.lives_at(path);
+                    engine.server.set_loading(None);
+                    return Ok(format!(
+                        "data: in memory only, {report}; durable: snapshots only; until there is one a restart imports {names} \
+                         again"
+                    ));
+                }
+                tracing::info!(
+                    "imported: {report}; the files were not changed, and are not read again: the data is in {}",
+                    path.display()
+                );
+                (engine.server.saving.loaded_keys(), engine.server.last_lsn())
+            }
         };
         engine.server.set_loading(None);
-        tell_of_crash(&recovered);
-        let promise = match (has_log, policy) {
+        let promise = match (engine.server.config.appendonly, engine.server.config.appendfsync) {
             (true, AppendFsync::Always) => "every OK is on disk",
             (true, AppendFsync::EverySecond) => "what is older than a second is on disk",
             (true, AppendFsync::No) => "when the system writes it to disk",
             (false, _) => "what was there, and each snapshot; what changes is in memory only",
         };
-        let Recovered { last, keys, .. } = recovered;
-        Ok(Some(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", self.path.display())))
-    }
-}
-
-/// What the start-up line says of a server without a log that found no data of its own, but maybe that of Redis.
-fn in_memory(imported: Option<(Report, String)>) -> String {
-    match imported {
-        None => "data: in memory only; durable: snapshots only, and there is none".to_owned(),
-        Some((report, names)) => format!(
-            "data: in memory only, {report}; durable: snapshots only; until there is one a restart imports {names} again"
-        ),
+        Ok(format!("data: {} ({keys} keys, Lsn {last}); durable: {promise}", path.display()))
     }
 }
 
@@ -224,25 +272,6 @@ fn tell_of_crash(recovered: &Recovered) {
         }
         None => {}
     }
-}
-
-/// Makes the data at `path` from what Redis has left, as a server that nobody else sees. It is there in full or not at all.
-fn import_to(path: &Path, import: &AtStart, config: &Config) -> Result<(), StartError> {
-    tracing::info!("imports the data of Redis that was found here: {}", import.names());
-    let temporary = config.dir.join(IMPORT_DIR);
-    Directory::remove(&temporary).map_err(RecoveryError::from)?;
-    let mut engine = Engine::new(config.clone(), command::table(), Clock::system(), Rng::from_entropy())
-        .map_err(|error| StartError::Scripts(error.to_string()))?;
-    engine.recover(open_directory(&temporary)?, Box::new(|| {}))?;
-    let report = import.run(&mut engine)?;
-    engine.server.close_log().map_err(|error| io::Error::other(error.to_string()))?;
-    std::fs::rename(&temporary, path)?;
-    File::open(&config.dir)?.sync_all()?;
-    tracing::info!(
-        "imported: {report}; the files were not changed, and are not read again: the data is in {}",
-        path.display()
-    );
-    Ok(())
 }
 
 fn open_directory(path: &Path) -> Result<Directory, RecoveryError> {
@@ -277,6 +306,8 @@ fn fit_to_descriptors(config: &mut Config) {
     }
 }
 
+#[cfg(test)]
+mod imported;
 #[cfg(test)]
 mod loading;
 #[cfg(test)]

@@ -429,6 +429,12 @@ pub const SNAPSHOT_GIVE_UP_BYTES: usize = if cfg!(test) { 16 * 1024 * 1024 } els
 /// Bytes of effects that a start loads at a time, about: others are answered between two slices.
 pub const RECOVERY_SLICE_BYTES: usize = 256 * 1024;
 
+/// Bytes of a foreign file that a start loads at a time, about: reading them takes longer than reading effects.
+pub const BULK_SLICE_BYTES: u64 = 64 * 1024;
+
+/// How long a start waits before it looks again at a disk that is behind.
+pub const LOAD_PAUSE: Duration = Duration::from_millis(1);
+
 /// How often `appendfsync everysec` syncs.
 pub const LOG_EVERY_SEC: Duration = Duration::from_secs(1);
 
@@ -480,6 +486,15 @@ pub const IMPORT_RETRY: Duration = Duration::from_secs(1);
 
 /// Bytes of a line in which a primary answers.
 pub const IMPORT_LINE_MAX_BYTES: usize = 64 * 1024;
+
+/// Bytes of keys and values that a snapshot sent as RDB grows by in one slice, between other work.
+pub const TRANSFER_SLICE_BYTES: usize = 64 * 1024;
+
+/// What a key costs such a slice beside its bytes, as so many bytes.
+pub const TRANSFER_KEY_WORK_BYTES: usize = 64;
+
+/// Bytes of a snapshot that may wait for a reader that is slow: with more, the next slice waits. One value beyond that may be large.
+pub const TRANSFER_AHEAD_BYTES: usize = 1024 * 1024;
 
 /// Keys that an export asks for at a time.
 pub const EXPORT_PAGE_KEYS: usize = 500;

@@ -284,7 +284,7 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "instantaneous_input_kbps" => format_args!("{:.2}", kilobytes(&stats.in_per_second)),
         "instantaneous_output_kbps" => format_args!("{:.2}", kilobytes(&stats.out_per_second)),
         "rejected_connections" => stats.rejected_connections,
-        "sync_full" => 0,
+        "sync_full" => stats.full_syncs,
         "sync_partial_ok" => 0,
         "sync_partial_err" => 0,
         "expired_subkeys" => keys.expired_elements,

@@ -23,6 +23,7 @@ mod memory;
 mod migrate;
 mod persistence;
 mod pubsub;
+mod replication;
 mod sample;
 mod scan;
 mod script_look;
@@ -67,6 +68,7 @@ pub fn table() -> &'static CommandTable {
             migrate::COMMANDS,
             persistence::COMMANDS,
             pubsub::COMMANDS,
+            replication::COMMANDS,
             scripting::COMMANDS,
             server::COMMANDS,
             set::COMMANDS,

@@ -72,7 +72,10 @@ impl Server {
         let safe = self.safe();
         for session in self.sessions.iter_mut() {
             let waits_for_log = session.outbox.sendable(safe) < session.outbox.len();
-            let waits = waits_for_log || session.parked.is_some() || !session.subscriptions.is_empty();
+            let waits = waits_for_log
+                || session.parked.is_some()
+                || session.transfer.is_some()
+                || !session.subscriptions.is_empty();
             if !waits && now_ms - session.active_ms > timeout_ms {
                 session.kill();
             }

@@ -7,6 +7,7 @@
 pub(crate) mod admit;
 pub(crate) mod args;
 mod batch;
+pub mod bulk_load;
 pub(crate) mod busy;
 mod clients;
 pub(crate) mod debugging;
@@ -45,6 +46,8 @@ pub mod syntax;
 pub mod table;
 pub mod tail;
 mod tick;
+pub mod transfer;
+mod transfer_slices;
 mod unit;
 pub(crate) mod wait;
 mod wait_queues;

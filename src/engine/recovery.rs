@@ -60,6 +60,20 @@ pub enum RecoveryError {
     /// The threads of the log can't be started.
     #[error("cannot start the log's threads: {0}")]
     Threads(std::io::Error),
+    /// What was loaded from elsewhere can't be saved.
+    #[error("the data that was loaded can't be saved: {0}")]
+    Unsaved(String),
+}
+
+/// What is left to do after a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The next slice.
+    More,
+    /// The next slice, when the disk has had some time.
+    Wait,
+    /// Nothing: all is there.
+    Complete,
 }
 
 /// What was recovered.
@@ -97,6 +111,16 @@ impl Loading {
         // What was kept is kept, though it may have been brought under a greater limit.
         engine.server.scripts.set_memory_limit(0);
         Ok(Loading { restore, began: Instant::now(), told: Instant::now(), is_complete: false, log_bytes: 0 })
+    }
+
+    /// Whether there is nothing to load: the directory is new, or what would have been put there never was complete.
+    pub fn is_empty(&self) -> bool {
+        self.restore.progress().1 == 0
+    }
+
+    /// Gives up to load from the directory, which is empty, and removes what is not complete in it.
+    pub fn into_directory(self) -> Result<Arc<Directory>, RecoveryError> {
+        Ok(self.restore.finish_without_log()?)
     }
 
     /// Loads at least `bytes` bytes of effects if there are so many, and not much more than one block of the log beyond them.
@@ -193,7 +217,7 @@ impl Recovered {
     }
 }
 
-fn count_keys(engine: &Engine) -> usize {
+pub(super) fn count_keys(engine: &Engine) -> usize {
     (0..engine.ks.databases()).map(|db| engine.ks.db(db).len()).sum()
 }
 

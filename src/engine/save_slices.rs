@@ -231,7 +231,7 @@ impl Server {
     }
 
     /// Begins a log behind the snapshot up to `lsn`, with what has gathered since.
-    fn begin_log(&mut self, lsn: Lsn) -> Result<(), String> {
+    pub(super) fn begin_log(&mut self, lsn: Lsn) -> Result<(), String> {
         let tail = self.tail.take();
         if !self.wants_log() {
             return Ok(());

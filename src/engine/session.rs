@@ -8,6 +8,7 @@ use slab::Slab;
 use super::outbox::Outbox;
 use super::spec::Flags;
 use super::table::{CommandId, Entry};
+use super::transfer::{Replica, Transfer};
 use super::wait::Parked;
 use crate::base::fit::{fit_map, fit_slab};
 use crate::base::lsn::Lsn;
@@ -205,6 +206,10 @@ pub struct Session {
     pub subscriptions: Subscriptions,
     /// The call that waits for a key.
     pub parked: Option<Box<Parked>>,
+    /// REPLCONF.
+    pub replica: Replica,
+    /// The snapshot that it is being sent.
+    pub transfer: Option<Box<Transfer>>,
     /// What waits to be sent.
     pub outbox: Outbox,
     /// The last unit that it has been shown, or will be when its replies may leave: what it publishes follows that.
@@ -253,10 +258,10 @@ impl Session {
         if self.subscriptions.is_empty() { ClientType::Normal } else { ClientType::Pubsub }
     }
 
-    /// Whether its next command must wait: it is parked, waits for room, or is about to be closed.
+    /// Whether its next command must wait: it is parked, is sent a snapshot, waits for room, or is about to be closed.
     #[inline]
     pub fn is_suspended(&self) -> bool {
-        self.parked.is_some() || self.waits_for_room || self.closing || self.killed
+        self.parked.is_some() || self.transfer.is_some() || self.waits_for_room || self.closing || self.killed
     }
 
     /// Drops bytes from the front of the outbox, which the socket has taken; answers how many.
@@ -348,6 +353,8 @@ impl Sessions {
             watch_dirty: false,
             subscriptions: Subscriptions::default(),
             parked: None,
+            replica: Replica::default(),
+            transfer: None,
             outbox: Outbox::default(),
             fence: Lsn::NONE,
             counted_unsent: 0,

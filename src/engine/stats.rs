@@ -45,6 +45,8 @@ pub struct Stats {
     pub output_limit_disconnections: u64,
     /// Clients closed because a command was too large.
     pub query_limit_disconnections: u64,
+    /// Snapshots that were sent as to replicas, or begun.
+    pub full_syncs: u64,
     /// Messages published.
     pub published: u64,
     /// Commands per second over the last seconds.
@@ -71,6 +73,7 @@ impl Stats {
             processed: 0,
             output_limit_disconnections: 0,
             query_limit_disconnections: 0,
+            full_syncs: 0,
             published: 0,
             ops_per_second: Rate::default(),
             in_per_second: Rate::default(),

@@ -1,23 +1,31 @@
 //! A server that starts in a folder of Redis, and has no data of its own yet, imports what it finds there.
 //!
-//! The import speaks to an engine as a client does, by a connection without a socket. That it is all or nothing is for those to
-//! see to who give it the engine: nobody else sees that one before the import is done.
+//! It does so in slices, as it loads its own data, and answers others between them. Keys of RDB go to the engine directly
+//! ([`BulkLoad`], which also sees to it that all of it is saved or nothing). Commands, which an append-only file has, pass the
+//! door of clients ([`in_process`]).
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
-use std::time::Duration;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
 use super::error::ImportError;
 use super::files::{Files, Names};
-use super::load;
+use super::in_process;
+use super::load::{self, Commands, Destination, Next, Opened, Stop};
 use super::report::{Options, Report};
-use super::target::Target;
-use crate::client::{Connection, Stream};
+use super::target::{Known, Target, library_name};
+use crate::base::excerpt;
+use crate::base::limits::BULK_SLICE_BYTES;
 use crate::config::Config;
-use crate::engine::session::{Gate, Peer, SessionKey};
-use crate::engine::{Engine, Fed};
-use crate::resp::reply::{Form, Reply};
-use crate::resp::request::Decoder;
+use crate::engine::Engine;
+use crate::engine::bulk_load::{BulkLoad, Content, NewKey, NotAdded, Slice};
+use crate::engine::recovery::Step;
+use crate::engine::saving::Progress;
+use crate::log::directory::Directory;
+use crate::rdb;
+use crate::rdb::file::{FileError, KeyRecord, Reader};
 
 /// What a server finds when it starts.
 pub(crate) struct AtStart {
@@ -38,76 +46,153 @@ impl AtStart {
         names.join(", ")
     }
 
-    /// Imports all into an engine that is empty.
-    pub(crate) fn run(&self, engine: &mut Engine) -> Result<Report, ImportError> {
-        let mut target = Target::new(in_process(engine), Options::default())?;
-        load::files(&self.files, &mut target, &mut |text| tracing::info!("import: {text}"))?;
-        Ok(std::mem::take(&mut target.report))
+    /// Begins to import all into an engine that is empty, and to save it in a directory that is empty, if there is one.
+    pub(crate) fn begin(
+        &self,
+        engine: &mut Engine,
+        directory: Option<Arc<Directory>>,
+    ) -> Result<Importing, ImportError> {
+        Ok(Importing {
+            bulk: BulkLoad::begin(engine, directory)?,
+            files: self.files.paths().iter().cloned().collect(),
+            reading: None,
+            known: Known::default(),
+            before: 0,
+            began: Instant::now(),
+            bytes: self.files.bytes(),
+        })
     }
 }
 
-/// A connection to the engine itself.
-fn in_process(engine: &mut Engine) -> Connection<'_> {
-    let session =
-        engine.server.open_session(Peer { address: "import:0".to_owned(), is_local: true, ..Peer::default() });
-    // Whoever starts the server needs no password.
-    if let Some(session) = engine.server.sessions.get_mut(session) {
-        session.gate.set(Gate::STRANGER, false);
-    }
-    let stream = InProcess { engine, session, decoder: Decoder::new(), unread: Vec::new(), replies: VecDeque::new() };
-    Connection::through(Box::new(stream), "this server")
+/// An import under way.
+pub(crate) struct Importing {
+    bulk: BulkLoad,
+    /// The files that come after the one in hand.
+    files: VecDeque<PathBuf>,
+    reading: Option<Reading>,
+    known: Known,
+    /// Bytes of the files before the one in hand.
+    before: u64,
+    began: Instant,
+    /// Bytes of all files.
+    bytes: u64,
 }
 
-/// What a socket would be: requests in, replies out.
-struct InProcess<'e> {
-    engine: &'e mut Engine,
-    session: SessionKey,
-    decoder: Decoder,
-    /// Bytes of requests that are not complete.
-    unread: Vec<u8>,
-    /// Replies that were not read yet.
-    replies: VecDeque<u8>,
+/// The file in hand.
+enum Reading {
+    Rdb(PathBuf, Reader<File>),
+    Commands(Commands),
 }
 
-impl Write for InProcess<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.unread.extend_from_slice(bytes);
-        loop {
-            let mut reply = Reply::new(Form::Resp2);
-            let fed = self.engine.feed(self.session, &mut self.decoder, &self.unread, &mut reply);
-            self.replies.extend(reply.as_bytes());
-            match fed {
-                Fed::Drained => break,
-                Fed::Paused => {}
-                Fed::Suspended => return Err(ErrorKind::ConnectionAborted.into()),
-            }
+impl Importing {
+    /// Imports a slice.
+    pub(crate) fn step(&mut self, engine: &mut Engine) -> Result<Step, ImportError> {
+        if self.bulk.is_behind()? {
+            return Ok(Step::Wait);
         }
-        self.unread.drain(..self.decoder.keep_from());
-        self.decoder.rebase();
-        Ok(bytes.len())
+        self.reading = match self.reading.take() {
+            Some(Reading::Rdb(path, reader)) => Some(self.read_rdb(engine, path, reader)?),
+            Some(Reading::Commands(commands)) => self.apply(engine, commands)?.map(Reading::Commands),
+            None => match self.files.pop_front() {
+                Some(path) => Some(match load::open(&path)? {
+                    Opened::Rdb(reader) => Reading::Rdb(path, reader),
+                    Opened::Commands(commands) => Reading::Commands(commands),
+                }),
+                None => return Ok(if self.bulk.finish(engine)? { Step::Complete } else { Step::Wait }),
+            },
+        };
+        Ok(Step::More)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    /// How far it is.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress { began: self.began, read: self.known.report.bytes, all: self.bytes, is_complete: false }
+    }
+
+    /// What was and was not imported.
+    pub(crate) fn into_report(self) -> Report {
+        self.known.report
+    }
+
+    /// Adds some of the keys of a file. Answers what comes then.
+    fn read_rdb(
+        &mut self,
+        engine: &mut Engine,
+        path: PathBuf,
+        mut reader: Reader<File>,
+    ) -> Result<Reading, ImportError> {
+        let (until, report) = (reader.offset() + BULK_SLICE_BYTES, &mut self.known.report);
+        let read = self.bulk.slice(engine, |slice| {
+            let mut to = Adding { slice, report };
+            while reader.offset() < until {
+                if let Next::End = load::next(&mut reader, &mut to)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        });
+        let is_at_end =
+            read.map_err(|stop: Stop| stop.named(|source| ImportError::File { path: path.clone(), source }))?;
+        self.known.report.bytes = self.before + reader.offset();
+        Ok(if is_at_end { Reading::Commands(Commands::behind(&path, reader)) } else { Reading::Rdb(path, reader) })
+    }
+
+    /// Applies some of the commands of a file. Answers them if there may be more.
+    fn apply(&mut self, engine: &mut Engine, mut commands: Commands) -> Result<Option<Commands>, ImportError> {
+        let has_more = commands.has_more()?;
+        if has_more {
+            let target = Target::new(in_process::connect(engine), Options::default())?;
+            let mut target = target.resume(std::mem::take(&mut self.known));
+            commands.apply_read(&mut target)?;
+            self.known = target.into_known();
+            self.bulk.hand_over(engine);
+        }
+        self.known.report.bytes = self.before + commands.offset();
+        if has_more {
+            return Ok(Some(commands));
+        }
+        self.before = self.known.report.bytes;
+        commands.end(&mut self.known.report, self.files.is_empty())?;
+        Ok(None)
     }
 }
 
-impl Read for InProcess<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        // No client is there to be told too early; but what is written should not pile up.
-        self.engine.server.commit_log();
-        self.replies.read(out)
-    }
+/// A slice that takes what a file holds.
+struct Adding<'a, 'e> {
+    slice: &'a mut Slice<'e>,
+    report: &'a mut Report,
 }
 
-impl Stream for InProcess<'_> {
-    fn set_timeout(&mut self, _: Duration) -> io::Result<()> {
-        Ok(())
+impl Destination for Adding<'_, '_> {
+    fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), Stop> {
+        let KeyRecord { db, ref key, expires_at_ms, idle_s, .. } = *record;
+        let key = NewKey { db, name: key, expires_at_ms, idle_s };
+        let added = match record.text() {
+            Some(text) => self.slice.add(&key, Content::Text(&text)),
+            None => {
+                let value = rdb::load_value(record.dialect, record.code, record.value, self.slice.limits());
+                // Its checksum is looked at when all has been read: the file may be damaged.
+                let what = "a value that is none of its type";
+                let value = value.map_err(|_| Stop::File(FileError::Damaged { offset: record.offset, what }))?;
+                self.slice.add(&key, Content::Value(value))
+            }
+        };
+        self.report.keys += 1;
+        added.map_err(|error: NotAdded| {
+            let what = format!("the key \"{}\" of database {db}", excerpt::of_bytes(key.name));
+            Stop::Import(ImportError::Refused { what, text: error.to_string() })
+        })
     }
-}
 
-impl Drop for InProcess<'_> {
-    fn drop(&mut self) {
-        self.engine.disconnect(self.session);
+    fn library(&mut self, text: &[u8]) -> Result<(), Stop> {
+        self.report.libraries += 1;
+        self.slice.add_library(text).map_err(|error| {
+            let what = format!("the library {}", library_name(text));
+            Stop::Import(ImportError::Refused { what, text: excerpt::of_text(&error) })
+        })
+    }
+
+    fn report(&mut self) -> &mut Report {
+        self.report
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::base::excerpt;
 use crate::base::limits::IMPORT_UNIT_MAX_BYTES;
 use crate::client::ClientError;
+use crate::engine::recovery::RecoveryError;
 use crate::rdb::file::FileError;
 use crate::resp::request::ProtocolError;
 
@@ -17,6 +18,9 @@ pub enum ImportError {
     /// A server did not answer, or refused.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// What was imported at the start can't be kept.
+    #[error(transparent)]
+    Keep(#[from] RecoveryError),
     /// There is nothing to import, or too much to choose from.
     #[error("{}: {what}", path.display())]
     Files {

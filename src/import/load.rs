@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io::{Cursor, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::commands::{Decoded, Units};
 use super::error::ImportError;
 use super::files::{Files, is_rdb};
-use super::report::Progress;
+use super::report::{Progress, Report};
 use super::target::Target;
-use crate::rdb::file::{FileError, Reader, Record};
+use crate::rdb::file::{FileError, KeyRecord, Reader, Record};
 
 /// Imports files into `target`. `tell` hears how far it is.
 pub(super) fn files(files: &Files, target: &mut Target<'_>, tell: &mut dyn FnMut(&str)) -> Result<(), ImportError> {
@@ -22,71 +22,114 @@ pub(super) fn files(files: &Files, target: &mut Target<'_>, tell: &mut dyn FnMut
         }
     }
     for (index, path) in files.paths().iter().enumerate() {
-        let is_last = index + 1 == files.paths().len();
-        one_file(path, is_last, takes_commands, target, &mut progress)?;
+        let before = target.report.bytes;
+        let mut commands = match open(path)? {
+            Opened::Commands(commands) => commands,
+            Opened::Rdb(mut reader) => {
+                let named = |source| ImportError::File { path: path.clone(), source };
+                rdb(&mut reader, target, &mut progress, before).map_err(|stop| stop.named(named))?;
+                Commands::behind(path, reader)
+            }
+        };
+        target.settle()?;
+        while commands.has_more()? {
+            if !takes_commands {
+                return Err(ImportError::NotEmpty { peer: target.peer().to_owned() });
+            }
+            commands.apply_read(target)?;
+            target.report.bytes = before + commands.offset();
+            progress.look(&target.report);
+        }
+        commands.end(&mut target.report, index + 1 == files.paths().len())?;
     }
     target.settle()?;
     progress.say(&format!("read all in {} ms", progress.elapsed().as_millis()));
     Ok(())
 }
 
-/// Imports an RDB file, an append-only file, or one that begins as the first and goes on as the second.
-fn one_file(
-    path: &Path,
-    is_last: bool,
-    takes_commands: bool,
-    target: &mut Target<'_>,
-    progress: &mut Progress<'_>,
-) -> Result<(), ImportError> {
+/// A file that was opened.
+pub(super) enum Opened {
+    /// It begins as RDB, and may go on with commands.
+    Rdb(Reader<File>),
+    /// It has nothing but commands.
+    Commands(Commands),
+}
+
+/// Opens a file.
+pub(super) fn open(path: &Path) -> Result<Opened, ImportError> {
     let in_file = |source| ImportError::File { path: path.to_owned(), source };
-    let unreadable = |source, offset| in_file(FileError::Io { offset, source });
-    let file = File::open(path).map_err(|error| unreadable(error, 0))?;
-    let before = target.report.bytes;
-    let mut units = Units::new(path.display().to_string(), 0, 0);
-    let mut rest: Box<dyn Read> = if is_rdb(path)? {
-        let mut reader = Reader::new(file).map_err(in_file)?;
-        rdb(&mut reader, target, progress, before).map_err(|stop| stop.named(in_file))?;
-        let end = reader.offset();
-        let (ahead, file) = reader.into_rest();
-        units = Units::new(path.display().to_string(), end, 0);
-        Box::new(Cursor::new(ahead).chain(file))
+    let file = File::open(path).map_err(|source| in_file(FileError::Io { offset: 0, source }))?;
+    Ok(if is_rdb(path)? {
+        Opened::Rdb(Reader::new(file).map_err(in_file)?)
     } else {
-        Box::new(file)
-    };
-    target.settle()?;
-    loop {
-        let read = units.fill(&mut *rest).map_err(|error| unreadable(error, units.offset()))?;
-        if read > 0 && !takes_commands {
-            return Err(ImportError::NotEmpty { peer: target.peer().to_owned() });
-        }
+        Opened::Commands(Commands::new(path, 0, Box::new(file)))
+    })
+}
+
+/// The commands of a file.
+pub(super) struct Commands {
+    path: PathBuf,
+    units: Units,
+    rest: Box<dyn Read>,
+}
+
+impl Commands {
+    fn new(path: &Path, offset: u64, rest: Box<dyn Read>) -> Commands {
+        Commands { path: path.to_owned(), units: Units::new(path.display().to_string(), offset, 0), rest }
+    }
+
+    /// Those behind the RDB that was read.
+    pub(super) fn behind(path: &Path, reader: Reader<File>) -> Commands {
+        let offset = reader.offset();
+        let (ahead, file) = reader.into_rest();
+        Commands::new(path, offset, Box::new(Cursor::new(ahead).chain(file)))
+    }
+
+    /// How far they were read in the file.
+    pub(super) fn offset(&self) -> u64 {
+        self.units.offset()
+    }
+
+    /// Reads some more; false at the end.
+    pub(super) fn has_more(&mut self) -> Result<bool, ImportError> {
+        let read = self.units.fill(&mut *self.rest);
+        let offset = self.units.offset();
+        read.map(|bytes| bytes > 0).map_err(|source| self.in_file(FileError::Io { offset, source }))
+    }
+
+    /// Applies what was read.
+    pub(super) fn apply_read(&mut self, target: &mut Target<'_>) -> Result<(), ImportError> {
         loop {
-            let decoded = target.next(&mut units)?;
-            if !matches!(decoded, Decoded::Command | Decoded::AckRequested) || units.is_full() {
-                target.apply(&mut units, None)?;
+            let decoded = target.next(&mut self.units)?;
+            if !matches!(decoded, Decoded::Command | Decoded::AckRequested) || self.units.is_full() {
+                target.apply(&mut self.units, None)?;
             }
             match decoded {
-                Decoded::Incomplete => break,
-                Decoded::Unknown { name, offset } => return Err(units.unknown(name, offset)),
+                Decoded::Incomplete => return Ok(()),
+                Decoded::Unknown { name, offset } => return Err(self.units.unknown(name, offset)),
                 Decoded::Command | Decoded::AckRequested => {}
             }
         }
-        target.report.bytes = before + units.offset();
-        progress.look(&target.report);
-        if read == 0 {
-            break;
+    }
+
+    /// All has been read.
+    pub(super) fn end(&self, report: &mut Report, is_last: bool) -> Result<(), ImportError> {
+        match self.units.torn() {
+            None => Ok(()),
+            // As Redis does: the server was killed while it wrote, and what it wrote of its last command means nothing.
+            Some(offset) if is_last => {
+                report.leave_out(format!(
+                    "the end of {} from offset {offset} on: a command or transaction that was not written to its end",
+                    self.path.display()
+                ));
+                Ok(())
+            }
+            Some(offset) => Err(self.in_file(FileError::CutOff { offset })),
         }
     }
-    match units.torn() {
-        None => Ok(()),
-        // As Redis does: the server was killed while it wrote, and what it wrote of its last command means nothing.
-        Some(offset) if is_last => {
-            target.report.leave_out(format!(
-                "the end of {} from offset {offset} on: a command or transaction that was not written to its end",
-                path.display()
-            ));
-            Ok(())
-        }
-        Some(offset) => Err(in_file(FileError::CutOff { offset })),
+
+    fn in_file(&self, source: FileError) -> ImportError {
+        ImportError::File { path: self.path.clone(), source }
     }
 }
 
@@ -117,21 +160,67 @@ pub(super) fn rdb<R: Read>(
     loop {
         target.report.bytes = before + reader.offset();
         progress.look(&target.report);
-        match reader.next_record().map_err(Stop::File)? {
-            Record::Aux { name, text } if *name == *b"repl-stream-db" => {
-                stream_db = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-            }
-            Record::Aux { .. } | Record::Keys(_) => {}
-            Record::Library(text) => target.library(&text).map_err(Stop::Import)?,
-            Record::ModuleAux { module } => {
-                target.report.leave_out(format!("what the module type {module} keeps beside the keys"));
-            }
-            Record::Key(record) if record.is_empty() => target.report.leave_out("an empty key".to_owned()),
-            Record::Key(record) => target.key(&record).map_err(Stop::Import)?,
-            Record::End => {
-                target.report.bytes = before + reader.offset();
-                return Ok(stream_db);
-            }
+        match next(reader, target)? {
+            Next::Some => {}
+            Next::StreamDb(db) => stream_db = db,
+            Next::End => break,
         }
     }
+    target.report.bytes = before + reader.offset();
+    Ok(stream_db)
+}
+
+/// Where the keys and libraries of an RDB file go.
+pub(super) trait Destination {
+    /// Takes a key.
+    fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), Stop>;
+
+    /// Takes a library of functions.
+    fn library(&mut self, text: &[u8]) -> Result<(), Stop>;
+
+    /// What was imported so far.
+    fn report(&mut self) -> &mut Report;
+}
+
+impl Destination for Target<'_> {
+    fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), Stop> {
+        Target::key(self, record).map_err(Stop::Import)
+    }
+
+    fn library(&mut self, text: &[u8]) -> Result<(), Stop> {
+        Target::library(self, text).map_err(Stop::Import)
+    }
+
+    fn report(&mut self) -> &mut Report {
+        &mut self.report
+    }
+}
+
+/// What was read next of an RDB file.
+pub(super) enum Next {
+    /// Something, which has gone where it goes.
+    Some,
+    /// The database that a stream behind the file begins in.
+    StreamDb(u64),
+    /// The end.
+    End,
+}
+
+/// Reads on, and hands over what comes.
+pub(super) fn next<R: Read>(reader: &mut Reader<R>, to: &mut impl Destination) -> Result<Next, Stop> {
+    match reader.next_record().map_err(Stop::File)? {
+        Record::Aux { name, text } if *name == *b"repl-stream-db" => {
+            let db = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+            return Ok(Next::StreamDb(db.unwrap_or(0)));
+        }
+        Record::Aux { .. } | Record::Keys(_) => {}
+        Record::Library(text) => to.library(&text)?,
+        Record::ModuleAux { module } => {
+            to.report().leave_out(format!("what the module type {module} keeps beside the keys"));
+        }
+        Record::Key(record) if record.is_empty() => to.report().leave_out("an empty key".to_owned()),
+        Record::Key(record) => to.key(&record)?,
+        Record::End => return Ok(Next::End),
+    }
+    Ok(Next::Some)
 }

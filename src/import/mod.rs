@@ -3,8 +3,8 @@
 //! The import is a client. It reads a source (a file, a folder, a running server), and tells a [`Target`] what to do in plain
 //! commands: RESTORE for each key of a file or snapshot, FUNCTION LOAD for each library, and the commands of an append-only file
 //! or of a replication stream as they are. So whatever the server promises for commands (the log, the limits, all or nothing)
-//! holds for what is imported, and there is one way in. At start a server imports into itself through the same door, by a
-//! connection without a socket ([`at_start`]).
+//! holds for what is imported. A server that starts imports into itself ([`at_start`]): keys directly, which takes a fraction of the
+//! time, and commands through the same door, by a connection without a socket.
 //!
 //! Nothing is overwritten unless that was asked for. Commands are applied in whole transactions, never a part of one.
 //!
@@ -14,6 +14,7 @@ pub(crate) mod at_start;
 mod commands;
 mod error;
 mod files;
+mod in_process;
 mod load;
 mod replica;
 mod report;

@@ -42,6 +42,15 @@ pub(super) struct Target<'s> {
     commands: HashSet<Vec<u8>>,
 }
 
+/// What one target leaves to the next.
+#[derive(Default)]
+pub(super) struct Known {
+    /// What was and was not imported.
+    pub(super) report: Report,
+    /// See [`Target`].
+    commands: HashSet<Vec<u8>>,
+}
+
 /// How far the server is followed: a place in its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Checkpoint {
@@ -78,6 +87,16 @@ impl<'s> Target<'s> {
             payload: Vec::new(),
             commands: HashSet::new(),
         })
+    }
+
+    /// Goes on where another target of the same server has ended.
+    pub(super) fn resume(self, Known { report, commands }: Known) -> Target<'s> {
+        Target { report, commands, ..self }
+    }
+
+    /// What is worth knowing for the next target of the same server.
+    pub(super) fn into_known(self) -> Known {
+        Known { report: self.report, commands: self.commands }
     }
 
     /// Who it is.
@@ -429,7 +448,7 @@ impl<'t, 's> Transaction<'t, 's> {
 }
 
 /// The name that a library gives itself in its first line: `#!lua name=NAME`.
-fn library_name(text: &[u8]) -> String {
+pub(super) fn library_name(text: &[u8]) -> String {
     let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let name = line.split(u8::is_ascii_whitespace).find_map(|word| word.strip_prefix(b"name="));
     excerpt::of_bytes(name.unwrap_or_default())

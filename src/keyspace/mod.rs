@@ -37,6 +37,7 @@ use verb::Workshop;
 use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
+use crate::base::split_table::{PLACE_END, Walk};
 use crate::config::Config;
 use crate::value::hash::HashLimits;
 use crate::value::list::ListLimits;
@@ -46,6 +47,9 @@ use crate::value::zset::ZSetLimits;
 
 /// The deadline of what never expires.
 pub const NEVER: i64 = i64::MAX;
+
+/// Where a [walk](Keyspace::walk) ends.
+pub const WALK_END: u64 = PLACE_END;
 
 /// The name under which a value is built before it has its place.
 const NAMELESS: &[u8] = b"";
@@ -396,6 +400,19 @@ impl Keyspace {
     #[inline]
     pub fn value(&self, db: DbIndex, slot: Slot) -> &Value {
         &self.entry(db, slot).value
+    }
+
+    /// Walks the keys of a database, expired ones left out, from `place` on until `visit` answers false or all were visited. Answers
+    /// where to go on: [`WALK_END`] at the end. Begins at 0. Every key that exists from the first call to the last is visited
+    /// exactly once, and no name twice.
+    pub fn walk(&self, db: DbIndex, place: u64, mut visit: impl FnMut(&Entry) -> bool) -> u64 {
+        let expired_until_ms = self.expired_until_ms();
+        self.db(db).walk(place, |together| {
+            // They can't be told apart by their place.
+            let goes_on =
+                together.iter().filter(|entry| entry.is_live(expired_until_ms)).fold(true, |on, e| visit(e) && on);
+            if goes_on { Walk::Continue } else { Walk::Stop }
+        })
     }
 
     /// Walks the keys of a database, expired ones left out: emits about `count` keys and answers the next cursor, 0 at the

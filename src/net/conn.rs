@@ -32,7 +32,9 @@ use std::task::{Context, Poll};
 
 use super::serve::Shared;
 use super::socket_table::Connection;
-use crate::base::limits::{OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_CHUNK_BYTES, SEND_SLICE_BYTES};
+use crate::base::limits::{
+    OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_CHUNK_BYTES, SEND_SLICE_BYTES, TRANSFER_AHEAD_BYTES,
+};
 use crate::engine::session::{Gate, SessionKey};
 use crate::engine::{Engine, Fed, Server};
 use crate::resp::reply::Reply;
@@ -206,6 +208,10 @@ impl Conn {
             return Next::Continue;
         } else if session.closing || is_over_share || held > OUTBOX_PAUSE_BYTES {
             return Next::Wait;
+        }
+        if session.transfer.is_some() && held < TRANSFER_AHEAD_BYTES {
+            engine.transfer_slice(self.key);
+            return Next::Yield;
         }
         if engine.server.stop_signal.load(Ordering::Relaxed) {
             // The server ends as soon as it is told: nothing new may hold that up.

@@ -10,13 +10,15 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::conn::{Buffers, Conn};
 use super::listener::Listener;
 use super::raw_poller::RawPoller;
 use super::socket_table::SocketTable;
+use crate::base::limits::LOAD_PAUSE;
 use crate::engine::Engine;
+use crate::engine::recovery::Step;
 
 /// What the tasks of the one thread share.
 pub(crate) struct Shared {
@@ -137,21 +139,25 @@ impl Shared {
 }
 
 impl Shared {
-    /// Loads the data, a slice at a time, between what others ask. `step` loads one; it answers whether there is more.
-    async fn load<E>(&self, mut step: impl FnMut(&mut Engine) -> Result<bool, E>) -> Result<(), E> {
-        while step(&mut self.engine.borrow_mut())? {
-            tokio::task::yield_now().await;
+    /// Loads the data, a slice at a time, between what others ask. `step` loads one.
+    async fn load<E>(&self, mut step: impl FnMut(&mut Engine) -> Result<Step, E>) -> Result<(), E> {
+        loop {
+            let left = step(&mut self.engine.borrow_mut())?;
+            match left {
+                Step::More => tokio::task::yield_now().await,
+                Step::Wait => sleep(LOAD_PAUSE).await,
+                Step::Complete => return Ok(()),
+            }
         }
-        Ok(())
     }
 }
 
 /// Serves until a signal or a client ends it. Runs on a current-thread runtime, inside a `LocalSet`. `load` is called until it
-/// answers that all data is there, and is answered for if it fails.
+/// answers that all data is there; if it fails, so does this.
 pub(crate) async fn serve<E: From<std::io::Error>>(
     shared: Rc<Shared>,
     listeners: Vec<Listener>,
-    load: impl FnMut(&mut Engine) -> Result<bool, E>,
+    load: impl FnMut(&mut Engine) -> Result<Step, E>,
 ) -> Result<(), E> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -1,15 +1,17 @@
 //! Streams: their entries in listpacks, then their counters, then their groups.
 //!
 //! ```text
-//! stream   = listpacks, (first id, listpack)*, counters, groups, group*
+//! stream   = listpacks, (first id, listpack)*, counters, groups, group* [, requests]
 //! counters = length, last id [, first id, largest deleted id, entries ever added]
-//! group    = name, last delivered id [, entries read], pending, (id, time, deliveries)*, consumers, consumer*
+//! group    = name, last delivered id [, entries read], pending, (id, time, deliveries)*, consumers, consumer* [, released, id*]
 //! consumer = name, last seen [, last active], pending, id*
+//! requests = seconds, most of each producer, producers, (name, requests, (iid, id)*)*, ever added, repeated
 //! ```
 //!
-//! What stands in brackets came with the second version, the time of activity with the third. Counts and the ids of
-//! counters and groups are lengths of RDB; other ids are 16 bytes, most significant first, and times are milliseconds in 8
-//! bytes, least significant first.
+//! What stands in brackets came later: with the second version, but the time of activity with the third, the requests of
+//! idempotent producers with the fourth, and the entries that were given back to their group with the fifth. Counts and the ids of
+//! counters, groups and requests are lengths of RDB; other ids are 16 bytes, most significant first, and times are milliseconds
+//! in 8 bytes, least significant first.
 //!
 //! A listpack begins with a master entry, whose fields the entries behind it may share:
 //!
@@ -146,7 +148,7 @@ fn encode_consumer(name: &[u8], seen_ms: u64, pending: impl Iterator<Item = Stre
     ids.into_iter().for_each(|id| out.extend_from_slice(&raw_id(id)));
 }
 
-/// Reads a stream of version 1, 2 or 3.
+/// Reads a stream of version 1 to 5.
 pub(super) fn decode(version: u8, input: &mut Input<'_>, limits: StreamLimits) -> Result<Stream, Corrupt> {
     let mut stream = Stream::new();
     for _ in 0..input.count()? {
@@ -166,6 +168,9 @@ pub(super) fn decode(version: u8, input: &mut Input<'_>, limits: StreamLimits) -
     stream.set_counters(last_id, Some(added), Some(max_deleted));
     for _ in 0..input.count()? {
         decode_group(&mut stream, version, input)?;
+    }
+    if version >= 4 {
+        decode_requests(&mut stream, input)?;
     }
     Ok(stream)
 }
@@ -293,9 +298,42 @@ fn decode_group(stream: &mut Stream, version: u8, input: &mut Input<'_>) -> Resu
         let active_ms = Some(active_ms).filter(|active_ms| *active_ms != NEVER_ACTIVE);
         sound(group.add_consumer(&consumer, seen_ms, active_ms, own))?;
     }
+    if version >= 5 {
+        for _ in 0..input.count()? {
+            let id = id_of(input.array()?);
+            let (_, deliveries) = pending.remove(&id).ok_or(Corrupt)?;
+            group.release(id, deliveries);
+        }
+    }
     sound(stream.group_insert(&name, group))?;
-    // Each delivery is somebody's.
+    // Each delivery is somebody's, or was given back.
     sound(pending.is_empty())
+}
+
+/// What Redis notes of a stream without idempotent producers, unless it is configured otherwise: seconds, and requests of each.
+const DEFAULT_REQUEST_LIMITS: (u64, u64) = (100, 100);
+
+fn decode_requests(stream: &mut Stream, input: &mut Input<'_>) -> Result<(), Corrupt> {
+    let (duration_s, max_iids) = (input.number()?, input.number()?);
+    let producers = input.count()?;
+    if producers > 0 || (duration_s, max_iids) != DEFAULT_REQUEST_LIMITS {
+        let limit = |number: u64| u32::try_from(number).map_err(|_| Corrupt);
+        stream.idempotency_configure(limit(duration_s)?, limit(max_iids)?);
+    }
+    for _ in 0..producers {
+        let producer = input.string()?;
+        for _ in 0..input.count()? {
+            let (iid, id) = (input.string()?, take_id(input)?);
+            sound(!iid.is_empty())?;
+            stream.idempotency_add(&producer, &iid, id);
+        }
+    }
+    let (added, repeated) = (input.number()?, input.number()?);
+    if (added, repeated) != (0, 0) && stream.idempotency().is_none() {
+        stream.idempotency_configure(DEFAULT_REQUEST_LIMITS.0 as u32, DEFAULT_REQUEST_LIMITS.1 as u32);
+    }
+    stream.idempotency_counters(added, repeated);
+    Ok(())
 }
 
 fn sound(holds: bool) -> Result<(), Corrupt> {

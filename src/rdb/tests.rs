@@ -269,6 +269,58 @@ fn payloads_of_redis_8_load() {
     assert_eq!(dump(&small), fields_expire[0]);
 }
 
+/// A stream without entries in the fourth or fifth version, with its type. Its group has two deliveries, of which one belongs to
+/// nobody in the fifth; a producer has made two requests.
+pub(super) fn stream_of_version(version: u8) -> Vec<u8> {
+    let id = |ms: u64| (u128::from(ms) << 64).to_be_bytes();
+    let mut bytes = vec![if version == 4 { 26 } else { 27 }];
+    // No listpacks, length, last id, first id, largest deleted id, entries added; one group, its last id, entries read.
+    bytes.extend_from_slice(&[0, 0, 9, 0, 0, 0, 0, 0, 0, 1, 1, b'g', 0, 0, 0]);
+    bytes.push(2);
+    for (ms, time_ms, deliveries) in [(1, 500u64, 3), (2, 0, 4)] {
+        bytes.extend_from_slice(&[&id(ms)[..], &time_ms.to_le_bytes(), &[deliveries]].concat());
+    }
+    bytes.extend_from_slice(&[&[1, 1, b'c'][..], &600u64.to_le_bytes(), &500u64.to_le_bytes()].concat());
+    match version {
+        4 => bytes.extend_from_slice(&[&[2][..], &id(1), &id(2)].concat()),
+        _ => bytes.extend_from_slice(&[&[1][..], &id(1), &[1], &id(2)].concat()),
+    }
+    // Seconds, most of each producer, producers; requests, each with its id; ever added, repeated.
+    bytes.extend_from_slice(&[50, 7, 1, 1, b'p', 2, 1, b'a', 3, 0, 1, b'b', 4, 0, 5, 1]);
+    bytes
+}
+
+/// The layout of what Redis 8.6 and 8.8 write; no such server was at hand.
+#[test]
+fn streams_of_redis_8_6_and_8_8_load() {
+    let decoded = |bytes: &[u8]| value::decode(bytes[0], &mut Input::new(&bytes[1..], 0), &limits(false));
+    for version in [4, 5] {
+        let bytes = stream_of_version(version);
+        let Ok(Value::Stream(stream)) = decoded(&bytes) else { panic!("it holds a stream") };
+        let group = stream.group(b"g").expect("it is there");
+        let pending = group.pending_range(StreamId::MIN, StreamId::MAX);
+        let pending: Vec<_> = pending.map(|one| (one.id.ms, one.consumer, one.deliveries)).collect();
+        let second = if version == 4 { Some(&b"c"[..]) } else { None };
+        assert_eq!(pending, [(1, Some(&b"c"[..]), 3), (2, second, 4)]);
+        let memory = stream.idempotency().expect("there are producers");
+        assert_eq!((memory.duration_s, memory.max_iids, memory.added(), memory.duplicates()), (50, 7, 5, 1));
+        assert_eq!(memory.find(b"p", b"b", 0), Some(StreamId { ms: 4, seq: 0 }));
+        assert_eq!(memory.requests().count(), 2);
+        for cut in 1..bytes.len() {
+            assert_eq!(decoded(&bytes[..cut]).err(), Some(Corrupt), "cut at {cut}");
+        }
+    }
+    // Given back, and somebody's all the same.
+    let mut both = stream_of_version(5);
+    let released = both.windows(16).rposition(|id| id == (2u128 << 64).to_be_bytes()).expect("it is there");
+    both[released + 7] = 1;
+    assert_eq!(decoded(&both).err(), Some(Corrupt));
+    // Without producers and with Redis' own limits, this server's hold.
+    let plain = [&stream_of_version(5)[..stream_of_version(5).len() - 16], &[0x40, 100, 0x40, 100, 0, 0, 0]].concat();
+    let Ok(Value::Stream(stream)) = decoded(&plain) else { panic!("it holds a stream") };
+    assert!(stream.idempotency().is_none());
+}
+
 #[test]
 fn the_envelope_is_checked() {
     let refused = |payload: &[u8]| load(payload, &limits(false)).err();

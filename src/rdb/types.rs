@@ -45,6 +45,10 @@ pub(super) const HASH_LISTPACK_EX_PREVIEW: u8 = 23;
 /// With fields that expire.
 pub(super) const HASH_METADATA: u8 = 24;
 pub(super) const HASH_LISTPACK_EX: u8 = 25;
+/// With the requests of idempotent producers, since Redis 8.6.
+pub(super) const STREAM_4: u8 = 26;
+/// With the entries that were given back to their group, since Redis 8.8.
+pub(super) const STREAM_5: u8 = 27;
 /// Valkey's 22, with fields that expire.
 pub(super) const VALKEY_HASH_2: u8 = 22 | VALKEY;
 
@@ -53,7 +57,7 @@ const VALKEY: u8 = 0x80;
 
 /// The first number that the two use for different things, and the last one that each has.
 const FIRST_OF_OWN: u8 = 22;
-const LAST_OF_REDIS: u8 = HASH_LISTPACK_EX;
+const LAST_OF_REDIS: u8 = STREAM_5;
 const LAST_OF_VALKEY: u8 = 22;
 
 /// Whose numbers are meant.

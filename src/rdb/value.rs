@@ -80,11 +80,13 @@ pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> R
         | HASH_METADATA
         | HASH_LISTPACK_EX
         | VALKEY_HASH_2 => Value::Hash(Box::new(decode_hash(code, input, &limits.hash)?)),
-        STREAM_1 | STREAM_2 | STREAM_3 => {
+        STREAM_1 | STREAM_2 | STREAM_3 | STREAM_4 | STREAM_5 => {
             let version = match code {
                 STREAM_1 => 1,
                 STREAM_2 => 2,
-                _ => 3,
+                STREAM_3 => 3,
+                STREAM_4 => 4,
+                _ => 5,
             };
             Value::Stream(Box::new(stream::decode(version, input, limits.stream)?))
         }

@@ -25,6 +25,7 @@ use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
 
 mod reads;
+mod transfers;
 
 /// A segment has room for small changes only.
 const OPTIONS: Options = Options {

@@ -40,5 +40,6 @@ mod script_limits;
 mod slow_disk;
 mod slow_turns;
 mod snapshots;
+mod syncing;
 mod tour;
 mod transcripts;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::harness::{Program, Raw, Server, Value, encode, launch_command, until};
+use crate::harness::{Program, Raw, Server, Value, encode, free_port, launch_command, until};
 use crate::oracle::REDIS_SERVER;
 
 /// A command line of the program under test that is no server.
@@ -34,16 +34,16 @@ fn import(source: &str, into: &Server, flags: &[&str]) -> Result<String, String>
     run(&[&["import", source, "--into", &url(into)], flags].concat())
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("a path of plain text")
 }
 
-fn start(program: Program, dir: &Path, flags: &[&str]) -> Server {
+pub(crate) fn start(program: Program, dir: &Path, flags: &[&str]) -> Server {
     Server::start(program, &[&["--dir", text(dir)], flags].concat())
 }
 
 /// Sends commands at once, none of which may fail.
-fn fill(raw: &mut Raw, commands: &[Vec<String>]) {
+pub(crate) fn fill(raw: &mut Raw, commands: &[Vec<String>]) {
     raw.send(&commands.iter().flat_map(|command| encode(command)).collect::<Vec<u8>>());
     for command in commands {
         let reply = raw.reply().value;
@@ -52,7 +52,7 @@ fn fill(raw: &mut Raw, commands: &[Vec<String>]) {
 }
 
 /// Commands that make keys of every type, small and large, in three databases.
-fn every_type() -> Vec<Vec<String>> {
+pub(crate) fn every_type() -> Vec<Vec<String>> {
     let line = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<String>>();
     let mut commands: Vec<Vec<String>> = [
         "SET text hello",
@@ -96,7 +96,7 @@ fn every_type() -> Vec<Vec<String>> {
 }
 
 /// What clients can read of all keys, by database and name.
-fn contents(server: &Server) -> BTreeMap<String, String> {
+pub(crate) fn contents(server: &Server) -> BTreeMap<String, String> {
     let mut raw = server.raw();
     let mut seen = BTreeMap::new();
     for db in ["0", "3", "9"] {
@@ -134,7 +134,7 @@ fn contents(server: &Server) -> BTreeMap<String, String> {
     seen
 }
 
-fn assert_same(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) {
+pub(crate) fn assert_same(one: &BTreeMap<String, String>, other: &BTreeMap<String, String>) {
     assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
     one.iter().for_each(|(key, value)| assert_eq!(Some(value), other.get(key), "{key}"));
 }
@@ -330,18 +330,59 @@ fn a_start_in_a_folder_of_redis_imports_once() {
     assert_eq!(server.raw().command(&["GET", "text"]), Value::bulk("changed since"));
     drop(server);
 
-    // What an import has left that was interrupted is worth nothing; what only resembles it stays.
-    let leftovers = dir.path().join("tidegate-data.importing");
-    std::fs::create_dir(&leftovers).unwrap();
-    std::fs::write(leftovers.join("1.log"), "half").unwrap();
-    std::fs::write(dir.path().join("tidegate-import-under-way"), "").unwrap();
-    let server = durable();
-    assert_eq!(server.raw().command(&["GET", "text"]), Value::bulk("changed since"));
-    drop(server);
+    // Without the data the files are imported again, and a folder that was only made is none.
     std::fs::remove_dir_all(dir.path().join("tidegate-data")).unwrap();
+    std::fs::create_dir(dir.path().join("tidegate-data")).unwrap();
+    assert_same(&wanted, &contents(&durable()));
+}
+
+/// Killed while it imports, at any point, a server leaves nothing that the next one would take for data.
+#[test]
+fn a_start_that_is_killed_imports_from_the_beginning() {
+    const KEYS: usize = 150_000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut entries = Vec::new();
+    for n in 0..KEYS {
+        let key = format!("key:{n:08}");
+        let value = format!("value:{:030}", n * 7_919 % 1_000_003);
+        entries.extend_from_slice(&[0, key.len() as u8]);
+        entries.extend_from_slice(key.as_bytes());
+        entries.push(value.len() as u8);
+        entries.extend_from_slice(value.as_bytes());
+    }
+    std::fs::write(dir.path().join("dump.rdb"), snapshot(&entries)).unwrap();
+    let data = dir.path().join("tidegate-data");
+    let files = |ending: &str| {
+        let entries = std::fs::read_dir(&data).into_iter().flatten().flatten();
+        let of_kind = entries.filter(|entry| entry.path().to_string_lossy().ends_with(ending));
+        of_kind.map(|entry| entry.metadata().map_or(0, |file| file.len())).collect::<Vec<u64>>()
+    };
+    let mut killed_half_way = 0;
+    for bytes in [1, 200_000, 600_000, 1_000_000] {
+        let port = free_port().to_string();
+        let mut child = tidegate(&["--port", &port, "--bind", "127.0.0.1", "--appendonly", "yes", "--dir"])
+            .arg(dir.path())
+            .spawn()
+            .unwrap();
+        until(|| files(".tmp").iter().any(|len| *len >= bytes) || !files(".snap").is_empty(), "it imports");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if files(".snap").is_empty() {
+            killed_half_way += 1;
+        } else {
+            std::fs::remove_dir_all(&data).unwrap();
+        }
+    }
+    assert!(killed_half_way > 0, "too fast to be killed");
+    let durable = || start(Program::Tidegate, dir.path(), &["--appendonly", "yes"]);
     let server = durable();
-    assert_same(&wanted, &contents(&server));
-    assert!(!leftovers.exists());
+    assert!(files(".tmp").is_empty(), "what was left of it is removed");
+    let mut raw = server.raw();
+    assert_eq!(raw.command(&["DBSIZE"]), Value::Integer(KEYS as i64));
+    assert_eq!(raw.command(&["GET", "key:00000007"]), Value::bulk(&format!("value:{:030}", 7 * 7_919)));
+    assert_eq!(raw.command(&["FLUSHALL"]), Value::status("OK"));
+    drop((raw, server));
+    assert_eq!(durable().raw().command(&["DBSIZE"]), Value::Integer(0), "it is not imported a second time");
 }
 
 #[test]

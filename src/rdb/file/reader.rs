@@ -80,6 +80,15 @@ impl KeyRecord<'_> {
         seal(out, self.version);
     }
 
+    /// The string that its value is, if it is one that can be read.
+    pub fn text(&self) -> Option<Cow<'_, [u8]>> {
+        if types::known(self.dialect, self.code) != Some(types::STRING) {
+            return None;
+        }
+        let mut input = Input::new(self.value, RDB_UNPACKED_MAX_BYTES);
+        input.string().ok().filter(|_| input.is_empty())
+    }
+
     /// Whether it is a collection without elements. Old versions wrote some; Redis passes over them when it loads a file, and
     /// RESTORE refuses them.
     pub fn is_empty(&self) -> bool {

@@ -80,6 +80,8 @@ impl<R: Read> Copying<'_, R> {
             STREAM_1 => self.stream(1),
             STREAM_2 => self.stream(2),
             STREAM_3 => self.stream(3),
+            STREAM_4 => self.stream(4),
+            STREAM_5 => self.stream(5),
             _ => Err(self.damaged("a type without a shape")),
         }
     }
@@ -90,14 +92,10 @@ impl<R: Read> Copying<'_, R> {
             node.string()
         })?;
         // Length and last id; then the first id, the largest that was deleted, and the entries ever added.
-        for _ in 0..if version >= 2 { 8 } else { 3 } {
-            self.number()?;
-        }
+        self.numbers(if version >= 2 { 8 } else { 3 })?;
         self.many(|group| {
             group.string()?;
-            for _ in 0..if version >= 2 { 3 } else { 2 } {
-                group.number()?;
-            }
+            group.numbers(if version >= 2 { 3 } else { 2 })?;
             group.many(|pending| {
                 pending.bytes(16 + 8)?;
                 pending.number().map(drop)
@@ -106,8 +104,29 @@ impl<R: Read> Copying<'_, R> {
                 consumer.string()?;
                 consumer.bytes(if version >= 3 { 16 } else { 8 })?;
                 consumer.many(|id| id.bytes(16))
+            })?;
+            if version >= 5 {
+                group.many(|id| id.bytes(16))?;
+            }
+            Ok(())
+        })?;
+        if version < 4 {
+            return Ok(());
+        }
+        // How long and how many requests are remembered; and how many there were, and how many of them repeated.
+        self.numbers(2)?;
+        self.many(|producer| {
+            producer.string()?;
+            producer.many(|request| {
+                request.string()?;
+                request.numbers(2)
             })
-        })
+        })?;
+        self.numbers(2)
+    }
+
+    fn numbers(&mut self, count: usize) -> Result<(), Stop> {
+        (0..count).try_for_each(|_| self.number().map(drop))
     }
 
     /// A count, and so many of the same.

@@ -7,7 +7,7 @@ use super::*;
 use crate::base::crc::crc64;
 use crate::keyspace::ValueLimits;
 use crate::keyspace::entry::Value;
-use crate::rdb::tests::{content, samples};
+use crate::rdb::tests::{content, samples, stream_of_version};
 use crate::rdb::{self, Dialect};
 
 /// What a file holds, in words.
@@ -101,6 +101,17 @@ fn string(text: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn streams_of_every_version_end_where_they_end() {
+    for version in [4, 5] {
+        let stream = stream_of_version(version);
+        let bytes = file("REDIS0014", &[&key(stream[0], b's', &stream[1..]), &key(0, b'k', &string(b"v"))]);
+        let seen = read(&bytes).expect("it is whole");
+        assert_eq!(seen.len(), 2, "{seen:?}");
+        assert!(!seen[0].contains("Bad data"), "{seen:?}");
+    }
+}
+
+#[test]
 fn what_old_versions_wrote_is_read() {
     // Redis 2.8 (RDB 6): deadlines in seconds, zipmaps, ziplists, scores as text, integers and packed texts as strings.
     let ziplist = b"\x0f\x0f\0\0\0\x0c\0\0\0\x02\0\0\xf2\x02\xf3\xff";
@@ -157,7 +168,7 @@ fn the_same_number_is_another_type_in_valkey() {
     assert_eq!(read(&preview).unwrap(), ["0:h f=v (None, None)"]);
     let released = file("REDIS0012", &[&key(25, b'h', &[&[0; 8][..], &string(&packed)].concat())]);
     assert_eq!(read(&released).unwrap(), ["0:h f=v (None, None)"]);
-    for (magic, code) in [("VALKEY080", 23), ("REDIS0012", 26), ("REDIS0012", 8), ("REDIS0012", 22 | 0x80)] {
+    for (magic, code) in [("VALKEY080", 23), ("REDIS0014", 28), ("REDIS0012", 8), ("REDIS0012", 22 | 0x80)] {
         let error = read(&file(magic, &[&key(code, b'k', b"")])).unwrap_err().to_string();
         assert!(
             error.contains("\"k\"") && error.contains(&format!("type {code}")) && error.contains("offset 9"),

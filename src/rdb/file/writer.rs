@@ -57,6 +57,11 @@ impl<W: Write> Writer<W> {
         self.flush_if_full()
     }
 
+    /// Where it is written to.
+    pub fn output_mut(&mut self) -> &mut W {
+        &mut self.output
+    }
+
     /// Ends the file, and gives the output back.
     pub fn finish(mut self) -> io::Result<W> {
         self.buffer.push(opcode::END);

@@ -1,0 +1,194 @@
+//! Data that comes from elsewhere when the server starts. It is put into the keyspace directly and, with a log, into a snapshot at
+//! the same time, behind which the log begins.
+//!
+//! Whoever reads the foreign data adds keys slice by slice. Each slice is a unit, and its effects go to the writer of the snapshot
+//! as they are recorded: so nothing is read or copied a second time, and the writer works beside. The file has a temporary name
+//! until all is in it and durable. A directory therefore holds all of the data or, after a crash at any point before that, nothing
+//! of it; then the next start finds an empty directory and begins again.
+//!
+//! Nobody else changes the keyspace meanwhile: the server is loading. Nothing expires before all is there.
+
+use std::sync::Arc;
+
+use super::recovery::{RecoveryError, count_keys};
+use super::state::Engine;
+use super::tail::Tail;
+use super::tail::UnitOrigin;
+use crate::base::limits::SNAPSHOT_PAUSE_BYTES;
+use crate::base::lsn::Lsn;
+use crate::base::rng::Rng;
+use crate::keyspace::entry::Value;
+use crate::keyspace::{DbIndex, ExpiryHold, NEVER, ValueLimits};
+use crate::log::directory::Directory;
+use crate::log::snapshot::writer::{Begin, LogBeside, Sizes, SnapshotWriter};
+
+/// Data on its way into an engine that is empty. See the module's header.
+pub struct BulkLoad {
+    saved: Option<Saved>,
+    /// What is overdue expires when all is there, as if it had been here before.
+    _hold: ExpiryHold,
+}
+
+/// The snapshot that is written beside.
+struct Saved {
+    directory: Arc<Directory>,
+    writer: SnapshotWriter,
+    /// The number that it gets, once all has been handed over.
+    lsn: Option<Lsn>,
+}
+
+/// A key that is added.
+#[derive(Clone, Copy, Debug)]
+pub struct NewKey<'a> {
+    /// The number of its database.
+    pub db: u64,
+    /// Its name.
+    pub name: &'a [u8],
+    /// When it expires, Unix ms.
+    pub expires_at_ms: Option<i64>,
+    /// Seconds since it was used last.
+    pub idle_s: Option<u64>,
+}
+
+/// What a key holds.
+pub enum Content<'a> {
+    /// A string.
+    Text(&'a [u8]),
+    /// Any value, of the layout that the [limits](Slice::limits) give it.
+    Value(Value),
+}
+
+/// Why a key is not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAdded {
+    /// There is no such database.
+    #[error("there is no such database: see `databases`")]
+    NoDatabase,
+    /// A key of this name has been added before.
+    #[error("it is there twice")]
+    Exists,
+}
+
+impl BulkLoad {
+    /// Begins to load into `engine`, which is empty. With a directory, which is empty, too, what comes is saved in it.
+    pub fn begin(engine: &mut Engine, directory: Option<Arc<Directory>>) -> Result<BulkLoad, RecoveryError> {
+        let saved = match directory {
+            None => None,
+            Some(directory) => {
+                let begin = Begin {
+                    serial: Rng::from_entropy().next_u64(),
+                    time_ms: engine.server.clock.now_ms(),
+                    sizes: Sizes::default(),
+                    // Whoever loads looks again by itself.
+                    notify: Box::new(|| {}),
+                };
+                let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin);
+                writer.start().map_err(RecoveryError::Threads)?;
+                engine.server.tail = Some(Tail::new(Vec::new()));
+                // A snapshot is read under these limits, until its first unit sets others.
+                engine.ks.set_limits(ValueLimits::default());
+                Some(Saved { directory, writer, lsn: None })
+            }
+        };
+        engine.begin_own_time();
+        Ok(BulkLoad { saved, _hold: engine.ks.hold_expiry() })
+    }
+
+    /// Adds what `add` adds, as one unit.
+    pub fn slice<T>(&mut self, engine: &mut Engine, add: impl FnOnce(&mut Slice<'_>) -> T) -> T {
+        engine.ks.set_now_ms(engine.server.clock.now_ms());
+        let unit = engine.begin(UnitOrigin::Snapshot);
+        let answer = add(&mut Slice { engine });
+        engine.commit(unit, &mut []);
+        self.hand_over(engine);
+        answer
+    }
+
+    /// Hands what has changed since the last slice over to be saved. For those who change the data by other ways.
+    pub fn hand_over(&mut self, engine: &mut Engine) {
+        let (Some(saved), Some(tail)) = (&mut self.saved, &mut engine.server.tail) else { return };
+        if tail.units > 0 {
+            let Tail { bytes, units, .. } = std::mem::replace(tail, Tail::new(Vec::new()));
+            saved.writer.push(bytes, units);
+        }
+    }
+
+    /// Whether the disk is behind, so that the next slice should wait. Fails if nothing can be saved.
+    pub fn is_behind(&self) -> Result<bool, RecoveryError> {
+        let Some(Saved { writer, .. }) = &self.saved else { return Ok(false) };
+        match writer.outcome() {
+            Some(Err(error)) => Err(RecoveryError::Unsaved(error.to_string())),
+            _ => Ok(writer.backlog() > SNAPSHOT_PAUSE_BYTES),
+        }
+    }
+
+    /// All has been added. Answers whether it is saved; if not, it must be asked again.
+    pub fn finish(&mut self, engine: &mut Engine) -> Result<bool, RecoveryError> {
+        if self.saved.as_ref().is_some_and(|saved| saved.lsn.is_none()) {
+            self.hand_over(engine);
+        }
+        let Some(Saved { directory, writer, lsn }) = &mut self.saved else {
+            engine.server.saving.loaded_keys = count_keys(engine);
+            return Ok(true);
+        };
+        let lsn = *lsn.get_or_insert_with(|| {
+            let server = &mut engine.server;
+            let lsn = server.last_lsn();
+            writer.finish(lsn, server.clock.now_ms());
+            // What clients change while data is loaded, such as limits, is what the log begins with.
+            server.tail = Some(Tail::default());
+            lsn
+        });
+        let done = match writer.outcome() {
+            None => return Ok(false),
+            Some(outcome) => outcome.map_err(|error| RecoveryError::Unsaved(error.to_string()))?,
+        };
+        let (directory, keys) = (Arc::clone(directory), count_keys(engine));
+        let (server, changes) = (&mut engine.server, engine.ks.effects().count());
+        server.saving.goes_on(directory, lsn, keys, done.file_bytes, 0);
+        server.saving.saved_changes = changes;
+        server.begin_log(lsn).map_err(RecoveryError::Unsaved)?;
+        self.saved = None;
+        Ok(true)
+    }
+}
+
+/// A unit in which keys and libraries are added.
+pub struct Slice<'e> {
+    engine: &'e mut Engine,
+}
+
+impl Slice<'_> {
+    /// Where values change their representation.
+    pub fn limits(&self) -> &ValueLimits {
+        self.engine.ks.limits()
+    }
+
+    /// Adds a key.
+    pub fn add(&mut self, key: &NewKey<'_>, content: Content<'_>) -> Result<(), NotAdded> {
+        let ks = &mut self.engine.ks;
+        let NewKey { name, expires_at_ms, idle_s, .. } = *key;
+        let db = DbIndex::try_from(key.db).ok().filter(|db| *db < ks.databases()).ok_or(NotAdded::NoDatabase)?;
+        if ks.find(db, name).is_some() {
+            return Err(NotAdded::Exists);
+        }
+        let slot = match content {
+            Content::Text(text) => ks.put_at(db, name, None, text),
+            Content::Value(value) => ks.put_value(db, name, value),
+        };
+        if let Some(at_ms) = expires_at_ms {
+            ks.expire_at(db, slot, at_ms.clamp(0, NEVER - 1));
+        }
+        if let Some(seconds) = idle_s {
+            ks.set_idle(db, slot, i64::try_from(seconds).unwrap_or(i64::MAX));
+        }
+        Ok(())
+    }
+
+    /// Adds a library of functions.
+    pub fn add_library(&mut self, code: &[u8]) -> Result<(), String> {
+        let Engine { ks, server, .. } = &mut *self.engine;
+        let loaded = server.scripts.load_library(ks, code, false, &server.stats.clock);
+        loaded.map(drop).map_err(|error| error.to_string())
+    }
+}

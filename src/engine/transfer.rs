@@ -1,0 +1,101 @@
+//! All data as RDB for a client that asks as a replica does: SYNC and PSYNC, which `redis-cli --rdb` uses.
+//!
+//! The data is walked in slices, each when the connection has sent most of what was made before: so nobody is held up, and a reader
+//! that is slow makes the walk wait, not the outbox grow. Only one value is held in full, the one that is written. What a slice
+//! shows leaves when no crash can take it back, like any reply.
+//!
+//! A key that is there from the beginning to the end is sent once, with the value and the deadline of one instant. It is not the
+//! same instant for all keys: who wants one point in time stops the writers.
+//!
+//! The file says that it is of the version of Redis 7.0. Readers look at the type of each value, so newer ones read what is newer
+//! (hashes with fields that expire), and older ones refuse just that.
+//!
+//! This file holds a transfer; [`super::transfer_slices`] moves it on.
+
+use std::io;
+
+use crate::base::limits::{SCRATCH_KEEP_BYTES, TRANSFER_KEY_WORK_BYTES, TRANSFER_SLICE_BYTES};
+use crate::base::rng::Rng;
+use crate::base::version::REDIS_VERSION;
+use crate::keyspace::{DbIndex, Keyspace, WALK_END};
+use crate::rdb::file::Writer;
+use crate::rdb::{VERSION, value};
+
+/// What a client has said of itself by REPLCONF.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Replica {
+    /// It takes a transfer that ends with a mark instead of one whose length is known before.
+    pub takes_mark: bool,
+    /// It listens at a port, so it wants to be kept in sync.
+    pub listens: bool,
+    /// It wants the libraries of functions and no keys.
+    pub only_libraries: bool,
+}
+
+/// A transfer under way. See the module's header.
+pub struct Transfer {
+    writer: Writer<Vec<u8>>,
+    /// What ends the file, which nothing in it looks like: 40 hexadecimal digits.
+    mark: String,
+    /// The database that is walked, and where the walk stands; `None` before the libraries are written.
+    position: Option<(DbIndex, u64)>,
+    /// How many databases are walked.
+    databases: DbIndex,
+    keys: u64,
+    /// Type and bytes of the value that is written.
+    value: Vec<u8>,
+}
+
+impl Transfer {
+    /// Begins to send what `replica` wants of a server of so many databases.
+    pub(crate) fn begin(replica: Replica, databases: DbIndex, now_ms: i64) -> io::Result<Transfer> {
+        let mut random = Rng::from_entropy();
+        let mark: String = (0..5).map(|_| format!("{:08x}", random.next_u64() as u32)).collect();
+        let mut writer = Writer::new(format!("$EOF:{mark}\r\n").into_bytes(), VERSION);
+        let created_s = (now_ms / 1_000).to_string();
+        for (name, text) in [("redis-ver", REDIS_VERSION), ("redis-bits", "64"), ("ctime", &created_s)] {
+            writer.aux(name, text)?;
+        }
+        let databases = if replica.only_libraries { 0 } else { databases };
+        Ok(Transfer { writer, mark, position: None, databases, keys: 0, value: Vec::new() })
+    }
+
+    /// Writes on. `libraries` are the texts of the libraries of functions. Answers what is to be sent, and itself if that is not all.
+    pub(super) fn slice<'a>(
+        mut self: Box<Self>,
+        ks: &Keyspace,
+        mut libraries: impl Iterator<Item = &'a [u8]>,
+    ) -> io::Result<(Vec<u8>, Option<Box<Transfer>>)> {
+        if self.position.is_none() {
+            libraries.try_for_each(|code| self.writer.library(code))?;
+        }
+        let (mut db, mut at) = self.position.unwrap_or((0, 0));
+        let mut left = TRANSFER_SLICE_BYTES;
+        while db < self.databases && left > 0 {
+            let mut written = Ok(());
+            at = ks.walk(db, at, |entry| {
+                self.value.clear();
+                self.value.push(value::type_code(entry.value()));
+                value::encode(entry.value(), &mut self.value);
+                written = self.writer.key(u64::from(db), entry.key(), entry.expires_at_ms(), &self.value);
+                self.keys += 1;
+                left = left.saturating_sub(self.value.len() + entry.key().len() + TRANSFER_KEY_WORK_BYTES);
+                left > 0 && written.is_ok()
+            });
+            written?;
+            if at == WALK_END {
+                (db, at) = (db + 1, 0);
+            }
+        }
+        self.value.shrink_to(SCRATCH_KEEP_BYTES);
+        if db < self.databases {
+            self.position = Some((db, at));
+            let made = std::mem::take(self.writer.output_mut());
+            return Ok((made, Some(self)));
+        }
+        let mut rest = self.writer.finish()?;
+        rest.extend_from_slice(self.mark.as_bytes());
+        tracing::info!(keys = self.keys, "sent a snapshot as RDB; the link ends with it");
+        Ok((rest, None))
+    }
+}

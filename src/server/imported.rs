@@ -1,0 +1,195 @@
+//! How a server comes to the data of Redis that it finds at its start: slice by slice, and all of it or nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::{Data, Start, StartError};
+use crate::base::clock::Clock;
+use crate::base::rng::Rng;
+use crate::command;
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::engine::recovery::{RecoveryError, Step};
+use crate::engine::session::{Peer, SessionKey};
+use crate::log::error::LogError;
+use crate::rdb::file::Writer;
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::Decoder;
+
+const KEYS: usize = 20_000;
+
+/// What a file of Redis holds: numbered strings of which each hundredth expires far in the future, a hash and a library.
+fn dump() -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), 10);
+    writer.library(b"#!lua name=lib\nredis.register_function('f', function() return 7 end)").unwrap();
+    for n in 0..KEYS {
+        let expires_at_ms = n.is_multiple_of(100).then_some(4_102_444_800_000);
+        let value = format!("\0\x1evalue:{n:024}");
+        writer.key(0, format!("key:{n}").as_bytes(), expires_at_ms, value.as_bytes()).unwrap();
+    }
+    writer.key(3, b"hash", None, b"\x04\x02\x01f\x01v\x01g\x01w").unwrap();
+    writer.finish().unwrap()
+}
+
+/// A server that begins in `dir`, with a log. Its hashes have one entry before they become tables.
+fn begin(dir: &Path) -> (Engine, Start) {
+    loop {
+        let config = Config { dir: dir.to_owned(), hash_max_listpack_entries: 1, ..Config::default() };
+        let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::seeded(1)).expect("memory");
+        match Start::begin(&mut engine, &Arc::new(Notify::new())) {
+            // The thread of the one before, which was dropped, has not ended yet.
+            Err(StartError::Recovery(RecoveryError::Log(LogError::Locked { .. }))) => std::thread::yield_now(),
+            start => return (engine, start.unwrap_or_else(|error| panic!("{error}"))),
+        }
+    }
+}
+
+/// Loads one slice; false when all is there.
+fn load_slice(engine: &mut Engine, start: &mut Start) -> bool {
+    loop {
+        match start.step(engine).unwrap_or_else(|error| panic!("{error}")) {
+            Step::Wait => std::thread::sleep(Duration::from_millis(1)),
+            step => return step == Step::More,
+        }
+    }
+}
+
+fn load_all(dir: &Path) -> Engine {
+    let (mut engine, mut start) = begin(dir);
+    while load_slice(&mut engine, &mut start) {}
+    start.finish(&mut engine).unwrap_or_else(|error| panic!("{error}"));
+    engine
+}
+
+fn ask(engine: &mut Engine, client: SessionKey, line: &str) -> String {
+    let mut reply = Reply::new(Form::Resp2);
+    engine.feed(client, &mut Decoder::new(), format!("{line}\r\n").as_bytes(), &mut reply);
+    String::from_utf8_lossy(reply.as_bytes()).replace("\r\n", " ")
+}
+
+fn assert_has_all(engine: &mut Engine) {
+    let client = engine.server.open_session(Peer::default());
+    for (line, answer) in [
+        ("DBSIZE", format!(":{KEYS} ")),
+        ("GET key:7", format!("$30 value:{:024} ", 7)),
+        ("PEXPIRETIME key:100", ":4102444800000 ".to_owned()),
+        ("FCALL f 0", ":7 ".to_owned()),
+        ("SELECT 3", "+OK ".to_owned()),
+        ("HGET hash g", "$1 w ".to_owned()),
+        ("OBJECT ENCODING hash", "$9 hashtable ".to_owned()),
+    ] {
+        assert_eq!(ask(engine, client, line), answer, "{line}");
+    }
+}
+
+/// The names of the complete snapshots.
+fn snapshots(dir: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(dir.join("tidegate-data")).into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.ends_with(".snap")).collect()
+}
+
+#[test]
+fn a_dump_is_loaded_in_slices_and_saved_beside() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("dump.rdb"), dump()).unwrap();
+    let (mut engine, mut start) = begin(dir.path());
+    let client = engine.server.open_session(Peer::default());
+    let (mut slices, mut read) = (0, 0);
+    while load_slice(&mut engine, &mut start) {
+        slices += 1;
+        assert_eq!(ask(&mut engine, client, "GET key:0"), "-LOADING Redis is loading the dataset in memory ");
+        let progress = engine.server.loading.expect("it is loading");
+        assert!(progress.read >= read && progress.read <= progress.all, "{progress:?} after {read}");
+        read = progress.read;
+    }
+    assert!(slices > 10, "{slices}");
+    let said = start.finish(&mut engine).unwrap();
+    assert!(said.contains(&format!("{} keys, Lsn 1)", KEYS + 1)) && said.contains("every OK is on disk"), "{said}");
+    assert_eq!(snapshots(dir.path()).len(), 1);
+    assert_has_all(&mut engine);
+    assert_eq!(ask(&mut engine, client, "SET key:7 changed"), "+OK ");
+    engine.server.close_log().unwrap();
+    drop(engine);
+
+    // What was imported is not imported again, and what came behind it is there.
+    let mut engine = load_all(dir.path());
+    let client = engine.server.open_session(Peer::default());
+    assert_eq!(ask(&mut engine, client, "GET key:7"), "$7 changed ");
+    assert_eq!(ask(&mut engine, client, "SET key:7 value:000000000000000000000007"), "+OK ");
+    assert_has_all(&mut engine);
+}
+
+#[test]
+fn a_start_that_ends_early_leaves_nothing_to_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("dump.rdb"), dump()).unwrap();
+    let mut ended_early = 0;
+    for slices in 0.. {
+        let (mut engine, mut start) = begin(dir.path());
+        assert!(matches!(start.data, Data::Import { is_saved: true, .. }), "after {slices} slices");
+        let goes_on = (0..slices).all(|_| load_slice(&mut engine, &mut start));
+        if !goes_on {
+            break;
+        }
+        assert!(snapshots(dir.path()).is_empty(), "after {slices} slices");
+        ended_early += 1;
+    }
+    assert!(ended_early > 10, "{ended_early}");
+    // The last one had all, and it was durable before anybody could be answered.
+    assert_eq!(snapshots(dir.path()).len(), 1);
+    assert_has_all(&mut load_all(dir.path()));
+}
+
+#[test]
+fn commands_behind_a_dump_are_applied_and_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut file = dump();
+    for line in ["SELECT 3", "HSET hash h x", "MULTI", "SET a 1", "INCR a", "EXEC", "SELECT 0", "DEL key:1"] {
+        let words: Vec<&str> = line.split(' ').collect();
+        file.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+        words.iter().for_each(|word| file.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes()));
+    }
+    std::fs::write(dir.path().join("appendonly.aof"), file).unwrap();
+    for _ in 0..2 {
+        let mut engine = load_all(dir.path());
+        let client = engine.server.open_session(Peer::default());
+        assert_eq!(ask(&mut engine, client, "DBSIZE"), format!(":{} ", KEYS - 1));
+        assert_eq!(ask(&mut engine, client, "SELECT 3"), "+OK ");
+        assert_eq!(ask(&mut engine, client, "GET a"), "$1 2 ");
+        assert_eq!(ask(&mut engine, client, "HLEN hash"), ":3 ");
+    }
+}
+
+#[test]
+fn a_damaged_dump_is_refused_and_nothing_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, path) = (dump(), dir.path().join("dump.rdb"));
+    let mut twice = Writer::new(Vec::new(), 10);
+    [1, 2].iter().for_each(|_| twice.key(0, b"k", None, b"\0\x01v").unwrap());
+    let mut flipped = whole.clone();
+    let value = b"value:000000000000000000010000";
+    let at = whole.windows(value.len()).position(|window| window == value).unwrap();
+    flipped[at + value.len() - 1] ^= 1;
+    for (file, why) in
+        [(&whole[..whole.len() - 3], "ends"), (&flipped, "checksum"), (&twice.finish().unwrap(), "it is there twice")]
+    {
+        std::fs::write(&path, file).unwrap();
+        let (mut engine, mut start) = begin(dir.path());
+        let error = loop {
+            match start.step(&mut engine) {
+                Ok(Step::Complete) => panic!("it was taken: {why}"),
+                Ok(_) => {}
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains(why), "{error}");
+        drop((engine, start));
+        assert!(snapshots(dir.path()).is_empty());
+    }
+    std::fs::write(&path, &whole).unwrap();
+    assert_has_all(&mut load_all(dir.path()));
+}

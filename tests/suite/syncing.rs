@@ -1,0 +1,117 @@
+//! SYNC and PSYNC: a snapshot for whoever asks as a replica does, above all `redis-cli --rdb`.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{Program, Raw, Server, Value};
+use crate::moving::{assert_same, contents, every_type, fill, start, text};
+use crate::oracle::{REDIS_CLI, REDIS_SERVER};
+
+/// Has `redis-cli` write what the server holds to a file.
+fn fetch(server: &Server, flag: &str, to: &Path) {
+    let output = Command::new("redis-cli").args(["-p", &server.port().to_string(), flag, text(to)]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn redis_cli_fetches_a_file_that_redis_loads() {
+    if REDIS_SERVER.is_missing() || REDIS_CLI.is_missing() {
+        return;
+    }
+    let server = Server::start(Program::Tidegate, &["--appendonly", "yes"]);
+    fill(&mut server.raw(), &every_type());
+    let wanted = contents(&server);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("dump.rdb");
+    fetch(&server, "--rdb", &file);
+    let checked = Command::new("redis-check-rdb").arg(&file).output();
+    if let Ok(checked) = checked {
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    }
+    let redis = start(Program::Redis, dir.path(), &[]);
+    assert_same(&wanted, &contents(&redis));
+
+    // And back, at a start and by an import from the running server.
+    let again = start(Program::Tidegate, dir.path(), &["--appendonly", "yes"]);
+    assert_same(&wanted, &contents(&again));
+
+    // Libraries alone.
+    let libraries = tempfile::tempdir().unwrap();
+    fetch(&server, "--functions-rdb", &libraries.path().join("dump.rdb"));
+    let redis = start(Program::Redis, libraries.path(), &[]);
+    assert_eq!(redis.raw().command(&["DBSIZE"]), Value::Integer(0));
+    assert_eq!(redis.raw().command(&["FCALL", "answer", "0"]), Value::Integer(42));
+}
+
+/// A line that ends with CRLF.
+fn line(raw: &mut Raw) -> String {
+    let reply = raw.reply();
+    String::from_utf8_lossy(&reply.raw).trim_end().to_owned()
+}
+
+#[test]
+fn who_asks_says_what_it_can() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let error = |words: &[&str]| match server.raw().command(words) {
+        Value::Error(text) => String::from_utf8_lossy(&text).into_owned(),
+        other => panic!("{words:?}: {other:?}"),
+    };
+    assert!(error(&["SYNC"]).contains("REPLCONF capa eof"));
+    assert!(error(&["PSYNC", "?", "-1"]).contains("REPLCONF capa eof"));
+    assert_eq!(error(&["REPLCONF", "capa"]), "ERR syntax error");
+    assert_eq!(error(&["REPLCONF", "nosuch", "1"]), "ERR Unrecognized REPLCONF option: nosuch");
+    assert_eq!(error(&["REPLCONF", "rdb-filter-only", "keys"]), "ERR Unsupported rdb-filter-only option: keys");
+    assert_eq!(error(&["REPLCONF", "listening-port", "x"]), "ERR value is not an integer or out of range");
+    let mut replica = server.raw();
+    assert_eq!(replica.command(&["REPLCONF", "listening-port", "7000", "capa", "eof"]), Value::status("OK"));
+    let refused = format!("{:?}", replica.command(&["PSYNC", "?", "-1"]));
+    assert!(refused.contains("keep a replica in sync"), "{refused}");
+    // What only wants the snapshot says so.
+    assert_eq!(replica.command(&["REPLCONF", "rdb-only", "1"]), Value::status("OK"));
+    replica.send_command(&["PSYNC", "?", "-1"]);
+    let begun = line(&mut replica);
+    let id = begun.strip_prefix("+FULLRESYNC ").and_then(|rest| rest.strip_suffix(" 0"));
+    assert!(id.is_some_and(|id| id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit())), "{begun}");
+    let sent = replica.read_to_end();
+    assert!(
+        sent.starts_with(b"$EOF:") && sent[47..].starts_with(b"REDIS0010"),
+        "{:?}",
+        sent.escape_ascii().to_string()
+    );
+    assert_eq!(sent[5..45], sent[sent.len() - 40..], "the mark is the end");
+    let mut info = server.raw();
+    let stats = info.command(&["INFO", "stats"]);
+    assert!(String::from_utf8_lossy(stats.bytes().unwrap()).contains("sync_full:1\r\n"));
+}
+
+/// A reader that is slow makes the snapshot wait: neither memory nor other clients have to.
+#[test]
+fn a_slow_reader_takes_no_memory() {
+    const KEYS: usize = 2_000;
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    let value = "v".repeat(20_000);
+    (0..KEYS).for_each(|n| raw.send_command(&["SET", &format!("key:{n}"), &value]));
+    (0..KEYS).for_each(|_| assert_eq!(raw.reply().value, Value::status("OK")));
+    let mut reader = server.raw();
+    assert_eq!(reader.command(&["REPLCONF", "capa", "eof"]), Value::status("OK"));
+    reader.send_command(&["SYNC"]);
+    let unsent = |raw: &mut Raw| {
+        let list = raw.command(&["CLIENT", "LIST"]);
+        let list = String::from_utf8_lossy(list.bytes().unwrap()).into_owned();
+        let line = list.lines().find(|line| line.contains("cmd=sync")).expect("it is connected").to_owned();
+        line.split(' ').find_map(|field| field.strip_prefix("omem=")?.parse::<usize>().ok()).expect("a number")
+    };
+    // The walk stops when the socket takes no more.
+    let mut most = 0;
+    for n in 0..3_000 {
+        most = most.max(unsent(&mut raw));
+        assert_eq!(raw.command(&["SET", "other", &n.to_string()]), Value::status("OK"));
+    }
+    assert!(most < 3 * 1024 * 1024, "{most} bytes wait for a reader that does not read");
+    let sent = reader.read_to_end();
+    assert!(sent.len() > KEYS * value.len(), "{} bytes", sent.len());
+    assert_eq!(sent[5..45], sent[sent.len() - 40..], "the mark is the end");
+    let keys = (0..KEYS).filter(|n| memchr::memmem::find(&sent, format!("key:{n}").as_bytes()).is_some()).count();
+    assert_eq!(keys, KEYS);
+}
