@@ -243,6 +243,8 @@ parameters! {
         auto_aof_rewrite_min_size: u64 = "auto-aof-rewrite-min-size", AnyTime, memory(0, LONG_MAX), "64mb";
         /// Make a snapshot after so many seconds when so many changes happened; may be repeated; empty for never.
         save: Vec<SavePoint> = "save", AnyTime, SavePoints, "";
+        /// Microseconds for which a snapshot rests after each key, or, below 0, one for so many keys: to see what happens meanwhile.
+        rdb_key_save_delay_us: i32 = "rdb-key-save-delay", AnyTime, int(i32::MIN as i128, INT_MAX), "0";
         /// Without a log: refuse to change anything while the snapshots that `save` asks for fail.
         stop_writes_on_bgsave_error: bool = "stop-writes-on-bgsave-error", AnyTime, YesNo, "yes";
     }
@@ -253,6 +255,8 @@ parameters! {
         appenddirname: PathBuf = "appenddirname", AtStart, Name, "appendonlydir";
         /// How these files' names begin; up to Redis 6 the name of the only one, in `dir`.
         appendfilename: PathBuf = "appendfilename", AtStart, Name, "appendonly.aof";
+        /// Leave out the last command or transaction of such a file if it was not written to its end; no: do not start.
+        aof_load_truncated: bool = "aof-load-truncated", AnyTime, YesNo, "yes";
     }
     "Statistics" {
         /// Log commands that take longer, in microseconds; -1 logs none.

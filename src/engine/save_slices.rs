@@ -1,7 +1,7 @@
 //! Making a snapshot, slice by slice. See [`super::saving`].
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Server;
 use super::saving::{Copying, Ended, Home, Purpose, Run, Saving, Stage};
@@ -44,7 +44,7 @@ impl Server {
             Stage::Copying(copying) => match copying.writer.outcome() {
                 // It can't be complete before all has been copied.
                 Some(outcome) => outcome.map_err(|error| error.to_string()),
-                None => match copy_on(copying, ks, &self.scripts) {
+                None => match copy_on(copying, ks, &self.scripts, self.config.rdb_key_save_delay_us) {
                     Ok(Slice::More) => return true,
                     Ok(Slice::Pause) => return false,
                     Ok(Slice::Complete) => {
@@ -293,8 +293,8 @@ enum Slice {
     Complete,
 }
 
-/// Copies one slice.
-fn copy_on(copying: &mut Copying, ks: &Keyspace, scripts: &Scripts) -> Result<Slice, String> {
+/// Copies one slice. `key_delay_us` is `rdb-key-save-delay`.
+fn copy_on(copying: &mut Copying, ks: &Keyspace, scripts: &Scripts, key_delay_us: i32) -> Result<Slice, String> {
     let backlog = copying.writer.backlog();
     if backlog > SNAPSHOT_GIVE_UP_BYTES {
         return Err(format!("the disk is too slow for what changes meanwhile: {backlog} bytes wait to be written"));
@@ -302,11 +302,29 @@ fn copy_on(copying: &mut Copying, ks: &Keyspace, scripts: &Scripts) -> Result<Sl
     if backlog > SNAPSHOT_PAUSE_BYTES {
         return Ok(Slice::Pause);
     }
+    if copying.rests_until > Instant::now() {
+        return Ok(Slice::Pause);
+    }
     let mut effects = EffectWriter::default();
-    let is_complete = copying.stream.copy_slice(ks, scripts, SAVE_SLICE_BYTES, &mut effects);
+    let before = copying.stream.progress(ks).0;
+    // One key at a time where it rests for each.
+    let bytes = if key_delay_us == 0 { SAVE_SLICE_BYTES } else { 1 };
+    let is_complete = copying.stream.copy_slice(ks, scripts, bytes, &mut effects);
     copying.add(UnitOrigin::Snapshot, &effects);
     copying.hand_over();
+    if key_delay_us != 0 {
+        let keys = copying.stream.progress(ks).0.saturating_sub(before);
+        copying.rests_until += rest_per_key(key_delay_us) * u32::try_from(keys).unwrap_or(u32::MAX);
+        // Complete is what is complete when it goes on.
+        return Ok(if is_complete && keys == 0 { Slice::Complete } else { Slice::More });
+    }
     Ok(if is_complete { Slice::Complete } else { Slice::More })
+}
+
+/// What `rdb-key-save-delay` means: microseconds for each key, or, below zero, one for so many keys.
+fn rest_per_key(key_delay_us: i32) -> Duration {
+    let parts = u64::from(key_delay_us.unsigned_abs());
+    Duration::from_nanos(if key_delay_us > 0 { 1_000 * parts } else { 1_000 / parts })
 }
 
 impl Saving {

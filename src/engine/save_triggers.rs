@@ -36,8 +36,8 @@ impl Server {
                 format!("the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile");
             self.conclude(ks, Err(error));
         }
-        if self.saving.is_too_slow() {
-            // The disk may stand still, and wake nobody.
+        if self.saving.is_too_slow() || self.saving.rests() {
+            // The disk may stand still, and wake nobody; nor does the end of a rest.
             (self.saving.wake)();
         }
         if self.saving.run.is_some() || matches!(self.saving.home, Home::None) {

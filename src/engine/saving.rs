@@ -169,11 +169,15 @@ pub(super) struct Copying {
     pub(super) stream: SnapshotStream,
     units: Vec<u8>,
     count: u32,
+    pub(super) began: Instant,
+    /// When it may go on; later than `began` only with `rdb-key-save-delay`.
+    pub(super) rests_until: Instant,
 }
 
 impl Copying {
     pub(super) fn new(writer: SnapshotWriter, stream: SnapshotStream) -> Copying {
-        Copying { writer, stream, units: Vec::new(), count: 0 }
+        let now = Instant::now();
+        Copying { writer, stream, units: Vec::new(), count: 0, began: now, rests_until: now }
     }
 
     /// Adds effects as a unit.
@@ -360,6 +364,12 @@ impl Saving {
     pub(super) fn is_too_slow(&self) -> bool {
         let Some(Run { stage: Stage::Copying(copying), .. }) = &self.run else { return false };
         copying.writer.backlog() > SNAPSHOT_GIVE_UP_BYTES
+    }
+
+    /// Whether a copy rests that nobody else wakes.
+    pub(super) fn rests(&self) -> bool {
+        let Some(Run { stage: Stage::Copying(copying), .. }) = &self.run else { return false };
+        copying.rests_until > copying.began
     }
 
     /// Whether every unit must be recorded in full.

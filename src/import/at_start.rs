@@ -152,7 +152,8 @@ impl Importing {
             return Ok(Some(commands));
         }
         self.before = self.known.report.bytes;
-        commands.end(&mut self.known.report, self.files.is_empty())?;
+        let may_be_torn = engine.server.config.aof_load_truncated;
+        commands.end(&mut self.known.report, self.files.is_empty(), may_be_torn)?;
         Ok(None)
     }
 }

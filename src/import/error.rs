@@ -56,11 +56,23 @@ pub enum ImportError {
         source: ProtocolError,
     },
     /// What should be a command is none.
-    #[error("{place}, offset {offset}: it is damaged: no command begins here")]
+    #[error("{place}, offset {offset}: Bad file format reading the append only file or stream: no command begins here")]
     NoCommand {
         /// The file, or who sends it.
         place: String,
         /// Where it stands.
+        offset: u64,
+    },
+    /// The last command or transaction of a file was not written to its end, and `aof-load-truncated` forbids to do without it.
+    #[error(
+        "{}, offset {offset}: Unexpected end of file reading the append only file: a command or transaction begins here that was not \
+         written to its end. To do without it, set aof-load-truncated yes",
+        path.display()
+    )]
+    Torn {
+        /// The file.
+        path: PathBuf,
+        /// Where it begins.
         offset: u64,
     },
     /// The target holds data that commands could change.
@@ -97,8 +109,8 @@ pub enum ImportError {
     },
     /// A command that the target does not know. Nothing of its transaction was applied.
     #[error(
-        "{place}, offset {offset}: the command {name} is not known to the target; all before it was applied. To leave out such \
-         commands, add --skip-unknown"
+        "{place}, offset {offset}: Unknown command '{name}' reading the append only file or stream: the target has none of this \
+         name; all before it was applied. To leave out such commands, add --skip-unknown"
     )]
     Unknown {
         /// The file, or who sends it.

@@ -40,7 +40,7 @@ pub(super) fn files(files: &Files, target: &mut Target<'_>, tell: &mut dyn FnMut
             target.report.bytes = before + commands.offset();
             progress.look(&target.report);
         }
-        commands.end(&mut target.report, index + 1 == files.paths().len())?;
+        commands.end(&mut target.report, index + 1 == files.paths().len(), true)?;
     }
     target.settle()?;
     progress.say(&format!("read all in {} ms", progress.elapsed().as_millis()));
@@ -112,10 +112,11 @@ impl Commands {
         }
     }
 
-    /// All has been read.
-    pub(super) fn end(&self, report: &mut Report, is_last: bool) -> Result<(), ImportError> {
+    /// All has been read. `may_be_torn`: what is not whole at the end of the last file is left out.
+    pub(super) fn end(&self, report: &mut Report, is_last: bool, may_be_torn: bool) -> Result<(), ImportError> {
         match self.units.torn() {
             None => Ok(()),
+            Some(offset) if is_last && !may_be_torn => Err(ImportError::Torn { path: self.path.clone(), offset }),
             // As Redis does: the server was killed while it wrote, and what it wrote of its last command means nothing.
             Some(offset) if is_last => {
                 report.leave_out(format!(

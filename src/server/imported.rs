@@ -193,3 +193,23 @@ fn a_damaged_dump_is_refused_and_nothing_is_kept() {
     std::fs::write(&path, &whole).unwrap();
     assert_has_all(&mut load_all(dir.path()));
 }
+
+#[test]
+fn a_torn_end_is_left_out_unless_that_is_forbidden() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
+    std::fs::write(dir.path().join("appendonly.aof"), format!("{whole}{}", &whole[..20])).unwrap();
+    let (mut engine, mut start) = begin(dir.path());
+    engine.server.config.aof_load_truncated = false;
+    let error = loop {
+        match start.step(&mut engine) {
+            Ok(step) => assert_ne!(step, Step::Complete, "it was taken"),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("offset 27: Unexpected end of file reading the append only file"), "{error}");
+    drop((engine, start));
+    let mut engine = load_all(dir.path());
+    let client = engine.server.open_session(Peer::default());
+    assert_eq!(ask(&mut engine, client, "GET k"), "$1 v ");
+}

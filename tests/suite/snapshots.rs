@@ -293,6 +293,29 @@ fn who_asks_is_told_what_redis_tells() {
 }
 
 #[test]
+fn a_snapshot_rests_for_each_key_if_it_is_told_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path(), &["--appendonly", "yes"]);
+    let mut c = server.raw();
+    for n in 0..50 {
+        ok(&mut c, &["SET", &format!("k{n}"), "v"]);
+    }
+    ok(&mut c, &["CONFIG", "SET", "rdb-key-save-delay", "10000000"]);
+    assert_eq!(c.command(&["BGSAVE"]), Value::status("Background saving started"));
+    until(|| number(&mut c, "current_save_keys_processed") == 1, "it rests behind the first key");
+    assert_eq!(info(&mut c, "rdb_bgsave_in_progress"), "1");
+    ok(&mut c, &["SET", "k51", "meanwhile"]);
+    assert_eq!(c.command(&["BGSAVE", "CANCEL"]), Value::status("Background saving cancelled"));
+    for delay in ["100", "-10"] {
+        ok(&mut c, &["CONFIG", "SET", "rdb-key-save-delay", delay]);
+        ok(&mut c, &["SAVE"]);
+    }
+    drop(server);
+    let mut c = start(dir.path(), &["--appendonly", "yes"]).raw();
+    assert_eq!(c.command(&["DBSIZE"]), Value::Integer(51));
+}
+
+#[test]
 fn others_are_served_while_one_waits_for_save() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--appendonly", "no"]);
