@@ -6,14 +6,19 @@
 //! costs is left out, and so is the calibration of the processor's clock, which depends on the weather.
 //!
 //! The commands go through [`Engine::feed`] as a connection calls it, without a socket. The hashes, the random numbers and
-//! the wall clock are fixed.
+//! the wall clock are fixed. What is "logged" has a log on a disk that takes no time; there the replies leave, too, as a
+//! connection has them leave, since this is when the log is written.
 //!
 //! `instructions CASE COUNT` runs a case; without arguments the names are listed.
 
+mod memory_disk;
 mod scripts;
 
 use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
 
+use memory_disk::MemoryDisk;
 use tidegate::base::clock::Clock;
 use tidegate::base::hasher;
 use tidegate::base::rng::Rng;
@@ -21,6 +26,7 @@ use tidegate::command;
 use tidegate::config::Config;
 use tidegate::engine::Engine;
 use tidegate::engine::session::{Peer, SessionKey};
+use tidegate::log::directory::{Directory, DirectoryId};
 use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::{Decoder, RequestLimits};
 use tidegate::script::bundled::Bundled;
@@ -32,12 +38,22 @@ const CASES: &[Case] = &[
     ("calibration", calibration),
     ("decode GET", |count| decode("*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n", count)),
     ("decode SET", |count| decode("*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$3\r\nxxx\r\n", count)),
-    ("GET", |count| pipelined(count, |i| encode(&["GET", &key(i)]))),
+    ("GET", |count| Client::connect().with_keys().pipelined(count, |i| encode(&["GET", &key(i)]))),
     ("GET, alone", |count| one_by_one(count, |i| encode(&["GET", &key(i)]))),
-    ("SET", |count| pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))),
-    ("INCR", |count| pipelined(count, |i| encode(&["INCR", &format!("counter:{}", i % KEYS)]))),
-    ("gate, granted", |count| gate(count, "1000000000")),
-    ("gate, refused", |count| gate(count, "60")),
+    ("SET", |count| Client::connect().with_keys().pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))),
+    ("INCR", |count| {
+        Client::connect().with_keys().pipelined(count, |i| encode(&["INCR", &format!("counter:{}", i % KEYS)]))
+    }),
+    ("GET, logged", |count| Client::logged().with_keys().pipelined(count, |i| encode(&["GET", &key(i)]))),
+    ("SET, logged", |count| {
+        Client::logged().with_keys().pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))
+    }),
+    ("INCR, logged", |count| {
+        Client::logged().with_keys().pipelined(count, |i| encode(&["INCR", &format!("counter:{}", i % KEYS)]))
+    }),
+    ("gate, granted", |count| gate(Client::connect(), count, "1000000000")),
+    ("gate, refused", |count| gate(Client::connect(), count, "60")),
+    ("gate, granted, logged", |count| gate(Client::logged(), count, "1000000000")),
     ("gate, bundled", bundled_gate),
     ("seckill", seckill),
     ("script, empty", |count| script(scripts::EMPTY, "xxx", count)),
@@ -121,21 +137,13 @@ fn decode(request: &str, count: usize) {
     measured(&mut pass);
 }
 
-/// Commands in pipelines, over keys that exist.
-fn pipelined(count: usize, command: impl Fn(usize) -> String) {
-    let reads: Vec<String> =
-        (0..count / PIPELINE).map(|read| (0..PIPELINE).map(|i| command(read * PIPELINE + i)).collect()).collect();
-    Client::with_keys().measure(&reads, &reads);
-}
-
 /// Commands that each come alone, over keys that exist.
 fn one_by_one(count: usize, command: impl Fn(usize) -> String) {
     let reads: Vec<String> = (0..count).map(command).collect();
-    Client::with_keys().measure(&reads, &reads);
+    Client::connect().with_keys().measure(&reads, &reads);
 }
 
-fn gate(count: usize, limit: &str) {
-    let mut client = Client::connect();
+fn gate(mut client: Client, count: usize, limit: &str) {
     let sha = client.load(GATE);
     client.feed(&encode(&["SET", "gate:printer", "60"]));
     let reads = vec![encode(&["EVALSHA", &sha, "1", "gate:printer", limit]); count];
@@ -187,6 +195,8 @@ struct Client {
     session: SessionKey,
     decoder: Decoder,
     out: Reply,
+    /// Replies leave, and the log is written.
+    is_logged: bool,
 }
 
 impl Client {
@@ -198,16 +208,31 @@ impl Client {
         let address = "127.0.0.1:1".to_owned();
         let peer = Peer { address: address.clone(), local_address: address, fd: -1, is_local: true };
         let session = engine.server.open_session(peer);
-        Client { engine, session, decoder: Decoder::new(), out: Reply::new(Form::Resp2) }
+        Client { engine, session, decoder: Decoder::new(), out: Reply::new(Form::Resp2), is_logged: false }
     }
 
-    fn with_keys() -> Client {
+    /// The same with a log.
+    fn logged() -> Client {
         let mut client = Client::connect();
+        let disk = Arc::<MemoryDisk>::default();
+        let directory = Directory::open(disk, Path::new("data"), DirectoryId::new([1; 16])).expect("it is empty");
+        client.engine.recover(directory, Box::new(|| {})).expect("it is empty");
+        Client { is_logged: true, ..client }
+    }
+
+    fn with_keys(mut self) -> Client {
         for i in 0..KEYS {
-            client.feed(&encode(&["SET", &key(i), "value-of-the-key"]));
-            client.feed(&encode(&["SET", &format!("counter:{i}"), "1000"]));
+            self.feed(&encode(&["SET", &key(i), "value-of-the-key"]));
+            self.feed(&encode(&["SET", &format!("counter:{i}"), "1000"]));
         }
-        client
+        self
+    }
+
+    /// Measures commands in pipelines.
+    fn pipelined(mut self, count: usize, command: impl Fn(usize) -> String) {
+        let reads: Vec<String> =
+            (0..count / PIPELINE).map(|read| (0..PIPELINE).map(|i| command(read * PIPELINE + i)).collect()).collect();
+        self.measure(&reads, &reads);
     }
 
     /// Loads a script; answers its SHA1.
@@ -226,8 +251,28 @@ impl Client {
         assert!(reply.first().is_some_and(|&kind| kind != b'-'), "{}", reply.escape_ascii());
     }
 
+    /// The same, and if there is a log, the replies leave.
+    fn turn(&mut self, read: &str) {
+        self.feed(read);
+        if self.is_logged {
+            self.send();
+        }
+    }
+
+    /// Has the replies leave as a connection does.
+    fn send(&mut self) {
+        let server = &mut self.engine.server;
+        let session = server.sessions.get_mut(self.session).expect("it is connected");
+        session.outbox.append(self.out.buffer_mut());
+        while let free @ 1.. = server.sendable(self.session) {
+            let session = server.sessions.get_mut(self.session).expect("it is connected");
+            let sent = black_box(session.outbox.first(free)).len();
+            session.sent(sent);
+        }
+    }
+
     fn measure(&mut self, warm_up: &[String], reads: &[String]) {
-        warm_up.iter().for_each(|read| self.feed(read));
-        measured(&mut || reads.iter().for_each(|read| self.feed(read)));
+        warm_up.iter().for_each(|read| self.turn(read));
+        measured(&mut || reads.iter().for_each(|read| self.turn(read)));
     }
 }

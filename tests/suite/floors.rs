@@ -52,6 +52,37 @@ fn no_new_circles_of_files() {
     );
 }
 
+#[test]
+fn the_engine_is_layered_as_the_architecture_says() {
+    let faults = layer_faults(&Imports::of(&sources()), "engine", &layers(&read("ARCHITECTURE.md")));
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The files in the table of layers, in their order. Other words between its backticks begin with a capital letter.
+fn layers(text: &str) -> Vec<String> {
+    let rows = text.lines().skip_while(|line| !line.starts_with("| Layer |")).skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    rows.flat_map(quoted).filter(|name| !name.starts_with(char::is_uppercase)).map(str::to_owned).collect()
+}
+
+/// What of the imports inside of a folder contradicts the order of its files.
+fn layer_faults(imports: &Imports, folder: &str, order: &[String]) -> Vec<String> {
+    let place = |file: &File| order.iter().position(|name| name == file.name());
+    let mut faults = Vec::new();
+    for (file, imported) in imports.0.iter().filter(|(file, _)| file.folder() == folder) {
+        let Some(own) = place(file) else {
+            faults.push(format!("ARCHITECTURE.md names no layer of src/{}", file.0));
+            continue;
+        };
+        for other in imported.iter().filter(|other| other.folder() == folder) {
+            if place(other).is_none_or(|place| place >= own) {
+                faults.push(format!("src/{} must not import {}, which is not named before it", file.0, other.name()));
+            }
+        }
+    }
+    faults
+}
+
 /// The text of each file of `src`, by its path below that.
 type Sources = BTreeMap<String, String>;
 
@@ -505,6 +536,24 @@ mod made_up {
         let attic = [("lib.rs", "mod base; mod attic;"), ("base/mod.rs", ""), ("attic.rs", "use super::base;")];
         let told = "ARCHITECTURE.md names no floor of src/attic.rs";
         assert!(faults(&attic).contains(&told.to_owned()));
+    }
+
+    #[test]
+    fn layers_are_checked_by_their_order() {
+        const LAYERS: &str =
+            "\n| Layer | Files |\n|---|---|\n| low | `a`, of which `Name` tells |\n| high | `b`, `mod` |\n\n| `c` |";
+        assert_eq!(layers(LAYERS), ["a", "b", "mod"]);
+        let faults = |a: &str, c: &[(&str, &str)]| {
+            let files = [
+                ("left/mod.rs", "mod a; mod b; mod c; pub use b::B;"),
+                ("left/a.rs", a),
+                ("left/b.rs", "use super::a;"),
+            ];
+            layer_faults(&imports(&[&files, c].concat()), "left", &layers(LAYERS))
+        };
+        assert_eq!(faults("use crate::base::num;", &[]), [""; 0]);
+        assert_eq!(faults("use super::b;", &[]), ["src/left/a.rs must not import b, which is not named before it"]);
+        assert_eq!(faults("", &[("left/c.rs", "")]), ["ARCHITECTURE.md names no layer of src/left/c.rs"]);
     }
 
     #[test]
