@@ -154,7 +154,7 @@ pub const SNAPSHOT_ELEMENTS_SHARE: usize = 16;
 /// onto each other.
 pub const SNAPSHOT_AGAIN_MAX: usize = 10_000;
 
-/// Most bytes by which a slice of a snapshot becomes larger because a value under way was changed meanwhile.
+/// Most bytes by which a slice of a snapshot becomes larger because of what was changed meanwhile: what takes a millisecond or two.
 pub const SNAPSHOT_DEBT_SLICE_BYTES: usize = 1024 * 1024;
 
 /// Codes of error replies that are counted apart; scripts can make up codes without end.

@@ -157,6 +157,11 @@ impl ListPart {
                 remove_at(of_part, steps);
                 self.done -= of_part.len();
                 self.len -= indexes.len();
+                if self.done == self.len {
+                    // What is pushed now may come to the part's last node.
+                    steps.write(0, &Effect::ListPop { key, front: false, count: 1, emptied: false });
+                    self.rest = Rest::Nothing;
+                }
             }
             Effect::ListRotate { from_front, to_front, .. } if from_front == to_front => {}
             Effect::ListRotate { from_front: true, .. } => self.pop_front(1, steps),

@@ -22,8 +22,8 @@
 //! # How long a slice takes
 //! A slice is as many bytes as it is told to be, plus one effect: a key with a value that is not large, or one element of a large
 //! one, however long that is. So is a compact value, which can be made large by the configuration: any command on it goes through
-//! all of it as well. Slices grow by what is changed meanwhile in a large value that is being copied, so that the copy outruns it,
-//! and when the same is copied over and over again behind the walk.
+//! all of it as well. Slices grow by what is changed meanwhile, so that the copy outruns keys and elements that are added in front of
+//! it, and when the same is copied over and over again behind the walk.
 //!
 //! A unit is followed when it is over, so a key that is copied again is copied in the state after the whole unit, and by a later
 //! slice: none of the unit's effects on it is passed on.
@@ -72,7 +72,7 @@ pub struct Snapshot {
     copied: usize,
     /// Keys that were copied again since the walks ended.
     copied_again: usize,
-    /// What is copied beyond the size of a slice, in bytes, because a value under way was changed.
+    /// How many bytes of changes slices have not yet grown by.
     debt: usize,
     /// Is on the value under way.
     mark: Mark,
@@ -93,7 +93,7 @@ struct CopiedDb {
     /// But for these, wherever they are: they must be copied when the walk is over. Whoever reads the stream may have something else
     /// under these names.
     again: BTreeSet<Box<[u8]>>,
-    /// Keys that have been copied though the walk has not come to them.
+    /// Keys that have been copied though the walk had not come to them.
     ahead: BTreeSet<Box<[u8]>>,
 }
 
@@ -118,7 +118,6 @@ impl CopiedDb {
 
     /// The key must be copied when the walk is over.
     fn put_off(&mut self, key: Box<[u8]>) {
-        self.ahead.remove(&key);
         self.again.insert(key);
     }
 }
@@ -288,18 +287,11 @@ impl Snapshot {
     }
 
     /// As [`follow`](Self::follow), with the effects of the unit.
-    pub fn follow_unit(&mut self, mut effects: EffectReader<'_>, out: &mut EffectWriter) {
-        let mut left = effects.bytes_left();
-        while let Some((db, effect)) = effects.next() {
-            let bytes = left - effects.bytes_left();
-            left = effects.bytes_left();
-            let is_on_part = |under_way: &UnderWay| effect.key().is_some_and(|key| under_way.is(db, key));
-            let was_on_part = self.under_way.as_ref().is_some_and(is_on_part);
+    pub fn follow_unit(&mut self, effects: EffectReader<'_>, out: &mut EffectWriter) {
+        self.debt += effects.bytes_left();
+        for (db, effect) in effects {
+            self.debt += SNAPSHOT_KEY_WORK_BYTES;
             self.follow_effect(db, &effect, out);
-            if was_on_part && self.under_way.as_ref().is_some_and(is_on_part) {
-                // A list or stream that grows at one end and shrinks at the other must be outrun.
-                self.debt += 2 * (bytes + SNAPSHOT_KEY_WORK_BYTES);
-            }
         }
         self.flush(out);
     }

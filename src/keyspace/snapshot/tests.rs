@@ -90,7 +90,11 @@ impl Pair {
     }
 
     fn begin(&mut self) {
-        self.snapshot = Some(Snapshot::begin_with_parts(&self.ks, 0));
+        self.begin_with_parts(0);
+    }
+
+    fn begin_with_parts(&mut self, part_min_bytes: usize) {
+        self.snapshot = Some(Snapshot::begin_with_parts(&self.ks, part_min_bytes));
     }
 
     fn take_in(&mut self, out: EffectWriter) {
