@@ -54,7 +54,7 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     }
     if before.appendonly
         && !ctx.server.config.appendonly
-        && let Err(error) = ctx.server.end_log()
+        && let Err(error) = ctx.server.end_log(ctx.ks)
     {
         ctx.server.config = before;
         let failed = "ERR CONFIG SET failed (possibly related to argument 'appendonly') - ";

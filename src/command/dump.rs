@@ -79,7 +79,7 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         return Ok(());
     }
-    let slot = ctx.ks.put_value(db, key, value);
+    let slot = ctx.put_value(key, value)?;
     if at_ms != NEVER {
         ctx.ks.expire_at(db, slot, at_ms);
     }

@@ -401,7 +401,7 @@ fn search<'a>(
     };
     let score = |place: &Found| if search.store_distances { place.distance } else { place.score };
     let members = found.iter().map(|place| (&*place.member, score(place)));
-    let stored = store(ctx.ks, db, destination, members)?;
+    let stored = store(ctx, destination, members)?;
     ctx.reply.integer(stored as i64);
     Ok(())
 }

@@ -7,7 +7,8 @@ use super::spec::{Flags, Group};
 use super::state::{Ctx, Entry, Flow, Origin, Run, Server};
 use super::wait::{Parked, Wait};
 use crate::base::limits::UNIT_MAX_BYTES;
-use crate::keyspace::Keyspace;
+use crate::keyspace::entry::Value;
+use crate::keyspace::{Keyspace, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 
@@ -131,11 +132,11 @@ pub(crate) fn call(
         fail(server, entry, &Error::ReplyTooLong, reply, start);
         return None;
     }
-    if server.reads_all() && is_too_much(ks, entry, argv) {
+    if ks.effects().are_whole() && is_too_much(ks, entry, argv) {
         fail(server, entry, &UNIT_IS_FULL, reply, start);
         return None;
     }
-    if server.durability.is_some() && entry.command.group == Group::Scripting {
+    if entry.command.group == Group::Scripting {
         ks.see_scripts();
     }
     // Of a command that changes something the reply is bounded by what it takes out, or by the value it reads.
@@ -188,12 +189,35 @@ pub(crate) fn call(
     waits
 }
 
-/// Whether a command might change more than the log can still take of the unit that is underway.
+/// Whether a command might change more than the log can still take of the unit that is underway, by the length of its arguments.
+/// Those whose effects may be longer ask for themselves: see [`Ctx::room_in_unit`].
 fn is_too_much(ks: &Keyspace, entry: &Entry, argv: Argv<'_>) -> bool {
-    entry.command.flags.has(Flags::WRITE) && ks.effects().as_bytes().len() + argv.bytes() > UNIT_MAX_BYTES
+    entry.command.flags.has(Flags::WRITE) && argv.bytes() > room_in_unit(ks)
+}
+
+fn room_in_unit(ks: &Keyspace) -> usize {
+    let effects = ks.effects();
+    if effects.are_whole() { UNIT_MAX_BYTES.saturating_sub(effects.as_bytes().len()) } else { usize::MAX }
 }
 
 impl Ctx<'_> {
+    /// Bytes of effects that the unit may still record; any number unless somebody reads whole effects.
+    pub fn room_in_unit(&self) -> usize {
+        room_in_unit(self.ks)
+    }
+
+    /// Refuses a command that would record so many bytes of effects, if the log does not take them. For commands whose effects
+    /// may be longer than their arguments, before they change anything.
+    pub fn admit_effects(&self, bytes: usize) -> Result<(), Error> {
+        if bytes > self.room_in_unit() { Err(UNIT_IS_FULL) } else { Ok(()) }
+    }
+
+    /// [Stores](Keyspace::put_value) a whole value in the selected database, unless it is more than the log takes.
+    pub fn put_value(&mut self, key: &[u8], value: Value) -> Result<Slot, Error> {
+        let (db, room) = (self.db(), self.room_in_unit());
+        self.ks.put_value_within(db, key, value, room).ok_or(UNIT_IS_FULL)
+    }
+
     /// Answers an error after changes that can't be taken back, where a handler would answer `Err` if there were none.
     pub fn fail_half_way(&mut self, error: &Error) {
         let start = self.reply.len();

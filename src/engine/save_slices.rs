@@ -263,7 +263,7 @@ impl Server {
     }
 
     /// CONFIG SET appendonly no: all is made durable and the log closed. Fails, and leaves it open, if that can't be.
-    pub(crate) fn end_log(&mut self) -> Result<(), String> {
+    pub(crate) fn end_log(&mut self, ks: &mut Keyspace) -> Result<(), String> {
         if self.durability.is_none() {
             return Ok(());
         }
@@ -277,6 +277,7 @@ impl Server {
             tracing::warn!("the log could not be marked as closed: {error}");
         }
         self.tail = None;
+        ks.forget_in_flight();
         self.update_gates();
         // What was held for it may leave.
         self.sessions.iter_mut().for_each(|session| session.outbox.wake());

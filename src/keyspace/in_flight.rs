@@ -228,6 +228,10 @@ mod tests {
         assert_eq!(bench.seen(new, read(b"gone")), gone);
         let again = bench.change(new, |ks| ks.put(0, b"old", b"w"));
         assert_eq!(bench.seen(gone, read(b"old")), again);
+        bench.ks.forget_in_flight();
+        bench.ks.find(0, b"old");
+        bench.ks.see_scripts();
+        assert_eq!(bench.ks.fence(), Lsn::NONE, "without a log nobody waits");
     }
 
     #[test]

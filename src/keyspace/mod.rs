@@ -193,6 +193,11 @@ impl Keyspace {
         self.in_flight.begin_unit(safe);
     }
 
+    /// There is no log any more, so nothing is in flight.
+    pub fn forget_in_flight(&mut self) {
+        self.in_flight = InFlight::default();
+    }
+
     /// The unit's changes have the number `lsn` in the log. Until these can't be lost, whoever reads them has to wait. That something
     /// has expired is no such change: its deadline is over after a crash as well.
     pub fn mark_in_flight(&mut self, lsn: Lsn) {
@@ -215,7 +220,7 @@ impl Keyspace {
 
     /// Whether the unit, if it records in full, has changed anything so far but by expiry.
     pub fn has_changed(&self) -> bool {
-        self.effects.iter().any(|(_, effect)| !effect.is_expiry())
+        self.effects.has_lasting()
     }
 
     /// The last unit that was marked as one that has changed a key, also where that can't be lost any more.

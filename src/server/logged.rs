@@ -282,6 +282,42 @@ fn a_unit_longer_than_the_log_takes_is_refused_before_it_changes_anything() {
 }
 
 #[test]
+fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
+    let mut bench = Bench::new();
+    let part = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 4];
+    let member = |n: u8| [&[n], &part[..]].concat();
+    for n in 0..6 {
+        bench.feed(0, &[&[b"SADD", b"set", &member(n)], &[b"ZADD", b"zset", b"1", &member(n)]]);
+        bench.feed(0, &[&[b"RPUSH", b"list", &member(n)], &[b"XADD", b"stream", &[b'1' + n, b'-', b'1'], b"f", b"v"]]);
+    }
+    bench.feed(0, &[&[b"XGROUP", b"CREATE", b"stream", &part, b"0"]]);
+    let sent = bench.sent(0).expect("there is space");
+    assert!(!sent.contains("ERR"), "all of it fits, one by one");
+    for words in [
+        &[&b"SUNIONSTORE"[..], b"to", b"set"][..],
+        &[b"ZUNIONSTORE", b"to", b"1", b"zset"],
+        &[b"ZRANGESTORE", b"to", b"zset", b"0", b"-1"],
+        &[b"SORT", b"list", b"BY", b"nosort", b"STORE", b"to"],
+        &[b"XCLAIM", b"stream", &part, b"c", b"0", b"1-1", b"2-1", b"3-1", b"4-1", b"FORCE"],
+        &[b"XACK", b"stream", &part, b"1-1", b"2-1", b"3-1", b"4-1"],
+    ] {
+        let name = words[0].escape_ascii();
+        bench.feed(0, &[words, &[b"EXISTS", b"to"]]);
+        let sent = bench.sent(0).expect("there is space");
+        let refused = "-ERR What one command, transaction or script changes would take more than 1 GB";
+        assert!(sent.starts_with(refused) && sent.ends_with(":0\\r\\n"), "{name}: {sent}");
+    }
+    // Of entries as many are given as fit.
+    let mut given = 0;
+    while given < 6 {
+        bench.feed(0, &[&[b"XREADGROUP", b"GROUP", &part, b"c", b"STREAMS", b"stream", b">"]]);
+        let count = bench.sent(0).expect("there is space").matches("-1\\r\\n").count();
+        assert!((1..4).contains(&count), "{count}");
+        given += count;
+    }
+}
+
+#[test]
 fn what_was_kept_comes_back_under_lower_limits() {
     let disk = SimDisk::new(1);
     let clock = Clock::manual(1_000_000);

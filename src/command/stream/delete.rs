@@ -1,7 +1,7 @@
 //! Deleting single entries: XDEL, and XDELEX and XACKDEL, which mind what groups have pending.
 
 use super::trim::References;
-use super::{ID_INVALID, find, look_for_group};
+use super::{ID_INVALID, admit_pending_effects, find, look_for_group};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
@@ -113,6 +113,7 @@ pub(super) fn xackdel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, group) = (args.bytes()?, args.bytes()?);
     let deletion = Deletion::parse(&mut args)?;
     let Some(slot) = look_for_group(ctx.ks, db, key, group)? else { return deletion.none(ctx) };
+    admit_pending_effects(ctx, deletion.ids.len(), group.len())?;
     ctx.reply.array(deletion.ids.len());
     for &id in &deletion.ids {
         let code = match ctx.ks.pending_ack(db, slot, group, id)? {

@@ -2,7 +2,10 @@
 //! and XAUTOCLAIM.
 
 use super::delete::counted_ids;
-use super::{ID_INVALID, Interval, entry_reply, find_group, id_reply, interval_start, look_for_group};
+use super::{
+    ID_INVALID, Interval, admit_pending_effects, entry_reply, find_group, id_reply, interval_start, look_for_group,
+    pending_effects_left,
+};
 use crate::base::limits::REPLY_MAX_BYTES;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
@@ -22,6 +25,7 @@ pub(super) fn xack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if ids.iter().any(|id| StreamId::parse(id, 0).is_none()) {
         return Err(ID_INVALID);
     }
+    admit_pending_effects(ctx, ids.len(), group.len())?;
     let mut acknowledged = 0;
     for id in ids.iter().filter_map(|id| StreamId::parse(id, 0)) {
         acknowledged += i64::from(ctx.ks.pending_ack(db, slot, group, id)?);
@@ -62,6 +66,7 @@ pub(super) fn xnack(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
     }
     let slot = find_group(ctx.ks, db, key, group)?;
+    admit_pending_effects(ctx, ids.len(), group.len())?;
     let mut released = 0;
     for id in ids {
         let stream = ctx.ks.stream(db, slot)?;
@@ -271,6 +276,7 @@ pub(super) fn xclaim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mut claim =
         Claim { slot, group, consumer, min_idle_ms, time_ms, deliveries: None, justid: false, force: false };
     let last_id = xclaim_options(&mut args, &mut claim, now_ms)?;
+    admit_pending_effects(ctx, ids.len(), group.len() + consumer.len())?;
     let current = ctx.ks.stream(db, slot)?.group(group).map(|group| (group.last_delivered(), group.entries_read()));
     if let Some((last_delivered, entries_read)) = current
         && last_id > last_delivered
@@ -365,6 +371,7 @@ impl AutoPlan {
     fn new(ctx: &Ctx<'_>, claim: &Claim<'_>, start: StreamId, count: usize) -> Result<AutoPlan, Error> {
         let stream = ctx.ks.stream(ctx.db(), claim.slot)?;
         let mut plan = AutoPlan { fates: Vec::new(), taken: 0, next: StreamId::MIN };
+        let count = count.min(pending_effects_left(ctx, claim.group.len() + claim.consumer.len()));
         let looks = count.saturating_mul(ATTEMPTS_PER_ENTRY);
         let pending = stream.group(claim.group).into_iter().flat_map(|group| group.pending_range(start, StreamId::MAX));
         let mut bytes = 0;

@@ -4,7 +4,7 @@
 //! miss what woke it.
 
 use super::pending::once_more;
-use super::{ID_INVALID, entry_parts, entry_reply, find, id_reply, read};
+use super::{ID_INVALID, entry_parts, entry_reply, find, id_reply, pending_effects_left, read};
 use crate::base::limits::REPLY_MAX_BYTES;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
@@ -294,8 +294,9 @@ impl Delivery<'_> {
         let (Some(idle_ms), Some(group)) = (idle_ms, stream.group(self.group)) else { return Ok(Vec::new()) };
         let (mut idle, mut deleted) = (Vec::new(), Vec::new());
         let mut bytes = 0;
+        let most = self.effects_left(ctx);
         for pending in group.delivered_until(self.now_ms.checked_sub(idle_ms)) {
-            if idle.len() == self.count || bytes > REPLY_MAX_BYTES {
+            if idle.len() == self.count || bytes > REPLY_MAX_BYTES || idle.len() + deleted.len() >= most {
                 break;
             }
             match stream.entry(pending.id) {
@@ -330,7 +331,8 @@ impl Delivery<'_> {
         }
         if let Some(first) = last.next() {
             let mut count = stream.read_counter(last, entries_read);
-            for entry in stream.range(first, StreamId::MAX).take(self.count - idle.len()) {
+            let most = self.count.min(self.effects_left(ctx)).saturating_sub(idle.len());
+            for entry in stream.range(first, StreamId::MAX).take(most) {
                 if ctx.reply.is_long() {
                     break;
                 }
@@ -364,6 +366,11 @@ impl Delivery<'_> {
             ctx.ks.consumer_seen(db, self.slot, self.group, self.consumer, self.now_ms, true)?;
         }
         Ok(())
+    }
+
+    /// How many more entries the log takes as given to the consumer by this unit.
+    fn effects_left(&self, ctx: &Ctx<'_>) -> usize {
+        pending_effects_left(ctx, self.group.len() + self.consumer.len())
     }
 
     /// Makes an entry pending for the consumer.

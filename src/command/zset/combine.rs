@@ -281,7 +281,7 @@ fn store_result(ctx: &mut Ctx<'_>, mut args: Args<'_>, operation: Operation) -> 
     let to = args.bytes()?;
     let query = Query::parse(ctx, &mut args, operation, true)?;
     let result = query.run(ctx)?;
-    let stored = store(ctx.ks, ctx.session.db, to, result.iter())?;
+    let stored = store(ctx, to, result.iter())?;
     ctx.reply.integer(stored as i64);
     Ok(())
 }

@@ -16,7 +16,7 @@ use range::{
 
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
-use crate::engine::{Command, Run};
+use crate::engine::{Command, Ctx, Run};
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
@@ -38,13 +38,19 @@ pub(super) fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<
     Ok(slot)
 }
 
+/// Bytes of the effect of one stored member beside the member itself: at most its code, its length and its score.
+const MEMBER_EFFECT_BYTES: usize = 16;
+
 /// Stores these members under a key, whatever was there before; without any the key is gone. Answers how many they were.
 pub(super) fn store<'m>(
-    ks: &mut Keyspace,
-    db: DbIndex,
+    ctx: &mut Ctx<'_>,
     key: &[u8],
-    members: impl ExactSizeIterator<Item = (&'m [u8], f64)>,
+    members: impl ExactSizeIterator<Item = (&'m [u8], f64)> + Clone,
 ) -> Result<usize, Error> {
+    if ctx.room_in_unit() < usize::MAX {
+        ctx.admit_effects(members.clone().map(|(member, _)| MEMBER_EFFECT_BYTES + member.len()).sum())?;
+    }
+    let (ks, db) = (&mut *ctx.ks, ctx.session.db);
     if let Some(old) = ks.find(db, key) {
         ks.remove(db, old);
     }

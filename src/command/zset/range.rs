@@ -194,7 +194,7 @@ pub(super) fn zrangestore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         None => Vec::new(),
     };
     let members = members.iter().map(|(member, score)| (&**member, *score));
-    let stored = store(ctx.ks, db, destination, members)?;
+    let stored = store(ctx, destination, members)?;
     ctx.reply.integer(stored as i64);
     Ok(())
 }

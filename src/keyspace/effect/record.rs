@@ -24,6 +24,7 @@ pub enum Recording {
 struct Mark {
     bytes: usize,
     count: u64,
+    has_lasting: bool,
 }
 
 /// The effects of the unit that is underway.
@@ -39,6 +40,8 @@ pub struct Effects {
     condensed_to: usize,
     /// Of the effects in `buf`.
     last_key: LastKey,
+    /// Whether `buf` has an effect that is no expiry.
+    has_lasting: bool,
 }
 
 impl Effects {
@@ -48,6 +51,7 @@ impl Effects {
         self.buf.clear();
         self.last_key = LastKey::default();
         self.recording = recording;
+        self.has_lasting = false;
     }
 
     /// Gives back the memory that is kept for the next unit. Between two units only: forgets what the last one recorded.
@@ -101,6 +105,7 @@ impl Effects {
     #[inline(never)]
     fn write(&mut self, db: u16, effect: Effect<'_>) {
         if self.recording == Recording::Full {
+            self.has_lasting |= !effect.is_expiry();
             return effect.encode(db, &mut self.last_key, &mut self.buf);
         }
         effect.touches(db).for_each(|touch| touch.encode(&mut self.buf));
@@ -112,7 +117,7 @@ impl Effects {
     /// What comes from here on can be [cut](Self::cut) off.
     #[inline]
     pub(in crate::keyspace) fn keep(&mut self) {
-        self.kept = Mark { bytes: self.buf.len(), count: self.count };
+        self.kept = Mark { bytes: self.buf.len(), count: self.count, has_lasting: self.has_lasting };
         self.condensed_to = self.kept.bytes;
     }
 
@@ -121,6 +126,7 @@ impl Effects {
         self.buf.truncate(self.kept.bytes);
         self.last_key = LastKey::default();
         self.count = self.kept.count;
+        self.has_lasting = self.kept.has_lasting;
     }
 
     /// Nothing will be cut off any more.
@@ -184,6 +190,18 @@ impl Effects {
     /// What the unit has touched so far, as far as it was recorded.
     pub fn touches(&self) -> Touches<'_> {
         Touches::new(&self.buf, self.recording)
+    }
+
+    /// Whether whole effects are recorded.
+    #[inline]
+    pub fn are_whole(&self) -> bool {
+        self.recording == Recording::Full
+    }
+
+    /// Whether the unit, if it records whole effects, has changed anything so far but by expiry.
+    #[inline]
+    pub fn has_lasting(&self) -> bool {
+        self.has_lasting && self.are_whole()
     }
 
     /// The encoded changes of the unit so far; empty unless they are recorded in full.

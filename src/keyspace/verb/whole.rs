@@ -31,6 +31,20 @@ impl Keyspace {
         self.overwrite(db, key, value)
     }
 
+    /// As [`put_value`](Self::put_value), unless whole effects are recorded and what builds the value takes more bytes than `most`:
+    /// then nothing changes, and the answer is `None`.
+    pub fn put_value_within(&mut self, db: DbIndex, key: &[u8], value: Value, most: usize) -> Option<Slot> {
+        if !self.effects.are_whole() {
+            return Some(self.put_value(db, key, value));
+        }
+        let steps = build(&value);
+        if steps.len() > most {
+            return None;
+        }
+        self.effects.record(db, Effect::Build { key, layout: value.layout(), steps: &steps });
+        Some(self.overwrite(db, key, value))
+    }
+
     /// Sets where values change their representation from now on.
     pub fn set_limits(&mut self, limits: ValueLimits) {
         if limits == self.limits {
