@@ -311,8 +311,8 @@ fn a_snapshot_rests_for_each_key_if_it_is_told_to() {
         ok(&mut c, &["SAVE"]);
     }
     drop(server);
-    let mut c = start(dir.path(), &["--appendonly", "yes"]).raw();
-    assert_eq!(c.command(&["DBSIZE"]), Value::Integer(51));
+    let server = start(dir.path(), &["--appendonly", "yes"]);
+    assert_eq!(server.raw().command(&["DBSIZE"]), Value::Integer(51));
 }
 
 #[test]
