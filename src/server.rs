@@ -283,6 +283,8 @@ mod loading;
 mod logged;
 #[cfg(test)]
 mod saved;
+#[cfg(test)]
+mod simulation;
 
 #[cfg(test)]
 mod tests {
