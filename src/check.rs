@@ -11,7 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::base::calendar::utc;
 use crate::base::lsn::Lsn;
 use crate::engine::tail::EFFECTS_FORMAT;
-use crate::keyspace::effect::EffectReader;
+use crate::keyspace::NAMELESS;
+use crate::keyspace::effect::{Effect, EffectReader};
 use crate::log::block::Unit;
 use crate::log::directory::Directory;
 use crate::log::disk::{ReadOnlyDisk, RealDisk};
@@ -279,8 +280,21 @@ fn undecodable(unit: &Unit<'_>) -> Option<String> {
         return Some(format!("the effects have format {}, which this version of Tidegate does not know", unit.format));
     }
     let mut effects = EffectReader::new(unit.effects);
-    let index = effects.by_ref().count();
-    (!effects.is_empty()).then(|| format!("effect {index} of a unit can't be decoded"))
+    let mut decoded = 0;
+    for (_, effect) in &mut effects {
+        if !effect.steps().is_none_or(are_steps) {
+            return Some(format!("effect {decoded} of a unit builds a value of something that can't be decoded"));
+        }
+        decoded += 1;
+    }
+    (!effects.is_empty()).then(|| format!("effect {decoded} of a unit can't be decoded"))
+}
+
+/// Whether these are effects of which a value is built.
+fn are_steps(bytes: &[u8]) -> bool {
+    let mut steps = EffectReader::new(bytes);
+    let fits = |(db, step): (u16, Effect<'_>)| db == 0 && step.key() == Some(NAMELESS) && !step.builds();
+    steps.all(fits) && steps.is_empty()
 }
 
 #[cfg(test)]
@@ -289,13 +303,15 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::keyspace::effect::{Effect, EffectWriter};
+    use crate::keyspace::effect::EffectWriter;
     use crate::log::block::{HEAD_BYTES, unit_head};
     use crate::log::directory::DirectoryId;
     use crate::log::disk::RealClock;
     use crate::log::group_commit::{Commit, Log, Options, Tail};
     use crate::log::restore::Restore;
     use crate::log::snapshot::writer::{Begin, Sizes};
+
+    use crate::value::Layout;
 
     const TIME_MS: i64 = 1_700_000_000_000;
 
@@ -420,11 +436,40 @@ mod tests {
         let log = open(&path);
         commit(&log, 81, &[&unit_head(EFFECTS_FORMAT, 0, 2)[..], &[0x7f, 0]].concat());
         commit(&log, 82, &unit_head(99, 0, 0));
+        let mut step = EffectWriter::default();
+        step.write(0, &Effect::ListPush { key: NAMELESS, front: false, value: b"v" });
+        let step = step.into_bytes();
+        let mut nested = EffectWriter::default();
+        nested.write(0, &Effect::Build { key: NAMELESS, layout: Layout::Compact, steps: &step });
+        let (nested, half, elsewhere) =
+            (nested.into_bytes(), &step[..step.len() - 1], [&step[..1], &[1], &step[2..]].concat());
+        for (lsn, steps) in (83..).zip([&step[..], half, &nested, &elsewhere]) {
+            let mut build = EffectWriter::default();
+            build.write(0, &Effect::Build { key: b"key", layout: Layout::Compact, steps });
+            let build = build.into_bytes();
+            commit(&log, lsn, &[&unit_head(EFFECTS_FORMAT, 0, build.len() as u32)[..], &build].concat());
+        }
         drop(log);
         let (verdict, said) = look(&path);
         assert_eq!(verdict.unwrap(), Verdict::Faulty, "{said}");
         assert!(said.contains("Lsn 81: effect 0 of a unit can't be decoded"), "{said}");
         assert!(said.contains("Lsn 82: the effects have format 99"), "{said}");
+        for (lsn, is_fault) in [(83, false), (84, true), (85, true), (86, true)] {
+            let fault = format!("Lsn {lsn}: effect 0 of a unit builds a value of something that can't be decoded");
+            assert_eq!(said.contains(&fault), is_fault, "{said}");
+        }
+    }
+
+    /// A length that no file of a server has must not be taken for memory.
+    #[test]
+    fn files_of_absurd_length_are_refused() {
+        for name in ["ID", "log-00000000000000ff.seg"] {
+            let (_dir, path) = written();
+            fs::OpenOptions::new().create(true).append(true).open(path.join(name)).unwrap().set_len(1 << 40).unwrap();
+            let (verdict, _) = look(&path);
+            let error = verdict.unwrap_err().to_string();
+            assert!(error.contains(&path.join(name).display().to_string()), "{error}");
+        }
     }
 
     #[test]

@@ -314,6 +314,8 @@ mod loading;
 mod logged;
 #[cfg(test)]
 mod saved;
+#[cfg(test)]
+mod simulation;
 
 #[cfg(test)]
 mod tests {

@@ -378,6 +378,10 @@ pub const LOG_SPARE_MAX_BYTES: usize = SCRATCH_KEEP_BYTES;
 /// it costs to have a thread do it.
 pub const LOG_SYNC_IN_PLACE_MAX: Duration = Duration::from_micros(100);
 
+/// The same while it has one client only. From here on that client loses a tenth of its speed at most if a thread does it, and
+/// somebody who connects meanwhile is served.
+pub const LOG_SYNC_ALONE_MAX: Duration = Duration::from_millis(1);
+
 /// Bytes of changes and replies that may wait for the disk. With more, the engine waits, too.
 pub const LOG_BEHIND_MAX_BYTES: usize = 64 * 1024 * 1024;
 

@@ -313,10 +313,9 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     if local > 0 && ctx.server.durability.is_none() {
         return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
     }
-    let last = ctx.server.begin_sync();
     if ctx.origin != Origin::Retry {
         // Whatever comes later need not be waited for.
-        ctx.session.fence = ctx.session.fence.max(last);
+        ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
     }
     let is_logged = ctx.server.is_durable(ctx.session.fence);
     if replicas == 0 && (local == 0 || is_logged) {

@@ -25,10 +25,9 @@ fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
 fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let how = args.one_of(&[("SCHEDULE", How::Schedule), ("CANCEL", How::Cancel)]);
     args.end()?;
-    let saving = &mut ctx.server.saving;
-    match saving.under_way() {
-        Some(Purpose::Save) if how == Some(How::Cancel) => {
-            ctx.server.cancel_save(ctx.ks);
+    match ctx.server.saving.under_way() {
+        Some(Purpose::Save) if how == Some(How::Cancel) && ctx.server.cancel_save(ctx.ks) => {
+            ctx.server.saving.cancelled_ms = ctx.server.clock.now_ms();
             ctx.reply.status("Background saving cancelled");
         }
         _ if how == Some(How::Cancel) => {
@@ -39,7 +38,7 @@ fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         Some(Purpose::Save) => return Err(SAVE_IN_PROGRESS),
         None if ctx.origin != Origin::Exec => {
-            saving.begin(Purpose::Save, ctx.server.clock.now_ms());
+            ctx.server.saving.begin(Purpose::Save, ctx.server.clock.now_ms());
             ctx.reply.status("Background saving started");
         }
         Some(Purpose::Rewrite) if how.is_none() && ctx.origin != Origin::Exec => {
@@ -49,7 +48,7 @@ fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             ));
         }
         _ => {
-            saving.schedule(Purpose::Save);
+            ctx.server.saving.schedule(Purpose::Save);
             ctx.reply.status("Background saving scheduled");
         }
     }

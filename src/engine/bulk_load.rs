@@ -20,11 +20,15 @@ use crate::base::rng::Rng;
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, ExpiryHold, NEVER, ValueLimits};
 use crate::log::directory::Directory;
+use crate::log::group_commit::Log;
+use crate::log::platform::Job;
 use crate::log::snapshot::writer::{Begin, LogBeside, Sizes, SnapshotWriter};
 
 /// Data on its way into an engine that is empty. See the module's header.
 pub struct BulkLoad {
     saved: Option<Saved>,
+    /// The log that is opened behind it, and the Lsn it begins behind.
+    beginning: Option<(Job<Log>, Lsn)>,
     /// What is overdue expires when all is there, as if it had been here before.
     _hold: ExpiryHold,
 }
@@ -91,7 +95,7 @@ impl BulkLoad {
             }
         };
         engine.begin_own_time();
-        Ok(BulkLoad { saved, _hold: engine.ks.hold_expiry() })
+        Ok(BulkLoad { saved, beginning: None, _hold: engine.ks.hold_expiry() })
     }
 
     /// Adds what `add` adds, as one unit.
@@ -124,6 +128,12 @@ impl BulkLoad {
 
     /// All has been added. Answers whether it is saved; if not, it must be asked again.
     pub fn finish(&mut self, engine: &mut Engine) -> Result<bool, RecoveryError> {
+        if let Some((job, lsn)) = &self.beginning {
+            let Some(opened) = job.outcome() else { return Ok(false) };
+            let begun = opened.and_then(|log| engine.server.begin_log(log, *lsn));
+            self.beginning = None;
+            return begun.map(|()| true).map_err(RecoveryError::Unsaved);
+        }
         if self.saved.as_ref().is_some_and(|saved| saved.lsn.is_none()) {
             self.hand_over(engine);
         }
@@ -147,9 +157,13 @@ impl BulkLoad {
         let (server, changes) = (&mut engine.server, engine.ks.effects().count());
         server.saving.goes_on(directory, lsn, keys, done.file_bytes, 0);
         server.saving.saved_changes = changes;
-        server.begin_log(lsn).map_err(RecoveryError::Unsaved)?;
         self.saved = None;
-        Ok(true)
+        if !server.wants_log() {
+            server.tail = None;
+            return Ok(true);
+        }
+        self.beginning = Some((server.open_log(lsn).map_err(RecoveryError::Unsaved)?, lsn));
+        Ok(false)
     }
 }
 

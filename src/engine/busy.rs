@@ -12,9 +12,10 @@ use super::admit::Admission;
 use super::dispatch::call;
 use super::running_script::ScriptKind;
 use super::session::{Gate, Session, SessionKey};
-use super::spec::Flags;
+use super::spec::{Flags, Group};
 use super::state::{Entry, Fed, Origin, Server};
 use crate::base::limits::BUSY_REPLY_PAUSE_BYTES;
+use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, RequestLimits};
@@ -73,6 +74,7 @@ impl Server {
     ) -> Fed {
         let Some(mut session) = self.sessions.take(key) else { return Fed::Suspended };
         out.set_form(session.form());
+        session.outbox.begin_batch();
         session.active_ms = self.clock.now_ms();
         self.last_ticks = self.stats.clock.raw();
         let fed = loop {
@@ -133,8 +135,14 @@ impl Server {
         if let Admission::Queue = admission {
             return self.queue(session, entry, argv, out);
         }
+        let start = out.len();
         // None of the commands that are allowed here waits for a key.
         let _ = call(ks, self, session, entry, argv, out, Origin::Client);
+        // None of them shows what keys hold. Some tell how many libraries there are.
+        let fence = if entry.command.group == Group::Scripting { self.fence_beside(ks) } else { Lsn::NONE };
+        if fence > self.safe() {
+            self.fence_reply(session, fence, out, start);
+        }
         // WATCH may have come while the script's unit is underway: what the script does from here on must be seen.
         ks.record_from_now(self.recording());
     }

@@ -26,8 +26,11 @@ impl Server {
             return;
         }
         for Message { channel, text } in std::mem::take(&mut self.held_messages).messages {
-            // What tells of something that is lost is heard by nobody; its publisher learns that from its own reply.
-            let _ = self.deliver(ks, current, &channel, &text);
+            if self.deliver(ks, current, &channel, &text).is_err() {
+                // It tells of something that is lost, and nobody hears it. Its publisher learns that from its own reply, which is
+                // refused as if it showed what is lost.
+                ks.see_everything();
+            }
         }
     }
 

@@ -16,7 +16,6 @@ use crate::keyspace::ValueLimits;
 use crate::keyspace::effect::{EffectReader, Recording};
 use crate::log::block::{UNIT_HEAD_BYTES, Unit};
 use crate::log::directory::Directory;
-use crate::log::disk::RealClock;
 use crate::log::error::LogError;
 use crate::log::group_commit::Options;
 use crate::log::restore::{Part, Restore};
@@ -180,9 +179,12 @@ impl Loading {
         while !self.step(engine, usize::MAX)?.is_complete {}
         let (end, passed_over) = self.told_of_files();
         self.tell_saving(engine, end.lsn);
-        let options = Options { policy: engine.server.config.appendfsync.into(), ..Options::default() };
-        let mut log = self.restore.finish(options, Arc::new(RealClock::default()), notify)?;
-        log.start().map_err(RecoveryError::Threads)?;
+        let platform = engine.server.saving.platform.clone();
+        let options = Options { policy: engine.server.config.appendfsync.into(), ..platform.options };
+        let mut log = self.restore.finish(options, platform.clock, notify)?;
+        if platform.has_threads {
+            log.start().map_err(RecoveryError::Threads)?;
+        }
         engine.server.attach_log(log, end.lsn);
         engine.begin_own_time();
         Ok(Recovered::new(engine, end, passed_over))

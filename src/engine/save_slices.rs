@@ -1,5 +1,7 @@
 //! Making a snapshot, slice by slice. See [`super::saving`].
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,9 +18,10 @@ use crate::base::rng::Rng;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::EffectWriter;
 use crate::log::directory::{Directory, DirectoryId};
-use crate::log::disk::{RealClock, RealDisk, ignore_file_size_signal};
+use crate::log::disk::ignore_file_size_signal;
 use crate::log::error::LogError;
 use crate::log::group_commit::{Log, Options};
+use crate::log::platform::Job;
 use crate::log::restore::Restore;
 use crate::log::scan::Recovery;
 use crate::log::snapshot::writer::{Begin, Done, LogBeside, Sizes, SnapshotWriter};
@@ -41,9 +44,18 @@ impl Server {
                 Ok(()) => return true,
                 Err(error) => Err(error),
             },
+            Stage::Opening(job) => match job.outcome() {
+                Some(Ok(directory)) => {
+                    self.saving.home = Home::Open(directory);
+                    run.stage = Stage::Wanted;
+                    return true;
+                }
+                Some(Err(error)) => Err(error),
+                None => return false,
+            },
             Stage::Copying(copying) => match copying.writer.outcome() {
-                // It can't be complete before all has been copied.
-                Some(outcome) => outcome.map_err(|error| error.to_string()),
+                Some(Ok(_)) => Err("it ended too early".to_owned()),
+                Some(Err(error)) => Err(error.to_string()),
                 None => match copy_on(copying, ks, &self.scripts, self.config.rdb_key_save_delay_us) {
                     Ok(Slice::More) => return true,
                     Ok(Slice::Pause) => return false,
@@ -55,15 +67,39 @@ impl Server {
                 },
             },
             Stage::Ending(writer, _) => match writer.outcome() {
-                Some(outcome) => outcome.map_err(|error| error.to_string()),
+                Some(Ok(done)) => {
+                    self.complete(ks, &done);
+                    return true;
+                }
+                Some(Err(error)) => Err(error.to_string()),
+                None => return false,
+            },
+            Stage::Beginning(job, lsn) => match job.outcome() {
+                Some(opened) => {
+                    let lsn = *lsn;
+                    let begun = opened.and_then(|log| self.begin_log(log, lsn));
+                    self.conclude(ks, Ok(()), begun);
+                    return true;
+                }
                 None => return false,
             },
         };
-        self.conclude(ks, outcome);
+        self.conclude(ks, outcome, Ok(()));
         true
     }
 
     fn begin_copy(&mut self, ks: &Keyspace) -> Result<(), String> {
+        let directory = match &self.saving.home {
+            Home::Open(directory) => Arc::clone(directory),
+            Home::At(path) => {
+                let job = self.saving.open_directory(path.clone())?;
+                if let Some(run) = &mut self.saving.run {
+                    run.stage = Stage::Opening(job);
+                }
+                return Ok(());
+            }
+            Home::None => return Err("this server has no directory for data".to_owned()),
+        };
         let wake = Arc::clone(&self.saving.wake);
         let begin = Begin {
             serial: Rng::from_entropy().next_u64(),
@@ -73,9 +109,11 @@ impl Server {
         };
         let mut writer = match &self.durability {
             Some(durability) => durability.log().snapshot(begin),
-            None => SnapshotWriter::begin(self.saving.directory()?, LogBeside::none(), begin),
+            None => SnapshotWriter::begin(directory, LogBeside::none(), begin),
         };
-        writer.start().map_err(|error| format!("cannot start a thread: {error}"))?;
+        if self.saving.platform.has_threads {
+            writer.start().map_err(no_thread)?;
+        }
         let copying = Copying::new(writer, SnapshotStream::begin(ks));
         if let Some(run) = &mut self.saving.run {
             run.stage = Stage::Copying(Box::new(copying));
@@ -119,30 +157,35 @@ impl Server {
         self.config.appendonly && self.durability.is_none() && !matches!(self.saving.home, Home::None)
     }
 
-    /// Ends the snapshot under way: tells what became of it, and acts on that.
-    pub(super) fn conclude(&mut self, ks: &mut Keyspace, outcome: Result<Done, String>) {
-        let Some(Run { purpose, began, stage, .. }) = self.saving.run.take() else { return };
-        let ended = match stage {
-            Stage::Ending(_, ended) => Some(ended),
-            Stage::Wanted | Stage::Copying(_) => None,
-        };
-        let outcome = match (outcome, ended) {
-            (Ok(done), Some(ended)) => {
-                self.saved(&done, &ended, purpose, began.elapsed());
-                if ended.begins_log { self.begin_log(ended.lsn) } else { Ok(()) }
+    /// The snapshot under way is complete. It is concluded at once, or when the log has begun that is to follow upon it.
+    fn complete(&mut self, ks: &mut Keyspace, done: &Done) {
+        let Some(Run { purpose, began, stage: Stage::Ending(_, ended) }) = &self.saving.run else { return };
+        let (purpose, took, ended) = (*purpose, began.elapsed(), *ended);
+        self.saved(done, &ended, purpose, took);
+        if !ended.begins_log || !self.wants_log() {
+            self.tail.take_if(|_| self.durability.is_none());
+            return self.conclude(ks, Ok(()), Ok(()));
+        }
+        match self.open_log(ended.lsn) {
+            Ok(job) => {
+                if let Some(run) = &mut self.saving.run {
+                    run.stage = Stage::Beginning(job, ended.lsn);
+                }
             }
-            (Ok(_), None) => Err("it ended too early".to_owned()),
-            (Err(error), _) => {
-                self.tail.take_if(|_| self.durability.is_none());
-                Err(error)
-            }
-        };
+            Err(error) => self.conclude(ks, Ok(()), Err(error)),
+        }
+    }
+
+    /// Ends the snapshot under way: tells what became of it, and of the log that was to begin behind it, and acts on that.
+    pub(super) fn conclude(&mut self, ks: &mut Keyspace, outcome: Result<(), String>, begun: Result<(), String>) {
+        let Some(Run { purpose, began, .. }) = self.saving.run.take() else { return };
+        if outcome.is_err() || begun.is_err() {
+            self.tail.take_if(|_| self.durability.is_none());
+        }
         let history = self.saving.history_mut(purpose);
         history.last_s = Some(began.elapsed().as_secs());
-        history.is_ok = outcome.is_ok();
-        match &outcome {
-            Ok(()) => history.failures_in_a_row = 0,
-            Err(_) => history.failures_in_a_row += 1,
+        if purpose == Purpose::Save || begun.is_ok() {
+            history.end(outcome.is_ok());
         }
         if let Err(error) = &outcome {
             let safe = match &self.durability {
@@ -150,6 +193,12 @@ impl Server {
                 None => "What has changed since the last one is in memory only",
             };
             tracing::error!("no snapshot was made: {error}. {safe}; mend that, and call BGSAVE");
+        }
+        if let Err(error) = begun {
+            let history = self.saving.history_mut(Purpose::Rewrite);
+            history.tried_ms = self.clock.now_ms();
+            history.end(false);
+            tracing::error!("the log could not be begun: {error}. What changes is in memory only until it has");
         }
         let waiting = std::mem::take(&mut self.saving.waiting);
         self.answer_waiting(ks, waiting, &outcome);
@@ -189,16 +238,18 @@ impl Server {
         }
     }
 
-    /// Gives up the snapshot under way.
-    pub(crate) fn cancel_save(&mut self, ks: &Keyspace) {
+    /// Gives up the snapshot under way. Answers whether there was time for that: one that is complete stays.
+    pub(crate) fn cancel_save(&mut self, ks: &Keyspace) -> bool {
         // The thread that writes is told when its writer is dropped.
-        if self.saving.run.take().is_none() {
-            return;
+        let is_cancelled = |run: &mut Run| !matches!(run.stage, Stage::Beginning(..));
+        if self.saving.run.take_if(is_cancelled).is_none() {
+            return false;
         }
         self.tail.take_if(|_| self.durability.is_none());
         tracing::warn!("the snapshot was cancelled");
         let waiting = std::mem::take(&mut self.saving.waiting);
         self.answer_waiting(ks, waiting, &Err("the snapshot was cancelled".to_owned()));
+        true
     }
 
     /// Forgets the snapshot that is to follow upon the one under way. Answers whether there was one.
@@ -225,41 +276,56 @@ impl Server {
     fn complete_save(&mut self, ks: &mut Keyspace) {
         while self.saving.run.is_some() {
             if !self.save_slice(ks) {
-                std::thread::sleep(WAIT_STEP);
+                match self.saving.platform.has_threads {
+                    true => std::thread::sleep(WAIT_STEP),
+                    false => self.saving.step(),
+                }
             }
         }
     }
 
-    /// Begins a log behind the snapshot up to `lsn`, with what has gathered since.
-    pub(super) fn begin_log(&mut self, lsn: Lsn) -> Result<(), String> {
-        let tail = self.tail.take();
+    /// Has the log opened that begins behind the snapshot up to `lsn`. What changes meanwhile gathers in the tail.
+    pub(super) fn open_log(&mut self, lsn: Lsn) -> Result<Job<Log>, String> {
+        ignore_file_size_signal();
+        let Home::Open(directory) = &self.saving.home else { return Err("there is no directory for it".to_owned()) };
+        let (directory, platform) = (Arc::clone(directory), self.saving.platform.clone());
+        let options = Options { policy: self.config.appendfsync.into(), ..platform.options };
+        let (wake, done) = (Arc::clone(&self.saving.wake_for_log), Arc::clone(&self.saving.wake));
+        let work = {
+            let platform = platform.clone();
+            move || {
+                let text = |error: LogError| error.to_string();
+                let recovery = Recovery::open(directory, lsn).map_err(text)?;
+                let mut log = recovery.finish(options, platform.clock, Box::new(move || wake())).map_err(text)?;
+                if log.durable() != lsn {
+                    return Err(format!("there is a log already, which ends with Lsn {}, not {lsn}", log.durable()));
+                }
+                if platform.has_threads {
+                    log.start().map_err(no_thread)?;
+                }
+                Ok(log)
+            }
+        };
+        platform.begin("log-begin", work, move || done()).map_err(no_thread)
+    }
+
+    /// Goes on with the log that was opened behind the snapshot up to `lsn`, and with what has gathered since.
+    pub(super) fn begin_log(&mut self, log: Log, lsn: Lsn) -> Result<(), String> {
         if !self.wants_log() {
+            self.tail = None;
             return Ok(());
         }
-        let log = self.open_log(lsn).map_err(|error| format!("the log could not be begun: {error}"))?;
-        self.attach_log(log, lsn);
-        if let Some(tail) = tail {
-            self.tail = Some(tail);
+        let tail = self.tail.take().ok_or("the disk was too slow for what has changed meanwhile")?;
+        let policy = self.config.appendfsync.into();
+        if log.policy() != policy {
+            // It has been set since.
+            log.set_policy(policy).map_err(|error| error.to_string())?;
         }
+        self.attach_log(log, lsn);
+        self.tail = Some(tail);
         self.saving.log_bytes_offset = 0;
         tracing::info!("the log has begun behind Lsn {lsn}: from here on changes are in it before they are answered");
         Ok(())
-    }
-
-    fn open_log(&mut self, lsn: Lsn) -> Result<Log, String> {
-        ignore_file_size_signal();
-        let wake = Arc::clone(&self.saving.wake_for_log);
-        let directory = self.saving.directory()?;
-        let options = Options { policy: self.config.appendfsync.into(), ..Options::default() };
-        let text = |error: LogError| error.to_string();
-        let recovery = Recovery::open(directory, lsn).map_err(text)?;
-        let mut log =
-            recovery.finish(options, Arc::new(RealClock::default()), Box::new(move || wake())).map_err(text)?;
-        if log.durable() != lsn {
-            return Err(format!("there is a log already, which ends with Lsn {}, not {lsn}", log.durable()));
-        }
-        log.start().map_err(|error| error.to_string())?;
-        Ok(log)
     }
 
     /// CONFIG SET appendonly no: all is made durable and the log closed. Fails, and leaves it open, if that can't be.
@@ -329,24 +395,26 @@ fn rest_per_key(key_delay_us: i32) -> Duration {
 }
 
 impl Saving {
-    /// The directory that snapshots go to, opened if it was not.
-    pub(super) fn directory(&mut self) -> Result<Arc<Directory>, String> {
-        match &self.home {
-            Home::Open(directory) => Ok(Arc::clone(directory)),
-            Home::None => Err("this server has no directory for data".to_owned()),
-            Home::At(path) => {
-                let mut random = Rng::from_entropy();
-                let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
-                let opened = Directory::open(Arc::new(RealDisk), path, DirectoryId::new(id.to_be_bytes()));
-                let directory = Arc::new(opened.map_err(|error| error.to_string())?);
-                // Somebody may have put data there since this server has started, which knows nothing of it.
-                let found = Restore::open(Arc::clone(&directory)).map_err(|error| error.to_string())?;
-                if found.progress().1 > 0 {
-                    return Err(format!("{}: holds the data of another server", path.display()));
-                }
-                self.home = Home::Open(Arc::clone(&directory));
-                Ok(directory)
+    /// Has the directory opened that snapshots go to, and the log behind them.
+    fn open_directory(&self, path: PathBuf) -> Result<Job<Arc<Directory>>, String> {
+        let disk = Arc::clone(&self.platform.disk);
+        let work = move || {
+            let mut random = Rng::from_entropy();
+            let id = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
+            let opened = Directory::open(disk, &path, DirectoryId::new(id.to_be_bytes()));
+            let directory = Arc::new(opened.map_err(|error| error.to_string())?);
+            // Somebody may have put data there since this server has started, which knows nothing of it.
+            let found = Restore::open(Arc::clone(&directory)).map_err(|error| error.to_string())?;
+            if found.progress().1 > 0 {
+                return Err(format!("{}: holds the data of another server", path.display()));
             }
-        }
+            Ok(directory)
+        };
+        let wake = Arc::clone(&self.wake);
+        self.platform.begin("directory", work, move || wake()).map_err(no_thread)
     }
+}
+
+fn no_thread(error: io::Error) -> String {
+    format!("cannot start a thread: {error}")
 }

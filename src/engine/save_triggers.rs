@@ -31,10 +31,18 @@ impl Server {
     /// Begins a snapshot if it is time for one. Runs `hz` times a second.
     pub(super) fn look_after_saving(&mut self, ks: &mut Keyspace) {
         let gathered = self.tail.as_ref().filter(|_| self.durability.is_none()).map_or(0, |tail| tail.bytes.len());
-        if gathered > LOG_BEGIN_MAX_BYTES && self.saving.run.is_some() {
-            let error =
-                format!("the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile");
-            self.conclude(ks, Err(error));
+        if gathered > LOG_BEGIN_MAX_BYTES {
+            match &self.saving.run {
+                // Its thread can't be called back. When it is done, the log that lacks this is not begun.
+                Some(Run { stage: Stage::Beginning(..), .. }) => self.tail = None,
+                Some(_) => {
+                    let error = format!(
+                        "the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile"
+                    );
+                    self.conclude(ks, Err(error), Ok(()));
+                }
+                None => {}
+            }
         }
         if self.saving.is_too_slow() || self.saving.rests() {
             // The disk may stand still, and wake nobody; nor does the end of a rest.
@@ -58,7 +66,7 @@ impl Server {
 
     fn is_save_due(&self, ks: &Keyspace, now_ms: i64) -> bool {
         let changes = i64::try_from(self.saving.changes(ks)).unwrap_or(i64::MAX);
-        let elapsed_s = (now_ms - self.saving.saved_ms) / 1_000;
+        let elapsed_s = (now_ms - self.saving.saved_ms.max(self.saving.cancelled_ms)) / 1_000;
         let history = self.saving.history(Purpose::Save);
         let may_try = history.is_ok || now_ms - history.tried_ms > SAVE_RETRY.as_millis() as i64;
         may_try && self.config.save.iter().any(|point| changes >= point.changes && elapsed_s > point.seconds)

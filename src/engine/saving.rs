@@ -7,9 +7,13 @@
 //!
 //! ```text
 //! Wanted ----> Copying ----> Ending ----> concluded: told in the server's log and in INFO; those who wait are answered
-//!        slices,       the file's        (a failure leads there from everywhere, and changes nothing that was there before)
-//!        units         thread ends
+//!    |   slices,       the file's  |     (a failure leads there from everywhere, and changes nothing that was there before)
+//!    |   units         thread ends |
+//! Opening: the directory,       Beginning: the log that follows upon the snapshot, if there is none yet
+//! the first time
 //! ```
+//!
+//! What takes as long as a disk does is left to threads: the file's, and those of the two in the lower line.
 //!
 //! This file holds the state; [`super::save_slices`] moves it on, [`super::save_triggers`] says when one is made that nobody has
 //! asked for.
@@ -28,6 +32,8 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::effect::EffectWriter;
 use crate::log::block::unit_head;
 use crate::log::directory::Directory;
+use crate::log::group_commit::Log;
+use crate::log::platform::{Job, Platform};
 use crate::log::snapshot::writer::SnapshotWriter;
 
 /// The folder of the data, below `dir`.
@@ -57,6 +63,14 @@ pub struct History {
     pub failures_in_a_row: u32,
 }
 
+impl History {
+    /// Notes how one has ended.
+    pub(super) fn end(&mut self, is_ok: bool) {
+        self.is_ok = is_ok;
+        self.failures_in_a_row = if is_ok { 0 } else { self.failures_in_a_row + 1 };
+    }
+}
+
 impl Default for History {
     fn default() -> History {
         History { is_ok: true, last_s: None, tried_ms: 0, done: 0, failures_in_a_row: 0 }
@@ -79,6 +93,7 @@ pub(super) enum Home {
 /// See the module's header.
 pub struct Saving {
     pub(super) home: Home,
+    pub(super) platform: Platform,
     /// Without a log: the last unit that the directory knows of.
     pub(super) last: Lsn,
     pub(super) run: Option<Run>,
@@ -87,6 +102,8 @@ pub struct Saving {
     history: [History; 2],
     /// When the last one was complete, or the server started: Unix ms.
     pub(super) saved_ms: i64,
+    /// When a client has cancelled one last: Unix ms. The points of `save` count their seconds from there.
+    pub(crate) cancelled_ms: i64,
     /// Changes that had been counted by then.
     pub(super) saved_changes: u64,
     /// Keys that were there when the server had started.
@@ -146,8 +163,12 @@ pub(super) struct Run {
 pub(super) enum Stage {
     /// It begins with the next slice: between two units.
     Wanted,
+    /// The directory is opened.
+    Opening(Job<Arc<Directory>>),
     Copying(Box<Copying>),
     Ending(Box<SnapshotWriter>, Ended),
+    /// The snapshot up to this unit is complete. The log that begins behind it is opened.
+    Beginning(Job<Log>, Lsn),
 }
 
 /// What is known when all has been copied.
@@ -208,11 +229,13 @@ impl Saving {
     pub(super) fn new(now_ms: i64) -> Saving {
         Saving {
             home: Home::None,
+            platform: Platform::default(),
             last: Lsn::NONE,
             run: None,
             scheduled: [false; 2],
             history: [History::default(); 2],
             saved_ms: now_ms,
+            cancelled_ms: 0,
             saved_changes: 0,
             loaded_keys: 0,
             base_bytes: 0,
@@ -230,6 +253,20 @@ impl Saving {
     pub fn wakes(&mut self, wake: Wake, wake_for_log: Wake) {
         self.wake = wake;
         self.wake_for_log = wake_for_log;
+    }
+
+    /// Has the log and its snapshots run on this. To be said before there are any.
+    pub fn runs_on(&mut self, platform: Platform) {
+        self.platform = platform;
+    }
+
+    /// Does what the thread of the snapshot does, where there are no threads.
+    pub fn step(&mut self) {
+        match self.run.as_mut().map(|run| &mut run.stage) {
+            Some(Stage::Copying(copying)) => copying.writer.step(),
+            Some(Stage::Ending(writer, _)) => writer.step(),
+            _ => {}
+        }
     }
 
     /// Snapshots go to this folder, which is made when the first one begins.
@@ -301,7 +338,7 @@ impl Saving {
         match self.run.as_ref().map(|run| &run.stage) {
             Some(Stage::Copying(copying)) => copying.stream.progress(ks),
             Some(Stage::Ending(_, ended)) => (ended.keys, ended.keys),
-            Some(Stage::Wanted) | None => (0, 0),
+            Some(Stage::Wanted | Stage::Opening(_) | Stage::Beginning(..)) | None => (0, 0),
         }
     }
 
@@ -336,7 +373,7 @@ impl Saving {
 
     /// Whether the one under way lacks what changes from now on.
     pub(crate) fn is_ending(&self) -> bool {
-        matches!(&self.run, Some(Run { stage: Stage::Ending(..), .. }))
+        matches!(&self.run, Some(Run { stage: Stage::Ending(..) | Stage::Beginning(..), .. }))
     }
 
     /// Asks for one that holds all that there is now, and lets a client wait for it.

@@ -93,6 +93,11 @@ impl InFlight {
         place.map_or(Lsn::NONE, |place| place.lsn).max(self.all).max(database)
     }
 
+    /// The last unit that has changed what is kept beside the keys.
+    pub(super) fn last_change_beside(&self) -> Lsn {
+        self.beside
+    }
+
     /// The unit looks at all keys.
     #[inline]
     pub(super) fn see_all(&self) {

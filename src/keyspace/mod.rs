@@ -52,7 +52,7 @@ pub const NEVER: i64 = i64::MAX;
 pub const WALK_END: u64 = PLACE_END;
 
 /// The name under which a value is built before it has its place.
-const NAMELESS: &[u8] = b"";
+pub const NAMELESS: &[u8] = b"";
 
 /// A database number.
 pub type DbIndex = u16;
@@ -226,6 +226,24 @@ impl Keyspace {
     /// The last unit that was marked as one that has changed a key, also where that can't be lost any more.
     pub fn last_change_of(&self, db: DbIndex, key: &[u8]) -> Lsn {
         self.in_flight.last_change_of(db, key)
+    }
+
+    /// The last unit that was marked as one that has changed what is kept beside the keys, also where that can't be lost any more.
+    pub fn last_change_beside(&self) -> Lsn {
+        self.in_flight.last_change_beside()
+    }
+
+    /// Whether the unit, if it records in full, has loaded or dropped scripts or libraries so far. What EVAL keeps of its scripts,
+    /// and for how long, does not count.
+    pub fn has_loaded_scripts(&self) -> bool {
+        self.effects.iter().any(|(_, effect)| match effect {
+            Effect::ScriptPut { loaded, .. } => loaded,
+            Effect::ScriptFlush {}
+            | Effect::LibraryPut { .. }
+            | Effect::LibraryDelete { .. }
+            | Effect::LibraryFlush {} => true,
+            _ => false,
+        })
     }
 
     /// The last unit of which this one has seen something that may be lost: nobody must hear of it before. Once the unit is

@@ -17,6 +17,8 @@ const LOCK: &str = "LOCK";
 const ID: &str = "ID";
 const ID_TEMPORARY: &str = "ID.tmp";
 const ID_PREFIX: &str = "tidegate directory 1 ";
+/// Bytes of the file of the identity: more than it has.
+const ID_MAX_BYTES: u64 = 64;
 
 /// A directory that this process has locked.
 pub struct Directory {
@@ -126,9 +128,10 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Send + Sync>, LogError> 
 fn read_id(disk: &dyn Disk, path: &Path) -> Result<Option<DirectoryId>, LogError> {
     let path = path.join(ID);
     let mut bytes = Vec::new();
-    match disk.open(&path).and_then(|file| read_all(&*file, &mut bytes)) {
+    match disk.open(&path).and_then(|file| read_all(&*file, &mut bytes, ID_MAX_BYTES)) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Err(LogError::NoIdentity { path }),
         Err(source) => return Err(LogError::Io { path, source }),
     }
     let text = std::str::from_utf8(&bytes).unwrap_or_default();
@@ -188,7 +191,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(names::segment(1)), "").unwrap();
         assert!(matches!(open(dir.path()), Err(LogError::NoIdentity { .. })));
-        for text in ["", "tidegate directory 1 12\n", "tidegate directory 2 00\n", "\u{ff}"] {
+        for text in ["", "tidegate directory 1 12\n", "tidegate directory 2 00\n", "\u{ff}", &"x".repeat(65)] {
             std::fs::write(dir.path().join(ID), text).unwrap();
             assert!(matches!(open(dir.path()), Err(LogError::NoIdentity { .. })), "{text:?}");
         }

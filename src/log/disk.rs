@@ -185,10 +185,15 @@ impl Clock for RealClock {
     }
 }
 
-/// All bytes of a file.
-pub(super) fn read_all(file: &dyn DiskFile, into: &mut Vec<u8>) -> io::Result<()> {
+/// All bytes of a file, which has no more than `most`: what a file that is none of ours can make a reader allocate.
+pub(super) fn read_all(file: &dyn DiskFile, into: &mut Vec<u8>, most: u64) -> io::Result<()> {
+    let size = file.size()?;
+    if size > most {
+        let text = format!("{size} bytes, and a file of its kind has {most} at most");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
     into.clear();
-    into.resize(usize::try_from(file.size()?).map_err(|_| io::ErrorKind::FileTooLarge)?, 0);
+    into.resize(usize::try_from(size).map_err(|_| io::ErrorKind::FileTooLarge)?, 0);
     let read = read_up_to(file, into, 0)?;
     into.truncate(read);
     Ok(())
@@ -249,8 +254,10 @@ mod tests {
         disk.sync_dir(dir.path()).unwrap();
         assert_eq!(disk.list(dir.path()).unwrap(), ["b"]);
         let mut bytes = vec![1; 10];
-        read_all(&*disk.open(&b).unwrap(), &mut bytes).unwrap();
+        read_all(&*disk.open(&b).unwrap(), &mut bytes, 600_003).unwrap();
         assert_eq!((bytes.len(), &bytes[600_000..]), (600_003, &b"end"[..]));
+        let too_long = read_all(&*disk.open(&b).unwrap(), &mut bytes, 600_002).unwrap_err();
+        assert_eq!(too_long.kind(), io::ErrorKind::FileTooLarge);
         disk.remove(&b).unwrap();
         assert_eq!(disk.open(&b).err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
     }

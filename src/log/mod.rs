@@ -13,6 +13,7 @@ pub mod group_commit;
 mod identity;
 mod names;
 pub mod planted;
+pub mod platform;
 pub mod repair;
 pub mod restore;
 pub mod scan;

@@ -7,6 +7,9 @@ const SEGMENT_TEMPORARY: Family = Family { prefix: "log-", suffix: ".tmp" };
 const SNAPSHOT: Family = Family { prefix: "snapshot-", suffix: ".snap" };
 const SNAPSHOT_TEMPORARY: Family = Family { prefix: "snapshot-", suffix: ".tmp" };
 
+/// No server gets as far as this: so that numbers can be counted on from any file, a larger one is none of ours.
+const NUMBER_MAX: u64 = u64::MAX / 2;
+
 /// Files that are of one kind. Their names sort as their numbers do.
 struct Family {
     prefix: &'static str,
@@ -21,7 +24,7 @@ impl Family {
     fn number(&self, name: &str) -> Option<u64> {
         let digits = name.strip_prefix(self.prefix)?.strip_suffix(self.suffix)?;
         let number = u64::from_str_radix(digits, 16).ok()?;
-        (self.name(number) == name).then_some(number)
+        (number <= NUMBER_MAX && self.name(number) == name).then_some(number)
     }
 }
 
@@ -74,7 +77,15 @@ mod tests {
         assert_eq!(segment(0x1f), "log-000000000000001f.seg");
         assert_eq!(segment_number("log-000000000000001f.seg"), Some(0x1f));
         assert_eq!(snapshot_lsn(&snapshot(Lsn::new(0x1f))), Some(Lsn::new(0x1f)));
-        let others = ["log-1f.seg", "log-000000000000001F.seg", "log-000000000000001f.tmp", "ID", "snapshot-1", ""];
+        let others = [
+            "log-1f.seg",
+            "log-000000000000001F.seg",
+            "log-000000000000001f.tmp",
+            "ID",
+            "snapshot-1",
+            "",
+            "log-8000000000000000.seg",
+        ];
         for other in others {
             assert!(segment_number(other).is_none() && snapshot_lsn(other).is_none(), "{other}");
         }

@@ -9,6 +9,8 @@ pub enum Bug {
     NoSegmentNumber,
     /// Recovery takes what it has read for durable.
     NoCopyOfTheTail,
+    /// Replies leave before the log has what they show.
+    NoFence,
     /// A snapshot gets its name before its bytes are synced.
     NoSyncOfTheSnapshot,
     /// The log is cut before the name of the snapshot that replaces it is durable.
@@ -16,7 +18,7 @@ pub enum Bug {
 }
 
 #[cfg(not(test))]
-pub(super) const fn is(_: Bug) -> bool {
+pub(crate) const fn is(_: Bug) -> bool {
     false
 }
 
@@ -33,7 +35,7 @@ mod planting {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    pub(in crate::log) fn is(bug: Bug) -> bool {
+    pub(crate) fn is(bug: Bug) -> bool {
         PLANTED.get() == Some(bug)
     }
 

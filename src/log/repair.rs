@@ -14,7 +14,7 @@ use super::error::LogError;
 use super::group_commit::Options;
 use super::names;
 use super::scan::Recovery;
-use super::segment::{FIELD_BYTES, HEADER_BYTES, Header};
+use super::segment::{FIELD_BYTES, HEADER_BYTES, Header, SEGMENT_MAX_BYTES};
 use crate::base::lsn::Lsn;
 
 /// What a repair has done.
@@ -51,7 +51,7 @@ pub fn repair(directory: &Arc<Directory>, snapshot: Lsn, backup: &Path) -> Resul
     for number in segments(directory)?.into_iter().filter(|number| !untouched.contains(number)) {
         let mut bytes = Vec::new();
         let path = directory.segment(number);
-        let read = directory.open_segment(number).and_then(|file| read_all(&*file, &mut bytes));
+        let read = directory.open_segment(number).and_then(|file| read_all(&*file, &mut bytes, SEGMENT_MAX_BYTES));
         read.map_err(|source| LogError::Io { path, source })?;
         if is_unused(directory, number, &bytes) {
             continue;

@@ -343,7 +343,7 @@ mod tests {
 
     fn bytes_of(disk: &SimDisk, path: &Path) -> Vec<u8> {
         let mut bytes = Vec::new();
-        read_all(&*disk.open(path).unwrap(), &mut bytes).unwrap();
+        read_all(&*disk.open(path).unwrap(), &mut bytes, u64::MAX).unwrap();
         bytes
     }
 

@@ -20,7 +20,7 @@ use super::error::LogError;
 use super::group_commit::{Log, Options};
 use super::names;
 use super::planted::{self, Bug};
-use super::segment::{BadHeader, FIELD_BYTES, HEADER_BYTES, Header};
+use super::segment::{BadHeader, FIELD_BYTES, HEADER_BYTES, Header, SEGMENT_MAX_BYTES};
 use super::segments::{Current, Link, Segments, new_file};
 use super::shared::Opening;
 use crate::base::lsn::Lsn;
@@ -401,7 +401,7 @@ impl Recovery {
     }
 
     fn read_segment(&self, number: u64, bytes: &mut Vec<u8>) -> Result<(), LogError> {
-        let read = self.directory.open_segment(number).and_then(|file| read_all(&*file, bytes));
+        let read = self.directory.open_segment(number).and_then(|file| read_all(&*file, bytes, SEGMENT_MAX_BYTES));
         read.map_err(|source| LogError::Io { path: self.directory.segment(number), source })
     }
 

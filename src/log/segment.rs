@@ -7,10 +7,15 @@
 
 use super::block::{u32_at, u64_at};
 use super::identity::DirectoryId;
+use crate::base::limits::LOG_BLOCK_MAX_BYTES;
 use crate::base::lsn::Lsn;
 
 /// Bytes of the header; the first block stands behind it.
 pub(super) const HEADER_BYTES: u64 = 4096;
+
+/// Most bytes of a segment: one block, with its header before it and the mark of a clean end behind it. A segment of several blocks
+/// is shorter.
+pub(super) const SEGMENT_MAX_BYTES: u64 = HEADER_BYTES + LOG_BLOCK_MAX_BYTES as u64 + HEADER_BYTES;
 
 /// Bytes of the header that are used.
 pub(super) const FIELD_BYTES: usize = 80;
@@ -86,6 +91,9 @@ impl Header {
         }
         // A recycled file whose new name was lost: its old name no longer fits, and nothing refers to that any more.
         if u64_at(fields, 32) != number || u32_at(fields, 12) != HEADER_BYTES as u32 {
+            return Err(BadHeader::Damaged);
+        }
+        if u64_at(fields, 64) > SEGMENT_MAX_BYTES {
             return Err(BadHeader::Damaged);
         }
         Ok(Header {

@@ -76,6 +76,8 @@ pub(super) struct Segments {
     prepared: VecDeque<Prepared>,
     /// Oldest first.
     retired: VecDeque<u64>,
+    /// Retired segments whose files could be neither removed nor used again. That is tried again when others are retired.
+    left_behind: Vec<u64>,
     next_number: u64,
     /// Whether segments are made ahead. A server that is started and hardly written to does without.
     is_eager: bool,
@@ -86,8 +88,15 @@ pub(super) struct Segments {
 impl Segments {
     pub(super) fn new(live: VecDeque<Link>, mut retired: Vec<u64>, next_number: u64) -> Segments {
         retired.sort_unstable();
-        let retired = retired.into();
-        Segments { live, prepared: VecDeque::new(), retired, next_number, is_eager: false, is_short: false }
+        Segments {
+            live,
+            prepared: VecDeque::new(),
+            retired: retired.into(),
+            left_behind: Vec::new(),
+            next_number,
+            is_eager: false,
+            is_short: false,
+        }
     }
 
     /// Begins to make segments ahead. Answers whether that is new.
@@ -146,6 +155,11 @@ impl Segments {
         }
     }
 
+    /// The file of a retired segment could be neither removed nor used again.
+    pub(super) fn leave_behind(&mut self, number: u64) {
+        self.left_behind.push(number);
+    }
+
     /// Prefilled bytes that lie ready.
     pub(super) fn prepared_bytes(&self) -> u64 {
         self.prepared.iter().map(|prepared| prepared.capacity.saturating_sub(HEADER_BYTES)).sum()
@@ -159,6 +173,9 @@ impl Segments {
         {
             self.retired.push_back(oldest.number);
             retired += 1;
+        }
+        if retired > 0 {
+            self.retired.extend(self.left_behind.drain(..));
         }
         retired
     }
@@ -200,8 +217,9 @@ pub(super) fn make(directory: &Directory, number: u64, capacity: u64) -> io::Res
     Ok(Prepared { file, number, capacity })
 }
 
-/// Makes a segment ready in the file of an old one. One that is shorter than `capacity` is removed instead, and so is one that
-/// a single large block has made much longer.
+/// Makes a segment ready in the file of an old one. Its new name is not durable yet: that takes a sync of the directory. A file
+/// that is shorter than `capacity` is removed instead, and so is one that a single large block has made much longer. After an
+/// error nothing is lost that the log needs.
 pub(super) fn recycle(directory: &Directory, old: u64, number: u64, capacity: u64) -> io::Result<Option<Prepared>> {
     let file = match directory.open_segment(old) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -214,12 +232,15 @@ pub(super) fn recycle(directory: &Directory, old: u64, number: u64, capacity: u6
     let temporary = directory.file(&names::temporary_segment(number));
     directory.disk().rename(&directory.segment(old), &temporary)?;
     let header = Header::prepared(directory.id(), number, size);
-    if let Err(error) = file.write_at(&header.encode(), 0).and_then(|()| file.sync_data()) {
+    let reused = file
+        .write_at(&header.encode(), 0)
+        .and_then(|()| file.sync_data())
+        .and_then(|()| directory.disk().rename(&temporary, &directory.segment(number)));
+    if let Err(error) = reused {
+        // What is left of it is removed at the next start.
         let _ = directory.disk().remove(&temporary);
         return Err(error);
     }
-    directory.disk().rename(&temporary, &directory.segment(number))?;
-    directory.sync()?;
     Ok(Some(Prepared { file, number, capacity: size }))
 }
 

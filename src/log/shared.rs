@@ -11,7 +11,7 @@ use super::block::HEAD_BYTES;
 use super::directory::Directory;
 use super::disk::{Clock, is_full};
 use super::group_commit::{Options, State, SyncPolicy, Tail};
-use super::segments::{Current, Segments, Task, make, recycle, remove};
+use super::segments::{Current, Prepared, Segments, Task, make, recycle, remove};
 use crate::base::limits::{LOG_EVERY_SEC, LOG_FULL_RETRY, LOG_MERGE_MAX_BYTES, LOG_SPARE_BUFFERS, LOG_SPARE_MAX_BYTES};
 use crate::base::lsn::{AtomicLsn, Lsn};
 
@@ -71,6 +71,8 @@ pub(super) struct Shared {
     is_closing: AtomicBool,
     /// Prefilled bytes left in the segment that is written.
     room: AtomicU64,
+    /// Whether what is written is to be synced, whatever the policy says.
+    is_sync_wanted: AtomicBool,
     /// Whether something could not be written for want of space.
     is_stuck: AtomicBool,
     /// Bytes that are queued or stuck.
@@ -98,6 +100,7 @@ impl Shared {
             chores: Condvar::new(),
             is_closing: AtomicBool::new(false),
             room: AtomicU64::new(u64::MAX),
+            is_sync_wanted: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
             backlog: AtomicUsize::new(0),
             written_bytes: AtomicU64::new(0),
@@ -152,7 +155,7 @@ impl Shared {
         }
         let pause = match self.policy() {
             _ if is_stuck => Some(LOG_FULL_RETRY),
-            _ if !queue.tails.is_empty() => return true,
+            _ if !queue.tails.is_empty() || self.is_sync_wanted.load(Ordering::Acquire) => return true,
             // Units that were written in place wake nobody, so it looks whether there are any.
             SyncPolicy::EverySec => Some(LOG_EVERY_SEC / 4),
             SyncPolicy::Always | SyncPolicy::No => None,
@@ -287,6 +290,18 @@ impl Shared {
         self.work.notify_one();
     }
 
+    /// Has what is written synced once, whatever the policy says.
+    pub(super) fn want_sync(&self) {
+        self.is_sync_wanted.store(true, Ordering::Release);
+        drop(self.queue());
+        self.work.notify_one();
+    }
+
+    /// Whether a sync was [wanted](Self::want_sync) since this was asked last.
+    pub(super) fn take_wanted_sync(&self) -> bool {
+        self.is_sync_wanted.load(Ordering::Relaxed) && self.is_sync_wanted.swap(false, Ordering::AcqRel)
+    }
+
     /// Learns how long a sync took. One that is slow counts at once, fast ones make up for it slowly: who syncs on the engine's
     /// thread must not do so a second time on a disk that is slow at times.
     pub(super) fn learn_sync_time(&self, took: Duration) {
@@ -308,23 +323,57 @@ impl Shared {
         }
         let Some(task) = self.segments().task(self.options.prepared_segments) else { return false };
         let capacity = self.options.segment_bytes;
-        let (name, done) = match task {
-            Task::Recycle(old, number) => ("reuse", recycle(&self.directory, old, number, capacity)),
-            Task::Make(number) => ("prepare", make(&self.directory, number, capacity).map(Some)),
-            Task::Remove(old) => ("remove", remove(&self.directory, old).map(|()| None)),
+        let worked = match task {
+            Task::Make(number) => match make(&self.directory, number, capacity) {
+                Ok(prepared) => self.add_prepared(prepared),
+                Err(error) => self.chore_failed("prepare a segment of the log", &error),
+            },
+            Task::Recycle(old, number) => match recycle(&self.directory, old, number, capacity) {
+                Ok(None) => true,
+                // A sync of names that failed leaves open what became of others, too.
+                Ok(Some(prepared)) => match self.directory.sync() {
+                    Ok(()) => self.add_prepared(prepared),
+                    Err(error) => self.chore_failed("sync the names of the log's segments", &error),
+                },
+                Err(error) => self.leave_behind(old, &error),
+            },
+            Task::Remove(old) => match remove(&self.directory, old) {
+                Ok(()) => true,
+                Err(error) => self.leave_behind(old, &error),
+            },
         };
-        let worked = done.is_ok();
-        match done {
-            Ok(prepared) => {
-                let mut segments = self.segments();
-                segments.is_short = false;
-                prepared.into_iter().for_each(|prepared| segments.add_prepared(prepared));
-            }
-            Err(error) if is_full(&error) => self.segments().is_short = true,
-            Err(error) => self.poison(format!("{name} a segment of the log"), &error),
+        if worked {
+            self.segments().is_short = false;
         }
         self.judge_space();
         worked
+    }
+
+    fn add_prepared(&self, prepared: Prepared) -> bool {
+        self.segments().add_prepared(prepared);
+        true
+    }
+
+    fn chore_failed(&self, action: &str, error: &io::Error) -> bool {
+        match is_full(error) {
+            true => self.segments().is_short = true,
+            false => self.poison(action.to_owned(), error),
+        }
+        false
+    }
+
+    /// The file of a segment that nobody needs any more stays where it is for now: all that the log needs is elsewhere.
+    fn leave_behind(&self, old: u64, error: &io::Error) -> bool {
+        let mut segments = self.segments();
+        segments.leave_behind(old);
+        segments.is_short |= is_full(error);
+        let path = self.directory.segment(old);
+        tracing::warn!(
+            "{}: a segment that is no longer needed can't be removed or used again: {error}; that is tried again when the log is \
+             cut, and at the next start",
+            path.display()
+        );
+        false
     }
 }
 

@@ -162,6 +162,11 @@ impl SimDisk {
         self.state().trace.get(from as usize..).unwrap_or_default().to_vec()
     }
 
+    /// From here on nothing is done, as if the power had failed at [`Faults::crash_at`].
+    pub fn turn_off(&self) {
+        self.state().is_off = true;
+    }
+
     /// Bytes that the files take.
     pub fn used_bytes(&self) -> u64 {
         self.state().used_bytes()

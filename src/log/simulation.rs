@@ -32,7 +32,7 @@ use crate::base::rng::Rng;
 
 const DIRECTORY: &str = "/data/tidegate";
 const ID: DirectoryId = DirectoryId::new([0x5a; 16]);
-/// Seeds of the test: some 3,000 crashes.
+/// Seeds of the test: some 3,000 crashes. `SUITE_ROUNDS` says how many others, from `SUITE_SEED` on.
 const SEEDS: u64 = 12;
 const OPTIONS: Options = Options {
     policy: SyncPolicy::Always,
@@ -76,6 +76,7 @@ reached! {
     lost_unsynced_units "lost units that were not durable"
     crashes_in_recovery "crashes in recovery"
     segments_recycled "recycled segments"
+    segments_left_behind "old segments that could not be removed or used again"
     full "full disks"
     healed "disks that have space again"
     stuck "units that a full disk did not take"
@@ -280,7 +281,7 @@ impl World {
         let (path, offset) = restore.position();
         let mut bytes = Vec::new();
         if let Ok(file) = self.disk.open(&path)
-            && read_all(&*file, &mut bytes).is_ok()
+            && read_all(&*file, &mut bytes, u64::MAX).is_ok()
             && let Some(number) = bytes.get(offset as usize + 16..offset as usize + 24)
         {
             let segment = u64::from_le_bytes(number.try_into().map_err(|_| "no number")?);
@@ -306,6 +307,9 @@ impl World {
                         |name: &str| self.disk.trace(began).iter().filter(|event| event.operation == name).count();
                     let (renames, removes) = (done("rename"), done("remove"));
                     self.reached.segments_recycled += u64::from(renames == 2);
+                    let has_failed =
+                        self.disk.trace(began).iter().any(|event| event.failed == Some(std::io::ErrorKind::Other));
+                    self.reached.segments_left_behind += u64::from(has_failed && log.state() == State::Good);
                     if (renames == 2 || removes == 1) && self.cut.left > 0 {
                         self.cut = Cut { gone: self.cut.gone + 1, left: self.cut.left - 1 };
                     }
@@ -463,7 +467,10 @@ fn crash_everywhere(seeds: Range<u64>) -> Result<Reached, String> {
 
 #[test]
 fn crashes_lose_nothing_that_was_durable_and_invent_nothing() {
-    let reached = crash_everywhere(0..SEEDS).unwrap_or_else(|error| panic!("{error}"));
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first: u64 = number("SUITE_SEED").unwrap_or(0);
+    let seeds = first..first + number("SUITE_ROUNDS").unwrap_or(SEEDS);
+    let reached = crash_everywhere(seeds).unwrap_or_else(|error| panic!("{error}"));
     println!("{reached:?}");
     assert!(reached.crashes > 2_000, "{reached:?}");
     assert!(reached.missing().is_empty(), "not reached: {:?}", reached.missing());
@@ -493,7 +500,11 @@ fn a_segment_number_that_is_not_checked_is_found() {
 #[test]
 fn a_recovered_tail_that_is_not_copied_is_found() {
     let error = with(Bug::NoCopyOfTheTail);
-    assert!(error.contains("had been durable") || error.contains("refused after a mere crash"), "{error}");
+    // What the log lacks then may also be met where the snapshot before it is damaged.
+    assert!(
+        ["had been durable", "refused after a mere crash", "and what is said is"].iter().any(|why| error.contains(why)),
+        "{error}"
+    );
 }
 
 #[test]

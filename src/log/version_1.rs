@@ -51,7 +51,7 @@ fn it_is_written_as_it_was_defined() {
     log.close().unwrap();
     for (number, expected) in (1..).zip(FILES) {
         let mut bytes = Vec::new();
-        read_all(&*disk.open(&segment_path(number)).unwrap(), &mut bytes).unwrap();
+        read_all(&*disk.open(&segment_path(number)).unwrap(), &mut bytes, u64::MAX).unwrap();
         assert!(bytes == expected, "segment {number} differs");
     }
 }
@@ -98,7 +98,7 @@ fn a_snapshot_is_written_as_it_was_defined() {
     let [(lsn, units), _] = snapshots();
     let done = take(SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin(7)), &units, lsn.get());
     let mut bytes = Vec::new();
-    read_all(&*directory.disk().open(&done.unwrap().path).unwrap(), &mut bytes).unwrap();
+    read_all(&*directory.disk().open(&done.unwrap().path).unwrap(), &mut bytes, u64::MAX).unwrap();
     assert!(bytes == SNAPSHOTS[0]);
 }
 

@@ -185,6 +185,9 @@ impl Writer {
     }
 
     fn sync_by_policy(&mut self) -> Result<(), Stop> {
+        if self.shared.take_wanted_sync() {
+            return self.sync();
+        }
         match self.shared.policy() {
             SyncPolicy::Always => self.sync(),
             SyncPolicy::EverySec if self.shared.clock.monotonic() >= self.synced_at + LOG_EVERY_SEC => self.sync(),

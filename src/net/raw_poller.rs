@@ -20,7 +20,6 @@ use socket2::SockRef;
 use super::listener::{Listener, open};
 use super::socket_table::{Connection, Socket, SocketTable};
 use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
-use crate::base::lsn::Lsn;
 use crate::engine::session::SessionKey;
 use crate::engine::{Fed, RawSockets, Server};
 use crate::keyspace::Keyspace;
@@ -105,8 +104,8 @@ impl RawPoller {
         let fed = server.feed_while_busy(ks, key, &mut inbox.decoder, &inbox.pending, &mut self.out);
         inbox.consumed(fed == Fed::Drained);
         if let Some(session) = server.sessions.get_mut(key) {
-            // None of the commands that are allowed now shows what keys hold.
-            session.outbox.push(self.out.as_bytes(), Lsn::NONE);
+            session.outbox.append(self.out.buffer_mut());
+            session.outbox.wake();
         }
         *self.out.buffer_mut() = Vec::new();
         Stay::Open

@@ -55,7 +55,7 @@ fn engine(config: Config, clock: Clock) -> Engine {
 }
 
 /// What leaves now for a client, as a connection sends it.
-fn send(server: &mut Server, client: SessionKey) -> Vec<u8> {
+pub(super) fn send(server: &mut Server, client: SessionKey) -> Vec<u8> {
     let mut sent = Vec::new();
     while let free @ 1.. = server.sendable(client) {
         let Some(session) = server.sessions.get_mut(client) else { break };
@@ -448,5 +448,57 @@ fn nobody_hears_of_a_transaction_that_the_log_does_not_have_yet() {
         assert_eq!(seen.borrow().escape_ascii().to_string(), "", "{script}");
         let heard = bench.sent(1).expect("the log has it");
         assert_eq!((heard.matches("early").count(), heard.contains("of a script")), (1, false), "{script}: {heard}");
+    }
+}
+
+/// Sockets over which one client asks once while a script is busy.
+struct Inquirer {
+    client: SessionKey,
+    question: &'static [u8],
+    /// What has left for it while the script ran; `None` until it has asked.
+    heard: Rc<RefCell<Option<Vec<u8>>>>,
+}
+
+impl RawSockets for Inquirer {
+    fn send_unsent(&mut self, _: &mut Server) {}
+
+    fn serve(&mut self, ks: &mut Keyspace, server: &mut Server) {
+        if self.heard.borrow().is_some() {
+            return;
+        }
+        let mut out = Reply::new(Form::Resp2);
+        server.feed_while_busy(ks, self.client, &mut Decoder::new(), self.question, &mut out);
+        server.sessions.get_mut(self.client).expect("it is open").outbox.append(out.buffer_mut());
+        *self.heard.borrow_mut() = Some(send(server, self.client));
+    }
+
+    fn exchange(&mut self, _: SessionKey, _: &mut Vec<u8>, _: &mut Vec<u8>, _: Duration) -> bool {
+        false
+    }
+}
+
+#[test]
+fn nobody_hears_of_libraries_that_the_log_does_not_have_yet_while_a_script_is_busy() {
+    let library: &[u8] = b"#!lua name=l\nredis.register_function('f', function() end)";
+    for (question, load, waits) in [
+        (&b"FUNCTION STATS\r\n"[..], &[&b"FUNCTION"[..], b"LOAD", library][..], true),
+        (b"SCRIPT STATS\r\n", &[b"SCRIPT", b"LOAD", b"return 7"], true),
+        // That a script runs, and is kept because it does, is nothing that anybody waits for.
+        (b"SCRIPT STATS\r\n", &[b"ECHO", b"hello"], false),
+    ] {
+        let mut bench = Bench::new();
+        bench.engine.server.config.busy_reply_threshold_ms = 1;
+        let heard = Rc::<RefCell<Option<Vec<u8>>>>::default();
+        let client = bench.clients[1];
+        bench.engine.server.raw_sockets = Some(Box::new(Inquirer { client, question, heard: heard.clone() }));
+        let slow = b"#!lua name=slow\nredis.register_function('slow', function() for i = 1, 5e7 do end end)";
+        bench.feed(0, &[&[b"FUNCTION", b"LOAD", slow]]);
+        assert!(bench.sent(0).is_some());
+        bench.feed(0, &[&[b"MULTI"], load, &[b"FCALL", b"slow", b"0"], &[b"EXEC"]]);
+        let at_once = heard.borrow_mut().take().expect("the script was busy");
+        assert_eq!(at_once.is_empty(), waits, "{question:?}: {}", at_once.escape_ascii());
+        // By now the unit has its number, and is written when somebody waits for it.
+        let later = bench.sent(1).expect("the log has it");
+        assert_eq!(later.contains("running_script"), waits, "{question:?}: {later}");
     }
 }

@@ -9,12 +9,13 @@ use crate::base::clock::Clock;
 use crate::base::limits::SNAPSHOT_GIVE_UP_BYTES;
 use crate::base::rng::Rng;
 use crate::command;
-use crate::config::{AllowFrom, Config};
+use crate::config::{AllowFrom, Config, SavePoint};
 use crate::engine::Engine;
 use crate::engine::recovery::Loading;
 use crate::engine::saving::Purpose;
 use crate::engine::session::{Peer, SessionKey};
 use crate::log::directory::{Directory, DirectoryId};
+use crate::log::disk::Disk;
 use crate::log::sim::SimDisk;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
@@ -218,4 +219,96 @@ fn a_snapshot_whose_disk_stands_still_is_given_up_when_too_much_has_changed() {
     while bench.engine.save_slice() {}
     assert_eq!(bench.engine.server.saving.under_way(), None);
     bench.disk.hold(None);
+}
+
+#[test]
+fn a_log_that_begins_while_the_server_runs_holds_up_nobody() {
+    let mut bench = Bench::start(&SimDisk::new(7), false);
+    bench.line("RPUSH list a");
+    bench.disk.hold(Some("rename"));
+    bench.ok("CONFIG SET appendonly yes");
+    while bench.engine.save_slice() {}
+    let has_file = |bench: &Bench, suffix: &str| {
+        let names = bench.disk.list(Path::new("/data")).expect("it is there");
+        names.iter().any(|name| name.starts_with("snapshot-") && name.ends_with(suffix))
+    };
+    until(|| has_file(&bench, ".tmp"));
+    // The snapshot gets its name, and the log its file later.
+    bench.disk.hold(Some("create"));
+    until(|| {
+        while bench.engine.save_slice() {}
+        has_file(&bench, ".snap")
+    });
+    for _ in 0..20 {
+        bench.engine.save_slice();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(bench.engine.server.wants_log());
+    bench.line("RPUSH list b");
+    bench.disk.hold(None);
+    until(|| {
+        bench.engine.save_slice();
+        !bench.engine.server.wants_log()
+    });
+    bench.line("RPUSH list c");
+    assert_eq!(bench.restart(true).list(), "abc");
+}
+
+/// Whoever asks for the end has a snapshot of all that there is, and needs no log.
+#[test]
+fn a_server_whose_log_can_not_begin_ends_when_its_data_is_saved() {
+    let mut bench = Bench::start(&SimDisk::new(8), false);
+    bench.line("RPUSH list a");
+    bench.ok("CONFIG SET appendonly yes");
+    // There is space for a small snapshot, and not for a segment of the log.
+    bench.disk.set_capacity(Some(bench.disk.used_bytes() + 10_000));
+    assert_eq!(bench.line("SAVE"), "");
+    bench.release_snapshot();
+    assert_eq!(bench.heard(), "+OK\\r\\n", "it is saved");
+    assert!(bench.line("INFO persistence").contains("aof_last_bgrewrite_status:err"));
+    bench.line("RPUSH list b");
+    assert!(bench.engine.may_end());
+    bench.disk.set_capacity(None);
+    assert_eq!(bench.restart(true).list(), "ab");
+}
+
+#[test]
+fn a_full_disk_ends_a_snapshot_and_nothing_else() {
+    let mut bench = Bench::start(&SimDisk::new(9), false);
+    bench.line("RPUSH list a");
+    bench.save();
+    bench.line("RPUSH list b");
+    bench.disk.set_capacity(Some(bench.disk.used_bytes() + 100));
+    assert_eq!(bench.line("SAVE"), "");
+    bench.release_snapshot();
+    assert!(bench.heard().contains("-ERR /data/snapshot-"));
+    assert!(bench.line("INFO persistence").contains("rdb_last_bgsave_status:err"));
+    let names = bench.disk.list(Path::new("/data")).expect("it is there");
+    assert_eq!(names.iter().filter(|name| name.starts_with("snapshot-")).count(), 1, "{names:?}");
+    assert_eq!(bench.list(), "ab");
+    bench = bench.restart(false);
+    assert_eq!(bench.list(), "a");
+    bench.line("RPUSH list c");
+    bench.disk.set_capacity(None);
+    bench.save();
+    assert_eq!(bench.restart(false).list(), "ac");
+}
+
+#[test]
+fn a_save_that_was_cancelled_is_not_made_again_at_once() {
+    let mut bench = Bench::start(&SimDisk::new(10), false);
+    bench.engine.server.config.save = vec![SavePoint { seconds: 60, changes: 1 }];
+    bench.line("RPUSH list a");
+    let tick_after = |bench: &mut Bench, seconds: i64| {
+        bench.clock.advance_ms(seconds * 1_000);
+        bench.engine.tick();
+        while bench.engine.save_slice() {}
+        bench.engine.server.saving.under_way()
+    };
+    bench.disk.hold(Some("rename"));
+    assert_eq!(tick_after(&mut bench, 61), Some(Purpose::Save));
+    assert!(bench.line("BGSAVE CANCEL").starts_with("+Background saving cancelled"));
+    assert_eq!(tick_after(&mut bench, 10), None);
+    assert_eq!(tick_after(&mut bench, 51), Some(Purpose::Save));
+    bench.release_snapshot();
 }

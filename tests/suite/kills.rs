@@ -32,6 +32,8 @@ const KILLS: u64 = 12;
 const POWER_LOSSES: u64 = 6;
 /// Kills after which a new directory is begun: what there is grows, and all of it is compared after each.
 const ROUNDS_PER_DIRECTORY: u64 = 20;
+/// Clients at work.
+const WRITERS: usize = 32;
 /// At most so many steps of all writers are acknowledged between two kills.
 const MAX_STEPS: u64 = 1500;
 
@@ -536,8 +538,6 @@ fn writers(end: End, seed: u64) -> Vec<Box<dyn Writer>> {
         Box::new(Library(Progress::default())),
         Box::<Expiring>::default(),
         Box::new(Gate { taken: 0, under_way: 0, rng: Rng::seeded(seed + 1) }),
-        Box::new(sale(1)),
-        Box::new(sale(2)),
         Box::<Appender>::default(),
         Box::new(queue(Role::Push)),
         Box::<Reader>::default(),
@@ -549,6 +549,8 @@ fn writers(end: End, seed: u64) -> Vec<Box<dyn Writer>> {
         all.push(Box::new(Syncs(Rng::seeded(seed + 2))));
     }
     all.extend((0..TAKERS).map(|_| Box::new(queue(Role::Take)) as Box<dyn Writer>));
+    // The others buy, all of one stock.
+    all.extend((all.len()..WRITERS).map(|client| Box::new(sale(client as u32)) as Box<dyn Writer>));
     all
 }
 

@@ -119,8 +119,7 @@ fn readers_of_other_keys_are_answered_while_the_disk_hangs() {
 #[test]
 fn what_hangs_when_the_server_is_killed_was_shown_to_nobody() {
     let mut disk = SlowDisk::new();
-    // For a client that is alone the engine itself waits.
-    let (mut writer, _other) = (disk.raw(), disk.raw());
+    let mut writer = disk.raw();
     disk.hang();
     writer.send_command(&["SET", "k", "v"]);
     assert!(is_silent(&mut writer));
@@ -133,4 +132,36 @@ fn what_hangs_when_the_server_is_killed_was_shown_to_nobody() {
     disk.go_on();
     disk.start();
     assert_eq!(disk.raw().command(&["GET", "old"]), Value::bulk("v"));
+}
+
+#[test]
+fn who_connects_while_a_lone_client_waits_for_the_disk_is_served() {
+    let disk = SlowDisk::new();
+    let mut writer = disk.raw();
+    disk.hang();
+    writer.send_command(&["SET", "k", "v"]);
+    assert!(is_silent(&mut writer));
+    assert_eq!(disk.raw().command(&["GET", "old"]), Value::bulk("v"));
+    disk.go_on();
+    assert_eq!(writer.try_reply(REPLY_DEADLINE).expect("the disk is done").value, Value::status("OK"));
+}
+
+/// What is written is synced only where somebody asks for that, and nobody else waits for it.
+#[test]
+fn waitaof_holds_nobody_up_whatever_the_policy() {
+    let disk = SlowDisk::new();
+    let (mut reader, mut asks) = (disk.raw(), disk.raw());
+    for policy in ["everysec", "no"] {
+        assert_eq!(asks.command(&["CONFIG", "SET", "appendfsync", policy]), Value::status("OK"));
+        disk.hang();
+        assert_eq!(asks.command(&["SET", "k", policy]), Value::status("OK"));
+        asks.send_command(&["WAITAOF", "1", "0", "0"]);
+        for _ in 0..100 {
+            assert_eq!(reader.command(&["GET", "old"]), Value::bulk("v"));
+        }
+        assert!(is_silent(&mut asks));
+        disk.go_on();
+        let logged = asks.try_reply(REPLY_DEADLINE).expect("the disk is done").value;
+        assert_eq!(logged, Value::Array(vec![Value::Integer(1), Value::Integer(0)]), "{policy}");
+    }
 }

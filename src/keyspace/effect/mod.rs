@@ -214,6 +214,21 @@ macro_rules! for_each_effect {
 }
 pub(super) use for_each_effect;
 
+impl<'a> Effect<'a> {
+    /// The encoded effects of which it builds a value, if it does.
+    pub fn steps(&self) -> Option<&'a [u8]> {
+        match *self {
+            Effect::Build { steps, .. } | Effect::Part { steps, .. } => Some(steps),
+            _ => None,
+        }
+    }
+
+    /// Whether it has to do with values that are built: no such effect is itself a step of one.
+    pub fn builds(&self) -> bool {
+        self.steps().is_some() || matches!(self, Effect::Complete { .. })
+    }
+}
+
 /// What an effect does to a key or a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

@@ -29,8 +29,7 @@ impl Workshop {
         self.ks.limits = limits_for(layout, &outside.limits);
         let mut steps = EffectReader::new(steps);
         for (db, step) in &mut steps {
-            let nests = matches!(step, Effect::Build { .. } | Effect::Part { .. } | Effect::Complete { .. });
-            ensure(!nests, Misfit::BadBytes)?;
+            ensure(!step.builds(), Misfit::BadBytes)?;
             self.ks.apply(db, &step)?;
         }
         ensure(steps.is_empty(), Misfit::BadBytes)

@@ -319,6 +319,30 @@ fn nobody_hears_of_a_transaction_in_which_the_log_turns_out_to_have_failed() {
 }
 
 #[test]
+fn who_publishes_in_a_transaction_what_tells_of_a_loss_learns_that_nobody_heard_it() {
+    let mut bench = Bench::slow();
+    bench.ask(2, &["SUBSCRIBE news"]);
+    assert!(!bench.told(2).1);
+    // The change that is lost has no reply, so that its client is not disconnected with it.
+    bench.ask(0, &["CLIENT REPLY OFF", "SET k v", "CLIENT REPLY ON"]);
+    assert_eq!(bench.told(0), ("+OK\\r\\n".to_owned(), false));
+    bench.fail_next_write();
+    let told = |bench: &mut Bench, lines: &[&str]| {
+        bench.ask(0, lines);
+        bench.told(0).0
+    };
+    // The first finds the failure when it holds the message already, the second knows of it.
+    let sent = told(&mut bench, &["MULTI", "PUBLISH news k", "CONFIG SET appendfsync no", "EXEC"]);
+    assert!(sent.contains("+QUEUED\\r\\n-MISCONF"), "{sent}");
+    let sent = told(&mut bench, &["MULTI", "PUBLISH news k", "EXEC"]);
+    assert!(sent.contains("*1\\r\\n-MISCONF"), "{sent}");
+    assert_eq!(bench.told(2), (String::new(), false));
+    // Of nobody's change they hear as ever.
+    bench.ask(1, &["MULTI", "PUBLISH news x", "EXEC"]);
+    assert!(bench.told(1).0.ends_with("*1\\r\\n:1\\r\\n") && bench.told(2).0.contains("$1\\r\\nx"));
+}
+
+#[test]
 fn a_call_that_would_wait_for_what_is_lost_is_answered_once() {
     let mut bench = Bench::slow();
     bench.ask(0, &["XADD lost * f v"]);

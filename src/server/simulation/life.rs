@@ -1,0 +1,465 @@
+//! One server of the simulation, from its start to its end: what happens to it, and what its clients are told.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::requests::{Shows, What, encode, random, reply_len};
+use super::{BESIDE, State, Told, Verdict, World, difference, repeat, state_of};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::engine::saving::Purpose;
+use crate::engine::session::{Peer, SessionKey};
+use crate::engine::snapshot_stream::SnapshotStream;
+use crate::keyspace::effect::{EffectReader, EffectWriter};
+use crate::log::group_commit::{State as LogState, SyncPolicy};
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::Decoder;
+
+const CLIENTS: usize = 4;
+
+/// See the file's header.
+pub(super) struct Life<'w> {
+    world: &'w mut World,
+    engine: Engine,
+    /// Repeats each unit of the log.
+    copy: Engine,
+    /// The data of the copy, behind unit `at`.
+    state: Rc<State>,
+    at: u64,
+    /// The last unit that has changed a key, other than by its expiry.
+    changed: BTreeMap<(u16, Vec<u8>), u64>,
+    clients: Vec<Client>,
+    listener: Client,
+    /// The unit behind each message.
+    published: BTreeMap<u64, u64>,
+    /// The last unit of the snapshot whose copy was complete last.
+    copied: u64,
+    snapshots: u64,
+    /// Whether the snapshot under way is complete, and the log is to begin.
+    is_complete: bool,
+    log_state: Option<LogState>,
+}
+
+struct Client {
+    key: SessionKey,
+    /// Replies that have not come yet.
+    expected: VecDeque<Expected>,
+    received: Vec<u8>,
+    /// The last unit of its own.
+    last: u64,
+    /// The list that it waits for.
+    waits_for: Option<&'static str>,
+}
+
+/// A reply that is to come.
+#[derive(Clone, Copy)]
+struct Expected {
+    /// The last unit that it shows; 0 if that may be lost.
+    lsn: u64,
+    what: What,
+}
+
+impl Client {
+    fn new(engine: &mut Engine) -> Client {
+        let key = engine.server.open_session(Peer::default());
+        Client { key, expected: VecDeque::new(), received: Vec::new(), last: 0, waits_for: None }
+    }
+}
+
+impl<'w> Life<'w> {
+    pub(super) fn new(world: &'w mut World, mut engine: Engine, state: Rc<State>) -> Verdict<Life<'w>> {
+        // The limits of its configuration, which are no part of the state.
+        let begun = engine.server.tail.as_ref().map_or(0, |tail| tail.units().count());
+        let copy = copy_of(world, &mut engine)?;
+        let clients = (0..CLIENTS).map(|_| Client::new(&mut engine)).collect();
+        let listener = Client::new(&mut engine);
+        let at = world.last;
+        let mut life = Life {
+            world,
+            engine,
+            copy,
+            state,
+            at,
+            changed: BTreeMap::new(),
+            clients,
+            listener,
+            published: BTreeMap::new(),
+            copied: 0,
+            snapshots: 0,
+            is_complete: false,
+            log_state: None,
+        };
+        for _ in 0..begun {
+            life.at += 1;
+            life.note_state();
+        }
+        life.listen();
+        life.log_state = life.log_state();
+        Ok(life)
+    }
+
+    fn listen(&mut self) {
+        let mut out = Reply::new(Form::Resp2);
+        let subscribe = encode(&[vec!["SUBSCRIBE".to_owned(), "news".to_owned()]]);
+        self.engine.feed(self.listener.key, &mut Decoder::new(), &subscribe, &mut out);
+    }
+
+    /// Lets so many things happen, then ends the server.
+    pub(super) fn run(mut self, steps: u64) -> Verdict {
+        for _ in 0..steps {
+            let before = self.at;
+            self.act(before)?;
+            self.collect()?;
+            self.look_at_log();
+            self.replace_disconnected();
+            if self.world.disk.is_off() {
+                return Ok(());
+            }
+            self.compare()?;
+        }
+        if self.world.chance(3) && self.engine.server.durability.is_some() && self.engine.server.close_log().is_ok() {
+            self.world.kept = self.at;
+            self.world.reached.clean_ends += 1;
+        }
+        // A process that is killed does not tidy up.
+        self.world.disk.turn_off();
+        Ok(())
+    }
+
+    fn act(&mut self, before: u64) -> Verdict {
+        match self.world.rng.below(100) {
+            0..50 => {
+                let client = self.world.rng.below(CLIENTS as u64) as usize;
+                self.ask(client)?;
+                if self.world.rng.below(3) > 0 {
+                    self.send(client);
+                }
+            }
+            50..65 => {
+                let client = self.world.rng.below(CLIENTS as u64) as usize;
+                self.send(client);
+                self.hear();
+            }
+            65..72 => {
+                if let Some(durability) = &self.engine.server.durability {
+                    durability.log().step();
+                }
+                self.engine.server.follow_log();
+            }
+            72..78 => {
+                if let Some(durability) = &self.engine.server.durability {
+                    durability.log().do_chore();
+                }
+                self.engine.server.follow_log();
+            }
+            78..90 => self.go_on_saving()?,
+            90..97 => {
+                let ms = self.world.rng.below(400);
+                self.world.clock.advance_ms(ms as i64);
+                self.world.disk.advance(Duration::from_millis(ms));
+                self.engine.time_out_waits();
+                self.collect()?;
+                self.settle_waits(before);
+                self.engine.tick();
+            }
+            _ => self.fill_or_clear(),
+        }
+        Ok(())
+    }
+
+    /// A client asks for something.
+    fn ask(&mut self, client: usize) -> Verdict {
+        let key = self.clients[client].key;
+        let waits = |session: &mut crate::engine::session::Session| session.is_suspended();
+        if self.engine.server.sessions.get_mut(key).is_none_or(waits) {
+            return Ok(());
+        }
+        self.world.requests += 1;
+        let request = random(&mut self.world.rng, self.world.requests);
+        if matches!(request.what, What::Block(_)) && self.clients.iter().any(|client| client.waits_for.is_some()) {
+            // With two of them nobody could say which unit has served which.
+            return Ok(());
+        }
+        let (before, policy) = (self.at, self.engine.server.config.appendfsync);
+        let mut out = Reply::new(Form::Resp2);
+        self.engine.feed(key, &mut Decoder::new(), &encode(&request.commands), &mut out);
+        let Some(session) = self.engine.server.sessions.get_mut(key) else { return Ok(()) };
+        session.outbox.append(out.buffer_mut());
+        let is_parked = session.parked.is_some();
+        self.collect()?;
+        let is_logged = self.engine.server.durability.is_some();
+        let own = if self.at > before { before + 1 } else { 0 };
+        let shown = match (is_logged, request.what) {
+            (false, _) => 0,
+            (true, What::WaitAof) => self.clients[client].last,
+            // One that was in force before syncs nothing.
+            (true, What::SyncPolicy) if self.engine.server.config.appendfsync == policy => 0,
+            (true, What::SyncPolicy) => before,
+            (true, _) => own.max(self.shown(request.shows)),
+        };
+        let client = &mut self.clients[client];
+        if is_logged {
+            client.last = client.last.max(own);
+        }
+        for _ in 1..request.commands.len() {
+            client.expected.push_back(Expected { lsn: 0, what: What::Plain });
+        }
+        client.expected.push_back(Expected { lsn: shown, what: request.what });
+        if let What::Block(list) = request.what {
+            client.waits_for = Some(list).filter(|_| is_parked);
+        }
+        let reached = &mut self.world.reached;
+        match request.what {
+            What::Publish(number) => drop(self.published.insert(number, if is_logged { own } else { 0 })),
+            What::Transaction if own > 0 => reached.transactions += 1,
+            What::Script if own > 0 => reached.scripts += 1,
+            What::FailingScript => reached.failed_scripts += 1,
+            _ => {}
+        }
+        self.settle_waits(before);
+        Ok(())
+    }
+
+    /// The last unit that an answer shows.
+    fn shown(&self, shows: Shows) -> u64 {
+        let of = |db: u16, name: &str| self.changed.get(&(db, name.as_bytes().to_vec())).copied().unwrap_or(0);
+        match shows {
+            Shows::Nothing => 0,
+            Shows::Key(name) => of(0, name),
+            Shows::Library => of(BESIDE, "library"),
+            Shows::Everything => self.changed.values().copied().max().unwrap_or(0),
+        }
+    }
+
+    /// Whoever has waited and does so no longer was served by the last unit, or its time was over.
+    fn settle_waits(&mut self, before: u64) {
+        let is_logged = self.engine.server.durability.is_some();
+        for at in 0..CLIENTS {
+            let key = self.clients[at].key;
+            let Some(list) = self.clients[at].waits_for else { continue };
+            if self.engine.server.sessions.get_mut(key).is_none_or(|session| session.parked.is_some()) {
+                continue;
+            }
+            let was_served = self.at > before;
+            let lsn = if was_served { self.at } else { self.shown(Shows::Key(list)) };
+            self.world.reached.woken += u64::from(was_served);
+            self.world.reached.timed_out += u64::from(!was_served);
+            self.clients[at].waits_for = None;
+            if let Some(last) = self.clients[at].expected.back_mut().filter(|_| is_logged) {
+                last.lsn = lsn;
+            }
+        }
+    }
+
+    /// Repeats on the copy what the log was given since the last time.
+    fn collect(&mut self) -> Verdict {
+        let server = &self.engine.server;
+        let Some(tail) = &server.tail else { return Ok(()) };
+        let base = server.durability.as_ref().map_or(self.copied, |durability| durability.last().get());
+        if base > self.at {
+            return Err(format!("units up to {base} were given away, and {} was the last that was seen", self.at));
+        }
+        // What comes before a log has begun nobody is promised.
+        let is_logged = server.durability.is_some();
+        let units: Vec<Vec<u8>> = tail.units().skip((self.at - base) as usize).map(<[u8]>::to_vec).collect();
+        for effects in units {
+            repeat(&mut self.copy, &effects)?;
+            let state = Rc::new(state_of(&mut self.copy));
+            self.at += 1;
+            let expired = EffectReader::new(&effects).filter(|(_, effect)| effect.is_expiry());
+            let expired: BTreeSet<(u16, Vec<u8>)> =
+                expired.filter_map(|(db, effect)| Some((db, effect.key()?.to_vec()))).collect();
+            let keys = self.state.keys().chain(state.keys());
+            let is_changed = |key: &&(u16, Vec<u8>)| self.state.get(*key) != state.get(*key) && !expired.contains(*key);
+            if is_logged {
+                self.changed.extend(keys.filter(is_changed).map(|key| (key.clone(), self.at)));
+            }
+            self.world.reached.expired += u64::from(!expired.is_empty());
+            self.state = state;
+            self.note_state();
+        }
+        Ok(())
+    }
+
+    fn note_state(&mut self) {
+        self.world.states.entry(self.at).or_default().push(Rc::clone(&self.state));
+        self.world.last = self.at;
+    }
+
+    /// Whether the copy has what the engine has.
+    fn compare(&mut self) -> Verdict {
+        if self.engine.server.tail.is_none() {
+            return Ok(());
+        }
+        let live = state_of(&mut self.engine);
+        match live == *self.state {
+            true => Ok(()),
+            false => Err(format!("behind unit {}, {}", self.at, difference(&live, &self.state))),
+        }
+    }
+
+    /// Does what the tasks and the thread of a snapshot do.
+    fn go_on_saving(&mut self) -> Verdict {
+        let done = |life: &Life<'_>| {
+            let saving = &life.engine.server.saving;
+            (
+                saving.history(Purpose::Save).done + saving.history(Purpose::Rewrite).done,
+                saving.history(Purpose::Save).failures_in_a_row + saving.history(Purpose::Rewrite).failures_in_a_row,
+            )
+        };
+        let was_ending = self.engine.server.saving.is_ending();
+        let (wanted_log, (_, failures)) = (self.engine.server.wants_log(), done(self));
+        self.engine.save_slice();
+        if !was_ending && self.engine.server.saving.is_ending() {
+            self.copied()?;
+        }
+        let (snapshots, failures_now) = done(self);
+        let before = std::mem::replace(&mut self.snapshots, snapshots);
+        if snapshots > before {
+            self.world.reached.snapshots += 1;
+            self.world.reached.saved_without_log += u64::from(self.engine.server.durability.is_none());
+            self.world.kept = self.world.kept.max(self.copied);
+            if let Some(states) = self.world.states.get_mut(&self.copied) {
+                states.drain(..states.len() - 1);
+            }
+        }
+        let has_log = self.engine.server.durability.is_some();
+        self.world.reached.logs_begun += u64::from(wanted_log && has_log);
+        if failures_now > failures {
+            match self.is_complete {
+                true => self.world.reached.logs_not_begun += 1,
+                false => self.world.reached.snapshots_failed += 1,
+            }
+        }
+        self.is_complete = snapshots > before && self.engine.server.saving.under_way().is_some();
+        self.engine.server.saving.step();
+        Ok(())
+    }
+
+    /// All has been copied into a snapshot. Without a log it has a number of its own, and a log that begins goes on from there.
+    fn copied(&mut self) -> Verdict {
+        self.copied = self.engine.server.last_lsn().get();
+        if self.engine.server.durability.is_none() {
+            self.at = self.copied;
+            self.copy = copy_of(self.world, &mut self.engine)?;
+            self.state = Rc::new(state_of(&mut self.engine));
+            // Nobody is promised anything before the snapshot is complete; then all of it is durable.
+            self.changed.clear();
+            self.note_state();
+        }
+        Ok(())
+    }
+
+    /// A client's socket takes what may leave.
+    fn send(&mut self, client: usize) {
+        let (server, client) = (&mut self.engine.server, &mut self.clients[client]);
+        let sent = super::super::logged::send(server, client.key);
+        let reached = &mut self.world.reached;
+        let is_held = server.sessions.get_mut(client.key).is_some_and(|session| session.outbox.is_fenced());
+        reached.held += u64::from(is_held);
+        client.received.extend(sent);
+        let is_synced = server.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        while let Some(len) = reply_len(&client.received) {
+            let reply: Vec<u8> = client.received.drain(..len).collect();
+            let Some(expected) = client.expected.pop_front() else { break };
+            reached.replies += 1;
+            if reply.starts_with(b"-") {
+                reached.refused += u64::from(reply.starts_with(b"-MISCONF"));
+                continue;
+            }
+            let is_synced = match expected.what {
+                What::WaitAof if !reply.starts_with(b"*2\r\n:1") => continue,
+                What::WaitAof => {
+                    reached.synced += 1;
+                    true
+                }
+                What::SyncPolicy => true,
+                What::Function => {
+                    reached.functions += 1;
+                    is_synced
+                }
+                _ => is_synced,
+            };
+            if expected.lsn > 0 {
+                reached.told += 1;
+                self.world.told.push(Told { lsn: expected.lsn, what: expected.what, is_synced });
+            }
+        }
+    }
+
+    /// The one who listens is sent what may leave.
+    fn hear(&mut self) {
+        let server = &mut self.engine.server;
+        self.listener.received.extend(super::super::logged::send(server, self.listener.key));
+        let is_synced = server.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        while let Some(len) = reply_len(&self.listener.received) {
+            let message: Vec<u8> = self.listener.received.drain(..len).collect();
+            let text = String::from_utf8_lossy(&message);
+            let number = text.trim_end().rsplit("\r\n").next().and_then(|number| number.parse::<u64>().ok());
+            if let Some(lsn) = number.and_then(|number| self.published.get(&number)) {
+                self.world.reached.heard += 1;
+                self.world.told.push(Told { lsn: *lsn, what: What::Publish(0), is_synced });
+            }
+        }
+    }
+
+    fn log_state(&self) -> Option<LogState> {
+        self.engine.server.durability.as_ref().map(|durability| durability.log().state())
+    }
+
+    fn look_at_log(&mut self) {
+        let state = self.log_state();
+        let reached = &mut self.world.reached;
+        match (self.log_state, state) {
+            (Some(_), None) => {
+                reached.logs_closed += 1;
+                self.world.kept = self.world.kept.max(self.at);
+            }
+            (Some(LogState::Good), Some(LogState::Full)) => reached.full += 1,
+            (Some(LogState::Full), Some(LogState::Good)) => reached.healed += 1,
+            (Some(LogState::Good | LogState::Full), Some(LogState::Poisoned)) => reached.failed += 1,
+            _ => {}
+        }
+        self.log_state = state;
+    }
+
+    /// Clients that the server has disconnected come again.
+    fn replace_disconnected(&mut self) {
+        let engine = &mut self.engine;
+        let mut is_gone = |key| engine.server.sessions.get_mut(key).is_none_or(|session| session.killed);
+        let gone: Vec<usize> = (0..CLIENTS).filter(|at| is_gone(self.clients[*at].key)).collect();
+        let is_listener_gone = is_gone(self.listener.key);
+        for at in gone {
+            self.engine.disconnect(self.clients[at].key);
+            self.clients[at] = Client::new(&mut self.engine);
+            self.world.reached.closed_sessions += 1;
+        }
+        if is_listener_gone {
+            self.engine.disconnect(self.listener.key);
+            self.listener = Client::new(&mut self.engine);
+            self.listen();
+        }
+    }
+
+    /// Others use up the disk, or give it back.
+    fn fill_or_clear(&mut self) {
+        let spare = self.world.rng.below(12 * 1024);
+        self.world.capacity = match self.world.capacity {
+            None => Some(self.world.disk.used_bytes() + spare),
+            Some(_) => None,
+        };
+        self.world.disk.set_capacity(self.world.capacity);
+    }
+}
+
+/// An engine with the same data.
+fn copy_of(world: &mut World, engine: &mut Engine) -> Verdict<Engine> {
+    let mut copy = world.engine(Config::default());
+    let (ks, scripts) = (&mut engine.ks, &engine.server.scripts);
+    let mut stream = SnapshotStream::begin(ks);
+    let mut effects = EffectWriter::default();
+    while !stream.copy_slice(ks, scripts, usize::MAX, &mut effects) {}
+    repeat(&mut copy, effects.as_bytes())?;
+    Ok(copy)
+}

@@ -1,0 +1,131 @@
+//! What clients ask for in the simulation, and what the answers show.
+
+use crate::base::rng::Rng;
+
+/// One request: a command, or a pipeline of which the last command does it.
+pub(super) struct Request {
+    pub(super) commands: Vec<Vec<String>>,
+    pub(super) shows: Shows,
+    pub(super) what: What,
+}
+
+/// What an answer that is no error shows, beside what the request itself has changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shows {
+    Nothing,
+    Key(&'static str),
+    Library,
+    /// What is known of all keys.
+    Everything,
+}
+
+/// Which sort of request it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum What {
+    Plain,
+    Transaction,
+    Script,
+    FailingScript,
+    Function,
+    /// A script that changes something and publishes this.
+    Publish(u64),
+    /// It may wait for an element of this list.
+    Block(&'static str),
+    WaitAof,
+    SyncPolicy,
+    /// It has to do with snapshots and with the log as a whole.
+    Save,
+}
+
+const SET_AND_PUSH: &str =
+    "redis.call('SET', KEYS[1], ARGV[1]) redis.call('RPUSH', KEYS[2], ARGV[1]) return redis.call('GET', KEYS[1])";
+const SET_AND_FAIL: &str = "redis.call('SET', KEYS[1], ARGV[1]) error('it fails')";
+const SET_AND_PUBLISH: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('PUBLISH', 'news', ARGV[1])";
+
+/// A request by chance; `number` is given once.
+pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
+    let long = if rng.below(8) == 0 { rng.below(3_000) as usize } else { 0 };
+    let value = format!("{number}{}", "x".repeat(long));
+    let n = number.to_string();
+    let policy = ["always", "everysec", "no"][rng.below(3) as usize];
+    let deadline = (1 + rng.below(500)).to_string();
+    let (words, shows, what): (&[&str], Shows, What) = match rng.below(60) {
+        0..5 => (&["SET", "string", &value], Shows::Nothing, What::Plain),
+        5..10 => (&["GET", "string"], Shows::Key("string"), What::Plain),
+        10..12 => (&["SETNX", "string", &n], Shows::Key("string"), What::Plain),
+        12 => (&["DEL", "string"], Shows::Key("string"), What::Plain),
+        13..15 => (&["INCR", "counter"], Shows::Key("counter"), What::Plain),
+        15..17 => (&["GET", "counter"], Shows::Key("counter"), What::Plain),
+        17..20 => (&["RPUSH", "list", &n], Shows::Key("list"), What::Plain),
+        20 => (&["LPOP", "list"], Shows::Key("list"), What::Plain),
+        21 => (&["LRANGE", "list", "0", "-1"], Shows::Key("list"), What::Plain),
+        22..24 => (&["HSET", "hash", &n[n.len() - 1..], &value], Shows::Nothing, What::Plain),
+        24 => (&["HGETALL", "hash"], Shows::Key("hash"), What::Plain),
+        25 => (&["ZADD", "zset", &n, &n[n.len() - 1..]], Shows::Nothing, What::Plain),
+        26 => (&["ZRANGE", "zset", "0", "-1"], Shows::Key("zset"), What::Plain),
+        27 => (&["XADD", "stream", "MAXLEN", "5", "*", "n", &n], Shows::Nothing, What::Plain),
+        28 => (&["XLEN", "stream"], Shows::Key("stream"), What::Plain),
+        29..31 => (&["SET", "expires", &n, "PX", &deadline], Shows::Nothing, What::Plain),
+        31 => (&["GET", "expires"], Shows::Nothing, What::Plain),
+        32 => (&["DBSIZE"], Shows::Everything, What::Plain),
+        33 => (&["FLUSHALL"], Shows::Nothing, What::Plain),
+        34 => (&["RENAME", "string", "hash"], Shows::Nothing, What::Plain),
+        35..38 => (&["EVAL", SET_AND_PUSH, "2", "string", "list", &value], Shows::Key("string"), What::Script),
+        38..40 => (&["EVAL", SET_AND_FAIL, "1", "string", &n], Shows::Nothing, What::FailingScript),
+        40..43 => (&["EVAL", SET_AND_PUBLISH, "1", "counter", &n], Shows::Nothing, What::Publish(number)),
+        43 => (&["BLPOP", "list", "0"], Shows::Key("list"), What::Block("list")),
+        44 => (&["BLPOP", "queue", "0.3"], Shows::Key("queue"), What::Block("queue")),
+        45 => (&["RPUSH", "queue", &n], Shows::Key("queue"), What::Plain),
+        46..48 => (&["WAITAOF", "1", "0", "0"], Shows::Nothing, What::WaitAof),
+        48 => (&["CONFIG", "SET", "appendfsync", policy], Shows::Nothing, What::SyncPolicy),
+        49 => (&["CONFIG", "SET", "appendonly", "no"], Shows::Nothing, What::Save),
+        50..52 => (&["CONFIG", "SET", "appendonly", "yes"], Shows::Nothing, What::Save),
+        52 => (&["BGSAVE"], Shows::Nothing, What::Save),
+        53 => (&["BGREWRITEAOF"], Shows::Nothing, What::Save),
+        54 => (&["SAVE"], Shows::Nothing, What::Save),
+        55 => (&["FCALL", "version", "0"], Shows::Library, What::Function),
+        56 => return load_library(number),
+        _ => return transaction(&n),
+    };
+    Request { commands: vec![words.iter().map(|word| (*word).to_owned()).collect()], shows, what }
+}
+
+fn load_library(number: u64) -> Request {
+    let code = format!("#!lua name=version\nredis.register_function('version', function() return {number} end)");
+    let words = ["FUNCTION", "LOAD", "REPLACE", &code].map(str::to_owned);
+    Request { commands: vec![words.to_vec()], shows: Shows::Nothing, what: What::Plain }
+}
+
+/// Writes two keys, and reads one of them, as one unit.
+fn transaction(n: &str) -> Request {
+    let commands: [&[&str]; 5] =
+        [&["MULTI"], &["SET", "string", n], &["RPUSH", "list", n], &["GET", "counter"], &["EXEC"]];
+    let commands = commands.map(|words| words.iter().map(|word| (*word).to_owned()).collect());
+    Request { commands: commands.to_vec(), shows: Shows::Key("counter"), what: What::Transaction }
+}
+
+/// A pipeline as a client sends it.
+pub(super) fn encode(commands: &[Vec<String>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for words in commands {
+        bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+        for word in words {
+            bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+        }
+    }
+    bytes
+}
+
+/// How many bytes the first reply of RESP2 has, if all of it is there.
+pub(super) fn reply_len(bytes: &[u8]) -> Option<usize> {
+    let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
+    match bytes[0] {
+        b'$' => {
+            let end = usize::try_from(number()?).map_or(line, |len| line + len + 2);
+            (bytes.len() >= end).then_some(end)
+        }
+        b'*' => (0..number()?).try_fold(line, |end, _| Some(end + reply_len(bytes.get(end..)?)?)),
+        _ => Some(line),
+    }
+}
