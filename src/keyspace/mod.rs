@@ -15,6 +15,7 @@ pub mod effect;
 pub mod entry;
 mod expiry;
 mod in_flight;
+mod mark;
 mod piece;
 mod slab;
 pub mod snapshot;
@@ -31,6 +32,7 @@ use disposal::Disposal;
 use effect::{Cause, Effect, Effects, Recording, Role, Target};
 use entry::{Entry, Value};
 use in_flight::InFlight;
+use mark::Mark;
 use undo::Undo;
 use verb::Workshop;
 
@@ -126,7 +128,7 @@ pub struct Keyspace {
     /// Whether this is where a value is built in parts: one that has lost all that it got so far stays.
     is_workshop: bool,
     /// The collection of which effects must say which elements they change, because it is being copied in parts.
-    copied_in_parts: snapshot::Mark,
+    copied_in_parts: Mark,
     /// Effects that stand whatever becomes of the command that met them: of expiry, and of what is kept beside the keys.
     standing_effects: u64,
     now_ms: i64,
@@ -151,7 +153,7 @@ impl Keyspace {
             undo: Undo::default(),
             workshop: None,
             is_workshop: false,
-            copied_in_parts: snapshot::Mark::default(),
+            copied_in_parts: Mark::default(),
             standing_effects: 0,
             now_ms: 0,
             expiry_holds: Rc::default(),

@@ -19,7 +19,7 @@ mod piece;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use finger::Finger;
+use finger::{Before, Finger};
 pub(crate) use piece::ListPiece;
 
 use crate::base::fit::fit;
@@ -466,6 +466,39 @@ impl List {
             Shape::One(node) => node,
             Shape::Many(nodes) => &mut nodes[at],
         }
+    }
+
+    /// The node that holds `index`, which must be below the length, and where in it.
+    fn locate(&self, index: usize) -> (usize, usize) {
+        let Shape::Many(nodes) = &self.shape else { return (0, index) };
+        let known = [(0, 0), self.finger.place(), (nodes.len(), self.len)];
+        let (mut at, mut begin) = known.into_iter().min_by_key(|(_, begin)| begin.abs_diff(index)).unwrap_or_default();
+        while begin > index {
+            at -= 1;
+            begin -= nodes[at].len;
+        }
+        while index - begin >= nodes[at].len {
+            begin += nodes[at].len;
+            at += 1;
+        }
+        (at, index - begin)
+    }
+
+    /// As [`locate`](Self::locate), and lets the finger point to that node.
+    fn point_to(&self, index: usize) -> (usize, usize) {
+        let (at, within) = self.locate(index);
+        self.finger.set(at, index - within);
+        (at, within)
+    }
+
+    /// An element of this node, which begins with the element `begin`, is about to be added or replaced.
+    fn before_change(&self, node: usize, begin: usize) -> Before {
+        let previous = node.checked_sub(1).map_or((0, 0), |previous| (previous, begin - self.node(previous).len));
+        Before { node, previous, nodes: self.node_count(), elements: self.len }
+    }
+
+    fn after_change(&self, before: &Before) {
+        self.finger.follow_change(before, self.node_count(), self.len);
     }
 
     /// What ends every removal: the length, and the way back to the small form.
@@ -927,7 +960,8 @@ mod tests {
             total += node.len;
         }
         assert_eq!(total, list.len());
-        assert!(finger::is_right(list));
+        let (at, begin) = list.finger.place();
+        assert_eq!((0..at).map(|at| list.node(at).len).sum::<usize>(), begin, "the finger");
         // Some node, another one each time.
         let node = (list.len() * 7 + list.node(0).len) % list.node_count();
         list.point_to((0..node).map(|at| list.node(at).len).sum());

@@ -31,7 +31,6 @@
 //! [`SplitTable::walk`]: crate::base::split_table::SplitTable::walk
 
 mod list;
-mod mark;
 mod part;
 mod stream;
 #[cfg(test)]
@@ -39,12 +38,12 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-pub(super) use mark::Mark;
 use part::{Followed, UnderWay};
 
 use super::db::Db;
 use super::effect::{Cause, Effect, EffectReader, EffectWriter, Role, Target};
 use super::entry::{Entry, Value};
+use super::mark::Mark;
 use super::verb::{build, limits_effect};
 use super::{DbIndex, Keyspace};
 use crate::base::hasher::hash_bytes;
@@ -177,9 +176,11 @@ impl Snapshot {
     }
 
     fn move_mark(&self, ks: &Keyspace) {
-        match self.under_way.as_ref().and_then(|under_way| under_way.entry(ks)) {
-            Some(entry) => self.mark.put_on(entry.value()),
-            None => self.mark.take_off(),
+        // Effects on other types say all that is needed.
+        match self.under_way.as_ref().and_then(|under_way| under_way.entry(ks)).map(Entry::value) {
+            Some(Value::List(list)) => self.mark.put_on(&**list),
+            Some(Value::ZSet(zset)) => self.mark.put_on(&**zset),
+            _ => self.mark.take_off(),
         }
     }
 

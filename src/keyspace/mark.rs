@@ -7,11 +7,9 @@ use std::cell::Cell;
 use std::ptr;
 use std::rc::Rc;
 
-use crate::keyspace::entry::Value;
-
 /// Shared by a keyspace and the snapshot that is made of it. See the module's header.
 #[derive(Clone, Debug, Default)]
-pub(in crate::keyspace) struct Mark {
+pub(super) struct Mark {
     /// 0 for none.
     address: Rc<Cell<usize>>,
 }
@@ -19,17 +17,13 @@ pub(in crate::keyspace) struct Mark {
 impl Mark {
     /// Whether it is this one.
     #[inline]
-    pub(in crate::keyspace) fn is_on<T>(&self, collection: &T) -> bool {
+    pub(super) fn is_on<T>(&self, collection: &T) -> bool {
         self.address.get() == ptr::from_ref(collection).addr()
     }
 
-    /// It is this value from here on, if effects can say less of it.
-    pub(super) fn put_on(&self, value: &Value) {
-        self.address.set(match value {
-            Value::List(list) => ptr::from_ref(&**list).addr(),
-            Value::ZSet(zset) => ptr::from_ref(&**zset).addr(),
-            _ => 0,
-        });
+    /// It is this one from here on.
+    pub(super) fn put_on<T>(&self, collection: &T) {
+        self.address.set(ptr::from_ref(collection).addr());
     }
 
     /// It is none from here on.
