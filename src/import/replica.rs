@@ -103,7 +103,8 @@ pub(super) fn follow(
                 },
             ) {
                 Ok(primary) => break primary,
-                Err(ImportError::Client(ClientError::Io(..))) if !stop.load(Ordering::Relaxed) => {}
+                // It may come back, if there is still something to import into.
+                Err(ImportError::Client(ClientError::Io(..))) if !stop.load(Ordering::Relaxed) => target.ping()?,
                 Err(error) => return Err(error),
             }
         };

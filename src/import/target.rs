@@ -104,6 +104,13 @@ impl<'s> Target<'s> {
         self.connection.peer()
     }
 
+    /// Asks whether it is still there.
+    pub(super) fn ping(&mut self) -> Result<(), ImportError> {
+        self.settle()?;
+        self.connection.call(&[b"PING"])?;
+        Ok(())
+    }
+
     /// Whether keys may be overwritten.
     pub(super) fn may_replace(&self) -> bool {
         self.options.replace

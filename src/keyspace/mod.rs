@@ -433,9 +433,11 @@ impl Keyspace {
     pub fn walk(&self, db: DbIndex, place: u64, mut visit: impl FnMut(&Entry) -> bool) -> u64 {
         let expired_until_ms = self.expired_until_ms();
         self.db(db).walk(place, |together| {
-            // They can't be told apart by their place.
-            let goes_on =
-                together.iter().filter(|entry| entry.is_live(expired_until_ms)).fold(true, |on, e| visit(e) && on);
+            let mut goes_on = true;
+            for entry in together.iter().filter(|entry| entry.is_live(expired_until_ms)) {
+                // All of them: the walk can't go on between two, which have the same place.
+                goes_on &= visit(entry);
+            }
             if goes_on { Walk::Continue } else { Walk::Stop }
         })
     }

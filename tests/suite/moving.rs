@@ -780,6 +780,23 @@ fn a_follower_that_lags_keeps_what_was_extended() {
     assert_eq!(into.raw().command(&["GET", "s"]), Value::bulk("v"));
 }
 
+/// Without either of the two servers there is nothing to wait for.
+#[test]
+fn a_follower_whose_servers_are_both_gone_ends() {
+    if REDIS_SERVER.is_missing() {
+        return;
+    }
+    let redis = Server::start(Program::Redis, &["--repl-diskless-sync-delay", "0"]);
+    let into = Server::start(Program::Tidegate, &[]);
+    redis.raw().command(&["SET", "a", "1"]);
+    let follower = Follower::start(&redis, &into);
+    until(|| into.raw().command(&["GET", "a"]) == Value::bulk("1"), "the snapshot is there");
+    let target = url(&into);
+    drop((redis, into));
+    let said = follower.said();
+    assert!(said.contains(&target["redis://".len()..]), "{said}");
+}
+
 #[test]
 fn what_can_not_be_resumed_says_why() {
     if REDIS_SERVER.is_missing() {

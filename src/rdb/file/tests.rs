@@ -100,6 +100,23 @@ fn string(text: &[u8]) -> Vec<u8> {
     [&[text.len() as u8][..], text].concat()
 }
 
+/// Refused by its length alone: what is behind it is not read, and no memory set aside.
+#[test]
+fn a_value_above_512_mib_is_named() {
+    let of_length = |bytes: u32| {
+        let head = [&[0, 1, b'k', 0x80][..], &bytes.to_be_bytes()].concat();
+        read(&file("REDIS0011", &[&head])).unwrap_err().to_string()
+    };
+    let most = crate::base::limits::RDB_VALUE_MAX_BYTES as u32;
+    // Its head counts, too.
+    let refused = of_length(most - 4);
+    assert!(
+        refused.contains("\"k\"") && refused.contains("offset 9") && refused.contains("536870848 bytes"),
+        "{refused}"
+    );
+    assert!(!of_length(most - 5).contains("more than"), "one that fits is cut off here");
+}
+
 #[test]
 fn streams_of_every_version_end_where_they_end() {
     for version in [4, 5] {
