@@ -19,15 +19,16 @@ const KNOWN_CIRCLES: &[&str] = &[
     "command: stream/delete stream/entries stream/group stream/info stream/mod stream/pending stream/read stream/request \
      stream/trim",
     "config: load mod",
-    "keyspace: db disposal effect/mod effect/record effect/touch entry expiry mod piece slab snapshot/list snapshot/mark \
-     snapshot/mod snapshot/part snapshot/stream undo verb/group verb/mod verb/part verb/whole",
+    "keyspace: db disposal effect/mod effect/record effect/touch entry expiry mod piece slab undo verb/group verb/mod \
+     verb/part verb/whole",
+    "keyspace: snapshot/list snapshot/mod snapshot/part snapshot/stream",
     "log: group_commit shared writer",
     "net: conn listener raw_poller serve socket_table",
     "rdb: intset listpack mod stream value wire ziplist",
     "script: alarm bytecode cjson cmsgpack convert debug/mod debug/show frame library lua memory mod names raw redis \
      register sandbox sort store strings structs vm",
     "script: parse/lexer parse/mod parse/parser",
-    "value: list list/finger list/piece",
+    "value: list list/piece",
     "value: stream/mod stream/piece stream/trim",
 ];
 
