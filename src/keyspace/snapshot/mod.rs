@@ -11,8 +11,11 @@
 //! # Two keys
 //! RENAME, MOVE and COPY carry a value from one key to another, and the effect does not say which. If both keys have been
 //! copied, it is passed on; if only the source has, what it means for the source alone. If only the target has, the stream lacks
-//! the value: the target is put down to be copied **again**, when the walk is over, and until then counts as not copied. What the stream's reader has under
-//! that name is overwritten then, or removed, if the key is gone by then.
+//! the value: the target is put down to be copied **again**, when the walk is over, and until then counts as not copied. What the
+//! stream's reader has under that name is overwritten then, or removed, if the key is gone by then.
+//!
+//! A unit is followed when it is over, so a key that is copied again is copied in the state after the whole unit, and by a later
+//! slice: none of the unit's effects on it is passed on.
 //!
 //! # Large values
 //! A large value is copied in parts, over as many slices as it takes, and meanwhile followed element by element: see [`part`]. There
@@ -20,13 +23,11 @@
 //! so be copied **ahead** of it. Of an effect that can't be followed the copy starts over: the key is copied again, behind the walk.
 //!
 //! # How long a slice takes
-//! A slice is as many bytes as it is told to be, plus one effect: a key with a value that is not large, or one element of a large
-//! one, however long that is. So is a compact value, which can be made large by the configuration: any command on it goes through
-//! all of it as well. Slices grow by what is changed meanwhile, so that the copy outruns keys and elements that are added in front of
+//! A slice is as many bytes as it is told to be, plus what is copied at once: a key with a value that is not large; one element of a
+//! large one, however long it is, which a command that reads it copies as well; a compact value, which the configuration may let grow
+//! large, and then any command on it goes through all of it; the requests of one producer, of which there are at most 10,000. Slices
+//! grow by what is changed meanwhile, so that the copy outruns keys and elements that are added in front of
 //! it, and when the same is copied over and over again behind the walk.
-//!
-//! A unit is followed when it is over, so a key that is copied again is copied in the state after the whole unit, and by a later
-//! slice: none of the unit's effects on it is passed on.
 //!
 //! [`SplitTable::walk`]: crate::base::split_table::SplitTable::walk
 
