@@ -13,7 +13,7 @@ const KEPT_BYTES: usize = 4096;
 
 /// See the module's header.
 #[derive(Default)]
-pub struct MemoryDisk {
+pub(crate) struct MemoryDisk {
     files: Mutex<BTreeMap<PathBuf, Arc<MemoryFile>>>,
 }
 
