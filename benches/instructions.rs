@@ -251,14 +251,6 @@ impl Client {
         assert!(reply.first().is_some_and(|&kind| kind != b'-'), "{}", reply.escape_ascii());
     }
 
-    /// The same, and if there is a log, the replies leave.
-    fn turn(&mut self, read: &str) {
-        self.feed(read);
-        if self.is_logged {
-            self.send();
-        }
-    }
-
     /// Has the replies leave as a connection does.
     fn send(&mut self) {
         let server = &mut self.engine.server;
@@ -272,7 +264,16 @@ impl Client {
     }
 
     fn measure(&mut self, warm_up: &[String], reads: &[String]) {
-        warm_up.iter().for_each(|read| self.turn(read));
-        measured(&mut || reads.iter().for_each(|read| self.turn(read)));
+        if self.is_logged {
+            let mut turn = |read: &String| {
+                self.feed(read);
+                self.send();
+            };
+            warm_up.iter().for_each(&mut turn);
+            measured(&mut || reads.iter().for_each(&mut turn));
+        } else {
+            warm_up.iter().for_each(|read| self.feed(read));
+            measured(&mut || reads.iter().for_each(|read| self.feed(read)));
+        }
     }
 }

@@ -136,7 +136,7 @@ pub(crate) fn call(
         fail(server, entry, &UNIT_IS_FULL, reply, start);
         return None;
     }
-    if entry.command.group == Group::Scripting {
+    if server.durability.is_some() && entry.command.group == Group::Scripting {
         ks.see_scripts();
     }
     // Of a command that changes something the reply is bounded by what it takes out, or by the value it reads.

@@ -208,6 +208,9 @@ impl Keyspace {
         }
         let Keyspace { effects, in_flight, .. } = self;
         in_flight.begin_marks(lsn);
+        if let Some((db, key)) = effects.only_key() {
+            return in_flight.mark_key(db, key);
+        }
         for (db, effect) in effects.iter().filter(|(_, effect)| !effect.is_expiry()) {
             match effect.targets(db) {
                 [None, None] => in_flight.mark_beside(),

@@ -266,6 +266,15 @@ macro_rules! target {
     };
 }
 
+/// Whether this is all that an effect does: to change, in whatever way, the key that it is about.
+const fn is_own_key_only(targets: &[(Role, &str)]) -> bool {
+    match targets {
+        [(Role::Reads, _)] => false,
+        [(_, what)] => matches!(what.as_bytes(), b"key"),
+        _ => false,
+    }
+}
+
 /// Up to two.
 macro_rules! pair {
     () => {
@@ -324,6 +333,13 @@ macro_rules! declare {
                     $(Effect::$name { $($key,)? $($field),* } => {
                         pair!($((Role::$role, target!(own_db, $what $(@ $db)?))),*)
                     })*
+                }
+            }
+
+            /// Whether it changes its own key and nothing else.
+            fn changes_own_key_only(&self) -> bool {
+                match self {
+                    $(Effect::$name { .. } => const { is_own_key_only(&[$((Role::$role, stringify!($what $(@ $db)?))),*]) },)*
                 }
             }
 

@@ -42,6 +42,8 @@ pub struct Effects {
     last_key: LastKey,
     /// Whether `buf` has an effect that is no expiry.
     has_lasting: bool,
+    /// Whether all effects in `buf` change `last_key` and nothing else, and none of them is an expiry.
+    is_of_one_key: bool,
 }
 
 impl Effects {
@@ -52,6 +54,7 @@ impl Effects {
         self.last_key = LastKey::default();
         self.recording = recording;
         self.has_lasting = false;
+        self.is_of_one_key = true;
     }
 
     /// Gives back the memory that is kept for the next unit. Between two units only: forgets what the last one recorded.
@@ -76,6 +79,7 @@ impl Effects {
     /// Lets what is recorded from here on be read without what came before.
     pub(in crate::keyspace) fn record_apart(&mut self) {
         self.last_key = LastKey::default();
+        self.is_of_one_key = false;
     }
 
     /// Notes one change.
@@ -105,8 +109,13 @@ impl Effects {
     #[inline(never)]
     fn write(&mut self, db: u16, effect: Effect<'_>) {
         if self.recording == Recording::Full {
-            self.has_lasting |= !effect.is_expiry();
-            return effect.encode(db, &mut self.last_key, &mut self.buf);
+            let (is_first, begins_at) = (self.buf.is_empty(), self.buf.len());
+            effect.encode(db, &mut self.last_key, &mut self.buf);
+            let is_expiry = effect.is_expiry();
+            let is_same_key = is_first || self.buf[begins_at] & SAME_KEY != 0;
+            self.is_of_one_key &= is_same_key && !is_expiry && effect.changes_own_key_only();
+            self.has_lasting |= !is_expiry;
+            return;
         }
         effect.touches(db).for_each(|touch| touch.encode(&mut self.buf));
         if self.buf.len() > self.condensed_to + TOUCHES_MAX_BYTES {
@@ -125,6 +134,7 @@ impl Effects {
     pub(in crate::keyspace) fn cut(&mut self) {
         self.buf.truncate(self.kept.bytes);
         self.last_key = LastKey::default();
+        self.is_of_one_key = false;
         self.count = self.kept.count;
         self.has_lasting = self.kept.has_lasting;
     }
@@ -202,6 +212,13 @@ impl Effects {
     #[inline]
     pub fn has_lasting(&self) -> bool {
         self.has_lasting && self.are_whole()
+    }
+
+    /// If the unit, which records whole effects, has changed just one key and its expiry had not come: that key with its database.
+    #[inline]
+    pub(in crate::keyspace) fn only_key(&self) -> Option<(u16, &[u8])> {
+        let (db, at) = self.last_key.0.as_ref().filter(|_| self.is_of_one_key)?;
+        Some((*db, &self.buf[at.clone()]))
     }
 
     /// The encoded changes of the unit so far; empty unless they are recorded in full.
