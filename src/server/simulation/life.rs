@@ -29,6 +29,8 @@ pub(super) struct Life<'w> {
     at: u64,
     /// The last unit that has changed a key, other than by its expiry.
     changed: BTreeMap<(u16, Vec<u8>), u64>,
+    /// Units that have only removed what had expired: nobody waits for these.
+    expiries: BTreeSet<u64>,
     clients: Vec<Client>,
     listener: Client,
     /// The unit behind each message.
@@ -82,6 +84,7 @@ impl<'w> Life<'w> {
             state,
             at,
             changed: BTreeMap::new(),
+            expiries: BTreeSet::new(),
             clients,
             listener,
             published: BTreeMap::new(),
@@ -189,7 +192,7 @@ impl<'w> Life<'w> {
         let is_parked = session.parked.is_some();
         self.collect()?;
         let is_logged = self.engine.server.durability.is_some();
-        let own = if self.at > before { before + 1 } else { 0 };
+        let own = if self.at > before && !self.expiries.contains(&(before + 1)) { before + 1 } else { 0 };
         let shown = match (is_logged, request.what) {
             (false, _) => 0,
             (true, What::WaitAof) => self.clients[client].last,
@@ -276,6 +279,9 @@ impl<'w> Life<'w> {
                 self.changed.extend(keys.filter(is_changed).map(|key| (key.clone(), self.at)));
             }
             self.world.reached.expired += u64::from(!expired.is_empty());
+            if EffectReader::new(&effects).all(|(_, effect)| effect.is_expiry()) {
+                self.expiries.insert(self.at);
+            }
             self.state = state;
             self.note_state();
         }
