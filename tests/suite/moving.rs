@@ -415,7 +415,7 @@ fn lines_are_no_commands_of_a_file() {
         let server = Server::start(Program::Tidegate, &[]);
         std::fs::write(&path, [&whole[..], tail].concat()).unwrap();
         let refused = import(text(&path), &server, &[]).unwrap_err();
-        let place = format!("offset {}: it is damaged", whole.len());
+        let place = format!("offset {}: Bad file format reading the append only file", whole.len());
         assert!(refused.contains(&place), "{refused}");
     }
 }
