@@ -174,9 +174,10 @@ impl Start {
                     let names = import.names();
                     tracing::info!("imports the data of Redis that was found here: {names}");
                     let directory = match own {
-                        _ if !has_log => None,
-                        Some(own) => Some(own.into_directory()?),
-                        None => Some(Arc::new(open_directory(&path)?)),
+                        // That looks whether it only seems to be empty, because it is damaged.
+                        Some(own) => Some(own.into_directory()?).filter(|_| has_log),
+                        None if has_log => Some(Arc::new(open_directory(&path)?)),
+                        None => None,
                     };
                     let is_saved = directory.is_some();
                     Data::Import { importing: import.begin(engine, directory)?, names, is_saved }

@@ -32,6 +32,18 @@ impl Server {
         self.room.missed_since_ms.get_or_insert(self.clock.now_ms());
     }
 
+    /// Whether there is no room for what a client that has asked for a transfer is to be sent next. Then it is woken when there is.
+    pub fn has_no_room_for(&mut self, key: SessionKey) -> bool {
+        if !self.room.is_full() {
+            return false;
+        }
+        self.room.missed_since_ms.get_or_insert(self.clock.now_ms());
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.waits_for_room = true;
+        }
+        true
+    }
+
     /// Counts what a session's outbox holds now among what all hold. Told whenever it may have become much, or was much.
     #[inline]
     pub fn count_unsent(&mut self, key: SessionKey) {

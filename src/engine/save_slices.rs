@@ -241,7 +241,8 @@ impl Server {
     /// Gives up the snapshot under way. Answers whether there was time for that: one that is complete stays.
     pub(crate) fn cancel_save(&mut self, ks: &Keyspace) -> bool {
         // The thread that writes is told when its writer is dropped.
-        let is_cancelled = |run: &mut Run| !matches!(run.stage, Stage::Beginning(..));
+        // That of the stages around it can't be called back, and holds the directory.
+        let is_cancelled = |run: &mut Run| !matches!(run.stage, Stage::Opening(_) | Stage::Beginning(..));
         if self.saving.run.take_if(is_cancelled).is_none() {
             return false;
         }
@@ -313,9 +314,13 @@ impl Server {
     pub(super) fn begin_log(&mut self, log: Log, lsn: Lsn) -> Result<(), String> {
         if !self.wants_log() {
             self.tail = None;
+            self.discard_log(log);
             return Ok(());
         }
-        let tail = self.tail.take().ok_or("the disk was too slow for what has changed meanwhile")?;
+        let Some(tail) = self.tail.take() else {
+            self.discard_log(log);
+            return Err("the disk was too slow for what has changed meanwhile".to_owned());
+        };
         let policy = self.config.appendfsync.into();
         if log.policy() != policy {
             // It has been set since.
@@ -328,8 +333,21 @@ impl Server {
         Ok(())
     }
 
+    /// Gives up a log that nobody has written to. Its threads may be at work on a disk that is slow, so another one waits for them.
+    fn discard_log(&self, log: Log) {
+        let end = move || {
+            drop(log);
+            Ok(())
+        };
+        // Without a thread it is done here.
+        let _ = self.saving.platform.begin("log-end", end, || {});
+    }
+
     /// CONFIG SET appendonly no: all is made durable and the log closed. Fails, and leaves it open, if that can't be.
     pub(crate) fn end_log(&mut self, ks: &mut Keyspace) -> Result<(), String> {
+        if self.saving.run.as_ref().is_some_and(|run| run.purpose == Purpose::Rewrite) {
+            self.cancel_save(ks);
+        }
         if self.durability.is_none() {
             return Ok(());
         }
@@ -369,7 +387,7 @@ fn copy_on(copying: &mut Copying, ks: &Keyspace, scripts: &Scripts, key_delay_us
     if backlog > SNAPSHOT_PAUSE_BYTES {
         return Ok(Slice::Pause);
     }
-    if copying.rests_until > Instant::now() {
+    if key_delay_us != 0 && copying.rests_until > Instant::now() {
         return Ok(Slice::Pause);
     }
     let mut effects = EffectWriter::default();

@@ -48,7 +48,8 @@ impl Server {
             // The disk may stand still, and wake nobody; nor does the end of a rest.
             (self.saving.wake)();
         }
-        if self.saving.run.is_some() || matches!(self.saving.home, Home::None) {
+        // What is loaded is saved by who loads it.
+        if self.loading.is_some() || self.saving.run.is_some() || matches!(self.saving.home, Home::None) {
             return;
         }
         let now_ms = self.clock.now_ms();

@@ -5,7 +5,8 @@
 //! shows leaves when no crash can take it back, like any reply.
 //!
 //! A key that is there from the beginning to the end is sent once, with the value and the deadline of one instant. It is not the
-//! same instant for all keys: who wants one point in time stops the writers.
+//! same instant for all keys: one that is renamed meanwhile may be sent under both names, or under none. Who wants one point in
+//! time stops the writers. Databases that are swapped end the transfer.
 //!
 //! The file says that it is of the version of Redis 7.0. Readers look at the type of each value, so newer ones read what is newer
 //! (hashes with fields that expire), and older ones refuse just that.
@@ -41,6 +42,8 @@ pub struct Transfer {
     position: Option<(DbIndex, u64)>,
     /// How many databases are walked.
     databases: DbIndex,
+    /// How often databases had been swapped when the first slice was made.
+    swaps: Option<u64>,
     keys: u64,
     /// Type and bytes of the value that is written.
     value: Vec<u8>,
@@ -57,7 +60,7 @@ impl Transfer {
             writer.aux(name, text)?;
         }
         let databases = if replica.only_libraries { 0 } else { databases };
-        Ok(Transfer { writer, mark, position: None, databases, keys: 0, value: Vec::new() })
+        Ok(Transfer { writer, mark, position: None, databases, swaps: None, keys: 0, value: Vec::new() })
     }
 
     /// Writes on. `libraries` are the texts of the libraries of functions. Answers what is to be sent, and itself if that is not all.
@@ -69,11 +72,19 @@ impl Transfer {
         if self.position.is_none() {
             libraries.try_for_each(|code| self.writer.library(code))?;
         }
+        // What is walked would change places with what has been.
+        if *self.swaps.get_or_insert(ks.swaps()) != ks.swaps() {
+            return Err(io::Error::other("databases were swapped while they were sent"));
+        }
         let (mut db, mut at) = self.position.unwrap_or((0, 0));
         let mut left = TRANSFER_SLICE_BYTES;
         while db < self.databases && left > 0 {
             let mut written = Ok(());
             at = ks.walk(db, at, |entry| {
+                let Some(entry) = entry else {
+                    left = left.saturating_sub(TRANSFER_KEY_WORK_BYTES);
+                    return left > 0;
+                };
                 self.value.clear();
                 self.value.push(value::type_code(entry.value()));
                 value::encode(entry.value(), &mut self.value);

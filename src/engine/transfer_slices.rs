@@ -1,8 +1,9 @@
 //! Sending a snapshot as RDB, slice by slice. See [`super::transfer`].
 
-use super::session::SessionKey;
+use super::session::{Gate, SessionKey};
 use super::state::Engine;
 use super::tail::UnitOrigin;
+use crate::resp::reply::Reply;
 
 impl Engine {
     /// Makes the next slice of what is sent to a client that has asked for a transfer, and closes the connection behind the last one:
@@ -13,22 +14,34 @@ impl Engine {
             self.ks.set_now_ms(self.server.clock.now_ms());
             let unit = self.begin(UnitOrigin::Snapshot);
             let libraries = self.server.scripts.libraries().iter().map(|library| &*library.code);
+            let had_failed = self.server.has_log_failed();
             let made = transfer.slice(&self.ks, libraries);
             self.ks.see_scripts();
             self.commit(unit, &mut []);
             let fence = self.ks.fence();
+            if let Ok((made, _)) = &made {
+                // The disk may be found to have failed now.
+                self.server.hold(made.len(), fence);
+            }
             match made {
                 Ok((mut made, rest)) if !self.server.is_lost(fence) => {
-                    self.server.hold(made.len(), fence);
                     session.outbox.fence_coming(0, fence);
                     session.outbox.append(&mut made);
                     session.closing = rest.is_none();
                     session.transfer = rest;
                 }
-                _ => {
+                Ok(_) => {
                     tracing::warn!(client = key.id, "closed: what it should be sent is lost");
                     session.kill();
                 }
+                Err(error) => {
+                    tracing::warn!(client = key.id, "closed: {error}");
+                    session.kill();
+                }
+            }
+            if self.server.is_unlogged() != session.gate.has(Gate::UNLOGGED) || self.server.has_log_failed() {
+                let form = session.form();
+                self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
             }
         }
         self.server.sessions.put(session);

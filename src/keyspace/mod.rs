@@ -132,6 +132,8 @@ pub struct Keyspace {
     /// Effects that stand whatever becomes of the command that met them: of expiry, and of what is kept beside the keys.
     standing_effects: u64,
     now_ms: i64,
+    /// How often two databases have changed places.
+    swaps: u64,
     /// Shared with every [`ExpiryHold`].
     expiry_holds: Rc<()>,
     touch: bool,
@@ -156,6 +158,7 @@ impl Keyspace {
             copied_in_parts: Mark::default(),
             standing_effects: 0,
             now_ms: 0,
+            swaps: 0,
             expiry_holds: Rc::default(),
             touch: true,
             stats: KeyspaceStats::default(),
@@ -271,6 +274,11 @@ impl Keyspace {
     /// What is answered depends on what is kept beside the keys, scripts and libraries.
     pub fn see_scripts(&self) {
         self.in_flight.see_beside();
+    }
+
+    /// How often two databases have changed places: positions in them mean something else then.
+    pub fn swaps(&self) -> u64 {
+        self.swaps
     }
 
     /// The unit's time, Unix ms.
@@ -430,16 +438,16 @@ impl Keyspace {
         &self.entry(db, slot).value
     }
 
-    /// Walks the keys of a database, expired ones left out, from `place` on until `visit` answers false or all were visited. Answers
-    /// where to go on: [`WALK_END`] at the end. Begins at 0. Every key that exists from the first call to the last is visited
-    /// exactly once, and no name twice.
-    pub fn walk(&self, db: DbIndex, place: u64, mut visit: impl FnMut(&Entry) -> bool) -> u64 {
+    /// Walks the keys of a database from `place` on until `visit` answers false or all were visited; one that has expired is shown as
+    /// `None`. Answers where to go on: [`WALK_END`] at the end. Begins at 0. Every key that exists from the first call to the last is
+    /// visited exactly once, and no name twice.
+    pub fn walk(&self, db: DbIndex, place: u64, mut visit: impl FnMut(Option<&Entry>) -> bool) -> u64 {
         let expired_until_ms = self.expired_until_ms();
         self.db(db).walk(place, |together| {
             let mut goes_on = true;
-            for entry in together.iter().filter(|entry| entry.is_live(expired_until_ms)) {
+            for entry in together {
                 // All of them: the walk can't go on between two, which have the same place.
-                goes_on &= visit(entry);
+                goes_on &= visit(Some(*entry).filter(|entry| entry.is_live(expired_until_ms)));
             }
             if goes_on { Walk::Continue } else { Walk::Stop }
         })

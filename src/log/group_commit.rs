@@ -147,6 +147,12 @@ impl Log {
         if tail.units > 0 && self.state() != State::Poisoned {
             self.shared.enqueue(tail);
             match (how, self.try_writer()) {
+                // Nobody waits for a sync, so nobody is to be held up by one.
+                (Commit::InPlace, Some(mut writer))
+                    if self.policy() != SyncPolicy::Always && !self.threads.is_empty() =>
+                {
+                    writer.write_all();
+                }
                 (Commit::InPlace, Some(mut writer)) => {
                     writer.step();
                 }
@@ -501,6 +507,18 @@ mod tests {
             assert!(failure.action.contains("log-0000000000000001.seg") && failure.durable == Lsn::FIRST, "{failure}");
             assert!(log.close().is_err());
         }
+    }
+
+    /// A thread that found one wanted again and again would never sleep.
+    #[test]
+    fn a_wanted_sync_is_not_wanted_of_a_poisoned_log_for_ever() {
+        let disk = SimDisk::new(1);
+        let log = open(&disk, SyncPolicy::No);
+        fail_next(&disk, 0);
+        commit(&log, 1..=1, Commit::InPlace);
+        assert_eq!(log.state(), State::Poisoned);
+        log.begin_sync();
+        assert!(!log.shared.take_wanted_sync());
     }
 
     #[test]

@@ -48,7 +48,18 @@ impl Writer {
 
     /// Writes all that is queued and syncs it if the policy wants that now.
     pub(super) fn step(&mut self) -> State {
-        let done = self.write_queued().and_then(|()| self.sync_by_policy());
+        // Asked before the queue is taken: what a wanted sync is for has been queued before.
+        let is_sync_wanted = self.shared.take_wanted_sync();
+        let done = self.write_queued().and_then(|()| if is_sync_wanted { self.sync() } else { self.sync_by_policy() });
+        if is_sync_wanted && done == Err(Stop::Full) {
+            self.shared.want_sync();
+        }
+        self.settle(done)
+    }
+
+    /// Writes all that is queued, and leaves syncs to the log's thread.
+    pub(super) fn write_all(&mut self) -> State {
+        let done = self.write_queued();
         self.settle(done)
     }
 
@@ -185,9 +196,6 @@ impl Writer {
     }
 
     fn sync_by_policy(&mut self) -> Result<(), Stop> {
-        if self.shared.take_wanted_sync() {
-            return self.sync();
-        }
         match self.shared.policy() {
             SyncPolicy::Always => self.sync(),
             SyncPolicy::EverySec if self.shared.clock.monotonic() >= self.synced_at + LOG_EVERY_SEC => self.sync(),

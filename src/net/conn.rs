@@ -210,7 +210,11 @@ impl Conn {
             return Next::Wait;
         }
         if session.transfer.is_some() && held < TRANSFER_AHEAD_BYTES {
+            if engine.server.has_no_room_for(self.key) {
+                return Next::Wait;
+            }
             engine.transfer_slice(self.key);
+            engine.server.count_unsent(self.key);
             return Next::Yield;
         }
         if engine.server.stop_signal.load(Ordering::Relaxed) {

@@ -36,13 +36,17 @@ fn dump() -> Vec<u8> {
 
 /// A server that begins in `dir`, with a log. Its hashes have one entry before they become tables.
 fn begin(dir: &Path) -> (Engine, Start) {
+    try_begin(dir, true).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn try_begin(dir: &Path, appendonly: bool) -> Result<(Engine, Start), StartError> {
     loop {
-        let config = Config { dir: dir.to_owned(), hash_max_listpack_entries: 1, ..Config::default() };
+        let config = Config { dir: dir.to_owned(), hash_max_listpack_entries: 1, appendonly, ..Config::default() };
         let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::seeded(1)).expect("memory");
         match Start::begin(&mut engine, &Arc::new(Notify::new())) {
             // The thread of the one before, which was dropped, has not ended yet.
             Err(StartError::Recovery(RecoveryError::Log(LogError::Locked { .. }))) => std::thread::yield_now(),
-            start => return (engine, start.unwrap_or_else(|error| panic!("{error}"))),
+            start => return start.map(|start| (engine, start)),
         }
     }
 }
@@ -212,4 +216,61 @@ fn a_torn_end_is_left_out_unless_that_is_forbidden() {
     let mut engine = load_all(dir.path());
     let client = engine.server.open_session(Peer::default());
     assert_eq!(ask(&mut engine, client, "GET k"), "$1 v ");
+}
+
+/// While data is loaded time passes, too. A snapshot that was begun then would take the number of the first write.
+#[test]
+fn no_snapshot_is_begun_beside_that_of_the_import() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("dump.rdb"), dump()).unwrap();
+    let (mut engine, mut start) = begin(dir.path());
+    loop {
+        let step = start.step(&mut engine).unwrap_or_else(|error| panic!("{error}"));
+        engine.tick();
+        while engine.save_slice() {}
+        match step {
+            Step::Complete => break,
+            Step::Wait => std::thread::sleep(Duration::from_millis(1)),
+            Step::More => {}
+        }
+    }
+    start.finish(&mut engine).unwrap_or_else(|error| panic!("{error}"));
+    let client = engine.server.open_session(Peer::default());
+    assert_eq!(ask(&mut engine, client, "SET first write"), "+OK ");
+    engine.server.drain_log();
+    assert_eq!(snapshots(dir.path()).len(), 1);
+    drop(engine);
+    let mut engine = load_all(dir.path());
+    let client = engine.server.open_session(Peer::default());
+    assert_eq!(ask(&mut engine, client, "GET first"), "$5 write ");
+}
+
+#[test]
+fn damaged_data_is_not_taken_for_none() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("dump.rdb"), dump()).unwrap();
+    drop(load_all(dir.path()));
+    let data = dir.path().join("tidegate-data");
+    for file in std::fs::read_dir(&data).unwrap().map(|file| file.unwrap().path()) {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        if name.ends_with(".snap") {
+            let bytes = std::fs::read(&file).unwrap();
+            std::fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
+        } else if name.ends_with(".seg") {
+            std::fs::remove_file(&file).unwrap();
+        }
+    }
+    for appendonly in [false, true] {
+        let refused = match try_begin(dir.path(), appendonly) {
+            Err(error) => error.to_string(),
+            Ok((mut engine, mut start)) => loop {
+                match start.step(&mut engine) {
+                    Ok(Step::Complete) => panic!("it was taken for none: {:?}", start.finish(&mut engine)),
+                    Ok(_) => {}
+                    Err(error) => break error.to_string(),
+                }
+            },
+        };
+        assert!(refused.contains(".snap"), "{refused}");
+    }
 }

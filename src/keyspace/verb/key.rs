@@ -87,6 +87,7 @@ impl Keyspace {
     /// Lets two databases change places.
     pub fn swap(&mut self, db: DbIndex, with_db: DbIndex) {
         self.dbs.swap(db as usize, with_db as usize);
+        self.swaps += 1;
         self.note_swapped(db, with_db);
         self.effects.record(db, Effect::Swap { with_db });
     }

@@ -59,3 +59,13 @@ fn nothing_is_sent_behind_a_log_that_has_failed() {
     make_some(&mut bench);
     assert!(bench.is_killed(1));
 }
+
+/// What was walked and what was not would change places: the file would lack keys that were there all the time.
+#[test]
+fn databases_that_are_swapped_end_it() {
+    let mut bench = asked(Duration::ZERO);
+    assert!(make_some(&mut bench));
+    bench.feed(0, &[&[b"SWAPDB", b"0", b"1"]]);
+    make_some(&mut bench);
+    assert!(bench.is_killed(1));
+}
