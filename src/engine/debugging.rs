@@ -1,6 +1,6 @@
 //! A client that debugs a script: the conversation between the two, and how it ends.
 //!
-//! SCRIPT DEBUG puts a session into a [`DebugMode`](super::session::DebugMode); its next EVAL is a debugging session, at whose end the connection is
+//! SCRIPT DEBUG puts a session into a [`DebugMode`]; its next EVAL is a debugging session, at whose end the connection is
 //! closed, as in Redis. Redis forks a process for it. Here the session holds the one thread, as a slow script does: others
 //! wait, and are answered -BUSY once it has lasted for `busy-reply-threshold`. So it is bounded. It ends when the client
 //! hangs up, or says nothing for `script-debug-timeout`, or when somebody else calls SCRIPT KILL or SHUTDOWN NOSAVE.
