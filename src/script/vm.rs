@@ -37,7 +37,7 @@ use super::random::Lrand48;
 use super::raw;
 use super::sandbox;
 use crate::base::limits::{
-    SCRATCH_KEEP_BYTES, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS, SCRIPT_TIDY_SLICE,
+    SCRATCH_KEEP_BYTES, SCRIPT_EVAL_CACHE_MAX, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS, SCRIPT_TIDY_SLICE,
 };
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::{Argv, Span};
@@ -700,6 +700,12 @@ impl Vm {
                     stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
                     stack.push_light(ctx.cast());
                     stack.raw_set(REGISTRY);
+                    // Room for the programs to come, so that the registry need not grow, and keep that, when there are many.
+                    let programs = [(); PROGRAMS_FORESEEN].map(|()| {
+                        stack.push_boolean(true);
+                        ffi::luaL_ref(state, REGISTRY)
+                    });
+                    programs.iter().rev().for_each(|program| ffi::luaL_unref(state, REGISTRY, *program));
                     stack.set_top(0);
                     out.0 = state;
                 })
@@ -833,6 +839,10 @@ fn lossy(bytes: &[u8]) -> String {
 
 /// The address under which the registry holds the context, for the hook, which has no upvalues.
 static HOOK_KEY: [u8; 1] = [0];
+
+/// Programs for which the registry has room from the start: those that EVAL keeps, and some that were loaded. LuaJIT makes room for a
+/// power of two.
+const PROGRAMS_FORESEEN: usize = SCRIPT_EVAL_CACHE_MAX + 100;
 
 /// The name of the chunk that every script is.
 const CHUNK_NAME: &CStr = c"@user_script";
