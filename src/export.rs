@@ -4,9 +4,9 @@
 //! neither on the server nor by the size of the data, and so each key is written as it is at an instant of its own.
 
 use std::fmt;
-use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -16,6 +16,8 @@ use crate::base::clock::Clock;
 use crate::base::limits::{EXPORT_PAGE_KEYS, EXPORT_REPLY_MAX_BYTES, IMPORT_TELL_EVERY, IMPORT_TIMEOUT};
 use crate::base::version::REDIS_VERSION;
 use crate::client::{ClientError, Connection, TIDEGATE_AUTH, put_command};
+use crate::log::disk::RealDisk;
+use crate::log::replacement::Replacement;
 use crate::rdb::file::Writer;
 use crate::rdb::{self, libraries};
 
@@ -70,40 +72,30 @@ pub fn export(from: &str, path: &Path, replace: bool, tell: &mut dyn FnMut(&str)
     if path.exists() && !replace {
         return Err(ExportError::Exists(path.to_owned()));
     }
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
     let begun = Instant::now();
     let mut write = |version| {
         let mut server = Connection::open(from, TIDEGATE_AUTH, IMPORT_TIMEOUT)?;
         server.set_reply_max_bytes(EXPORT_REPLY_MAX_BYTES);
-        Walk { server, path: &part, tell: &mut *tell, begun, told: Instant::now() }.write(version)
+        let file = Replacement::begin(Arc::new(RealDisk), path, "export")
+            .map_err(|(path, source)| ExportError::File { path, source })?;
+        let part = file.part().to_owned();
+        Walk { server, path: part, tell: &mut *tell, begun, told: Instant::now() }.write(file, version)
     };
-    let written = match write(rdb::VERSION) {
+    let (file, mut report) = match write(rdb::VERSION) {
         // The file says at its beginning that it holds what older versions do not know.
         Err(ExportError::NeedsNewer) => write(rdb::VERSION_OF_EXPIRING_FIELDS),
         written => written,
-    };
-    let failed = |source| ExportError::File { path: path.to_owned(), source };
-    match written {
-        Ok(report) => {
-            fs::rename(&part, path).map_err(failed)?;
-            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
-            Ok(report)
-        }
-        Err(error) => {
-            // What is left of it is no use; why it failed is what counts.
-            let _ = fs::remove_file(&part);
-            Err(error)
-        }
-    }
+    }?;
+    file.take_place().map_err(|source| ExportError::File { path: path.to_owned(), source })?;
+    report.milliseconds = begun.elapsed().as_millis();
+    Ok(report)
 }
 
 /// A walk over all keys.
 struct Walk<'a> {
     server: Connection<'static>,
-    path: &'a Path,
+    /// The file that is written.
+    path: PathBuf,
     tell: &'a mut dyn FnMut(&str),
     begun: Instant,
     told: Instant,
@@ -111,8 +103,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Writes the file in a version of RDB.
-    fn write(&mut self, version: u16) -> Result<Report, ExportError> {
-        let file = File::create(self.path).map_err(|error| self.failed(error))?;
+    fn write(&mut self, file: Replacement, version: u16) -> Result<(Replacement, Report), ExportError> {
         let mut writer = Writer::new(file, version);
         let mut report = Report { version, ..Report::default() };
         let created_s = (Clock::system().now_ms() / 1000).to_string();
@@ -126,9 +117,8 @@ impl Walk<'_> {
         for db in self.databases()? {
             self.database(db, &mut writer, &mut report)?;
         }
-        writer.finish().and_then(|file| file.sync_all()).map_err(|error| self.failed(error))?;
-        report.milliseconds = self.begun.elapsed().as_millis();
-        Ok(report)
+        let file = writer.finish().map_err(|error| self.failed(error))?;
+        Ok((file, report))
     }
 
     fn libraries(&mut self) -> Result<Vec<Vec<u8>>, ExportError> {
@@ -149,7 +139,7 @@ impl Walk<'_> {
         Ok(text.lines().filter_map(number).collect())
     }
 
-    fn database(&mut self, db: u64, writer: &mut Writer<File>, report: &mut Report) -> Result<(), ExportError> {
+    fn database(&mut self, db: u64, writer: &mut Writer<Replacement>, report: &mut Report) -> Result<(), ExportError> {
         self.server.call(&[b"SELECT", db.to_string().as_bytes()])?;
         let mut cursor = Bytes::from_static(b"0");
         loop {
@@ -180,7 +170,7 @@ impl Walk<'_> {
         &mut self,
         db: u64,
         keys: &[BytesFrame],
-        writer: &mut Writer<File>,
+        writer: &mut Writer<Replacement>,
         report: &mut Report,
     ) -> Result<(), ExportError> {
         let mut request = BytesMut::new();
@@ -220,6 +210,6 @@ impl Walk<'_> {
     }
 
     fn failed(&self, source: io::Error) -> ExportError {
-        ExportError::File { path: self.path.to_owned(), source }
+        ExportError::File { path: self.path.clone(), source }
     }
 }

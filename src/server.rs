@@ -393,6 +393,20 @@ mod tests {
     }
 
     #[test]
+    fn a_restored_key_has_been_idle_for_as_long_as_is_said() {
+        let mut bench = Bench::new();
+        bench.line("SET k v");
+        let payload = crate::rdb::dump(bench.engine.ks.live(0, b"k").expect("it is there").value());
+        for (seconds, idle) in [("600", 600), ("0", 0), ("5000", 1_000)] {
+            let words = [&b"RESTORE"[..], b"r", b"0", &payload, b"REPLACE", b"IDLETIME", seconds.as_bytes()];
+            assert_eq!(bench.run(&words), "+OK\\r\\n");
+            assert_eq!(bench.line("OBJECT IDLETIME r"), format!(":{idle}\\r\\n"));
+        }
+        bench.line("GET r");
+        assert_eq!(bench.line("OBJECT IDLETIME r"), ":0\\r\\n");
+    }
+
+    #[test]
     fn nothing_expires_while_the_past_is_repeated() {
         let mut bench = Bench::new();
         // It loses a field to the clock before, which its value remembers.
@@ -437,6 +451,50 @@ mod tests {
         assert_eq!(bench.engine.ks.db(0).len(), 2);
         assert_eq!(bench.line("GET s"), "$2\\r\\nvw\\r\\n");
         assert_eq!(bench.line("SMEMBERS m"), "*1\\r\\n$1\\r\\na\\r\\n");
+    }
+
+    #[test]
+    fn of_a_transaction_that_repeats_the_past_all_or_nothing_is_done() {
+        let (mut bench, onlooker) = importing();
+        let subscribe = |bench: &mut Bench, client, line| {
+            let importer = std::mem::replace(&mut bench.client, client);
+            let reply = bench.line(line);
+            bench.client = importer;
+            reply
+        };
+        subscribe(&mut bench, onlooker, "SUBSCRIBE news");
+        let exec = |bench: &mut Bench, lines: &[&str]| {
+            assert_eq!(bench.line("MULTI"), "+OK\\r\\n");
+            lines.iter().for_each(|line| assert_eq!(bench.line(line), "+QUEUED\\r\\n", "{line}"));
+            bench.line("EXEC")
+        };
+        let heard =
+            |bench: &mut Bench| bench.engine.server.sessions.get_mut(onlooker).expect("it is open").outbox.len();
+        assert_eq!(exec(&mut bench, &["SET n 1", "SELECT 1", "INCR m", "SELECT 0"]).matches('+').count(), 3);
+        let before = heard(&mut bench);
+        let failing =
+            ["INCR n", "PUBLISH news x", "DEL n", "SELECT 1", "FLUSHALL", "SET n x", "INCR n", "SET offset 7"];
+        assert_eq!(
+            exec(&mut bench, &failing),
+            "-EXECABORT Transaction rolled back because of command 7: ERR value is not an integer or out of range\\r\\n"
+        );
+        assert_eq!(heard(&mut bench), before, "nobody hears of what has not happened");
+        assert_eq!(bench.line("MGET n offset"), "*2\\r\\n$1\\r\\n1\\r\\n$-1\\r\\n", "in the database that it was in");
+        assert_eq!(replayed(&bench.stream).line("MGET n offset"), bench.line("MGET n offset"));
+        assert_eq!(exec(&mut bench, &["INCR n", "PUBLISH news x"]), "*2\\r\\n:2\\r\\n:1\\r\\n");
+        assert!(heard(&mut bench) > before);
+        // The key would be in both places.
+        let moves = ["MIGRATE 127.0.0.1 1 n 0 100", "LPUSH n x"];
+        assert_eq!(
+            exec(&mut bench, &moves),
+            "-EXECABORT Transaction rolled back because of command 1: ERR MIGRATE without COPY is not allowed in a script or \
+             transaction that may be rolled back\\r\\n"
+        );
+        assert!(exec(&mut bench, &["MIGRATE 127.0.0.1 1 n 0 100 COPY"]).contains("command 1: IOERR"));
+        // What can't be taken back stays, as does what others do.
+        assert!(exec(&mut bench, &["INCR n", "CONFIG RESETSTAT", "LPUSH n x"]).starts_with("*3\\r\\n:3\\r\\n"));
+        assert_eq!(bench.line("CLIENT IMPORT-SOURCE OFF"), "+OK\\r\\n");
+        assert!(exec(&mut bench, &["INCR n", "LPUSH n x"]).starts_with("*2\\r\\n:4\\r\\n-WRONGTYPE"));
     }
 
     #[test]

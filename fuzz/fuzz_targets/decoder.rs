@@ -42,7 +42,7 @@ fn read_in_pieces(bytes: &[u8], limits: &RequestLimits, cuts: u32) -> Outcome {
         rest = later;
         buf.extend_from_slice(piece);
         loop {
-            let before = decoder.position();
+            let before = decoder.keep_from();
             match decoder.decode(&buf, limits) {
                 Ok(false) => break,
                 Ok(true) => {}

@@ -348,6 +348,16 @@ pub const LOG_SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 /// Bytes of the segment that a start begins with. Small, because it is filled with zeros before the first client is served.
 pub const LOG_FIRST_SEGMENT_BYTES: u64 = 1024 * 1024;
 
+/// How many times as long as the one before a segment is that is made ahead, up to [`LOG_SEGMENT_BYTES`]: the first ones are ready
+/// soon, and a log that hardly grows takes little space.
+pub const LOG_SEGMENT_GROWTH: u64 = 4;
+
+/// Bytes of a segment that are filled with zeros and synced at once. A sync of the log may have to wait for so many.
+pub const LOG_FILL_BYTES: u64 = if cfg!(test) { 16 * 1024 } else { 1024 * 1024 };
+
+/// After a piece was filled, how many times as long as that took the disk is left to others, unless no segment lies ready.
+pub const LOG_FILL_PAUSE: u32 = 3;
+
 /// Segments that lie ready, so that the log changes to the next one without creating a file.
 pub const LOG_PREPARED_SEGMENTS: usize = 2;
 
@@ -364,6 +374,12 @@ pub const LOG_MERGE_MAX_BYTES: usize = 8 * 1024 * 1024;
 /// Bytes of effects that one unit may have while there is a log. Several times what one string may take, and far below what the
 /// length of a unit on disk can tell; tests reach it sooner.
 pub const UNIT_MAX_BYTES: usize = if cfg!(test) { 1024 * 1024 } else { 1024 * 1024 * 1024 };
+
+/// Bytes of the effect of one member of a sorted set beside the member itself: at most its code, its length and its score.
+pub const MEMBER_EFFECT_BYTES: usize = 16;
+
+/// Bytes of an effect on an entry that is pending beside the names of group and consumer, at most.
+pub const PENDING_EFFECT_BYTES: usize = 64;
 
 /// Bytes of one block: its length is 32 bits wide, and twice [`UNIT_MAX_BYTES`] is far below that.
 pub const LOG_BLOCK_MAX_BYTES: usize = 2 * 1024 * 1024 * 1024;
@@ -423,6 +439,9 @@ pub const SNAPSHOT_FRAME_MAX_BYTES: usize = 4 * SNAPSHOT_FRAME_BYTES;
 /// Bytes of a snapshot after which they are synced: a sync at the end of gigabytes would hold up those of the log.
 pub const SNAPSHOT_SYNC_BYTES: u64 = 16 * 1024 * 1024;
 
+/// Keys of a database of which a snapshot says how many there are, before they come: fewer are loaded as fast without.
+pub const SNAPSHOT_EXPECT_MIN_KEYS: usize = if cfg!(test) { 2 } else { 1024 };
+
 /// Bytes that wait to be written to a snapshot above which no more is copied.
 pub const SNAPSHOT_PAUSE_BYTES: usize = 4 * 1024 * 1024;
 
@@ -432,6 +451,20 @@ pub const SNAPSHOT_GIVE_UP_BYTES: usize = if cfg!(test) { 16 * 1024 * 1024 } els
 
 /// Bytes of effects that a start loads at a time, about: others are answered between two slices.
 pub const RECOVERY_SLICE_BYTES: usize = 256 * 1024;
+
+/// Bytes that a key takes in RDB at least: its type, an empty name and an empty value.
+pub const RDB_KEY_MIN_BYTES: u64 = 3;
+
+/// Keys for which room is made before they come, on the word of a file: at most 5 MiB, and as keys come, room for a few more beside
+/// each.
+pub const EXPECTED_KEYS_MAX: usize = 64 * 1024 * 1024;
+
+/// Keys that a start looks at together, so that what the processor has to wait for to find their places is waited for once. What it
+/// has of their values meanwhile is still in its cache.
+pub const LOAD_AHEAD_KEYS: usize = 16;
+
+/// Bytes of a key and its value that a start copies to look ahead: longer ones don't wait for others.
+pub const LOAD_AHEAD_MAX_BYTES: usize = 1024;
 
 /// Bytes of a foreign file that a start loads at a time, about: reading them takes longer than reading effects.
 pub const BULK_SLICE_BYTES: u64 = 64 * 1024;

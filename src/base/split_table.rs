@@ -102,6 +102,25 @@ impl<T> SplitTable<T> {
         SplitTable { first: HashTable::new(), chunks: Vec::new(), segments: 1, mask: 0, len: 0 }
     }
 
+    /// Makes segments for about so many entries, if the table is empty: as it fills, none has to be split, and each grows once. A
+    /// number that is too large costs a header for each [`SEGMENT_LOAD`] entries that don't come, and room for at most 30 beside each
+    /// that comes, until [`fit`](Self::fit) is called.
+    pub(crate) fn expect(&mut self, entries: usize) {
+        if self.is_empty() && entries > FIRST_SPLIT {
+            while self.segments < entries.div_ceil(SEGMENT_LOAD) {
+                self.push_segment(HashTable::new());
+            }
+        }
+    }
+
+    /// Merges segments that were made for entries that have not come, so that those are half full that are left: all that were
+    /// [expected](Self::expect) are there. Takes time in proportion to what was expected.
+    pub(crate) fn fit(&mut self, rehash: impl Fn(&T) -> u64) {
+        while self.segments > 1 && self.len < self.segments * (SEGMENT_LOAD / 2) {
+            self.merge(&rehash);
+        }
+    }
+
     /// Number of entries.
     #[inline]
     pub(crate) fn len(&self) -> usize {
@@ -134,6 +153,9 @@ impl<T> SplitTable<T> {
             self.split(&rehash);
         }
         let index = self.index(hash);
+        if self.segments > 1 && self.segment(index).len() == self.segment(index).capacity() {
+            self.make_room(index, &rehash);
+        }
         self.segment_mut(index).insert_unique(hash, value, rehash);
         self.len += 1;
     }
@@ -280,11 +302,30 @@ impl<T> SplitTable<T> {
     fn segment_at(&self, place: u64) -> (&HashTable<T>, u64) {
         // Reversing is its own inverse, so this is a hash with that place.
         let index = self.index((place << 16).reverse_bits() << 16);
+        let width = 1u64 << (PLACE_BITS - self.depth(index));
+        (self.segment(index), (place | (width - 1)) + 1)
+    }
+
+    /// By how many bits a segment's entries are alike.
+    fn depth(&self, index: usize) -> u32 {
         let half = (self.mask as usize).div_ceil(2);
         let split = index >= half || index + half < self.segments;
-        let depth = if split { self.mask.count_ones() } else { self.mask.count_ones() - 1 };
-        let width = 1u64 << (PLACE_BITS - depth);
-        (self.segment(index), (place | (width - 1)) + 1)
+        if split { self.mask.count_ones() } else { self.mask.count_ones() - 1 }
+    }
+
+    /// Gives a segment that is full and small more memory: at first for a few entries, then enough for its share of a table that is
+    /// about to be split again. Nobody knows yet whether all entries come that somebody expects.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, index: usize, rehash: &impl Fn(&T) -> u64) {
+        let share = (self.segments * SEGMENT_LOAD) >> self.depth(index);
+        let segment = self.segment_mut(index);
+        match segment.capacity() {
+            0 => *segment = HashTable::with_capacity(SMALL),
+            // Three standard deviations of a share of 400 are 60.
+            1..=SMALL => segment.reserve((share + share / 8).saturating_sub(segment.len()), rehash),
+            _ => {}
+        }
     }
 
     fn draw(&self, n: usize, below: &mut impl FnMut(u64) -> u64) -> usize {
@@ -413,6 +454,70 @@ mod tests {
         assert_eq!(table.mem_bytes(), 0);
         assert_eq!(table.scan(0, 10, hash, |_| panic!("no entry")), 0);
         assert!(table.random(|_| 0).is_none());
+    }
+
+    #[test]
+    fn a_table_that_knows_how_many_come_never_splits() {
+        for n in [FIRST_SPLIT as u64 + 1, 5_000, 100_000] {
+            let mut table = SplitTable::new();
+            table.expect(n as usize);
+            let segments = table.segments;
+            assert_eq!(table.iter().count(), 0);
+            assert!(segments > 1 && table.mem_bytes() < n as usize, "no memory yet but that of the headers");
+            (0..n).for_each(|key| assert!(insert(&mut table, key)));
+            assert_eq!(table.segments, segments);
+            check(&table);
+            assert!(n < 5_000 || table.mem_bytes() <= filled(n).mem_bytes() * 5 / 4, "{n}");
+            (0..n).for_each(|key| assert!(remove(&mut table, key)));
+            assert_eq!((table.segments, table.len()), (1, 0));
+        }
+        let mut table = filled(10);
+        table.expect(5_000);
+        assert_eq!(table.segments, 1, "only an empty one");
+    }
+
+    #[test]
+    fn a_table_that_expected_more_is_walked_and_drawn_from() {
+        let mut table = SplitTable::new();
+        table.expect(100_000);
+        (0..1_000).for_each(|key| assert!(insert(&mut table, key)));
+        let (mut cursor, mut seen) = (0, Vec::new());
+        loop {
+            cursor = table.scan(cursor, 10, hash, |key| seen.push(*key));
+            if cursor == 0 {
+                break;
+            }
+        }
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..1_000));
+        assert!(table.random(|n| n / 2).is_some());
+        assert!(remove(&mut table, 7));
+        check(&table);
+    }
+
+    /// Whoever writes a file can claim any number of keys.
+    #[test]
+    fn a_table_that_expected_more_costs_what_has_come() {
+        for n in [0, 1, 1_000, 30_000, 200_000] {
+            let mut table = SplitTable::new();
+            table.expect(10_000_000);
+            (0..n).for_each(|key| assert!(insert(&mut table, key)));
+            let segments = table.segments;
+            let headers = segments * mem::size_of::<HashTable<u64>>();
+            let (while_it_fills, as_it_grows) = (table.mem_bytes(), filled(n).mem_bytes());
+            assert!(while_it_fills < 2 * headers + 40 * as_it_grows, "{n}: {while_it_fills}");
+            table.fit(hash);
+            check(&table);
+            assert_eq!(table.len(), n as usize);
+            // What a SCAN walks through.
+            assert!(table.segments <= (n as usize / (SEGMENT_LOAD / 2)).max(1), "{n}: {} segments", table.segments);
+            assert!(table.mem_bytes() <= 3 * as_it_grows + 16 * 1024, "{n}: {} bytes", table.mem_bytes());
+            assert!((0..n).all(|key| !insert(&mut table, key)));
+        }
+        let mut table = filled(5_000);
+        let segments = table.segments;
+        table.fit(hash);
+        assert_eq!(table.segments, segments, "nothing was expected");
     }
 
     #[test]

@@ -141,7 +141,7 @@ fn read_again(ctx: &mut Ctx<'_>, reload: Reload) -> MayWait {
         return Err(Error::text("ERR the data is being read again"));
     }
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR the data is read again all the same");
-    Ok(Flow::Wait(Wait::until(None, on_timeout)))
+    Ok(Flow::wait(Wait::until(None, on_timeout)))
 }
 
 const HELP: [&str; 22] = [

@@ -225,7 +225,7 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
         "rdb_changes_since_last_save" => saving.changes(ctx.ks),
         "rdb_bgsave_in_progress" => u8::from(saving.under_way() == Some(Purpose::Save)),
         "rdb_last_save_time" => saving.saved_s(),
-        "rdb_last_bgsave_status" => status(save.is_ok),
+        "rdb_last_bgsave_status" => status(save.is_ok && !saving.has_export_failed),
         "rdb_last_bgsave_time_sec" => seconds(save.last_s),
         "rdb_current_bgsave_time_sec" => seconds(saving.running_s(Purpose::Save)),
         "rdb_saves" => save.done,

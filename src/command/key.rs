@@ -293,7 +293,7 @@ fn wait(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         return Ok(Flow::Replied);
     }
     let on_timeout = |reply: &mut Reply| reply.integer(0);
-    Ok(Flow::Wait(Wait::until(deadline_ms, on_timeout)))
+    Ok(Flow::wait(Wait::until(deadline_ms, on_timeout)))
 }
 
 /// Whether the log has it, and how many replicas' logs do.
@@ -322,7 +322,7 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         answer_waitaof(is_logged, ctx.reply);
         return Ok(Flow::Replied);
     }
-    Ok(Flow::Wait(match is_logged {
+    Ok(Flow::wait(match is_logged {
         true => Wait::until(deadline_ms, |reply| answer_waitaof(true, reply)),
         false => Wait {
             // The sync ends, or a full disk gets space again.

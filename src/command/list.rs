@@ -376,7 +376,7 @@ impl<'a> Move<'a> {
             ctx.reply.null();
             return Ok(Flow::Replied);
         }
-        Ok(Flow::Wait(Wait::new(Want::List, [self.source].into_iter(), deadline_ms, Reply::null_array)))
+        Ok(Flow::wait(Wait::new(Want::List, [self.source].into_iter(), deadline_ms, Reply::null_array)))
     }
 }
 
@@ -410,7 +410,7 @@ fn pop_first_or_wait(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> MayWait
     let keys = args.take(args.len().saturating_sub(1))?;
     let deadline_ms = deadline_after_seconds(args.bytes()?, ctx.now_ms())?;
     let Some((key, slot)) = first_of(ctx, keys)? else {
-        return Ok(Flow::Wait(Wait::new(Want::List, keys.iter(), deadline_ms, Reply::null_array)));
+        return Ok(Flow::wait(Wait::new(Want::List, keys.iter(), deadline_ms, Reply::null_array)));
     };
     ctx.reply.array(2);
     ctx.reply.bulk(key);
@@ -498,7 +498,7 @@ fn blmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     if pop.run(ctx)? {
         return Ok(Flow::Replied);
     }
-    Ok(Flow::Wait(Wait::new(Want::List, pop.keys.iter(), deadline_ms, Reply::null_array)))
+    Ok(Flow::wait(Wait::new(Want::List, pop.keys.iter(), deadline_ms, Reply::null_array)))
 }
 
 /// The list under a key, for a command that reads.

@@ -5,7 +5,7 @@
 //! many KEYS needs one.
 //!
 //! A key that the target has acknowledged is deleted, and stays so: it must not be in both places. So an error can come
-//! after changes, where the target took one key and not the next, and a script that may be rolled back can only copy.
+//! after changes, where the target took one key and not the next, and what may be rolled back can only copy.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -20,7 +20,7 @@ use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec};
-use crate::engine::{Command, Ctx, Done, Origin, Run};
+use crate::engine::{Command, Ctx, Done, Run};
 use crate::rdb;
 use crate::resp::request::Argv;
 
@@ -28,8 +28,9 @@ const NOT_CONNECTED: Error = Error::text("IOERR error or timeout connecting to t
 const NOT_WRITTEN: Error = Error::text("IOERR error or timeout writing to target instance");
 const NOT_READ: Error = Error::text("IOERR error or timeout reading to target instance");
 
-/// Told to a script: its changes may be taken back, what the target holds may not.
-const NOT_UNDOABLE: Error = Error::text("ERR MIGRATE without COPY is not allowed in a script that may be rolled back");
+/// Told to a script or transaction: its changes may be taken back, what the target holds may not.
+const NOT_UNDOABLE: Error =
+    Error::text("ERR MIGRATE without COPY is not allowed in a script or transaction that may be rolled back");
 
 /// The target would have what the log has not yet: a crash would undo it only here.
 const NOT_LOGGED: Error = Error::text(
@@ -84,8 +85,7 @@ fn migrate(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (host, port, key) = (args.bytes()?, args.bytes()?, args.take(1)?);
     let (to_db, timeout) = (args.bytes()?, args.bytes()?);
     let options = Options::parse(&mut args, &key[0])?;
-    let is_undoable = ctx.server.running_script.as_ref().is_some_and(|script| script.can_undo);
-    if ctx.origin == Origin::Script && is_undoable && !options.copy {
+    if ctx.ks.may_roll_back() && !options.copy {
         return Err(NOT_UNDOABLE);
     }
     if ctx.server.durability.is_some() && ctx.ks.has_changed() {

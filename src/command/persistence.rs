@@ -19,7 +19,7 @@ fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
     }
     ctx.server.saving.save_for(ctx.session.key, ctx.entry.id, ctx.server.clock.now_ms());
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR SAVE goes on in the background");
-    Ok(Flow::Wait(Wait::until(None, on_timeout)))
+    Ok(Flow::wait(Wait::until(None, on_timeout)))
 }
 
 fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -27,7 +27,7 @@ fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     args.end()?;
     match ctx.server.saving.under_way() {
         Some(Purpose::Save) if how == Some(How::Cancel) && ctx.server.cancel_save(ctx.ks) => {
-            ctx.server.saving.cancelled_ms = ctx.server.clock.now_ms();
+            ctx.server.saving.put_off_ms = ctx.server.clock.now_ms();
             ctx.reply.status("Background saving cancelled");
         }
         _ if how == Some(How::Cancel) => {

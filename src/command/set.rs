@@ -10,6 +10,7 @@ use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::Argv;
+use crate::value::leb128::{bytes_len, number_len};
 use crate::value::packed::Item;
 use crate::value::set::{Set, SetLimits};
 use crate::value::string::Digits;
@@ -134,6 +135,12 @@ fn spop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// instead of taking the others out.
 const REPACK_RATIO: usize = 5;
 
+/// Bytes of the effect that removes a member beside the member and its length: a code, the cause, and whether the set is gone.
+const REMOVAL_BYTES: usize = 3;
+
+/// Bytes of the effect that says how what is left is laid out.
+const RELAYOUT_BYTES: usize = 2;
+
 /// Takes out and answers `count` members drawn at random, of a set that has more.
 fn pop_some(ctx: &mut Ctx<'_>, slot: Slot, count: usize) -> Done {
     let db = ctx.db();
@@ -141,8 +148,22 @@ fn pop_some(ctx: &mut Ctx<'_>, slot: Slot, count: usize) -> Done {
     let mut member = Vec::new();
     let set = ctx.ks.set(db, slot)?;
     let mut foreseen = Vec::new();
-    if set.is_mostly_dead() {
-        set.sample(count, |n| rng.below(n), |drawn| foreseen.push(drawn.to_vec()));
+    let room = ctx.room_in_unit();
+    if set.is_mostly_dead() || room < usize::MAX && count > 1 {
+        // Those that are more than the log takes are refused, and need not be kept. The first effect names database and key.
+        let mut bytes = number_len(u64::from(db)) + bytes_len(ctx.ks.entry(db, slot).key()) + RELAYOUT_BYTES;
+        set.sample(
+            count,
+            |n| rng.below(n),
+            |drawn| {
+                let drawn = drawn.to_vec();
+                bytes = bytes.saturating_add(REMOVAL_BYTES + bytes_len(&drawn));
+                if bytes <= room {
+                    foreseen.push(drawn);
+                }
+            },
+        );
+        ctx.admit_effects(bytes)?;
     }
     for at in 0..count {
         let set = ctx.ks.set(db, slot)?;

@@ -2,10 +2,12 @@
 
 use crate::engine::args::Args;
 use crate::engine::dispatch::call;
-use crate::engine::error::Error;
-use crate::engine::session::Gate;
+use crate::engine::error::{Error, ROLLED_BACK};
+use crate::engine::session::{Gate, Transaction};
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::table::CommandId;
 use crate::engine::{Command, Ctx, Done, Origin, Run};
+use crate::resp::request::OwnedArgv;
 
 fn multi(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     if ctx.session.transaction.is_some() {
@@ -30,21 +32,51 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         ctx.reply.null_array();
         return Ok(());
     }
-    ctx.reply.array(transaction.commands.len());
-    // Nobody may hear of changes before the log has them; a script in it lets others be served meanwhile.
-    let holds_messages = ctx.server.tail.is_some();
-    if holds_messages {
-        ctx.server.hold_messages();
+    let is_undoable = ctx.session.expiry_hold.is_some()
+        && transaction.commands.iter().all(|(id, _)| !ctx.server.table.by_id(*id).command.flags.has(Flags::NOSCRIPT));
+    let holds_messages = ctx.server.hold_messages(is_undoable);
+    if is_undoable {
+        run_or_roll_back(ctx, &transaction);
+        return Ok(());
     }
+    ctx.reply.array(transaction.commands.len());
     for (command, argv) in &transaction.commands {
-        let entry = ctx.server.table.by_id(*command);
-        // An error of one is its reply, and the others run all the same. Nothing waits inside EXEC.
-        let _ = call(ctx.ks, ctx.server, ctx.session, entry, argv.as_argv(), ctx.reply, Origin::Exec);
+        // An error of one is its reply, and the others run all the same.
+        run(ctx, *command, argv);
     }
     if holds_messages {
         ctx.server.deliver_held(ctx.ks, ctx.session);
     }
     Ok(())
+}
+
+/// Runs the transaction of a client that repeats the past (CLIENT IMPORT-SOURCE). There each command has succeeded: when one
+/// does not here, nothing of the transaction stays, so that what it says of how far the client is stays true. This holds for
+/// transactions of commands that scripts may call, since all that these do can be taken back.
+fn run_or_roll_back(ctx: &mut Ctx<'_>, transaction: &Transaction) {
+    let (start, db) = (ctx.reply.len(), ctx.session.db);
+    ctx.ks.begin_undo();
+    ctx.reply.array(transaction.commands.len());
+    for (index, (command, argv)) in transaction.commands.iter().enumerate() {
+        let begin = ctx.reply.len();
+        run(ctx, *command, argv);
+        let reply = &ctx.reply.as_bytes()[begin..];
+        if reply.starts_with(b"-") {
+            let text = String::from_utf8_lossy(&reply[1..]).trim_end().to_owned();
+            ctx.roll_back();
+            ctx.session.db = db;
+            ctx.reply.take_back(start);
+            ctx.reply.error(format!("{ROLLED_BACK}{}: {text}", index + 1).as_bytes());
+            return;
+        }
+    }
+    ctx.commit();
+}
+
+/// Runs one of the commands. Nothing waits inside EXEC.
+fn run(ctx: &mut Ctx<'_>, command: CommandId, argv: &OwnedArgv) {
+    let entry = ctx.server.table.by_id(command);
+    let _ = call(ctx.ks, ctx.server, ctx.session, entry, argv.as_argv(), ctx.reply, Origin::Exec);
 }
 
 fn discard(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {

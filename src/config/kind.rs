@@ -246,6 +246,19 @@ impl LogLevel {
 }
 
 words! {
+    /// Which payloads are checked in full.
+    SanitizePayload {
+        /// None.
+        #[default]
+        No = "no",
+        /// Those that clients send.
+        Clients = "clients",
+        /// Those, and files.
+        Yes = "yes",
+    }
+}
+
+words! {
     /// The least severe messages that are logged.
     LogLevel {
         /// Everything.

@@ -11,7 +11,8 @@ mod load;
 mod table;
 
 pub use kind::{
-    AllowFrom, AppendFsync, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Refusal, SavePoint, Shape,
+    AllowFrom, AppendFsync, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Refusal, SanitizePayload, SavePoint,
+    Shape,
 };
 pub use load::{LineError, LineFault, LoadError, command};
 pub use table::{Change, Config, PARAMETERS, Parameter};

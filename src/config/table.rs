@@ -7,7 +7,7 @@
 
 use super::kind::{
     Addresses, AllowFrom, AppendFsync, Directory, File, Limits, LogLevel, MaxmemoryPolicy, Name, Origin, OutputLimits,
-    Refusal, SavePoint, SavePoints, Shape, Text, YesNo, int, memory, octal, one_of,
+    Refusal, SanitizePayload, SavePoint, SavePoints, Shape, Text, YesNo, int, memory, octal, one_of,
 };
 use std::path::PathBuf;
 
@@ -243,18 +243,23 @@ parameters! {
         auto_aof_rewrite_min_size: u64 = "auto-aof-rewrite-min-size", AnyTime, memory(0, LONG_MAX), "64mb";
         /// Make a snapshot after so many seconds when so many changes happened; may be repeated; empty for never.
         save: Vec<SavePoint> = "save", AnyTime, SavePoints, "";
+        /// Have SAVE, BGSAVE, the points of `save` and SHUTDOWN SAVE write the data for Redis, too: as `dbfilename`, in `dir`.
+        rdb_export: bool = "rdb-export", AnyTime, YesNo, "no";
         /// Microseconds for which a snapshot rests after each key, or, below 0, one for so many keys: to see what happens meanwhile.
         rdb_key_save_delay_us: i32 = "rdb-key-save-delay", AnyTime, int(i32::MIN as i128, INT_MAX), "0";
         /// Without a log: refuse to change anything while the snapshots that `save` asks for fail.
         stop_writes_on_bgsave_error: bool = "stop-writes-on-bgsave-error", AnyTime, YesNo, "yes";
     }
     "Moving in" {
-        /// Snapshot of Redis, in `dir`, that a server imports which has no data yet.
-        dbfilename: PathBuf = "dbfilename", AtStart, Name, "dump.rdb";
+        /// Snapshot of Redis, in `dir`: a server imports it that has no data yet, and writes it if `rdb-export` says so.
+        dbfilename: PathBuf = "dbfilename", Protected, Name, "dump.rdb";
         /// Folder of append-only files of Redis, in `dir`, that a server imports which has no data yet.
         appenddirname: PathBuf = "appenddirname", AtStart, Name, "appendonlydir";
         /// How these files' names begin; up to Redis 6 the name of the only one, in `dir`.
         appendfilename: PathBuf = "appendfilename", AtStart, Name, "appendonly.aof";
+        /// From whom payloads of RESTORE, and values of files, are checked in full.
+        sanitize_dump_payload: SanitizePayload = "sanitize-dump-payload", AnyTime, one_of::<SanitizePayload>(), "no",
+            until "All of them always are.";
         /// Leave out the last command or transaction of such a file if it was not written to its end; no: do not start.
         aof_load_truncated: bool = "aof-load-truncated", AnyTime, YesNo, "yes";
     }

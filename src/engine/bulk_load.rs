@@ -8,17 +8,18 @@
 //!
 //! Nobody else changes the keyspace meanwhile: the server is loading. Nothing expires before all is there.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::recovery::{RecoveryError, count_keys};
 use super::state::Engine;
 use super::tail::Tail;
 use super::tail::UnitOrigin;
-use crate::base::limits::SNAPSHOT_PAUSE_BYTES;
+use crate::base::limits::{LOAD_AHEAD_KEYS, LOAD_AHEAD_MAX_BYTES, SNAPSHOT_PAUSE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::keyspace::entry::Value;
-use crate::keyspace::{DbIndex, ExpiryHold, NEVER, ValueLimits};
+use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, NEVER, ValueLimits};
 use crate::log::directory::Directory;
 use crate::log::group_commit::Log;
 use crate::log::platform::Job;
@@ -62,6 +63,17 @@ pub enum Content<'a> {
     Value(Value),
 }
 
+/// A key that is not added.
+#[derive(Debug)]
+pub struct Refused {
+    /// The number of its database.
+    pub db: u64,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Why not.
+    pub why: NotAdded,
+}
+
 /// Why a key is not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdded {
@@ -98,11 +110,16 @@ impl BulkLoad {
         Ok(BulkLoad { saved, beginning: None, _hold: engine.ks.hold_expiry() })
     }
 
-    /// Adds what `add` adds, as one unit.
-    pub fn slice<T>(&mut self, engine: &mut Engine, add: impl FnOnce(&mut Slice<'_>) -> T) -> T {
+    /// Adds what `add` adds, as one unit. After an error the engine is not to be used any more.
+    pub fn slice<T, E: From<Refused>>(
+        &mut self,
+        engine: &mut Engine,
+        add: impl FnOnce(&mut Slice<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         engine.ks.set_now_ms(engine.server.clock.now_ms());
         let unit = engine.begin(UnitOrigin::Snapshot);
-        let answer = add(&mut Slice { engine });
+        let mut slice = Slice { engine, held: Vec::with_capacity(LOAD_AHEAD_KEYS), bytes: Vec::new() };
+        let answer = add(&mut slice).and_then(|answer| slice.insert_held().map(|()| answer).map_err(E::from));
         engine.commit(unit, &mut []);
         self.hand_over(engine);
         answer
@@ -134,6 +151,7 @@ impl BulkLoad {
             self.beginning = None;
             return begun.map(|()| true).map_err(RecoveryError::Unsaved);
         }
+        engine.ks.fit();
         if self.saved.as_ref().is_some_and(|saved| saved.lsn.is_none()) {
             self.hand_over(engine);
         }
@@ -167,9 +185,27 @@ impl BulkLoad {
     }
 }
 
-/// A unit in which keys and libraries are added.
+/// A unit in which keys and libraries are added. Some keys are held until others have come, so that what the processor has to wait
+/// for to find their places is waited for once.
 pub struct Slice<'e> {
     engine: &'e mut Engine,
+    held: Vec<Held>,
+    /// Names and strings of the keys that are held.
+    bytes: Vec<u8>,
+}
+
+/// A key that is held.
+struct Held {
+    db: DbIndex,
+    name: Range<usize>,
+    content: HeldContent,
+    expires_at_ms: Option<i64>,
+    idle_s: Option<u64>,
+}
+
+enum HeldContent {
+    Text(Range<usize>),
+    Value(Value),
 }
 
 impl Slice<'_> {
@@ -178,24 +214,51 @@ impl Slice<'_> {
         self.engine.ks.limits()
     }
 
-    /// Adds a key.
-    pub fn add(&mut self, key: &NewKey<'_>, content: Content<'_>) -> Result<(), NotAdded> {
+    /// About so many keys are to come in a database. No more than a hint.
+    pub fn expect(&mut self, db: u64, keys: u64) {
         let ks = &mut self.engine.ks;
-        let NewKey { name, expires_at_ms, idle_s, .. } = *key;
-        let db = DbIndex::try_from(key.db).ok().filter(|db| *db < ks.databases()).ok_or(NotAdded::NoDatabase)?;
-        if ks.find(db, name).is_some() {
-            return Err(NotAdded::Exists);
+        if let Some(db) = DbIndex::try_from(db).ok().filter(|db| *db < ks.databases() && ks.db(*db).is_empty()) {
+            ks.expect(db, keys);
         }
-        let slot = match content {
-            Content::Text(text) => ks.put_at(db, name, None, text),
-            Content::Value(value) => ks.put_value(db, name, value),
+    }
+
+    /// Adds a key. An error may be about one that was added before.
+    pub fn add(&mut self, key: &NewKey<'_>, content: Content<'_>) -> Result<(), Refused> {
+        let ks = &self.engine.ks;
+        let known = DbIndex::try_from(key.db).ok().filter(|db| *db < ks.databases());
+        let db = known.ok_or_else(|| Refused::new(key, NotAdded::NoDatabase))?;
+        ks.warm(db, key.name);
+        let content = match content {
+            Content::Text(text) if text.len() > LOAD_AHEAD_MAX_BYTES => {
+                self.insert_held()?;
+                return insert(&mut self.engine.ks, db, key, content);
+            }
+            Content::Text(text) => HeldContent::Text(self.keep(text)),
+            Content::Value(value) => HeldContent::Value(value),
         };
-        if let Some(at_ms) = expires_at_ms {
-            ks.expire_at(db, slot, at_ms.clamp(0, NEVER - 1));
+        let name = self.keep(key.name);
+        self.held.push(Held { db, name, content, expires_at_ms: key.expires_at_ms, idle_s: key.idle_s });
+        if self.held.len() == LOAD_AHEAD_KEYS { self.insert_held() } else { Ok(()) }
+    }
+
+    /// Copies bytes that are needed later.
+    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+
+    /// Inserts the keys that are held.
+    fn insert_held(&mut self) -> Result<(), Refused> {
+        for Held { db, name, content, expires_at_ms, idle_s } in self.held.drain(..) {
+            let key = NewKey { db: db.into(), name: &self.bytes[name], expires_at_ms, idle_s };
+            let content = match content {
+                HeldContent::Text(text) => Content::Text(&self.bytes[text]),
+                HeldContent::Value(value) => Content::Value(value),
+            };
+            insert(&mut self.engine.ks, db, &key, content)?;
         }
-        if let Some(seconds) = idle_s {
-            ks.set_idle(db, slot, i64::try_from(seconds).unwrap_or(i64::MAX));
-        }
+        self.bytes.clear();
         Ok(())
     }
 
@@ -205,4 +268,27 @@ impl Slice<'_> {
         let loaded = server.scripts.load_library(ks, code, false, &server.stats.clock);
         loaded.map(drop).map_err(|error| error.to_string())
     }
+}
+
+impl Refused {
+    fn new(key: &NewKey<'_>, why: NotAdded) -> Refused {
+        Refused { db: key.db, name: key.name.to_vec(), why }
+    }
+}
+
+fn insert(ks: &mut Keyspace, db: DbIndex, key: &NewKey<'_>, content: Content<'_>) -> Result<(), Refused> {
+    if ks.find(db, key.name).is_some() {
+        return Err(Refused::new(key, NotAdded::Exists));
+    }
+    let slot = match content {
+        Content::Text(text) => ks.put_at(db, key.name, None, text),
+        Content::Value(value) => ks.put_value(db, key.name, value),
+    };
+    if let Some(at_ms) = key.expires_at_ms {
+        ks.expire_at(db, slot, at_ms.clamp(0, NEVER - 1));
+    }
+    if let Some(seconds) = key.idle_s {
+        ks.set_idle(db, slot, i64::try_from(seconds).unwrap_or(i64::MAX));
+    }
+    Ok(())
 }

@@ -77,6 +77,7 @@ impl Server {
         session.outbox.begin_batch();
         session.active_ms = self.clock.now_ms();
         self.last_ticks = self.stats.clock.raw();
+        let had_failed = self.has_log_failed();
         let fed = loop {
             if session.is_suspended() {
                 break Fed::Suspended;
@@ -98,6 +99,7 @@ impl Server {
                 }
             }
         };
+        self.end_read(&mut session, had_failed, out);
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.sessions.put(session);
         fed

@@ -91,8 +91,8 @@ impl Server {
     }
 
     pub(super) fn park(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, wait: Wait) {
-        let argv = wait.again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
-        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, .. } = wait;
+        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, again } = wait;
+        let argv = again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
         let muted = matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipThis);
         let db = session.db;
         let mut parked = Box::new(Parked {
@@ -123,7 +123,7 @@ pub(crate) fn call(
     argv: Argv<'_>,
     reply: &mut Reply,
     origin: Origin,
-) -> Option<Wait> {
+) -> Option<Box<Wait>> {
     let start_ticks = server.last_ticks;
     let start = reply.len();
     let changes_before = ks.changes_by_commands();

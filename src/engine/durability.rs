@@ -148,9 +148,12 @@ impl Server {
     /// Makes all that was committed as safe as `appendfsync` asks, on this thread. Answers whether it is.
     fn settle(&mut self) -> bool {
         self.commit_log_by(Commit::InPlace);
-        if self.durability.as_ref().is_some_and(|durability| !durability.is_safe()) {
-            // The log's thread is at work.
-            self.drain_log();
+        if let Some(durability) = &self.durability
+            && !durability.is_safe()
+        {
+            // The log's thread is at work, or was left what takes a sync first. Of a disk that is full, or has failed, the state tells.
+            let _ = durability.log.settle();
+            self.follow_log();
         }
         self.durability.as_ref().is_none_or(Durability::is_safe)
     }
@@ -201,29 +204,43 @@ impl Server {
         }
     }
 
-    /// Lets a session's reply, `out` from `start` on, wait for unit `fence`; what shows something that is lost is refused.
-    #[cold]
+    /// Lets a session's reply, `out` from `start` on, wait for unit `fence`; what shows something that is lost is refused. When the
+    /// replies of a read are complete, they are [counted](Self::end_read).
+    #[inline]
     pub(super) fn fence_reply(&mut self, session: &mut Session, fence: Lsn, out: &mut Reply, start: usize) {
         if planted::is(Bug::NoFence) {
             return;
         }
         if self.is_lost(fence) {
-            // The one answer to the command: it neither waits for another one nor runs again.
-            if let Some(parked) = session.parked.take() {
-                self.waits.unpark(session.key, &parked);
-            }
-            self.room.has_taken_back();
-            out.take_back(start);
-            let refusal = self.refusal().to_string();
-            self.stats.count_error(refusal.as_bytes());
-            out.error(refusal.as_bytes());
-            return;
+            return self.refuse_lost(session, out, start);
         }
         session.fence = session.fence.max(fence);
         if out.len() > start {
             session.outbox.fence_coming(start, fence);
-            self.hold(out.len() - start, fence);
         }
+    }
+
+    #[cold]
+    fn refuse_lost(&mut self, session: &mut Session, out: &mut Reply, start: usize) {
+        // The one answer to the command: it neither waits for another one nor runs again.
+        if let Some(parked) = session.parked.take() {
+            self.waits.unpark(session.key, &parked);
+        }
+        self.room.has_taken_back();
+        out.take_back(start);
+        let refusal = self.refusal().to_string();
+        self.stats.count_error(refusal.as_bytes());
+        out.error(refusal.as_bytes());
+    }
+
+    /// Ends a read of a session that is out of the registry: all of it is answered with `out`. Counts those of the replies that
+    /// wait for a unit, all at once, for they are bounded for each read; then [catches up](Self::catch_up).
+    #[inline]
+    pub(super) fn end_read(&mut self, session: &mut Session, had_failed: bool, out: &mut Reply) {
+        if let Some((from, fence)) = session.outbox.coming() {
+            self.hold(out.len().saturating_sub(from), fence);
+        }
+        self.catch_up(session, had_failed, out);
     }
 
     /// Counts bytes that wait for unit `fence`, unless it is safe. When there are too many, the engine waits as well.
@@ -297,15 +314,28 @@ impl Server {
         }
     }
 
+    /// Gives back the memory of the log's buffers when it has had nothing to do for a while.
+    pub(super) fn give_back_log_buffers(&mut self) {
+        if let (Some(durability), Some(tail)) = (&mut self.durability, &mut self.tail) {
+            durability.give_back(tail);
+        }
+    }
+
     /// Tells a session what has become of the log while it was out of the registry. `out` is what it is answered: if it shows what
-    /// the log has failed to keep since the session was taken out, the session ends.
-    #[cold]
+    /// the log has failed to keep since the session was taken out, when it `had_failed` or not, the session ends.
+    #[inline]
     pub(super) fn catch_up(&self, session: &mut Session, had_failed: bool, out: &mut Reply) {
+        if self.is_unlogged() != session.gate.has(Gate::UNLOGGED) || self.has_log_failed() {
+            self.tell_of_log(session, had_failed, out);
+        }
+    }
+
+    #[cold]
+    fn tell_of_log(&self, session: &mut Session, had_failed: bool, out: &mut Reply) {
         session.gate.set(Gate::UNLOGGED, self.is_unlogged());
         if self.has_log_failed() && !had_failed && session.outbox.shows_more_than(self.safe()) {
             out.truncate(0);
-            session.outbox.clear();
-            session.kill();
+            session.close_at_once();
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Durability {
     pub(super) held: Held,
     /// With so many entries in `waiting` it is looked through for those of connections that have gone.
     pub(super) waiting_max: usize,
+    /// The last unit that the log had been given when buffers were last given back.
+    last_at_rest: Lsn,
 }
 
 /// Bytes that were given a fence since the engine waited last: no fewer than those that are held back.
@@ -54,6 +56,7 @@ impl Durability {
             waiting: BinaryHeap::new(),
             held: Held::default(),
             waiting_max: WAITING_MIN,
+            last_at_rest: last,
         }
     }
 
@@ -77,6 +80,16 @@ impl Durability {
         *tail = Tail::new(self.log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, how));
     }
 
+    /// Gives back the memory of buffers if the log was given nothing since the last call, and nothing waits.
+    pub(super) fn give_back(&mut self, tail: &mut Tail) {
+        if self.last == self.last_at_rest && self.is_safe() {
+            tail.give_back();
+            self.waiting.shrink_to_fit();
+            self.log.give_back();
+        }
+        self.last_at_rest = self.last;
+    }
+
     /// The last unit that is as safe as `appendfsync` asks.
     #[inline]
     pub(super) fn safe(&self) -> Lsn {
@@ -94,7 +107,7 @@ impl Durability {
     pub(super) fn bound_backlog(&self) {
         if self.log.backlog_bytes() > LOG_BEHIND_MAX_BYTES {
             // Of a disk that is full, or has failed, the state tells.
-            let _ = self.log.drain();
+            let _ = self.log.settle();
         }
     }
 

@@ -4,6 +4,10 @@ use std::borrow::Cow;
 
 use crate::keyspace::WrongType;
 
+/// What EXEC answers that was rolled back as a whole: then follow which of the commands has failed, counted from 1, a colon, a blank,
+/// and its error.
+pub(crate) const ROLLED_BACK: &str = "EXECABORT Transaction rolled back because of command ";
+
 /// Why a command failed. `Display` gives the error reply: a code, a blank, a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

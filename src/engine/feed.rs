@@ -27,10 +27,8 @@ impl Engine {
         self.ks.set_now_ms(now_ms);
         let had_failed = self.server.has_log_failed();
         let fed = self.feed_session(&mut session, decoder, input, out);
+        self.server.end_read(&mut session, had_failed, out);
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
-        if self.server.is_unlogged() != session.gate.has(Gate::UNLOGGED) || self.server.has_log_failed() {
-            self.server.catch_up(&mut session, had_failed, out);
-        }
         self.server.sessions.put(session);
         self.server.registry.rests();
         if !self.server.limits_due.is_empty() {
@@ -123,7 +121,7 @@ impl Engine {
         self.server.registry.begins(session.key, entry.id.index(), self.server.last_ticks);
         let (unit, start) = (self.begin(UnitOrigin::Command), out.len());
         if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
-            self.server.park(session, entry, argv, wait);
+            self.server.park(session, entry, argv, *wait);
         }
         let has_changed = self.commit(unit, &mut [session]);
         let fence = self.ks.fence();

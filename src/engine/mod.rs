@@ -23,6 +23,7 @@ mod observe;
 pub mod outbox;
 mod publish;
 pub(crate) mod pubsub;
+mod rdb_export;
 pub mod recovery;
 pub(crate) mod registry;
 mod reload;

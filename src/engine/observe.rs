@@ -40,9 +40,13 @@ impl Server {
             ks.mark_in_flight(self.lsn_of_tail());
         }
         self.saving.follow(origin, ks);
-        if self.watches.is_empty() && self.waits.is_empty() {
-            return;
+        if !self.watches.is_empty() || !self.waits.is_empty() {
+            self.tell_what_was_touched(ks, out);
         }
+    }
+
+    #[inline(never)]
+    fn tell_what_was_touched(&mut self, ks: &Keyspace, out: &mut [&mut Session]) {
         for touch in ks.effects().touches() {
             match touch {
                 Touch::Key { db, key, is_deletion } => self.touched(out, db, key, is_deletion),

@@ -34,11 +34,13 @@ pub struct Outbox {
     /// How many bytes have gone: the position of the first that is unsent.
     gone: u64,
     /// From which position on bytes wait for which unit. Both only grow from one to the next.
-    fences: VecDeque<Fence>,
+    fences: Fences,
     /// The same of the replies that are appended next, from an offset among them on.
     coming: Option<(usize, Lsn)>,
     /// For which unit the connection is known to wait.
     awaited: Lsn,
+    /// Nothing is sent any more.
+    is_closed: bool,
     waker: Option<Waker>,
 }
 
@@ -48,9 +50,69 @@ struct Fence {
     lsn: Lsn,
 }
 
+/// Fences in their order. Mostly there is one, which needs no memory of its own.
+#[derive(Default)]
+struct Fences {
+    /// `None` only if there are no others.
+    first: Option<Fence>,
+    more: VecDeque<Fence>,
+}
+
+impl Fences {
+    #[inline]
+    fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.more.len()
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    #[inline]
+    fn front(&self) -> Option<&Fence> {
+        self.first.as_ref()
+    }
+
+    fn back(&self) -> Option<&Fence> {
+        self.more.back().or(self.first.as_ref())
+    }
+
+    #[inline]
+    fn back_mut(&mut self) -> Option<&mut Fence> {
+        self.more.back_mut().or(self.first.as_mut())
+    }
+
+    #[inline]
+    fn push_back(&mut self, fence: Fence) {
+        match &mut self.first {
+            None => self.first = Some(fence),
+            Some(_) => self.more.push_back(fence),
+        }
+    }
+
+    /// Drops the first one; with the last one all memory.
+    #[inline]
+    fn pop_front(&mut self) {
+        self.first = self.more.pop_front();
+        if self.first.is_none() {
+            self.more = VecDeque::new();
+        }
+    }
+
+    /// Drops all from position `end` on.
+    fn cut(&mut self, end: u64) {
+        self.first.take_if(|fence| fence.from >= end);
+        self.more.retain(|fence| fence.from < end);
+    }
+}
+
 impl Outbox {
     /// Appends bytes, which show the data as of unit `fence` at the latest, and wakes the connection's task.
     pub fn push(&mut self, bytes: &[u8], fence: Lsn) {
+        if self.is_closed {
+            return;
+        }
         if fence > Lsn::NONE {
             self.fence_from(0, fence);
         }
@@ -60,9 +122,16 @@ impl Outbox {
     }
 
     /// Of the replies that are [appended](Self::append) next those from offset `from` on show the data as of unit `fence`.
+    #[inline]
     pub fn fence_coming(&mut self, from: usize, fence: Lsn) {
         let (from, lsn) = self.coming.map_or((from, fence), |(first, lsn)| (first.min(from), lsn.max(fence)));
         self.coming = Some((from, lsn));
+    }
+
+    /// From which offset on the replies that are [appended](Self::append) next wait, and for which unit.
+    #[inline]
+    pub(super) fn coming(&self) -> Option<(usize, Lsn)> {
+        self.coming
     }
 
     /// The replies that would be [appended](Self::append) next are taken back from offset `start` on, and so are their fences.
@@ -73,6 +142,10 @@ impl Outbox {
     /// Appends replies and empties their buffer, which it takes over where copying would cost more.
     #[inline]
     pub fn append(&mut self, replies: &mut Vec<u8>) {
+        if self.is_closed {
+            replies.clear();
+            return;
+        }
         if let Some((from, fence)) = self.coming.take() {
             self.fence_from(from, fence);
         }
@@ -86,7 +159,6 @@ impl Outbox {
     }
 
     /// Lets what comes `offset` bytes behind all that is here wait for a unit, and what comes behind that.
-    #[cold]
     fn fence_from(&mut self, offset: usize, lsn: Lsn) {
         let from = self.gone + (self.len() + offset) as u64;
         let is_full = self.fences.len() >= OUTBOX_FENCES_MAX;
@@ -111,10 +183,7 @@ impl Outbox {
             self.fences.pop_front();
         }
         match self.fences.front() {
-            None => {
-                self.fences = VecDeque::new();
-                self.len()
-            }
+            None => self.len(),
             Some(fence) => self.len().min((fence.from - self.gone) as usize),
         }
     }
@@ -231,7 +300,7 @@ impl Outbox {
         self.sent(0);
         self.older = self.older.min(self.len());
         let end = self.gone + self.len() as u64;
-        self.fences.retain(|fence| fence.from < end);
+        self.fences.cut(end);
         taken
     }
 
@@ -253,9 +322,10 @@ impl Outbox {
         }
     }
 
-    /// Drops what is unsent.
-    pub fn clear(&mut self) {
-        *self = Outbox { waker: self.waker.take(), ..Outbox::default() };
+    /// Drops what is unsent, and all that is appended later: part of a reply may have left, and the reader would take what came
+    /// behind that for the rest of it.
+    pub(super) fn close(&mut self) {
+        *self = Outbox { is_closed: true, waker: self.waker.take(), ..Outbox::default() };
     }
 
     /// The unsent bytes that come first: all of them, or those that lie together.

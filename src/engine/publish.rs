@@ -5,26 +5,35 @@ use std::rc::Rc;
 use super::error::Error;
 use super::pubsub::Message;
 use super::session::{Session, SessionKey};
-use super::state::Server;
+use super::state::{Ctx, Server};
 use crate::base::limits::HELD_MESSAGES_MAX_BYTES;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 
 impl Server {
-    /// From here on messages wait for [`deliver_held`](Self::deliver_held) or [`drop_held`](Self::drop_held), each of which ends
-    /// one such call.
+    /// A script or transaction begins. Messages wait for its end if it may be rolled back then; and with a log, for others may be
+    /// served meanwhile, and nobody may hear of changes before the log has them. Answers whether they wait: then
+    /// [`deliver_held`](Self::deliver_held), [`Ctx::commit`] or [`Ctx::roll_back`] is to be called once.
     #[inline]
-    pub(crate) fn hold_messages(&mut self) {
-        self.held_messages.begins.push(self.held_messages.messages.len());
+    pub(crate) fn hold_messages(&mut self, may_roll_back: bool) -> bool {
+        let holds = may_roll_back || self.tail.is_some();
+        if holds {
+            self.held_messages.begins.push(self.held_messages.messages.len());
+        }
+        holds
     }
 
     /// Delivers what waits, unless somebody else still holds it back. `current` as in [`publish`](Self::publish).
     #[inline]
     pub(crate) fn deliver_held(&mut self, ks: &Keyspace, current: &mut Session) {
         self.held_messages.begins.pop();
-        if self.held_messages.messages.is_empty() || !self.held_messages.begins.is_empty() {
-            return;
+        if !self.held_messages.messages.is_empty() && self.held_messages.begins.is_empty() {
+            self.deliver_all_held(ks, current);
         }
+    }
+
+    #[inline(never)]
+    fn deliver_all_held(&mut self, ks: &Keyspace, current: &mut Session) {
         for Message { channel, text } in std::mem::take(&mut self.held_messages).messages {
             if self.deliver(ks, current, &channel, &text).is_err() {
                 // It tells of something that is lost, and nobody hears it. Its publisher learns that from its own reply, which is
@@ -35,7 +44,7 @@ impl Server {
     }
 
     /// Forgets what has come since it was held back; answers how many messages that were.
-    pub(super) fn drop_held(&mut self) -> usize {
+    fn drop_held(&mut self) -> usize {
         let held = &mut self.held_messages;
         let begin = held.begins.pop().unwrap_or(0);
         let dropped = held.messages.drain(begin..);
@@ -121,8 +130,7 @@ impl Server {
                 // At once, not after the command: a script may publish without end.
                 tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
                 self.stats.output_limit_disconnections += 1;
-                session.outbox.clear();
-                session.kill();
+                session.close_at_once();
             } else if limit.soft_bytes > 0 && unsent > limit.soft_bytes && self.limits_due.last() != Some(listener) {
                 self.limits_due.push(*listener);
             }
@@ -133,5 +141,20 @@ impl Server {
             }
         }
         Ok(deliveries.len())
+    }
+}
+
+impl Ctx<'_> {
+    /// What was done since changes can be taken back stays, and what was published is delivered.
+    #[inline]
+    pub(crate) fn commit(&mut self) {
+        self.ks.commit_undo();
+        self.server.deliver_held(self.ks, self.session);
+    }
+
+    /// Nothing stays of what was done since changes can be taken back, and nobody hears of it. Answers how many changes and messages
+    /// there were.
+    pub(crate) fn roll_back(&mut self) -> (usize, usize) {
+        (self.ks.roll_back(), self.server.drop_held())
     }
 }

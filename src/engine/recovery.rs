@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Engine;
+use super::rdb_export::remove_leftovers;
 use super::saving::Progress;
 use super::tail::{EFFECTS_FORMAT, UnitOrigin};
-use crate::base::limits::{RECOVERY_SLICE_BYTES, SNAPSHOT_FRAME_BYTES};
+use crate::base::limits::{LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES, SNAPSHOT_FRAME_BYTES};
 use crate::base::lsn::Lsn;
-use crate::keyspace::ValueLimits;
-use crate::keyspace::effect::{EffectReader, Recording};
+use crate::keyspace::effect::{Effect, EffectReader, Recording};
+use crate::keyspace::{DbIndex, ValueLimits};
 use crate::log::block::{UNIT_HEAD_BYTES, Unit};
 use crate::log::directory::Directory;
 use crate::log::error::LogError;
@@ -139,17 +140,13 @@ impl Loading {
     /// Loads what is read in one go. Answers for how many bytes that counts.
     fn load_part(&mut self, engine: &mut Engine) -> Result<usize, RecoveryError> {
         let mut bytes = 0;
-        let mut repeat = |unit: Unit<'_>, time_ms| {
-            bytes += UNIT_HEAD_BYTES + unit.effects.len();
-            let (index, what) = engine.repeat(unit.format, unit.effects, time_ms).err()?;
-            Some((unit.lsn, index, what))
-        };
+        let mut count = |unit: &Unit<'_>| bytes += UNIT_HEAD_BYTES + unit.effects.len();
         // A unit that does not fit is told with its place, which the part in hand does not let the files say.
-        let (is_snapshot, misfit) = match self.restore.next_part()? {
+        let (is_snapshot, repeated) = match self.restore.next_part()? {
             // As much as a frame of a snapshot holds.
             Some(Part::Checked) => return Ok(SNAPSHOT_FRAME_BYTES),
-            Some(Part::Snapshot(frame)) => (true, frame.units().find_map(|unit| repeat(unit, frame.begun_ms()))),
-            Some(Part::Block(block)) => (false, block.units().find_map(|unit| repeat(unit, block.time_ms()))),
+            Some(Part::Snapshot(frame)) => (true, engine.repeat(frame.units().inspect(&mut count), frame.begun_ms())),
+            Some(Part::Block(block)) => (false, engine.repeat(block.units().inspect(&mut count), block.time_ms())),
             None => {
                 self.is_complete = true;
                 return Ok(0);
@@ -160,7 +157,7 @@ impl Loading {
         }
         // A frame may hold nothing but a part of one long unit.
         let counts = if bytes == 0 { SNAPSHOT_FRAME_BYTES } else { bytes };
-        let Some((lsn, index, what)) = misfit else { return Ok(counts) };
+        let Err(Unfit { lsn, index, what }) = repeated else { return Ok(counts) };
         let (path, offset) = self.restore.position();
         Err(if is_snapshot {
             RecoveryError::SnapshotMisfit { path, offset, index, what }
@@ -204,6 +201,9 @@ impl Loading {
     fn tell_saving(&self, engine: &mut Engine, last: Lsn) {
         let keys = count_keys(engine);
         let directory = Arc::clone(self.restore.directory());
+        if engine.server.config.rdb_export {
+            remove_leftovers(&directory, &engine.server.config.dbfilename);
+        }
         engine.server.saving.goes_on(directory, last, keys, self.restore.snapshot_bytes(), self.log_bytes);
     }
 
@@ -239,6 +239,7 @@ impl Engine {
     /// The past has been repeated: from here on time and limits are the server's own.
     pub(super) fn begin_own_time(&mut self) {
         self.ks.set_now_ms(self.server.clock.now_ms());
+        self.ks.fit();
         let unit = self.begin(UnitOrigin::Start);
         let Engine { ks, server, .. } = self;
         ks.set_limits(ValueLimits::from(&server.config));
@@ -247,17 +248,66 @@ impl Engine {
         self.commit(unit, &mut []);
     }
 
-    /// Repeats one unit. If it does not fit: which of its effects, and why.
-    fn repeat(&mut self, format: u8, effects: &[u8], time_ms: i64) -> Result<(), (usize, String)> {
-        if format != EFFECTS_FORMAT {
-            return Err((0, format!("has format {format}, which this version does not know")));
-        }
+    /// Repeats these units. Some effects are read ahead, so that their keys can be [warmed](crate::keyspace::Keyspace::warm) together.
+    fn repeat<'u>(&mut self, units: impl Iterator<Item = Unit<'u>>, time_ms: i64) -> Result<(), Unfit> {
         self.ks.begin_unit(time_ms, Recording::Nothing);
-        let mut effects = EffectReader::new(effects);
-        for index in 0.. {
-            let Some((db, effect)) = effects.next() else { break };
-            self.apply(db, &effect).map_err(|misfit| (index, misfit.to_string()))?;
+        let mut effects = units.flat_map(decoded);
+        let mut ahead = Vec::with_capacity(LOAD_AHEAD_KEYS);
+        loop {
+            ahead.extend(effects.by_ref().take(LOAD_AHEAD_KEYS));
+            if ahead.is_empty() {
+                return Ok(());
+            }
+            for decoded in &ahead {
+                if let Ok((db, effect)) = decoded.effect
+                    && let Some(key) = effect.key()
+                {
+                    self.ks.warm(db, key);
+                }
+            }
+            for Decoded { lsn, index, effect } in ahead.drain(..) {
+                let unfit = |what| Unfit { lsn, index, what };
+                let (db, effect) = effect.map_err(unfit)?;
+                self.apply(db, &effect).map_err(|misfit| unfit(misfit.to_string()))?;
+            }
         }
-        if effects.is_empty() { Ok(()) } else { Err((0, "can't be read".to_owned())) }
     }
+}
+
+/// An effect of a unit, or why there is none.
+struct Decoded<'u> {
+    lsn: Lsn,
+    /// Which effect of the unit, from 0.
+    index: usize,
+    effect: Result<(DbIndex, Effect<'u>), String>,
+}
+
+/// A unit that does not fit what is there.
+struct Unfit {
+    lsn: Lsn,
+    /// Which of its effects, from 0.
+    index: usize,
+    what: String,
+}
+
+/// The effects of a unit. The last of them is an error if what is left of the unit is none.
+fn decoded(unit: Unit<'_>) -> impl Iterator<Item = Decoded<'_>> {
+    let Unit { lsn, format, effects, .. } = unit;
+    let is_known = format == EFFECTS_FORMAT;
+    let mut effects = EffectReader::new(if is_known { effects } else { &[] });
+    let mut unread = match is_known {
+        true => None,
+        false => Some(format!("has format {format}, which this version does not know")),
+    };
+    (0..).map_while(move |index| {
+        let effect = match (effects.next(), effects.is_empty()) {
+            (Some(effect), _) => Ok(effect),
+            (None, true) => Err(unread.take()?),
+            (None, false) => {
+                effects = EffectReader::new(&[]);
+                Err("can't be read".to_owned())
+            }
+        };
+        Some(Decoded { lsn, index, effect })
+    })
 }

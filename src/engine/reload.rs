@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::recovery::Loading;
+use super::recovery::{Loading, count_keys};
 use super::saving::{Home, Reload};
 use super::snapshot_stream::SnapshotStream;
 use super::tail::UnitOrigin;
@@ -40,6 +40,7 @@ impl Engine {
             return Err("the log takes nothing".to_owned());
         }
         let mut fresh = self.beside()?;
+        self.server.saving.loaded_keys = count_keys(&fresh);
         let is_same = reload.save || self.server.durability.is_some();
         if is_same && !reload.keep {
             // A copy that has begun can't go on with other tables.

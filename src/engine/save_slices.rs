@@ -6,17 +6,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Server;
-use super::saving::{Copying, Ended, Home, Purpose, Run, Saving, Stage};
+use super::rdb_export::{Export, Exported, Exporting};
+use super::saving::{Copying, Ended, Home, Purpose, Rdb, Run, Saving, Stage};
 use super::scripts::Scripts;
 use super::session::SessionKey;
 use super::snapshot_stream::SnapshotStream;
 use super::table::CommandId;
 use super::tail::{Tail, UnitOrigin};
-use crate::base::limits::{SAVE_SLICE_BYTES, SNAPSHOT_GIVE_UP_BYTES, SNAPSHOT_PAUSE_BYTES};
+use crate::base::limits::{SNAPSHOT_GIVE_UP_BYTES, SNAPSHOT_PAUSE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
-use crate::keyspace::Keyspace;
 use crate::keyspace::effect::EffectWriter;
+use crate::keyspace::snapshot::Snapshot;
+use crate::keyspace::{DbIndex, Keyspace};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::ignore_file_size_signal;
 use crate::log::error::LogError;
@@ -39,24 +41,16 @@ impl Server {
             }
             return next.is_some();
         };
+        let slice_bytes = self.saving.platform.slice_bytes;
         let outcome = match &mut run.stage {
             Stage::Wanted => match self.begin_copy(ks) {
-                Ok(()) => return true,
+                Ok(has_begun) => return has_begun,
                 Err(error) => Err(error),
-            },
-            Stage::Opening(job) => match job.outcome() {
-                Some(Ok(directory)) => {
-                    self.saving.home = Home::Open(directory);
-                    run.stage = Stage::Wanted;
-                    return true;
-                }
-                Some(Err(error)) => Err(error),
-                None => return false,
             },
             Stage::Copying(copying) => match copying.writer.outcome() {
                 Some(Ok(_)) => Err("it ended too early".to_owned()),
                 Some(Err(error)) => Err(error.to_string()),
-                None => match copy_on(copying, ks, &self.scripts, self.config.rdb_key_save_delay_us) {
+                None => match copy_on(copying, ks, &self.scripts, slice_bytes, self.config.rdb_key_save_delay_us) {
                     Ok(Slice::More) => return true,
                     Ok(Slice::Pause) => return false,
                     Ok(Slice::Complete) => {
@@ -74,13 +68,21 @@ impl Server {
                 Some(Err(error)) => Err(error.to_string()),
                 None => return false,
             },
-            Stage::Beginning(job, lsn) => match job.outcome() {
+            Stage::Beginning(job, ended) => match job.outcome() {
                 Some(opened) => {
-                    let lsn = *lsn;
-                    let begun = opened.and_then(|log| self.begin_log(log, lsn));
-                    self.conclude(ks, Ok(()), begun);
+                    let ended = *ended;
+                    let begun = opened.and_then(|log| self.begin_log(log, ended.lsn));
+                    self.export_or_conclude(ks, ended, begun);
                     return true;
                 }
+                None => return false,
+            },
+            Stage::Exporting(exporting, ended) => match exporting.outcome() {
+                Some(Ok(Exported { path, keys })) => {
+                    tracing::info!("{}: {keys} keys, up to Lsn {}", path.display(), ended.lsn);
+                    Ok((*ended, Rdb::Written))
+                }
+                Some(Err(error)) => Ok((*ended, Rdb::not_written(&error))),
                 None => return false,
             },
         };
@@ -88,18 +90,9 @@ impl Server {
         true
     }
 
-    fn begin_copy(&mut self, ks: &Keyspace) -> Result<(), String> {
-        let directory = match &self.saving.home {
-            Home::Open(directory) => Arc::clone(directory),
-            Home::At(path) => {
-                let job = self.saving.open_directory(path.clone())?;
-                if let Some(run) = &mut self.saving.run {
-                    run.stage = Stage::Opening(job);
-                }
-                return Ok(());
-            }
-            Home::None => return Err("this server has no directory for data".to_owned()),
-        };
+    /// Begins the copy. Answers whether the directory is there for it.
+    fn begin_copy(&mut self, ks: &Keyspace) -> Result<bool, String> {
+        let Some(directory) = self.saving.directory()? else { return Ok(false) };
         let wake = Arc::clone(&self.saving.wake);
         let begin = Begin {
             serial: Rng::from_entropy().next_u64(),
@@ -114,11 +107,12 @@ impl Server {
         if self.saving.platform.has_threads {
             writer.start().map_err(no_thread)?;
         }
-        let copying = Copying::new(writer, SnapshotStream::begin(ks));
+        let stream = SnapshotStream::of(Snapshot::begin_with_parts(ks, self.saving.platform.part_min_bytes));
+        let copying = Copying::new(writer, stream);
         if let Some(run) = &mut self.saving.run {
             run.stage = Stage::Copying(Box::new(copying));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// All has been copied, as of the last unit that was committed.
@@ -159,26 +153,72 @@ impl Server {
 
     /// The snapshot under way is complete. It is concluded at once, or when the log has begun that is to follow upon it.
     fn complete(&mut self, ks: &mut Keyspace, done: &Done) {
-        let Some(Run { purpose, began, stage: Stage::Ending(_, ended) }) = &self.saving.run else { return };
-        let (purpose, took, ended) = (*purpose, began.elapsed(), *ended);
-        self.saved(done, &ended, purpose, took);
+        let Some(Run { began, stage: Stage::Ending(_, ended), .. }) = &self.saving.run else { return };
+        let (took, ended) = (began.elapsed(), *ended);
+        self.base_replaced(done, &ended, took);
         if !ended.begins_log || !self.wants_log() {
             self.tail.take_if(|_| self.durability.is_none());
-            return self.conclude(ks, Ok(()), Ok(()));
+            return self.export_or_conclude(ks, ended, Ok(()));
         }
         match self.open_log(ended.lsn) {
             Ok(job) => {
                 if let Some(run) = &mut self.saving.run {
-                    run.stage = Stage::Beginning(job, ended.lsn);
+                    run.stage = Stage::Beginning(job, ended);
                 }
             }
-            Err(error) => self.conclude(ks, Ok(()), Err(error)),
+            Err(error) => self.export_or_conclude(ks, ended, Err(error)),
         }
     }
 
-    /// Ends the snapshot under way: tells what became of it, and of the log that was to begin behind it, and acts on that.
-    pub(super) fn conclude(&mut self, ks: &mut Keyspace, outcome: Result<(), String>, begun: Result<(), String>) {
-        let Some(Run { purpose, began, .. }) = self.saving.run.take() else { return };
+    /// The snapshot under way is complete, and so is, or `begun` says why not, what had to follow upon it at once. What is left
+    /// to do is the file that `rdb-export` asks for.
+    fn export_or_conclude(&mut self, ks: &mut Keyspace, ended: Ended, begun: Result<(), String>) {
+        let is_asked_for = self.config.rdb_export && self.saving.run.as_ref().is_some_and(|run| run.wants_rdb);
+        match begun {
+            _ if !is_asked_for => self.conclude(ks, Ok((ended, Rdb::NotAskedFor)), begun),
+            Ok(()) => match self.begin_export(ended.lsn, ks.databases()) {
+                Ok(exporting) => {
+                    if let Some(run) = &mut self.saving.run {
+                        run.stage = Stage::Exporting(exporting, ended);
+                    }
+                }
+                Err(error) => self.conclude(ks, Ok((ended, Rdb::not_written(&error))), Ok(())),
+            },
+            Err(_) => {
+                let rdb = Rdb::not_written("the log behind it could not be begun");
+                self.conclude(ks, Ok((ended, rdb)), begun);
+            }
+        }
+    }
+
+    /// Has the snapshot up to `lsn` written as RDB.
+    fn begin_export(&self, lsn: Lsn, databases: DbIndex) -> Result<Exporting, String> {
+        let saving = &self.saving;
+        let Home::Open(directory) = &saving.home else { return Err("there is no directory for it".to_owned()) };
+        let export = Export {
+            directory: Arc::clone(directory),
+            lsn,
+            databases,
+            name: self.config.dbfilename.clone(),
+            turn: Arc::clone(&saving.export_turn),
+            is_well: match &self.durability {
+                Some(durability) => durability.log().wellness(),
+                None => LogBeside::none().is_well,
+            },
+        };
+        let wake = Arc::clone(&saving.wake);
+        Exporting::begin(export, &saving.platform, move || wake()).map_err(no_thread)
+    }
+
+    /// Ends the snapshot under way: tells what became of it, of the log that was to begin behind it, and of the file for Redis, and
+    /// acts on that.
+    pub(super) fn conclude(
+        &mut self,
+        ks: &mut Keyspace,
+        outcome: Result<(Ended, Rdb), String>,
+        begun: Result<(), String>,
+    ) {
+        let Some(Run { purpose, wants_rdb, began, .. }) = self.saving.run.take() else { return };
         if outcome.is_err() || begun.is_err() {
             self.tail.take_if(|_| self.durability.is_none());
         }
@@ -200,13 +240,36 @@ impl Server {
             history.end(false);
             tracing::error!("the log could not be begun: {error}. What changes is in memory only until it has");
         }
+        self.saving.failure = outcome.as_ref().err().cloned();
+        let told = outcome.and_then(|(ended, rdb)| self.note_saved(purpose, wants_rdb, &ended, rdb));
         let waiting = std::mem::take(&mut self.saving.waiting);
-        self.answer_waiting(ks, waiting, &outcome);
-        self.saving.failure = outcome.err();
+        self.answer_waiting(ks, waiting, &told);
         self.update_gates();
     }
 
-    fn saved(&mut self, done: &Done, ended: &Ended, purpose: Purpose, took: Duration) {
+    /// A snapshot is complete. Answers whether that is all that was asked for.
+    fn note_saved(&mut self, purpose: Purpose, wants_rdb: bool, ended: &Ended, rdb: Rdb) -> Result<(), String> {
+        let now_ms = self.clock.now_ms();
+        let saving = &mut self.saving;
+        if wants_rdb {
+            saving.has_export_failed = matches!(rdb, Rdb::Failed(_));
+        }
+        if let Rdb::Failed(error) = rdb {
+            tracing::error!("{error}. The snapshot is complete, and a start reads it; mend that, and call BGSAVE");
+            saving.put_off_ms = now_ms;
+            return Err(error);
+        }
+        saving.history_mut(purpose).done += 1;
+        // With `rdb-export`, when the last one was made tells how old the file is, which others do not write.
+        if matches!(rdb, Rdb::Written) || !self.config.rdb_export {
+            saving.saved_ms = now_ms;
+            saving.saved_changes = ended.changes;
+        }
+        Ok(())
+    }
+
+    /// A start reads this snapshot from now on.
+    fn base_replaced(&mut self, done: &Done, ended: &Ended, took: Duration) {
         tracing::info!(
             "snapshot: {} keys, {} bytes, up to Lsn {}, in {:.1} s",
             ended.keys,
@@ -215,9 +278,6 @@ impl Server {
             took.as_secs_f64()
         );
         let saving = &mut self.saving;
-        saving.history_mut(purpose).done += 1;
-        saving.saved_ms = self.clock.now_ms();
-        saving.saved_changes = ended.changes;
         saving.base_bytes = done.file_bytes;
         saving.log_bytes_offset = -i64::try_from(ended.log_bytes).unwrap_or(i64::MAX);
         // The log may have gone on, and been closed, since all was copied.
@@ -241,8 +301,8 @@ impl Server {
     /// Gives up the snapshot under way. Answers whether there was time for that: one that is complete stays.
     pub(crate) fn cancel_save(&mut self, ks: &Keyspace) -> bool {
         // The thread that writes is told when its writer is dropped.
-        // That of the stages around it can't be called back, and holds the directory.
-        let is_cancelled = |run: &mut Run| !matches!(run.stage, Stage::Opening(_) | Stage::Beginning(..));
+        // That which begins the log can't be called back.
+        let is_cancelled = |run: &mut Run| !matches!(run.stage, Stage::Beginning(..));
         if self.saving.run.take_if(is_cancelled).is_none() {
             return false;
         }
@@ -261,15 +321,13 @@ impl Server {
     }
 
     /// Makes a snapshot of all that is there, or completes the one under way if it will hold that, while nobody is served. Not
-    /// inside of a unit that has changed something.
+    /// inside of a unit that has changed something. Whether it could be written as RDB says [`Saving::has_export_failed`].
     pub(crate) fn save_at_once(&mut self, ks: &mut Keyspace) -> Result<(), String> {
         if self.saving.is_ending() {
             // It may lack what has changed of late.
             self.complete_save(ks);
         }
-        if self.saving.run.is_none() {
-            self.saving.begin(Purpose::Save, self.clock.now_ms());
-        }
+        self.saving.begin_or_join(self.clock.now_ms());
         self.complete_save(ks);
         self.saving.failure.clone().map_or(Ok(()), Err)
     }
@@ -378,8 +436,14 @@ enum Slice {
     Complete,
 }
 
-/// Copies one slice. `key_delay_us` is `rdb-key-save-delay`.
-fn copy_on(copying: &mut Copying, ks: &Keyspace, scripts: &Scripts, key_delay_us: i32) -> Result<Slice, String> {
+/// Copies one slice of about so many bytes. `key_delay_us` is `rdb-key-save-delay`.
+fn copy_on(
+    copying: &mut Copying,
+    ks: &Keyspace,
+    scripts: &Scripts,
+    slice_bytes: usize,
+    key_delay_us: i32,
+) -> Result<Slice, String> {
     let backlog = copying.writer.backlog();
     if backlog > SNAPSHOT_GIVE_UP_BYTES {
         return Err(format!("the disk is too slow for what changes meanwhile: {backlog} bytes wait to be written"));
@@ -393,7 +457,7 @@ fn copy_on(copying: &mut Copying, ks: &Keyspace, scripts: &Scripts, key_delay_us
     let mut effects = EffectWriter::default();
     let before = copying.stream.progress(ks).0;
     // One key at a time where it rests for each.
-    let bytes = if key_delay_us == 0 { SAVE_SLICE_BYTES } else { 1 };
+    let bytes = if key_delay_us == 0 { slice_bytes } else { 1 };
     let is_complete = copying.stream.copy_slice(ks, scripts, bytes, &mut effects);
     copying.add(UnitOrigin::Snapshot, &effects);
     copying.hand_over();
@@ -412,8 +476,37 @@ fn rest_per_key(key_delay_us: i32) -> Duration {
     Duration::from_nanos(if key_delay_us > 0 { 1_000 * parts } else { 1_000 / parts })
 }
 
+impl Rdb {
+    fn not_written(error: &str) -> Rdb {
+        Rdb::Failed(format!("the snapshot could not be written as RDB: {error}"))
+    }
+}
+
 impl Saving {
-    /// Has the directory opened that snapshots go to, and the log behind them.
+    /// The directory that snapshots go to, and the log behind them. When it is needed for the first time, it is opened, and there
+    /// is none until then.
+    fn directory(&mut self) -> Result<Option<Arc<Directory>>, String> {
+        if let Home::At(path) = &self.home {
+            let path = path.clone();
+            let job = self.open_directory(path.clone())?;
+            self.home = Home::Opening(path, job);
+        }
+        if let Home::Opening(path, job) = &self.home {
+            match job.outcome() {
+                Some(Ok(directory)) => self.home = Home::Open(directory),
+                Some(Err(error)) => {
+                    self.home = Home::At(path.clone());
+                    return Err(error);
+                }
+                None => return Ok(None),
+            }
+        }
+        match &self.home {
+            Home::Open(directory) => Ok(Some(Arc::clone(directory))),
+            _ => Err("this server has no directory for data".to_owned()),
+        }
+    }
+
     fn open_directory(&self, path: PathBuf) -> Result<Job<Arc<Directory>>, String> {
         let disk = Arc::clone(&self.platform.disk);
         let work = move || {

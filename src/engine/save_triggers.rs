@@ -67,7 +67,7 @@ impl Server {
 
     fn is_save_due(&self, ks: &Keyspace, now_ms: i64) -> bool {
         let changes = i64::try_from(self.saving.changes(ks)).unwrap_or(i64::MAX);
-        let elapsed_s = (now_ms - self.saving.saved_ms.max(self.saving.cancelled_ms)) / 1_000;
+        let elapsed_s = (now_ms - self.saving.saved_ms.max(self.saving.put_off_ms)) / 1_000;
         let history = self.saving.history(Purpose::Save);
         let may_try = history.is_ok || now_ms - history.tried_ms > SAVE_RETRY.as_millis() as i64;
         may_try && self.config.save.iter().any(|point| changes >= point.changes && elapsed_s > point.seconds)
@@ -118,7 +118,7 @@ impl Server {
         match &self.saving.run {
             None => self.saving.begin(Purpose::Rewrite, self.clock.now_ms()),
             // All has been copied, and what changes now is in no log.
-            Some(Run { stage: Stage::Ending(..), .. }) => self.saving.schedule(Purpose::Rewrite),
+            Some(Run { stage: Stage::Ending(..) | Stage::Exporting(..), .. }) => self.saving.schedule(Purpose::Rewrite),
             Some(_) => {}
         }
     }

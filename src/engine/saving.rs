@@ -7,21 +7,23 @@
 //!
 //! ```text
 //! Wanted ----> Copying ----> Ending ----> concluded: told in the server's log and in INFO; those who wait are answered
-//!    |   slices,       the file's  |     (a failure leads there from everywhere, and changes nothing that was there before)
-//!    |   units         thread ends |
-//! Opening: the directory,       Beginning: the log that follows upon the snapshot, if there is none yet
-//! the first time
+//!        slices,       the file's  |     (a failure leads there from everywhere, and changes nothing that was there before)
+//!        units         thread ends |
+//!                            Beginning: the log that follows upon the snapshot, if there is none yet
+//!                            Exporting: the same data as RDB, if `rdb-export` asks for it
 //! ```
 //!
-//! What takes as long as a disk does is left to threads: the file's, and those of the two in the lower line.
+//! What takes as long as a disk does is left to threads: the file's, those of the two in the lower lines, and the one that opens
+//! the directory ([`Home`]), for which the first snapshot waits.
 //!
 //! This file holds the state; [`super::save_slices`] moves it on, [`super::save_triggers`] says when one is made that nobody has
 //! asked for.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use super::rdb_export::Exporting;
 use super::session::SessionKey;
 use super::snapshot_stream::SnapshotStream;
 use super::table::CommandId;
@@ -86,6 +88,8 @@ pub(super) enum Home {
     None,
     /// In this folder, which has not been needed yet.
     At(PathBuf),
+    /// In this folder, which is being opened. That goes on when the snapshot is cancelled that it was needed for.
+    Opening(PathBuf, Job<Arc<Directory>>),
     /// In this one, which is locked.
     Open(Arc<Directory>),
 }
@@ -100,18 +104,23 @@ pub struct Saving {
     /// Which are to follow upon the one under way.
     scheduled: [bool; 2],
     history: [History; 2],
-    /// When the last one was complete, or the server started: Unix ms.
+    /// When the last one was complete, and where `rdb-export` asks for that, written as RDB; or when the server started: Unix ms.
     pub(super) saved_ms: i64,
-    /// When a client has cancelled one last: Unix ms. The points of `save` count their seconds from there.
-    pub(crate) cancelled_ms: i64,
     /// Changes that had been counted by then.
     pub(super) saved_changes: u64,
+    /// When the last one ended that a client has cancelled, or that could not be written as RDB: Unix ms. The points of `save`
+    /// count their seconds from there, too, so that the next one is not made at once.
+    pub(crate) put_off_ms: i64,
+    /// Whether the last one that was to be written as RDB could not be.
+    pub(crate) has_export_failed: bool,
     /// Keys that were there when the server had started.
     pub(super) loaded_keys: usize,
     /// Bytes of the newest snapshot's file.
     pub(super) base_bytes: u64,
     /// What the log's count of written bytes must be corrected by to be those behind the newest snapshot.
     pub(super) log_bytes_offset: i64,
+    /// Is held by the thread that writes one as RDB.
+    pub(super) export_turn: Arc<Mutex<()>>,
     /// Clients that wait for the one that is under way.
     pub(super) waiting: Vec<(SessionKey, CommandId)>,
     /// Clients that wait for the one after that.
@@ -156,19 +165,30 @@ pub struct Progress {
 /// A snapshot under way.
 pub(super) struct Run {
     pub(super) purpose: Purpose,
+    /// Whether somebody wants the data saved, so that `rdb-export` concerns it: a [`Purpose::Save`], or SAVE or the end of the
+    /// server that has joined a [`Purpose::Rewrite`].
+    pub(super) wants_rdb: bool,
     pub(super) began: Instant,
     pub(super) stage: Stage,
 }
 
 pub(super) enum Stage {
-    /// It begins with the next slice: between two units.
+    /// It begins with the next slice: between two units. The first one waits until the directory is open.
     Wanted,
-    /// The directory is opened.
-    Opening(Job<Arc<Directory>>),
     Copying(Box<Copying>),
     Ending(Box<SnapshotWriter>, Ended),
-    /// The snapshot up to this unit is complete. The log that begins behind it is opened.
-    Beginning(Job<Log>, Lsn),
+    /// The snapshot is complete. The log that begins behind it is opened.
+    Beginning(Job<Log>, Ended),
+    /// The snapshot is complete. It is written as RDB, too.
+    Exporting(Exporting, Ended),
+}
+
+/// What became of the file that `rdb-export` asks for, behind a snapshot that is complete.
+pub(super) enum Rdb {
+    NotAskedFor,
+    Written,
+    /// Why not.
+    Failed(String),
 }
 
 /// What is known when all has been copied.
@@ -199,6 +219,14 @@ impl Copying {
     pub(super) fn new(writer: SnapshotWriter, stream: SnapshotStream) -> Copying {
         let now = Instant::now();
         Copying { writer, stream, units: Vec::new(), count: 0, began: now, rests_until: now }
+    }
+
+    /// Adds what the unit has changed that was just committed, as far as it concerns what has been copied.
+    #[inline(never)]
+    fn follow(&mut self, origin: UnitOrigin, ks: &Keyspace) {
+        let mut effects = EffectWriter::default();
+        self.stream.follow(ks, &mut effects);
+        self.add(origin, &effects);
     }
 
     /// Adds effects as a unit.
@@ -235,11 +263,13 @@ impl Saving {
             scheduled: [false; 2],
             history: [History::default(); 2],
             saved_ms: now_ms,
-            cancelled_ms: 0,
             saved_changes: 0,
+            put_off_ms: 0,
+            has_export_failed: false,
             loaded_keys: 0,
             base_bytes: 0,
             log_bytes_offset: 0,
+            export_turn: Arc::default(),
             waiting: Vec::new(),
             waiting_for_next: Vec::new(),
             reload: None,
@@ -296,7 +326,8 @@ impl Saving {
         self.scheduled[purpose as usize] = false;
         self.history[purpose as usize].tried_ms = now_ms;
         self.waiting.append(&mut self.waiting_for_next);
-        self.run = Some(Run { purpose, began: Instant::now(), stage: Stage::Wanted });
+        let wants_rdb = purpose == Purpose::Save || !self.waiting.is_empty();
+        self.run = Some(Run { purpose, wants_rdb, began: Instant::now(), stage: Stage::Wanted });
         (self.wake)();
     }
 
@@ -328,6 +359,21 @@ impl Saving {
         self.run.as_ref().map(|run| run.purpose)
     }
 
+    /// Whether keys are being copied, and whether only a part of one of them has been.
+    #[cfg(test)]
+    pub(crate) fn copying(&self) -> (bool, bool) {
+        match self.run.as_ref().map(|run| &run.stage) {
+            Some(Stage::Copying(copying)) => (true, copying.stream.is_inside_value()),
+            _ => (false, false),
+        }
+    }
+
+    /// Whether one is complete, and the log that follows upon it is opened.
+    #[cfg(test)]
+    pub(crate) fn begins_log(&self) -> bool {
+        matches!(&self.run, Some(Run { stage: Stage::Beginning(..), .. }))
+    }
+
     /// For how many seconds one of this purpose has been under way.
     pub(crate) fn running_s(&self, purpose: Purpose) -> Option<u64> {
         self.run.as_ref().filter(|run| run.purpose == purpose).map(|run| run.began.elapsed().as_secs())
@@ -337,8 +383,8 @@ impl Saving {
     pub(crate) fn progress(&self, ks: &Keyspace) -> (usize, usize) {
         match self.run.as_ref().map(|run| &run.stage) {
             Some(Stage::Copying(copying)) => copying.stream.progress(ks),
-            Some(Stage::Ending(_, ended)) => (ended.keys, ended.keys),
-            Some(Stage::Wanted | Stage::Opening(_) | Stage::Beginning(..)) | None => (0, 0),
+            Some(Stage::Ending(_, ended) | Stage::Exporting(_, ended)) => (ended.keys, ended.keys),
+            Some(Stage::Wanted | Stage::Beginning(..)) | None => (0, 0),
         }
     }
 
@@ -351,7 +397,7 @@ impl Saving {
         &mut self.history[purpose as usize]
     }
 
-    /// When the last one was complete, or the server started: Unix seconds.
+    /// When the last one was complete, as [`Saving::saved_ms`] says: Unix seconds.
     pub(crate) fn saved_s(&self) -> i64 {
         self.saved_ms / 1_000
     }
@@ -373,7 +419,7 @@ impl Saving {
 
     /// Whether the one under way lacks what changes from now on.
     pub(crate) fn is_ending(&self) -> bool {
-        matches!(&self.run, Some(Run { stage: Stage::Ending(..) | Stage::Beginning(..), .. }))
+        matches!(&self.run, Some(Run { stage: Stage::Ending(..) | Stage::Beginning(..) | Stage::Exporting(..), .. }))
     }
 
     /// Asks for one that holds all that there is now, and lets a client wait for it.
@@ -384,8 +430,14 @@ impl Saving {
             return;
         }
         self.waiting.push((client, command));
-        if self.run.is_none() {
-            self.begin(Purpose::Save, now_ms);
+        self.begin_or_join(now_ms);
+    }
+
+    /// Asks for the data to be saved: by the snapshot under way, which must not be ending, or by one that begins.
+    pub(super) fn begin_or_join(&mut self, now_ms: i64) {
+        match &mut self.run {
+            Some(run) => run.wants_rdb = true,
+            None => self.begin(Purpose::Save, now_ms),
         }
     }
 
@@ -419,9 +471,7 @@ impl Saving {
     #[inline]
     pub(super) fn follow(&mut self, origin: UnitOrigin, ks: &Keyspace) {
         if let Some(Run { stage: Stage::Copying(copying), .. }) = &mut self.run {
-            let mut effects = EffectWriter::default();
-            copying.stream.follow(ks, &mut effects);
-            copying.add(origin, &effects);
+            copying.follow(origin, ks);
         }
     }
 }

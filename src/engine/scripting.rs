@@ -111,11 +111,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     let read_only = call.read_only || flags.no_writes;
     let is_trial = call.purpose == Purpose::Trial;
     let can_undo = is_trial || !read_only && ctx.server.config.script_rollback;
-    // What a script publishes tells of changes that may be rolled back, or that the log does not have yet.
-    let holds_messages = can_undo || ctx.server.tail.is_some();
-    if holds_messages {
-        ctx.server.hold_messages();
-    }
+    let holds_messages = ctx.server.hold_messages(can_undo);
     if can_undo {
         ctx.ks.begin_undo();
         if let Some(script) = &mut ctx.server.running_script {
@@ -144,7 +140,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
         match outcome {
             Outcome::Raised(_) => ctx.roll_back_script(),
             _ if is_trial => ctx.roll_back_script(),
-            _ => ctx.commit_script(),
+            _ => ctx.commit(),
         }
     } else if holds_messages {
         ctx.server.deliver_held(ctx.ks, ctx.session);
@@ -187,18 +183,10 @@ fn note_duration(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, 
 }
 
 impl Ctx<'_> {
-    /// What the script did stays, and what it published is delivered.
-    #[inline]
-    fn commit_script(&mut self) {
-        self.ks.commit_undo();
-        self.server.deliver_held(self.ks, self.session);
-    }
-
     /// Nothing stays of a script that failed, or was only tried.
     #[cold]
     fn roll_back_script(&mut self) {
-        let changes = self.ks.roll_back();
-        let messages = self.server.drop_held();
+        let (changes, messages) = self.roll_back();
         if let Some(trace) = &mut self.server.trace {
             trace.rolled_back = true;
         }

@@ -281,11 +281,17 @@ impl Session {
         }
     }
 
-    /// Closes it, whatever is unsent.
+    /// Closes it. What was answered before is sent as far as the socket takes it at once.
     pub fn kill(&mut self) {
         self.killed = true;
         self.expiry_hold = None;
         self.outbox.wake();
+    }
+
+    /// Closes it, and sends nothing more, not even what was answered before.
+    pub(super) fn close_at_once(&mut self) {
+        self.outbox.close();
+        self.kill();
     }
 
     /// Whether the client asked to see no reply of the command that runs, or of any. Pushed messages still reach it.

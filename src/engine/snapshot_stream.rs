@@ -55,6 +55,12 @@ impl SnapshotStream {
         }
     }
 
+    /// Whether only a part of a large value has been copied.
+    #[cfg(test)]
+    pub fn is_inside_value(&self) -> bool {
+        self.keys.is_inside_value()
+    }
+
     /// How many keys have been copied, of how many. Not exact: keys come and go.
     pub fn progress(&self, ks: &Keyspace) -> (usize, usize) {
         self.keys.progress(ks)

@@ -201,8 +201,15 @@ pub type MayWait = Result<Flow, Error>;
 pub enum Flow {
     /// The reply is written.
     Replied,
+    /// Nothing can be answered yet. Boxed, since most calls answer: they don't pay for its size.
+    Wait(Box<Wait>),
+}
+
+impl Flow {
     /// Nothing can be answered yet.
-    Wait(Wait),
+    pub fn wait(wait: Wait) -> Flow {
+        Flow::Wait(Box::new(wait))
+    }
 }
 
 /// The function behind a command.

@@ -52,6 +52,13 @@ impl Tail {
         self.time_ms = time_ms;
     }
 
+    /// Gives back what memory it does not need while it is empty.
+    pub(super) fn give_back(&mut self) {
+        if self.units == 0 {
+            self.bytes.shrink_to(HEAD_BYTES);
+        }
+    }
+
     /// The encoded effects of each unit.
     pub fn units(&self) -> impl Iterator<Item = &[u8]> {
         // Which Lsns they will have does not matter here.

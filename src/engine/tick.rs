@@ -34,6 +34,7 @@ impl Engine {
     fn give_back_scratch(&mut self) {
         self.batch.give_back();
         self.ks.give_back_scratch(self.server.safe());
+        self.server.give_back_log_buffers();
         let Server { scripts, stats, sessions, .. } = &mut self.server;
         sessions.give_back();
         scripts.give_back_scratch();

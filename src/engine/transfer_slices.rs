@@ -1,6 +1,6 @@
 //! Sending a snapshot as RDB, slice by slice. See [`super::transfer`].
 
-use super::session::{Gate, SessionKey};
+use super::session::SessionKey;
 use super::state::Engine;
 use super::tail::UnitOrigin;
 use crate::resp::reply::Reply;
@@ -39,10 +39,8 @@ impl Engine {
                     session.kill();
                 }
             }
-            if self.server.is_unlogged() != session.gate.has(Gate::UNLOGGED) || self.server.has_log_failed() {
-                let form = session.form();
-                self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
-            }
+            let form = session.form();
+            self.server.catch_up(&mut session, had_failed, &mut Reply::new(form));
         }
         self.server.sessions.put(session);
     }

@@ -112,9 +112,7 @@ impl Engine {
             // The log may have got further while the session was out.
             session.outbox.wake();
         }
-        if self.server.is_unlogged() {
-            self.server.catch_up(&mut session, had_failed, &mut reply);
-        }
+        self.server.catch_up(&mut session, had_failed, &mut reply);
         self.server.sessions.put(session);
     }
 

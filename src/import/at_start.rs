@@ -17,10 +17,10 @@ use super::load::{self, Commands, Destination, Next, Opened, Stop};
 use super::report::{Options, Report};
 use super::target::{Known, Target, library_name};
 use crate::base::excerpt;
-use crate::base::limits::BULK_SLICE_BYTES;
+use crate::base::limits::{BULK_SLICE_BYTES, RDB_KEY_MIN_BYTES};
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::engine::bulk_load::{BulkLoad, Content, NewKey, NotAdded, Slice};
+use crate::engine::bulk_load::{BulkLoad, Content, NewKey, Slice};
 use crate::engine::recovery::Step;
 use crate::engine::saving::Progress;
 use crate::log::directory::Directory;
@@ -121,9 +121,9 @@ impl Importing {
         path: PathBuf,
         mut reader: Reader<File>,
     ) -> Result<Reading, ImportError> {
-        let (until, report) = (reader.offset() + BULK_SLICE_BYTES, &mut self.known.report);
+        let (until, report, bytes) = (reader.offset() + BULK_SLICE_BYTES, &mut self.known.report, self.bytes);
         let read = self.bulk.slice(engine, |slice| {
-            let mut to = Adding { slice, report };
+            let mut to = Adding { slice, report, bytes };
             while reader.offset() < until {
                 if let Next::End = load::next(&mut reader, &mut to)? {
                     return Ok(true);
@@ -162,9 +162,16 @@ impl Importing {
 struct Adding<'a, 'e> {
     slice: &'a mut Slice<'e>,
     report: &'a mut Report,
+    /// Bytes of all files.
+    bytes: u64,
 }
 
 impl Destination for Adding<'_, '_> {
+    fn expect(&mut self, db: u64, keys: u64) {
+        // However many a damaged file may claim.
+        self.slice.expect(db, keys.min(self.bytes / RDB_KEY_MIN_BYTES));
+    }
+
     fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), Stop> {
         let KeyRecord { db, ref key, expires_at_ms, idle_s, .. } = *record;
         let key = NewKey { db, name: key, expires_at_ms, idle_s };
@@ -179,10 +186,7 @@ impl Destination for Adding<'_, '_> {
             }
         };
         self.report.keys += 1;
-        added.map_err(|error: NotAdded| {
-            let what = format!("the key \"{}\" of database {db}", excerpt::of_bytes(key.name));
-            Stop::Import(ImportError::Refused { what, text: error.to_string() })
-        })
+        Ok(added?)
     }
 
     fn library(&mut self, text: &[u8]) -> Result<(), Stop> {

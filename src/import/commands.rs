@@ -168,7 +168,7 @@ impl Units {
             self.bytes += size_of::<Command>() + command.argv.bytes();
             self.commands.push(command);
         } else {
-            let name = excerpt::of_bytes(&argv[0]).to_ascii_uppercase();
+            let name = excerpt::of_bytes(&argv[0]);
             decoded = Decoded::Unknown { name, offset: begins_at };
             if !skips_unknown {
                 // What was read before it can still be applied; this one stands in the way of all that follows.

@@ -9,6 +9,8 @@ use super::error::ImportError;
 use super::files::{Files, is_rdb};
 use super::report::{Progress, Report};
 use super::target::Target;
+use crate::base::excerpt;
+use crate::engine::bulk_load::Refused;
 use crate::rdb::file::{FileError, KeyRecord, Reader, Record};
 
 /// Imports files into `target`. `tell` hears how far it is.
@@ -140,6 +142,13 @@ pub(super) enum Stop {
     Import(ImportError),
 }
 
+impl From<Refused> for Stop {
+    fn from(Refused { db, name, why }: Refused) -> Stop {
+        let what = format!("the key \"{}\" of database {db}", excerpt::of_bytes(&name));
+        Stop::Import(ImportError::Refused { what, text: why.to_string() })
+    }
+}
+
 impl Stop {
     /// Says which file it is.
     pub(super) fn named(self, name: impl FnOnce(FileError) -> ImportError) -> ImportError {
@@ -173,6 +182,9 @@ pub(super) fn rdb<R: Read>(
 
 /// Where the keys and libraries of an RDB file go.
 pub(super) trait Destination {
+    /// Hears how many keys are said to come in a database.
+    fn expect(&mut self, _db: u64, _keys: u64) {}
+
     /// Takes a key.
     fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), Stop>;
 
@@ -214,7 +226,8 @@ pub(super) fn next<R: Read>(reader: &mut Reader<R>, to: &mut impl Destination) -
             let db = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
             return Ok(Next::StreamDb(db.unwrap_or(0)));
         }
-        Record::Aux { .. } | Record::Keys(_) => {}
+        Record::Aux { .. } => {}
+        Record::Keys { db, keys } => to.expect(db, keys),
         Record::Library(text) => to.library(&text)?,
         Record::ModuleAux { module } => {
             to.report().leave_out(format!("what the module type {module} keeps beside the keys"));

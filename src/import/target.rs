@@ -11,6 +11,7 @@ use super::report::{Options, Report};
 use crate::base::excerpt;
 use crate::base::limits::{IMPORT_REPLY_MAX_BYTES, IMPORT_WINDOW_BYTES, SCRATCH_KEEP_BYTES};
 use crate::client::{ClientError, Connection, put_command};
+use crate::engine::error::ROLLED_BACK;
 use crate::rdb::file::KeyRecord;
 
 /// The key of the [`Checkpoint`], in database 0. It is changed in the same transaction as the data, so that an import that
@@ -221,7 +222,7 @@ impl<'s> Target<'s> {
         if let Decoded::Unknown { name, .. } = &decoded
             && skip_unknown
         {
-            self.report.leave_out(format!("the command {name}, which the target does not know"));
+            self.report.leave_out(format!("the command {}, which the target does not know", name.to_ascii_uppercase()));
             return Ok(Decoded::Command);
         }
         Ok(decoded)
@@ -371,7 +372,8 @@ struct Refusal {
     /// Which of the caller's.
     index: Option<usize>,
     text: String,
-    /// Whether the transaction was run, with all the others.
+    /// Whether the transaction was run, with all the others: what only a target does that can't take it back (see
+    /// `command/transaction.rs`).
     was_run: bool,
 }
 
@@ -435,8 +437,10 @@ impl<'t, 's> Transaction<'t, 's> {
                 })
             }
             BytesFrame::Error(text) => {
-                let unnamed = || Refusal { index: None, text: text.to_string(), was_run: false };
-                return Ok(Some(self.refusal.unwrap_or_else(unnamed)));
+                let (queued, text) = rolled_back(&text).unwrap_or((0, &text));
+                let index = queued.checked_sub(1).and_then(|place| *self.queued.get(place)?);
+                let refusal = || Refusal { index, text: text.to_owned(), was_run: false };
+                return Ok(Some(self.refusal.unwrap_or_else(refusal)));
             }
             BytesFrame::Null => return Err(ImportError::Concurrent { peer }),
             _ => return Err(connection.not_the_protocol().into()),
@@ -452,6 +456,12 @@ impl<'t, 's> Transaction<'t, 's> {
         }
         Ok(refusal)
     }
+}
+
+/// Which of the commands that were queued a target names that has rolled a transaction back, counted from 1, and its error.
+fn rolled_back(text: &str) -> Option<(usize, &str)> {
+    let (number, text) = text.strip_prefix(ROLLED_BACK)?.split_once(": ")?;
+    Some((number.parse().ok()?, text))
 }
 
 /// The name that a library gives itself in its first line: `#!lua name=NAME`.

@@ -5,6 +5,7 @@ use super::entry::{Entry, Key, Value};
 use super::expiry::Timers;
 use super::slab::{Slab, Slot};
 use crate::base::hasher::hash_bytes;
+use crate::base::limits::EXPECTED_KEYS_MAX;
 use crate::base::rng::Rng;
 use crate::base::split_table::{SplitTable, Walk};
 
@@ -69,7 +70,13 @@ impl Db {
 
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<Slot> {
-        self.index.find(hash_bytes(key), |slot| self.entries.get(*slot).is_some_and(|e| *e.key == *key)).copied()
+        self.find_hashed(hash_bytes(key), key)
+    }
+
+    /// As [`find`](Self::find), for a key whose hash is known.
+    #[inline]
+    pub(super) fn find_hashed(&self, hash: u64, key: &[u8]) -> Option<Slot> {
+        self.index.find(hash, |slot| self.entries.get(*slot).is_some_and(|e| *e.key == *key)).copied()
     }
 
     /// Starts to bring what [`find`](Self::find) will look at into the cache. Done for several keys in a row, their cache
@@ -80,6 +87,17 @@ impl Db {
             self.entries.prefetch(*slot);
             true
         });
+    }
+
+    /// Makes room for about so many keys, if there is none yet: see [`SplitTable::expect`].
+    pub(super) fn expect(&mut self, keys: usize) {
+        self.index.expect(keys.min(EXPECTED_KEYS_MAX));
+    }
+
+    /// Gives room back that keys have not taken which were [expected](Self::expect).
+    pub(super) fn fit(&mut self) {
+        let Db { index, entries, .. } = self;
+        index.fit(|slot| hash_of(entries, slot));
     }
 
     #[inline]

@@ -72,22 +72,22 @@ impl InFlight {
         self.last
     }
 
-    /// The unit looks for a key.
+    /// The unit looks for the key of this [hash](hash_bytes).
     #[inline]
-    pub(super) fn see_key(&self, db: u16, key: &[u8]) {
+    pub(super) fn see_key(&self, db: u16, hash: u64) {
         if self.is_any {
-            self.see_key_now(db, key);
+            self.see_key_now(db, hash);
         }
     }
 
-    #[cold]
-    fn see_key_now(&self, db: u16, key: &[u8]) {
-        self.see(self.last_change_of(db, key));
+    #[inline(never)]
+    fn see_key_now(&self, db: u16, hash: u64) {
+        self.see(self.last_change_of(db, hash));
     }
 
-    /// The last unit that has changed a key, or may have.
-    pub(super) fn last_change_of(&self, db: u16, key: &[u8]) -> Lsn {
-        let hash = hash_of(db, key);
+    /// The last unit that has changed the key of this [hash](hash_bytes), or may have.
+    pub(super) fn last_change_of(&self, db: u16, hash: u64) -> Lsn {
+        let hash = with_database(db, hash);
         let place = self.places.get(place_of(hash)).filter(|place| place.hash == hash || place.hash == SHARED);
         let database = self.databases.get(usize::from(db)).copied().unwrap_or_default();
         place.map_or(Lsn::NONE, |place| place.lsn).max(self.all).max(database)
@@ -119,11 +119,16 @@ impl InFlight {
     /// The current unit has the number `lsn` in the log. What it has changed is marked next.
     pub(super) fn begin_marks(&mut self, lsn: Lsn) {
         if self.places.is_empty() {
-            self.places = vec![Place { hash: SHARED, lsn: Lsn::NONE }; IN_FLIGHT_PLACES].into();
+            self.make_places();
         }
         self.last = lsn;
         self.keys = 0;
         self.fence.set(lsn);
+    }
+
+    #[cold]
+    fn make_places(&mut self) {
+        self.places = vec![Place { hash: SHARED, lsn: Lsn::NONE }; IN_FLIGHT_PLACES].into();
     }
 
     /// Between two units, while the changes of units up to `safe` can't be lost: gives the table's memory back if nothing has been
@@ -137,7 +142,7 @@ impl InFlight {
 
     #[inline]
     pub(super) fn mark_key(&mut self, db: u16, key: &[u8]) {
-        let hash = hash_of(db, key);
+        let hash = with_database(db, hash_bytes(key));
         let place = &mut self.places[place_of(hash)];
         if self.all == self.last || (place.lsn == self.last && place.hash == hash) {
             return;
@@ -165,8 +170,8 @@ impl InFlight {
 }
 
 #[inline]
-fn hash_of(db: u16, key: &[u8]) -> u64 {
-    hash_bytes(key) ^ u64::from(db).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+fn with_database(db: u16, hash: u64) -> u64 {
+    hash ^ u64::from(db).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[inline]

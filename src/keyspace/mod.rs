@@ -36,6 +36,7 @@ use mark::Mark;
 use undo::Undo;
 use verb::Workshop;
 
+use crate::base::hasher::hash_bytes;
 use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
@@ -211,9 +212,15 @@ impl Keyspace {
         }
         let Keyspace { effects, in_flight, .. } = self;
         in_flight.begin_marks(lsn);
-        if let Some((db, key)) = effects.only_key() {
-            return in_flight.mark_key(db, key);
+        match effects.only_key() {
+            Some((db, key)) => in_flight.mark_key(db, key),
+            None => self.mark_each_in_flight(),
         }
+    }
+
+    #[inline(never)]
+    fn mark_each_in_flight(&mut self) {
+        let Keyspace { effects, in_flight, .. } = self;
         for (db, effect) in effects.iter().filter(|(_, effect)| !effect.is_expiry()) {
             match effect.targets(db) {
                 [None, None] => in_flight.mark_beside(),
@@ -233,7 +240,7 @@ impl Keyspace {
 
     /// The last unit that was marked as one that has changed a key, also where that can't be lost any more.
     pub fn last_change_of(&self, db: DbIndex, key: &[u8]) -> Lsn {
-        self.in_flight.last_change_of(db, key)
+        self.in_flight.last_change_of(db, hash_bytes(key))
     }
 
     /// The last unit that was marked as one that has changed what is kept beside the keys, also where that can't be lost any more.
@@ -347,7 +354,9 @@ impl Keyspace {
     /// Hints that `key` will be looked up soon. See `Db::warm`.
     #[inline]
     pub fn warm(&self, db: DbIndex, key: &[u8]) {
-        self.dbs[db as usize].warm(key);
+        if let Some(db) = self.dbs.get(db as usize) {
+            db.warm(key);
+        }
     }
 
     /// The value of a key, for a command that reads: counts as hit or miss and as a use of the key.
@@ -376,10 +385,11 @@ impl Keyspace {
 
     /// A key's entry, without any trace of having looked: an expired one stays where it is and counts as absent.
     pub fn live(&self, db: DbIndex, key: &[u8]) -> Option<&Entry> {
-        self.in_flight.see_key(db, key);
+        let hash = hash_bytes(key);
+        self.in_flight.see_key(db, hash);
         let database = &self.dbs[db as usize];
         let is_live = |entry: &&Entry| entry.is_live(self.expired_until_ms());
-        database.find(key).and_then(|slot| database.get(slot)).filter(is_live)
+        database.find_hashed(hash, key).and_then(|slot| database.get(slot)).filter(is_live)
     }
 
     /// Lets the unit that is underway record from here on, if it did not: somebody has begun to observe.
@@ -412,10 +422,11 @@ impl Keyspace {
     /// value that have expired.
     #[inline(always)]
     pub fn find(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
-        self.in_flight.see_key(db, key);
+        let hash = hash_bytes(key);
+        self.in_flight.see_key(db, hash);
         let now_ms = self.now_ms;
         let touch = self.touch;
-        let slot = self.dbs[db as usize].find(key)?;
+        let slot = self.dbs[db as usize].find_hashed(hash, key)?;
         let entry = self.dbs[db as usize].get_mut(slot)?;
         if touch {
             entry.accessed_s = (now_ms / 1000) as u32;

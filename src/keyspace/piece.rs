@@ -116,6 +116,7 @@ impl Piece {
                         hash.set_deadline(&field, before.1);
                     }
                 }
+                hash.drop_empty_deadlines();
             }
             (Piece::Member { member, before }, Value::Set(set)) => {
                 set.remove(&member);
@@ -125,6 +126,7 @@ impl Piece {
                         set.set_deadline(&member, at_ms, &limits.set);
                     }
                 }
+                set.drop_empty_deadlines();
             }
             (Piece::Scored { member, before: Some(score) }, Value::ZSet(zset)) => {
                 // Its form is that of then, though the limits may have become smaller before.

@@ -195,6 +195,11 @@ impl Keyspace {
         self.undo.stats = self.stats;
     }
 
+    /// Whether what is changed now may be taken back later.
+    pub fn may_roll_back(&self) -> bool {
+        self.undo.is_on
+    }
+
     /// The changes stay. What they replaced is freed.
     #[inline]
     pub fn commit_undo(&mut self) {
@@ -501,6 +506,26 @@ mod tests {
         ks.put(0, b"before", b"2");
         ks.commit_undo();
         assert_eq!((text(&ks, b"before").as_deref(), ks.effects().count()), (Some("2"), count + 1));
+    }
+
+    #[test]
+    fn a_table_that_had_no_deadlines_has_none_again() {
+        let mut ks = keyspace();
+        let long = [b'x'; 100];
+        ks.hash_set(0, b"hash", None, b"field", &long).expect("it is new");
+        ks.set_add(0, b"set", None, &long).expect("it is new");
+        ks.begin_undo();
+        for (key, element) in [(&b"hash"[..], &b"field"[..]), (b"set", &long)] {
+            let slot = ks.find(0, key).expect("it is there");
+            assert!(ks.expire_element_at(0, slot, element, 2_000));
+        }
+        ks.roll_back();
+        let has_deadlines = |key: &[u8]| match ks.live(0, key).expect("it is there").value() {
+            Value::Hash(hash) => hash.deadlines().is_some(),
+            Value::Set(set) => set.deadlines().is_some(),
+            _ => unreachable!("no other was made"),
+        };
+        assert_eq!([b"hash".as_slice(), b"set"].map(has_deadlines), [false, false]);
     }
 
     #[test]

@@ -147,11 +147,16 @@ impl Log {
         if tail.units > 0 && self.state() != State::Poisoned {
             self.shared.enqueue(tail);
             match (how, self.try_writer()) {
-                // Nobody waits for a sync, so nobody is to be held up by one.
+                // Nobody waits for a sync, so nobody is to be held up by one, nor by that before the next segment.
                 (Commit::InPlace, Some(mut writer))
                     if self.policy() != SyncPolicy::Always && !self.threads.is_empty() =>
                 {
-                    writer.write_all();
+                    if writer.has_room() {
+                        writer.write_all();
+                    } else {
+                        drop(writer);
+                        self.shared.wake_writer();
+                    }
                 }
                 (Commit::InPlace, Some(mut writer)) => {
                     writer.step();
@@ -165,6 +170,11 @@ impl Log {
     /// An empty buffer, with head room.
     pub fn buffer(&self) -> Vec<u8> {
         self.shared.spare()
+    }
+
+    /// Gives back the memory of buffers that lie ready for [`commit`](Self::commit) to answer.
+    pub fn give_back(&self) {
+        self.shared.queue().give_back();
     }
 
     /// The last unit that no crash can take away.
@@ -235,6 +245,18 @@ impl Log {
         }
     }
 
+    /// Makes all that was committed as safe as the policy promises, on the calling thread, and returns when it is: durable with
+    /// [`SyncPolicy::Always`], else written.
+    pub fn settle(&self) -> Result<(), CommitError> {
+        let mut writer = self.writer();
+        let state = match self.policy() {
+            SyncPolicy::Always => writer.flush(),
+            SyncPolicy::EverySec | SyncPolicy::No => writer.write_all(),
+        };
+        drop(writer);
+        self.checked(state)
+    }
+
     /// Makes all that was committed durable, on the calling thread, and returns when it is.
     pub fn drain(&self) -> Result<(), CommitError> {
         let state = self.writer().flush();
@@ -250,14 +272,20 @@ impl Log {
     /// Begins a snapshot of the data beside this log. When it is complete, it cuts the log; while the log lacks space or has
     /// failed, it gives up.
     pub fn snapshot(&self, begin: Begin) -> SnapshotWriter {
-        let (shared, to_cut) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        let shared = Arc::clone(&self.shared);
         let beside = LogBeside {
-            is_well: Box::new(move || shared.is_well()),
+            is_well: self.wellness(),
             cut: Box::new(move |lsn| {
-                to_cut.cut(lsn);
+                shared.cut(lsn);
             }),
         };
         SnapshotWriter::begin(Arc::clone(&self.shared.directory), beside, begin)
+    }
+
+    /// Tells, on any thread, whether the log has space, and works. If not, others must leave it what there is.
+    pub fn wellness(&self) -> Box<dyn Fn() -> bool + Send> {
+        let shared = Arc::clone(&self.shared);
+        Box::new(move || shared.is_well())
     }
 
     /// Drains the log, marks its end as clean and ends its threads.
@@ -277,7 +305,7 @@ impl Log {
         if self.threads.is_empty() { self.step() } else { self.shared.wake_writer() }
     }
 
-    /// What the thread that prepares segments does: one file. Answers whether there was something to do, and it worked.
+    /// What the thread that prepares segments does: one piece of a file. Answers whether there was something to do, and it worked.
     pub fn do_chore(&self) -> bool {
         self.shared.do_chore()
     }
@@ -332,7 +360,11 @@ fn write_all(shared: &Shared, writer: &Mutex<Writer>) {
 /// The thread that prepares segments.
 fn prepare_all(shared: &Shared) {
     while shared.wait_for_chores() {
-        while !shared.is_closing() && shared.do_chore() {}
+        let mut began = shared.clock.monotonic();
+        while !shared.is_closing() && shared.do_chore() {
+            shared.rest_after_chore(shared.clock.monotonic().saturating_sub(began));
+            began = shared.clock.monotonic();
+        }
     }
 }
 
@@ -355,7 +387,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::base::limits::LOG_PREPARED_MAX_SEGMENTS;
+    use crate::base::limits::{LOG_FILL_BYTES, LOG_PREPARED_MAX_SEGMENTS};
     use crate::log::block::HEAD_BYTES;
     use crate::log::directory::{Directory, DirectoryId};
     use crate::log::disk::{Disk, RealClock, RealDisk};
@@ -419,6 +451,17 @@ mod tests {
     }
 
     #[test]
+    fn buffers_that_lie_ready_can_be_given_back() {
+        let log = open(&SimDisk::new(1), SyncPolicy::Always);
+        let back = log.commit(tail(Vec::with_capacity(10_000), Lsn::FIRST, &[b"x"]), Commit::InPlace);
+        log.commit(tail(back, Lsn::new(2), &[b"y"]), Commit::HandOver);
+        log.step();
+        log.give_back();
+        assert!(log.buffer().capacity() < 1_000);
+        assert_eq!(counters(&log), (2, 2));
+    }
+
+    #[test]
     fn every_second_waits_for_the_second_and_no_waits_for_the_end() {
         let disk = SimDisk::new(1);
         let log = open(&disk, SyncPolicy::EverySec);
@@ -476,7 +519,7 @@ mod tests {
         assert!(matches!(log.drain(), Err(CommitError::Full)));
         disk.set_capacity(None);
         log.step();
-        assert!(log.do_chore());
+        while log.do_chore() {}
         assert_eq!((log.state(), counters(&log), log.backlog_bytes()), (State::Good, (lsn, lsn), 0));
         drop(log);
         assert_eq!(open(&disk, SyncPolicy::Always).durable().get(), lsn);
@@ -522,6 +565,51 @@ mod tests {
     }
 
     #[test]
+    fn a_sync_before_the_next_segment_holds_up_nobody_who_does_not_wait_for_it() {
+        for policy in [SyncPolicy::EverySec, SyncPolicy::No] {
+            let disk = SimDisk::new(1);
+            let mut log = open(&disk, policy);
+            log.start().unwrap();
+            let mut last = 0;
+            while log.segments() == 1 {
+                last += 1;
+                disk.hold(Some("sync"));
+                let began = std::time::Instant::now();
+                let is_held_up = thread::scope(|scope| {
+                    let committer = scope.spawn(|| commit(&log, last..=last, Commit::InPlace));
+                    while !committer.is_finished() && began.elapsed() < Duration::from_secs(10) {
+                        thread::yield_now();
+                    }
+                    let is_held_up = !committer.is_finished();
+                    disk.hold(None);
+                    is_held_up
+                });
+                assert!(!is_held_up, "{policy:?}: {last}");
+                while log.written() < Lsn::new(last) {
+                    thread::yield_now();
+                }
+            }
+            assert!(last > 1);
+            log.close().unwrap();
+        }
+    }
+
+    /// The sync that a change of segments takes is the only one.
+    #[test]
+    fn what_is_settled_is_as_safe_as_the_policy_promises_and_no_safer() {
+        for (policy, durable) in [(SyncPolicy::Always, 30), (SyncPolicy::EverySec, 28), (SyncPolicy::No, 28)] {
+            let disk = SimDisk::new(1);
+            let log = open(&disk, policy);
+            commit(&log, 1..=14, Commit::HandOver);
+            commit(&log, 15..=28, Commit::HandOver);
+            log.settle().unwrap();
+            commit(&log, 29..=30, Commit::HandOver);
+            log.settle().unwrap();
+            assert_eq!(counters(&log), (30, durable), "{policy:?}");
+        }
+    }
+
+    #[test]
     fn units_out_of_order_poison() {
         let log = open(&SimDisk::new(1), SyncPolicy::Always);
         commit(&log, 2..=2, Commit::InPlace);
@@ -546,6 +634,59 @@ mod tests {
         assert!(log.cut(Lsn::new(100)) >= 3 && log.segments() == 1);
         write(101..=150);
         assert!(disk.used_bytes() <= used, "{} instead of {used}", disk.used_bytes());
+    }
+
+    /// A log with units 1 to 10, whose segments grow to several pieces.
+    fn log_of_large_segments() -> (SimDisk, Log) {
+        let disk = SimDisk::new(1);
+        let options = Options { segment_bytes: 512 * 1024, ..OPTIONS };
+        let log = recovery(&disk).finish(options, Arc::new(disk.clone()), Box::new(|| {})).unwrap();
+        commit(&log, 1..=10, Commit::InPlace);
+        (disk, log)
+    }
+
+    /// Neither the disk nor the log is busy for long with what is made ahead.
+    #[test]
+    fn segments_that_are_made_ahead_grow_and_are_filled_piece_by_piece() {
+        let (disk, log) = log_of_large_segments();
+        let (mut sizes, mut size) = (Vec::new(), 0);
+        for lsn in 11..3_000 {
+            commit(&log, lsn..=lsn, Commit::InPlace);
+            loop {
+                let (used, began) = (disk.used_bytes(), disk.operations());
+                if !log.do_chore() {
+                    break;
+                }
+                let grown = disk.used_bytes() - used;
+                assert!(grown <= LOG_FILL_BYTES, "{grown} bytes at once");
+                size += grown;
+                let done = disk.trace(began);
+                assert!(done.iter().any(|event| event.operation == "sync"), "a piece is synced: {done:?}");
+                if done.iter().any(|event| event.operation == "rename") {
+                    sizes.push(std::mem::take(&mut size));
+                }
+            }
+        }
+        assert_eq!(sizes[..4], [64 * 1024, 256 * 1024, 512 * 1024, 512 * 1024]);
+    }
+
+    #[test]
+    fn a_segment_that_is_filled_while_the_log_moves_on_comes_behind_all_that_it_moves_to() {
+        let (disk, log) = log_of_large_segments();
+        assert!(log.do_chore() && !log.shared.segments().has_prepared(), "there is more than one piece to be filled");
+        (11..=40).for_each(|lsn| commit(&log, lsn..=lsn, Commit::InPlace));
+        let moved_to = log.segments();
+        assert!(moved_to > 2);
+        let began = disk.operations();
+        while !disk.trace(began).iter().any(|event| event.operation == "rename") {
+            assert!(log.do_chore());
+        }
+        assert!(log.shared.segments().has_prepared(), "it was not filled for nothing");
+        (41..=80).for_each(|lsn| commit(&log, lsn..=lsn, Commit::InPlace));
+        assert_eq!(log.segments(), moved_to + 1);
+        drop(log);
+        disk.crash();
+        assert_eq!(open(&disk, SyncPolicy::Always).durable().get(), 80);
     }
 
     /// Each operation of what follows upon a cut fails once.

@@ -3,7 +3,7 @@
 //! It moves bytes and knows nothing of keys. The engine encodes units and commits them ([`group_commit`]); `writer` makes blocks
 //! of them ([`block`]) in segments (`segment` has the bytes, `segments` the files); after a restart [`scan`] reads them back.
 //! A [`snapshot`] takes the place of the log before it; [`restore`] reads the newest one and the log behind it.
-//! docs/log-format.md specifies the format. All files are reached through [`disk`], so that `sim` can stand in for it.
+//! [`replacement`] writes other files with the same care. docs/log-format.md specifies the format. All files are reached through [`disk`], so that `sim` can stand in for it.
 
 pub mod block;
 pub mod directory;
@@ -14,7 +14,10 @@ mod identity;
 mod names;
 pub mod planted;
 pub mod platform;
+#[cfg(test)]
+pub(crate) mod reached;
 pub mod repair;
+pub mod replacement;
 pub mod restore;
 pub mod scan;
 mod segment;

@@ -7,6 +7,7 @@ use std::thread;
 
 use super::disk::{Clock, Disk, RealClock, RealDisk};
 use super::group_commit::Options;
+use crate::base::limits::{SAVE_SLICE_BYTES, SNAPSHOT_PART_MIN_BYTES};
 
 /// The real ones are the [`Default`]; a simulation has its own.
 #[derive(Clone)]
@@ -17,6 +18,10 @@ pub struct Platform {
     pub clock: Arc<dyn Clock>,
     /// The log's sizes. When it syncs says the configuration.
     pub options: Options,
+    /// Bytes of effects that a snapshot copies in one slice, between other work.
+    pub slice_bytes: usize,
+    /// Bytes of a value from which on a snapshot copies it in parts.
+    pub part_min_bytes: usize,
     /// Whether there are threads. Without them whoever asks for something does it, or somebody calls
     /// [`Log::step`](super::group_commit::Log::step), [`Log::do_chore`](super::group_commit::Log::do_chore) and
     /// [`SnapshotWriter::step`](super::snapshot::writer::SnapshotWriter::step).
@@ -29,6 +34,8 @@ impl Default for Platform {
             disk: Arc::new(RealDisk),
             clock: Arc::new(RealClock::default()),
             options: Options::default(),
+            slice_bytes: SAVE_SLICE_BYTES,
+            part_min_bytes: SNAPSHOT_PART_MIN_BYTES,
             has_threads: true,
         }
     }

@@ -1,18 +1,21 @@
 //! The files of the log: those that are part of it, those that lie ready, and those that are no longer needed.
 //!
-//! A segment is made ready on a thread of its own: an old file is used again, or a new one is filled with zeros; it is synced
-//! under another name, renamed, and its directory synced. Only then the writer may take it, so that a sync of the log has data
+//! A segment is made ready on a thread of its own: an old file is used again, or a new one is filled with zeros, in pieces and
+//! with pauses, because the log is synced to the same disk meanwhile; it is synced under another name, renamed, and its directory
+//! synced. Only then the writer may take it, so that a sync of the log has data
 //! to write and no metadata. Old blocks in a file that is used again do no harm: their frames state its earlier number.
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::directory::Directory;
 use super::disk::{DiskFile, write_zeros};
 use super::names;
 use super::segment::{HEADER_BYTES, Header};
-use crate::base::limits::LOG_PREPARED_MAX_SEGMENTS;
+use crate::base::limits::{LOG_FILL_BYTES, LOG_PREPARED_MAX_SEGMENTS, LOG_SEGMENT_GROWTH};
 use crate::base::lsn::Lsn;
 
 /// The segment that is written.
@@ -59,12 +62,25 @@ pub(super) struct Prepared {
     pub(super) capacity: u64,
 }
 
+/// A segment that is being made ready: its file, under a temporary name, is filled with zeros piece by piece. It gets its number, and
+/// a header, with the last piece: meanwhile the log may move on to other segments, whose numbers must not be higher.
+pub(super) struct Filling {
+    file: Arc<dyn DiskFile>,
+    /// The number in its temporary name.
+    temporary: u64,
+    capacity: u64,
+    /// How far it is filled, and synced.
+    filled: u64,
+}
+
 /// What there is to be done about the files.
 pub(super) enum Task {
-    /// Use the file of this segment again, under the number that follows.
-    Recycle(u64, u64),
-    /// Make a file for this number.
-    Make(u64),
+    /// Use the file of this segment again, under the number that follows, if its length is one of these.
+    Recycle(u64, u64, Range<u64>),
+    /// Begin a file of this length, with this number in its temporary name.
+    Make(u64, u64),
+    /// Go on with a file.
+    Fill(Filling),
     /// Remove the file of this segment.
     Remove(u64),
 }
@@ -74,6 +90,9 @@ pub(super) struct Segments {
     /// Oldest first; the last one is being written.
     live: VecDeque<Link>,
     prepared: VecDeque<Prepared>,
+    filling: Option<Filling>,
+    /// The length of the segment that is made ready next. They grow, so that the first ones are ready soon; 0 before the first.
+    next_bytes: u64,
     /// Oldest first.
     retired: VecDeque<u64>,
     /// Retired segments whose files could be neither removed nor used again. That is tried again when others are retired.
@@ -91,6 +110,8 @@ impl Segments {
         Segments {
             live,
             prepared: VecDeque::new(),
+            filling: None,
+            next_bytes: 0,
             retired: retired.into(),
             left_behind: Vec::new(),
             next_number,
@@ -106,21 +127,36 @@ impl Segments {
 
     /// Whether [`Segments::task`] would answer one.
     pub(super) fn has_task(&self, wanted: usize) -> bool {
-        !self.retired.is_empty() || (self.is_eager && self.prepared.len() < wanted)
+        !self.retired.is_empty() || self.filling.is_some() || (self.is_eager && self.prepared.len() < wanted)
     }
 
-    /// What should be done next, if there is anything, for `wanted` segments to lie ready.
-    pub(super) fn task(&mut self, wanted: usize) -> Option<Task> {
+    /// What should be done next, if there is anything, for `wanted` segments to lie ready, whose lengths are to grow within
+    /// `lengths`. A task to [fill](Task::Fill) is given away: see [`go_on_with`](Self::go_on_with).
+    pub(super) fn task(&mut self, wanted: usize, lengths: RangeInclusive<u64>) -> Option<Task> {
         if !self.has_task(wanted) {
             return None;
         }
+        let bytes = self.next_bytes.max(*lengths.start()).min(*lengths.end());
         match self.retired.pop_front() {
             Some(old) if self.is_eager && self.prepared.len() < LOG_PREPARED_MAX_SEGMENTS => {
-                Some(Task::Recycle(old, self.take_number()))
+                Some(Task::Recycle(old, self.take_number(), bytes..lengths.end().saturating_mul(2)))
             }
             Some(old) => Some(Task::Remove(old)),
-            None => Some(Task::Make(self.take_number())),
+            None => Some(match self.filling.take() {
+                Some(filling) => Task::Fill(filling),
+                None => Task::Make(self.take_number(), bytes),
+            }),
         }
+    }
+
+    /// The file that is made ready lacks some pieces.
+    pub(super) fn go_on_with(&mut self, filling: Filling) {
+        self.filling = Some(filling);
+    }
+
+    /// Whether a segment lies ready, so that there is time to make the next.
+    pub(super) fn has_prepared(&self) -> bool {
+        !self.prepared.is_empty()
     }
 
     pub(super) fn take_number(&mut self) -> u64 {
@@ -133,7 +169,10 @@ impl Segments {
     pub(super) fn add_prepared(&mut self, prepared: Prepared) {
         match self.live.back() {
             Some(newest) if newest.number > prepared.number => self.retired.push_back(prepared.number),
-            _ => self.prepared.push_back(prepared),
+            _ => {
+                self.next_bytes = self.next_bytes.max(prepared.capacity.saturating_mul(LOG_SEGMENT_GROWTH));
+                self.prepared.push_back(prepared);
+            }
         }
     }
 
@@ -188,27 +227,7 @@ impl Segments {
 
 /// Makes the file of a segment, with these blocks in it and zeros up to its capacity. It and its name are durable.
 pub(super) fn new_file(directory: &Directory, header: &Header, blocks: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
-    let temporary = directory.file(&names::temporary_segment(header.number));
-    let file = directory.disk().create(&temporary)?;
-    let written = fill(&*file, header, blocks);
-    if let Err(error) = written {
-        // What is left of it is removed at the next start.
-        let _ = directory.disk().remove(&temporary);
-        return Err(error);
-    }
-    directory.disk().rename(&temporary, &directory.segment(header.number))?;
-    directory.sync()?;
-    Ok(file)
-}
-
-fn fill(file: &dyn DiskFile, header: &Header, blocks: &[u8]) -> io::Result<()> {
-    let mut page = [0; HEADER_BYTES as usize];
-    let fields = header.encode();
-    page[..fields.len()].copy_from_slice(&fields);
-    file.write_at(&page, 0)?;
-    file.write_at(blocks, HEADER_BYTES)?;
-    write_zeros(file, HEADER_BYTES + blocks.len() as u64, header.capacity)?;
-    file.sync_data()
+    Filling::begin(directory, header.number, header.capacity)?.complete(directory, header, blocks)
 }
 
 /// Makes a segment ready under a new number.
@@ -217,16 +236,80 @@ pub(super) fn make(directory: &Directory, number: u64, capacity: u64) -> io::Res
     Ok(Prepared { file, number, capacity })
 }
 
+/// What one step has made of a segment.
+pub(super) enum Filled {
+    /// It lies ready.
+    Whole(Prepared),
+    /// There is more to do.
+    InPart(Filling),
+}
+
+impl Filling {
+    /// Creates the file of a segment.
+    pub(super) fn begin(directory: &Directory, temporary: u64, capacity: u64) -> io::Result<Filling> {
+        let file = directory.disk().create(&directory.file(&names::temporary_segment(temporary)))?;
+        Ok(Filling { file, temporary, capacity, filled: 0 })
+    }
+
+    /// Fills the next piece. Each is synced: what the disk has to do at once, and so what a sync of the log may have to wait for,
+    /// is one piece. The last one makes it the segment of a `number` that is asked for then.
+    pub(super) fn step(mut self, directory: &Directory, number: impl FnOnce() -> u64) -> io::Result<Filled> {
+        let end = self.filled + LOG_FILL_BYTES;
+        if end < self.capacity {
+            self.write(directory, |file, filled| write_zeros(file, filled, end))?;
+            self.filled = end;
+            return Ok(Filled::InPart(self));
+        }
+        let (number, capacity) = (number(), self.capacity);
+        let file = self.complete(directory, &Header::prepared(directory.id(), number, capacity), &[])?;
+        Ok(Filled::Whole(Prepared { file, number, capacity }))
+    }
+
+    /// Writes a header, blocks behind it and all zeros that are left, and gives the file its name: durably.
+    fn complete(self, directory: &Directory, header: &Header, blocks: &[u8]) -> io::Result<Arc<dyn DiskFile>> {
+        let mut page = [0; HEADER_BYTES as usize];
+        let fields = header.encode();
+        page[..fields.len()].copy_from_slice(&fields);
+        self.write(directory, |file, filled| {
+            file.write_at(&page, 0)?;
+            file.write_at(blocks, HEADER_BYTES)?;
+            write_zeros(file, filled.max(HEADER_BYTES + blocks.len() as u64), self.capacity)
+        })?;
+        directory.disk().rename(&self.temporary_file(directory), &directory.segment(header.number))?;
+        directory.sync()?;
+        Ok(self.file)
+    }
+
+    /// Writes to the file, which is told how far it is filled, and syncs it. After an error it is gone.
+    fn write(&self, directory: &Directory, write: impl FnOnce(&dyn DiskFile, u64) -> io::Result<()>) -> io::Result<()> {
+        let written = write(&*self.file, self.filled).and_then(|()| self.file.sync_data());
+        if written.is_err() {
+            // What is left of it is removed at the next start.
+            let _ = directory.disk().remove(&self.temporary_file(directory));
+        }
+        written
+    }
+
+    fn temporary_file(&self, directory: &Directory) -> PathBuf {
+        directory.file(&names::temporary_segment(self.temporary))
+    }
+}
+
 /// Makes a segment ready in the file of an old one. Its new name is not durable yet: that takes a sync of the directory. A file
-/// that is shorter than `capacity` is removed instead, and so is one that a single large block has made much longer. After an
-/// error nothing is lost that the log needs.
-pub(super) fn recycle(directory: &Directory, old: u64, number: u64, capacity: u64) -> io::Result<Option<Prepared>> {
+/// that has none of these lengths is removed instead: it is short, or a single large block has made it much longer. After an error
+/// nothing is lost that the log needs.
+pub(super) fn recycle(
+    directory: &Directory,
+    old: u64,
+    number: u64,
+    lengths: &Range<u64>,
+) -> io::Result<Option<Prepared>> {
     let file = match directory.open_segment(old) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
     let size = file.size()?;
-    if size < capacity || size >= capacity.saturating_mul(2) {
+    if !lengths.contains(&size) {
         return remove(directory, old).map(|()| None);
     }
     let temporary = directory.file(&names::temporary_segment(number));

@@ -11,8 +11,11 @@ use super::block::HEAD_BYTES;
 use super::directory::Directory;
 use super::disk::{Clock, is_full};
 use super::group_commit::{Options, State, SyncPolicy, Tail};
-use super::segments::{Current, Prepared, Segments, Task, make, recycle, remove};
-use crate::base::limits::{LOG_EVERY_SEC, LOG_FULL_RETRY, LOG_MERGE_MAX_BYTES, LOG_SPARE_BUFFERS, LOG_SPARE_MAX_BYTES};
+use super::segments::{Current, Filled, Filling, Prepared, Segments, Task, recycle, remove};
+use crate::base::limits::{
+    LOG_EVERY_SEC, LOG_FILL_PAUSE, LOG_FULL_RETRY, LOG_MERGE_MAX_BYTES, LOG_SEGMENT_GROWTH, LOG_SPARE_BUFFERS,
+    LOG_SPARE_MAX_BYTES,
+};
 use crate::base::lsn::{AtomicLsn, Lsn};
 
 /// Why the log takes nothing any more.
@@ -262,11 +265,12 @@ impl Shared {
 
     /// Finds out whether there is space for what may still come, and says so if that has changed.
     pub(super) fn judge_space(&self) {
-        let is_full = {
+        let lacks_room = || {
             let segments = self.segments();
-            let room = self.room.load(Ordering::Relaxed).saturating_add(segments.prepared_bytes());
-            self.is_stuck.load(Ordering::Relaxed) || (segments.is_short && room < self.options.reserve_bytes)
+            let room = || self.room.load(Ordering::Relaxed).saturating_add(segments.prepared_bytes());
+            segments.is_short && room() < self.options.reserve_bytes
         };
+        let is_full = self.is_stuck.load(Ordering::Relaxed) || lacks_room();
         let (from, to) = if is_full { (State::Good, State::Full) } else { (State::Full, State::Good) };
         let changed = self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
         if changed.is_ok() {
@@ -316,20 +320,19 @@ impl Shared {
 
     // Chores.
 
-    /// Makes or removes one file, if there is a reason to. Answers whether there was, and it worked.
+    /// Fills one piece of a file, or uses one again or removes one, if there is a reason to. Answers whether there was, and it
+    /// worked.
     pub(super) fn do_chore(&self) -> bool {
         if self.state() == State::Poisoned {
             return false;
         }
-        let Some(task) = self.segments().task(self.options.prepared_segments) else { return false };
-        let capacity = self.options.segment_bytes;
+        let lengths = self.options.first_segment_bytes.saturating_mul(LOG_SEGMENT_GROWTH)..=self.options.segment_bytes;
+        let Some(task) = self.segments().task(self.options.prepared_segments, lengths) else { return false };
         let worked = match task {
-            Task::Make(number) => match make(&self.directory, number, capacity) {
-                Ok(prepared) => self.add_prepared(prepared),
-                Err(error) => self.chore_failed("prepare a segment of the log", &error),
-            },
-            Task::Recycle(old, number) => match recycle(&self.directory, old, number, capacity) {
-                Ok(None) => true,
+            Task::Make(temporary, capacity) => self.fill(Filling::begin(&self.directory, temporary, capacity)),
+            Task::Fill(filling) => self.fill(Ok(filling)),
+            Task::Recycle(old, number, lengths) => match recycle(&self.directory, old, number, &lengths) {
+                Ok(None) => self.has_freed_space(),
                 // A sync of names that failed leaves open what became of others, too.
                 Ok(Some(prepared)) => match self.directory.sync() {
                     Ok(()) => self.add_prepared(prepared),
@@ -338,20 +341,43 @@ impl Shared {
                 Err(error) => self.leave_behind(old, &error),
             },
             Task::Remove(old) => match remove(&self.directory, old) {
-                Ok(()) => true,
+                Ok(()) => self.has_freed_space(),
                 Err(error) => self.leave_behind(old, &error),
             },
         };
-        if worked {
-            self.segments().is_short = false;
-        }
         self.judge_space();
         worked
     }
 
+    fn fill(&self, filling: io::Result<Filling>) -> bool {
+        let number = || self.segments().take_number();
+        match filling.and_then(|filling| filling.step(&self.directory, number)) {
+            Ok(Filled::Whole(prepared)) => self.add_prepared(prepared),
+            // That there was space for a piece says nothing of the next.
+            Ok(Filled::InPart(filling)) => {
+                self.segments().go_on_with(filling);
+                true
+            }
+            Err(error) => self.chore_failed("prepare a segment of the log", &error),
+        }
+    }
+
     fn add_prepared(&self, prepared: Prepared) -> bool {
         self.segments().add_prepared(prepared);
+        self.has_freed_space()
+    }
+
+    fn has_freed_space(&self) -> bool {
+        self.segments().is_short = false;
         true
+    }
+
+    /// Leaves the disk to others after a chore that took so long, unless the log may soon need what it is for.
+    pub(super) fn rest_after_chore(&self, took: Duration) {
+        let segments = self.segments();
+        if segments.has_prepared() && !self.is_closing() {
+            wait(&self.chores, segments, Some(took * LOG_FILL_PAUSE));
+        }
     }
 
     fn chore_failed(&self, action: &str, error: &io::Error) -> bool {
@@ -385,6 +411,12 @@ fn wait<T>(condition: &Condvar, guard: MutexGuard<'_, T>, pause: Option<Duration
 }
 
 impl Queue {
+    /// Gives back the memory that is kept for what comes next.
+    pub(super) fn give_back(&mut self) {
+        self.spares = Vec::new();
+        self.tails.shrink_to_fit();
+    }
+
     fn keep(&mut self, mut bytes: Vec<u8>) {
         if self.spares.len() < LOG_SPARE_BUFFERS {
             bytes.clear();

@@ -508,6 +508,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        self.disk.wait_for_turn("sync");
         let mut state = self.begin("sync", 0, 0)?;
         let took = state.faults.sync_time;
         state.time += took;

@@ -22,6 +22,7 @@ use super::error::LogError;
 use super::group_commit::{Commit, Log, Options, State, SyncPolicy, tail};
 use super::names;
 use super::planted::{Bug, plant};
+use super::reached::reached;
 use super::restore::Restore;
 use super::scan::End;
 use super::sim::{Faults, SimDisk};
@@ -43,27 +44,6 @@ const OPTIONS: Options = Options {
 };
 
 const SIZES: Sizes = Sizes { frame_bytes: 4 * 1024, sync_bytes: 16 * 1024, unit_bytes: 1024 * 1024 };
-
-/// Declares the counters once: each with what it counts.
-macro_rules! reached {
-    ($($name:ident $what:literal)*) => {
-        /// How often a run has been where bugs like to be.
-        #[derive(Clone, Copy, Debug, Default)]
-        struct Reached {
-            $($name: u64,)*
-        }
-
-        impl Reached {
-            fn missing(&self) -> Vec<&'static str> {
-                [$((self.$name, $what)),*].iter().filter(|(count, _)| *count == 0).map(|(_, what)| *what).collect()
-            }
-
-            fn add(&mut self, other: &Reached) {
-                $(self.$name += other.$name;)*
-            }
-        }
-    };
-}
 
 reached! {
     crashes "crashes"

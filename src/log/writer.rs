@@ -57,6 +57,13 @@ impl Writer {
         self.settle(done)
     }
 
+    /// Whether all that is queued fits into the segment that is written: the next one begins with a sync of this one.
+    pub(super) fn has_room(&self) -> bool {
+        let queue = self.shared.queue();
+        let bytes: u64 = self.pending.iter().chain(&queue.tails).map(|tail| stride(tail.bytes.len())).sum();
+        bytes <= self.current.room()
+    }
+
     /// Writes all that is queued, and leaves syncs to the log's thread.
     pub(super) fn write_all(&mut self) -> State {
         let done = self.write_queued();

@@ -34,6 +34,13 @@ fn dump() -> Vec<u8> {
     writer.finish().unwrap()
 }
 
+/// A folder in which Redis has left this file.
+fn folder(name: &str, bytes: impl AsRef<[u8]>) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::write(dir.path().join(name), bytes).expect("space for a file");
+    dir
+}
+
 /// A server that begins in `dir`, with a log. Its hashes have one entry before they become tables.
 fn begin(dir: &Path) -> (Engine, Start) {
     try_begin(dir, true).unwrap_or_else(|error| panic!("{error}"))
@@ -61,6 +68,17 @@ fn load_slice(engine: &mut Engine, start: &mut Start) -> bool {
     }
 }
 
+/// Loads until that is refused, and answers why.
+fn refusal(engine: &mut Engine, start: &mut Start) -> String {
+    loop {
+        match start.step(engine) {
+            Ok(Step::Complete) => panic!("it was taken"),
+            Ok(_) => {}
+            Err(error) => break error.to_string(),
+        }
+    }
+}
+
 fn load_all(dir: &Path) -> Engine {
     let (mut engine, mut start) = begin(dir);
     while load_slice(&mut engine, &mut start) {}
@@ -74,9 +92,16 @@ fn ask(engine: &mut Engine, client: SessionKey, line: &str) -> String {
     String::from_utf8_lossy(reply.as_bytes()).replace("\r\n", " ")
 }
 
-fn assert_has_all(engine: &mut Engine) {
+/// Asks as one client, and compares.
+fn assert_answers<A: AsRef<str>>(engine: &mut Engine, answers: &[(&str, A)]) {
     let client = engine.server.open_session(Peer::default());
-    for (line, answer) in [
+    for (line, answer) in answers {
+        assert_eq!(ask(engine, client, line), answer.as_ref(), "{line}");
+    }
+}
+
+fn assert_has_all(engine: &mut Engine) {
+    let answers = [
         ("DBSIZE", format!(":{KEYS} ")),
         ("GET key:7", format!("$30 value:{:024} ", 7)),
         ("PEXPIRETIME key:100", ":4102444800000 ".to_owned()),
@@ -84,9 +109,8 @@ fn assert_has_all(engine: &mut Engine) {
         ("SELECT 3", "+OK ".to_owned()),
         ("HGET hash g", "$1 w ".to_owned()),
         ("OBJECT ENCODING hash", "$9 hashtable ".to_owned()),
-    ] {
-        assert_eq!(ask(engine, client, line), answer, "{line}");
-    }
+    ];
+    assert_answers(engine, &answers);
 }
 
 /// The names of the complete snapshots.
@@ -98,8 +122,7 @@ fn snapshots(dir: &Path) -> Vec<String> {
 
 #[test]
 fn a_dump_is_loaded_in_slices_and_saved_beside() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("dump.rdb"), dump()).unwrap();
+    let dir = folder("dump.rdb", dump());
     let (mut engine, mut start) = begin(dir.path());
     let client = engine.server.open_session(Peer::default());
     let (mut slices, mut read) = (0, 0);
@@ -121,16 +144,14 @@ fn a_dump_is_loaded_in_slices_and_saved_beside() {
 
     // What was imported is not imported again, and what came behind it is there.
     let mut engine = load_all(dir.path());
-    let client = engine.server.open_session(Peer::default());
-    assert_eq!(ask(&mut engine, client, "GET key:7"), "$7 changed ");
-    assert_eq!(ask(&mut engine, client, "SET key:7 value:000000000000000000000007"), "+OK ");
+    let set_back = ("SET key:7 value:000000000000000000000007", "+OK ");
+    assert_answers(&mut engine, &[("GET key:7", "$7 changed "), set_back]);
     assert_has_all(&mut engine);
 }
 
 #[test]
 fn a_start_that_ends_early_leaves_nothing_to_the_next() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("dump.rdb"), dump()).unwrap();
+    let dir = folder("dump.rdb", dump());
     let mut ended_early = 0;
     for slices in 0.. {
         let (mut engine, mut start) = begin(dir.path());
@@ -150,21 +171,17 @@ fn a_start_that_ends_early_leaves_nothing_to_the_next() {
 
 #[test]
 fn commands_behind_a_dump_are_applied_and_saved() {
-    let dir = tempfile::tempdir().unwrap();
     let mut file = dump();
     for line in ["SELECT 3", "HSET hash h x", "MULTI", "SET a 1", "INCR a", "EXEC", "SELECT 0", "DEL key:1"] {
         let words: Vec<&str> = line.split(' ').collect();
         file.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
         words.iter().for_each(|word| file.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes()));
     }
-    std::fs::write(dir.path().join("appendonly.aof"), file).unwrap();
+    let dir = folder("appendonly.aof", file);
     for _ in 0..2 {
-        let mut engine = load_all(dir.path());
-        let client = engine.server.open_session(Peer::default());
-        assert_eq!(ask(&mut engine, client, "DBSIZE"), format!(":{} ", KEYS - 1));
-        assert_eq!(ask(&mut engine, client, "SELECT 3"), "+OK ");
-        assert_eq!(ask(&mut engine, client, "GET a"), "$1 2 ");
-        assert_eq!(ask(&mut engine, client, "HLEN hash"), ":3 ");
+        let keys = format!(":{} ", KEYS - 1);
+        let answers = [("DBSIZE", &*keys), ("SELECT 3", "+OK "), ("GET a", "$1 2 "), ("HLEN hash", ":3 ")];
+        assert_answers(&mut load_all(dir.path()), &answers);
     }
 }
 
@@ -183,14 +200,8 @@ fn a_damaged_dump_is_refused_and_nothing_is_kept() {
     {
         std::fs::write(&path, file).unwrap();
         let (mut engine, mut start) = begin(dir.path());
-        let error = loop {
-            match start.step(&mut engine) {
-                Ok(Step::Complete) => panic!("it was taken: {why}"),
-                Ok(_) => {}
-                Err(error) => break error.to_string(),
-            }
-        };
-        assert!(error.contains(why), "{error}");
+        let error = refusal(&mut engine, &mut start);
+        assert!(error.contains(why), "{error}, not {why}");
         drop((engine, start));
         assert!(snapshots(dir.path()).is_empty());
     }
@@ -200,29 +211,20 @@ fn a_damaged_dump_is_refused_and_nothing_is_kept() {
 
 #[test]
 fn a_torn_end_is_left_out_unless_that_is_forbidden() {
-    let dir = tempfile::tempdir().unwrap();
     let whole = "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n";
-    std::fs::write(dir.path().join("appendonly.aof"), format!("{whole}{}", &whole[..20])).unwrap();
+    let dir = folder("appendonly.aof", format!("{whole}{}", &whole[..20]));
     let (mut engine, mut start) = begin(dir.path());
     engine.server.config.aof_load_truncated = false;
-    let error = loop {
-        match start.step(&mut engine) {
-            Ok(step) => assert_ne!(step, Step::Complete, "it was taken"),
-            Err(error) => break error.to_string(),
-        }
-    };
+    let error = refusal(&mut engine, &mut start);
     assert!(error.contains("offset 27: Unexpected end of file reading the append only file"), "{error}");
     drop((engine, start));
-    let mut engine = load_all(dir.path());
-    let client = engine.server.open_session(Peer::default());
-    assert_eq!(ask(&mut engine, client, "GET k"), "$1 v ");
+    assert_answers(&mut load_all(dir.path()), &[("GET k", "$1 v ")]);
 }
 
 /// While data is loaded time passes, too. A snapshot that was begun then would take the number of the first write.
 #[test]
 fn no_snapshot_is_begun_beside_that_of_the_import() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("dump.rdb"), dump()).unwrap();
+    let dir = folder("dump.rdb", dump());
     let (mut engine, mut start) = begin(dir.path());
     loop {
         let step = start.step(&mut engine).unwrap_or_else(|error| panic!("{error}"));
@@ -235,20 +237,16 @@ fn no_snapshot_is_begun_beside_that_of_the_import() {
         }
     }
     start.finish(&mut engine).unwrap_or_else(|error| panic!("{error}"));
-    let client = engine.server.open_session(Peer::default());
-    assert_eq!(ask(&mut engine, client, "SET first write"), "+OK ");
+    assert_answers(&mut engine, &[("SET first write", "+OK ")]);
     engine.server.drain_log();
     assert_eq!(snapshots(dir.path()).len(), 1);
     drop(engine);
-    let mut engine = load_all(dir.path());
-    let client = engine.server.open_session(Peer::default());
-    assert_eq!(ask(&mut engine, client, "GET first"), "$5 write ");
+    assert_answers(&mut load_all(dir.path()), &[("GET first", "$5 write ")]);
 }
 
 #[test]
 fn damaged_data_is_not_taken_for_none() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("dump.rdb"), dump()).unwrap();
+    let dir = folder("dump.rdb", dump());
     drop(load_all(dir.path()));
     let data = dir.path().join("tidegate-data");
     for file in std::fs::read_dir(&data).unwrap().map(|file| file.unwrap().path()) {
@@ -263,13 +261,7 @@ fn damaged_data_is_not_taken_for_none() {
     for appendonly in [false, true] {
         let refused = match try_begin(dir.path(), appendonly) {
             Err(error) => error.to_string(),
-            Ok((mut engine, mut start)) => loop {
-                match start.step(&mut engine) {
-                    Ok(Step::Complete) => panic!("it was taken for none: {:?}", start.finish(&mut engine)),
-                    Ok(_) => {}
-                    Err(error) => break error.to_string(),
-                }
-            },
+            Ok((mut engine, mut start)) => refusal(&mut engine, &mut start),
         };
         assert!(refused.contains(".snap"), "{refused}");
     }

@@ -16,6 +16,7 @@ use crate::config::{AllowFrom, AppendFsync, Config};
 use crate::engine::session::{Peer, SessionKey};
 use crate::engine::{Engine, RawSockets, Server};
 use crate::keyspace::Keyspace;
+use crate::log::block::{HEAD_BYTES, unit_head};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::error::LogError;
 use crate::log::group_commit::{Log, Options, SyncPolicy};
@@ -141,6 +142,21 @@ impl Wake for Bell {
     fn wake(self: Arc<Bell>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+#[test]
+fn a_listener_that_is_closed_reads_nothing_out_of_order() {
+    let mut bench = Bench::new();
+    bench.feed(0, &[&[b"CONFIG", b"SET", b"client-output-buffer-limit", b"pubsub 100kb 0 0"]]);
+    assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n"));
+    bench.line(0, "HELLO 3");
+    bench.feed(0, &[&[b"ECHO", &LARGE], &[b"ECHO", &LARGE], &[b"ECHO", &LARGE]]);
+    // The socket takes a part of it.
+    let session = bench.engine.server.sessions.get_mut(bench.clients[0]).expect("it is open");
+    session.sent(10);
+    bench.feed(0, &[&[b"PING"], &[b"SUBSCRIBE", b"c"], &[b"PUBLISH", b"c", b"x"], &[b"PING"]]);
+    assert!(bench.is_killed(0), "a message was more than it may leave unread");
+    assert_eq!(bench.sent(0).as_deref(), Some(""), "the rest of what it was being sent is gone, so nothing may follow");
 }
 
 #[test]
@@ -281,33 +297,66 @@ fn a_unit_longer_than_the_log_takes_is_refused_before_it_changes_anything() {
     assert!(bench.log().written() > Lsn::new(20));
 }
 
+/// The payload for RESTORE of a string of at least so many bytes, which is short: packed as Redis does it.
+fn packed_string(bytes: usize) -> Vec<u8> {
+    let repeats = bytes.div_ceil(264);
+    // A byte, and so many times the 264 bytes that begin one before: LZF.
+    let packed = [vec![0, b'x'], [0xe0, 255, 0].repeat(repeats)].concat();
+    let len = |len: usize| [&[0x80], &u32::try_from(len).expect("it is short").to_be_bytes()[..]].concat();
+    let mut payload = [vec![0, 0xc3], len(packed.len()), len(1 + 264 * repeats), packed].concat();
+    crate::rdb::seal(&mut payload, 10);
+    payload
+}
+
 #[test]
 fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
     let mut bench = Bench::new();
     let part = vec![b'x'; crate::base::limits::UNIT_MAX_BYTES / 4];
     let member = |n: u8| [&[n], &part[..]].concat();
     for n in 0..6 {
+        let id = &[b'1' + n, b'-', b'1'];
         bench.feed(0, &[&[b"SADD", b"set", &member(n)], &[b"ZADD", b"zset", b"1", &member(n)]]);
-        bench.feed(0, &[&[b"RPUSH", b"list", &member(n)], &[b"XADD", b"stream", &[b'1' + n, b'-', b'1'], b"f", b"v"]]);
+        bench.feed(0, &[&[b"RPUSH", b"list", &member(n)], &[b"XADD", b"stream", id, b"f", b"v"]]);
+        bench.feed(0, &[&[b"GEOADD", b"geo", b"1", b"1", &member(n)], &[b"XADD", b"held", id, b"f", b"v"]]);
     }
-    bench.feed(0, &[&[b"XGROUP", b"CREATE", b"stream", &part, b"0"]]);
+    bench.feed(0, &[&[b"XGROUP", b"CREATE", b"stream", &part, b"0"], &[b"XGROUP", b"CREATE", b"held", &part, b"0"]]);
+    for _ in 0..6 {
+        bench.feed(0, &[&[b"XREADGROUP", b"GROUP", &part, b"c", b"COUNT", b"1", b"STREAMS", b"held", b">"]]);
+    }
     let sent = bench.sent(0).expect("there is space");
     assert!(!sent.contains("ERR"), "all of it fits, one by one");
-    for words in [
-        &[&b"SUNIONSTORE"[..], b"to", b"set"][..],
-        &[b"ZUNIONSTORE", b"to", b"1", b"zset"],
-        &[b"ZRANGESTORE", b"to", b"zset", b"0", b"-1"],
-        &[b"SORT", b"list", b"BY", b"nosort", b"STORE", b"to"],
-        &[b"XCLAIM", b"stream", &part, b"c", b"0", b"1-1", b"2-1", b"3-1", b"4-1", b"FORCE"],
-        &[b"XACK", b"stream", &part, b"1-1", b"2-1", b"3-1", b"4-1"],
+    let ids: [&[u8]; 6] = [b"4", b"1-1", b"2-1", b"3-1", b"4-1", b"5-1"];
+    let payload = packed_string(crate::base::limits::UNIT_MAX_BYTES);
+    let numbered = |words: &[&'static [u8]]| [words, &ids[..5]].concat();
+    let of_group = |words: &[&'static [u8]], more: &[&'static [u8]]| {
+        [words, &[&b"held"[..], &part[..]], more].concat().into_iter().map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Vec<_>>();
+    for command in [
+        words(&[b"SUNIONSTORE", b"to", b"set"]),
+        words(&[b"RESTORE", b"to", b"0", &payload]),
+        words(&[b"SPOP", b"set", b"5"]),
+        words(&[b"ZUNIONSTORE", b"to", b"1", b"zset"]),
+        words(&[b"ZRANGESTORE", b"to", b"zset", b"0", b"-1"]),
+        words(&[b"GEOSEARCHSTORE", b"to", b"geo", b"FROMLONLAT", b"1", b"1", b"BYRADIUS", b"9", b"km"]),
+        words(&[b"SORT", b"list", b"BY", b"nosort", b"STORE", b"to"]),
+        words(&[b"XCLAIM", b"stream", &part, b"c", b"0", b"1-1", b"2-1", b"3-1", b"4-1", b"FORCE"]),
+        words(&[b"XACK", b"stream", &part, b"1-1", b"2-1", b"3-1", b"4-1"]),
+        words(&[b"XTRIM", b"held", b"MAXLEN", b"2", b"DELREF"]),
+        words(&[b"XADD", b"held", b"DELREF", b"MAXLEN", b"3", b"*", b"f", b"v"]),
+        words(&numbered(&[b"XDELEX", b"held", b"DELREF", b"IDS"])),
+        of_group(&[b"XACKDEL"], &numbered(&[b"IDS"])),
+        of_group(&[b"XNACK"], &numbered(&[b"FAIL", b"IDS"])),
     ] {
-        let name = words[0].escape_ascii();
-        bench.feed(0, &[words, &[b"EXISTS", b"to"]]);
+        let name = command[0].escape_ascii().to_string();
+        let command: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
+        bench.feed(0, &[&command, &[b"EXISTS", b"to"], &[b"SCARD", b"set"], &[b"XLEN", b"held"]]);
         let sent = bench.sent(0).expect("there is space");
         let refused = "-ERR What one command, transaction or script changes would take more than 1 GB";
-        assert!(sent.starts_with(refused) && sent.ends_with(":0\\r\\n"), "{name}: {sent}");
+        let unchanged = ":0\\r\\n:6\\r\\n:6\\r\\n";
+        assert!(sent.starts_with(refused) && sent.ends_with(unchanged), "{name}: {}", &sent[..sent.len().min(300)]);
     }
-    // Of entries as many are given as fit.
+    // Of entries as many are given, or claimed, as fit.
     let mut given = 0;
     while given < 6 {
         bench.feed(0, &[&[b"XREADGROUP", b"GROUP", &part, b"c", b"STREAMS", b"stream", b">"]]);
@@ -315,6 +364,48 @@ fn effects_longer_than_their_command_are_refused_before_they_change_anything() {
         assert!((1..4).contains(&count), "{count}");
         given += count;
     }
+    bench.feed(0, &[&[b"XAUTOCLAIM", b"held", &part, b"d", b"0", b"0", b"JUSTID"]]);
+    let sent = bench.sent(0).expect("there is space");
+    let goes_on_at = "*3\\r\\n$3\\r\\n2-1\\r\\n";
+    assert!(sent.starts_with(goes_on_at) && sent.contains("$3\\r\\n1-1"), "{sent}");
+    // What fits is done.
+    for (words, reply) in [
+        (&[&b"SPOP"[..], b"set", b"3"][..], "*3"),
+        (&[b"XTRIM", b"held", b"MAXLEN", b"3", b"DELREF"], ":3"),
+        (&[b"XDELEX", b"held", b"DELREF", b"IDS", b"2", b"4-1", b"5-1"], "*2\\r\\n:1\\r\\n:1\\r\\n"),
+    ] {
+        bench.feed(0, &[words]);
+        let sent = bench.sent(0).expect("there is space");
+        assert!(sent.starts_with(reply), "{reply}");
+    }
+}
+
+/// The shorter the members, the more of what SPOP records is not theirs.
+#[test]
+fn as_many_members_are_taken_as_the_log_takes() {
+    let mut bench = Bench::new();
+    let unit_bytes = crate::base::limits::UNIT_MAX_BYTES;
+    let (key, removal) = ("set", "CLmemberCE".len());
+    let fits = (unit_bytes - "DKset".len() - "CL".len()) / removal;
+    for first in (0..=fits).step_by(10_000) {
+        let members: Vec<String> = (first..first + 10_000).map(|n| format!("{n:06}")).collect();
+        let words: Vec<&[u8]> =
+            ["SADD", key].into_iter().chain(members.iter().map(String::as_str)).map(str::as_bytes).collect();
+        bench.feed(0, &[&words]);
+        assert!(bench.sent(0).is_some_and(|sent| sent == ":10000\\r\\n"));
+    }
+    let spop = |bench: &mut Bench, count: usize| {
+        let before = bench.log().written_bytes();
+        bench.feed(0, &[&[b"SPOP", key.as_bytes(), count.to_string().as_bytes()]]);
+        let sent = bench.sent(0).expect("there is space");
+        (sent[..sent.len().min(20)].to_owned(), bench.log().written_bytes() - before)
+    };
+    assert_eq!(spop(&mut bench, fits + 1), ("-ERR What one comman".to_owned(), 0));
+    let (sent, written) = spop(&mut bench, fits);
+    assert!(sent.starts_with(&format!("*{fits}\\r\\n")), "{sent}");
+    let recorded = written as usize - HEAD_BYTES - unit_head(1, 1, 0).len();
+    let unused = removal + "CL".len();
+    assert!((unit_bytes - unused..=unit_bytes).contains(&recorded), "{recorded}");
 }
 
 #[test]

@@ -16,9 +16,12 @@ use crate::engine::saving::Purpose;
 use crate::engine::session::{Peer, SessionKey};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::Disk;
+use crate::log::platform::Platform;
 use crate::log::sim::SimDisk;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
+
+mod exported;
 
 /// A server without sockets, whose data is in `/data`.
 struct Bench {
@@ -30,8 +33,12 @@ struct Bench {
 
 impl Bench {
     fn start(disk: &SimDisk, appendonly: bool) -> Bench {
+        Bench::start_with(disk, Config { appendonly, ..Config::default() })
+    }
+
+    fn start_with(disk: &SimDisk, config: Config) -> Bench {
         let clock = Clock::manual(1_000_000);
-        let config = Config { appendonly, ..Config::default() };
+        let appendonly = config.appendonly;
         let mut engine = Engine::new(config, command::table(), clock.clone(), Rng::seeded(1)).expect("memory");
         let id = DirectoryId::new([1; 16]);
         let directory = Directory::open(Arc::new(disk.clone()), Path::new("/data"), id).expect("it is not locked");
@@ -187,6 +194,33 @@ fn who_waits_for_a_save_that_is_cancelled_is_told() {
 }
 
 #[test]
+fn a_save_is_cancelled_while_its_directory_is_opened() {
+    let disk = SimDisk::new(4);
+    let config = Config { appendonly: false, ..Config::default() };
+    let clock = Clock::manual(1_000_000);
+    let mut engine = Engine::new(config, command::table(), clock.clone(), Rng::seeded(1)).expect("memory");
+    engine.server.saving.runs_on(Platform {
+        disk: Arc::new(disk.clone()),
+        clock: Arc::new(disk.clone()),
+        ..Platform::default()
+    });
+    engine.server.saving.lives_at("/data".into());
+    let client = engine.server.open_session(Peer::default());
+    let mut bench = Bench { engine, clock, disk, client };
+    bench.line("RPUSH list a");
+    bench.disk.hold(Some("create"));
+    assert!(bench.line("BGSAVE").starts_with("+Background saving started"));
+    while bench.engine.save_slice() {}
+    assert!(bench.line("BGSAVE CANCEL").starts_with("+Background saving cancelled"));
+    assert_eq!(bench.engine.server.saving.under_way(), None);
+    // It goes on being opened, and the next snapshot finds it.
+    assert!(bench.line("BGSAVE").starts_with("+Background saving started"));
+    assert!(!bench.engine.save_slice(), "it waits for the directory");
+    bench.release_snapshot();
+    assert_eq!(bench.restart(false).list(), "a");
+}
+
+#[test]
 fn a_server_that_was_told_to_log_ends_with_all_its_data_on_disk() {
     let mut bench = Bench::start(&SimDisk::new(5), false);
     bench.line("RPUSH list a");
@@ -252,6 +286,19 @@ fn a_log_that_begins_while_the_server_runs_holds_up_nobody() {
     });
     bench.line("RPUSH list c");
     assert_eq!(bench.restart(true).list(), "abc");
+}
+
+#[test]
+fn a_snapshot_that_rests_between_keys_goes_on_when_that_is_turned_off() {
+    let mut bench = Bench::start(&SimDisk::new(8), false);
+    bench.line("MSET a 1 b 2 c 3");
+    bench.ok("CONFIG SET rdb-key-save-delay 1000000000");
+    assert!(bench.line("BGSAVE").starts_with("+Background saving started"));
+    while bench.engine.save_slice() {}
+    assert_eq!(bench.engine.server.saving.under_way(), Some(Purpose::Save));
+    bench.ok("CONFIG SET rdb-key-save-delay 0");
+    bench.release_snapshot();
+    assert_eq!(bench.restart(false).line("DBSIZE"), ":3\\r\\n");
 }
 
 /// Whoever asks for the end has a snapshot of all that there is, and needs no log.

@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::rng::Rng;
 use crate::command;
-use crate::config::{AppendFsync, Config};
+use crate::config::{AllowFrom, AppendFsync, Config};
 use crate::engine::Engine;
 use crate::engine::recovery::{Loading, Recovered, RecoveryError};
 use crate::engine::snapshot_stream::SnapshotStream;
@@ -32,7 +32,9 @@ use crate::log::error::LogError;
 use crate::log::group_commit::{Options, SyncPolicy};
 use crate::log::planted::{Bug, plant};
 use crate::log::platform::Platform;
+use crate::log::reached::reached;
 use crate::log::sim::{Faults, SimDisk};
+use crate::value::Layout;
 
 mod life;
 mod requests;
@@ -53,27 +55,6 @@ const OPTIONS: Options = Options {
     reserve_bytes: 8 * 1024,
 };
 
-/// Declares the counters once: each with what it counts.
-macro_rules! reached {
-    ($($name:ident $what:literal)*) => {
-        /// How often a run has been where bugs like to be.
-        #[derive(Clone, Copy, Debug, Default, PartialEq)]
-        struct Reached {
-            $($name: u64,)*
-        }
-
-        impl Reached {
-            fn missing(&self) -> Vec<&'static str> {
-                [$((self.$name, $what)),*].iter().filter(|(count, _)| *count == 0).map(|(_, what)| *what).collect()
-            }
-
-            fn add(&mut self, other: &Reached) {
-                $(self.$name += other.$name;)*
-            }
-        }
-    };
-}
-
 reached! {
     power_losses "losses of power"
     kills "kills"
@@ -85,6 +66,11 @@ reached! {
     lost_untold "units that were lost, of which nobody had been told"
     lost_promised_less "replies whose change was lost, as appendfsync allows"
     transactions "transactions"
+    interleaved "transactions between whose commands others were served"
+    watched "transactions of a client that watched a key which nobody changed"
+    undone "transactions that were not run because a watched key had changed"
+    delivered "entries of a stream that a group was given"
+    acknowledged "entries that were acknowledged"
     scripts "scripts that changed something"
     failed_scripts "scripts that were rolled back"
     functions "calls of a function"
@@ -101,6 +87,10 @@ reached! {
     snapshots "complete snapshots"
     snapshots_failed "snapshots that failed"
     snapshots_read "starts from a snapshot"
+    changed_while_copied "units that were committed while keys were copied into a snapshot"
+    changed_inside_value "units that were committed while a part of a large value had been copied"
+    reloads "reloads"
+    reloads_failed "reloads that failed"
     torn "starts that cut off a torn tail"
     logs_closed "logs that were closed while the server ran"
     logs_begun "logs that have begun while the server ran"
@@ -127,14 +117,35 @@ fn state_of(engine: &mut Engine) -> State {
             // A library is there once.
             Effect::LibraryPut { .. } => (BESIDE, b"library".to_vec()),
             Effect::ScriptPut { body, .. } => (BESIDE, body.to_vec()),
-            Effect::Limits { .. } => continue,
+            Effect::Limits { .. } | Effect::Expect { .. } => continue,
             effect => (db, effect.key().unwrap_or_default().to_vec()),
         };
-        let mut one = EffectWriter::default();
-        one.write(db, &effect);
-        state.entry(key).or_default().extend_from_slice(one.as_bytes());
+        state.entry(key).or_default().extend(canonical(db, &effect));
     }
     state
+}
+
+/// An effect as bytes, in which the elements of a table are sorted: their order says in which order they came, and nobody is
+/// promised that.
+fn canonical(db: u16, effect: &Effect<'_>) -> Vec<u8> {
+    let bytes = |effect: &Effect<'_>| {
+        let mut one = EffectWriter::default();
+        one.write(db, effect);
+        one.as_bytes().to_vec()
+    };
+    let is_of_table = |step: &Effect<'_>| {
+        matches!(step, Effect::HashSet { .. } | Effect::SetAdd { .. } | Effect::ElementExpireAt { .. })
+    };
+    match *effect {
+        Effect::Build { key, layout, steps } if EffectReader::new(steps).all(|(_, step)| is_of_table(&step)) => {
+            let mut elements: Vec<Vec<u8>> = EffectReader::new(steps).map(|(_, step)| bytes(&step)).collect();
+            if layout == Layout::Large {
+                elements.sort_unstable();
+            }
+            [bytes(&Effect::Build { key, layout, steps: &[] }), elements.concat()].concat()
+        }
+        _ => bytes(effect),
+    }
 }
 
 /// What a client was told that must not be lost.
@@ -225,6 +236,8 @@ impl World {
             disk: Arc::new(disk.clone()),
             clock: Arc::new(disk),
             options: OPTIONS,
+            slice_bytes: 512,
+            part_min_bytes: 256,
             has_threads: false,
         });
         engine
@@ -234,7 +247,12 @@ impl World {
     fn start(&mut self) -> Verdict<Option<Life<'_>>> {
         let appendfsync = [AppendFsync::Always, AppendFsync::Always, AppendFsync::EverySecond, AppendFsync::No]
             [self.rng.below(4) as usize];
-        let config = Config { appendonly: !self.chance(8), appendfsync, ..Config::default() };
+        let config = Config {
+            appendonly: !self.chance(8),
+            appendfsync,
+            enable_debug_command: AllowFrom::Yes,
+            ..Config::default()
+        };
         let has_log = config.appendonly;
         let mut engine = self.engine(config);
         let recovered = match self.recover(&mut engine, has_log) {

@@ -173,6 +173,11 @@ impl Hash {
         self.deadlines.get_or_insert_default().set(field, at_ms);
     }
 
+    /// Gives the memory of deadlines back if there are none any more. Not for a packed hash, which shows that it had one.
+    pub fn drop_empty_deadlines(&mut self) {
+        self.deadlines.take_if(|deadlines| deadlines.is_empty());
+    }
+
     /// The deadlines, if any field is dead.
     #[inline]
     fn dead(&self) -> Option<&Deadlines> {

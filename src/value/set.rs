@@ -245,6 +245,11 @@ impl Set {
         self.deadlines.get_or_insert_default().set(member, at_ms);
     }
 
+    /// Gives the memory of deadlines back if there are none any more. Not for a packed set, which shows that it had one.
+    pub fn drop_empty_deadlines(&mut self) {
+        self.deadlines.take_if(|deadlines| deadlines.is_empty());
+    }
+
     /// The deadlines, if any member is dead.
     #[inline]
     fn dead(&self) -> Option<&Deadlines> {

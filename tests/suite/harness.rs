@@ -17,7 +17,7 @@ use redis_protocol::resp3::types::RangeFrame as Frame3;
 use redis_protocol::{resp2, resp3};
 
 /// How long a server may take to answer its first PING. Generous: test machines are shared.
-const START_DEADLINE: Duration = Duration::from_secs(20);
+const START_DEADLINE: Duration = Duration::from_secs(60);
 /// How long any single reply may take.
 pub(crate) const REPLY_DEADLINE: Duration = Duration::from_secs(60);
 

@@ -189,6 +189,46 @@ fn data_of_redis_comes_in_by_every_way_and_goes_out_again() {
 }
 
 #[test]
+fn what_a_server_saves_for_redis_is_what_it_holds() {
+    if REDIS_SERVER.is_missing() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(Program::Tidegate, dir.path(), &["--rdb-export", "yes"]);
+    fill(&mut server.raw(), &every_type());
+    assert_eq!(server.raw().command(&["SAVE"]), Value::status("OK"));
+    let wanted = contents(&server);
+    let mut check = Command::new("redis-check-rdb");
+    let checked =
+        check.arg(dir.path().join("dump.rdb")).output().expect("redis-check-rdb is there, as redis-server is");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    // Payloads of Tidegate are not compressed.
+    let redis = start(Program::Redis, dir.path(), &["--rdbcompression", "no"]);
+    assert_same(&wanted, &contents(&redis));
+    for db in ["0", "3", "9"] {
+        let (mut ours, mut theirs) = (server.raw(), redis.raw());
+        for raw in [&mut ours, &mut theirs] {
+            assert_eq!(raw.command(&["SELECT", db]), Value::status("OK"));
+        }
+        let Value::Array(keys) = theirs.command(&["KEYS", "*"]) else { panic!("KEYS answers an array") };
+        for key in keys {
+            let key = String::from_utf8(key.bytes().unwrap().to_vec()).unwrap();
+            // What has no order, and streams, which count what was read, are compared above.
+            if !["set", "many:set", "many:integers", "many:hash"].contains(&&*key) && !key.ends_with("stream") {
+                assert_eq!(ours.command(&["DUMP", &key]), theirs.command(&["DUMP", &key]), "{db}: {key}");
+            }
+        }
+    }
+    // CONFIG SET turns it off.
+    drop(redis);
+    let before = std::fs::read(dir.path().join("dump.rdb")).unwrap();
+    assert_eq!(server.raw().command(&["CONFIG", "SET", "rdb-export", "no"]), Value::status("OK"));
+    assert_eq!(server.raw().command(&["SET", "text", "later"]), Value::status("OK"));
+    assert_eq!(server.raw().command(&["SAVE"]), Value::status("OK"));
+    assert_eq!(std::fs::read(dir.path().join("dump.rdb")).unwrap(), before);
+}
+
+#[test]
 fn nothing_is_overwritten_unasked() {
     let (from, into) = (Server::start(Program::Tidegate, &[]), Server::start(Program::Tidegate, &[]));
     from.raw().command(&["SET", "key", "new"]);
@@ -578,11 +618,15 @@ fn a_refused_command_is_not_passed_over_by_the_next_run() {
     primary.say(&["SELECT 0", "SET n 1", "SET n 2", "LPUSH n x", "SET m 1"]);
     let from = primary.start();
     let args = ["import", "--follow", &from, "--into", &url(&into)];
-    let refused = run(&args).unwrap_err();
-    assert!(refused.contains("\"LPUSH n x\"") && refused.contains("WRONGTYPE"), "{refused}");
-    let refused = run(&args).unwrap_err();
-    assert!(refused.contains("it refused a command") && refused.contains("\"LPUSH n x\""), "{refused}");
-    assert!(refused.contains("FLUSHALL and FUNCTION FLUSH"), "{refused}");
+    for _ in 0..2 {
+        let refused = run(&args).unwrap_err();
+        assert!(refused.contains("\"LPUSH n x\"") && refused.contains("WRONGTYPE"), "{refused}");
+        assert!(refused.contains("its transaction was not applied, all before it was"), "{refused}");
+    }
+    // Nor is what was applied with it repeated, once it can be.
+    let mut target = into.raw();
+    let held = |target: &mut Raw| target.command(&["MGET", "n", "m"]);
+    assert_eq!(held(&mut target), Value::Array(vec![Value::Null, Value::Null]));
 }
 
 #[test]

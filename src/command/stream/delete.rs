@@ -1,7 +1,7 @@
 //! Deleting single entries: XDEL, and XDELEX and XACKDEL, which mind what groups have pending.
 
 use super::trim::References;
-use super::{ID_INVALID, admit_pending_effects, find, look_for_group};
+use super::{ID_INVALID, admit_each_pending, find, look_for_group};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
@@ -62,6 +62,18 @@ impl Deletion {
         Ok(Deletion { references: references.unwrap_or_default(), ids: ids.ok_or(Error::Syntax)? })
     }
 
+    /// Refuses what the log does not take: the entries, each beside the `group` it is acknowledged in, and all who hold them.
+    fn admit(&self, ctx: &Ctx<'_>, slot: Slot, group: Option<&[u8]>) -> Result<(), Error> {
+        if ctx.room_in_unit() == usize::MAX {
+            return Ok(());
+        }
+        let stream = ctx.ks.stream(ctx.db(), slot)?;
+        let holders =
+            self.ids.iter().filter(|_| self.references == References::Delete).flat_map(|id| stream.holders(*id));
+        let entries = self.ids.iter().flat_map(|_| group.map(<[u8]>::len).into_iter().chain([0]));
+        admit_each_pending(ctx, entries.chain(holders.map(<[u8]>::len)))
+    }
+
     /// Answers that none of the entries is there.
     fn none(&self, ctx: &mut Ctx<'_>) -> Done {
         ctx.reply.array(self.ids.len());
@@ -94,6 +106,7 @@ pub(super) fn xdelex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     let deletion = Deletion::parse(&mut args)?;
     let Some(slot) = find(ctx.ks, db, key)? else { return deletion.none(ctx) };
+    deletion.admit(ctx, slot, None)?;
     ctx.reply.array(deletion.ids.len());
     for &id in &deletion.ids {
         let is_there = ctx.ks.stream(db, slot)?.entry(id).is_some();
@@ -113,7 +126,7 @@ pub(super) fn xackdel(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, group) = (args.bytes()?, args.bytes()?);
     let deletion = Deletion::parse(&mut args)?;
     let Some(slot) = look_for_group(ctx.ks, db, key, group)? else { return deletion.none(ctx) };
-    admit_pending_effects(ctx, deletion.ids.len(), group.len())?;
+    deletion.admit(ctx, slot, Some(group))?;
     ctx.reply.array(deletion.ids.len());
     for &id in &deletion.ids {
         let code = match ctx.ks.pending_ack(db, slot, group, id)? {

@@ -55,6 +55,9 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Ok(());
     }
     let id = next_id(ctx, db, slot, wanted)?;
+    if let (Some(trim), Some(slot)) = (&trim, slot) {
+        trim.admit(ctx, db, slot, 1)?;
+    }
     if let Some(slot) = ctx.ks.stream_append(db, key, slot, id, pairs)? {
         ctx.reply.bulk(id.to_text().as_bytes());
         if let Some(request) = request {

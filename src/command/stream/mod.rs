@@ -19,6 +19,7 @@ use read::{xread, xreadgroup};
 use request::{xcfgset, xidmprecord};
 use trim::xtrim;
 
+use crate::base::limits::PENDING_EFFECT_BYTES;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Run};
@@ -26,9 +27,6 @@ use crate::keyspace::entry::Value;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
 use crate::value::stream::{Entry, Stream, StreamId};
-
-/// Bytes of an effect on an entry that is pending beside the names of group and consumer, at most.
-const PENDING_EFFECT_BYTES: usize = 64;
 
 /// How many effects on pending entries the log still takes of this unit, each of which names what has so many bytes: groups and
 /// consumers may have long names.
@@ -39,6 +37,11 @@ fn pending_effects_left(ctx: &Ctx<'_>, names: usize) -> usize {
 /// Refuses what would have more such effects.
 fn admit_pending_effects(ctx: &Ctx<'_>, count: usize, names: usize) -> Result<(), Error> {
     ctx.admit_effects(count.saturating_mul(PENDING_EFFECT_BYTES + names))
+}
+
+/// Refuses what would have such effects, one for each of these lengths of names.
+fn admit_each_pending(ctx: &Ctx<'_>, names: impl Iterator<Item = usize>) -> Result<(), Error> {
+    ctx.admit_effects(names.map(|len| PENDING_EFFECT_BYTES + len).sum())
 }
 
 const ID_INVALID: Error = Error::text("ERR Invalid stream ID specified as stream command argument");

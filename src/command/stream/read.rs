@@ -145,7 +145,7 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     match request.wait(ctx) {
         Some(wait) => {
             let again = resolved(args.argv(), request.ids_at, &starts);
-            Ok(Flow::Wait(Wait { again: Some(again), ..wait }))
+            Ok(Flow::wait(Wait { again: Some(again), ..wait }))
         }
         None => {
             ctx.reply.null_array();
@@ -210,7 +210,7 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     match request.wait(ctx) {
         Some(wait) => {
             let retry_at_ms = request.next_idle_ms(ctx, group)?;
-            Ok(Flow::Wait(Wait { retry_at_ms, ..wait }))
+            Ok(Flow::wait(Wait { retry_at_ms, ..wait }))
         }
         None => {
             ctx.reply.null_array();

@@ -1,6 +1,6 @@
 //! Trimming: XTRIM, and the options of XADD that do the same.
 
-use super::{ID_INVALID, find};
+use super::{ID_INVALID, admit_each_pending, find, pending_effects_left};
 use crate::base::limits::STREAM_TRIM_MAX_ENTRIES;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
@@ -48,18 +48,40 @@ const TRIM_NODES: u64 = 100;
 const TRIM_DEFAULT: u64 = 10_000;
 
 impl Trim {
-    /// Removes what is too much. Answers how many entries.
-    pub(super) fn run(self, ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot) -> Result<u64, Error> {
+    /// Refuses a trim that names more pending entries than the log takes: groups may have long names. To be asked before
+    /// anything is changed; `coming` entries are appended before the trim.
+    pub(super) fn admit(self, ctx: &Ctx<'_>, db: DbIndex, slot: Slot, coming: u64) -> Result<(), Error> {
+        if self.references != References::Delete || ctx.room_in_unit() == usize::MAX {
+            return Ok(());
+        }
+        let stream = ctx.ks.stream(db, slot)?;
+        let keep = match self.keep {
+            Keep::Newest(count) => Keep::Newest(count.saturating_sub(coming)),
+            keep @ Keep::From(_) => keep,
+        };
+        let Some(through) = stream.plan_trim(keep, self.whole_nodes, self.most_removed(ctx)) else { return Ok(()) };
+        let pending = stream.pending_through(through);
+        admit_each_pending(ctx, pending.iter().flat_map(|(group, ids)| ids.iter().map(|_| group.len())))
+    }
+
+    /// Most entries to remove; 0 for no limit.
+    fn most_removed(self, ctx: &Ctx<'_>) -> u64 {
         let default = match ctx.ks.limits().stream.node_max_entries as u64 {
             0 => TRIM_DEFAULT,
             entries => entries.saturating_mul(TRIM_NODES).min(STREAM_TRIM_MAX_ENTRIES),
         };
-        let limit = if self.whole_nodes { self.limit.unwrap_or(default) } else { 0 };
+        if self.whole_nodes { self.limit.unwrap_or(default) } else { 0 }
+    }
+
+    /// Removes what is too much. Answers how many entries.
+    pub(super) fn run(self, ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot) -> Result<u64, Error> {
+        let limit = self.most_removed(ctx);
         let stream = ctx.ks.stream(db, slot)?;
         if self.references == References::Spare && stream.groups().len() > 0 {
             let plan = stream.plan_acked_trim(self.keep, self.whole_nodes, limit);
             let mut removed = plan.through.map_or(Ok(0), |through| ctx.ks.stream_trim(db, slot, through))?;
-            for id in plan.single {
+            // What the log does not take of this unit is left to the next trim.
+            for id in plan.single.into_iter().take(pending_effects_left(ctx, 0)) {
                 removed += u64::from(ctx.ks.stream_delete(db, slot, id)?);
             }
             return Ok(removed);
@@ -150,7 +172,10 @@ pub(super) fn xtrim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let trim = options.finish()?;
     let trim = trim.ok_or(Error::text("ERR syntax error, XTRIM must be called with a trimming strategy"))?;
     let removed = match find(ctx.ks, db, key)? {
-        Some(slot) => trim.run(ctx, db, slot)?,
+        Some(slot) => {
+            trim.admit(ctx, db, slot, 0)?;
+            trim.run(ctx, db, slot)?
+        }
         None => 0,
     };
     ctx.reply.integer(removed as i64);

@@ -14,6 +14,7 @@ use range::{
     zremrangebyscore, zrevrange, zrevrangebylex, zrevrangebyscore,
 };
 
+use crate::base::limits::MEMBER_EFFECT_BYTES;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Run};
@@ -37,9 +38,6 @@ pub(super) fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<
     slot.map_or(Ok(()), |slot| ks.zset(db, slot).map(drop))?;
     Ok(slot)
 }
-
-/// Bytes of the effect of one stored member beside the member itself: at most its code, its length and its score.
-const MEMBER_EFFECT_BYTES: usize = 16;
 
 /// Stores these members under a key, whatever was there before; without any the key is gone. Answers how many they were.
 pub(super) fn store<'m>(

@@ -94,7 +94,7 @@ fn pop_or_wait(ctx: &mut Ctx<'_>, mut args: Args<'_>, end: End) -> MayWait {
     let keys = args.take(args.len().saturating_sub(1))?;
     let deadline_ms = deadline_after_seconds(args.bytes()?, ctx.now_ms())?;
     let Some((key, slot)) = first_of(ctx, keys)? else {
-        return Ok(Flow::Wait(Wait::new(Want::ZSet, keys.iter(), deadline_ms, Reply::null_array)));
+        return Ok(Flow::wait(Wait::new(Want::ZSet, keys.iter(), deadline_ms, Reply::null_array)));
     };
     ctx.reply.array(3);
     ctx.reply.bulk(key);
@@ -156,5 +156,5 @@ pub(super) fn bzmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     if pop.run(ctx)? {
         return Ok(Flow::Replied);
     }
-    Ok(Flow::Wait(Wait::new(Want::ZSet, pop.keys.iter(), deadline_ms, Reply::null_array)))
+    Ok(Flow::wait(Wait::new(Want::ZSet, pop.keys.iter(), deadline_ms, Reply::null_array)))
 }

@@ -84,6 +84,8 @@ macro_rules! for_each_effect {
             /// The key holds the value that was built in parts, laid out like this, and expires at this Unix time in milliseconds, the
             /// greatest number: never; whatever was there before.
             18 Complete(key) part [Changes key] { layout: Layout, at_ms: i64 }
+            /// About so many keys are to come in the database, which is empty: nothing changes, and there may be room for them.
+            19 Expect key [] { keys: u64 }
 
             /// The field of the hash has this value and never expires; field and hash may be new.
             20 HashSet(key) hash [Changes key] { field: &'a [u8], value: &'a [u8] }
@@ -303,19 +305,18 @@ macro_rules! declare {
         }
 
         impl<'a> Effect<'a> {
-            #[inline]
-            fn code(&self) -> u8 {
-                match self {
-                    $(Effect::$name { .. } => $code,)*
+            /// Its code, and the key that it is about, if it is about one.
+            #[inline(always)]
+            fn code_and_key(&self) -> (u8, Option<&'a [u8]>) {
+                match *self {
+                    $(Effect::$name { $($key,)? .. } => ($code, None::<&'a [u8]>$(.or(Some($key)))?),)*
                 }
             }
 
             /// The key that it is about, if it is about one.
             #[inline]
             pub fn key(&self) -> Option<&'a [u8]> {
-                match *self {
-                    $(Effect::$name { $($key,)? .. } => None::<&'a [u8]>$(.or(Some($key)))?,)*
-                }
+                self.code_and_key().1
             }
 
             /// The same effect on the key of this name; itself if it has no key.
@@ -337,6 +338,7 @@ macro_rules! declare {
             }
 
             /// Whether it changes its own key and nothing else.
+            #[inline]
             fn changes_own_key_only(&self) -> bool {
                 match self {
                     $(Effect::$name { .. } => const { is_own_key_only(&[$((Role::$role, stringify!($what $(@ $db)?))),*]) },)*
@@ -364,7 +366,7 @@ macro_rules! declare {
             }
 
             /// Appends the encoded fields but the key.
-            #[inline]
+            #[inline(always)]
             fn put_fields(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Effect::$name { $($field,)* .. } => { $($field.put(out);)* })*

@@ -88,12 +88,13 @@ impl Effects {
         self.record_with(db, || effect);
     }
 
-    /// As [`record`](Self::record), for an effect that costs something to make: it is made only when somebody reads it.
+    /// As [`record`](Self::record), for an effect that is made only when somebody reads it: because it costs something to make,
+    /// or because it is recorded so often that the compiler is to write code for this one, which need not look which it is.
     #[inline]
     pub(in crate::keyspace) fn record_with<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
         self.count += 1;
         if self.recording != Recording::Nothing {
-            self.write(db, effect());
+            self.write(db, effect);
         }
     }
 
@@ -101,22 +102,27 @@ impl Effects {
     #[inline]
     pub(in crate::keyspace) fn record_uncounted(&mut self, db: u16, effect: Effect<'_>) {
         if self.recording != Recording::Nothing {
-            self.write(db, effect);
+            self.write(db, || effect);
         }
     }
 
     /// Not inlined: mostly nobody reads what happened, and then changes should pay for no more than the look at that.
     #[inline(never)]
-    fn write(&mut self, db: u16, effect: Effect<'_>) {
+    fn write<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
+        let effect = effect();
         if self.recording == Recording::Full {
-            let (is_first, begins_at) = (self.buf.is_empty(), self.buf.len());
-            effect.encode(db, &mut self.last_key, &mut self.buf);
+            let is_first = self.buf.is_empty();
+            let repeats_key = effect.encode(db, &mut self.last_key, &mut self.buf);
             let is_expiry = effect.is_expiry();
-            let is_same_key = is_first || self.buf[begins_at] & SAME_KEY != 0;
-            self.is_of_one_key &= is_same_key && !is_expiry && effect.changes_own_key_only();
+            self.is_of_one_key &= (is_first || repeats_key) && !is_expiry && effect.changes_own_key_only();
             self.has_lasting |= !is_expiry;
             return;
         }
+        self.write_touches(db, &effect);
+    }
+
+    #[inline(never)]
+    fn write_touches(&mut self, db: u16, effect: &Effect<'_>) {
         effect.touches(db).for_each(|touch| touch.encode(&mut self.buf));
         if self.buf.len() > self.condensed_to + TOUCHES_MAX_BYTES {
             self.condense();
@@ -279,23 +285,34 @@ impl<'a> Iterator for Touches<'a> {
 struct LastKey(Option<(u16, Range<usize>)>);
 
 impl Effect<'_> {
-    /// Appends the encoded effect on database `db`.
-    #[inline]
-    fn encode(&self, db: u16, last: &mut LastKey, out: &mut Vec<u8>) {
-        match (self.key(), &last.0) {
-            (Some(key), Some((last_db, at))) if *last_db == db && *key == out[at.clone()] => {
-                out.push(self.code() | SAME_KEY);
-            }
-            (key, _) => {
-                out.push(self.code());
-                db.put(out);
-                if let Some(key) = key {
-                    key.put(out);
-                    last.0 = Some((db, out.len() - key.len()..out.len()));
+    /// Appends the encoded effect on database `db`. Answers whether it repeats database and key of the last one.
+    #[inline(always)]
+    fn encode(&self, db: u16, last: &mut LastKey, out: &mut Vec<u8>) -> bool {
+        let (code, key) = self.code_and_key();
+        let repeats_key =
+            matches!((key, &last.0), (Some(key), Some((last_db, at))) if *last_db == db && *key == out[at.clone()]);
+        match key {
+            _ if repeats_key => out.push(code | SAME_KEY),
+            Some(key) => {
+                match (db, key.len()) {
+                    // Nearly always: numbers below this are one byte, and three bytes at once cost less than one by one.
+                    (..0x80, ..0x80) => out.extend_from_slice(&[code, db as u8, key.len() as u8]),
+                    _ => {
+                        out.push(code);
+                        db.put(out);
+                        (key.len() as u64).put(out);
+                    }
                 }
+                out.extend_from_slice(key);
+                last.0 = Some((db, out.len() - key.len()..out.len()));
+            }
+            None => {
+                out.push(code);
+                db.put(out);
             }
         }
         self.put_fields(out);
+        repeats_key
     }
 }
 

@@ -129,6 +129,7 @@ fn examples() -> Vec<Effect<'static>> {
         // HashSet, field: "f", value: "v".
         Effect::Part { fresh: true, layout: Layout::Large, steps: b"\x14\x00\x00\x01f\x01v" },
         Effect::Complete { key, layout: Layout::Large, at_ms: i64::MAX },
+        Effect::Expect { keys: 300 },
         Effect::HashSet { key, field: b"f", value: b"v" },
         Effect::HashRemove { key, field: b"f", cause, emptied: true },
         Effect::HashUpdate { key, field: b"f", value: b"w" },
@@ -202,7 +203,11 @@ fn the_document_says_what_is_declared() {
 #[test]
 fn each_effect_reads_back_whole_or_not_at_all() {
     for (declared, effect) in DECLARED.iter().zip(examples()) {
-        assert_eq!((declared.name, declared.code), (effect.describe().0, effect.code()), "the examples are in order");
+        assert_eq!(
+            (declared.name, declared.code),
+            (effect.describe().0, effect.code_and_key().0),
+            "the examples are in order"
+        );
         let bytes = encoded(&effect);
         assert_eq!(EffectReader::new(&bytes).collect::<Vec<_>>(), [(0, effect)]);
         for cut in 0..bytes.len() {

@@ -11,8 +11,9 @@
 //! # Two keys
 //! RENAME, MOVE and COPY carry a value from one key to another, and the effect does not say which. If both keys have been
 //! copied, it is passed on; if only the source has, what it means for the source alone. If only the target has, the stream lacks
-//! the value: the target is put down to be copied **again**, when the walk is over, and until then counts as not copied. What the
-//! stream's reader has under that name is overwritten then, or removed, if the key is gone by then.
+//! the value: the target is put down to be copied **again**, when the walk is over, and until then counts as not copied. The stream's
+//! reader is told to remove what it has under that name. So of a key that does not count as copied the reader has nothing, and
+//! slices copy a key a second time only if a followed unit has changed or removed it in between.
 //!
 //! A unit is followed when it is over, so a key that is copied again is copied in the state after the whole unit, and by a later
 //! slice: none of the unit's effects on it is passed on.
@@ -49,8 +50,8 @@ use super::verb::{build, limits_effect};
 use super::{DbIndex, Keyspace};
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::{
-    SNAPSHOT_AGAIN_MAX, SNAPSHOT_DEBT_SLICE_BYTES, SNAPSHOT_ELEMENT_BYTES, SNAPSHOT_KEY_WORK_BYTES,
-    SNAPSHOT_PART_MIN_BYTES, SNAPSHOT_STARTS_OVER_MAX,
+    SNAPSHOT_AGAIN_MAX, SNAPSHOT_DEBT_SLICE_BYTES, SNAPSHOT_ELEMENT_BYTES, SNAPSHOT_EXPECT_MIN_KEYS,
+    SNAPSHOT_KEY_WORK_BYTES, SNAPSHOT_PART_MIN_BYTES, SNAPSHOT_STARTS_OVER_MAX,
 };
 use crate::base::split_table::{PLACE_END, Walk, place};
 use crate::value::Layout;
@@ -90,8 +91,7 @@ impl Drop for Snapshot {
 struct CopiedDb {
     /// Keys whose places are before this one have been copied.
     position: u64,
-    /// But for these, wherever they are: they must be copied when the walk is over. Whoever reads the stream may have something else
-    /// under these names.
+    /// But for these, wherever they are: they must be copied when the walk is over.
     again: BTreeSet<Box<[u8]>>,
     /// Keys that have been copied though the walk had not come to them.
     ahead: BTreeSet<Box<[u8]>>,
@@ -141,6 +141,12 @@ impl Snapshot {
             debt: 0,
             mark: ks.copied_in_parts.clone(),
         }
+    }
+
+    /// Whether only a part of a large value has been copied.
+    #[cfg(test)]
+    pub fn is_inside_value(&self) -> bool {
+        self.under_way.is_some()
     }
 
     /// Copies on, between two units: appends effects to `out` until they have about so many bytes, or took as long to make. One
@@ -214,13 +220,16 @@ impl Snapshot {
                 self.copied += 1;
                 budget.pay(out, |out| copy_whole(db, entry, out));
             }
-            None => budget.pay(out, |out| forget(db, key, out)),
+            None => budget.pay(out, |_| {}),
         }
     }
 
     /// Walks on through one database.
     fn walk(&mut self, ks: &Keyspace, db: DbIndex, budget: &mut Budget, out: &mut EffectWriter) {
         let (database, copied_db): (&Db, &CopiedDb) = (ks.db(db), &self.dbs[db as usize]);
+        if copied_db.position == 0 && database.len() >= SNAPSHOT_EXPECT_MIN_KEYS {
+            out.write(db, &Effect::Expect { keys: database.len() as u64 });
+        }
         let mut large = None;
         let mut copied = 0;
         let position = database.walk(copied_db.position, |entries| {
@@ -341,7 +350,7 @@ impl Snapshot {
         if self.has(db, key) {
             if let Effect::Complete { .. } = effect {
                 // Its parts were not passed on.
-                return self.dbs[db as usize].put_off(key.into());
+                return self.take_back(db, key, out);
             }
             return out.write(db, effect);
         }
@@ -381,18 +390,27 @@ impl Snapshot {
         if role == Role::Removes
             && let Some(under_way) = self.under_way.as_mut().filter(|under_way| under_way.is(db, key))
         {
-            // Its copy goes where it goes. Of what it leaves and what it replaces there may be something in the stream.
+            // Its copy goes where it goes. What takes the place that it leaves has not been copied.
             (under_way.db, under_way.key) = (to_db, to.into());
             self.dbs[db as usize].put_off(key.into());
+            if self.dbs[to_db as usize].has(to) {
+                forget(to_db, to, out);
+            }
             self.dbs[to_db as usize].again.remove(to);
             return;
         }
         match (has_source, self.has(to_db, to)) {
             (true, true) => out.write(db, effect),
             (true, false) if role == Role::Removes => out.write(db, &Effect::Del { key, cause: Cause::Command }),
-            (false, true) => self.dbs[to_db as usize].put_off(to.into()),
+            (false, true) => self.take_back(to_db, to, out),
             _ => {}
         }
+    }
+
+    /// The reader has a key as it no longer is: it is to be copied again.
+    fn take_back(&mut self, db: DbIndex, key: &[u8], out: &mut EffectWriter) {
+        forget(db, key, out);
+        self.dbs[db as usize].put_off(key.into());
     }
 
     /// Whether the reader has a key as it is.

@@ -25,7 +25,7 @@ impl Keyspace {
         self.note_expiry(db, slot);
         self.dbs[db as usize].set_expiry(slot, at_ms);
         let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        self.effects.record(db, Effect::ExpireAt { key: &entry.key, at_ms });
+        self.effects.record_with(db, move || Effect::ExpireAt { key: &entry.key, at_ms });
     }
 
     /// Gives a key another name, value and expiry unchanged; what stood under that name is gone.
@@ -100,6 +100,17 @@ impl Keyspace {
         slot
     }
 
+    /// Makes room for about so many keys in a database that is empty. It is no more than a hint.
+    pub fn expect(&mut self, db: DbIndex, keys: u64) {
+        self.effects.record(db, Effect::Expect { keys });
+        self.dbs[db as usize].expect(usize::try_from(keys).unwrap_or(usize::MAX));
+    }
+
+    /// All keys have come that were [expected](Self::expect): gives back the room that they have not taken.
+    pub fn fit(&mut self) {
+        self.dbs.iter_mut().for_each(Db::fit);
+    }
+
     /// Stores a value under a key, whatever was there before; its expiry goes. No effect.
     #[inline]
     pub(super) fn overwrite(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
@@ -150,6 +161,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
             ks.move_to(db, slot, to_db);
         }
         Effect::Flush {} => ks.flush(db, true),
+        Effect::Expect { keys } => ks.expect(db, keys),
         Effect::Swap { with_db } => {
             ensure_database(ks, with_db)?;
             ks.swap(db, with_db);

@@ -16,7 +16,7 @@ impl Keyspace {
     /// Stores a string under a key, whatever was there before; its expiry goes.
     #[inline]
     pub fn put(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Slot {
-        self.effects.record(db, Effect::Put { key, value });
+        self.effects.record_with(db, move || Effect::Put { key, value });
         self.overwrite(db, key, Value::String(StringValue::new(value)))
     }
 
@@ -43,7 +43,7 @@ impl Keyspace {
     /// Stores a number in a key that may exist, `slot` as for [`put_at`](Self::put_at); its expiry stays.
     #[inline]
     pub fn put_integer(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: i64) -> Slot {
-        self.effects.record(db, Effect::SetInteger { key, value });
+        self.effects.record_with(db, move || Effect::SetInteger { key, value });
         let Some(slot) = slot else { return self.create(db, key, Value::String(StringValue::Int(value))) };
         if !self.undo.is_on()
             && let Value::String(StringValue::Int(counter)) = &mut self.entry_mut(db, slot).value

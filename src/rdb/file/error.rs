@@ -83,7 +83,7 @@ pub enum FileError {
         offset: u64,
     },
     /// Its bytes are not those that were summed.
-    #[error("its checksum is wrong: what was read up to offset {offset} can't be trusted")]
+    #[error("CRC error, its checksum is wrong: what was read up to offset {offset} can't be trusted")]
     Checksum {
         /// Where the checksum stands.
         offset: u64,

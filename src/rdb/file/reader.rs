@@ -33,8 +33,13 @@ pub enum Record<'a> {
         /// Such as `7.0.15`.
         text: Cow<'a, [u8]>,
     },
-    /// How many keys the database in hand has, as a hint.
-    Keys(u64),
+    /// How many keys a database has, as a hint.
+    Keys {
+        /// The number of the database.
+        db: u64,
+        /// Its keys.
+        keys: u64,
+    },
     /// The text of a library of functions.
     Library(Cow<'a, [u8]>),
     /// What a module keeps beside the keys: it was passed over.
@@ -153,7 +158,7 @@ impl<R: Read> Reader<R> {
                 opcode::RESIZE_DB => {
                     let keys = self.number()?;
                     self.number()?;
-                    return Ok(Record::Keys(keys));
+                    return Ok(Record::Keys { db: self.db, keys });
                 }
                 opcode::KEY_META if self.dialect == Dialect::Redis => {
                     let what = "what modules of newer versions of Redis keep of a key, which can't be read here";

@@ -18,7 +18,7 @@ fn read(bytes: &[u8]) -> Result<Vec<String>, FileError> {
         seen.push(match reader.next_record()? {
             Record::End => return Ok(seen),
             Record::Aux { name, text } => format!("aux {} {}", name.escape_ascii(), text.escape_ascii()),
-            Record::Keys(count) => format!("keys {count}"),
+            Record::Keys { db, keys } => format!("keys of {db}: {keys}"),
             Record::Library(text) => format!("library {}", text.escape_ascii()),
             Record::ModuleAux { module } => format!("module {module}"),
             Record::Key(record) => {
@@ -214,7 +214,7 @@ fn what_is_no_key_is_understood_or_passed_over() {
     let seen = read(&all).unwrap();
     assert_eq!(seen[..3], ["aux redis-ver 8.0.6", "aux ctime 50462976", "library text"]);
     assert!(seen[3].starts_with("module ") && seen[3].len() == "module ".len() + 9, "{}", seen[3]);
-    assert_eq!(seen[4], "keys 2");
+    assert_eq!(seen[4], "keys of 3: 2");
     assert!(seen[5].starts_with("3:a ") && seen[5].ends_with("(Some(5), Some(10))"), "{}", seen[5]);
     assert_eq!(seen[6], "3:b m (None, None)", "what was said of one key does not hold for the next");
 

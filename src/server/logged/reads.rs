@@ -3,6 +3,9 @@
 
 use super::*;
 use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
+use crate::engine::recovery::Loading;
+use crate::engine::session::Gate;
+use crate::log::group_commit::State;
 
 /// A script that reads, as a word of a line.
 const GET: &str = "return~redis.call('GET',KEYS[1])";
@@ -119,6 +122,51 @@ fn who_reads_what_nobody_changes_is_answered_while_the_disk_works() {
         bench.finish_sync();
         assert_eq!([bench.told(0).1, bench.told(1).1], [false; 2], "{case:?}: the disk is done");
     }
+}
+
+/// The data that is there after a crash, in memory only.
+fn after_a_crash(bench: Bench) -> Bench {
+    let Bench { engine: crashed, clock, disk, .. } = bench;
+    disk.crash();
+    drop(crashed);
+    disk.set_faults(Faults::default());
+    let mut engine = engine(Config::default(), clock.clone());
+    let loading = Loading::begin(&mut engine, directory(&disk)).expect("a crash damages nothing");
+    loading.finish_without_log(&mut engine).expect("a crash damages nothing");
+    let clients = [(); 3].map(|()| engine.server.open_session(Peer::default()));
+    Bench { engine, clock, disk, clients }
+}
+
+/// The power fails before the first, the second, the third operation of the disk that makes a change durable, and so on.
+#[test]
+fn quiet_keys_are_read_at_once_and_what_a_crash_takes_back_was_shown_to_nobody() {
+    let (mut lost, mut shown) = (0, 0);
+    for operation in 0..6 {
+        let mut bench = Bench::slow();
+        bench.settled(&["SET quiet v", "SET written before"]);
+        bench.ask(0, &["SET written after"]);
+        bench.ask(2, &["GET written"]);
+        for _ in 0..100 {
+            bench.ask(1, &["GET quiet"]);
+            assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n".to_owned(), false), "a reader of it does not wait");
+        }
+        assert_eq!([bench.told(0), bench.told(2)], [(); 2].map(|()| (String::new(), true)));
+        let crash_at = Some(bench.disk.operations() + operation);
+        bench.disk.set_faults(Faults { crash_at, ..Faults::default() });
+        bench.finish_sync();
+        let told = [0, 2].map(|client| bench.told(client).0);
+        let mut bench = after_a_crash(bench);
+        assert_eq!(bench.line(0, "GET quiet").as_deref(), Some("$1\\r\\nv\\r\\n"));
+        let is_lost = match bench.line(0, "GET written").as_deref() {
+            Some("$6\\r\\nbefore\\r\\n") => true,
+            Some("$5\\r\\nafter\\r\\n") => false,
+            other => panic!("{other:?}"),
+        };
+        assert!(!is_lost || told == [""; 2], "at operation {operation}: {told:?}, and it is lost");
+        lost += u32::from(is_lost);
+        shown += u32::from(told == ["+OK\\r\\n", "$5\\r\\nafter\\r\\n"]);
+    }
+    assert!(lost > 0 && shown > 0, "lost {lost} times, shown {shown} times");
 }
 
 #[test]
@@ -553,4 +601,34 @@ fn who_waits_for_the_log_is_no_slow_reader_and_can_be_closed() {
     bench.ask(0, &[&kill]);
     assert!(bench.is_killed(2));
     assert_eq!(bench.told(2), (String::new(), true));
+}
+
+/// What a client is answered while a script is busy is so much that the engine waits for the log, and finds that it has failed, or
+/// is full: this client learns that as all others do.
+#[test]
+fn who_is_answered_while_a_script_is_busy_learns_what_has_become_of_the_log() {
+    let reply_bytes = 1024 * 1024;
+    let value = vec![b'x'; reply_bytes - "$1234567\r\n\r\n".len() - LARGE.len()];
+    for has_failed in [true, false] {
+        let mut bench = Bench::slow();
+        bench.feed(0, &[&[b"SET", b"k", &value]]);
+        bench.finish_sync();
+        bench.feed(0, &[&[b"SCRIPT", b"LOAD", b"return 7"], &[b"APPEND", b"k", &LARGE]]);
+        // Nearly as much waits as may.
+        (1..LOG_BEHIND_MAX_BYTES / reply_bytes).for_each(|_| bench.feed(1, &[&[b"GET", b"k"]]));
+        let rest = reply_bytes - 200;
+        bench.feed(1, &[&[b"GETRANGE", b"k", b"0", rest.to_string().as_bytes()]]);
+        assert_eq!(bench.log().backlog_bytes(), 0);
+        match has_failed {
+            true => bench.fail_next_write(),
+            false => bench.fill_disk(),
+        }
+        let (server, ks) = (&mut bench.engine.server, &mut bench.engine.ks);
+        let mut out = Reply::new(Form::Resp2);
+        server.feed_while_busy(ks, bench.clients[2], &mut Decoder::new(), b"SCRIPT STATS\r\n", &mut out);
+        assert_eq!(bench.log().state(), if has_failed { State::Poisoned } else { State::Full });
+        let session = bench.engine.server.sessions.get_mut(bench.clients[2]).expect("it is open");
+        assert!(session.gate.has(Gate::UNLOGGED));
+        assert_eq!((session.killed, out.is_empty()), (has_failed, has_failed), "it shows what is lost");
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::requests::{Shows, What, encode, random, reply_len};
+use super::requests::{Request, Shows, What, encode, random, reply_len};
 use super::{BESIDE, State, Told, Verdict, World, difference, repeat, state_of};
 use crate::config::Config;
 use crate::engine::Engine;
@@ -38,8 +38,6 @@ pub(super) struct Life<'w> {
     /// The last unit of the snapshot whose copy was complete last.
     copied: u64,
     snapshots: u64,
-    /// Whether the snapshot under way is complete, and the log is to begin.
-    is_complete: bool,
     log_state: Option<LogState>,
 }
 
@@ -52,6 +50,8 @@ struct Client {
     last: u64,
     /// The list that it waits for.
     waits_for: Option<&'static str>,
+    /// The rest of a transaction of which it has sent the first commands, and the last unit before these.
+    begun: Option<(Request, u64)>,
 }
 
 /// A reply that is to come.
@@ -65,7 +65,7 @@ struct Expected {
 impl Client {
     fn new(engine: &mut Engine) -> Client {
         let key = engine.server.open_session(Peer::default());
-        Client { key, expected: VecDeque::new(), received: Vec::new(), last: 0, waits_for: None }
+        Client { key, expected: VecDeque::new(), received: Vec::new(), last: 0, waits_for: None, begun: None }
     }
 }
 
@@ -90,7 +90,6 @@ impl<'w> Life<'w> {
             published: BTreeMap::new(),
             copied: 0,
             snapshots: 0,
-            is_complete: false,
             log_state: None,
         };
         for _ in 0..begun {
@@ -112,8 +111,12 @@ impl<'w> Life<'w> {
     pub(super) fn run(mut self, steps: u64) -> Verdict {
         for _ in 0..steps {
             let before = self.at;
+            let (is_copying, is_inside_value) = self.engine.server.saving.copying();
             self.act(before)?;
             self.collect()?;
+            let has_changed = self.at > before;
+            self.world.reached.changed_while_copied += u64::from(is_copying && has_changed);
+            self.world.reached.changed_inside_value += u64::from(is_inside_value && has_changed);
             self.look_at_log();
             self.replace_disconnected();
             if self.world.disk.is_off() {
@@ -178,8 +181,10 @@ impl<'w> Life<'w> {
         if self.engine.server.sessions.get_mut(key).is_none_or(waits) {
             return Ok(());
         }
-        self.world.requests += 1;
-        let request = random(&mut self.world.rng, self.world.requests);
+        let (request, begun_at) = self.next_request(client);
+        if request.what == What::Reload && self.engine.server.durability.is_none() {
+            return Ok(());
+        }
         if matches!(request.what, What::Block(_)) && self.clients.iter().any(|client| client.waits_for.is_some()) {
             // With two of them nobody could say which unit has served which.
             return Ok(());
@@ -198,7 +203,7 @@ impl<'w> Life<'w> {
             (true, What::WaitAof) => self.clients[client].last,
             // One that was in force before syncs nothing.
             (true, What::SyncPolicy) if self.engine.server.config.appendfsync == policy => 0,
-            (true, What::SyncPolicy) => before,
+            (true, What::SyncPolicy | What::Reload) => before,
             (true, _) => own.max(self.shown(request.shows)),
         };
         let client = &mut self.clients[client];
@@ -215,13 +220,34 @@ impl<'w> Life<'w> {
         let reached = &mut self.world.reached;
         match request.what {
             What::Publish(number) => drop(self.published.insert(number, if is_logged { own } else { 0 })),
-            What::Transaction if own > 0 => reached.transactions += 1,
+            What::Transaction { watches } if own > 0 => {
+                reached.transactions += 1;
+                reached.watched += u64::from(watches);
+                reached.interleaved += u64::from(begun_at.is_some_and(|at| at < before));
+            }
             What::Script if own > 0 => reached.scripts += 1,
             What::FailingScript => reached.failed_scripts += 1,
             _ => {}
         }
         self.settle_waits(before);
         Ok(())
+    }
+
+    /// What a client asks for next. The commands of a transaction need not come at once: then answers behind which unit it has
+    /// begun.
+    fn next_request(&mut self, client: usize) -> (Request, Option<u64>) {
+        if let Some((rest, at)) = self.clients[client].begun.take() {
+            return (rest, Some(at));
+        }
+        self.world.requests += 1;
+        let mut request = random(&mut self.world.rng, self.world.requests);
+        let first = self.world.rng.below(request.commands.len() as u64) as usize;
+        if first == 0 {
+            return (request, None);
+        }
+        let rest = request.commands.split_off(first);
+        self.clients[client].begun = Some((Request { commands: rest, ..request }, self.at));
+        (Request { commands: request.commands, shows: Shows::Nothing, what: What::Plain }, None)
     }
 
     /// The last unit that an answer shows.
@@ -305,48 +331,66 @@ impl<'w> Life<'w> {
         }
     }
 
-    /// Does what the tasks and the thread of a snapshot do.
-    fn go_on_saving(&mut self) -> Verdict {
-        let done = |life: &Life<'_>| {
-            let saving = &life.engine.server.saving;
-            (
-                saving.history(Purpose::Save).done + saving.history(Purpose::Rewrite).done,
-                saving.history(Purpose::Save).failures_in_a_row + saving.history(Purpose::Rewrite).failures_in_a_row,
-            )
-        };
-        let was_ending = self.engine.server.saving.is_ending();
-        let (wanted_log, (_, failures)) = (self.engine.server.wants_log(), done(self));
-        self.engine.save_slice();
-        if !was_ending && self.engine.server.saving.is_ending() {
-            self.copied()?;
-        }
-        let (snapshots, failures_now) = done(self);
-        let before = std::mem::replace(&mut self.snapshots, snapshots);
-        if snapshots > before {
-            self.world.reached.snapshots += 1;
+    fn snapshots_made(&self) -> u64 {
+        let saving = &self.engine.server.saving;
+        saving.history(Purpose::Save).done + saving.history(Purpose::Rewrite).done
+    }
+
+    /// Notes that what was copied last is durable, if it is. Answers whether a snapshot has ended well since the last time.
+    fn note_snapshots(&mut self) -> bool {
+        let made = self.snapshots_made();
+        let before = std::mem::replace(&mut self.snapshots, made);
+        let has_ended = made > before;
+        if has_ended {
+            self.world.reached.snapshots += made - before;
             self.world.reached.saved_without_log += u64::from(self.engine.server.durability.is_none());
+        }
+        // One ends when the log behind it has begun, or could not; it is on disk before.
+        if has_ended || self.engine.server.saving.begins_log() {
             self.world.kept = self.world.kept.max(self.copied);
             if let Some(states) = self.world.states.get_mut(&self.copied) {
                 states.drain(..states.len() - 1);
             }
         }
+        has_ended
+    }
+
+    /// Does what the tasks and the thread of a snapshot do.
+    fn go_on_saving(&mut self) -> Verdict {
+        let failures = |life: &Life<'_>| {
+            let saving = &life.engine.server.saving;
+            saving.history(Purpose::Save).failures_in_a_row + saving.history(Purpose::Rewrite).failures_in_a_row
+        };
+        let was_ending = self.engine.server.saving.is_ending();
+        let (wanted_log, failures_before) = (self.engine.server.wants_log(), failures(self));
+        let (before, has_log) = (self.snapshots, self.engine.server.durability.is_some());
+        self.engine.save_slice();
+        if self.snapshots_made() > before + u64::from(was_ending) {
+            // A reload has made one of all that is there.
+            let last = self.engine.server.last_lsn().get();
+            let is_numbered = has_log || self.engine.server.durability.is_some();
+            self.copied(last - u64::from(!is_numbered), has_log)?;
+        } else if !was_ending && self.engine.server.saving.is_ending() {
+            self.copied(self.engine.server.last_lsn().get(), has_log)?;
+        }
+        let is_saved = self.note_snapshots();
         let has_log = self.engine.server.durability.is_some();
         self.world.reached.logs_begun += u64::from(wanted_log && has_log);
-        if failures_now > failures {
-            match self.is_complete {
+        if failures(self) > failures_before {
+            // Of a snapshot that has ended well only the log behind it can have failed.
+            match is_saved && wanted_log && !has_log {
                 true => self.world.reached.logs_not_begun += 1,
                 false => self.world.reached.snapshots_failed += 1,
             }
         }
-        self.is_complete = snapshots > before && self.engine.server.saving.under_way().is_some();
         self.engine.server.saving.step();
         Ok(())
     }
 
     /// All has been copied into a snapshot. Without a log it has a number of its own, and a log that begins goes on from there.
-    fn copied(&mut self) -> Verdict {
-        self.copied = self.engine.server.last_lsn().get();
-        if self.engine.server.durability.is_none() {
+    fn copied(&mut self, last: u64, has_log: bool) -> Verdict {
+        self.copied = last;
+        if !has_log {
             self.at = self.copied;
             self.copy = copy_of(self.world, &mut self.engine)?;
             self.state = Rc::new(state_of(&mut self.engine));
@@ -372,6 +416,7 @@ impl<'w> Life<'w> {
             reached.replies += 1;
             if reply.starts_with(b"-") {
                 reached.refused += u64::from(reply.starts_with(b"-MISCONF"));
+                reached.reloads_failed += u64::from(expected.what == What::Reload);
                 continue;
             }
             let is_synced = match expected.what {
@@ -381,6 +426,22 @@ impl<'w> Life<'w> {
                     true
                 }
                 What::SyncPolicy => true,
+                What::Reload => {
+                    reached.reloads += 1;
+                    true
+                }
+                What::Transaction { watches } => {
+                    reached.undone += u64::from(watches && reply.starts_with(b"*-1"));
+                    is_synced
+                }
+                What::Deliver => {
+                    reached.delivered += u64::from(!reply.starts_with(b"*-1"));
+                    is_synced
+                }
+                What::Acknowledge => {
+                    reached.acknowledged += u64::from(reply.starts_with(b":1"));
+                    is_synced
+                }
                 What::Function => {
                     reached.functions += 1;
                     is_synced

@@ -23,7 +23,10 @@ pub(super) enum Shows {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum What {
     Plain,
-    Transaction,
+    Transaction {
+        /// Whether it watches a key.
+        watches: bool,
+    },
     Script,
     FailingScript,
     Function,
@@ -35,12 +38,22 @@ pub(super) enum What {
     SyncPolicy,
     /// It has to do with snapshots and with the log as a whole.
     Save,
+    /// All is saved, and read again.
+    Reload,
+    /// A group is given entries of a stream.
+    Deliver,
+    /// One of them is acknowledged.
+    Acknowledge,
 }
 
 const SET_AND_PUSH: &str =
     "redis.call('SET', KEYS[1], ARGV[1]) redis.call('RPUSH', KEYS[2], ARGV[1]) return redis.call('GET', KEYS[1])";
 const SET_AND_FAIL: &str = "redis.call('SET', KEYS[1], ARGV[1]) error('it fails')";
 const SET_AND_PUBLISH: &str = "redis.call('SET', KEYS[1], ARGV[1]) redis.call('PUBLISH', 'news', ARGV[1])";
+
+const ACKNOWLEDGE: &str = "local oldest = redis.call('XPENDING', KEYS[1], 'group', '-', '+', 1)[1] \
+                           return oldest and redis.call('XACK', KEYS[1], 'group', oldest[1])";
+const READ_GROUP: [&str; 9] = ["XREADGROUP", "GROUP", "group", "consumer", "COUNT", "2", "STREAMS", "stream", ">"];
 
 /// A request by chance; `number` is given once.
 pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
@@ -49,7 +62,7 @@ pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
     let n = number.to_string();
     let policy = ["always", "everysec", "no"][rng.below(3) as usize];
     let deadline = (1 + rng.below(500)).to_string();
-    let (words, shows, what): (&[&str], Shows, What) = match rng.below(60) {
+    let (words, shows, what): (&[&str], Shows, What) = match rng.below(80) {
         0..5 => (&["SET", "string", &value], Shows::Nothing, What::Plain),
         5..10 => (&["GET", "string"], Shows::Key("string"), What::Plain),
         10..12 => (&["SETNX", "string", &n], Shows::Key("string"), What::Plain),
@@ -63,7 +76,7 @@ pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
         24 => (&["HGETALL", "hash"], Shows::Key("hash"), What::Plain),
         25 => (&["ZADD", "zset", &n, &n[n.len() - 1..]], Shows::Nothing, What::Plain),
         26 => (&["ZRANGE", "zset", "0", "-1"], Shows::Key("zset"), What::Plain),
-        27 => (&["XADD", "stream", "MAXLEN", "5", "*", "n", &n], Shows::Nothing, What::Plain),
+        27 | 60..64 => (&["XADD", "stream", "MAXLEN", "5", "*", "n", &n], Shows::Nothing, What::Plain),
         28 => (&["XLEN", "stream"], Shows::Key("stream"), What::Plain),
         29..31 => (&["SET", "expires", &n, "PX", &deadline], Shows::Nothing, What::Plain),
         31 => (&["GET", "expires"], Shows::Nothing, What::Plain),
@@ -85,7 +98,15 @@ pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
         54 => (&["SAVE"], Shows::Nothing, What::Save),
         55 => (&["FCALL", "version", "0"], Shows::Library, What::Function),
         56 => return load_library(number),
-        _ => return transaction(&n),
+        57..60 => return transaction(&n, rng.below(2) == 0),
+        64..66 => (&["XGROUP", "CREATE", "stream", "group", "0", "MKSTREAM"], Shows::Key("stream"), What::Plain),
+        66..70 => (&READ_GROUP, Shows::Key("stream"), What::Deliver),
+        70..73 => (&["EVAL", ACKNOWLEDGE, "1", "stream"], Shows::Key("stream"), What::Acknowledge),
+        73 => (&["XAUTOCLAIM", "stream", "group", "other", "0", "0"], Shows::Key("stream"), What::Plain),
+        74 => (&["XPENDING", "stream", "group"], Shows::Key("stream"), What::Plain),
+        75 => (&["XGROUP", "DELCONSUMER", "stream", "group", "other"], Shows::Key("stream"), What::Plain),
+        76..78 => (&["DEBUG", "RELOAD"], Shows::Nothing, What::Reload),
+        _ => (&["APPEND", "string", &value], Shows::Nothing, What::Plain),
     };
     Request { commands: vec![words.iter().map(|word| (*word).to_owned()).collect()], shows, what }
 }
@@ -96,12 +117,19 @@ fn load_library(number: u64) -> Request {
     Request { commands: vec![words.to_vec()], shows: Shows::Nothing, what: What::Plain }
 }
 
-/// Writes two keys, and reads one of them, as one unit.
-fn transaction(n: &str) -> Request {
-    let commands: [&[&str]; 5] =
-        [&["MULTI"], &["SET", "string", n], &["RPUSH", "list", n], &["GET", "counter"], &["EXEC"]];
+/// Writes two keys, and reads another one, as one unit. If it watches that, what it answers shows whether it was changed.
+fn transaction(n: &str, watches: bool) -> Request {
+    let commands: [&[&str]; 6] = [
+        &["WATCH", "counter"],
+        &["MULTI"],
+        &["SET", "string", n],
+        &["RPUSH", "list", n],
+        &["GET", "counter"],
+        &["EXEC"],
+    ];
+    let commands = commands.iter().skip(usize::from(!watches));
     let commands = commands.map(|words| words.iter().map(|word| (*word).to_owned()).collect());
-    Request { commands: commands.to_vec(), shows: Shows::Key("counter"), what: What::Transaction }
+    Request { commands: commands.collect(), shows: Shows::Key("counter"), what: What::Transaction { watches } }
 }
 
 /// A pipeline as a client sends it.
