@@ -25,20 +25,13 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
-use peer::{Server, cpu_model, encode};
+use peer::{Contestants, Server, cpu_model, encode};
 
 /// Measures what BGSAVE costs under full load of writes, on Tidegate and on peers.
 #[derive(Parser)]
 struct Options {
-    /// Launch command of the server to judge.
-    #[arg(long, default_value = env!("CARGO_BIN_EXE_tidegate"))]
-    server: String,
-    /// Launch command of a Redis to compare with.
-    #[arg(long)]
-    peer_redis: Option<String>,
-    /// Launch command of a Valkey to compare with.
-    #[arg(long)]
-    peer_valkey: Option<String>,
+    #[command(flatten)]
+    contestants: Contestants,
     /// Keys, and fields of the hash.
     #[arg(long, default_value_t = 5_000_000)]
     keys: u64,
@@ -57,9 +50,6 @@ struct Options {
     /// Cores of the servers, as taskset takes them.
     #[arg(long, default_value = "0,1")]
     cores: String,
-    /// Cargo passes this to every bench.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 /// How number `n` is written, and the reply to a write of one that is there.
@@ -107,8 +97,8 @@ impl Span {
 
 fn main() {
     let options = Options::parse();
-    let peers = [&options.peer_redis, &options.peer_valkey].into_iter().flatten();
-    let servers: Vec<&String> = peers.chain([&options.server]).collect();
+    let Contestants { server, .. } = &options.contestants;
+    let servers: Vec<&str> = options.contestants.peers().map(|(_, command)| command).chain([server.as_str()]).collect();
     println!(
         "{} keys or fields; {} connections with {} writes at a time; cores {}; {}\n",
         options.keys,

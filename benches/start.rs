@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 
-use peer::{cpu_model, encode, median};
+use peer::{Contestants, cpu_model, encode, median};
 
 /// Measures how long servers take to start, and prints a Markdown table.
 #[derive(Parser)]
@@ -41,21 +41,11 @@ struct Options {
     /// Rounds in which the servers take turns.
     #[arg(long, default_value_t = 3)]
     rounds: u64,
-    /// Launch command of the server to judge.
-    #[arg(long, default_value = env!("CARGO_BIN_EXE_tidegate"))]
-    server: String,
-    /// Launch command of a Redis to compare with.
-    #[arg(long)]
-    peer_redis: Option<String>,
-    /// Launch command of a Valkey to compare with.
-    #[arg(long)]
-    peer_valkey: Option<String>,
+    #[command(flatten)]
+    contestants: Contestants,
     /// Folder for the data, of which there will be several times that of the keys. A temporary one if not given.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Cargo passes this to every bench.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 /// Commands in flight while keys are stored.
@@ -88,12 +78,12 @@ fn main() {
         folder
     };
     let mut cases = Vec::new();
+    let ours = options.contestants.server.as_str();
     let mut add = |name: String, command: &str, dir: PathBuf, flags, made| {
         cases.push(Case { name, command: command.to_owned(), dir, flags, made, seconds: Vec::new() });
     };
     let mut dump = None;
-    let peers = [("Redis", &options.peer_redis), ("Valkey", &options.peer_valkey)];
-    for (name, command) in peers.into_iter().filter_map(|(name, command)| Some((name, command.as_ref()?))) {
+    for (name, command) in options.contestants.peers() {
         let (aof, rdb) = (folder(&format!("{name}-aof")), folder(&format!("{name}-rdb")));
         let server = Running::start(command, &aof, LOGGED);
         server.store(options.keys);
@@ -107,23 +97,23 @@ fn main() {
         add(format!("{name}, AOF"), command, aof, LOGGED, None);
     }
     let (log, snapshot, import) = (folder("log"), folder("snapshot"), folder("import"));
-    let server = Running::start(&options.server, &log, LOGGED);
+    let server = Running::start(ours, &log, LOGGED);
     server.store(options.keys);
     if dump.is_none() {
-        export(&options.server, server.port, &import.join("dump.rdb"));
+        export(ours, server.port, &import.join("dump.rdb"));
     }
     server.stop();
     copy(&log.join("tidegate-data"), &snapshot.join("tidegate-data"));
-    let server = Running::start(&options.server, &snapshot, LOGGED);
+    let server = Running::start(ours, &snapshot, LOGGED);
     server.call(&["SAVE"]);
     server.stop();
     if let Some(dump) = dump {
         std::fs::copy(dump, import.join("dump.rdb")).expect("space for the file");
     }
     let made = import.join("tidegate-data");
-    add("Tidegate, snapshot".to_owned(), &options.server, snapshot, LOGGED, None);
-    add("Tidegate, log".to_owned(), &options.server, log, LOGGED, None);
-    add("Tidegate, dump.rdb".to_owned(), &options.server, import, LOGGED, Some(made));
+    add("Tidegate, snapshot".to_owned(), ours, snapshot, LOGGED, None);
+    add("Tidegate, log".to_owned(), ours, log, LOGGED, None);
+    add("Tidegate, dump.rdb".to_owned(), ours, import, LOGGED, Some(made));
 
     for _ in 0..options.rounds {
         for case in &mut cases {

@@ -31,6 +31,36 @@ pub(crate) struct Setup {
     bench: bool,
 }
 
+/// The servers of the benches that take two peers.
+#[derive(clap::Args)]
+#[allow(dead_code, reason = "other benches take one peer")]
+pub(crate) struct Contestants {
+    /// Launch command of the server to judge.
+    #[arg(long, default_value = env!("CARGO_BIN_EXE_tidegate"))]
+    pub server: String,
+    /// Launch command of a Redis to compare with.
+    #[arg(long)]
+    pub peer_redis: Option<String>,
+    /// Launch command of a Valkey to compare with.
+    #[arg(long)]
+    pub peer_valkey: Option<String>,
+    /// Cargo passes this to every bench.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[allow(dead_code, reason = "other benches take one peer")]
+impl Contestants {
+    /// The names and launch commands of the peers that were given.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let peers = [("Redis", &self.peer_redis), ("Valkey", &self.peer_valkey)];
+        peers.into_iter().filter_map(|(name, command)| Some((name, command.as_deref()?)))
+    }
+}
+
+/// Flags of a server that keeps nothing.
+const UNLOGGED: &[&str] = &["--appendonly", "no"];
+
 impl Setup {
     /// Starts both servers: the one to compare with, and the one to judge.
     pub(crate) fn start(&self) -> [Server; 2] {
@@ -44,7 +74,7 @@ impl Setup {
     }
 }
 
-/// A server process without persistence, killed when dropped.
+/// A server process, killed when dropped.
 pub(crate) struct Server {
     child: Child,
     pub port: u16,
@@ -65,6 +95,11 @@ impl Server {
 
     /// Starts a server that is kept to these cores, as taskset takes them.
     pub(crate) fn start_on(command: &str, cores: &str) -> Server {
+        Server::start_with(command, cores, UNLOGGED, &[])
+    }
+
+    /// The same with other flags, and with variables of its environment. Its data lies in a temporary folder (`TMPDIR`).
+    pub(crate) fn start_with(command: &str, cores: &str, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = probe.local_addr().expect("a bound socket has an address").port();
@@ -73,8 +108,10 @@ impl Server {
         let child = Command::new("taskset")
             .args(["-c", cores])
             .args(command.split_whitespace())
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
             .arg(dir.path())
+            .args(flags)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
