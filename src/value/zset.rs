@@ -2,27 +2,26 @@
 //!
 //! Two shapes behind one type:
 //!
-//! - *Small* (`listpack`): two flat buffers, sorted. Entry `i` lies in `data[ends[i - 1]..ends[i]]` as eight bytes of
-//!   score and then the member. The ends give binary search by score, access by rank in O(1) and walking either way;
-//!   a member is found by a linear pass that compares lengths before bytes, over at most a few KB.
-//! - *Large* (`skiplist`, the name that clients expect): each member is stored once, in a slab of slots. A hash table of
-//!   slot numbers finds it by name, and a counted B+ tree of (score, slot number) keeps the order.
+//! - *Small* (`listpack`): two flat buffers, sorted ([`small`]).
+//! - *Large* (`skiplist`, the name that clients expect): members in slots, a hash table to find them by name, and a counted B+
+//!   tree that keeps the order ([`large`], [`sequence`]).
 //!
-//! Why a counted B+ tree and not a skiplist: leaves are runs of up to 128 sixteen-byte keys, so a descent touches three
-//! or four places in memory instead of twenty, a range is read sequentially, and order costs about 23 bytes per member
-//! instead of the 40 or more of nodes with towers. Compared with one array, nothing is ever moved but one leaf. And
-//! it is simple to verify: the tree itself compares nothing. It is a sequence with `insert(rank)`, `remove(rank)`,
-//! `get(rank)` and `partition(predicate)`, checked against a plain vector; all of ZRANK, ranges by score and by lex are
-//! one call of `partition` with their own predicate.
-//!
+//! All of ZRANK, ranges by score and by lex are one call of `partition`, each with its own predicate.
 //! Every range is expressed as a range of ranks: `by_score` and `by_lex` give `Range<usize>`, `range` iterates one.
 //!
 //! Nothing here is moved in bulk when a set grows: slots live in chunks, the table splits step by step.
 
+mod large;
+mod sequence;
+mod small;
+
 use std::ops::Range;
 
-use crate::base::hasher::hash_bytes;
-use crate::base::split_table::{PLACE_END, SplitTable, Walk};
+use large::Large;
+use sequence::Key;
+use small::Small;
+
+use crate::base::split_table::PLACE_END;
 use crate::value::small_bytes::SmallBytes;
 
 /// Up to where a sorted set stays in its small shape.
@@ -112,7 +111,7 @@ impl ZSet {
     pub fn len(&self) -> usize {
         match &self.shape {
             Shape::Small(small) => small.len(),
-            Shape::Large(large) => large.order.len(),
+            Shape::Large(large) => large.len(),
         }
     }
 
@@ -140,7 +139,7 @@ impl ZSet {
     /// Bytes of the small form; `None` when the set is large.
     pub fn compact_bytes(&self) -> Option<usize> {
         match &self.shape {
-            Shape::Small(small) => Some(small.data.len() + small.ends.len() * size_of::<u32>()),
+            Shape::Small(small) => Some(small.bytes()),
             Shape::Large(_) => None,
         }
     }
@@ -191,7 +190,7 @@ impl ZSet {
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         match &self.shape {
             Shape::Small(small) => small.find(member).map(|index| small.score(index)),
-            Shape::Large(large) => large.find(member).map(|slot| large.slots.at(slot).score),
+            Shape::Large(large) => large.score(member),
         }
     }
 
@@ -200,7 +199,7 @@ impl ZSet {
         match &self.shape {
             Shape::Small(small) => small.find(member).map(|index| (index, small.score(index))),
             Shape::Large(large) => {
-                let score = large.slots.at(large.find(member)?).score;
+                let score = large.score(member)?;
                 Some((large.position(score, member), score))
             }
         }
@@ -245,15 +244,7 @@ impl ZSet {
                 self.iter().for_each(|(member, score)| emit(member, score));
                 0
             }
-            Shape::Large(large) => large.names.scan(
-                cursor,
-                count,
-                |&slot| hash_bytes(large.slots.at(slot).member.as_slice()),
-                |&slot| {
-                    let slot = large.slots.at(slot);
-                    emit(slot.member.as_slice(), slot.score);
-                },
-            ),
+            Shape::Large(large) => large.scan(cursor, count, emit),
         }
     }
 
@@ -265,18 +256,7 @@ impl ZSet {
                 self.iter().for_each(|(member, score)| _ = visit(member, score));
                 PLACE_END
             }
-            Shape::Large(large) => large.names.walk(
-                cursor,
-                |&slot| hash_bytes(large.slots.at(slot).member.as_slice()),
-                |together| {
-                    let mut goes_on = true;
-                    for (_, slot) in together {
-                        let slot = large.slots.at(**slot);
-                        goes_on &= visit(slot.member.as_slice(), slot.score);
-                    }
-                    if goes_on { Walk::Continue } else { Walk::Stop }
-                },
-            ),
+            Shape::Large(large) => large.walk(cursor, visit),
         }
     }
 
@@ -284,28 +264,15 @@ impl ZSet {
     /// `samples` of them (0: all).
     pub fn mem_bytes(&self, samples: usize) -> usize {
         match &self.shape {
-            Shape::Small(small) => small.data.capacity() + small.ends.capacity() * size_of::<u32>(),
-            Shape::Large(large) => {
-                let len = self.len().max(1);
-                let taken = if samples == 0 { len } else { samples.min(len) };
-                let slots = large.slots.chunks.iter().flatten().take(taken);
-                let sampled: usize = slots.map(|slot| slot.member.heap_bytes()).sum();
-                let members = sampled / taken * len;
-                size_of::<Large>()
-                    + members
-                    + large.slots.mem_bytes()
-                    + large.order.mem_bytes()
-                    + large.names.mem_bytes()
-            }
+            Shape::Small(small) => small.mem_bytes(),
+            Shape::Large(large) => large.mem_bytes(samples),
         }
     }
 
-    fn partition(&self, mut before: impl FnMut(f64, &[u8]) -> bool) -> usize {
+    fn partition(&self, before: impl FnMut(f64, &[u8]) -> bool) -> usize {
         match &self.shape {
             Shape::Small(small) => small.partition(before),
-            Shape::Large(large) => {
-                large.order.partition(|key| before(key.score, large.slots.at(key.slot).member.as_slice()))
-            }
+            Shape::Large(large) => large.partition(before),
         }
     }
 
@@ -346,7 +313,7 @@ impl<'a> Iterator for Members<'a> {
             Shape::Small(small) => small.get(rank),
             Shape::Large(large) => {
                 if self.front.is_empty() {
-                    let (leaf, at) = large.order.leaf(rank)?;
+                    let (leaf, at) = large.leaf(rank)?;
                     self.front = leaf.get(at..)?;
                 }
                 let (key, rest) = self.front.split_first()?;
@@ -378,7 +345,7 @@ impl DoubleEndedIterator for Members<'_> {
             Shape::Small(small) => small.get(self.end),
             Shape::Large(large) => {
                 if self.back.is_empty() {
-                    let (leaf, at) = large.order.leaf(self.end)?;
+                    let (leaf, at) = large.leaf(self.end)?;
                     self.back = leaf.get(..=at)?;
                 }
                 let (key, rest) = self.back.split_last()?;
@@ -398,474 +365,6 @@ impl DoubleEndedIterator for Members<'_> {
 
 impl ExactSizeIterator for Members<'_> {}
 
-const SCORE_BYTES: usize = 8;
-
-/// The small shape; see the top of the file for its layout.
-#[derive(Clone, Debug, Default)]
-struct Small {
-    data: Vec<u8>,
-    ends: Vec<u32>,
-}
-
-impl Small {
-    fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// Whether `member` may be added: the limits allow it, and the ends still fit their 32 bits.
-    fn has_room(&self, member: &[u8], limits: ZSetLimits) -> bool {
-        member.len() <= limits.max_value && self.data.len() + SCORE_BYTES + member.len() <= u32::MAX as usize
-    }
-
-    fn span(&self, index: usize) -> Range<usize> {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
-        start..self.ends[index] as usize
-    }
-
-    fn get(&self, index: usize) -> Option<(&[u8], f64)> {
-        if index >= self.len() {
-            return None;
-        }
-        let (score, member) = self.data[self.span(index)].split_first_chunk::<SCORE_BYTES>()?;
-        Some((member, f64::from_le_bytes(*score)))
-    }
-
-    fn score(&self, index: usize) -> f64 {
-        self.get(index).expect("the index came from find()").1
-    }
-
-    fn find(&self, member: &[u8]) -> Option<usize> {
-        let entry_bytes = SCORE_BYTES + member.len();
-        let mut start = 0;
-        for (index, &end) in self.ends.iter().enumerate() {
-            let end = end as usize;
-            if end - start == entry_bytes && self.data[start + SCORE_BYTES..end] == *member {
-                return Some(index);
-            }
-            start = end;
-        }
-        None
-    }
-
-    fn partition(&self, mut before: impl FnMut(f64, &[u8]) -> bool) -> usize {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = (low + high) / 2;
-            match self.get(middle) {
-                Some((member, score)) if before(score, member) => low = middle + 1,
-                _ => high = middle,
-            }
-        }
-        low
-    }
-
-    fn insert(&mut self, found: Option<usize>, member: &[u8], score: f64) -> Option<f64> {
-        let old = found.map(|index| self.score(index));
-        if let (Some(index), Some(old)) = (found, old) {
-            if old == score {
-                return Some(old);
-            }
-            self.remove(index);
-        }
-        let index = self.partition(|s, m| s < score || (s == score && m < member));
-        let at = if index == 0 { 0 } else { self.ends[index - 1] as usize };
-        let added = SCORE_BYTES + member.len();
-        let tail = self.data.len();
-        self.data.resize(tail + added, 0);
-        self.data.copy_within(at..tail, at + added);
-        self.data[at..at + SCORE_BYTES].copy_from_slice(&score.to_le_bytes());
-        self.data[at + SCORE_BYTES..at + added].copy_from_slice(member);
-        self.ends.insert(index, at as u32);
-        self.ends[index..].iter_mut().for_each(|end| *end += added as u32);
-        old
-    }
-
-    fn remove(&mut self, index: usize) {
-        let span = self.span(index);
-        let removed = span.len() as u32;
-        self.data.drain(span);
-        self.ends.remove(index);
-        self.ends[index..].iter_mut().for_each(|end| *end -= removed);
-    }
-}
-
-/// The large shape. `names`, `order` and `slots` hold the same members.
-#[derive(Clone, Default)]
-struct Large {
-    slots: Slots,
-    names: SplitTable<u32>,
-    order: Sequence,
-}
-
-impl Large {
-    fn find(&self, member: &[u8]) -> Option<u32> {
-        self.names.find(hash_bytes(member), |&slot| self.slots.at(slot).member.as_slice() == member).copied()
-    }
-
-    fn resolve(&self, key: Key) -> (&[u8], f64) {
-        (self.slots.at(key.slot).member.as_slice(), key.score)
-    }
-
-    fn position(&self, score: f64, member: &[u8]) -> usize {
-        self.order.partition(|key| {
-            key.score < score || (key.score == score && self.slots.at(key.slot).member.as_slice() < member)
-        })
-    }
-
-    fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
-        if let Some(slot) = self.find(member) {
-            let old = self.slots.at(slot).score;
-            if old != score {
-                self.order.remove(self.position(old, member));
-                self.order.insert(self.position(score, member), Key { score, slot });
-                self.slots.at_mut(slot).score = score;
-            }
-            return Some(old);
-        }
-        let rank = self.position(score, member);
-        let slot = self.slots.add(Slot { score, member: SmallBytes::concat(&[member]) });
-        self.order.insert(rank, Key { score, slot });
-        let slots = &self.slots;
-        self.names.insert_unique(hash_bytes(member), slot, |&slot| hash_bytes(slots.at(slot).member.as_slice()));
-        None
-    }
-
-    fn remove(&mut self, member: &[u8]) -> Option<f64> {
-        let slot = self.find(member)?;
-        let score = self.slots.at(slot).score;
-        let rank = self.position(score, member);
-        self.remove_rank(rank).map(|(_, score)| score)
-    }
-
-    fn remove_rank(&mut self, rank: usize) -> Option<(SmallBytes, f64)> {
-        if rank >= self.order.len() {
-            return None;
-        }
-        let key = self.order.remove(rank);
-        let hash = hash_bytes(self.slots.at(key.slot).member.as_slice());
-        let slots = &self.slots;
-        self.names.remove(hash, |&slot| slot == key.slot, |&slot| hash_bytes(slots.at(slot).member.as_slice()));
-        let slot = self.slots.take(key.slot);
-        Some((slot.member, slot.score))
-    }
-}
-
-/// A member and its score.
-#[derive(Clone, Debug)]
-struct Slot {
-    score: f64,
-    member: SmallBytes,
-}
-
-/// Slots by number, in chunks so that growing never moves those that are there. Free ones are used again first.
-#[derive(Clone, Debug, Default)]
-struct Slots {
-    chunks: Vec<Vec<Slot>>,
-    free: Vec<u32>,
-}
-
-const SLOTS_PER_CHUNK: usize = 512;
-
-impl Slots {
-    fn at(&self, slot: u32) -> &Slot {
-        &self.chunks[slot as usize / SLOTS_PER_CHUNK][slot as usize % SLOTS_PER_CHUNK]
-    }
-
-    fn at_mut(&mut self, slot: u32) -> &mut Slot {
-        &mut self.chunks[slot as usize / SLOTS_PER_CHUNK][slot as usize % SLOTS_PER_CHUNK]
-    }
-
-    fn add(&mut self, slot: Slot) -> u32 {
-        if let Some(number) = self.free.pop() {
-            *self.at_mut(number) = slot;
-            return number;
-        }
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == SLOTS_PER_CHUNK) {
-            self.chunks.push(Vec::new());
-        }
-        let chunk = self.chunks.len() - 1;
-        let number = chunk * SLOTS_PER_CHUNK + self.chunks[chunk].len();
-        self.chunks[chunk].push(slot);
-        u32::try_from(number).expect("2^32 members take more than 200 GB, past every memory limit")
-    }
-
-    fn take(&mut self, number: u32) -> Slot {
-        self.free.push(number);
-        std::mem::replace(self.at_mut(number), Slot { score: 0.0, member: SmallBytes::concat(&[]) })
-    }
-
-    fn mem_bytes(&self) -> usize {
-        self.chunks.capacity() * size_of::<Vec<Slot>>()
-            + self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<Slot>()).sum::<usize>()
-            + self.free.capacity() * size_of::<u32>()
-    }
-}
-
-/// What the tree holds per member. The score is a copy, so that most comparisons stay inside the leaf.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Key {
-    score: f64,
-    slot: u32,
-}
-
-/// Most keys of a leaf: 2 KB.
-const LEAF_MAX: usize = 128;
-/// Most children of an inner node.
-const INNER_MAX: usize = 32;
-
-/// A sequence of keys with access by position in O(log n): a B+ tree with counts. It knows no order of its own.
-///
-/// Invariants, asserted by the tests: all leaves are equally deep; an inner node has at least two children and no leaf
-/// but the root is empty; `count` and `first` of a child describe its subtree exactly.
-#[derive(Clone, Debug)]
-struct Sequence {
-    root: Node,
-    len: usize,
-}
-
-#[derive(Clone, Debug)]
-enum Node {
-    Leaf(Vec<Key>),
-    Inner(Vec<Child>),
-}
-
-#[derive(Clone, Debug)]
-struct Child {
-    first: Key,
-    count: usize,
-    node: Node,
-}
-
-impl Default for Sequence {
-    fn default() -> Sequence {
-        Sequence { root: Node::Leaf(Vec::new()), len: 0 }
-    }
-}
-
-impl Sequence {
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    /// How many keys lie before the first one that is not `before`, given that they all come first.
-    fn partition(&self, mut before: impl FnMut(&Key) -> bool) -> usize {
-        let mut node = &self.root;
-        let mut passed = 0;
-        loop {
-            match node {
-                Node::Leaf(keys) => return passed + keys.partition_point(before),
-                Node::Inner(children) => {
-                    let reached = children.partition_point(|child| before(&child.first));
-                    // With no child that begins before the boundary, the boundary is where this subtree begins.
-                    let Some(last) = reached.checked_sub(1) else { return passed };
-                    passed += children[..last].iter().map(|child| child.count).sum::<usize>();
-                    node = &children[last].node;
-                }
-            }
-        }
-    }
-
-    /// The leaf that holds position `rank`, and where in it.
-    fn leaf(&self, mut rank: usize) -> Option<(&[Key], usize)> {
-        let mut node = &self.root;
-        loop {
-            match node {
-                Node::Leaf(keys) => return (rank < keys.len()).then_some((keys, rank)),
-                Node::Inner(children) => {
-                    let child = children.iter().find(|child| {
-                        let inside = rank < child.count;
-                        if !inside {
-                            rank -= child.count;
-                        }
-                        inside
-                    })?;
-                    node = &child.node;
-                }
-            }
-        }
-    }
-
-    /// Puts `key` at `rank`, at most `len`.
-    fn insert(&mut self, rank: usize, key: Key) {
-        debug_assert!(rank <= self.len);
-        self.len += 1;
-        if let Some(right) = self.root.insert(rank, key) {
-            let left = std::mem::replace(&mut self.root, Node::Inner(Vec::with_capacity(INNER_MAX)));
-            if let Node::Inner(children) = &mut self.root {
-                children.push(Child::of(left));
-                children.push(right);
-            }
-        }
-    }
-
-    /// Takes the key at `rank`, which must be below `len`.
-    fn remove(&mut self, rank: usize) -> Key {
-        debug_assert!(rank < self.len);
-        self.len -= 1;
-        let key = self.root.remove(rank);
-        if let Node::Inner(children) = &mut self.root
-            && children.len() == 1
-        {
-            self.root = children.pop().expect("its length is one").node;
-        }
-        key
-    }
-
-    fn mem_bytes(&self) -> usize {
-        self.root.mem_bytes()
-    }
-}
-
-impl Child {
-    fn of(node: Node) -> Child {
-        match &node {
-            Node::Leaf(keys) => Child { first: keys[0], count: keys.len(), node },
-            Node::Inner(children) => {
-                let count = children.iter().map(|child| child.count).sum();
-                Child { first: children[0].first, count, node }
-            }
-        }
-    }
-}
-
-impl Node {
-    /// Inserts below, and returns the right half if the node had to split.
-    fn insert(&mut self, mut rank: usize, key: Key) -> Option<Child> {
-        match self {
-            Node::Leaf(keys) => insert_or_split(keys, rank, key, LEAF_MAX).map(|right| Child::of(Node::Leaf(right))),
-            Node::Inner(children) => {
-                let at = child_for_insert(children, &mut rank);
-                let child = &mut children[at];
-                if rank == 0 {
-                    child.first = key;
-                }
-                child.count += 1;
-                let right = child.node.insert(rank, key)?;
-                child.count -= right.count;
-                insert_or_split(children, at + 1, right, INNER_MAX).map(|right| Child::of(Node::Inner(right)))
-            }
-        }
-    }
-
-    fn remove(&mut self, mut rank: usize) -> Key {
-        match self {
-            Node::Leaf(keys) => keys.remove(rank),
-            Node::Inner(children) => {
-                let at = child_with(children, &mut rank);
-                let child = &mut children[at];
-                child.count -= 1;
-                let key = child.node.remove(rank);
-                if child.node.width() * 4 < child.node.max_width() {
-                    mend(children, at);
-                } else if rank == 0 {
-                    child.first = child.node.first();
-                }
-                key
-            }
-        }
-    }
-
-    fn first(&self) -> Key {
-        match self {
-            Node::Leaf(keys) => keys[0],
-            Node::Inner(children) => children[0].first,
-        }
-    }
-
-    fn width(&self) -> usize {
-        match self {
-            Node::Leaf(keys) => keys.len(),
-            Node::Inner(children) => children.len(),
-        }
-    }
-
-    fn max_width(&self) -> usize {
-        match self {
-            Node::Leaf(_) => LEAF_MAX,
-            Node::Inner(_) => INNER_MAX,
-        }
-    }
-
-    fn mem_bytes(&self) -> usize {
-        match self {
-            Node::Leaf(keys) => keys.capacity() * size_of::<Key>(),
-            Node::Inner(children) => {
-                let below: usize = children.iter().map(|child| child.node.mem_bytes()).sum();
-                children.capacity() * size_of::<Child>() + below
-            }
-        }
-    }
-}
-
-/// The child to insert into at `rank`, which becomes relative to it. A boundary belongs to the child on its left.
-fn child_for_insert(children: &[Child], rank: &mut usize) -> usize {
-    let last = children.len() - 1;
-    for (at, child) in children[..last].iter().enumerate() {
-        if *rank <= child.count {
-            return at;
-        }
-        *rank -= child.count;
-    }
-    last
-}
-
-/// The child that holds `rank`, which becomes relative to it.
-fn child_with(children: &[Child], rank: &mut usize) -> usize {
-    let last = children.len() - 1;
-    for (at, child) in children[..last].iter().enumerate() {
-        if *rank < child.count {
-            return at;
-        }
-        *rank -= child.count;
-    }
-    last
-}
-
-/// Inserts, and returns the split-off right part if the node was full. A full node that is appended to stays full: sets
-/// that grow at their end (scores are times, or counters) fill their leaves instead of leaving each half empty.
-fn insert_or_split<T>(items: &mut Vec<T>, at: usize, item: T, max: usize) -> Option<Vec<T>> {
-    if items.len() < max {
-        items.insert(at, item);
-        return None;
-    }
-    if at == max {
-        // Two on the right, not one: an inner node must have a neighbour for each of its children.
-        let mut right = items.split_off(max - 1);
-        right.push(item);
-        return Some(right);
-    }
-    let half = max / 2;
-    let mut right = items.split_off(half);
-    if at <= half {
-        items.insert(at, item);
-    } else {
-        right.insert(at - half, item);
-    }
-    Some(right)
-}
-
-/// Joins the thin child `at` with a neighbour, or shares the neighbour's content evenly where both don't fit one node.
-/// There is a neighbour: a node with one child left was itself mended, or replaced as the root, right away.
-fn mend(children: &mut Vec<Child>, at: usize) {
-    let left_at = at.min(children.len() - 2);
-    let right = children.remove(left_at + 1).node;
-    let mut left = std::mem::replace(&mut children[left_at].node, Node::Leaf(Vec::new()));
-    let spill = match (&mut left, right) {
-        (Node::Leaf(left), Node::Leaf(right)) => join(left, right, LEAF_MAX).map(Node::Leaf),
-        (Node::Inner(left), Node::Inner(right)) => join(left, right, INNER_MAX).map(Node::Inner),
-        _ => unreachable!("neighbours are equally deep"),
-    };
-    children[left_at] = Child::of(left);
-    if let Some(right) = spill {
-        children.insert(left_at + 1, Child::of(right));
-    }
-}
-
-fn join<T>(left: &mut Vec<T>, mut right: Vec<T>, max: usize) -> Option<Vec<T>> {
-    left.append(&mut right);
-    (left.len() > max).then(|| left.split_off(left.len() / 2))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -877,66 +376,6 @@ mod tests {
     }
 
     const SMALL: ZSetLimits = ZSetLimits { max_entries: 8, max_value: 16 };
-
-    fn check(node: &Node, is_root: bool) -> (usize, usize) {
-        match node {
-            Node::Leaf(keys) => {
-                assert!(keys.len() <= LEAF_MAX && (is_root || !keys.is_empty()));
-                (keys.len(), 0)
-            }
-            Node::Inner(children) => {
-                assert!(children.len() <= INNER_MAX && children.len() >= 2);
-                let mut depths = BTreeSet::new();
-                let mut total = 0;
-                for child in children {
-                    let (count, depth) = check(&child.node, false);
-                    assert_eq!(child.count, count);
-                    assert_eq!(child.first, child.node.first());
-                    depths.insert(depth);
-                    total += count;
-                }
-                assert_eq!(depths.len(), 1, "all leaves are equally deep");
-                (total, depths.first().expect("there is a child") + 1)
-            }
-        }
-    }
-
-    fn sequence_of(sequence: &Sequence) -> Vec<u32> {
-        let mut keys = Vec::new();
-        while let Some((leaf, at)) = sequence.leaf(keys.len()) {
-            keys.extend(leaf[at..].iter().map(|key| key.slot));
-        }
-        keys
-    }
-
-    /// Grows to thousands and shrinks to nothing at pseudo-random places: three levels, splits, joins and shares.
-    #[test]
-    fn sequence_follows_a_vector() {
-        let mut state = 42u64;
-        let mut next = move |below: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % below
-        };
-        let mut sequence = Sequence::default();
-        let mut model: Vec<u32> = Vec::new();
-        for (phase, odds) in [(0, 90), (1, 10), (2, 70), (3, 0)] {
-            for step in 0..if phase == 3 { 30_000 } else { 12_000u32 } {
-                if next(100) < odds {
-                    let at = if phase == 2 { model.len() } else { next(model.len() + 1) };
-                    model.insert(at, step);
-                    sequence.insert(at, Key { score: f64::from(step), slot: step });
-                } else if !model.is_empty() {
-                    let at = if step % 3 == 0 { model.len() - 1 } else { next(model.len()) };
-                    assert_eq!(sequence.remove(at).slot, model.remove(at));
-                }
-                if step % 1000 == 0 {
-                    assert_eq!(check(&sequence.root, true).0, model.len());
-                    assert_eq!(sequence_of(&sequence), model);
-                }
-            }
-        }
-        assert_eq!((sequence.len(), model.len()), (0, 0));
-    }
 
     #[derive(Clone, Debug)]
     enum Step {

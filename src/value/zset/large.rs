@@ -1,0 +1,175 @@
+//! The large shape of a sorted set: each member is stored once, in a slab of slots. A hash table of slot numbers finds it by
+//! name, and a sequence of (score, slot number) keeps the order.
+
+use super::sequence::{Key, Sequence};
+use crate::base::hasher::hash_bytes;
+use crate::base::split_table::{SplitTable, Walk};
+use crate::value::small_bytes::SmallBytes;
+
+/// The large shape. `names`, `order` and `slots` hold the same members.
+#[derive(Clone, Default)]
+pub(super) struct Large {
+    slots: Slots,
+    names: SplitTable<u32>,
+    order: Sequence,
+}
+
+impl Large {
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(super) fn score(&self, member: &[u8]) -> Option<f64> {
+        self.find(member).map(|slot| self.slots.at(slot).score)
+    }
+
+    /// The keys of the leaf that holds `rank`, and where in it; see [`resolve`](Large::resolve).
+    pub(super) fn leaf(&self, rank: usize) -> Option<(&[Key], usize)> {
+        self.order.leaf(rank)
+    }
+
+    /// How many members come before the first that is not `before`.
+    pub(super) fn partition(&self, mut before: impl FnMut(f64, &[u8]) -> bool) -> usize {
+        self.order.partition(|key| before(key.score, self.slots.at(key.slot).member.as_slice()))
+    }
+
+    /// See [`ZSet::scan`](super::ZSet::scan).
+    pub(super) fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(&[u8], f64)) -> u64 {
+        self.names.scan(cursor, count, self.hash_of(), |&slot| {
+            let slot = self.slots.at(slot);
+            emit(slot.member.as_slice(), slot.score);
+        })
+    }
+
+    /// See [`ZSet::walk`](super::ZSet::walk).
+    pub(super) fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64) -> bool) -> u64 {
+        self.names.walk(cursor, self.hash_of(), |together| {
+            let mut goes_on = true;
+            for (_, slot) in together {
+                let slot = self.slots.at(**slot);
+                goes_on &= visit(slot.member.as_slice(), slot.score);
+            }
+            if goes_on { Walk::Continue } else { Walk::Stop }
+        })
+    }
+
+    /// See [`ZSet::mem_bytes`](super::ZSet::mem_bytes).
+    pub(super) fn mem_bytes(&self, samples: usize) -> usize {
+        let len = self.len().max(1);
+        let taken = if samples == 0 { len } else { samples.min(len) };
+        let sampled: usize = self.slots.iter().take(taken).map(|slot| slot.member.heap_bytes()).sum();
+        let members = sampled / taken * len;
+        size_of::<Large>() + members + self.slots.mem_bytes() + self.order.mem_bytes() + self.names.mem_bytes()
+    }
+
+    fn hash_of(&self) -> impl Fn(&u32) -> u64 {
+        |&slot| hash_bytes(self.slots.at(slot).member.as_slice())
+    }
+
+    fn find(&self, member: &[u8]) -> Option<u32> {
+        self.names.find(hash_bytes(member), |&slot| self.slots.at(slot).member.as_slice() == member).copied()
+    }
+
+    /// The member and score of a key.
+    pub(super) fn resolve(&self, key: Key) -> (&[u8], f64) {
+        (self.slots.at(key.slot).member.as_slice(), key.score)
+    }
+
+    /// The rank at which `member` lies or would lie with this score.
+    pub(super) fn position(&self, score: f64, member: &[u8]) -> usize {
+        self.partition(|s, m| s < score || (s == score && m < member))
+    }
+
+    pub(super) fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
+        if let Some(slot) = self.find(member) {
+            let old = self.slots.at(slot).score;
+            if old != score {
+                self.order.remove(self.position(old, member));
+                self.order.insert(self.position(score, member), Key { score, slot });
+                self.slots.at_mut(slot).score = score;
+            }
+            return Some(old);
+        }
+        let rank = self.position(score, member);
+        let slot = self.slots.add(Slot { score, member: SmallBytes::concat(&[member]) });
+        self.order.insert(rank, Key { score, slot });
+        let slots = &self.slots;
+        self.names.insert_unique(hash_bytes(member), slot, |&slot| hash_bytes(slots.at(slot).member.as_slice()));
+        None
+    }
+
+    pub(super) fn remove(&mut self, member: &[u8]) -> Option<f64> {
+        let slot = self.find(member)?;
+        let score = self.slots.at(slot).score;
+        let rank = self.position(score, member);
+        self.remove_rank(rank).map(|(_, score)| score)
+    }
+
+    pub(super) fn remove_rank(&mut self, rank: usize) -> Option<(SmallBytes, f64)> {
+        if rank >= self.order.len() {
+            return None;
+        }
+        let key = self.order.remove(rank);
+        let hash = hash_bytes(self.slots.at(key.slot).member.as_slice());
+        let slots = &self.slots;
+        self.names.remove(hash, |&slot| slot == key.slot, |&slot| hash_bytes(slots.at(slot).member.as_slice()));
+        let slot = self.slots.take(key.slot);
+        Some((slot.member, slot.score))
+    }
+}
+
+/// A member and its score.
+#[derive(Clone, Debug)]
+struct Slot {
+    score: f64,
+    member: SmallBytes,
+}
+
+/// Slots by number, in chunks so that growing never moves those that are there. Free ones are used again first.
+#[derive(Clone, Debug, Default)]
+struct Slots {
+    chunks: Vec<Vec<Slot>>,
+    free: Vec<u32>,
+}
+
+const SLOTS_PER_CHUNK: usize = 512;
+
+impl Slots {
+    /// The slots in use and those that are free, which hold no member.
+    fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.chunks.iter().flatten()
+    }
+
+    fn at(&self, slot: u32) -> &Slot {
+        &self.chunks[slot as usize / SLOTS_PER_CHUNK][slot as usize % SLOTS_PER_CHUNK]
+    }
+
+    fn at_mut(&mut self, slot: u32) -> &mut Slot {
+        &mut self.chunks[slot as usize / SLOTS_PER_CHUNK][slot as usize % SLOTS_PER_CHUNK]
+    }
+
+    fn add(&mut self, slot: Slot) -> u32 {
+        if let Some(number) = self.free.pop() {
+            *self.at_mut(number) = slot;
+            return number;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == SLOTS_PER_CHUNK) {
+            self.chunks.push(Vec::new());
+        }
+        let chunk = self.chunks.len() - 1;
+        let number = chunk * SLOTS_PER_CHUNK + self.chunks[chunk].len();
+        self.chunks[chunk].push(slot);
+        u32::try_from(number).expect("2^32 members take more than 200 GB, past every memory limit")
+    }
+
+    fn take(&mut self, number: u32) -> Slot {
+        self.free.push(number);
+        std::mem::replace(self.at_mut(number), Slot { score: 0.0, member: SmallBytes::concat(&[]) })
+    }
+
+    fn mem_bytes(&self) -> usize {
+        self.chunks.capacity() * size_of::<Vec<Slot>>()
+            + self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<Slot>()).sum::<usize>()
+            + self.free.capacity() * size_of::<u32>()
+    }
+}
