@@ -1,0 +1,300 @@
+//! A node of a list: one buffer of entries, each readable from both ends, with free space at *both* sides, so that pushing and
+//! popping at either end touches only the entry. A change in the middle moves at most the bytes of one node.
+//!
+//! ```text
+//! node  = slack, entry*, spare capacity
+//! entry = length, bytes, length backwards      (lengths are LEB128)
+//! ```
+//!
+//! Elements are stored as the bytes they came as, so that reading one is a borrow. The limits, however, count the bytes
+//! that Redis' listpack would take (which packs integers), because OBJECT ENCODING shows where a list changes its form.
+
+use super::{ListLimits, SAFE_NODE_BYTES};
+use crate::base::fit::fit;
+use crate::value::leb128::{
+    Reader, bytes_len, number_before, number_len, put_bytes, put_number_reversed, write_number,
+};
+use crate::value::packed::Item;
+
+/// A run of elements.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Node {
+    pub(super) bytes: Vec<u8>,
+    /// Free bytes at the front.
+    pub(super) start: usize,
+    pub(super) len: usize,
+    /// What the entries would take in a listpack.
+    pub(super) encoded: usize,
+}
+
+impl Node {
+    pub(super) fn of(value: &[u8]) -> Node {
+        let mut node = Node::default();
+        node.push_back(value);
+        node
+    }
+
+    /// Gives back free space, when the next push goes to another node.
+    pub(super) fn close(&mut self) {
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        fit(&mut self.bytes);
+    }
+
+    /// The size of the listpack with its header and end mark.
+    pub(super) fn listpack_bytes(&self) -> usize {
+        self.encoded + 7
+    }
+
+    /// Whether the node of a deque takes one more element; an empty one takes any. It is full somewhat before its limit:
+    /// the allocator's pages of 64 KB hold nine blocks of 7 KB, but only seven of 8 KB.
+    pub(super) fn has_room(&self, value: &[u8], limits: ListLimits) -> bool {
+        let (max_bytes, max_entries) = limits.of_node();
+        let bytes = self.bytes.len() - self.start + entry_len(value);
+        self.len == 0 || bytes <= max_bytes / 8 * 7 && self.len < max_entries
+    }
+
+    /// The entry that begins at `place`, and where the next one does.
+    pub(super) fn entry_at(&self, place: usize) -> (&[u8], usize) {
+        let mut reader = Reader { bytes: &self.bytes, at: place };
+        let value = reader.bytes();
+        (value, reader.at + number_len(value.len() as u64))
+    }
+
+    /// The entry that ends at `place`, and where it begins.
+    pub(super) fn entry_before(&self, place: usize) -> (&[u8], usize) {
+        let size = number_before(&self.bytes, place);
+        let end = place - number_len(size);
+        let begin = end - size as usize;
+        (&self.bytes[begin..end], begin - number_len(size))
+    }
+
+    /// Where the element `within` begins, found from the nearer side.
+    pub(super) fn place(&self, within: usize) -> usize {
+        if within <= self.len / 2 {
+            (0..within).fold(self.start, |place, _| self.entry_at(place).1)
+        } else {
+            (within..self.len).fold(self.bytes.len(), |place, _| self.entry_before(place).1)
+        }
+    }
+
+    pub(super) fn push_back(&mut self, value: &[u8]) {
+        let used = self.bytes.len() - self.start;
+        if self.start > used && self.bytes.capacity() - self.bytes.len() < entry_len(value) {
+            // A queue wanders through its buffer: better move back the little that it holds than grow.
+            self.bytes.copy_within(self.start.., 0);
+            self.bytes.truncate(used);
+            self.start = 0;
+        }
+        self.reserve(entry_len(value));
+        put_bytes(&mut self.bytes, value);
+        put_number_reversed(&mut self.bytes, value.len() as u64);
+        self.added(value);
+    }
+
+    /// Grows in steps that end where a node of a deque is full (see [`has_room`](Self::has_room)), so that it has no
+    /// larger block on the way.
+    fn reserve(&mut self, more: usize) {
+        let wanted = self.bytes.len() + more;
+        if wanted > self.bytes.capacity() {
+            let step = wanted.div_ceil(7).next_power_of_two() * 7;
+            self.bytes.reserve_exact(
+                if step <= SAFE_NODE_BYTES { step } else { wanted.max(self.bytes.capacity() * 2) } - self.bytes.len(),
+            );
+        }
+    }
+
+    pub(super) fn push_front(&mut self, value: &[u8]) {
+        let size = entry_len(value);
+        if self.start < size {
+            // As much again as there is, so that the moves add up to a constant per push.
+            let slack = size.max(self.bytes.len() - self.start);
+            let mut bytes = Vec::with_capacity(slack + self.bytes.len() - self.start);
+            bytes.resize(slack, 0);
+            bytes.extend_from_slice(&self.bytes[self.start..]);
+            self.bytes = bytes;
+            self.start = slack;
+        }
+        self.start -= size;
+        self.write(self.start, value);
+        self.added(value);
+    }
+
+    pub(super) fn insert(&mut self, within: usize, value: &[u8]) {
+        let place = self.place(within);
+        let (size, tail) = (entry_len(value), self.bytes.len());
+        self.bytes.resize(tail + size, 0);
+        self.bytes.copy_within(place..tail, place + size);
+        self.write(place, value);
+        self.added(value);
+    }
+
+    pub(super) fn replace(&mut self, within: usize, value: &[u8]) {
+        let place = self.place(within);
+        let (old, _) = self.entry_at(place);
+        if old.len() == value.len() {
+            self.encoded -= listpack_entry_len(old);
+            self.encoded += listpack_entry_len(value);
+            self.write(place, value);
+        } else {
+            self.remove(within);
+            self.insert(within, value);
+        }
+    }
+
+    pub(super) fn remove(&mut self, within: usize) {
+        let place = self.place(within);
+        let (value, end) = self.entry_at(place);
+        self.encoded -= listpack_entry_len(value);
+        self.len -= 1;
+        self.bytes.drain(place..end);
+        self.tidy();
+    }
+
+    /// Removes the elements at these places, which ascend.
+    pub(super) fn remove_all(&mut self, withins: impl Iterator<Item = usize>) {
+        let mut withins = withins.peekable();
+        if withins.peek().is_none() {
+            return;
+        }
+        let old = std::mem::take(self);
+        let mut place = old.start;
+        for within in 0..old.len {
+            let (value, next) = old.entry_at(place);
+            if withins.next_if_eq(&within).is_none() {
+                self.push_back(value);
+            }
+            place = next;
+        }
+        self.close();
+    }
+
+    pub(super) fn remove_equal(&mut self, value: &[u8], count: usize, from_back: bool) -> usize {
+        let mut places = Vec::new();
+        let mut place = if from_back { self.bytes.len() } else { self.start };
+        for _ in 0..self.len {
+            if places.len() == count {
+                break;
+            }
+            let (found, next) = if from_back { self.entry_before(place) } else { self.entry_at(place) };
+            if found == value {
+                places.push(if from_back { next } else { place });
+            }
+            place = next;
+        }
+        if places.is_empty() {
+            return 0;
+        }
+        places.sort_unstable();
+        self.cut(&places, entry_len(value));
+        self.len -= places.len();
+        self.encoded -= places.len() * listpack_entry_len(value);
+        self.tidy();
+        places.len()
+    }
+
+    /// Takes the entries of `size` bytes at these places, in rising order, out of the buffer in one pass.
+    fn cut(&mut self, places: &[usize], size: usize) {
+        let mut to = places[0];
+        for (i, place) in places.iter().enumerate() {
+            let kept = place + size..places.get(i + 1).copied().unwrap_or(self.bytes.len());
+            let kept_len = kept.len();
+            self.bytes.copy_within(kept, to);
+            to += kept_len;
+        }
+        self.bytes.truncate(to);
+    }
+
+    pub(super) fn drop_front(&mut self, count: usize) {
+        for _ in 0..count {
+            let (value, next) = self.entry_at(self.start);
+            self.encoded -= listpack_entry_len(value);
+            self.start = next;
+        }
+        self.len -= count;
+        self.tidy();
+    }
+
+    pub(super) fn drop_back(&mut self, count: usize) {
+        for _ in 0..count {
+            let (value, begin) = self.entry_before(self.bytes.len());
+            self.encoded -= listpack_entry_len(value);
+            self.bytes.truncate(begin);
+        }
+        self.len -= count;
+        self.tidy();
+    }
+
+    /// Cuts the node before the element `within`, and returns what is from there on.
+    pub(super) fn split_off(&mut self, within: usize) -> Node {
+        let place = self.place(within);
+        let mut right = Node { bytes: self.bytes.split_off(place), start: 0, len: self.len - within, encoded: 0 };
+        let mut at = 0;
+        while at < right.bytes.len() {
+            let (value, next) = right.entry_at(at);
+            right.encoded += listpack_entry_len(value);
+            at = next;
+        }
+        self.len = within;
+        self.encoded -= right.encoded;
+        self.tidy();
+        right
+    }
+
+    pub(super) fn append(&mut self, right: &Node) {
+        self.bytes.extend_from_slice(&right.bytes[right.start..]);
+        self.len += right.len;
+        self.encoded += right.encoded;
+    }
+
+    fn added(&mut self, value: &[u8]) {
+        self.len += 1;
+        self.encoded += listpack_entry_len(value);
+    }
+
+    /// Writes an entry over bytes that are there already.
+    fn write(&mut self, place: usize, value: &[u8]) {
+        let ends = number_len(value.len() as u64);
+        let entry = &mut self.bytes[place..place + 2 * ends + value.len()];
+        write_number(&mut entry[..ends], value.len() as u64);
+        entry[ends..ends + value.len()].copy_from_slice(value);
+        let back = &mut entry[ends + value.len()..];
+        write_number(back, value.len() as u64);
+        back.reverse();
+    }
+
+    /// An empty node starts over; one that has become mostly slack or spare gives memory back.
+    fn tidy(&mut self) {
+        if self.len == 0 {
+            *self = Node::default();
+            return;
+        }
+        let used = self.bytes.len() - self.start;
+        if self.bytes.capacity() > 256 && used < self.bytes.capacity() / 8 {
+            let mut bytes = Vec::with_capacity(used * 2);
+            bytes.extend_from_slice(&self.bytes[self.start..]);
+            self.bytes = bytes;
+            self.start = 0;
+        }
+    }
+}
+
+fn entry_len(value: &[u8]) -> usize {
+    bytes_len(value) + number_len(value.len() as u64)
+}
+
+/// Bytes that Redis' listpack takes for an element: head and payload, and their length for the way back.
+pub(super) fn listpack_entry_len(value: &[u8]) -> usize {
+    let body = match Item::of(value) {
+        Item::Int(0..=127) => 1,
+        Item::Int(-4096..=4095) => 2,
+        Item::Int(-0x8000..=0x7fff) => 3,
+        Item::Int(-0x80_0000..=0x7f_ffff) => 4,
+        Item::Int(-0x8000_0000..=0x7fff_ffff) => 5,
+        Item::Int(_) => 9,
+        Item::Bytes(bytes) if bytes.len() < 64 => 1 + bytes.len(),
+        Item::Bytes(bytes) if bytes.len() < 4096 => 2 + bytes.len(),
+        Item::Bytes(bytes) => 5 + bytes.len(),
+    };
+    body + number_len(body as u64).min(5)
+}
