@@ -35,8 +35,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, compiler_fen
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use super::interrupt::hook;
 use super::lua::ffi;
-use super::vm::hook;
 use crate::base::limits::{SCRIPT_ALARM_IDLE_AFTER_TICKS, SCRIPT_ALARM_IDLE_TICK, SCRIPT_ALARM_TICK};
 
 thread_local! {

@@ -11,9 +11,9 @@
 
 use std::ffi::c_int;
 
+use super::context::Ctx;
 use super::lua::{Buffer, CFunction, Kind, Stack, ffi, library, upvalue};
 use super::sandbox::check_c_stack;
-use super::vm::Ctx;
 use crate::base::limits::{JSON_FIELDS_FORESEEN, SCRIPT_DATA_STACK_BYTES, SCRIPT_ESCAPE_CHUNK_BYTES};
 use crate::base::num;
 

@@ -8,9 +8,9 @@
 
 use std::ffi::c_int;
 
+use super::context::Ctx;
 use super::lua::{Buffer, CFunction, Kind, Stack, library};
 use super::sandbox::check_c_stack;
-use super::vm::Ctx;
 use crate::base::limits::{SCRIPT_DATA_STACK_BYTES, SCRIPT_MSGPACK_MAX_DEPTH};
 
 const FUNCTIONS: [(&[u8], CFunction); 4] =

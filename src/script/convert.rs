@@ -14,9 +14,9 @@
 
 use std::ffi::c_int;
 
+use super::context::Ctx;
 use super::lua::{Kind, Stack, upvalue};
 use super::memory::refuse;
-use super::vm::Ctx;
 use crate::base::limits::SCRIPT_TAPE_MAX_DEPTH;
 use crate::resp::reply::Reply;
 use crate::resp::tape::{TapeReader, Token};

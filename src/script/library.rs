@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+use super::program::{Handle, Passing};
 use super::store::{ScriptFlags, first_line_words};
-use super::vm::{Handle, Passing};
 
 /// A function of a library.
 #[derive(Debug)]

@@ -9,15 +9,16 @@
 //! **Panics** must not happen in C functions. Should one happen, the server ends before anything is unwound (`main.rs`); in a
 //! test LuaJIT makes it a Lua error, for the functions are `extern "C-unwind"`.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::rc::Rc;
 
 pub(super) use mlua::ffi;
 
 use super::alarm;
+use super::context::Ctx;
+use super::interrupt::ask_or_die;
 use super::memory::{Memory, make_room};
-use super::vm::{self, Ctx};
 
 /// Defines a C function whose body is a function of a [`Stack`] that answers how many results it pushed.
 macro_rules! native {
@@ -118,7 +119,7 @@ impl<'a> Stack<'a> {
     #[inline(always)]
     pub(super) fn tick(self) {
         if alarm::is_due() {
-            vm::ask_or_die(self);
+            ask_or_die(self);
         }
     }
 
@@ -252,6 +253,30 @@ impl<'a> Stack<'a> {
     #[inline(always)]
     pub(super) fn push_value(self, i: c_int) {
         unsafe { ffi::lua_pushvalue(self.state, i) }
+    }
+
+    /// Pushes the value at `i` as text, without calling a script's metamethods. May raise for lack of memory.
+    pub(super) fn push_as_text(self, i: c_int) {
+        match self.kind(i) {
+            Kind::String | Kind::Number => {
+                self.push_value(i);
+                self.text(-1);
+            }
+            Kind::None | Kind::Nil => self.push_bytes(b"nil"),
+            Kind::Boolean => self.push_bytes(if self.boolean(i) { b"true" } else { b"false" }),
+            _ => {
+                let mut address = [0u8; 16];
+                let mut value = self.pointer(i) as usize;
+                for digit in address.iter_mut().rev() {
+                    *digit = b"0123456789abcdef"[value & 15];
+                    value >>= 4;
+                }
+                self.push_bytes(self.kind_name(i).as_bytes());
+                self.push_bytes(b": 0x");
+                self.push_bytes(&address);
+                self.concat(3);
+            }
+        }
     }
 
     /// Pushes a C function with the topmost `n` values, which it pops, as upvalues. May raise for lack of memory.
@@ -521,4 +546,11 @@ impl Buffer<'_> {
         make_room(stack, unsafe { (*self.bytes).capacity() }.saturating_add(self.len()));
         unsafe { ffi::lua_pushlstring_(stack.raw(), (*self.bytes).as_ptr().cast(), (*self.bytes).len()) }
     }
+}
+
+/// # Safety
+/// `text` must be null or a C string that lives as long as the answer is used.
+pub(super) unsafe fn c_bytes<'a>(text: *const c_char) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    if text.is_null() { b"" } else { unsafe { CStr::from_ptr(text) }.to_bytes() }
 }

@@ -37,8 +37,8 @@ use std::ffi::{c_int, c_void};
 
 use super::alarm;
 use super::frame::{Caller, Layout};
+use super::interrupt::{interrupt, kill};
 use super::lua::{Stack, ffi};
-use super::vm::{interrupt, kill};
 use crate::base::limits::{SCRIPT_GARBAGE_KEEP_BYTES, SCRIPT_LARGE_BLOCK_BYTES};
 
 /// What of the headroom below the limit is too little to collect for: a script that is so close to it will pass it.

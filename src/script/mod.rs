@@ -3,7 +3,9 @@
 //! Floor 3: scripts see the server only through [`Host`], which the engine implements; nothing here knows a key, a client
 //! or a clock. `mlua` is named only in this folder, and its raw C interface only in `lua`.
 //!
-//! - `vm`: the state; compiles and runs scripts, interrupts and kills them, words their errors
+//! - `vm`: the state; compiles and runs scripts. `context`: what its C functions share; `chunk`: from a text to a function;
+//!   `lists`: KEYS and ARGV; `interrupt`: how a script is interrupted and ended; `failure`: how it failed, as Redis words it
+//! - `host`: what a script asks of the server; `program`: what runs, and how it ends
 //! - `convert`: reply tape to Lua values, Lua values to replies
 //! - `redis`: the `redis` table; `raw` reads the arguments of its calls
 //! - `sandbox`: what a script can name and what it cannot change; `bytecode` helps it
@@ -19,17 +21,24 @@
 mod alarm;
 pub mod bundled;
 mod bytecode;
+mod chunk;
 mod cjson;
 mod cmsgpack;
+mod context;
 mod convert;
 pub mod debug;
+mod failure;
 mod frame;
+mod host;
+mod interrupt;
 pub mod library;
+mod lists;
 mod lua;
 mod memory;
 pub(crate) mod names;
 pub(crate) mod parse;
 mod pattern;
+mod program;
 mod random;
 mod raw;
 mod redis;
@@ -41,10 +50,9 @@ mod strings;
 mod structs;
 mod vm;
 
-pub use vm::{
-    Fault, Handle, Host, Invocation, LoadError, LogLevel, Outcome, Passing, ScriptError, ServerVersion, Sha1Hex,
-    UNDO_IS_FULL, Verdict, Vm,
-};
+pub use host::{Host, LogLevel, ServerVersion, UNDO_IS_FULL, Verdict};
+pub use program::{Fault, Handle, Invocation, LoadError, Outcome, Passing, ScriptError, Sha1Hex};
+pub use vm::Vm;
 
 #[cfg(test)]
 mod tests;

@@ -4,12 +4,14 @@ use std::ffi::c_int;
 
 use sha1::{Digest, Sha1};
 
+use super::context::Ctx;
 use super::convert::{self, push_error, push_reply};
+use super::host::{LogLevel, ServerVersion};
+use super::interrupt::kill;
 use super::lua::{Kind, Stack, library};
 use super::memory::collect_for;
 use super::names::CommandId;
 use super::raw::{self, Argument};
-use super::vm::{Ctx, LogLevel, ServerVersion, kill};
 use crate::base::limits::{QUERY_BUFFER_HARD_MAX_BYTES, SCRATCH_KEEP_BYTES, SCRIPT_CHUNK_BYTES};
 use crate::base::num;
 use crate::resp::request::{Argv, Span};

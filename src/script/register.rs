@@ -6,12 +6,13 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
+use super::context::Ctx;
 use super::convert;
 use super::library::{BAD_NAME, Function, check_name};
 use super::lua::{Kind, Stack, library};
+use super::program::Passing;
 use super::redis::raise_error;
 use super::store::ScriptFlags;
-use super::vm::{Ctx, Passing};
 
 /// Puts `redis.register_function` into the table on top.
 pub(super) fn add_to(stack: Stack<'_>, ctx: *mut Ctx) {

@@ -11,7 +11,7 @@
 //! **Speed.** A chunk's environment is the *real* table of globals, so `KEYS`, `tonumber` and `redis` are one lookup. No value
 //! of that table ever is the table itself: `_G` is its stand-in, `getfenv` and `debug` are absent. The only other way to write
 //! to it is the instruction that assigns a global: a chunk whose bytecode has one gets the stand-in as its environment
-//! instead ([`vm::load`](super::vm::load)), where the assignment fails when it is reached. Library tables are stand-ins, so
+//! instead ([`chunk::load`](super::chunk::load)), where the assignment fails when it is reached. Library tables are stand-ins, so
 //! their functions cost one metatable hop; where `redis.call` is written so, [`bytecode`] spares it.
 //!
 //! **The C stack.** LuaJIT does not bound calls from C back into Lua. Our own functions that make such calls refuse once they
@@ -19,10 +19,12 @@
 
 use std::ffi::{CStr, c_int};
 
+use super::chunk::load;
+use super::context::Ctx;
+use super::host::ServerVersion;
 use super::lua::{CFunction, Kind, Stack, ffi, library, upvalue};
 use super::register;
 use super::sort::sort;
-use super::vm::{Ctx, ServerVersion, load};
 use super::{bytecode, redis};
 use super::{cjson, cmsgpack, strings, structs};
 use crate::base::limits::{SCRIPT_C_STACK_BYTES, SCRIPT_LOAD_MAX_BYTES};

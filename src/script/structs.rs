@@ -6,8 +6,8 @@
 //!
 //! Source: <http://www.inf.puc-rio.br/~roberto/struct/>
 
+use super::context::Ctx;
 use super::lua::{CFunction, Kind, Stack, library};
-use super::vm::Ctx;
 
 const FUNCTIONS: [(&[u8], CFunction); 3] = [(b"pack", pack), (b"size", size), (b"unpack", unpack)];
 

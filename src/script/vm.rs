@@ -1,4 +1,4 @@
-//! The Lua state: compiles scripts, runs them, interrupts and kills them, and words their errors as Redis does.
+//! The Lua state: compiles scripts and runs them.
 //!
 //! One state serves all scripts of the server; it is used by one thread, one script at a time. LuaJIT runs with its
 //! compiler **off**: compiled code does not meet the hook, so an endless loop in it could not be stopped.
@@ -7,15 +7,9 @@
 //! returns; so whatever raises on the way, lack of memory included, arrives in one place ([`Vm::run`]). The message
 //! handler `explain` sees the error while the stack still stands and notes its text and position in the context.
 //!
-//! **Interrupts.** Every few milliseconds a clock (`alarm`) has the script that runs ask the engine whether it may go on: at its
-//! next instruction, from a hook, or at the next step or end of the C function that it is in. The engine serves other
-//! clients and may say [`Verdict::Kill`]. Then an error is raised, and a hook is set that fires at each instruction, so that a
-//! script that catches the error dies at its next step, in whatever coroutine.
-//!
 //! Mutable state lies in one boxed [`Ctx`] that every C function reaches through its first upvalue.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::mem::MaybeUninit;
+use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,194 +17,26 @@ use std::time::Instant;
 
 use mlua::{Lua, LuaOptions, StdLib};
 
-use super::alarm::{self, Alarm};
-use super::bytecode::{self, Traits};
+use super::alarm::Alarm;
+use super::chunk::{CHUNK_NAME, LIBRARY_CHUNK_NAME, check_luajit, load};
 use super::cjson;
-use super::convert::{self, Frame, write_reply};
+use super::context::{Altered, Ctx, Run};
+use super::convert::{self, write_reply};
 use super::debug::{self, Console, Debugger};
+use super::failure::{Failure, explain, is_of_command, set_text};
 use super::frame::Layout;
+use super::host::{Host, ServerVersion, Verdict};
+use super::interrupt::HOOK_KEY;
 use super::library::Function;
+use super::lists::{LISTS, push_list, set_list};
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
 use super::memory::{self, Memory};
-use super::names::{CommandId, Names};
+use super::names::Names;
+use super::program::{Fault, Handle, Invocation, LoadError, Outcome, Passing, ScriptError};
 use super::random::Lrand48;
-use super::raw;
 use super::sandbox;
-use crate::base::limits::{
-    SCRATCH_KEEP_BYTES, SCRIPT_EVAL_CACHE_MAX, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS, SCRIPT_TIDY_SLICE,
-};
+use crate::base::limits::{SCRIPT_EVAL_CACHE_MAX, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_TIDY_SLICE};
 use crate::resp::reply::{Form, Reply};
-use crate::resp::request::{Argv, Span};
-
-/// A script's name: the SHA-1 of its text in 40 lower-case hexadecimal digits.
-pub type Sha1Hex = [u8; 40];
-
-/// What a running script asks of the server. The engine implements it. No method may come back into the [`Vm`].
-pub trait Host {
-    /// Runs one command for `redis.call` or `redis.pcall` and writes its one reply, errors included, to `reply`, which is a
-    /// tape.
-    fn call(&mut self, argv: Argv<'_>, reply: &mut Reply);
-    /// As [`call`](Self::call), of a command whose name [`command_id`](Self::command_id) knew.
-    fn call_known(&mut self, _: CommandId, argv: Argv<'_>, reply: &mut Reply) {
-        self.call(argv, reply);
-    }
-    /// The number of the command of this name, if there is one: the same as long as the state lives.
-    fn command_id(&mut self, _name: &[u8]) -> Option<CommandId> {
-        None
-    }
-    /// Asked every few milliseconds once a script has run for some, between any two of its calls: whether it may go on.
-    /// May serve other clients meanwhile.
-    fn interrupted(&mut self) -> Verdict;
-    /// `redis.log`.
-    fn log(&mut self, level: LogLevel, message: &[u8]);
-    /// `redis.setresp`: the script reads later replies as RESP `version`, 2 or 3. Every script begins with 2.
-    fn set_resp(&mut self, version: u8);
-}
-
-/// What a script reads, or answers, that ends by [`Verdict::UndoIsFull`].
-pub const UNDO_IS_FULL: &str = "ERR Script changed more than could be undone within script-memory-limit. Change less at a time, raise the limit by CONFIG SET, or turn script-rollback off";
-
-/// What becomes of a script that is asked about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It goes on.
-    Continue,
-    /// It ends with an error, whatever it catches: somebody asked for its end.
-    Kill,
-    /// It ends with an error, whatever it catches: it has had its time.
-    OutOfTime,
-    /// It ends with an error, whatever it catches: it has changed more than can be kept to take it back.
-    UndoIsFull,
-}
-
-/// The levels of `redis.log`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    /// `redis.LOG_DEBUG`.
-    Debug,
-    /// `redis.LOG_VERBOSE`.
-    Verbose,
-    /// `redis.LOG_NOTICE`.
-    Notice,
-    /// `redis.LOG_WARNING`.
-    Warning,
-}
-
-impl LogLevel {
-    pub(super) fn from_number(number: f64) -> Option<LogLevel> {
-        [LogLevel::Debug, LogLevel::Verbose, LogLevel::Notice, LogLevel::Warning]
-            .get(usize::try_from(number as i64).ok()?)
-            .copied()
-    }
-}
-
-/// How a script or function ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Outcome {
-    /// With a reply that is no error.
-    #[default]
-    Value,
-    /// With an error as the value that it chose to return.
-    Returned(Fault),
-    /// By an error: it failed, or was ended.
-    Raised(Fault),
-}
-
-/// Whose an error is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The script's own, or Lua's.
-    Script,
-    /// A command's that it called, and counted there.
-    Command,
-}
-
-/// Which Redis scripts are told they run on: `redis.REDIS_VERSION` and `redis.REDIS_VERSION_NUM`.
-#[derive(Clone, Copy, Debug)]
-pub struct ServerVersion<'a> {
-    /// As `7.0.15`.
-    pub text: &'a str,
-    /// Major, minor and patch in one byte each: 0x00MMmmpp.
-    pub number: u32,
-}
-
-/// Why a script could not be had.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ScriptError {
-    /// The text is not a Lua program. The payload says where and why, as Lua words it.
-    #[error("ERR Error compiling script (new function): {0}")]
-    Syntax(String),
-    /// The state could not be made or is out of memory.
-    #[error("ERR Lua: {0}")]
-    State(String),
-    /// Compiling it takes more memory than scripts may have.
-    #[error("ERR Compiling the script takes more than script-memory-limit")]
-    TooLarge,
-}
-
-/// Why a library could not be loaded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LoadError {
-    /// The text is not a Lua program. The payload says where and why, as Lua words it.
-    #[error("ERR Error compiling function: {0}")]
-    Syntax(String),
-    /// The program failed. The payload is the error that it raised, its code included.
-    #[error("ERR Error registering functions: {0}")]
-    Failed(String),
-}
-
-/// A compiled script, or a function that a library registered, as the state keeps it until [`Vm::release`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handle {
-    reference: c_int,
-    /// Tells programs apart whose slot is the same, one after the other.
-    serial: u32,
-    /// It might change the tables KEYS and ARGV, or keep them.
-    may_keep_lists: bool,
-}
-
-/// One run of a script or function.
-#[derive(Clone, Copy)]
-pub struct Invocation<'a> {
-    /// What runs.
-    pub program: Handle,
-    /// How it gets its keys and arguments.
-    pub passing: Passing,
-    /// What it is called in its errors: a script's SHA-1, a function's name.
-    pub name: &'a [u8],
-    /// The keys.
-    pub keys: Argv<'a>,
-    /// The other arguments.
-    pub args: Argv<'a>,
-}
-
-/// How keys and arguments are passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passing {
-    /// As the globals KEYS and ARGV: to scripts.
-    Globals,
-    /// As two arguments: to functions.
-    Arguments,
-}
-
-impl Handle {
-    /// A small number that no other program has at the same time: an index for what is kept of each.
-    #[inline]
-    pub fn slot(self) -> usize {
-        self.reference.unsigned_abs() as usize
-    }
-
-    /// A number that no other program of this slot has had.
-    #[inline]
-    pub fn serial(self) -> u32 {
-        self.serial
-    }
-
-    #[cfg(test)]
-    pub(crate) fn for_tests(slot: u16, serial: u32) -> Handle {
-        Handle { reference: slot.into(), serial, may_keep_lists: true }
-    }
-}
 
 /// The Lua state with all compiled scripts. See the module's header.
 pub struct Vm {
@@ -232,140 +58,6 @@ struct OwnAllocator {
     state: *mut ffi::lua_State,
     allocate: ffi::lua_Alloc,
     data: *mut c_void,
-}
-
-/// What C functions need beside the Lua state.
-pub(super) struct Ctx {
-    /// The engine, while a script runs.
-    pub(super) host: Option<NonNull<dyn Host>>,
-    /// The run that is under way.
-    run: Option<Run>,
-    /// How the shared tables of KEYS and ARGV stand.
-    lists: [ListState; 2],
-    /// Bytes and spans of a command's arguments.
-    pub(super) args: Vec<u8>,
-    pub(super) spans: Vec<Span>,
-    /// Names of commands that need no look-up.
-    pub(super) names: Names,
-    /// The reply of the last command.
-    pub(super) tape: Reply,
-    /// Whether the script chose `redis.setresp(3)`.
-    pub(super) resp3: bool,
-    /// Whether `redis.call` reads its arguments where LuaJIT keeps them: see `raw`.
-    pub(super) reads_raw: bool,
-    /// Scratch of the libraries.
-    pub(super) buffer: Vec<u8>,
-    pub(super) frames: Vec<Frame>,
-    pub(super) random: Lrand48,
-    /// The settings of the global `cjson`.
-    pub(super) cjson: *mut cjson::Settings,
-    /// Chunks run as `bytecode` rewrites them: false only in [`Vm::compile_as_written`].
-    rewrites: bool,
-    pub(super) altered: Altered,
-    /// The address of the C stack where the script began.
-    pub(super) c_base: usize,
-    /// What the library that is being loaded has registered.
-    pub(super) loading: Option<Vec<Arc<Function>>>,
-    /// How many handles were given out.
-    handles: u32,
-    /// The debugger, while it has a script.
-    pub(super) debugger: Option<NonNull<Debugger<'static>>>,
-    /// What a script that is to die answers, where the verdict does not say it.
-    pub(super) own_last_words: Option<&'static str>,
-    /// Brings the hook to a run that is long.
-    pub(super) alarm: Alarm,
-    /// The account of the state's memory.
-    pub(super) memory: Rc<Memory>,
-    /// The engine said that the script is to end, and why.
-    pub(super) killed: bool,
-    verdict: Verdict,
-    failure: Failure,
-    outcome: Outcome,
-}
-
-/// What a script has changed of what all share; it is put back after the run.
-#[derive(Default)]
-pub(super) struct Altered {
-    /// The settings of the global `cjson`.
-    pub(super) cjson: bool,
-    /// The generator of `math.random` as it was before `math.randomseed`.
-    pub(super) random: Option<Lrand48>,
-}
-
-/// What `enter` works on. All of it is borrowed from the caller of `Vm::run`, until that returns.
-#[derive(Clone, Copy)]
-struct Run {
-    invocation: Invocation<'static>,
-    reply: NonNull<Reply>,
-}
-
-/// An error as `explain` found it.
-#[derive(Default)]
-struct Failure {
-    text: Vec<u8>,
-    /// The chunk's name and line; empty when the error arose nowhere in a script.
-    source: Vec<u8>,
-    line: c_int,
-    /// A command answered it.
-    of_command: bool,
-}
-
-impl Ctx {
-    /// A handle on the function that the registry holds under `reference`.
-    pub(super) fn handle(&mut self, reference: c_int, may_keep_lists: bool) -> Handle {
-        self.handles = self.handles.wrapping_add(1);
-        Handle { reference, serial: self.handles, may_keep_lists }
-    }
-
-    pub(super) fn log(&mut self, level: LogLevel) {
-        if let Some(mut host) = self.host {
-            let message = &self.buffer;
-            // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
-            unsafe { host.as_mut() }.log(level, message);
-        }
-    }
-
-    pub(super) fn set_resp(&mut self, version: u8) {
-        self.resp3 = version == 3;
-        self.tape.set_form(if self.resp3 { Form::Tape3 } else { Form::Tape2 });
-        if let Some(mut host) = self.host {
-            // SAFETY: as in `log`.
-            unsafe { host.as_mut() }.set_resp(version);
-        }
-    }
-
-    /// Asks the engine whether the script may go on.
-    pub(super) fn ask(&mut self) -> Verdict {
-        alarm::note_asked();
-        let Some(mut host) = self.host else { return Verdict::Continue };
-        // SAFETY: as in `log`.
-        self.verdict = unsafe { host.as_mut() }.interrupted();
-        self.verdict
-    }
-
-    /// Whether the script is on its way out, whatever it catches.
-    #[inline]
-    pub(super) fn is_dying(&self) -> bool {
-        self.killed || self.memory.is_exhausted()
-    }
-
-    /// What a script that dies answers.
-    fn last_words(&self) -> &'static [u8] {
-        if self.memory.is_exhausted() {
-            return b"ERR Script used more than script-memory-limit. Let it hold less at a time, or raise the limit by CONFIG SET";
-        }
-        if let Some(words) = self.own_last_words {
-            return words.as_bytes();
-        }
-        match self.verdict {
-            _ if self.loading.is_some() => b"ERR FUNCTION LOAD timeout",
-            Verdict::OutOfTime => {
-                b"ERR Script ran longer than script-time-limit. Split its work into several calls, or raise the limit by CONFIG SET"
-            }
-            Verdict::UndoIsFull => UNDO_IS_FULL.as_bytes(),
-            _ => b"ERR Script killed by user with SCRIPT KILL...",
-        }
-    }
 }
 
 impl Drop for Vm {
@@ -812,23 +504,6 @@ impl Vm {
     }
 }
 
-/// Whether the value at `i` is the error that a command answered.
-fn is_of_command(stack: Stack<'_>, i: c_int) -> bool {
-    if stack.kind(i) != Kind::Table {
-        return false;
-    }
-    stack.raw_get_field(i, b"ignore_error_stats_update");
-    let is = stack.boolean(-1);
-    stack.pop(1);
-    is
-}
-
-fn set_text(failure: &mut Failure, text: &[u8]) {
-    failure.text.clear();
-    failure.text.extend_from_slice(text);
-    failure.source.clear();
-}
-
 fn state_error(error: mlua::Error) -> ScriptError {
     ScriptError::State(error.to_string())
 }
@@ -837,66 +512,9 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The address under which the registry holds the context, for the hook, which has no upvalues.
-static HOOK_KEY: [u8; 1] = [0];
-
 /// Programs for which the registry has room from the start: those that EVAL keeps, and some that were loaded. LuaJIT makes room for a
 /// power of two.
 const PROGRAMS_FORESEEN: usize = SCRIPT_EVAL_CACHE_MAX + 100;
-
-/// The name of the chunk that every script is.
-const CHUNK_NAME: &CStr = c"@user_script";
-/// The name of the chunk that every library is.
-const LIBRARY_CHUNK_NAME: &CStr = c"@user_function";
-
-// Upvalues of `enter`.
-const ENV: c_int = upvalue(convert::UPVALUES + 1);
-const LISTS: [List; 2] = [
-    List { name: b"KEYS", key: upvalue(convert::UPVALUES + 2), table: upvalue(convert::UPVALUES + 4) },
-    List { name: b"ARGV", key: upvalue(convert::UPVALUES + 3), table: upvalue(convert::UPVALUES + 5) },
-];
-
-/// A global list of scripts', with where its name and its shared table are found. That table serves all scripts that can
-/// neither change nor keep it; others get one of their own.
-struct List {
-    name: &'static [u8],
-    key: c_int,
-    table: c_int,
-}
-
-#[derive(Default)]
-struct ListState {
-    /// Whether the global is the shared table.
-    is_shared: bool,
-    /// How many elements the shared table holds.
-    len: usize,
-    /// What its first elements are: those that come again, a limit or the one gate of a program, need not be made again.
-    known: [Known; SCRIPT_LIST_KNOWN_ELEMENTS],
-}
-
-/// An element of a shared table, if it is short.
-#[derive(Clone, Copy, Default)]
-struct Known {
-    /// One more than the length; 0 if it is not known.
-    len_and_one: u8,
-    bytes: [u8; 31],
-}
-
-impl Known {
-    #[inline]
-    fn is(&self, bytes: &[u8]) -> bool {
-        usize::from(self.len_and_one) == bytes.len() + 1 && self.bytes[..bytes.len()] == *bytes
-    }
-
-    #[inline]
-    fn note(&mut self, bytes: &[u8]) {
-        self.len_and_one = 0;
-        if let Some(room) = self.bytes.get_mut(..bytes.len()) {
-            room.copy_from_slice(bytes);
-            self.len_and_one = bytes.len() as u8 + 1;
-        }
-    }
-}
 
 native! {
     /// Sets KEYS and ARGV or passes them, calls the script or function, writes its value.
@@ -943,32 +561,6 @@ native! {
         0
     }
 
-    /// The message handler: notes what failed, and where.
-    fn explain(stack: Stack) -> c_int {
-        // SAFETY: the context outlives the state, and nothing else uses it while an error is raised.
-        let failure = unsafe { &mut (*stack.ctx()).failure };
-        failure.text.clear();
-        failure.source.clear();
-        failure.of_command = is_of_command(stack, 1);
-        match stack.kind(1) {
-            Kind::Table => {
-                stack.raw_get_field(1, b"err");
-                match stack.text(-1) {
-                    Some(text) => failure.text.extend_from_slice(text),
-                    None => failure.text.extend_from_slice(b"ERR unknown error"),
-                }
-            }
-            _ => {
-                failure.text.extend_from_slice(b"ERR ");
-                push_text(stack, 1);
-                failure.text.extend_from_slice(stack.bytes(-1));
-            }
-        }
-        locate(stack, failure);
-        stack.set_top(1);
-        1
-    }
-
     /// Compiles the bytes at a light userdata (1) of a length (2): answers a reference to the function and whether it may
     /// keep KEYS and ARGV, or nil and why not.
     fn compile(stack: Stack) -> c_int {
@@ -1012,266 +604,4 @@ native! {
         0
     }
 
-    /// Notes whether the built-in LuaJIT keeps values as `raw` reads them. Raises unless it compiles to the bytecode that
-    /// `bytecode` knows: the sandbox depends on that.
-    fn check_luajit(stack: Stack) -> c_int {
-        if !raw::is_known(stack) {
-            tracing::debug!("this LuaJIT's values are unknown: scripts pass them through Lua's C interface");
-            // SAFETY: the context outlives the state.
-            unsafe { (*stack.ctx()).reads_raw = false };
-        }
-        for (source, opcodes) in bytecode::SAMPLES {
-            // SAFETY: a constant chunk is loaded and dumped into a buffer of the context's.
-            let known = unsafe {
-                let ctx = stack.ctx();
-                ffi::luaL_loadbuffer(stack.raw(), source.as_ptr().cast(), source.len(), c"=".as_ptr());
-                (*ctx).buffer.clear();
-                ffi::lua_dump_(stack.raw(), write_dump, (&raw mut (*ctx).buffer).cast());
-                bytecode::matches(&(*ctx).buffer, opcodes)
-            };
-            if !known {
-                stack.raise(b"this LuaJIT's bytecode is unknown");
-            }
-        }
-        0
-    }
-}
-
-/// Compiles a text as a chunk of name `name` and pushes the function, whose environment is the one at `env`, or the one at
-/// `guarded` if it assigns globals. Otherwise pushes the message and answers nothing. Bytecode is no text.
-pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guarded: c_int) -> Option<Traits> {
-    let ctx = stack.ctx();
-    let traits;
-    if text.first() == Some(&0x1b) {
-        stack.push_bytes(b"unexpected symbol near '<\\27>'");
-        return None;
-    }
-    // SAFETY: the text and the name outlive the call; the dump and its copy lie in buffers that only this function uses now.
-    unsafe {
-        if ffi::luaL_loadbuffer(stack.raw(), text.as_ptr().cast(), text.len(), name.as_ptr()) != ffi::LUA_OK {
-            return None;
-        }
-        let (dump, rewritten) = (&raw mut (*ctx).buffer, &raw mut (*ctx).args);
-        (*dump).clear();
-        ffi::lua_dump_(stack.raw(), write_dump, dump.cast());
-        traits = match bytecode::rewrite(&*dump, &mut *rewritten) {
-            Some(traits) => traits,
-            None => {
-                stack.push_bytes(b"unknown bytecode");
-                return None;
-            }
-        };
-        if traits.rewritten && (*ctx).rewrites {
-            stack.pop(1);
-            let len = (*rewritten).len();
-            if ffi::luaL_loadbuffer(stack.raw(), (*rewritten).as_ptr().cast(), len, name.as_ptr()) != ffi::LUA_OK {
-                return None;
-            }
-        }
-    }
-    if traits.has_cdata_literals {
-        // Behind the `@` of its name.
-        stack.push_bytes(name.to_bytes().get(1..).unwrap_or_default());
-        stack.push_bytes(b":1: malformed number");
-        stack.concat(2);
-        return None;
-    }
-    stack.push_value(if traits.assigns_globals { guarded } else { env });
-    stack.set_env(-2);
-    Some(traits)
-}
-
-/// Appends a piece of a dump to the `Vec<u8>` at `out`.
-unsafe extern "C-unwind" fn write_dump(
-    _: *mut ffi::lua_State,
-    piece: *const c_void,
-    len: usize,
-    out: *mut c_void,
-) -> c_int {
-    // SAFETY: `out` is the buffer that `lua_dump_` was given, the piece is `len` bytes of LuaJIT's.
-    unsafe { (*out.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(piece.cast(), len)) };
-    0
-}
-
-/// Sets one of the lists that scripts find as globals. May raise for lack of memory.
-#[inline]
-fn set_list(stack: Stack<'_>, list: &List, elements: Argv<'static>, shared: &mut ListState, may_keep: bool) {
-    if may_keep || elements.len() > SCRIPT_LIST_KEEP_ELEMENTS || elements.bytes() > SCRATCH_KEEP_BYTES {
-        shared.is_shared = false;
-        stack.push_value(list.key);
-        push_list(stack, elements);
-        return stack.memory().granted(|| stack.raw_set(ENV));
-    }
-    if !shared.is_shared {
-        stack.push_value(list.key);
-        stack.push_value(list.table);
-        stack.memory().granted(|| stack.raw_set(ENV));
-        shared.is_shared = true;
-    }
-    // Until all is set: what is raised on the way leaves the table anyhow.
-    let held = std::mem::replace(&mut shared.len, SCRIPT_LIST_KEEP_ELEMENTS);
-    for (i, bytes) in elements.iter().enumerate() {
-        let known = shared.known.get_mut(i);
-        if known.as_ref().is_some_and(|known| known.is(bytes)) {
-            continue;
-        }
-        stack.push_bytes(bytes);
-        stack.raw_set_at(list.table, i as c_int + 1);
-        known.into_iter().for_each(|known| known.note(bytes));
-    }
-    for i in elements.len()..held {
-        stack.push_nil();
-        stack.raw_set_at(list.table, i as c_int + 1);
-        shared.known.get_mut(i).into_iter().for_each(|known| *known = Known::default());
-    }
-    shared.len = elements.len();
-}
-
-#[inline]
-fn push_list(stack: Stack<'_>, list: Argv<'static>) {
-    stack.new_table(list.len(), 0);
-    for (i, bytes) in list.iter().enumerate() {
-        stack.push_bytes(bytes);
-        stack.raw_set_at(-2, i as c_int + 1);
-    }
-}
-
-/// Pushes the value at `i` as text, without calling a script's metamethods. May raise for lack of memory.
-pub(super) fn push_text(stack: Stack<'_>, i: c_int) {
-    match stack.kind(i) {
-        Kind::String | Kind::Number => {
-            stack.push_value(i);
-            stack.text(-1);
-        }
-        Kind::None | Kind::Nil => stack.push_bytes(b"nil"),
-        Kind::Boolean => stack.push_bytes(if stack.boolean(i) { b"true" } else { b"false" }),
-        _ => {
-            let mut address = [0u8; 16];
-            let mut value = stack.pointer(i) as usize;
-            for digit in address.iter_mut().rev() {
-                *digit = b"0123456789abcdef"[value & 15];
-                value >>= 4;
-            }
-            stack.push_bytes(stack.kind_name(i).as_bytes());
-            stack.push_bytes(b": 0x");
-            stack.push_bytes(&address);
-            stack.concat(3);
-        }
-    }
-}
-
-/// Notes where the error arose: the innermost function, or its caller if that one is written in C. Functions of the
-/// sandbox that happen to be written in Lua are passed over.
-fn locate(stack: Stack<'_>, failure: &mut Failure) {
-    let mut c_functions = 0;
-    for level in 1.. {
-        // SAFETY: the record is filled by `lua_getstack` and `lua_getinfo` before it is read; its strings are Lua's.
-        unsafe {
-            let mut record = MaybeUninit::<ffi::lua_Debug>::zeroed();
-            if ffi::lua_getstack(stack.raw(), level, record.as_mut_ptr()) == 0
-                || ffi::lua_getinfo(stack.raw(), c"Sl".as_ptr(), record.as_mut_ptr()) == 0
-            {
-                return;
-            }
-            let record = record.assume_init();
-            if c_bytes(record.source) == sandbox::PRELUDE_NAME.to_bytes() {
-                continue;
-            }
-            if c_bytes(record.what) == b"C" {
-                c_functions += 1;
-                if c_functions == 2 {
-                    return;
-                }
-                continue;
-            }
-            failure.source.clear();
-            failure.source.extend_from_slice(c_bytes(record.source));
-            failure.line = record.currentline;
-        }
-        return;
-    }
-}
-
-/// Whether a function whose source the record tells (`S`) stands in a script, not in the sandbox.
-pub(super) fn is_script(record: &ffi::lua_Debug) -> bool {
-    // SAFETY: the source is a string of Lua's that lives as long as the function.
-    unsafe { c_bytes(record.source) == CHUNK_NAME.to_bytes() }
-}
-
-/// # Safety
-/// `text` must be null or a C string that lives as long as the answer is used.
-pub(super) unsafe fn c_bytes<'a>(text: *const c_char) -> &'a [u8] {
-    // SAFETY: the caller's promise.
-    if text.is_null() { b"" } else { unsafe { CStr::from_ptr(text) }.to_bytes() }
-}
-
-/// Lua calls this at the instruction after a tick of the clock, or after memory has run short, and at each one once the script
-/// is to die.
-pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
-    // SAFETY: Lua calls this with a live state; the registry holds the context, which outlives it.
-    unsafe {
-        let stack = Stack::new(state);
-        let ctx = hook_context(stack);
-        if ctx.is_null() {
-            return;
-        }
-        if !(*ctx).is_dying() {
-            // Before it asks: what comes meanwhile sets it again.
-            alarm::change_hook(state, None, 0, 0);
-            (*ctx).memory.collect_if_due();
-            if (*ctx).ask() == Verdict::Continue {
-                return;
-            }
-        }
-        kill(stack, ctx)
-    }
-}
-
-/// The context, as a hook finds it; null before there is one.
-#[inline]
-pub(super) fn hook_context(stack: Stack<'_>) -> *mut Ctx {
-    stack.push_light(HOOK_KEY.as_ptr().cast_mut().cast());
-    stack.raw_get(REGISTRY);
-    // SAFETY: the registry holds the context under this key, or nothing.
-    let ctx = unsafe { ffi::lua_touserdata(stack.raw(), -1).cast() };
-    stack.pop(1);
-    ctx
-}
-
-/// Makes the hook come at the next instruction and at each one from there on. May be called inside of an allocation.
-pub(super) fn interrupt(state: *mut ffi::lua_State) {
-    // SAFETY: the state is live, for the allocator is asked by it.
-    unsafe {
-        // The debugger's stays its own.
-        let hook = ffi::lua_gethook(state).unwrap_or(hook);
-        alarm::change_hook(state, Some(hook), ffi::lua_gethookmask(state) | ffi::LUA_MASKCOUNT, 1);
-    }
-}
-
-/// Asks the engine, from inside a C function, whether the script may go on, and ends it if not.
-#[cold]
-pub(super) fn ask_or_die(stack: Stack<'_>) {
-    let ctx = stack.ctx();
-    // SAFETY: the context outlives the state; the engine does not come back into the VM.
-    if unsafe { (*ctx).is_dying() || (*ctx).ask() != Verdict::Continue } {
-        // What the function has pushed may fill the stack.
-        stack.set_top(0);
-        kill(stack, ctx);
-    }
-}
-
-/// Raises the error that a killed script ends with, and sees to it that catching it is of no use.
-pub(super) fn kill(stack: Stack<'_>, ctx: *mut Ctx) -> ! {
-    // SAFETY: the context outlives the state, which is live.
-    unsafe {
-        (*ctx).killed = true;
-        (*ctx).memory.end();
-    }
-    interrupt(stack.raw());
-    stack.new_table(0, 1);
-    stack.push_bytes(b"err");
-    // SAFETY: as above.
-    stack.push_bytes(unsafe { (*ctx).last_words() });
-    stack.raw_set(-3);
-    stack.raise_top()
 }

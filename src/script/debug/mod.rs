@@ -24,8 +24,12 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use super::alarm::change_hook;
+use super::chunk::{is_script, load};
+use super::context::Ctx;
+use super::host::{Host, LogLevel, Verdict};
+use super::interrupt::{hook_context, kill};
+use super::lua::c_bytes;
 use super::lua::{Kind, REGISTRY, Stack, ffi, native, upvalue};
-use super::vm::{self, Ctx, Host, LogLevel, Verdict, kill};
 use crate::base::limits::{
     DEBUG_HOOK_INSTRUCTIONS, DEBUG_LEVELS_MAX, DEBUG_LINE_DEFAULT_BYTES, DEBUG_LINE_MIN_BYTES, DEBUG_SCREEN_MAX_BYTES,
 };
@@ -269,7 +273,7 @@ pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, record: 
     // the debugger is there until `Vm::debug` has taken it out of the context.
     unsafe {
         let stack = Stack::new(state);
-        let ctx = vm::hook_context(stack);
+        let ctx = hook_context(stack);
         if ctx.is_null() {
             return;
         }
@@ -285,7 +289,7 @@ pub(super) unsafe extern "C-unwind" fn hook(state: *mut ffi::lua_State, record: 
             return;
         }
         ffi::lua_getinfo(state, c"S".as_ptr(), record);
-        if vm::is_script(&*record) {
+        if is_script(&*record) {
             Site { stack, ctx, debugger }.arrive((*record).currentline as usize);
         }
     }
@@ -510,11 +514,11 @@ impl Site {
     fn trace(mut self) -> Next {
         for level in 0..DEBUG_LEVELS_MAX {
             let Some(record) = self.record(level, c"nSl") else { break };
-            if !vm::is_script(&record) {
+            if !is_script(&record) {
                 continue;
             }
             // SAFETY: both are strings of Lua's, or null.
-            let (what, name) = unsafe { (vm::c_bytes(record.what), vm::c_bytes(record.name)) };
+            let (what, name) = unsafe { (c_bytes(record.what), c_bytes(record.name)) };
             let name = match name {
                 _ if what == b"main" => b"top level",
                 b"" => b"a function without a name".as_slice(),
@@ -694,7 +698,7 @@ impl Site {
         let stack = self.stack;
         for level in 0..DEBUG_LEVELS_MAX {
             let Some(record) = self.record(level, c"S") else { break };
-            if !vm::is_script(&record) {
+            if !is_script(&record) {
                 continue;
             }
             let top = stack.top();
@@ -720,7 +724,7 @@ impl Site {
         // SAFETY: the record was filled for a function that is under way; names lie in the script's code, which stays.
         unsafe {
             let name = ffi::lua_getlocal(self.stack.raw(), record, n);
-            (!name.is_null()).then(|| vm::c_bytes(name))
+            (!name.is_null()).then(|| c_bytes(name))
         }
     }
 }
@@ -740,10 +744,10 @@ native! {
             std::slice::from_raw_parts(ffi::lua_touserdata(stack.raw(), 1).cast::<u8>(), stack.number(2) as usize)
         };
         leave_hook(stack);
-        if vm::load(stack, code, CHUNK_NAME, upvalue(2), upvalue(3)).is_none() {
+        if load(stack, code, CHUNK_NAME, upvalue(2), upvalue(3)).is_none() {
             stack.pop(1);
             let code = code.strip_prefix(b"return").unwrap_or(code);
-            if vm::load(stack, code, CHUNK_NAME, upvalue(2), upvalue(3)).is_none() {
+            if load(stack, code, CHUNK_NAME, upvalue(2), upvalue(3)).is_none() {
                 stack.raise_top();
             }
         }

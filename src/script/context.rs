@@ -1,0 +1,144 @@
+//! The state that all C functions share, which each of them reaches through its first upvalue.
+
+use std::ffi::c_int;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::alarm::{self, Alarm};
+use super::cjson;
+use super::convert::Frame;
+use super::debug::Debugger;
+use super::failure::Failure;
+use super::host::{Host, LogLevel, UNDO_IS_FULL, Verdict};
+use super::library::Function;
+use super::lists::ListState;
+use super::memory::Memory;
+use super::names::Names;
+use super::program::{Handle, Invocation, Outcome};
+use super::random::Lrand48;
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::Span;
+
+/// What C functions need beside the Lua state.
+pub(super) struct Ctx {
+    /// The engine, while a script runs.
+    pub(super) host: Option<NonNull<dyn Host>>,
+    /// The run that is under way.
+    pub(super) run: Option<Run>,
+    /// How the shared tables of KEYS and ARGV stand.
+    pub(super) lists: [ListState; 2],
+    /// Bytes and spans of a command's arguments.
+    pub(super) args: Vec<u8>,
+    pub(super) spans: Vec<Span>,
+    /// Names of commands that need no look-up.
+    pub(super) names: Names,
+    /// The reply of the last command.
+    pub(super) tape: Reply,
+    /// Whether the script chose `redis.setresp(3)`.
+    pub(super) resp3: bool,
+    /// Whether `redis.call` reads its arguments where LuaJIT keeps them: see `raw`.
+    pub(super) reads_raw: bool,
+    /// Scratch of the libraries.
+    pub(super) buffer: Vec<u8>,
+    pub(super) frames: Vec<Frame>,
+    pub(super) random: Lrand48,
+    /// The settings of the global `cjson`.
+    pub(super) cjson: *mut cjson::Settings,
+    /// Chunks run as `bytecode` rewrites them: false only in [`Vm::compile_as_written`](super::Vm::compile_as_written).
+    pub(super) rewrites: bool,
+    pub(super) altered: Altered,
+    /// The address of the C stack where the script began.
+    pub(super) c_base: usize,
+    /// What the library that is being loaded has registered.
+    pub(super) loading: Option<Vec<Arc<Function>>>,
+    /// How many handles were given out.
+    pub(super) handles: u32,
+    /// The debugger, while it has a script.
+    pub(super) debugger: Option<NonNull<Debugger<'static>>>,
+    /// What a script that is to die answers, where the verdict does not say it.
+    pub(super) own_last_words: Option<&'static str>,
+    /// Brings the hook to a run that is long.
+    pub(super) alarm: Alarm,
+    /// The account of the state's memory.
+    pub(super) memory: Rc<Memory>,
+    /// The engine said that the script is to end, and why.
+    pub(super) killed: bool,
+    pub(super) verdict: Verdict,
+    pub(super) failure: Failure,
+    pub(super) outcome: Outcome,
+}
+
+/// What a script has changed of what all share; it is put back after the run.
+#[derive(Default)]
+pub(super) struct Altered {
+    /// The settings of the global `cjson`.
+    pub(super) cjson: bool,
+    /// The generator of `math.random` as it was before `math.randomseed`.
+    pub(super) random: Option<Lrand48>,
+}
+
+/// What `enter` works on. All of it is borrowed from the caller of `Vm::run`, until that returns.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    pub(super) invocation: Invocation<'static>,
+    pub(super) reply: NonNull<Reply>,
+}
+
+impl Ctx {
+    /// A handle on the function that the registry holds under `reference`.
+    pub(super) fn handle(&mut self, reference: c_int, may_keep_lists: bool) -> Handle {
+        self.handles = self.handles.wrapping_add(1);
+        Handle { reference, serial: self.handles, may_keep_lists }
+    }
+
+    pub(super) fn log(&mut self, level: LogLevel) {
+        if let Some(mut host) = self.host {
+            let message = &self.buffer;
+            // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
+            unsafe { host.as_mut() }.log(level, message);
+        }
+    }
+
+    pub(super) fn set_resp(&mut self, version: u8) {
+        self.resp3 = version == 3;
+        self.tape.set_form(if self.resp3 { Form::Tape3 } else { Form::Tape2 });
+        if let Some(mut host) = self.host {
+            // SAFETY: as in `log`.
+            unsafe { host.as_mut() }.set_resp(version);
+        }
+    }
+
+    /// Asks the engine whether the script may go on.
+    pub(super) fn ask(&mut self) -> Verdict {
+        alarm::note_asked();
+        let Some(mut host) = self.host else { return Verdict::Continue };
+        // SAFETY: as in `log`.
+        self.verdict = unsafe { host.as_mut() }.interrupted();
+        self.verdict
+    }
+
+    /// Whether the script is on its way out, whatever it catches.
+    #[inline]
+    pub(super) fn is_dying(&self) -> bool {
+        self.killed || self.memory.is_exhausted()
+    }
+
+    /// What a script that dies answers.
+    pub(super) fn last_words(&self) -> &'static [u8] {
+        if self.memory.is_exhausted() {
+            return b"ERR Script used more than script-memory-limit. Let it hold less at a time, or raise the limit by CONFIG SET";
+        }
+        if let Some(words) = self.own_last_words {
+            return words.as_bytes();
+        }
+        match self.verdict {
+            _ if self.loading.is_some() => b"ERR FUNCTION LOAD timeout",
+            Verdict::OutOfTime => {
+                b"ERR Script ran longer than script-time-limit. Split its work into several calls, or raise the limit by CONFIG SET"
+            }
+            Verdict::UndoIsFull => UNDO_IS_FULL.as_bytes(),
+            _ => b"ERR Script killed by user with SCRIPT KILL...",
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! How a script failed: what was raised, and where, as Redis words it.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+
+use super::lua::{Kind, Stack, c_bytes, ffi, native};
+use super::sandbox;
+
+/// An error as `explain` found it.
+#[derive(Default)]
+pub(super) struct Failure {
+    pub(super) text: Vec<u8>,
+    /// The chunk's name and line; empty when the error arose nowhere in a script.
+    pub(super) source: Vec<u8>,
+    pub(super) line: c_int,
+    /// A command answered it.
+    pub(super) of_command: bool,
+}
+
+native! {
+    /// The message handler: notes what failed, and where.
+    pub(super) fn explain(stack: Stack) -> c_int {
+        // SAFETY: the context outlives the state, and nothing else uses it while an error is raised.
+        let failure = unsafe { &mut (*stack.ctx()).failure };
+        failure.text.clear();
+        failure.source.clear();
+        failure.of_command = is_of_command(stack, 1);
+        match stack.kind(1) {
+            Kind::Table => {
+                stack.raw_get_field(1, b"err");
+                match stack.text(-1) {
+                    Some(text) => failure.text.extend_from_slice(text),
+                    None => failure.text.extend_from_slice(b"ERR unknown error"),
+                }
+            }
+            _ => {
+                failure.text.extend_from_slice(b"ERR ");
+                stack.push_as_text(1);
+                failure.text.extend_from_slice(stack.bytes(-1));
+            }
+        }
+        locate(stack, failure);
+        stack.set_top(1);
+        1
+    }
+}
+
+/// Whether the value at `i` is the error that a command answered.
+pub(super) fn is_of_command(stack: Stack<'_>, i: c_int) -> bool {
+    if stack.kind(i) != Kind::Table {
+        return false;
+    }
+    stack.raw_get_field(i, b"ignore_error_stats_update");
+    let is = stack.boolean(-1);
+    stack.pop(1);
+    is
+}
+
+pub(super) fn set_text(failure: &mut Failure, text: &[u8]) {
+    failure.text.clear();
+    failure.text.extend_from_slice(text);
+    failure.source.clear();
+}
+
+/// Notes where the error arose: the innermost function, or its caller if that one is written in C. Functions of the
+/// sandbox that happen to be written in Lua are passed over.
+fn locate(stack: Stack<'_>, failure: &mut Failure) {
+    let mut c_functions = 0;
+    for level in 1.. {
+        // SAFETY: the record is filled by `lua_getstack` and `lua_getinfo` before it is read; its strings are Lua's.
+        unsafe {
+            let mut record = MaybeUninit::<ffi::lua_Debug>::zeroed();
+            if ffi::lua_getstack(stack.raw(), level, record.as_mut_ptr()) == 0
+                || ffi::lua_getinfo(stack.raw(), c"Sl".as_ptr(), record.as_mut_ptr()) == 0
+            {
+                return;
+            }
+            let record = record.assume_init();
+            if c_bytes(record.source) == sandbox::PRELUDE_NAME.to_bytes() {
+                continue;
+            }
+            if c_bytes(record.what) == b"C" {
+                c_functions += 1;
+                if c_functions == 2 {
+                    return;
+                }
+                continue;
+            }
+            failure.source.clear();
+            failure.source.extend_from_slice(c_bytes(record.source));
+            failure.line = record.currentline;
+        }
+        return;
+    }
+}

@@ -1,0 +1,103 @@
+//! KEYS and ARGV: how a script finds its keys and arguments.
+//!
+//! Making two tables for each call would cost as much as a short script. So the globals are tables that serve all scripts, in
+//! which only what differs from the call before is set; a script that might change or keep them gets tables of its own.
+
+use std::ffi::c_int;
+
+use super::convert;
+use super::lua::{Stack, upvalue};
+use crate::base::limits::{SCRATCH_KEEP_BYTES, SCRIPT_LIST_KEEP_ELEMENTS, SCRIPT_LIST_KNOWN_ELEMENTS};
+use crate::resp::request::Argv;
+
+// Upvalues of `enter`.
+const ENV: c_int = upvalue(convert::UPVALUES + 1);
+pub(super) const LISTS: [List; 2] = [
+    List { name: b"KEYS", key: upvalue(convert::UPVALUES + 2), table: upvalue(convert::UPVALUES + 4) },
+    List { name: b"ARGV", key: upvalue(convert::UPVALUES + 3), table: upvalue(convert::UPVALUES + 5) },
+];
+
+/// A global list of scripts', with where its name and its shared table are found. That table serves all scripts that can
+/// neither change nor keep it; others get one of their own.
+pub(super) struct List {
+    pub(super) name: &'static [u8],
+    key: c_int,
+    table: c_int,
+}
+
+#[derive(Default)]
+pub(super) struct ListState {
+    /// Whether the global is the shared table.
+    is_shared: bool,
+    /// How many elements the shared table holds.
+    len: usize,
+    /// What its first elements are: those that come again, a limit or the one gate of a program, need not be made again.
+    known: [Known; SCRIPT_LIST_KNOWN_ELEMENTS],
+}
+
+/// An element of a shared table, if it is short.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Known {
+    /// One more than the length; 0 if it is not known.
+    len_and_one: u8,
+    bytes: [u8; 31],
+}
+
+impl Known {
+    #[inline]
+    fn is(&self, bytes: &[u8]) -> bool {
+        usize::from(self.len_and_one) == bytes.len() + 1 && self.bytes[..bytes.len()] == *bytes
+    }
+
+    #[inline]
+    fn note(&mut self, bytes: &[u8]) {
+        self.len_and_one = 0;
+        if let Some(room) = self.bytes.get_mut(..bytes.len()) {
+            room.copy_from_slice(bytes);
+            self.len_and_one = bytes.len() as u8 + 1;
+        }
+    }
+}
+
+/// Sets one of the lists that scripts find as globals. May raise for lack of memory.
+#[inline]
+pub(super) fn set_list(stack: Stack<'_>, list: &List, elements: Argv<'static>, shared: &mut ListState, may_keep: bool) {
+    if may_keep || elements.len() > SCRIPT_LIST_KEEP_ELEMENTS || elements.bytes() > SCRATCH_KEEP_BYTES {
+        shared.is_shared = false;
+        stack.push_value(list.key);
+        push_list(stack, elements);
+        return stack.memory().granted(|| stack.raw_set(ENV));
+    }
+    if !shared.is_shared {
+        stack.push_value(list.key);
+        stack.push_value(list.table);
+        stack.memory().granted(|| stack.raw_set(ENV));
+        shared.is_shared = true;
+    }
+    // Until all is set: what is raised on the way leaves the table anyhow.
+    let held = std::mem::replace(&mut shared.len, SCRIPT_LIST_KEEP_ELEMENTS);
+    for (i, bytes) in elements.iter().enumerate() {
+        let known = shared.known.get_mut(i);
+        if known.as_ref().is_some_and(|known| known.is(bytes)) {
+            continue;
+        }
+        stack.push_bytes(bytes);
+        stack.raw_set_at(list.table, i as c_int + 1);
+        known.into_iter().for_each(|known| known.note(bytes));
+    }
+    for i in elements.len()..held {
+        stack.push_nil();
+        stack.raw_set_at(list.table, i as c_int + 1);
+        shared.known.get_mut(i).into_iter().for_each(|known| *known = Known::default());
+    }
+    shared.len = elements.len();
+}
+
+#[inline]
+pub(super) fn push_list(stack: Stack<'_>, list: Argv<'static>) {
+    stack.new_table(list.len(), 0);
+    for (i, bytes) in list.iter().enumerate() {
+        stack.push_bytes(bytes);
+        stack.raw_set_at(-2, i as c_int + 1);
+    }
+}
