@@ -8,8 +8,10 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::session::Gate;
 use crate::engine::spec::{Flags, Group};
-use crate::engine::{Command, Ctx, Done, Run};
+use crate::engine::wait::Wait;
+use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::{KeyspaceStats, ValueLimits};
+use crate::resp::reply::Reply;
 
 fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let found = ctx.server.config.matching(args.rest().iter());
@@ -21,7 +23,7 @@ fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
     let words: Vec<&[u8]> = args.rest().iter().collect();
     if !words.len().is_multiple_of(2) {
         return Err(Error::Syntax);
@@ -43,8 +45,13 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
             "ERR CONFIG SET failed (possibly related to argument 'appendonly') - the data is being loaded",
         ));
     }
+    let leaves_policy = config.appendfsync != before.appendfsync || before.appendonly && !config.appendonly;
+    if leaves_policy && let Some(wait) = wait_for_log(ctx) {
+        ctx.server.config = before;
+        return Ok(Flow::wait(wait));
+    }
     // Before anything else is acted on: it can fail.
-    let policy = config.appendfsync;
+    let policy = ctx.server.config.appendfsync;
     if policy != before.appendfsync
         && let Err(error) = ctx.server.set_sync_policy(policy)
     {
@@ -87,7 +94,24 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
         ctx.ks.set_limits(ValueLimits::from(&ctx.server.config));
     }
     ctx.reply.ok();
-    Ok(())
+    Ok(Flow::Replied)
+}
+
+/// All that was logged must be on disk before the log is closed, or synced at other times. That may take long, so who asks waits
+/// for it, and nobody else: what is logged meanwhile is little, and made durable in place.
+fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
+    // One that takes nothing has its reasons, which the client is told at once.
+    if !ctx.may_wait() || ctx.server.durability.is_none() || ctx.server.is_unlogged() {
+        return None;
+    }
+    if !ctx.is_retry() {
+        ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
+    }
+    let on_timeout = |reply: &mut Reply| reply.error(b"ERR CONFIG SET was given up: nothing has changed");
+    (!ctx.server.is_durable(ctx.session.fence)).then(|| Wait {
+        retry_at_ms: Some(ctx.now_ms() + ctx.server.look_again_at_log().as_millis() as i64),
+        ..Wait::until(None, on_timeout)
+    })
 }
 
 /// Without a password nobody is a stranger; with a new one those who are in stay in.
@@ -154,7 +178,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             summary: "Changes parameters, all of them or, with an error, none.",
             syntax: "(parameter value)...",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-            run: Run::Now(set),
+            run: Run::MayWait(set),
             ..SUB
         },
     ],

@@ -348,12 +348,16 @@ impl Server {
         ignore_file_size_signal();
         let Home::Open(directory) = &self.saving.home else { return Err("there is no directory for it".to_owned()) };
         let (directory, platform) = (Arc::clone(directory), self.saving.platform.clone());
+        let ended = self.saving.ended_log.take();
         let options = Options { policy: self.config.appendfsync.into(), ..platform.options };
         let (wake, done) = (Arc::clone(&self.saving.wake_for_log), Arc::clone(&self.saving.wake));
         let work = {
             let platform = platform.clone();
             move || {
                 let text = |error: LogError| error.to_string();
+                if let Some(ended) = ended {
+                    ended.wait();
+                }
                 let recovery = Recovery::open(directory, lsn).map_err(text)?;
                 let mut log = recovery.finish(options, platform.clock, Box::new(move || wake())).map_err(text)?;
                 if log.durable() != lsn {
@@ -372,11 +376,11 @@ impl Server {
     pub(super) fn begin_log(&mut self, log: Log, lsn: Lsn) -> Result<(), String> {
         if !self.wants_log() {
             self.tail = None;
-            self.discard_log(log);
+            self.end_beside(move || drop(log));
             return Ok(());
         }
         let Some(tail) = self.tail.take() else {
-            self.discard_log(log);
+            self.end_beside(move || drop(log));
             return Err("the disk was too slow for what has changed meanwhile".to_owned());
         };
         let policy = self.config.appendfsync.into();
@@ -391,14 +395,18 @@ impl Server {
         Ok(())
     }
 
-    /// Gives up a log that nobody has written to. Its threads may be at work on a disk that is slow, so another one waits for them.
-    fn discard_log(&self, log: Log) {
+    /// Ends a log that nobody writes to any more. Its threads may be at work on a disk that is slow, so another one waits for them.
+    pub(crate) fn end_beside(&mut self, end: impl FnOnce() + Send + 'static) {
+        let before = self.saving.ended_log.take();
         let end = move || {
-            drop(log);
+            if let Some(before) = before {
+                before.wait();
+            }
+            end();
             Ok(())
         };
         // Without a thread it is done here.
-        let _ = self.saving.platform.begin("log-end", end, || {});
+        self.saving.ended_log = self.saving.platform.begin("log-end", end, || {}).ok();
     }
 
     /// CONFIG SET appendonly no: all is made durable and the log closed. Fails, and leaves it open, if that can't be.
@@ -414,11 +422,15 @@ impl Server {
             return Err(failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string));
         }
         self.saving.last = self.last_lsn();
-        if let Err(error) = self.close_log() {
-            // All is durable: only the mark is missing that says that nothing follows.
-            tracing::warn!("the log could not be marked as closed: {error}");
-        }
         self.tail = None;
+        if let Some(durability) = self.durability.take() {
+            self.end_beside(move || {
+                if let Err(error) = durability.log.close() {
+                    // All is durable: only the mark is missing that says that nothing follows.
+                    tracing::warn!("the log could not be marked as closed: {error}");
+                }
+            });
+        }
         ks.forget_in_flight();
         self.update_gates();
         // What was held for it may leave.

@@ -119,6 +119,8 @@ pub struct Saving {
     pub(super) base_bytes: u64,
     /// What the log's count of written bytes must be corrected by to be those behind the newest snapshot.
     pub(super) log_bytes_offset: i64,
+    /// A log that was given up, whose end a thread brings about: the next one must not be opened before.
+    pub(super) ended_log: Option<Job<()>>,
     /// Is held by the thread that writes one as RDB.
     pub(super) export_turn: Arc<Mutex<()>>,
     /// Clients that wait for the one that is under way.
@@ -269,6 +271,7 @@ impl Saving {
             loaded_keys: 0,
             base_bytes: 0,
             log_bytes_offset: 0,
+            ended_log: None,
             export_turn: Arc::default(),
             waiting: Vec::new(),
             waiting_for_next: Vec::new(),

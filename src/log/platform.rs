@@ -68,6 +68,12 @@ impl Platform {
 }
 
 impl<T> Job<T> {
+    /// Waits until its thread is done.
+    pub fn wait(self) {
+        // One that was dropped has ended as well.
+        let _ = self.0.recv();
+    }
+
     /// What has come of it; `None` while it is under way. To be asked until it has answered once.
     pub fn outcome(&self) -> Option<Result<T, String>> {
         match self.0.try_recv() {

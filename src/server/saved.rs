@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::base::clock::Clock;
-use crate::base::limits::SNAPSHOT_GIVE_UP_BYTES;
+use crate::base::limits::{LOG_BEGIN_MAX_BYTES, SAVE_RETRY, SNAPSHOT_GIVE_UP_BYTES};
 use crate::base::rng::Rng;
 use crate::command;
 use crate::config::{AllowFrom, Config, SavePoint};
@@ -286,6 +287,109 @@ fn a_log_that_begins_while_the_server_runs_holds_up_nobody() {
     });
     bench.line("RPUSH list c");
     assert_eq!(bench.restart(true).list(), "abc");
+}
+
+/// The mark at its end takes a sync, and its threads may be at work on a disk that is slow.
+#[test]
+fn a_log_that_is_turned_off_is_closed_without_holding_anybody_up() {
+    let mut bench = Bench::start(&SimDisk::new(11), true);
+    bench.line("RPUSH list a");
+    bench.disk.hold(Some("sync"));
+    let is_released = Arc::<AtomicBool>::default();
+    let (disk, flag) = (bench.disk.clone(), Arc::clone(&is_released));
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        flag.store(true, Ordering::Relaxed);
+        disk.hold(None);
+    });
+    bench.ok("CONFIG SET appendonly no");
+    assert_eq!(bench.line("RPUSH list b"), ":2\\r\\n");
+    assert!(!is_released.load(Ordering::Relaxed), "it has waited for the disk");
+    release.join().expect("it only sleeps");
+    bench.save();
+    assert_eq!(bench.restart(false).list(), "ab");
+}
+
+#[test]
+fn a_log_is_opened_when_the_one_before_has_ended() {
+    let mut bench = Bench::start(&SimDisk::new(12), false);
+    let (end, goes_on) = channel::<()>();
+    bench.engine.server.end_beside(move || _ = goes_on.recv());
+    bench.ok("CONFIG SET appendonly yes");
+    until(|| {
+        while bench.engine.save_slice() {}
+        bench.engine.server.saving.begins_log()
+    });
+    for _ in 0..20 {
+        bench.engine.save_slice();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(bench.engine.server.wants_log(), "the other one is still at its end");
+    drop(end);
+    bench.release_snapshot();
+    assert!(!bench.engine.server.wants_log());
+}
+
+/// A log that is wanted, about to be opened on a disk that stands still.
+fn beginning_log(seed: u64) -> Bench {
+    let mut bench = Bench::start(&SimDisk::new(seed), false);
+    bench.line("RPUSH list a");
+    bench.disk.hold(Some("rename"));
+    bench.ok("CONFIG SET appendonly yes");
+    while bench.engine.save_slice() {}
+    let is_named = |bench: &Bench| {
+        let names = bench.disk.list(Path::new("/data")).expect("it is there");
+        names.iter().any(|name| name.ends_with(".snap"))
+    };
+    until(|| {
+        // Renaming goes on, so that the snapshot gets its name, and then the log can't have its file.
+        let names = bench.disk.list(Path::new("/data")).expect("it is there");
+        names.iter().any(|name| name.ends_with(".tmp"))
+    });
+    bench.disk.hold(Some("create"));
+    until(|| {
+        while bench.engine.save_slice() {}
+        is_named(&bench) && bench.engine.server.saving.begins_log()
+    });
+    bench
+}
+
+#[test]
+fn a_log_that_is_not_wanted_any_more_when_it_is_open_is_given_up() {
+    let mut bench = beginning_log(13);
+    bench.ok("CONFIG SET appendonly no");
+    bench.line("RPUSH list b");
+    bench.release_snapshot();
+    assert!(bench.engine.server.durability.is_none() && bench.engine.server.tail.is_none());
+    bench.line("RPUSH list c");
+    // The next one begins in its place, with all that has come meanwhile.
+    bench.ok("CONFIG SET appendonly yes");
+    bench.release_snapshot();
+    assert!(bench.engine.server.durability.is_some());
+    bench.line("RPUSH list d");
+    assert_eq!(bench.restart(true).list(), "abcd");
+}
+
+#[test]
+fn a_log_that_lacks_what_has_gathered_while_it_was_opened_is_given_up() {
+    let mut bench = beginning_log(14);
+    let value = "x".repeat(1 << 19);
+    let keys = (LOG_BEGIN_MAX_BYTES >> 19) + 1;
+    for key in 0..keys {
+        bench.ok(&format!("SET {key} {value}"));
+    }
+    bench.engine.tick();
+    bench.release_snapshot();
+    assert!(bench.engine.server.durability.is_none(), "it would have a gap");
+    assert!(bench.line("INFO persistence").contains("aof_last_bgrewrite_status:err"));
+    // It is tried again by itself.
+    bench.clock.advance_ms(SAVE_RETRY.as_millis() as i64 + 1);
+    bench.engine.tick();
+    bench.release_snapshot();
+    assert!(bench.engine.server.durability.is_some());
+    bench.line("RPUSH list b");
+    let mut bench = bench.restart(true);
+    assert_eq!((bench.list(), bench.engine.ks.db(0).len()), ("ab".to_owned(), keys + 1));
 }
 
 #[test]

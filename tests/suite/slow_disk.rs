@@ -165,3 +165,37 @@ fn waitaof_holds_nobody_up_whatever_the_policy() {
         assert_eq!(logged, Value::Array(vec![Value::Integer(1), Value::Integer(0)]), "{policy}");
     }
 }
+
+#[test]
+fn who_turns_the_log_off_or_syncs_it_otherwise_holds_nobody_up() {
+    let disk = SlowDisk::new();
+    let (mut reader, mut asks) = (disk.raw(), disk.raw());
+    assert_eq!(asks.command(&["CONFIG", "SET", "appendfsync", "everysec"]), Value::status("OK"));
+    for (name, value, before) in [("appendfsync", "no", "everysec"), ("appendonly", "no", "yes")] {
+        disk.hang();
+        assert_eq!(asks.command(&["SET", "k", name]), Value::status("OK"));
+        asks.send_command(&["CONFIG", "SET", name, value]);
+        for _ in 0..100 {
+            assert_eq!(reader.command(&["GET", "old"]), Value::bulk("v"));
+        }
+        assert!(is_silent(&mut asks), "{name}: what was logged before is not on disk");
+        let now = reader.command(&["CONFIG", "GET", name]);
+        assert_eq!(now, Value::Array(vec![Value::bulk(name), Value::bulk(before)]));
+        disk.go_on();
+        let said = asks.try_reply(REPLY_DEADLINE).expect("the disk is done").value;
+        assert_eq!(said, Value::status("OK"), "{name}");
+        let now = reader.command(&["CONFIG", "GET", name]);
+        assert_eq!(now, Value::Array(vec![Value::bulk(name), Value::bulk(value)]));
+    }
+    // In a transaction nobody waits: all of it is done at once, and nothing is answered before the disk is done.
+    assert_eq!(asks.command(&["CONFIG", "SET", "appendonly", "yes"]), Value::status("OK"));
+    until(
+        || format!("{:?}", asks.command(&["INFO", "persistence"])).contains("aof_rewrite_in_progress:0"),
+        "it begins",
+    );
+    asks.send(
+        &[&["MULTI"][..], &["SET", "k", "v"], &["CONFIG", "SET", "appendonly", "no"], &["EXEC"]].map(encode).concat(),
+    );
+    let answers: Vec<Value> = (0..4).map(|_| asks.reply().value).collect();
+    assert_eq!(answers[3], Value::Array(vec![Value::status("OK"), Value::status("OK")]));
+}
