@@ -17,6 +17,8 @@ static BY_OTHERS: AtomicIsize = AtomicIsize::new(0);
 
 thread_local! {
     static IS_OWNER: Cell<bool> = const { Cell::new(false) };
+    /// What the thread has allocated and not freed since it works [`apart`].
+    static APART: Cell<Option<isize>> = const { Cell::new(None) };
 }
 
 /// An allocator that counts what another one gives out.
@@ -34,6 +36,15 @@ pub(crate) fn count_for_this_thread() {
     IS_OWNER.set(true);
 }
 
+/// Does `work`, on a thread that has no other, so that what it allocates for itself does not count: what clients may do must not depend
+/// on it. It frees on this thread what it has allocated here, but for what it answers, which counts from then on.
+pub(crate) fn apart<A>(work: impl FnOnce() -> A) -> A {
+    APART.set(Some(0));
+    let answer = work();
+    count(APART.take().unwrap_or(0));
+    answer
+}
+
 /// Takes `bytes` that are allocated and not in use out of the count; a negative number puts them back. Whoever sets bytes
 /// aside puts them back before they are used or freed.
 #[inline]
@@ -45,6 +56,8 @@ pub(crate) fn set_aside(bytes: isize) {
 fn count(bytes: isize) {
     if IS_OWNER.get() {
         BY_OWNER.store(BY_OWNER.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
+    } else if let Some(sum) = APART.get() {
+        APART.set(Some(sum.wrapping_add(bytes)));
     } else {
         BY_OTHERS.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -83,13 +96,40 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Counting<A> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
+
+    /// Only one test at a time allocates much.
+    static TURN: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn what_is_allocated_apart_counts_when_it_is_handed_out() {
+        let _turn = TURN.lock();
+        let added_since = |before: u64| allocated_bytes() as i64 - before as i64;
+        let half = MUCH as i64 / 2;
+        let before = allocated_bytes();
+        let work = move || {
+            let (own, answer) = apart(|| {
+                let _gone = std::hint::black_box(Vec::<u8>::with_capacity(MUCH));
+                let answer = std::hint::black_box(Vec::<u8>::with_capacity(MUCH));
+                (added_since(before), answer)
+            });
+            (own, added_since(before), answer)
+        };
+        let (own, then, answer) = std::thread::spawn(work).join().expect("it does not panic");
+        assert!(own < half, "{own}");
+        assert!((half..3 * half).contains(&then), "{then}");
+        drop(answer);
+        assert!(added_since(before) < half);
+    }
 
     /// So much that what other tests of this process allocate meanwhile does not matter. No page of it is touched.
     const MUCH: usize = 1 << 30;
 
     #[test]
     fn what_is_allocated_counts_until_it_is_freed() {
+        let _turn = TURN.lock();
         let block = || std::hint::black_box(Vec::<u8>::with_capacity(MUCH));
         let added_since = |before: u64| allocated_bytes() as i64 - before as i64;
         let half = MUCH as i64 / 2;

@@ -440,6 +440,19 @@ pub const SNAPSHOT_FRAME_MAX_BYTES: usize = 4 * SNAPSHOT_FRAME_BYTES;
 /// Bytes of a snapshot after which they are synced: a sync at the end of gigabytes would hold up those of the log.
 pub const SNAPSHOT_SYNC_BYTES: u64 = 16 * 1024 * 1024;
 
+/// Bytes that keys may take, about, which a dump.rdb that is made of a snapshot holds until their last change has come; or, if that is
+/// more, one part in [`EXPORT_HELD_SHARE`] of the snapshot's bytes. For the rest of them the snapshot is read once more.
+pub const EXPORT_HELD_MIN_BYTES: u64 = if cfg!(test) { 1024 * 1024 } else { 16 * 1024 * 1024 };
+
+/// See [`EXPORT_HELD_MIN_BYTES`]: bounds how often a snapshot is read.
+pub const EXPORT_HELD_SHARE: u64 = 16;
+
+/// What a key takes in memory beside the bytes of its effects, about.
+pub const EXPORT_KEY_BYTES: usize = 64;
+
+/// Bytes of a snapshot for each bit that tells which of its keys change behind their copies: so many bits are a percent of its memory.
+pub const EXPORT_FILTER_SHARE: u64 = 16;
+
 /// Keys of a database of which a snapshot says how many there are, before they come: fewer are loaded as fast without.
 pub const SNAPSHOT_EXPECT_MIN_KEYS: usize = if cfg!(test) { 2 } else { 1024 };
 

@@ -1,23 +1,32 @@
 //! From a snapshot to the same data as a file that Redis loads: what `rdb-export` asks for.
 //!
 //! A thread reads the snapshot that has just been completed, so the file shows the same point in time, and nobody is held up,
-//! however large a value is. The snapshot is read twice. First to learn which libraries there are at its end, and which keys did
-//! not stay as they were copied, because a unit that came later is in the stream, too. Then its effects are applied to a keyspace
-//! of the thread's own, from which all other keys are written and removed as soon as they are there. So the memory that it takes
-//! is that of one frame, of the largest value, and of the keys that changed while the snapshot was made. Only of a database that
-//! was flushed or swapped meanwhile everything is held up to the end.
+//! however large a value is. Its stream has behind the copy of a key what changed that key later, so that most keys are final
+//! as soon as they are there, and some only at the end. It is read several times:
+//!
+//! 1. to learn which libraries there are at its end, and which keys change behind their copy ([`Survey`]);
+//! 2. to write all other keys: each is made in a keyspace of the thread's own, and removed as soon as it is written;
+//! 3. to make those that change, and write them at the end: as many at a time as may be held, and so once more for the next.
+//!
+//! So the memory that it takes is that of one frame, of the largest value, of a share of the stream ([`EXPORT_HELD_SHARE`]),
+//! and of a few bytes for each key that was renamed or copied. It does not count towards `maxmemory`: no client is refused a write
+//! because a file is made ([`apart`]).
 //!
 //! The file is written beside the one that it replaces ([`Replacement`]), so that there is a whole one at any moment. Like the
-//! snapshot it gives up when the log needs the space. Readers choose a type's form by its number; the version at the beginning of the file says to older ones that there is something they do not
-//! know, so if such a value is met the file is begun again.
+//! snapshot it gives up when the log needs the space. Readers choose a type's form by its number; the version at the beginning of the
+//! file says to older ones that there is something they do not know, so if such a value is met the file is begun again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::tail::{EFFECTS_FORMAT, UnitOrigin};
+use crate::base::allocated::apart;
+use crate::base::hasher::hash_bytes;
+use crate::base::limits::{EXPORT_FILTER_SHARE, EXPORT_HELD_MIN_BYTES, EXPORT_HELD_SHARE, EXPORT_KEY_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::base::version::REDIS_VERSION;
@@ -94,7 +103,8 @@ impl Exporting {
     ) -> io::Result<Exporting> {
         let is_given_up = Arc::<AtomicBool>::default();
         let flag = Arc::clone(&is_given_up);
-        let job = platform.begin("rdb-export", move || export.run(&flag).map_err(|error| error.to_string()), done)?;
+        let run = move || apart(|| export.run(&flag)).map_err(|error| error.to_string());
+        let job = platform.begin("rdb-export", run, done)?;
         Ok(Exporting { job, is_given_up })
     }
 
@@ -143,15 +153,18 @@ impl Export {
         if (self.is_well)() { Ok(()) } else { Err(ExportError::LogFirst) }
     }
 
+    fn open(&self) -> Result<SnapshotReader, ExportError> {
+        SnapshotReader::open(&self.directory, self.lsn).map_err(unreadable)
+    }
+
     /// Calls `take` with each unit of the snapshot, and when that was begun, Unix ms.
     fn read(
         &self,
         check: Check<'_>,
         mut take: impl FnMut(&Unit<'_>, i64) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {
-        let failed = |error: LogError| ExportError::Failed(error.to_string());
-        let mut reader = SnapshotReader::open(&self.directory, self.lsn).map_err(failed)?;
-        while reader.advance().map_err(failed)? {
+        let mut reader = self.open()?;
+        while reader.advance().map_err(unreadable)? {
             check()?;
             reader.units().try_for_each(|unit| take(&unit, reader.begun_ms()))?;
         }
@@ -159,8 +172,7 @@ impl Export {
     }
 
     fn survey(&self, check: Check<'_>) -> Result<Survey, ExportError> {
-        let dbs = (0..self.databases).map(|_| DbSurvey::default()).collect();
-        let mut survey = Survey { dbs, libraries: BTreeMap::new() };
+        let mut survey = Survey::new(self.databases, self.open()?.end().unit_bytes);
         self.read(check, |unit, _| survey.add(unit))?;
         Ok(survey)
     }
@@ -194,57 +206,81 @@ impl Export {
             writer.aux(name, text)?;
         }
         survey.libraries.values().try_for_each(|code| writer.library(code))?;
-        let ks = Keyspace::new(self.databases, Rng::seeded(0));
-        let _hold = ks.hold_expiry();
-        let mut copy = Copy { ks, writer, survey, version, keys: 0, value: Vec::new() };
-        self.read(check, |unit, begun_ms| copy.take(unit, begun_ms))?;
-        copy.finish(check)
+        let mut copy = Copy { export: self, check, survey, writer, version, keys: 0 };
+        let of_classes = copy.write_settled()?;
+        for classes in groups(&of_classes, survey.held_bytes()) {
+            copy.write_changed(classes)?;
+        }
+        Ok((copy.writer.finish()?, copy.keys))
     }
 }
 
 /// Whether the export should go on: it is asked again and again.
 type Check<'a> = &'a dyn Fn() -> Result<(), ExportError>;
 
+fn unreadable(error: LogError) -> ExportError {
+    ExportError::Failed(error.to_string())
+}
+
 fn failed(path: &Path, source: io::Error) -> ExportError {
     ExportError::Failed(format!("{}: {source}", path.display()))
 }
 
-/// Calls `take` with each effect of a unit. Fails if that can't be read to its end.
+/// Calls `take` with each effect of a unit, and how many bytes it has. Fails if the unit can't be read to its end.
 fn each_effect<'u>(
     unit: &Unit<'u>,
-    mut take: impl FnMut(DbIndex, Effect<'u>) -> Result<(), ExportError>,
+    mut take: impl FnMut(DbIndex, Effect<'u>, usize) -> Result<(), ExportError>,
 ) -> Result<(), ExportError> {
     if unit.format != EFFECTS_FORMAT {
         return Err(ExportError::Failed(format!("the snapshot has effects of format {}", unit.format)));
     }
     let mut effects = EffectReader::new(unit.effects);
-    effects.by_ref().try_for_each(|(db, effect)| take(db, effect))?;
+    let mut left = effects.bytes_left();
+    while let Some((db, effect)) = effects.next() {
+        let before = std::mem::replace(&mut left, effects.bytes_left());
+        take(db, effect, before - left)?;
+    }
     match effects.is_empty() {
         true => Ok(()),
         false => Err(ExportError::Failed("the snapshot has a unit that can't be read to its end".to_owned())),
     }
 }
 
+/// In so many classes keys are put by their hashes, those that change: as many classes are made at a time as may be held.
+const CLASSES: usize = 256;
+
 /// What must be known of a snapshot before its first key can be written.
 struct Survey {
-    dbs: Vec<DbSurvey>,
+    /// Bytes of its stream.
+    unit_bytes: u64,
     /// The texts of the libraries, as they are at the end.
     libraries: BTreeMap<Box<str>, Box<[u8]>>,
-}
-
-/// What changed in a database after it had been copied.
-#[derive(Default)]
-struct DbSurvey {
-    /// Any key may have: it was flushed or swapped.
-    is_unsettled: bool,
-    /// These have.
-    changed: HashSet<Box<[u8]>>,
+    /// Of these databases any key may change behind its copy: they are flushed or swapped.
+    unsettled: Vec<bool>,
+    /// In any other these do.
+    changed: KeyFilter,
+    links: Links,
 }
 
 impl Survey {
+    fn new(databases: DbIndex, unit_bytes: u64) -> Survey {
+        Survey {
+            unit_bytes,
+            libraries: BTreeMap::new(),
+            unsettled: vec![false; databases.into()],
+            changed: KeyFilter::of_bits(unit_bytes / EXPORT_FILTER_SHARE),
+            links: Links::default(),
+        }
+    }
+
+    /// How much the keys may take that are made at a time.
+    fn held_bytes(&self) -> u64 {
+        EXPORT_HELD_MIN_BYTES.max(self.unit_bytes / EXPORT_HELD_SHARE)
+    }
+
     fn add(&mut self, unit: &Unit<'_>) -> Result<(), ExportError> {
         let is_followed = unit.origin != UnitOrigin::Snapshot as u8;
-        each_effect(unit, |db, effect| {
+        each_effect(unit, |db, effect, _| {
             match effect {
                 Effect::LibraryPut { code } => {
                     if let Ok((name, _)) = parse_header(code) {
@@ -253,116 +289,228 @@ impl Survey {
                 }
                 Effect::LibraryDelete { name } => _ = self.libraries.remove(&*String::from_utf8_lossy(name)),
                 Effect::LibraryFlush {} => self.libraries.clear(),
-                _ if is_followed => effect.targets(db).into_iter().flatten().for_each(|(_, target)| self.note(target)),
+                _ if is_followed => self.follow(db, &effect),
                 _ => {}
             }
             Ok(())
         })
     }
 
-    /// A database that does not exist is found when the effect is applied.
-    fn note(&mut self, target: Target<'_>) {
-        match target {
-            Target::Key(db, key) => {
-                if let Some(survey) = self.dbs.get_mut(usize::from(db)).filter(|survey| !survey.changed.contains(key)) {
-                    survey.changed.insert(key.into());
-                }
-            }
-            Target::Database(db) => {
-                if let Some(survey) = self.dbs.get_mut(usize::from(db)) {
-                    *survey = DbSurvey { is_unsettled: true, changed: HashSet::new() };
+    fn follow(&mut self, db: DbIndex, effect: &Effect<'_>) {
+        let targets = effect.targets(db);
+        for (_, target) in targets.into_iter().flatten() {
+            match target {
+                Target::Key(_, key) => self.changed.add(hash_bytes(key)),
+                // One that does not exist is found when the effect is applied.
+                Target::Database(db) => {
+                    self.unsettled.get_mut(usize::from(db)).into_iter().for_each(|is_unsettled| *is_unsettled = true);
                 }
             }
         }
+        if let [Some((_, Target::Key(_, key))), Some((_, Target::Key(_, to)))] = targets {
+            self.links.join(hash_bytes(key), hash_bytes(to));
+        }
     }
 
-    /// Whether a key stays as slices have copied it.
-    fn stays(&self, db: DbIndex, key: &[u8]) -> bool {
-        let survey = self.dbs.get(usize::from(db));
-        survey.is_some_and(|survey| !survey.is_unsettled && !survey.changed.contains(key))
+    /// The class of a key that may change behind its copy; `None` if it stays as it is.
+    fn class(&self, db: DbIndex, key: &[u8]) -> Option<usize> {
+        let hash = hash_bytes(key);
+        let changes = self.unsettled.get(usize::from(db)) != Some(&false) || self.changed.may_have(hash);
+        changes.then(|| (self.links.root(hash) >> (u64::BITS - CLASSES.ilog2())) as usize)
     }
+}
+
+/// Keys by one bit each, at a place that their hashes tell: others may seem to be among them, too.
+struct KeyFilter {
+    bits: Vec<u64>,
+}
+
+impl KeyFilter {
+    fn of_bits(bits: u64) -> KeyFilter {
+        let words = (bits / u64::from(u64::BITS)).max(1).next_power_of_two();
+        KeyFilter { bits: vec![0; usize::try_from(words).unwrap_or(1)] }
+    }
+
+    fn add(&mut self, hash: u64) {
+        let (word, bit) = self.place(hash);
+        self.bits[word] |= bit;
+    }
+
+    fn may_have(&self, hash: u64) -> bool {
+        let (word, bit) = self.place(hash);
+        self.bits[word] & bit != 0
+    }
+
+    fn place(&self, hash: u64) -> (usize, u64) {
+        let bits = u64::from(u64::BITS);
+        ((hash / bits) as usize & (self.bits.len() - 1), 1 << (hash % bits))
+    }
+}
+
+/// Keys between which a value was carried, by their hashes: they must be made together, so they are of one class.
+#[derive(Default)]
+struct Links {
+    /// From each but one of those that are joined to another one. The other one's hash is less: since hashes are random, no way to the
+    /// root is long.
+    to: HashMap<u64, u64>,
+}
+
+impl Links {
+    fn join(&mut self, one: u64, other: u64) {
+        let (one, other) = (self.root(one), self.root(other));
+        if one != other {
+            self.to.insert(one.max(other), one.min(other));
+        }
+    }
+
+    /// The hash that stands for all that are joined to this one.
+    fn root(&self, mut hash: u64) -> u64 {
+        while let Some(next) = self.to.get(&hash) {
+            hash = *next;
+        }
+        hash
+    }
+}
+
+/// Puts neighbouring classes together while they take no more than `most` bytes. Those without any key are left out.
+fn groups(of_classes: &[u64], most: u64) -> Vec<Range<usize>> {
+    let mut groups: Vec<(Range<usize>, u64)> = Vec::new();
+    for (class, bytes) in of_classes.iter().enumerate().filter(|(_, bytes)| **bytes > 0) {
+        match groups.last_mut() {
+            Some((classes, sum)) if *sum + bytes <= most => {
+                classes.end = class + 1;
+                *sum += bytes;
+            }
+            _ => groups.push((class..class + 1, *bytes)),
+        }
+    }
+    groups.into_iter().map(|(classes, _)| classes).collect()
 }
 
 /// The keys on their way from the snapshot to the file.
 struct Copy<'a> {
-    ks: Keyspace,
-    writer: Writer<Replacement>,
+    export: &'a Export,
+    check: Check<'a>,
     survey: &'a Survey,
+    writer: Writer<Replacement>,
     version: u16,
     keys: u64,
-    /// Type and bytes of the value that is written.
-    value: Vec<u8>,
 }
 
 impl Copy<'_> {
-    fn take(&mut self, unit: &Unit<'_>, time_ms: i64) -> Result<(), ExportError> {
-        self.ks.begin_unit(time_ms, Recording::Nothing);
-        let mut complete: Vec<(DbIndex, &[u8])> = Vec::new();
-        each_effect(unit, |db, effect| {
-            if is_program(&effect) {
-                return Ok(());
-            }
-            let misfit =
-                |misfit| ExportError::Failed(format!("the snapshot does not fit together: an effect {misfit}"));
-            self.ks.apply(db, &effect).map_err(misfit)?;
-            if unit.origin == UnitOrigin::Snapshot as u8
-                && let [Some((_, Target::Key(db, key))), None] = effect.targets(db)
-                && complete.last() != Some(&(db, key))
-                && self.survey.stays(db, key)
-            {
-                complete.push((db, key));
-            }
-            Ok(())
+    /// Writes the keys that stay as they were copied, each when all of it is there. Answers how much those of each class take about
+    /// that do not.
+    fn write_settled(&mut self) -> Result<Vec<u64>, ExportError> {
+        let (export, check, survey) = (self.export, self.check, self.survey);
+        let mut of_classes = vec![0; CLASSES];
+        let mut ks = empty_keyspace(export.databases);
+        let _hold = ks.hold_expiry();
+        // Of a value that comes in parts the key is known in the end.
+        let mut of_parts = 0;
+        export.read(check, |unit, time_ms| {
+            let mut complete: Vec<(DbIndex, &[u8])> = Vec::new();
+            repeat(&mut ks, unit, time_ms, |db, key, bytes| {
+                let Some(key) = key else {
+                    of_parts += bytes;
+                    return true;
+                };
+                let bytes = std::mem::take(&mut of_parts) + bytes + EXPORT_KEY_BYTES;
+                if let Some(class) = survey.class(db, key) {
+                    of_classes[class] += bytes as u64;
+                    return false;
+                }
+                if complete.last() != Some(&(db, key)) {
+                    complete.push((db, key));
+                }
+                true
+            })?;
+            complete.into_iter().try_for_each(|(db, key)| {
+                let Some(slot) = ks.find(db, key) else { return Ok(()) };
+                self.write(db, ks.entry(db, slot))?;
+                remove(&mut ks, db, key)
+            })
         })?;
-        complete.into_iter().try_for_each(|(db, key)| self.write_and_remove(db, key))
+        Ok(of_classes)
     }
 
-    /// A slice holds all of a key.
-    fn write_and_remove(&mut self, db: DbIndex, key: &[u8]) -> Result<(), ExportError> {
-        let Some(slot) = self.ks.find(db, key) else { return Ok(()) };
-        let entry = self.ks.entry(db, slot);
-        write_entry(&mut self.writer, self.version, &mut self.value, db, entry)?;
-        self.keys += 1;
-        let removal = Effect::Del { key, cause: Cause::Command };
-        self.ks.apply(db, &removal).map_err(|misfit| ExportError::Failed(misfit.to_string()))
-    }
-
-    /// Writes what was held up to the end, and answers the file, and how many keys there are in all.
-    fn finish(mut self, check: Check<'_>) -> Result<(Replacement, u64), ExportError> {
-        for db in 0..self.ks.databases() {
+    /// Writes the keys of these classes as they are at the end.
+    fn write_changed(&mut self, classes: Range<usize>) -> Result<(), ExportError> {
+        let (export, check, survey) = (self.export, self.check, self.survey);
+        let mut ks = empty_keyspace(export.databases);
+        let _hold = ks.hold_expiry();
+        let is_wanted = |db: DbIndex, key: Option<&[u8]>, _| {
+            key.is_none_or(|key| survey.class(db, key).is_some_and(|class| classes.contains(&class)))
+        };
+        export.read(check, |unit, time_ms| repeat(&mut ks, unit, time_ms, is_wanted))?;
+        for db in 0..ks.databases() {
             let mut written = Ok(());
             let mut at = 0;
             while at != WALK_END && written.is_ok() {
-                at = self.ks.walk(db, at, |entry| {
+                at = ks.walk(db, at, |entry| {
                     if let Some(entry) = entry {
-                        written = check()
-                            .and_then(|()| write_entry(&mut self.writer, self.version, &mut self.value, db, entry));
-                        self.keys += 1;
+                        written = check().and_then(|()| self.write(db, entry));
                     }
                     written.is_ok()
                 });
             }
             written?;
         }
-        Ok((self.writer.finish()?, self.keys))
+        Ok(())
+    }
+
+    fn write(&mut self, db: DbIndex, entry: &Entry) -> Result<(), ExportError> {
+        if value::version_of(value::type_code(entry.value())) > self.version {
+            return Err(ExportError::NeedsNewer);
+        }
+        self.keys += 1;
+        Ok(self.writer.entry(u64::from(db), entry)?)
     }
 }
 
-fn write_entry(
-    writer: &mut Writer<Replacement>,
-    version: u16,
-    bytes: &mut Vec<u8>,
-    db: DbIndex,
-    entry: &Entry,
+/// One that holds no more than it must, and is filled and emptied on one thread.
+fn empty_keyspace(databases: DbIndex) -> Keyspace {
+    let mut ks = Keyspace::new(databases, Rng::seeded(0));
+    ks.free_in_place();
+    ks
+}
+
+/// Repeats the effects of a unit on the keys for which `is_wanted` answers true, given the effect's length. It is also asked about
+/// effects that are on no key of their own, the parts of a large value among them.
+fn repeat<'u>(
+    ks: &mut Keyspace,
+    unit: &Unit<'u>,
+    time_ms: i64,
+    mut is_wanted: impl FnMut(DbIndex, Option<&'u [u8]>, usize) -> bool,
 ) -> Result<(), ExportError> {
-    let code = value::type_code(entry.value());
-    if value::version_of(code) > version {
-        return Err(ExportError::NeedsNewer);
-    }
-    bytes.clear();
-    bytes.push(code);
-    value::encode(entry.value(), bytes);
-    Ok(writer.key(u64::from(db), entry.key(), entry.expires_at_ms(), bytes)?)
+    ks.begin_unit(time_ms, Recording::Nothing);
+    each_effect(unit, |db, effect, bytes| {
+        if is_program(&effect) || matches!(effect, Effect::Expect { .. }) {
+            return Ok(());
+        }
+        let [Some((_, Target::Key(key_db, key))), _] = effect.targets(db) else {
+            is_wanted(db, None, bytes);
+            return apply(ks, db, &effect);
+        };
+        if is_wanted(key_db, Some(key), bytes) {
+            return apply(ks, db, &effect);
+        }
+        if let Effect::Complete { .. } = effect {
+            // The parts of its value are given up with it.
+            apply(ks, db, &effect)?;
+            remove(ks, db, key)?;
+        }
+        Ok(())
+    })
+}
+
+fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), ExportError> {
+    let misfit = |misfit| ExportError::Failed(format!("the snapshot does not fit together: an effect {misfit}"));
+    ks.apply(db, effect).map_err(misfit)
+}
+
+/// Removes a key that has been written or is not wanted.
+fn remove(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<(), ExportError> {
+    apply(ks, db, &Effect::Del { key, cause: Cause::Command })
 }
 
 /// Whether an effect is about scripts or libraries.
@@ -392,12 +540,18 @@ mod tests {
 
     /// An export of a snapshot that has these units.
     fn export_of(disk: &SimDisk, units: &[Vec<u8>]) -> Export {
+        let copied: Vec<_> = units.iter().map(|effects| (UnitOrigin::Snapshot, effects.clone())).collect();
+        export_of_stream(disk, &copied)
+    }
+
+    /// The same, each with its origin.
+    fn export_of_stream(disk: &SimDisk, units: &[(UnitOrigin, Vec<u8>)]) -> Export {
         let id = DirectoryId::new([1; 16]);
         let directory = Arc::new(Directory::open(Arc::new(disk.clone()), Path::new("/data"), id).unwrap());
         let begin = Begin { serial: 1, time_ms: 1, sizes: Sizes::default(), notify: Box::new(|| {}) };
         let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin);
-        for effects in units {
-            let head = unit_head(EFFECTS_FORMAT, UnitOrigin::Snapshot as u8, effects.len() as u32);
+        for (origin, effects) in units {
+            let head = unit_head(EFFECTS_FORMAT, *origin as u8, effects.len() as u32);
             writer.push([&head[..], effects].concat(), 1);
         }
         writer.finish(Lsn::new(7), 1);
@@ -448,5 +602,48 @@ mod tests {
             assert!(matches!(outcome, Err(ExportError::LogFirst)), "{moment}");
             assert!(names.is_empty(), "{moment}: {names:?}");
         }
+    }
+
+    #[test]
+    fn keys_that_change_behind_their_copies_are_held_a_part_at_a_time() {
+        let set = |key: usize, value: &[u8]| {
+            let mut effects = EffectWriter::default();
+            effects.write(0, &Effect::SetText { key: format!("key:{key}").as_bytes(), value });
+            effects.as_bytes().to_vec()
+        };
+        let value = |tag: &str| format!("{tag}{}", "-".repeat(100_000)).into_bytes();
+        let (early, late) = (value("<early>"), value("<late>"));
+        for (changed, reads) in [(0, 1..=1), (1, 2..=2), (40, 5..=41)] {
+            let disk = SimDisk::new(4);
+            let copied = (0..40).map(|key| (UnitOrigin::Snapshot, set(key, &early)));
+            let followed = (0..changed).map(|key| (UnitOrigin::Command, set(key, &late)));
+            let export = export_of_stream(&disk, &copied.chain(followed).collect::<Vec<_>>());
+            let before = disk.operations();
+            assert_eq!(export.run(&AtomicBool::new(false)).unwrap().keys, 40);
+            let opened = disk.trace(before).iter().filter(|event| event.operation == "open").count();
+            // Once to look at its end, and once to learn which keys change.
+            assert!(reads.contains(&(opened - 2)), "{changed}: {opened}");
+            let file = disk.open(Path::new("/dump.rdb")).unwrap();
+            let mut bytes = vec![0; file.size().unwrap() as usize];
+            file.read_at(&mut bytes, 0).unwrap();
+            let tagged = |tag: &[u8]| bytes.windows(tag.len()).filter(|bytes| *bytes == tag).count();
+            assert_eq!((tagged(b"<early>"), tagged(b"<late>")), (40 - changed, changed));
+        }
+    }
+
+    #[test]
+    fn classes_are_made_together_that_may_be_held_together() {
+        assert_eq!(groups(&[0, 3, 4, 0, 5, 9, 1], 8), [1..3, 4..5, 5..6, 6..7]);
+        assert_eq!(groups(&[2, 0, 0, 6, 1], 8), [0..4, 4..5]);
+        assert!(groups(&[0, 0], 8).is_empty());
+    }
+
+    #[test]
+    fn keys_between_which_values_were_carried_stand_for_each_other() {
+        let mut links = Links::default();
+        for (one, other) in [(7, 9), (3, 4), (9, 7), (4, 9), (5, 5)] {
+            links.join(one, other);
+        }
+        assert_eq!([3, 4, 7, 9, 5, 1].map(|hash| links.root(hash)), [3, 3, 3, 3, 5, 1]);
     }
 }

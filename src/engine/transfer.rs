@@ -15,12 +15,12 @@
 
 use std::io;
 
-use crate::base::limits::{SCRATCH_KEEP_BYTES, TRANSFER_KEY_WORK_BYTES, TRANSFER_SLICE_BYTES};
+use crate::base::limits::{TRANSFER_KEY_WORK_BYTES, TRANSFER_SLICE_BYTES};
 use crate::base::rng::Rng;
 use crate::base::version::REDIS_VERSION;
 use crate::keyspace::{DbIndex, Keyspace, WALK_END};
+use crate::rdb::VERSION;
 use crate::rdb::file::Writer;
-use crate::rdb::{VERSION, value};
 
 /// What a client has said of itself by REPLCONF.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,8 +45,6 @@ pub struct Transfer {
     /// How often databases had been swapped when the first slice was made.
     swaps: Option<u64>,
     keys: u64,
-    /// Type and bytes of the value that is written.
-    value: Vec<u8>,
 }
 
 impl Transfer {
@@ -60,7 +58,7 @@ impl Transfer {
             writer.aux(name, text)?;
         }
         let databases = if replica.only_libraries { 0 } else { databases };
-        Ok(Transfer { writer, mark, position: None, databases, swaps: None, keys: 0, value: Vec::new() })
+        Ok(Transfer { writer, mark, position: None, databases, swaps: None, keys: 0 })
     }
 
     /// Writes on. `libraries` are the texts of the libraries of functions. Answers what is to be sent, and itself if that is not all.
@@ -85,12 +83,11 @@ impl Transfer {
                     left = left.saturating_sub(TRANSFER_KEY_WORK_BYTES);
                     return left > 0;
                 };
-                self.value.clear();
-                self.value.push(value::type_code(entry.value()));
-                value::encode(entry.value(), &mut self.value);
-                written = self.writer.key(u64::from(db), entry.key(), entry.expires_at_ms(), &self.value);
+                let before = self.writer.byte_len();
+                written = self.writer.entry(u64::from(db), entry);
                 self.keys += 1;
-                left = left.saturating_sub(self.value.len() + entry.key().len() + TRANSFER_KEY_WORK_BYTES);
+                let bytes = usize::try_from(self.writer.byte_len() - before).unwrap_or(usize::MAX);
+                left = left.saturating_sub(bytes.saturating_add(TRANSFER_KEY_WORK_BYTES));
                 left > 0 && written.is_ok()
             });
             written?;
@@ -98,7 +95,6 @@ impl Transfer {
                 (db, at) = (db + 1, 0);
             }
         }
-        self.value.shrink_to(SCRATCH_KEEP_BYTES);
         if db < self.databases {
             self.position = Some((db, at));
             let made = std::mem::take(self.writer.output_mut());

@@ -16,6 +16,8 @@ use crate::base::limits::{FREE_AT_ONCE_BYTES, FREE_AT_ONCE_ELEMENTS};
 #[derive(Default)]
 pub(super) struct Disposal {
     thread: Option<Sender<Garbage>>,
+    /// Whether there is to be no thread.
+    is_in_place: bool,
     handed_over: u64,
     freed: Arc<AtomicU64>,
 }
@@ -27,6 +29,11 @@ struct Garbage {
 }
 
 impl Disposal {
+    /// Frees everything at once from now on: for a keyspace that no client waits for.
+    pub(super) fn free_in_place(&mut self) {
+        self.is_in_place = true;
+    }
+
     /// Frees a value that has left the keyspace.
     #[inline]
     pub(super) fn free(&mut self, value: Value) {
@@ -49,10 +56,10 @@ impl Disposal {
     #[cold]
     fn hand_over(&mut self, objects: u64, what: Box<dyn Send>) {
         let garbage = Garbage { objects, _what: what };
-        if self.thread.is_none() {
+        if self.thread.is_none() && !self.is_in_place {
             self.thread = start(&self.freed);
         }
-        // Without a thread, the system being short of them, it is freed here.
+        // Without a thread, it is freed here: none is wanted, or the system is short of them.
         if let Some(thread) = &self.thread
             && thread.send(garbage).is_ok()
         {

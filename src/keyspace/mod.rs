@@ -167,6 +167,11 @@ impl Keyspace {
         }
     }
 
+    /// Has large values freed on this thread, too: for a keyspace that no client waits for.
+    pub(crate) fn free_in_place(&mut self) {
+        self.disposal.free_in_place();
+    }
+
     /// How many objects wait to be freed on the other thread, and how many have been freed there.
     pub fn freed_elsewhere(&self) -> (u64, u64) {
         self.disposal.counts()

@@ -50,15 +50,27 @@ pub(crate) fn version_of(code: u8) -> u16 {
     if matches!(code, HASH_METADATA | HASH_LISTPACK_EX) { VERSION_OF_EXPIRING_FIELDS } else { VERSION }
 }
 
-/// Appends a value, without its type.
-pub(crate) fn encode(value: &Value, out: &mut Vec<u8>) {
+/// Where a value is encoded to: bytes are appended to a buffer, which may hand on what it has between two elements.
+pub(crate) trait Sink {
+    /// The buffer, for the next element or for all of a value that is not large.
+    fn buffer(&mut self) -> &mut Vec<u8>;
+}
+
+impl Sink for Vec<u8> {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        self
+    }
+}
+
+/// Appends a value, without its type. Of lists and streams, which say first of how many nodes they are, all is made at once.
+pub(crate) fn encode(value: &Value, out: &mut impl Sink) {
     match value {
-        Value::String(string) => put_string(out, string.as_bytes(&mut Digits::new())),
-        Value::List(list) => encode_list(list, out),
+        Value::String(string) => put_string(out.buffer(), string.as_bytes(&mut Digits::new())),
+        Value::List(list) => encode_list(list, out.buffer()),
         Value::Set(set) => encode_set(set, out),
         Value::ZSet(zset) => encode_zset(zset, out),
         Value::Hash(hash) => encode_hash(hash, out),
-        Value::Stream(stream) => stream::encode(stream, out),
+        Value::Stream(stream) => stream::encode(stream, out.buffer()),
     }
 }
 
@@ -125,22 +137,22 @@ fn encode_list(list: &List, out: &mut Vec<u8>) {
     out.extend_from_slice(&nodes);
 }
 
-fn encode_set(set: &Set, out: &mut Vec<u8>) {
+fn encode_set(set: &Set, out: &mut impl Sink) {
     if set.encoding() == "intset" {
         let integers: Vec<i64> = set.iter().filter_map(|member| member.as_int()).collect();
         let mut packed = Vec::new();
         intset::write(&integers, &mut packed);
-        return put_bytes(out, &packed);
+        return put_bytes(out.buffer(), &packed);
     }
-    put_number(out, set.len() as u64);
-    set.iter().for_each(|member| put_string(out, member.as_bytes(&mut Digits::new())));
+    put_number(out.buffer(), set.len() as u64);
+    set.iter().for_each(|member| put_string(out.buffer(), member.as_bytes(&mut Digits::new())));
 }
 
 fn is_small_zset(zset: &ZSet) -> bool {
     zset.encoding() == "listpack" && fits_listpack(zset.iter().map(|(member, _)| member.len()))
 }
 
-fn encode_zset(zset: &ZSet, out: &mut Vec<u8>) {
+fn encode_zset(zset: &ZSet, out: &mut impl Sink) {
     if is_small_zset(zset) {
         let mut packed = listpack::Writer::new();
         let mut digits = Vec::new();
@@ -150,11 +162,12 @@ fn encode_zset(zset: &ZSet, out: &mut Vec<u8>) {
             packed.push(member);
             packed.push(&digits);
         }
-        return put_bytes(out, &packed.finish());
+        return put_bytes(out.buffer(), &packed.finish());
     }
-    put_number(out, zset.len() as u64);
+    put_number(out.buffer(), zset.len() as u64);
     // From the highest on, as Redis does: who reads adds each member before all others.
     for (member, score) in zset.iter().rev() {
+        let out = out.buffer();
         put_string(out, member);
         out.extend_from_slice(&score.to_le_bytes());
     }
@@ -170,7 +183,7 @@ fn has_deadlines(hash: &Hash) -> bool {
     hash.deadlines().is_some_and(|deadlines| deadlines.len() > deadlines.dead())
 }
 
-fn encode_hash(hash: &Hash, out: &mut Vec<u8>) {
+fn encode_hash(hash: &Hash, out: &mut impl Sink) {
     if has_deadlines(hash) {
         return encode_mortal_hash(hash, out);
     }
@@ -180,24 +193,25 @@ fn encode_hash(hash: &Hash, out: &mut Vec<u8>) {
             packed.push_item(field);
             packed.push_item(value);
         }
-        return put_bytes(out, &packed.finish());
+        return put_bytes(out.buffer(), &packed.finish());
     }
-    put_number(out, hash.len() as u64);
+    put_number(out.buffer(), hash.len() as u64);
     for (field, value) in hash.iter() {
+        let out = out.buffer();
         put_string(out, field.as_bytes(&mut Digits::new()));
         put_string(out, value.as_bytes(&mut Digits::new()));
     }
 }
 
 /// A hash with fields that expire: the earliest of the times, then the fields with theirs.
-fn encode_mortal_hash(hash: &Hash, out: &mut Vec<u8>) {
+fn encode_mortal_hash(hash: &Hash, out: &mut impl Sink) {
     let deadline = |field: Item<'_>| {
         let at_ms = hash.deadlines().and_then(|deadlines| deadlines.at(field.as_bytes(&mut Digits::new())));
         at_ms.map(|at_ms| at_ms.max(0) as u64)
     };
     let mut fields: Vec<_> = hash.iter().map(|(field, value)| (deadline(field), field, value)).collect();
     let earliest_ms = fields.iter().filter_map(|(at_ms, ..)| *at_ms).min().unwrap_or(0);
-    out.extend_from_slice(&earliest_ms.to_le_bytes());
+    out.buffer().extend_from_slice(&earliest_ms.to_le_bytes());
     if is_small_hash(hash) {
         // Who expires first stands first; who never does, last.
         fields.sort_by_key(|(at_ms, ..)| at_ms.unwrap_or(u64::MAX));
@@ -207,10 +221,11 @@ fn encode_mortal_hash(hash: &Hash, out: &mut Vec<u8>) {
             packed.push_item(value);
             packed.push_int(at_ms.unwrap_or(0) as i64);
         }
-        return put_bytes(out, &packed.finish());
+        return put_bytes(out.buffer(), &packed.finish());
     }
-    put_number(out, fields.len() as u64);
+    put_number(out.buffer(), fields.len() as u64);
     for (at_ms, field, value) in fields {
+        let out = out.buffer();
         put_number(out, at_ms.map_or(0, |at_ms| at_ms - earliest_ms + 1));
         put_string(out, field.as_bytes(&mut Digits::new()));
         put_string(out, value.as_bytes(&mut Digits::new()));

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use super::opcode;
 use crate::base::crc::crc64_with;
 use crate::base::limits::RDB_WRITE_BYTES;
+use crate::keyspace::entry::Entry;
+use crate::rdb::value::{self, Sink};
 use crate::rdb::wire::{put_bytes, put_number, put_string};
 
 /// Writes a file. See [`file`](super). What was written is a file only after [`finish`](Writer::finish).
@@ -12,16 +14,20 @@ pub struct Writer<W> {
     output: W,
     /// What is not handed on yet.
     buffer: Vec<u8>,
-    /// The sum of what was.
+    /// The sum of what was,
     crc: u64,
+    /// and how much that is.
+    handed_on: u64,
     db: Option<u64>,
+    /// Why the output does not take the value that is being written.
+    failure: Option<io::Error>,
 }
 
 impl<W: Write> Writer<W> {
     /// Begins a file of this version of RDB: [`VERSION`](super::super::VERSION), unless newer values are to come.
     pub fn new(output: W, version: u16) -> Writer<W> {
         let buffer = format!("REDIS{version:04}").into_bytes();
-        Writer { output, buffer, crc: 0, db: None }
+        Writer { output, buffer, crc: 0, handed_on: 0, db: None, failure: None }
     }
 
     /// A note about the file.
@@ -41,6 +47,20 @@ impl<W: Write> Writer<W> {
 
     /// A key, its deadline in Unix ms, and its value as type and bytes, which is how a payload of DUMP begins.
     pub fn key(&mut self, db: u64, key: &[u8], expires_at_ms: Option<i64>, value: &[u8]) -> io::Result<()> {
+        let (code, value) = value.split_at(value.len().min(1));
+        self.begin_key(db, key, expires_at_ms, code);
+        self.buffer.extend_from_slice(value);
+        self.flush_if_full()
+    }
+
+    /// A key as it lies in the keyspace. A large hash, set or sorted set is handed on while it is written.
+    pub fn entry(&mut self, db: u64, entry: &Entry) -> io::Result<()> {
+        self.begin_key(db, entry.key(), entry.expires_at_ms(), &[value::type_code(entry.value())]);
+        value::encode(entry.value(), self);
+        self.failure.take().map_or_else(|| self.flush_if_full(), Err)
+    }
+
+    fn begin_key(&mut self, db: u64, key: &[u8], expires_at_ms: Option<i64>, code: &[u8]) {
         if self.db != Some(db) {
             self.db = Some(db);
             self.buffer.push(opcode::SELECT_DB);
@@ -50,11 +70,13 @@ impl<W: Write> Writer<W> {
             self.buffer.push(opcode::EXPIRES_AT_MS);
             self.buffer.extend_from_slice(&at_ms.to_le_bytes());
         }
-        let (code, value) = value.split_at(value.len().min(1));
         self.buffer.extend_from_slice(code);
         put_string(&mut self.buffer, key);
-        self.buffer.extend_from_slice(value);
-        self.flush_if_full()
+    }
+
+    /// How many bytes there are so far.
+    pub fn byte_len(&self) -> u64 {
+        self.handed_on + self.buffer.len() as u64
     }
 
     /// Where it is written to.
@@ -76,9 +98,21 @@ impl<W: Write> Writer<W> {
         if self.buffer.len() >= RDB_WRITE_BYTES {
             self.crc = crc64_with(self.crc, &self.buffer);
             self.output.write_all(&self.buffer)?;
+            self.handed_on += self.buffer.len() as u64;
             self.buffer.clear();
             self.buffer.shrink_to(2 * RDB_WRITE_BYTES);
         }
         Ok(())
+    }
+}
+
+impl<W: Write> Sink for Writer<W> {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        if let Err(error) = self.flush_if_full() {
+            self.failure.get_or_insert(error);
+            // The rest of the value need not be kept.
+            self.buffer.clear();
+        }
+        &mut self.buffer
     }
 }
