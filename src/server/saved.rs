@@ -423,6 +423,35 @@ fn a_server_whose_log_can_not_begin_ends_when_its_data_is_saved() {
     assert_eq!(bench.restart(true).list(), "ab");
 }
 
+/// A snapshot says how many keys come before it has copied them.
+#[test]
+fn room_for_keys_that_were_removed_while_it_was_made_is_given_back_by_the_start() {
+    const KEYS: usize = 200_000;
+    let mut bench = Bench::start(&SimDisk::new(15), false);
+    let batches = || (0..KEYS).step_by(1_000).map(|first| first..first + 1_000);
+    for batch in batches() {
+        bench.ok(&format!("MSET{}", batch.map(|n| format!(" key:{n} v")).collect::<String>()));
+    }
+    // A key at a time: a table whose keys are removed one by one gets smaller by itself.
+    let disk = Arc::new(bench.disk.clone());
+    let platform = Platform { disk: disk.clone(), clock: disk, slice_bytes: 1, ..Platform::default() };
+    bench.engine.server.saving.runs_on(platform);
+    assert!(bench.line("BGSAVE").starts_with("+Background"));
+    until(|| bench.engine.save_slice() && bench.engine.server.saving.copying().0);
+    assert!(bench.engine.save_slice() && !bench.engine.server.saving.is_ending(), "a part has been copied");
+    for batch in batches().skip(1) {
+        let names: String = batch.map(|n| format!(" key:{n}")).collect();
+        assert_eq!(bench.line(&format!("DEL{names}")), ":1000\\r\\n");
+    }
+    bench.release_snapshot();
+    let bench = bench.restart(false);
+    assert_eq!(bench.engine.ks.db(0).len(), 1_000);
+    let mut fresh = Bench::start(&SimDisk::new(16), false);
+    (0..1_000).for_each(|n| fresh.ok(&format!("SET key:{n} v")));
+    let (loaded, fresh) = (bench.engine.ks.db(0).overhead_bytes(), fresh.engine.ks.db(0).overhead_bytes());
+    assert!(2 * loaded < 3 * fresh, "{loaded}, not about {fresh}");
+}
+
 #[test]
 fn a_full_disk_ends_a_snapshot_and_nothing_else() {
     let mut bench = Bench::start(&SimDisk::new(9), false);

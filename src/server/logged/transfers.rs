@@ -1,7 +1,9 @@
 //! A snapshot that is sent as to a replica shows nothing that a crash could still take back.
 
 use super::*;
-use crate::base::limits::LOG_SYNC_IN_PLACE_MAX;
+use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX, OUTBOX_TOTAL_PAUSE_BYTES};
+use crate::engine::session::Gate;
+use crate::rdb::file::{Reader, Record};
 
 /// A disk whose syncs take so long, 3,000 keys on it, and a client that begins to be sent them.
 fn asked(sync_time: Duration) -> Bench {
@@ -68,4 +70,63 @@ fn databases_that_are_swapped_end_it() {
     bench.feed(0, &[&[b"SWAPDB", b"0", b"1"]]);
     make_some(&mut bench);
     assert!(bench.is_killed(1));
+}
+
+#[test]
+fn nothing_is_made_of_it_while_others_hold_all_the_room() {
+    let mut bench = asked(Duration::ZERO);
+    let client = bench.clients[1];
+    assert!(!bench.engine.server.has_no_room_for(client));
+    let bytes = OUTBOX_TOTAL_PAUSE_BYTES / 4;
+    bench.line(0, &format!("SETRANGE large {bytes} x"));
+    (0..4).for_each(|_| bench.feed(2, &[&[b"GET", b"large"]]));
+    bench.engine.server.count_unsent(bench.clients[2]);
+    assert!(bench.engine.server.has_no_room_for(client));
+    let bell = Arc::<Bell>::default();
+    let session = bench.engine.server.sessions.get_mut(client).expect("it is open");
+    session.outbox.set_waker(&Waker::from(Arc::clone(&bell)));
+    assert_eq!(bell.0.load(Ordering::Relaxed), 0);
+    bench.engine.disconnect(bench.clients[2]);
+    assert_eq!(bell.0.load(Ordering::Relaxed), 1, "there is room again");
+    assert!(!bench.engine.server.has_no_room_for(client));
+    while make_some(&mut bench) {}
+}
+
+/// Its session is out of the registry then, where all others are told.
+#[test]
+fn a_disk_that_is_found_full_while_it_is_made_takes_no_change_of_its_client_either() {
+    let mut bench = asked(20 * LOG_SYNC_IN_PLACE_MAX);
+    bench.fill_disk();
+    bench.feed(0, &[&[b"SET", b"waits", &LARGE]]);
+    let bytes = LOG_BEHIND_MAX_BYTES - 100_000;
+    bench.line(0, &format!("SETRANGE held {bytes} x"));
+    bench.feed(2, &[&[b"GET", b"held"]]);
+    assert!(!bench.engine.server.is_unlogged(), "nobody has looked at the disk");
+    while !bench.engine.server.is_unlogged() {
+        assert!(make_some(&mut bench), "too much is held back");
+    }
+    let session = bench.engine.server.sessions.get_mut(bench.clients[1]).expect("it is open");
+    assert!(session.gate.has(Gate::UNLOGGED));
+}
+
+#[test]
+fn keys_that_have_expired_are_left_out_and_those_that_will_come_with_their_deadlines() {
+    let mut bench = asked(Duration::ZERO);
+    bench.line(0, "SET gone v PX 1000");
+    bench.line(0, "SET stays v PX 900000");
+    bench.clock.advance_ms(5_000);
+    while make_some(&mut bench) {}
+    let session = bench.engine.server.sessions.get_mut(bench.clients[1]).expect("it is open");
+    let sent = session.outbox.take_from(0);
+    let file = &sent[sent.windows(5).position(|bytes| bytes == b"REDIS").expect("a file")..];
+    let (mut reader, mut mortal) = (Reader::new(file).expect("it begins well"), Vec::new());
+    loop {
+        match reader.next_record().expect("it is whole") {
+            Record::End => break,
+            Record::Key(key) => mortal.extend(key.expires_at_ms.map(|at_ms| (key.key.to_vec(), at_ms))),
+            _ => {}
+        }
+    }
+    mortal.sort();
+    assert_eq!(mortal, [(b"stays".to_vec(), 1_900_000)]);
 }

@@ -227,6 +227,26 @@ fn a_save_that_can_not_write_it_has_failed() {
     assert!(bench.line("INFO persistence").contains("rdb_last_bgsave_status:ok"));
 }
 
+/// Whoever ends the server must lose nothing; who says SAVE counts on the file.
+#[test]
+fn a_server_ends_without_it_unless_it_was_told_to_save() {
+    for (command, ends) in [("SHUTDOWN", true), ("SHUTDOWN SAVE", false), ("SHUTDOWN SAVE FORCE", true)] {
+        let mut bench = start(6);
+        bench.engine.server.config.save = vec![SavePoint { seconds: 60, changes: 1 }];
+        bench.line(&format!("SET a {}", "x".repeat(300_000)));
+        // The snapshot is compressed, so that it finds space.
+        bench.disk.set_capacity(Some(bench.disk.used_bytes() + 100_000));
+        let said = bench.line(command);
+        assert_eq!(bench.engine.server.shutdown.is_some(), ends, "{command}: {said}");
+        assert_eq!(said.is_empty(), ends, "{command}: {said}");
+        assert!(bench.engine.server.saving.has_export_failed, "{command}");
+        assert!(!has(&bench.disk, ".rdb") && !has(&bench.disk, ".part"), "{command}");
+        bench.disk.set_capacity(None);
+        let bench = bench.restart(false);
+        assert_eq!(bench.engine.ks.db(0).len(), 1, "{command}: nothing is lost");
+    }
+}
+
 #[test]
 fn a_rewrite_leaves_it_alone_and_does_not_say_that_it_is_newer() {
     let mut bench = start(5);
