@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::block::{Contents, HEAD_BYTES, Place, seal, stride};
+use super::block::{Contents, HEAD_BYTES, seal, stride};
 use super::disk::is_full;
 use super::group_commit::{State, SyncPolicy, Tail};
 use super::planted::{self, Bug};
@@ -138,8 +138,7 @@ impl Writer {
 
     /// Writes a block to where the next one belongs. May be repeated after the disk was full: it writes the same place again.
     fn write_block(&mut self, tail: &mut Tail) -> Result<(), Stop> {
-        let place =
-            Place { directory: self.shared.directory.id(), segment: self.current.number, offset: self.current.offset };
+        let place = self.shared.directory.place(self.current.number, self.current.offset);
         let contents = Contents { first_lsn: tail.first_lsn, units: tail.units, time_ms: tail.time_ms };
         let crc = seal(&mut tail.bytes, &place, self.shared.durable.load(), contents);
         self.is_dirty = true;
