@@ -207,7 +207,7 @@ impl Keyspace {
 
     /// The unit's changes have the number `lsn` in the log. Until these can't be lost, whoever reads them has to wait. That something
     /// has expired is no such change: its deadline is over after a crash as well.
-    #[inline]
+    #[inline(always)]
     pub fn mark_in_flight(&mut self, lsn: Lsn) {
         if !self.has_changed() {
             return;
