@@ -95,7 +95,7 @@ impl Fences {
     #[inline]
     fn pop_front(&mut self) {
         self.first = self.more.pop_front();
-        if self.first.is_none() {
+        if self.first.is_none() && self.more.capacity() > 0 {
             self.more = VecDeque::new();
         }
     }
@@ -324,7 +324,7 @@ impl Outbox {
             if !self.front.is_empty() {
                 self.more_len -= self.front.len();
                 self.more_held -= self.front.capacity();
-            } else {
+            } else if self.more.capacity() > 0 {
                 self.more = VecDeque::new();
             }
         }
