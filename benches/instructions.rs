@@ -7,7 +7,8 @@
 //!
 //! The commands go through [`Engine::feed`] as a connection calls it, without a socket. The hashes, the random numbers and
 //! the wall clock are fixed. What is "logged" has a log on a disk that takes no time; there the replies leave, too, as a
-//! connection has them leave, since this is when the log is written.
+//! connection has them leave, since this is when the log is written. What is "sent" is the same without a log: the difference is
+//! what the log costs.
 //!
 //! `instructions CASE COUNT` runs a case; without arguments the names are listed.
 
@@ -44,6 +45,13 @@ const CASES: &[Case] = &[
     ("INCR", |count| {
         Client::connect().with_keys().pipelined(count, |i| encode(&["INCR", &format!("counter:{}", i % KEYS)]))
     }),
+    ("GET, sent", |count| Client::sending().with_keys().pipelined(count, |i| encode(&["GET", &key(i)]))),
+    ("SET, sent", |count| {
+        Client::sending().with_keys().pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))
+    }),
+    ("INCR, sent", |count| {
+        Client::sending().with_keys().pipelined(count, |i| encode(&["INCR", &format!("counter:{}", i % KEYS)]))
+    }),
     ("GET, logged", |count| Client::logged().with_keys().pipelined(count, |i| encode(&["GET", &key(i)]))),
     ("SET, logged", |count| {
         Client::logged().with_keys().pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))
@@ -53,6 +61,7 @@ const CASES: &[Case] = &[
     }),
     ("gate, granted", |count| gate(Client::connect(), count, "1000000000")),
     ("gate, refused", |count| gate(Client::connect(), count, "60")),
+    ("gate, granted, sent", |count| gate(Client::sending(), count, "1000000000")),
     ("gate, granted, logged", |count| gate(Client::logged(), count, "1000000000")),
     ("gate, bundled", bundled_gate),
     ("seckill", seckill),
@@ -195,8 +204,8 @@ struct Client {
     session: SessionKey,
     decoder: Decoder,
     out: Reply,
-    /// Replies leave, and the log is written.
-    is_logged: bool,
+    /// Replies leave, and if there is a log, it is written.
+    sends: bool,
 }
 
 impl Client {
@@ -208,16 +217,21 @@ impl Client {
         let address = "127.0.0.1:1".to_owned();
         let peer = Peer { address: address.clone(), local_address: address, fd: -1, is_local: true };
         let session = engine.server.open_session(peer);
-        Client { engine, session, decoder: Decoder::new(), out: Reply::new(Form::Resp2), is_logged: false }
+        Client { engine, session, decoder: Decoder::new(), out: Reply::new(Form::Resp2), sends: false }
+    }
+
+    /// The same, whose replies leave.
+    fn sending() -> Client {
+        Client { sends: true, ..Client::connect() }
     }
 
     /// The same with a log.
     fn logged() -> Client {
-        let mut client = Client::connect();
+        let mut client = Client::sending();
         let disk = Arc::<MemoryDisk>::default();
         let directory = Directory::open(disk, Path::new("data"), DirectoryId::new([1; 16])).expect("it is empty");
         client.engine.recover(directory, Box::new(|| {})).expect("it is empty");
-        Client { is_logged: true, ..client }
+        client
     }
 
     fn with_keys(mut self) -> Client {
@@ -264,7 +278,7 @@ impl Client {
     }
 
     fn measure(&mut self, warm_up: &[String], reads: &[String]) {
-        if self.is_logged {
+        if self.sends {
             let mut turn = |read: &String| {
                 self.feed(read);
                 self.send();

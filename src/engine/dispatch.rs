@@ -192,7 +192,7 @@ pub(crate) fn call(
 /// Whether a command might change more than the log can still take of the unit that is underway, by the length of its arguments.
 /// Those whose effects may be longer ask for themselves: see [`Ctx::room_in_unit`].
 fn is_too_much(ks: &Keyspace, entry: &Entry, argv: Argv<'_>) -> bool {
-    entry.command.flags.has(Flags::WRITE) && argv.bytes() > room_in_unit(ks)
+    entry.command.flags.has(Flags::WRITE) && !argv.fit_into(room_in_unit(ks))
 }
 
 fn room_in_unit(ks: &Keyspace) -> usize {

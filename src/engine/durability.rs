@@ -246,12 +246,14 @@ impl Server {
     /// Counts bytes that wait for unit `fence`, unless it is safe. When there are too many, the engine waits as well.
     pub(super) fn hold(&mut self, bytes: usize, fence: Lsn) {
         let Some(durability) = &mut self.durability else { return };
-        durability.release_held();
         if fence <= durability.safe() {
             return;
         }
         durability.held.since += bytes;
         durability.held.newest = durability.held.newest.max(fence);
+        if durability.held.bytes() > LOG_BEHIND_MAX_BYTES {
+            durability.release_held();
+        }
         if durability.held.bytes() > LOG_BEHIND_MAX_BYTES {
             durability.held = Held::default();
             self.settle();

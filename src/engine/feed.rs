@@ -119,7 +119,8 @@ impl Engine {
         session.last_command = Some(entry.id);
         session.commands += 1;
         self.server.registry.begins(session.key, entry.id.index(), self.server.last_ticks);
-        let (unit, start) = (self.begin(UnitOrigin::Command), out.len());
+        let unit = self.begin_behind(UnitOrigin::Command, session.outbox.awaited_by_next());
+        let start = out.len();
         if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
             self.server.park(session, entry, argv, *wait);
         }

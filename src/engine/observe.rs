@@ -29,7 +29,7 @@ impl Server {
 
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
     /// must be told too.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
         if let Some(tail) = &mut self.tail {
             tail.append(origin, ks.effects().as_bytes(), ks.now_ms());

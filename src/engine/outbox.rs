@@ -35,8 +35,8 @@ pub struct Outbox {
     gone: u64,
     /// From which position on bytes wait for which unit. Both only grow from one to the next.
     fences: Fences,
-    /// The same of the replies that are appended next, from an offset among them on.
-    coming: Option<(usize, Lsn)>,
+    /// The same of the replies that are appended next, from an offset among them on; for no unit while there is no fence.
+    coming: (usize, Lsn),
     /// For which unit the connection is known to wait.
     awaited: Lsn,
     /// Nothing is sent any more.
@@ -95,7 +95,7 @@ impl Fences {
     #[inline]
     fn pop_front(&mut self) {
         self.first = self.more.pop_front();
-        if self.first.is_none() {
+        if self.first.is_none() && self.more.capacity() > 0 {
             self.more = VecDeque::new();
         }
     }
@@ -124,19 +124,27 @@ impl Outbox {
     /// Of the replies that are [appended](Self::append) next those from offset `from` on show the data as of unit `fence`.
     #[inline]
     pub fn fence_coming(&mut self, from: usize, fence: Lsn) {
-        let (from, lsn) = self.coming.map_or((from, fence), |(first, lsn)| (first.min(from), lsn.max(fence)));
-        self.coming = Some((from, lsn));
+        let (first, lsn) = self.coming;
+        self.coming = (if lsn == Lsn::NONE { from } else { first.min(from) }, lsn.max(fence));
     }
 
     /// From which offset on the replies that are [appended](Self::append) next wait, and for which unit.
     #[inline]
     pub(super) fn coming(&self) -> Option<(usize, Lsn)> {
-        self.coming
+        Some(self.coming).filter(|(_, lsn)| *lsn > Lsn::NONE)
+    }
+
+    /// Which unit the next bytes among the replies that are [appended](Self::append) next wait for in any case: those before them do.
+    #[inline]
+    pub(super) fn awaited_by_next(&self) -> Lsn {
+        self.coming.1
     }
 
     /// The replies that would be [appended](Self::append) next are taken back from offset `start` on, and so are their fences.
     pub(super) fn take_back_coming(&mut self, start: usize) {
-        self.coming = self.coming.filter(|(from, _)| *from < start);
+        if self.coming.0 >= start {
+            self.coming = (0, Lsn::NONE);
+        }
     }
 
     /// Appends replies and empties their buffer, which it takes over where copying would cost more.
@@ -146,8 +154,9 @@ impl Outbox {
             replies.clear();
             return;
         }
-        if let Some((from, fence)) = self.coming.take() {
+        if let Some((from, fence)) = self.coming() {
             self.fence_from(from, fence);
+            self.coming = (0, Lsn::NONE);
         }
         // A buffer that is mostly empty would be held as a whole.
         if replies.len() >= OUTBOX_TAKE_OVER_BYTES && replies.capacity() / 2 <= replies.len() {
@@ -205,8 +214,7 @@ impl Outbox {
     /// Whether there is something, also among the replies that are appended next, that must not leave unless units behind `safe`
     /// become safe.
     pub fn shows_more_than(&self, safe: Lsn) -> bool {
-        let coming = self.coming.map(|(_, lsn)| lsn);
-        self.fences.back().map(|fence| fence.lsn).max(coming).is_some_and(|lsn| lsn > safe)
+        self.fences.back().map_or(Lsn::NONE, |fence| fence.lsn).max(self.coming.1) > safe
     }
 
     #[inline]
@@ -256,7 +264,7 @@ impl Outbox {
     pub fn begin_batch(&mut self) {
         self.older = self.len();
         self.has_fresh = false;
-        self.coming = None;
+        self.coming = (0, Lsn::NONE);
     }
 
     /// Moves what was pushed since the batch began behind the replies so far.
@@ -316,7 +324,7 @@ impl Outbox {
             if !self.front.is_empty() {
                 self.more_len -= self.front.len();
                 self.more_held -= self.front.capacity();
-            } else {
+            } else if self.more.capacity() > 0 {
                 self.more = VecDeque::new();
             }
         }

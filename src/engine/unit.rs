@@ -28,9 +28,15 @@ impl Engine {
     /// Begins a unit, in which time stands still.
     #[inline]
     pub(super) fn begin(&mut self, origin: UnitOrigin) -> Unit {
+        self.begin_behind(origin, Lsn::NONE)
+    }
+
+    /// The same for a unit whose answer leaves behind others, which wait for unit `awaited`.
+    #[inline]
+    pub(super) fn begin_behind(&mut self, origin: UnitOrigin, awaited: Lsn) -> Unit {
         self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
         if let Some(durability) = &self.server.durability {
-            self.ks.begin_fence(durability.safe());
+            self.ks.begin_fence(durability.safe(), awaited);
         }
         Unit(origin)
     }

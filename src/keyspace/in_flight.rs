@@ -10,6 +10,9 @@
 //! reader may wait in vain, but no reader is let through that must wait. A unit that changes very many keys marks all of them
 //! at once.
 //!
+//! In a pipeline each answer leaves behind those before it, so what these wait for is no news: the marks of such units are not
+//! looked for.
+//!
 //! Without a log nothing is ever marked, and a look-up costs one test.
 
 use std::cell::Cell;
@@ -37,6 +40,8 @@ pub(super) struct InFlight {
     last_at_rest: Lsn,
     /// What can't be lost any more, as of the beginning of the unit.
     safe: Lsn,
+    /// Up to here the unit may see what it likes: it is safe, or waited for anyway.
+    free: Lsn,
     /// Whether there is anything behind that.
     is_any: bool,
     fence: Cell<Lsn>,
@@ -53,15 +58,16 @@ struct Place {
 const SHARED: u64 = 0;
 
 impl InFlight {
-    /// Begins a unit, while the changes of units up to `safe` can't be lost.
+    /// Begins a unit, while the changes of units up to `safe` can't be lost. Nobody hears of it before unit `awaited` is safe, too.
     #[inline]
-    pub(super) fn begin_unit(&mut self, safe: Lsn) {
+    pub(super) fn begin_unit(&mut self, safe: Lsn, awaited: Lsn) {
         self.safe = safe;
-        self.is_any = self.last > safe;
+        self.free = safe.max(awaited);
+        self.is_any = self.last > self.free;
         self.fence.set(Lsn::NONE);
     }
 
-    /// The last unit that the current one has seen something of.
+    /// The last unit that the current one has seen something of, and for which nobody waits yet who is to hear of that.
     #[inline]
     pub(super) fn fence(&self) -> Lsn {
         self.fence.get()
@@ -111,12 +117,13 @@ impl InFlight {
 
     #[inline]
     fn see(&self, lsn: Lsn) {
-        if lsn > self.safe {
+        if lsn > self.free {
             self.fence.set(self.fence.get().max(lsn));
         }
     }
 
     /// The current unit has the number `lsn` in the log. What it has changed is marked next.
+    #[inline]
     pub(super) fn begin_marks(&mut self, lsn: Lsn) {
         if self.places.is_empty() {
             self.make_places();
@@ -200,7 +207,7 @@ mod tests {
         /// A unit that changes something; answers its number.
         fn change<T>(&mut self, safe: u64, change: impl FnOnce(&mut Keyspace) -> T) -> u64 {
             self.ks.begin_unit(1_000, Recording::Full);
-            self.ks.begin_fence(Lsn::new(safe));
+            self.ks.begin_fence(Lsn::new(safe), Lsn::NONE);
             change(&mut self.ks);
             self.last += 1;
             self.ks.mark_in_flight(Lsn::new(self.last));
@@ -210,8 +217,13 @@ mod tests {
 
         /// The fence of a unit that reads.
         fn seen<T>(&mut self, safe: u64, read: impl FnOnce(&mut Keyspace) -> T) -> u64 {
+            self.seen_behind(0, safe, read)
+        }
+
+        /// The same of one that is answered behind unit `awaited`.
+        fn seen_behind<T>(&mut self, awaited: u64, safe: u64, read: impl FnOnce(&mut Keyspace) -> T) -> u64 {
             self.ks.begin_unit(1_000, Recording::Full);
-            self.ks.begin_fence(Lsn::new(safe));
+            self.ks.begin_fence(Lsn::new(safe), Lsn::new(awaited));
             read(&mut self.ks);
             self.ks.fence().get()
         }
@@ -242,6 +254,26 @@ mod tests {
         bench.ks.find(0, b"old");
         bench.ks.see_scripts();
         assert_eq!(bench.ks.fence(), Lsn::NONE, "without a log nobody waits");
+    }
+
+    #[test]
+    fn who_waits_for_a_unit_anyway_asks_only_for_later_ones() {
+        let mut bench = Bench::new();
+        let read = |key: &'static [u8]| move |ks: &mut Keyspace| ks.find(0, key);
+        let old = bench.change(0, |ks| ks.put(0, b"old", b"v"));
+        let new = bench.change(0, |ks| ks.put(0, b"new", b"v"));
+        assert_eq!([old, new].map(|awaited| bench.seen_behind(awaited, 0, read(b"new"))), [new, 0]);
+        assert_eq!(bench.seen_behind(old, 0, |ks| ks.entries(0).count()), new);
+        assert_eq!(bench.seen_behind(new, 0, |ks| ks.entries(0).count()), 0);
+        // It changes keys until one of them shares a place with a key that is not safe.
+        let place = |key: u64| place_of(hash_bytes(&key.to_be_bytes()));
+        let first = bench.change(0, |ks| ks.put(0, &0u64.to_be_bytes(), b""));
+        let other = (1..).find(|key| place(*key) == place(0)).expect("there are only so many places").to_be_bytes();
+        bench.ks.begin_unit(1_000, Recording::Full);
+        bench.ks.begin_fence(Lsn::NONE, Lsn::new(first));
+        bench.ks.put(0, &other, b"");
+        bench.ks.mark_in_flight(Lsn::new(first + 1));
+        assert!(bench.seen(0, |ks| ks.find(0, &0u64.to_be_bytes())) >= first, "others still wait for it");
     }
 
     #[test]

@@ -198,10 +198,11 @@ impl Keyspace {
         self.effects.begin(recording);
     }
 
-    /// With a log: changes of units up to `safe` can't be lost. The unit that has just begun need not wait for them.
+    /// With a log: changes of units up to `safe` can't be lost, and whoever hears of the unit that has just begun has waited for unit
+    /// `awaited` anyway. So its fence need not tell of either.
     #[inline]
-    pub fn begin_fence(&mut self, safe: Lsn) {
-        self.in_flight.begin_unit(safe);
+    pub fn begin_fence(&mut self, safe: Lsn, awaited: Lsn) {
+        self.in_flight.begin_unit(safe, awaited);
     }
 
     /// There is no log any more, so nothing is in flight.
@@ -211,6 +212,7 @@ impl Keyspace {
 
     /// The unit's changes have the number `lsn` in the log. Until these can't be lost, whoever reads them has to wait. That something
     /// has expired is no such change: its deadline is over after a crash as well.
+    #[inline(always)]
     pub fn mark_in_flight(&mut self, lsn: Lsn) {
         if !self.has_changed() {
             return;

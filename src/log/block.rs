@@ -8,6 +8,8 @@
 //! The frame also says what was durable when the block was written. A block that can't be read is a torn tail, which may be
 //! cut, unless a later frame says that its Lsn had been durable: then it has been lost since, and nothing may be cut.
 
+use std::fmt;
+
 use super::identity::DirectoryId;
 use super::planted::{self, Bug};
 use crate::base::lsn::Lsn;
@@ -26,10 +28,27 @@ const FRAME_BYTES: usize = 40;
 const BODY_HEAD_BYTES: usize = HEAD_BYTES - FRAME_BYTES;
 const BODY_FORMAT: u8 = 1;
 
-/// Where a block stands.
+/// With what the checksum of every frame of a directory begins: that of the directory's identity.
+#[derive(Clone, Copy)]
+pub(super) struct FrameSeed(u32);
+
+impl FrameSeed {
+    pub(super) fn of(directory: DirectoryId) -> FrameSeed {
+        FrameSeed(crc32c::crc32c(directory.as_bytes()))
+    }
+}
+
+/// As the identity itself, it does not go where things are printed for debugging.
+impl fmt::Debug for FrameSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FrameSeed(..)")
+    }
+}
+
+/// Where a block stands. A directory [makes](super::directory::Directory::place) its places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    pub(super) directory: DirectoryId,
+    pub(super) seed: FrameSeed,
     pub(super) segment: u64,
     /// From the start of the file; a multiple of 8.
     pub(super) offset: u64,
@@ -38,8 +57,7 @@ pub(super) struct Place {
 impl Place {
     /// The checksum of a frame that stands here.
     fn crc_of(&self, frame: &[u8]) -> u32 {
-        let secret = crc32c::crc32c(self.directory.as_bytes());
-        crc32c::crc32c_append(secret, frame)
+        crc32c::crc32c_append(self.seed.0, frame)
     }
 
     /// The place as a frame states it.
@@ -331,7 +349,10 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::log) const PLACE: Place = Place { directory: DirectoryId::new([7; 16]), segment: 3, offset: 4096 };
+    /// A place in some directory.
+    pub(in crate::log) fn place() -> Place {
+        Place { seed: FrameSeed::of(DirectoryId::new([7; 16])), segment: 3, offset: 4096 }
+    }
 
     /// A sealed block of these units.
     pub(in crate::log) fn block(place: &Place, durable: u64, first_lsn: u64, units: &[&[u8]]) -> Vec<u8> {
@@ -348,8 +369,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_block_reads_back() {
-        let bytes = block(&PLACE, 8, 9, &[b"one", b"", b"three"]);
-        let read = Block::read(&bytes, &PLACE).unwrap();
+        let bytes = block(&place(), 8, 9, &[b"one", b"", b"three"]);
+        let read = Block::read(&bytes, &place()).unwrap();
         let units: Vec<_> = read.units().map(|unit| (unit.lsn.get(), unit.format, unit.origin, unit.effects)).collect();
         assert_eq!(units, [(9, 1, 2, &b"one"[..]), (10, 1, 2, b""), (11, 1, 2, b"three")]);
         assert_eq!((read.time_ms(), read.frame.durable.get(), read.contents.end().get()), (1_700_000_000_123, 8, 12));
@@ -361,11 +382,11 @@ pub(super) mod tests {
 
     #[test]
     fn a_block_is_valid_in_its_place_only() {
-        let bytes = block(&PLACE, 0, 1, &[b"x"]);
+        let bytes = block(&place(), 0, 1, &[b"x"]);
         for other in [
-            Place { segment: 4, ..PLACE },
-            Place { offset: 4104, ..PLACE },
-            Place { directory: DirectoryId::new([8; 16]), ..PLACE },
+            Place { segment: 4, ..place() },
+            Place { offset: 4104, ..place() },
+            Place { seed: FrameSeed::of(DirectoryId::new([8; 16])), ..place() },
         ] {
             assert_eq!(Block::read(&bytes, &other).err(), Some(Damage::Frame), "{other:?}");
         }
@@ -373,13 +394,13 @@ pub(super) mod tests {
 
     #[test]
     fn a_body_keeps_its_bytes_where_it_goes() {
-        let mut bytes = block(&PLACE, 0, 1, &[b"x", b"y"]);
+        let mut bytes = block(&place(), 0, 1, &[b"x", b"y"]);
         let body = bytes[FRAME_BYTES..].to_vec();
-        let elsewhere = Place { segment: 9, offset: 8192, ..PLACE };
+        let elsewhere = Place { segment: 9, offset: 8192, ..place() };
         rebind(&mut bytes, &elsewhere, Lsn::new(5));
         assert_eq!(bytes[FRAME_BYTES..], body);
         assert_eq!(Block::read(&bytes, &elsewhere).unwrap().frame.durable.get(), 5);
-        assert_eq!(Block::read(&bytes, &PLACE).err(), Some(Damage::Frame));
+        assert_eq!(Block::read(&bytes, &place()).err(), Some(Damage::Frame));
     }
 
     #[test]
@@ -388,8 +409,8 @@ pub(super) mod tests {
             let mut block = vec![0; HEAD_BYTES];
             block.extend_from_slice(bytes);
             let contents = Contents { first_lsn: Lsn::new(first), units, time_ms: 0 };
-            seal(&mut block, &PLACE, Lsn::NONE, contents);
-            Block::read(&block, &PLACE).err()
+            seal(&mut block, &place(), Lsn::NONE, contents);
+            Block::read(&block, &place()).err()
         };
         let unit = unit_head(1, 0, 0);
         assert_eq!(sealed(1, 1, &unit), None);
@@ -404,23 +425,23 @@ pub(super) mod tests {
 
     #[test]
     fn an_unknown_format_is_named() {
-        let mut bytes = block(&PLACE, 0, 1, &[b"x"]);
+        let mut bytes = block(&place(), 0, 1, &[b"x"]);
         bytes[FRAME_BYTES] = 2;
-        rebind(&mut bytes, &PLACE, Lsn::NONE);
-        assert_eq!(Block::read(&bytes, &PLACE).err(), Some(Damage::Format(2)));
+        rebind(&mut bytes, &place(), Lsn::NONE);
+        assert_eq!(Block::read(&bytes, &place()).err(), Some(Damage::Format(2)));
         assert!(!Damage::Format(2).may_be_torn() && !Damage::Units.may_be_torn() && Damage::Body.may_be_torn());
     }
 
     #[test]
     fn every_truncation_and_every_flipped_bit_is_seen() {
-        let bytes = block(&PLACE, 8, 9, &[b"one", b"a longer one, of some words"]);
+        let bytes = block(&place(), 8, 9, &[b"one", b"a longer one, of some words"]);
         for len in 0..bytes.len() {
-            assert!(Block::read(&bytes[..len], &PLACE).is_err(), "cut to {len}");
+            assert!(Block::read(&bytes[..len], &place()).is_err(), "cut to {len}");
         }
         for bit in 0..bytes.len() * 8 {
             let mut bytes = bytes.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let damage = Block::read(&bytes, &PLACE).map(|_| ()).unwrap_err();
+            let damage = Block::read(&bytes, &place()).map(|_| ()).unwrap_err();
             assert!(damage.may_be_torn(), "bit {bit}: {damage:?}");
         }
     }
@@ -428,7 +449,7 @@ pub(super) mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_are_no_block(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert!(Block::read(&bytes, &PLACE).is_err());
+            prop_assert!(Block::read(&bytes, &place()).is_err());
         }
 
         #[test]
@@ -438,9 +459,9 @@ pub(super) mod tests {
             tail in proptest::collection::vec(any::<u8>(), 0..20),
         ) {
             let units: Vec<&[u8]> = units.iter().map(Vec::as_slice).collect();
-            let mut bytes = block(&PLACE, 0, first, &units);
+            let mut bytes = block(&place(), 0, first, &units);
             bytes.extend_from_slice(&tail);
-            let read = Block::read(&bytes, &PLACE).unwrap();
+            let read = Block::read(&bytes, &place()).unwrap();
             prop_assert_eq!(read.units().map(|unit| unit.effects).collect::<Vec<_>>(), units);
         }
     }

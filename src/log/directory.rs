@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::block::{FrameSeed, Place};
 use super::disk::{Disk, DiskFile, RealDisk, read_all};
 use super::error::LogError;
 pub use super::identity::DirectoryId;
@@ -25,6 +26,7 @@ pub struct Directory {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     id: DirectoryId,
+    frame_seed: FrameSeed,
     _lock: Box<dyn Send + Sync>,
 }
 
@@ -50,7 +52,7 @@ impl Directory {
                 new_id
             }
         };
-        Ok(Directory { disk, path: path.to_owned(), id, _lock: lock })
+        Ok(Directory { disk, path: path.to_owned(), id, frame_seed: FrameSeed::of(id), _lock: lock })
     }
 
     /// Locks the directory at `path`, which must be there, and changes nothing.
@@ -59,7 +61,7 @@ impl Directory {
         read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
         let lock = lock(&*disk, path)?;
         let id = read_id(&*disk, path)?.ok_or_else(|| LogError::NoIdentity { path: path.join(ID) })?;
-        Ok(Directory { disk, path: path.to_owned(), id, _lock: lock })
+        Ok(Directory { disk, path: path.to_owned(), id, frame_seed: FrameSeed::of(id), _lock: lock })
     }
 
     /// Removes the directory at `path` with all that it holds, if there is one. Fails while somebody has it open.
@@ -97,6 +99,11 @@ impl Directory {
 
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// The place of a block in the segment of this number.
+    pub(super) fn place(&self, segment: u64, offset: u64) -> Place {
+        Place { seed: self.frame_seed, segment, offset }
     }
 
     /// The path of the segment of this number.

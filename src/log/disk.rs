@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The directories and names of a disk.
 pub trait Disk: Send + Sync {
@@ -170,18 +170,23 @@ impl DiskFile for File {
 }
 
 /// The system's monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub struct RealClock(Instant);
+#[derive(Clone, Debug)]
+pub struct RealClock {
+    /// The processor's, because the time of each sync is taken.
+    clock: quanta::Clock,
+    origin: u64,
+}
 
 impl Default for RealClock {
     fn default() -> RealClock {
-        RealClock(Instant::now())
+        let clock = quanta::Clock::new();
+        RealClock { origin: clock.raw(), clock }
     }
 }
 
 impl Clock for RealClock {
     fn monotonic(&self) -> Duration {
-        self.0.elapsed()
+        Duration::from_nanos(self.clock.delta_as_nanos(self.origin, self.clock.raw()))
     }
 }
 

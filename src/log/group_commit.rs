@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::segments::Current;
-use super::shared::{Failure, Opening, Shared};
+use super::shared::{Failure, Opening, Shared, emptied};
 use super::snapshot::writer::{Begin, LogBeside, SnapshotWriter};
 use super::writer::Writer;
 use crate::base::limits::{LOG_FIRST_SEGMENT_BYTES, LOG_PREPARED_SEGMENTS, LOG_RESERVE_BYTES, LOG_SEGMENT_BYTES};
@@ -39,6 +39,11 @@ impl Tail {
     /// The Lsn behind the last unit.
     pub fn end(&self) -> Lsn {
         self.first_lsn.plus(u64::from(self.units))
+    }
+
+    /// Takes the units, and the buffer with them.
+    pub(super) fn take(&mut self) -> Tail {
+        Tail { bytes: std::mem::take(&mut self.bytes), ..*self }
     }
 }
 
@@ -144,27 +149,20 @@ impl Log {
     /// Takes units, whose first must have the Lsn after that of the last one committed. Answers an empty buffer, with head room,
     /// for the next. A log that is poisoned drops them.
     pub fn commit(&self, tail: Tail, how: Commit) -> Vec<u8> {
-        if tail.units > 0 && self.state() != State::Poisoned {
-            self.shared.enqueue(tail);
-            match (how, self.try_writer()) {
-                // Nobody waits for a sync, so nobody is to be held up by one, nor by that before the next segment.
-                (Commit::InPlace, Some(mut writer))
-                    if self.policy() != SyncPolicy::Always && !self.threads.is_empty() =>
-                {
-                    if writer.has_room() {
-                        writer.write_all();
-                    } else {
-                        drop(writer);
-                        self.shared.wake_writer();
-                    }
-                }
-                (Commit::InPlace, Some(mut writer)) => {
-                    writer.step();
-                }
-                _ => self.shared.wake_writer(),
+        if tail.units == 0 || self.state() == State::Poisoned {
+            return emptied(tail.bytes);
+        }
+        // If nobody waits for a sync, nobody is to be held up by one, nor by that before the next segment.
+        let syncs = self.policy() == SyncPolicy::Always || self.threads.is_empty();
+        let writer = if how == Commit::InPlace { self.try_writer() } else { None };
+        match writer.filter(|writer| syncs || writer.has_room(&tail)) {
+            Some(mut writer) => writer.commit(tail, syncs),
+            None => {
+                self.shared.enqueue(tail);
+                self.shared.wake_writer();
+                self.shared.spare()
             }
         }
-        self.shared.spare()
     }
 
     /// An empty buffer, with head room.

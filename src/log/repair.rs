@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::block::{ALIGN, Block, Damage, Place};
+use super::block::{ALIGN, Block, Damage};
 use super::directory::Directory;
 use super::disk::{RealClock, read_all, write_zeros};
 use super::error::LogError;
@@ -155,7 +155,7 @@ fn is_unused(directory: &Directory, number: u64, bytes: &[u8]) -> bool {
 
 /// The last unit in any sound block of the segment.
 fn last_lsn(directory: &Directory, number: u64, bytes: &[u8]) -> Lsn {
-    let mut place = Place { directory: directory.id(), segment: number, offset: HEADER_BYTES };
+    let mut place = directory.place(number, HEADER_BYTES);
     let mut last = Lsn::NONE;
     while let Some(rest) = bytes.get(place.offset as usize..).filter(|rest| !rest.is_empty()) {
         if let Ok(block) = Block::read(rest, &place) {

@@ -233,7 +233,7 @@ impl Recovery {
         let mut torn = None;
         for &number in &self.damaged {
             self.read_segment(number, &mut bytes)?;
-            let place = Place { directory: self.directory.id(), segment: number, offset: HEADER_BYTES };
+            let place = self.directory.place(number, HEADER_BYTES);
             if (bytes.len() as u64) < HEADER_BYTES {
                 let place = Place { offset: bytes.len() as u64, ..place };
                 return Err(self.corrupt(&place, Damage::Short(HEADER_BYTES)));
@@ -392,7 +392,7 @@ impl Recovery {
     /// Where the next block should stand.
     fn place(&self) -> Place {
         let segment = self.chain.get(self.at).map_or(0, |header| header.number);
-        Place { directory: self.directory.id(), segment, offset: self.offset }
+        self.directory.place(segment, self.offset)
     }
 
     /// The last unit that has been passed.
@@ -465,7 +465,7 @@ impl Recovery {
 
     /// Writes the segment that continues the log.
     fn begin_current(&self, header: &Header) -> io::Result<Current> {
-        let mut place = Place { directory: header.directory, segment: header.number, offset: HEADER_BYTES };
+        let mut place = self.directory.place(header.number, HEADER_BYTES);
         let mut last_crc = header.previous_crc;
         let mut blocks = Vec::new();
         for passed in &self.unproven {

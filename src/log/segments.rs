@@ -120,9 +120,9 @@ impl Segments {
         }
     }
 
-    /// Begins to make segments ahead. Answers whether that is new.
-    pub(super) fn be_eager(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_eager, true)
+    /// Begins to make segments ahead.
+    pub(super) fn be_eager(&mut self) {
+        self.is_eager = true;
     }
 
     /// Whether [`Segments::task`] would answer one.

@@ -11,7 +11,7 @@ use super::block::HEAD_BYTES;
 use super::directory::Directory;
 use super::disk::{Clock, is_full};
 use super::group_commit::{Options, State, SyncPolicy, Tail};
-use super::segments::{Current, Filled, Filling, Prepared, Segments, Task, recycle, remove};
+use super::segments::{Filled, Filling, Prepared, Segments, Task, recycle, remove};
 use crate::base::limits::{
     LOG_EVERY_SEC, LOG_FILL_PAUSE, LOG_FULL_RETRY, LOG_MERGE_MAX_BYTES, LOG_SEGMENT_GROWTH, LOG_SPARE_BUFFERS,
     LOG_SPARE_MAX_BYTES,
@@ -207,11 +207,10 @@ impl Shared {
         self.queue().keep(tail.bytes);
     }
 
-    /// An empty buffer, used before if there is one.
+    /// An empty buffer, with head room, used before if there is one.
     pub(super) fn spare(&self) -> Vec<u8> {
-        let mut bytes = self.queue().spares.pop().unwrap_or_default();
-        bytes.resize(HEAD_BYTES, 0);
-        bytes
+        let used_before = self.queue().spares.pop();
+        used_before.unwrap_or_else(|| emptied(Vec::new()))
     }
 
     pub(super) fn backlog_bytes(&self) -> usize {
@@ -245,12 +244,10 @@ impl Shared {
         self.is_stuck.store(is_stuck, Ordering::Relaxed);
     }
 
-    /// Says how much is left in the segment that is written, and has the next ones prepared when it is half full.
-    pub(super) fn set_room(&self, current: &Current) {
-        self.room.store(current.room(), Ordering::Relaxed);
-        if current.is_half_full() && self.segments().be_eager() {
-            self.chores.notify_one();
-        }
+    /// Says how many prefilled bytes are left in the segment that is written.
+    #[inline]
+    pub(super) fn set_room(&self, bytes: u64) {
+        self.room.store(bytes, Ordering::Relaxed);
     }
 
     /// Whether the log works and has the space that it wants: if not, others must leave it what there is.
@@ -265,12 +262,13 @@ impl Shared {
 
     /// Finds out whether there is space for what may still come, and says so if that has changed.
     pub(super) fn judge_space(&self) {
+        let lacks =
+            |prepared: u64| self.room.load(Ordering::Relaxed).saturating_add(prepared) < self.options.reserve_bytes;
         let lacks_room = || {
             let segments = self.segments();
-            let room = || self.room.load(Ordering::Relaxed).saturating_add(segments.prepared_bytes());
-            segments.is_short && room() < self.options.reserve_bytes
+            segments.is_short && lacks(segments.prepared_bytes())
         };
-        let is_full = self.is_stuck.load(Ordering::Relaxed) || lacks_room();
+        let is_full = self.is_stuck.load(Ordering::Relaxed) || (lacks(0) && lacks_room());
         let (from, to) = if is_full { (State::Good, State::Full) } else { (State::Full, State::Good) };
         let changed = self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
         if changed.is_ok() {
@@ -403,6 +401,13 @@ impl Shared {
     }
 }
 
+/// The buffer for the next units: nothing is left of it but head room, and the memory that it may keep.
+pub(super) fn emptied(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(HEAD_BYTES, 0);
+    bytes.shrink_to(LOG_SPARE_MAX_BYTES);
+    bytes
+}
+
 fn wait<T>(condition: &Condvar, guard: MutexGuard<'_, T>, pause: Option<Duration>) {
     match pause {
         Some(pause) => drop(condition.wait_timeout(guard, pause).unwrap_or_else(PoisonError::into_inner)),
@@ -417,11 +422,9 @@ impl Queue {
         self.tails.shrink_to_fit();
     }
 
-    fn keep(&mut self, mut bytes: Vec<u8>) {
+    fn keep(&mut self, bytes: Vec<u8>) {
         if self.spares.len() < LOG_SPARE_BUFFERS {
-            bytes.clear();
-            bytes.shrink_to(LOG_SPARE_MAX_BYTES);
-            self.spares.push(bytes);
+            self.spares.push(emptied(bytes));
         }
     }
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::block::{ALIGN, Frame, Place};
+use super::block::{ALIGN, Frame, FrameSeed, Place};
 use super::directory::{Directory, DirectoryId};
 use super::disk::{Disk, is_full, read_all};
 use super::error::LogError;
@@ -265,7 +265,7 @@ impl World {
             && let Some(number) = bytes.get(offset as usize + 16..offset as usize + 24)
         {
             let segment = u64::from_le_bytes(number.try_into().map_err(|_| "no number")?);
-            let place = Place { directory: ID, segment, offset };
+            let place = Place { seed: FrameSeed::of(ID), segment, offset };
             let is_stale = Frame::read(&bytes[offset as usize..], &place).is_some();
             reached.stale_blocks_at_the_end += u64::from(is_stale && offset.is_multiple_of(ALIGN));
         }

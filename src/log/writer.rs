@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::block::{Contents, HEAD_BYTES, Place, seal, stride};
+use super::block::{Contents, HEAD_BYTES, seal, stride};
 use super::disk::is_full;
 use super::group_commit::{State, SyncPolicy, Tail};
 use super::planted::{self, Bug};
 use super::segment::{HEADER_BYTES, Header};
-use super::segments::{Current, Prepared, make};
-use super::shared::Shared;
+use super::segments::{Current, Prepared, Segments, make};
+use super::shared::{Shared, emptied};
 use crate::base::limits::{LOG_BLOCK_MAX_BYTES, LOG_EVERY_SEC};
 use crate::base::lsn::Lsn;
 
@@ -27,6 +27,8 @@ pub(super) struct Writer {
     pending: VecDeque<Tail>,
     /// Whether something was written since the last sync.
     is_dirty: bool,
+    /// Whether segments are made ahead: from when the first was half full.
+    is_eager: bool,
     synced_at: Duration,
 }
 
@@ -41,26 +43,46 @@ enum Stop {
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, current: Current) -> Writer {
-        shared.set_room(&current);
         let synced_at = shared.clock.monotonic();
-        Writer { shared, current, pending: VecDeque::new(), is_dirty: false, synced_at }
+        let mut writer =
+            Writer { shared, current, pending: VecDeque::new(), is_dirty: false, is_eager: false, synced_at };
+        writer.tell_room();
+        writer
     }
 
     /// Writes all that is queued and syncs it if the policy wants that now.
     pub(super) fn step(&mut self) -> State {
+        self.write_and_sync(Writer::write_queued)
+    }
+
+    /// Writes units, behind all that is queued, and if it `syncs`, as [`step`](Self::step) does. Answers an empty buffer, with
+    /// head room.
+    pub(super) fn commit(&mut self, mut tail: Tail, syncs: bool) -> Vec<u8> {
+        let mut write = |writer: &mut Writer| writer.write_behind_queue(&mut tail);
+        if syncs {
+            self.write_and_sync(write);
+        } else {
+            let done = write(self);
+            self.settle(done);
+        }
+        if tail.bytes.is_empty() { self.shared.spare() } else { emptied(tail.bytes) }
+    }
+
+    fn write_and_sync(&mut self, write: impl FnOnce(&mut Writer) -> Result<(), Stop>) -> State {
         // Asked before the queue is taken: what a wanted sync is for has been queued before.
         let is_sync_wanted = self.shared.take_wanted_sync();
-        let done = self.write_queued().and_then(|()| if is_sync_wanted { self.sync() } else { self.sync_by_policy() });
+        let done = write(self).and_then(|()| if is_sync_wanted { self.sync() } else { self.sync_by_policy() });
         if is_sync_wanted && done == Err(Stop::Full) {
             self.shared.want_sync();
         }
         self.settle(done)
     }
 
-    /// Whether all that is queued fits into the segment that is written: the next one begins with a sync of this one.
-    pub(super) fn has_room(&self) -> bool {
+    /// Whether `tail` and all that is queued fit into the segment that is written: the next one begins with a sync of this one.
+    pub(super) fn has_room(&self, tail: &Tail) -> bool {
         let queue = self.shared.queue();
-        let bytes: u64 = self.pending.iter().chain(&queue.tails).map(|tail| stride(tail.bytes.len())).sum();
+        let bytes: u64 =
+            self.pending.iter().chain(&queue.tails).chain([tail]).map(|tail| stride(tail.bytes.len())).sum();
         bytes <= self.current.room()
     }
 
@@ -101,6 +123,19 @@ impl Writer {
         }
     }
 
+    /// Writes units. They are taken, and queued, only if something is queued before them, or the disk is full.
+    fn write_behind_queue(&mut self, tail: &mut Tail) -> Result<(), Stop> {
+        if self.shared.backlog_bytes() > 0 {
+            self.shared.enqueue(tail.take());
+            return self.write_queued();
+        }
+        let written = self.write(tail);
+        if written == Err(Stop::Full) {
+            self.shared.enqueue(tail.take());
+        }
+        written
+    }
+
     fn write_queued(&mut self) -> Result<(), Stop> {
         self.pending.append(&mut self.shared.queue().tails);
         while let Some(mut tail) = self.pending.pop_front() {
@@ -138,8 +173,7 @@ impl Writer {
 
     /// Writes a block to where the next one belongs. May be repeated after the disk was full: it writes the same place again.
     fn write_block(&mut self, tail: &mut Tail) -> Result<(), Stop> {
-        let place =
-            Place { directory: self.shared.directory.id(), segment: self.current.number, offset: self.current.offset };
+        let place = self.shared.directory.place(self.current.number, self.current.offset);
         let contents = Contents { first_lsn: tail.first_lsn, units: tail.units, time_ms: tail.time_ms };
         let crc = seal(&mut tail.bytes, &place, self.shared.durable.load(), contents);
         self.is_dirty = true;
@@ -150,8 +184,17 @@ impl Writer {
         self.current.last_crc = crc;
         self.shared.written_bytes.fetch_add(tail.bytes.len() as u64, Ordering::Relaxed);
         self.shared.written.store(contents.end().previous());
-        self.shared.set_room(&self.current);
+        self.tell_room();
         Ok(())
+    }
+
+    /// Says how much is left in the segment that is written, and has the next ones prepared when it is half full.
+    fn tell_room(&mut self) {
+        self.shared.set_room(self.current.room());
+        if !self.is_eager && self.current.is_half_full() {
+            self.is_eager = true;
+            self.shared.with_segments(Segments::be_eager);
+        }
     }
 
     /// Moves on to the next segment. All that was written before is durable first, so that only the last segment of a log can
@@ -186,6 +229,7 @@ impl Writer {
             segments.push(&header);
             segments.be_eager();
         });
+        self.is_eager = true;
         Ok(())
     }
 

@@ -65,6 +65,13 @@ impl<'a> Argv<'a> {
         self.spans.iter().map(|span| span.len as usize).sum()
     }
 
+    /// Whether all arguments together have at most so many bytes.
+    #[inline]
+    pub fn fit_into(&self, bytes: usize) -> bool {
+        // Nearly always that is seen without adding anything up: they lie beside each other.
+        self.buf.len() <= bytes || self.bytes() <= bytes
+    }
+
     /// Argument `i`, or `None` past the end.
     #[inline]
     pub fn get(&self, i: usize) -> Option<&'a [u8]> {

@@ -188,6 +188,20 @@ fn replies_stay_in_order_and_leave_as_soon_as_they_may() {
 }
 
 #[test]
+fn replies_of_a_pipeline_that_waits_anyway_still_wait_for_later_changes() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["SET k v"]);
+    assert_eq!(bench.told(0), (String::new(), true));
+    bench.ask(0, &["SET l w"]);
+    bench.feed(1, &[&[b"GET", b"k"], &[b"GET", b"l"]]);
+    // The disk has been told of the first change only.
+    bench.log().step();
+    assert_eq!(bench.told(1), (String::new(), true));
+    bench.finish_sync();
+    assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n$1\\r\\nw\\r\\n".to_owned(), false));
+}
+
+#[test]
 fn who_waits_for_the_log_is_woken_when_it_is_there_and_not_before() {
     let mut bench = Bench::slow();
     bench.ask(0, &["SET k v"]);
@@ -517,6 +531,12 @@ fn a_reply_that_its_client_does_not_want_holds_no_other() {
     let lines: [&[&[u8]]; 3] = [&[b"CLIENT", b"REPLY", b"SKIP"], &[b"SET", b"k", b"v"], &[b"GET", b"other"]];
     bench.feed(0, &lines);
     assert_eq!(bench.told(0), ("$-1\\r\\n".to_owned(), false));
+    // Nor does anybody wait for it already who reads what it has changed.
+    let lines: [&[&[u8]]; 3] = [&[b"CLIENT", b"REPLY", b"SKIP"], &[b"SET", b"k", b"w"], &[b"GET", b"k"]];
+    bench.feed(0, &lines);
+    assert_eq!(bench.told(0), (String::new(), true));
+    bench.finish_sync();
+    assert_eq!(bench.told(0), ("$1\\r\\nw\\r\\n".to_owned(), false));
 }
 
 #[test]
