@@ -9,7 +9,7 @@ use crate::engine::error::Error;
 use crate::engine::session::Gate;
 use crate::engine::spec::{Flags, Group};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::keyspace::{KeyspaceStats, ValueLimits};
+use crate::keyspace::ValueLimits;
 
 fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     let found = ctx.server.config.matching(args.rest().iter());
@@ -100,7 +100,8 @@ fn password_changed(ctx: &mut Ctx<'_>) {
 
 fn reset_stat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.server.stats.reset();
-    ctx.ks.stats = KeyspaceStats::default();
+    ctx.ks.reset_stats();
+    ctx.server.scripts.reset_stats();
     ctx.reply.ok();
     Ok(())
 }
