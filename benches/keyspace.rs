@@ -127,7 +127,7 @@ fn expiry(c: &mut Criterion) {
 fn scan(c: &mut Criterion) {
     let mut group = c.benchmark_group("keyspace");
     for size in SIZES {
-        let ks = filled(size);
+        let mut ks = filled(size);
         let mut cursor = 0;
         group.bench_function(BenchmarkId::new(format!("scan step of {SCAN_COUNT}"), size), |b| {
             b.iter(|| {

@@ -121,6 +121,9 @@ pub const TIMER_SWEEP_STEP: usize = 16;
 /// The longest DEBUG SLEEP.
 pub const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(3_600);
 
+/// Bytes of keys and values that one DEBUG POPULATE may add: they are one unit of the log.
+pub const DEBUG_POPULATE_MAX_BYTES: usize = UNIT_MAX_BYTES;
+
 /// What a key or an element costs a snapshot beside its bytes, as so many bytes: finding it takes about as long as copying these.
 pub const SNAPSHOT_KEY_WORK_BYTES: usize = 64;
 

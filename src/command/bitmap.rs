@@ -52,18 +52,14 @@ fn getbit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn bitcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let count = read(ctx, args.bytes()?, |bytes| {
-        let (start, end) = match args.len() {
-            0 => (0, -1),
-            2 | 3 => (args.int()?, args.int()?),
-            _ => return Err(Error::Syntax),
-        };
-        if start < 0 && end < 0 && start > end {
-            // Empty whatever the unit, at which Redis does not even look.
-            return Ok(0);
-        }
-        Ok(bits::count_range(bytes, start, end, unit(&mut args)?))
-    })?;
+    let key = args.bytes()?;
+    let (start, end) = match args.len() {
+        0 => (0, -1),
+        2 | 3 => (args.int()?, args.int()?),
+        _ => return Err(Error::Syntax),
+    };
+    let unit = unit(&mut args)?;
+    let count = read(ctx, key, |bytes| Ok(bits::count_range(bytes, start, end, unit)))?;
     ctx.reply.integer(count.unwrap_or(0) as i64);
     Ok(())
 }
@@ -73,14 +69,12 @@ fn bitpos(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if bit != 0 && bit != 1 {
         return Err(Error::text("ERR The bit argument must be 1 or 0."));
     }
-    let found = read(ctx, key, |bytes| {
-        let start = if args.is_empty() { 0 } else { args.int()? };
-        // Redis looks at the unit before the end.
-        let end = args.take(args.len().min(1))?;
-        let unit = unit(&mut args)?;
-        let end = if end.is_empty() { None } else { Some(Args::new(end, 0).int()?) };
-        Ok(bits::position(bytes, bit == 1, start, end, unit))
-    })?;
+    let start = if args.is_empty() { 0 } else { args.int()? };
+    // Redis looks at the unit before the end.
+    let end = args.take(args.len().min(1))?;
+    let unit = unit(&mut args)?;
+    let end = if end.is_empty() { None } else { Some(Args::new(end, 0).int()?) };
+    let found = read(ctx, key, |bytes| Ok(bits::position(bytes, bit == 1, start, end, unit)))?;
     // An absent key is all zeroes.
     let found = found.unwrap_or((bit == 0).then_some(0));
     ctx.reply.integer(found.map_or(-1, |at| at as i64));
@@ -99,8 +93,7 @@ fn offset(ctx: &Ctx<'_>, text: &[u8], field: Option<FieldType>) -> Result<u64, E
     bits::parse_offset(text, field, ctx.server.config.proto_max_bulk_len as u64).ok_or(BAD_OFFSET)
 }
 
-/// Looks at the string under a key; `None` when there is no such key. BITCOUNT and BITPOS read their ranges only then, as
-/// Redis 7.0 does: an absent key is an empty string, whatever follows it.
+/// Looks at the string under a key; `None` when there is no such key.
 fn read<T>(ctx: &mut Ctx<'_>, key: &[u8], look: impl FnOnce(&[u8]) -> Result<T, Error>) -> Result<Option<T>, Error> {
     match ctx.ks.read(ctx.session.db, key) {
         None => Ok(None),
@@ -311,7 +304,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "6.0.0",
         complexity: "O(1) for each operation",
         summary: "Reads integers of any width at any bit of a string.",
-        syntax: "key [(GET encoding offset)...]",
+        syntax: "key [GET encoding offset]...",
         run: Run::Now(bitfield_ro),
         ..BITMAP
     },

@@ -89,7 +89,7 @@ fn describe(text: &mut Vec<u8>, table: &CommandTable, session: &Session, now_ms:
     // Writing to memory does not fail.
     let _ = writeln!(
         text,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} qbuf={} \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} watch={} qbuf={} \
          qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={unsent_held} tot-mem={held} events={} \
          cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
         session.key.id,
@@ -104,6 +104,7 @@ fn describe(text: &mut Vec<u8>, table: &CommandTable, session: &Session, now_ms:
         session.subscriptions.channels.len(),
         session.subscriptions.patterns.len(),
         queued.map_or(-1, |transaction| transaction.commands.len() as i64),
+        session.watched.len(),
         session.pending_input,
         session.outbox.chunks(),
         if session.outbox.is_empty() { "r" } else { "rw" },
@@ -293,6 +294,8 @@ fn import_source(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
+const UNBLOCKED: &[u8] = b"UNBLOCKED client unblocked via CLIENT UNBLOCK";
+
 fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     const REASON: Error = Error::text("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
     let id = args.bytes()?;
@@ -303,12 +306,20 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     args.end()?;
     let id = crate::base::num::parse_i64(id).ok_or(Error::NotInteger)?;
     let waiting = u64::try_from(id).ok().and_then(|id| ctx.server.sessions.by_id(id)).map(|session| session.key);
+    let mut failed = None;
     let was_waiting = waiting.is_some_and(|key| {
         ctx.server.end_waiting(ctx.ks, key, |parked, reply| match as_error {
-            true => reply.error(b"UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+            true => {
+                reply.error(UNBLOCKED);
+                failed = Some(parked.command);
+            }
             false => (parked.on_timeout)(reply),
         })
     });
+    if let Some(command) = failed {
+        ctx.server.stats.count_error(UNBLOCKED);
+        ctx.server.stats.commands[command.index()].failed += 1;
+    }
     if waiting.is_some() && !was_waiting {
         // A change may have served it.
         ctx.ks.see_everything();

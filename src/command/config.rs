@@ -10,7 +10,7 @@ use crate::engine::session::Gate;
 use crate::engine::spec::{Flags, Group};
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
-use crate::keyspace::{KeyspaceStats, ValueLimits};
+use crate::keyspace::ValueLimits;
 use crate::resp::reply::Reply;
 
 fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
@@ -124,7 +124,8 @@ fn password_changed(ctx: &mut Ctx<'_>) {
 
 fn reset_stat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.server.stats.reset();
-    ctx.ks.stats = KeyspaceStats::default();
+    ctx.ks.reset_stats();
+    ctx.server.scripts.reset_stats();
     ctx.reply.ok();
     Ok(())
 }

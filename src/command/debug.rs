@@ -5,7 +5,7 @@ use std::time::Duration;
 use sha1::{Digest, Sha1};
 
 use super::help;
-use crate::base::limits::DEBUG_SLEEP_MAX;
+use crate::base::limits::{DEBUG_POPULATE_MAX_BYTES, DEBUG_SLEEP_MAX};
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
@@ -15,7 +15,7 @@ use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::entry::Value;
 use crate::rdb;
-use crate::resp::reply::Reply;
+use crate::resp::reply::{Form, Reply};
 use crate::value::packed::Item;
 
 fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
@@ -50,6 +50,15 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
                 let digest = ctx.ks.live(ctx.session.db, key).map_or([0; 20], |entry| digest_of(entry.value()));
                 ctx.reply.status(&hex(&digest));
             }
+        }
+        (b"populate", [count, options @ ..]) if options.len() <= 2 => populate(ctx, count, options)?,
+        (b"set-disable-deny-scripts", [on]) => {
+            ctx.server.debug_in_scripts = num::parse_i64(on).unwrap_or(0) != 0;
+            ctx.reply.ok();
+        }
+        (b"set-skip-checksum-validation", [on]) => {
+            ctx.server.skip_checksums = num::parse_i64(on).unwrap_or(0) != 0;
+            ctx.reply.ok();
         }
         (b"reload", options) => return reload(ctx, options),
         (b"loadaof", []) => return load_log(ctx),
@@ -108,6 +117,43 @@ fn hex(digest: &[u8; 20]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// DEBUG POPULATE: many strings at once. Keys that are there already stay as they are.
+fn populate(ctx: &mut Ctx<'_>, count: &[u8], options: &[&[u8]]) -> Done {
+    let number = |text| num::parse_i64(text).and_then(|n| usize::try_from(n).ok()).ok_or(Error::NotPositive);
+    let count = number(count)?;
+    let prefix = options.first().copied().unwrap_or(b"key");
+    let size = options.get(1).copied().map(number).transpose()?.filter(|size| *size > 0);
+    if ctx.server.loading.is_some() {
+        return Err(Error::text("ERR the data is being loaded"));
+    }
+    ctx.server.admit_logged(Flags::WRITE)?;
+    let each = POPULATE_KEY_BYTES.saturating_add(prefix.len()).saturating_add(size.unwrap_or(0));
+    let all = count.saturating_mul(each);
+    if all > DEBUG_POPULATE_MAX_BYTES {
+        return Err(Error::owned(format!("ERR that would be more than {DEBUG_POPULATE_MAX_BYTES} bytes at once")));
+    }
+    ctx.admit_effects(all)?;
+    let db = ctx.db();
+    let (mut key, mut value) = (prefix.to_vec(), Vec::new());
+    for n in 0..count {
+        key.truncate(prefix.len());
+        key.extend_from_slice(format!(":{n}").as_bytes());
+        value.clear();
+        value.extend_from_slice(format!("value:{n}").as_bytes());
+        if let Some(size) = size {
+            value.resize(size, 0);
+        }
+        if ctx.ks.find(db, &key).is_none() {
+            ctx.ks.put_at(db, &key, None, &value);
+        }
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// Bytes of the effect of one key of DEBUG POPULATE beside its prefix and what its value is filled up with, at most.
+const POPULATE_KEY_BYTES: usize = 64;
+
 /// DEBUG RELOAD: saves the data, and reads it again.
 fn reload(ctx: &mut Ctx<'_>, options: &[&[u8]]) -> MayWait {
     let (mut save, mut keep, mut merge) = (true, false, false);
@@ -144,7 +190,7 @@ fn read_again(ctx: &mut Ctx<'_>, reload: Reload) -> MayWait {
     Ok(Flow::wait(Wait::until(None, on_timeout)))
 }
 
-const HELP: [&str; 22] = [
+const HELP: [&str; 28] = [
     "DIGEST",
     "    Answers a digest of all data: equal if the data is.",
     "DIGEST-VALUE [<key> ...]",
@@ -157,6 +203,8 @@ const HELP: [&str; 22] = [
     "    Writes a message to the log.",
     "OBJECT <key>",
     "    Answers how a value is represented; serializedlength is its size in memory.",
+    "POPULATE <count> [<prefix>] [<size>]",
+    "    Adds strings under the names key:0, key:1 and so on, or with another prefix, each cut or filled up to <size> bytes.",
     "PROTOCOL <type>",
     "    Answers a value of a protocol type: string, integer, double, bignum, null, array, set, map, attrib, push,",
     "    verbatim, true or false.",
@@ -164,6 +212,10 @@ const HELP: [&str; 22] = [
     "    Makes a snapshot (not with NOSAVE) and reads it, in place of what is in memory; with NOFLUSH beside it.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Turns off, or on again, the removal of expired keys that nobody asks for.",
+    "SET-DISABLE-DENY-SCRIPTS <0|1>",
+    "    Lets scripts call DEBUG, or again not. Other commands that are not for scripts stay refused.",
+    "SET-SKIP-CHECKSUM-VALIDATION <0|1>",
+    "    Has RESTORE take a payload whose checksum is wrong, or again none.",
     "SLEEP <seconds>",
     "    Holds the server up for so long.",
     "    A fraction is allowed.",
@@ -208,7 +260,8 @@ fn protocol(reply: &mut Reply, kind: &[u8]) -> Done {
             }
         }
         b"attrib" => {
-            if reply.is_resp3() {
+            // A script reads none.
+            if reply.form() == Form::Resp3 {
                 // No command answers attributes, so that the encoder has no function for them.
                 reply.buffer_mut().extend_from_slice(b"|1\r\n");
                 reply.bulk(b"key-popularity");

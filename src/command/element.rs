@@ -493,7 +493,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Lets fields expire after a number of seconds.",
         syntax: "key seconds [NX | XX | GT | LT] (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::Seconds)),
-        ..HASH_DENYOOM
+        ..HASH_WRITE
     },
     Command {
         name: "hexpireat",
@@ -501,7 +501,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Lets fields expire at a Unix time in seconds.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT] (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::UnixSeconds)),
-        ..HASH_DENYOOM
+        ..HASH_WRITE
     },
     Command {
         name: "hexpiretime",
@@ -546,7 +546,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Lets fields expire after a number of milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT] (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::Milliseconds)),
-        ..HASH_DENYOOM
+        ..HASH_WRITE
     },
     Command {
         name: "hpexpireat",
@@ -554,7 +554,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Lets fields expire at a Unix time in milliseconds.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT] (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::UnixMilliseconds)),
-        ..HASH_DENYOOM
+        ..HASH_WRITE
     },
     Command {
         name: "hpexpiretime",

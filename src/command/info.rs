@@ -105,6 +105,7 @@ fn operating_system() -> String {
 fn clients(text: &mut Text, ctx: &Ctx<'_>) {
     let sessions = || ctx.server.sessions.iter().chain(std::iter::once(&*ctx.session));
     let timed = |session: &&Session| session.parked.as_ref().is_some_and(|parked| parked.deadline_ms.is_some());
+    let (blocking_keys, blocking_keys_on_nokey) = ctx.server.waits.keys();
     fields! { text,
         "connected_clients" => ctx.server.sessions.len(),
         "cluster_connections" => 0,
@@ -113,7 +114,12 @@ fn clients(text: &mut Text, ctx: &Ctx<'_>) {
         "client_recent_max_output_buffer" => sessions().map(|session| session.outbox.len()).max().unwrap_or(0),
         "blocked_clients" => ctx.server.waits.len(),
         "tracking_clients" => 0,
+        "pubsub_clients" => sessions().filter(|session| !session.subscriptions.is_empty()).count(),
+        "watching_clients" => sessions().filter(|session| !session.watched.is_empty()).count(),
         "clients_in_timeout_table" => sessions().filter(timed).count(),
+        "total_watched_keys" => ctx.server.watches.len(),
+        "total_blocking_keys" => blocking_keys,
+        "total_blocking_keys_on_nokey" => blocking_keys_on_nokey,
     }
 }
 
@@ -291,6 +297,7 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "expired_keys" => keys.expired,
         "evicted_keys" => 0,
         "evicted_clients" => 0,
+        "evicted_scripts" => ctx.server.scripts.evicted(),
         "keyspace_hits" => keys.hits,
         "keyspace_misses" => keys.misses,
         "pubsub_channels" => ctx.server.pubsub.channels.len(),

@@ -35,7 +35,7 @@ fn exists(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 fn touch(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    let found = args.rest().iter().filter(|key| ctx.ks.look_up(ctx.session.db, key).is_some()).count();
+    let found = args.rest().iter().filter(|key| ctx.ks.use_key(ctx.session.db, key)).count();
     ctx.reply.integer(found as i64);
     Ok(())
 }
@@ -68,7 +68,7 @@ fn randomkey(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Done {
 fn scan(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let cursor = scan::cursor(&mut args)?;
     let options = Options::parse(&mut args, Walk::Keys)?;
-    let (ks, db) = (&*ctx.ks, ctx.session.db);
+    let (ks, db) = (&mut *ctx.ks, ctx.session.db);
     scan::answer(ctx.reply, |reply, written| {
         ks.scan(db, cursor, options.count, |entry| {
             let of_type = |name: &[u8]| entry.value().type_name().as_bytes().eq_ignore_ascii_case(name);

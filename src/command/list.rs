@@ -530,7 +530,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "blmove",
         arity: 6,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::NOSCRIPT).and(Flags::BLOCKING),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
         group: Group::List,
         since: "6.2.0",
@@ -555,7 +555,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "blpop",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING),
+        flags: Flags::WRITE.and(Flags::BLOCKING),
         keys: &[KeySpec::range(1, -2, 1, Access::Take)],
         group: Group::List,
         since: "2.0.0",
@@ -568,7 +568,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "brpop",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING),
+        flags: Flags::WRITE.and(Flags::BLOCKING),
         keys: &[KeySpec::range(1, -2, 1, Access::Take)],
         group: Group::List,
         since: "2.0.0",
@@ -581,7 +581,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "brpoplpush",
         arity: 4,
-        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::NOSCRIPT).and(Flags::BLOCKING),
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
         keys: &[KeySpec::one(1, Access::Take), KeySpec::one(2, Access::Insert)],
         group: Group::List,
         since: "2.2.0",

@@ -7,7 +7,10 @@ use crate::engine::spec::{Flags, Group};
 use crate::engine::{Command, Ctx, Done, Run, Shutdown};
 
 fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    let now_us = ctx.server.clock.now_us();
+    let mut now_us = ctx.server.clock.now_us();
+    if let Some(script) = &mut ctx.server.running_script {
+        now_us = *script.time_us.get_or_insert(now_us);
+    }
     ctx.reply.array(2);
     ctx.reply.bulk_integer(now_us / 1_000_000);
     ctx.reply.bulk_integer(now_us % 1_000_000);

@@ -17,9 +17,19 @@ pub use kind::{
 pub use load::{LineError, LineFault, LoadError, command};
 pub use table::{Change, Config, PARAMETERS, Parameter};
 
+use std::time::Duration;
+
 use crate::base::glob;
 use crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES;
 use kind::Origin;
+
+/// What `rdb-key-save-delay` and `key-load-delay` mean: microseconds for each key, or, below zero, one for so many keys.
+pub fn rest_per_key(delay_us: i32) -> Duration {
+    match u64::from(delay_us.unsigned_abs()) {
+        0 => Duration::ZERO,
+        parts => Duration::from_nanos(if delay_us > 0 { 1_000 * parts } else { 1_000 / parts }),
+    }
+}
 
 /// Why CONFIG SET changed nothing. The text is what the client is sent, error code included.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -247,6 +247,9 @@ parameters! {
         rdb_export: bool = "rdb-export", AnyTime, YesNo, "no";
         /// Microseconds for which a snapshot rests after each key, or, below 0, one for so many keys: to see what happens meanwhile.
         rdb_key_save_delay_us: i32 = "rdb-key-save-delay", AnyTime, int(i32::MIN as i128, INT_MAX), "0";
+        /// Microseconds for which a start rests after each key that it loads, or, below 0, one for so many keys: to see what happens
+        /// meanwhile.
+        key_load_delay_us: i32 = "key-load-delay", AnyTime, int(i32::MIN as i128, INT_MAX), "0";
         /// Without a log: refuse to change anything while the snapshots that `save` asks for fail.
         stop_writes_on_bgsave_error: bool = "stop-writes-on-bgsave-error", AnyTime, YesNo, "yes";
     }

@@ -148,8 +148,7 @@ impl Engine {
             Err(error) => self.server.refuse(session, Some(entry), error, out),
             Ok(Admission::Queue) => self.server.queue(session, entry, argv, out),
             Ok(Admission::Run) => {
-                let touch = !session.gate.has(Gate::NO_TOUCH) || entry.command.name == "touch";
-                self.ks.set_touch(touch);
+                self.ks.set_touch(!session.gate.has(Gate::NO_TOUCH));
                 self.run(session, entry, argv, out);
                 self.ks.set_touch(true);
             }

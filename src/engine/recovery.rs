@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Engine;
 use super::rdb_export::remove_leftovers;
 use super::saving::Progress;
 use super::tail::{EFFECTS_FORMAT, UnitOrigin};
+use super::{Engine, Server};
 use crate::base::limits::{LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES, SNAPSHOT_FRAME_BYTES};
 use crate::base::lsn::Lsn;
+use crate::config::rest_per_key;
 use crate::keyspace::effect::{Effect, EffectReader, Recording};
 use crate::keyspace::{DbIndex, ValueLimits};
 use crate::log::block::{UNIT_HEAD_BYTES, Unit};
@@ -219,8 +220,16 @@ impl Recovered {
     }
 }
 
-pub(super) fn count_keys(engine: &Engine) -> usize {
+/// How many keys there are, in all databases.
+pub(crate) fn count_keys(engine: &Engine) -> usize {
     (0..engine.ks.databases()).map(|db| engine.ks.db(db).len()).sum()
+}
+
+impl Server {
+    /// How long a start rests behind so many keys that it has loaded: `key-load-delay`.
+    pub(crate) fn rest_behind(&self, keys: usize) -> Duration {
+        rest_per_key(self.config.key_load_delay_us).saturating_mul(u32::try_from(keys).unwrap_or(u32::MAX))
+    }
 }
 
 impl Engine {

@@ -16,6 +16,7 @@ use super::tail::{Tail, UnitOrigin};
 use crate::base::limits::{SNAPSHOT_GIVE_UP_BYTES, SNAPSHOT_PAUSE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
+use crate::config::rest_per_key;
 use crate::keyspace::effect::EffectWriter;
 use crate::keyspace::snapshot::Snapshot;
 use crate::keyspace::{DbIndex, Keyspace};
@@ -480,12 +481,6 @@ fn copy_on(
         return Ok(if is_complete && keys == 0 { Slice::Complete } else { Slice::More });
     }
     Ok(if is_complete { Slice::Complete } else { Slice::More })
-}
-
-/// What `rdb-key-save-delay` means: microseconds for each key, or, below zero, one for so many keys.
-fn rest_per_key(key_delay_us: i32) -> Duration {
-    let parts = u64::from(key_delay_us.unsigned_abs());
-    Duration::from_nanos(if key_delay_us > 0 { 1_000 * parts } else { 1_000 / parts })
 }
 
 impl Rdb {

@@ -378,6 +378,11 @@ impl Scripts {
         self.evicted
     }
 
+    /// Begins the counter anew.
+    pub fn reset_stats(&mut self) {
+        self.evicted = 0;
+    }
+
     /// Collects garbage that scripts have left, for half a millisecond. Answers whether there may be more.
     pub fn tidy(&mut self) -> bool {
         self.vm.as_mut().is_some_and(|vm| vm.tidy())

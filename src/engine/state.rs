@@ -79,6 +79,8 @@ impl Engine {
             limits_due: Vec::new(),
             stop_signal: Arc::default(),
             active_expire: true,
+            skip_checksums: false,
+            debug_in_scripts: false,
             scripts,
             running_script: None,
             trace: None,
@@ -138,6 +140,10 @@ pub struct Server {
     pub stop_signal: Arc<AtomicBool>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub active_expire: bool,
+    /// DEBUG SET-SKIP-CHECKSUM-VALIDATION.
+    pub skip_checksums: bool,
+    /// DEBUG SET-DISABLE-DENY-SCRIPTS.
+    pub debug_in_scripts: bool,
     /// The script cache and the Lua state.
     pub scripts: Scripts,
     /// The script that runs now.

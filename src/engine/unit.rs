@@ -57,6 +57,10 @@ impl Engine {
     /// Runs the calls that may go on since something was changed, the longest waiting first, while there is what they want.
     /// What they change may wake others. `current` is the session whose command runs, if one does.
     pub(super) fn wake(&mut self, mut current: Option<&mut Session>) {
+        if self.server.waits.has_ready() {
+            // What woke them may have taken long, and what they get must not have expired meanwhile.
+            self.ks.set_now_ms(self.server.clock.now_ms());
+        }
         while let Some(ready) = self.server.waits.take_ready() {
             self.serve(&ready, current.as_deref_mut());
         }

@@ -54,6 +54,12 @@ impl Waits {
         self.parked
     }
 
+    /// How many keys are waited for, and for how many of them by calls that mind if the key goes (XREADGROUP).
+    pub fn keys(&self) -> (usize, usize) {
+        let all = || self.queues.values().flat_map(HashMap::values);
+        (all().count(), all().filter(|queues| !queues.waiting[Want::Group as usize].is_empty()).count())
+    }
+
     /// Queues a call.
     pub(super) fn park(&mut self, session: SessionKey, parked: &mut Parked) {
         self.parked += 1;
@@ -103,6 +109,12 @@ impl Waits {
         if let Some(due_ms) = parked.due_ms() {
             self.deadlines.insert((due_ms, session));
         }
+    }
+
+    /// Whether a key was touched for which somebody waits.
+    #[inline]
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// Notes that a key was touched.

@@ -31,6 +31,11 @@ impl Watches {
         self.by_db.is_empty()
     }
 
+    /// How many keys are watched.
+    pub fn len(&self) -> usize {
+        self.by_db.values().map(HashMap::len).sum()
+    }
+
     /// Lets a session watch a key of its database. Watching twice counts once.
     pub fn add(&mut self, session: &mut Session, key: &[u8], existed: bool) {
         let keys = self.by_db.entry(session.db).or_default();

@@ -121,6 +121,8 @@ pub struct Keyspace {
     limits: ValueLimits,
     dbs: Vec<Db>,
     disposal: Disposal,
+    /// What it had freed when the counters were begun anew.
+    freed_before: u64,
     effects: Effects,
     in_flight: InFlight,
     undo: Undo,
@@ -163,6 +165,7 @@ impl Keyspace {
             expiry_holds: Rc::default(),
             touch: true,
             stats: KeyspaceStats::default(),
+            freed_before: 0,
             rng,
         }
     }
@@ -172,9 +175,16 @@ impl Keyspace {
         self.disposal.free_in_place();
     }
 
-    /// How many objects wait to be freed on the other thread, and how many have been freed there.
+    /// How many objects wait to be freed on the other thread, and how many have been freed there since the counters began.
     pub fn freed_elsewhere(&self) -> (u64, u64) {
-        self.disposal.counts()
+        let (pending, freed) = self.disposal.counts();
+        (pending, freed - self.freed_before)
+    }
+
+    /// Begins all counters anew.
+    pub fn reset_stats(&mut self) {
+        self.stats = KeyspaceStats::default();
+        self.freed_before = self.disposal.counts().1;
     }
 
     /// Gives back the memory that is kept for the next unit. Between two units only, while the changes of units up to `safe` can't be
@@ -340,6 +350,14 @@ impl Keyspace {
         self.touch = touch;
     }
 
+    /// Uses a key, also where finding it does not count as that (TOUCH). Answers whether it is there.
+    pub fn use_key(&mut self, db: DbIndex, key: &[u8]) -> bool {
+        let touch = std::mem::replace(&mut self.touch, true);
+        let is_there = self.look_up(db, key).is_some();
+        self.touch = touch;
+        is_there
+    }
+
     /// Where values change their representation.
     #[inline]
     pub fn limits(&self) -> &ValueLimits {
@@ -471,18 +489,21 @@ impl Keyspace {
         })
     }
 
-    /// Walks the keys of a database, expired ones left out: emits about `count` keys and answers the next cursor, 0 at the
-    /// end. Every key that exists from the first call to the last is emitted exactly once.
-    pub fn scan(&self, db: DbIndex, cursor: u64, count: usize, mut emit: impl FnMut(&Entry)) -> u64 {
+    /// Walks the keys of a database: emits about `count` keys and answers the next cursor, 0 at the end. Every key that exists from
+    /// the first call to the last is emitted exactly once. One that has expired is removed.
+    pub fn scan(&mut self, db: DbIndex, cursor: u64, count: usize, mut emit: impl FnMut(&Entry)) -> u64 {
         let database = self.db(db);
         let expired_until_ms = self.expired_until_ms();
-        database.scan(cursor, count, |slot| {
-            if let Some(entry) = database.get(slot)
-                && entry.is_live(expired_until_ms)
-            {
-                emit(entry);
-            }
-        })
+        let mut expired = Vec::new();
+        let next = database.scan(cursor, count, |slot| match database.get(slot) {
+            Some(entry) if entry.is_live(expired_until_ms) => emit(entry),
+            Some(_) => expired.push(slot),
+            None => {}
+        });
+        for slot in expired {
+            self.fall_due(db, slot, EXPIRED_ELEMENTS_PER_LOOKUP);
+        }
+        next
     }
 
     /// All live entries of a database, in no order that means anything.

@@ -18,7 +18,7 @@ use super::raw_poller::RawPoller;
 use super::socket_table::SocketTable;
 use crate::base::limits::LOAD_PAUSE;
 use crate::engine::Engine;
-use crate::engine::recovery::Step;
+use crate::engine::recovery::{Step, count_keys};
 
 /// What the tasks of the one thread share.
 pub(crate) struct Shared {
@@ -141,13 +141,28 @@ impl Shared {
 impl Shared {
     /// Loads the data, a slice at a time, between what others ask. `step` loads one.
     async fn load<E>(&self, mut step: impl FnMut(&mut Engine) -> Result<Step, E>) -> Result<(), E> {
+        let mut loaded = 0;
         loop {
+            let before = std::mem::replace(&mut loaded, count_keys(&self.engine.borrow()));
+            self.rest_behind(loaded.saturating_sub(before)).await;
             let left = step(&mut self.engine.borrow_mut())?;
             match left {
                 Step::More => tokio::task::yield_now().await,
                 Step::Wait => sleep(LOAD_PAUSE).await,
                 Step::Complete => return Ok(()),
             }
+        }
+    }
+
+    /// Rests as `key-load-delay` says for so many keys that were loaded; less if it is changed meanwhile.
+    async fn rest_behind(&self, keys: usize) {
+        let began = Instant::now();
+        loop {
+            let left = self.engine.borrow().server.rest_behind(keys).saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            sleep(left.min(LOAD_PAUSE)).await;
         }
     }
 }

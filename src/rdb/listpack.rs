@@ -29,6 +29,9 @@ pub(super) const MAX_BYTES: usize = 1 << 30;
 /// Longest text that is tried as an integer.
 const INTEGER_MAX_BYTES: usize = 20;
 
+/// A listpack without entries.
+pub(super) const EMPTY: [u8; 7] = [7, 0, 0, 0, 0, 0, END];
+
 /// All entries of a listpack, of which there is at least one.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Item<'_>>, Corrupt> {
     let (header, mut rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(Corrupt)?;

@@ -20,7 +20,7 @@ use crate::value::zset::{ZSet, ZSetLimits};
 
 /// What a node of a [`LIST_QUICKLIST_2`] is.
 const NODE_PLAIN: u64 = 1;
-const NODE_PACKED: u64 = 2;
+pub(super) const NODE_PACKED: u64 = 2;
 
 /// The farthest time at which a field can expire, Unix ms: Redis has 48 bits for it.
 const DEADLINE_MAX_MS: i64 = (1 << 48) - 2;
@@ -253,7 +253,11 @@ fn decode_list(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<
         }
         LIST_QUICKLIST => {
             for _ in 0..input.count()? {
-                push(&ziplist::read(&input.string()?)?);
+                let node = input.string()?;
+                // Some versions of Redis left nodes without elements behind, and all pass them over.
+                if *node != ziplist::EMPTY {
+                    push(&ziplist::read(&node)?);
+                }
             }
         }
         _ => {
@@ -261,6 +265,7 @@ fn decode_list(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<
                 let (kind, node) = (input.number()?, input.string()?);
                 match kind {
                     NODE_PLAIN => push(&[Item::Bytes(&node)]),
+                    NODE_PACKED if *node == listpack::EMPTY => {}
                     NODE_PACKED => push(&listpack::read(&node)?),
                     _ => return Err(Corrupt),
                 }

@@ -24,6 +24,9 @@ const END: u8 = 0xff;
 /// Says that four bytes of length follow.
 const LONG: u8 = 0xfe;
 
+/// A ziplist without entries.
+pub(super) const EMPTY: [u8; 11] = [11, 0, 0, 0, 10, 0, 0, 0, 0, 0, END];
+
 /// All entries of a ziplist, of which there is at least one.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Item<'_>>, Corrupt> {
     let header = bytes.first_chunk::<HEADER_BYTES>().ok_or(Corrupt)?;

@@ -80,8 +80,6 @@ pub(super) fn build_for_functions(stack: Stack<'_>, ctx: *mut Ctx, env: c_int, v
     push_guard(stack, ctx, own);
     let guarded = stack.top();
     copy_fields(stack, env, own);
-    stack.push_nil();
-    stack.raw_set_field(own, b"os");
     stack.push_value(guarded);
     stack.raw_set_field(own, b"_G");
     redis::push_function_table(stack, ctx, version);

@@ -504,12 +504,16 @@ fn empty_collections_are_left_out() {
         b"\x04\x01h\x00",
         b"\x0b\x01i\x08\x02\0\0\0\0\0\0\0",
         b"\x10\x01p\x07\x07\0\0\0\0\0\xff",
+        b"\x0e\x01q\x01\x0b\x0b\0\0\0\x0a\0\0\0\0\0\xff",
+        b"\x12\x01r\x02\x02\x07\x07\0\0\0\0\0\xff\x02\x07\x07\0\0\0\0\0\xff",
+        // One element behind a node without any.
+        b"\x12\x01f\x02\x02\x07\x07\0\0\0\0\0\xff\x01\x01v",
         b"\x00\x01k\x01v",
     ];
     std::fs::write(&path, snapshot(&entries.concat())).unwrap();
     let server = Server::start(Program::Tidegate, &[]);
     let said = import(text(&path), &server, &[]).unwrap();
-    assert!(said.contains("1 keys") && said.contains("left out 5 times: an empty key"), "{said}");
+    assert!(said.contains("2 keys") && said.contains("left out 7 times: an empty key"), "{said}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use crate::differential::unordered;
-use crate::harness::{Program, Raw, Server, Value, sorted};
+use crate::harness::{Program, Raw, Server, Value, encode, sorted};
 use crate::oracle::REDIS_SERVER;
 
 /// Commands that make the key `KEY` of each kind and size.
@@ -401,4 +401,29 @@ fn draws_among_many_expired_fields_are_quick() {
     let replies = elements(raw.command(&["EXEC"]));
     assert_eq!(elements(replies[1].clone()), vec![Value::bulk("lives"); 20_000]);
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_wrong_checksum_is_passed_over_on_demand() {
+    let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    raw.command(&["SET", "key", "value"]);
+    let dumped = raw.command(&["DUMP", "key"]);
+    let mut payload = dumped.bytes().expect("a payload").to_vec();
+    *payload.last_mut().expect("a checksum") ^= 1;
+    let restore = |raw: &mut Raw, payload: &[u8]| {
+        raw.send(&encode(&[&b"RESTORE"[..], b"copy", b"0", payload, b"REPLACE"]));
+        raw.reply().value
+    };
+    let refused = Value::error("ERR DUMP payload version or checksum are wrong");
+    assert_eq!(restore(&mut raw, &payload), refused);
+    assert_eq!(raw.command(&["DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", "1"]), Value::status("OK"));
+    assert_eq!(restore(&mut raw, &payload), Value::status("OK"));
+    assert_eq!(raw.command(&["GET", "copy"]), Value::bulk("value"));
+    // What is behind it is looked at all the same.
+    payload[0] = 200;
+    assert_eq!(restore(&mut raw, &payload), Value::error("ERR Bad data format"));
+    assert_eq!(restore(&mut raw, b"short"), refused);
+    assert_eq!(raw.command(&["DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", "0"]), Value::status("OK"));
+    assert_eq!(restore(&mut raw, &payload), refused);
 }

@@ -30,6 +30,69 @@ fn watch_sees_what_a_woken_call_of_another_client_changes() {
 }
 
 #[test]
+fn what_expired_while_a_transaction_ran_wakes_nobody() {
+    let server = start(&["--enable-debug-command", "yes"]);
+    let (mut pusher, mut waiter) = (server.raw(), server.raw());
+    pusher.command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+    waiter.send_command(&["BLPOP", "jobs", "0"]);
+    until(|| info(&mut pusher, "blocked_clients") == 1, "the client blocks");
+    for line in ["MULTI", "RPUSH jobs late", "PEXPIRE jobs 5", "DEBUG SLEEP 0.03", "EXEC", "RPUSH jobs job"] {
+        pusher.command(&line.split(' ').collect::<Vec<_>>());
+    }
+    assert_eq!(waiter.reply().value, Value::Array(vec![Value::bulk("jobs"), Value::bulk("job")]));
+}
+
+#[test]
+fn time_stands_still_in_a_script() {
+    let server = start(&["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    let script = "local t = redis.call('TIME') redis.call('DEBUG', 'SLEEP', '0.002') local u = redis.call('TIME')
+        return t[1] == u[1] and t[2] == u[2]";
+    assert!(matches!(raw.command(&["EVAL", script, "0"]), Value::Error(_)), "DEBUG is not for scripts");
+    raw.command(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "1"]);
+    assert_eq!(raw.command(&["EVAL", script, "0"]), Value::Integer(1));
+    // Nothing else is let in.
+    assert!(matches!(raw.command(&["EVAL", "return redis.call('SUBSCRIBE', 'c')", "0"]), Value::Error(_)));
+    raw.hello3();
+    let attribute = "redis.setresp(3) return redis.call('DEBUG', 'PROTOCOL', 'attrib')";
+    assert_eq!(raw.command(&["EVAL", attribute, "0"]), Value::bulk("Some real reply following the attribute"));
+    raw.command(&["DEBUG", "SET-DISABLE-DENY-SCRIPTS", "0"]);
+    assert!(matches!(raw.command(&["EVAL", script, "0"]), Value::Error(_)));
+}
+
+#[test]
+fn info_and_client_list_count_who_listens_watches_and_waits() {
+    let server = start(&[]);
+    let (mut c, mut one, mut other) = (server.raw(), server.raw(), server.raw());
+    let counted = |c: &mut Raw| {
+        [
+            "pubsub_clients",
+            "watching_clients",
+            "total_watched_keys",
+            "total_blocking_keys",
+            "total_blocking_keys_on_nokey",
+        ]
+        .map(|field| info(c, field))
+    };
+    assert_eq!(counted(&mut c), [0; 5]);
+    c.command(&["WATCH", "a", "b", "a"]);
+    one.command(&["WATCH", "a"]);
+    let described = one.command(&["CLIENT", "INFO"]);
+    assert!(String::from_utf8_lossy(described.bytes().expect("a text")).contains(" watch=1 "), "{described:?}");
+    other.command(&["SUBSCRIBE", "news"]);
+    assert_eq!(counted(&mut c), [1, 2, 2, 0, 0]);
+    c.command(&["XGROUP", "CREATE", "stream", "group", "$", "MKSTREAM"]);
+    let (mut reads, mut pops) = (server.raw(), server.raw());
+    reads.send_command(&["XREADGROUP", "GROUP", "group", "ann", "BLOCK", "0", "STREAMS", "stream", ">"]);
+    pops.send_command(&["BLPOP", "list", "other", "0"]);
+    until(|| info(&mut c, "blocked_clients") == 2, "both wait");
+    assert_eq!(counted(&mut c), [1, 2, 2, 3, 1]);
+    c.command(&["DEL", "stream"]);
+    assert!(matches!(reads.reply().value, Value::Error(_)));
+    assert_eq!(counted(&mut c), [1, 2, 2, 2, 0]);
+}
+
+#[test]
 fn a_waiting_client_that_leaves_takes_nothing() {
     let server = start(&[]);
     let mut other = server.raw();

@@ -462,6 +462,61 @@ fn data_that_is_read_again_is_the_same() {
 }
 
 #[test]
+fn many_keys_are_made_at_once_for_tests() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path(), &["--appendonly", "yes", "--enable-debug-command", "yes"]);
+    let mut c = server.raw();
+    ok(&mut c, &["SET", "key:1", "was here"]);
+    ok(&mut c, &["DEBUG", "POPULATE", "3"]);
+    ok(&mut c, &["DEBUG", "POPULATE", "2", "cut", "3"]);
+    ok(&mut c, &["DEBUG", "POPULATE", "2", "long", "10"]);
+    ok(&mut c, &["DEBUG", "POPULATE", "0"]);
+    let before = picture(&mut c);
+    assert_eq!(c.command(&["DBSIZE"]), Value::Integer(7));
+    let wanted = [
+        ("key:0", "value:0"),
+        ("key:1", "was here"),
+        ("key:2", "value:2"),
+        ("cut:1", "val"),
+        ("long:1", "value:1\0\0\0"),
+    ];
+    for (key, value) in wanted {
+        assert_eq!(c.command(&["GET", key]), Value::bulk(value), "{key}");
+    }
+    for wrong in [&["-1"][..], &["x"], &["1", "key", "-1"]] {
+        let refused = c.command(&[&["DEBUG", "POPULATE"], wrong].concat());
+        assert_eq!(refused, Value::error("ERR value is out of range, must be positive"), "{wrong:?}");
+    }
+    let too_many =
+        format!("{:?}", c.command(&["DEBUG", "POPULATE", "9223372036854775807", "key", "9223372036854775807"]));
+    assert!(too_many.contains("at once"), "{too_many}");
+    drop(server);
+    let server = start(dir.path(), &["--appendonly", "yes"]);
+    assert_same(&before, &picture(&mut server.raw()));
+}
+
+#[test]
+fn a_start_rests_for_each_key_if_it_is_told_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path(), &["--rdb-export", "yes", "--enable-debug-command", "yes"]);
+    ok(&mut server.raw(), &["DEBUG", "POPULATE", "500"]);
+    ok(&mut server.raw(), &["SAVE"]);
+    drop(server);
+    // From its own data, then from Redis'.
+    for own in [true, false] {
+        if !own {
+            std::fs::remove_dir_all(dir.path().join("tidegate-data")).unwrap();
+        }
+        let server = Plain::start(dir.path(), &["--key-load-delay", "10000000"]);
+        let mut c = Raw::connect(server.1);
+        until(|| info(&mut c, "loading") == "1", "it rests");
+        ok(&mut c, &["CONFIG", "SET", "key-load-delay", "-10"]);
+        until(|| c.command(&["DBSIZE"]) == Value::Integer(500), "it goes on at once");
+        assert_eq!(info(&mut c, "loading"), "0");
+    }
+}
+
+#[test]
 fn a_snapshot_that_fails_leaves_what_was_there_and_stops_writes_if_asked_to() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path(), &["--appendonly", "no"]);
@@ -582,16 +637,17 @@ fn a_directory_has_one_server_with_a_log_or_without() {
     assert_eq!(start(other.path(), &["--appendonly", "no"]).raw().command(&["GET", "k"]), Value::bulk("one"));
 }
 
-/// A server with no option but where it lives, which may not be ready yet.
+/// A server with no options but where it lives and those that are given, which may not be ready yet.
 struct Plain(Child, u16);
 
 impl Plain {
-    fn start(dir: &Path) -> Plain {
+    fn start(dir: &Path, flags: &[&str]) -> Plain {
         let (command_line, port) = (launch_command(Program::Tidegate), free_port());
         let child = Command::new(&command_line[0])
             .args(&command_line[1..])
             .args(["--port", &port.to_string(), "--dir"])
             .arg(dir)
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -613,7 +669,7 @@ impl Drop for Plain {
 #[test]
 fn with_no_option_an_ok_is_on_disk_and_clients_are_told_while_it_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Plain::start(dir.path());
+    let server = Plain::start(dir.path(), &[]);
     let mut c = Raw::connect(server.1);
     until(|| c.command(&["PING"]) == Value::status("PONG"), "it is ready");
     let fill = "for i = 1, 300000 do redis.call('SET', 'key:' .. i, i) end";
@@ -621,7 +677,7 @@ fn with_no_option_an_ok_is_on_disk_and_clients_are_told_while_it_is_loaded() {
     ok(&mut c, &["SAVE"]);
     ok(&mut c, &["SET", "last", "v"]);
     drop(server);
-    let server = Plain::start(dir.path());
+    let server = Plain::start(dir.path(), &[]);
     let mut c = Raw::connect(server.1);
     let loading = Value::error("LOADING Redis is loading the dataset in memory");
     let mut told = 0;

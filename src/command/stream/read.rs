@@ -78,9 +78,14 @@ impl<'a> Request<'a> {
             }
         }
         if args.len() % 2 == 1 {
-            return Err(Error::text(
-                "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
-            ));
+            return Err(Error::text(match for_group {
+                false => {
+                    "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified."
+                }
+                true => {
+                    "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified."
+                }
+            }));
         }
         if for_group && group.is_none() {
             return Err(Error::text("ERR Missing GROUP option for XREADGROUP"));
@@ -219,22 +224,13 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     }
 }
 
-/// Where the stream with this group lives. Who waited for it reads another error when it is gone.
+/// Where the stream with this group lives.
 fn group_at(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8]) -> Result<Slot, Error> {
     let db = ctx.db();
-    let slot = match find(ctx.ks, db, key) {
-        Ok(None) | Err(Error::WrongType) if ctx.is_retry() => {
-            return Err(Error::text("UNBLOCKED the stream key no longer exists"));
-        }
-        found => found?,
-    };
-    if let Some(slot) = slot {
-        if ctx.ks.stream(db, slot)?.group(group).is_some() {
-            return Ok(slot);
-        }
-        if ctx.is_retry() {
-            return Err(Error::text("NOGROUP the consumer group this client was blocked on no longer exists"));
-        }
+    if let Some(slot) = find(ctx.ks, db, key)?
+        && ctx.ks.stream(db, slot)?.group(group).is_some()
+    {
+        return Ok(slot);
     }
     Err(Error::owned(format!(
         "NOGROUP No such key '{}' or consumer group '{}' in XREADGROUP with GROUP option",

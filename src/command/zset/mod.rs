@@ -113,7 +113,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "bzpopmax",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING).and(Flags::FAST),
+        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::FAST),
         keys: &[KeySpec::range(1, -2, 1, Access::Take)],
         group: Group::SortedSet,
         since: "5.0.0",
@@ -126,7 +126,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "bzpopmin",
         arity: -3,
-        flags: Flags::WRITE.and(Flags::NOSCRIPT).and(Flags::BLOCKING).and(Flags::FAST),
+        flags: Flags::WRITE.and(Flags::BLOCKING).and(Flags::FAST),
         keys: &[KeySpec::range(1, -2, 1, Access::Take)],
         group: Group::SortedSet,
         since: "5.0.0",

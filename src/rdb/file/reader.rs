@@ -8,9 +8,10 @@ use super::opcode::{self, FIRST_WITH_CHECKSUM};
 use super::shape::{Copying, Stop};
 use super::source::Source;
 use crate::base::limits::{RDB_UNPACKED_MAX_BYTES, SCRATCH_KEEP_BYTES};
-use crate::rdb::seal;
 use crate::rdb::types::{self, *};
+use crate::rdb::value::NODE_PACKED;
 use crate::rdb::wire::Input;
+use crate::rdb::{listpack, seal, ziplist};
 
 /// Reads a file. See [`file`](super).
 pub struct Reader<R> {
@@ -313,16 +314,17 @@ fn is_empty(code: u8, value: &[u8]) -> bool {
         packed.get(at..at + len).is_some_and(|count| count.iter().all(|byte| *byte == 0))
     };
     match code {
-        LIST
-        | SET
-        | ZSET
-        | HASH
-        | ZSET_2
-        | LIST_QUICKLIST
-        | LIST_QUICKLIST_2
-        | VALKEY_HASH_2
-        | HASH_METADATA_PREVIEW => counts_none(behind(0)),
+        LIST | SET | ZSET | HASH | ZSET_2 | VALKEY_HASH_2 | HASH_METADATA_PREVIEW => counts_none(behind(0)),
         HASH_METADATA => counts_none(behind(8)),
+        LIST_QUICKLIST | LIST_QUICKLIST_2 => {
+            let mut nodes = behind(0);
+            let count = nodes.number().unwrap_or(u64::MAX);
+            (0..count).all(|_| {
+                let is_packed = code == LIST_QUICKLIST || nodes.number() == Ok(NODE_PACKED);
+                let node = nodes.string();
+                is_packed && node.is_ok_and(|node| [&ziplist::EMPTY[..], &listpack::EMPTY].contains(&&*node))
+            })
+        }
         SET_INTSET => packed_none(behind(0), 4, 4),
         LIST_ZIPLIST | ZSET_ZIPLIST | HASH_ZIPLIST => packed_none(behind(0), 8, 2),
         HASH_LISTPACK | ZSET_LISTPACK | SET_LISTPACK | HASH_LISTPACK_EX_PREVIEW => packed_none(behind(0), 4, 2),
