@@ -470,9 +470,6 @@ pub const LOAD_AHEAD_BYTES: usize = 2 * 1024 * 1024;
 /// Bytes that a buffer of what is read ahead keeps when it is used again.
 pub const LOAD_AHEAD_KEEP_BYTES: usize = SNAPSHOT_FRAME_BYTES;
 
-/// Bytes of a key and its value that a start copies to look ahead: longer ones don't wait for others.
-pub const LOAD_AHEAD_MAX_BYTES: usize = 1024;
-
 /// Bytes of a foreign file that a start loads at a time, about: reading them takes longer than reading effects.
 pub const BULK_SLICE_BYTES: u64 = 64 * 1024;
 
