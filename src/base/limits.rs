@@ -480,8 +480,12 @@ pub const EXPECTED_KEYS_MAX: usize = 64 * 1024 * 1024;
 /// has of their values meanwhile is still in its cache.
 pub const LOAD_AHEAD_KEYS: usize = 16;
 
-/// Bytes of a key and its value that a start copies to look ahead: longer ones don't wait for others.
-pub const LOAD_AHEAD_MAX_BYTES: usize = 1024;
+/// Bytes of effects that are read ahead of a start, and lie ready with the keys that are made of them; more only for one value that
+/// is larger. Enough that neither thread waits for the other each time it is interrupted.
+pub const LOAD_AHEAD_BYTES: usize = 2 * 1024 * 1024;
+
+/// Bytes that a buffer of what is read ahead keeps when it is used again.
+pub const LOAD_AHEAD_KEEP_BYTES: usize = SNAPSHOT_FRAME_BYTES;
 
 /// Bytes of a foreign file that a start loads at a time, about: reading them takes longer than reading effects.
 pub const BULK_SLICE_BYTES: u64 = 64 * 1024;

@@ -1,5 +1,6 @@
 //! The ground floor: numbers, bounds and other small things that know nothing of the server.
 
+pub mod ahead;
 pub(crate) mod allocated;
 pub(crate) mod allocator;
 pub mod calendar;

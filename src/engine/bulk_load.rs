@@ -1,25 +1,25 @@
 //! Data that comes from elsewhere when the server starts. It is put into the keyspace directly and, with a log, into a snapshot at
 //! the same time, behind which the log begins.
 //!
-//! Whoever reads the foreign data adds keys slice by slice. Each slice is a unit, and its effects go to the writer of the snapshot
-//! as they are recorded: so nothing is read or copied a second time, and the writer works beside. The file has a temporary name
-//! until all is in it and durable. A directory therefore holds all of the data or, after a crash at any point before that, nothing
-//! of it; then the next start finds an empty directory and begins again.
+//! Whoever reads the foreign data adds keys slice by slice, which a thread has made ready with the effects that make them. Each slice
+//! is a unit, and its effects go to the writer of the snapshot, which works beside: so nothing is read or made a second time. The
+//! file has a temporary name until all is in it and durable. A directory therefore holds all of the data or, after a crash at any
+//! point before that, nothing of it; then the next start finds an empty directory and begins again.
 //!
 //! Nobody else changes the keyspace meanwhile: the server is loading. Nothing expires before all is there.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::recovery::{RecoveryError, count_keys};
 use super::state::Engine;
 use super::tail::Tail;
 use super::tail::UnitOrigin;
-use crate::base::limits::{LOAD_AHEAD_KEYS, LOAD_AHEAD_MAX_BYTES, SNAPSHOT_PAUSE_BYTES};
+use crate::base::limits::{LOAD_AHEAD_KEEP_BYTES, LOAD_AHEAD_KEYS, SNAPSHOT_PAUSE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
-use crate::keyspace::entry::Value;
-use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, NEVER, ValueLimits};
+use crate::keyspace::effect::EffectWriter;
+use crate::keyspace::prepared::PreparedKey;
+use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, ValueLimits};
 use crate::log::directory::Directory;
 use crate::log::group_commit::Log;
 use crate::log::platform::Job;
@@ -42,25 +42,35 @@ struct Saved {
     lsn: Option<Lsn>,
 }
 
-/// A key that is added.
-#[derive(Clone, Copy, Debug)]
-pub struct NewKey<'a> {
-    /// The number of its database.
-    pub db: u64,
-    /// Its name.
-    pub name: &'a [u8],
-    /// When it expires, Unix ms.
-    pub expires_at_ms: Option<i64>,
-    /// Seconds since it was used last.
-    pub idle_s: Option<u64>,
+/// Keys that are added together, and what says the same to those who follow.
+#[derive(Default)]
+pub struct Batch {
+    /// Each with the seconds since it was used last, where that is known.
+    keys: Vec<(PreparedKey, Option<u64>)>,
+    /// The effects that make them.
+    effects: EffectWriter,
+    /// How many effects these are.
+    changes: u64,
 }
 
-/// What a key holds.
-pub enum Content<'a> {
-    /// A string.
-    Text(&'a [u8]),
-    /// Any value, of the layout that the [limits](Slice::limits) give it.
-    Value(Value),
+impl Batch {
+    /// Adds a key.
+    pub fn push(&mut self, key: PreparedKey, idle_s: Option<u64>) {
+        self.changes += key.encode(&mut self.effects);
+        self.keys.push((key, idle_s));
+    }
+
+    /// Bytes of the effects that make the keys.
+    pub fn effect_bytes(&self) -> usize {
+        self.effects.len()
+    }
+
+    /// Forgets all, to be filled again.
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.effects.clear(LOAD_AHEAD_KEEP_BYTES);
+        self.changes = 0;
+    }
 }
 
 /// A key that is not added.
@@ -111,15 +121,10 @@ impl BulkLoad {
     }
 
     /// Adds what `add` adds, as one unit. After an error the engine is not to be used any more.
-    pub fn slice<T, E: From<Refused>>(
-        &mut self,
-        engine: &mut Engine,
-        add: impl FnOnce(&mut Slice<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
+    pub fn slice<T>(&mut self, engine: &mut Engine, add: impl FnOnce(&mut Slice<'_>) -> T) -> T {
         engine.ks.set_now_ms(engine.server.clock.now_ms());
         let unit = engine.begin(UnitOrigin::Snapshot);
-        let mut slice = Slice { engine, held: Vec::with_capacity(LOAD_AHEAD_KEYS), bytes: Vec::new() };
-        let answer = add(&mut slice).and_then(|answer| slice.insert_held().map(|()| answer).map_err(E::from));
+        let answer = add(&mut Slice { engine });
         engine.commit(unit, &mut []);
         self.hand_over(engine);
         answer
@@ -185,35 +190,12 @@ impl BulkLoad {
     }
 }
 
-/// A unit in which keys and libraries are added. Some keys are held until others have come, so that what the processor has to wait
-/// for to find their places is waited for once.
+/// A unit in which keys and libraries are added.
 pub struct Slice<'e> {
     engine: &'e mut Engine,
-    held: Vec<Held>,
-    /// Names and strings of the keys that are held.
-    bytes: Vec<u8>,
-}
-
-/// A key that is held.
-struct Held {
-    db: DbIndex,
-    name: Range<usize>,
-    content: HeldContent,
-    expires_at_ms: Option<i64>,
-    idle_s: Option<u64>,
-}
-
-enum HeldContent {
-    Text(Range<usize>),
-    Value(Value),
 }
 
 impl Slice<'_> {
-    /// Where values change their representation.
-    pub fn limits(&self) -> &ValueLimits {
-        self.engine.ks.limits()
-    }
-
     /// About so many keys are to come in a database. No more than a hint.
     pub fn expect(&mut self, db: u64, keys: u64) {
         let ks = &mut self.engine.ks;
@@ -222,43 +204,18 @@ impl Slice<'_> {
         }
     }
 
-    /// Adds a key. An error may be about one that was added before.
-    pub fn add(&mut self, key: &NewKey<'_>, content: Content<'_>) -> Result<(), Refused> {
-        let ks = &self.engine.ks;
-        let known = DbIndex::try_from(key.db).ok().filter(|db| *db < ks.databases());
-        let db = known.ok_or_else(|| Refused::new(key, NotAdded::NoDatabase))?;
-        ks.warm(db, key.name);
-        let content = match content {
-            Content::Text(text) if text.len() > LOAD_AHEAD_MAX_BYTES => {
-                self.insert_held()?;
-                return insert(&mut self.engine.ks, db, key, content);
-            }
-            Content::Text(text) => HeldContent::Text(self.keep(text)),
-            Content::Value(value) => HeldContent::Value(value),
-        };
-        let name = self.keep(key.name);
-        self.held.push(Held { db, name, content, expires_at_ms: key.expires_at_ms, idle_s: key.idle_s });
-        if self.held.len() == LOAD_AHEAD_KEYS { self.insert_held() } else { Ok(()) }
-    }
-
-    /// Copies bytes that are needed later.
-    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        start..self.bytes.len()
-    }
-
-    /// Inserts the keys that are held.
-    fn insert_held(&mut self) -> Result<(), Refused> {
-        for Held { db, name, content, expires_at_ms, idle_s } in self.held.drain(..) {
-            let key = NewKey { db: db.into(), name: &self.bytes[name], expires_at_ms, idle_s };
-            let content = match content {
-                HeldContent::Text(text) => Content::Text(&self.bytes[text]),
-                HeldContent::Value(value) => Content::Value(value),
-            };
-            insert(&mut self.engine.ks, db, &key, content)?;
+    /// Adds keys, all but those behind one that is refused. What the processor has to wait for to find their places is waited for
+    /// once for some of them.
+    pub fn add(&mut self, batch: &mut Batch) -> Result<(), Refused> {
+        let ks = &mut self.engine.ks;
+        let mut left = batch.keys.drain(..);
+        while !left.as_slice().is_empty() {
+            left.as_slice().iter().take(LOAD_AHEAD_KEYS).for_each(|(key, _)| ks.warm_prepared(key));
+            left.by_ref().take(LOAD_AHEAD_KEYS).try_for_each(|(key, idle_s)| add(ks, key, idle_s))?;
         }
-        self.bytes.clear();
+        drop(left);
+        ks.record_encoded(batch.effects.as_bytes(), batch.changes);
+        batch.clear();
         Ok(())
     }
 
@@ -270,25 +227,19 @@ impl Slice<'_> {
     }
 }
 
-impl Refused {
-    fn new(key: &NewKey<'_>, why: NotAdded) -> Refused {
-        Refused { db: key.db, name: key.name.to_vec(), why }
+fn add(ks: &mut Keyspace, key: PreparedKey, idle_s: Option<u64>) -> Result<(), Refused> {
+    let db = key.db();
+    let refused = |key: PreparedKey, why| Err(Refused { db: db.into(), name: key.name().to_vec(), why });
+    if db >= ks.databases() {
+        return refused(key, NotAdded::NoDatabase);
     }
-}
-
-fn insert(ks: &mut Keyspace, db: DbIndex, key: &NewKey<'_>, content: Content<'_>) -> Result<(), Refused> {
-    if ks.find(db, key.name).is_some() {
-        return Err(Refused::new(key, NotAdded::Exists));
+    match ks.add_prepared(key) {
+        Ok(slot) => {
+            if let Some(seconds) = idle_s {
+                ks.set_idle(db, slot, i64::try_from(seconds).unwrap_or(i64::MAX));
+            }
+            Ok(())
+        }
+        Err(key) => refused(key, NotAdded::Exists),
     }
-    let slot = match content {
-        Content::Text(text) => ks.put_at(db, key.name, None, text),
-        Content::Value(value) => ks.put_value(db, key.name, value),
-    };
-    if let Some(at_ms) = key.expires_at_ms {
-        ks.expire_at(db, slot, at_ms.clamp(0, NEVER - 1));
-    }
-    if let Some(seconds) = key.idle_s {
-        ks.set_idle(db, slot, i64::try_from(seconds).unwrap_or(i64::MAX));
-    }
-    Ok(())
 }

@@ -39,6 +39,7 @@ pub(crate) mod script_trace;
 pub(crate) mod scripting;
 pub(crate) mod scripts;
 pub mod session;
+mod snapshot_pieces;
 pub mod snapshot_stream;
 pub mod spec;
 mod state;

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::rdb_export::remove_leftovers;
 use super::saving::Progress;
+use super::snapshot_pieces::{Change, Piece, SnapshotPieces, What};
 use super::tail::{EFFECTS_FORMAT, UnitOrigin};
 use super::{Engine, Server};
-use crate::base::limits::{LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES, SNAPSHOT_FRAME_BYTES};
+use crate::base::ahead::{Ahead, Source};
+use crate::base::limits::{LOAD_AHEAD_BYTES, LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::config::rest_per_key;
 use crate::keyspace::effect::{Effect, EffectReader, Recording};
@@ -94,13 +96,24 @@ pub struct Recovered {
 
 /// The data of a directory on its way into an engine that is empty.
 pub struct Loading {
-    restore: Restore,
+    /// The snapshot is read ahead; the log behind it where it is loaded.
+    pieces: Ahead<SnapshotPieces>,
     began: Instant,
     /// When it was last told how far it is.
     told: Instant,
-    is_complete: bool,
+    /// Bytes that have been loaded, and that there are.
+    progress: (u64, u64),
+    stage: Stage,
     /// Bytes of the units of the log that were loaded.
     log_bytes: u64,
+}
+
+/// What is loaded next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Snapshot,
+    Log,
+    Nothing,
 }
 
 impl Loading {
@@ -111,60 +124,81 @@ impl Loading {
         engine.ks.set_limits(ValueLimits::default());
         // What was kept is kept, though it may have been brought under a greater limit.
         engine.server.scripts.set_memory_limit(0);
-        Ok(Loading { restore, began: Instant::now(), told: Instant::now(), is_complete: false, log_bytes: 0 })
+        let (progress, has_snapshot) = (restore.progress(), restore.is_in_snapshot());
+        let pieces = SnapshotPieces::new(restore);
+        // A thread for the snapshot only: the log is read where it is loaded.
+        let pieces = if has_snapshot { engine.read_ahead(pieces)? } else { Ahead::here(pieces) };
+        let (began, stage) = (Instant::now(), if has_snapshot { Stage::Snapshot } else { Stage::Log });
+        Ok(Loading { pieces, began, told: began, progress, stage, log_bytes: 0 })
     }
 
     /// Whether there is nothing to load: the directory is new, or what would have been put there never was complete.
     pub fn is_empty(&self) -> bool {
-        self.restore.progress().1 == 0
+        self.progress.1 == 0
     }
 
     /// Gives up to load from the directory, which is empty, and removes what is not complete in it.
     pub fn into_directory(self) -> Result<Arc<Directory>, RecoveryError> {
-        Ok(self.restore.finish_without_log()?)
+        Ok(self.pieces.into_source().restore.finish_without_log()?)
     }
 
     /// Loads at least `bytes` bytes of effects if there are so many, and not much more than one block of the log beyond them.
     pub fn step(&mut self, engine: &mut Engine, bytes: usize) -> Result<Progress, RecoveryError> {
         let mut loaded = 0;
-        while !self.is_complete && loaded < bytes.max(1) {
-            loaded += self.load_part(engine)?;
+        while self.stage != Stage::Nothing && loaded < bytes.max(1) {
+            loaded += match self.stage {
+                Stage::Snapshot => self.load_piece(engine)?,
+                Stage::Log | Stage::Nothing => self.load_block(engine)?,
+            };
         }
-        let (read, all) = self.restore.progress();
-        if !self.is_complete && self.told.elapsed() >= PROGRESS_EVERY {
+        let ((read, all), is_complete) = (self.progress, self.stage == Stage::Nothing);
+        if !is_complete && self.told.elapsed() >= PROGRESS_EVERY {
             self.told = Instant::now();
             tracing::info!("loading: {}% of {} MB", read * 100 / all.max(1), all >> 20);
         }
-        Ok(Progress { began: self.began, read, all, is_complete: self.is_complete })
+        Ok(Progress { began: self.began, read, all, is_complete })
     }
 
-    /// Loads what is read in one go. Answers for how many bytes that counts.
-    fn load_part(&mut self, engine: &mut Engine) -> Result<usize, RecoveryError> {
+    /// Loads a piece of the snapshot. Answers for how many bytes that counts.
+    fn load_piece(&mut self, engine: &mut Engine) -> Result<usize, RecoveryError> {
+        let Some(mut piece) = self.pieces.next_piece() else {
+            self.stage = Stage::Log;
+            return Ok(0);
+        };
+        self.progress = piece.progress;
+        if let Some(error) = piece.error.take() {
+            return Err(error.into());
+        }
+        if let Err(Unfit { index, what, .. }) = engine.repeat_piece(&mut piece) {
+            let (path, offset) = piece.position;
+            return Err(RecoveryError::SnapshotMisfit { path, offset, index, what });
+        }
+        let bytes = piece.bytes;
+        self.pieces.give_back(piece);
+        Ok(bytes)
+    }
+
+    /// Loads a block of the log. Answers for how many bytes that counts.
+    fn load_block(&mut self, engine: &mut Engine) -> Result<usize, RecoveryError> {
+        let restore = &mut self.pieces.source().restore;
         let mut bytes = 0;
         let mut count = |unit: &Unit<'_>| bytes += UNIT_HEAD_BYTES + unit.effects.len();
-        // A unit that does not fit is told with its place, which the part in hand does not let the files say.
-        let (is_snapshot, repeated) = match self.restore.next_part()? {
-            // As much as a frame of a snapshot holds.
-            Some(Part::Checked) => return Ok(SNAPSHOT_FRAME_BYTES),
-            Some(Part::Snapshot(frame)) => (true, engine.repeat(frame.units().inspect(&mut count), frame.begun_ms())),
-            Some(Part::Block(block)) => (false, engine.repeat(block.units().inspect(&mut count), block.time_ms())),
+        let repeated = match restore.next_part()? {
+            Some(Part::Block(block)) => engine.repeat(block.units().inspect(&mut count), block.time_ms()),
+            Some(Part::Checked | Part::Snapshot(_)) => Ok(()),
             None => {
-                self.is_complete = true;
-                return Ok(0);
+                self.stage = Stage::Nothing;
+                Ok(())
             }
         };
-        if !is_snapshot {
-            self.log_bytes += bytes as u64;
+        // A unit that does not fit is told with its place, which the block in hand does not let the files say.
+        if let Err(Unfit { lsn, index, what }) = repeated {
+            let (path, offset) = restore.position();
+            return Err(RecoveryError::Misfit { path, offset, lsn, index, what });
         }
-        // A frame may hold nothing but a part of one long unit.
-        let counts = if bytes == 0 { SNAPSHOT_FRAME_BYTES } else { bytes };
-        let Err(Unfit { lsn, index, what }) = repeated else { return Ok(counts) };
-        let (path, offset) = self.restore.position();
-        Err(if is_snapshot {
-            RecoveryError::SnapshotMisfit { path, offset, index, what }
-        } else {
-            RecoveryError::Misfit { path, offset, lsn, index, what }
-        })
+        self.progress = restore.progress();
+        self.log_bytes += bytes as u64;
+        Ok(bytes)
     }
 
     /// Loads the rest, and has the engine go on behind it with a log. `notify` is called, on any thread, when
@@ -175,11 +209,12 @@ impl Loading {
         notify: Box<dyn Fn() + Send + Sync>,
     ) -> Result<Recovered, RecoveryError> {
         while !self.step(engine, usize::MAX)?.is_complete {}
-        let (end, passed_over) = self.told_of_files();
-        self.tell_saving(engine, end.lsn);
+        let restore = self.pieces.into_source().restore;
+        let (end, passed_over) = told_of_files(&restore);
+        tell_saving(engine, &restore, end.lsn, self.log_bytes);
         let platform = engine.server.saving.platform.clone();
         let options = Options { policy: engine.server.config.appendfsync.into(), ..platform.options };
-        let mut log = self.restore.finish(options, platform.clock, notify)?;
+        let mut log = restore.finish(options, platform.clock, notify)?;
         if platform.has_threads {
             log.start().map_err(RecoveryError::Threads)?;
         }
@@ -191,27 +226,28 @@ impl Loading {
     /// Loads the rest, and has the engine go on in memory only. Answers the directory, too, in which snapshots can be made.
     pub fn finish_without_log(mut self, engine: &mut Engine) -> Result<(Recovered, Arc<Directory>), RecoveryError> {
         while !self.step(engine, usize::MAX)?.is_complete {}
-        let (end, passed_over) = self.told_of_files();
-        self.tell_saving(engine, end.lsn);
-        let directory = self.restore.finish_without_log()?;
+        let restore = self.pieces.into_source().restore;
+        let (end, passed_over) = told_of_files(&restore);
+        tell_saving(engine, &restore, end.lsn, self.log_bytes);
+        let directory = restore.finish_without_log()?;
         engine.begin_own_time();
         Ok((Recovered::new(engine, end, passed_over), directory))
     }
+}
 
-    /// Snapshots go on in this directory.
-    fn tell_saving(&self, engine: &mut Engine, last: Lsn) {
-        let keys = count_keys(engine);
-        let directory = Arc::clone(self.restore.directory());
-        if engine.server.config.rdb_export {
-            remove_leftovers(&directory, &engine.server.config.dbfilename);
-        }
-        engine.server.saving.goes_on(directory, last, keys, self.restore.snapshot_bytes(), self.log_bytes);
+/// Snapshots go on in the directory that was restored.
+fn tell_saving(engine: &mut Engine, restore: &Restore, last: Lsn, log_bytes: u64) {
+    let keys = count_keys(engine);
+    let directory = Arc::clone(restore.directory());
+    if engine.server.config.rdb_export {
+        remove_leftovers(&directory, &engine.server.config.dbfilename);
     }
+    engine.server.saving.goes_on(directory, last, keys, restore.snapshot_bytes(), log_bytes);
+}
 
-    fn told_of_files(&self) -> (End, Option<String>) {
-        let nothing = End { lsn: Lsn::NONE, is_clean: true, torn: None };
-        (self.restore.end().cloned().unwrap_or(nothing), self.restore.passed_over().map(ToString::to_string))
-    }
+fn told_of_files(restore: &Restore) -> (End, Option<String>) {
+    let nothing = End { lsn: Lsn::NONE, is_clean: true, torn: None };
+    (restore.end().cloned().unwrap_or(nothing), restore.passed_over().map(ToString::to_string))
 }
 
 impl Recovered {
@@ -245,6 +281,14 @@ impl Engine {
         loading.finish(self, notify)
     }
 
+    /// Has a thread read ahead what is to be loaded, where there are threads.
+    pub(crate) fn read_ahead<S: Source>(&self, source: S) -> Result<Ahead<S>, RecoveryError> {
+        if !self.server.saving.platform.has_threads {
+            return Ok(Ahead::here(source));
+        }
+        Ahead::on_thread("load", LOAD_AHEAD_BYTES, source).map_err(RecoveryError::Threads)
+    }
+
     /// The past has been repeated: from here on time and limits are the server's own.
     pub(super) fn begin_own_time(&mut self) {
         self.ks.set_now_ms(self.server.clock.now_ms());
@@ -255,6 +299,41 @@ impl Engine {
         server.scripts.set_memory_limit(server.config.script_memory_limit);
         server.scripts.limit_cache(ks, server.config.script_cache_max_bytes);
         self.commit(unit, &mut []);
+    }
+
+    /// Repeats what was read of a snapshot. The lookups of some keys begin together.
+    fn repeat_piece(&mut self, piece: &mut Piece) -> Result<(), Unfit> {
+        if !piece.changes.is_empty() {
+            self.ks.begin_unit(piece.time_ms, Recording::Nothing);
+        }
+        let mut changes = std::mem::take(&mut piece.changes);
+        let mut left = changes.drain(..);
+        while !left.as_slice().is_empty() {
+            for change in left.as_slice().iter().take(LOAD_AHEAD_KEYS) {
+                if let What::Key(key) = &change.what {
+                    self.ks.warm_prepared(key);
+                }
+            }
+            for Change { index, what } in left.by_ref().take(LOAD_AHEAD_KEYS) {
+                let unfit = |index, what| Unfit { lsn: Lsn::NONE, index, what };
+                match what {
+                    What::Key(key) => {
+                        self.ks.put_prepared(key).map_err(|misfit| unfit(index, misfit.to_string()))?;
+                    }
+                    What::Effects(at) => {
+                        for (behind, (db, effect)) in piece.effects(at).enumerate() {
+                            let applied = self.apply(db, &effect);
+                            applied.map_err(|misfit| unfit(index + behind, misfit.to_string()))?;
+                        }
+                    }
+                    What::Unfit(what) => return Err(unfit(index, what)),
+                }
+            }
+        }
+        drop(left);
+        // Its memory is used again.
+        piece.changes = changes;
+        Ok(())
     }
 
     /// Repeats these units. Some effects are read ahead, so that their keys can be [warmed](crate::keyspace::Keyspace::warm) together.

@@ -65,6 +65,7 @@ impl Engine {
         let (config, clock) = (self.server.config.clone(), self.server.clock.clone());
         let fresh = Engine::new(config, self.server.table, clock, Rng::from_entropy());
         let mut fresh = fresh.map_err(|error| error.to_string())?;
+        fresh.server.saving.platform = self.server.saving.platform.clone();
         let mut loading = Loading::begin(&mut fresh, Arc::clone(directory)).map_err(|error| error.to_string())?;
         while !loading.step(&mut fresh, usize::MAX).map_err(|error| error.to_string())?.is_complete {}
         fresh.begin_own_time();

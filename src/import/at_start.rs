@@ -1,11 +1,10 @@
 //! A server that starts in a folder of Redis, and has no data of its own yet, imports what it finds there.
 //!
-//! It does so in slices, as it loads its own data, and answers others between them. Keys of RDB go to the engine directly
-//! ([`BulkLoad`], which also sees to it that all of it is saved or nothing). Commands, which an append-only file has, pass the
-//! door of clients ([`in_process`]).
+//! It does so in slices, as it loads its own data, and answers others between them. Keys of RDB are made by a thread
+//! ([`RdbPieces`]) and go to the engine directly ([`BulkLoad`], which also sees to it that all of it is saved or nothing). Commands,
+//! which an append-only file has, pass the door of clients ([`in_process`]).
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,19 +12,17 @@ use std::time::Instant;
 use super::error::ImportError;
 use super::files::{Files, Names};
 use super::in_process;
-use super::load::{self, Commands, Destination, Next, Opened, Stop};
+use super::load::{self, Commands, Opened};
+use super::rdb_pieces::RdbPieces;
 use super::report::{Options, Report};
-use super::target::{Known, Target, library_name};
-use crate::base::excerpt;
-use crate::base::limits::{BULK_SLICE_BYTES, RDB_KEY_MIN_BYTES};
+use super::target::{Known, Target};
+use crate::base::ahead::Ahead;
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::engine::bulk_load::{BulkLoad, Content, NewKey, Slice};
+use crate::engine::bulk_load::BulkLoad;
 use crate::engine::recovery::Step;
 use crate::engine::saving::Progress;
 use crate::log::directory::Directory;
-use crate::rdb;
-use crate::rdb::file::{FileError, KeyRecord, Reader};
 
 /// What a server finds when it starts.
 pub(crate) struct AtStart {
@@ -80,7 +77,7 @@ pub(crate) struct Importing {
 
 /// The file in hand.
 enum Reading {
-    Rdb(PathBuf, Reader<File>),
+    Rdb(PathBuf, Ahead<RdbPieces>),
     Commands(Commands),
 }
 
@@ -91,11 +88,14 @@ impl Importing {
             return Ok(Step::Wait);
         }
         self.reading = match self.reading.take() {
-            Some(Reading::Rdb(path, reader)) => Some(self.read_rdb(engine, path, reader)?),
+            Some(Reading::Rdb(path, pieces)) => Some(self.read_rdb(engine, path, pieces)?),
             Some(Reading::Commands(commands)) => self.apply(engine, commands)?.map(Reading::Commands),
             None => match self.files.pop_front() {
                 Some(path) => Some(match load::open(&path)? {
-                    Opened::Rdb(reader) => Reading::Rdb(path, reader),
+                    Opened::Rdb(reader) => {
+                        let pieces = RdbPieces::new(reader, *engine.ks.limits());
+                        Reading::Rdb(path, engine.read_ahead(pieces)?)
+                    }
                     Opened::Commands(commands) => Reading::Commands(commands),
                 }),
                 None => return Ok(if self.bulk.finish(engine)? { Step::Complete } else { Step::Wait }),
@@ -119,22 +119,18 @@ impl Importing {
         &mut self,
         engine: &mut Engine,
         path: PathBuf,
-        mut reader: Reader<File>,
+        mut pieces: Ahead<RdbPieces>,
     ) -> Result<Reading, ImportError> {
-        let (until, report, bytes) = (reader.offset() + BULK_SLICE_BYTES, &mut self.known.report, self.bytes);
-        let read = self.bulk.slice(engine, |slice| {
-            let mut to = Adding { slice, report, bytes };
-            while reader.offset() < until {
-                if let Next::End = load::next(&mut reader, &mut to)? {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        });
-        let is_at_end =
-            read.map_err(|stop: Stop| stop.named(|source| ImportError::File { path: path.clone(), source }))?;
-        self.known.report.bytes = self.before + reader.offset();
-        Ok(if is_at_end { Reading::Commands(Commands::behind(&path, reader)) } else { Reading::Rdb(path, reader) })
+        let Some(mut piece) = pieces.next_piece() else {
+            return Ok(Reading::Commands(Commands::behind(&path, pieces.into_source().into_reader())));
+        };
+        let file_bytes = self.bytes;
+        let added = self.bulk.slice(engine, |slice| piece.add_to(slice, file_bytes));
+        added.map_err(|stop| stop.named(|source| ImportError::File { path: path.clone(), source }))?;
+        self.known.report.add(std::mem::take(&mut piece.report));
+        self.known.report.bytes = self.before + piece.offset;
+        pieces.give_back(piece);
+        Ok(Reading::Rdb(path, pieces))
     }
 
     /// Applies some of the commands of a file. Answers them if there may be more.
@@ -155,49 +151,5 @@ impl Importing {
         let may_be_torn = engine.server.config.aof_load_truncated;
         commands.end(&mut self.known.report, self.files.is_empty(), may_be_torn)?;
         Ok(None)
-    }
-}
-
-/// A slice that takes what a file holds.
-struct Adding<'a, 'e> {
-    slice: &'a mut Slice<'e>,
-    report: &'a mut Report,
-    /// Bytes of all files.
-    bytes: u64,
-}
-
-impl Destination for Adding<'_, '_> {
-    fn expect(&mut self, db: u64, keys: u64) {
-        // However many a damaged file may claim.
-        self.slice.expect(db, keys.min(self.bytes / RDB_KEY_MIN_BYTES));
-    }
-
-    fn key(&mut self, record: &KeyRecord<'_>) -> Result<(), Stop> {
-        let KeyRecord { db, ref key, expires_at_ms, idle_s, .. } = *record;
-        let key = NewKey { db, name: key, expires_at_ms, idle_s };
-        let added = match record.text() {
-            Some(text) => self.slice.add(&key, Content::Text(&text)),
-            None => {
-                let value = rdb::load_value(record.dialect, record.code, record.value, self.slice.limits());
-                // Its checksum is looked at when all has been read: the file may be damaged.
-                let what = "a value that is none of its type";
-                let value = value.map_err(|_| Stop::File(FileError::Damaged { offset: record.offset, what }))?;
-                self.slice.add(&key, Content::Value(value))
-            }
-        };
-        self.report.keys += 1;
-        Ok(added?)
-    }
-
-    fn library(&mut self, text: &[u8]) -> Result<(), Stop> {
-        self.report.libraries += 1;
-        self.slice.add_library(text).map_err(|error| {
-            let what = format!("the library {}", library_name(text));
-            Stop::Import(ImportError::Refused { what, text: excerpt::of_text(&error) })
-        })
-    }
-
-    fn report(&mut self) -> &mut Report {
-        self.report
     }
 }

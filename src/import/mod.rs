@@ -16,6 +16,7 @@ mod error;
 mod files;
 mod in_process;
 mod load;
+mod rdb_pieces;
 mod replica;
 mod report;
 mod target;

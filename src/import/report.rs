@@ -32,8 +32,21 @@ pub struct Report {
 
 impl Report {
     pub(super) fn leave_out(&mut self, what: String) {
+        self.leave_out_times(what, 1);
+    }
+
+    /// Adds what was done elsewhere: all but the bytes.
+    pub(super) fn add(&mut self, other: Report) {
+        let Report { keys, libraries, commands, bytes: _, left_out } = other;
+        self.keys += keys;
+        self.libraries += libraries;
+        self.commands += commands;
+        left_out.into_iter().for_each(|(what, times)| self.leave_out_times(what, times));
+    }
+
+    fn leave_out_times(&mut self, what: String, times: u64) {
         let is_told = self.left_out.len() < IMPORT_LEFT_OUT_MAX_KINDS || self.left_out.contains_key(&what);
-        *self.left_out.entry(if is_told { what } else { "other things".to_owned() }).or_default() += 1;
+        *self.left_out.entry(if is_told { what } else { "other things".to_owned() }).or_default() += times;
     }
 }
 

@@ -83,7 +83,13 @@ impl Db {
     /// misses overlap: the processor goes on to the next key while it waits for the first one's index.
     #[inline]
     pub(super) fn warm(&self, key: &[u8]) {
-        self.index.find(hash_bytes(key), |slot| {
+        self.warm_hashed(hash_bytes(key));
+    }
+
+    /// As [`warm`](Self::warm), for a key whose hash is known.
+    #[inline]
+    pub(super) fn warm_hashed(&self, hash: u64) {
+        self.index.find(hash, |slot| {
             self.entries.prefetch(*slot);
             true
         });
@@ -112,9 +118,15 @@ impl Db {
 
     /// Adds a key that is not there yet.
     pub(super) fn insert(&mut self, key: &[u8], value: Value, accessed_s: u32) -> Slot {
+        self.insert_hashed(hash_bytes(key), Key::new(key), value, accessed_s)
+    }
+
+    /// As [`insert`](Self::insert), for a key whose hash is known.
+    #[inline]
+    pub(super) fn insert_hashed(&mut self, hash: u64, key: Key, value: Value, accessed_s: u32) -> Slot {
         let mortal = value.elements_expire();
         let slot = self.entries.insert_with(|version| Entry {
-            key: Key::new(key),
+            key,
             value,
             expires_at_ms: NEVER,
             version,
@@ -122,7 +134,7 @@ impl Db {
             accessed_s,
         });
         let entries = &self.entries;
-        self.index.insert_unique(hash_bytes(key), slot, |slot| hash_of(entries, slot));
+        self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
         if mortal {
             self.follow_elements(slot, false);
         }

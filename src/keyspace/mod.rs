@@ -17,6 +17,7 @@ mod expiry;
 mod in_flight;
 mod mark;
 mod piece;
+pub mod prepared;
 mod slab;
 pub mod snapshot;
 mod undo;

@@ -53,7 +53,7 @@ enum Phase {
 
 /// What one step has read.
 pub enum Part<'a> {
-    /// Something that was only checked.
+    /// Something that was only checked, or the end of the snapshot.
     Checked,
     /// Units of the snapshot: those of [`SnapshotReader::units`].
     Snapshot(&'a SnapshotReader),
@@ -129,6 +129,7 @@ impl Restore {
             self.snapshot_bytes = reader.progress().1;
             self.read_bytes += reader.progress().1;
             self.phase = Phase::Log;
+            return Ok(Some(Part::Checked));
         }
         if let Phase::Log = self.phase {
             return match self.log.find_block()? {
@@ -140,6 +141,11 @@ impl Restore {
             Phase::Load(reader) => Part::Snapshot(reader),
             Phase::Verify(_) | Phase::Log => Part::Checked,
         }))
+    }
+
+    /// Whether what comes next is of a snapshot, not of the log.
+    pub fn is_in_snapshot(&self) -> bool {
+        matches!(self.phase, Phase::Verify(_) | Phase::Load(_))
     }
 
     /// The snapshot in hand is damaged: goes on with what is older.

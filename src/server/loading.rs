@@ -12,9 +12,12 @@ use crate::engine::Engine;
 use crate::engine::recovery::{Loading, RecoveryError};
 use crate::engine::session::{Peer, SessionKey};
 use crate::engine::tail::{EFFECTS_FORMAT, Tail};
+use crate::keyspace::effect::{Effect, EffectWriter};
 use crate::log::block::unit_head;
 use crate::log::directory::{Directory, DirectoryId};
+use crate::log::disk::Disk;
 use crate::log::group_commit::{self, Commit, Log, Options};
+use crate::log::platform::Platform;
 use crate::log::restore::Restore;
 use crate::log::sim::SimDisk;
 use crate::log::snapshot::writer::{Begin, Sizes};
@@ -164,4 +167,174 @@ fn what_does_not_fit_in_a_snapshot_is_named() {
         said.starts_with("/data/snapshot-0000000000000001.snap: effect 0 of a unit in the frame that ends at"),
         "{said}"
     );
+}
+
+/// As [`Bench::new`], with threads to read ahead or without.
+fn reader(has_threads: bool) -> Bench {
+    let mut bench = Bench::new();
+    bench.engine.server.tail = None;
+    bench.engine.server.saving.runs_on(Platform { has_threads, ..Platform::default() });
+    bench
+}
+
+/// Makes a snapshot of what these commands do.
+fn snapshot_of(disk: &SimDisk, lines: &[&str]) -> Bench {
+    let mut bench = Bench::new();
+    for line in lines {
+        let answer = bench.line(line);
+        assert!(!answer.starts_with('-'), "{line}: {answer}");
+    }
+    let log = open(disk);
+    snapshot(&log, bench.units(), Lsn::FIRST);
+    bench
+}
+
+#[test]
+fn keys_that_are_made_ahead_are_those_that_were_there() {
+    let lines = [
+        "SET text value",
+        "SET long a-value-that-does-not-lie-in-its-entry",
+        "SET number 17",
+        "SET mortal soon PX 4000000000",
+        "SET twice first PX 4000000000",
+        "SET twice second",
+        "SET later value",
+        "PEXPIREAT later 5000000000",
+        "SET edited abc",
+        "APPEND edited def",
+        "HSET hash f 1 g 2",
+        "HEXPIRE hash 4000000 FIELDS 1 f",
+        "RPUSH list a b c",
+        "SADD numbers 1 2 3",
+        "CONFIG SET set-max-listpack-entries 1",
+        "SADD members a b c",
+        "ZADD zset 1.5 a 2 b",
+        "XADD stream 1-1 f v",
+        "XGROUP CREATE stream g 0",
+        "SUNIONSTORE built numbers members",
+        "RENAME list renamed",
+        "COPY hash copied",
+        "DEL zset",
+        "SELECT 3",
+        "SET text elsewhere",
+        "SORT renamed ALPHA STORE sorted",
+        "ZADD zset 3 c",
+    ];
+    let reads = [
+        "DBSIZE",
+        "GET text",
+        "GET long",
+        "GET number",
+        "PEXPIRETIME mortal",
+        "GET twice",
+        "PTTL twice",
+        "PEXPIRETIME later",
+        "GET edited",
+        "OBJECT ENCODING edited",
+        "HGETALL hash",
+        "HPEXPIRETIME copied FIELDS 2 f g",
+        "LRANGE renamed 0 -1",
+        "OBJECT ENCODING numbers",
+        "OBJECT ENCODING members",
+        "SCARD built",
+        "OBJECT ENCODING built",
+        "EXISTS zset list",
+        "XINFO GROUPS stream",
+        "XRANGE stream - +",
+        "SELECT 3",
+        "DBSIZE",
+        "GET text",
+        "ZRANGE zset 0 -1 WITHSCORES",
+    ];
+    let disk = SimDisk::new(1);
+    let mut before = snapshot_of(&disk, &lines);
+    before.line("SELECT 0");
+    let expected: Vec<String> = reads.iter().map(|line| before.line(line)).collect();
+    for has_threads in [false, true] {
+        let mut after = reader(has_threads);
+        after.engine.recover(directory(&disk), Box::new(|| {})).unwrap();
+        let found: Vec<String> = reads.iter().map(|line| after.line(line)).collect();
+        for (line, (expected, found)) in reads.iter().zip(expected.iter().zip(found)) {
+            assert_eq!(&found, expected, "{line}, with threads: {has_threads}");
+        }
+        after.engine.server.close_log().unwrap();
+    }
+}
+
+/// How far a start comes, and why no further.
+fn outcome(disk: &SimDisk, has_threads: bool) -> (String, usize) {
+    let mut bench = reader(has_threads);
+    let refused = bench.engine.recover(directory(disk), Box::new(|| {})).unwrap_err();
+    (refused.to_string(), bench.engine.ks.db(0).len())
+}
+
+#[test]
+fn what_is_wrong_is_told_alike_with_a_thread_and_without() {
+    let path = Path::new("/data/snapshot-0000000000000001.snap");
+    let many: Vec<String> = (0..500).map(|n| format!("SET key:{n} value:{n:0100}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let sound = || {
+        let disk = SimDisk::new(1);
+        snapshot_of(&disk, &many);
+        disk
+    };
+    // Behind some keys an effect that changes what is not there, one that can't be read, and a format to come.
+    let unfit = |format: u8, effects: &[u8]| {
+        let (disk, mut bench) = (SimDisk::new(1), Bench::new());
+        many.iter().for_each(|line| drop(bench.line(line)));
+        let (mut units, count) = bench.units();
+        units.extend_from_slice(&unit_head(format, 0, effects.len() as u32));
+        units.extend_from_slice(effects);
+        let log = open(&disk);
+        snapshot(&log, (units, count + 1), Lsn::FIRST);
+        disk
+    };
+    let mut effects = EffectWriter::default();
+    effects.write(0, &Effect::Put { key: b"one", value: b"v" });
+    let unread = [effects.as_bytes(), &[250]].concat();
+    effects.write(0, &Effect::Replace { key: b"absent", value: b"v" });
+    let flipped = || {
+        let disk = sound();
+        disk.flip(path, disk.open(path).unwrap().size().unwrap() / 2, 1);
+        disk
+    };
+    // Without a log that could take its place, a snapshot is loaded before all of it has been looked at.
+    let without_log = flipped();
+    for name in disk_names(&without_log).iter().filter(|name| name.ends_with(".seg")) {
+        without_log.remove(&Path::new("/data").join(name)).unwrap();
+    }
+    let cases = [
+        (flipped(), "offset", 0..1),
+        (without_log, "offset", 1..500),
+        (unfit(EFFECTS_FORMAT, effects.as_bytes()), "effect 1 of a unit in the frame that ends at offset", 501..502),
+        (unfit(EFFECTS_FORMAT, &unread), "can't be read", 501..502),
+        (unfit(9, effects.as_bytes()), "effect 0 of a unit", 500..501),
+    ];
+    for (disk, why, loaded) in cases {
+        let (error, keys) = outcome(&disk, true);
+        assert!(error.contains(why), "{error}, not {why}");
+        assert!(loaded.contains(&keys), "{keys}: {error}");
+        assert_eq!(outcome(&disk, false), (error, keys));
+    }
+}
+
+fn disk_names(disk: &SimDisk) -> Vec<String> {
+    disk.list(Path::new("/data")).unwrap()
+}
+
+#[test]
+fn a_start_that_is_given_up_leaves_no_thread_with_the_files() {
+    let disk = SimDisk::new(1);
+    let many: Vec<String> = (0..500).map(|n| format!("SET key:{n} value:{n:0100}")).collect();
+    snapshot_of(&disk, &many.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut bench = reader(true);
+    for _ in 0..100 {
+        let mut loading = Loading::begin(&mut bench.engine, directory(&disk)).unwrap();
+        assert!(!loading.step(&mut bench.engine, 1).unwrap().is_complete);
+        // The next one can lock the directory.
+        drop(loading);
+    }
+    let mut bench = reader(true);
+    bench.engine.recover(directory(&disk), Box::new(|| {})).unwrap();
+    assert_eq!(bench.line("DBSIZE"), ":500\\r\\n");
 }

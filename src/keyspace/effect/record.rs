@@ -106,6 +106,22 @@ impl Effects {
         }
     }
 
+    /// Notes changes, so many of them, whose effects were encoded elsewhere. None of them is an expiry.
+    pub(in crate::keyspace) fn record_encoded(&mut self, encoded: &[u8], count: u64) {
+        self.count += count;
+        match self.recording {
+            Recording::Nothing => {}
+            Recording::Keys => {
+                EffectReader::new(encoded).for_each(|(db, effect)| self.write_touches(db, &effect));
+            }
+            Recording::Full => {
+                self.buf.extend_from_slice(encoded);
+                self.has_lasting |= !encoded.is_empty();
+                self.record_apart();
+            }
+        }
+    }
+
     /// Not inlined: mostly nobody reads what happened, and then changes should pay for no more than the look at that.
     #[inline(never)]
     fn write<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
@@ -327,6 +343,13 @@ impl EffectWriter {
     /// Appends an effect on database `db`.
     pub fn write(&mut self, db: u16, effect: &Effect<'_>) {
         effect.encode(db, &mut self.last_key, &mut self.bytes);
+    }
+
+    /// Begins again, with up to so many bytes of the memory that it has.
+    pub fn clear(&mut self, keep_bytes: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(keep_bytes);
+        self.last_key = LastKey::default();
     }
 
     /// How many bytes were written.

@@ -3,7 +3,7 @@
 use super::{Misfit, ensure, slot_of};
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{Entry, Value};
+use crate::keyspace::entry::{Entry, Key, Value};
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
 impl Keyspace {
@@ -100,6 +100,15 @@ impl Keyspace {
         slot
     }
 
+    /// As [`create`](Self::create), for a key whose hash is known.
+    #[inline]
+    pub(in crate::keyspace) fn create_hashed(&mut self, db: DbIndex, hash: u64, key: Key, value: Value) -> Slot {
+        let accessed_s = self.accessed_now();
+        let slot = self.dbs[db as usize].insert_hashed(hash, key, value, accessed_s);
+        self.note_added(db, slot);
+        slot
+    }
+
     /// Makes room for about so many keys in a database that is empty. It is no more than a hint.
     pub fn expect(&mut self, db: DbIndex, keys: u64) {
         self.effects.record(db, Effect::Expect { keys });
@@ -126,7 +135,7 @@ impl Keyspace {
 
     /// As [`overwrite`](Self::overwrite), for a key whose slot is known.
     #[inline]
-    pub(super) fn overwrite_at(&mut self, db: DbIndex, slot: Slot, value: Value) {
+    pub(in crate::keyspace) fn overwrite_at(&mut self, db: DbIndex, slot: Slot, value: Value) {
         let expires_at_ms = self.exchange(db, slot, value);
         self.entry_mut(db, slot).accessed_s = self.accessed_now();
         if expires_at_ms != NEVER {

@@ -5,7 +5,7 @@ use super::{Misfit, ensure};
 use crate::base::rng::Rng;
 use crate::keyspace::effect::{Effect, EffectReader};
 use crate::keyspace::entry::Value;
-use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, NAMELESS, NEVER};
+use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, NAMELESS, NEVER, ValueLimits};
 use crate::value::Layout;
 
 /// A keyspace in which a value is built, under [`NAMELESS`] of database 0. The value may lose all that it got so far and stays.
@@ -24,9 +24,9 @@ impl Workshop {
         Workshop { ks, _hold }
     }
 
-    /// Applies encoded effects on the value, which is laid out like this while it grows, within the limits of `outside`.
-    pub(super) fn apply(&mut self, outside: &Keyspace, layout: Layout, steps: &[u8]) -> Result<(), Misfit> {
-        self.ks.limits = limits_for(layout, &outside.limits);
+    /// Applies encoded effects on the value, which is laid out like this while it grows, within these limits.
+    pub(super) fn apply(&mut self, limits: &ValueLimits, layout: Layout, steps: &[u8]) -> Result<(), Misfit> {
+        self.ks.limits = limits_for(layout, limits);
         let mut steps = EffectReader::new(steps);
         for (db, step) in &mut steps {
             ensure(!step.builds(), Misfit::BadBytes)?;
@@ -71,7 +71,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
                 workshop = Some(Box::new(Workshop::new()));
             }
             if let Some(workshop) = &mut workshop {
-                workshop.apply(ks, layout, steps)?;
+                workshop.apply(&ks.limits, layout, steps)?;
             }
             ensure(fresh || workshop.is_some(), Misfit::Absent)?;
             ks.workshop = workshop;

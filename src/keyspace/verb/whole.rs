@@ -94,7 +94,7 @@ pub(in crate::keyspace) fn limits_effect(limits: &ValueLimits) -> Effect<'static
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     match *effect {
         Effect::Build { key, layout, steps } => {
-            let value = built(ks, layout, steps)?;
+            let value = built(&ks.limits, layout, steps)?;
             ks.put_value(db, key, value);
         }
         Effect::Relayout { key, layout } => {
@@ -104,13 +104,14 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
             ks.lay_out(db, slot, |value, _| fits = value.take_layout(layout));
             ensure(fits, Misfit::WrongType)?;
         }
-        Effect::Limits { .. } => ks.set_limits(limits(effect).ok_or(Misfit::BadBytes)?),
+        Effect::Limits { .. } => ks.set_limits(limits_of(effect).ok_or(Misfit::BadBytes)?),
         _ => return Err(Misfit::Elsewhere),
     }
     Ok(())
 }
 
-fn limits(effect: &Effect<'_>) -> Option<ValueLimits> {
+/// The limits that an effect sets, if it sets any that make sense.
+pub(in crate::keyspace) fn limits_of(effect: &Effect<'_>) -> Option<ValueLimits> {
     let Effect::Limits {
         hash_entries,
         hash_value,
@@ -140,10 +141,19 @@ fn limits(effect: &Effect<'_>) -> Option<ValueLimits> {
     })
 }
 
-/// The value, laid out like this, that `steps` make.
-fn built(ks: &Keyspace, layout: Layout, steps: &[u8]) -> Result<Value, Misfit> {
+/// The value that an effect gives its key whatever was there before, within these limits; `None` if it does no such thing.
+pub(in crate::keyspace) fn value_of(effect: &Effect<'_>, limits: &ValueLimits) -> Option<Result<Value, Misfit>> {
+    match *effect {
+        Effect::Put { value, .. } => Some(Ok(Value::String(StringValue::new(value)))),
+        Effect::Build { layout, steps, .. } => Some(built(limits, layout, steps)),
+        _ => None,
+    }
+}
+
+/// The value, laid out like this, that `steps` make within these limits.
+fn built(limits: &ValueLimits, layout: Layout, steps: &[u8]) -> Result<Value, Misfit> {
     let mut workshop = Workshop::new();
-    workshop.apply(ks, layout, steps)?;
+    workshop.apply(limits, layout, steps)?;
     workshop.finish(layout)
 }
 

@@ -1,0 +1,319 @@
+//! Work that is done ahead of whoever needs its results, by a thread of its own.
+//!
+//! A [`Source`] makes pieces, one after another. How many bytes of them lie ready is bounded, and those that were used come back to
+//! be filled again, so that neither memory nor the cache fills with the work. Where there are to be no threads, each piece is made
+//! when it is asked for: the same code, the same order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// What makes pieces.
+pub trait Source: Send + 'static {
+    /// What it makes.
+    type Piece: Piece;
+
+    /// Fills the next piece, which is new or was used; false if nothing is left.
+    fn fill(&mut self, piece: &mut Self::Piece) -> bool;
+}
+
+/// What a source makes.
+pub trait Piece: Default + Send + 'static {
+    /// Bytes that it holds, about.
+    fn bytes(&self) -> usize;
+}
+
+/// The pieces of a source, made ahead. See the module's header.
+pub struct Ahead<S: Source> {
+    /// `None` while the thread has it.
+    source: Option<S>,
+    worker: Option<Worker<S>>,
+}
+
+/// A thread that fills pieces.
+struct Worker<S: Source> {
+    queue: Arc<Queue<S::Piece>>,
+    thread: JoinHandle<S>,
+}
+
+impl<S: Source> Ahead<S> {
+    /// Makes each piece when it is asked for.
+    pub fn here(source: S) -> Ahead<S> {
+        Ahead { source: Some(source), worker: None }
+    }
+
+    /// Makes pieces on a thread of this name. No more than `max_bytes` bytes of them lie ready, or one that is larger; and one more
+    /// waits for its place. Fails if the system has no thread.
+    pub fn on_thread(name: &str, max_bytes: usize, source: S) -> io::Result<Ahead<S>> {
+        let queue = Arc::new(Queue::new(max_bytes));
+        let filled = Arc::clone(&queue);
+        let thread = Builder::new().name(name.to_owned()).spawn(move || fill_all(source, &filled))?;
+        Ok(Ahead { source: None, worker: Some(Worker { queue, thread }) })
+    }
+
+    /// The next piece, waited for if it is not ready; `None` if there is none.
+    pub fn next_piece(&mut self) -> Option<S::Piece> {
+        match &self.worker {
+            Some(worker) => worker.queue.take(),
+            None => {
+                let mut piece = S::Piece::default();
+                self.source().fill(&mut piece).then_some(piece)
+            }
+        }
+    }
+
+    /// Hands back a piece that was used.
+    pub fn give_back(&mut self, piece: S::Piece) {
+        if let Some(worker) = &self.worker {
+            worker.queue.lock().spent.push(piece);
+        }
+    }
+
+    /// The source, behind the last piece that it has made. Pieces that lie ready are given up, and so is the thread.
+    pub fn source(&mut self) -> &mut S {
+        if let Some(Worker { queue, thread }) = self.worker.take() {
+            queue.give_up();
+            self.source = Some(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        self.source.as_mut().expect("it is here when no thread has it")
+    }
+
+    /// As [`source`](Self::source), for good.
+    pub fn into_source(mut self) -> S {
+        self.source();
+        self.source.take().expect("it is here when no thread has it")
+    }
+}
+
+/// Waits for the thread's end: it may hold what others want then, such as a lock.
+impl<S: Source> Drop for Ahead<S> {
+    fn drop(&mut self) {
+        if let Some(Worker { queue, thread }) = self.worker.take() {
+            queue.give_up();
+            // Had it panicked, that was told already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn fill_all<S: Source>(mut source: S, queue: &Queue<S::Piece>) -> S {
+    let _end = End(queue);
+    let mut piece = S::Piece::default();
+    while source.fill(&mut piece) {
+        match queue.put(piece) {
+            Some(next) => piece = next,
+            None => break,
+        }
+    }
+    source
+}
+
+/// Pieces that are on their way from the thread, and on their way back.
+struct Queue<P> {
+    max_bytes: usize,
+    state: Mutex<State<P>>,
+    /// Tells the other side that there is something to take, or room.
+    moved: Condvar,
+}
+
+struct State<P> {
+    ready: VecDeque<P>,
+    /// Of those that are ready.
+    bytes: usize,
+    spent: Vec<P>,
+    /// Whether all have been made.
+    has_ended: bool,
+    is_given_up: bool,
+}
+
+/// Says when the thread ends, however it does, that no piece comes any more.
+struct End<'q, P: Piece>(&'q Queue<P>);
+
+impl<P: Piece> Drop for End<'_, P> {
+    fn drop(&mut self) {
+        self.0.lock().has_ended = true;
+        self.0.moved.notify_one();
+    }
+}
+
+impl<P: Piece> Queue<P> {
+    fn new(max_bytes: usize) -> Queue<P> {
+        let state = State { ready: VecDeque::new(), bytes: 0, spent: Vec::new(), has_ended: false, is_given_up: false };
+        Queue { max_bytes, state: Mutex::new(state), moved: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<P>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'q>(&self, state: MutexGuard<'q, State<P>>) -> MutexGuard<'q, State<P>> {
+        self.moved.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a piece when there is room for it. Answers the one to fill next; `None` if nobody wants any more.
+    fn put(&self, piece: P) -> Option<P> {
+        let bytes = piece.bytes();
+        let mut state = self.lock();
+        while !state.is_given_up && !state.ready.is_empty() && state.bytes.saturating_add(bytes) > self.max_bytes {
+            state = self.wait(state);
+        }
+        if state.is_given_up {
+            return None;
+        }
+        state.bytes = state.bytes.saturating_add(bytes);
+        state.ready.push_back(piece);
+        self.moved.notify_one();
+        Some(state.spent.pop().unwrap_or_default())
+    }
+
+    /// Takes the oldest piece; `None` at the end.
+    fn take(&self) -> Option<P> {
+        let mut state = self.lock();
+        loop {
+            if let Some(piece) = state.ready.pop_front() {
+                state.bytes = state.bytes.saturating_sub(piece.bytes());
+                self.moved.notify_one();
+                return Some(piece);
+            }
+            if state.has_ended {
+                return None;
+            }
+            state = self.wait(state);
+        }
+    }
+
+    fn give_up(&self) {
+        self.lock().is_given_up = true;
+        self.moved.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread::{sleep, yield_now};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Counts up to `end`, in pieces of 10 bytes that remember what they were filled with. One is large.
+    struct Count {
+        next: u64,
+        end: u64,
+        large: u64,
+        filled: Arc<AtomicU64>,
+    }
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Numbers(Vec<u64>, usize);
+
+    impl Piece for Numbers {
+        fn bytes(&self) -> usize {
+            self.1
+        }
+    }
+
+    impl Source for Count {
+        type Piece = Numbers;
+
+        fn fill(&mut self, piece: &mut Numbers) -> bool {
+            if self.next == self.end {
+                return false;
+            }
+            piece.0.push(self.next);
+            piece.1 = if self.next == self.large { 1_000 } else { 10 };
+            self.next += 1;
+            self.filled.fetch_add(1, Ordering::SeqCst);
+            true
+        }
+    }
+
+    fn count(end: u64) -> (Count, Arc<AtomicU64>) {
+        let filled = Arc::new(AtomicU64::new(0));
+        (Count { next: 0, end, large: u64::MAX, filled: Arc::clone(&filled) }, filled)
+    }
+
+    /// Waits until so many pieces are filled, and sees that no more are.
+    fn assert_filled(filled: &AtomicU64, expected: u64) {
+        while filled.load(Ordering::SeqCst) < expected {
+            yield_now();
+        }
+        sleep(Duration::from_millis(1));
+        assert_eq!(filled.load(Ordering::SeqCst), expected);
+    }
+
+    #[test]
+    fn pieces_come_in_order_with_a_thread_and_without() {
+        for mut ahead in [Ahead::here(count(100).0), Ahead::on_thread("ahead", 30, count(100).0).unwrap()] {
+            for expected in 0..100 {
+                assert_eq!(ahead.next_piece().and_then(|piece| piece.0.last().copied()), Some(expected));
+            }
+            assert_eq!(ahead.next_piece(), None);
+            assert_eq!(ahead.source().next, 100);
+            assert_eq!((ahead.next_piece(), ahead.into_source().next), (None, 100));
+        }
+    }
+
+    #[test]
+    fn no_more_lies_ready_than_is_allowed() {
+        let (source, filled) = count(100);
+        let mut ahead = Ahead::on_thread("ahead", 39, source).unwrap();
+        for taken in 1..=50 {
+            ahead.next_piece().unwrap();
+            // Three lie ready, and one waits for its place.
+            assert_filled(&filled, taken + 4);
+        }
+        let (mut source, filled) = count(100);
+        source.large = 2;
+        let mut ahead = Ahead::on_thread("ahead", 39, source).unwrap();
+        // A large one waits for those before it, and nothing lies ready beside it.
+        for expected in [3, 3, 4] {
+            assert_filled(&filled, expected);
+            ahead.next_piece().unwrap();
+        }
+        assert_filled(&filled, 7);
+    }
+
+    #[test]
+    fn pieces_that_were_used_are_filled_again() {
+        let mut ahead = Ahead::on_thread("ahead", 10, count(100).0).unwrap();
+        let mut reused = 0;
+        while let Some(piece) = ahead.next_piece() {
+            reused += usize::from(piece.0.len() > 1);
+            ahead.give_back(piece);
+        }
+        assert!(reused > 50, "{reused}");
+    }
+
+    #[test]
+    fn who_loses_interest_ends_the_thread() {
+        let (source, filled) = count(u64::MAX);
+        let mut ahead = Ahead::on_thread("ahead", 30, source).unwrap();
+        ahead.next_piece();
+        let source = ahead.into_source();
+        assert_eq!(source.next, filled.load(Ordering::SeqCst));
+        drop(source);
+        assert_eq!(Arc::strong_count(&filled), 1);
+        let (source, filled) = count(u64::MAX);
+        drop(Ahead::on_thread("ahead", 30, source).unwrap());
+        assert_eq!(Arc::strong_count(&filled), 1, "the thread has ended");
+    }
+
+    struct Fails;
+
+    impl Source for Fails {
+        type Piece = Numbers;
+
+        fn fill(&mut self, _: &mut Numbers) -> bool {
+            resume_unwind(Box::new("it fails"));
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_failed() {
+        let mut ahead = Ahead::on_thread("ahead", 30, Fails).unwrap();
+        assert_eq!(ahead.next_piece(), None);
+    }
+}

@@ -1,0 +1,254 @@
+//! Keys that were made ready by another thread than the one that owns the keyspace: all that can be done without looking at what
+//! is there. The bytes are read, the value is made, the hash is known; what is left to do is to find its place.
+
+use super::effect::{Effect, EffectWriter};
+use super::entry::{Key, Value};
+use super::verb::{Misfit, build, limits_of, value_of};
+use super::{DbIndex, Keyspace, NEVER, Slot, ValueLimits};
+use crate::base::hasher::hash_bytes;
+use crate::value::string::StringValue;
+
+/// A key with its value, which is not in a keyspace yet.
+pub struct PreparedKey {
+    db: DbIndex,
+    hash: u64,
+    key: Key,
+    value: Value,
+    /// [`NEVER`] if it does not expire.
+    expires_at_ms: i64,
+}
+
+impl PreparedKey {
+    /// A key of this database that never expires.
+    pub fn new(db: DbIndex, key: &[u8], value: Value) -> PreparedKey {
+        PreparedKey { db, hash: hash_bytes(key), key: Key::new(key), value, expires_at_ms: NEVER }
+    }
+
+    /// A string, as [`Keyspace::put`](super::Keyspace::put) takes it, that never expires.
+    pub fn text(db: DbIndex, key: &[u8], text: &[u8]) -> PreparedKey {
+        PreparedKey::new(db, key, Value::String(StringValue::new(text)))
+    }
+
+    /// Lets it expire at this time, Unix ms.
+    pub fn expire_at(&mut self, at_ms: i64) {
+        self.expires_at_ms = at_ms;
+    }
+
+    /// The number of its database.
+    pub fn db(&self) -> DbIndex {
+        self.db
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Writes the effects that make it of nothing. Answers how many.
+    pub fn encode(&self, out: &mut EffectWriter) -> u64 {
+        let key = self.name();
+        match &self.value {
+            Value::String(string) => out.write(self.db, &Effect::Put { key, value: &string.text() }),
+            value => {
+                out.write(self.db, &Effect::Build { key, layout: value.layout(), steps: &build(value) });
+            }
+        }
+        let expires = self.expires_at_ms != NEVER;
+        if expires {
+            out.write(self.db, &Effect::ExpireAt { key, at_ms: self.expires_at_ms });
+        }
+        1 + u64::from(expires)
+    }
+
+    /// Whether it is the key of this name and database.
+    pub fn is(&self, db: DbIndex, key: &[u8]) -> bool {
+        self.db == db && *self.key == *key
+    }
+}
+
+/// Makes keys of a stream of effects. It has to see all of them: some say which limits the later ones were made under.
+#[derive(Default)]
+pub struct Preparation {
+    limits: ValueLimits,
+}
+
+impl Preparation {
+    /// The key that an effect sets as a whole, or why it can't be set; `None` for any other effect, which needs what is there.
+    pub fn prepare(&mut self, db: DbIndex, effect: &Effect<'_>) -> Option<Result<PreparedKey, Misfit>> {
+        if let Some(limits) = limits_of(effect) {
+            self.limits = limits;
+        }
+        let value = value_of(effect, &self.limits)?;
+        let key = effect.key()?;
+        Some(value.map(|value| PreparedKey::new(db, key, value)))
+    }
+}
+
+impl Keyspace {
+    /// As [`warm`](Self::warm).
+    #[inline]
+    pub fn warm_prepared(&self, prepared: &PreparedKey) {
+        if let Some(db) = self.dbs.get(prepared.db as usize) {
+            db.warm_hashed(prepared.hash);
+        }
+    }
+
+    /// Stores a key, whatever was there before. It expires when it says so.
+    pub fn put_prepared(&mut self, prepared: PreparedKey) -> Result<(), Misfit> {
+        let PreparedKey { db, hash, key, value, expires_at_ms } = prepared;
+        if db >= self.databases() {
+            return Err(Misfit::NoDatabase);
+        }
+        let mut steps = Vec::new();
+        self.effects.record_with(db, || {
+            steps = build(&value);
+            Effect::Build { key: &key, layout: value.layout(), steps: &steps }
+        });
+        let slot = match self.dbs[db as usize].find_hashed(hash, &key) {
+            Some(slot) => {
+                self.overwrite_at(db, slot, value);
+                slot
+            }
+            None => self.create_hashed(db, hash, key, value),
+        };
+        if expires_at_ms != NEVER {
+            self.expire_at(db, slot, expires_at_ms);
+        }
+        Ok(())
+    }
+
+    /// Adds a key to a database that there is, and answers where; gives it back if one of its name is there. Whoever adds keys so
+    /// [records](Self::record_encoded) their effects.
+    pub fn add_prepared(&mut self, prepared: PreparedKey) -> Result<Slot, PreparedKey> {
+        let database = &self.dbs[prepared.db as usize];
+        if database.find_hashed(prepared.hash, &prepared.key).is_some() {
+            return Err(prepared);
+        }
+        let PreparedKey { db, hash, key, value, expires_at_ms } = prepared;
+        let slot = self.create_hashed(db, hash, key, value);
+        if expires_at_ms != NEVER {
+            self.note_expiry(db, slot);
+            self.dbs[db as usize].set_expiry(slot, expires_at_ms);
+        }
+        Ok(slot)
+    }
+
+    /// Records effects that were encoded elsewhere, so many of them: what they say has been done.
+    pub fn record_encoded(&mut self, encoded: &[u8], count: u64) {
+        self.effects.record_encoded(encoded, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::keyspace::effect::{EffectReader, Recording, Touch};
+    use crate::value::stream::StreamId;
+
+    fn fresh(recording: Recording) -> Keyspace {
+        let mut ks = Keyspace::new(4, Rng::seeded(1));
+        ks.begin_unit(1_000, recording);
+        ks
+    }
+
+    /// The keys, each with its expiry, its layout, what builds its value, and what that takes.
+    fn contents(ks: &Keyspace) -> Vec<String> {
+        let of = |db| ks.entries(db).map(move |entry| (db, entry));
+        let mut all: Vec<String> = (0..4)
+            .flat_map(of)
+            .map(|(db, entry)| {
+                let (value, key) = (entry.value(), entry.key().escape_ascii());
+                let (layout, bytes) = (value.encoding(), value.heap_bytes(0));
+                format!("{db} {key} {:?} {layout} {bytes} {:?}", entry.expires_at_ms(), build(value))
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    /// Effects that set whole values, under limits that they name, and some that change what is there.
+    fn stream() -> Vec<u8> {
+        let mut ks = fresh(Recording::Full);
+        let mut limits = *ks.limits();
+        limits.stream.node_max_entries = 1;
+        ks.set_limits(limits);
+        for (db, key, value) in [(0, &b"text"[..], &b"short"[..]), (1, b"number", b"17"), (0, b"long", &[7; 90])] {
+            ks.put(db, key, value);
+        }
+        let mut stream = None;
+        for ms in 1..9 {
+            let pairs = [(&b"f"[..], &b"v"[..])].into_iter();
+            stream = ks.stream_append(0, b"stream", stream, StreamId { ms, seq: 0 }, pairs).unwrap();
+        }
+        let value = ks.value(0, stream.unwrap()).clone();
+        let built = ks.put_value(2, b"built", value);
+        ks.expire_at(2, built, 9_000);
+        ks.put(0, b"text", b"again");
+        ks.effects().as_bytes().to_vec()
+    }
+
+    #[test]
+    fn a_key_that_is_made_ahead_is_what_its_effects_make() {
+        let stream = stream();
+        let (mut applied, mut put, mut encoded) =
+            (fresh(Recording::Full), fresh(Recording::Full), EffectWriter::default());
+        let (mut preparation, mut prepared) = (Preparation::default(), 0);
+        for (db, effect) in EffectReader::new(&stream) {
+            applied.apply(db, &effect).unwrap();
+            match preparation.prepare(db, &effect) {
+                None => {
+                    put.apply(db, &effect).unwrap();
+                    encoded.write(db, &effect);
+                }
+                Some(key) => {
+                    let key = key.unwrap();
+                    assert!(key.is(db, effect.key().unwrap()) && key.db() == db);
+                    assert_eq!(key.encode(&mut encoded), 1);
+                    put.put_prepared(key).unwrap();
+                    prepared += 1;
+                }
+            }
+        }
+        assert_eq!(prepared, 5);
+        assert_eq!(contents(&put), contents(&applied));
+        for effects in [encoded.as_bytes(), put.effects().as_bytes()] {
+            let mut copy = fresh(Recording::Full);
+            EffectReader::new(effects).for_each(|(db, effect)| copy.apply(db, &effect).unwrap());
+            assert_eq!(contents(&copy), contents(&applied));
+        }
+    }
+
+    #[test]
+    fn a_key_is_added_once_and_recorded_by_whoever_adds_it() {
+        let key = || {
+            let mut key = PreparedKey::text(1, b"k", b"a value that is not short");
+            key.expire_at(9_000);
+            key
+        };
+        let mut effects = EffectWriter::default();
+        let changes = key().encode(&mut effects);
+        assert_eq!(changes, 2);
+        for recording in [Recording::Nothing, Recording::Keys, Recording::Full] {
+            let mut ks = fresh(recording);
+            assert!(ks.add_prepared(key()).is_ok());
+            assert!(ks.effects().is_empty());
+            assert!(ks.add_prepared(key()).is_err_and(|key| key.name() == b"k"));
+            let count = ks.effects().count();
+            ks.record_encoded(effects.as_bytes(), changes);
+            assert_eq!(ks.effects().count(), count + 2);
+            let touches = if recording == Recording::Nothing { 0 } else { 2 };
+            let touch = Touch::Key { db: 1, key: b"k", is_deletion: false };
+            assert_eq!(ks.effects().touches().filter(|found| *found == touch).count(), touches, "{recording:?}");
+            if recording == Recording::Full {
+                // What comes next stands for itself.
+                ks.put(1, b"k", b"other");
+                let mut copy = fresh(Recording::Nothing);
+                ks.effects().iter().for_each(|(db, effect)| copy.apply(db, &effect).unwrap());
+                assert_eq!(contents(&copy), contents(&ks));
+            }
+        }
+        let mut ks = fresh(Recording::Nothing);
+        assert_eq!(ks.put_prepared(PreparedKey::text(4, b"k", b"")), Err(Misfit::NoDatabase));
+    }
+}
