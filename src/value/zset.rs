@@ -20,24 +20,10 @@ use std::ops::Range;
 use large::Large;
 use sequence::Key;
 use small::Small;
+pub use small::ZSetLimits;
 
 use crate::base::split_table::PLACE_END;
 use crate::value::small_bytes::SmallBytes;
-
-/// Up to where a sorted set stays in its small shape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ZSetLimits {
-    /// Most members of a small set (`zset-max-listpack-entries`).
-    pub max_entries: usize,
-    /// Longest member of a small set, in bytes (`zset-max-listpack-value`).
-    pub max_value: usize,
-}
-
-impl Default for ZSetLimits {
-    fn default() -> ZSetLimits {
-        ZSetLimits { max_entries: 128, max_value: 64 }
-    }
-}
 
 /// One end of a range of scores.
 #[derive(Clone, Copy, Debug, PartialEq)]

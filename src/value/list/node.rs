@@ -9,12 +9,53 @@
 //! Elements are stored as the bytes they came as, so that reading one is a borrow. The limits, however, count the bytes
 //! that Redis' listpack would take (which packs integers), because OBJECT ENCODING shows where a list changes its form.
 
-use super::{ListLimits, SAFE_NODE_BYTES};
 use crate::base::fit::fit;
 use crate::value::leb128::{
     Reader, bytes_len, number_before, number_len, put_bytes, put_number_reversed, write_number,
 };
 use crate::value::packed::Item;
+
+/// How large a node may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListLimits {
+    /// `list-max-listpack-size`: entries if positive (0 counts as 1), else -1 to -5 for 4, 8, 16, 32 or 64 KB.
+    pub max_listpack_size: i32,
+}
+
+impl Default for ListLimits {
+    fn default() -> ListLimits {
+        ListLimits { max_listpack_size: -2 }
+    }
+}
+
+/// Most bytes of a node that is limited by entries.
+pub(super) const SAFE_NODE_BYTES: usize = 8192;
+
+impl ListLimits {
+    /// Most bytes and most entries of a node.
+    pub(super) fn of_node(self) -> (usize, usize) {
+        match usize::try_from(self.max_listpack_size) {
+            Ok(entries) => (SAFE_NODE_BYTES, entries.max(1)),
+            Err(_) => (2048 << self.max_listpack_size.unsigned_abs().min(5), usize::MAX),
+        }
+    }
+
+    pub(super) fn admit(self, bytes: usize, entries: usize) -> bool {
+        let (max_bytes, max_entries) = self.of_node();
+        bytes <= max_bytes && entries <= max_entries
+    }
+
+    /// Whether the only node of a deque may be a list of its own again: only well below the limit, so that a list does not
+    /// flip to and fro. With a limit by entries Redis minds only those, and elements too large for any node, which it
+    /// keeps apart.
+    pub(super) fn admit_back(self, node: &Node) -> bool {
+        let (max_bytes, max_entries) = self.of_node();
+        if self.max_listpack_size < 0 {
+            return node.listpack_bytes() <= max_bytes / 2;
+        }
+        node.len <= max_entries / 2 && (node.len > 1 || node.encoded <= SAFE_NODE_BYTES)
+    }
+}
 
 /// A run of elements.
 #[derive(Clone, Debug, Default)]

@@ -6,7 +6,20 @@
 
 use std::ops::Range;
 
-use super::ZSetLimits;
+/// Up to where a sorted set stays in its small shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZSetLimits {
+    /// Most members of a small set (`zset-max-listpack-entries`).
+    pub max_entries: usize,
+    /// Longest member of a small set, in bytes (`zset-max-listpack-value`).
+    pub max_value: usize,
+}
+
+impl Default for ZSetLimits {
+    fn default() -> ZSetLimits {
+        ZSetLimits { max_entries: 128, max_value: 64 }
+    }
+}
 
 const SCORE_BYTES: usize = 8;
 
