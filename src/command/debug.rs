@@ -126,6 +126,10 @@ fn populate(ctx: &mut Ctx<'_>, count: &[u8], options: &[&[u8]]) -> Done {
     if ctx.server.loading.is_some() {
         return Err(Error::text("ERR the data is being loaded"));
     }
+    if ctx.server.running_script.is_some() {
+        // No script declares that it writes by DEBUG, so none could be ended or taken back with it.
+        return Err(Error::text("ERR DEBUG POPULATE is not allowed from script"));
+    }
     ctx.server.admit_logged(Flags::WRITE)?;
     let each = POPULATE_KEY_BYTES.saturating_add(prefix.len()).saturating_add(size.unwrap_or(0));
     let all = count.saturating_mul(each);
@@ -133,6 +137,7 @@ fn populate(ctx: &mut Ctx<'_>, count: &[u8], options: &[&[u8]]) -> Done {
         return Err(Error::owned(format!("ERR that would be more than {DEBUG_POPULATE_MAX_BYTES} bytes at once")));
     }
     ctx.admit_effects(all)?;
+    ctx.server.send_unsent();
     let db = ctx.db();
     let (mut key, mut value) = (prefix.to_vec(), Vec::new());
     for n in 0..count {

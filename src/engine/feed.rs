@@ -88,6 +88,8 @@ impl Engine {
             if self.server.stats.clock.delta_as_nanos(start_ticks, self.server.last_ticks) > 1_000_000 {
                 now_ms = self.server.clock.now_ms();
             }
+            // Who was woken in between may have looked at the clock, too.
+            now_ms = now_ms.max(self.ks.now_ms());
             self.ks.set_now_ms(now_ms);
             let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
             self.execute(session, planned.entry, argv, out);
@@ -119,7 +121,10 @@ impl Engine {
         session.last_command = Some(entry.id);
         session.commands += 1;
         self.server.registry.begins(session.key, entry.id.index(), self.server.last_ticks);
-        let unit = self.begin_behind(UnitOrigin::Command, session.outbox.awaited_by_next());
+        // Of the replies before it only what this session has seen itself: among them may be messages of others, whose fence what it
+        // publishes does not have.
+        let awaited = session.outbox.fence_of_next().min(session.fence);
+        let unit = self.begin_behind(UnitOrigin::Command, awaited);
         let start = out.len();
         if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
             self.server.park(session, entry, argv, *wait);

@@ -136,7 +136,7 @@ impl Outbox {
 
     /// Which unit the next bytes among the replies that are [appended](Self::append) next wait for in any case: those before them do.
     #[inline]
-    pub(super) fn awaited_by_next(&self) -> Lsn {
+    pub(super) fn fence_of_next(&self) -> Lsn {
         self.coming.1
     }
 

@@ -42,8 +42,8 @@ impl Engine {
     }
 
     /// Ends a unit: shows what it changed to the observers. `out` are the sessions that are out of the registry and must be
-    /// told, too. Answers whether it changed anything. What must be durable before anybody hears of the unit is then the keyspace's
-    /// [fence](crate::keyspace::Keyspace::fence).
+    /// told, too. Answers whether it changed anything. What must be durable before anybody hears of the unit, beside what it was begun
+    /// [behind](Self::begin_behind), is then the keyspace's [fence](crate::keyspace::Keyspace::fence).
     #[inline(always)]
     pub(super) fn commit(&mut self, Unit(origin): Unit, out: &mut [&mut Session]) -> bool {
         let has_changed = !self.ks.effects().is_empty();

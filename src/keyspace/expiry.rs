@@ -221,6 +221,7 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::limits::EXPIRY_SLICE_TIMERS;
     use crate::base::rng::Rng;
     use crate::keyspace::Keyspace;
     use crate::keyspace::effect::{Cause, Effect, Recording};
@@ -262,6 +263,16 @@ mod tests {
         at(&mut ks, 9_000);
         let mut seen = 0;
         assert_eq!((ks.scan(0, 0, 10, |_| seen += 1), seen, ks.db(0).len(), ks.stats.expired), (0, 0, 0, 2));
+    }
+
+    #[test]
+    fn a_walk_by_a_cursor_removes_no_more_than_active_expiry_does_at_once() {
+        let mut ks = keyspace(1_000);
+        let keys = 2 * EXPIRY_SLICE_TIMERS;
+        (0..keys).for_each(|i| put_until(&mut ks, format!("k{i}").as_bytes(), 2_000));
+        at(&mut ks, 2_000);
+        assert_eq!(ks.scan(0, 0, usize::MAX, |_| panic!("all have expired")), 0);
+        assert_eq!(ks.db(0).len(), keys - EXPIRY_SLICE_TIMERS);
     }
 
     #[test]

@@ -38,7 +38,7 @@ use undo::Undo;
 use verb::Workshop;
 
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::EXPIRED_ELEMENTS_PER_LOOKUP;
+use crate::base::limits::{EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, UNIT_MAX_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::base::split_table::{PLACE_END, Walk};
@@ -279,8 +279,8 @@ impl Keyspace {
         })
     }
 
-    /// The last unit of which this one has seen something that may be lost: nobody must hear of it before. Once the unit is
-    /// [marked](Self::mark_in_flight), that is the unit itself.
+    /// The last unit of which this one has seen something that may be lost, and for which those who hear of it don't wait anyway:
+    /// see [`begin_fence`](Self::begin_fence). Once the unit is [marked](Self::mark_in_flight), that is the unit itself.
     #[inline]
     pub fn fence(&self) -> Lsn {
         self.in_flight.fence()
@@ -491,15 +491,17 @@ impl Keyspace {
     }
 
     /// Walks the keys of a database: emits about `count` keys and answers the next cursor, 0 at the end. Every key that exists from
-    /// the first call to the last is emitted exactly once. One that has expired is removed.
+    /// the first call to the last is emitted exactly once. Of those that have expired some are removed, and none is emitted.
     pub fn scan(&mut self, db: DbIndex, cursor: u64, count: usize, mut emit: impl FnMut(&Entry)) -> u64 {
         let database = self.db(db);
         let expired_until_ms = self.expired_until_ms();
+        // The rest stays to active expiry: a step that many keys have expired in must not take long, nor fill the log.
         let mut expired = Vec::new();
+        let may_remove = if self.effects.as_bytes().len() < UNIT_MAX_BYTES { EXPIRY_SLICE_TIMERS } else { 0 };
         let next = database.scan(cursor, count, |slot| match database.get(slot) {
             Some(entry) if entry.is_live(expired_until_ms) => emit(entry),
-            Some(_) => expired.push(slot),
-            None => {}
+            Some(_) if expired.len() < may_remove => expired.push(slot),
+            _ => {}
         });
         for slot in expired {
             self.fall_due(db, slot, EXPIRED_ELEMENTS_PER_LOOKUP);

@@ -129,6 +129,10 @@ impl Writer {
             self.shared.enqueue(tail.take());
             return self.write_queued();
         }
+        // The thread that makes segments may just have found that the disk fails.
+        if self.shared.state() == State::Poisoned {
+            return Err(Stop::Poisoned);
+        }
         let written = self.write(tail);
         if written == Err(Stop::Full) {
             self.shared.enqueue(tail.take());
@@ -249,7 +253,17 @@ impl Writer {
     fn sync_by_policy(&mut self) -> Result<(), Stop> {
         match self.shared.policy() {
             SyncPolicy::Always => self.sync(),
-            SyncPolicy::EverySec if self.shared.clock.monotonic() >= self.synced_at + LOG_EVERY_SEC => self.sync(),
+            // A clock that has gone back says nothing of how long ago that was.
+            SyncPolicy::EverySec
+                if self
+                    .shared
+                    .clock
+                    .monotonic()
+                    .checked_sub(self.synced_at)
+                    .is_none_or(|since| since >= LOG_EVERY_SEC) =>
+            {
+                self.sync()
+            }
             SyncPolicy::EverySec | SyncPolicy::No => Ok(()),
         }
     }

@@ -264,7 +264,7 @@ fn decode_list(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<
             for _ in 0..input.count()? {
                 let (kind, node) = (input.number()?, input.string()?);
                 match kind {
-                    NODE_PLAIN => push(&[Item::Bytes(&node)]),
+                    NODE_PLAIN if !node.is_empty() => push(&[Item::Bytes(&node)]),
                     NODE_PACKED if *node == listpack::EMPTY => {}
                     NODE_PACKED => push(&listpack::read(&node)?),
                     _ => return Err(Corrupt),

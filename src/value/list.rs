@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use finger::{Before, Finger};
-pub use node::ListLimits;
+pub(crate) use node::ListLimits;
 use node::{Node, SAFE_NODE_BYTES};
 pub(crate) use piece::ListPiece;
 

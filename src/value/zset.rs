@@ -20,7 +20,7 @@ use std::ops::Range;
 use large::Large;
 use sequence::Key;
 use small::Small;
-pub use small::ZSetLimits;
+pub(crate) use small::ZSetLimits;
 
 use crate::base::split_table::PLACE_END;
 use crate::value::small_bytes::SmallBytes;

@@ -296,6 +296,21 @@ fn messages_wait_for_the_change_that_they_tell_of() {
     assert!(sent.contains("$1\\r\\nx") && !is_held, "of nobody's change: {sent}");
 }
 
+/// Its own replies leave behind a message that another client has published. What it publishes does not.
+#[test]
+fn a_message_waits_for_what_its_publisher_has_read_in_the_same_pipeline() {
+    let mut bench = Bench::slow();
+    bench.ask(0, &["HELLO 3", "SUBSCRIBE news"]);
+    bench.ask(2, &["SUBSCRIBE other"]);
+    assert!(!bench.told(0).1 && !bench.told(2).1);
+    bench.ask(1, &["SET k v", "PUBLISH news x"]);
+    bench.ask(0, &["PUBLISH news y", "EVAL redis.call('PUBLISH','other',redis.call('GET','k')) 0"]);
+    assert_eq!(bench.told(2), (String::new(), true));
+    bench.finish_sync();
+    let (sent, is_held) = bench.told(2);
+    assert!(sent.contains("$1\\r\\nv") && !is_held, "{sent}");
+}
+
 #[test]
 fn a_transaction_that_a_change_has_undone_says_so_when_that_is_durable() {
     let mut bench = Bench::slow();
