@@ -25,8 +25,8 @@ const KNOWN_CIRCLES: &[&str] = &[
     "log: group_commit shared writer",
     "net: conn listener raw_poller serve socket_table",
     "rdb: intset listpack mod stream value wire ziplist",
-    "script: alarm bytecode cjson cmsgpack convert debug/mod debug/show frame library lua memory mod names raw redis \
-     register sandbox sort store strings structs vm",
+    "script: alarm bytecode chunk cjson cmsgpack context convert debug/mod debug/show failure frame host interrupt library \
+     lists lua memory mod names raw redis register sandbox sort store strings structs vm",
     "script: parse/lexer parse/mod parse/parser",
     "value: list list/piece",
     "value: stream/mod stream/piece stream/trim",
