@@ -4,7 +4,7 @@ use super::names::CommandId;
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
 
-/// What a running script asks of the server. The engine implements it. No method may come back into the [`Vm`].
+/// What a running script asks of the server. The engine implements it. No method may come back into the [`Vm`](super::Vm).
 pub trait Host {
     /// Runs one command for `redis.call` or `redis.pcall` and writes its one reply, errors included, to `reply`, which is a
     /// tape.

@@ -235,7 +235,7 @@ impl ZSet {
     }
 
     /// Shows the members of a large set with their scores from `cursor` on, in the order of their hashes, until `visit` answers
-    /// false. Answers the cursor of the rest; see [`SplitTable::walk`]. A small set has no cursors and is shown whole.
+    /// false. Answers the cursor of the rest; see [`SplitTable::walk`](crate::base::split_table::SplitTable::walk). A small set has no cursors and is shown whole.
     pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64) -> bool) -> u64 {
         match &self.shape {
             Shape::Small(_) => {
