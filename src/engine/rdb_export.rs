@@ -405,18 +405,20 @@ impl Copy<'_> {
         let mut of_classes = vec![0; CLASSES];
         let mut ks = empty_keyspace(export.databases);
         let _hold = ks.hold_expiry();
-        // Of a value that comes in parts the key is known in the end.
+        // Of a value that comes in parts the key is known in the end, and other keys may change in between.
         let mut of_parts = 0;
         export.read(check, |unit, time_ms| {
             let mut complete: Vec<(DbIndex, &[u8])> = Vec::new();
-            repeat(&mut ks, unit, time_ms, |db, key, bytes| {
-                let Some(key) = key else {
-                    of_parts += bytes;
+            repeat(&mut ks, unit, time_ms, |db, effect, bytes| {
+                let Some(key) = effect.key() else {
+                    if let Effect::Part { fresh, .. } = effect {
+                        of_parts = if *fresh { bytes } else { of_parts + bytes };
+                    }
                     return true;
                 };
-                let bytes = std::mem::take(&mut of_parts) + bytes + EXPORT_KEY_BYTES;
+                let of_value = if let Effect::Complete { .. } = effect { std::mem::take(&mut of_parts) } else { 0 };
                 if let Some(class) = survey.class(db, key) {
-                    of_classes[class] += bytes as u64;
+                    of_classes[class] += (of_value + bytes + EXPORT_KEY_BYTES) as u64;
                     return false;
                 }
                 if complete.last() != Some(&(db, key)) {
@@ -438,8 +440,8 @@ impl Copy<'_> {
         let (export, check, survey) = (self.export, self.check, self.survey);
         let mut ks = empty_keyspace(export.databases);
         let _hold = ks.hold_expiry();
-        let is_wanted = |db: DbIndex, key: Option<&[u8]>, _| {
-            key.is_none_or(|key| survey.class(db, key).is_some_and(|class| classes.contains(&class)))
+        let is_wanted = |db: DbIndex, effect: &Effect<'_>, _| {
+            effect.key().is_none_or(|key| survey.class(db, key).is_some_and(|class| classes.contains(&class)))
         };
         export.read(check, |unit, time_ms| repeat(&mut ks, unit, time_ms, is_wanted))?;
         for db in 0..ks.databases() {
@@ -474,27 +476,23 @@ fn empty_keyspace(databases: DbIndex) -> Keyspace {
     ks
 }
 
-/// Repeats the effects of a unit on the keys for which `is_wanted` answers true, given the effect's length. It is also asked about
-/// effects that are on no key of their own, the parts of a large value among them.
+/// Repeats those effects of a unit for which `is_wanted` answers true, given each of them and its length. The parts of a large value
+/// are always wanted: which key it belongs to is known in the end.
 fn repeat<'u>(
     ks: &mut Keyspace,
     unit: &Unit<'u>,
     time_ms: i64,
-    mut is_wanted: impl FnMut(DbIndex, Option<&'u [u8]>, usize) -> bool,
+    mut is_wanted: impl FnMut(DbIndex, &Effect<'u>, usize) -> bool,
 ) -> Result<(), ExportError> {
     ks.begin_unit(time_ms, Recording::Nothing);
     each_effect(unit, |db, effect, bytes| {
         if is_program(&effect) || matches!(effect, Effect::Expect { .. }) {
             return Ok(());
         }
-        let [Some((_, Target::Key(key_db, key))), _] = effect.targets(db) else {
-            is_wanted(db, None, bytes);
-            return apply(ks, db, &effect);
-        };
-        if is_wanted(key_db, Some(key), bytes) {
+        if is_wanted(db, &effect, bytes) {
             return apply(ks, db, &effect);
         }
-        if let Effect::Complete { .. } = effect {
+        if let Effect::Complete { key, .. } = effect {
             // The parts of its value are given up with it.
             apply(ks, db, &effect)?;
             remove(ks, db, key)?;
@@ -537,6 +535,7 @@ mod tests {
     use crate::log::disk::Disk;
     use crate::log::sim::SimDisk;
     use crate::log::snapshot::writer::{Begin, LogBeside, Sizes, SnapshotWriter};
+    use crate::value::Layout;
 
     /// An export of a snapshot that has these units.
     fn export_of(disk: &SimDisk, units: &[Vec<u8>]) -> Export {
@@ -559,6 +558,26 @@ mod tests {
         writer.outcome().unwrap().unwrap();
         let is_well = Box::new(|| true);
         Export { directory, lsn: Lsn::new(7), databases: 2, name: "dump.rdb".into(), turn: Arc::default(), is_well }
+    }
+
+    /// What a survey finds out, and what the keys of each class take that change.
+    fn surveyed(units: &[(UnitOrigin, Vec<u8>)]) -> (Survey, Vec<u64>) {
+        let disk = SimDisk::new(5);
+        let export = export_of_stream(&disk, units);
+        let survey = export.survey(&|| Ok(())).unwrap();
+        let file =
+            Replacement::begin(Arc::new(disk), Path::new("/dump.rdb"), MAKER).map_err(|(_, error)| error).unwrap();
+        let writer = Writer::new(file, VERSION);
+        let mut copy = Copy { export: &export, check: &|| Ok(()), survey: &survey, writer, version: VERSION, keys: 0 };
+        let of_classes = copy.write_settled().unwrap();
+        (survey, of_classes)
+    }
+
+    /// A unit of effects on database 0.
+    fn unit_of(unit: &[Effect<'_>]) -> Vec<u8> {
+        let mut effects = EffectWriter::default();
+        unit.iter().for_each(|effect| effects.write(0, effect));
+        effects.into_bytes()
     }
 
     fn unit(key: &str) -> Vec<u8> {
@@ -629,6 +648,31 @@ mod tests {
             let tagged = |tag: &[u8]| bytes.windows(tag.len()).filter(|bytes| *bytes == tag).count();
             assert_eq!((tagged(b"<early>"), tagged(b"<late>")), (40 - changed, changed));
         }
+    }
+
+    #[test]
+    fn the_parts_of_a_value_count_for_its_key_though_others_change_between_them() {
+        let part = |fresh: bool, bytes: usize| {
+            let steps = unit_of(&[Effect::HashSet { key: b"", field: &[b'f'; 9], value: &vec![b'v'; bytes] }]);
+            unit_of(&[Effect::Part { fresh, layout: Layout::Large, steps: &steps }])
+        };
+        let set = |key| unit_of(&[Effect::SetInteger { key, value: 1 }]);
+        let complete = unit_of(&[Effect::Complete { key: b"large", layout: Layout::Large, at_ms: i64::MAX }]);
+        let change = unit_of(&[Effect::HashSet { key: b"large", field: b"g", value: b"v" }]);
+        let abandoned = unit_of(&[Effect::Part { fresh: true, layout: Layout::Compact, steps: b"" }]);
+        let (survey, of_classes) = surveyed(&[
+            (UnitOrigin::Snapshot, part(true, 500_000)),
+            (UnitOrigin::Command, abandoned),
+            (UnitOrigin::Snapshot, part(true, 10_000)),
+            (UnitOrigin::Command, set(b"other")),
+            (UnitOrigin::Snapshot, part(false, 20_000)),
+            (UnitOrigin::Command, set(b"third")),
+            (UnitOrigin::Snapshot, complete),
+            (UnitOrigin::Command, change),
+        ]);
+        let of_key = |key| of_classes[survey.class(0, key).unwrap()];
+        assert!((30_000..31_000).contains(&of_key(b"large")), "{}", of_key(b"large"));
+        assert!([b"other", b"third"].iter().all(|key| of_key(*key) < 200));
     }
 
     #[test]
