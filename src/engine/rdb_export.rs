@@ -8,7 +8,7 @@
 //! 2. to write all other keys: each is made in a keyspace of the thread's own, and removed as soon as it is written;
 //! 3. to make those that change, and write them at the end: as many at a time as may be held, and so once more for the next.
 //!
-//! So the memory that it takes is that of one frame, of the largest value, of a share of the stream ([`EXPORT_HELD_SHARE`]),
+//! So the memory that it takes is that of one frame, of the largest value, of a share of all keys ([`EXPORT_HELD_SHARE`]),
 //! and of a few bytes for each key that was renamed or copied. It does not count towards `maxmemory`: no client is refused a write
 //! because a file is made ([`apart`]).
 //!
@@ -246,13 +246,23 @@ fn each_effect<'u>(
     }
 }
 
+/// What an effect adds to what its key takes in memory, about, given how many bytes say it. Only those count for a key of their own that
+/// a copied key begins with: one that is changed a million times is not a million keys.
+fn taken_bytes(effect: &Effect<'_>, bytes: usize) -> u64 {
+    let of_key = match effect {
+        Effect::Put { .. } | Effect::Build { .. } | Effect::Complete { .. } => EXPORT_KEY_BYTES,
+        _ => 0,
+    };
+    (bytes + of_key) as u64
+}
+
 /// In so many classes keys are put by their hashes, those that change: as many classes are made at a time as may be held.
 const CLASSES: usize = 256;
 
 /// What must be known of a snapshot before its first key can be written.
 struct Survey {
-    /// Bytes of its stream.
-    unit_bytes: u64,
+    /// What all keys together take, about: see [`taken_bytes`].
+    taken_bytes: u64,
     /// The texts of the libraries, as they are at the end.
     libraries: BTreeMap<Box<str>, Box<[u8]>>,
     /// Of these databases any key may change behind its copy: they are flushed or swapped.
@@ -265,7 +275,7 @@ struct Survey {
 impl Survey {
     fn new(databases: DbIndex, unit_bytes: u64) -> Survey {
         Survey {
-            unit_bytes,
+            taken_bytes: 0,
             libraries: BTreeMap::new(),
             unsettled: vec![false; databases.into()],
             changed: KeyFilter::of_bits(unit_bytes / EXPORT_FILTER_SHARE),
@@ -275,12 +285,13 @@ impl Survey {
 
     /// How much the keys may take that are made at a time.
     fn held_bytes(&self) -> u64 {
-        EXPORT_HELD_MIN_BYTES.max(self.unit_bytes / EXPORT_HELD_SHARE)
+        EXPORT_HELD_MIN_BYTES.max(self.taken_bytes / EXPORT_HELD_SHARE)
     }
 
     fn add(&mut self, unit: &Unit<'_>) -> Result<(), ExportError> {
         let is_followed = unit.origin != UnitOrigin::Snapshot as u8;
-        each_effect(unit, |db, effect, _| {
+        each_effect(unit, |db, effect, bytes| {
+            self.taken_bytes += taken_bytes(&effect, bytes);
             match effect {
                 Effect::LibraryPut { code } => {
                     if let Ok((name, _)) = parse_header(code) {
@@ -418,7 +429,7 @@ impl Copy<'_> {
                 };
                 let of_value = if let Effect::Complete { .. } = effect { std::mem::take(&mut of_parts) } else { 0 };
                 if let Some(class) = survey.class(db, key) {
-                    of_classes[class] += (of_value + bytes + EXPORT_KEY_BYTES) as u64;
+                    of_classes[class] += taken_bytes(effect, of_value + bytes);
                     return false;
                 }
                 if complete.last() != Some(&(db, key)) {
@@ -673,6 +684,35 @@ mod tests {
         let of_key = |key| of_classes[survey.class(0, key).unwrap()];
         assert!((30_000..31_000).contains(&of_key(b"large")), "{}", of_key(b"large"));
         assert!([b"other", b"third"].iter().all(|key| of_key(*key) < 200));
+    }
+
+    #[test]
+    fn what_keys_take_is_told_of_all_and_of_those_that_change_by_the_same_measure() {
+        let key = |key: usize| format!("key:{key}").into_bytes();
+        let mut units: Vec<_> = (0..1_000)
+            .map(|number| (UnitOrigin::Snapshot, unit_of(&[Effect::Put { key: &key(number), value: b"" }])))
+            .collect();
+        let swap = (UnitOrigin::Command, unit_of(&[Effect::Swap { with_db: 1 }]));
+        units.push(swap);
+        let (survey, of_classes) = surveyed(&units);
+        let of_all: u64 = of_classes.iter().sum();
+        assert!(of_all > 1_000 * EXPORT_KEY_BYTES as u64);
+        // But for the swap itself, which is on no key.
+        assert!((of_all..of_all + 16).contains(&survey.taken_bytes), "{of_all} of {}", survey.taken_bytes);
+        // If there were more of them, it would be read so often.
+        let reads = groups(&of_classes, survey.taken_bytes / EXPORT_HELD_SHARE).len() as u64;
+        assert!((EXPORT_HELD_SHARE..2 * EXPORT_HELD_SHARE).contains(&reads), "{reads}");
+    }
+
+    #[test]
+    fn a_key_that_changes_often_is_not_taken_for_many() {
+        let count = |value| unit_of(&[Effect::SetInteger { key: b"hot", value }]);
+        let mut units = vec![(UnitOrigin::Snapshot, unit_of(&[Effect::Put { key: b"hot", value: b"0" }]))];
+        units.extend((1..=1_000).map(|value| (UnitOrigin::Command, count(value))));
+        let unit_bytes = units.iter().map(|(_, unit)| unit.len() as u64).sum::<u64>();
+        let (survey, of_classes) = surveyed(&units);
+        let of_all: u64 = of_classes.iter().sum();
+        assert_eq!((of_all, survey.taken_bytes), (unit_bytes + EXPORT_KEY_BYTES as u64, of_all));
     }
 
     #[test]
