@@ -12,6 +12,10 @@
 //! and of a few bytes for each key that was renamed or copied. It does not count towards `maxmemory`: no client is refused a write
 //! because a file is made ([`apart`]).
 //!
+//! One thing has no bound: keys between which RENAME or COPY carried values behind their copies are made together ([`Links`]), and each
+//! value counts once, though copies of it take as much again. So all keys that got their values by RENAME from one temporary name
+//! while the snapshot was made are held at a time. To divide them, each life of that name would have to be told from the others.
+//!
 //! The file is written beside the one that it replaces ([`Replacement`]), so that there is a whole one at any moment. Like the
 //! snapshot it gives up when the log needs the space. Readers choose a type's form by its number; the version at the beginning of the
 //! file says to older ones that there is something they do not know, so if such a value is met the file is begun again.
