@@ -444,13 +444,14 @@ pub const SNAPSHOT_FRAME_MAX_BYTES: usize = 4 * SNAPSHOT_FRAME_BYTES;
 pub const SNAPSHOT_SYNC_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Bytes that keys may take, about, which a dump.rdb that is made of a snapshot holds until their last change has come; or, if that is
-/// more, one part in [`EXPORT_HELD_SHARE`] of the snapshot's bytes. For the rest of them the snapshot is read once more.
+/// more, one part in [`EXPORT_HELD_SHARE`] of what all keys take. For the rest of them the snapshot is read once more.
 pub const EXPORT_HELD_MIN_BYTES: u64 = if cfg!(test) { 1024 * 1024 } else { 16 * 1024 * 1024 };
 
-/// See [`EXPORT_HELD_MIN_BYTES`]: bounds how often a snapshot is read.
+/// See [`EXPORT_HELD_MIN_BYTES`]. For keys that change a snapshot is read fewer than twice so many times, since any two neighbouring
+/// reads make more of them than may be held.
 pub const EXPORT_HELD_SHARE: u64 = 16;
 
-/// What a key takes in memory beside the bytes of its effects, about.
+/// What a key takes in memory beside the bytes of its effects, about. Counted where a copied key begins.
 pub const EXPORT_KEY_BYTES: usize = 64;
 
 /// Bytes of a snapshot for each bit that tells which of its keys change behind their copies: so many bits are a percent of its memory.

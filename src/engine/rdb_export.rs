@@ -8,9 +8,13 @@
 //! 2. to write all other keys: each is made in a keyspace of the thread's own, and removed as soon as it is written;
 //! 3. to make those that change, and write them at the end: as many at a time as may be held, and so once more for the next.
 //!
-//! So the memory that it takes is that of one frame, of the largest value, of a share of the stream ([`EXPORT_HELD_SHARE`]),
+//! So the memory that it takes is that of one frame, of the largest value, of a share of all keys ([`EXPORT_HELD_SHARE`]),
 //! and of a few bytes for each key that was renamed or copied. It does not count towards `maxmemory`: no client is refused a write
 //! because a file is made ([`apart`]).
+//!
+//! One thing has no bound: keys between which RENAME or COPY carried values behind their copies are made together ([`Links`]), and each
+//! value counts once, though copies of it take as much again. So all keys that got their values by RENAME from one temporary name
+//! while the snapshot was made are held at a time. To divide them, each life of that name would have to be told from the others.
 //!
 //! The file is written beside the one that it replaces ([`Replacement`]), so that there is a whole one at any moment. Like the
 //! snapshot it gives up when the log needs the space. Readers choose a type's form by its number; the version at the beginning of the
@@ -246,13 +250,23 @@ fn each_effect<'u>(
     }
 }
 
+/// What an effect adds to what its key takes in memory, about, given how many bytes say it. Only those count for a key of their own that
+/// a copied key begins with: one that is changed a million times is not a million keys.
+fn taken_bytes(effect: &Effect<'_>, bytes: usize) -> u64 {
+    let of_key = match effect {
+        Effect::Put { .. } | Effect::Build { .. } | Effect::Complete { .. } => EXPORT_KEY_BYTES,
+        _ => 0,
+    };
+    (bytes + of_key) as u64
+}
+
 /// In so many classes keys are put by their hashes, those that change: as many classes are made at a time as may be held.
 const CLASSES: usize = 256;
 
 /// What must be known of a snapshot before its first key can be written.
 struct Survey {
-    /// Bytes of its stream.
-    unit_bytes: u64,
+    /// What all keys together take, about: see [`taken_bytes`].
+    taken_bytes: u64,
     /// The texts of the libraries, as they are at the end.
     libraries: BTreeMap<Box<str>, Box<[u8]>>,
     /// Of these databases any key may change behind its copy: they are flushed or swapped.
@@ -265,7 +279,7 @@ struct Survey {
 impl Survey {
     fn new(databases: DbIndex, unit_bytes: u64) -> Survey {
         Survey {
-            unit_bytes,
+            taken_bytes: 0,
             libraries: BTreeMap::new(),
             unsettled: vec![false; databases.into()],
             changed: KeyFilter::of_bits(unit_bytes / EXPORT_FILTER_SHARE),
@@ -275,12 +289,13 @@ impl Survey {
 
     /// How much the keys may take that are made at a time.
     fn held_bytes(&self) -> u64 {
-        EXPORT_HELD_MIN_BYTES.max(self.unit_bytes / EXPORT_HELD_SHARE)
+        EXPORT_HELD_MIN_BYTES.max(self.taken_bytes / EXPORT_HELD_SHARE)
     }
 
     fn add(&mut self, unit: &Unit<'_>) -> Result<(), ExportError> {
         let is_followed = unit.origin != UnitOrigin::Snapshot as u8;
-        each_effect(unit, |db, effect, _| {
+        each_effect(unit, |db, effect, bytes| {
+            self.taken_bytes += taken_bytes(&effect, bytes);
             match effect {
                 Effect::LibraryPut { code } => {
                     if let Ok((name, _)) = parse_header(code) {
@@ -405,18 +420,20 @@ impl Copy<'_> {
         let mut of_classes = vec![0; CLASSES];
         let mut ks = empty_keyspace(export.databases);
         let _hold = ks.hold_expiry();
-        // Of a value that comes in parts the key is known in the end.
+        // Of a value that comes in parts the key is known in the end, and other keys may change in between.
         let mut of_parts = 0;
         export.read(check, |unit, time_ms| {
             let mut complete: Vec<(DbIndex, &[u8])> = Vec::new();
-            repeat(&mut ks, unit, time_ms, |db, key, bytes| {
-                let Some(key) = key else {
-                    of_parts += bytes;
+            repeat(&mut ks, unit, time_ms, |db, effect, bytes| {
+                let Some(key) = effect.key() else {
+                    if let Effect::Part { fresh, .. } = effect {
+                        of_parts = if *fresh { bytes } else { of_parts + bytes };
+                    }
                     return true;
                 };
-                let bytes = std::mem::take(&mut of_parts) + bytes + EXPORT_KEY_BYTES;
+                let of_value = if let Effect::Complete { .. } = effect { std::mem::take(&mut of_parts) } else { 0 };
                 if let Some(class) = survey.class(db, key) {
-                    of_classes[class] += bytes as u64;
+                    of_classes[class] += taken_bytes(effect, of_value + bytes);
                     return false;
                 }
                 if complete.last() != Some(&(db, key)) {
@@ -438,8 +455,8 @@ impl Copy<'_> {
         let (export, check, survey) = (self.export, self.check, self.survey);
         let mut ks = empty_keyspace(export.databases);
         let _hold = ks.hold_expiry();
-        let is_wanted = |db: DbIndex, key: Option<&[u8]>, _| {
-            key.is_none_or(|key| survey.class(db, key).is_some_and(|class| classes.contains(&class)))
+        let is_wanted = |db: DbIndex, effect: &Effect<'_>, _| {
+            effect.key().is_none_or(|key| survey.class(db, key).is_some_and(|class| classes.contains(&class)))
         };
         export.read(check, |unit, time_ms| repeat(&mut ks, unit, time_ms, is_wanted))?;
         for db in 0..ks.databases() {
@@ -474,27 +491,23 @@ fn empty_keyspace(databases: DbIndex) -> Keyspace {
     ks
 }
 
-/// Repeats the effects of a unit on the keys for which `is_wanted` answers true, given the effect's length. It is also asked about
-/// effects that are on no key of their own, the parts of a large value among them.
+/// Repeats those effects of a unit for which `is_wanted` answers true, given each of them and its length. The parts of a large value
+/// are always wanted: which key it belongs to is known in the end.
 fn repeat<'u>(
     ks: &mut Keyspace,
     unit: &Unit<'u>,
     time_ms: i64,
-    mut is_wanted: impl FnMut(DbIndex, Option<&'u [u8]>, usize) -> bool,
+    mut is_wanted: impl FnMut(DbIndex, &Effect<'u>, usize) -> bool,
 ) -> Result<(), ExportError> {
     ks.begin_unit(time_ms, Recording::Nothing);
     each_effect(unit, |db, effect, bytes| {
         if is_program(&effect) || matches!(effect, Effect::Expect { .. }) {
             return Ok(());
         }
-        let [Some((_, Target::Key(key_db, key))), _] = effect.targets(db) else {
-            is_wanted(db, None, bytes);
-            return apply(ks, db, &effect);
-        };
-        if is_wanted(key_db, Some(key), bytes) {
+        if is_wanted(db, &effect, bytes) {
             return apply(ks, db, &effect);
         }
-        if let Effect::Complete { .. } = effect {
+        if let Effect::Complete { key, .. } = effect {
             // The parts of its value are given up with it.
             apply(ks, db, &effect)?;
             remove(ks, db, key)?;
@@ -537,6 +550,7 @@ mod tests {
     use crate::log::disk::Disk;
     use crate::log::sim::SimDisk;
     use crate::log::snapshot::writer::{Begin, LogBeside, Sizes, SnapshotWriter};
+    use crate::value::Layout;
 
     /// An export of a snapshot that has these units.
     fn export_of(disk: &SimDisk, units: &[Vec<u8>]) -> Export {
@@ -559,6 +573,26 @@ mod tests {
         writer.outcome().unwrap().unwrap();
         let is_well = Box::new(|| true);
         Export { directory, lsn: Lsn::new(7), databases: 2, name: "dump.rdb".into(), turn: Arc::default(), is_well }
+    }
+
+    /// What a survey finds out, and what the keys of each class take that change.
+    fn surveyed(units: &[(UnitOrigin, Vec<u8>)]) -> (Survey, Vec<u64>) {
+        let disk = SimDisk::new(5);
+        let export = export_of_stream(&disk, units);
+        let survey = export.survey(&|| Ok(())).unwrap();
+        let file =
+            Replacement::begin(Arc::new(disk), Path::new("/dump.rdb"), MAKER).map_err(|(_, error)| error).unwrap();
+        let writer = Writer::new(file, VERSION);
+        let mut copy = Copy { export: &export, check: &|| Ok(()), survey: &survey, writer, version: VERSION, keys: 0 };
+        let of_classes = copy.write_settled().unwrap();
+        (survey, of_classes)
+    }
+
+    /// A unit of effects on database 0.
+    fn unit_of(unit: &[Effect<'_>]) -> Vec<u8> {
+        let mut effects = EffectWriter::default();
+        unit.iter().for_each(|effect| effects.write(0, effect));
+        effects.into_bytes()
     }
 
     fn unit(key: &str) -> Vec<u8> {
@@ -629,6 +663,60 @@ mod tests {
             let tagged = |tag: &[u8]| bytes.windows(tag.len()).filter(|bytes| *bytes == tag).count();
             assert_eq!((tagged(b"<early>"), tagged(b"<late>")), (40 - changed, changed));
         }
+    }
+
+    #[test]
+    fn the_parts_of_a_value_count_for_its_key_though_others_change_between_them() {
+        let part = |fresh: bool, bytes: usize| {
+            let steps = unit_of(&[Effect::HashSet { key: b"", field: &[b'f'; 9], value: &vec![b'v'; bytes] }]);
+            unit_of(&[Effect::Part { fresh, layout: Layout::Large, steps: &steps }])
+        };
+        let set = |key| unit_of(&[Effect::SetInteger { key, value: 1 }]);
+        let complete = unit_of(&[Effect::Complete { key: b"large", layout: Layout::Large, at_ms: i64::MAX }]);
+        let change = unit_of(&[Effect::HashSet { key: b"large", field: b"g", value: b"v" }]);
+        let abandoned = unit_of(&[Effect::Part { fresh: true, layout: Layout::Compact, steps: b"" }]);
+        let (survey, of_classes) = surveyed(&[
+            (UnitOrigin::Snapshot, part(true, 500_000)),
+            (UnitOrigin::Command, abandoned),
+            (UnitOrigin::Snapshot, part(true, 10_000)),
+            (UnitOrigin::Command, set(b"other")),
+            (UnitOrigin::Snapshot, part(false, 20_000)),
+            (UnitOrigin::Command, set(b"third")),
+            (UnitOrigin::Snapshot, complete),
+            (UnitOrigin::Command, change),
+        ]);
+        let of_key = |key| of_classes[survey.class(0, key).unwrap()];
+        assert!((30_000..31_000).contains(&of_key(b"large")), "{}", of_key(b"large"));
+        assert!([b"other", b"third"].iter().all(|key| of_key(*key) < 200));
+    }
+
+    #[test]
+    fn what_keys_take_is_told_of_all_and_of_those_that_change_by_the_same_measure() {
+        let key = |key: usize| format!("key:{key}").into_bytes();
+        let mut units: Vec<_> = (0..1_000)
+            .map(|number| (UnitOrigin::Snapshot, unit_of(&[Effect::Put { key: &key(number), value: b"" }])))
+            .collect();
+        let swap = (UnitOrigin::Command, unit_of(&[Effect::Swap { with_db: 1 }]));
+        units.push(swap);
+        let (survey, of_classes) = surveyed(&units);
+        let of_all: u64 = of_classes.iter().sum();
+        assert!(of_all > 1_000 * EXPORT_KEY_BYTES as u64);
+        // But for the swap itself, which is on no key.
+        assert!((of_all..of_all + 16).contains(&survey.taken_bytes), "{of_all} of {}", survey.taken_bytes);
+        // If there were more of them, it would be read so often.
+        let reads = groups(&of_classes, survey.taken_bytes / EXPORT_HELD_SHARE).len() as u64;
+        assert!((EXPORT_HELD_SHARE..2 * EXPORT_HELD_SHARE).contains(&reads), "{reads}");
+    }
+
+    #[test]
+    fn a_key_that_changes_often_is_not_taken_for_many() {
+        let count = |value| unit_of(&[Effect::SetInteger { key: b"hot", value }]);
+        let mut units = vec![(UnitOrigin::Snapshot, unit_of(&[Effect::Put { key: b"hot", value: b"0" }]))];
+        units.extend((1..=1_000).map(|value| (UnitOrigin::Command, count(value))));
+        let unit_bytes = units.iter().map(|(_, unit)| unit.len() as u64).sum::<u64>();
+        let (survey, of_classes) = surveyed(&units);
+        let of_all: u64 = of_classes.iter().sum();
+        assert_eq!((of_all, survey.taken_bytes), (unit_bytes + EXPORT_KEY_BYTES as u64, of_all));
     }
 
     #[test]
