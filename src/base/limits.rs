@@ -488,7 +488,7 @@ pub const LOAD_AHEAD_BYTES: usize = 2 * 1024 * 1024;
 pub const LOAD_AHEAD_KEEP_BYTES: usize = SNAPSHOT_FRAME_BYTES;
 
 /// Bytes of a foreign file that a start loads at a time, about: reading them takes longer than reading effects.
-pub const BULK_SLICE_BYTES: u64 = 64 * 1024;
+pub const BULK_SLICE_BYTES: usize = 64 * 1024;
 
 /// How long a start waits before it looks again at a disk that is behind.
 pub const LOAD_PAUSE: Duration = Duration::from_millis(1);
