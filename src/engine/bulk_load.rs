@@ -109,7 +109,8 @@ impl BulkLoad {
                     notify: Box::new(|| {}),
                 };
                 let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin);
-                writer.start().map_err(RecoveryError::Threads)?;
+                let what = "the thread that writes the snapshot";
+                writer.start().map_err(|error| RecoveryError::Thread { what, error })?;
                 engine.server.tail = Some(Tail::new(Vec::new()));
                 // A snapshot is read under these limits, until its first unit sets others.
                 engine.ks.set_limits(ValueLimits::default());
