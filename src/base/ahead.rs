@@ -21,8 +21,8 @@ pub trait Source: Send + 'static {
 
 /// What a source makes.
 pub trait Piece: Default + Send + 'static {
-    /// Bytes that it holds, about, and not 0: how many lie ready is bounded by this alone.
-    fn bytes(&self) -> usize;
+    /// For how many bytes it counts, about what it holds, and not 0: how much lies ready is bounded by this alone.
+    fn weight(&self) -> usize;
 }
 
 /// The pieces of a source, made ahead. See the module's header.
@@ -119,7 +119,7 @@ struct Queue<P> {
 
 struct State<P> {
     ready: VecDeque<P>,
-    /// Of those that are ready.
+    /// For how many those that are ready count.
     bytes: usize,
     spent: Vec<P>,
     /// Whether all have been made.
@@ -162,9 +162,9 @@ impl<P: Piece> Queue<P> {
 
     /// Adds a piece, however large it has become.
     fn put(&self, piece: P) {
-        let bytes = piece.bytes();
+        let weight = piece.weight();
         let mut state = self.lock();
-        state.bytes = state.bytes.saturating_add(bytes);
+        state.bytes = state.bytes.saturating_add(weight);
         state.ready.push_back(piece);
         self.moved.notify_one();
     }
@@ -174,7 +174,7 @@ impl<P: Piece> Queue<P> {
         let mut state = self.lock();
         loop {
             if let Some(piece) = state.ready.pop_front() {
-                state.bytes = state.bytes.saturating_sub(piece.bytes());
+                state.bytes = state.bytes.saturating_sub(piece.weight());
                 self.moved.notify_one();
                 return Some(piece);
             }
@@ -211,7 +211,7 @@ mod tests {
     struct Numbers(Vec<u64>, usize);
 
     impl Piece for Numbers {
-        fn bytes(&self) -> usize {
+        fn weight(&self) -> usize {
             self.1
         }
     }

@@ -178,9 +178,9 @@ impl Loading {
             let (path, offset) = piece.position;
             return Err(RecoveryError::SnapshotMisfit { path, offset, index, what });
         }
-        let bytes = piece.bytes;
+        let weight = piece.weight;
         self.pieces.give_back(piece);
-        Ok(bytes)
+        Ok(weight)
     }
 
     /// Loads a block of the log. Answers for how many bytes that counts.

@@ -32,7 +32,7 @@ pub(super) struct Piece {
     /// Effects that need what is there.
     encoded: EffectWriter,
     /// For how many bytes of effects it counts.
-    pub(super) bytes: usize,
+    pub(super) weight: usize,
     /// When the snapshot was begun, Unix ms.
     pub(super) time_ms: i64,
     /// The file, and the offset behind what was read.
@@ -84,8 +84,8 @@ impl Source for SnapshotPieces {
             }
         }
         // What was only checked, or is a part of one long unit, counts as much as a frame holds.
-        if piece.bytes == 0 {
-            piece.bytes = SNAPSHOT_FRAME_BYTES;
+        if piece.weight == 0 {
+            piece.weight = SNAPSHOT_FRAME_BYTES;
         }
         piece.position = self.restore.position();
         piece.progress = self.restore.progress();
@@ -94,8 +94,8 @@ impl Source for SnapshotPieces {
 }
 
 impl ahead::Piece for Piece {
-    fn bytes(&self) -> usize {
-        self.bytes
+    fn weight(&self) -> usize {
+        self.weight
     }
 }
 
@@ -108,12 +108,12 @@ impl Piece {
     fn clear(&mut self) {
         self.changes.clear();
         self.encoded.clear(LOAD_AHEAD_KEEP_BYTES);
-        self.bytes = 0;
+        self.weight = 0;
         self.error = None;
     }
 
     fn add(&mut self, unit: &Unit<'_>, preparation: &mut Preparation) {
-        self.bytes += UNIT_HEAD_BYTES + unit.effects.len();
+        self.weight += UNIT_HEAD_BYTES + unit.effects.len();
         if unit.format != EFFECTS_FORMAT {
             let what = format!("has format {}, which this version does not know", unit.format);
             self.push(0, What::Unfit(what));

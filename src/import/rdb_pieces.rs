@@ -79,7 +79,7 @@ impl Source for RdbPieces {
 }
 
 impl ahead::Piece for Piece {
-    fn bytes(&self) -> usize {
+    fn weight(&self) -> usize {
         let first: usize = self.first.iter().map(BeforeKeys::bytes).sum();
         // What was only read, such as keys that are left out, counts as much as a slice of the file holds.
         (first + self.batch.effect_bytes()).max(BULK_SLICE_BYTES)
@@ -177,7 +177,7 @@ mod tests {
                 return weights;
             }
             assert!(piece.stop.is_none());
-            weights.push(ahead::Piece::bytes(&piece));
+            weights.push(ahead::Piece::weight(&piece));
         }
     }
 
