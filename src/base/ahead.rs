@@ -1,7 +1,7 @@
 //! Work that is done ahead of whoever needs its results, by a thread of its own.
 //!
-//! A [`Source`] makes pieces, one after another. How many bytes of them lie ready is bounded, and those that were used come back to
-//! be filled again, so that neither memory nor the cache fills with the work. Where there are to be no threads, each piece is made
+//! A [`Source`] makes pieces, one after another. While enough bytes of them lie ready no more are made, and those that were used come
+//! back to be filled again, so that neither memory nor the cache fills with the work. Where there are to be no threads, each piece is made
 //! when it is asked for: the same code, the same order.
 
 use std::collections::VecDeque;
@@ -21,8 +21,8 @@ pub trait Source: Send + 'static {
 
 /// What a source makes.
 pub trait Piece: Default + Send + 'static {
-    /// Bytes that it holds, about.
-    fn bytes(&self) -> usize;
+    /// For how many bytes it counts, about what it holds, and not 0: how much lies ready is bounded by this alone.
+    fn weight(&self) -> usize;
 }
 
 /// The pieces of a source, made ahead. See the module's header.
@@ -44,8 +44,8 @@ impl<S: Source> Ahead<S> {
         Ahead { source: Some(source), worker: None }
     }
 
-    /// Makes pieces on a thread of this name. No more than `max_bytes` bytes of them lie ready, or one that is larger; and one more
-    /// waits for its place. Fails if the system has no thread.
+    /// Makes pieces on a thread of this name, and none while `max_bytes` bytes of them lie ready: of those larger than that there is
+    /// one at a time beside the one in use. Fails if the system has no thread.
     pub fn on_thread(name: &str, max_bytes: usize, source: S) -> io::Result<Ahead<S>> {
         let queue = Arc::new(Queue::new(max_bytes));
         let filled = Arc::clone(&queue);
@@ -92,7 +92,7 @@ impl<S: Source> Drop for Ahead<S> {
     fn drop(&mut self) {
         if let Some(Worker { queue, thread }) = self.worker.take() {
             queue.give_up();
-            // Had it panicked, that was told already.
+            // A panic ends the server, so this only matters in tests; and it was told already.
             let _ = thread.join();
         }
     }
@@ -100,12 +100,11 @@ impl<S: Source> Drop for Ahead<S> {
 
 fn fill_all<S: Source>(mut source: S, queue: &Queue<S::Piece>) -> S {
     let _end = End(queue);
-    let mut piece = S::Piece::default();
-    while source.fill(&mut piece) {
-        match queue.put(piece) {
-            Some(next) => piece = next,
-            None => break,
+    while let Some(mut piece) = queue.piece_to_fill() {
+        if !source.fill(&mut piece) {
+            break;
         }
+        queue.put(piece);
     }
     source
 }
@@ -120,7 +119,7 @@ struct Queue<P> {
 
 struct State<P> {
     ready: VecDeque<P>,
-    /// Of those that are ready.
+    /// For how many those that are ready count.
     bytes: usize,
     spent: Vec<P>,
     /// Whether all have been made.
@@ -152,20 +151,22 @@ impl<P: Piece> Queue<P> {
         self.moved.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a piece when there is room for it. Answers the one to fill next; `None` if nobody wants any more.
-    fn put(&self, piece: P) -> Option<P> {
-        let bytes = piece.bytes();
+    /// A piece to be filled, when there is room for it; `None` if nobody wants any more.
+    fn piece_to_fill(&self) -> Option<P> {
         let mut state = self.lock();
-        while !state.is_given_up && !state.ready.is_empty() && state.bytes.saturating_add(bytes) > self.max_bytes {
+        while !state.is_given_up && !state.ready.is_empty() && state.bytes >= self.max_bytes {
             state = self.wait(state);
         }
-        if state.is_given_up {
-            return None;
-        }
-        state.bytes = state.bytes.saturating_add(bytes);
+        (!state.is_given_up).then(|| state.spent.pop().unwrap_or_default())
+    }
+
+    /// Adds a piece, however large it has become.
+    fn put(&self, piece: P) {
+        let weight = piece.weight();
+        let mut state = self.lock();
+        state.bytes = state.bytes.saturating_add(weight);
         state.ready.push_back(piece);
         self.moved.notify_one();
-        Some(state.spent.pop().unwrap_or_default())
     }
 
     /// Takes the oldest piece; `None` at the end.
@@ -173,7 +174,7 @@ impl<P: Piece> Queue<P> {
         let mut state = self.lock();
         loop {
             if let Some(piece) = state.ready.pop_front() {
-                state.bytes = state.bytes.saturating_sub(piece.bytes());
+                state.bytes = state.bytes.saturating_sub(piece.weight());
                 self.moved.notify_one();
                 return Some(piece);
             }
@@ -198,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts up to `end`, in pieces of 10 bytes that remember what they were filled with. One is large.
+    /// Counts up to `end`, in pieces of 10 bytes that remember what they were filled with. From `large` on they are large.
     struct Count {
         next: u64,
         end: u64,
@@ -210,7 +211,7 @@ mod tests {
     struct Numbers(Vec<u64>, usize);
 
     impl Piece for Numbers {
-        fn bytes(&self) -> usize {
+        fn weight(&self) -> usize {
             self.1
         }
     }
@@ -223,7 +224,7 @@ mod tests {
                 return false;
             }
             piece.0.push(self.next);
-            piece.1 = if self.next == self.large { 1_000 } else { 10 };
+            piece.1 = if self.next >= self.large { 1_000 } else { 10 };
             self.next += 1;
             self.filled.fetch_add(1, Ordering::SeqCst);
             true
@@ -259,21 +260,23 @@ mod tests {
     #[test]
     fn no_more_lies_ready_than_is_allowed() {
         let (source, filled) = count(100);
-        let mut ahead = Ahead::on_thread("ahead", 39, source).unwrap();
+        let mut ahead = Ahead::on_thread("ahead", 40, source).unwrap();
         for taken in 1..=50 {
             ahead.next_piece().unwrap();
-            // Three lie ready, and one waits for its place.
             assert_filled(&filled, taken + 4);
         }
+    }
+
+    #[test]
+    fn one_large_piece_is_ready_or_made_beside_the_one_in_use() {
         let (mut source, filled) = count(100);
         source.large = 2;
-        let mut ahead = Ahead::on_thread("ahead", 39, source).unwrap();
-        // A large one waits for those before it, and nothing lies ready beside it.
-        for expected in [3, 3, 4] {
+        let mut ahead = Ahead::on_thread("ahead", 40, source).unwrap();
+        // The first of them is begun while two small ones leave room; the next when it is taken.
+        for expected in [3, 3, 3, 4, 5, 6] {
             assert_filled(&filled, expected);
             ahead.next_piece().unwrap();
         }
-        assert_filled(&filled, 7);
     }
 
     #[test]

@@ -481,15 +481,15 @@ pub const EXPECTED_KEYS_MAX: usize = 64 * 1024 * 1024;
 /// has of their values meanwhile is still in its cache.
 pub const LOAD_AHEAD_KEYS: usize = 16;
 
-/// Bytes of effects that are read ahead of a start, and lie ready with the keys that are made of them; more only for one value that
-/// is larger. Enough that neither thread waits for the other each time it is interrupted.
+/// Bytes of effects that are read ahead of a start, and lie ready with the keys that are made of them: with so many, nothing more is
+/// read. Enough that neither thread waits for the other each time it is interrupted.
 pub const LOAD_AHEAD_BYTES: usize = 2 * 1024 * 1024;
 
 /// Bytes that a buffer of what is read ahead keeps when it is used again.
 pub const LOAD_AHEAD_KEEP_BYTES: usize = SNAPSHOT_FRAME_BYTES;
 
 /// Bytes of a foreign file that a start loads at a time, about: reading them takes longer than reading effects.
-pub const BULK_SLICE_BYTES: u64 = 64 * 1024;
+pub const BULK_SLICE_BYTES: usize = 64 * 1024;
 
 /// How long a start waits before it looks again at a disk that is behind.
 pub const LOAD_PAUSE: Duration = Duration::from_millis(1);

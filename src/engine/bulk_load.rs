@@ -50,13 +50,13 @@ pub struct Batch {
     /// The effects that make them.
     effects: EffectWriter,
     /// How many effects these are.
-    changes: u64,
+    effect_count: u64,
 }
 
 impl Batch {
     /// Adds a key.
     pub fn push(&mut self, key: PreparedKey, idle_s: Option<u64>) {
-        self.changes += key.encode(&mut self.effects);
+        self.effect_count += key.encode(&mut self.effects);
         self.keys.push((key, idle_s));
     }
 
@@ -69,7 +69,7 @@ impl Batch {
     fn clear(&mut self) {
         self.keys.clear();
         self.effects.clear(LOAD_AHEAD_KEEP_BYTES);
-        self.changes = 0;
+        self.effect_count = 0;
     }
 }
 
@@ -109,7 +109,8 @@ impl BulkLoad {
                     notify: Box::new(|| {}),
                 };
                 let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin);
-                writer.start().map_err(RecoveryError::Threads)?;
+                let what = "the thread that writes the snapshot";
+                writer.start().map_err(|error| RecoveryError::Thread { what, error })?;
                 engine.server.tail = Some(Tail::new(Vec::new()));
                 // A snapshot is read under these limits, until its first unit sets others.
                 engine.ks.set_limits(ValueLimits::default());
@@ -214,7 +215,7 @@ impl Slice<'_> {
             left.by_ref().take(LOAD_AHEAD_KEYS).try_for_each(|(key, idle_s)| add(ks, key, idle_s))?;
         }
         drop(left);
-        ks.record_encoded(batch.effects.as_bytes(), batch.changes);
+        ks.record_encoded(batch.effects.as_bytes(), batch.effect_count);
         batch.clear();
         Ok(())
     }

@@ -60,9 +60,14 @@ pub enum RecoveryError {
         /// What is wrong with it.
         what: String,
     },
-    /// The threads of the log can't be started.
-    #[error("cannot start the log's threads: {0}")]
-    Threads(std::io::Error),
+    /// A thread can't be started.
+    #[error("cannot start {what}: {error}")]
+    Thread {
+        /// The thread, or what it belongs to.
+        what: &'static str,
+        /// What the system says.
+        error: std::io::Error,
+    },
     /// What was loaded from elsewhere can't be saved.
     #[error("the data that was loaded can't be saved: {0}")]
     Unsaved(String),
@@ -173,9 +178,9 @@ impl Loading {
             let (path, offset) = piece.position;
             return Err(RecoveryError::SnapshotMisfit { path, offset, index, what });
         }
-        let bytes = piece.bytes;
+        let weight = piece.weight;
         self.pieces.give_back(piece);
-        Ok(bytes)
+        Ok(weight)
     }
 
     /// Loads a block of the log. Answers for how many bytes that counts.
@@ -216,7 +221,7 @@ impl Loading {
         let options = Options { policy: engine.server.config.appendfsync.into(), ..platform.options };
         let mut log = restore.finish(options, platform.clock, notify)?;
         if platform.has_threads {
-            log.start().map_err(RecoveryError::Threads)?;
+            log.start().map_err(|error| RecoveryError::Thread { what: "the log's threads", error })?;
         }
         engine.server.attach_log(log, end.lsn);
         engine.begin_own_time();
@@ -286,7 +291,8 @@ impl Engine {
         if !self.server.saving.platform.has_threads {
             return Ok(Ahead::here(source));
         }
-        Ahead::on_thread("load", LOAD_AHEAD_BYTES, source).map_err(RecoveryError::Threads)
+        let what = "the thread that reads ahead what is loaded";
+        Ahead::on_thread("load", LOAD_AHEAD_BYTES, source).map_err(|error| RecoveryError::Thread { what, error })
     }
 
     /// The past has been repeated: from here on time and limits are the server's own.

@@ -30,9 +30,9 @@ pub(super) struct Piece {
     /// What is to be done, in this order.
     pub(super) changes: Vec<Change>,
     /// Effects that need what is there.
-    encoded: Vec<u8>,
+    encoded: EffectWriter,
     /// For how many bytes of effects it counts.
-    pub(super) bytes: usize,
+    pub(super) weight: usize,
     /// When the snapshot was begun, Unix ms.
     pub(super) time_ms: i64,
     /// The file, and the offset behind what was read.
@@ -84,8 +84,8 @@ impl Source for SnapshotPieces {
             }
         }
         // What was only checked, or is a part of one long unit, counts as much as a frame holds.
-        if piece.bytes == 0 {
-            piece.bytes = SNAPSHOT_FRAME_BYTES;
+        if piece.weight == 0 {
+            piece.weight = SNAPSHOT_FRAME_BYTES;
         }
         piece.position = self.restore.position();
         piece.progress = self.restore.progress();
@@ -94,48 +94,44 @@ impl Source for SnapshotPieces {
 }
 
 impl ahead::Piece for Piece {
-    fn bytes(&self) -> usize {
-        self.bytes
+    fn weight(&self) -> usize {
+        self.weight
     }
 }
 
 impl Piece {
     /// The effects that stand there.
     pub(super) fn effects(&self, at: Range<usize>) -> EffectReader<'_> {
-        EffectReader::new(&self.encoded[at])
+        EffectReader::new(&self.encoded.as_bytes()[at])
     }
 
     fn clear(&mut self) {
         self.changes.clear();
-        self.encoded.clear();
-        self.encoded.shrink_to(LOAD_AHEAD_KEEP_BYTES);
-        self.bytes = 0;
+        self.encoded.clear(LOAD_AHEAD_KEEP_BYTES);
+        self.weight = 0;
         self.error = None;
     }
 
     fn add(&mut self, unit: &Unit<'_>, preparation: &mut Preparation) {
-        self.bytes += UNIT_HEAD_BYTES + unit.effects.len();
+        self.weight += UNIT_HEAD_BYTES + unit.effects.len();
         if unit.format != EFFECTS_FORMAT {
             let what = format!("has format {}, which this version does not know", unit.format);
             self.push(0, What::Unfit(what));
             return;
         }
         let mut reader = EffectReader::new(unit.effects);
-        let mut others = Others::default();
-        let mut count = 0;
+        let (first, mut count) = (self.changes.len(), 0);
         for (index, (db, effect)) in reader.by_ref().enumerate() {
             count = index + 1;
             match preparation.prepare(db, &effect) {
                 Some(prepared) => {
-                    self.push_others(&mut others);
                     let what = prepared.map_or_else(|misfit| What::Unfit(misfit.to_string()), What::Key);
                     self.push(index, what);
                 }
-                None if others.writer.is_empty() && self.expires(db, &effect) => {}
-                None => others.add(index, db, &effect),
+                None if self.expires(db, &effect) => {}
+                None => self.encode(first, index, db, &effect),
             }
         }
-        self.push_others(&mut others);
         if !reader.is_empty() {
             self.push(count, What::Unfit("can't be read".to_owned()));
         }
@@ -152,12 +148,19 @@ impl Piece {
         is_same
     }
 
-    fn push_others(&mut self, others: &mut Others) {
-        if !others.writer.is_empty() {
-            let Others { first, writer } = std::mem::take(others);
-            let start = self.encoded.len();
-            self.encoded.extend_from_slice(writer.as_bytes());
-            self.push(first, What::Effects(start..self.encoded.len()));
+    /// Keeps an effect that needs what is there, which is number `index` of its unit. The unit's changes begin at `first`.
+    fn encode(&mut self, first: usize, index: usize, db: u16, effect: &Effect<'_>) {
+        let start = self.encoded.len();
+        match self.changes[first..].last_mut() {
+            Some(Change { what: What::Effects(at), .. }) => {
+                self.encoded.write(db, effect);
+                at.end = self.encoded.len();
+            }
+            _ => {
+                self.encoded.begin_anew();
+                self.encoded.write(db, effect);
+                self.push(index, What::Effects(start..self.encoded.len()));
+            }
         }
     }
 
@@ -166,19 +169,45 @@ impl Piece {
     }
 }
 
-/// Effects in a row that need what is there.
-#[derive(Default)]
-struct Others {
-    /// Which effect of the unit the first one is.
-    first: usize,
-    writer: EffectWriter,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::lsn::Lsn;
 
-impl Others {
-    fn add(&mut self, index: usize, db: u16, effect: &Effect<'_>) {
-        if self.writer.is_empty() {
-            self.first = index;
+    fn piece_of(units: &[&[Effect<'_>]]) -> Piece {
+        let (mut piece, mut preparation) = (Piece::default(), Preparation::default());
+        for effects in units {
+            let mut writer = EffectWriter::default();
+            effects.iter().for_each(|effect| writer.write(0, effect));
+            let unit = Unit { lsn: Lsn::NONE, format: EFFECTS_FORMAT, origin: 0, effects: writer.as_bytes() };
+            piece.add(&unit, &mut preparation);
         }
-        self.writer.write(db, effect);
+        piece
+    }
+
+    #[test]
+    fn effects_that_need_what_is_there_stay_in_runs_between_the_keys_of_their_unit() {
+        let put = |key| Effect::Put { key, value: b"v" };
+        let set = |field| Effect::HashSet { key: b"h", field, value: b"v" };
+        let expire = || Effect::ExpireAt { key: b"a", at_ms: 9 };
+        let first = [put(b"a"), expire(), set(b"f"), expire(), set(b"g"), put(b"b"), set(b"i")];
+        let piece = piece_of(&[&first, &[set(b"j"), set(b"k")]]);
+        let seen: Vec<_> = piece
+            .changes
+            .iter()
+            .map(|Change { index, what }| match what {
+                What::Key(key) => (*index, key.name(), Vec::new()),
+                What::Effects(at) => (*index, &b""[..], piece.effects(at.clone()).map(|(_, effect)| effect).collect()),
+                What::Unfit(why) => panic!("{why}"),
+            })
+            .collect();
+        let expected = [
+            (0, &b"a"[..], vec![]),
+            (2, b"", vec![set(b"f"), expire(), set(b"g")]),
+            (5, b"b", vec![]),
+            (6, b"", vec![set(b"i")]),
+            (0, b"", vec![set(b"j"), set(b"k")]),
+        ];
+        assert_eq!(seen, expected);
     }
 }

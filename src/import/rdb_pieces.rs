@@ -62,7 +62,7 @@ impl Source for RdbPieces {
         if self.is_at_end {
             return false;
         }
-        let until = self.reader.offset() + BULK_SLICE_BYTES;
+        let until = self.reader.offset() + BULK_SLICE_BYTES as u64;
         let mut gathering = Gathering { piece, limits: &self.limits };
         while self.reader.offset() < until && !self.is_at_end {
             match load::next(&mut self.reader, &mut gathering) {
@@ -79,8 +79,20 @@ impl Source for RdbPieces {
 }
 
 impl ahead::Piece for Piece {
+    fn weight(&self) -> usize {
+        let first: usize = self.first.iter().map(BeforeKeys::bytes).sum();
+        // What was only read, such as keys that are left out, counts as much as a slice of the file holds.
+        (first + self.batch.effect_bytes()).max(BULK_SLICE_BYTES)
+    }
+}
+
+impl BeforeKeys {
     fn bytes(&self) -> usize {
-        self.batch.effect_bytes()
+        let text = match self {
+            BeforeKeys::Expect { .. } => 0,
+            BeforeKeys::Library(text) => text.len(),
+        };
+        size_of::<BeforeKeys>() + text
     }
 }
 
@@ -143,5 +155,50 @@ impl Destination for Gathering<'_> {
 
     fn report(&mut self) -> &mut Report {
         &mut self.piece.report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, Write};
+
+    use super::*;
+
+    /// What the pieces of a file with these entries count for.
+    fn weights(entries: &[u8]) -> Vec<usize> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[b"REDIS0011", entries, &[0xff], &[0; 8]].concat()).unwrap();
+        file.rewind().unwrap();
+        let mut source = RdbPieces::new(Reader::new(file).unwrap(), ValueLimits::default());
+        let mut weights = Vec::new();
+        loop {
+            let mut piece = Piece::default();
+            if !source.fill(&mut piece) {
+                return weights;
+            }
+            assert!(piece.stop.is_none());
+            weights.push(ahead::Piece::weight(&piece));
+        }
+    }
+
+    #[test]
+    fn no_piece_counts_for_less_than_it_holds_or_than_a_slice() {
+        let slice = BULK_SLICE_BYTES;
+        let library = |bytes: usize| [&[0xf5, 0x80], &(bytes as u32).to_be_bytes()[..], &vec![b'x'; bytes]].concat();
+        let hint = [0xfb, 1, 0];
+        // A set of no members.
+        let empty_key = [2, 1, b'k', 0];
+        // Each with the bytes that it takes in memory, at least.
+        let cases = [
+            ("hints", hint.repeat(100_000), 100_000 * 16),
+            ("libraries", library(slice / 2).repeat(6), 6 * slice / 2),
+            ("a large library", library(4 * slice), 4 * slice),
+            ("keys that are left out", empty_key.repeat(50_000), 0),
+        ];
+        for (what, entries, held) in cases {
+            let weights = weights(&entries);
+            assert!(weights.iter().all(|weight| *weight >= slice), "{what}: {weights:?}");
+            assert!(weights.iter().sum::<usize>() >= held, "{what}: {weights:?}");
+        }
     }
 }

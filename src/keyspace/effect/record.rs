@@ -345,11 +345,16 @@ impl EffectWriter {
         effect.encode(db, &mut self.last_key, &mut self.bytes);
     }
 
-    /// Begins again, with up to so many bytes of the memory that it has.
+    /// Begins another stream behind what was written.
+    pub fn begin_anew(&mut self) {
+        self.last_key = LastKey::default();
+    }
+
+    /// Forgets what was written, and keeps up to so many bytes of its memory.
     pub fn clear(&mut self, keep_bytes: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(keep_bytes);
-        self.last_key = LastKey::default();
+        self.begin_anew();
     }
 
     /// How many bytes were written.
