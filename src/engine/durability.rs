@@ -299,10 +299,14 @@ impl Server {
         set
     }
 
-    /// Makes all durable, and marks the log's end as clean.
+    /// Makes all durable, and marks the log's end as clean, also that of one that was turned off before.
     pub(crate) fn close_log(&mut self) -> Result<(), CommitError> {
         self.commit_log_by(Commit::InPlace);
-        self.durability.take().map_or(Ok(()), |durability| durability.log.close())
+        let closed = self.durability.take().map_or(Ok(()), |durability| durability.log.close());
+        if let Some(ended) = &self.saving.ended_log {
+            ended.wait();
+        }
+        closed
     }
 
     /// Looks after the log, `hz` times a second: has written what nobody waits for, and tries again what did not fit on the disk.

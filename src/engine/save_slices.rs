@@ -349,7 +349,7 @@ impl Server {
         ignore_file_size_signal();
         let Home::Open(directory) = &self.saving.home else { return Err("there is no directory for it".to_owned()) };
         let (directory, platform) = (Arc::clone(directory), self.saving.platform.clone());
-        let ended = self.saving.ended_log.take();
+        let ended = self.saving.ended_log.clone();
         let options = Options { policy: self.config.appendfsync.into(), ..platform.options };
         let (wake, done) = (Arc::clone(&self.saving.wake_for_log), Arc::clone(&self.saving.wake));
         let work = {
@@ -399,15 +399,12 @@ impl Server {
     /// Ends a log that nobody writes to any more. Its threads may be at work on a disk that is slow, so another one waits for them.
     pub(crate) fn end_beside(&mut self, end: impl FnOnce() + Send + 'static) {
         let before = self.saving.ended_log.take();
-        let end = move || {
+        self.saving.ended_log = Some(self.saving.platform.begin_or_do("log-end", move || {
             if let Some(before) = before {
                 before.wait();
             }
             end();
-            Ok(())
-        };
-        // Without a thread it is done here.
-        self.saving.ended_log = self.saving.platform.begin("log-end", end, || {}).ok();
+        }));
     }
 
     /// CONFIG SET appendonly no: all is made durable and the log closed. Fails, and leaves it open, if that can't be.
