@@ -290,19 +290,21 @@ impl Server {
         is_done
     }
 
-    /// Sets when the log is synced from now on, once all that was committed is durable. Fails if that can't be.
-    pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) -> Result<(), String> {
-        self.commit_log_by(Commit::InPlace);
-        let Some(durability) = &self.durability else { return Ok(()) };
-        let set = durability.log.set_policy(policy.into()).map_err(|error| error.to_string());
+    /// Sets when the log is synced from now on, and waits for nothing. Replies that are held are let out as the new policy has it.
+    pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) {
+        let Some(durability) = &self.durability else { return };
+        durability.log.set_policy(policy.into());
         self.follow_log();
-        set
     }
 
-    /// Makes all durable, and marks the log's end as clean.
+    /// Makes all durable, and marks the log's end as clean, also that of one that was turned off before.
     pub(crate) fn close_log(&mut self) -> Result<(), CommitError> {
         self.commit_log_by(Commit::InPlace);
-        self.durability.take().map_or(Ok(()), |durability| durability.log.close())
+        let closed = self.durability.take().map_or(Ok(()), |durability| durability.log.close());
+        if let Some(ended) = &self.saving.ended_log {
+            ended.wait();
+        }
+        closed
     }
 
     /// Looks after the log, `hz` times a second: has written what nobody waits for, and tries again what did not fit on the disk.
@@ -423,8 +425,12 @@ impl Server {
 
     #[cold]
     pub(super) fn refusal(&self) -> Error {
+        Error::owned(format!("MISCONF Errors writing to the AOF file: {}", self.why_unlogged()))
+    }
+
+    /// Why the log takes no changes.
+    pub(crate) fn why_unlogged(&self) -> String {
         let failure = self.durability.as_ref().and_then(|durability| durability.log.failure());
-        let why = failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string);
-        Error::owned(format!("MISCONF Errors writing to the AOF file: {why}"))
+        failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string)
     }
 }

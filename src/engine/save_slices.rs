@@ -349,7 +349,7 @@ impl Server {
         ignore_file_size_signal();
         let Home::Open(directory) = &self.saving.home else { return Err("there is no directory for it".to_owned()) };
         let (directory, platform) = (Arc::clone(directory), self.saving.platform.clone());
-        let ended = self.saving.ended_log.take();
+        let ended = self.saving.ended_log.clone();
         let options = Options { policy: self.config.appendfsync.into(), ..platform.options };
         let (wake, done) = (Arc::clone(&self.saving.wake_for_log), Arc::clone(&self.saving.wake));
         let work = {
@@ -384,11 +384,8 @@ impl Server {
             self.end_beside(move || drop(log));
             return Err("the disk was too slow for what has changed meanwhile".to_owned());
         };
-        let policy = self.config.appendfsync.into();
-        if log.policy() != policy {
-            // It has been set since.
-            log.set_policy(policy).map_err(|error| error.to_string())?;
-        }
+        // It may have been set since.
+        log.set_policy(self.config.appendfsync.into());
         self.attach_log(log, lsn);
         self.tail = Some(tail);
         self.saving.log_bytes_offset = 0;
@@ -399,36 +396,34 @@ impl Server {
     /// Ends a log that nobody writes to any more. Its threads may be at work on a disk that is slow, so another one waits for them.
     pub(crate) fn end_beside(&mut self, end: impl FnOnce() + Send + 'static) {
         let before = self.saving.ended_log.take();
-        let end = move || {
+        self.saving.ended_log = Some(self.saving.platform.begin_or_do("log-end", move || {
             if let Some(before) = before {
                 before.wait();
             }
             end();
-            Ok(())
-        };
-        // Without a thread it is done here.
-        self.saving.ended_log = self.saving.platform.begin("log-end", end, || {}).ok();
+        }));
     }
 
-    /// CONFIG SET appendonly no: all is made durable and the log closed. Fails, and leaves it open, if that can't be.
-    pub(crate) fn end_log(&mut self, ks: &mut Keyspace) -> Result<(), String> {
+    /// CONFIG SET appendonly no: a thread makes durable what the log was given of late, and closes it. From here on nobody waits
+    /// for that any more, so what was logged before the command came has to be durable before.
+    pub(crate) fn end_log(&mut self, ks: &mut Keyspace) {
         if self.saving.run.as_ref().is_some_and(|run| run.purpose == Purpose::Rewrite) {
             self.cancel_save(ks);
         }
         if self.durability.is_none() {
-            return Ok(());
+            return;
         }
-        if !self.drain_log() {
-            let failure = self.durability.as_ref().and_then(|durability| durability.log().failure());
-            return Err(failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string));
-        }
-        self.saving.last = self.last_lsn();
+        // Before the log is seen to fail, and what it did not keep counts no more: it may have written that all the same.
+        let last = self.last_lsn();
+        self.commit_log();
+        self.saving.last = last;
         self.tail = None;
         if let Some(durability) = self.durability.take() {
             self.end_beside(move || {
                 if let Err(error) = durability.log.close() {
-                    // All is durable: only the mark is missing that says that nothing follows.
-                    tracing::warn!("the log could not be marked as closed: {error}");
+                    tracing::error!(
+                        "the log was turned off, and could not be closed: its last changes may be missing: {error}"
+                    );
                 }
             });
         }
@@ -437,7 +432,6 @@ impl Server {
         // What was held for it may leave.
         self.sessions.iter_mut().for_each(|session| session.outbox.wake());
         tracing::warn!("the log was closed: from here on changes are in memory only, until a snapshot is made");
-        Ok(())
     }
 }
 

@@ -35,7 +35,7 @@ use crate::keyspace::effect::EffectWriter;
 use crate::log::block::unit_head;
 use crate::log::directory::Directory;
 use crate::log::group_commit::Log;
-use crate::log::platform::{Job, Platform};
+use crate::log::platform::{Ending, Job, Platform};
 use crate::log::snapshot::writer::SnapshotWriter;
 
 /// The folder of the data, below `dir`.
@@ -120,7 +120,7 @@ pub struct Saving {
     /// What the log's count of written bytes must be corrected by to be those behind the newest snapshot.
     pub(super) log_bytes_offset: i64,
     /// A log that was given up, whose end a thread brings about: the next one must not be opened before.
-    pub(super) ended_log: Option<Job<()>>,
+    pub(super) ended_log: Option<Ending>,
     /// Is held by the thread that writes one as RDB.
     pub(super) export_turn: Arc<Mutex<()>>,
     /// Clients that wait for the one that is under way.

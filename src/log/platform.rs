@@ -1,8 +1,8 @@
 //! What the log and its snapshots run on: a disk, a clock, threads.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use super::disk::{Clock, Disk, RealClock, RealDisk};
@@ -44,6 +44,19 @@ impl Default for Platform {
 /// Something that a thread does because it may take as long as a disk does.
 pub struct Job<T>(Receiver<Result<T, String>>);
 
+/// What is done beside by a thread and asked for nothing but whether it has ended, by any number of others.
+#[derive(Clone)]
+pub struct Ending(Arc<Mutex<Job<()>>>);
+
+impl Ending {
+    /// Waits until it has ended.
+    pub fn wait(&self) {
+        let job = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // When it has ended, nobody is left to send anything.
+        while job.0.recv().is_ok() {}
+    }
+}
+
 impl Platform {
     /// Has a thread of this name do `work`, and then call `done`. Fails if the system has no thread.
     pub fn begin<T: Send + 'static>(
@@ -65,15 +78,39 @@ impl Platform {
         }
         Ok(Job(receiver))
     }
+
+    /// Has a thread of this name do `work`; if the system has no thread, does it here.
+    pub fn begin_or_do(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Ending {
+        begin_or_do(work, |work| self.begin(name, work, || {}))
+    }
+}
+
+/// [`Platform::begin_or_do`] with a thread that `begin` starts.
+fn begin_or_do<W: FnOnce() + Send + 'static>(
+    work: W,
+    begin: impl FnOnce(Box<dyn FnOnce() -> Result<(), String> + Send>) -> io::Result<Job<()>>,
+) -> Ending {
+    // A thread that can't be started drops what it was given.
+    let work = Arc::new(Mutex::new(Some(work)));
+    let shared = Arc::clone(&work);
+    let once = |work: &Mutex<Option<W>>| {
+        let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(work) = work {
+            work();
+        }
+    };
+    let job = begin(Box::new(move || {
+        once(&shared);
+        Ok(())
+    }));
+    let job = job.unwrap_or_else(|_| {
+        once(&work);
+        Job(channel().1)
+    });
+    Ending(Arc::new(Mutex::new(job)))
 }
 
 impl<T> Job<T> {
-    /// Waits until its thread is done.
-    pub fn wait(self) {
-        // One that was dropped has ended as well.
-        let _ = self.0.recv();
-    }
-
     /// What has come of it; `None` while it is under way. To be asked until it has answered once.
     pub fn outcome(&self) -> Option<Result<T, String>> {
         match self.0.try_recv() {
@@ -81,5 +118,37 @@ impl<T> Job<T> {
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => Some(Err("its thread has ended before".to_owned())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_no_thread_can_be_had_for_is_done_all_the_same() {
+        let done = Arc::<AtomicU32>::default();
+        let count = Arc::clone(&done);
+        let work = move || _ = count.fetch_add(1, Ordering::Relaxed);
+        let ending = begin_or_do(work, |_| Err(io::ErrorKind::WouldBlock.into()));
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+        ending.wait();
+    }
+
+    #[test]
+    fn all_who_wait_for_an_ending_wait_until_it_is_there() {
+        let (end, goes_on) = channel::<()>();
+        let ending = Platform::default().begin_or_do("test", move || _ = goes_on.recv());
+        let waiting = [(); 2].map(|()| {
+            let ending = ending.clone();
+            thread::spawn(move || ending.wait())
+        });
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert!(waiting.iter().all(|thread| !thread.is_finished()));
+        drop(end);
+        waiting.into_iter().for_each(|thread| thread.join().expect("it only waits"));
+        ending.wait();
     }
 }

@@ -18,7 +18,7 @@ use crate::engine::session::{Peer, SessionKey};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::Disk;
 use crate::log::platform::Platform;
-use crate::log::sim::SimDisk;
+use crate::log::sim::{Faults, SimDisk};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
 
@@ -311,6 +311,38 @@ fn a_log_that_is_turned_off_is_closed_without_holding_anybody_up() {
 }
 
 #[test]
+fn a_server_ends_when_the_log_that_was_turned_off_is_closed() {
+    let mut bench = Bench::start(&SimDisk::new(17), true);
+    bench.line("RPUSH list a");
+    bench.disk.hold(Some("sync"));
+    bench.ok("CONFIG SET appendonly no");
+    let is_released = Arc::<AtomicBool>::default();
+    let (disk, flag) = (bench.disk.clone(), Arc::clone(&is_released));
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        flag.store(true, Ordering::Relaxed);
+        disk.hold(None);
+    });
+    bench.engine.server.close_log().expect("it was closed before");
+    assert!(is_released.load(Ordering::Relaxed), "the mark at its end is on disk");
+    release.join().expect("it only sleeps");
+}
+
+#[test]
+fn a_log_that_can_not_be_turned_off_leaves_the_snapshot_under_way_alone() {
+    let mut bench = Bench::start(&SimDisk::new(18), true);
+    bench.line("RPUSH list a");
+    bench.hold_snapshot_by("BGREWRITEAOF");
+    bench.disk.set_faults(Faults { fail_at: Some(bench.disk.operations()), ..Faults::default() });
+    bench.line("RPUSH list b");
+    bench.client = bench.engine.server.open_session(Peer::default());
+    let refused = bench.line("CONFIG SET appendonly no");
+    assert!(refused.starts_with("-ERR CONFIG SET failed") && refused.contains("appendonly"), "{refused}");
+    assert_eq!(bench.engine.server.saving.under_way(), Some(Purpose::Rewrite));
+    bench.release_snapshot();
+}
+
+#[test]
 fn a_log_is_opened_when_the_one_before_has_ended() {
     let mut bench = Bench::start(&SimDisk::new(12), false);
     let (end, goes_on) = channel::<()>();
@@ -322,9 +354,10 @@ fn a_log_is_opened_when_the_one_before_has_ended() {
     });
     for _ in 0..20 {
         bench.engine.save_slice();
+        let names = bench.disk.list(Path::new("/data")).expect("it is there");
+        assert!(!names.iter().any(|name| name.starts_with("log-")), "the other one is still at its end: {names:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(bench.engine.server.wants_log(), "the other one is still at its end");
     drop(end);
     bench.release_snapshot();
     assert!(!bench.engine.server.wants_log());

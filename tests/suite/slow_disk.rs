@@ -193,9 +193,13 @@ fn who_turns_the_log_off_or_syncs_it_otherwise_holds_nobody_up() {
         || format!("{:?}", asks.command(&["INFO", "persistence"])).contains("aof_rewrite_in_progress:0"),
         "it begins",
     );
-    asks.send(
-        &[&["MULTI"][..], &["SET", "k", "v"], &["CONFIG", "SET", "appendonly", "no"], &["EXEC"]].map(encode).concat(),
-    );
-    let answers: Vec<Value> = (0..4).map(|_| asks.reply().value).collect();
-    assert_eq!(answers[3], Value::Array(vec![Value::status("OK"), Value::status("OK")]));
+    assert_eq!(asks.command(&["CONFIG", "SET", "appendfsync", "everysec"]), Value::status("OK"));
+    disk.hang();
+    let change =
+        [&["SET", "k", "w"][..], &["MULTI"], &["CONFIG", "SET", "appendonly", "no"], &["SET", "k", "v"], &["EXEC"]];
+    asks.send(&change.map(encode).concat());
+    assert!(is_silent(&mut asks));
+    disk.go_on();
+    let answers: Vec<Value> = (0..5).map(|_| asks.reply().value).collect();
+    assert_eq!(answers[4], Value::Array(vec![Value::status("OK"), Value::status("OK")]));
 }

@@ -669,3 +669,96 @@ fn who_is_answered_while_a_script_is_busy_learns_what_has_become_of_the_log() {
         assert_eq!((session.killed, out.is_empty()), (has_failed, has_failed), "it shows what is lost");
     }
 }
+
+/// Has the call of a client that waits looked at again.
+fn look_again(bench: &mut Bench) {
+    bench.clock.advance_ms(1_000);
+    bench.engine.time_out_waits();
+}
+
+#[test]
+fn who_sets_how_the_log_is_synced_waits_for_what_was_logged_before_and_holds_nobody_up() {
+    for (set, is_ended) in [("appendfsync everysec", false), ("appendfsync no", false), ("appendonly no", true)] {
+        let mut bench = Bench::slow();
+        let before = bench.engine.server.config.clone();
+        bench.ask(0, &["SET k v"]);
+        bench.ask(1, &[&format!("CONFIG SET {set} timeout 7")]);
+        look_again(&mut bench);
+        assert_eq!(bench.told(1), (String::new(), false), "{set}");
+        let now = &bench.engine.server.config;
+        let is_unchanged = (now.appendfsync, now.appendonly, now.timeout_s)
+            == (before.appendfsync, before.appendonly, before.timeout_s);
+        assert!(is_unchanged, "{set}: no part of it is seen before all of it is");
+        bench.finish_sync();
+        assert_eq!(bench.told(0).0, "+OK\\r\\n");
+        // The disk is at work again, for another client.
+        bench.ask(2, &["SET other v"]);
+        assert_eq!(bench.told(2), (String::new(), true));
+        let durable = bench.log().durable();
+        if is_ended {
+            bench.disk.hold(Some("sync"));
+        }
+        look_again(&mut bench);
+        assert_eq!(bench.sent(1).as_deref(), Some("+OK\\r\\n"), "{set}");
+        let now = &bench.engine.server.config;
+        assert!((now.appendfsync, now.appendonly) != (before.appendfsync, before.appendonly) && now.timeout_s == 7);
+        if is_ended {
+            assert_eq!(bench.sent(2).as_deref(), Some("+OK\\r\\n"), "there is nothing to wait for");
+            bench.disk.hold(None);
+            bench.engine.server.close_log().expect("there is space");
+        } else {
+            assert_eq!(bench.log().durable(), durable, "{set}: it has waited for the disk");
+            bench.finish_sync();
+            assert_eq!(bench.told(2).0, "+OK\\r\\n");
+        }
+    }
+}
+
+#[test]
+fn who_is_told_that_all_is_synced_sees_nothing_that_is_not() {
+    let (disk, clock) = (SimDisk::new(1), Clock::manual(1_000_000));
+    let options = Options { policy: SyncPolicy::EverySec, ..OPTIONS };
+    let recovery = Recovery::open(directory(&disk), Lsn::NONE).expect("nothing is there");
+    let mut log = recovery.finish(options, Arc::new(disk.clone()), Box::new(|| {})).expect("there is space");
+    log.start().expect("a thread");
+    let mut engine = engine(Config { appendfsync: AppendFsync::EverySecond, ..Config::default() }, clock.clone());
+    engine.server.attach_log(log, Lsn::NONE);
+    let clients = [(); 3].map(|()| engine.server.open_session(Peer::default()));
+    let mut bench = Bench { engine, clock, disk, clients };
+    bench.disk.hold(Some("sync"));
+    assert_eq!(bench.line(0, "SET k v").as_deref(), Some("+OK\\r\\n"));
+    assert_eq!(bench.line(1, "CONFIG SET appendfsync always").as_deref(), Some(""));
+    bench.disk.hold(None);
+    while bench.log().durable() < Lsn::new(1) || !bench.log().is_idle() {
+        std::thread::yield_now();
+    }
+    bench.disk.hold(Some("sync"));
+    assert_eq!(bench.line(0, "SET other v").as_deref(), Some("+OK\\r\\n"));
+    look_again(&mut bench);
+    assert_eq!(bench.engine.server.config.appendfsync, AppendFsync::Always);
+    assert_eq!(bench.sent(1), None, "what others wrote meanwhile is not on disk");
+    bench.disk.hold(None);
+    while bench.log().durable() < Lsn::new(2) {
+        std::thread::yield_now();
+    }
+    assert_eq!(bench.sent(1).as_deref(), Some("+OK\\r\\n"));
+}
+
+#[test]
+fn who_does_not_go_on_waiting_for_the_log_has_set_nothing() {
+    let given_up = "-ERR CONFIG SET was given up: nothing has changed\\r\\n";
+    for (ends, reply) in [("CLIENT UNBLOCK", given_up), ("CLIENT KILL ID", "")] {
+        let mut bench = Bench::slow();
+        bench.ask(0, &["SET k v"]);
+        bench.ask(1, &["CONFIG SET appendfsync no timeout 7"]);
+        let end = format!("{ends} {}", bench.clients[1].id);
+        bench.ask(2, &[&end]);
+        assert_eq!(bench.told(2).0, ":1\\r\\n");
+        bench.finish_sync();
+        look_again(&mut bench);
+        assert_eq!(bench.told(1), (reply.to_owned(), false));
+        assert_eq!(bench.is_killed(1), reply.is_empty());
+        let now = &bench.engine.server.config;
+        assert_eq!((now.appendfsync, now.timeout_s), (AppendFsync::Always, 0), "{ends}");
+    }
+}
