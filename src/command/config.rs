@@ -3,7 +3,7 @@
 use super::help::help;
 use crate::base::descriptors::make_room;
 use crate::base::logging;
-use crate::config::{AppendFsync, Refusal, SetError};
+use crate::config::{Refusal, SetError};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::session::Gate;
@@ -46,33 +46,26 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
         ));
     }
     let leaves_policy = config.appendfsync != before.appendfsync || before.appendonly && !config.appendonly;
-    // Before anything is acted on: it can fail.
-    if leaves_policy {
-        match sync_or_wait(ctx) {
-            Ok(None) => {}
-            Ok(Some(wait)) => {
-                ctx.server.config = before;
-                return Ok(Flow::wait(wait));
-            }
-            Err(error) => {
-                let is_policy = ctx.server.config.appendfsync != before.appendfsync;
-                let name = if is_policy { "appendfsync" } else { "appendonly" };
-                ctx.server.config = before;
-                let failed = format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {error}");
-                return Err(Error::owned(failed));
-            }
-        }
+    if leaves_policy && let Some(wait) = wait_for_log(ctx) {
+        ctx.server.config = before;
+        return Ok(Flow::wait(wait));
     }
+    // Before anything else is acted on: it can fail.
     let policy = ctx.server.config.appendfsync;
-    if policy != before.appendfsync {
-        ctx.server.set_sync_policy(policy);
-        if policy == AppendFsync::Always {
-            // Whoever is told that it holds sees nothing any more that is not on disk.
-            ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
-        }
+    if policy != before.appendfsync
+        && let Err(error) = ctx.server.set_sync_policy(policy)
+    {
+        ctx.server.config = before;
+        let failed = "ERR CONFIG SET failed (possibly related to argument 'appendfsync') - ";
+        return Err(Error::owned(format!("{failed}{error}")));
     }
-    if before.appendonly && !ctx.server.config.appendonly {
-        ctx.server.end_log(ctx.ks);
+    if before.appendonly
+        && !ctx.server.config.appendonly
+        && let Err(error) = ctx.server.end_log(ctx.ks)
+    {
+        ctx.server.config = before;
+        let failed = "ERR CONFIG SET failed (possibly related to argument 'appendonly') - ";
+        return Err(Error::owned(format!("{failed}{error}")));
     }
     for parameter in changed {
         match parameter.name {
@@ -104,25 +97,21 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
     Ok(Flow::Replied)
 }
 
-/// All that was logged must be on disk before the log is closed, or synced at other times. That may take long, so who asks waits
-/// for it, and nobody else. What others have logged meanwhile need not be there: they are answered as the new setting promises.
-/// Answers `None` when it is done, and fails, with the reason, if it can't be.
-fn sync_or_wait(ctx: &mut Ctx<'_>) -> Result<Option<Wait>, String> {
-    if ctx.server.durability.is_none() {
-        return Ok(None);
+/// Makes sure that what was logged before the command came is on disk before the log is closed, or synced at other times. That may
+/// take long, so who asks waits for it, and nobody else. What others log meanwhile is then made durable in place.
+fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
+    // One that takes nothing has its reasons, which the client is told at once.
+    if !ctx.may_wait() || ctx.server.durability.is_none() || ctx.server.is_unlogged() {
+        return None;
     }
-    if ctx.may_wait() && !ctx.is_retry() && !ctx.server.is_unlogged() {
+    if !ctx.is_retry() {
         ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
     }
-    // A log that takes nothing has its reasons, which the client is told at once.
-    if !ctx.may_wait() || ctx.server.is_unlogged() {
-        return if ctx.server.drain_log() { Ok(None) } else { Err(ctx.server.why_unlogged()) };
-    }
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR CONFIG SET was given up: nothing has changed");
-    Ok((!ctx.server.is_durable(ctx.session.fence)).then(|| Wait {
+    (!ctx.server.is_durable(ctx.session.fence)).then(|| Wait {
         retry_at_ms: Some(ctx.now_ms() + ctx.server.look_again_at_log().as_millis() as i64),
         ..Wait::until(None, on_timeout)
-    }))
+    })
 }
 
 /// Without a password nobody is a stranger; with a new one those who are in stay in.

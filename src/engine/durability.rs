@@ -290,11 +290,13 @@ impl Server {
         is_done
     }
 
-    /// Sets when the log is synced from now on, and waits for nothing. Replies that are held are let out as the new policy has it.
-    pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) {
-        let Some(durability) = &self.durability else { return };
-        durability.log.set_policy(policy.into());
+    /// Sets when the log is synced from now on, once all that was committed is durable. Fails if that can't be.
+    pub(crate) fn set_sync_policy(&mut self, policy: AppendFsync) -> Result<(), String> {
+        self.commit_log_by(Commit::InPlace);
+        let Some(durability) = &self.durability else { return Ok(()) };
+        let set = durability.log.set_policy(policy.into()).map_err(|error| error.to_string());
         self.follow_log();
+        set
     }
 
     /// Makes all durable, and marks the log's end as clean, also that of one that was turned off before.
@@ -425,12 +427,8 @@ impl Server {
 
     #[cold]
     pub(super) fn refusal(&self) -> Error {
-        Error::owned(format!("MISCONF Errors writing to the AOF file: {}", self.why_unlogged()))
-    }
-
-    /// Why the log takes no changes.
-    pub(crate) fn why_unlogged(&self) -> String {
         let failure = self.durability.as_ref().and_then(|durability| durability.log.failure());
-        failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string)
+        let why = failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string);
+        Error::owned(format!("MISCONF Errors writing to the AOF file: {why}"))
     }
 }

@@ -384,8 +384,11 @@ impl Server {
             self.end_beside(move || drop(log));
             return Err("the disk was too slow for what has changed meanwhile".to_owned());
         };
-        // It may have been set since.
-        log.set_policy(self.config.appendfsync.into());
+        let policy = self.config.appendfsync.into();
+        if log.policy() != policy {
+            // It has been set since.
+            log.set_policy(policy).map_err(|error| error.to_string())?;
+        }
         self.attach_log(log, lsn);
         self.tail = Some(tail);
         self.saving.log_bytes_offset = 0;
@@ -404,26 +407,26 @@ impl Server {
         }));
     }
 
-    /// CONFIG SET appendonly no: a thread makes durable what the log was given of late, and closes it. From here on nobody waits
-    /// for that any more, so what was logged before the command came has to be durable before.
-    pub(crate) fn end_log(&mut self, ks: &mut Keyspace) {
+    /// CONFIG SET appendonly no: all is made durable and the log closed. Fails, and leaves it open, if that can't be.
+    pub(crate) fn end_log(&mut self, ks: &mut Keyspace) -> Result<(), String> {
+        // First: it can fail, and then nothing must have happened.
+        if self.durability.is_some() && !self.drain_log() {
+            let failure = self.durability.as_ref().and_then(|durability| durability.log().failure());
+            return Err(failure.map_or_else(|| "No space left on device".to_owned(), ToString::to_string));
+        }
         if self.saving.run.as_ref().is_some_and(|run| run.purpose == Purpose::Rewrite) {
             self.cancel_save(ks);
         }
         if self.durability.is_none() {
-            return;
+            return Ok(());
         }
-        // Before the log is seen to fail, and what it did not keep counts no more: it may have written that all the same.
-        let last = self.last_lsn();
-        self.commit_log();
-        self.saving.last = last;
+        self.saving.last = self.last_lsn();
         self.tail = None;
         if let Some(durability) = self.durability.take() {
             self.end_beside(move || {
                 if let Err(error) = durability.log.close() {
-                    tracing::error!(
-                        "the log was turned off, and could not be closed: its last changes may be missing: {error}"
-                    );
+                    // All is durable: only the mark is missing that says that nothing follows.
+                    tracing::warn!("the log could not be marked as closed: {error}");
                 }
             });
         }
@@ -432,6 +435,7 @@ impl Server {
         // What was held for it may leave.
         self.sessions.iter_mut().for_each(|session| session.outbox.wake());
         tracing::warn!("the log was closed: from here on changes are in memory only, until a snapshot is made");
+        Ok(())
     }
 }
 

@@ -106,7 +106,7 @@ impl Engine {
             Some(current) => self.commit(unit, &mut [&mut session, current]),
             None => self.commit(unit, &mut [&mut session]),
         };
-        let fence = self.ks.fence().max(session.fence);
+        let fence = self.ks.fence();
         match wait {
             Some(wait) => {
                 self.server.waits.retry_at(key, &mut parked, wait.retry_at_ms);

@@ -228,13 +228,11 @@ impl Log {
         self.shared.policy()
     }
 
-    /// Changes when it syncs, and waits for nothing. What was written before is synced soon if the policy is
-    /// [`SyncPolicy::Always`] now.
-    pub fn set_policy(&self, policy: SyncPolicy) {
+    /// Changes when it syncs, once all that was committed is durable: no acknowledgement has to wait for a policy that is gone.
+    pub fn set_policy(&self, policy: SyncPolicy) -> Result<(), CommitError> {
+        self.drain()?;
         self.shared.set_policy(policy);
-        if policy == SyncPolicy::Always {
-            self.begin_sync();
-        }
+        Ok(())
     }
 
     /// Has all that was committed so far made durable, whatever the policy says: by the log thread, if there is one.
@@ -473,12 +471,12 @@ mod tests {
         disk.advance(Duration::from_millis(1));
         log.step();
         assert_eq!(counters(&log), (1, 1));
-        log.set_policy(SyncPolicy::No);
+        log.set_policy(SyncPolicy::No).unwrap();
         commit(&log, 2..=2, Commit::InPlace);
         disk.advance(Duration::from_secs(100));
         log.step();
         assert_eq!(counters(&log), (2, 1));
-        log.set_policy(SyncPolicy::Always);
+        log.set_policy(SyncPolicy::Always).unwrap();
         assert_eq!(counters(&log), (2, 2));
         log.close().unwrap();
     }
@@ -545,6 +543,7 @@ mod tests {
             assert!(!log.do_chore());
             assert_eq!((log.durable().get(), log.backlog_bytes(), disk.operations()), (1, 0, began), "not tried again");
             assert!(matches!(log.drain(), Err(CommitError::Poisoned(_))));
+            assert!(matches!(log.set_policy(SyncPolicy::No), Err(CommitError::Poisoned(_))));
             let failure = log.failure().unwrap();
             assert!(failure.action.contains("log-0000000000000001.seg") && failure.durable == Lsn::FIRST, "{failure}");
             assert!(log.close().is_err());

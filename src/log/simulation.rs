@@ -298,7 +298,7 @@ impl World {
                 16 | 20..24 => taking = self.snapshot(&log, taking)?,
                 17 => {
                     let policies = [SyncPolicy::Always, SyncPolicy::EverySec, SyncPolicy::No];
-                    log.set_policy(policies[self.rng.below(3) as usize]);
+                    let _ = log.set_policy(policies[self.rng.below(3) as usize]);
                 }
                 18 => {
                     if log.drain().is_ok() && log.durable().get() < self.units.len() as u64 {

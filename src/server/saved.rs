@@ -18,7 +18,7 @@ use crate::engine::session::{Peer, SessionKey};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::Disk;
 use crate::log::platform::Platform;
-use crate::log::sim::{Faults, SimDisk};
+use crate::log::sim::SimDisk;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
 
@@ -326,20 +326,6 @@ fn a_server_ends_when_the_log_that_was_turned_off_is_closed() {
     bench.engine.server.close_log().expect("it was closed before");
     assert!(is_released.load(Ordering::Relaxed), "the mark at its end is on disk");
     release.join().expect("it only sleeps");
-}
-
-#[test]
-fn a_log_that_can_not_be_turned_off_leaves_the_snapshot_under_way_alone() {
-    let mut bench = Bench::start(&SimDisk::new(18), true);
-    bench.line("RPUSH list a");
-    bench.hold_snapshot_by("BGREWRITEAOF");
-    bench.disk.set_faults(Faults { fail_at: Some(bench.disk.operations()), ..Faults::default() });
-    bench.line("RPUSH list b");
-    bench.client = bench.engine.server.open_session(Peer::default());
-    let refused = bench.line("CONFIG SET appendonly no");
-    assert!(refused.starts_with("-ERR CONFIG SET failed") && refused.contains("appendonly"), "{refused}");
-    assert_eq!(bench.engine.server.saving.under_way(), Some(Purpose::Rewrite));
-    bench.release_snapshot();
 }
 
 #[test]
