@@ -55,4 +55,6 @@ pub use program::{Fault, Handle, Invocation, LoadError, Outcome, Passing, Script
 pub use vm::Vm;
 
 #[cfg(test)]
+pub(crate) use alarm::tests::without_alarm;
+#[cfg(test)]
 mod tests;

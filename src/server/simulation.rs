@@ -34,6 +34,7 @@ use crate::log::planted::{Bug, plant};
 use crate::log::platform::Platform;
 use crate::log::reached::reached;
 use crate::log::sim::{Faults, SimDisk};
+use crate::script::without_alarm;
 use crate::value::Layout;
 
 mod life;
@@ -332,6 +333,10 @@ fn repeat(engine: &mut Engine, effects: &[u8]) -> Verdict {
 
 /// Several servers on one disk, and a last start to see what is left.
 fn run(seed: u64) -> Verdict<World> {
+    without_alarm(|| run_lives(seed))
+}
+
+fn run_lives(seed: u64) -> Verdict<World> {
     let mut world = World::new(seed);
     let mut lives = || {
         for _ in 0..LIVES {
