@@ -488,6 +488,10 @@ pub const LOAD_AHEAD_BYTES: usize = 2 * 1024 * 1024;
 /// Bytes that a buffer of what is read ahead keeps when it is used again.
 pub const LOAD_AHEAD_KEEP_BYTES: usize = SNAPSHOT_FRAME_BYTES;
 
+/// Changes of the keyspace for which a piece of what is read ahead keeps room when it is used again: what short effects make of a
+/// frame.
+pub const LOAD_AHEAD_KEEP_CHANGES: usize = SNAPSHOT_FRAME_BYTES / 16;
+
 /// Bytes of a foreign file that a start loads at a time, about: reading them takes longer than reading effects.
 pub const BULK_SLICE_BYTES: usize = 64 * 1024;
 

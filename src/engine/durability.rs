@@ -303,9 +303,7 @@ impl Server {
     pub(crate) fn close_log(&mut self) -> Result<(), CommitError> {
         self.commit_log_by(Commit::InPlace);
         let closed = self.durability.take().map_or(Ok(()), |durability| durability.log.close());
-        if let Some(ended) = &self.saving.ended_log {
-            ended.wait();
-        }
+        self.saving.await_ended_log();
         closed
     }
 

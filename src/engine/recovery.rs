@@ -7,22 +7,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::load_pieces::{Change, LoadPieces, Piece, What};
 use super::rdb_export::remove_leftovers;
 use super::saving::Progress;
-use super::snapshot_pieces::{Change, Piece, SnapshotPieces, What};
-use super::tail::{EFFECTS_FORMAT, UnitOrigin};
+use super::tail::UnitOrigin;
 use super::{Engine, Server};
-use crate::base::ahead::{Ahead, Source};
+use crate::base::ahead::{Ahead, Piece as _, Source};
 use crate::base::limits::{LOAD_AHEAD_BYTES, LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::config::rest_per_key;
-use crate::keyspace::effect::{Effect, EffectReader, Recording};
-use crate::keyspace::{DbIndex, ValueLimits};
-use crate::log::block::{UNIT_HEAD_BYTES, Unit};
+use crate::keyspace::ValueLimits;
+use crate::keyspace::effect::Recording;
 use crate::log::directory::Directory;
 use crate::log::error::LogError;
 use crate::log::group_commit::Options;
-use crate::log::restore::{Part, Restore};
+use crate::log::restore::{Position, Restore};
 use crate::log::scan::{End, TornTail};
 
 /// How often a long recovery tells how far it is.
@@ -101,24 +100,19 @@ pub struct Recovered {
 
 /// The data of a directory on its way into an engine that is empty.
 pub struct Loading {
-    /// The snapshot is read ahead; the log behind it where it is loaded.
-    pieces: Ahead<SnapshotPieces>,
+    /// Snapshot and log, read ahead.
+    pieces: Ahead<LoadPieces>,
+    directory: Arc<Directory>,
+    /// Behind the frame or block that is being loaded.
+    position: Position,
     began: Instant,
     /// When it was last told how far it is.
     told: Instant,
     /// Bytes that have been loaded, and that there are.
     progress: (u64, u64),
-    stage: Stage,
+    is_complete: bool,
     /// Bytes of the units of the log that were loaded.
     log_bytes: u64,
-}
-
-/// What is loaded next.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Snapshot,
-    Log,
-    Nothing,
 }
 
 impl Loading {
@@ -129,12 +123,13 @@ impl Loading {
         engine.ks.set_limits(ValueLimits::default());
         // What was kept is kept, though it may have been brought under a greater limit.
         engine.server.scripts.set_memory_limit(0);
-        let (progress, has_snapshot) = (restore.progress(), restore.is_in_snapshot());
-        let pieces = SnapshotPieces::new(restore);
-        // A thread for the snapshot only: the log is read where it is loaded.
-        let pieces = if has_snapshot { engine.read_ahead(pieces)? } else { Ahead::here(pieces) };
-        let (began, stage) = (Instant::now(), if has_snapshot { Stage::Snapshot } else { Stage::Log });
-        Ok(Loading { pieces, began, told: began, progress, stage, log_bytes: 0 })
+        let (progress, position) = (restore.progress(), restore.position());
+        let directory = Arc::clone(restore.directory());
+        let pieces = LoadPieces::new(restore);
+        // Where there is nothing to read, whoever gives it up is to look at it: nothing may have been read ahead.
+        let pieces = if progress.1 == 0 { Ahead::here(pieces) } else { engine.read_ahead(pieces)? };
+        let began = Instant::now();
+        Ok(Loading { pieces, directory, position, began, told: began, progress, is_complete: false, log_bytes: 0 })
     }
 
     /// Whether there is nothing to load: the directory is new, or what would have been put there never was complete.
@@ -147,16 +142,13 @@ impl Loading {
         Ok(self.pieces.into_source().restore.finish_without_log()?)
     }
 
-    /// Loads at least `bytes` bytes of effects if there are so many, and not much more than one block of the log beyond them.
+    /// Loads at least `bytes` bytes of effects if there are so many, and less than one piece beyond them.
     pub fn step(&mut self, engine: &mut Engine, bytes: usize) -> Result<Progress, RecoveryError> {
         let mut loaded = 0;
-        while self.stage != Stage::Nothing && loaded < bytes.max(1) {
-            loaded += match self.stage {
-                Stage::Snapshot => self.load_piece(engine)?,
-                Stage::Log | Stage::Nothing => self.load_block(engine)?,
-            };
+        while !self.is_complete && loaded < bytes.max(1) {
+            loaded += self.load_piece(engine)?;
         }
-        let ((read, all), is_complete) = (self.progress, self.stage == Stage::Nothing);
+        let ((read, all), is_complete) = (self.progress, self.is_complete);
         if !is_complete && self.told.elapsed() >= PROGRESS_EVERY {
             self.told = Instant::now();
             tracing::info!("loading: {}% of {} MB", read * 100 / all.max(1), all >> 20);
@@ -164,46 +156,29 @@ impl Loading {
         Ok(Progress { began: self.began, read, all, is_complete })
     }
 
-    /// Loads a piece of the snapshot. Answers for how many bytes that counts.
+    /// Loads a piece. Answers for how many bytes that counts.
     fn load_piece(&mut self, engine: &mut Engine) -> Result<usize, RecoveryError> {
         let Some(mut piece) = self.pieces.next_piece() else {
-            self.stage = Stage::Log;
+            self.is_complete = true;
             return Ok(0);
         };
         self.progress = piece.progress;
+        if let Err(Unfit { lsn, index, what }) = engine.repeat(&mut piece, &mut self.position) {
+            let (path, offset) = self.position.find(&self.directory);
+            return Err(match self.position {
+                Position::Snapshot(..) => RecoveryError::SnapshotMisfit { path, offset, index, what },
+                Position::Segment(..) => RecoveryError::Misfit { path, offset, lsn, index, what },
+            });
+        }
         if let Some(error) = piece.error.take() {
             return Err(error.into());
         }
-        if let Err(Unfit { index, what, .. }) = engine.repeat_piece(&mut piece) {
-            let (path, offset) = piece.position;
-            return Err(RecoveryError::SnapshotMisfit { path, offset, index, what });
-        }
-        let weight = piece.weight;
+        self.log_bytes += piece.log_bytes as u64;
+        let weight = piece.weight();
+        // Now, not when it is filled again: one piece may have been huge.
+        piece.clear();
         self.pieces.give_back(piece);
         Ok(weight)
-    }
-
-    /// Loads a block of the log. Answers for how many bytes that counts.
-    fn load_block(&mut self, engine: &mut Engine) -> Result<usize, RecoveryError> {
-        let restore = &mut self.pieces.source().restore;
-        let mut bytes = 0;
-        let mut count = |unit: &Unit<'_>| bytes += UNIT_HEAD_BYTES + unit.effects.len();
-        let repeated = match restore.next_part()? {
-            Some(Part::Block(block)) => engine.repeat(block.units().inspect(&mut count), block.time_ms()),
-            Some(Part::Checked | Part::Snapshot(_)) => Ok(()),
-            None => {
-                self.stage = Stage::Nothing;
-                Ok(())
-            }
-        };
-        // A unit that does not fit is told with its place, which the block in hand does not let the files say.
-        if let Err(Unfit { lsn, index, what }) = repeated {
-            let (path, offset) = restore.position();
-            return Err(RecoveryError::Misfit { path, offset, lsn, index, what });
-        }
-        self.progress = restore.progress();
-        self.log_bytes += bytes as u64;
-        Ok(bytes)
     }
 
     /// Loads the rest, and has the engine go on behind it with a log. `notify` is called, on any thread, when
@@ -307,26 +282,31 @@ impl Engine {
         self.commit(unit, &mut []);
     }
 
-    /// Repeats what was read of a snapshot. The lookups of some keys begin together.
-    fn repeat_piece(&mut self, piece: &mut Piece) -> Result<(), Unfit> {
-        if !piece.changes.is_empty() {
-            self.ks.begin_unit(piece.time_ms, Recording::Nothing);
+    /// Repeats what was read; tells in `position` how far that is. The lookups of some keys begin together.
+    fn repeat(&mut self, piece: &mut Piece, position: &mut Position) -> Result<(), Unfit> {
+        let databases = self.ks.databases();
+        for &(db, keys) in piece.expected.iter().filter(|(db, _)| *db < databases) {
+            self.ks.expect(db, keys);
         }
         let mut changes = std::mem::take(&mut piece.changes);
         let mut left = changes.drain(..);
         while !left.as_slice().is_empty() {
             for change in left.as_slice().iter().take(LOAD_AHEAD_KEYS) {
-                if let What::Key(key) = &change.what {
-                    self.ks.warm_prepared(key);
+                if let Some((db, hash)) = change.key() {
+                    self.ks.warm_hashed(db, hash);
                 }
             }
-            for Change { index, what } in left.by_ref().take(LOAD_AHEAD_KEYS) {
-                let unfit = |index, what| Unfit { lsn: Lsn::NONE, index, what };
+            for Change { lsn, index, what } in left.by_ref().take(LOAD_AHEAD_KEYS) {
+                let unfit = |index, what| Unfit { lsn, index, what };
                 match what {
+                    What::Begin { time_ms, position: behind } => {
+                        self.ks.begin_unit(time_ms, Recording::Nothing);
+                        *position = behind;
+                    }
                     What::Key(key) => {
                         self.ks.put_prepared(key).map_err(|misfit| unfit(index, misfit.to_string()))?;
                     }
-                    What::Effects(at) => {
+                    What::Effects { at, .. } => {
                         for (behind, (db, effect)) in piece.effects(at).enumerate() {
                             let applied = self.apply(db, &effect);
                             applied.map_err(|misfit| unfit(index + behind, misfit.to_string()))?;
@@ -341,39 +321,6 @@ impl Engine {
         piece.changes = changes;
         Ok(())
     }
-
-    /// Repeats these units. Some effects are read ahead, so that their keys can be [warmed](crate::keyspace::Keyspace::warm) together.
-    fn repeat<'u>(&mut self, units: impl Iterator<Item = Unit<'u>>, time_ms: i64) -> Result<(), Unfit> {
-        self.ks.begin_unit(time_ms, Recording::Nothing);
-        let mut effects = units.flat_map(decoded);
-        let mut ahead = Vec::with_capacity(LOAD_AHEAD_KEYS);
-        loop {
-            ahead.extend(effects.by_ref().take(LOAD_AHEAD_KEYS));
-            if ahead.is_empty() {
-                return Ok(());
-            }
-            for decoded in &ahead {
-                if let Ok((db, effect)) = decoded.effect
-                    && let Some(key) = effect.key()
-                {
-                    self.ks.warm(db, key);
-                }
-            }
-            for Decoded { lsn, index, effect } in ahead.drain(..) {
-                let unfit = |what| Unfit { lsn, index, what };
-                let (db, effect) = effect.map_err(unfit)?;
-                self.apply(db, &effect).map_err(|misfit| unfit(misfit.to_string()))?;
-            }
-        }
-    }
-}
-
-/// An effect of a unit, or why there is none.
-struct Decoded<'u> {
-    lsn: Lsn,
-    /// Which effect of the unit, from 0.
-    index: usize,
-    effect: Result<(DbIndex, Effect<'u>), String>,
 }
 
 /// A unit that does not fit what is there.
@@ -382,26 +329,4 @@ struct Unfit {
     /// Which of its effects, from 0.
     index: usize,
     what: String,
-}
-
-/// The effects of a unit. The last of them is an error if what is left of the unit is none.
-fn decoded(unit: Unit<'_>) -> impl Iterator<Item = Decoded<'_>> {
-    let Unit { lsn, format, effects, .. } = unit;
-    let is_known = format == EFFECTS_FORMAT;
-    let mut effects = EffectReader::new(if is_known { effects } else { &[] });
-    let mut unread = match is_known {
-        true => None,
-        false => Some(format!("has format {format}, which this version does not know")),
-    };
-    (0..).map_while(move |index| {
-        let effect = match (effects.next(), effects.is_empty()) {
-            (Some(effect), _) => Ok(effect),
-            (None, true) => Err(unread.take()?),
-            (None, false) => {
-                effects = EffectReader::new(&[]);
-                Err("can't be read".to_owned())
-            }
-        };
-        Some(Decoded { lsn, index, effect })
-    })
 }

@@ -39,6 +39,7 @@ impl Engine {
         if self.server.durability.is_some() && !self.server.drain_log() {
             return Err("the log takes nothing".to_owned());
         }
+        self.server.saving.await_ended_log();
         let mut fresh = self.beside()?;
         self.server.saving.loaded_keys = count_keys(&fresh);
         let is_same = reload.save || self.server.durability.is_some();

@@ -452,6 +452,13 @@ impl Saving {
         is_free
     }
 
+    /// Waits until a log that was given up has ended: it changes the directory until then.
+    pub(super) fn await_ended_log(&self) {
+        if let Some(ended) = &self.ended_log {
+            ended.wait();
+        }
+    }
+
     /// Whether the disk does not keep up even with what changes while it is copied, so that it must be given up.
     pub(super) fn is_too_slow(&self) -> bool {
         let Some(Run { stage: Stage::Copying(copying), .. }) = &self.run else { return false };

@@ -79,14 +79,8 @@ impl Db {
         self.index.find(hash, |slot| self.entries.get(*slot).is_some_and(|e| *e.key == *key)).copied()
     }
 
-    /// Starts to bring what [`find`](Self::find) will look at into the cache. Done for several keys in a row, their cache
+    /// Starts to bring what [`find_hashed`](Self::find_hashed) will look at into the cache. Done for several keys in a row, their cache
     /// misses overlap: the processor goes on to the next key while it waits for the first one's index.
-    #[inline]
-    pub(super) fn warm(&self, key: &[u8]) {
-        self.warm_hashed(hash_bytes(key));
-    }
-
-    /// As [`warm`](Self::warm), for a key whose hash is known.
     #[inline]
     pub(super) fn warm_hashed(&self, hash: u64) {
         self.index.find(hash, |slot| {

@@ -380,8 +380,14 @@ impl Keyspace {
     /// Hints that `key` will be looked up soon. See `Db::warm`.
     #[inline]
     pub fn warm(&self, db: DbIndex, key: &[u8]) {
+        self.warm_hashed(db, hash_bytes(key));
+    }
+
+    /// As [`warm`](Self::warm), for a key whose hash is known.
+    #[inline]
+    pub fn warm_hashed(&self, db: DbIndex, hash: u64) {
         if let Some(db) = self.dbs.get(db as usize) {
-            db.warm(key);
+            db.warm_hashed(hash);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::effect::{Effect, EffectWriter};
 use super::entry::{Key, Value};
-use super::verb::{Misfit, build, limits_of, value_of};
+use super::verb::{Misfit, build, keeps_expiry, limits_of, value_of};
 use super::{DbIndex, Keyspace, NEVER, Slot, ValueLimits};
 use crate::base::hasher::hash_bytes;
 use crate::value::string::StringValue;
@@ -16,12 +16,15 @@ pub struct PreparedKey {
     value: Value,
     /// [`NEVER`] if it does not expire.
     expires_at_ms: i64,
+    /// Whether a key that is there keeps its expiry, unless this one says when it expires.
+    keeps_expiry: bool,
 }
 
 impl PreparedKey {
     /// A key of this database that never expires.
     pub fn new(db: DbIndex, key: &[u8], value: Value) -> PreparedKey {
-        PreparedKey { db, hash: hash_bytes(key), key: Key::new(key), value, expires_at_ms: NEVER }
+        let (hash, key) = (hash_bytes(key), Key::new(key));
+        PreparedKey { db, hash, key, value, expires_at_ms: NEVER, keeps_expiry: false }
     }
 
     /// A string, as [`Keyspace::put`](super::Keyspace::put) takes it, that never expires.
@@ -39,6 +42,11 @@ impl PreparedKey {
         self.db
     }
 
+    /// The hash of its name.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
     /// Its name.
     pub fn name(&self) -> &[u8] {
         &self.key
@@ -48,6 +56,7 @@ impl PreparedKey {
     pub fn encode(&self, out: &mut EffectWriter) -> u64 {
         let key = self.name();
         match &self.value {
+            Value::String(string) if self.keeps_expiry => out.write(self.db, &set(key, string, &string.text())),
             Value::String(string) => out.write(self.db, &Effect::Put { key, value: &string.text() }),
             value => {
                 out.write(self.db, &Effect::Build { key, layout: value.layout(), steps: &build(value) });
@@ -66,6 +75,14 @@ impl PreparedKey {
     }
 }
 
+/// The effect that gives a key a string, whose text this is, and leaves its expiry.
+fn set<'a>(key: &'a [u8], string: &StringValue, text: &'a [u8]) -> Effect<'a> {
+    match *string {
+        StringValue::Int(value) => Effect::SetInteger { key, value },
+        _ => Effect::SetText { key, value: text },
+    }
+}
+
 /// Makes keys of a stream of effects. It has to see all of them: some say which limits the later ones were made under.
 #[derive(Default)]
 pub struct Preparation {
@@ -80,7 +97,8 @@ impl Preparation {
         }
         let value = value_of(effect, &self.limits)?;
         let key = effect.key()?;
-        Some(value.map(|value| PreparedKey::new(db, key, value)))
+        let keeps_expiry = keeps_expiry(effect);
+        Some(value.map(|value| PreparedKey { keeps_expiry, ..PreparedKey::new(db, key, value) }))
     }
 }
 
@@ -88,23 +106,28 @@ impl Keyspace {
     /// As [`warm`](Self::warm).
     #[inline]
     pub fn warm_prepared(&self, prepared: &PreparedKey) {
-        if let Some(db) = self.dbs.get(prepared.db as usize) {
-            db.warm_hashed(prepared.hash);
-        }
+        self.warm_hashed(prepared.db, prepared.hash);
     }
 
-    /// Stores a key, whatever was there before. It expires when it says so.
+    /// Stores a key, whatever was there before. It expires when it says so, or as before where that is to stay.
     pub fn put_prepared(&mut self, prepared: PreparedKey) -> Result<(), Misfit> {
-        let PreparedKey { db, hash, key, value, expires_at_ms } = prepared;
+        let PreparedKey { db, hash, key, value, expires_at_ms, keeps_expiry } = prepared;
         if db >= self.databases() {
             return Err(Misfit::NoDatabase);
         }
-        let mut steps = Vec::new();
-        self.effects.record_with(db, || {
-            steps = build(&value);
-            Effect::Build { key: &key, layout: value.layout(), steps: &steps }
+        let (mut text, mut steps) = (None, Vec::new());
+        self.effects.record_with(db, || match &value {
+            Value::String(string) if keeps_expiry => set(&key, string, text.insert(string.text())),
+            value => {
+                steps = build(value);
+                Effect::Build { key: &key, layout: value.layout(), steps: &steps }
+            }
         });
         let slot = match self.dbs[db as usize].find_hashed(hash, &key) {
+            Some(slot) if keeps_expiry => {
+                self.exchange(db, slot, value);
+                slot
+            }
             Some(slot) => {
                 self.overwrite_at(db, slot, value);
                 slot
@@ -124,7 +147,7 @@ impl Keyspace {
         if database.find_hashed(prepared.hash, &prepared.key).is_some() {
             return Err(prepared);
         }
-        let PreparedKey { db, hash, key, value, expires_at_ms } = prepared;
+        let PreparedKey { db, hash, key, value, expires_at_ms, .. } = prepared;
         let slot = self.create_hashed(db, hash, key, value);
         if expires_at_ms != NEVER {
             self.note_expiry(db, slot);
@@ -185,6 +208,14 @@ mod tests {
         let built = ks.put_value(2, b"built", value);
         ks.expire_at(2, built, 9_000);
         ks.put(0, b"text", b"again");
+        // These leave a deadline that is there.
+        let (counter, long) = (ks.put(1, b"counter", b"1"), ks.put(0, b"long", &[8; 90]));
+        ks.expire_at(1, counter, 8_000);
+        ks.put_integer(1, b"counter", Some(counter), 2);
+        ks.expire_at(0, long, 7_000);
+        ks.put_text(0, b"long", Some(long), b"17");
+        ks.put_text(0, b"decimal", None, b"0.5");
+        ks.put_integer(0, b"new", None, 1);
         ks.effects().as_bytes().to_vec()
     }
 
@@ -210,7 +241,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(prepared, 5);
+        assert_eq!(prepared, 11);
         assert_eq!(contents(&put), contents(&applied));
         for effects in [encoded.as_bytes(), put.effects().as_bytes()] {
             let mut copy = fresh(Recording::Full);

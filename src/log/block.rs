@@ -228,9 +228,9 @@ pub(super) fn frames_from(bytes: &[u8], mut place: Place) -> Found {
 pub struct Block<'a> {
     pub(super) frame: Frame,
     pub(super) contents: Contents,
+    /// The units that are not passed over, and the Lsn of the first of them.
     units: &'a [u8],
-    /// Units up to this one are passed over.
-    after: Lsn,
+    first: Lsn,
 }
 
 impl<'a> Block<'a> {
@@ -249,19 +249,31 @@ impl<'a> Block<'a> {
         }
         let contents =
             Contents { first_lsn: Lsn::new(u64_at(head, 8)), units: u32_at(head, 4), time_ms: u64_at(head, 16) as i64 };
-        let block = Block { frame, contents, units, after: Lsn::NONE };
+        let block = Block { frame, contents, units, first: contents.first_lsn };
         block.units_fit().then_some(block).ok_or(Damage::Units)
     }
 
     /// A block of a segment's `bytes` that has been read before.
     pub(super) fn of(bytes: &'a [u8], offset: u64, frame: Frame, contents: Contents) -> Block<'a> {
         let block = bytes.get(offset as usize..).and_then(|bytes| bytes.get(HEAD_BYTES..frame.len()));
-        Block { frame, contents, units: block.unwrap_or_default(), after: Lsn::NONE }
+        Block { frame, contents, units: block.unwrap_or_default(), first: contents.first_lsn }
     }
 
     /// Passes over the units up to `lsn`.
     pub(super) fn after(mut self, lsn: Lsn) -> Block<'a> {
-        self.after = lsn;
+        while self.first <= lsn
+            && let Some((_, rest)) = split_unit(self.units, self.first)
+        {
+            (self.units, self.first) = (rest, self.first.next());
+        }
+        self
+    }
+
+    /// Passes over all units but those of which its last `bytes` bytes consist, the first of which has the Lsn `first`: see
+    /// [`Units::bytes_left`].
+    pub fn last_units(mut self, bytes: usize, first: Lsn) -> Block<'a> {
+        let passed = self.units.len().saturating_sub(bytes);
+        (self.units, self.first) = (&self.units[passed..], first);
         self
     }
 
@@ -271,13 +283,12 @@ impl<'a> Block<'a> {
     }
 
     /// The units in their order, each with its Lsn.
-    pub fn units(&self) -> impl Iterator<Item = Unit<'a>> + use<'a> {
-        let after = self.after;
-        AllUnits { rest: self.units, next: self.contents.first_lsn }.filter(move |unit| unit.lsn > after)
+    pub fn units(&self) -> Units<'a> {
+        Units { rest: self.units, next: self.first }
     }
 
     fn units_fit(&self) -> bool {
-        let mut all = AllUnits { rest: self.units, next: self.contents.first_lsn };
+        let mut all = self.units();
         let found = all.by_ref().count();
         all.rest.is_empty() && found == self.contents.units as usize && self.contents.first_lsn > Lsn::NONE
     }
@@ -301,12 +312,20 @@ pub struct Unit<'a> {
     pub effects: &'a [u8],
 }
 
-struct AllUnits<'a> {
+/// Units that stand one behind the other.
+pub struct Units<'a> {
     rest: &'a [u8],
     next: Lsn,
 }
 
-impl<'a> Iterator for AllUnits<'a> {
+impl Units<'_> {
+    /// How many bytes of units are left, with their heads.
+    pub fn bytes_left(&self) -> usize {
+        self.rest.len()
+    }
+}
+
+impl<'a> Iterator for Units<'a> {
     type Item = Unit<'a>;
 
     fn next(&mut self) -> Option<Unit<'a>> {
@@ -318,8 +337,8 @@ impl<'a> Iterator for AllUnits<'a> {
 }
 
 /// The units of which `bytes` consist, each behind its [`unit_head`]; the first has the Lsn `first`.
-pub fn units_in(bytes: &[u8], first: Lsn) -> impl Iterator<Item = Unit<'_>> {
-    AllUnits { rest: bytes, next: first }
+pub fn units_in(bytes: &[u8], first: Lsn) -> Units<'_> {
+    Units { rest: bytes, next: first }
 }
 
 /// Takes the first unit, which has this Lsn, from bytes that begin with it; `None` if it is not whole.
@@ -378,6 +397,14 @@ pub(super) mod tests {
         assert_eq!(stride(bytes.len()), bytes.len().next_multiple_of(8) as u64);
         let rest: Vec<_> = read.after(Lsn::new(10)).units().map(|unit| unit.lsn.get()).collect();
         assert_eq!(rest, [11]);
+        // From any place where somebody stopped they go on as if nobody had.
+        let all: Vec<_> = read.units().collect();
+        for passed in 0..=3 {
+            let mut units = read.units();
+            units.by_ref().take(passed).for_each(drop);
+            let rest = read.last_units(units.bytes_left(), Lsn::new(9 + passed as u64)).units();
+            assert_eq!(rest.collect::<Vec<_>>(), all[passed..]);
+        }
     }
 
     #[test]

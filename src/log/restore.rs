@@ -13,7 +13,7 @@ use super::directory::Directory;
 use super::disk::Clock;
 use super::error::LogError;
 use super::group_commit::{Log, Options};
-use super::scan::{End, Recovery};
+use super::scan::{End, Passed, Recovery};
 use super::snapshot::reader::SnapshotReader;
 use super::snapshot::writer::remove_older;
 use crate::base::lsn::Lsn;
@@ -47,8 +47,27 @@ enum Phase {
     Verify(SnapshotReader),
     /// The snapshot is read.
     Load(SnapshotReader),
-    /// The log is read.
-    Log,
+    /// The log is read. The block that was read last, if one was.
+    Log(Option<Passed>),
+}
+
+/// A file of the directory and an offset in it: behind what was read of it, for errors about its units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Of the snapshot up to this Lsn.
+    Snapshot(Lsn, u64),
+    /// Of the segment of this number.
+    Segment(u64, u64),
+}
+
+impl Position {
+    /// The path of the file, which is in this directory, and the offset.
+    pub fn find(self, directory: &Directory) -> (PathBuf, u64) {
+        match self {
+            Position::Snapshot(lsn, offset) => (directory.snapshot(lsn), offset),
+            Position::Segment(number, offset) => (directory.segment(number), offset),
+        }
+    }
 }
 
 /// What one step has read.
@@ -104,7 +123,7 @@ impl Restore {
         let phase = match reader {
             Some(reader) if has_substitute => Phase::Verify(reader),
             Some(reader) => Phase::Load(reader),
-            None => Phase::Log,
+            None => Phase::Log(None),
         };
         Ok(Restore { directory, older: snapshots, phase, log, snapshot, passed_over, read_bytes: 0, snapshot_bytes: 0 })
     }
@@ -128,24 +147,28 @@ impl Restore {
         {
             self.snapshot_bytes = reader.progress().1;
             self.read_bytes += reader.progress().1;
-            self.phase = Phase::Log;
+            self.phase = Phase::Log(None);
             return Ok(Some(Part::Checked));
         }
-        if let Phase::Log = self.phase {
-            return match self.log.find_block()? {
-                Some(found) => Ok(Some(Part::Block(self.log.block(&found)))),
+        if let Phase::Log(found) = &mut self.phase {
+            *found = self.log.find_block()?;
+            return match found {
+                Some(found) => Ok(Some(Part::Block(self.log.block(found)))),
                 None => self.check_end().map(|()| None),
             };
         }
         Ok(Some(match &self.phase {
             Phase::Load(reader) => Part::Snapshot(reader),
-            Phase::Verify(_) | Phase::Log => Part::Checked,
+            Phase::Verify(_) | Phase::Log(_) => Part::Checked,
         }))
     }
 
-    /// Whether what comes next is of a snapshot, not of the log.
-    pub fn is_in_snapshot(&self) -> bool {
-        matches!(self.phase, Phase::Verify(_) | Phase::Load(_))
+    /// The block that was read last, if that was the last part.
+    pub fn block(&self) -> Option<Block<'_>> {
+        match &self.phase {
+            Phase::Log(Some(found)) => Some(self.log.block(found)),
+            _ => None,
+        }
     }
 
     /// The snapshot in hand is damaged: goes on with what is older.
@@ -165,11 +188,14 @@ impl Restore {
         }
     }
 
-    /// The file that was read last, and the offset behind what was read: for errors about its units.
-    pub fn position(&self) -> (PathBuf, u64) {
+    /// Behind what was read last.
+    pub fn position(&self) -> Position {
         match &self.phase {
-            Phase::Verify(reader) | Phase::Load(reader) => reader.position(),
-            Phase::Log => self.log.position(),
+            Phase::Verify(reader) | Phase::Load(reader) => Position::Snapshot(self.snapshot, reader.progress().0),
+            Phase::Log(_) => {
+                let (segment, offset) = self.log.place_behind();
+                Position::Segment(segment, offset)
+            }
         }
     }
 
@@ -181,7 +207,7 @@ impl Restore {
                 (reader.progress().0 + self.read_bytes, self.read_bytes + 2 * reader.progress().1 + all)
             }
             Phase::Load(reader) => (reader.progress().0 + self.read_bytes, self.read_bytes + reader.progress().1 + all),
-            Phase::Log => (self.read_bytes + read, self.read_bytes + all),
+            Phase::Log(_) => (self.read_bytes + read, self.read_bytes + all),
         }
     }
 
@@ -199,7 +225,7 @@ impl Restore {
     pub fn snapshot_bytes(&self) -> u64 {
         match &self.phase {
             Phase::Verify(reader) | Phase::Load(reader) => reader.progress().1,
-            Phase::Log => self.snapshot_bytes,
+            Phase::Log(_) => self.snapshot_bytes,
         }
     }
 

@@ -171,7 +171,13 @@ impl Recovery {
 
     /// The path of the block that was read last, and the offset behind it: for errors about its units.
     pub fn position(&self) -> (PathBuf, u64) {
-        (self.directory.segment(self.chain.get(self.at).map_or(0, |header| header.number)), self.offset)
+        let (segment, offset) = self.place_behind();
+        (self.directory.segment(segment), offset)
+    }
+
+    /// The number of the segment of the block that was read last, and the offset behind it.
+    pub(super) fn place_behind(&self) -> (u64, u64) {
+        (self.chain.get(self.at).map_or(0, |header| header.number), self.offset)
     }
 
     fn find_chain(&mut self, numbers: &[u64], before: u64) -> Result<(), LogError> {
@@ -391,8 +397,8 @@ impl Recovery {
 
     /// Where the next block should stand.
     fn place(&self) -> Place {
-        let segment = self.chain.get(self.at).map_or(0, |header| header.number);
-        self.directory.place(segment, self.offset)
+        let (segment, offset) = self.place_behind();
+        self.directory.place(segment, offset)
     }
 
     /// The last unit that has been passed.

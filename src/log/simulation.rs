@@ -258,7 +258,7 @@ impl World {
             reached.torn_tails += 1;
             reached.torn_with_blocks_behind += u64::from(torn.later_frames > 0);
         }
-        let (path, offset) = restore.position();
+        let (path, offset) = restore.position().find(restore.directory());
         let mut bytes = Vec::new();
         if let Ok(file) = self.disk.open(&path)
             && read_all(&*file, &mut bytes, u64::MAX).is_ok()

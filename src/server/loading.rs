@@ -189,6 +189,21 @@ fn snapshot_of(disk: &SimDisk, lines: &[&str]) -> Bench {
     bench
 }
 
+/// Makes a log of what these commands do, with a block for each.
+fn log_of(disk: &SimDisk, lines: &[&str]) -> Bench {
+    let (mut bench, log, mut next) = (Bench::new(), open(disk), Lsn::FIRST);
+    for line in lines {
+        let answer = bench.line(line);
+        assert!(!answer.starts_with('-'), "{line}: {answer}");
+        let (units, count) = bench.units();
+        if count > 0 {
+            commit(&log, (units, count), next);
+            next = next.plus(u64::from(count));
+        }
+    }
+    bench
+}
+
 #[test]
 fn keys_that_are_made_ahead_are_those_that_were_there() {
     let lines = [
@@ -200,6 +215,17 @@ fn keys_that_are_made_ahead_are_those_that_were_there() {
         "SET twice second",
         "SET later value",
         "PEXPIREAT later 5000000000",
+        "SET counter 5 PX 4000000000",
+        "INCR counter",
+        "SET decimal 1 PX 4000000000",
+        "INCRBYFLOAT decimal 0.5",
+        "SET reset 5 PX 4000000000",
+        "INCR reset",
+        "SET reset 7",
+        "INCR reset",
+        "INCR created",
+        "RPUSH becomes list",
+        "SET becomes 1",
         "SET edited abc",
         "APPEND edited def",
         "HSET hash f 1 g 2",
@@ -229,6 +255,15 @@ fn keys_that_are_made_ahead_are_those_that_were_there() {
         "GET twice",
         "PTTL twice",
         "PEXPIRETIME later",
+        "GET counter",
+        "PEXPIRETIME counter",
+        "OBJECT ENCODING counter",
+        "GET decimal",
+        "PEXPIRETIME decimal",
+        "GET reset",
+        "PTTL reset",
+        "GET created",
+        "GET becomes",
         "GET edited",
         "OBJECT ENCODING edited",
         "HGETALL hash",
@@ -246,18 +281,20 @@ fn keys_that_are_made_ahead_are_those_that_were_there() {
         "GET text",
         "ZRANGE zset 0 -1 WITHSCORES",
     ];
-    let disk = SimDisk::new(1);
-    let mut before = snapshot_of(&disk, &lines);
-    before.line("SELECT 0");
-    let expected: Vec<String> = reads.iter().map(|line| before.line(line)).collect();
-    for has_threads in [false, true] {
-        let mut after = reader(has_threads);
-        after.engine.recover(directory(&disk), Box::new(|| {})).unwrap();
-        let found: Vec<String> = reads.iter().map(|line| after.line(line)).collect();
-        for (line, (expected, found)) in reads.iter().zip(expected.iter().zip(found)) {
-            assert_eq!(&found, expected, "{line}, with threads: {has_threads}");
+    for write in [snapshot_of, log_of] {
+        let disk = SimDisk::new(1);
+        let mut before = write(&disk, &lines);
+        before.line("SELECT 0");
+        let expected: Vec<String> = reads.iter().map(|line| before.line(line)).collect();
+        for has_threads in [false, true] {
+            let mut after = reader(has_threads);
+            after.engine.recover(directory(&disk), Box::new(|| {})).unwrap();
+            let found: Vec<String> = reads.iter().map(|line| after.line(line)).collect();
+            for (line, (expected, found)) in reads.iter().zip(expected.iter().zip(found)) {
+                assert_eq!(&found, expected, "{line}, with threads: {has_threads}");
+            }
+            after.engine.server.close_log().unwrap();
         }
-        after.engine.server.close_log().unwrap();
     }
 }
 
@@ -318,23 +355,75 @@ fn what_is_wrong_is_told_alike_with_a_thread_and_without() {
     }
 }
 
+#[test]
+fn what_is_wrong_in_a_log_is_told_behind_what_is_right() {
+    // More than one piece holds.
+    let many: Vec<String> = (0..3_000).map(|n| format!("SET key:{n} value:{n:0150}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let segment = |disk: &SimDisk| {
+        let name = disk_names(disk).into_iter().filter(|name| name.ends_with(".seg")).min();
+        Path::new("/data").join(name.expect("there is a log"))
+    };
+    let sound = SimDisk::new(1);
+    log_of(&sound, &many);
+    let flipped = SimDisk::new(1);
+    log_of(&flipped, &many);
+    flipped.flip(&segment(&flipped), 40_000, 1);
+    // Behind the keys an effect that changes what is not there, one that can't be read, and a format to come; then more damage.
+    let unfit = |format: u8, effects: &[u8]| {
+        let (disk, last) = (SimDisk::new(1), Lsn::new(many.len() as u64));
+        log_of(&disk, &many);
+        let log = open(&disk);
+        let mut units = unit_head(format, 0, effects.len() as u32).to_vec();
+        units.extend_from_slice(effects);
+        commit(&log, (units, 1), last.next());
+        drop(log);
+        disk
+    };
+    let mut effects = EffectWriter::default();
+    effects.write(0, &Effect::Put { key: b"one", value: b"v" });
+    let unread = [effects.as_bytes(), &[250]].concat();
+    effects.write(0, &Effect::Replace { key: b"absent", value: b"v" });
+    let cases = [
+        (flipped, "the block's checksum does not fit", 10..1_000),
+        (
+            unfit(EFFECTS_FORMAT, effects.as_bytes()),
+            "effect 1 of Lsn 3001, in the block that ends at offset",
+            3_001..3_002,
+        ),
+        (unfit(EFFECTS_FORMAT, &unread), "effect 1 of Lsn 3001", 3_001..3_002),
+        (unfit(9, effects.as_bytes()), "effect 0 of Lsn 3001", 3_000..3_001),
+    ];
+    for (disk, why, loaded) in cases {
+        let (error, keys) = outcome(&disk, true);
+        assert!(error.contains(why) && error.contains("/data/log-"), "{error}, not {why}");
+        assert!(loaded.contains(&keys), "{keys}: {error}");
+        assert_eq!(outcome(&disk, false), (error, keys));
+    }
+    let mut bench = reader(true);
+    bench.engine.recover(directory(&sound), Box::new(|| {})).unwrap();
+    assert_eq!(bench.line("DBSIZE"), ":3000\\r\\n");
+}
+
 fn disk_names(disk: &SimDisk) -> Vec<String> {
     disk.list(Path::new("/data")).unwrap()
 }
 
 #[test]
 fn a_start_that_is_given_up_leaves_no_thread_with_the_files() {
-    let disk = SimDisk::new(1);
     let many: Vec<String> = (0..500).map(|n| format!("SET key:{n} value:{n:0100}")).collect();
-    snapshot_of(&disk, &many.iter().map(String::as_str).collect::<Vec<_>>());
-    let mut bench = reader(true);
-    for _ in 0..100 {
-        let mut loading = Loading::begin(&mut bench.engine, directory(&disk)).unwrap();
-        assert!(!loading.step(&mut bench.engine, 1).unwrap().is_complete);
-        // The next one can lock the directory.
-        drop(loading);
+    for write in [snapshot_of, log_of] {
+        let disk = SimDisk::new(1);
+        write(&disk, &many.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut bench = reader(true);
+        for _ in 0..100 {
+            let mut loading = Loading::begin(&mut bench.engine, directory(&disk)).unwrap();
+            assert!(!loading.step(&mut bench.engine, 1).unwrap().is_complete);
+            // The next one can lock the directory.
+            drop(loading);
+        }
+        let mut bench = reader(true);
+        bench.engine.recover(directory(&disk), Box::new(|| {})).unwrap();
+        assert_eq!(bench.line("DBSIZE"), ":500\\r\\n");
     }
-    let mut bench = reader(true);
-    bench.engine.recover(directory(&disk), Box::new(|| {})).unwrap();
-    assert_eq!(bench.line("DBSIZE"), ":500\\r\\n");
 }

@@ -182,6 +182,30 @@ fn whoever_saves_saves_what_came_while_another_snapshot_got_its_name() {
 }
 
 #[test]
+fn data_is_read_again_when_a_log_that_was_turned_off_has_ended() {
+    let mut bench = Bench::start(&SimDisk::new(3), true);
+    bench.engine.server.config.enable_debug_command = AllowFrom::Yes;
+    bench.line("RPUSH list a");
+    let (end, goes_on) = channel::<()>();
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ending = Arc::clone(&has_ended);
+    bench.engine.server.end_beside(move || {
+        let _ = goes_on.recv();
+        ending.store(true, Ordering::SeqCst);
+    });
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        drop(end);
+    });
+    bench.line("DEBUG LOADAOF");
+    bench.engine.save_slice();
+    assert_eq!(bench.heard(), "+OK\\r\\n");
+    assert!(has_ended.load(Ordering::SeqCst));
+    release.join().expect("it only sleeps");
+    assert_eq!(bench.list(), "a");
+}
+
+#[test]
 fn who_waits_for_a_save_that_is_cancelled_is_told() {
     let mut bench = Bench::start(&SimDisk::new(4), false);
     bench.hold_snapshot_by("BGREWRITEAOF");

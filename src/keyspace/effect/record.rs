@@ -395,9 +395,19 @@ impl<'a> EffectReader<'a> {
         self.rest.is_empty()
     }
 
+    /// Reads `rest`, of which a reader was left with, whose [last key](Self::last_key) this was.
+    pub fn resume(last_key: Option<(u16, &'a [u8])>, rest: &'a [u8]) -> EffectReader<'a> {
+        EffectReader { rest, last_key }
+    }
+
     /// How many bytes are left.
     pub fn bytes_left(&self) -> usize {
         self.rest.len()
+    }
+
+    /// The database and the key of the last effect that is about one: those that follow need not repeat it.
+    pub fn last_key(&self) -> Option<(u16, &'a [u8])> {
+        self.last_key
     }
 
     fn decode(&mut self) -> Option<(u16, Effect<'a>)> {

@@ -145,7 +145,7 @@ impl Keyspace {
 
     /// Gives a key another value; its expiry stays and is answered. No effect.
     #[inline]
-    pub(super) fn exchange(&mut self, db: DbIndex, slot: Slot, value: Value) -> i64 {
+    pub(in crate::keyspace) fn exchange(&mut self, db: DbIndex, slot: Slot, value: Value) -> i64 {
         let (old, expires_at_ms) = self.dbs[db as usize].replace_value(slot, value);
         self.discard_value(db, slot, old, expires_at_ms);
         expires_at_ms

@@ -14,7 +14,7 @@ mod zset;
 
 pub(super) use group::PendingPack;
 pub(super) use part::Workshop;
-pub(super) use whole::{build, limits_effect, limits_of, value_of};
+pub(super) use whole::{build, keeps_expiry, limits_effect, limits_of, value_of};
 
 use super::effect::{Effect, for_each_effect};
 use super::{DbIndex, Keyspace, Slot};

@@ -141,13 +141,21 @@ pub(in crate::keyspace) fn limits_of(effect: &Effect<'_>) -> Option<ValueLimits>
     })
 }
 
-/// The value that an effect gives its key whatever was there before, within these limits; `None` if it does no such thing.
+/// The value that an effect gives its key whatever was there before, within these limits; `None` if it does no such thing. Whether the
+/// key's expiry stays is another question: see [`keeps_expiry`].
 pub(in crate::keyspace) fn value_of(effect: &Effect<'_>, limits: &ValueLimits) -> Option<Result<Value, Misfit>> {
     match *effect {
         Effect::Put { value, .. } => Some(Ok(Value::String(StringValue::new(value)))),
+        Effect::SetInteger { value, .. } => Some(Ok(Value::String(StringValue::Int(value)))),
+        Effect::SetText { value, .. } => Some(Ok(Value::String(StringValue::plain(value)))),
         Effect::Build { layout, steps, .. } => Some(built(limits, layout, steps)),
         _ => None,
     }
+}
+
+/// Whether an effect that gives its key a value leaves the key's expiry as it was.
+pub(in crate::keyspace) fn keeps_expiry(effect: &Effect<'_>) -> bool {
+    matches!(effect, Effect::SetInteger { .. } | Effect::SetText { .. })
 }
 
 /// The value, laid out like this, that `steps` make within these limits.
