@@ -61,6 +61,24 @@ fn time_stands_still_in_a_script() {
 }
 
 #[test]
+fn time_stands_still_in_a_transaction() {
+    let server = start(&["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    let asks = [
+        &["MULTI"][..],
+        &["TIME"],
+        &["DEBUG", "SLEEP", "0.002"],
+        &["TIME"],
+        &["EVAL", "return redis.call('TIME')", "0"],
+    ];
+    let _queued = asks.map(|ask| raw.command(ask));
+    let Value::Array(replies) = raw.command(&["EXEC"]) else { panic!("EXEC answers an array") };
+    let [before, _, after, in_script] = &replies[..] else { panic!("{replies:?}") };
+    assert_eq!([before, before], [after, in_script]);
+    assert_ne!(raw.command(&["TIME"]), *before, "it goes on behind EXEC");
+}
+
+#[test]
 fn info_and_client_list_count_who_listens_watches_and_waits() {
     let server = start(&[]);
     let (mut c, mut one, mut other) = (server.raw(), server.raw(), server.raw());
