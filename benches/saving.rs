@@ -11,7 +11,9 @@
 //! and of the snapshot: how long it took, and by how much memory grew for it at most. That is the resident memory of the server, and
 //! what a process that it has forked holds beside it, above the most that the server had before.
 //!
-//! Server and client share all the cores that they are given, for what saves has to run somewhere, be it a thread or a process.
+//! Server and client share all the cores that they are given, for what saves has to run somewhere, be it a thread or a process. On
+//! few cores a wait would then be as long as the system lets those run who make the load. So these give way to the server, and the
+//! one that sends PINGs comes before all others, if the system lets it (real-time priority: for root).
 //! Snapshots go to a temporary folder (`TMPDIR`).
 
 #[allow(dead_code, reason = "other benches let two servers take turns")]
@@ -224,6 +226,7 @@ impl Load {
         let expected = kind.reply.repeat(depth as usize);
         let mut replies = vec![0; expected.len()];
         let mut stream = server.connect();
+        give_way();
         for batch in batches.iter().cycle() {
             if self.is_over.load(Ordering::Relaxed) {
                 return;
@@ -262,6 +265,7 @@ fn ping(server: &Server, has_ended: &AtomicBool) -> Vec<f64> {
     let mut stream = server.connect();
     let request = encode(&["PING"]);
     let (mut reply, mut times) = ([0; 7], Vec::new());
+    come_first();
     while !has_ended.load(Ordering::Relaxed) {
         let begin = Instant::now();
         stream.write_all(&request).expect("the server reads");
@@ -271,4 +275,17 @@ fn ping(server: &Server, has_ended: &AtomicBool) -> Vec<f64> {
         std::thread::sleep(Duration::from_millis(1).saturating_sub(took));
     }
     times
+}
+
+/// Has this thread run when the server needs no core, as clients on other machines would.
+fn give_way() {
+    // SAFETY: the call takes no pointers. Where it fails, the priority stays.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+}
+
+/// Has this thread run as soon as it has something to do.
+fn come_first() {
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the call reads the struct that it is given. Where it is not allowed, the priority stays.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) };
 }

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use crate::base::allocated::count_for_this_thread;
 use crate::base::clock::Clock;
 use crate::base::descriptors::make_room;
+use crate::base::huge_pages;
 use crate::base::limits::RECOVERY_SLICE_BYTES;
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
@@ -61,6 +62,11 @@ pub enum StartError {
 /// Runs a server until a signal or a client ends it.
 pub fn run(mut config: Config) -> Result<(), StartError> {
     fit_to_descriptors(&mut config);
+    if config.disable_thp
+        && let Err(error) = huge_pages::disable()
+    {
+        tracing::warn!("the system goes on with huge pages, which may stall the server for moments: {error}");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     count_for_this_thread();

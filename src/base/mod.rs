@@ -13,6 +13,7 @@ pub mod fit;
 pub mod glob;
 pub mod hasher;
 pub(crate) mod histogram;
+pub mod huge_pages;
 pub mod limits;
 pub mod logging;
 pub mod long_double;

@@ -7,10 +7,8 @@ use crate::engine::spec::{Flags, Group};
 use crate::engine::{Command, Ctx, Done, Run, Shutdown};
 
 fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    let mut now_us = ctx.server.clock.now_us();
-    if let Some(script) = &mut ctx.server.running_script {
-        now_us = *script.time_us.get_or_insert(now_us);
-    }
+    let server = &mut *ctx.server;
+    let now_us = *server.unit_time_us.get_or_insert_with(|| server.clock.now_us());
     ctx.reply.array(2);
     ctx.reply.bulk_integer(now_us / 1_000_000);
     ctx.reply.bulk_integer(now_us % 1_000_000);

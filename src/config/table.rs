@@ -141,6 +141,8 @@ parameters! {
         databases: u16 = "databases", AtStart, int(1, u16::MAX as i128), "16";
         /// Rounds of background work a second, 1 to 500.
         hz: u32 = "hz", AnyTime, int(0, INT_MAX).clamped(1, 500), "10";
+        /// Take memory from the system in pages of 4 KB only, so that nobody waits while one of 2 MB is cleared.
+        disable_thp: bool = "disable-thp", AtStart, YesNo, "yes";
     }
     "Limits" {
         /// Longest string, as an argument and as a value.

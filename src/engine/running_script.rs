@@ -55,8 +55,6 @@ pub struct RunningScript {
     pub can_undo: bool,
     /// Somebody asked for its end.
     pub kill_requested: bool,
-    /// What TIME answers, Unix us, once it has been called: time stands still.
-    pub time_us: Option<i64>,
     pub(super) last_look_ticks: u64,
 }
 
@@ -73,7 +71,6 @@ impl RunningScript {
             has_written: false,
             can_undo: false,
             kill_requested: false,
-            time_us: None,
             last_look_ticks: started_ticks,
         }
     }

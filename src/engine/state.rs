@@ -87,6 +87,7 @@ impl Engine {
             held_messages: HeldMessages::default(),
             raw_sockets: None,
             room: Room::default(),
+            unit_time_us: None,
             last_ticks: 0,
             others_come_first: false,
         };
@@ -156,6 +157,8 @@ pub struct Server {
     pub raw_sockets: Option<Box<dyn RawSockets>>,
     /// What all clients together have left unread.
     pub(super) room: Room,
+    /// What TIME answers in the unit that runs, Unix us, once it has been called: time stands still in EXEC and in a script.
+    pub unit_time_us: Option<i64>,
     /// Reading of the processor's clock when the last command ended.
     pub(super) last_ticks: u64,
     /// A script of the pipeline that runs took so long that others come first.

@@ -35,6 +35,7 @@ impl Engine {
     #[inline]
     pub(super) fn begin_behind(&mut self, origin: UnitOrigin, awaited: Lsn) -> Unit {
         self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
+        self.server.unit_time_us = None;
         if let Some(durability) = &self.server.durability {
             self.ks.begin_fence(durability.safe(), awaited);
         }

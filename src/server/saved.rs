@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::base::clock::Clock;
@@ -18,7 +19,7 @@ use crate::engine::session::{Peer, SessionKey};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::Disk;
 use crate::log::platform::Platform;
-use crate::log::sim::SimDisk;
+use crate::log::sim::{Faults, SimDisk};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
 
@@ -116,6 +117,34 @@ impl Bench {
     }
 }
 
+/// A disk that stands still, and will go on.
+struct Release {
+    thread: JoinHandle<()>,
+    is_done: Arc<AtomicBool>,
+}
+
+impl Release {
+    fn after(disk: &SimDisk, delay: Duration) -> Release {
+        let is_done = Arc::<AtomicBool>::default();
+        let (disk, flag) = (disk.clone(), Arc::clone(&is_done));
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(delay);
+            flag.store(true, Ordering::Relaxed);
+            disk.hold(None);
+        });
+        Release { thread, is_done }
+    }
+
+    /// Whether the disk goes on by now.
+    fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Relaxed)
+    }
+
+    fn wait(self) {
+        self.thread.join().expect("it only sleeps");
+    }
+}
+
 fn until(mut is_done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_done() {
@@ -165,13 +194,9 @@ fn whoever_saves_saves_what_came_while_another_snapshot_got_its_name() {
             bench.line("RPUSH list a");
             bench.hold_snapshot_by(begin);
             bench.line("RPUSH list b");
-            let disk = bench.disk.clone();
-            let release = std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(50));
-                disk.hold(None);
-            });
+            let release = Release::after(&bench.disk, Duration::from_millis(50));
             bench.line(command);
-            release.join().expect("it only sleeps");
+            release.wait();
             bench.release_snapshot();
             if command == "DEBUG RELOAD" {
                 assert_eq!(bench.list(), "ab", "{begin}");
@@ -319,17 +344,11 @@ fn a_log_that_is_turned_off_is_closed_without_holding_anybody_up() {
     let mut bench = Bench::start(&SimDisk::new(11), true);
     bench.line("RPUSH list a");
     bench.disk.hold(Some("sync"));
-    let is_released = Arc::<AtomicBool>::default();
-    let (disk, flag) = (bench.disk.clone(), Arc::clone(&is_released));
-    let release = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
-        flag.store(true, Ordering::Relaxed);
-        disk.hold(None);
-    });
+    let release = Release::after(&bench.disk, Duration::from_millis(300));
     bench.ok("CONFIG SET appendonly no");
     assert_eq!(bench.line("RPUSH list b"), ":2\\r\\n");
-    assert!(!is_released.load(Ordering::Relaxed), "it has waited for the disk");
-    release.join().expect("it only sleeps");
+    assert!(!release.is_done(), "it has waited for the disk");
+    release.wait();
     bench.save();
     assert_eq!(bench.restart(false).list(), "ab");
 }
@@ -340,16 +359,24 @@ fn a_server_ends_when_the_log_that_was_turned_off_is_closed() {
     bench.line("RPUSH list a");
     bench.disk.hold(Some("sync"));
     bench.ok("CONFIG SET appendonly no");
-    let is_released = Arc::<AtomicBool>::default();
-    let (disk, flag) = (bench.disk.clone(), Arc::clone(&is_released));
-    let release = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(50));
-        flag.store(true, Ordering::Relaxed);
-        disk.hold(None);
-    });
+    let release = Release::after(&bench.disk, Duration::from_millis(50));
     bench.engine.server.close_log().expect("it was closed before");
-    assert!(is_released.load(Ordering::Relaxed), "the mark at its end is on disk");
-    release.join().expect("it only sleeps");
+    assert!(release.is_done(), "the mark at its end is on disk");
+    release.wait();
+}
+
+#[test]
+fn a_log_that_can_not_be_turned_off_leaves_the_snapshot_under_way_alone() {
+    let mut bench = Bench::start(&SimDisk::new(18), true);
+    bench.line("RPUSH list a");
+    bench.hold_snapshot_by("BGREWRITEAOF");
+    bench.disk.set_faults(Faults { fail_at: Some(bench.disk.operations()), ..Faults::default() });
+    bench.line("RPUSH list b");
+    bench.client = bench.engine.server.open_session(Peer::default());
+    let refused = bench.line("CONFIG SET appendonly no");
+    assert!(refused.starts_with("-ERR CONFIG SET failed") && refused.contains("appendonly"), "{refused}");
+    assert_eq!(bench.engine.server.saving.under_way(), Some(Purpose::Rewrite));
+    bench.release_snapshot();
 }
 
 #[test]

@@ -508,12 +508,17 @@ fn empty_collections_are_left_out() {
         b"\x12\x01r\x02\x02\x07\x07\0\0\0\0\0\xff\x02\x07\x07\0\0\0\0\0\xff",
         // One element behind a node without any.
         b"\x12\x01f\x02\x02\x07\x07\0\0\0\0\0\xff\x01\x01v",
+        b"\x0e\x01g\x02\x0b\x0b\0\0\0\x0a\0\0\0\0\0\xff\x0e\x0e\0\0\0\x0a\0\0\0\x01\0\0\x01v\xff",
         b"\x00\x01k\x01v",
     ];
     std::fs::write(&path, snapshot(&entries.concat())).unwrap();
     let server = Server::start(Program::Tidegate, &[]);
     let said = import(text(&path), &server, &[]).unwrap();
-    assert!(said.contains("2 keys") && said.contains("left out 7 times: an empty key"), "{said}");
+    assert!(said.contains("3 keys") && said.contains("left out 7 times: an empty key"), "{said}");
+    for list in ["f", "g"] {
+        let elements = server.raw().command(&["LRANGE", list, "0", "-1"]);
+        assert_eq!(elements, Value::Array(vec![Value::bulk("v")]), "{list}");
+    }
 }
 
 #[test]

@@ -265,6 +265,17 @@ fn declared_lengths_cost_nothing(program: Program) {
     assert!(!server.has_ended());
 }
 
+#[test]
+fn huge_pages_are_for_those_who_ask_for_them() {
+    for (flags, is_enabled) in [(&[][..], "0"), (&["--disable-thp", "no"], "1")] {
+        let server = Server::start(Program::Tidegate, flags);
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("our child's /proc entry");
+        let line = status.lines().find_map(|line| line.strip_prefix("THP_enabled:")).expect("Linux 5.0 or later");
+        assert_eq!(line.trim(), is_enabled, "{flags:?}");
+    }
+}
+
 /// The server's resident memory, from the kernel's books.
 fn resident_bytes(server: &Server) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", server.pid())).expect("our child's /proc entry");

@@ -61,6 +61,24 @@ fn time_stands_still_in_a_script() {
 }
 
 #[test]
+fn time_stands_still_in_a_transaction() {
+    let server = start(&["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    let asks = [
+        &["MULTI"][..],
+        &["TIME"],
+        &["DEBUG", "SLEEP", "0.002"],
+        &["TIME"],
+        &["EVAL", "return redis.call('TIME')", "0"],
+    ];
+    let _queued = asks.map(|ask| raw.command(ask));
+    let Value::Array(replies) = raw.command(&["EXEC"]) else { panic!("EXEC answers an array") };
+    let [before, _, after, in_script] = &replies[..] else { panic!("{replies:?}") };
+    assert_eq!([before, before], [after, in_script]);
+    assert_ne!(raw.command(&["TIME"]), *before, "it goes on behind EXEC");
+}
+
+#[test]
 fn info_and_client_list_count_who_listens_watches_and_waits() {
     let server = start(&[]);
     let (mut c, mut one, mut other) = (server.raw(), server.raw(), server.raw());
@@ -90,6 +108,37 @@ fn info_and_client_list_count_who_listens_watches_and_waits() {
     c.command(&["DEL", "stream"]);
     assert!(matches!(reads.reply().value, Value::Error(_)));
     assert_eq!(counted(&mut c), [1, 2, 2, 2, 0]);
+}
+
+#[test]
+fn config_resetstat_begins_all_counters_anew() {
+    let server = start(&[]);
+    let (mut c, mut waits) = (server.raw(), server.raw());
+    // One text more than are kept.
+    for n in 0..=500 {
+        c.command(&["EVAL", &format!("return {n}"), "0"]);
+    }
+    c.command(&["EVAL", "for i = 1, 2000 do redis.call('RPUSH', KEYS[1], i) end", "1", "large"]);
+    c.command(&["DEL", "large"]);
+    c.command(&["SET", "short", "v", "PX", "1"]);
+    let Value::Integer(id) = waits.command(&["CLIENT", "ID"]) else { panic!("an id is a number") };
+    waits.send_command(&["BLPOP", "queue", "0"]);
+    until(|| info(&mut c, "blocked_clients") == 1, "it waits");
+    c.command(&["CLIENT", "UNBLOCK", &id.to_string(), "ERROR"]);
+    assert!(matches!(waits.reply().value, Value::Error(_)));
+    let counted = |c: &mut Raw| ["evicted_scripts", "lazyfreed_objects", "expired_keys"].map(|field| info(c, field));
+    until(|| counted(&mut c) == [2, 1, 1], "all of it is counted");
+    let text = |c: &mut Raw| {
+        let text = c.command(&["INFO", "everything"]);
+        String::from_utf8_lossy(text.bytes().expect("INFO answers text")).into_owned()
+    };
+    let told = text(&mut c);
+    let blpop = told.lines().find(|line| line.starts_with("cmdstat_blpop:")).expect("it was called");
+    assert!(told.contains("errorstat_UNBLOCKED:count=1") && blpop.ends_with("failed_calls=1"), "{blpop}");
+    assert_eq!(c.command(&["CONFIG", "RESETSTAT"]), Value::status("OK"));
+    assert_eq!(counted(&mut c), [0; 3]);
+    let told = text(&mut c);
+    assert!(!told.contains("errorstat_") && !told.contains("cmdstat_blpop"), "{told}");
 }
 
 #[test]

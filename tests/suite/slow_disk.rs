@@ -203,3 +203,25 @@ fn who_turns_the_log_off_or_syncs_it_otherwise_holds_nobody_up() {
     let answers: Vec<Value> = (0..5).map(|_| asks.reply().value).collect();
     assert_eq!(answers[4], Value::Array(vec![Value::status("OK"), Value::status("OK")]));
 }
+
+#[test]
+fn a_setting_that_waits_for_the_disk_goes_with_its_client() {
+    let disk = SlowDisk::new();
+    let (mut other, mut asks) = (disk.raw(), disk.raw());
+    assert_eq!(asks.command(&["CONFIG", "SET", "appendfsync", "everysec"]), Value::status("OK"));
+    let Value::Integer(id) = asks.command(&["CLIENT", "ID"]) else { panic!("an id is a number") };
+    disk.hang();
+    assert_eq!(asks.command(&["SET", "k", "v"]), Value::status("OK"));
+    asks.send_command(&["CONFIG", "SET", "appendonly", "no"]);
+    assert!(is_silent(&mut asks));
+    assert_eq!(other.command(&["CLIENT", "KILL", "ID", &id.to_string()]), Value::Integer(1));
+    disk.go_on();
+    let logged = other.command(&["WAITAOF", "1", "0", "0"]);
+    assert_eq!(logged, Value::Array(vec![Value::Integer(1), Value::Integer(0)]));
+    assert_eq!(
+        other.command(&["CONFIG", "GET", "appendonly"]),
+        Value::Array(["appendonly", "yes"].map(Value::bulk).into())
+    );
+    // Another may change it.
+    assert_eq!(other.command(&["CONFIG", "SET", "appendonly", "no"]), Value::status("OK"));
+}

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Bench, until};
+use super::{Bench, Release, until};
 use crate::base::rng::Rng;
 use crate::config::{Config, SavePoint};
 use crate::engine::saving::Purpose;
@@ -323,13 +323,9 @@ fn a_save_that_joins_another_snapshot_writes_it_too() {
             assert!(bench.line("BGREWRITEAOF").starts_with("+Background"));
         }
         bench.line("SET b 2");
-        let disk = bench.disk.clone();
-        let release = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(20));
-            disk.hold(None);
-        });
+        let release = Release::after(&bench.disk, Duration::from_millis(20));
         let said = bench.line(command);
-        release.join().expect("it only sleeps");
+        release.wait();
         bench.release_snapshot();
         assert_eq!(load(&bench.disk).1, 2, "{command}, {is_ending}: {said}");
         if command == "SAVE" {
