@@ -14,17 +14,14 @@ pub struct PreparedKey {
     hash: u64,
     key: Key,
     value: Value,
-    /// [`NEVER`] if it does not expire.
-    expires_at_ms: i64,
-    /// Whether a key that is there keeps its expiry, unless this one says when it expires.
-    keeps_expiry: bool,
+    /// When it expires, [`NEVER`] for not at all. `None`: as the key of its name that is there, and never if there is none.
+    expires_at_ms: Option<i64>,
 }
 
 impl PreparedKey {
     /// A key of this database that never expires.
     pub fn new(db: DbIndex, key: &[u8], value: Value) -> PreparedKey {
-        let (hash, key) = (hash_bytes(key), Key::new(key));
-        PreparedKey { db, hash, key, value, expires_at_ms: NEVER, keeps_expiry: false }
+        PreparedKey { db, hash: hash_bytes(key), key: Key::new(key), value, expires_at_ms: Some(NEVER) }
     }
 
     /// A string, as [`Keyspace::put`](super::Keyspace::put) takes it, that never expires.
@@ -32,9 +29,9 @@ impl PreparedKey {
         PreparedKey::new(db, key, Value::String(StringValue::new(text)))
     }
 
-    /// Lets it expire at this time, Unix ms.
+    /// Lets it expire at this time, Unix ms, [`NEVER`] for not at all, whatever a key that is there did.
     pub fn expire_at(&mut self, at_ms: i64) {
-        self.expires_at_ms = at_ms;
+        self.expires_at_ms = Some(at_ms);
     }
 
     /// The number of its database.
@@ -56,17 +53,21 @@ impl PreparedKey {
     pub fn encode(&self, out: &mut EffectWriter) -> u64 {
         let key = self.name();
         match &self.value {
-            Value::String(string) if self.keeps_expiry => out.write(self.db, &set(key, string, &string.text())),
-            Value::String(string) => out.write(self.db, &Effect::Put { key, value: &string.text() }),
+            Value::String(string) if self.expires_at_ms.is_none() => {
+                out.write(self.db, &set(key, string, &string.text()));
+            }
+            Value::String(string) if !says_a_number(string) => {
+                out.write(self.db, &Effect::Put { key, value: &string.text() });
+            }
             value => {
                 out.write(self.db, &Effect::Build { key, layout: value.layout(), steps: &build(value) });
             }
         }
-        let expires = self.expires_at_ms != NEVER;
-        if expires {
-            out.write(self.db, &Effect::ExpireAt { key, at_ms: self.expires_at_ms });
+        let deadline = self.expires_at_ms.filter(|at_ms| *at_ms != NEVER);
+        if let Some(at_ms) = deadline {
+            out.write(self.db, &Effect::ExpireAt { key, at_ms });
         }
-        1 + u64::from(expires)
+        1 + u64::from(deadline.is_some())
     }
 
     /// Whether it is the key of this name and database.
@@ -83,6 +84,11 @@ fn set<'a>(key: &'a [u8], string: &StringValue, text: &'a [u8]) -> Effect<'a> {
     }
 }
 
+/// Whether it is text that [`Effect::Put`] would take for a number.
+fn says_a_number(string: &StringValue) -> bool {
+    !matches!(string, StringValue::Int(_)) && matches!(StringValue::new(&string.text()), StringValue::Int(_))
+}
+
 /// Makes keys of a stream of effects. It has to see all of them: some say which limits the later ones were made under.
 #[derive(Default)]
 pub struct Preparation {
@@ -97,8 +103,8 @@ impl Preparation {
         }
         let value = value_of(effect, &self.limits)?;
         let key = effect.key()?;
-        let keeps_expiry = keeps_expiry(effect);
-        Some(value.map(|value| PreparedKey { keeps_expiry, ..PreparedKey::new(db, key, value) }))
+        let expires_at_ms = if keeps_expiry(effect) { None } else { Some(NEVER) };
+        Some(value.map(|value| PreparedKey { expires_at_ms, ..PreparedKey::new(db, key, value) }))
     }
 }
 
@@ -111,20 +117,20 @@ impl Keyspace {
 
     /// Stores a key, whatever was there before. It expires when it says so, or as before where that is to stay.
     pub fn put_prepared(&mut self, prepared: PreparedKey) -> Result<(), Misfit> {
-        let PreparedKey { db, hash, key, value, expires_at_ms, keeps_expiry } = prepared;
+        let PreparedKey { db, hash, key, value, expires_at_ms } = prepared;
         if db >= self.databases() {
             return Err(Misfit::NoDatabase);
         }
         let (mut text, mut steps) = (None, Vec::new());
         self.effects.record_with(db, || match &value {
-            Value::String(string) if keeps_expiry => set(&key, string, text.insert(string.text())),
+            Value::String(string) if expires_at_ms.is_none() => set(&key, string, text.insert(string.text())),
             value => {
                 steps = build(value);
                 Effect::Build { key: &key, layout: value.layout(), steps: &steps }
             }
         });
         let slot = match self.dbs[db as usize].find_hashed(hash, &key) {
-            Some(slot) if keeps_expiry => {
+            Some(slot) if expires_at_ms.is_none() => {
                 self.exchange(db, slot, value);
                 slot
             }
@@ -134,8 +140,8 @@ impl Keyspace {
             }
             None => self.create_hashed(db, hash, key, value),
         };
-        if expires_at_ms != NEVER {
-            self.expire_at(db, slot, expires_at_ms);
+        if let Some(at_ms) = expires_at_ms.filter(|at_ms| *at_ms != NEVER) {
+            self.expire_at(db, slot, at_ms);
         }
         Ok(())
     }
@@ -147,11 +153,11 @@ impl Keyspace {
         if database.find_hashed(prepared.hash, &prepared.key).is_some() {
             return Err(prepared);
         }
-        let PreparedKey { db, hash, key, value, expires_at_ms, .. } = prepared;
+        let PreparedKey { db, hash, key, value, expires_at_ms } = prepared;
         let slot = self.create_hashed(db, hash, key, value);
-        if expires_at_ms != NEVER {
+        if let Some(at_ms) = expires_at_ms.filter(|at_ms| *at_ms != NEVER) {
             self.note_expiry(db, slot);
-            self.dbs[db as usize].set_expiry(slot, expires_at_ms);
+            self.dbs[db as usize].set_expiry(slot, at_ms);
         }
         Ok(slot)
     }
@@ -247,6 +253,36 @@ mod tests {
             let mut copy = fresh(Recording::Full);
             EffectReader::new(effects).for_each(|(db, effect)| copy.apply(db, &effect).unwrap());
             assert_eq!(contents(&copy), contents(&applied));
+        }
+    }
+
+    #[test]
+    fn a_deadline_that_follows_a_value_counts_whatever_was_there() {
+        for (at_ms, value) in [(NEVER, "17"), (9_000, "17"), (NEVER, "text")] {
+            for effect in
+                [Effect::SetInteger { key: b"k", value: 17 }, Effect::SetText { key: b"k", value: value.as_bytes() }]
+            {
+                let mut applied = fresh(Recording::Nothing);
+                let slot = applied.put(0, b"k", b"old");
+                applied.expire_at(0, slot, 5_000);
+                let mut put = fresh(Recording::Full);
+                let slot = put.put(0, b"k", b"old");
+                put.expire_at(0, slot, 5_000);
+                for effect in [effect, Effect::ExpireAt { key: b"k", at_ms }] {
+                    applied.apply(0, &effect).unwrap();
+                }
+                let mut key = Preparation::default().prepare(0, &effect).unwrap().unwrap();
+                key.expire_at(at_ms);
+                let mut encoded = EffectWriter::default();
+                let count = key.encode(&mut encoded);
+                put.put_prepared(key).unwrap();
+                assert_eq!(contents(&put), contents(&applied), "{at_ms} {effect:?}");
+                let mut copy = fresh(Recording::Nothing);
+                let effects: Vec<_> = EffectReader::new(encoded.as_bytes()).collect();
+                assert_eq!(effects.len() as u64, count);
+                effects.iter().for_each(|(db, effect)| copy.apply(*db, effect).unwrap());
+                assert_eq!(contents(&copy), contents(&applied), "{at_ms} {effect:?}");
+            }
         }
     }
 
