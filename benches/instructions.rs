@@ -6,9 +6,10 @@
 //! costs is left out, and so is the calibration of the processor's clock, which depends on the weather.
 //!
 //! The commands go through [`Engine::feed`] as a connection calls it, without a socket. The hashes, the random numbers and
-//! the wall clock are fixed. What is "logged" has a log on a disk that takes no time; there the replies leave, too, as a
-//! connection has them leave, since this is when the log is written. What is "sent" is the same without a log: the difference is
-//! what the log costs.
+//! the clocks are fixed. What is "sent" has its replies leave, too, as a connection has them leave, since this is when a log is
+//! written: to a disk in memory, whose syncs take as long as the case says. What is "logged" has a disk so quick that the engine's
+//! thread writes; what is "handed over" a slow one, so that what the log's thread does is counted, too. The difference to what is
+//! sent without a log is what the log costs.
 //!
 //! `instructions CASE COUNT` runs a case; without arguments the names are listed.
 
@@ -18,6 +19,8 @@ mod scripts;
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use memory_disk::MemoryDisk;
 use tidegate::base::clock::Clock;
@@ -28,6 +31,8 @@ use tidegate::config::Config;
 use tidegate::engine::Engine;
 use tidegate::engine::session::{Peer, SessionKey};
 use tidegate::log::directory::{Directory, DirectoryId};
+use tidegate::log::disk::{Clock as LogClock, RealClock};
+use tidegate::log::platform::Platform;
 use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::{Decoder, RequestLimits};
 use tidegate::script::bundled::Bundled;
@@ -59,10 +64,17 @@ const CASES: &[Case] = &[
     ("INCR, logged", |count| {
         Client::logged().with_keys().pipelined(count, |i| encode(&["INCR", &format!("counter:{}", i % KEYS)]))
     }),
+    ("SET, handed over", |count| {
+        Client::handing_over().with_keys().pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))
+    }),
+    ("INCR, handed over", |count| {
+        Client::handing_over().with_keys().pipelined(count, |i| encode(&["INCR", &format!("counter:{}", i % KEYS)]))
+    }),
     ("gate, granted", |count| gate(Client::connect(), count, "1000000000")),
     ("gate, refused", |count| gate(Client::connect(), count, "60")),
     ("gate, granted, sent", |count| gate(Client::sending(), count, "1000000000")),
     ("gate, granted, logged", |count| gate(Client::logged(), count, "1000000000")),
+    ("gate, granted, handed over", |count| gate(Client::handing_over(), count, "1000000000")),
     ("gate, bundled", bundled_gate),
     ("seckill", seckill),
     ("script, empty", |count| script(scripts::EMPTY, "xxx", count)),
@@ -198,6 +210,20 @@ fn encode(args: &[&str]) -> String {
     format!("*{}\r\n{bulks}", args.len())
 }
 
+/// The log's clock. Between two looks at it passes the time that a sync takes; looking costs as much as looking at the real one.
+struct SyncClock {
+    real: RealClock,
+    sync_ns: u64,
+    now_ns: AtomicU64,
+}
+
+impl LogClock for SyncClock {
+    fn monotonic(&self) -> Duration {
+        black_box(self.real.monotonic());
+        Duration::from_nanos(self.now_ns.fetch_add(self.sync_ns, Ordering::Relaxed))
+    }
+}
+
 /// A connection without a socket.
 struct Client {
     engine: Engine,
@@ -225,10 +251,22 @@ impl Client {
         Client { sends: true, ..Client::connect() }
     }
 
-    /// The same with a log.
+    /// The same with a log, which the engine's thread writes.
     fn logged() -> Client {
+        Client::on_disk(1_000)
+    }
+
+    /// The same with a log, which its own thread would write.
+    fn handing_over() -> Client {
+        Client::on_disk(10_000_000)
+    }
+
+    /// The same with a log on a disk whose syncs take so many nanoseconds. There are no threads: what one would do is done in between.
+    fn on_disk(sync_ns: u64) -> Client {
         let mut client = Client::sending();
         let disk = Arc::<MemoryDisk>::default();
+        let clock = Arc::new(SyncClock { real: RealClock::default(), sync_ns, now_ns: AtomicU64::new(0) });
+        client.engine.server.saving.runs_on(Platform { clock, has_threads: false, ..Platform::default() });
         let directory = Directory::open(disk, Path::new("data"), DirectoryId::new([1; 16])).expect("it is empty");
         client.engine.recover(directory, Box::new(|| {})).expect("it is empty");
         client
@@ -270,10 +308,17 @@ impl Client {
         let server = &mut self.engine.server;
         let session = server.sessions.get_mut(self.session).expect("it is connected");
         session.outbox.append(self.out.buffer_mut());
-        while let free @ 1.. = server.sendable(self.session) {
+        loop {
+            let free = server.sendable(self.session);
             let session = server.sessions.get_mut(self.session).expect("it is connected");
+            if session.outbox.is_empty() {
+                break;
+            }
             let sent = black_box(session.outbox.first(free)).len();
             session.sent(sent);
+            if sent == 0 {
+                server.look_after_log();
+            }
         }
     }
 

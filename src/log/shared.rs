@@ -210,7 +210,7 @@ impl Shared {
     /// An empty buffer, with head room, used before if there is one.
     pub(super) fn spare(&self) -> Vec<u8> {
         let used_before = self.queue().spares.pop();
-        used_before.unwrap_or_else(|| emptied(Vec::new()))
+        used_before.unwrap_or_else(|| vec![0; HEAD_BYTES])
     }
 
     pub(super) fn backlog_bytes(&self) -> usize {
@@ -270,6 +270,9 @@ impl Shared {
         };
         let is_full = self.is_stuck.load(Ordering::Relaxed) || (lacks(0) && lacks_room());
         let (from, to) = if is_full { (State::Good, State::Full) } else { (State::Full, State::Good) };
+        if self.state() != from {
+            return;
+        }
         let changed = self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire);
         if changed.is_ok() {
             self.notify();
@@ -401,11 +404,12 @@ impl Shared {
     }
 }
 
-/// The buffer for the next units: nothing is left of it but head room, and the memory that it may keep.
-pub(super) fn emptied(mut bytes: Vec<u8>) -> Vec<u8> {
+/// Makes the buffer for the next units of one: nothing is left of it but head room, and the memory that it may keep.
+pub(super) fn empty(bytes: &mut Vec<u8>) {
     bytes.resize(HEAD_BYTES, 0);
-    bytes.shrink_to(LOG_SPARE_MAX_BYTES);
-    bytes
+    if bytes.capacity() > LOG_SPARE_MAX_BYTES {
+        bytes.shrink_to(LOG_SPARE_MAX_BYTES);
+    }
 }
 
 fn wait<T>(condition: &Condvar, guard: MutexGuard<'_, T>, pause: Option<Duration>) {
@@ -422,9 +426,10 @@ impl Queue {
         self.tails.shrink_to_fit();
     }
 
-    fn keep(&mut self, bytes: Vec<u8>) {
+    fn keep(&mut self, mut bytes: Vec<u8>) {
         if self.spares.len() < LOG_SPARE_BUFFERS {
-            self.spares.push(emptied(bytes));
+            empty(&mut bytes);
+            self.spares.push(bytes);
         }
     }
 }

@@ -125,16 +125,15 @@ impl Effects {
     /// Not inlined: mostly nobody reads what happened, and then changes should pay for no more than the look at that.
     #[inline(never)]
     fn write<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
-        let effect = effect();
-        if self.recording == Recording::Full {
-            let is_first = self.buf.is_empty();
-            let repeats_key = effect.encode(db, &mut self.last_key, &mut self.buf);
-            let is_expiry = effect.is_expiry();
-            self.is_of_one_key &= (is_first || repeats_key) && !is_expiry && effect.changes_own_key_only();
-            self.has_lasting |= !is_expiry;
-            return;
+        if self.recording == Recording::Keys {
+            return self.write_touches(db, &effect());
         }
-        self.write_touches(db, &effect);
+        let effect = effect();
+        let is_first = self.buf.is_empty();
+        let repeats_key = effect.encode(db, &mut self.last_key, &mut self.buf);
+        let is_expiry = effect.is_expiry();
+        self.is_of_one_key &= (is_first || repeats_key) && !is_expiry && effect.changes_own_key_only();
+        self.has_lasting |= !is_expiry;
     }
 
     #[inline(never)]

@@ -124,6 +124,89 @@ fn who_reads_what_nobody_changes_is_answered_while_the_disk_works() {
     }
 }
 
+impl Bench {
+    /// A disk that is known to be quick, so that the engine's thread writes.
+    fn quick() -> Bench {
+        let mut bench = Bench::new();
+        assert_eq!(bench.line(0, "SET quiet v").as_deref(), Some("+OK\\r\\n"));
+        assert_eq!(bench.marks(), (true, false));
+        bench
+    }
+
+    fn marks(&self) -> (bool, bool) {
+        self.engine.server.durability.as_ref().expect("it was attached").marks()
+    }
+}
+
+/// Whoever reads while others write makes the disk do no more than those alone.
+#[test]
+fn readers_beside_writers_on_a_quick_disk_share_one_write_and_one_sync() {
+    for order in [[0, 1, 2], [1, 0, 2], [2, 1, 0]] {
+        let mut bench = Bench::quick();
+        bench.ask(0, &["SET k v"]);
+        bench.feed(1, &[&[b"GET", b"quiet"], &[b"GET", b"k"], &[b"GET", b"quiet"]]);
+        bench.ask(2, &["INCR n"]);
+        let (began, last) = (bench.disk.operations(), bench.log().durable().plus(2));
+        let mut sent = order.map(|client| {
+            let sent = bench.sent(client).expect("the disk is quick");
+            assert_eq!(bench.log().durable(), last, "{order:?}: {client} is answered when all is on disk");
+            (client, sent)
+        });
+        sent.sort();
+        let [set, get, incr] = sent.map(|(_, sent)| sent);
+        assert_eq!((set.as_str(), incr.as_str()), ("+OK\\r\\n", ":1\\r\\n"));
+        assert_eq!(get, "$1\\r\\nv\\r\\n".repeat(3));
+        let done: Vec<_> = bench.disk.trace(began).iter().map(|event| event.operation).collect();
+        assert_eq!(done, ["write", "sync"], "{order:?}");
+        bench.ask(1, &["GET k"]);
+        assert_eq!(bench.told(1), ("$1\\r\\nv\\r\\n".to_owned(), false), "nothing is in flight");
+    }
+}
+
+/// A quick disk that becomes full, or fails, with a change of a key: all other keys can be read from then on.
+#[test]
+fn who_reads_what_nobody_changes_waits_for_no_disk_that_takes_nothing_any_more() {
+    for has_failed in [false, true] {
+        let mut bench = Bench::quick();
+        bench.ask(1, &["BLPOP quiet:list 1"]);
+        match has_failed {
+            true => bench.fail_next_write(),
+            false => bench.fill_disk(),
+        }
+        bench.feed(0, &[&[b"SET", b"k", &LARGE]]);
+        bench.engine.server.commit_log();
+        assert_eq!((bench.log().state() == State::Poisoned, bench.marks()), (has_failed, (false, true)));
+        // To have had nothing is a fact about keys that nobody has changed.
+        bench.clock.advance_ms(1_000);
+        bench.engine.time_out_waits();
+        assert_eq!(bench.told(1), ("*-1\\r\\n".to_owned(), false));
+        bench.ask(2, &["GET quiet"]);
+        assert_eq!(bench.told(2), ("$1\\r\\nv\\r\\n".to_owned(), false));
+        bench.ask(2, &["STRLEN k"]);
+        let (sent, is_held) = bench.told(2);
+        assert_eq!((sent.starts_with("-MISCONF"), is_held), (has_failed, !has_failed), "{sent}");
+    }
+}
+
+/// The thread that makes segments finds that the disk has failed, before anybody has had the change written.
+#[test]
+fn who_reads_what_nobody_changes_is_answered_though_the_log_failed_before_it_was_given_a_change() {
+    let mut bench = Bench::quick();
+    // From when the first segment is half full the next ones are made.
+    bench.feed(0, &[&[b"SET", b"filler", &LARGE[..10_000]]]);
+    assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n"));
+    bench.ask(0, &["SET k v"]);
+    bench.fail_next_write();
+    while bench.log().do_chore() {}
+    assert_eq!(bench.log().state(), State::Poisoned);
+    bench.engine.server.follow_log();
+    assert!(bench.is_killed(0));
+    bench.ask(2, &["GET quiet"]);
+    assert_eq!(bench.told(2), ("$1\\r\\nv\\r\\n".to_owned(), false));
+    bench.ask(2, &["GET k"]);
+    assert!(bench.told(2).0.starts_with("-MISCONF"));
+}
+
 /// The data that is there after a crash, in memory only.
 fn after_a_crash(bench: Bench) -> Bench {
     let Bench { engine: crashed, clock, disk, .. } = bench;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::requests::{Request, Shows, What, encode, random, reply_len};
 use super::{BESIDE, State, Told, Verdict, World, difference, repeat, state_of};
 use crate::config::Config;
-use crate::engine::Engine;
 use crate::engine::saving::Purpose;
 use crate::engine::session::{Peer, SessionKey};
 use crate::engine::snapshot_stream::SnapshotStream;
+use crate::engine::{Engine, Server};
 use crate::keyspace::effect::{EffectReader, EffectWriter};
 use crate::log::group_commit::{State as LogState, SyncPolicy};
 use crate::resp::reply::{Form, Reply};
@@ -139,13 +139,13 @@ impl<'w> Life<'w> {
                 let client = self.world.rng.below(CLIENTS as u64) as usize;
                 self.ask(client)?;
                 if self.world.rng.below(3) > 0 {
-                    self.send(client);
+                    self.send(client)?;
                 }
             }
             50..65 => {
                 let client = self.world.rng.below(CLIENTS as u64) as usize;
-                self.send(client);
-                self.hear();
+                self.send(client)?;
+                self.hear()?;
             }
             65..72 => {
                 if let Some(durability) = &self.engine.server.durability {
@@ -291,6 +291,7 @@ impl<'w> Life<'w> {
         }
         // What comes before a log has begun nobody is promised.
         let is_logged = server.durability.is_some();
+        let marks_together = server.durability.as_ref().map(|durability| durability.marks().0);
         let units: Vec<Vec<u8>> = tail.units().skip((self.at - base) as usize).map(<[u8]>::to_vec).collect();
         for effects in units {
             repeat(&mut self.copy, &effects)?;
@@ -305,6 +306,8 @@ impl<'w> Life<'w> {
                 self.changed.extend(keys.filter(is_changed).map(|key| (key.clone(), self.at)));
             }
             self.world.reached.expired += u64::from(!expired.is_empty());
+            self.world.reached.marked_together += u64::from(marks_together == Some(true));
+            self.world.reached.marked_apart += u64::from(marks_together == Some(false));
             if EffectReader::new(&effects).all(|(_, effect)| effect.is_expiry()) {
                 self.expiries.insert(self.at);
             }
@@ -402,7 +405,7 @@ impl<'w> Life<'w> {
     }
 
     /// A client's socket takes what may leave.
-    fn send(&mut self, client: usize) {
+    fn send(&mut self, client: usize) -> Verdict {
         let (server, client) = (&mut self.engine.server, &mut self.clients[client]);
         let sent = super::super::logged::send(server, client.key);
         let reached = &mut self.world.reached;
@@ -450,13 +453,16 @@ impl<'w> Life<'w> {
             };
             if expected.lsn > 0 {
                 reached.told += 1;
-                self.world.told.push(Told { lsn: expected.lsn, what: expected.what, is_synced });
+                let told = Told { lsn: expected.lsn, what: expected.what, is_synced };
+                is_safe(server, &told)?;
+                self.world.told.push(told);
             }
         }
+        Ok(())
     }
 
     /// The one who listens is sent what may leave.
-    fn hear(&mut self) {
+    fn hear(&mut self) -> Verdict {
         let server = &mut self.engine.server;
         self.listener.received.extend(super::super::logged::send(server, self.listener.key));
         let is_synced = server.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
@@ -466,9 +472,12 @@ impl<'w> Life<'w> {
             let number = text.trim_end().rsplit("\r\n").next().and_then(|number| number.parse::<u64>().ok());
             if let Some(lsn) = number.and_then(|number| self.published.get(&number)) {
                 self.world.reached.heard += 1;
-                self.world.told.push(Told { lsn: *lsn, what: What::Publish(0), is_synced });
+                let told = Told { lsn: *lsn, what: What::Publish(0), is_synced };
+                is_safe(&self.engine.server, &told)?;
+                self.world.told.push(told);
             }
         }
+        Ok(())
     }
 
     fn log_state(&self) -> Option<LogState> {
@@ -478,6 +487,8 @@ impl<'w> Life<'w> {
     fn look_at_log(&mut self) {
         let state = self.log_state();
         let reached = &mut self.world.reached;
+        let is_unmarked = self.engine.server.durability.as_ref().is_some_and(|durability| durability.marks().1);
+        reached.unmarked += u64::from(is_unmarked);
         match (self.log_state, state) {
             (Some(_), None) => {
                 reached.logs_closed += 1;
@@ -529,4 +540,14 @@ fn copy_of(world: &mut World, engine: &mut Engine) -> Verdict<Engine> {
     while !stream.copy_slice(ks, scripts, usize::MAX, &mut effects) {}
     repeat(&mut copy, effects.as_bytes())?;
     Ok(copy)
+}
+
+/// Whether the log has what leaves now, as far as `appendfsync` asks: it need not take a crash to see that.
+fn is_safe(server: &Server, told: &Told) -> Verdict {
+    let Some(log) = server.durability.as_ref().map(|durability| durability.log()) else { return Ok(()) };
+    let safe = if log.policy() == SyncPolicy::Always { log.durable() } else { log.written() };
+    if told.lsn > safe.get() {
+        return Err(format!("{told:?} was shown, and the log had got to {safe}"));
+    }
+    Ok(())
 }
