@@ -1,27 +1,38 @@
 //! Time as an input.
 //!
-//! Wall time decides when keys expire and stamps what is stored; the engine reads it once per unit and hands it down. Tests
-//! replace the wall clock by one that they set.
+//! Wall time decides when keys expire and stamps what is stored; the engine reads it once per unit and hands it down. It can be
+//! set, so how long a call waits is measured by a steady clock, which can't. Tests replace both by clocks that they set.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, LazyLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Where wall time comes from: the system, or a test. Clones of a manual clock show the same time.
+/// Where time comes from: the system, or a test. Clones of a manual clock show the same time.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    manual_us: Option<Arc<AtomicI64>>,
+    manual: Option<Arc<Manual>>,
 }
+
+/// The two times of a manual clock.
+#[derive(Debug)]
+struct Manual {
+    wall_us: AtomicI64,
+    steady_us: AtomicI64,
+}
+
+/// Where the steady clock of the system begins.
+static STEADY_ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Clock {
     /// The system's wall clock.
     pub const fn system() -> Clock {
-        Clock { manual_us: None }
+        Clock { manual: None }
     }
 
     /// A clock that stands at `now_ms` until somebody moves it.
     pub fn manual(now_ms: i64) -> Clock {
-        Clock { manual_us: Some(Arc::new(AtomicI64::new(now_ms.saturating_mul(1_000)))) }
+        let (wall_us, steady_us) = (AtomicI64::new(now_ms.saturating_mul(1_000)), AtomicI64::new(0));
+        Clock { manual: Some(Arc::new(Manual { wall_us, steady_us })) }
     }
 
     /// Milliseconds since 1970, UTC.
@@ -33,16 +44,39 @@ impl Clock {
     /// Microseconds since 1970, UTC.
     #[inline]
     pub fn now_us(&self) -> i64 {
-        match &self.manual_us {
+        match &self.manual {
             None => now_us(),
-            Some(us) => us.load(Ordering::Relaxed),
+            Some(manual) => manual.wall_us.load(Ordering::Relaxed),
         }
+    }
+
+    /// Milliseconds since some time, by a clock that goes on whatever is done to the wall clock.
+    #[inline]
+    pub fn steady_ms(&self) -> i64 {
+        match &self.manual {
+            None => STEADY_ORIGIN.elapsed().as_millis() as i64,
+            Some(manual) => manual.steady_us.load(Ordering::Relaxed) / 1_000,
+        }
+    }
+
+    /// What the [steady](Clock::steady_ms) clock will show at a time of the wall clock, Unix ms, if nobody sets that, which
+    /// shows `now_ms`.
+    pub fn steady_at_ms(&self, at_ms: i64, now_ms: i64) -> i64 {
+        self.steady_ms().saturating_add(at_ms.saturating_sub(now_ms))
     }
 
     /// Moves a manual clock forward by `ms`; a system clock can't be moved and stays as it is.
     pub fn advance_ms(&self, ms: i64) {
-        if let Some(us) = &self.manual_us {
-            us.fetch_add(ms.saturating_mul(1_000), Ordering::Relaxed);
+        if let Some(manual) = &self.manual {
+            manual.steady_us.fetch_add(ms.saturating_mul(1_000), Ordering::Relaxed);
+        }
+        self.set_wall_by_ms(ms);
+    }
+
+    /// Sets the wall time of a manual clock, forward by `ms` or back, as an administrator does: no time passes.
+    pub fn set_wall_by_ms(&self, ms: i64) {
+        if let Some(manual) = &self.manual {
+            manual.wall_us.fetch_add(ms.saturating_mul(1_000), Ordering::Relaxed);
         }
     }
 }
@@ -63,7 +97,9 @@ mod tests {
         let other = clock.clone();
         assert_eq!(clock.now_ms(), 5);
         other.advance_ms(10);
-        assert_eq!((clock.now_ms(), clock.now_us()), (15, 15_000));
+        assert_eq!((clock.now_ms(), clock.now_us(), clock.steady_ms()), (15, 15_000, 10));
+        other.set_wall_by_ms(-12);
+        assert_eq!((clock.now_ms(), clock.steady_ms(), clock.steady_at_ms(8, 3)), (3, 10, 15));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::resp::reply::{Form, Reply};
+use crate::resp::reply::Reply;
 use crate::value::geo::{Extent, Position, Shape, Unit};
 use crate::value::zset::{ScoreBound, ZSet};
 
@@ -85,24 +85,8 @@ fn geopos(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 fn position_reply(reply: &mut Reply, position: Position) {
     reply.array(2);
-    coordinate_reply(reply, position.longitude);
-    coordinate_reply(reply, position.latitude);
-}
-
-/// A coordinate with up to 17 decimals: more than a double's shortest form has, as Redis shows them.
-fn coordinate_reply(reply: &mut Reply, degrees: f64) {
-    let text = format!("{degrees:.17}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    match reply.form() {
-        Form::Resp2 | Form::Tape2 => reply.bulk(text.as_bytes()),
-        Form::Tape3 => reply.double(degrees),
-        Form::Resp3 => {
-            let buffer = reply.buffer_mut();
-            buffer.push(b',');
-            buffer.extend_from_slice(text.as_bytes());
-            buffer.extend_from_slice(b"\r\n");
-        }
-    }
+    reply.double(position.longitude);
+    reply.double(position.latitude);
 }
 
 fn geohash(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

@@ -90,8 +90,11 @@ impl Server {
         out.status("QUEUED");
     }
 
-    pub(super) fn park(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, wait: Wait) {
+    /// Has a call wait that came at `now_ms`, Unix ms.
+    pub(super) fn park(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, wait: Wait, now_ms: i64) {
         let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, again } = wait;
+        let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.clock.steady_at_ms(at_ms, now_ms));
+        let (deadline_ms, retry_at_ms) = (steady(deadline_ms), steady(retry_at_ms));
         let argv = again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
         let muted = matches!(session.reply_mode, ReplyMode::Off | ReplyMode::SkipThis);
         let db = session.db;

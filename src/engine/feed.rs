@@ -127,7 +127,7 @@ impl Engine {
         let unit = self.begin_behind(UnitOrigin::Command, awaited);
         let start = out.len();
         if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
-            self.server.park(session, entry, argv, *wait);
+            self.server.park(session, entry, argv, *wait, self.ks.now_ms());
         }
         let has_changed = self.commit(unit, &mut [session]);
         let fence = self.ks.fence();

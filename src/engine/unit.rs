@@ -124,7 +124,8 @@ impl Engine {
         let fence = self.ks.fence();
         match wait {
             Some(wait) => {
-                self.server.waits.retry_at(key, &mut parked, wait.retry_at_ms);
+                let retry_at_ms = wait.retry_at_ms.map(|at_ms| self.server.clock.steady_at_ms(at_ms, self.ks.now_ms()));
+                self.server.waits.retry_at(key, &mut parked, retry_at_ms);
                 session.parked = Some(parked);
             }
             None => {
@@ -143,9 +144,9 @@ impl Engine {
 
     /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time.
     pub fn time_out_waits(&mut self) {
-        let now_ms = self.server.clock.now_ms();
-        self.ks.set_now_ms(now_ms);
+        self.ks.set_now_ms(self.server.clock.now_ms());
         self.mark_unmarked();
+        let now_ms = self.server.clock.steady_ms();
         while let Some(key) = self.server.waits.due(now_ms) {
             let is_over = |session: &mut Session| {
                 session.killed || session.closing || session.parked.as_ref().is_none_or(|p| p.has_timed_out(now_ms))

@@ -118,7 +118,8 @@ pub struct Parked {
     pub want: Want,
     /// See [`Wait`].
     pub keys: OwnedArgv,
-    /// See [`Wait`].
+    /// See [`Wait`]; but by the [steady](crate::base::clock::Clock::steady_ms) clock, as [`Parked::retry_at_ms`] is: however
+    /// somebody sets the other one meanwhile, the call waits for as long as it was told to.
     pub deadline_ms: Option<i64>,
     /// See [`Wait`].
     pub retry_at_ms: Option<i64>,
@@ -131,12 +132,12 @@ pub struct Parked {
 }
 
 impl Parked {
-    /// When something is to be done about it whatever happens to its keys, Unix ms.
+    /// When something is to be done about it whatever happens to its keys, by the steady clock.
     pub(super) fn due_ms(&self) -> Option<i64> {
         [self.deadline_ms, self.retry_at_ms].into_iter().flatten().min()
     }
 
-    /// Whether its waiting is over at `now_ms`.
+    /// Whether its waiting is over at `now_ms`, by the steady clock.
     pub(super) fn has_timed_out(&self, now_ms: i64) -> bool {
         self.deadline_ms.is_some_and(|at_ms| at_ms <= now_ms)
     }

@@ -97,7 +97,7 @@ impl Waits {
         }
     }
 
-    /// Sets when a waiting call is dispatched again although no key was touched.
+    /// Sets when a waiting call is dispatched again although no key was touched, by the steady clock.
     pub(super) fn retry_at(&mut self, session: SessionKey, parked: &mut Parked, at_ms: Option<i64>) {
         if parked.retry_at_ms == at_ms {
             return;
@@ -153,7 +153,7 @@ impl Waits {
         queue.range(ticket + 1..).next().map(|(ticket, session)| (*ticket, *session))
     }
 
-    /// When the next call times out or is to be dispatched again, Unix ms.
+    /// When the next call times out or is to be dispatched again, by the steady clock.
     #[inline]
     pub fn next_deadline_ms(&self) -> Option<i64> {
         self.deadlines.first().map(|(at_ms, _)| *at_ms)

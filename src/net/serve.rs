@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub buffers: RefCell<Buffers>,
     /// Wakes the clockwork when a call waits for a nearer deadline than it knows.
     deadline_moved: Notify,
-    /// The deadline the clockwork knows, Unix ms.
+    /// The deadline the clockwork knows, by the steady clock.
     known_deadline_ms: Cell<i64>,
     /// The log has got further, or is in another state.
     log_moved: Arc<Notify>,
@@ -106,7 +106,7 @@ impl Shared {
                 engine.time_out_waits();
                 let deadline_ms = engine.server.waits.next_deadline_ms().unwrap_or(i64::MAX);
                 self.known_deadline_ms.set(deadline_ms);
-                let left_ms = deadline_ms.saturating_sub(engine.server.clock.now_ms()).max(0) as u64;
+                let left_ms = deadline_ms.saturating_sub(engine.server.clock.steady_ms()).max(0) as u64;
                 next_tick.min(Instant::now() + Duration::from_millis(left_ms.min(60_000)))
             };
             if more {

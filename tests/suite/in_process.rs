@@ -104,6 +104,12 @@ impl Bench {
         self.engine.time_out_waits();
     }
 
+    /// Sets the wall clock, forward or back; no time passes. The calls that have waited for long enough time out.
+    pub(crate) fn set_clock(&mut self, by_ms: i64) {
+        self.clock.set_wall_by_ms(by_ms);
+        self.engine.time_out_waits();
+    }
+
     /// Lets its keys be seen as they are at this time.
     pub(crate) fn look_at(&mut self, now_ms: i64) {
         self.engine.ks.begin_unit(now_ms, Recording::Nothing);

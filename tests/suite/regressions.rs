@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::{Program, Raw, Server, Value, encode, until};
+use crate::in_process::{Bench, words};
 
 fn start(flags: &[&str]) -> Server {
     Server::start(Program::Tidegate, flags)
@@ -334,4 +335,36 @@ fn two_who_wait_for_replicas() {
         assert_eq!(raw.reply().value, Value::Integer(0));
         assert_eq!(raw.command(&["PING"]), Value::status("PONG"));
     }
+}
+
+/// Deadlines were times of the wall clock: set back by an hour, it kept those who waited for an hour longer.
+#[test]
+fn who_waits_does_not_follow_the_wall_clock() {
+    let mut bench = Bench::new(2);
+    let hour_ms = 3_600_000;
+    assert_eq!(bench.call(0, &words(&["BLPOP", "queue", "2"])), b"");
+    assert_eq!(bench.call(1, &words(&["WAIT", "1", "2000"])), b"");
+    bench.set_clock(hour_ms);
+    assert!(bench.is_suspended(0) && bench.is_suspended(1), "an hour that did not pass");
+    bench.set_clock(-2 * hour_ms);
+    bench.pass(1_999);
+    assert!(bench.is_suspended(0) && bench.is_suspended(1));
+    bench.pass(1);
+    assert!(!bench.is_suspended(0) && !bench.is_suspended(1));
+}
+
+/// An entry becomes claimable by the wall clock, and who waits for it is called again for as long as that takes.
+#[test]
+fn who_waits_to_claim_looks_again_when_the_clock_was_set() {
+    let mut bench = Bench::new(2);
+    let args = |line: &str| words(&line.split(' ').collect::<Vec<_>>());
+    for command in ["XGROUP CREATE s g 0 MKSTREAM", "XADD s 1-1 f v", "XREADGROUP GROUP g a STREAMS s >"] {
+        bench.call(0, &args(command));
+    }
+    assert_eq!(bench.call(1, &args("XREADGROUP GROUP g b BLOCK 60000 CLAIM 1000 STREAMS s >")), b"");
+    bench.set_clock(-500);
+    bench.pass(1_000);
+    assert!(bench.is_suspended(1), "it has been idle for half a second");
+    bench.pass(500);
+    assert!(!bench.is_suspended(1));
 }
