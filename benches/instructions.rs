@@ -55,9 +55,7 @@ const CASES: &[Case] = &[
     }),
     ("ZADD and ZREM, small", |count| small(count, |i| coming_and_going("ZADD", &at("zset", i), &["5", "new"], "ZREM"))),
     ("ZRANGE, small", |count| small(count, |i| vec![encode(&["ZRANGE", &at("zset", i), "0", "-1"])])),
-    ("ZRANGE BYSCORE, small", |count| {
-        small(count, |i| vec![encode(&["ZRANGE", &at("zset", i), "3", "6", "BYSCORE"])])
-    }),
+    ("ZRANGE BYSCORE, small", |count| small(count, |i| vec![encode(&["ZRANGE", &at("zset", i), "3", "6", "BYSCORE"])])),
     ("LPUSH and RPOP, small", |count| {
         small(count, |i| vec![encode(&["LPUSH", &at("list", i), &element(i)]), encode(&["RPOP", &at("list", i)])])
     }),

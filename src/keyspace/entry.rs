@@ -21,13 +21,13 @@ pub enum Value {
     /// Bytes or a counter.
     String(StringValue),
     /// Elements in order.
-    List(Box<List>),
+    List(List),
     /// Members.
-    Set(Box<Set>),
+    Set(Set),
     /// Members by score.
-    ZSet(Box<ZSet>),
+    ZSet(ZSet),
     /// Fields and values.
-    Hash(Box<Hash>),
+    Hash(Hash),
     /// Entries by time.
     Stream(Box<Stream>),
 }
@@ -142,10 +142,10 @@ impl Value {
     pub fn heap_bytes(&self, samples: usize) -> usize {
         match self {
             Value::String(string) => string.heap_bytes(),
-            Value::List(list) => size_of::<List>() + list.mem_bytes(),
-            Value::Set(set) => size_of::<Set>() + set.mem_bytes(samples),
-            Value::ZSet(zset) => size_of::<ZSet>() + zset.mem_bytes(samples),
-            Value::Hash(hash) => size_of::<Hash>() + hash.mem_bytes(samples),
+            Value::List(list) => list.mem_bytes(),
+            Value::Set(set) => set.mem_bytes(samples),
+            Value::ZSet(zset) => zset.mem_bytes(samples),
+            Value::Hash(hash) => hash.mem_bytes(samples),
             Value::Stream(stream) => size_of::<Stream>() + stream.mem_bytes(),
         }
     }
