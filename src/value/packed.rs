@@ -407,6 +407,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::limits::COMPACT_MAX_ENTRIES;
 
     fn texts(packed: &Packed) -> Vec<Vec<u8>> {
         packed.iter().map(|item| item.to_vec()).collect()
@@ -454,7 +455,7 @@ mod tests {
     #[test]
     fn there_is_room_while_all_can_be_counted() {
         let mut packed = Packed::new();
-        (0..Block::MAX_COUNT - 1).for_each(|_| packed.push(b"1"));
+        (0..COMPACT_MAX_ENTRIES - 1).for_each(|_| packed.push(b"1"));
         assert!(packed.has_room(1, 64) && !packed.has_room(2, 64) && !packed.has_room(1, Block::MAX_BYTES));
     }
 

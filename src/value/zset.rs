@@ -204,16 +204,16 @@ impl ZSet {
 
     /// The ranks of the members whose scores lie between the bounds; empty where the bounds cross.
     pub fn by_score(&self, min: ScoreBound, max: ScoreBound) -> Range<usize> {
-        let start = self.partition(|score, _| score < min.score || (min.exclusive && score == min.score));
-        let end = self.partition(|score, _| score < max.score || (!max.exclusive && score == max.score));
+        let start = self.partition_by_score(|score| score < min.score || (min.exclusive && score == min.score));
+        let end = self.partition_by_score(|score| score < max.score || (!max.exclusive && score == max.score));
         start..end.max(start)
     }
 
     /// The ranks of the members between the bounds in byte order. It means something only while all scores are equal,
     /// as in Redis; otherwise it is some range.
     pub fn by_lex(&self, min: LexBound<'_>, max: LexBound<'_>) -> Range<usize> {
-        let start = self.partition(|_, member| min.excludes_below(member));
-        let end = self.partition(|_, member| max.admits_below(member));
+        let start = self.partition_by_member(|member| min.excludes_below(member));
+        let end = self.partition_by_member(|member| max.admits_below(member));
         start..end.max(start)
     }
 
@@ -265,10 +265,18 @@ impl ZSet {
         }
     }
 
-    fn partition(&self, before: impl FnMut(f64, &[u8]) -> bool) -> usize {
+    #[inline]
+    fn partition_by_score(&self, mut before: impl FnMut(f64) -> bool) -> usize {
         match self.shape() {
-            Shape::Small(small) => small.partition(before),
-            Shape::Large(large) => large.partition(before),
+            Shape::Small(small) => small.partition_by_score(before),
+            Shape::Large(large) => large.partition(|score, _| before(score)),
+        }
+    }
+
+    fn partition_by_member(&self, mut before: impl FnMut(&[u8]) -> bool) -> usize {
+        match self.shape() {
+            Shape::Small(small) => small.partition_by_member(before),
+            Shape::Large(large) => large.partition(|_, member| before(member)),
         }
     }
 

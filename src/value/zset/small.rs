@@ -1,7 +1,7 @@
-//! The small shape of a sorted set: rows and members in one [`Block`], sorted.
+//! The small shape of a sorted set: three columns in one [`Block`], sorted.
 //!
 //! ```text
-//! (score, where the member ends) for each member | the members
+//! score of each member | where each member ends | the members
 //! ```
 //!
 //! Scores are integers of 1, 2 or 4 bytes while all of them are, doubles of 8 bytes from then on; ends take 1, 2 or 4 bytes, as the
@@ -38,26 +38,36 @@ pub(super) struct Small(Block);
 // SAFETY: it is one, transparently.
 unsafe impl InBlock for Small {}
 
-/// Bytes of a score, 1, 2, 4 or 8, and of an end, 1, 2 or 4.
+/// Bytes of the widest score and end.
+const ENTRY_MAX: usize = size_of::<f64>() + size_of::<u32>();
+
+/// How wide the columns are, as powers of two: a score has 1, 2, 4 or 8 bytes, an end 1, 2 or 4.
 #[derive(Clone, Copy, Debug)]
 struct Widths {
-    score: usize,
-    end: usize,
+    score: u8,
+    end: u8,
 }
 
 impl Widths {
     #[inline]
     fn of_kind(kind: u8) -> Widths {
-        Widths { score: 1 << (kind & 3), end: 1 << (kind >> 2) }
+        Widths { score: kind & 3, end: kind >> 2 }
     }
 
     fn kind(self) -> u8 {
-        (self.score.trailing_zeros() | self.end.trailing_zeros() << 2) as u8
+        self.score | self.end << 2
     }
 
+    /// Bytes of so many scores.
     #[inline]
-    fn row(self) -> usize {
-        self.score + self.end
+    fn scores(self, count: usize) -> usize {
+        count << self.score
+    }
+
+    /// Bytes of so many ends.
+    #[inline]
+    fn ends(self, count: usize) -> usize {
+        count << self.end
     }
 }
 
@@ -77,55 +87,51 @@ impl Small {
         self.0.heap_bytes()
     }
 
-    /// Whether `member` may be added: the limits allow it, and so does a block, however wide the rows become.
+    /// Whether `member` may be added: the limits allow it, and so does a block, however wide the columns become.
     #[inline]
     pub(super) fn has_room(&self, member: &[u8], limits: ZSetLimits) -> bool {
         let count = self.len() + 1;
-        let rows = count * (size_of::<f64>() + size_of::<u32>());
-        member.len() <= limits.max_value && Block::fits(self.bytes().saturating_add(rows + member.len()), count)
+        let columns = count * ENTRY_MAX;
+        member.len() <= limits.max_value && Block::fits(self.bytes().saturating_add(columns + member.len()), count)
     }
 
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<(&[u8], f64)> {
-        let rows = self.rows();
-        (index < rows.len()).then(|| rows.get(index))
+        (index < self.len()).then(|| self.columns().get(index))
     }
 
     #[inline]
     pub(super) fn score(&self, index: usize) -> f64 {
-        self.rows().score(index)
+        self.columns().score(index)
     }
 
     /// The members of a range of indexes, which must not go beyond the end.
     #[inline]
     pub(super) fn range(&self, indexes: Range<usize>) -> Ranked<'_> {
-        Ranked { rows: self.rows(), indexes }
+        Ranked { columns: self.columns(), indexes }
     }
 
     #[inline]
     pub(super) fn find(&self, member: &[u8]) -> Option<usize> {
-        let rows = self.rows();
-        match rows.widths.end {
-            1 => rows.find::<1>(member),
-            2 => rows.find::<2>(member),
-            _ => rows.find::<4>(member),
+        let Columns { widths, ends, members, .. } = self.columns();
+        match widths.end {
+            0 => find::<1>(ends, members, member),
+            1 => find::<2>(ends, members, member),
+            _ => find::<4>(ends, members, member),
         }
     }
 
+    /// How many come before the first of which the member is not `before`.
+    pub(super) fn partition_by_member(&self, mut before: impl FnMut(&[u8]) -> bool) -> usize {
+        let columns = self.columns();
+        partition(self.len(), |index| before(columns.member(index)))
+    }
+
+    /// How many come before the first of which the score is not `before`.
     #[inline]
-    pub(super) fn partition(&self, mut before: impl FnMut(f64, &[u8]) -> bool) -> usize {
-        let rows = self.rows();
-        let (mut low, mut high) = (0, rows.len());
-        while low < high {
-            let middle = (low + high) / 2;
-            let (member, score) = rows.get(middle);
-            if before(score, member) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+    pub(super) fn partition_by_score(&self, mut before: impl FnMut(f64) -> bool) -> usize {
+        let columns = self.columns();
+        partition(self.len(), |index| before(columns.score(index)))
     }
 
     /// Gives the member, which was found there or not, this score. Answers the one that it had.
@@ -134,13 +140,16 @@ impl Small {
         if old == Some(score) {
             return old;
         }
+        let columns = self.columns();
         let added = if found.is_some() { 0 } else { member.len() };
-        let rows = self.rows();
-        let needed = Widths { score: score_width(score), end: end_width(rows.members.len() + added) };
-        if needed.score > rows.widths.score || needed.end > rows.widths.end {
+        let needed = Widths { score: score_width(score), end: end_width(columns.members.len() + added) };
+        let index = partition(self.len(), |index| {
+            let other = columns.score(index);
+            other < score || (other == score && columns.member(index) < member)
+        });
+        if needed.score > columns.widths.score || needed.end > columns.widths.end {
             self.widen(needed);
         }
-        let index = self.partition(|s, m| s < score || (s == score && m < member));
         match found {
             // Without itself, there is one fewer before it.
             Some(from) => self.carry(from, index - usize::from(from < index), score),
@@ -149,161 +158,159 @@ impl Small {
         old
     }
 
-    /// Adds a member; the widths are enough.
+    /// Adds a member; the columns are wide enough.
     fn add(&mut self, index: usize, member: &[u8], score: f64) {
-        let Rows { widths, members, .. } = self.rows();
-        let (len, row, bytes) = (self.len(), widths.row(), self.bytes());
-        let start = bytes - members.len() + self.rows().start(index);
-        self.0.resize(bytes + row + member.len());
+        let (len, bytes, columns) = (self.len(), self.bytes(), self.columns());
+        let (widths, end) = (columns.widths, columns.start(index) + member.len());
+        let start = bytes - columns.members.len() + columns.start(index);
+        // The places of its score and its end as they are, and how far what is behind these moves.
+        let (score_at, end_at) = (widths.scores(index), widths.scores(len) + widths.ends(index));
+        let (one, both) = (widths.scores(1), widths.scores(1) + widths.ends(1));
+        self.0.splice(start, 0, &[&[0; ENTRY_MAX][..both], member]);
         let all = self.0.bytes_mut();
-        all.copy_within(start..bytes, start + row + member.len());
-        all.copy_within(index * row..start, (index + 1) * row);
-        all[start + row..start + row + member.len()].copy_from_slice(member);
-        write_score(&mut all[index * row..], score, widths.score);
-        let end = (start - len * row + member.len()) as u32;
-        write_end(&mut all[index * row + widths.score..], end, widths.end);
+        all.copy_within(end_at..start, end_at + both);
+        all.copy_within(score_at..end_at, score_at + one);
+        write_end(&mut all[end_at + one..], end, widths);
+        write_score(&mut all[score_at..], score, widths);
         self.0.set_count(len + 1);
         self.shift_ends(index + 1..len + 1, member.len());
     }
 
     pub(super) fn remove(&mut self, index: usize) {
-        let rows = self.rows();
-        let (len, row, bytes, span) = (rows.len(), rows.widths.row(), self.bytes(), rows.span(index));
-        let (start, end) = (len * row + span.start, len * row + span.end);
+        let (len, bytes, columns) = (self.len(), self.bytes(), self.columns());
+        let (widths, span) = (columns.widths, columns.span(index));
+        let start = bytes - columns.members.len() + span.start;
+        let (score_at, end_at) = (widths.scores(index), widths.scores(len) + widths.ends(index));
+        let (one, both) = (widths.scores(1), widths.scores(1) + widths.ends(1));
         let all = self.0.bytes_mut();
-        all.copy_within((index + 1) * row..start, index * row);
-        all.copy_within(end..bytes, start - row);
-        self.0.resize(bytes - row - span.len());
+        all.copy_within(score_at + one..end_at, score_at);
+        all.copy_within(end_at + both - one..start, end_at - one);
+        self.0.splice(start - both, both + span.len(), &[]);
         self.0.set_count(len - 1);
         self.shift_ends(index..len - 1, span.len().wrapping_neg());
     }
 
-    /// Gives the member at `from` this score, with which it comes to be at `to`; the widths are enough.
+    /// Gives the member at `from` this score, with which it comes to be at `to`; the columns are wide enough.
     fn carry(&mut self, from: usize, to: usize, score: f64) {
-        let rows = self.rows();
-        let (widths, row, members_at) = (rows.widths, rows.widths.row(), rows.len() * rows.widths.row());
-        let (low, high) = (from.min(to), from.max(to));
-        let (start, end, carried) = (rows.start(low), rows.end(high), rows.span(from).len());
+        let columns = self.columns();
+        let (widths, ends_at) = (columns.widths, columns.scores.len());
+        let members_at = ends_at + columns.ends.len();
+        let (low, high, carried) = (from.min(to), from.max(to), columns.span(from).len());
+        let (start, end) = (columns.start(low), columns.end(high));
         let all = self.0.bytes_mut();
+        let scores = widths.scores(low)..widths.scores(high + 1);
+        let ends = ends_at + widths.ends(low)..ends_at + widths.ends(high + 1);
+        let members = members_at + start..members_at + end;
         if from < to {
-            all[low * row..(high + 1) * row].rotate_left(row);
-            all[members_at + start..members_at + end].rotate_left(carried);
+            all.copy_within(scores.start + widths.scores(1)..scores.end, scores.start);
+            all.copy_within(ends.start + widths.ends(1)..ends.end, ends.start);
+            all[members].rotate_left(carried);
+            write_end(&mut all[ends_at + widths.ends(to)..], end, widths);
             self.shift_ends(low..high, carried.wrapping_neg());
         } else if to < from {
-            all[low * row..(high + 1) * row].rotate_right(row);
-            all[members_at + start..members_at + end].rotate_right(carried);
+            all.copy_within(scores.start..scores.end - widths.scores(1), scores.start + widths.scores(1));
+            all.copy_within(ends.start..ends.end - widths.ends(1), ends.start + widths.ends(1));
+            all[members].rotate_right(carried);
+            write_end(&mut all[ends_at + widths.ends(to)..], start + carried, widths);
             self.shift_ends(low + 1..high + 1, carried);
         }
-        let all = self.0.bytes_mut();
-        write_score(&mut all[to * row..], score, widths.score);
-        let its_end = if from < to { end } else { start + carried };
-        write_end(&mut all[to * row + widths.score..], its_end as u32, widths.end);
+        write_score(&mut self.0.bytes_mut()[widths.scores(to)..], score, widths);
     }
 
-    /// Adds to the ends of these rows, modulo 2^32.
+    /// Adds to these ends, modulo 2^32.
     #[inline]
-    fn shift_ends(&mut self, rows: Range<usize>, by: usize) {
-        let widths = Widths::of_kind(self.0.kind());
-        let rows = &mut self.0.bytes_mut()[rows.start * widths.row()..rows.end * widths.row()];
+    fn shift_ends(&mut self, ends: Range<usize>, by: usize) {
+        let (len, widths) = (self.len(), Widths::of_kind(self.0.kind()));
+        let ends_at = widths.scores(len);
+        let ends = &mut self.0.bytes_mut()[ends_at + widths.ends(ends.start)..ends_at + widths.ends(ends.end)];
         match widths.end {
-            1 => shift::<1>(rows, widths, by as u32),
-            2 => shift::<2>(rows, widths, by as u32),
-            _ => shift::<4>(rows, widths, by as u32),
+            0 => shift::<1>(ends, by as u32),
+            1 => shift::<2>(ends, by as u32),
+            _ => shift::<4>(ends, by as u32),
         }
     }
 
-    /// Makes the rows at least so wide.
+    /// Makes the columns at least so wide.
     #[cold]
     fn widen(&mut self, needed: Widths) {
-        let old = self.rows();
-        let len = old.len();
+        let (len, old) = (self.len(), self.columns());
         let widths = Widths { score: needed.score.max(old.widths.score), end: needed.end.max(old.widths.end) };
         let mut wide = Small(Block::of_kind(widths.kind()));
-        wide.0.resize(len * widths.row());
-        for (index, row) in wide.0.bytes_mut().chunks_exact_mut(widths.row()).enumerate() {
-            write_score(row, old.score(index), widths.score);
-            write_end(&mut row[widths.score..], old.end(index) as u32, widths.end);
+        wide.0.resize(widths.scores(len) + widths.ends(len));
+        let (scores, ends) = wide.0.bytes_mut().split_at_mut(widths.scores(len));
+        for index in 0..len {
+            write_score(&mut scores[widths.scores(index)..], old.score(index), widths);
+            write_end(&mut ends[widths.ends(index)..], old.end(index), widths);
         }
-        wide.0.splice(len * widths.row(), 0, &[old.members]);
+        wide.0.splice(wide.bytes(), 0, &[old.members]);
         wide.0.set_count(len);
         *self = wide;
     }
 
     #[inline]
-    fn rows(&self) -> Rows<'_> {
-        let widths = Widths::of_kind(self.0.kind());
-        let (rows, members) = self.0.bytes().split_at(self.len() * widths.row());
-        Rows { len: self.len(), widths, rows, members }
+    fn columns(&self) -> Columns<'_> {
+        let (len, widths) = (self.len(), Widths::of_kind(self.0.kind()));
+        let (scores, others) = self.0.bytes().split_at(widths.scores(len));
+        let (ends, members) = others.split_at(widths.ends(len));
+        Columns { widths, scores, ends, members }
     }
 }
 
-/// The rows and members as they lie in the block.
-#[derive(Clone, Debug)]
-struct Rows<'a> {
-    len: usize,
+/// The columns as they lie in the block.
+#[derive(Clone, Copy, Debug)]
+struct Columns<'a> {
     widths: Widths,
-    rows: &'a [u8],
+    scores: &'a [u8],
+    ends: &'a [u8],
     members: &'a [u8],
 }
 
-impl<'a> Rows<'a> {
-    #[inline]
-    fn len(&self) -> usize {
-        self.len
-    }
-
+impl<'a> Columns<'a> {
     #[inline]
     fn get(&self, index: usize) -> (&'a [u8], f64) {
-        (&self.members[self.span(index)], self.score(index))
+        (self.member(index), self.score(index))
     }
 
-    #[inline]
+    #[inline(always)]
+    fn member(&self, index: usize) -> &'a [u8] {
+        &self.members[self.span(index)]
+    }
+
+    #[inline(always)]
     fn score(&self, index: usize) -> f64 {
-        let row = &self.rows[index * self.widths.row()..];
         match self.widths.score {
-            1 => f64::from(i8::from_le_bytes(first(row))),
-            2 => f64::from(i16::from_le_bytes(first(row))),
-            4 => f64::from(i32::from_le_bytes(first(row))),
-            _ => f64::from_le_bytes(first(row)),
+            0 => f64::from(i8::from_le_bytes(chunks(self.scores)[index])),
+            1 => f64::from(i16::from_le_bytes(chunks(self.scores)[index])),
+            2 => f64::from(i32::from_le_bytes(chunks(self.scores)[index])),
+            _ => f64::from_le_bytes(chunks(self.scores)[index]),
+        }
+    }
+
+    #[inline(always)]
+    fn span(&self, index: usize) -> Range<usize> {
+        match self.widths.end {
+            0 => span::<1>(self.ends, index),
+            1 => span::<2>(self.ends, index),
+            _ => span::<4>(self.ends, index),
         }
     }
 
     #[inline]
     fn end(&self, index: usize) -> usize {
-        let end = &self.rows[index * self.widths.row() + self.widths.score..];
-        match self.widths.end {
-            1 => number::<1>(first(end)),
-            2 => number::<2>(first(end)),
-            _ => number::<4>(first(end)),
-        }
+        self.span(index).end
     }
 
+    /// Where the member begins, or would if there is none yet.
     #[inline]
     fn start(&self, index: usize) -> usize {
         if index == 0 { 0 } else { self.end(index - 1) }
-    }
-
-    #[inline]
-    fn span(&self, index: usize) -> Range<usize> {
-        self.start(index)..self.end(index)
-    }
-
-    #[inline]
-    fn find<const W: usize>(&self, member: &[u8]) -> Option<usize> {
-        let mut start = 0;
-        self.rows.chunks_exact(self.widths.score + W).position(|row| {
-            let end = number::<W>(first(&row[row.len() - W..]));
-            let is_it = end - start == member.len() && self.members[start..end] == *member;
-            start = end;
-            is_it
-        })
     }
 }
 
 /// A range of the members, from either end.
 #[derive(Clone)]
 pub(super) struct Ranked<'a> {
-    rows: Rows<'a>,
+    columns: Columns<'a>,
     indexes: Range<usize>,
 }
 
@@ -312,7 +319,7 @@ impl<'a> Iterator for Ranked<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.indexes.next().map(|index| self.rows.get(index))
+        self.indexes.next().map(|index| self.columns.get(index))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -320,83 +327,114 @@ impl<'a> Iterator for Ranked<'a> {
     }
 
     fn nth(&mut self, n: usize) -> Option<Self::Item> {
-        self.indexes.nth(n).map(|index| self.rows.get(index))
+        self.indexes.nth(n).map(|index| self.columns.get(index))
     }
 }
 
 impl DoubleEndedIterator for Ranked<'_> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.indexes.next_back().map(|index| self.rows.get(index))
+        self.indexes.next_back().map(|index| self.columns.get(index))
     }
 
     fn nth_back(&mut self, n: usize) -> Option<Self::Item> {
-        self.indexes.nth_back(n).map(|index| self.rows.get(index))
+        self.indexes.nth_back(n).map(|index| self.columns.get(index))
     }
 }
 
-/// The first bytes, which are there.
 #[inline]
-fn first<const W: usize>(bytes: &[u8]) -> [u8; W] {
-    let mut first = [0; W];
-    first.copy_from_slice(&bytes[..W]);
-    first
+fn partition(len: usize, mut before: impl FnMut(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = (low + high) / 2;
+        if before(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
 }
 
 #[inline]
-fn number<const W: usize>(bytes: [u8; W]) -> usize {
+fn chunks<const W: usize>(column: &[u8]) -> &[[u8; W]] {
+    column.as_chunks().0
+}
+
+#[inline]
+fn number<const W: usize>(bytes: &[u8; W]) -> usize {
     let mut wide = [0; size_of::<u32>()];
-    wide[..W].copy_from_slice(&bytes);
+    wide[..W].copy_from_slice(bytes);
     u32::from_le_bytes(wide) as usize
 }
 
 #[inline]
-fn write_score(to: &mut [u8], score: f64, width: usize) {
-    match width {
-        1 => to[..1].copy_from_slice(&(score as i8).to_le_bytes()),
-        2 => to[..2].copy_from_slice(&(score as i16).to_le_bytes()),
-        4 => to[..4].copy_from_slice(&(score as i32).to_le_bytes()),
+fn span<const W: usize>(ends: &[u8], index: usize) -> Range<usize> {
+    let ends = chunks::<W>(ends);
+    let end = number(&ends[index]);
+    let start = if index == 0 { 0 } else { number(&ends[index - 1]) };
+    start..end
+}
+
+#[inline]
+fn find<const W: usize>(ends: &[u8], members: &[u8], member: &[u8]) -> Option<usize> {
+    let mut start = 0;
+    chunks::<W>(ends).iter().position(|end| {
+        let end = number(end);
+        let is_it = end - start == member.len() && members[start..end] == *member;
+        start = end;
+        is_it
+    })
+}
+
+#[inline]
+fn shift<const W: usize>(ends: &mut [u8], by: u32) {
+    for end in ends.as_chunks_mut::<W>().0 {
+        let shifted = (number(end) as u32).wrapping_add(by);
+        end.copy_from_slice(&shifted.to_le_bytes()[..W]);
+    }
+}
+
+#[inline]
+fn write_score(to: &mut [u8], score: f64, widths: Widths) {
+    match widths.score {
+        0 => to[..1].copy_from_slice(&(score as i8).to_le_bytes()),
+        1 => to[..2].copy_from_slice(&(score as i16).to_le_bytes()),
+        2 => to[..4].copy_from_slice(&(score as i32).to_le_bytes()),
         _ => to[..8].copy_from_slice(&score.to_le_bytes()),
     }
 }
 
 #[inline]
-fn write_end(to: &mut [u8], end: u32, width: usize) {
-    match width {
-        1 => to[..1].copy_from_slice(&end.to_le_bytes()[..1]),
-        2 => to[..2].copy_from_slice(&end.to_le_bytes()[..2]),
-        _ => to[..4].copy_from_slice(&end.to_le_bytes()),
+fn write_end(to: &mut [u8], end: usize, widths: Widths) {
+    match widths.end {
+        0 => to[..1].copy_from_slice(&(end as u8).to_le_bytes()),
+        1 => to[..2].copy_from_slice(&(end as u16).to_le_bytes()),
+        _ => to[..4].copy_from_slice(&(end as u32).to_le_bytes()),
     }
 }
 
-#[inline]
-fn shift<const W: usize>(rows: &mut [u8], widths: Widths, by: u32) {
-    for row in rows.chunks_exact_mut(widths.score + W) {
-        let end = &mut row[widths.score..];
-        let shifted = (number::<W>(first(end)) as u32).wrapping_add(by);
-        end.copy_from_slice(&shifted.to_le_bytes()[..W]);
-    }
-}
-
-fn end_width(end: usize) -> usize {
+/// The narrowest column that holds an end.
+fn end_width(end: usize) -> u8 {
     match end {
-        0..0x100 => 1,
-        0x100..0x1_0000 => 2,
-        _ => 4,
+        0..0x100 => 0,
+        0x100..0x1_0000 => 1,
+        _ => 2,
     }
 }
 
-/// The fewest bytes that hold a score. Minus zero is no integer.
-fn score_width(score: f64) -> usize {
+/// The narrowest column that holds a score. Minus zero is no integer.
+#[inline]
+fn score_width(score: f64) -> u8 {
     let int = score as i32;
     if f64::from(int).to_bits() != score.to_bits() {
-        8
+        3
     } else if i8::try_from(int).is_ok() {
-        1
+        0
     } else if i16::try_from(int).is_ok() {
-        2
+        1
     } else {
-        4
+        2
     }
 }
 
