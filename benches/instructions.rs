@@ -50,6 +50,28 @@ const CASES: &[Case] = &[
     ("INCR", |count| {
         Client::connect().with_keys().pipelined(count, |i| encode(&["INCR", &format!("counter:{}", i % KEYS)]))
     }),
+    ("HGET, small", |count| small(count, |i| vec![encode(&["HGET", &at("hash", i), &element(i)])])),
+    ("HSET, small", |count| small(count, |i| vec![encode(&["HSET", &at("hash", i), &element(i), &element(i + 1)])])),
+    ("SISMEMBER, small", |count| small(count, |i| vec![encode(&["SISMEMBER", &at("set", i), &element(i)])])),
+    ("SADD and SREM, small", |count| small(count, |i| coming_and_going("SADD", &at("set", i), &["new"], "SREM"))),
+    ("ZSCORE, small", |count| small(count, |i| vec![encode(&["ZSCORE", &at("zset", i), &element(i)])])),
+    ("ZADD, small", |count| {
+        small(count, |i| vec![encode(&["ZADD", &at("zset", i), &(i % 97).to_string(), &element(i)])])
+    }),
+    ("ZADD and ZREM, small", |count| small(count, |i| coming_and_going("ZADD", &at("zset", i), &["5", "new"], "ZREM"))),
+    ("ZRANGE, small", |count| small(count, |i| vec![encode(&["ZRANGE", &at("zset", i), "0", "-1"])])),
+    ("ZRANGE BYSCORE, small", |count| small(count, |i| vec![encode(&["ZRANGE", &at("zset", i), "3", "6", "BYSCORE"])])),
+    ("LPUSH and RPOP, small", |count| {
+        small(count, |i| vec![encode(&["LPUSH", &at("list", i), &element(i)]), encode(&["RPOP", &at("list", i)])])
+    }),
+    ("LRANGE, small", |count| small(count, |i| vec![encode(&["LRANGE", &at("list", i), "0", "-1"])])),
+    ("hash comes and goes", |count| {
+        small(count, |i| {
+            let mut fill = vec!["HSET".to_owned(), "order".to_owned()];
+            (0..5).for_each(|field| fill.extend([element(field), element(i + field)]));
+            vec![encode(&fill.iter().map(String::as_str).collect::<Vec<_>>()), encode(&["UNLINK", "order"])]
+        })
+    }),
     ("GET, sent", |count| Client::sending().with_keys().pipelined(count, |i| encode(&["GET", &key(i)]))),
     ("SET, sent", |count| {
         Client::sending().with_keys().pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))
@@ -108,6 +130,10 @@ return 0
 /// Few enough to lie in the processor's cache.
 const KEYS: usize = 1000;
 
+/// Small collections of each kind, with so many elements each. No common factor, so that each is asked for every element.
+const COLLECTIONS: usize = 99;
+const ELEMENTS: usize = 10;
+
 /// Commands that one read brings.
 const PIPELINE: usize = 16;
 
@@ -162,6 +188,29 @@ fn decode(request: &str, count: usize) {
 fn one_by_one(count: usize, command: impl Fn(usize) -> String) {
     let reads: Vec<String> = (0..count).map(command).collect();
     Client::connect().with_keys().measure(&reads, &reads);
+}
+
+/// One operation is what `commands` says, in pipelines, over keys with collections of ten elements.
+fn small(count: usize, commands: impl Fn(usize) -> Vec<String>) {
+    let reads: Vec<Vec<String>> = (0..count).map(commands).collect();
+    let reads: Vec<String> = reads.concat().chunks(PIPELINE).map(<[String]>::concat).collect();
+    Client::connect().with_collections().measure(&reads, &reads);
+}
+
+/// The collection of this kind that operation `i` is about.
+fn at(kind: &str, i: usize) -> String {
+    format!("{kind}:{}", i % COLLECTIONS)
+}
+
+/// An element of each collection.
+fn element(i: usize) -> String {
+    format!("element:{}", i % ELEMENTS)
+}
+
+/// An element is added and removed.
+fn coming_and_going(add: &str, key: &str, added: &[&str], remove: &str) -> Vec<String> {
+    let member = added.last().expect("something is added");
+    vec![encode(&[&[add, key], added].concat()), encode(&[remove, key, member])]
 }
 
 fn gate(mut client: Client, count: usize, limit: &str) {
@@ -276,6 +325,20 @@ impl Client {
         for i in 0..KEYS {
             self.feed(&encode(&["SET", &key(i), "value-of-the-key"]));
             self.feed(&encode(&["SET", &format!("counter:{i}"), "1000"]));
+        }
+        self
+    }
+
+    /// Collections of each kind. The scores of a sorted set are small integers.
+    fn with_collections(mut self) -> Client {
+        for i in 0..COLLECTIONS {
+            for number in 0..ELEMENTS {
+                let element = element(number);
+                self.feed(&encode(&["HSET", &at("hash", i), &element, "value"]));
+                self.feed(&encode(&["SADD", &at("set", i), &element]));
+                self.feed(&encode(&["ZADD", &at("zset", i), &number.to_string(), &element]));
+                self.feed(&encode(&["RPUSH", &at("list", i), &element]));
+            }
         }
         self
     }

@@ -72,6 +72,10 @@ pub const GIVE_BACK_BYTES: u64 = 32 * 1024 * 1024;
 /// The same as a share of what is still allocated: the more there is, the longer giving back takes.
 pub const GIVE_BACK_SHARE: u64 = 8;
 
+/// Entries of a compact hash, set, sorted set or list, of a hash fields and values, whatever the parameters allow: most commands
+/// walk over all of them. Integers that are kept in order are not counted.
+pub const COMPACT_MAX_ENTRIES: usize = u16::MAX as usize;
+
 /// Elements of a collection up to which it is freed at once, in some 30 us, and not on another thread.
 pub const FREE_AT_ONCE_ELEMENTS: usize = 1000;
 

@@ -278,7 +278,7 @@ fn store(ctx: &mut Ctx<'_>, mut args: Args<'_>, combine: Combine) -> Done {
     let result = combined(ctx, args.rest(), combine)?;
     let (db, len) = (ctx.db(), result.len());
     if len > 0 {
-        ctx.put_value(to, Value::Set(Box::new(result)))?;
+        ctx.put_value(to, Value::Set(result))?;
     } else if let Some(slot) = ctx.ks.find(db, to) {
         ctx.ks.remove(db, slot);
     }

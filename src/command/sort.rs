@@ -333,7 +333,7 @@ fn store(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>, 
             ctx.ks.remove(db, slot);
         }
     } else {
-        ctx.put_value(to, Value::List(Box::new(list)))?;
+        ctx.put_value(to, Value::List(list))?;
     }
     Ok(())
 }

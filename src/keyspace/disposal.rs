@@ -109,7 +109,7 @@ mod tests {
         (0..members).for_each(|i| {
             set.insert(format!("member-{i}").as_bytes(), &SetLimits::default());
         });
-        Value::Set(Box::new(set))
+        Value::Set(set)
     }
 
     #[test]

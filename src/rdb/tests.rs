@@ -92,24 +92,24 @@ fn any_value() -> impl Strategy<Value = Sample> {
     let list = (texts(), any::<bool>()).prop_map(|(texts, small)| {
         let mut list = List::new();
         texts.iter().for_each(|text| list.push_back(text, limits(small).list));
-        Sample(Value::List(Box::new(list)))
+        Sample(Value::List(list))
     });
     let set = (texts(), any::<bool>()).prop_map(|(texts, small)| {
         let mut set = Set::new();
         texts.iter().for_each(|text| _ = set.insert(text, &limits(small).set));
-        Sample(Value::Set(Box::new(set)))
+        Sample(Value::Set(set))
     });
     let integers = (proptest::collection::vec(any::<i32>(), 1..40), 0u32..4).prop_map(|(integers, scale)| {
         let mut set = Set::new();
         for integer in integers {
             set.insert((i64::from(integer) >> (8 * scale)).to_string().as_bytes(), &limits(false).set);
         }
-        Sample(Value::Set(Box::new(set)))
+        Sample(Value::Set(set))
     });
     let zset = (proptest::collection::vec((text(), score()), 1..40), any::<bool>()).prop_map(|(members, small)| {
         let mut zset = ZSet::new();
         members.iter().for_each(|(member, score)| _ = zset.insert(member, *score, limits(small).zset));
-        Sample(Value::ZSet(Box::new(zset)))
+        Sample(Value::ZSet(zset))
     });
     let deadline = proptest::option::weighted(0.3, 1i64..1 << 48);
     let pairs = proptest::collection::vec((text(), text(), deadline), 1..40);
@@ -121,7 +121,7 @@ fn any_value() -> impl Strategy<Value = Sample> {
                 hash.set_deadline(field, at_ms);
             }
         }
-        Sample(Value::Hash(Box::new(hash)))
+        Sample(Value::Hash(hash))
     });
     prop_oneof![string, list, set, integers, zset, hash, any_stream()]
 }

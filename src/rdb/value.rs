@@ -78,11 +78,9 @@ pub(crate) fn encode(value: &Value, out: &mut impl Sink) {
 pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> Result<Value, Corrupt> {
     Ok(match code {
         STRING => Value::String(StringValue::new(&input.string()?)),
-        LIST | LIST_ZIPLIST | LIST_QUICKLIST | LIST_QUICKLIST_2 => {
-            Value::List(Box::new(decode_list(code, input, limits)?))
-        }
-        SET | SET_INTSET | SET_LISTPACK => Value::Set(Box::new(decode_set(code, input, limits)?)),
-        ZSET | ZSET_2 | ZSET_ZIPLIST | ZSET_LISTPACK => Value::ZSet(Box::new(decode_zset(code, input, limits.zset)?)),
+        LIST | LIST_ZIPLIST | LIST_QUICKLIST | LIST_QUICKLIST_2 => Value::List(decode_list(code, input, limits)?),
+        SET | SET_INTSET | SET_LISTPACK => Value::Set(decode_set(code, input, limits)?),
+        ZSET | ZSET_2 | ZSET_ZIPLIST | ZSET_LISTPACK => Value::ZSet(decode_zset(code, input, limits.zset)?),
         HASH
         | HASH_ZIPMAP
         | HASH_ZIPLIST
@@ -91,7 +89,7 @@ pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> R
         | HASH_LISTPACK_EX_PREVIEW
         | HASH_METADATA
         | HASH_LISTPACK_EX
-        | VALKEY_HASH_2 => Value::Hash(Box::new(decode_hash(code, input, &limits.hash)?)),
+        | VALKEY_HASH_2 => Value::Hash(decode_hash(code, input, &limits.hash)?),
         STREAM_1 | STREAM_2 | STREAM_3 | STREAM_4 | STREAM_5 => {
             let version = match code {
                 STREAM_1 => 1,

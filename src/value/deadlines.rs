@@ -101,9 +101,9 @@ impl Deadlines {
         first.map(|(element, _)| element)
     }
 
-    /// Bytes allocated, this header included; see [`ZSet::mem_bytes`] for `samples`.
+    /// Bytes allocated; see [`ZSet::mem_bytes`] for `samples`.
     pub fn mem_bytes(&self, samples: usize) -> usize {
-        size_of::<Deadlines>() + self.order.mem_bytes(samples)
+        self.order.mem_bytes(samples)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The value of a hash key: fields, each with a value.
 //!
-//! Small hashes are a [`Packed`] sequence of field, value, field, value. Beyond the limits (too many fields, or one field or
-//! value too long) they become a [`DenseTable`] of entries and stay one. The limits and the names of the encodings are
-//! Redis', since people tune and look at them.
+//! Small hashes are a [`Packed`] sequence of field, value, field, value, to which the hash's one word points. Beyond the limits
+//! (too many fields, or one field or value too long) they become a [`DenseTable`] of entries and stay one. The limits and the
+//! names of the encodings are Redis', since people tune and look at them.
 //!
 //! An entry of the table holds field and value in one string, inline where they are short (see [`SmallBytes`]):
 //!
@@ -17,7 +17,9 @@ use crate::base::dense_table::DenseTable;
 use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
 use crate::base::split_table::PLACE_END;
+use crate::value::block::InBlock;
 use crate::value::deadlines::{DRAWS, Deadlines};
+use crate::value::one_word::{Held, HeldMut, OneWord};
 use crate::value::packed::{Item, Packed, Pos};
 use crate::value::small_bytes::SmallBytes;
 
@@ -38,16 +40,32 @@ impl Default for HashLimits {
 
 /// Fields, each with a value, both any bytes.
 #[derive(Clone, Debug)]
-pub struct Hash {
+pub struct Hash(OneWord<Full>);
+
+/// What a hash consists of that is a table, or has fields that expire.
+#[derive(Clone, Debug)]
+struct Full {
     form: Form,
     /// Since a field first got a deadline.
-    deadlines: Option<Box<Deadlines>>,
+    deadlines: Option<Deadlines>,
 }
 
 #[derive(Clone, Debug)]
 enum Form {
     Packed(Packed),
     Table(Box<DenseTable<Entry>>),
+}
+
+/// The form, wherever it lies.
+enum Seen<'a> {
+    Packed(&'a Packed),
+    Table(&'a DenseTable<Entry>),
+}
+
+/// The form, to change it.
+enum SeenMut<'a> {
+    Packed(&'a mut Packed),
+    Table(&'a mut DenseTable<Entry>),
 }
 
 impl Default for Hash {
@@ -59,7 +77,7 @@ impl Default for Hash {
 impl Hash {
     /// A hash without fields, and without allocation.
     pub const fn new() -> Hash {
-        Hash { form: Form::Packed(Packed::new()), deadlines: None }
+        Hash(OneWord::new())
     }
 
     /// Number of fields.
@@ -69,9 +87,9 @@ impl Hash {
 
     /// Number of fields, the dead included.
     pub fn stored_len(&self) -> usize {
-        match &self.form {
-            Form::Packed(packed) => packed.len() / 2,
-            Form::Table(table) => table.len(),
+        match self.form() {
+            Seen::Packed(packed) => packed.len() / 2,
+            Seen::Table(table) => table.len(),
         }
     }
 
@@ -102,9 +120,9 @@ impl Hash {
     /// As [`get`](Self::get), also of a dead field.
     #[inline]
     pub fn stored(&self, field: &[u8]) -> Option<Item<'_>> {
-        match &self.form {
-            Form::Packed(packed) => packed.at(packed.next(find(packed, field)?)),
-            Form::Table(table) => {
+        match self.form() {
+            Seen::Packed(packed) => packed.at(packed.next(find(packed, field)?)),
+            Seen::Table(table) => {
                 table.find(hash_bytes(field), Entry::is(field)).map(|entry| Item::Bytes(entry.value()))
             }
         }
@@ -112,9 +130,9 @@ impl Hash {
 
     /// Bytes of the packed form; `None` when the hash is a table.
     pub fn compact_bytes(&self) -> Option<usize> {
-        match &self.form {
-            Form::Packed(packed) => Some(packed.byte_len()),
-            Form::Table(_) => None,
+        match self.form() {
+            Seen::Packed(packed) => Some(packed.byte_len()),
+            Seen::Table(_) => None,
         }
     }
 
@@ -125,57 +143,81 @@ impl Hash {
 
     /// Sets the value of `field`, which must not be dead; its deadline stays. True if the field is new.
     pub fn insert(&mut self, field: &[u8], value: &[u8], limits: &HashLimits) -> bool {
-        let packed = match &mut self.form {
-            Form::Table(table) => return insert_entry(table, field, value),
-            Form::Packed(packed) => packed,
+        let packed = match self.form_mut() {
+            SeenMut::Table(table) => return insert_entry(table, field, value),
+            SeenMut::Packed(packed) => packed,
         };
-        if field.len().max(value.len()) <= limits.max_listpack_value {
+        if field.len().max(value.len()) <= limits.max_listpack_value && packed.has_room(2, field.len() + value.len()) {
             if let Some(at) = find(packed, field) {
                 packed.replace(packed.next(at), value);
                 return false;
             }
             if packed.len() / 2 < limits.max_listpack_entries {
-                packed.push_back(field);
-                packed.push_back(value);
+                packed.push(field);
+                packed.push(value);
                 return true;
             }
         }
         let mut table = Box::new(to_table(packed));
         let new = insert_entry(&mut table, field, value);
-        self.form = Form::Table(table);
+        self.full_mut().form = Form::Table(table);
         new
     }
 
     /// Removes `field`, also a dead one. True if it was there.
     pub fn remove(&mut self, field: &[u8]) -> bool {
-        if let Some(deadlines) = &mut self.deadlines {
+        if let Some(deadlines) = self.deadlines_mut() {
             deadlines.remove(field);
         }
-        match &mut self.form {
-            Form::Packed(packed) => find(packed, field).map(|at| packed.remove(at, 2)).is_some(),
-            Form::Table(table) => table.remove(hash_bytes(field), Entry::is(field), Entry::hash).is_some(),
+        match self.form_mut() {
+            SeenMut::Packed(packed) => find(packed, field).map(|at| packed.remove(at, 2)).is_some(),
+            SeenMut::Table(table) => table.remove(hash_bytes(field), Entry::is(field), Entry::hash).is_some(),
         }
     }
 
     /// The deadlines, once a field had one.
     #[inline]
     pub fn deadlines(&self) -> Option<&Deadlines> {
-        self.deadlines.as_deref()
+        self.0.as_large()?.deadlines.as_ref()
     }
 
     /// As [`deadlines`](Self::deadlines), to change those of fields that are there.
     pub fn deadlines_mut(&mut self) -> Option<&mut Deadlines> {
-        self.deadlines.as_deref_mut()
+        self.0.as_large_mut()?.deadlines.as_mut()
     }
 
     /// Lets a field, which must be there, expire at this time, Unix ms.
     pub fn set_deadline(&mut self, field: &[u8], at_ms: i64) {
-        self.deadlines.get_or_insert_default().set(field, at_ms);
+        self.full_mut().deadlines.get_or_insert_default().set(field, at_ms);
     }
 
     /// Gives the memory of deadlines back if there are none any more. Not for a packed hash, which shows that it had one.
     pub fn drop_empty_deadlines(&mut self) {
-        self.deadlines.take_if(|deadlines| deadlines.is_empty());
+        if let Some(full) = self.0.as_large_mut() {
+            full.deadlines.take_if(|deadlines| deadlines.is_empty());
+        }
+    }
+
+    #[inline]
+    fn form(&self) -> Seen<'_> {
+        match self.0.held() {
+            Held::Small(block) => Seen::Packed(Packed::of(block)),
+            Held::Large(Full { form: Form::Packed(packed), .. }) => Seen::Packed(packed),
+            Held::Large(Full { form: Form::Table(table), .. }) => Seen::Table(table),
+        }
+    }
+
+    #[inline]
+    fn form_mut(&mut self) -> SeenMut<'_> {
+        match self.0.held_mut() {
+            HeldMut::Small(block) => SeenMut::Packed(Packed::of_mut(block)),
+            HeldMut::Large(Full { form: Form::Packed(packed), .. }) => SeenMut::Packed(packed),
+            HeldMut::Large(Full { form: Form::Table(table), .. }) => SeenMut::Table(table),
+        }
+    }
+
+    fn full_mut(&mut self) -> &mut Full {
+        self.0.make_large(|block| Full { form: Form::Packed(Packed::in_block(block)), deadlines: None })
     }
 
     /// The deadlines, if any field is dead.
@@ -192,9 +234,9 @@ impl Hash {
 
     /// As [`iter`](Self::iter), with the dead.
     pub fn iter_stored(&self) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
-        let (packed, table) = match &self.form {
-            Form::Packed(packed) => (Some(packed), None),
-            Form::Table(table) => (None, Some(table)),
+        let (packed, table) = match self.form() {
+            Seen::Packed(packed) => (Some(packed), None),
+            Seen::Table(table) => (None, Some(table)),
         };
         let packed = packed.into_iter().flat_map(packed_pairs);
         packed.chain(table.into_iter().flat_map(|table| table.iter().map(Entry::items)))
@@ -203,12 +245,12 @@ impl Hash {
     /// One step of HSCAN, as [`DenseTable::scan`]; a packed hash is emitted as a whole.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>, Item<'_>)) -> u64 {
         let dead = self.dead();
-        match &self.form {
-            Form::Packed(_) => {
+        match self.form() {
+            Seen::Packed(_) => {
                 self.iter().for_each(|(field, value)| emit(field, value));
                 0
             }
-            Form::Table(table) => table.scan(cursor, count, Entry::hash, |entry| {
+            Seen::Table(table) => table.scan(cursor, count, Entry::hash, |entry| {
                 if dead.is_none_or(|dead| !dead.is_dead(entry.field())) {
                     emit(Item::Bytes(entry.field()), Item::Bytes(entry.value()));
                 }
@@ -219,9 +261,9 @@ impl Hash {
     /// Shows the fields of a table, the dead included, with their values from `cursor` on until `visit` answers false. Answers the
     /// cursor of the rest; see [`DenseTable::walk`]. A packed hash has no cursors and is shown whole.
     pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8], &[u8]) -> bool) -> u64 {
-        match &self.form {
-            Form::Table(table) => table.walk(cursor, Entry::hash, |entry| visit(entry.field(), entry.value())),
-            Form::Packed(packed) => {
+        match self.form() {
+            Seen::Table(table) => table.walk(cursor, Entry::hash, |entry| visit(entry.field(), entry.value())),
+            Seen::Packed(packed) => {
                 let (mut field_digits, mut value_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
                 packed_pairs(packed).for_each(|(field, value)| {
                     visit(field.as_bytes(&mut field_digits), value.as_bytes(&mut value_digits));
@@ -239,19 +281,19 @@ impl Hash {
     }
 
     fn random_stored(&self, mut below: impl FnMut(u64) -> u64) -> Option<(Item<'_>, Item<'_>)> {
-        match &self.form {
-            Form::Packed(packed) => {
+        match self.form() {
+            Seen::Packed(packed) => {
                 let field = packed.pos(below(self.stored_len() as u64) as usize * 2)?;
                 Some((packed.at(field)?, packed.at(packed.next(field))?))
             }
-            Form::Table(table) => table.random(below).map(Entry::items),
+            Seen::Table(table) => table.random(below).map(Entry::items),
         }
     }
 
     /// Emits `count` different fields drawn at random (all, if there are fewer), with their values.
     pub fn sample<'h>(&'h self, count: usize, below: impl FnMut(u64) -> u64, mut emit: impl FnMut(Item<'h>, Item<'h>)) {
-        match &self.form {
-            Form::Table(table) if self.dead().is_none() => table.sample(count, below, |entry| {
+        match self.form() {
+            Seen::Table(table) if self.dead().is_none() => table.sample(count, below, |entry| {
                 let (field, value) = entry.items();
                 emit(field, value);
             }),
@@ -261,22 +303,23 @@ impl Hash {
 
     /// The name of the form, as OBJECT ENCODING gives it.
     pub fn encoding(&self) -> &'static str {
-        match &self.form {
-            Form::Packed(_) if self.deadlines.is_some() => "listpackex",
-            Form::Packed(_) => "listpack",
-            Form::Table(_) => "hashtable",
+        match self.form() {
+            Seen::Packed(_) if self.deadlines().is_some() => "listpackex",
+            Seen::Packed(_) => "listpack",
+            Seen::Table(_) => "hashtable",
         }
     }
 
-    /// Bytes allocated, without this header. Of a table, `samples` entries are measured and taken for the mean (0: all).
+    /// Bytes allocated. Of a table, `samples` entries are measured and taken for the mean (0: all).
     pub fn mem_bytes(&self, samples: usize) -> usize {
-        let fields = match &self.form {
-            Form::Packed(packed) => packed.mem_bytes(),
-            Form::Table(table) => {
+        let fields = match self.form() {
+            Seen::Packed(packed) => packed.heap_bytes(),
+            Seen::Table(table) => {
                 size_of::<DenseTable<Entry>>() + table.mem_bytes() + table.sum_of(samples, |entry| entry.0.heap_bytes())
             }
         };
-        fields + self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(samples))
+        let deadlines = self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(samples));
+        fields + self.0.as_large().map_or(0, |_| size_of::<Full>()) + deadlines
     }
 }
 

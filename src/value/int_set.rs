@@ -1,55 +1,73 @@
 //! A sorted sequence of different integers, all stored in the width (16, 32 or 64 bits) that the largest needs: the form
 //! of a small set of numbers. Looking up is a binary search; adding and removing move what is behind, so the owner bounds
 //! the number of elements.
+//!
+//! They lie in a [`Block`], little-endian, whose kind is their width: 0, 1 or 2 for 16, 32 or 64 bits. Their number follows from
+//! the number of bytes.
+
+use crate::value::block::{Block, InBlock};
 
 /// A sorted sequence of different integers. It never becomes narrower.
-#[derive(Clone, Debug)]
-pub(crate) struct IntSet(Ints);
+#[derive(Clone, Default, Debug)]
+#[repr(transparent)]
+pub(crate) struct IntSet(Block);
 
-#[derive(Clone, Debug)]
-enum Ints {
-    W16(Vec<i16>),
-    W32(Vec<i32>),
-    W64(Vec<i64>),
-}
+// SAFETY: it is one, transparently.
+unsafe impl InBlock for IntSet {}
 
-/// Evaluates an expression with the integers in their width.
-macro_rules! with_ints {
-    ($set:expr, $ints:ident => $body:expr) => {
-        match $set {
-            Ints::W16($ints) => $body,
-            Ints::W32($ints) => $body,
-            Ints::W64($ints) => $body,
+/// Kinds of blocks from here on are not of integers.
+pub(crate) const INT_KINDS: u8 = 3;
+
+/// Evaluates an expression with `W` being the bytes of an integer.
+macro_rules! with_width {
+    ($set:expr, $body:expr) => {
+        match $set.0.kind() {
+            0 => {
+                const W: usize = 2;
+                $body
+            }
+            1 => {
+                const W: usize = 4;
+                $body
+            }
+            _ => {
+                const W: usize = 8;
+                $body
+            }
         }
     };
-}
-
-impl Default for IntSet {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl IntSet {
     /// No integers, and no allocation.
     pub(crate) const fn new() -> IntSet {
-        IntSet(Ints::W16(Vec::new()))
+        IntSet(Block::new())
+    }
+
+    /// The block in which they lie.
+    pub(crate) fn into_block(self) -> Block {
+        self.0
     }
 
     /// Number of integers.
     pub(crate) fn len(&self) -> usize {
-        with_ints!(&self.0, ints => ints.len())
+        with_width!(self, self.0.len() / W)
+    }
+
+    /// Whether one more integer fits, of whatever width.
+    pub(crate) fn has_room(&self) -> bool {
+        Block::fits((self.len() + 1) * size_of::<i64>(), 0)
     }
 
     /// Whether `value` is among them.
     #[inline]
     pub(crate) fn contains(&self, value: i64) -> bool {
-        with_ints!(&self.0, ints => search(ints, value).is_ok())
+        with_width!(self, search::<W>(self.0.bytes(), value).is_ok())
     }
 
     /// The integer with this index, in ascending order.
     pub(crate) fn get(&self, index: usize) -> Option<i64> {
-        with_ints!(&self.0, ints => at(ints, index))
+        with_width!(self, ints::<W>(self.0.bytes()).get(index).map(decode))
     }
 
     /// All in ascending order.
@@ -57,59 +75,67 @@ impl IntSet {
         (0..self.len()).map(|index| self.get(index).expect("the index is below the length"))
     }
 
-    /// Adds `value`. True if it is new.
+    /// Adds `value`; there must be [room](Self::has_room). True if it is new.
     pub(crate) fn insert(&mut self, value: i64) -> bool {
         self.widen_for(value);
-        with_ints!(&mut self.0, ints => insert(ints, value))
+        with_width!(self, {
+            let place = search::<W>(self.0.bytes(), value);
+            if let Err(index) = place {
+                self.0.splice(index * W, 0, &[&value.to_le_bytes()[..W]]);
+            }
+            place.is_err()
+        })
     }
 
     /// Removes `value`. True if it was there.
     pub(crate) fn remove(&mut self, value: i64) -> bool {
-        with_ints!(&mut self.0, ints => search(ints, value).map(|index| ints.remove(index)).is_ok())
+        with_width!(self, {
+            let place = search::<W>(self.0.bytes(), value);
+            if let Ok(index) = place {
+                self.0.splice(index * W, W, &[]);
+            }
+            place.is_ok()
+        })
     }
 
-    /// Bytes allocated, without this header.
-    pub(crate) fn mem_bytes(&self) -> usize {
-        with_ints!(&self.0, ints => capacity_bytes(ints))
+    /// Bytes allocated.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.0.heap_bytes()
     }
 
     fn widen_for(&mut self, value: i64) {
-        let fits_32 = i32::try_from(value).is_ok();
-        match &self.0 {
-            Ints::W16(_) if i16::try_from(value).is_ok() => {}
-            Ints::W16(ints) if fits_32 => self.0 = Ints::W32(ints.iter().map(|&value| value.into()).collect()),
-            Ints::W32(_) if fits_32 => {}
-            Ints::W16(_) | Ints::W32(_) => self.0 = Ints::W64(self.iter().collect()),
-            Ints::W64(_) => {}
+        let kind = if i16::try_from(value).is_ok() {
+            0
+        } else if i32::try_from(value).is_ok() {
+            1
+        } else {
+            2
+        };
+        if kind > self.0.kind() {
+            let bytes: Vec<u8> =
+                self.iter().flat_map(|value| value.to_le_bytes().into_iter().take(2 << kind)).collect();
+            self.0 = Block::of_kind(kind);
+            self.0.splice(0, 0, &[&bytes]);
         }
     }
 }
 
-fn at<T: Copy + Into<i64>>(ints: &[T], index: usize) -> Option<i64> {
-    ints.get(index).map(|&value| value.into())
+fn ints<const W: usize>(bytes: &[u8]) -> &[[u8; W]] {
+    bytes.as_chunks::<W>().0
 }
 
-fn capacity_bytes<T>(ints: &Vec<T>) -> usize {
-    ints.capacity() * size_of::<T>()
+#[inline]
+fn decode<const W: usize>(int: &[u8; W]) -> i64 {
+    let mut wide = [0; size_of::<i64>()];
+    wide[size_of::<i64>() - W..].copy_from_slice(int);
+    // Down from the upper bytes, with the sign.
+    i64::from_le_bytes(wide) >> (8 * (size_of::<i64>() - W))
 }
 
 /// Where `value` is, or where it would have to be inserted.
 #[inline]
-fn search<T: Ord + TryFrom<i64>>(ints: &[T], value: i64) -> Result<usize, usize> {
-    match T::try_from(value) {
-        Ok(value) => ints.binary_search(&value),
-        Err(_) => Err(if value < 0 { 0 } else { ints.len() }),
-    }
-}
-
-fn insert<T: Ord + TryFrom<i64>>(ints: &mut Vec<T>, value: i64) -> bool {
-    let (Err(index), Ok(value)) = (search(ints, value), T::try_from(value)) else { return false };
-    if ints.len() == ints.capacity() {
-        // Not doubling: there are many of these, and they are small.
-        ints.reserve_exact(1 + ints.len() / 8);
-    }
-    ints.insert(index, value);
-    true
+fn search<const W: usize>(bytes: &[u8], value: i64) -> Result<usize, usize> {
+    ints::<W>(bytes).binary_search_by(|int| decode(int).cmp(&value))
 }
 
 #[cfg(test)]
@@ -129,14 +155,10 @@ mod tests {
             assert!(!set.remove(value));
             assert!(set.insert(value));
             assert!(!set.insert(value));
-            bytes.push(match &set.0 {
-                Ints::W16(_) => 2,
-                Ints::W32(_) => 4,
-                Ints::W64(_) => 8,
-            });
+            bytes.push(2 << set.0.kind());
         }
         assert_eq!(bytes, [2, 2, 2, 4, 4, 8, 8, 8]);
-        assert!(set.mem_bytes() >= 64);
+        assert_eq!(set.heap_bytes(), 80);
     }
 
     proptest! {

@@ -1,64 +1,93 @@
-//! Lists: a deque of packed nodes, each of about 8 KB.
+//! Lists, in one of two forms behind one word:
 //!
-//! One node while that is enough (`listpack`), a deque of them beyond (`quicklist`). A node is one buffer of entries, each
-//! readable from both ends, with free space at *both* sides: pushing and popping at either end of the list touches only
-//! the entry. A change in the middle moves at most the bytes of one node; an index is found by walking over the counts of
-//! the nodes from the nearer end, or from a place that is known ([`finger`]).
+//! - *Small*: entries in one block ([`small`]), up to about a kilobyte. That is what nearly all lists are.
+//! - *Large*: nodes of about 8 KB ([`nodes`]), and never small again: whoever copies a large list knows it by its place.
+//!
+//! Clients see another border: a list is called a `listpack` while it is small or one node, else a `quicklist`. Both forms are
+//! made of [entries] that can be read from both ends.
 
+mod entries;
 mod finger;
 mod node;
+mod nodes;
 mod piece;
+mod small;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
-use finger::{Before, Finger};
+use entries::Run;
 pub(crate) use node::ListLimits;
-use node::{Node, SAFE_NODE_BYTES};
+use nodes::Nodes;
 pub(crate) use piece::ListPiece;
+use small::Small;
+
+use crate::value::block::{Block, InBlock};
+use crate::value::one_word::{Held, HeldMut, OneWord};
 
 /// A list.
-#[derive(Clone, Debug)]
-pub struct List {
-    shape: Shape,
-    len: usize,
-    finger: Finger,
+#[derive(Clone, Debug, Default)]
+pub struct List(OneWord<Nodes>);
+
+/// Its form.
+enum Form<'a> {
+    Small(&'a Small),
+    Large(&'a Nodes),
 }
 
-#[derive(Clone, Debug)]
-enum Shape {
-    One(Node),
-    /// At least one node; none is empty unless the list is.
-    Many(VecDeque<Node>),
-}
-
-impl Default for List {
-    fn default() -> List {
-        List::new()
-    }
+/// Its form, to change it.
+enum FormMut<'a> {
+    Small(&'a mut Small),
+    Large(&'a mut Nodes),
 }
 
 impl List {
-    /// An empty list.
+    /// An empty list, without allocation.
     pub fn new() -> List {
-        List { shape: Shape::One(Node::default()), len: 0, finger: Finger::default() }
+        List(OneWord::new())
+    }
+
+    /// Where the large form lies, for as long as there is this list, wherever it is moved. A small one has no such place.
+    pub fn address(&self) -> Option<usize> {
+        self.0.as_large().map(|nodes| std::ptr::from_ref(nodes).addr())
     }
 
     /// How many elements there are.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.len
+        match self.form() {
+            Form::Small(small) => small.len(),
+            Form::Large(nodes) => nodes.len,
+        }
     }
 
     /// Whether there is no element (such a list must not stay in the keyspace).
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The name that OBJECT ENCODING shows: `listpack` or `quicklist`.
     pub fn encoding(&self) -> &'static str {
-        match self.shape {
-            Shape::One(_) => "listpack",
-            Shape::Many(_) => "quicklist",
+        if self.is_compact() { "listpack" } else { "quicklist" }
+    }
+
+    /// Whether it is one block or node.
+    pub fn is_compact(&self) -> bool {
+        self.0.as_large().is_none_or(Nodes::is_compact)
+    }
+
+    /// Bytes of the compact form; `None` in the large one.
+    pub fn compact_bytes(&self) -> Option<usize> {
+        match self.form() {
+            Form::Small(small) => Some(small.bytes()),
+            Form::Large(nodes) => nodes.compact_bytes(),
+        }
+    }
+
+    /// An estimate of the heap memory held, in bytes.
+    pub fn mem_bytes(&self) -> usize {
+        match self.form() {
+            Form::Small(small) => small.heap_bytes(),
+            Form::Large(nodes) => size_of::<Nodes>() + nodes.mem_bytes(),
         }
     }
 
@@ -69,7 +98,7 @@ impl List {
 
     /// The last element.
     pub fn back(&self) -> Option<&[u8]> {
-        self.range(0..self.len).next_back()
+        self.range(0..self.len()).next_back()
     }
 
     /// The element at `index`.
@@ -79,140 +108,81 @@ impl List {
 
     /// The elements of a range of indexes (cut to the list); `.rev()` walks it from its end.
     pub fn range(&self, indexes: Range<usize>) -> Elements<'_> {
-        let end = indexes.end.min(self.len);
-        Elements { list: self, start: indexes.start.min(end), end, front: None, back: None }
+        let end = indexes.end.min(self.len());
+        let indexes = indexes.start.min(end)..end;
+        Elements(match self.form() {
+            Form::Small(small) => Walk::Small(small.range(indexes)),
+            Form::Large(nodes) => Walk::Large(nodes.range(indexes)),
+        })
     }
 
     /// All elements, first to last.
     pub fn iter(&self) -> Elements<'_> {
-        self.range(0..self.len)
+        self.range(0..self.len())
+    }
+
+    /// The elements of each node, first to last. A small list is one.
+    pub fn nodes(&self) -> impl Iterator<Item = Run<'_>> {
+        self.nodes_from(0)
+    }
+
+    /// The elements of each node from the one that begins with this element on.
+    pub fn nodes_from(&self, index: usize) -> impl Iterator<Item = Run<'_>> {
+        let (small, large) = match self.form() {
+            Form::Small(small) => ((index < small.len()).then(|| small.range(index..small.len())), None),
+            Form::Large(nodes) => (None, Some(nodes)),
+        };
+        small.into_iter().chain(large.into_iter().flat_map(move |nodes| nodes.nodes_from(index)))
     }
 
     /// Changes to the large form if so many more elements, of so many bytes in all, would not fit one node. Redis asks
     /// this once per command, before it adds several elements.
     pub fn grow_for(&mut self, elements: usize, bytes: usize, limits: ListLimits) {
-        if let Shape::One(node) = &mut self.shape
-            && !limits.admit(node.listpack_bytes().saturating_add(bytes), node.len.saturating_add(elements))
-        {
-            self.shape = Shape::Many(VecDeque::from([std::mem::take(node)]));
+        if let FormMut::Large(nodes) = self.with_room(elements, bytes, limits) {
+            nodes.grow_for(elements, bytes, limits);
         }
     }
 
     /// Adds an element before the first.
     pub fn push_front(&mut self, value: &[u8], limits: ListLimits) {
-        self.grow_for(1, value.len(), limits);
-        self.len += 1;
-        match &mut self.shape {
-            Shape::One(node) => node.push_front(value),
-            Shape::Many(nodes) => match nodes.front_mut().filter(|node| node.has_room(value, limits)) {
-                Some(node) => {
-                    node.push_front(value);
-                    self.finger.follow_push_front(0, 1);
-                }
-                None => {
-                    nodes.front_mut().into_iter().for_each(Node::close);
-                    nodes.push_front(Node::of(value));
-                    self.finger.follow_push_front(1, 1);
-                }
-            },
+        match self.with_room(1, value.len(), limits) {
+            FormMut::Small(small) => small.insert(0, value),
+            FormMut::Large(nodes) => nodes.push_front(value, limits),
         }
     }
 
     /// Adds an element after the last.
     pub fn push_back(&mut self, value: &[u8], limits: ListLimits) {
-        self.grow_for(1, value.len(), limits);
-        self.len += 1;
-        match &mut self.shape {
-            Shape::One(node) => node.push_back(value),
-            Shape::Many(nodes) => match nodes.back_mut().filter(|node| node.has_room(value, limits)) {
-                Some(node) => node.push_back(value),
-                None => {
-                    nodes.back_mut().into_iter().for_each(Node::close);
-                    nodes.push_back(Node::of(value));
-                }
-            },
+        match self.with_room(1, value.len(), limits) {
+            FormMut::Small(small) => small.insert(small.len(), value),
+            FormMut::Large(nodes) => nodes.push_back(value, limits),
         }
     }
 
     /// Adds a node of its own with these elements after the last, whatever the limits; without elements nothing. The list takes
     /// its large form.
     pub fn push_node<'a>(&mut self, elements: impl Iterator<Item = &'a [u8]>) {
-        let mut node = Node::default();
-        elements.for_each(|element| node.push_back(element));
-        node.close();
-        self.take_form(false);
-        if let Shape::Many(nodes) = &mut self.shape
-            && node.len > 0
-        {
-            // A list without elements has an empty node.
-            if nodes.back().is_some_and(|last| last.len == 0) {
-                nodes.pop_back();
-            }
-            self.len += node.len;
-            nodes.push_back(node);
-        }
-    }
-
-    /// The elements of each node, first to last.
-    pub fn nodes(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = &[u8]>> {
-        self.nodes_from(0)
-    }
-
-    /// The elements of each node from the one that begins with this element on.
-    pub fn nodes_from(&self, index: usize) -> impl Iterator<Item = impl ExactSizeIterator<Item = &[u8]>> {
-        let (first, within) = if index < self.len { self.point_to(index) } else { (self.node_count(), 0) };
-        debug_assert_eq!(within, 0, "a node begins there");
-        (first..self.node_count()).map(|at| self.node_elements(at))
-    }
-
-    /// The elements of one node.
-    fn node_elements(&self, at: usize) -> impl ExactSizeIterator<Item = &[u8]> {
-        let node = self.node(at);
-        let mut place = node.start;
-        (0..node.len).map(move |_| {
-            let (value, next) = node.entry_at(place);
-            place = next;
-            value
-        })
+        self.enlarged().push_node(elements);
     }
 
     /// Removes up to `count` elements at the front. Returns how many.
     pub fn drop_front(&mut self, count: usize, limits: ListLimits) -> usize {
-        let count = count.min(self.len);
-        self.cut_front(count);
-        self.removed(count, limits)
-    }
-
-    fn cut_front(&mut self, count: usize) {
-        let nodes_before = self.node_count();
-        let mut left = count;
-        if let Shape::Many(nodes) = &mut self.shape {
-            while nodes.len() > 1 && nodes[0].len <= left {
-                left -= nodes[0].len;
-                nodes.pop_front();
-            }
+        let count = count.min(self.len());
+        match self.form_mut() {
+            FormMut::Small(small) => small.remove(0..count),
+            FormMut::Large(nodes) => _ = nodes.drop_front(count, limits),
         }
-        self.node_mut(0).drop_front(left);
-        self.finger.follow_pop_front(nodes_before - self.node_count(), count);
+        count
     }
 
     /// Removes up to `count` elements at the back. Returns how many.
     pub fn drop_back(&mut self, count: usize, limits: ListLimits) -> usize {
-        let count = count.min(self.len);
-        self.cut_back(count);
-        self.removed(count, limits)
-    }
-
-    fn cut_back(&mut self, count: usize) {
-        let mut left = count;
-        if let Shape::Many(nodes) = &mut self.shape {
-            while nodes.len() > 1 && nodes[nodes.len() - 1].len <= left {
-                left -= nodes[nodes.len() - 1].len;
-                nodes.pop_back();
-            }
+        let count = count.min(self.len());
+        match self.form_mut() {
+            FormMut::Small(small) => small.remove(small.len() - count..small.len()),
+            FormMut::Large(nodes) => _ = nodes.drop_back(count, limits),
         }
-        self.node_mut(self.node_count() - 1).drop_back(left);
-        self.finger.follow_pop_back(self.node_count());
+        count
     }
 
     /// Moves the element at one end to an end.
@@ -220,99 +190,62 @@ impl List {
         let moved = if from_front { self.front() } else { self.back() };
         let Some(moved) = moved.map(<[u8]>::to_vec) else { return };
         if from_front != to_front {
-            // The way back to the small form is looked at when the element is in again.
+            match self.form_mut() {
+                FormMut::Small(_) if from_front => _ = self.drop_front(1, limits),
+                FormMut::Small(_) => _ = self.drop_back(1, limits),
+                // The way back to one node is looked at when the element is in again.
+                FormMut::Large(nodes) => nodes.take_off(from_front),
+            }
             if from_front {
-                self.cut_front(1);
-                self.len -= 1;
                 self.push_back(&moved, limits);
             } else {
-                self.cut_back(1);
-                self.len -= 1;
                 self.push_front(&moved, limits);
             }
         }
-        self.shrink(limits);
+        if let FormMut::Large(nodes) = self.form_mut() {
+            nodes.shrink(limits);
+        }
     }
 
     /// Adds an element before the one at `index`, or at the end where `index` is the length. Answers whether it is the first of
     /// its node; `None` past the end.
     pub fn insert(&mut self, index: usize, value: &[u8], limits: ListLimits) -> Option<bool> {
-        if index > self.len {
+        if index > self.len() {
             return None;
         }
-        if index == self.len {
-            self.push_back(value, limits);
-            return Some(self.node(self.node_count() - 1).len == 1);
-        }
-        self.grow_for(1, value.len(), limits);
-        let (at, within) = self.locate(index);
-        let before = self.before_change(at, index - within);
-        self.len += 1;
-        let is_first = match &mut self.shape {
-            Shape::One(node) => {
-                node.insert(within, value);
-                within == 0
+        match self.with_room(1, value.len(), limits) {
+            FormMut::Small(small) => {
+                small.insert(index, value);
+                Some(index == 0)
             }
-            Shape::Many(nodes) => insert_into(nodes, at, within, value, limits),
-        };
-        self.after_change(&before);
-        Some(is_first)
+            FormMut::Large(nodes) => nodes.insert(index, value, limits),
+        }
     }
 
     /// Replaces the element at `index`. Answers whether it is the first of its node; `None` where there is none.
     pub fn set(&mut self, index: usize, value: &[u8], limits: ListLimits) -> Option<bool> {
-        if index >= self.len {
+        if index >= self.len() {
             return None;
         }
-        self.grow_for(1, value.len(), limits);
-        let (at, within) = self.locate(index);
-        let before = self.before_change(at, index - within);
-        let is_first = match &mut self.shape {
-            Shape::One(node) => {
-                node.replace(within, value);
-                within == 0
+        match self.with_room(1, value.len(), limits) {
+            FormMut::Small(small) => {
+                small.replace(index, value);
+                Some(index == 0)
             }
-            // With a limit by entries the node may stay one, whatever its bytes.
-            Shape::Many(nodes)
-                if nodes.len() == 1 && limits.max_listpack_size >= 0 && value.len() <= SAFE_NODE_BYTES =>
-            {
-                nodes[0].replace(within, value);
-                within == 0
-            }
-            Shape::Many(nodes) => {
-                nodes[at].remove(within);
-                if nodes[at].len == 0 {
-                    nodes[at] = Node::of(value);
-                    true
-                } else {
-                    insert_into(nodes, at, within, value, limits)
-                }
-            }
-        };
-        self.after_change(&before);
-        self.shrink(limits);
-        Some(is_first)
+            FormMut::Large(nodes) => nodes.set(index, value, limits),
+        }
     }
 
     /// Removes the elements at these indexes, which ascend. False, and nothing is removed, where there is none.
     pub fn remove_at(&mut self, indexes: &[usize], limits: ListLimits) -> bool {
-        if indexes.last().is_none_or(|&last| last >= self.len) {
-            return false;
-        }
-        let (mut left, mut begin) = (indexes, 0);
-        for at in 0..self.node_count() {
-            let node = self.node_mut(at);
-            let end = begin + node.len;
-            let (here, others) = left.split_at(left.partition_point(|&index| index < end));
-            node.remove_all(here.iter().map(|index| index - begin));
-            (left, begin) = (others, end);
-            if left.is_empty() {
-                break;
+        match self.form_mut() {
+            FormMut::Small(small) if indexes.last().is_some_and(|&last| last < small.len()) => {
+                indexes.iter().rev().for_each(|&index| small.remove(index..index + 1));
+                true
             }
+            FormMut::Small(_) => false,
+            FormMut::Large(nodes) => nodes.remove_at(indexes, limits),
         }
-        self.drop_empty_nodes();
-        self.removed(indexes.len(), limits);
-        true
     }
 
     /// The indexes of up to `count` elements equal to `value`, which ascend: of the first ones, or the last ones if `from_back`.
@@ -328,235 +261,95 @@ impl List {
 
     /// Removes up to `count` elements equal to `value`, the first ones, or the last ones if `from_back`. Returns how many.
     pub fn remove_equal(&mut self, value: &[u8], count: usize, from_back: bool, limits: ListLimits) -> usize {
-        let mut removed = 0;
-        let nodes = self.node_count();
-        for step in 0..nodes {
-            let at = if from_back { nodes - 1 - step } else { step };
-            removed += self.node_mut(at).remove_equal(value, count - removed, from_back);
-            if removed == count {
-                break;
-            }
+        if let FormMut::Large(nodes) = self.form_mut() {
+            return nodes.remove_equal(value, count, from_back, limits);
         }
-        if removed == 0 {
-            return 0;
-        }
-        self.drop_empty_nodes();
-        self.removed(removed, limits)
-    }
-
-    /// Takes out the nodes that have lost all their elements.
-    fn drop_empty_nodes(&mut self) {
-        self.finger.lose();
-        if let Shape::Many(nodes) = &mut self.shape {
-            nodes.retain(|node| node.len > 0);
-            if nodes.is_empty() {
-                nodes.push_back(Node::default());
-            }
-        }
-    }
-
-    /// Whether it is one node.
-    pub fn is_compact(&self) -> bool {
-        matches!(self.shape, Shape::One(_))
-    }
-
-    /// Bytes of the compact form; `None` in the large one.
-    pub fn compact_bytes(&self) -> Option<usize> {
-        match &self.shape {
-            Shape::One(node) => Some(node.bytes.len()),
-            Shape::Many(_) => None,
-        }
+        let indexes = self.indexes_of(value, count, from_back);
+        self.remove_at(&indexes, limits);
+        indexes.len()
     }
 
     /// Gives it the compact or the large form, whatever the limits say.
     pub fn take_form(&mut self, compact: bool) {
-        match &mut self.shape {
-            Shape::One(node) if !compact => self.shape = Shape::Many(VecDeque::from([std::mem::take(node)])),
-            Shape::Many(nodes) if compact => {
-                let mut nodes = std::mem::take(nodes).into_iter();
-                let mut one = nodes.next().unwrap_or_default();
-                nodes.for_each(|node| one.append(&node));
-                self.shape = Shape::One(one);
-                self.finger.lose();
-            }
-            _ => {}
+        if self.is_compact() != compact {
+            self.enlarged().take_form(compact);
         }
     }
 
-    /// An estimate of the heap memory held, in bytes.
-    pub fn mem_bytes(&self) -> usize {
-        match &self.shape {
-            Shape::One(node) => node.bytes.capacity(),
-            Shape::Many(nodes) => {
-                let buffers: usize = nodes.iter().map(|node| node.bytes.capacity()).sum();
-                nodes.capacity() * size_of::<Node>() + buffers
-            }
+    #[inline]
+    fn form(&self) -> Form<'_> {
+        match self.0.held() {
+            Held::Small(block) => Form::Small(Small::of(block)),
+            Held::Large(nodes) => Form::Large(nodes),
         }
     }
 
-    fn node_count(&self) -> usize {
-        match &self.shape {
-            Shape::One(_) => 1,
-            Shape::Many(nodes) => nodes.len(),
+    #[inline]
+    fn form_mut(&mut self) -> FormMut<'_> {
+        match self.0.held_mut() {
+            HeldMut::Small(block) => FormMut::Small(Small::of_mut(block)),
+            HeldMut::Large(nodes) => FormMut::Large(nodes),
         }
     }
 
-    fn node(&self, at: usize) -> &Node {
-        match &self.shape {
-            Shape::One(node) => node,
-            Shape::Many(nodes) => &nodes[at],
+    /// Its form, which is large if it could not stay small with so many more elements, of so many bytes in all.
+    #[inline]
+    fn with_room(&mut self, elements: usize, bytes: usize, limits: ListLimits) -> FormMut<'_> {
+        if matches!(self.form(), Form::Small(small) if !small.has_room(elements, bytes, limits)) {
+            self.enlarged();
         }
+        self.form_mut()
     }
 
-    fn node_mut(&mut self, at: usize) -> &mut Node {
-        match &mut self.shape {
-            Shape::One(node) => node,
-            Shape::Many(nodes) => &mut nodes[at],
-        }
+    /// It is large from here on.
+    fn enlarged(&mut self) -> &mut Nodes {
+        self.0.make_large(|block: Block| Nodes::of(Small::of(&block).to_node()))
     }
-
-    /// The node that holds `index`, which must be below the length, and where in it.
-    fn locate(&self, index: usize) -> (usize, usize) {
-        let Shape::Many(nodes) = &self.shape else { return (0, index) };
-        let known = [(0, 0), self.finger.place(), (nodes.len(), self.len)];
-        let (mut at, mut begin) = known.into_iter().min_by_key(|(_, begin)| begin.abs_diff(index)).unwrap_or_default();
-        while begin > index {
-            at -= 1;
-            begin -= nodes[at].len;
-        }
-        while index - begin >= nodes[at].len {
-            begin += nodes[at].len;
-            at += 1;
-        }
-        (at, index - begin)
-    }
-
-    /// As [`locate`](Self::locate), and lets the finger point to that node.
-    fn point_to(&self, index: usize) -> (usize, usize) {
-        let (at, within) = self.locate(index);
-        self.finger.set(at, index - within);
-        (at, within)
-    }
-
-    /// An element of this node, which begins with the element `begin`, is about to be added or replaced.
-    fn before_change(&self, node: usize, begin: usize) -> Before {
-        let previous = node.checked_sub(1).map_or((0, 0), |previous| (previous, begin - self.node(previous).len));
-        Before { node, previous, nodes: self.node_count(), elements: self.len }
-    }
-
-    fn after_change(&self, before: &Before) {
-        self.finger.follow_change(before, self.node_count(), self.len);
-    }
-
-    /// What ends every removal: the length, and the way back to the small form.
-    fn removed(&mut self, count: usize, limits: ListLimits) -> usize {
-        self.len -= count;
-        self.shrink(limits);
-        count
-    }
-
-    fn shrink(&mut self, limits: ListLimits) {
-        if let Shape::Many(nodes) = &mut self.shape
-            && nodes.len() == 1
-            && limits.admit_back(&nodes[0])
-        {
-            self.finger.lose();
-            self.shape = Shape::One(std::mem::take(&mut nodes[0]));
-        }
-    }
-}
-
-/// Inserts into node `at` before its element `within`. A full node is cut there, so that no element is moved twice. Answers whether
-/// the new one is the first of its node.
-fn insert_into(nodes: &mut VecDeque<Node>, at: usize, within: usize, value: &[u8], limits: ListLimits) -> bool {
-    if nodes[at].has_room(value, limits) {
-        nodes[at].insert(within, value);
-        return within == 0;
-    }
-    let right = nodes[at].split_off(within);
-    let mut next = at + 1;
-    if right.len > 0 {
-        nodes.insert(next, right);
-    }
-    if nodes[at].len == 0 {
-        nodes.remove(at);
-        next = at;
-    }
-    if next > 0 && nodes[next - 1].has_room(value, limits) {
-        nodes[next - 1].push_back(value);
-        return false;
-    }
-    if next < nodes.len() && nodes[next].has_room(value, limits) {
-        nodes[next].push_front(value);
-    } else {
-        nodes.insert(next, Node::of(value));
-    }
-    true
 }
 
 /// The elements of a range of indexes. Both ends can be taken from.
 #[derive(Clone, Debug)]
-pub struct Elements<'a> {
-    list: &'a List,
-    start: usize,
-    end: usize,
-    /// Where the next element from the front is: the node, and the place in its buffer. Found when first needed.
-    front: Option<(usize, usize)>,
-    /// Where the next element from the back ends.
-    back: Option<(usize, usize)>,
+pub struct Elements<'a>(Walk<'a>);
+
+#[derive(Clone, Debug)]
+enum Walk<'a> {
+    Small(Run<'a>),
+    Large(nodes::Elements<'a>),
 }
 
 impl<'a> Iterator for Elements<'a> {
     type Item = &'a [u8];
 
+    #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
-        if self.start >= self.end {
-            return None;
+        match &mut self.0 {
+            Walk::Small(run) => run.next(),
+            Walk::Large(elements) => elements.next(),
         }
-        let (mut at, mut place) = self.front.unwrap_or_else(|| {
-            let (at, within) = self.list.locate(self.start);
-            (at, self.list.node(at).place(within))
-        });
-        if place >= self.list.node(at).bytes.len() {
-            at += 1;
-            place = self.list.node(at).start;
-        }
-        let (value, next) = self.list.node(at).entry_at(place);
-        self.start += 1;
-        self.front = Some((at, next));
-        Some(value)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.end - self.start, Some(self.end - self.start))
+        match &self.0 {
+            Walk::Small(run) => run.size_hint(),
+            Walk::Large(elements) => elements.size_hint(),
+        }
     }
 
     fn nth(&mut self, n: usize) -> Option<&'a [u8]> {
-        if n > 0 {
-            self.start = self.start.saturating_add(n).min(self.end);
-            self.front = None;
+        match &mut self.0 {
+            Walk::Small(run) => run.nth(n),
+            Walk::Large(elements) => elements.nth(n),
         }
-        self.next()
     }
 }
 
 impl DoubleEndedIterator for Elements<'_> {
+    #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.start >= self.end {
-            return None;
+        match &mut self.0 {
+            Walk::Small(run) => run.next_back(),
+            Walk::Large(elements) => elements.next_back(),
         }
-        let (mut at, mut place) = self.back.unwrap_or_else(|| {
-            let (at, within) = self.list.locate(self.end - 1);
-            (at, self.list.node(at).place(within + 1))
-        });
-        if place <= self.list.node(at).start {
-            at -= 1;
-            place = self.list.node(at).bytes.len();
-        }
-        let (value, begin) = self.list.node(at).entry_before(place);
-        self.end -= 1;
-        self.back = Some((at, begin));
-        Some(value)
     }
 }
 
@@ -616,19 +409,23 @@ mod tests {
     }
 
     fn check(list: &List) {
+        let list = match list.form() {
+            Form::Small(small) => return assert!(small.bytes() <= small::SMALL_BYTES),
+            Form::Large(nodes) => nodes,
+        };
         let mut total = 0;
         for at in 0..list.node_count() {
             let node = list.node(at);
             let values: Vec<&[u8]> = (0..node.len).map(|within| node.entry_at(node.place(within)).0).collect();
             assert_eq!(node.encoded, values.iter().map(|value| listpack_entry_len(value)).sum::<usize>());
-            assert!(node.len > 0 || list.is_empty());
+            assert!(node.len > 0 || list.len == 0);
             total += node.len;
         }
-        assert_eq!(total, list.len());
+        assert_eq!(total, list.len);
         let (at, begin) = list.finger.place();
         assert_eq!((0..at).map(|at| list.node(at).len).sum::<usize>(), begin, "the finger");
         // Some node, another one each time.
-        let node = (list.len() * 7 + list.node(0).len) % list.node_count();
+        let node = (list.len * 7 + list.node(0).len) % list.node_count();
         list.point_to((0..node).map(|at| list.node(at).len).sum());
     }
 

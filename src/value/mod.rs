@@ -1,6 +1,7 @@
 //! The types of values: pure data structures that know no key, no clock and no client.
 
 pub mod bits;
+pub(crate) mod block;
 pub(crate) mod deadlines;
 pub(crate) mod gcra;
 pub(crate) mod geo;
@@ -10,6 +11,7 @@ pub(crate) mod int_set;
 pub(crate) mod lcs;
 pub(crate) mod leb128;
 pub(crate) mod list;
+pub(crate) mod one_word;
 pub mod packed;
 pub(crate) mod set;
 pub(crate) mod small_bytes;

@@ -9,6 +9,8 @@
 //!    +------------------- too many integers --------------------------+
 //! ```
 //!
+//! The first two lie in a [`Block`], to which the set's one word points.
+//!
 //! Names, limits and moves are those of Redis 7.2 and later; before, there was no listpack (set its limit of entries to 0 to
 //! have it so). An empty set takes the form that its first member allows.
 //!
@@ -24,8 +26,10 @@ use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
 use crate::base::split_table::PLACE_END;
 use crate::value::Layout;
+use crate::value::block::{Block, InBlock};
 use crate::value::deadlines::{DRAWS, Deadlines};
-use crate::value::int_set::IntSet;
+use crate::value::int_set::{INT_KINDS, IntSet};
+use crate::value::one_word::{Held, HeldMut, OneWord};
 use crate::value::packed::{Item, Packed, canonical_int};
 use crate::value::small_bytes::SmallBytes;
 
@@ -48,21 +52,42 @@ impl Default for SetLimits {
 
 /// Different members, each any bytes.
 #[derive(Clone, Debug)]
-pub struct Set {
+pub struct Set(OneWord<Full>);
+
+/// What a set consists of that is a table, or has members that expire.
+#[derive(Clone, Debug)]
+struct Full {
     form: Form,
     /// Since a member first got a deadline. Never beside integers.
-    deadlines: Option<Box<Deadlines>>,
+    deadlines: Option<Deadlines>,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    /// As in the block of a small set.
+    Small(Block),
+    Table(Box<DenseTable<SmallBytes>>),
+}
+
+/// The kind of a block with packed members; the others have integers.
+const PACKED: u8 = INT_KINDS;
+
+/// The form, wherever it lies.
+enum Seen<'a> {
+    Ints(&'a IntSet),
+    Packed(&'a Packed),
+    Table(&'a DenseTable<SmallBytes>),
+}
+
+/// The form, to change it.
+enum SeenMut<'a> {
+    Ints(&'a mut IntSet),
+    Packed(&'a mut Packed),
+    Table(&'a mut DenseTable<SmallBytes>),
 }
 
 /// Digits of the longest integer: what a set of integers may need for a member when it is packed.
 const INT_DIGITS_MAX: usize = 20;
-
-#[derive(Clone, Debug)]
-enum Form {
-    Ints(IntSet),
-    Packed(Packed),
-    Table(Box<DenseTable<SmallBytes>>),
-}
 
 impl Default for Set {
     fn default() -> Self {
@@ -73,7 +98,8 @@ impl Default for Set {
 impl Set {
     /// A set without members, and without allocation.
     pub const fn new() -> Set {
-        Set { form: Form::Ints(IntSet::new()), deadlines: None }
+        // A block that was never written to is one of integers.
+        Set(OneWord::new())
     }
 
     /// Number of members.
@@ -83,10 +109,10 @@ impl Set {
 
     /// Number of members, the dead included.
     pub fn stored_len(&self) -> usize {
-        match &self.form {
-            Form::Ints(ints) => ints.len(),
-            Form::Packed(packed) => packed.len(),
-            Form::Table(table) => table.len(),
+        match self.form() {
+            Seen::Ints(ints) => ints.len(),
+            Seen::Packed(packed) => packed.len(),
+            Seen::Table(table) => table.len(),
         }
     }
 
@@ -109,67 +135,71 @@ impl Set {
     /// Whether `member` is there, dead or not.
     #[inline]
     pub fn is_stored(&self, member: &[u8]) -> bool {
-        match &self.form {
-            Form::Ints(ints) => canonical_int(member).is_some_and(|value| ints.contains(value)),
-            Form::Packed(packed) => packed.find(member, packed.first(), 1).is_some(),
-            Form::Table(table) => table.find(hash_bytes(member), is(member)).is_some(),
+        match self.form() {
+            Seen::Ints(ints) => canonical_int(member).is_some_and(|value| ints.contains(value)),
+            Seen::Packed(packed) => packed.find(member, packed.first(), 1).is_some(),
+            Seen::Table(table) => table.find(hash_bytes(member), is(member)).is_some(),
         }
     }
 
     /// As [`contains`](Self::contains), for a member of another set.
     #[inline]
     pub fn contains_item(&self, member: Item<'_>) -> bool {
-        match (&self.form, member) {
-            (Form::Ints(ints), Item::Int(value)) => ints.contains(value),
+        match (self.form(), member) {
+            (Seen::Ints(ints), Item::Int(value)) => ints.contains(value),
             _ => self.contains(member.as_bytes(&mut itoa::Buffer::new())),
         }
     }
 
     /// Adds `member`, which must not be dead. True if it is new.
     pub fn insert(&mut self, member: &[u8], limits: &SetLimits) -> bool {
-        if self.stored_len() == 0 && self.deadlines.is_none() {
-            self.form = first_form(member, limits);
+        if self.stored_len() == 0 && self.deadlines().is_none() {
+            self.take_form(first_form(member, limits));
         }
-        match &mut self.form {
-            Form::Ints(ints) => {
+        match self.form_mut() {
+            SeenMut::Ints(ints) => {
                 let Some(value) = canonical_int(member) else {
                     self.insert_beside_ints(member, limits);
                     return true;
                 };
-                let new = ints.insert(value);
-                if ints.len() > limits.max_intset_entries {
-                    self.form = Form::Table(self.to_table());
+                if ints.len() < limits.max_intset_entries && ints.has_room() {
+                    return ints.insert(value);
+                }
+                let new = !ints.contains(value);
+                if new || ints.len() > limits.max_intset_entries {
+                    self.insert_into_table(member);
                 }
                 new
             }
-            Form::Packed(packed) => {
+            SeenMut::Packed(packed) => {
                 if packed.find(member, packed.first(), 1).is_some() {
                     return false;
                 }
-                if packed.len() < limits.max_listpack_entries && member.len() <= limits.max_listpack_value {
-                    packed.push_back(member);
+                if packed.len() < limits.max_listpack_entries
+                    && member.len() <= limits.max_listpack_value
+                    && packed.has_room(1, member.len())
+                {
+                    packed.push(member);
                 } else {
-                    let mut table = self.to_table();
-                    insert_entry(&mut table, member);
-                    self.form = Form::Table(table);
+                    self.insert_into_table(member);
                 }
                 true
             }
-            Form::Table(table) => insert_entry(table, member),
+            SeenMut::Table(table) => insert_entry(table, member),
         }
     }
 
     /// Prepares for so many members to come, repeated ones counted: packed members become a table at once where that many
     /// different ones need it, as in Redis. Integers don't: they cost little until there are too many different ones.
     pub fn prepare(&mut self, members: usize, limits: &SetLimits) {
-        if matches!(self.form, Form::Packed(_)) && members > limits.max_listpack_entries {
-            self.form = Form::Table(self.to_table());
+        if matches!(self.form(), Seen::Packed(_)) && members > limits.max_listpack_entries {
+            self.take_form(Form::Table(self.to_table()));
         }
     }
 
     /// Takes the most compact form again, after most members went. Members that expire stay as they are.
     pub fn repack(&mut self, limits: &SetLimits) {
-        if self.deadlines.is_none() && matches!(self.form, Form::Table(_)) {
+        if self.deadlines().is_none() && matches!(self.form(), Seen::Table(_)) {
             let mut packed = Set::new();
             self.in_order().iter().for_each(|member| _ = packed.insert(member, limits));
             *self = packed;
@@ -178,76 +208,72 @@ impl Set {
 
     /// How it is laid out.
     pub fn layout(&self) -> Layout {
-        match self.form {
-            Form::Ints(_) => Layout::Integers,
-            Form::Packed(_) => Layout::Compact,
-            Form::Table(_) => Layout::Large,
+        match self.form() {
+            Seen::Ints(_) => Layout::Integers,
+            Seen::Packed(_) => Layout::Compact,
+            Seen::Table(_) => Layout::Large,
         }
     }
 
     /// Lays it out like this, in its order and whatever the limits; false, and nothing changed, where the members don't fit.
     pub fn take_layout(&mut self, layout: Layout) -> bool {
-        self.form = match layout {
-            Layout::Compact => Form::Packed(self.to_packed()),
-            Layout::Large => Form::Table(self.to_table()),
+        let form = match layout {
+            Layout::Compact => self.to_packed().map(packed),
+            Layout::Large => Some(Form::Table(self.to_table())),
             // Integers have no place for deadlines.
-            Layout::Integers if self.deadlines.is_some() => return false,
-            Layout::Integers => {
-                let mut ints = IntSet::new();
-                for member in self.iter_stored() {
-                    let Some(value) = canonical_int(member.as_bytes(&mut itoa::Buffer::new())) else { return false };
-                    ints.insert(value);
-                }
-                Form::Ints(ints)
-            }
+            Layout::Integers if self.deadlines().is_some() => None,
+            Layout::Integers => self.to_ints().map(|ints| Form::Small(ints.into_block())),
         };
-        true
+        form.map(|form| self.take_form(form)).is_some()
     }
 
     /// Removes `member`, also a dead one. True if it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
-        if let Some(deadlines) = &mut self.deadlines {
+        if let Some(deadlines) = self.deadlines_mut() {
             deadlines.remove(member);
         }
-        match &mut self.form {
-            Form::Ints(ints) => canonical_int(member).is_some_and(|value| ints.remove(value)),
-            Form::Packed(packed) => packed.find(member, packed.first(), 1).map(|at| packed.remove(at, 1)).is_some(),
-            Form::Table(table) => table.remove(hash_bytes(member), is(member), hash_of).is_some(),
+        match self.form_mut() {
+            SeenMut::Ints(ints) => canonical_int(member).is_some_and(|value| ints.remove(value)),
+            SeenMut::Packed(packed) => packed.find(member, packed.first(), 1).map(|at| packed.remove(at, 1)).is_some(),
+            SeenMut::Table(table) => table.remove(hash_bytes(member), is(member), hash_of).is_some(),
         }
     }
 
     /// Bytes of a form without a table; `None` when the set is one.
     pub fn compact_bytes(&self) -> Option<usize> {
-        match &self.form {
-            Form::Ints(ints) => Some(ints.mem_bytes()),
-            Form::Packed(packed) => Some(packed.byte_len()),
-            Form::Table(_) => None,
+        match self.form() {
+            Seen::Ints(ints) => Some(ints.heap_bytes()),
+            Seen::Packed(packed) => Some(packed.byte_len()),
+            Seen::Table(_) => None,
         }
     }
 
     /// The deadlines, once a member had one.
     #[inline]
     pub fn deadlines(&self) -> Option<&Deadlines> {
-        self.deadlines.as_deref()
+        self.0.as_large()?.deadlines.as_ref()
     }
 
     /// As [`deadlines`](Self::deadlines), to change those of members that are there.
     pub fn deadlines_mut(&mut self) -> Option<&mut Deadlines> {
-        self.deadlines.as_deref_mut()
+        self.0.as_large_mut()?.deadlines.as_mut()
     }
 
     /// Lets a member, which must be there, expire at this time, Unix ms.
     pub fn set_deadline(&mut self, member: &[u8], at_ms: i64, limits: &SetLimits) {
-        if let Form::Ints(ints) = &self.form {
+        if let Seen::Ints(ints) = self.form() {
             let fits = ints.len() <= limits.max_listpack_entries && limits.max_listpack_value >= INT_DIGITS_MAX;
-            self.form = if fits { Form::Packed(self.to_packed()) } else { Form::Table(self.to_table()) };
+            let small = if fits { self.to_packed().map(packed) } else { None };
+            self.take_form(small.unwrap_or_else(|| Form::Table(self.to_table())));
         }
-        self.deadlines.get_or_insert_default().set(member, at_ms);
+        self.full_mut().deadlines.get_or_insert_default().set(member, at_ms);
     }
 
     /// Gives the memory of deadlines back if there are none any more. Not for a packed set, which shows that it had one.
     pub fn drop_empty_deadlines(&mut self) {
-        self.deadlines.take_if(|deadlines| deadlines.is_empty());
+        if let Some(full) = self.0.as_large_mut() {
+            full.deadlines.take_if(|deadlines| deadlines.is_empty());
+        }
     }
 
     /// The deadlines, if any member is dead.
@@ -264,10 +290,10 @@ impl Set {
 
     /// As [`iter`](Self::iter), with the dead.
     pub fn iter_stored(&self) -> impl Iterator<Item = Item<'_>> {
-        let (ints, packed, table) = match &self.form {
-            Form::Ints(ints) => (Some(ints), None, None),
-            Form::Packed(packed) => (None, Some(packed), None),
-            Form::Table(table) => (None, None, Some(table)),
+        let (ints, packed, table) = match self.form() {
+            Seen::Ints(ints) => (Some(ints), None, None),
+            Seen::Packed(packed) => (None, Some(packed), None),
+            Seen::Table(table) => (None, None, Some(table)),
         };
         let ints = ints.into_iter().flat_map(|ints| ints.iter().map(Item::Int));
         let packed = packed.into_iter().flat_map(|packed| packed.iter());
@@ -278,8 +304,8 @@ impl Set {
     /// One step of SSCAN, as [`DenseTable::scan`]; the small forms are emitted as a whole.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>)) -> u64 {
         let dead = self.dead();
-        match &self.form {
-            Form::Table(table) => table.scan(cursor, count, hash_of, |entry| {
+        match self.form() {
+            Seen::Table(table) => table.scan(cursor, count, hash_of, |entry| {
                 if dead.is_none_or(|dead| !dead.is_dead(entry)) {
                     emit(as_item(entry));
                 }
@@ -294,8 +320,8 @@ impl Set {
     /// Shows the members of a table, the dead included, from `cursor` on until `visit` answers false. Answers the cursor of the
     /// rest; see [`DenseTable::walk`]. Other forms have no cursors and are shown whole.
     pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8]) -> bool) -> u64 {
-        match &self.form {
-            Form::Table(table) => table.walk(cursor, hash_of, |entry| visit(entry.as_slice())),
+        match self.form() {
+            Seen::Table(table) => table.walk(cursor, hash_of, |entry| visit(entry.as_slice())),
             _ => {
                 let mut digits = itoa::Buffer::new();
                 self.iter_stored().for_each(|member| _ = visit(member.as_bytes(&mut digits)));
@@ -312,55 +338,99 @@ impl Set {
     }
 
     fn random_stored(&self, mut below: impl FnMut(u64) -> u64) -> Option<Item<'_>> {
-        match &self.form {
-            Form::Ints(ints) => ints.get(below(ints.len() as u64) as usize).map(Item::Int),
-            Form::Packed(packed) => packed.get(below(packed.len() as u64) as usize),
-            Form::Table(table) => table.random(below).map(as_item),
+        match self.form() {
+            Seen::Ints(ints) => ints.get(below(ints.len() as u64) as usize).map(Item::Int),
+            Seen::Packed(packed) => packed.get(below(packed.len() as u64) as usize),
+            Seen::Table(table) => table.random(below).map(as_item),
         }
     }
 
     /// Emits `count` different members drawn at random (all, if there are fewer).
     pub fn sample<'s>(&'s self, count: usize, below: impl FnMut(u64) -> u64, mut emit: impl FnMut(Item<'s>)) {
-        match &self.form {
-            Form::Table(table) if self.dead().is_none() => table.sample(count, below, |entry| emit(as_item(entry))),
+        match self.form() {
+            Seen::Table(table) if self.dead().is_none() => table.sample(count, below, |entry| emit(as_item(entry))),
             _ => select(self.iter(), self.len(), count, below).for_each(emit),
         }
     }
 
     /// The name of the form, as OBJECT ENCODING gives it.
     pub fn encoding(&self) -> &'static str {
-        match &self.form {
-            Form::Ints(_) => "intset",
-            Form::Packed(_) if self.deadlines.is_some() => "listpackex",
-            Form::Packed(_) => "listpack",
-            Form::Table(_) => "hashtable",
+        match self.form() {
+            Seen::Ints(_) => "intset",
+            Seen::Packed(_) if self.deadlines().is_some() => "listpackex",
+            Seen::Packed(_) => "listpack",
+            Seen::Table(_) => "hashtable",
         }
     }
 
-    /// Bytes allocated, without this header. Of a table, `samples` members are measured and taken for the mean (0: all).
+    /// Bytes allocated. Of a table, `samples` members are measured and taken for the mean (0: all).
     pub fn mem_bytes(&self, samples: usize) -> usize {
-        let members = match &self.form {
-            Form::Ints(ints) => ints.mem_bytes(),
-            Form::Packed(packed) => packed.mem_bytes(),
-            Form::Table(table) => {
+        let members = match self.form() {
+            Seen::Ints(ints) => ints.heap_bytes(),
+            Seen::Packed(packed) => packed.heap_bytes(),
+            Seen::Table(table) => {
                 size_of::<DenseTable<SmallBytes>>() + table.mem_bytes() + table.sum_of(samples, SmallBytes::heap_bytes)
             }
         };
-        members + self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(samples))
+        let deadlines = self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(samples));
+        members + self.0.as_large().map_or(0, |_| size_of::<Full>()) + deadlines
     }
 
     /// Adds a member that is no integer to a set in the form of integers.
     fn insert_beside_ints(&mut self, member: &[u8], limits: &SetLimits) {
         let longest = self.iter().map(|item| item.byte_len()).max().max(Some(member.len()));
-        if self.len() < limits.max_listpack_entries && longest <= Some(limits.max_listpack_value) {
-            let mut packed = self.to_packed();
-            packed.push_back(member);
-            self.form = Form::Packed(packed);
+        if self.len() < limits.max_listpack_entries
+            && longest <= Some(limits.max_listpack_value)
+            && let Some(mut members) = self.to_packed()
+            && members.has_room(1, member.len())
+        {
+            members.push(member);
+            self.take_form(packed(members));
         } else {
-            let mut table = self.to_table();
-            insert_entry(&mut table, member);
-            self.form = Form::Table(table);
+            self.insert_into_table(member);
         }
+    }
+
+    /// Makes it a table, with this member, too.
+    fn insert_into_table(&mut self, member: &[u8]) {
+        let mut table = self.to_table();
+        insert_entry(&mut table, member);
+        self.take_form(Form::Table(table));
+    }
+
+    #[inline]
+    fn form(&self) -> Seen<'_> {
+        match self.0.held() {
+            Held::Small(block) | Held::Large(Full { form: Form::Small(block), .. }) if block.kind() == PACKED => {
+                Seen::Packed(Packed::of(block))
+            }
+            Held::Small(block) | Held::Large(Full { form: Form::Small(block), .. }) => Seen::Ints(IntSet::of(block)),
+            Held::Large(Full { form: Form::Table(table), .. }) => Seen::Table(table),
+        }
+    }
+
+    #[inline]
+    fn form_mut(&mut self) -> SeenMut<'_> {
+        let block = match self.0.held_mut() {
+            HeldMut::Large(Full { form: Form::Table(table), .. }) => return SeenMut::Table(table),
+            HeldMut::Small(block) | HeldMut::Large(Full { form: Form::Small(block), .. }) => block,
+        };
+        match block.kind() {
+            PACKED => SeenMut::Packed(Packed::of_mut(block)),
+            _ => SeenMut::Ints(IntSet::of_mut(block)),
+        }
+    }
+
+    /// Gives it a form with the same members.
+    fn take_form(&mut self, form: Form) {
+        match form {
+            Form::Small(block) if self.deadlines().is_none() => self.0 = OneWord::small(block),
+            form => self.full_mut().form = form,
+        }
+    }
+
+    fn full_mut(&mut self) -> &mut Full {
+        self.0.make_large(|block| Full { form: Form::Small(block), deadlines: None })
     }
 
     /// The members of a table in an order of their own: how they lie in the table depends on what came and went, and that may be
@@ -371,15 +441,32 @@ impl Set {
         members
     }
 
-    fn to_packed(&self) -> Packed {
-        let mut packed = Packed::new();
-        if let Form::Table(_) = self.form {
-            self.in_order().iter().for_each(|member| packed.push_back(member));
-            return packed;
-        }
+    /// The members in their packed form; none where they don't fit.
+    fn to_packed(&self) -> Option<Packed> {
+        let mut packed = Packed::in_block(Block::of_kind(PACKED));
+        let mut push = |member: &[u8]| {
+            let fits = packed.has_room(1, member.len());
+            if fits {
+                packed.push(member);
+            }
+            fits
+        };
         let mut digits = itoa::Buffer::new();
-        self.iter_stored().for_each(|item| packed.push_back(item.as_bytes(&mut digits)));
-        packed
+        let all = match self.form() {
+            Seen::Table(_) => self.in_order().iter().all(|member| push(member)),
+            _ => self.iter_stored().all(|member| push(member.as_bytes(&mut digits))),
+        };
+        all.then_some(packed)
+    }
+
+    /// The members as integers; none where one is not, or they don't fit.
+    fn to_ints(&self) -> Option<IntSet> {
+        let mut ints = IntSet::new();
+        for member in self.iter_stored() {
+            let value = member.as_int().filter(|_| ints.has_room())?;
+            ints.insert(value);
+        }
+        Some(ints)
     }
 
     fn to_table(&self) -> Box<DenseTable<SmallBytes>> {
@@ -403,12 +490,16 @@ impl Eq for Set {}
 
 fn first_form(member: &[u8], limits: &SetLimits) -> Form {
     if limits.max_intset_entries > 0 && canonical_int(member).is_some() {
-        Form::Ints(IntSet::new())
+        Form::Small(IntSet::new().into_block())
     } else if limits.max_listpack_entries > 0 && member.len() <= limits.max_listpack_value {
-        Form::Packed(Packed::new())
+        Form::Small(Block::of_kind(PACKED))
     } else {
         Form::Table(Box::default())
     }
+}
+
+fn packed(members: Packed) -> Form {
+    Form::Small(members.into_block())
 }
 
 fn insert_entry(table: &mut DenseTable<SmallBytes>, member: &[u8]) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Two shapes behind one type:
 //!
-//! - *Small* (`listpack`): two flat buffers, sorted ([`small`]).
+//! - *Small* (`listpack`): columns in one block, sorted ([`small`]), to which the set's one word points.
 //! - *Large* (`skiplist`, the name that clients expect): members in slots, a hash table to find them by name, and a counted B+
 //!   tree that keeps the order ([`large`], [`sequence`]).
 //!
@@ -18,11 +18,12 @@ mod small;
 use std::ops::Range;
 
 use large::Large;
-use sequence::Key;
 use small::Small;
 pub(crate) use small::ZSetLimits;
 
 use crate::base::split_table::PLACE_END;
+use crate::value::block::InBlock;
+use crate::value::one_word::{Held, HeldMut, OneWord};
 use crate::value::small_bytes::SmallBytes;
 
 /// One end of a range of scores.
@@ -71,14 +72,18 @@ impl LexBound<'_> {
 
 /// A sorted set.
 #[derive(Clone)]
-pub struct ZSet {
-    shape: Shape,
+pub struct ZSet(OneWord<Large>);
+
+/// Its shape.
+enum Shape<'a> {
+    Small(&'a Small),
+    Large(&'a Large),
 }
 
-#[derive(Clone)]
-enum Shape {
-    Small(Small),
-    Large(Box<Large>),
+/// Its shape, to change it.
+enum ShapeMut<'a> {
+    Small(&'a mut Small),
+    Large(&'a mut Large),
 }
 
 impl Default for ZSet {
@@ -90,12 +95,17 @@ impl Default for ZSet {
 impl ZSet {
     /// An empty set, in the small shape.
     pub fn new() -> ZSet {
-        ZSet { shape: Shape::Small(Small::default()) }
+        ZSet(OneWord::new())
+    }
+
+    /// Where the large shape lies, for as long as there is this set, wherever it is moved. A small one has no such place.
+    pub fn address(&self) -> Option<usize> {
+        self.0.as_large().map(|large| std::ptr::from_ref(large).addr())
     }
 
     /// How many members there are.
     pub fn len(&self) -> usize {
-        match &self.shape {
+        match self.shape() {
             Shape::Small(small) => small.len(),
             Shape::Large(large) => large.len(),
         }
@@ -108,7 +118,7 @@ impl ZSet {
 
     /// The name that OBJECT ENCODING shows: `listpack` or `skiplist`.
     pub fn encoding(&self) -> &'static str {
-        match &self.shape {
+        match self.shape() {
             Shape::Small(_) => "listpack",
             Shape::Large(_) => "skiplist",
         }
@@ -116,7 +126,7 @@ impl ZSet {
 
     /// Whether adding `member`, which is not there, makes the set large.
     pub fn grows_with(&self, member: &[u8], limits: ZSetLimits) -> bool {
-        match &self.shape {
+        match self.shape() {
             Shape::Small(small) => small.len() >= limits.max_entries || !small.has_room(member, limits),
             Shape::Large(_) => false,
         }
@@ -124,7 +134,7 @@ impl ZSet {
 
     /// Bytes of the small form; `None` when the set is large.
     pub fn compact_bytes(&self) -> Option<usize> {
-        match &self.shape {
+        match self.shape() {
             Shape::Small(small) => Some(small.bytes()),
             Shape::Large(_) => None,
         }
@@ -133,48 +143,44 @@ impl ZSet {
     /// Gives `member` the score, adding it if absent. Returns the score it had before. The score must not be NaN.
     pub fn insert(&mut self, member: &[u8], score: f64, limits: ZSetLimits) -> Option<f64> {
         debug_assert!(!score.is_nan(), "a NaN has no place in an order");
-        if let Shape::Small(small) = &mut self.shape {
+        if let ShapeMut::Small(small) = self.shape_mut() {
             let found = small.find(member);
             if found.is_some() || (small.len() < limits.max_entries && small.has_room(member, limits)) {
                 return small.insert(found, member, score);
             }
-            self.grow();
         }
-        match &mut self.shape {
-            Shape::Small(_) => unreachable!("grow() made the set large"),
-            Shape::Large(large) => large.insert(member, score),
-        }
+        self.enlarged().insert(member, score)
     }
 
     /// Takes `member` out and returns its score.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
-        match &mut self.shape {
-            Shape::Small(small) => {
+        match self.shape_mut() {
+            ShapeMut::Small(small) => {
                 let index = small.find(member)?;
                 let score = small.score(index);
                 small.remove(index);
                 Some(score)
             }
-            Shape::Large(large) => large.remove(member),
+            ShapeMut::Large(large) => large.remove(member),
         }
     }
 
     /// Takes the member at `rank` (0 is the lowest) out.
     pub fn remove_rank(&mut self, rank: usize) -> Option<(SmallBytes, f64)> {
-        match &mut self.shape {
-            Shape::Small(small) => {
+        match self.shape_mut() {
+            ShapeMut::Small(small) => {
                 let (member, score) = small.get(rank)?;
                 let taken = (SmallBytes::concat(&[member]), score);
                 small.remove(rank);
                 Some(taken)
             }
-            Shape::Large(large) => large.remove_rank(rank),
+            ShapeMut::Large(large) => large.remove_rank(rank),
         }
     }
 
     /// The score of `member`.
     pub fn score(&self, member: &[u8]) -> Option<f64> {
-        match &self.shape {
+        match self.shape() {
             Shape::Small(small) => small.find(member).map(|index| small.score(index)),
             Shape::Large(large) => large.score(member),
         }
@@ -182,7 +188,7 @@ impl ZSet {
 
     /// The rank of `member`, from the lowest (0) on, and its score. From the highest on it is `len - 1 - rank`.
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
-        match &self.shape {
+        match self.shape() {
             Shape::Small(small) => small.find(member).map(|index| (index, small.score(index))),
             Shape::Large(large) => {
                 let score = large.score(member)?;
@@ -198,23 +204,27 @@ impl ZSet {
 
     /// The ranks of the members whose scores lie between the bounds; empty where the bounds cross.
     pub fn by_score(&self, min: ScoreBound, max: ScoreBound) -> Range<usize> {
-        let start = self.partition(|score, _| score < min.score || (min.exclusive && score == min.score));
-        let end = self.partition(|score, _| score < max.score || (!max.exclusive && score == max.score));
+        let start = self.partition_by_score(|score| score < min.score || (min.exclusive && score == min.score));
+        let end = self.partition_by_score(|score| score < max.score || (!max.exclusive && score == max.score));
         start..end.max(start)
     }
 
     /// The ranks of the members between the bounds in byte order. It means something only while all scores are equal,
     /// as in Redis; otherwise it is some range.
     pub fn by_lex(&self, min: LexBound<'_>, max: LexBound<'_>) -> Range<usize> {
-        let start = self.partition(|_, member| min.excludes_below(member));
-        let end = self.partition(|_, member| max.admits_below(member));
+        let start = self.partition_by_member(|member| min.excludes_below(member));
+        let end = self.partition_by_member(|member| max.admits_below(member));
         start..end.max(start)
     }
 
     /// The members of a range of ranks (cut to the set), lowest first; `.rev()` walks it from the highest.
     pub fn range(&self, ranks: Range<usize>) -> Members<'_> {
         let end = ranks.end.min(self.len());
-        Members { set: self, start: ranks.start.min(end), end, front: &[], back: &[] }
+        let ranks = ranks.start.min(end)..end;
+        Members(match self.shape() {
+            Shape::Small(small) => Ranked::Small(small.range(ranks)),
+            Shape::Large(large) => Ranked::Large(large.range(ranks)),
+        })
     }
 
     /// All members, lowest first.
@@ -225,7 +235,7 @@ impl ZSet {
     /// Emits about `count` members with their scores and returns the next cursor, 0 when all were seen. A small set is
     /// emitted whole. A member that is there during a whole scan is emitted exactly once, whatever becomes of its score.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(&[u8], f64)) -> u64 {
-        match &self.shape {
+        match self.shape() {
             Shape::Small(_) => {
                 self.iter().for_each(|(member, score)| emit(member, score));
                 0
@@ -237,7 +247,7 @@ impl ZSet {
     /// Shows the members of a large set with their scores from `cursor` on, in the order of their hashes, until `visit` answers
     /// false. Answers the cursor of the rest; see [`SplitTable::walk`](crate::base::split_table::SplitTable::walk). A small set has no cursors and is shown whole.
     pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64) -> bool) -> u64 {
-        match &self.shape {
+        match self.shape() {
             Shape::Small(_) => {
                 self.iter().for_each(|(member, score)| _ = visit(member, score));
                 PLACE_END
@@ -249,103 +259,104 @@ impl ZSet {
     /// An estimate of the heap memory held, in bytes. Member allocations of a large set are extrapolated from at most
     /// `samples` of them (0: all).
     pub fn mem_bytes(&self, samples: usize) -> usize {
-        match &self.shape {
-            Shape::Small(small) => small.mem_bytes(),
+        match self.shape() {
+            Shape::Small(small) => small.heap_bytes(),
             Shape::Large(large) => large.mem_bytes(samples),
         }
     }
 
-    fn partition(&self, before: impl FnMut(f64, &[u8]) -> bool) -> usize {
-        match &self.shape {
-            Shape::Small(small) => small.partition(before),
-            Shape::Large(large) => large.partition(before),
+    #[inline]
+    fn partition_by_score(&self, mut before: impl FnMut(f64) -> bool) -> usize {
+        match self.shape() {
+            Shape::Small(small) => small.partition_by_score(before),
+            Shape::Large(large) => large.partition(|score, _| before(score)),
         }
     }
 
-    fn grow(&mut self) {
-        let mut large = Large::default();
-        for (member, score) in self.iter() {
-            large.insert(member, score);
+    fn partition_by_member(&self, mut before: impl FnMut(&[u8]) -> bool) -> usize {
+        match self.shape() {
+            Shape::Small(small) => small.partition_by_member(before),
+            Shape::Large(large) => large.partition(|_, member| before(member)),
         }
-        self.shape = Shape::Large(Box::new(large));
+    }
+
+    #[inline]
+    fn shape(&self) -> Shape<'_> {
+        match self.0.held() {
+            Held::Small(block) => Shape::Small(Small::of(block)),
+            Held::Large(large) => Shape::Large(large),
+        }
+    }
+
+    #[inline]
+    fn shape_mut(&mut self) -> ShapeMut<'_> {
+        match self.0.held_mut() {
+            HeldMut::Small(block) => ShapeMut::Small(Small::of_mut(block)),
+            HeldMut::Large(large) => ShapeMut::Large(large),
+        }
+    }
+
+    /// It is large from here on.
+    fn enlarged(&mut self) -> &mut Large {
+        self.0.make_large(|block| {
+            let (small, mut large) = (Small::of(&block), Large::default());
+            let members = (0..small.len()).filter_map(|index| small.get(index));
+            members.for_each(|(member, score)| _ = large.insert(member, score));
+            large
+        })
     }
 }
 
 /// The members of a range of ranks with their scores. Both ends can be taken from.
-///
-/// In a large set it holds the leaf it is in at either end, and goes down the tree again for the next one: a descent per
-/// leaf needs no stack and no links between leaves.
 #[derive(Clone)]
-pub struct Members<'a> {
-    set: &'a ZSet,
-    start: usize,
-    end: usize,
-    /// The keys from `start` on in its leaf, maybe past `end`; empty until needed.
-    front: &'a [Key],
-    /// The keys up to `end` in its leaf, maybe from before `start`; empty until needed.
-    back: &'a [Key],
+pub struct Members<'a>(Ranked<'a>);
+
+#[derive(Clone)]
+enum Ranked<'a> {
+    Small(small::Ranked<'a>),
+    Large(large::Ranked<'a>),
 }
 
 impl<'a> Iterator for Members<'a> {
     type Item = (&'a [u8], f64);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.start >= self.end {
-            return None;
-        }
-        let rank = self.start;
-        self.start += 1;
-        match &self.set.shape {
-            Shape::Small(small) => small.get(rank),
-            Shape::Large(large) => {
-                if self.front.is_empty() {
-                    let (leaf, at) = large.leaf(rank)?;
-                    self.front = leaf.get(at..)?;
-                }
-                let (key, rest) = self.front.split_first()?;
-                self.front = rest;
-                Some(large.resolve(*key))
-            }
+        match &mut self.0 {
+            Ranked::Small(walk) => walk.next(),
+            Ranked::Large(walk) => walk.next(),
         }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.end - self.start, Some(self.end - self.start))
+        match &self.0 {
+            Ranked::Small(walk) => walk.size_hint(),
+            Ranked::Large(walk) => walk.size_hint(),
+        }
     }
 
     fn nth(&mut self, n: usize) -> Option<Self::Item> {
-        let skipped = n.min(self.end - self.start);
-        self.start += skipped;
-        self.front = self.front.get(skipped..).unwrap_or(&[]);
-        self.next()
+        match &mut self.0 {
+            Ranked::Small(walk) => walk.nth(n),
+            Ranked::Large(walk) => walk.nth(n),
+        }
     }
 }
 
 impl DoubleEndedIterator for Members<'_> {
+    #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.start >= self.end {
-            return None;
-        }
-        self.end -= 1;
-        match &self.set.shape {
-            Shape::Small(small) => small.get(self.end),
-            Shape::Large(large) => {
-                if self.back.is_empty() {
-                    let (leaf, at) = large.leaf(self.end)?;
-                    self.back = leaf.get(..=at)?;
-                }
-                let (key, rest) = self.back.split_last()?;
-                self.back = rest;
-                Some(large.resolve(*key))
-            }
+        match &mut self.0 {
+            Ranked::Small(walk) => walk.next_back(),
+            Ranked::Large(walk) => walk.next_back(),
         }
     }
 
     fn nth_back(&mut self, n: usize) -> Option<Self::Item> {
-        let skipped = n.min(self.end - self.start);
-        self.end -= skipped;
-        self.back = self.back.get(..self.back.len().saturating_sub(skipped)).unwrap_or(&[]);
-        self.next_back()
+        match &mut self.0 {
+            Ranked::Small(walk) => walk.nth_back(n),
+            Ranked::Large(walk) => walk.nth_back(n),
+        }
     }
 }
 

@@ -185,8 +185,8 @@ impl Snapshot {
     fn move_mark(&self, ks: &Keyspace) {
         // Effects on other types say all that is needed.
         match self.under_way.as_ref().and_then(|under_way| under_way.entry(ks)).map(Entry::value) {
-            Some(Value::List(list)) => self.mark.put_on(&**list),
-            Some(Value::ZSet(zset)) => self.mark.put_on(&**zset),
+            Some(Value::List(list)) => self.mark.put_on(list.address()),
+            Some(Value::ZSet(zset)) => self.mark.put_on(zset.address()),
             _ => self.mark.take_off(),
         }
     }

@@ -30,7 +30,7 @@ impl Keyspace {
     ) -> Result<(Slot, bool), WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::Hash(Box::default())),
+            None => self.create(db, key, Value::Hash(Hash::default())),
         };
         self.note_change(db, slot, |value| Piece::field(value, field));
         let limits = self.limits.hash;

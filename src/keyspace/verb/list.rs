@@ -28,7 +28,7 @@ impl Keyspace {
     ) -> Result<Slot, WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::List(Box::default())),
+            None => self.create(db, key, Value::List(List::default())),
         };
         self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_push(front))));
         let limits = self.limits.list;
@@ -129,7 +129,8 @@ impl Keyspace {
     ) -> Result<usize, WrongType> {
         let list = self.list(db, slot)?;
         // Whoever copies the list must learn where they were.
-        let indexes = if self.names_elements_of(list) { list.indexes_of(value, count, from_back) } else { Vec::new() };
+        let indexes =
+            if self.names_elements_of(list.address()) { list.indexes_of(value, count, from_back) } else { Vec::new() };
         let remains = indexes.len() < list.len();
         let piece = |list: &List| Some(list.before_remove_equal(value, count, from_back));
         self.note_change(db, slot, |whole| Piece::list(whole, piece));
@@ -168,7 +169,7 @@ impl Keyspace {
             && to_front
             && let list = self.list(db, slot)?
             && list.len() > 1
-            && self.names_elements_of(list)
+            && self.names_elements_of(list.address())
             && let Some(moved) = list.back().map(Key::new)
         {
             // Whoever copies the front of the list must learn what came to it.
@@ -191,7 +192,7 @@ impl Keyspace {
         ensure(strings.by_ref().next().is_some() && strings.all(|_| true) && strings.is_empty(), Misfit::BadBytes)?;
         let slot = match self.dbs[db as usize].find(key) {
             Some(slot) => slot,
-            None => self.create(db, key, Value::List(Box::default())),
+            None => self.create(db, key, Value::List(List::default())),
         };
         self.note_change(db, slot, |_| None);
         self.list_mut(db, slot)?.push_node(Strings::new(elements));

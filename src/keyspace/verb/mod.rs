@@ -109,10 +109,10 @@ impl Keyspace {
         self.effects.record_with(db, || effect(&entry.key));
     }
 
-    /// Whether effects must say which elements they change of this collection.
+    /// Whether effects must say which elements they change of the collection with this address.
     #[inline]
-    fn names_elements_of<T>(&self, collection: &T) -> bool {
-        self.copied_in_parts.is_on(collection)
+    fn names_elements_of(&self, address: Option<usize>) -> bool {
+        self.copied_in_parts.is_on(address)
     }
 
     /// Removes the key of a collection that a recorded effect has emptied, which says so already.

@@ -29,7 +29,7 @@ impl Keyspace {
     ) -> Result<(Slot, bool), WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::Set(Box::default())),
+            None => self.create(db, key, Value::Set(Set::default())),
         };
         let must_note = self.must_note(db, slot, |value| value.compact_bytes().is_some());
         let limits = self.limits.set;
@@ -171,7 +171,7 @@ mod tests {
             for member in [&b"a"[..], b"", b"-12", &[0xff; 300]] {
                 set.insert(member, &SetLimits::default());
             }
-            let put = ks.put_value(0, b"text", Value::Set(Box::new(set)));
+            let put = ks.put_value(0, b"text", Value::Set(set));
             assert_eq!(ks.entry(0, put).expires_at_ms(), None);
             assert_eq!((ks.set(0, put)?.len(), ks.set(2, slot)?.len()), (4, 300));
             // Members come and go, and what is left is packed in the order that it has in the table.

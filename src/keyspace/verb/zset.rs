@@ -33,7 +33,7 @@ impl Keyspace {
     ) -> Result<(Slot, Option<f64>), WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::ZSet(Box::default())),
+            None => self.create(db, key, Value::ZSet(ZSet::default())),
         };
         let limits = self.limits.zset;
         let must_note =
@@ -79,8 +79,8 @@ impl Keyspace {
         }
         let zset = self.zset(db, slot)?;
         // Whoever copies the set must learn which they were.
-        let names_members =
-            self.names_elements_of(zset) && count <= SNAPSHOT_ELEMENTS_MAX.max(zset.len() / SNAPSHOT_ELEMENTS_SHARE);
+        let names_members = self.names_elements_of(zset.address())
+            && count <= SNAPSHOT_ELEMENTS_MAX.max(zset.len() / SNAPSHOT_ELEMENTS_SHARE);
         for _ in 0..count {
             let must_note = self.must_note(db, slot, |_| false);
             let Some((member, score)) = self.zset_mut(db, slot)?.remove_rank(ranks.start) else { break };

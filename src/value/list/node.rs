@@ -2,17 +2,15 @@
 //! popping at either end touches only the entry. A change in the middle moves at most the bytes of one node.
 //!
 //! ```text
-//! node  = slack, entry*, spare capacity
-//! entry = length, bytes, length backwards      (lengths are LEB128)
+//! node = slack, entry*, spare capacity
 //! ```
 //!
-//! Elements are stored as the bytes they came as, so that reading one is a borrow. The limits, however, count the bytes
-//! that Redis' listpack would take (which packs integers), because OBJECT ENCODING shows where a list changes its form.
+//! The limits count the bytes that Redis' listpack would take (which packs integers), because OBJECT ENCODING shows where a list
+//! changes its form.
 
+use super::entries::{Ends, Run, entry_at, entry_before, entry_len};
 use crate::base::fit::fit;
-use crate::value::leb128::{
-    Reader, bytes_len, number_before, number_len, put_bytes, put_number_reversed, write_number,
-};
+use crate::value::leb128::{number_len, put_bytes, put_number_reversed};
 use crate::value::packed::Item;
 
 /// How large a node may be.
@@ -95,19 +93,31 @@ impl Node {
         self.len == 0 || bytes <= max_bytes / 8 * 7 && self.len < max_entries
     }
 
+    /// A node of so many elements, whose entries these are.
+    pub(super) fn of_entries(bytes: &[u8], len: usize) -> Node {
+        let mut node = Node { bytes: bytes.to_vec(), start: 0, len, encoded: 0 };
+        node.encoded = node.elements().map(listpack_entry_len).sum();
+        node
+    }
+
+    /// The entries, without what is free before and behind them.
+    pub(super) fn entries(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// The elements.
+    pub(super) fn elements(&self) -> Run<'_> {
+        Run::new(&self.bytes, self.start, self.bytes.len(), self.len)
+    }
+
     /// The entry that begins at `place`, and where the next one does.
     pub(super) fn entry_at(&self, place: usize) -> (&[u8], usize) {
-        let mut reader = Reader { bytes: &self.bytes, at: place };
-        let value = reader.bytes();
-        (value, reader.at + number_len(value.len() as u64))
+        entry_at(&self.bytes, place)
     }
 
     /// The entry that ends at `place`, and where it begins.
     pub(super) fn entry_before(&self, place: usize) -> (&[u8], usize) {
-        let size = number_before(&self.bytes, place);
-        let end = place - number_len(size);
-        let begin = end - size as usize;
-        (&self.bytes[begin..end], begin - number_len(size))
+        entry_before(&self.bytes, place)
     }
 
     /// Where the element `within` begins, found from the nearer side.
@@ -269,13 +279,8 @@ impl Node {
     /// Cuts the node before the element `within`, and returns what is from there on.
     pub(super) fn split_off(&mut self, within: usize) -> Node {
         let place = self.place(within);
-        let mut right = Node { bytes: self.bytes.split_off(place), start: 0, len: self.len - within, encoded: 0 };
-        let mut at = 0;
-        while at < right.bytes.len() {
-            let (value, next) = right.entry_at(at);
-            right.encoded += listpack_entry_len(value);
-            at = next;
-        }
+        let right = Node::of_entries(&self.bytes[place..], self.len - within);
+        self.bytes.truncate(place);
         self.len = within;
         self.encoded -= right.encoded;
         self.tidy();
@@ -295,13 +300,13 @@ impl Node {
 
     /// Writes an entry over bytes that are there already.
     fn write(&mut self, place: usize, value: &[u8]) {
-        let ends = number_len(value.len() as u64);
-        let entry = &mut self.bytes[place..place + 2 * ends + value.len()];
-        write_number(&mut entry[..ends], value.len() as u64);
-        entry[ends..ends + value.len()].copy_from_slice(value);
-        let back = &mut entry[ends + value.len()..];
-        write_number(back, value.len() as u64);
-        back.reverse();
+        let ends = Ends::of(value);
+        let entry = &mut self.bytes[place..place + entry_len(value)];
+        let (before, rest) = entry.split_at_mut(ends.before().len());
+        let (bytes, behind) = rest.split_at_mut(value.len());
+        before.copy_from_slice(ends.before());
+        bytes.copy_from_slice(value);
+        behind.copy_from_slice(ends.behind());
     }
 
     /// An empty node starts over; one that has become mostly slack or spare gives memory back.
@@ -318,10 +323,6 @@ impl Node {
             self.start = 0;
         }
     }
-}
-
-fn entry_len(value: &[u8]) -> usize {
-    bytes_len(value) + number_len(value.len() as u64)
 }
 
 /// Bytes that Redis' listpack takes for an element: head and payload, and their length for the way back.

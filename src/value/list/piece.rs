@@ -5,11 +5,17 @@
 
 use std::collections::VecDeque;
 
-use super::{List, Node, Shape};
+use super::entries::Run;
+use super::node::Node;
+use super::nodes::{Nodes, Shape};
+use super::small::Small;
+use super::{Form, List};
+use crate::value::one_word::OneWord;
 use crate::value::small_bytes::SmallBytes;
 
 /// What a change is about to touch. Whoever puts it [back](List::put_back) must have put back all that came after it.
 pub struct ListPiece {
+    was_small: bool,
     was_compact: bool,
     change: Change,
 }
@@ -48,7 +54,7 @@ struct Around {
 /// Before a change.
 impl List {
     fn piece(&self, change: Change) -> ListPiece {
-        ListPiece { was_compact: self.is_compact(), change }
+        ListPiece { was_small: self.address().is_none(), was_compact: self.is_compact(), change }
     }
 
     /// It may change to the large form or back.
@@ -63,8 +69,8 @@ impl List {
 
     /// Up to `count` elements are removed at an end.
     pub fn before_drop(&self, front: bool, count: usize) -> ListPiece {
-        let count = count.min(self.len);
-        let range = if front { 0..count } else { self.len - count..self.len };
+        let count = count.min(self.len());
+        let range = if front { 0..count } else { self.len() - count..self.len() };
         let elements = self.range(range).map(SmallBytes::new).collect();
         // The last node stays, even if it is empty then.
         let (others, mut left) = (self.node_count() - 1, count);
@@ -73,7 +79,7 @@ impl List {
             left -= if goes { *len } else { 0 };
             goes
         };
-        let len = |step| self.node(if front { step } else { others - step }).len;
+        let len = |step| self.node_elements(if front { step } else { others - step }).len();
         let nodes = (0..others).map(len).take_while(goes).collect();
         self.piece(Change::Popped { front, elements, nodes })
     }
@@ -103,7 +109,7 @@ impl List {
             places.truncate(count);
         }
         let of_nodes = places.chunk_by(|one, next| one.0 == next.0);
-        let emptied = of_nodes.filter(|places| places.len() == self.node(places[0].0 as usize).len);
+        let emptied = of_nodes.filter(|places| places.len() == self.node_elements(places[0].0 as usize).len());
         let emptied = emptied.map(|places| places[0].0).collect();
         self.piece(Change::Removed { element: SmallBytes::new(value), places: places.into(), emptied })
     }
@@ -114,16 +120,31 @@ impl List {
             return self.before_form();
         }
         let last = self.node_count() - 1;
-        let was_alone = last > 0 && self.node(if from_front { 0 } else { last }).len == 1;
+        let was_alone = last > 0 && self.node_elements(if from_front { 0 } else { last }).len() == 1;
         self.piece(Change::Rotated { from_front, was_alone })
     }
 
     fn around(&self, index: usize) -> Around {
         let count = self.node_count();
-        let at = if index < self.len { self.locate(index).0 } else { count - 1 };
+        let at = match self.form() {
+            Form::Large(nodes) if index < self.len() => nodes.locate(index).0,
+            _ => count - 1,
+        };
         let first = at.saturating_sub(1);
-        let lens: Box<[usize]> = (first..count.min(at + 2)).map(|at| self.node(at).len).collect();
+        let lens: Box<[usize]> = (first..count.min(at + 2)).map(|at| self.node_elements(at).len()).collect();
         Around { first, others: count - lens.len(), lens }
+    }
+
+    /// How many nodes it has; a small list is one.
+    pub(super) fn node_count(&self) -> usize {
+        self.0.as_large().map_or(1, Nodes::node_count)
+    }
+
+    fn node_elements(&self, at: usize) -> Run<'_> {
+        match self.form() {
+            Form::Small(small) => small.range(0..small.len()),
+            Form::Large(nodes) => nodes.node(at).elements(),
+        }
     }
 }
 
@@ -148,6 +169,20 @@ impl ListPiece {
 impl List {
     /// Makes the list what it was, whatever the limits are.
     pub fn put_back(&mut self, piece: ListPiece) {
+        let was_small = piece.was_small;
+        let nodes = self.enlarged();
+        nodes.put_back(piece);
+        if was_small
+            && let Shape::One(node) = &nodes.shape
+            && let Some(small) = Small::of_node(node)
+        {
+            self.0 = OneWord::small(small.into_block());
+        }
+    }
+}
+
+impl Nodes {
+    fn put_back(&mut self, piece: ListPiece) {
         if !piece.was_compact {
             self.take_form(false);
         }
@@ -176,23 +211,14 @@ impl List {
                 self.len += places.len();
             }
             Change::Rotated { from_front, was_alone } => {
-                let moved = if from_front { self.back() } else { self.front() }.map(SmallBytes::new);
+                let moved = if from_front { self.range(self.len - 1..self.len) } else { self.range(0..1) };
+                let moved = moved.map(SmallBytes::new).next();
                 self.take_off(!from_front);
                 let alone: &[usize] = if was_alone { &[1] } else { &[] };
                 self.put_at_end(from_front, moved.as_slice(), alone);
             }
         }
         self.take_form(piece.was_compact);
-    }
-
-    /// Takes an element off that came to an end.
-    fn take_off(&mut self, front: bool) {
-        if front {
-            self.cut_front(1);
-        } else {
-            self.cut_back(1);
-        }
-        self.len -= 1;
     }
 
     /// Puts elements back at an end, the outer ones of them in nodes of so many elements, told from the end inwards.
@@ -284,21 +310,12 @@ impl Node {
     /// Adds the same element at these places, which ascend.
     fn put_equal(&mut self, withins: impl Iterator<Item = usize>, element: &[u8]) {
         let old = std::mem::take(self);
-        let mut place = old.start;
-        let next = |place: &mut usize| {
-            let (value, next) = old.entry_at(*place);
-            *place = next;
-            value
-        };
+        let mut others = old.elements();
         for within in withins {
-            while self.len < within {
-                self.push_back(next(&mut place));
-            }
+            others.by_ref().take(within - self.len).for_each(|other| self.push_back(other));
             self.push_back(element);
         }
-        while place < old.bytes.len() {
-            self.push_back(next(&mut place));
-        }
+        others.for_each(|other| self.push_back(other));
     }
 }
 

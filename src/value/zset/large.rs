@@ -1,6 +1,8 @@
 //! The large shape of a sorted set: each member is stored once, in a slab of slots. A hash table of slot numbers finds it by
 //! name, and a sequence of (score, slot number) keeps the order.
 
+use std::ops::Range;
+
 use super::sequence::{Key, Sequence};
 use crate::base::hasher::hash_bytes;
 use crate::base::split_table::{SplitTable, Walk};
@@ -23,9 +25,9 @@ impl Large {
         self.find(member).map(|slot| self.slots.at(slot).score)
     }
 
-    /// The keys of the leaf that holds `rank`, and where in it; see [`resolve`](Large::resolve).
-    pub(super) fn leaf(&self, rank: usize) -> Option<(&[Key], usize)> {
-        self.order.leaf(rank)
+    /// The members of a range of ranks, which must not go beyond the end.
+    pub(super) fn range(&self, ranks: Range<usize>) -> Ranked<'_> {
+        Ranked { set: self, ranks, front: &[], back: &[] }
     }
 
     /// How many members come before the first that is not `before`.
@@ -71,7 +73,7 @@ impl Large {
     }
 
     /// The member and score of a key.
-    pub(super) fn resolve(&self, key: Key) -> (&[u8], f64) {
+    fn resolve(&self, key: Key) -> (&[u8], f64) {
         (self.slots.at(key.slot).member.as_slice(), key.score)
     }
 
@@ -115,6 +117,66 @@ impl Large {
         self.names.remove(hash, |&slot| slot == key.slot, |&slot| hash_bytes(slots.at(slot).member.as_slice()));
         let slot = self.slots.take(key.slot);
         Some((slot.member, slot.score))
+    }
+}
+
+/// A range of the members, from either end.
+///
+/// It holds the leaf it is in at either end, and goes down the tree again for the next one: a descent per leaf needs no stack and
+/// no links between leaves.
+#[derive(Clone)]
+pub(super) struct Ranked<'a> {
+    set: &'a Large,
+    ranks: Range<usize>,
+    /// The keys from the first rank on in its leaf, maybe past the last; empty until needed.
+    front: &'a [Key],
+    /// The keys up to the last rank in its leaf, maybe from before the first; empty until needed.
+    back: &'a [Key],
+}
+
+impl<'a> Iterator for Ranked<'a> {
+    type Item = (&'a [u8], f64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rank = self.ranks.next()?;
+        if self.front.is_empty() {
+            let (leaf, at) = self.set.order.leaf(rank)?;
+            self.front = leaf.get(at..)?;
+        }
+        let (key, rest) = self.front.split_first()?;
+        self.front = rest;
+        Some(self.set.resolve(*key))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.ranks.size_hint()
+    }
+
+    fn nth(&mut self, n: usize) -> Option<Self::Item> {
+        let skipped = n.min(self.ranks.len());
+        self.ranks.start += skipped;
+        self.front = self.front.get(skipped..).unwrap_or(&[]);
+        self.next()
+    }
+}
+
+impl DoubleEndedIterator for Ranked<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let rank = self.ranks.next_back()?;
+        if self.back.is_empty() {
+            let (leaf, at) = self.set.order.leaf(rank)?;
+            self.back = leaf.get(..=at)?;
+        }
+        let (key, rest) = self.back.split_last()?;
+        self.back = rest;
+        Some(self.set.resolve(*key))
+    }
+
+    fn nth_back(&mut self, n: usize) -> Option<Self::Item> {
+        let skipped = n.min(self.ranks.len());
+        self.ranks.end -= skipped;
+        self.back = self.back.get(..self.back.len().saturating_sub(skipped)).unwrap_or(&[]);
+        self.next_back()
     }
 }
 

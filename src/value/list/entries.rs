@@ -1,0 +1,110 @@
+//! Entries of a list in a buffer, each readable from both ends.
+//!
+//! ```text
+//! entry = length, bytes, length backwards      (lengths are LEB128)
+//! ```
+//!
+//! Elements are stored as the bytes they came as, so that reading one is a borrow.
+
+use crate::value::leb128::{Reader, bytes_len, number_before, number_len, write_number};
+
+/// Bytes of an entry.
+pub(super) fn entry_len(value: &[u8]) -> usize {
+    bytes_len(value) + number_len(value.len() as u64)
+}
+
+/// The entry that begins at `place`, and where the next one does.
+#[inline]
+pub(super) fn entry_at(bytes: &[u8], place: usize) -> (&[u8], usize) {
+    let mut reader = Reader { bytes, at: place };
+    let value = reader.bytes();
+    (value, reader.at + number_len(value.len() as u64))
+}
+
+/// The entry that ends at `place`, and where it begins.
+#[inline]
+pub(super) fn entry_before(bytes: &[u8], place: usize) -> (&[u8], usize) {
+    let size = number_before(bytes, place);
+    let end = place - number_len(size);
+    let begin = end - size as usize;
+    (&bytes[begin..end], begin - number_len(size))
+}
+
+/// The length that stands before the bytes of an entry, and backwards behind them.
+pub(super) struct Ends {
+    before: [u8; LENGTH_MAX],
+    behind: [u8; LENGTH_MAX],
+    len: usize,
+}
+
+/// Bytes of the longest length.
+const LENGTH_MAX: usize = 10;
+
+impl Ends {
+    #[inline]
+    pub(super) fn of(value: &[u8]) -> Ends {
+        let size = value.len() as u64;
+        let mut before = [0; LENGTH_MAX];
+        let len = number_len(size);
+        write_number(&mut before[..len], size);
+        let mut behind = before;
+        behind[..len].reverse();
+        Ends { before, behind, len }
+    }
+
+    #[inline]
+    pub(super) fn before(&self) -> &[u8] {
+        &self.before[..self.len]
+    }
+
+    #[inline]
+    pub(super) fn behind(&self) -> &[u8] {
+        &self.behind[..self.len]
+    }
+}
+
+/// Elements that lie one behind another in a buffer. Both ends can be taken from.
+#[derive(Clone, Debug)]
+pub struct Run<'a> {
+    bytes: &'a [u8],
+    /// Where the first begins.
+    front: usize,
+    /// Where the last ends.
+    back: usize,
+    left: usize,
+}
+
+impl<'a> Run<'a> {
+    /// So many elements, from where the first begins to where the last ends.
+    pub(super) fn new(bytes: &'a [u8], front: usize, back: usize, elements: usize) -> Run<'a> {
+        Run { bytes, front, back, left: elements }
+    }
+}
+
+impl<'a> Iterator for Run<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        let (value, next) = entry_at(self.bytes, self.front);
+        self.front = next;
+        Some(value)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl DoubleEndedIterator for Run<'_> {
+    #[inline]
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let (value, begin) = entry_before(self.bytes, self.back);
+        self.back = begin;
+        Some(value)
+    }
+}
+
+impl ExactSizeIterator for Run<'_> {}

@@ -1,0 +1,109 @@
+//! A small list: its [entries](super::entries) in one block, which counts them. A change moves what lies behind it, of which
+//! there is little.
+
+use std::ops::Range;
+
+use super::entries::{Ends, Run, entry_at, entry_before, entry_len};
+use super::node::{ListLimits, Node};
+use crate::value::block::{Block, InBlock};
+
+/// Most bytes of a small list. Beyond, it costs little to have a node with room at both ends, and moving the bytes much.
+pub(super) const SMALL_BYTES: usize = 1024;
+
+/// What of an entry of less than 16 KB is not the element.
+const ENDS_BYTES: usize = 4;
+
+/// A small list.
+#[derive(Clone, Debug, Default)]
+#[repr(transparent)]
+pub(super) struct Small(Block);
+
+// SAFETY: it is one, transparently.
+unsafe impl InBlock for Small {}
+
+impl Small {
+    /// A copy of the elements of a node; none where it has too many bytes.
+    pub(super) fn of_node(node: &Node) -> Option<Small> {
+        let bytes = node.entries();
+        if bytes.len() > SMALL_BYTES {
+            return None;
+        }
+        let mut small = Small::default();
+        small.0.splice(0, 0, &[bytes]);
+        small.0.set_count(node.len);
+        Some(small)
+    }
+
+    pub(super) fn into_block(self) -> Block {
+        self.0
+    }
+
+    pub(super) fn to_node(&self) -> Node {
+        Node::of_entries(self.0.bytes(), self.len())
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.0.count()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.0.heap_bytes()
+    }
+
+    /// Whether it stays small with so many elements more, of so many bytes in all. Then they fit one node, too: limits by bytes
+    /// are far beyond.
+    #[inline]
+    pub(super) fn has_room(&self, elements: usize, bytes: usize, limits: ListLimits) -> bool {
+        let more = elements.saturating_mul(ENDS_BYTES).saturating_add(bytes);
+        self.bytes().saturating_add(more) <= SMALL_BYTES && self.len().saturating_add(elements) <= limits.of_node().1
+    }
+
+    /// The elements of a range of indexes, which must not go beyond the end.
+    #[inline]
+    pub(super) fn range(&self, indexes: Range<usize>) -> Run<'_> {
+        Run::new(self.0.bytes(), self.place(indexes.start), self.place(indexes.end), indexes.len())
+    }
+
+    /// Where the element `index` begins, found from the nearer side.
+    #[inline]
+    fn place(&self, index: usize) -> usize {
+        let (bytes, len) = (self.0.bytes(), self.len());
+        if index <= len / 2 {
+            (0..index).fold(0, |place, _| entry_at(bytes, place).1)
+        } else {
+            (index..len).fold(bytes.len(), |place, _| entry_before(bytes, place).1)
+        }
+    }
+
+    /// Adds an element before the one at `index`, or behind the last. There must [be room](Self::has_room).
+    #[inline]
+    pub(super) fn insert(&mut self, index: usize, value: &[u8]) {
+        self.put(index, 0, value);
+        self.0.set_count(self.len() + 1);
+    }
+
+    /// Replaces the element at `index`. There must be room.
+    pub(super) fn replace(&mut self, index: usize, value: &[u8]) {
+        let old = self.range(index..index + 1).next().map_or(0, entry_len);
+        self.put(index, old, value);
+    }
+
+    #[inline]
+    fn put(&mut self, index: usize, removed: usize, value: &[u8]) {
+        let ends = Ends::of(value);
+        self.0.splice(self.place(index), removed, &[ends.before(), value, ends.behind()]);
+    }
+
+    /// Removes the elements of a range of indexes.
+    #[inline]
+    pub(super) fn remove(&mut self, indexes: Range<usize>) {
+        let (begin, end) = (self.place(indexes.start), self.place(indexes.end));
+        self.0.splice(begin, end - begin, &[]);
+        self.0.set_count(self.len() - indexes.len());
+    }
+}
