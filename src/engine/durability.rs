@@ -117,19 +117,6 @@ impl Server {
             durability.bound_backlog();
         }
         self.follow_log();
-        self.choose_marks();
-    }
-
-    /// Says how the units are marked that come next, while there are none in the tail.
-    fn choose_marks(&mut self) {
-        let Some(durability) = &self.durability else { return };
-        let is_next_written_at_once = durability.is_good()
-            && durability.is_safe()
-            && durability.log.policy() == SyncPolicy::Always
-            && self.committer(&durability.log) == Commit::InPlace;
-        if let Some(durability) = &mut self.durability {
-            durability.marks_together = is_next_written_at_once;
-        }
     }
 
     /// Wakes those who wait for what the log has reached, and acts on what has become of it. To be called when it has got further
@@ -210,7 +197,7 @@ impl Server {
     }
 
     /// The number of the last unit that was added to the tail. Behind a log that has failed nobody will ever write one.
-    fn lsn_of_tail(&self) -> Lsn {
+    pub(super) fn lsn_of_tail(&self) -> Lsn {
         match (&self.durability, &self.tail) {
             (Some(durability), Some(tail)) => durability.last.plus(u64::from(tail.units)),
             _ => Lsn::MAX,
@@ -309,7 +296,6 @@ impl Server {
         let Some(durability) = &self.durability else { return Ok(()) };
         let set = durability.log.set_policy(policy.into()).map_err(|error| error.to_string());
         self.follow_log();
-        self.choose_marks();
         set
     }
 
@@ -368,12 +354,9 @@ impl Server {
             State::Poisoned => {
                 let why = durability.log.failure().map(ToString::to_string).unwrap_or_default();
                 tracing::error!("{why}: commands that write are refused until a restart");
-                if let Some(lost) = self.tail.take() {
-                    durability.leave_unmarked(lost);
-                }
-                durability.marks_together = false;
                 durability.last = safe;
                 durability.waiting = BinaryHeap::new();
+                self.tail = None;
                 // They wait for an answer to what is lost, or for a value that is.
                 for session in self.sessions.iter_mut().filter(|session| session.outbox.shows_more_than(safe)) {
                     let free = session.outbox.sendable(safe);

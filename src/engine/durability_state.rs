@@ -24,18 +24,6 @@ pub(crate) struct Durability {
     pub(super) waiting_max: usize,
     /// The last unit that the log had been given when buffers were last given back.
     last_at_rest: Lsn,
-    /// Whether the units of the tail are marked as in flight together, because nobody can be answered before they are written. That
-    /// changes only while the tail is empty.
-    pub(super) marks_together: bool,
-    /// Units that were marked together and could not be written at once after all: their keys are to be marked before the next unit
-    /// begins.
-    pub(super) unmarked: Option<Box<Unmarked>>,
-}
-
-/// Units whose keys have no marks of their own.
-pub(super) struct Unmarked {
-    pub(super) first: Lsn,
-    pub(super) units: Tail,
 }
 
 /// Bytes that were given a fence since the engine waited last: no fewer than those that are held back.
@@ -69,8 +57,6 @@ impl Durability {
             held: Held::default(),
             waiting_max: WAITING_MIN,
             last_at_rest: last,
-            marks_together: false,
-            unmarked: None,
         }
     }
 
@@ -89,21 +75,9 @@ impl Durability {
     /// Gives the units of the tail to the log.
     pub(super) fn commit(&mut self, tail: &mut Tail, how: Commit) {
         let Tail { bytes, units, time_ms } = std::mem::replace(tail, Tail::new(Vec::new()));
-        let mut given = group_commit::Tail { bytes, first_lsn: self.last.next(), units, time_ms };
-        let is_written = how == Commit::InPlace && self.log.write(&mut given);
-        if !is_written && self.marks_together {
-            let left = Tail { bytes: given.bytes.clone(), units, time_ms };
-            self.leave_unmarked(left);
-        }
+        let first_lsn = self.last.next();
         self.last = self.last.plus(u64::from(units));
-        *tail = Tail::new(if is_written { given.bytes } else { self.log.hand_over(given) });
-    }
-
-    /// These units, the next ones, are not written at once though they were marked together.
-    pub(super) fn leave_unmarked(&mut self, units: Tail) {
-        if self.marks_together && units.units > 0 {
-            self.unmarked = Some(Box::new(Unmarked { first: self.last.next(), units }));
-        }
+        *tail = Tail::new(self.log.commit(group_commit::Tail { bytes, first_lsn, units, time_ms }, how));
     }
 
     /// Gives back the memory of buffers if the log was given nothing since the last call, and nothing waits.
@@ -145,12 +119,6 @@ impl Durability {
     /// The last unit that the log was given.
     pub(crate) fn last(&self) -> Lsn {
         self.last
-    }
-
-    /// Whether units are being marked together, and whether some could not be written at once that were.
-    #[cfg(test)]
-    pub(crate) fn marks(&self) -> (bool, bool) {
-        (self.marks_together, self.unmarked.is_some())
     }
 
     /// The log, for those who tell of it.

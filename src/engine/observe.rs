@@ -7,7 +7,6 @@
 use super::session::{Session, SessionKey, Sessions};
 use super::state::Server;
 use super::tail::UnitOrigin;
-use crate::base::lsn::Lsn;
 use crate::keyspace::effect::{Recording, Touch};
 use crate::keyspace::{DbIndex, Keyspace};
 
@@ -32,15 +31,13 @@ impl Server {
     /// must be told too.
     #[inline(always)]
     pub(super) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
-        let units = self.tail.as_mut().map(|tail| tail.append(origin, ks.effects().as_bytes(), ks.now_ms()));
-        // Before a log has begun there may be a tail already, and nobody waits for it.
-        if let Some(durability) = &self.durability {
-            // Behind a log that has failed while the unit was underway it has a number which nothing reaches.
-            let lsn = units.map_or(Lsn::MAX, |units| durability.last.plus(u64::from(units)));
-            match durability.marks_together {
-                true => ks.mark_together(lsn),
-                false => ks.mark_in_flight(lsn),
-            }
+        if let Some(tail) = &mut self.tail {
+            tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
+        }
+        // Behind a log that has failed while the unit was underway that is a number which nothing reaches. Before a log has begun
+        // there may be a tail already, and nobody waits for it.
+        if self.durability.is_some() {
+            ks.mark_in_flight(self.lsn_of_tail());
         }
         self.saving.follow(origin, ks);
         if !self.watches.is_empty() || !self.waits.is_empty() {

@@ -43,14 +43,13 @@ impl Tail {
         Tail { bytes, units: 0, time_ms: 0 }
     }
 
-    /// Appends a unit with all its effects. Answers how many there are now.
+    /// Appends a unit with all its effects.
     #[inline]
-    pub(super) fn append(&mut self, origin: UnitOrigin, effects: &[u8], time_ms: i64) -> u32 {
+    pub(super) fn append(&mut self, origin: UnitOrigin, effects: &[u8], time_ms: i64) {
         self.bytes.extend_from_slice(&unit_head(EFFECTS_FORMAT, origin as u8, effects.len() as u32));
         self.bytes.extend_from_slice(effects);
         self.units += 1;
         self.time_ms = time_ms;
-        self.units
     }
 
     /// Gives back what memory it does not need while it is empty.

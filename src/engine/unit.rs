@@ -37,23 +37,9 @@ impl Engine {
         self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
         self.server.unit_time_us = None;
         if let Some(durability) = &self.server.durability {
-            let safe = durability.safe();
-            if durability.unmarked.is_some() {
-                self.mark_unmarked();
-            }
-            self.ks.begin_fence(safe, awaited);
+            self.ks.begin_fence(durability.safe(), awaited);
         }
         Unit(origin)
-    }
-
-    /// Between two units: marks the keys of those which the log could not take at once, though that was expected.
-    #[cold]
-    fn mark_unmarked(&mut self) {
-        if let Some(durability) = &mut self.server.durability
-            && let Some(unmarked) = durability.unmarked.take()
-        {
-            self.ks.mark_apart(unmarked.first, unmarked.units.units());
-        }
     }
 
     /// Ends a unit: shows what it changed to the observers. `out` are the sessions that are out of the registry and must be
@@ -145,7 +131,6 @@ impl Engine {
     /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time.
     pub fn time_out_waits(&mut self) {
         self.ks.set_now_ms(self.server.clock.now_ms());
-        self.mark_unmarked();
         let now_ms = self.server.clock.steady_ms();
         while let Some(key) = self.server.waits.due(now_ms) {
             let is_over = |session: &mut Session| {

@@ -10,10 +10,6 @@
 //! reader may wait in vain, but no reader is let through that must wait. A unit that changes very many keys marks all of them
 //! at once.
 //!
-//! Where the log will have a unit before anybody could be answered, marks of its keys would tell nobody anything: whoever reads any
-//! key meanwhile waits for the same write. Such units are marked *together*, by their number alone. If the log can't take them at
-//! once after all, their keys are marked later, and nobody waits for them in vain from then on.
-//!
 //! In a pipeline each answer leaves behind those before it, so what these wait for is no news: the marks of such units are not
 //! looked for.
 //!
@@ -36,12 +32,9 @@ pub(super) struct InFlight {
     beside: Lsn,
     /// Of units that have changed very many keys.
     all: Lsn,
-    /// Of units whose keys have no marks of their own.
-    together: Lsn,
     /// The last unit that has changed anything.
     last: Lsn,
-    /// The unit of which changes are marked, and how many keys it has marked so far.
-    marked: Lsn,
+    /// How many keys it has marked so far.
     keys: usize,
     /// The same when memory was last given back.
     last_at_rest: Lsn,
@@ -103,12 +96,12 @@ impl InFlight {
         let hash = with_database(db, hash);
         let place = self.places.get(place_of(hash)).filter(|place| place.hash == hash || place.hash == SHARED);
         let database = self.databases.get(usize::from(db)).copied().unwrap_or_default();
-        place.map_or(Lsn::NONE, |place| place.lsn).max(self.all).max(self.together).max(database)
+        place.map_or(Lsn::NONE, |place| place.lsn).max(self.all).max(database)
     }
 
     /// The last unit that has changed what is kept beside the keys.
     pub(super) fn last_change_beside(&self) -> Lsn {
-        self.beside.max(self.together)
+        self.beside
     }
 
     /// The unit looks at all keys.
@@ -119,7 +112,7 @@ impl InFlight {
 
     /// The unit looks at what is kept beside the keys.
     pub(super) fn see_beside(&self) {
-        self.see(self.last_change_beside());
+        self.see(self.beside);
     }
 
     #[inline]
@@ -136,33 +129,8 @@ impl InFlight {
             self.make_places();
         }
         self.last = lsn;
-        self.marked = lsn;
         self.keys = 0;
         self.fence.set(lsn);
-    }
-
-    /// The current unit has the number `lsn` in the log, and may have changed anything.
-    #[inline]
-    pub(super) fn mark_together(&mut self, lsn: Lsn) {
-        self.last = lsn;
-        self.together = lsn;
-        self.fence.set(lsn);
-    }
-
-    /// Between two units: begins to mark what unit `lsn` has changed, which was marked together with others.
-    pub(super) fn begin_marks_apart(&mut self, lsn: Lsn) {
-        if self.places.is_empty() {
-            self.make_places();
-        }
-        self.marked = lsn;
-        self.keys = 0;
-    }
-
-    /// All units up to `lsn` are marked one by one.
-    pub(super) fn end_marks_apart(&mut self, lsn: Lsn) {
-        if self.together <= lsn {
-            self.together = Lsn::NONE;
-        }
     }
 
     #[cold]
@@ -183,16 +151,16 @@ impl InFlight {
     pub(super) fn mark_key(&mut self, db: u16, key: &[u8]) {
         let hash = with_database(db, hash_bytes(key));
         let place = &mut self.places[place_of(hash)];
-        if self.all >= self.marked || (place.lsn >= self.marked && place.hash == hash) {
+        if self.all == self.last || (place.lsn == self.last && place.hash == hash) {
             return;
         }
         self.keys += 1;
         if self.keys > IN_FLIGHT_UNIT_MAX_KEYS {
-            self.all = self.marked;
+            self.all = self.last;
             return;
         }
         let is_free = place.lsn <= self.safe || place.hash == hash;
-        *place = Place { hash: if is_free { hash } else { SHARED }, lsn: place.lsn.max(self.marked) };
+        *place = Place { hash: if is_free { hash } else { SHARED }, lsn: self.last };
     }
 
     pub(super) fn mark_database(&mut self, db: u16) {
@@ -200,11 +168,11 @@ impl InFlight {
         if self.databases.len() <= db {
             self.databases.resize(db + 1, Lsn::NONE);
         }
-        self.databases[db] = self.databases[db].max(self.marked);
+        self.databases[db] = self.last;
     }
 
     pub(super) fn mark_beside(&mut self) {
-        self.beside = self.beside.max(self.marked);
+        self.beside = self.last;
     }
 }
 
@@ -306,85 +274,6 @@ mod tests {
         bench.ks.put(0, &other, b"");
         bench.ks.mark_in_flight(Lsn::new(first + 1));
         assert!(bench.seen(0, |ks| ks.find(0, &0u64.to_be_bytes())) >= first, "others still wait for it");
-    }
-
-    /// Two units that are marked together, the effects of each, and the number of the last.
-    fn changed_together(bench: &mut Bench) -> ([Vec<u8>; 2], u64) {
-        let mut change = |change: &dyn Fn(&mut Keyspace)| {
-            bench.ks.begin_unit(1_000, Recording::Full);
-            bench.ks.begin_fence(Lsn::NONE, Lsn::NONE);
-            change(&mut bench.ks);
-            bench.last += 1;
-            bench.ks.mark_together(Lsn::new(bench.last));
-            assert_eq!(bench.ks.fence().get(), bench.last);
-            bench.ks.effects().as_bytes().to_vec()
-        };
-        let key = change(&|ks| _ = ks.put(0, b"k", b"v"));
-        let beside = change(&|ks| {
-            ks.flush(1, false);
-            ks.put(2, b"l", b"v");
-            ks.record_beside(Effect::ScriptPut { body: b"return 1", loaded: true });
-        });
-        ([key, beside], bench.last)
-    }
-
-    #[test]
-    fn who_reads_anything_waits_for_units_that_are_marked_together() {
-        let mut bench = Bench::new();
-        let before = bench.change(0, |ks| ks.put(0, b"before", b"v"));
-        let (_, last) = changed_together(&mut bench);
-        assert_eq!(bench.seen(before, |ks| ks.find(3, b"other")), last);
-        assert_eq!(bench.seen(before, |ks| ks.see_scripts()), last);
-        assert_eq!([bench.ks.last_change_of(0, b"k"), bench.ks.last_change_beside()], [Lsn::new(last); 2]);
-        assert_eq!(bench.seen_behind(last, before, |ks| ks.find(0, b"k")), 0, "it waits for them anyway");
-        assert_eq!(bench.seen(last, |ks| ks.find(0, b"k")), 0, "they can't be lost any more");
-        let next = bench.change(last, |ks| ks.put(0, b"before", b"w"));
-        assert_eq!([b"k".as_slice(), b"before"].map(|key| bench.seen(last, |ks| ks.find(0, key))), [0, next]);
-    }
-
-    #[test]
-    fn units_that_are_marked_apart_are_waited_for_by_those_who_see_them_alone() {
-        let mut bench = Bench::new();
-        let before = bench.change(0, |ks| ks.put(0, b"before", b"v"));
-        let (units, last) = changed_together(&mut bench);
-        // The unit that was underway when they could not be written has changed a key, too.
-        let after = bench.change(before, |ks| ks.put(0, b"after", b"w"));
-        bench.ks.mark_apart(Lsn::new(before + 1), units.iter().map(Vec::as_slice));
-        for (db, key, seen) in [
-            (0, b"k".as_slice(), last - 1),
-            (0, b"before", 0),
-            (0, b"other", 0),
-            (0, b"after", after),
-            (1, b"k", last),
-            (2, b"k", 0),
-            (2, b"l", last),
-        ] {
-            assert_eq!(bench.seen(before, |ks| ks.find(db, key)), seen, "{} of {db}", key.escape_ascii());
-        }
-        assert_eq!(bench.seen(before, |ks| ks.see_scripts()), last);
-        assert_eq!(bench.seen(before, |ks| ks.db(0).is_empty()), after);
-    }
-
-    #[test]
-    fn marks_of_later_units_outlast_those_that_come_late() {
-        let mut bench = Bench::new();
-        let (units, last) = changed_together(&mut bench);
-        let again = bench.change(0, |ks| {
-            ks.put(0, b"k", b"w");
-            ks.flush(1, false);
-            ks.record_beside(Effect::ScriptFlush {});
-        });
-        bench.ks.begin_unit(1_000, Recording::Full);
-        bench.ks.put(0, b"together", b"v");
-        bench.ks.mark_together(Lsn::new(again + 1));
-        bench.last = again + 1;
-        bench.ks.mark_apart(Lsn::new(last - 1), units.iter().map(Vec::as_slice));
-        assert_eq!(bench.seen(0, |ks| ks.find(3, b"other")), again + 1, "that one is not marked apart");
-        bench.ks.in_flight.together = Lsn::NONE;
-        for (db, key) in [(0, b"k".as_slice()), (1, b"k")] {
-            assert_eq!(bench.seen(0, |ks| ks.find(db, key)), again);
-        }
-        assert_eq!(bench.seen(0, |ks| ks.see_scripts()), again);
     }
 
     #[test]

@@ -30,7 +30,7 @@ use std::rc::Rc;
 
 use db::Db;
 use disposal::Disposal;
-use effect::{Cause, Effect, EffectReader, Effects, Recording, Role, Target};
+use effect::{Cause, Effect, Effects, Recording, Role, Target};
 use entry::{Entry, Value};
 use in_flight::InFlight;
 use mark::Mark;
@@ -238,29 +238,17 @@ impl Keyspace {
 
     #[inline(never)]
     fn mark_each_in_flight(&mut self) {
-        mark_each(&mut self.in_flight, self.effects.iter());
-    }
-
-    /// As [`mark_in_flight`](Self::mark_in_flight) for a unit that will be written before anybody could be answered: whoever reads
-    /// any key from here on has to wait. If the unit can't be written then, it must be [marked apart](Self::mark_apart).
-    #[inline(always)]
-    pub fn mark_together(&mut self, lsn: Lsn) {
-        if self.has_changed() {
-            self.in_flight.mark_together(lsn);
+        let Keyspace { effects, in_flight, .. } = self;
+        for (db, effect) in effects.iter().filter(|(_, effect)| !effect.is_expiry()) {
+            match effect.targets(db) {
+                [None, None] => in_flight.mark_beside(),
+                targets => targets.into_iter().flatten().for_each(|target| match target {
+                    (Role::Reads, _) => {}
+                    (_, Target::Key(db, key)) => in_flight.mark_key(db, key),
+                    (_, Target::Database(db)) => in_flight.mark_database(db),
+                }),
+            }
         }
-    }
-
-    /// Between two units: marks, key by key, what units have changed that were [marked together](Self::mark_together). `units` are
-    /// the encoded effects of each, from unit `first` up to the last that there is.
-    #[cold]
-    pub fn mark_apart<'a>(&mut self, first: Lsn, units: impl Iterator<Item = &'a [u8]>) {
-        let mut next = first;
-        for effects in units {
-            self.in_flight.begin_marks_apart(next);
-            mark_each(&mut self.in_flight, EffectReader::new(effects));
-            next = next.next();
-        }
-        self.in_flight.end_marks_apart(next.previous());
     }
 
     /// Whether the unit, if it records in full, has changed anything so far but by expiry.
@@ -629,19 +617,5 @@ impl Keyspace {
     #[inline]
     fn accessed_now(&self) -> u32 {
         (self.now_ms / 1000) as u32
-    }
-}
-
-/// Marks all that these effects change.
-fn mark_each(in_flight: &mut InFlight, effects: EffectReader<'_>) {
-    for (db, effect) in effects.filter(|(_, effect)| !effect.is_expiry()) {
-        match effect.targets(db) {
-            [None, None] => in_flight.mark_beside(),
-            targets => targets.into_iter().flatten().for_each(|target| match target {
-                (Role::Reads, _) => {}
-                (_, Target::Key(db, key)) => in_flight.mark_key(db, key),
-                (_, Target::Database(db)) => in_flight.mark_database(db),
-            }),
-        }
     }
 }

@@ -1,10 +1,10 @@
 //! Group commit: how the engine hands units to the log, and learns what is durable.
 //!
-//! The engine encodes units into a buffer of its own, behind [`HEAD_BYTES`](super::block::HEAD_BYTES) of head room, and gives them to the log
-//! in one of two ways, which adapt to the load without a timer:
+//! The engine encodes units into a buffer of its own, behind [`HEAD_BYTES`](super::block::HEAD_BYTES) of head room, and gives the buffer away with
+//! [`Log::commit`], getting an empty one in return. There are two ways, which adapt to the load without a timer:
 //!
-//! - [`Log::write`]: the calling thread writes and syncs. Shortest for one client on a fast disk.
-//! - [`Log::hand_over`]: a thread takes all that is queued whenever the disk is free. While it syncs, the next block gathers.
+//! - [`Commit::InPlace`]: the calling thread writes and syncs. Shortest for one client on a fast disk.
+//! - [`Commit::HandOver`]: a thread takes all that is queued whenever the disk is free. While it syncs, the next block gathers.
 //!
 //! What was committed is durable when [`Log::durable`] has reached it, and not before. A log that fails acknowledges nothing
 //! any more ([`State::Poisoned`]); one whose disk is full ([`State::Full`]) says so while there is room for what it has
@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::segments::Current;
-use super::shared::{Failure, Opening, Shared, empty};
+use super::shared::{Failure, Opening, Shared, emptied};
 use super::snapshot::writer::{Begin, LogBeside, SnapshotWriter};
 use super::writer::Writer;
 use crate::base::limits::{LOG_FIRST_SEGMENT_BYTES, LOG_PREPARED_SEGMENTS, LOG_RESERVE_BYTES, LOG_SEGMENT_BYTES};
@@ -40,14 +40,19 @@ impl Tail {
     pub fn end(&self) -> Lsn {
         self.first_lsn.plus(u64::from(self.units))
     }
+
+    /// Takes the units, and the buffer with them.
+    pub(super) fn take(&mut self) -> Tail {
+        Tail { bytes: std::mem::take(&mut self.bytes), ..*self }
+    }
 }
 
 /// Who writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
-    /// The calling thread ([`Log::write`]), if the log's thread has nothing to do; otherwise as [`Commit::HandOver`].
+    /// The calling thread, if the log thread is not at work; otherwise as [`Commit::HandOver`].
     InPlace,
-    /// The log thread, together with all else that is queued ([`Log::hand_over`]).
+    /// The log thread, together with all else that is queued.
     HandOver,
 }
 
@@ -141,39 +146,23 @@ impl Log {
         Ok(())
     }
 
-    /// Writes units on the calling thread and syncs them, if the policy wants that. Their first must have the Lsn after that of the
-    /// last one that the log was given. Answers whether that is done: then `tail` is empty, and has its buffer with head room for the
-    /// next. If not, others are queued before them or just being written, the disk is full, or the log has failed; they are left
-    /// to be [handed over](Self::hand_over).
-    pub fn write(&self, tail: &mut Tail) -> bool {
-        if self.backlog_bytes() > 0 {
-            return false;
+    /// Takes units, whose first must have the Lsn after that of the last one committed. Answers an empty buffer, with head room,
+    /// for the next. A log that is poisoned drops them.
+    pub fn commit(&self, tail: Tail, how: Commit) -> Vec<u8> {
+        if tail.units == 0 || self.state() == State::Poisoned {
+            return emptied(tail.bytes);
         }
         // If nobody waits for a sync, nobody is to be held up by one, nor by that before the next segment.
         let syncs = self.policy() == SyncPolicy::Always || self.threads.is_empty();
-        let writer = self.try_writer().filter(|writer| syncs || writer.has_room(tail));
-        let is_done = writer.is_some_and(|mut writer| writer.commit(tail, syncs) == State::Good);
-        if is_done {
-            tail.units = 0;
-            empty(&mut tail.bytes);
+        let writer = if how == Commit::InPlace { self.try_writer() } else { None };
+        match writer.filter(|writer| syncs || writer.has_room(&tail)) {
+            Some(mut writer) => writer.commit(tail, syncs),
+            None => {
+                self.shared.enqueue(tail);
+                self.shared.wake_writer();
+                self.shared.spare()
+            }
         }
-        is_done
-    }
-
-    /// Leaves units, of which the first must have the Lsn after that of the last one that the log was given, to the log's thread.
-    /// Answers an empty buffer, with head room, for the next. A log that is poisoned drops them.
-    pub fn hand_over(&self, tail: Tail) -> Vec<u8> {
-        if tail.units > 0 && self.state() != State::Poisoned {
-            self.shared.enqueue(tail);
-            self.shared.wake_writer();
-        }
-        self.shared.spare()
-    }
-
-    /// Takes units in one of the two ways.
-    #[cfg(test)]
-    pub(crate) fn commit(&self, mut tail: Tail, how: Commit) -> Vec<u8> {
-        if how == Commit::InPlace && self.write(&mut tail) { tail.bytes } else { self.hand_over(tail) }
     }
 
     /// An empty buffer, with head room.
@@ -181,7 +170,7 @@ impl Log {
         self.shared.spare()
     }
 
-    /// Gives back the memory of buffers that lie ready for [`hand_over`](Self::hand_over) to answer.
+    /// Gives back the memory of buffers that lie ready for [`commit`](Self::commit) to answer.
     pub fn give_back(&self) {
         self.shared.queue().give_back();
     }

@@ -415,7 +415,7 @@ impl Recovery {
     /// [`Recovery::next_block`] has not read yet.
     ///
     /// `notify` is called when the log thread has advanced [`Log::durable`] or [`Log::written`], and on whatever thread has
-    /// changed [`Log::state`], which may be one that is inside of [`Log::write`]: it should wake somebody and return.
+    /// changed [`Log::state`], which may be one that is inside of [`Log::commit`]: it should wake somebody and return.
     pub fn finish(
         mut self,
         options: Options,

@@ -210,7 +210,7 @@ impl Shared {
     /// An empty buffer, with head room, used before if there is one.
     pub(super) fn spare(&self) -> Vec<u8> {
         let used_before = self.queue().spares.pop();
-        used_before.unwrap_or_else(|| vec![0; HEAD_BYTES])
+        used_before.unwrap_or_else(|| emptied(Vec::new()))
     }
 
     pub(super) fn backlog_bytes(&self) -> usize {
@@ -404,12 +404,13 @@ impl Shared {
     }
 }
 
-/// Makes the buffer for the next units of one: nothing is left of it but head room, and the memory that it may keep.
-pub(super) fn empty(bytes: &mut Vec<u8>) {
+/// The buffer for the next units: nothing is left of it but head room, and the memory that it may keep.
+pub(super) fn emptied(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.resize(HEAD_BYTES, 0);
     if bytes.capacity() > LOG_SPARE_MAX_BYTES {
         bytes.shrink_to(LOG_SPARE_MAX_BYTES);
     }
+    bytes
 }
 
 fn wait<T>(condition: &Condvar, guard: MutexGuard<'_, T>, pause: Option<Duration>) {
@@ -426,10 +427,9 @@ impl Queue {
         self.tails.shrink_to_fit();
     }
 
-    fn keep(&mut self, mut bytes: Vec<u8>) {
+    fn keep(&mut self, bytes: Vec<u8>) {
         if self.spares.len() < LOG_SPARE_BUFFERS {
-            empty(&mut bytes);
-            self.spares.push(bytes);
+            self.spares.push(emptied(bytes));
         }
     }
 }

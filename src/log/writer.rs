@@ -15,7 +15,7 @@ use super::group_commit::{State, SyncPolicy, Tail};
 use super::planted::{self, Bug};
 use super::segment::{HEADER_BYTES, Header};
 use super::segments::{Current, Prepared, Segments, make};
-use super::shared::Shared;
+use super::shared::{Shared, emptied};
 use crate::base::limits::{LOG_BLOCK_MAX_BYTES, LOG_EVERY_SEC};
 use crate::base::lsn::Lsn;
 
@@ -55,13 +55,17 @@ impl Writer {
         self.write_and_sync(Writer::write_queued)
     }
 
-    /// Writes units while nothing is queued, and if it `syncs`, syncs as [`step`](Self::step) does.
-    pub(super) fn commit(&mut self, tail: &mut Tail, syncs: bool) -> State {
+    /// Writes units, behind all that is queued, and if it `syncs`, as [`step`](Self::step) does. Answers an empty buffer, with
+    /// head room.
+    pub(super) fn commit(&mut self, mut tail: Tail, syncs: bool) -> Vec<u8> {
+        let mut write = |writer: &mut Writer| writer.write_behind_queue(&mut tail);
         if syncs {
-            return self.write_and_sync(|writer| writer.write_unqueued(tail));
+            self.write_and_sync(write);
+        } else {
+            let done = write(self);
+            self.settle(done);
         }
-        let done = self.write_unqueued(tail);
-        self.settle(done)
+        if tail.bytes.is_empty() { self.shared.spare() } else { emptied(tail.bytes) }
     }
 
     fn write_and_sync(&mut self, write: impl FnOnce(&mut Writer) -> Result<(), Stop>) -> State {
@@ -74,9 +78,12 @@ impl Writer {
         self.settle(done)
     }
 
-    /// Whether `tail` fits into the segment that is written: the next one begins with a sync of this one.
+    /// Whether `tail` and all that is queued fit into the segment that is written: the next one begins with a sync of this one.
     pub(super) fn has_room(&self, tail: &Tail) -> bool {
-        stride(tail.bytes.len()) <= self.current.room()
+        let queue = self.shared.queue();
+        let bytes: u64 =
+            self.pending.iter().chain(&queue.tails).chain([tail]).map(|tail| stride(tail.bytes.len())).sum();
+        bytes <= self.current.room()
     }
 
     /// Writes all that is queued, and leaves syncs to the log's thread.
@@ -116,12 +123,21 @@ impl Writer {
         }
     }
 
-    fn write_unqueued(&mut self, tail: &mut Tail) -> Result<(), Stop> {
+    /// Writes units. They are taken, and queued, only if something is queued before them, or the disk is full.
+    fn write_behind_queue(&mut self, tail: &mut Tail) -> Result<(), Stop> {
+        if self.shared.backlog_bytes() > 0 {
+            self.shared.enqueue(tail.take());
+            return self.write_queued();
+        }
         // The thread that makes segments may just have found that the disk fails.
         if self.shared.state() == State::Poisoned {
             return Err(Stop::Poisoned);
         }
-        self.write(tail)
+        let written = self.write(tail);
+        if written == Err(Stop::Full) {
+            self.shared.enqueue(tail.take());
+        }
+        written
     }
 
     fn write_queued(&mut self) -> Result<(), Stop> {

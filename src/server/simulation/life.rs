@@ -291,7 +291,6 @@ impl<'w> Life<'w> {
         }
         // What comes before a log has begun nobody is promised.
         let is_logged = server.durability.is_some();
-        let marks_together = server.durability.as_ref().map(|durability| durability.marks().0);
         let units: Vec<Vec<u8>> = tail.units().skip((self.at - base) as usize).map(<[u8]>::to_vec).collect();
         for effects in units {
             repeat(&mut self.copy, &effects)?;
@@ -306,8 +305,6 @@ impl<'w> Life<'w> {
                 self.changed.extend(keys.filter(is_changed).map(|key| (key.clone(), self.at)));
             }
             self.world.reached.expired += u64::from(!expired.is_empty());
-            self.world.reached.marked_together += u64::from(marks_together == Some(true));
-            self.world.reached.marked_apart += u64::from(marks_together == Some(false));
             if EffectReader::new(&effects).all(|(_, effect)| effect.is_expiry()) {
                 self.expiries.insert(self.at);
             }
@@ -487,8 +484,6 @@ impl<'w> Life<'w> {
     fn look_at_log(&mut self) {
         let state = self.log_state();
         let reached = &mut self.world.reached;
-        let is_unmarked = self.engine.server.durability.as_ref().is_some_and(|durability| durability.marks().1);
-        reached.unmarked += u64::from(is_unmarked);
         match (self.log_state, state) {
             (Some(_), None) => {
                 reached.logs_closed += 1;
