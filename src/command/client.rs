@@ -7,7 +7,7 @@ use super::connection::{is_plain, set_name, valid_name};
 use super::help::help;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
-use crate::engine::session::{ClientType, Gate, ReplyMode, Session, SessionKey};
+use crate::engine::session::{ClientType, ReplyMode, Restrictions, Session, SessionKey};
 use crate::engine::spec::{Flags, Group};
 use crate::engine::{Command, CommandTable, Ctx, Done, Run};
 
@@ -126,7 +126,7 @@ fn flags(session: &Session) -> String {
         ('U', session.address.ends_with(":0")),
         ('e', session.no_evict),
         ('I', session.expiry_hold.is_some()),
-        ('T', session.gate.has(Gate::NO_TOUCH)),
+        ('T', session.restrictions.has(Restrictions::NO_TOUCH)),
     ]
     .into_iter()
     .filter_map(|(letter, shown)| shown.then_some(letter))
@@ -263,11 +263,11 @@ fn reply(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         // Nothing is answered anyway.
         _ if session.reply_mode == ReplyMode::Off => {}
         ReplyMode::Off => session.reply_mode = ReplyMode::Off,
-        // Through an open gate nobody counts this command itself among the two.
-        _ if session.gate.is_open() => session.reply_mode = ReplyMode::SkipThis,
+        // Without restrictions nobody counts this command itself among the two.
+        _ if session.restrictions.is_empty() => session.reply_mode = ReplyMode::SkipThis,
         mode => session.reply_mode = mode,
     }
-    session.gate.set(Gate::MUTED, session.reply_mode != ReplyMode::On);
+    session.restrictions.set(Restrictions::MUTED, session.reply_mode != ReplyMode::On);
     Ok(())
 }
 
@@ -281,7 +281,7 @@ fn no_evict(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 fn no_touch(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let on = args.one_of(&ON_OFF).ok_or(Error::Syntax)?;
-    ctx.session.gate.set(Gate::NO_TOUCH, on);
+    ctx.session.restrictions.set(Restrictions::NO_TOUCH, on);
     ctx.reply.ok();
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::base::logging;
 use crate::config::{Refusal, SetError};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
-use crate::engine::session::Gate;
+use crate::engine::session::Restrictions;
 use crate::engine::spec::{Flags, Group};
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
@@ -118,7 +118,7 @@ fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
 fn password_changed(ctx: &mut Ctx<'_>) {
     let is_open = ctx.server.config.requirepass.is_empty();
     for session in ctx.server.sessions.iter_mut().chain(std::iter::once(&mut *ctx.session)) {
-        session.gate.set(Gate::STRANGER, !is_open && !session.authenticated);
+        session.restrictions.set(Restrictions::UNAUTHENTICATED, !is_open && !session.authenticated);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::base::version::REDIS_VERSION;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::session::DebugMode;
-use crate::engine::session::{Gate, ReplyMode};
+use crate::engine::session::{ReplyMode, Restrictions};
 use crate::engine::spec::{Flags, Group};
 use crate::engine::{Command, Ctx, Done, Run};
 
@@ -13,7 +13,7 @@ fn ping(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if args.len() > 1 {
         return Err(Error::Arity(ctx.name().into()));
     }
-    if ctx.session.gate.has(Gate::SUBSCRIBER) {
+    if ctx.session.restrictions.has(Restrictions::SUBSCRIBER) {
         // What a RESP2 subscriber reads must look like a message.
         ctx.reply.array(2);
         ctx.reply.bulk(b"pong");
@@ -51,9 +51,9 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     session.reply_mode = ReplyMode::On;
     session.debug = DebugMode::Off;
     session.authenticated = ctx.server.config.requirepass.is_empty();
-    session.gate = Gate::default();
-    session.gate.set(Gate::STRANGER, !session.authenticated);
-    session.gate.set(Gate::METERED, ctx.server.config.maxmemory > 0);
+    session.restrictions = Restrictions::default();
+    session.restrictions.set(Restrictions::UNAUTHENTICATED, !session.authenticated);
+    session.restrictions.set(Restrictions::METERED, ctx.server.config.maxmemory > 0);
     ctx.reply.set_form(session.form());
     ctx.reply.status("RESET");
     Ok(())
@@ -97,7 +97,7 @@ fn authenticate(ctx: &mut Ctx<'_>, user: &[u8], password: &[u8]) -> Done {
         return Err(WRONG_PASSWORD);
     }
     ctx.session.authenticated = true;
-    ctx.session.gate.set(Gate::STRANGER, false);
+    ctx.session.restrictions.set(Restrictions::UNAUTHENTICATED, false);
     Ok(())
 }
 
@@ -131,7 +131,7 @@ fn hello(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if let Some((user, password)) = credentials {
         authenticate(ctx, user, password)?;
     }
-    if ctx.session.gate.has(Gate::STRANGER) {
+    if ctx.session.restrictions.has(Restrictions::UNAUTHENTICATED) {
         return Err(Error::text(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> \
              option can be used to authenticate the client and select the RESP protocol version at the same time",

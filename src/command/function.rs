@@ -9,7 +9,7 @@ use crate::engine::running_script::ScriptKind;
 use crate::engine::scripting::{self, Callee};
 use crate::engine::scripts::RestorePolicy;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
-use crate::engine::{Command, Ctx, Done, Run, Server};
+use crate::engine::{Command, Ctx, Done, Run, ServerState};
 use crate::rdb::libraries;
 use crate::resp::reply::Reply;
 use crate::script::library::{Function, Library};
@@ -165,7 +165,7 @@ fn stats(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 }
 
 /// Writes what runs, or null. Only what has run for a while is noted with its name.
-pub(super) fn write_running(server: &Server, reply: &mut Reply) {
+pub(super) fn write_running(server: &ServerState, reply: &mut Reply) {
     let running = server.running_script.as_ref();
     match running.and_then(|script| Some((script, script.subject.as_ref()?))) {
         None => reply.null(),

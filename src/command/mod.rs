@@ -26,7 +26,7 @@ mod pubsub;
 mod replication;
 mod sample;
 mod scan;
-mod script_look;
+mod script_inspect;
 mod scripting;
 mod server;
 mod set;

@@ -1,7 +1,7 @@
 //! Lua scripts: EVAL and its kin, and SCRIPT.
 
 use super::help::help;
-use super::script_look;
+use super::script_inspect;
 use crate::engine::args::Args;
 use crate::engine::debugging;
 use crate::engine::error::Error;
@@ -32,7 +32,7 @@ fn debug_eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if ctx.origin == CallOrigin::Exec {
         return Err(Error::text("ERR A transaction can't be debugged, call EVAL outside of MULTI"));
     }
-    debugging::converse(ctx, |ctx, conversation| {
+    debugging::debug_session(ctx, |ctx, conversation| {
         let command = args.argv();
         let body = args.bytes()?;
         let (keys, args) = keys_and_args(args)?;
@@ -258,8 +258,8 @@ pub(super) const COMMANDS: &[Command] = &[
                 run: Run::Now(kill),
                 ..Command::EMPTY
             },
-            script_look::LINT,
-            script_look::LIST,
+            script_inspect::LINT,
+            script_inspect::LIST,
             Command {
                 name: "load",
                 arity: 3,
@@ -273,10 +273,10 @@ pub(super) const COMMANDS: &[Command] = &[
                 run: Run::Now(load),
                 ..Command::EMPTY
             },
-            script_look::SHOW,
-            script_look::SLOW,
-            script_look::STATS,
-            script_look::TRACE,
+            script_inspect::SHOW,
+            script_inspect::SLOW,
+            script_inspect::STATS,
+            script_inspect::TRACE,
         ],
         ..Command::EMPTY
     },
@@ -292,7 +292,7 @@ mod tests {
     use crate::base::rng::Rng;
     use crate::config::Config;
     use crate::engine::session::{Peer, SessionKey};
-    use crate::engine::{Engine, Fed, RawSockets, Server};
+    use crate::engine::{Engine, Fed, RawSockets, ServerState};
     use crate::keyspace::Keyspace;
     use crate::resp::reply::{Form, Reply};
     use crate::resp::request::Decoder;
@@ -301,9 +301,9 @@ mod tests {
     struct Silent(Rc<RefCell<Vec<u8>>>);
 
     impl RawSockets for Silent {
-        fn send_unsent(&mut self, _: &mut Server) {}
+        fn send_unsent(&mut self, _: &mut ServerState) {}
 
-        fn serve(&mut self, _: &mut Keyspace, _: &mut Server) {}
+        fn serve(&mut self, _: &mut Keyspace, _: &mut ServerState) {}
 
         fn exchange(&mut self, _: SessionKey, unsent: &mut Vec<u8>, _: &mut Vec<u8>, _: Duration) -> bool {
             self.0.borrow_mut().append(unsent);

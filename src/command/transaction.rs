@@ -3,7 +3,7 @@
 use crate::engine::args::Args;
 use crate::engine::dispatch::call;
 use crate::engine::error::{Error, ROLLED_BACK};
-use crate::engine::session::{Gate, Transaction};
+use crate::engine::session::{Restrictions, Transaction};
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::table::CommandId;
 use crate::engine::{Command, Ctx, Done, Origin, Run};
@@ -14,7 +14,7 @@ fn multi(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
         return Err(Error::text("ERR MULTI calls can not be nested"));
     }
     ctx.session.transaction = Some(Box::default());
-    ctx.session.gate.set(Gate::QUEUEING, true);
+    ctx.session.restrictions.set(Restrictions::QUEUEING, true);
     ctx.reply.ok();
     Ok(())
 }

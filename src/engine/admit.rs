@@ -1,10 +1,10 @@
-//! The one gate for commands of clients whose session is not in its usual state: not authenticated, inside MULTI,
+//! Admission of commands of clients whose session is not in its usual state: not authenticated, inside MULTI,
 //! listening to channels, held to a limit on memory, before a log that takes nothing, or there before the data is.
 
 use super::error::Error;
-use super::session::{Gate, Session};
+use super::session::{Restrictions, Session};
 use super::spec::Flags;
-use super::state::{Entry, Server};
+use super::state::{Entry, ServerState};
 
 /// What happens to an admitted command.
 pub(super) enum Admission {
@@ -20,30 +20,33 @@ const WHILE_SUBSCRIBED: [&str; 6] = ["subscribe", "unsubscribe", "psubscribe", "
 /// Commands that run although MULTI is open.
 const INSIDE_MULTI: [&str; 6] = ["exec", "discard", "multi", "watch", "quit", "reset"];
 
-impl Server {
+impl ServerState {
     /// Decides about a command whose name and arity are right.
     pub(super) fn admit(&mut self, session: &Session, entry: &Entry) -> Result<Admission, Error> {
         let name = entry.command.name;
         let is_sub = entry.name_args() > 1;
-        if session.gate.has(Gate::STRANGER) && !entry.command.flags.has(Flags::NO_AUTH) {
+        if session.restrictions.has(Restrictions::UNAUTHENTICATED) && !entry.command.flags.has(Flags::NO_AUTH) {
             return Err(Error::text("NOAUTH Authentication required."));
         }
-        if session.gate.has(Gate::UNLOGGED) {
+        if session.restrictions.has(Restrictions::UNLOGGED) {
             self.admit_to_log(session, entry)?;
         }
-        if session.gate.has(Gate::METERED) {
+        if session.restrictions.has(Restrictions::METERED) {
             self.admit_memory(session, entry)?;
         }
-        if session.gate.has(Gate::SUBSCRIBER) && (is_sub || !WHILE_SUBSCRIBED.contains(&name)) && name != "reset" {
+        if session.restrictions.has(Restrictions::SUBSCRIBER)
+            && (is_sub || !WHILE_SUBSCRIBED.contains(&name))
+            && name != "reset"
+        {
             return Err(Error::owned(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
                 entry.full_name
             )));
         }
-        if session.gate.has(Gate::LOADING) && !entry.command.flags.has(Flags::LOADING) {
+        if session.restrictions.has(Restrictions::LOADING) && !entry.command.flags.has(Flags::LOADING) {
             return Err(Error::text("LOADING Redis is loading the dataset in memory"));
         }
-        if session.gate.has(Gate::QUEUEING) && (is_sub || !INSIDE_MULTI.contains(&name)) {
+        if session.restrictions.has(Restrictions::QUEUEING) && (is_sub || !INSIDE_MULTI.contains(&name)) {
             if name == "debug" && !is_sub {
                 self.debug_allowed(session)?;
             }

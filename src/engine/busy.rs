@@ -1,6 +1,6 @@
 //! A script that takes long: who else is served meanwhile, and how it is ended.
 //!
-//! The Lua state asks again and again whether its script may go on ([`Server::script_interrupted`]). Once the script has run
+//! The Lua state asks again and again whether its script may go on ([`ServerState::script_interrupted`]). Once the script has run
 //! for `busy-reply-threshold`, the engine lets the network floor serve the other connections ([`RawSockets`](super::RawSockets)) from inside
 //! that question: commands flagged `allow_busy` run, all others are answered -BUSY. SCRIPT KILL, FUNCTION KILL and SHUTDOWN
 //! NOSAVE are such commands; what they note here ends the script at its next step. So does `script-time-limit`.
@@ -11,9 +11,9 @@ use std::time::Duration;
 use super::admit::Admission;
 use super::dispatch::call;
 use super::running_script::ScriptKind;
-use super::session::{Gate, Session, SessionKey};
+use super::session::{Restrictions, Session, SessionKey};
 use super::spec::{Flags, Group};
-use super::state::{Entry, Fed, Origin, Server};
+use super::state::{Entry, Fed, Origin, ServerState};
 use crate::base::limits::BUSY_REPLY_PAUSE_BYTES;
 use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
@@ -24,7 +24,7 @@ use crate::script::Verdict;
 /// How often the other connections are looked at while a script is busy.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-impl Server {
+impl ServerState {
     /// Asked while a script runs. Answers whether it may go on, or why not.
     pub fn script_interrupted(&mut self, ks: &mut Keyspace) -> Verdict {
         let threshold_ms = self.config.busy_reply_threshold_ms;
@@ -87,7 +87,7 @@ impl Server {
             }
             let limits = RequestLimits {
                 bulk_bytes: self.config.proto_max_bulk_len,
-                unauthenticated: session.gate.has(Gate::STRANGER),
+                unauthenticated: session.restrictions.has(Restrictions::UNAUTHENTICATED),
             };
             match decoder.decode(input, &limits) {
                 Ok(true) => self.answer_while_busy(ks, &mut session, decoder.argv(input), out),

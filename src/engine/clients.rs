@@ -1,8 +1,8 @@
 //! Clients come and go: they are registered, forgotten, and closed when they are idle or do not read their output.
 
 use super::saving::Progress;
-use super::session::{ClientType, Gate, Peer, Session, SessionKey};
-use super::state::{Engine, Server};
+use super::session::{ClientType, Peer, Restrictions, Session, SessionKey};
+use super::state::{Engine, ServerState};
 
 impl Engine {
     /// Forgets a connection and all it was subscribed to, watched or waited for.
@@ -11,7 +11,7 @@ impl Engine {
     }
 }
 
-impl Server {
+impl ServerState {
     /// Registers a connection.
     pub fn open_session(&mut self, peer: Peer) -> SessionKey {
         self.stats.connections += 1;
@@ -20,9 +20,9 @@ impl Server {
         let address = peer.address.clone();
         let key = self.sessions.open(peer, stranger, self.clock.now_ms());
         if let Some(session) = self.sessions.get_mut(key) {
-            session.gate.set(Gate::METERED, self.config.maxmemory > 0);
-            session.gate.set(Gate::UNLOGGED, is_unlogged);
-            session.gate.set(Gate::LOADING, self.loading.is_some());
+            session.restrictions.set(Restrictions::METERED, self.config.maxmemory > 0);
+            session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
+            session.restrictions.set(Restrictions::LOADING, self.loading.is_some());
         }
         self.registry.connected(key, &address);
         key
@@ -32,7 +32,7 @@ impl Server {
     pub fn set_loading(&mut self, progress: Option<Progress>) {
         self.loading = progress;
         for session in self.sessions.iter_mut() {
-            session.gate.set(Gate::LOADING, progress.is_some());
+            session.restrictions.set(Restrictions::LOADING, progress.is_some());
         }
     }
 

@@ -41,7 +41,7 @@ pub(crate) struct Conversation {
 
 /// Makes an EVAL a debugging session. `run` runs the script and writes its reply. Whatever comes of it, the session ends, and
 /// then the connection.
-pub(crate) fn converse(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversation) -> Done) -> Done {
+pub(crate) fn debug_session(ctx: &mut Ctx<'_>, run: impl FnOnce(&mut Ctx<'_>, &mut Conversation) -> Done) -> Done {
     // What was answered before leaves with the debugger's lines, and these show what is there.
     ctx.server.settle_log(ctx.ks)?;
     let mut conversation = Conversation {
@@ -162,7 +162,7 @@ impl Host for DebugHost<'_, '_> {
 }
 
 impl Console for DebugHost<'_, '_> {
-    fn converse(&mut self, lines: Vec<Vec<u8>>) -> Answer {
+    fn prompt(&mut self, lines: Vec<Vec<u8>>) -> Answer {
         self.conversation.show(&lines);
         drop(lines);
         self.conversation.heard_ticks = self.host.ctx.server.stats.clock.raw();

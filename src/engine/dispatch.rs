@@ -2,9 +2,9 @@
 
 use super::args::Args;
 use super::error::Error;
-use super::session::{Gate, ReplyMode, Session};
+use super::session::{ReplyMode, Restrictions, Session};
 use super::spec::{Flags, Group};
-use super::state::{Ctx, Entry, Flow, Origin, Run, Server};
+use super::state::{Ctx, Entry, Flow, Origin, Run, ServerState};
 use super::wait::{Parked, Wait};
 use crate::base::limits::UNIT_MAX_BYTES;
 use crate::keyspace::entry::Value;
@@ -26,7 +26,7 @@ impl Session {
             ReplyMode::SkipNext => self.reply_mode = ReplyMode::SkipThis,
             ReplyMode::SkipThis => {
                 self.reply_mode = ReplyMode::On;
-                self.gate.set(Gate::MUTED, false);
+                self.restrictions.set(Restrictions::MUTED, false);
             }
         }
         out.truncate(start);
@@ -34,7 +34,7 @@ impl Session {
     }
 }
 
-impl Server {
+impl ServerState {
     /// Answers a command that does not exist, or not with so many arguments.
     #[cold]
     pub(super) fn refuse_unresolved(&mut self, session: &mut Session, argv: Argv<'_>, out: &mut Reply) {
@@ -73,7 +73,7 @@ impl Server {
     /// Drops what a session has queued and watched.
     pub fn discard(&mut self, session: &mut Session) {
         session.transaction = None;
-        session.gate.set(Gate::QUEUEING, false);
+        session.restrictions.set(Restrictions::QUEUEING, false);
         self.watches.clear(session);
     }
 
@@ -120,7 +120,7 @@ impl Server {
 #[inline]
 pub(crate) fn call(
     ks: &mut Keyspace,
-    server: &mut Server,
+    server: &mut ServerState,
     session: &mut Session,
     entry: &'static Entry,
     argv: Argv<'_>,
@@ -229,7 +229,7 @@ impl Ctx<'_> {
 }
 
 #[cold]
-fn fail(server: &mut Server, entry: &Entry, error: &Error, reply: &mut Reply, start: usize) {
+fn fail(server: &mut ServerState, entry: &Entry, error: &Error, reply: &mut Reply, start: usize) {
     let text = error.to_string();
     server.stats.count_error(text.as_bytes());
     server.stats.commands[entry.id.index()].failed += 1;

@@ -3,13 +3,13 @@
 //! Every unit that changed something has a number, its Lsn, and is added to the log's [tail](super::tail) when it is committed.
 //! Until the log has it, its changes are *in flight*: a crash could take them back. So bytes for a client come with a
 //! [fence](super::outbox), the last unit in flight of which they show anything: for a change that is the unit itself, for a read
-//! the last one that changed a key it looked for. [`Server::sendable`] lets out what the log has reached, and has the tail written
+//! the last one that changed a key it looked for. [`ServerState::sendable`] lets out what the log has reached, and has the tail written
 //! when somebody waits for it: by then all connections that were ready have been served, and one write and one sync are for all
 //! of them. Who reads what nobody changes never waits.
 //!
-//! **Who writes** is decided in one place, [`Server::committer`]. The engine's thread itself is the shortest way, but holds up
+//! **Who writes** is decided in one place, [`ServerState::committer`]. The engine's thread itself is the shortest way, but holds up
 //! all others for as long as the sync takes. A thread of the log's lets the engine go on; when it has got further, those
-//! are woken who wait for that ([`Server::follow_log`]). While it syncs, the next block gathers, so neither needs a timer. What may wait for
+//! are woken who wait for that ([`ServerState::follow_log`]). While it syncs, the next block gathers, so neither needs a timer. What may wait for
 //! the disk is bounded: beyond that the engine waits as well.
 //!
 //! A log whose disk is full refuses commands that write, and takes them again when there is space. One that has failed
@@ -23,9 +23,9 @@ use std::time::Duration;
 use super::durability_state::{Durability, Held, WAITING_MIN};
 use super::error::Error;
 use super::saving::Purpose;
-use super::session::{Gate, Session, SessionKey};
+use super::session::{Restrictions, Session, SessionKey};
 use super::spec::Flags;
-use super::state::{Entry, Server};
+use super::state::{Entry, ServerState};
 use super::tail::Tail;
 use crate::base::limits::{
     LOG_BEHIND_MAX_BYTES, LOG_FULL_RETRY, LOG_MERGE_MAX_BYTES, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX,
@@ -45,7 +45,7 @@ const NOT_SAVED: Error = Error::text(
      (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
 );
 
-impl Server {
+impl ServerState {
     /// Goes on with a log that holds everything up to unit `last`.
     pub(crate) fn attach_log(&mut self, log: Log, last: Lsn) {
         self.tail = Some(Tail::new(log.buffer()));
@@ -329,14 +329,14 @@ impl Server {
     /// the log has failed to keep since the session was taken out, when it `had_failed` or not, the session ends.
     #[inline]
     pub(super) fn catch_up(&self, session: &mut Session, had_failed: bool, out: &mut Reply) {
-        if self.is_unlogged() != session.gate.has(Gate::UNLOGGED) || self.has_log_failed() {
+        if self.is_unlogged() != session.restrictions.has(Restrictions::UNLOGGED) || self.has_log_failed() {
             self.tell_of_log(session, had_failed, out);
         }
     }
 
     #[cold]
     fn tell_of_log(&self, session: &mut Session, had_failed: bool, out: &mut Reply) {
-        session.gate.set(Gate::UNLOGGED, self.is_unlogged());
+        session.restrictions.set(Restrictions::UNLOGGED, self.is_unlogged());
         if self.has_log_failed() && !had_failed && session.outbox.shows_more_than(self.safe()) {
             out.truncate(0);
             session.close_at_once();
@@ -368,11 +368,11 @@ impl Server {
         // The client whose pipeline runs is not among the sessions. What comes next in it is admitted anew.
         self.others_come_first = true;
         for session in self.sessions.iter_mut() {
-            session.gate.set(Gate::UNLOGGED, state != State::Good);
+            session.restrictions.set(Restrictions::UNLOGGED, state != State::Good);
         }
     }
 
-    /// Whether the log, or where there is none what stands for it, takes no changes: the gate's bit of every session.
+    /// Whether the log, or where there is none what stands for it, takes no changes: the bit of every session's restrictions.
     #[inline]
     pub(crate) fn is_unlogged(&self) -> bool {
         self.durability.as_ref().map_or_else(|| self.stops_writes(), |durability| !durability.is_good())
@@ -382,7 +382,7 @@ impl Server {
     pub(super) fn update_gates(&mut self) {
         let is_unlogged = self.is_unlogged();
         for session in self.sessions.iter_mut() {
-            session.gate.set(Gate::UNLOGGED, is_unlogged);
+            session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
         }
     }
 

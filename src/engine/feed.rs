@@ -3,7 +3,7 @@
 use super::admit::Admission;
 use super::batch::Batch;
 use super::dispatch::call;
-use super::session::{Gate, Session, SessionKey};
+use super::session::{Restrictions, Session, SessionKey};
 use super::state::{Engine, Entry, Fed, Origin, Run};
 use super::tail::UnitOrigin;
 use crate::base::limits::REPLY_PAUSE_BYTES;
@@ -49,7 +49,7 @@ impl Engine {
             }
             let limits = RequestLimits {
                 bulk_bytes: self.server.config.proto_max_bulk_len,
-                unauthenticated: session.gate.has(Gate::STRANGER),
+                unauthenticated: session.restrictions.has(Restrictions::UNAUTHENTICATED),
             };
             match batch.fill(decoder, input, &limits, self.server.table) {
                 Ok(0) => break Fed::Drained,
@@ -106,7 +106,7 @@ impl Engine {
     fn execute(&mut self, session: &mut Session, entry: Option<&'static Entry>, argv: Argv<'_>, out: &mut Reply) {
         match entry {
             None => self.server.refuse_unresolved(session, argv, out),
-            Some(entry) if session.gate.is_open() => self.run(session, entry, argv, out),
+            Some(entry) if session.restrictions.is_empty() => self.run(session, entry, argv, out),
             Some(entry) => {
                 let start = out.len();
                 self.run_gated(session, entry, argv, out, start);
@@ -153,7 +153,7 @@ impl Engine {
             Err(error) => self.server.refuse(session, Some(entry), error, out),
             Ok(Admission::Queue) => self.server.queue(session, entry, argv, out),
             Ok(Admission::Run) => {
-                self.ks.set_touch(!session.gate.has(Gate::NO_TOUCH));
+                self.ks.set_touch(!session.restrictions.has(Restrictions::NO_TOUCH));
                 self.run(session, entry, argv, out);
                 self.ks.set_touch(true);
             }

@@ -1,26 +1,26 @@
 //! `maxmemory`: what a command may do when the server holds more memory than it should.
 //!
-//! While a limit is set every session passes the [gate](super::admit), where what is allocated is compared with it. What is
+//! While a limit is set every session is [admitted](super::admit) command by command, where what is allocated is compared with it. What is
 //! found there holds for the whole command, be it a script or EXEC. No key is evicted yet, so that beyond the limit commands
 //! that may need memory are refused, whatever `maxmemory-policy` says.
 
 use super::error::Error;
-use super::session::{Gate, Session};
+use super::session::{Restrictions, Session};
 use super::spec::Flags;
-use super::state::{Entry, Server};
+use super::state::{Entry, ServerState};
 use crate::base::allocated::allocated_bytes;
 use crate::script::store::ScriptFlags;
 
 /// What a client reads whose command may need memory.
 const OUT_OF_MEMORY: Error = Error::text("OOM command not allowed when used memory > 'maxmemory'.");
 
-impl Server {
+impl ServerState {
     /// Acts on a new `maxmemory`. `current` is the session whose command set it.
     pub fn memory_limit_changed(&mut self, current: &mut Session) {
         self.memory_is_full = false;
         let is_limited = self.config.maxmemory > 0;
         for session in self.sessions.iter_mut().chain(std::iter::once(current)) {
-            session.gate.set(Gate::METERED, is_limited);
+            session.restrictions.set(Restrictions::METERED, is_limited);
         }
     }
 

@@ -56,5 +56,5 @@ mod wait_queues;
 mod watches;
 
 pub use state::{
-    Command, CommandTable, Ctx, Done, Engine, Entry, Fed, Flow, MayWait, Origin, RawSockets, Run, Server, Shutdown,
+    Command, CommandTable, Ctx, Done, Engine, Entry, Fed, Flow, MayWait, Origin, RawSockets, Run, ServerState, Shutdown,
 };

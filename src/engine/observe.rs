@@ -5,12 +5,12 @@
 //! keys it touched, and nothing while nobody watches or waits.
 
 use super::session::{Session, SessionKey, Sessions};
-use super::state::Server;
+use super::state::ServerState;
 use super::tail::UnitOrigin;
 use crate::keyspace::effect::{Recording, Touch};
 use crate::keyspace::{DbIndex, Keyspace};
 
-impl Server {
+impl ServerState {
     /// What the unit that begins must record for those who would read it.
     #[inline]
     pub(super) fn recording(&self) -> Recording {

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use super::error::Error;
 use super::pubsub::Message;
 use super::session::{Session, SessionKey};
-use super::state::{Ctx, Server};
+use super::state::{Ctx, ServerState};
 use crate::base::limits::HELD_MESSAGES_MAX_BYTES;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
 
-impl Server {
+impl ServerState {
     /// A script or transaction begins. Messages wait for its end if it may be rolled back then; and with a log, for others may be
     /// served meanwhile, and nobody may hear of changes before the log has them. Answers whether they wait: then
     /// [`deliver_held`](Self::deliver_held), [`Ctx::commit`] or [`Ctx::roll_back`] is to be called once.
@@ -54,7 +54,7 @@ impl Server {
     }
 
     /// Delivers a message to everybody who listens, at once or when the script or transaction that publishes is done; answers how many
-    /// times. `current` is the session whose command runs and which therefore is not among [`sessions`](Server::sessions).
+    /// times. `current` is the session whose command runs and which therefore is not among [`sessions`](ServerState::sessions).
     pub fn publish(
         &mut self,
         ks: &Keyspace,

@@ -11,7 +11,7 @@ use super::load_pieces::{Change, LoadPieces, Piece, What};
 use super::rdb_export::remove_leftovers;
 use super::saving::Progress;
 use super::tail::UnitOrigin;
-use super::{Engine, Server};
+use super::{Engine, ServerState};
 use crate::base::ahead::{Ahead, Piece as _, Source};
 use crate::base::limits::{LOAD_AHEAD_BYTES, LOAD_AHEAD_KEYS, RECOVERY_SLICE_BYTES};
 use crate::base::lsn::Lsn;
@@ -182,7 +182,7 @@ impl Loading {
     }
 
     /// Loads the rest, and has the engine go on behind it with a log. `notify` is called, on any thread, when
-    /// [`Server::look_after_log`](super::Server::look_after_log) has something to do.
+    /// [`ServerState::look_after_log`](super::ServerState::look_after_log) has something to do.
     pub fn finish(
         mut self,
         engine: &mut Engine,
@@ -241,7 +241,7 @@ pub(crate) fn count_keys(engine: &Engine) -> usize {
     (0..engine.ks.databases()).map(|db| engine.ks.db(db).len()).sum()
 }
 
-impl Server {
+impl ServerState {
     /// How long a start rests behind so many keys that it has loaded: `key-load-delay`.
     pub(crate) fn rest_behind(&self, keys: usize) -> Duration {
         rest_per_key(self.config.key_load_delay_us).saturating_mul(u32::try_from(keys).unwrap_or(u32::MAX))

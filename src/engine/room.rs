@@ -7,12 +7,12 @@
 //! Who waits so depends on others to read. Those who hold most do not stay for ever: one of them is closed each time
 //! [`ROOM_PATIENCE`] is over and there still is no room.
 
-use super::session::{Gate, Session, SessionKey};
+use super::session::{Restrictions, Session, SessionKey};
 use super::spec::Flags;
-use super::state::{Entry, Origin, Server};
+use super::state::{Entry, Origin, ServerState};
 use crate::base::limits::{OUTBOX_LEAST_SHARE_BYTES, OUTBOX_TOTAL_PAUSE_BYTES, ROOM_PATIENCE};
 
-impl Server {
+impl ServerState {
     /// The most bytes that a call may answer now, if it is one that can be taken back.
     #[inline]
     pub(super) fn room_for(&self, entry: &Entry, origin: Origin, session: &Session) -> Option<usize> {
@@ -21,7 +21,7 @@ impl Server {
         }
         let flags = entry.command.flags;
         let only_reads = flags.has(Flags::READONLY) && !flags.has(Flags::NOSCRIPT | Flags::BLOCKING);
-        let can_run_again = origin == Origin::Client && only_reads && !session.gate.has(Gate::MUTED);
+        let can_run_again = origin == Origin::Client && only_reads && !session.restrictions.has(Restrictions::MUTED);
         can_run_again.then_some(OUTBOX_LEAST_SHARE_BYTES)
     }
 

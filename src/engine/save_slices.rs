@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Server;
+use super::ServerState;
 use super::rdb_export::{Export, Exported, Exporting};
 use super::saving::{Copying, Ended, Home, Purpose, Rdb, Run, Saving, Stage};
 use super::scripts::Scripts;
@@ -32,7 +32,7 @@ use crate::log::snapshot::writer::{Begin, Done, LogBeside, Sizes, SnapshotWriter
 /// How often a snapshot that the whole server waits for is looked at.
 const WAIT_STEP: Duration = Duration::from_millis(1);
 
-impl Server {
+impl ServerState {
     /// See [`Engine::save_slice`](super::Engine::save_slice).
     pub(super) fn save_slice(&mut self, ks: &mut Keyspace) -> bool {
         let Some(run) = &mut self.saving.run else {

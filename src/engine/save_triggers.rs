@@ -9,8 +9,8 @@
 //! for doubles that with each failure.
 
 use super::saving::{Home, Purpose, Run, Stage};
-use super::session::{Gate, Session};
-use super::{Engine, Server};
+use super::session::{Restrictions, Session};
+use super::{Engine, ServerState};
 use crate::base::limits::{LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
 use crate::keyspace::Keyspace;
 
@@ -27,7 +27,7 @@ impl Engine {
     }
 }
 
-impl Server {
+impl ServerState {
     /// Begins a snapshot if it is time for one. Runs `hz` times a second.
     pub(super) fn look_after_saving(&mut self, ks: &mut Keyspace) {
         let gathered = self.tail.as_ref().filter(|_| self.durability.is_none()).map_or(0, |tail| tail.bytes.len());
@@ -110,7 +110,7 @@ impl Server {
     /// `save` or `stop-writes-on-bgsave-error` has changed. `session` is out of the registry.
     pub(crate) fn saving_rules_changed(&mut self, session: &mut Session) {
         self.update_gates();
-        session.gate.set(Gate::UNLOGGED, self.is_unlogged());
+        session.restrictions.set(Restrictions::UNLOGGED, self.is_unlogged());
     }
 
     /// CONFIG SET appendonly yes: begins the snapshot that the log is to begin behind, unless one is under way that will do.

@@ -133,7 +133,7 @@ pub struct Saving {
     pub(super) failure: Option<String>,
     /// Wakes who calls [`Engine::save_slice`](super::Engine::save_slice).
     pub(super) wake: Wake,
-    /// Wakes who calls [`Server::look_after_log`](super::Server::look_after_log).
+    /// Wakes who calls [`ServerState::look_after_log`](super::ServerState::look_after_log).
     pub(super) wake_for_log: Wake,
 }
 

@@ -58,7 +58,7 @@ impl ScriptHost<'_, '_> {
         limit > 0 && self.ctx.ks.undo_bytes() > limit
     }
 
-    /// What the one gate of clients is for them: admits a command that a script calls.
+    /// What `admit` is for clients: admits a command that a script calls.
     #[inline]
     fn admit(&self, known: Option<CommandId>, argv: Argv<'_>) -> Result<&'static Entry, Error> {
         let table = self.ctx.server.table;

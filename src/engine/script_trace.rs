@@ -1,6 +1,6 @@
 //! SCRIPT TRACE: what a script does, command by command, each with its reply, its cost and its effects.
 //!
-//! While [`Server::trace`](super::Server) is there, the script that runs is traced: it is noted here instead of in the trail
+//! While [`ServerState::trace`](super::ServerState) is there, the script that runs is traced: it is noted here instead of in the trail
 //! of a slow call.
 
 use crate::base::limits::SCRIPT_TRACE_MAX_BYTES;

@@ -13,7 +13,7 @@ use super::script_trace::Trace;
 use super::scripts::{NESTED, Scripts};
 use super::session::DebugMode;
 use super::spec::Flags;
-use super::state::{Ctx, Done, Origin, Server};
+use super::state::{Ctx, Done, Origin, ServerState};
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
 use crate::script::library::Function;
@@ -157,7 +157,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
 /// From when on the commands of a call are noted, by the processor's clock: in a trace all, otherwise those of a call that may
 /// be slow.
 #[inline]
-fn watched_from(server: &Server, call: Call<'_>, started: u64) -> u64 {
+fn watched_from(server: &ServerState, call: Call<'_>, started: u64) -> u64 {
     match call.purpose {
         Purpose::Work => started.saturating_add(server.stats.scripts.slow.trail_after_ticks),
         _ if server.trace.is_some() => 0,

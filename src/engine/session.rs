@@ -38,42 +38,42 @@ pub enum ReplyMode {
     SkipThis,
 }
 
-/// Reasons why a command of a session needs more than the usual way. No bit: the hot path.
+/// What keeps the commands of a session from running at once; each bit needs a check by [`admit`](super::admit). None: the hot path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Gate(u8);
+pub struct Restrictions(u8);
 
-impl Gate {
+impl Restrictions {
     /// The client has not authenticated though it must.
-    pub const STRANGER: Gate = Gate(1);
+    pub const UNAUTHENTICATED: Restrictions = Restrictions(1);
     /// Commands are queued for EXEC.
-    pub const QUEUEING: Gate = Gate(1 << 1);
+    pub const QUEUEING: Restrictions = Restrictions(1 << 1);
     /// A RESP2 client that has subscriptions may do little else.
-    pub const SUBSCRIBER: Gate = Gate(1 << 2);
+    pub const SUBSCRIBER: Restrictions = Restrictions(1 << 2);
     /// Not every reply is wanted.
-    pub const MUTED: Gate = Gate(1 << 3);
+    pub const MUTED: Restrictions = Restrictions(1 << 3);
     /// Reading a key does not count as using it.
-    pub const NO_TOUCH: Gate = Gate(1 << 4);
+    pub const NO_TOUCH: Restrictions = Restrictions(1 << 4);
     /// There is a limit on memory, which may have been reached.
-    pub const METERED: Gate = Gate(1 << 5);
+    pub const METERED: Restrictions = Restrictions(1 << 5);
     /// The log takes no changes.
-    pub const UNLOGGED: Gate = Gate(1 << 6);
+    pub const UNLOGGED: Restrictions = Restrictions(1 << 6);
     /// The data is being loaded.
-    pub const LOADING: Gate = Gate(1 << 7);
+    pub const LOADING: Restrictions = Restrictions(1 << 7);
 
-    /// Whether nothing is out of the ordinary.
+    /// Whether there are none.
     #[inline]
-    pub fn is_open(self) -> bool {
+    pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// Whether any bit of `other` is set.
     #[inline]
-    pub fn has(self, other: Gate) -> bool {
+    pub fn has(self, other: Restrictions) -> bool {
         self.0 & other.0 != 0
     }
 
     /// Sets or clears the bits of `other`.
-    pub fn set(&mut self, other: Gate, on: bool) {
+    pub fn set(&mut self, other: Restrictions, on: bool) {
         self.0 = if on { self.0 | other.0 } else { self.0 & !other.0 };
     }
 }
@@ -170,8 +170,8 @@ pub struct Session {
     pub db: DbIndex,
     /// 2 or 3.
     pub protocol: u8,
-    /// See [`Gate`].
-    pub gate: Gate,
+    /// See [`Restrictions`].
+    pub restrictions: Restrictions,
     /// Whether the last password was right, or none is needed.
     pub authenticated: bool,
     /// CLIENT SETNAME.
@@ -299,10 +299,10 @@ impl Session {
         matches!(self.reply_mode, ReplyMode::Off | ReplyMode::SkipThis)
     }
 
-    /// Recomputes the gate bit that depends on protocol and subscriptions.
+    /// Recomputes the restriction that depends on protocol and subscriptions.
     pub fn refresh_subscriber_gate(&mut self) {
         let restricted = self.protocol == 2 && !self.subscriptions.is_empty();
-        self.gate.set(Gate::SUBSCRIBER, restricted);
+        self.restrictions.set(Restrictions::SUBSCRIBER, restricted);
     }
 }
 
@@ -330,19 +330,19 @@ pub struct Sessions {
 
 impl Sessions {
     /// Registers a connection.
-    pub fn open(&mut self, peer: Peer, stranger: bool, now_ms: i64) -> SessionKey {
+    pub fn open(&mut self, peer: Peer, unauthenticated: bool, now_ms: i64) -> SessionKey {
         self.last_id += 1;
         let slot = self.slab.vacant_key();
         let key = SessionKey { id: self.last_id, slot };
         self.slots.insert(key.id, slot);
-        let mut gate = Gate::default();
-        gate.set(Gate::STRANGER, stranger);
+        let mut restrictions = Restrictions::default();
+        restrictions.set(Restrictions::UNAUTHENTICATED, unauthenticated);
         self.slab.insert(Some(Box::new(Session {
             key,
             db: 0,
             protocol: 2,
-            gate,
-            authenticated: !stranger,
+            restrictions,
+            authenticated: !unauthenticated,
             name: Vec::new(),
             lib_name: Vec::new(),
             lib_version: Vec::new(),

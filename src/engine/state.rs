@@ -1,7 +1,7 @@
 //! The state of the engine, and what a command's handler gets to see of it. What acts on it stands in the files above.
 //!
-//! These types know each other: the [`Server`] holds the table of commands, a command's [`Run`] is a function of a [`Ctx`], and
-//! that lends it the [`Server`] again. All that they are made of lies below and knows none of them: who is connected
+//! These types know each other: the [`ServerState`] holds the table of commands, a command's [`Run`] is a function of a [`Ctx`], and
+//! that lends it the [`ServerState`] again. All that they are made of lies below and knows none of them: who is connected
 //! ([`Session`]), who watches, listens and waits, what was counted, the log, the scripts.
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct Engine {
     /// All keys.
     pub ks: Keyspace,
     /// Everything else.
-    pub server: Server,
+    pub server: ServerState,
     /// Memory for the commands that are decoded ahead.
     pub(super) batch: Batch<Run>,
 }
@@ -56,7 +56,7 @@ impl Engine {
         ks.set_now_ms(now_ms);
         let mut stats = Stats::new(table.ids());
         stats.scripts.slow.configure(&config, &stats.clock);
-        let server = Server {
+        let server = ServerState {
             config,
             table,
             sessions: Sessions::default(),
@@ -96,7 +96,7 @@ impl Engine {
 }
 
 /// What the server holds besides the keys.
-pub struct Server {
+pub struct ServerState {
     /// The configuration.
     pub config: Config,
     /// All commands.
@@ -250,7 +250,7 @@ pub struct Ctx<'a> {
     /// All keys.
     pub ks: &'a mut Keyspace,
     /// Everything else that the server holds.
-    pub server: &'a mut Server,
+    pub server: &'a mut ServerState,
     /// Whose call it is.
     pub session: &'a mut Session,
     /// Where the answer is written.
@@ -294,18 +294,21 @@ impl Ctx<'_> {
 /// command runs is left alone, but for [`exchange`](RawSockets::exchange).
 pub trait RawSockets {
     /// Sends what others have been answered, as far as their sockets take it.
-    fn send_unsent(&mut self, server: &mut Server);
+    fn send_unsent(&mut self, server: &mut ServerState);
     /// The same; accepts who wants to connect, answers who has sent something, and closes the connections that have ended or
     /// are to be closed. Does not wait.
-    fn serve(&mut self, ks: &mut Keyspace, server: &mut Server);
+    fn serve(&mut self, ks: &mut Keyspace, server: &mut ServerState);
     /// Sends what the socket of one connection takes of `unsent`, which it removes, and appends to `received` what came in.
     /// Waits for either, no longer than `patience`. Answers false when the peer has hung up.
     fn exchange(&mut self, key: SessionKey, unsent: &mut Vec<u8>, received: &mut Vec<u8>, patience: Duration) -> bool;
 }
 
-impl Server {
+impl ServerState {
     /// Lets the network floor act, if there is one.
-    pub(super) fn with_raw_sockets<A>(&mut self, act: impl FnOnce(&mut dyn RawSockets, &mut Server) -> A) -> Option<A> {
+    pub(super) fn with_raw_sockets<A>(
+        &mut self,
+        act: impl FnOnce(&mut dyn RawSockets, &mut ServerState) -> A,
+    ) -> Option<A> {
         let mut sockets = self.raw_sockets.take()?;
         let answer = act(&mut *sockets, self);
         self.raw_sockets = Some(sockets);
@@ -316,7 +319,7 @@ impl Server {
 /// How much is held unsent, and who waits for that to become less.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// Bytes that the outboxes of all sessions hold, as far as [`Server::count_unsent`] was told.
+    /// Bytes that the outboxes of all sessions hold, as far as [`ServerState::count_unsent`] was told.
     pub(super) held: usize,
     /// The command that has just run is to run again.
     pub(super) takes_back: bool,

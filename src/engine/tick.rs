@@ -1,6 +1,6 @@
 //! What must be done now and then, whatever clients do.
 
-use super::state::{Engine, Server};
+use super::state::{Engine, ServerState};
 use crate::base::allocated::allocated_bytes;
 
 impl Engine {
@@ -35,7 +35,7 @@ impl Engine {
         self.batch.give_back();
         self.ks.give_back_scratch(self.server.safe());
         self.server.give_back_log_buffers();
-        let Server { scripts, stats, sessions, .. } = &mut self.server;
+        let ServerState { scripts, stats, sessions, .. } = &mut self.server;
         sessions.give_back();
         scripts.give_back_scratch();
         stats.scripts.forget_gone(scripts.programs_len(), scripts.programs());

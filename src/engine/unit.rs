@@ -10,7 +10,7 @@
 
 use super::dispatch::call;
 use super::session::{Session, SessionKey};
-use super::state::{Engine, Origin, Server};
+use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
 use super::wait::{Parked, Want};
 use super::wait_queues::Ready;
@@ -167,7 +167,7 @@ impl Engine {
     }
 }
 
-impl Server {
+impl ServerState {
     /// Ends a call's waiting with an answer made by `answer`. Answers whether it was waiting.
     pub(crate) fn end_waiting(
         &mut self,

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use crate::client::{Connection, Stream};
-use crate::engine::session::{Gate, Peer, SessionKey};
+use crate::engine::session::{Peer, Restrictions, SessionKey};
 use crate::engine::{Engine, Fed};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
@@ -17,7 +17,9 @@ pub(super) fn connect(engine: &mut Engine) -> Connection<'_> {
         engine.server.open_session(Peer { address: "import:0".to_owned(), is_local: true, ..Peer::default() });
     if let Some(session) = engine.server.sessions.get_mut(session) {
         // Whoever starts the server needs no password, what is there already has its place, and this is what is loaded.
-        [Gate::STRANGER, Gate::METERED, Gate::LOADING].into_iter().for_each(|gate| session.gate.set(gate, false));
+        [Restrictions::UNAUTHENTICATED, Restrictions::METERED, Restrictions::LOADING]
+            .into_iter()
+            .for_each(|bit| session.restrictions.set(bit, false));
     }
     let stream = InProcess { engine, session, decoder: Decoder::new(), unread: Vec::new(), replies: VecDeque::new() };
     Connection::through(Box::new(stream), "this server")

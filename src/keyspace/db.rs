@@ -160,7 +160,7 @@ impl Db {
 
     /// Puts an entry back that [`remove`](Self::remove) took out. If nothing else came or went since, it gets its slot.
     pub(super) fn reinsert(&mut self, mut entry: Entry) -> Slot {
-        // Its timer may have been swept out; one that was not is dead from here on, or a key that is removed and comes back
+        // Its timer may have been swept out; one that was not is stale from here on, or a key that is removed and comes back
         // again and again would gather live ones.
         entry.armed_at_ms = NEVER;
         self.volatile += usize::from(entry.expires_at_ms != NEVER);
@@ -217,7 +217,7 @@ impl Db {
         self.sweep_timers();
     }
 
-    /// Goes on with throwing out dead timers, if that is worth it.
+    /// Goes on with throwing out stale timers, if that is worth it.
     #[inline]
     fn sweep_timers(&mut self) {
         if self.timers.needs_sweep(self.volatile + self.partly_volatile) {

@@ -109,7 +109,7 @@ impl Value {
     }
 
     /// Whether every element of it has expired by then.
-    fn is_spent(&self, now_ms: i64) -> bool {
+    fn all_expired(&self, now_ms: i64) -> bool {
         let stored = match self {
             Value::Hash(hash) => hash.stored_len(),
             Value::Set(set) => set.stored_len(),
@@ -185,7 +185,7 @@ impl Entry {
     #[inline]
     pub(super) fn is_live(&self, now_ms: i64) -> bool {
         // An entry of which anything expires has a timer, and that fires no later.
-        self.armed_at_ms > now_ms || (self.expires_at_ms > now_ms && !self.value.is_spent(now_ms))
+        self.armed_at_ms > now_ms || (self.expires_at_ms > now_ms && !self.value.all_expired(now_ms))
     }
 
     /// When its timer must have fired: at the key's deadline or the first of an element; `NEVER` for neither.

@@ -2,12 +2,12 @@
 //!
 //! A heap of deadlines with at most one live timer per entry. Renewing an expiry (the common case: a lock that is extended,
 //! a gate that is used) touches only the entry; the timer that fires too early is armed again for the entry's real
-//! deadline. Only an *earlier* deadline adds a timer, and the one it replaces is recognised as dead when it fires. So
+//! deadline. Only an *earlier* deadline adds a timer, and the one it replaces is recognised as stale when it fires. So
 //! expired keys are reclaimed in the order of their deadlines, without sampling and without a scan.
 //!
-//! A lock that is taken and deleted again and again leaves a dead timer each time, which would stand in the heap until its
-//! deadline. So when dead timers outnumber the live ones they are swept out, a few for each timer that is armed and for each
-//! entry with a timer that is removed: these are what makes timers dead, so a sweep is always paid for. The heap
+//! A lock that is taken and deleted again and again leaves a stale timer each time, which would stand in the heap until its
+//! deadline. So when stale timers outnumber the live ones they are swept out, a few for each timer that is armed and for each
+//! entry with a timer that is removed: these are what makes timers stale, so a sweep is always paid for. The heap
 //! is set aside, and from its end, where taking one leaves a heap, what still lives moves into a fresh one. Until all have
 //! moved, the next timer to fire is the nearer of two.
 
@@ -52,7 +52,7 @@ impl Timers {
         }
     }
 
-    /// Whether a sweep is underway, or dead timers outnumber the entries that expire, of which there are `volatile`.
+    /// Whether a sweep is underway, or stale timers outnumber the entries that expire, of which there are `volatile`.
     #[inline]
     pub(super) fn needs_sweep(&self, volatile: usize) -> bool {
         !self.unswept.is_empty() || (self.heap.len() >= SWEEP_MIN && self.heap.len() / 2 > volatile)
@@ -79,7 +79,7 @@ impl Timers {
         TIMER_SWEEP_STEP
     }
 
-    /// How many timers there are, dead ones included.
+    /// How many timers there are, stale ones included.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.heap.len() + self.unswept.len()
@@ -362,7 +362,7 @@ mod tests {
         for i in 0..KEYS {
             put_until(&mut ks, &i.to_be_bytes(), 1_000 + i64::from(i));
         }
-        // Half of them are deleted: their timers are dead.
+        // Half of them are deleted: their timers are stale.
         for i in (0..KEYS).filter(|i| i % 2 != 0) {
             let slot = ks.find(0, &i.to_be_bytes()).expect("put above");
             ks.remove(0, slot);

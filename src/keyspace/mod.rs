@@ -16,7 +16,7 @@ pub mod entry;
 mod expiry;
 mod in_flight;
 mod mark;
-mod piece;
+mod pre_image;
 pub mod prepared;
 mod slab;
 pub mod snapshot;
@@ -547,8 +547,8 @@ impl Keyspace {
                 left -= 1;
                 if database.get(timer.slot).is_some_and(|entry| timer.is_live(entry)) {
                     // The timer is paid for; that pays for one element, too, so that each slice gets ahead.
-                    let buried = self.fall_due(db, timer.slot, left + 1).unwrap_or(0);
-                    left -= buried.saturating_sub(1);
+                    let removed = self.fall_due(db, timer.slot, left + 1).unwrap_or(0);
+                    left -= removed.saturating_sub(1);
                 }
             }
         }
@@ -591,10 +591,10 @@ impl Keyspace {
             self.standing_effects += self.effects.count() - effects_before;
             return None;
         }
-        let buried = self.bury(db, slot, budget);
+        let removed = self.remove_expired_elements(db, slot, budget);
         self.standing_effects += self.effects.count() - effects_before;
         self.dbs[db as usize].rearm(slot);
-        Some(buried)
+        Some(removed)
     }
 
     /// Removes an entry that has expired, or every element of which has.

@@ -6,7 +6,7 @@
 //!
 //! - a compact value (one small block of bytes) is copied whole, once; whatever happens to it later in the unit is covered by
 //!   that copy, as it is for a key that the unit created;
-//! - of a large one, and where it is cheaper, the [`Piece`] that changes is noted.
+//! - of a large one, and where it is cheaper, the [`PreImage`] that changes is noted.
 //!
 //! Slots are handed out last freed, first used. Walking backwards, an entry that comes back therefore gets the slot that it
 //! had, and the notes can name entries by slot.
@@ -23,7 +23,7 @@ use std::collections::HashSet;
 
 use super::db::Db;
 use super::entry::{Entry, Value};
-use super::piece::Piece;
+use super::pre_image::PreImage;
 use super::{DbIndex, Keyspace, KeyspaceStats, Slot};
 use crate::value::stream::Stream;
 use crate::value::string::StringValue;
@@ -32,12 +32,12 @@ use crate::value::string::StringValue;
 const PIECES_BEFORE_COPIES: usize = 64;
 
 /// Entries up to which a look through a list is faster than a hash.
-const COVERED_FEW: usize = 16;
+const RESTORABLE_FEW: usize = 16;
 
 /// Elements by which the bytes of a large value are judged.
 const SAMPLES: usize = 5;
 
-/// Bytes that a note takes: its step, and its place in a table of what is covered.
+/// Bytes that a note takes: its step, and its place in a table of what is restorable.
 const NOTE_BYTES: usize = size_of::<Step>() + 2 * size_of::<u64>();
 
 /// The notes. Empty and off between two scripts.
@@ -46,11 +46,11 @@ pub(super) struct Undo {
     is_on: bool,
     steps: Vec<Step>,
     /// Entries of which the notes can restore value and expiry already.
-    covered: Covered,
+    restorable: Restorable,
     /// Streams of which they can restore what producers requested.
-    covered_requests: Covered,
+    restorable_requests: Restorable,
     /// Databases that were emptied or changed places.
-    shuffled: Vec<DbIndex>,
+    replaced_dbs: Vec<DbIndex>,
     /// See [`undo_bytes`](Keyspace::undo_bytes).
     bytes: usize,
     /// How many effects that stand there had been.
@@ -76,7 +76,7 @@ enum Step {
     /// A key got another expiry.
     Expiry { db: DbIndex, slot: Slot, at_ms: i64 },
     /// A part of a value was changed.
-    Changed { db: DbIndex, slot: Slot, piece: Piece },
+    Changed { db: DbIndex, slot: Slot, pre_image: PreImage },
     /// A database was emptied.
     Flushed { db: DbIndex, old: Box<Db> },
     /// Two databases changed places.
@@ -98,24 +98,24 @@ impl Undo {
     /// Bytes of a value that has left the database, if the unit may have brought it.
     #[inline]
     fn count_gone(&mut self, db: DbIndex, value: &Value) {
-        if self.shuffled.contains(&db) {
+        if self.replaced_dbs.contains(&db) {
             self.bytes += value.heap_bytes(SAMPLES);
         }
     }
 
-    fn shuffle(&mut self, db: DbIndex) {
-        self.covered.clear();
-        self.covered_requests.clear();
-        if !self.shuffled.contains(&db) {
-            self.shuffled.push(db);
+    fn replace_database(&mut self, db: DbIndex) {
+        self.restorable.clear();
+        self.restorable_requests.clear();
+        if !self.replaced_dbs.contains(&db) {
+            self.replaced_dbs.push(db);
         }
     }
 
     /// Forgets what the unit did, of which the steps have been taken out.
     fn end(&mut self) {
-        self.covered.clear();
-        self.covered_requests.clear();
-        self.shuffled.clear();
+        self.restorable.clear();
+        self.restorable_requests.clear();
+        self.replaced_dbs.clear();
         self.bytes = 0;
     }
 
@@ -130,7 +130,7 @@ impl Step {
     fn heap_bytes(&self) -> usize {
         match self {
             Step::Removed { entry, .. } | Step::Carried { shell: entry, .. } => entry.key.heap_bytes(),
-            Step::Changed { piece, .. } => piece.heap_bytes(),
+            Step::Changed { pre_image, .. } => pre_image.heap_bytes(),
             Step::Flushed { .. } => size_of::<Db>(),
             _ => 0,
         }
@@ -155,12 +155,12 @@ impl Name {
 
 /// A set of entries.
 #[derive(Default)]
-struct Covered {
+struct Restorable {
     few: Vec<Name>,
     many: HashSet<Name>,
 }
 
-impl Covered {
+impl Restorable {
     #[inline]
     fn has(&self, one: Name) -> bool {
         self.few.contains(&one) || (!self.many.is_empty() && self.many.contains(&one))
@@ -168,7 +168,7 @@ impl Covered {
 
     #[inline]
     fn add(&mut self, one: Name) {
-        if self.few.len() < COVERED_FEW {
+        if self.few.len() < RESTORABLE_FEW {
             self.few.push(one);
         } else {
             self.many.insert(one);
@@ -272,11 +272,11 @@ impl Keyspace {
                 self.dbs[db as usize].reinsert(shell);
             }
             Step::Expiry { db, slot, at_ms } => self.dbs[db as usize].set_expiry(slot, at_ms),
-            Step::Changed { db, slot, piece } => {
+            Step::Changed { db, slot, pre_image } => {
                 let limits = self.limits;
                 let value = &mut self.entry_mut(db, slot).value;
                 let mortal = value.elements_expire();
-                piece.put_back(value, &limits);
+                pre_image.put_back(value, &limits);
                 self.dbs[db as usize].follow_elements(slot, mortal);
             }
             Step::Flushed { db, old } => {
@@ -296,13 +296,13 @@ impl Keyspace {
         if self.undo.is_on {
             let version = self.entry(db, slot).version;
             self.undo.push(Step::Added { db, slot });
-            self.undo.covered.add(Name::new(db, slot, version));
+            self.undo.restorable.add(Name::new(db, slot, version));
         }
     }
 
     /// Frees an entry that has been removed from `slot`, or keeps it.
     #[inline]
-    pub(super) fn discard(&mut self, db: DbIndex, slot: Slot, entry: Entry) {
+    pub(super) fn retire(&mut self, db: DbIndex, slot: Slot, entry: Entry) {
         if self.undo.is_on {
             self.keep_entry(db, slot, entry);
         } else {
@@ -312,7 +312,7 @@ impl Keyspace {
     }
 
     fn keep_entry(&mut self, db: DbIndex, slot: Slot, mut entry: Entry) {
-        if self.undo.covered.has(Name::new(db, slot, entry.version)) {
+        if self.undo.restorable.has(Name::new(db, slot, entry.version)) {
             // Walking backwards, the note that covers it comes later, and gives it another value or takes it away.
             self.disposal.free(std::mem::replace(&mut entry.value, NO_VALUE));
         } else {
@@ -330,7 +330,7 @@ impl Keyspace {
 
     /// Frees a value that the one at `slot` has replaced, or keeps it. `expires_at_ms` is when the key expired then.
     #[inline]
-    pub(super) fn discard_value(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
+    pub(super) fn retire_value(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
         if self.undo.is_on {
             self.keep_value(db, slot, value, expires_at_ms);
         } else {
@@ -340,36 +340,36 @@ impl Keyspace {
 
     fn keep_value(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
         let version = self.entry(db, slot).version;
-        if self.undo.covered.has(Name::new(db, slot, version)) {
+        if self.undo.restorable.has(Name::new(db, slot, version)) {
             return self.disposal.free(value);
         }
         self.undo.count_gone(db, &value);
         self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
-        self.undo.covered.add(Name::new(db, slot, version));
+        self.undo.restorable.add(Name::new(db, slot, version));
     }
 
-    /// A value is about to be changed in place. `piece` tells from the value what of it will change; `None`: that is not
+    /// A value is about to be changed in place. `pre_image` tells from the value what of it will change; `None`: that is not
     /// worth telling, a copy of all is better.
     #[inline]
-    pub(super) fn note_change(&mut self, db: DbIndex, slot: Slot, piece: impl FnOnce(&Value) -> Option<Piece>) {
+    pub(super) fn note_change(&mut self, db: DbIndex, slot: Slot, pre_image: impl FnOnce(&Value) -> Option<PreImage>) {
         if self.undo.is_on {
-            self.note_change_now(db, slot, piece);
+            self.note_change_now(db, slot, pre_image);
         }
     }
 
     #[inline(never)]
-    fn note_change_now(&mut self, db: DbIndex, slot: Slot, piece: impl FnOnce(&Value) -> Option<Piece>) {
+    fn note_change_now(&mut self, db: DbIndex, slot: Slot, pre_image: impl FnOnce(&Value) -> Option<PreImage>) {
         let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        if self.undo.covered.has(Name::new(db, slot, entry.version)) {
+        if self.undo.restorable.has(Name::new(db, slot, entry.version)) {
             return;
         }
         let is_long = self.undo.steps.len() >= PIECES_BEFORE_COPIES;
-        let piece = if is_long && entry.value.is_small() { None } else { piece(&entry.value) };
-        match piece {
-            Some(piece) => self.undo.push(Step::Changed { db, slot, piece }),
+        let pre_image = if is_long && entry.value.is_small() { None } else { pre_image(&entry.value) };
+        match pre_image {
+            Some(pre_image) => self.undo.push(Step::Changed { db, slot, pre_image }),
             None => {
                 let (value, expires_at_ms) = (entry.value.clone(), entry.expires_at_ms);
-                self.undo.covered.add(Name::new(db, slot, entry.version));
+                self.undo.restorable.add(Name::new(db, slot, entry.version));
                 self.undo.bytes += value.heap_bytes(SAMPLES);
                 self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
             }
@@ -377,7 +377,7 @@ impl Keyspace {
     }
 
     /// A value is about to be changed in place by a verb that learns only then what changes. Answers whether it must
-    /// [note the piece](Self::note_piece) afterwards; not if the value `is_copied` instead.
+    /// [note the pre_image](Self::note_pre_image) afterwards; not if the value `is_copied` instead.
     #[inline]
     pub(super) fn must_note(&mut self, db: DbIndex, slot: Slot, is_copied: impl FnOnce(&Value) -> bool) -> bool {
         self.undo.is_on && self.must_note_now(db, slot, is_copied)
@@ -386,7 +386,7 @@ impl Keyspace {
     #[inline(never)]
     fn must_note_now(&mut self, db: DbIndex, slot: Slot, is_copied: impl FnOnce(&Value) -> bool) -> bool {
         let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        if self.undo.covered.has(Name::new(db, slot, entry.version)) {
+        if self.undo.restorable.has(Name::new(db, slot, entry.version)) {
             return false;
         }
         if is_copied(&entry.value) || (self.undo.steps.len() >= PIECES_BEFORE_COPIES && entry.value.is_small()) {
@@ -397,8 +397,8 @@ impl Keyspace {
     }
 
     /// See [`must_note`](Self::must_note).
-    pub(super) fn note_piece(&mut self, db: DbIndex, slot: Slot, piece: Piece) {
-        self.undo.push(Step::Changed { db, slot, piece });
+    pub(super) fn note_pre_image(&mut self, db: DbIndex, slot: Slot, pre_image: PreImage) {
+        self.undo.push(Step::Changed { db, slot, pre_image });
     }
 
     /// What a stream remembers of producers' requests is about to change. It is copied once: to tell what of it changes would
@@ -407,9 +407,9 @@ impl Keyspace {
     pub(super) fn note_requests(&mut self, db: DbIndex, slot: Slot) {
         if self.undo.is_on {
             let version = self.entry(db, slot).version;
-            if !self.undo.covered_requests.has(Name::new(db, slot, version)) {
-                self.note_change_now(db, slot, |value| Piece::stream(value, Stream::before_requests));
-                self.undo.covered_requests.add(Name::new(db, slot, version));
+            if !self.undo.restorable_requests.has(Name::new(db, slot, version)) {
+                self.note_change_now(db, slot, |value| PreImage::stream(value, Stream::before_requests));
+                self.undo.restorable_requests.add(Name::new(db, slot, version));
             }
         }
     }
@@ -420,44 +420,44 @@ impl Keyspace {
         if self.undo.is_on {
             let entry = self.entry(db, slot);
             let (version, at_ms) = (entry.version, entry.expires_at_ms);
-            if !self.undo.covered.has(Name::new(db, slot, version)) {
+            if !self.undo.restorable.has(Name::new(db, slot, version)) {
                 self.undo.push(Step::Expiry { db, slot, at_ms });
             }
         }
     }
 
-    /// A key has been removed from `slot` whose value is about to move to another one. Answers whether it was covered.
+    /// A key has been removed from `slot` whose value is about to move to another one. Answers whether it was restorable.
     #[inline]
     pub(super) fn note_carried(&mut self, db: DbIndex, slot: Slot, entry: &Entry) -> bool {
         if self.undo.is_on {
             let shell = Entry { key: entry.key.clone(), value: NO_VALUE, ..*entry };
             self.undo.push(Step::Carried { db, shell });
         }
-        self.undo.is_on && self.undo.covered.has(Name::new(db, slot, entry.version))
+        self.undo.is_on && self.undo.restorable.has(Name::new(db, slot, entry.version))
     }
 
     /// A key has been added with the value that was carried off. If that was covered where it was, it is here.
     #[inline]
-    pub(super) fn note_carried_to(&mut self, db: DbIndex, slot: Slot, is_covered: bool) {
+    pub(super) fn note_carried_to(&mut self, db: DbIndex, slot: Slot, is_restorable: bool) {
         if self.undo.is_on {
             self.undo.push(Step::CarriedTo { db, slot });
-            if is_covered {
+            if is_restorable {
                 let version = self.entry(db, slot).version;
-                self.undo.covered.add(Name::new(db, slot, version));
+                self.undo.restorable.add(Name::new(db, slot, version));
             }
         }
     }
 
     /// Frees a database that has been replaced, or keeps it. `meanwhile`: on the other thread.
-    pub(super) fn discard_database(&mut self, db: DbIndex, old: Db, meanwhile: bool) {
+    pub(super) fn retire_database(&mut self, db: DbIndex, old: Db, meanwhile: bool) {
         if self.undo.is_on {
-            if self.undo.shuffled.contains(&db) {
+            if self.undo.replaced_dbs.contains(&db) {
                 let entries = old.slots().filter_map(|slot| old.get(slot));
                 let values: usize = entries.map(|entry| entry.mem_bytes(SAMPLES)).sum();
                 self.undo.bytes += values + old.overhead_bytes();
             }
             self.undo.push(Step::Flushed { db, old: Box::new(old) });
-            self.undo.shuffle(db);
+            self.undo.replace_database(db);
         } else if meanwhile {
             self.disposal.free_database(old);
         }
@@ -467,8 +467,8 @@ impl Keyspace {
     pub(super) fn note_swapped(&mut self, db: DbIndex, with_db: DbIndex) {
         if self.undo.is_on {
             self.undo.push(Step::Swapped { db, with_db });
-            self.undo.shuffle(db);
-            self.undo.shuffle(with_db);
+            self.undo.replace_database(db);
+            self.undo.replace_database(with_db);
         }
     }
 }

@@ -15,9 +15,9 @@
 //! The outbox is sent at the future's next turn, after all others that are ready have been fed. A send that finds its reader
 //! asleep must wake it, which costs as much as several commands; many sends in a row wake a client of many connections once.
 //! Who takes long on purpose, a slow script or MIGRATE, lets what is unsent go first
-//! ([`Server::send_unsent`](crate::engine::Server::send_unsent)); another command that takes long holds it up, as in Redis.
+//! ([`ServerState::send_unsent`](crate::engine::ServerState::send_unsent)); another command that takes long holds it up, as in Redis.
 //! What waits for the log stays in the outbox, and the log wakes the future when it is there
-//! ([`Server::sendable`](crate::engine::Server::sendable)); meanwhile more is read and answered behind it.
+//! ([`ServerState::sendable`](crate::engine::ServerState::sendable)); meanwhile more is read and answered behind it.
 //!
 //! A client that sends and does not read fills its outbox; beyond [`OUTBOX_PAUSE_BYTES`] nothing more is read from it until
 //! it has read. When all outboxes together hold more than
@@ -35,8 +35,8 @@ use super::socket_table::Connection;
 use crate::base::limits::{
     OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_CHUNK_BYTES, SEND_SLICE_BYTES, TRANSFER_AHEAD_BYTES,
 };
-use crate::engine::session::{Gate, SessionKey};
-use crate::engine::{Engine, Fed, Server};
+use crate::engine::session::{Restrictions, SessionKey};
+use crate::engine::{Engine, Fed, ServerState};
 use crate::resp::reply::Reply;
 use crate::resp::request::Decoder;
 
@@ -70,7 +70,7 @@ impl Inbox {
 
     /// Whether it holds more than one client may send ahead of being answered: then the connection, that of the session `key`,
     /// is to be closed.
-    pub(crate) fn is_too_large(&self, server: &mut Server, key: SessionKey) -> bool {
+    pub(crate) fn is_too_large(&self, server: &mut ServerState, key: SessionKey) -> bool {
         let is_too_large = self.pending.len() + self.decoder.mem_bytes() > server.config.query_limit_bytes();
         if is_too_large {
             tracing::warn!(client = key.id, bytes = self.pending.len(), "closed: its command is too large");
@@ -230,7 +230,7 @@ impl Conn {
         match connection.poll_read(cx, &mut buffers.input) {
             Poll::Pending => Next::Wait,
             // It sends no more, but may read what waits for the log. A disk that is full may let it wait for ever.
-            Poll::Ready(Ok(0)) if session.outbox.is_fenced() && !session.gate.has(Gate::UNLOGGED) => {
+            Poll::Ready(Ok(0)) if session.outbox.is_fenced() && !session.restrictions.has(Restrictions::UNLOGGED) => {
                 session.closing = true;
                 Next::Wait
             }

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, UnixListener};
 use super::conn::Conn;
 use super::serve::Shared;
 use super::socket_table::{Connection, Socket as Connected, SocketTable};
-use crate::engine::Server;
+use crate::engine::ServerState;
 use crate::engine::session::{Peer, SessionKey};
 
 /// A socket that takes connections.
@@ -116,7 +116,7 @@ impl Drop for Listener {
 
 /// Makes a socket that `listener` accepted a connection with a session; or tells its peer why not, and closes it.
 pub(super) fn open(
-    server: &mut Server,
+    server: &mut ServerState,
     table: &SocketTable,
     socket: Connected,
     listener: &Listener,
@@ -135,7 +135,7 @@ pub(super) fn open(
 }
 
 /// Sets an accepted socket's options and decides whether it is served; else answers what to tell it.
-fn greet(socket: &Socket, is_unix: bool, server: &mut Server) -> Result<(), &'static [u8]> {
+fn greet(socket: &Socket, is_unix: bool, server: &mut ServerState) -> Result<(), &'static [u8]> {
     let config = &server.config;
     if !is_unix {
         // A socket that the peer has reset already takes no options; reading from it will say so.

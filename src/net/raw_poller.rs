@@ -21,7 +21,7 @@ use super::listener::{Listener, open};
 use super::socket_table::{Connection, Socket, SocketTable};
 use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
 use crate::engine::session::SessionKey;
-use crate::engine::{Fed, RawSockets, Server};
+use crate::engine::{Fed, RawSockets, ServerState};
 use crate::keyspace::Keyspace;
 use crate::resp::reply::{Form, Reply};
 
@@ -51,7 +51,7 @@ impl RawPoller {
         RawPoller { table, chunk: vec![0; BUSY_READ_CHUNK_BYTES].into(), out: Reply::new(Form::Resp2) }
     }
 
-    fn accept_all(&mut self, server: &mut Server) {
+    fn accept_all(&mut self, server: &mut ServerState) {
         let listeners = self.table.listeners();
         let ready = poll_now(listeners.iter().map(|listener| listener.as_fd().as_raw_fd()));
         for (listener, _) in listeners.iter().zip(ready).filter(|(_, events)| *events != 0) {
@@ -70,7 +70,7 @@ impl RawPoller {
     fn serve_one(
         &mut self,
         ks: &mut Keyspace,
-        server: &mut Server,
+        server: &mut ServerState,
         key: SessionKey,
         connection: &Connection,
         events: libc::c_short,
@@ -113,7 +113,7 @@ impl RawPoller {
 
     /// Sends what a connection was answered. One that is to be closed then, or that takes nothing because it has failed, does
     /// not stay.
-    fn send_to(server: &mut Server, key: SessionKey, connection: &Connection) -> Stay {
+    fn send_to(server: &mut ServerState, key: SessionKey, connection: &Connection) -> Stay {
         let mut stay = Stay::Open;
         let mut free = server.sendable(key);
         let Some(session) = server.sessions.get_mut(key) else { return Stay::Open };
@@ -139,14 +139,14 @@ impl RawPoller {
 }
 
 impl RawSockets for RawPoller {
-    fn send_unsent(&mut self, server: &mut Server) {
+    fn send_unsent(&mut self, server: &mut ServerState) {
         for (key, connection) in self.table.connections() {
             // Whoever is to be closed is closed by its own task, or when it is served.
             let _ = RawPoller::send_to(server, key, &connection);
         }
     }
 
-    fn serve(&mut self, ks: &mut Keyspace, server: &mut Server) {
+    fn serve(&mut self, ks: &mut Keyspace, server: &mut ServerState) {
         self.accept_all(server);
         let connections = self.table.connections();
         let ready = poll_now(connections.iter().map(|(_, connection)| connection.raw_fd()));

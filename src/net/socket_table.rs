@@ -19,7 +19,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::conn::Inbox;
 use super::listener::Listener;
 use crate::base::fit::fit_map;
-use crate::engine::Server;
+use crate::engine::ServerState;
 use crate::engine::session::SessionKey;
 
 /// See the module's header.
@@ -53,7 +53,7 @@ impl SocketTable {
     }
 
     /// Closes a connection: its socket, and its session with all that belongs to it.
-    pub(crate) fn close(&self, server: &mut Server, key: SessionKey) {
+    pub(crate) fn close(&self, server: &mut ServerState, key: SessionKey) {
         self.remove(key);
         server.disconnect(key);
     }

@@ -178,7 +178,7 @@ fn is_small_hash(hash: &Hash) -> bool {
 
 /// Whether a living field expires some day.
 fn has_deadlines(hash: &Hash) -> bool {
-    hash.deadlines().is_some_and(|deadlines| deadlines.len() > deadlines.dead())
+    hash.deadlines().is_some_and(|deadlines| deadlines.len() > deadlines.expired())
 }
 
 fn encode_hash(hash: &Hash, out: &mut impl Sink) {

@@ -207,7 +207,7 @@ pub struct RequestLimits {
 }
 
 /// Arguments that even a client that has not authenticated may send.
-const STRANGERS_ARGS: usize = UNAUTHENTICATED_MAX_ARGS as usize;
+const UNAUTHENTICATED_ARGS: usize = UNAUTHENTICATED_MAX_ARGS as usize;
 
 /// Spans whose memory is kept from command to command.
 const SPANS_KEPT: usize = 1024;
@@ -332,7 +332,7 @@ impl Decoder {
     #[inline]
     fn read_count(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<bool, ProtocolError> {
         // So few that no limit needs to be looked at.
-        if let Some((count @ 1..=STRANGERS_ARGS, next)) = read_short_length(buf, self.position + 1) {
+        if let Some((count @ 1..=UNAUTHENTICATED_ARGS, next)) = read_short_length(buf, self.position + 1) {
             self.position = next;
             self.is_inline = false;
             self.missing = count;

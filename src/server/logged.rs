@@ -14,7 +14,7 @@ use crate::base::rng::Rng;
 use crate::command;
 use crate::config::{AllowFrom, AppendFsync, Config};
 use crate::engine::session::{Peer, SessionKey};
-use crate::engine::{Engine, RawSockets, Server};
+use crate::engine::{Engine, RawSockets, ServerState};
 use crate::keyspace::Keyspace;
 use crate::log::block::{HEAD_BYTES, unit_head};
 use crate::log::directory::{Directory, DirectoryId};
@@ -56,7 +56,7 @@ fn engine(config: Config, clock: Clock) -> Engine {
 }
 
 /// What leaves now for a client, as a connection sends it.
-pub(super) fn send(server: &mut Server, client: SessionKey) -> Vec<u8> {
+pub(super) fn send(server: &mut ServerState, client: SessionKey) -> Vec<u8> {
     let mut sent = Vec::new();
     while let free @ 1.. = server.sendable(client) {
         let Some(session) = server.sessions.get_mut(client) else { break };
@@ -501,12 +501,12 @@ struct Onlooker {
 }
 
 impl RawSockets for Onlooker {
-    fn send_unsent(&mut self, server: &mut Server) {
+    fn send_unsent(&mut self, server: &mut ServerState) {
         let sent = send(server, self.client);
         self.seen.borrow_mut().extend(sent);
     }
 
-    fn serve(&mut self, _: &mut Keyspace, server: &mut Server) {
+    fn serve(&mut self, _: &mut Keyspace, server: &mut ServerState) {
         self.send_unsent(server);
     }
 
@@ -551,9 +551,9 @@ struct Inquirer {
 }
 
 impl RawSockets for Inquirer {
-    fn send_unsent(&mut self, _: &mut Server) {}
+    fn send_unsent(&mut self, _: &mut ServerState) {}
 
-    fn serve(&mut self, ks: &mut Keyspace, server: &mut Server) {
+    fn serve(&mut self, ks: &mut Keyspace, server: &mut ServerState) {
         if self.heard.borrow().is_some() {
             return;
         }

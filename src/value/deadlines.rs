@@ -4,16 +4,16 @@
 //! elements, scored by Unix milliseconds (exact in a double up to 2^53): small ones cost a few bytes, the deadline of an
 //! element is found by its name, the next to expire is the first, and those that have expired are a range of ranks.
 //!
-//! # The dead
+//! # Expired elements
 //! A value has no clock. Whoever has one tells the time ([`advance`](Deadlines::advance)), and all elements with deadlines up
-//! to then are *dead*: they are still stored, but hash and set answer as if they were not. So that an hour in which a
-//! million fields expire together costs the next reader a lookup in a tree, while the fields are [buried](Deadlines::first_dead)
+//! to then have *expired*: they are still stored, but hash and set answer as if they were not. So that an hour in which a
+//! million fields expire together costs the next reader a lookup in a tree, while the fields are [removed](Deadlines::first_expired)
 //! one slice after another.
 
 use super::packed::Item;
 use super::zset::{ScoreBound, ZSet, ZSetLimits};
 
-/// How often hash and set draw at random among elements of which some are dead, before they walk over all of them.
+/// How often hash and set draw at random among elements of which some have expired, before they walk over all of them.
 pub(super) const DRAWS: usize = 32;
 
 /// The deadlines of one hash or set. See the module's header.
@@ -21,14 +21,14 @@ pub(super) const DRAWS: usize = 32;
 pub struct Deadlines {
     /// Elements that expire, the first to expire first.
     order: ZSet,
-    /// How many of them are dead: the first ones.
-    dead: usize,
+    /// How many of them have expired: the first ones.
+    expired: usize,
     /// The time that was told last, Unix ms.
     now_ms: i64,
 }
 
 impl Deadlines {
-    /// How many elements expire some day, or have and are not buried.
+    /// How many elements expire some day, or have and are not removed.
     pub fn len(&self) -> usize {
         self.order.len()
     }
@@ -56,14 +56,14 @@ impl Deadlines {
     /// Lets an element expire at this time.
     pub fn set(&mut self, element: &[u8], at_ms: i64) {
         let old = self.order.insert(element, at_ms as f64, ZSetLimits::default());
-        self.dead -= usize::from(old.is_some_and(|old| old as i64 <= self.now_ms));
-        self.dead += usize::from(at_ms <= self.now_ms);
+        self.expired -= usize::from(old.is_some_and(|old| old as i64 <= self.now_ms));
+        self.expired += usize::from(at_ms <= self.now_ms);
     }
 
     /// Lets an element expire never. Answers whether it would have.
     pub fn remove(&mut self, element: &[u8]) -> bool {
         let Some(old) = self.order.remove(element) else { return false };
-        self.dead -= usize::from(old as i64 <= self.now_ms);
+        self.expired -= usize::from(old as i64 <= self.now_ms);
         if self.order.is_empty() {
             // Gives the memory of many deadlines back.
             self.order = ZSet::new();
@@ -75,29 +75,29 @@ impl Deadlines {
     pub fn advance(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
         let all = ScoreBound { score: f64::NEG_INFINITY, exclusive: false };
-        self.dead = self.order.by_score(all, ScoreBound { score: now_ms as f64, exclusive: false }).end;
+        self.expired = self.order.by_score(all, ScoreBound { score: now_ms as f64, exclusive: false }).end;
     }
 
-    /// How many elements are dead.
+    /// How many elements have expired.
     #[inline]
-    pub fn dead(&self) -> usize {
-        self.dead
+    pub fn expired(&self) -> usize {
+        self.expired
     }
 
-    /// Whether an element is dead.
+    /// Whether an element has expired.
     #[inline]
-    pub fn is_dead(&self, element: &[u8]) -> bool {
-        self.dead > 0 && self.at(element).is_some_and(|at_ms| at_ms <= self.now_ms)
+    pub fn is_expired(&self, element: &[u8]) -> bool {
+        self.expired > 0 && self.at(element).is_some_and(|at_ms| at_ms <= self.now_ms)
     }
 
-    /// As [`is_dead`](Self::is_dead), for an element as it is stored.
-    pub fn is_dead_item(&self, element: Item<'_>) -> bool {
-        self.dead > 0 && self.is_dead(element.as_bytes(&mut itoa::Buffer::new()))
+    /// As [`is_expired`](Self::is_expired), for an element as it is stored.
+    pub fn is_expired_item(&self, element: Item<'_>) -> bool {
+        self.expired > 0 && self.is_expired(element.as_bytes(&mut itoa::Buffer::new()))
     }
 
-    /// The dead element that expired first.
-    pub fn first_dead(&self) -> Option<&[u8]> {
-        let first = (self.dead > 0).then(|| self.order.by_rank(0)).flatten();
+    /// The element that expired first.
+    pub fn first_expired(&self) -> Option<&[u8]> {
+        let first = (self.expired > 0).then(|| self.order.by_rank(0)).flatten();
         first.map(|(element, _)| element)
     }
 
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever happens, the counts and the order are those of a plain map, whose dead are those up to now.
+        /// Whatever happens, the counts and the order are those of a plain map, in which those up to now have expired.
         #[test]
         fn equal_to_a_map(steps in proptest::collection::vec((0..4u8, 0..12u8, 0..50i64), 0..300)) {
             let mut deadlines = Deadlines::default();
@@ -141,15 +141,15 @@ mod tests {
                         deadlines.advance(now_ms);
                     }
                 }
-                let dead = |at_ms: &&i64| **at_ms <= now_ms;
-                prop_assert_eq!(deadlines.dead(), model.values().filter(dead).count());
-                prop_assert_eq!(deadlines.is_dead(&element), model.get(&element).filter(dead).is_some());
+                let expired = |at_ms: &&i64| **at_ms <= now_ms;
+                prop_assert_eq!(deadlines.expired(), model.values().filter(expired).count());
+                prop_assert_eq!(deadlines.is_expired(&element), model.get(&element).filter(expired).is_some());
                 prop_assert_eq!(deadlines.at(&element), model.get(&element).copied());
                 prop_assert_eq!(deadlines.first_ms(), model.values().min().copied());
                 prop_assert_eq!(deadlines.last_ms(), model.values().max().copied());
                 prop_assert_eq!((deadlines.len(), deadlines.is_empty()), (model.len(), model.is_empty()));
-                let first = model.iter().filter(|(_, at_ms)| dead(at_ms)).map(|(element, at_ms)| (at_ms, element)).min();
-                prop_assert_eq!(deadlines.first_dead(), first.map(|(_, element)| element.as_slice()));
+                let first = model.iter().filter(|(_, at_ms)| expired(at_ms)).map(|(element, at_ms)| (at_ms, element)).min();
+                prop_assert_eq!(deadlines.first_expired(), first.map(|(_, element)| element.as_slice()));
             }
         }
     }

@@ -10,7 +10,7 @@
 //! length of the field, LEB128 (7 bits a byte, lowest first) | field | value
 //! ```
 //!
-//! Fields that expire have their deadlines in [`Deadlines`], beside either form; what is said there of the dead holds for all
+//! Fields that expire have their deadlines in [`Deadlines`], beside either form; what is said there of expired ones holds for all
 //! that is asked here.
 
 use crate::base::dense_table::DenseTable;
@@ -82,10 +82,10 @@ impl Hash {
 
     /// Number of fields.
     pub fn len(&self) -> usize {
-        self.stored_len() - self.deadlines().map_or(0, Deadlines::dead)
+        self.stored_len() - self.deadlines().map_or(0, Deadlines::expired)
     }
 
-    /// Number of fields, the dead included.
+    /// Number of fields, expired ones included.
     pub fn stored_len(&self) -> usize {
         match self.form() {
             Seen::Packed(packed) => packed.len() / 2,
@@ -93,7 +93,7 @@ impl Hash {
         }
     }
 
-    /// Whether most are dead, so that drawing at random one after another may walk over all of them each time.
+    /// Whether most have expired, so that drawing at random one after another may walk over all of them each time.
     pub fn is_mostly_dead(&self) -> bool {
         self.stored_len() / 2 > self.len()
     }
@@ -106,7 +106,7 @@ impl Hash {
     /// The value of `field`.
     #[inline]
     pub fn get(&self, field: &[u8]) -> Option<Item<'_>> {
-        if self.dead().is_some_and(|dead| dead.is_dead(field)) {
+        if self.expired().is_some_and(|expired| expired.is_expired(field)) {
             return None;
         }
         self.stored(field)
@@ -117,7 +117,7 @@ impl Hash {
         self.get(field).is_some()
     }
 
-    /// As [`get`](Self::get), also of a dead field.
+    /// As [`get`](Self::get), also of an expired field.
     #[inline]
     pub fn stored(&self, field: &[u8]) -> Option<Item<'_>> {
         match self.form() {
@@ -141,7 +141,7 @@ impl Hash {
         self.get(field).map(|value| value.byte_len())
     }
 
-    /// Sets the value of `field`, which must not be dead; its deadline stays. True if the field is new.
+    /// Sets the value of `field`, which must not have expired; its deadline stays. True if the field is new.
     pub fn insert(&mut self, field: &[u8], value: &[u8], limits: &HashLimits) -> bool {
         let packed = match self.form_mut() {
             SeenMut::Table(table) => return insert_entry(table, field, value),
@@ -164,7 +164,7 @@ impl Hash {
         new
     }
 
-    /// Removes `field`, also a dead one. True if it was there.
+    /// Removes `field`, even an expired one. True if it was there.
     pub fn remove(&mut self, field: &[u8]) -> bool {
         if let Some(deadlines) = self.deadlines_mut() {
             deadlines.remove(field);
@@ -220,19 +220,19 @@ impl Hash {
         self.0.make_large(|block| Full { form: Form::Packed(Packed::in_block(block)), deadlines: None })
     }
 
-    /// The deadlines, if any field is dead.
+    /// The deadlines, if any field has expired.
     #[inline]
-    fn dead(&self) -> Option<&Deadlines> {
-        self.deadlines().filter(|deadlines| deadlines.dead() > 0)
+    fn expired(&self) -> Option<&Deadlines> {
+        self.deadlines().filter(|deadlines| deadlines.expired() > 0)
     }
 
     /// All fields with their values: in the order of insertion while the hash is packed, then in none.
     pub fn iter(&self) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
-        let dead = self.dead();
-        self.iter_stored().filter(move |(field, _)| dead.is_none_or(|dead| !dead.is_dead_item(*field)))
+        let expired = self.expired();
+        self.iter_stored().filter(move |(field, _)| expired.is_none_or(|expired| !expired.is_expired_item(*field)))
     }
 
-    /// As [`iter`](Self::iter), with the dead.
+    /// As [`iter`](Self::iter), with expired ones.
     pub fn iter_stored(&self) -> impl Iterator<Item = (Item<'_>, Item<'_>)> {
         let (packed, table) = match self.form() {
             Seen::Packed(packed) => (Some(packed), None),
@@ -244,21 +244,21 @@ impl Hash {
 
     /// One step of HSCAN, as [`DenseTable::scan`]; a packed hash is emitted as a whole.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>, Item<'_>)) -> u64 {
-        let dead = self.dead();
+        let expired = self.expired();
         match self.form() {
             Seen::Packed(_) => {
                 self.iter().for_each(|(field, value)| emit(field, value));
                 0
             }
             Seen::Table(table) => table.scan(cursor, count, Entry::hash, |entry| {
-                if dead.is_none_or(|dead| !dead.is_dead(entry.field())) {
+                if expired.is_none_or(|expired| !expired.is_expired(entry.field())) {
                     emit(Item::Bytes(entry.field()), Item::Bytes(entry.value()));
                 }
             }),
         }
     }
 
-    /// Shows the fields of a table, the dead included, with their values from `cursor` on until `visit` answers false. Answers the
+    /// Shows the fields of a table, expired ones included, with their values from `cursor` on until `visit` answers false. Answers the
     /// cursor of the rest; see [`DenseTable::walk`]. A packed hash has no cursors and is shown whole.
     pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8], &[u8]) -> bool) -> u64 {
         match self.form() {
@@ -275,8 +275,8 @@ impl Hash {
 
     /// A field drawn at random, with its value. `below(n)` draws a number in `0..n`.
     pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<(Item<'_>, Item<'_>)> {
-        let Some(dead) = self.dead() else { return self.random_stored(below) };
-        let mut draw = || self.random_stored(&mut below).filter(|(field, _)| !dead.is_dead_item(*field));
+        let Some(expired) = self.expired() else { return self.random_stored(below) };
+        let mut draw = || self.random_stored(&mut below).filter(|(field, _)| !expired.is_expired_item(*field));
         (0..DRAWS).find_map(|_| draw()).or_else(|| select(self.iter(), self.len(), 1, below).next())
     }
 
@@ -293,7 +293,7 @@ impl Hash {
     /// Emits `count` different fields drawn at random (all, if there are fewer), with their values.
     pub fn sample<'h>(&'h self, count: usize, below: impl FnMut(u64) -> u64, mut emit: impl FnMut(Item<'h>, Item<'h>)) {
         match self.form() {
-            Seen::Table(table) if self.dead().is_none() => table.sample(count, below, |entry| {
+            Seen::Table(table) if self.expired().is_none() => table.sample(count, below, |entry| {
                 let (field, value) = entry.items();
                 emit(field, value);
             }),

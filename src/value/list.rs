@@ -10,7 +10,7 @@ mod entries;
 mod finger;
 mod node;
 mod nodes;
-mod piece;
+mod pre_image;
 mod small;
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ use std::ops::Range;
 use entries::Run;
 pub(crate) use node::ListLimits;
 use nodes::Nodes;
-pub(crate) use piece::ListPiece;
+pub(crate) use pre_image::ListPreImage;
 use small::Small;
 
 use crate::value::block::{Block, InBlock};

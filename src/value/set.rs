@@ -18,7 +18,7 @@
 //! smallest with [`Set::iter`] and ask the others with [`Set::contains_item`], which spares formatting and parsing between
 //! sets of integers.
 //!
-//! Members that expire have their deadlines in [`Deadlines`], beside a packed set or a table; what is said there of the dead
+//! Members that expire have their deadlines in [`Deadlines`], beside a packed set or a table; what is said there of expired ones
 //! holds for all that is asked here.
 
 use crate::base::dense_table::DenseTable;
@@ -104,10 +104,10 @@ impl Set {
 
     /// Number of members.
     pub fn len(&self) -> usize {
-        self.stored_len() - self.deadlines().map_or(0, Deadlines::dead)
+        self.stored_len() - self.deadlines().map_or(0, Deadlines::expired)
     }
 
-    /// Number of members, the dead included.
+    /// Number of members, expired ones included.
     pub fn stored_len(&self) -> usize {
         match self.form() {
             Seen::Ints(ints) => ints.len(),
@@ -116,7 +116,7 @@ impl Set {
         }
     }
 
-    /// Whether most are dead, so that drawing at random one after another may walk over all of them each time.
+    /// Whether most have expired, so that drawing at random one after another may walk over all of them each time.
     pub fn is_mostly_dead(&self) -> bool {
         self.stored_len() / 2 > self.len()
     }
@@ -129,10 +129,10 @@ impl Set {
     /// Whether `member` is in the set.
     #[inline]
     pub fn contains(&self, member: &[u8]) -> bool {
-        !self.dead().is_some_and(|dead| dead.is_dead(member)) && self.is_stored(member)
+        !self.expired().is_some_and(|expired| expired.is_expired(member)) && self.is_stored(member)
     }
 
-    /// Whether `member` is there, dead or not.
+    /// Whether `member` is there, expired or not.
     #[inline]
     pub fn is_stored(&self, member: &[u8]) -> bool {
         match self.form() {
@@ -151,7 +151,7 @@ impl Set {
         }
     }
 
-    /// Adds `member`, which must not be dead. True if it is new.
+    /// Adds `member`, which must not have expired. True if it is new.
     pub fn insert(&mut self, member: &[u8], limits: &SetLimits) -> bool {
         if self.stored_len() == 0 && self.deadlines().is_none() {
             self.take_form(first_form(member, limits));
@@ -227,7 +227,7 @@ impl Set {
         form.map(|form| self.take_form(form)).is_some()
     }
 
-    /// Removes `member`, also a dead one. True if it was there.
+    /// Removes `member`, even an expired one. True if it was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         if let Some(deadlines) = self.deadlines_mut() {
             deadlines.remove(member);
@@ -276,19 +276,19 @@ impl Set {
         }
     }
 
-    /// The deadlines, if any member is dead.
+    /// The deadlines, if any member has expired.
     #[inline]
-    fn dead(&self) -> Option<&Deadlines> {
-        self.deadlines().filter(|deadlines| deadlines.dead() > 0)
+    fn expired(&self) -> Option<&Deadlines> {
+        self.deadlines().filter(|deadlines| deadlines.expired() > 0)
     }
 
     /// All members: integers ascending while the form is that of integers, then in the order of insertion, then in none.
     pub fn iter(&self) -> impl Iterator<Item = Item<'_>> {
-        let dead = self.dead();
-        self.iter_stored().filter(move |member| dead.is_none_or(|dead| !dead.is_dead_item(*member)))
+        let expired = self.expired();
+        self.iter_stored().filter(move |member| expired.is_none_or(|expired| !expired.is_expired_item(*member)))
     }
 
-    /// As [`iter`](Self::iter), with the dead.
+    /// As [`iter`](Self::iter), with expired ones.
     pub fn iter_stored(&self) -> impl Iterator<Item = Item<'_>> {
         let (ints, packed, table) = match self.form() {
             Seen::Ints(ints) => (Some(ints), None, None),
@@ -303,10 +303,10 @@ impl Set {
 
     /// One step of SSCAN, as [`DenseTable::scan`]; the small forms are emitted as a whole.
     pub fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Item<'_>)) -> u64 {
-        let dead = self.dead();
+        let expired = self.expired();
         match self.form() {
             Seen::Table(table) => table.scan(cursor, count, hash_of, |entry| {
-                if dead.is_none_or(|dead| !dead.is_dead(entry)) {
+                if expired.is_none_or(|expired| !expired.is_expired(entry)) {
                     emit(as_item(entry));
                 }
             }),
@@ -317,7 +317,7 @@ impl Set {
         }
     }
 
-    /// Shows the members of a table, the dead included, from `cursor` on until `visit` answers false. Answers the cursor of the
+    /// Shows the members of a table, expired ones included, from `cursor` on until `visit` answers false. Answers the cursor of the
     /// rest; see [`DenseTable::walk`]. Other forms have no cursors and are shown whole.
     pub fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8]) -> bool) -> u64 {
         match self.form() {
@@ -332,8 +332,8 @@ impl Set {
 
     /// A member drawn at random. `below(n)` draws a number in `0..n`.
     pub fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<Item<'_>> {
-        let Some(dead) = self.dead() else { return self.random_stored(below) };
-        let mut draw = || self.random_stored(&mut below).filter(|member| !dead.is_dead_item(*member));
+        let Some(expired) = self.expired() else { return self.random_stored(below) };
+        let mut draw = || self.random_stored(&mut below).filter(|member| !expired.is_expired_item(*member));
         (0..DRAWS).find_map(|_| draw()).or_else(|| select(self.iter(), self.len(), 1, below).next())
     }
 
@@ -348,7 +348,7 @@ impl Set {
     /// Emits `count` different members drawn at random (all, if there are fewer).
     pub fn sample<'s>(&'s self, count: usize, below: impl FnMut(u64) -> u64, mut emit: impl FnMut(Item<'s>)) {
         match self.form() {
-            Seen::Table(table) if self.dead().is_none() => table.sample(count, below, |entry| emit(as_item(entry))),
+            Seen::Table(table) if self.expired().is_none() => table.sample(count, below, |entry| emit(as_item(entry))),
             _ => select(self.iter(), self.len(), count, below).for_each(emit),
         }
     }

@@ -55,11 +55,11 @@ macro_rules! for_each_effect {
             10 Swap key [Changes database, Changes database @ with_db] { with_db: u16 }
             /// The key holds the value, laid out like this, that these effects make of nothing under a key without a name of
             /// database 0; it never expires, whatever was there before.
-            11 Build(key) whole [Changes key] { layout: Layout, steps: &'a [u8] }
+            11 Build(key) put_value [Changes key] { layout: Layout, steps: &'a [u8] }
             /// The value is laid out like this; what it says stays.
-            12 Relayout(key) whole [Notes key] { layout: Layout }
+            12 Relayout(key) put_value [Notes key] { layout: Layout }
             /// From here on values grow within these limits, which are those of the configuration.
-            13 Limits whole [] {
+            13 Limits put_value [] {
                 hash_entries: u64,
                 hash_value: u64,
                 set_integers: u64,

@@ -6,7 +6,7 @@
 use super::{Misfit, ensure, slot_of};
 use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entry::Value;
-use crate::keyspace::piece::Piece;
+use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
 impl Keyspace {
@@ -22,7 +22,7 @@ impl Keyspace {
         if !contains(self.value(db, slot), element) {
             return false;
         }
-        self.note_change(db, slot, |value| Piece::element(value, element));
+        self.note_change(db, slot, |value| PreImage::element(value, element));
         let (limits, is_held) = (self.limits.set, self.is_expiry_held());
         let value = &mut self.entry_mut(db, slot).value;
         let before = value.elements_expire();
@@ -32,7 +32,7 @@ impl Keyspace {
             Value::Set(set) => set.set_deadline(element, at_ms, &limits),
             _ => {}
         }
-        // The value was told the time before expiry was held, and would take the element for dead.
+        // The value was told the time before expiry was held, and would take the element for expired.
         if is_held && let Some(deadlines) = value.deadlines_mut() {
             deadlines.advance(i64::MIN);
         }
@@ -55,30 +55,30 @@ impl Keyspace {
         last && removed == Ok(true)
     }
 
-    /// Removes dead elements of the value at `slot`, of which others live, at most `budget`. Answers how many there were.
-    pub(in crate::keyspace) fn bury(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
-        let first = |ks: &Keyspace| ks.value(db, slot).deadlines()?.first_dead().map(<[u8]>::to_vec);
-        let mut buried = 0;
-        while buried < budget
+    /// Removes expired elements of the value at `slot`, of which others live, at most `budget`. Answers how many there were.
+    pub(in crate::keyspace) fn remove_expired_elements(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
+        let first = |ks: &Keyspace| ks.value(db, slot).deadlines()?.first_expired().map(<[u8]>::to_vec);
+        let mut removed = 0;
+        while removed < budget
             && let Some(element) = first(self)
         {
-            self.bury_one(db, slot, &element);
-            buried += 1;
+            self.remove_expired_element(db, slot, &element);
+            removed += 1;
         }
-        buried
+        removed
     }
 
-    /// Makes way for an element that is to be written and may be dead.
+    /// Makes way for an element that is to be written and may have expired.
     #[cold]
-    pub(super) fn bury_if_dead(&mut self, db: DbIndex, slot: Slot, element: &[u8]) {
-        if self.value(db, slot).deadlines().is_some_and(|deadlines| deadlines.is_dead(element)) {
-            self.bury_one(db, slot, element);
+    pub(super) fn remove_if_expired(&mut self, db: DbIndex, slot: Slot, element: &[u8]) {
+        if self.value(db, slot).deadlines().is_some_and(|deadlines| deadlines.is_expired(element)) {
+            self.remove_expired_element(db, slot, element);
         }
     }
 
-    fn bury_one(&mut self, db: DbIndex, slot: Slot, element: &[u8]) {
+    fn remove_expired_element(&mut self, db: DbIndex, slot: Slot, element: &[u8]) {
         self.stats.expired_elements += 1;
-        self.note_change(db, slot, |value| Piece::element(value, element));
+        self.note_change(db, slot, |value| PreImage::element(value, element));
         let value = &mut self.entry_mut(db, slot).value;
         match value {
             Value::Hash(hash) => hash.remove(element),
@@ -94,7 +94,7 @@ impl Keyspace {
     }
 
     /// Removes the key of a hash or set of which no element lives, where a recorded effect took the last one.
-    pub(super) fn drop_if_lifeless(&mut self, db: DbIndex, slot: Slot) {
+    pub(super) fn drop_if_all_expired(&mut self, db: DbIndex, slot: Slot) {
         let (live, stored) = match self.value(db, slot) {
             Value::Hash(hash) => (hash.len(), hash.stored_len()),
             Value::Set(set) => (set.len(), set.stored_len()),
@@ -102,7 +102,7 @@ impl Keyspace {
         };
         match (live, stored) {
             (0, 0) => self.drop_if(true, db, slot),
-            // The effect implies that the key goes only to those who know no dead.
+            // The effect implies that the key goes only to those who do not know what has expired.
             (0, _) => self.remove(db, slot),
             _ => {}
         }
@@ -273,7 +273,7 @@ mod tests {
         let drawn: BTreeSet<_> =
             (0..50).filter_map(|_| hash.random(|n| rng.below(n))).map(|(f, _)| f.to_vec()).collect();
         assert_eq!((sampled, drawn), (2, BTreeSet::from([b"a".to_vec(), b"b".to_vec()])));
-        // A dead field is new when it is set, and lives; the key goes with its last living field, whoever is dead.
+        // An expired field is new when it is set, and lives; the key goes with its last living field, whatever has expired.
         assert_eq!(ks.hash_set(0, b"h", Some(slot), b"e380", b"new"), Ok((slot, true)));
         assert_eq!((ks.element_deadline(0, slot, b"e380"), ks.hash_remove(0, slot, b"e381")), (Some(NEVER), Ok(false)));
         assert!(!ks.remove_element(0, slot, b"e380") && !ks.remove_element(0, slot, b"a"));
@@ -395,7 +395,7 @@ mod tests {
                     prop_assert_eq!(elements(&mut ks, key), model.keys().cloned().collect::<BTreeSet<_>>());
                 }
                 for (i, (cursor, met, stayed)) in walks.iter_mut().enumerate() {
-                    // What is there at each step of a walk must have been met at its end, and nothing dead ever is.
+                    // What is there at each step of a walk must have been met at its end, and nothing expired ever is.
                     let model: BTreeSet<_> = models[i].keys().cloned().collect();
                     *stayed = if *cursor == 0 { model.clone() } else { &*stayed & &model };
                     let Step::Scan = step else { continue };

@@ -3,7 +3,7 @@
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entry::Value;
-use crate::keyspace::piece::Piece;
+use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::hash::Hash;
 
@@ -32,7 +32,7 @@ impl Keyspace {
             Some(slot) => slot,
             None => self.create(db, key, Value::Hash(Hash::default())),
         };
-        self.note_change(db, slot, |value| Piece::field(value, field));
+        self.note_change(db, slot, |value| PreImage::field(value, field));
         let limits = self.limits.hash;
         let mut hash = self.hash_mut(db, slot)?;
         if hash.deadlines().is_some() {
@@ -55,7 +55,7 @@ impl Keyspace {
     ) -> Result<(Slot, bool), WrongType> {
         match slot {
             Some(slot) if self.element_deadline(db, slot, field).is_some_and(|at_ms| at_ms != NEVER) => {
-                self.note_change(db, slot, |value| Piece::field(value, field));
+                self.note_change(db, slot, |value| PreImage::field(value, field));
                 let limits = self.limits.hash;
                 self.hash_mut(db, slot)?.insert(field, value, &limits);
                 self.effects.record(db, Effect::HashUpdate { key, field, value });
@@ -71,7 +71,7 @@ impl Keyspace {
     }
 
     fn hash_remove_as(&mut self, db: DbIndex, slot: Slot, field: &[u8], cause: Cause) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::field(value, field));
+        self.note_change(db, slot, |value| PreImage::field(value, field));
         let hash = self.hash_mut(db, slot)?;
         if hash.deadlines().is_some() {
             return self.remove_mortal_field(db, slot, field, cause);
@@ -96,15 +96,15 @@ impl Keyspace {
         let emptied = hash.stored_len() == 0;
         self.dbs[db as usize].follow_elements(slot, before);
         self.record_at(db, slot, |key| Effect::HashRemove { key, field, cause, emptied });
-        self.drop_if_lifeless(db, slot);
+        self.drop_if_all_expired(db, slot);
         Ok(true)
     }
 
-    /// Makes way for a field that is to be written: buries it if it is dead, else lets it expire never. The effect of the
+    /// Makes way for a field that is to be written: removes it if it has expired, else clears its deadline. The effect of the
     /// writing implies the latter.
     #[cold]
     fn lift_deadline(&mut self, db: DbIndex, slot: Slot, field: &[u8]) {
-        self.bury_if_dead(db, slot, field);
+        self.remove_if_expired(db, slot, field);
         if self.entry_mut(db, slot).value.deadlines_mut().is_some_and(|deadlines| deadlines.remove(field)) {
             self.dbs[db as usize].follow_elements(slot, true);
         }

@@ -16,7 +16,7 @@ impl Keyspace {
     pub(in crate::keyspace) fn remove_as(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
         let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
         self.effects.record(db, Effect::Del { key: &entry.key, cause });
-        self.discard(db, slot, entry);
+        self.retire(db, slot, entry);
     }
 
     /// Sets when a key expires, Unix ms; [`NEVER`] for not at all. A time that has passed is kept: the next reader or the
@@ -65,7 +65,7 @@ impl Keyspace {
         let database = &mut self.dbs[db as usize];
         let Some(slot) = database.find(key) else { return };
         if let Some(old) = database.remove(slot) {
-            self.discard(db, slot, old);
+            self.retire(db, slot, old);
         }
     }
 
@@ -81,7 +81,7 @@ impl Keyspace {
     pub fn flush(&mut self, db: DbIndex, meanwhile: bool) {
         self.effects.record(db, Effect::Flush {});
         let old = std::mem::replace(&mut self.dbs[db as usize], Db::new());
-        self.discard_database(db, old, meanwhile);
+        self.retire_database(db, old, meanwhile);
     }
 
     /// Lets two databases change places.
@@ -147,7 +147,7 @@ impl Keyspace {
     #[inline]
     pub(in crate::keyspace) fn exchange(&mut self, db: DbIndex, slot: Slot, value: Value) -> i64 {
         let (old, expires_at_ms) = self.dbs[db as usize].replace_value(slot, value);
-        self.discard_value(db, slot, old, expires_at_ms);
+        self.retire_value(db, slot, old, expires_at_ms);
         expires_at_ms
     }
 }

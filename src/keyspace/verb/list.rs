@@ -3,7 +3,7 @@
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::{Ascending, Effect, Strings};
 use crate::keyspace::entry::{Key, Value};
-use crate::keyspace::piece::Piece;
+use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::list::List;
 
@@ -30,7 +30,7 @@ impl Keyspace {
             Some(slot) => slot,
             None => self.create(db, key, Value::List(List::default())),
         };
-        self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_push(front))));
+        self.note_change(db, slot, |value| PreImage::list(value, |list| Some(list.before_push(front))));
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
         if front {
@@ -44,7 +44,7 @@ impl Keyspace {
 
     /// Makes room for `elements` more elements of `bytes` bytes in all, which come next or not.
     pub fn list_reserve(&mut self, db: DbIndex, slot: Slot, elements: usize, bytes: usize) {
-        self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_form())));
+        self.note_change(db, slot, |value| PreImage::list(value, |list| Some(list.before_form())));
         self.lay_out(db, slot, |value, limits| {
             if let Value::List(list) = value {
                 list.grow_for(elements, bytes, limits.list);
@@ -56,7 +56,7 @@ impl Keyspace {
     pub fn list_pop(&mut self, db: DbIndex, slot: Slot, front: bool, count: usize) -> Result<(), WrongType> {
         if count == 0 {
             // The list may take its small form all the same.
-            self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_form())));
+            self.note_change(db, slot, |value| PreImage::list(value, |list| Some(list.before_form())));
             self.lay_out(db, slot, |value, limits| {
                 if let Value::List(list) = value {
                     list.drop_front(0, limits.list);
@@ -64,7 +64,7 @@ impl Keyspace {
             });
             return Ok(());
         }
-        self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_drop(front, count))));
+        self.note_change(db, slot, |value| PreImage::list(value, |list| Some(list.before_drop(front, count))));
         let limits = self.limits.list;
         let list = self.list_mut(db, slot)?;
         let removed = if front { list.drop_front(count, limits) } else { list.drop_back(count, limits) };
@@ -87,7 +87,7 @@ impl Keyspace {
         if self.list(db, slot)?.len() <= index {
             return Ok(None);
         }
-        self.note_change(db, slot, |value| Piece::list(value, |list| list.before_set(index)));
+        self.note_change(db, slot, |value| PreImage::list(value, |list| list.before_set(index)));
         let limits = self.limits.list;
         let is_first = self.list_mut(db, slot)?.set(index, value, limits);
         if let Some(first) = is_first {
@@ -109,7 +109,7 @@ impl Keyspace {
         index: usize,
         value: &[u8],
     ) -> Result<Option<bool>, WrongType> {
-        self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_insert(index))));
+        self.note_change(db, slot, |value| PreImage::list(value, |list| Some(list.before_insert(index))));
         let limits = self.limits.list;
         let is_first = self.list_mut(db, slot)?.insert(index, value, limits);
         if let Some(first) = is_first {
@@ -132,8 +132,8 @@ impl Keyspace {
         let indexes =
             if self.names_elements_of(list.address()) { list.indexes_of(value, count, from_back) } else { Vec::new() };
         let remains = indexes.len() < list.len();
-        let piece = |list: &List| Some(list.before_remove_equal(value, count, from_back));
-        self.note_change(db, slot, |whole| Piece::list(whole, piece));
+        let pre_image = |list: &List| Some(list.before_remove_equal(value, count, from_back));
+        self.note_change(db, slot, |whole| PreImage::list(whole, pre_image));
         if remains && !indexes.is_empty() {
             self.remove_elements(db, slot, &indexes)?;
             return Ok(indexes.len());
@@ -178,7 +178,9 @@ impl Keyspace {
             self.list_push(db, &key, Some(slot), true, &moved)?;
             return Ok(());
         }
-        self.note_change(db, slot, |value| Piece::list(value, |list| Some(list.before_rotate(from_front, to_front))));
+        self.note_change(db, slot, |value| {
+            PreImage::list(value, |list| Some(list.before_rotate(from_front, to_front)))
+        });
         let limits = self.limits.list;
         self.list_mut(db, slot)?.rotate(from_front, to_front, limits);
         self.record_at(db, slot, |key| Effect::ListRotate { key, from_front, to_front });

@@ -6,15 +6,15 @@ mod hash;
 mod key;
 mod list;
 mod part;
+mod put_value;
 mod set;
 mod stream;
 mod string;
-mod whole;
 mod zset;
 
 pub(super) use group::PendingPack;
 pub(super) use part::Workshop;
-pub(super) use whole::{build, keeps_expiry, limits_effect, limits_of, value_of};
+pub(super) use put_value::{build, keeps_expiry, limits_effect, limits_of, value_of};
 
 use super::effect::{Effect, for_each_effect};
 use super::{DbIndex, Keyspace, Slot};
@@ -122,7 +122,7 @@ impl Keyspace {
             && !self.is_workshop
             && let Some(entry) = self.dbs[db as usize].remove(slot)
         {
-            self.discard(db, slot, entry);
+            self.retire(db, slot, entry);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Building a value of recorded effects beside the keys: at once, or in parts as a snapshot copies a large one.
 
-use super::whole::limits_for;
+use super::put_value::limits_for;
 use super::{Misfit, ensure};
 use crate::base::rng::Rng;
 use crate::keyspace::effect::{Effect, EffectReader};

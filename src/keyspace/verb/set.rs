@@ -3,7 +3,7 @@
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entry::{Key, Value};
-use crate::keyspace::piece::Piece;
+use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::set::Set;
 
@@ -35,14 +35,14 @@ impl Keyspace {
         let limits = self.limits.set;
         let mut set = self.set_mut(db, slot)?;
         if set.deadlines().is_some() {
-            self.bury_if_dead(db, slot, member);
+            self.remove_if_expired(db, slot, member);
             set = self.set_mut(db, slot)?;
         }
         let new = set.insert(member, &limits);
         if new {
             self.effects.record(db, Effect::SetAdd { key, member });
             if must_note {
-                self.note_piece(db, slot, Piece::Member { member: Key::new(member), before: None });
+                self.note_pre_image(db, slot, PreImage::Member { member: Key::new(member), before: None });
             }
         }
         Ok((slot, new))
@@ -54,7 +54,7 @@ impl Keyspace {
     }
 
     fn set_remove_as(&mut self, db: DbIndex, slot: Slot, member: &[u8], cause: Cause) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::member(value, member));
+        self.note_change(db, slot, |value| PreImage::member(value, member));
         let set = self.set_mut(db, slot)?;
         if set.deadlines().is_some() {
             return self.remove_mortal_member(db, slot, member, cause);
@@ -85,7 +85,7 @@ impl Keyspace {
         let emptied = set.stored_len() == 0;
         self.dbs[db as usize].follow_elements(slot, before);
         self.record_at(db, slot, |key| Effect::SetRemove { key, member, cause, emptied });
-        self.drop_if_lifeless(db, slot);
+        self.drop_if_all_expired(db, slot);
         Ok(true)
     }
 

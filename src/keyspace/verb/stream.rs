@@ -3,7 +3,7 @@
 use super::{Misfit, WrongType, ensure, slot_of};
 use crate::keyspace::effect::{Effect, Pairs};
 use crate::keyspace::entry::Value;
-use crate::keyspace::piece::Piece;
+use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::stream::{Stream, StreamId};
 
@@ -40,7 +40,7 @@ impl Keyspace {
         };
         // An id that is not above the last is refused, and nothing to take back.
         if self.stream(db, slot)?.last_id() < id {
-            self.note_change(db, slot, Piece::tail);
+            self.note_change(db, slot, PreImage::tail);
         }
         let limits = self.limits.stream;
         if !self.stream_mut(db, slot)?.append(id, pairs.clone(), limits) {
@@ -56,7 +56,7 @@ impl Keyspace {
 
     /// Deletes an entry; false where there is none.
     pub fn stream_delete(&mut self, db: DbIndex, slot: Slot, id: StreamId) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_delete(id)));
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_delete(id)));
         let done = self.stream_mut(db, slot)?.delete(id);
         if done {
             self.record_at(db, slot, |key| Effect::StreamDelete { key, id });
@@ -66,7 +66,7 @@ impl Keyspace {
 
     /// Removes all entries up to `through` and with it. Answers how many.
     pub fn stream_trim(&mut self, db: DbIndex, slot: Slot, through: StreamId) -> Result<u64, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_trim(through)));
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_trim(through)));
         let removed = self.stream_mut(db, slot)?.trim_through(through);
         if removed > 0 {
             self.record_at(db, slot, |key| Effect::StreamTrim { key, through });
@@ -83,7 +83,7 @@ impl Keyspace {
         entries_added: Option<u64>,
         max_deleted_id: Option<StreamId>,
     ) -> Result<(), WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_counters()));
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_counters()));
         let stream = self.stream_mut(db, slot)?;
         stream.set_counters(last_id, entries_added, max_deleted_id);
         let (entries_added, max_deleted_id) = (stream.entries_added(), stream.max_deleted_id());
@@ -104,7 +104,7 @@ impl Keyspace {
         let done = self.stream_mut(db, slot)?.group_create(group, last_delivered, entries_read);
         if done {
             if must_note {
-                self.note_piece(db, slot, Piece::Stream(Box::new(Stream::group_was(group, None))));
+                self.note_pre_image(db, slot, PreImage::Stream(Box::new(Stream::group_was(group, None))));
             }
             self.record_at(db, slot, |key| Effect::GroupCreate { key, group, last_delivered, entries_read });
         }
@@ -117,7 +117,7 @@ impl Keyspace {
         let Some(taken) = self.stream_mut(db, slot)?.group_take(group) else { return Ok(false) };
         self.record_at(db, slot, |key| Effect::GroupDestroy { key, group });
         if must_note {
-            self.note_piece(db, slot, Piece::Stream(Box::new(Stream::group_was(group, Some(taken)))));
+            self.note_pre_image(db, slot, PreImage::Stream(Box::new(Stream::group_was(group, Some(taken)))));
         } else {
             // What many consumers wait for takes long to free; a stream of its own carries it off.
             let mut hearse = Stream::new();
@@ -136,7 +136,7 @@ impl Keyspace {
         last_delivered: StreamId,
         entries_read: Option<u64>,
     ) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_position(group)));
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_position(group)));
         let done = self.stream_mut(db, slot)?.group_set_id(group, last_delivered, entries_read);
         if done {
             self.record_at(db, slot, |key| Effect::GroupSetId { key, group, last_delivered, entries_read });
@@ -153,7 +153,7 @@ impl Keyspace {
         consumer: &[u8],
         at_ms: u64,
     ) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_consumer(group, consumer)));
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_consumer(group, consumer)));
         let done = self.stream_mut(db, slot)?.consumer_create(group, consumer, at_ms);
         if done {
             self.record_at(db, slot, |key| Effect::ConsumerCreate { key, group, consumer, at_ms });
@@ -172,7 +172,7 @@ impl Keyspace {
         if self.stream(db, slot)?.group(group).is_none_or(|group| group.consumer(consumer).is_none()) {
             return Ok(None);
         }
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_group(group)));
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_group(group)));
         let pending = self.stream_mut(db, slot)?.consumer_delete(group, consumer);
         if pending.is_some() {
             self.record_at(db, slot, |key| Effect::ConsumerDelete { key, group, consumer });
@@ -190,7 +190,7 @@ impl Keyspace {
         at_ms: u64,
         active: bool,
     ) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_consumer(group, consumer)));
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_consumer(group, consumer)));
         let done = self.stream_mut(db, slot)?.consumer_seen(group, consumer, at_ms, active);
         if done {
             self.record_at(db, slot, |key| Effect::ConsumerSeen { key, group, consumer, at_ms, active });
@@ -208,7 +208,7 @@ impl Keyspace {
         time_ms: u64,
         deliveries: u64,
     ) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_pending(group, id)));
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_pending(group, id)));
         let done = self.stream_mut(db, slot)?.pending_set(group, id, consumer, time_ms, deliveries);
         if done {
             self.record_at(db, slot, |key| Effect::PendingSet { key, group, consumer, id, time_ms, deliveries });
@@ -225,7 +225,7 @@ impl Keyspace {
         id: StreamId,
         deliveries: u64,
     ) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_pending(group, id)));
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_pending(group, id)));
         let done = self.stream_mut(db, slot)?.pending_release(group, id, deliveries);
         if done {
             self.record_at(db, slot, |key| Effect::PendingRelease { key, group, id, deliveries });
@@ -235,7 +235,7 @@ impl Keyspace {
 
     /// Ends the pending state of an entry; false where it was not pending.
     pub fn pending_ack(&mut self, db: DbIndex, slot: Slot, group: &[u8], id: StreamId) -> Result<bool, WrongType> {
-        self.note_change(db, slot, |value| Piece::stream(value, |stream| stream.before_pending(group, id)));
+        self.note_change(db, slot, |value| PreImage::stream(value, |stream| stream.before_pending(group, id)));
         let done = self.stream_mut(db, slot)?.pending_ack(group, id);
         if done {
             self.record_at(db, slot, |key| Effect::PendingAck { key, group, id });

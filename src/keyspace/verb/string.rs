@@ -8,7 +8,7 @@
 use super::{Misfit, WrongType, ensure, slot_of};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::Value;
-use crate::keyspace::piece::Piece;
+use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::string::StringValue;
 
@@ -71,7 +71,7 @@ impl Keyspace {
 
     /// Gives a string the representation that editing in place leaves, with no change of its bytes.
     pub fn make_growable(&mut self, db: DbIndex, slot: Slot) {
-        self.note_change(db, slot, |value| Piece::bytes(value, 0, 0, 0));
+        self.note_change(db, slot, |value| PreImage::bytes(value, 0, 0, 0));
         self.lay_out(db, slot, |value, _| {
             if let Value::String(string) = value {
                 string.make_raw();
@@ -97,7 +97,7 @@ impl Keyspace {
             let Value::String(text) = value else { return None };
             // Behind the end zeroes are added as well.
             let (from, to) = (offset.min(text.len()), offset + bytes.len());
-            Piece::bytes(value, from, to.min(text.len()).saturating_sub(from), to.saturating_sub(from))
+            PreImage::bytes(value, from, to.min(text.len()).saturating_sub(from), to.saturating_sub(from))
         });
         let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
         let Value::String(string) = &mut entry.value else { return Err(WrongType) };
@@ -109,7 +109,7 @@ impl Keyspace {
     /// Replaces `removed` bytes of a string from `offset` on by others; its expiry stays. Answers false, and changes nothing,
     /// when the key holds no string that long.
     pub fn splice(&mut self, db: DbIndex, slot: Slot, offset: usize, removed: usize, bytes: &[u8]) -> bool {
-        self.note_change(db, slot, |value| Piece::bytes(value, offset, removed, bytes.len()));
+        self.note_change(db, slot, |value| PreImage::bytes(value, offset, removed, bytes.len()));
         let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
         let Value::String(string) = &mut entry.value else { return false };
         if !string.splice(offset, removed, bytes) {

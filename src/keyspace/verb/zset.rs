@@ -7,7 +7,7 @@ use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::base::limits::{SNAPSHOT_ELEMENTS_MAX, SNAPSHOT_ELEMENTS_SHARE};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::{Key, Value};
-use crate::keyspace::piece::Piece;
+use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::zset::ZSet;
 
@@ -40,7 +40,7 @@ impl Keyspace {
             self.must_note(db, slot, |value| matches!(value, Value::ZSet(zset) if zset.grows_with(member, limits)));
         let old = self.zset_mut(db, slot)?.insert(member, score, limits);
         if must_note {
-            self.note_piece(db, slot, Piece::Scored { member: Key::new(member), before: old });
+            self.note_pre_image(db, slot, PreImage::Scored { member: Key::new(member), before: old });
         }
         self.effects.record(db, Effect::ZSetAdd { key, member, score });
         Ok((slot, old))
@@ -54,7 +54,7 @@ impl Keyspace {
         let empty = zset.is_empty();
         if old.is_some() {
             if must_note {
-                self.note_piece(db, slot, Piece::Scored { member: Key::new(member), before: old });
+                self.note_pre_image(db, slot, PreImage::Scored { member: Key::new(member), before: old });
             }
             self.record_at(db, slot, |key| Effect::ZSetRemove { key, member, emptied: empty });
             self.drop_if(empty, db, slot);
@@ -88,7 +88,7 @@ impl Keyspace {
                 self.record_at(db, slot, |key| Effect::ZSetRemove { key, member: &member, emptied: false });
             }
             if must_note {
-                self.note_piece(db, slot, Piece::Scored { member, before: Some(score) });
+                self.note_pre_image(db, slot, PreImage::Scored { member, before: Some(score) });
             }
         }
         if !names_members {

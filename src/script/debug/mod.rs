@@ -5,7 +5,7 @@
 //! every `redis.call`. Other runs pay nothing for either.
 //!
 //! ```text
-//! script --line hook--> Debugger --converse--> Console (engine) ... client: "step", "print x", "continue"
+//! script --line hook--> Debugger --prompt--> Console (engine) ... client: "step", "print x", "continue"
 //!        --redis.call-> Debugger --call------> Console (engine)
 //! ```
 //!
@@ -42,7 +42,7 @@ use trail::Trail;
 /// The host of a script that is debugged: beside commands it carries the conversation with the client.
 pub trait Console: Host {
     /// Shows the client these lines as one reply, and waits for what it says next.
-    fn converse(&mut self, lines: Vec<Vec<u8>>) -> Answer;
+    fn prompt(&mut self, lines: Vec<Vec<u8>>) -> Answer;
     /// Whether the script has gone on for so long since the client said something that it looks endless.
     fn is_overdue(&mut self) -> bool;
     /// Takes the lines that the client has not seen when the script has ended.
@@ -144,8 +144,8 @@ impl<'a> Debugger<'a> {
 
     /// Shows the screen and waits for the next command. Answers the error that the script is to end with, if there is none
     /// to come.
-    fn converse(&mut self) -> Option<&'static str> {
-        match self.console.converse(self.screen.take()) {
+    fn next_command(&mut self) -> Option<&'static str> {
+        match self.console.prompt(self.screen.take()) {
             Answer::Command(command) => {
                 self.command = command;
                 None
@@ -428,13 +428,13 @@ impl Site {
         let Some(reason) = debugger.arrive(line) else { return };
         debugger.screen.say(format!("* Stopped at {line}, stop reason = {reason}"));
         debugger.list(line, 0);
-        self.converse();
+        self.run_commands();
     }
 
     /// Does what the client asks until the script is to go on. Raises when it is to end.
-    fn converse(mut self) {
+    fn run_commands(mut self) {
         loop {
-            let end = match self.debugger().converse() {
+            let end = match self.debugger().next_command() {
                 None => match self.run_command() {
                     Next::Stay => continue,
                     Next::Resume => return self.debugger().is_overdue = false,

@@ -34,7 +34,7 @@ impl Host for Client {
 }
 
 impl Console for Client {
-    fn converse(&mut self, lines: Vec<Vec<u8>>) -> Answer {
+    fn prompt(&mut self, lines: Vec<Vec<u8>>) -> Answer {
         self.finish(lines);
         if self.says.is_empty() {
             return Answer::End("ERR the client is gone");

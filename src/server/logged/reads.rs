@@ -4,7 +4,7 @@
 use super::*;
 use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX};
 use crate::engine::recovery::Loading;
-use crate::engine::session::Gate;
+use crate::engine::session::Restrictions;
 use crate::log::group_commit::State;
 
 /// A script that reads, as a word of a line.
@@ -665,7 +665,7 @@ fn who_is_answered_while_a_script_is_busy_learns_what_has_become_of_the_log() {
         server.feed_while_busy(ks, bench.clients[2], &mut Decoder::new(), b"SCRIPT STATS\r\n", &mut out);
         assert_eq!(bench.log().state(), if has_failed { State::Poisoned } else { State::Full });
         let session = bench.engine.server.sessions.get_mut(bench.clients[2]).expect("it is open");
-        assert!(session.gate.has(Gate::UNLOGGED));
+        assert!(session.restrictions.has(Restrictions::UNLOGGED));
         assert_eq!((session.killed, out.is_empty()), (has_failed, has_failed), "it shows what is lost");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::limits::{LOG_BEHIND_MAX_BYTES, LOG_SYNC_IN_PLACE_MAX, OUTBOX_TOTAL_PAUSE_BYTES};
-use crate::engine::session::Gate;
+use crate::engine::session::Restrictions;
 use crate::rdb::file::{Reader, Record};
 
 /// A disk whose syncs take so long, 3,000 keys on it, and a client that begins to be sent them.
@@ -106,7 +106,7 @@ fn a_disk_that_is_found_full_while_it_is_made_takes_no_change_of_its_client_eith
         assert!(make_some(&mut bench), "too much is held back");
     }
     let session = bench.engine.server.sessions.get_mut(bench.clients[1]).expect("it is open");
-    assert!(session.gate.has(Gate::UNLOGGED));
+    assert!(session.restrictions.has(Restrictions::UNLOGGED));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::engine::saving::Purpose;
 use crate::engine::session::{Peer, SessionKey};
 use crate::engine::snapshot_stream::SnapshotStream;
-use crate::engine::{Engine, Server};
+use crate::engine::{Engine, ServerState};
 use crate::keyspace::effect::{EffectReader, EffectWriter};
 use crate::log::group_commit::{State as LogState, SyncPolicy};
 use crate::resp::reply::{Form, Reply};
@@ -538,7 +538,7 @@ fn copy_of(world: &mut World, engine: &mut Engine) -> Verdict<Engine> {
 }
 
 /// Whether the log has what leaves now, as far as `appendfsync` asks: it need not take a crash to see that.
-fn is_safe(server: &Server, told: &Told) -> Verdict {
+fn is_safe(server: &ServerState, told: &Told) -> Verdict {
     let Some(log) = server.durability.as_ref().map(|durability| durability.log()) else { return Ok(()) };
     let safe = if log.policy() == SyncPolicy::Always { log.durable() } else { log.written() };
     if told.lsn > safe.get() {

@@ -17,14 +17,14 @@ mod group;
 mod id;
 mod idempotency;
 mod node;
-mod piece;
+mod pre_image;
 mod trim;
 
 pub use group::{Consumer, Group, Pending};
 pub use id::{IdText, NewId, NewIdError, StreamId};
 pub use idempotency::Idempotency;
 pub use node::{Entries, EntriesRev, Entry, Pairs, StreamLimits};
-pub use piece::{StreamPiece, StreamTail};
+pub use pre_image::{StreamPreImage, StreamTail};
 pub use trim::{AckedTrim, Keep};
 
 use std::collections::BTreeMap;

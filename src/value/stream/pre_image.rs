@@ -7,7 +7,7 @@ use super::node::Node;
 use super::{NodeEntries, Stream};
 
 /// What a change of a stream is about to touch.
-pub struct StreamPiece(Part);
+pub struct StreamPreImage(Part);
 
 enum Part {
     /// One of several entries of a node is deleted.
@@ -48,7 +48,7 @@ pub struct StreamTail {
     live: u32,
 }
 
-impl StreamPiece {
+impl StreamPreImage {
     /// Bytes that it takes, approximately.
     pub fn mem_bytes(&self) -> usize {
         let content = match &self.0 {
@@ -61,7 +61,7 @@ impl StreamPiece {
             Part::Consumer { group, name, .. } => group.len() + name.len(),
             Part::Requests(requests) => requests.as_ref().map_or(0, |requests| requests.mem_bytes()),
         };
-        size_of::<StreamPiece>() + content
+        size_of::<StreamPreImage>() + content
     }
 }
 
@@ -98,9 +98,9 @@ impl Stream {
     }
 
     /// Before an entry is deleted.
-    pub fn before_delete(&self, id: StreamId) -> StreamPiece {
+    pub fn before_delete(&self, id: StreamId) -> StreamPreImage {
         let counters = self.counters();
-        StreamPiece(match self.nodes.range(..=id).next_back() {
+        StreamPreImage(match self.nodes.range(..=id).next_back() {
             // The node goes with its last entry.
             Some((&first, node)) if node.live == 1 => Part::Nodes { counters, nodes: vec![(first, node.clone())] },
             // Not one that was deleted before, and will be found so.
@@ -110,56 +110,56 @@ impl Stream {
     }
 
     /// Before all entries up to `last` are removed.
-    pub fn before_trim(&self, last: StreamId) -> StreamPiece {
+    pub fn before_trim(&self, last: StreamId) -> StreamPreImage {
         let nodes = self.nodes.range(..=last).map(|(&first, node)| (first, node.clone())).collect();
-        StreamPiece(Part::Nodes { counters: self.counters(), nodes })
+        StreamPreImage(Part::Nodes { counters: self.counters(), nodes })
     }
 
     /// Before the counters are set.
-    pub fn before_counters(&self) -> StreamPiece {
-        StreamPiece(Part::Counters(self.counters()))
+    pub fn before_counters(&self) -> StreamPreImage {
+        StreamPreImage(Part::Counters(self.counters()))
     }
 
     /// Before a group loses a consumer.
-    pub fn before_group(&self, name: &[u8]) -> StreamPiece {
+    pub fn before_group(&self, name: &[u8]) -> StreamPreImage {
         Stream::group_was(name, self.groups.get(name).cloned())
     }
 
     /// A group was this, or not there, before it was created or taken out.
-    pub fn group_was(name: &[u8], before: Option<Group>) -> StreamPiece {
-        StreamPiece(Part::Group { name: name.into(), before })
+    pub fn group_was(name: &[u8], before: Option<Group>) -> StreamPreImage {
+        StreamPreImage(Part::Group { name: name.into(), before })
     }
 
     /// Before a group moves on; as [`before_group`](Self::before_group) where there is none.
-    pub fn before_position(&self, group: &[u8]) -> StreamPiece {
+    pub fn before_position(&self, group: &[u8]) -> StreamPreImage {
         match self.groups.get(group) {
             None => self.before_group(group),
             Some(&Group { last_delivered, entries_read, .. }) => {
-                StreamPiece(Part::Position { group: group.into(), last_delivered, entries_read })
+                StreamPreImage(Part::Position { group: group.into(), last_delivered, entries_read })
             }
         }
     }
 
     /// Before a consumer is created or seen.
-    pub fn before_consumer(&self, group: &[u8], name: &[u8]) -> StreamPiece {
+    pub fn before_consumer(&self, group: &[u8], name: &[u8]) -> StreamPreImage {
         let before = self.groups.get(group).and_then(|group| group.consumer(name));
         let before = before.map(|consumer| (consumer.seen_ms(), consumer.active_ms()));
-        StreamPiece(Part::Consumer { group: group.into(), name: name.into(), before })
+        StreamPreImage(Part::Consumer { group: group.into(), name: name.into(), before })
     }
 
     /// Before an entry becomes pending, or is not any more.
-    pub fn before_pending(&self, group: &[u8], id: StreamId) -> StreamPiece {
+    pub fn before_pending(&self, group: &[u8], id: StreamId) -> StreamPreImage {
         let before = self.groups.get(group).and_then(|group| group.pending_state(id));
-        StreamPiece(Part::Pending { group: group.into(), id, before })
+        StreamPreImage(Part::Pending { group: group.into(), id, before })
     }
 
     /// Before anything about producers' requests changes.
-    pub fn before_requests(&self) -> StreamPiece {
-        StreamPiece(Part::Requests(self.idempotency.clone()))
+    pub fn before_requests(&self) -> StreamPreImage {
+        StreamPreImage(Part::Requests(self.idempotency.clone()))
     }
 
     /// Makes the stream what it was.
-    pub fn put_back(&mut self, piece: StreamPiece) {
+    pub fn put_back(&mut self, piece: StreamPreImage) {
         match piece.0 {
             Part::Entry { counters, id } => {
                 self.set_all_counters(counters);

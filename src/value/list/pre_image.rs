@@ -14,7 +14,7 @@ use crate::value::one_word::OneWord;
 use crate::value::small_bytes::SmallBytes;
 
 /// What a change is about to touch. Whoever puts it [back](List::put_back) must have put back all that came after it.
-pub struct ListPiece {
+pub struct ListPreImage {
     was_small: bool,
     was_compact: bool,
     change: Change,
@@ -53,22 +53,22 @@ struct Around {
 
 /// Before a change.
 impl List {
-    fn piece(&self, change: Change) -> ListPiece {
-        ListPiece { was_small: self.address().is_none(), was_compact: self.is_compact(), change }
+    fn piece(&self, change: Change) -> ListPreImage {
+        ListPreImage { was_small: self.address().is_none(), was_compact: self.is_compact(), change }
     }
 
     /// It may change to the large form or back.
-    pub fn before_form(&self) -> ListPiece {
+    pub fn before_form(&self) -> ListPreImage {
         self.piece(Change::Form)
     }
 
     /// An element is added at an end.
-    pub fn before_push(&self, front: bool) -> ListPiece {
+    pub fn before_push(&self, front: bool) -> ListPreImage {
         self.piece(Change::Pushed { front })
     }
 
     /// Up to `count` elements are removed at an end.
-    pub fn before_drop(&self, front: bool, count: usize) -> ListPiece {
+    pub fn before_drop(&self, front: bool, count: usize) -> ListPreImage {
         let count = count.min(self.len());
         let range = if front { 0..count } else { self.len() - count..self.len() };
         let elements = self.range(range).map(SmallBytes::new).collect();
@@ -85,18 +85,18 @@ impl List {
     }
 
     /// The element at `index` is replaced. `None` where there is none.
-    pub fn before_set(&self, index: usize) -> Option<ListPiece> {
+    pub fn before_set(&self, index: usize) -> Option<ListPreImage> {
         let element = SmallBytes::new(self.at(index)?);
         Some(self.piece(Change::Replaced { index, element, around: Box::new(self.around(index)) }))
     }
 
     /// An element is added before the one at `index`.
-    pub fn before_insert(&self, index: usize) -> ListPiece {
+    pub fn before_insert(&self, index: usize) -> ListPreImage {
         self.piece(Change::Inserted { index, around: Box::new(self.around(index)) })
     }
 
     /// Up to `count` elements equal to `value` are removed, counted from the front or back.
-    pub fn before_remove_equal(&self, value: &[u8], count: usize, from_back: bool) -> ListPiece {
+    pub fn before_remove_equal(&self, value: &[u8], count: usize, from_back: bool) -> ListPreImage {
         let in_node = |at: usize| {
             let equal = self.node_elements(at).enumerate().filter(|(_, element)| *element == value);
             equal.map(move |(within, _)| (at as u32, within as u32))
@@ -115,7 +115,7 @@ impl List {
     }
 
     /// The element at one end moves to an end.
-    pub fn before_rotate(&self, from_front: bool, to_front: bool) -> ListPiece {
+    pub fn before_rotate(&self, from_front: bool, to_front: bool) -> ListPreImage {
         if from_front == to_front || self.is_empty() {
             return self.before_form();
         }
@@ -148,7 +148,7 @@ impl List {
     }
 }
 
-impl ListPiece {
+impl ListPreImage {
     /// Bytes outside of it, approximately.
     pub fn heap_bytes(&self) -> usize {
         let text = |element: &SmallBytes| size_of::<SmallBytes>() + element.heap_bytes();
@@ -168,7 +168,7 @@ impl ListPiece {
 /// After it.
 impl List {
     /// Makes the list what it was, whatever the limits are.
-    pub fn put_back(&mut self, piece: ListPiece) {
+    pub fn put_back(&mut self, piece: ListPreImage) {
         let was_small = piece.was_small;
         let nodes = self.enlarged();
         nodes.put_back(piece);
@@ -182,7 +182,7 @@ impl List {
 }
 
 impl Nodes {
-    fn put_back(&mut self, piece: ListPiece) {
+    fn put_back(&mut self, piece: ListPreImage) {
         if !piece.was_compact {
             self.take_form(false);
         }

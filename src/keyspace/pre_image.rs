@@ -1,16 +1,16 @@
 //! The part of a value that a change touches, as it was before: a field, a member, an element, some bytes.
 //!
-//! A piece is taken from the value right before the change and put back right after everything that came later has been put
+//! A pre_image is taken from the value right before the change and put back right after everything that came later has been put
 //! back, so it may name positions.
 
 use super::entry::{Key, Value};
 use super::{NEVER, ValueLimits};
-use crate::value::list::{List, ListPiece};
-use crate::value::stream::{Stream, StreamPiece, StreamTail};
+use crate::value::list::{List, ListPreImage};
+use crate::value::stream::{Stream, StreamPreImage, StreamTail};
 use crate::value::zset::ZSetLimits;
 
 /// See the module's header.
-pub(super) enum Piece {
+pub(super) enum PreImage {
     /// Of a string: `before` stood where now are `len` bytes from `offset` on.
     Bytes { offset: usize, len: usize, before: Box<[u8]> },
     /// Of a hash: a field with its value and deadline, `None` if it was not there.
@@ -20,16 +20,16 @@ pub(super) enum Piece {
     /// Of a sorted set: a member with its score, `None` if it was not there.
     Scored { member: Key, before: Option<f64> },
     /// Of a list.
-    List(ListPiece),
+    List(ListPreImage),
     /// Of a stream: its end, before an entry was appended.
     Tail(StreamTail),
     /// Of a stream.
-    Stream(Box<StreamPiece>),
+    Stream(Box<StreamPreImage>),
 }
 
-impl Piece {
+impl PreImage {
     /// `removed` bytes of a string from `offset` on are about to be replaced by `added` others.
-    pub(super) fn bytes(value: &Value, offset: usize, removed: usize, added: usize) -> Option<Piece> {
+    pub(super) fn bytes(value: &Value, offset: usize, removed: usize, added: usize) -> Option<PreImage> {
         let Value::String(text) = value else { return None };
         // Only a string that grows in place keeps its representation.
         if text.encoding() != "raw" || text.len() < removed + SMALL_STRING_BYTES {
@@ -37,78 +37,78 @@ impl Piece {
         }
         let text = text.text();
         let before = text.get(offset..offset.checked_add(removed)?)?;
-        Some(Piece::Bytes { offset, len: added, before: before.into() })
+        Some(PreImage::Bytes { offset, len: added, before: before.into() })
     }
 
     /// A field is about to be written, removed or given a deadline. `None` while the hash is compact: its order would be lost.
-    pub(super) fn field(value: &Value, field: &[u8]) -> Option<Piece> {
+    pub(super) fn field(value: &Value, field: &[u8]) -> Option<PreImage> {
         let Value::Hash(hash) = value else { return None };
         if hash.compact_bytes().is_some() {
             return None;
         }
         let at_ms = || hash.deadlines().and_then(|deadlines| deadlines.at(field)).unwrap_or(NEVER);
         let before = hash.stored(field).map(|value| Box::new((Key::new(&value.to_vec()), at_ms())));
-        Some(Piece::Field { field: Key::new(field), before })
+        Some(PreImage::Field { field: Key::new(field), before })
     }
 
     /// A member of a set is about to be added, removed or given a deadline. `None` while the set is compact.
-    pub(super) fn member(value: &Value, member: &[u8]) -> Option<Piece> {
+    pub(super) fn member(value: &Value, member: &[u8]) -> Option<PreImage> {
         let Value::Set(set) = value else { return None };
         if set.compact_bytes().is_some() {
             return None;
         }
         let at_ms = || set.deadlines().and_then(|deadlines| deadlines.at(member)).unwrap_or(NEVER);
-        Some(Piece::Member { member: Key::new(member), before: set.is_stored(member).then(at_ms) })
+        Some(PreImage::Member { member: Key::new(member), before: set.is_stored(member).then(at_ms) })
     }
 
     /// An element of a hash or set is about to be removed or given a deadline.
-    pub(super) fn element(value: &Value, element: &[u8]) -> Option<Piece> {
+    pub(super) fn element(value: &Value, element: &[u8]) -> Option<PreImage> {
         match value {
-            Value::Hash(_) => Piece::field(value, element),
-            _ => Piece::member(value, element),
+            Value::Hash(_) => PreImage::field(value, element),
+            _ => PreImage::member(value, element),
         }
     }
 
     /// A list is about to change.
-    pub(super) fn list(value: &Value, piece: impl FnOnce(&List) -> Option<ListPiece>) -> Option<Piece> {
+    pub(super) fn list(value: &Value, pre_image: impl FnOnce(&List) -> Option<ListPreImage>) -> Option<PreImage> {
         let Value::List(list) = value else { return None };
-        piece(list).map(Piece::List)
+        pre_image(list).map(PreImage::List)
     }
 
     /// An entry is about to be appended to a stream.
-    pub(super) fn tail(value: &Value) -> Option<Piece> {
+    pub(super) fn tail(value: &Value) -> Option<PreImage> {
         let Value::Stream(stream) = value else { return None };
-        Some(Piece::Tail(stream.before_append()))
+        Some(PreImage::Tail(stream.before_append()))
     }
 
     /// A stream is about to change.
-    pub(super) fn stream(value: &Value, piece: impl FnOnce(&Stream) -> StreamPiece) -> Option<Piece> {
+    pub(super) fn stream(value: &Value, pre_image: impl FnOnce(&Stream) -> StreamPreImage) -> Option<PreImage> {
         let Value::Stream(stream) = value else { return None };
-        Some(Piece::Stream(Box::new(piece(stream))))
+        Some(PreImage::Stream(Box::new(pre_image(stream))))
     }
 
     /// Bytes outside of it, approximately.
     pub(super) fn heap_bytes(&self) -> usize {
         let text = |key: &Key| size_of::<Key>() + key.heap_bytes();
         match self {
-            Piece::Bytes { before, .. } => before.len(),
-            Piece::Field { field, before } => {
+            PreImage::Bytes { before, .. } => before.len(),
+            PreImage::Field { field, before } => {
                 field.heap_bytes() + before.as_ref().map_or(0, |before| size_of::<i64>() + text(&before.0))
             }
-            Piece::Member { member, .. } | Piece::Scored { member, .. } => member.heap_bytes(),
-            Piece::Tail(_) => 0,
-            Piece::List(piece) => piece.heap_bytes(),
-            Piece::Stream(piece) => piece.mem_bytes(),
+            PreImage::Member { member, .. } | PreImage::Scored { member, .. } => member.heap_bytes(),
+            PreImage::Tail(_) => 0,
+            PreImage::List(pre_image) => pre_image.heap_bytes(),
+            PreImage::Stream(pre_image) => pre_image.mem_bytes(),
         }
     }
 
     /// Makes the value what it was. A value of another type, which no verb changes, stays as it is.
     pub(super) fn put_back(self, value: &mut Value, limits: &ValueLimits) {
         match (self, value) {
-            (Piece::Bytes { offset, len, before }, Value::String(text)) => {
+            (PreImage::Bytes { offset, len, before }, Value::String(text)) => {
                 text.splice(offset, len, &before);
             }
-            (Piece::Field { field, before }, Value::Hash(hash)) => {
+            (PreImage::Field { field, before }, Value::Hash(hash)) => {
                 hash.remove(&field);
                 if let Some(before) = before {
                     hash.insert(&field, &before.0, &limits.hash);
@@ -118,7 +118,7 @@ impl Piece {
                 }
                 hash.drop_empty_deadlines();
             }
-            (Piece::Member { member, before }, Value::Set(set)) => {
+            (PreImage::Member { member, before }, Value::Set(set)) => {
                 set.remove(&member);
                 if let Some(at_ms) = before {
                     set.insert(&member, &limits.set);
@@ -128,17 +128,17 @@ impl Piece {
                 }
                 set.drop_empty_deadlines();
             }
-            (Piece::Scored { member, before: Some(score) }, Value::ZSet(zset)) => {
+            (PreImage::Scored { member, before: Some(score) }, Value::ZSet(zset)) => {
                 // Its form is that of then, though the limits may have become smaller before.
                 zset.insert(&member, score, ZSetLimits { max_entries: usize::MAX, max_value: usize::MAX });
             }
-            (Piece::Scored { member, before: None }, Value::ZSet(zset)) => {
+            (PreImage::Scored { member, before: None }, Value::ZSet(zset)) => {
                 zset.remove(&member);
             }
-            (Piece::List(piece), Value::List(list)) => list.put_back(piece),
-            (Piece::Tail(tail), Value::Stream(stream)) => stream.cut_to(tail),
-            (Piece::Stream(piece), Value::Stream(stream)) => stream.put_back(*piece),
-            _ => debug_assert!(false, "a piece is put back into the value that it is from"),
+            (PreImage::List(pre_image), Value::List(list)) => list.put_back(pre_image),
+            (PreImage::Tail(tail), Value::Stream(stream)) => stream.cut_to(tail),
+            (PreImage::Stream(pre_image), Value::Stream(stream)) => stream.put_back(*pre_image),
+            _ => debug_assert!(false, "a pre_image is put back into the value that it is from"),
         }
     }
 }
