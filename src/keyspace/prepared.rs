@@ -14,14 +14,17 @@ pub struct PreparedKey {
     hash: u64,
     key: Key,
     value: Value,
-    /// When it expires, [`NEVER`] for not at all. `None`: as the key of its name that is there, and never if there is none.
+    /// Whether it changes the key of its name, if there is one, and does not replace it: when that was last used stays as it was.
+    is_change: bool,
+    /// When it expires, [`NEVER`] for not at all. `None`: a key that it changes expires as before, any other never.
     expires_at_ms: Option<i64>,
 }
 
 impl PreparedKey {
     /// A key of this database that never expires.
     pub fn new(db: DbIndex, key: &[u8], value: Value) -> PreparedKey {
-        PreparedKey { db, hash: hash_bytes(key), key: Key::new(key), value, expires_at_ms: Some(NEVER) }
+        let (hash, key) = (hash_bytes(key), Key::new(key));
+        PreparedKey { db, hash, key, value, is_change: false, expires_at_ms: None }
     }
 
     /// A string, as [`Keyspace::put`](super::Keyspace::put) takes it, that never expires.
@@ -53,21 +56,21 @@ impl PreparedKey {
     pub fn encode(&self, out: &mut EffectWriter) -> u64 {
         let key = self.name();
         match &self.value {
-            Value::String(string) if self.expires_at_ms.is_none() => {
-                out.write(self.db, &set(key, string, &string.text()));
-            }
-            Value::String(string) if !says_a_number(string) => {
-                out.write(self.db, &Effect::Put { key, value: &string.text() });
-            }
+            Value::String(string) if self.is_change => out.write(self.db, &set(key, string, &string.text())),
+            Value::String(string) => out.write(self.db, &Effect::Put { key, value: &string.text() }),
             value => {
                 out.write(self.db, &Effect::Build { key, layout: value.layout(), steps: &build(value) });
             }
         }
-        let deadline = self.expires_at_ms.filter(|at_ms| *at_ms != NEVER);
-        if let Some(at_ms) = deadline {
+        if let Some(at_ms) = self.deadline() {
             out.write(self.db, &Effect::ExpireAt { key, at_ms });
         }
-        1 + u64::from(deadline.is_some())
+        1 + u64::from(self.deadline().is_some())
+    }
+
+    /// When it expires, if that has to be said.
+    fn deadline(&self) -> Option<i64> {
+        self.expires_at_ms.filter(|at_ms| self.is_change || *at_ms != NEVER)
     }
 
     /// Whether it is the key of this name and database.
@@ -84,11 +87,6 @@ fn set<'a>(key: &'a [u8], string: &StringValue, text: &'a [u8]) -> Effect<'a> {
     }
 }
 
-/// Whether it is text that [`Effect::Put`] would take for a number.
-fn says_a_number(string: &StringValue) -> bool {
-    !matches!(string, StringValue::Int(_)) && matches!(StringValue::new(&string.text()), StringValue::Int(_))
-}
-
 /// Makes keys of a stream of effects. It has to see all of them: some say which limits the later ones were made under.
 #[derive(Default)]
 pub struct Preparation {
@@ -103,8 +101,8 @@ impl Preparation {
         }
         let value = value_of(effect, &self.limits)?;
         let key = effect.key()?;
-        let expires_at_ms = if keeps_expiry(effect) { None } else { Some(NEVER) };
-        Some(value.map(|value| PreparedKey { expires_at_ms, ..PreparedKey::new(db, key, value) }))
+        let is_change = keeps_expiry(effect);
+        Some(value.map(|value| PreparedKey { is_change, ..PreparedKey::new(db, key, value) }))
     }
 }
 
@@ -117,20 +115,21 @@ impl Keyspace {
 
     /// Stores a key, whatever was there before. It expires when it says so, or as before where that is to stay.
     pub fn put_prepared(&mut self, prepared: PreparedKey) -> Result<(), Misfit> {
-        let PreparedKey { db, hash, key, value, expires_at_ms } = prepared;
+        let deadline = prepared.deadline();
+        let PreparedKey { db, hash, key, value, is_change, .. } = prepared;
         if db >= self.databases() {
             return Err(Misfit::NoDatabase);
         }
         let (mut text, mut steps) = (None, Vec::new());
         self.effects.record_with(db, || match &value {
-            Value::String(string) if expires_at_ms.is_none() => set(&key, string, text.insert(string.text())),
+            Value::String(string) if is_change => set(&key, string, text.insert(string.text())),
             value => {
                 steps = build(value);
                 Effect::Build { key: &key, layout: value.layout(), steps: &steps }
             }
         });
         let slot = match self.dbs[db as usize].find_hashed(hash, &key) {
-            Some(slot) if expires_at_ms.is_none() => {
+            Some(slot) if is_change => {
                 self.exchange(db, slot, value);
                 slot
             }
@@ -140,7 +139,7 @@ impl Keyspace {
             }
             None => self.create_hashed(db, hash, key, value),
         };
-        if let Some(at_ms) = expires_at_ms.filter(|at_ms| *at_ms != NEVER) {
+        if let Some(at_ms) = deadline {
             self.expire_at(db, slot, at_ms);
         }
         Ok(())
@@ -153,9 +152,10 @@ impl Keyspace {
         if database.find_hashed(prepared.hash, &prepared.key).is_some() {
             return Err(prepared);
         }
-        let PreparedKey { db, hash, key, value, expires_at_ms } = prepared;
+        let deadline = prepared.deadline();
+        let PreparedKey { db, hash, key, value, .. } = prepared;
         let slot = self.create_hashed(db, hash, key, value);
-        if let Some(at_ms) = expires_at_ms.filter(|at_ms| *at_ms != NEVER) {
+        if let Some(at_ms) = deadline {
             self.note_expiry(db, slot);
             self.dbs[db as usize].set_expiry(slot, at_ms);
         }
@@ -189,7 +189,8 @@ mod tests {
             .map(|(db, entry)| {
                 let (value, key) = (entry.value(), entry.key().escape_ascii());
                 let (layout, bytes) = (value.encoding(), value.heap_bytes(0));
-                format!("{db} {key} {:?} {layout} {bytes} {:?}", entry.expires_at_ms(), build(value))
+                let times = (entry.expires_at_ms(), entry.accessed_s());
+                format!("{db} {key} {times:?} {layout} {bytes} {:?}", build(value))
             })
             .collect();
         all.sort();
@@ -262,12 +263,14 @@ mod tests {
             for effect in
                 [Effect::SetInteger { key: b"k", value: 17 }, Effect::SetText { key: b"k", value: value.as_bytes() }]
             {
-                let mut applied = fresh(Recording::Nothing);
-                let slot = applied.put(0, b"k", b"old");
-                applied.expire_at(0, slot, 5_000);
-                let mut put = fresh(Recording::Full);
-                let slot = put.put(0, b"k", b"old");
-                put.expire_at(0, slot, 5_000);
+                let with_old_key = || {
+                    let mut ks = fresh(Recording::Full);
+                    let slot = ks.put(0, b"k", b"old");
+                    ks.expire_at(0, slot, 5_000);
+                    ks.begin_unit(4_000, Recording::Full);
+                    ks
+                };
+                let (mut applied, mut put, mut copy) = (with_old_key(), with_old_key(), with_old_key());
                 for effect in [effect, Effect::ExpireAt { key: b"k", at_ms }] {
                     applied.apply(0, &effect).unwrap();
                 }
@@ -277,7 +280,6 @@ mod tests {
                 let count = key.encode(&mut encoded);
                 put.put_prepared(key).unwrap();
                 assert_eq!(contents(&put), contents(&applied), "{at_ms} {effect:?}");
-                let mut copy = fresh(Recording::Nothing);
                 let effects: Vec<_> = EffectReader::new(encoded.as_bytes()).collect();
                 assert_eq!(effects.len() as u64, count);
                 effects.iter().for_each(|(db, effect)| copy.apply(*db, effect).unwrap());
