@@ -21,6 +21,8 @@ pub(super) enum Rule {
     Clock(u64),
     /// Strings that are equal as doubles are equal.
     Doubles,
+    /// As doubles, of which before Redis 7.2 only 17 decimals were written.
+    Coordinates,
     /// A scan's cursor and elements: the same elements when both came to their end.
     Scan,
     /// XPENDING with a range: entries whose third part is how long they have been idle.
@@ -60,8 +62,10 @@ pub(super) fn rule_for(args: &Args) -> Rule {
             _,
         )
         | ("ZPOPMIN" | "ZPOPMAX" | "BZPOPMIN" | "BZPOPMAX" | "ZMPOP" | "BZMPOP" | "ZUNION" | "ZINTER" | "ZDIFF", _)
-        | ("ZRANK" | "ZREVRANK" | "GEOPOS" | "GEODIST" | "GEOSEARCH" | "GEORADIUS" | "GEORADIUSBYMEMBER", _)
-        | ("GEORADIUS_RO" | "GEORADIUSBYMEMBER_RO" | "INCRBYFLOAT" | "HINCRBYFLOAT", _) => Rule::Doubles,
+        | ("ZRANK" | "ZREVRANK" | "GEODIST" | "INCRBYFLOAT" | "HINCRBYFLOAT", _) => Rule::Doubles,
+        ("GEOPOS" | "GEOSEARCH" | "GEORADIUS" | "GEORADIUSBYMEMBER" | "GEORADIUS_RO" | "GEORADIUSBYMEMBER_RO", _) => {
+            Rule::Coordinates
+        }
         ("DUMP" | "SPOP" | "RANDOMKEY" | "SRANDMEMBER" | "HRANDFIELD" | "ZRANDMEMBER", _) => Rule::Shape,
         ("TIME" | "INFO" | "LASTSAVE" | "LOLWUT", _)
         | ("CLIENT", "ID" | "INFO" | "LIST")
@@ -106,6 +110,9 @@ impl Rule {
             (Rule::Pairs, Array(a), Array(b)) => as_pairs(a) == as_pairs(b),
             (Rule::Clock(slack), Integer(a), Integer(b)) => within(*slack, *a, *b),
             (Rule::Doubles, Bulk(a), Bulk(b)) => a == b || same_double(a, b),
+            (Rule::Coordinates, Bulk(_) | Double(_), Bulk(_) | Double(_)) => {
+                ours == theirs || same_to_17_decimals(ours, theirs)
+            }
             (Rule::Scan, Array(a), Array(b)) => same_scan(a, b),
             (Rule::Pending, Array(a), Array(b)) => same_entries(a, b),
             (Rule::Info, a, b) => same_info(a, b, true),
@@ -181,6 +188,11 @@ pub(super) fn double_of(value: &Value) -> Option<f64> {
 fn same_double(a: &[u8], b: &[u8]) -> bool {
     let parse = |text: &[u8]| double_of(&Value::Bulk(text.to_vec()));
     matches!((parse(a), parse(b)), (Some(a), Some(b)) if a == b)
+}
+
+fn same_to_17_decimals(a: &Value, b: &Value) -> bool {
+    let number = |value: &Value| if let Value::Double(number) = value { Some(*number) } else { double_of(value) };
+    number(a).zip(number(b)).is_some_and(|(a, b)| (a - b).abs() < 1e-17)
 }
 
 /// Elements may come twice; a scan under way has shown what it liked. Pairs are told apart from elements by neither side,
