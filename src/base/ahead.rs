@@ -30,8 +30,8 @@ pub struct Ahead<S: Source> {
     /// `None` while the thread has it.
     source: Option<S>,
     worker: Option<Worker<S>>,
-    /// Without a thread: a piece that was used.
-    spent: Option<S::Piece>,
+    /// Without a thread: what was used.
+    spent: Vec<S::Piece>,
 }
 
 /// A thread that fills pieces.
@@ -43,7 +43,7 @@ struct Worker<S: Source> {
 impl<S: Source> Ahead<S> {
     /// Makes each piece when it is asked for.
     pub fn here(source: S) -> Ahead<S> {
-        Ahead { source: Some(source), worker: None, spent: None }
+        Ahead { source: Some(source), worker: None, spent: Vec::new() }
     }
 
     /// Makes pieces on a thread of this name, and none while `max_bytes` bytes of them lie ready: of those larger than that there is
@@ -52,7 +52,7 @@ impl<S: Source> Ahead<S> {
         let queue = Arc::new(Queue::new(max_bytes));
         let filled = Arc::clone(&queue);
         let thread = Builder::new().name(name.to_owned()).spawn(move || fill_all(source, &filled))?;
-        Ok(Ahead { source: None, worker: Some(Worker { queue, thread }), spent: None })
+        Ok(Ahead { source: None, worker: Some(Worker { queue, thread }), spent: Vec::new() })
     }
 
     /// The next piece, waited for if it is not ready; `None` if there is none.
@@ -60,7 +60,7 @@ impl<S: Source> Ahead<S> {
         match &self.worker {
             Some(worker) => worker.queue.take(),
             None => {
-                let mut piece = self.spent.take().unwrap_or_default();
+                let mut piece = self.spent.pop().unwrap_or_default();
                 self.source().fill(&mut piece).then_some(piece)
             }
         }
@@ -70,7 +70,7 @@ impl<S: Source> Ahead<S> {
     pub fn give_back(&mut self, piece: S::Piece) {
         match &self.worker {
             Some(worker) => worker.queue.lock().spent.push(piece),
-            None => self.spent = Some(piece),
+            None => self.spent.push(piece),
         }
     }
 

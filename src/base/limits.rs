@@ -497,7 +497,7 @@ pub const LOAD_AHEAD_BYTES: usize = 8 * LOAD_PIECE_BYTES;
 pub const LOAD_AHEAD_KEEP_BYTES: usize = SNAPSHOT_FRAME_BYTES;
 
 /// Keys of a database for which a start makes room because the log seems to hold so many. Where it does not, the room is given back
-/// in one go, behind which everybody waits: for so many that takes some hundredths of a second.
+/// in one go, and everybody waits for that; so it must not be much.
 pub const LOG_EXPECTED_KEYS_MAX: u64 = 4 * 1024 * 1024;
 
 /// Bytes of a foreign file that a start loads at a time, about: reading them takes longer than reading effects.

@@ -38,7 +38,7 @@ pub(super) struct LoadPieces {
 
 /// What is left of a block, or of a frame of the snapshot.
 struct Left {
-    /// Of when it is, Unix ms, and whether it is a block.
+    /// When it was made, Unix ms, and whether it is a block.
     time_ms: i64,
     is_of_log: bool,
     /// Bytes of those of its units that are left, and the Lsn of the first of them.

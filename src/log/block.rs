@@ -315,7 +315,7 @@ pub struct Units<'a> {
 impl Units<'_> {
     /// Passes over all but those of which the last `bytes` bytes consist, the first of which has the Lsn `first`: see
     /// [`bytes_left`](Self::bytes_left).
-    pub(super) fn from_last(mut self, bytes: usize, first: Lsn) -> Self {
+    pub(super) fn skip_to_last(mut self, bytes: usize, first: Lsn) -> Self {
         let passed = self.rest.len().saturating_sub(bytes);
         (self.rest, self.next) = (&self.rest[passed..], first);
         self
@@ -411,7 +411,7 @@ pub(super) mod tests {
         for passed in 0..=3 {
             let mut units = read.units();
             units.by_ref().take(passed).for_each(drop);
-            let rest = read.units().from_last(units.bytes_left(), Lsn::new(9 + passed as u64));
+            let rest = read.units().skip_to_last(units.bytes_left(), Lsn::new(9 + passed as u64));
             assert_eq!(rest.collect::<Vec<_>>(), all[passed..]);
         }
     }

@@ -167,7 +167,7 @@ impl Restore {
     /// `first`.
     pub fn last_units(&self, bytes: usize, first: Lsn) -> Option<Units<'_>> {
         match &self.phase {
-            Phase::Load(reader) => Some(reader.units().from_last(bytes, first)),
+            Phase::Load(reader) => Some(reader.units().skip_to_last(bytes, first)),
             Phase::Log(Some(found)) => Some(self.log.last_units(found, bytes, first)),
             Phase::Verify(_) | Phase::Log(None) => None,
         }

@@ -292,9 +292,9 @@ impl Recovery {
         Block::of(&self.bytes, passed.offset, passed.frame, passed.contents).after(self.from)
     }
 
-    /// Units of the block that has been found last: see [`Units::from_last`].
+    /// Units of the block that has been found last: see [`Units::skip_to_last`].
     pub(super) fn last_units(&self, passed: &Passed, bytes: usize, first: Lsn) -> Units<'_> {
-        Block::of(&self.bytes, passed.offset, passed.frame, passed.contents).units().from_last(bytes, first)
+        Block::of(&self.bytes, passed.offset, passed.frame, passed.contents).units().skip_to_last(bytes, first)
     }
 
     /// Whether the log begins with the first unit there ever was.
