@@ -30,6 +30,8 @@ pub struct Ahead<S: Source> {
     /// `None` while the thread has it.
     source: Option<S>,
     worker: Option<Worker<S>>,
+    /// Without a thread: what was used.
+    spent: Vec<S::Piece>,
 }
 
 /// A thread that fills pieces.
@@ -41,7 +43,7 @@ struct Worker<S: Source> {
 impl<S: Source> Ahead<S> {
     /// Makes each piece when it is asked for.
     pub fn here(source: S) -> Ahead<S> {
-        Ahead { source: Some(source), worker: None }
+        Ahead { source: Some(source), worker: None, spent: Vec::new() }
     }
 
     /// Makes pieces on a thread of this name, and none while `max_bytes` bytes of them lie ready: of those larger than that there is
@@ -50,7 +52,7 @@ impl<S: Source> Ahead<S> {
         let queue = Arc::new(Queue::new(max_bytes));
         let filled = Arc::clone(&queue);
         let thread = Builder::new().name(name.to_owned()).spawn(move || fill_all(source, &filled))?;
-        Ok(Ahead { source: None, worker: Some(Worker { queue, thread }) })
+        Ok(Ahead { source: None, worker: Some(Worker { queue, thread }), spent: Vec::new() })
     }
 
     /// The next piece, waited for if it is not ready; `None` if there is none.
@@ -58,7 +60,7 @@ impl<S: Source> Ahead<S> {
         match &self.worker {
             Some(worker) => worker.queue.take(),
             None => {
-                let mut piece = S::Piece::default();
+                let mut piece = self.spent.pop().unwrap_or_default();
                 self.source().fill(&mut piece).then_some(piece)
             }
         }
@@ -66,8 +68,9 @@ impl<S: Source> Ahead<S> {
 
     /// Hands back a piece that was used.
     pub fn give_back(&mut self, piece: S::Piece) {
-        if let Some(worker) = &self.worker {
-            worker.queue.lock().spent.push(piece);
+        match &self.worker {
+            Some(worker) => worker.queue.lock().spent.push(piece),
+            None => self.spent.push(piece),
         }
     }
 
@@ -281,13 +284,14 @@ mod tests {
 
     #[test]
     fn pieces_that_were_used_are_filled_again() {
-        let mut ahead = Ahead::on_thread("ahead", 10, count(100).0).unwrap();
-        let mut reused = 0;
-        while let Some(piece) = ahead.next_piece() {
-            reused += usize::from(piece.0.len() > 1);
-            ahead.give_back(piece);
+        for mut ahead in [Ahead::here(count(100).0), Ahead::on_thread("ahead", 10, count(100).0).unwrap()] {
+            let mut reused = 0;
+            while let Some(piece) = ahead.next_piece() {
+                reused += usize::from(piece.0.len() > 1);
+                ahead.give_back(piece);
+            }
+            assert!(reused > 50, "{reused}");
         }
-        assert!(reused > 50, "{reused}");
     }
 
     #[test]

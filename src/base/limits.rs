@@ -485,16 +485,20 @@ pub const EXPECTED_KEYS_MAX: usize = 64 * 1024 * 1024;
 /// has of their values meanwhile is still in its cache.
 pub const LOAD_AHEAD_KEYS: usize = 16;
 
-/// Bytes of effects that are read ahead of a start, and lie ready with the keys that are made of them: with so many, nothing more is
-/// read. Enough that neither thread waits for the other each time it is interrupted.
-pub const LOAD_AHEAD_BYTES: usize = 2 * 1024 * 1024;
+/// Bytes that a piece of what is read ahead of a start takes, about, before the next one begins: encoded effects and keys that are
+/// ready, with all that belongs to them. Some thousand short keys. More are only those that come of a single effect.
+pub const LOAD_PIECE_BYTES: usize = 512 * 1024;
+
+/// Bytes of pieces that are read ahead of a start and lie ready: with so many, nothing more is read. Enough that neither thread waits
+/// for the other each time it is interrupted.
+pub const LOAD_AHEAD_BYTES: usize = 8 * LOAD_PIECE_BYTES;
 
 /// Bytes that a buffer of what is read ahead keeps when it is used again.
 pub const LOAD_AHEAD_KEEP_BYTES: usize = SNAPSHOT_FRAME_BYTES;
 
-/// Changes of the keyspace for which a piece of what is read ahead keeps room when it is used again: what short effects make of a
-/// frame.
-pub const LOAD_AHEAD_KEEP_CHANGES: usize = SNAPSHOT_FRAME_BYTES / 16;
+/// Keys of a database for which a start makes room because the log seems to hold so many. Where it does not, the room is given back
+/// in one go, and everybody waits for that; so it must not be much.
+pub const LOG_EXPECTED_KEYS_MAX: u64 = 4 * 1024 * 1024;
 
 /// Bytes of a foreign file that a start loads at a time, about: reading them takes longer than reading effects.
 pub const BULK_SLICE_BYTES: usize = 64 * 1024;

@@ -125,7 +125,7 @@ impl Loading {
         engine.server.scripts.set_memory_limit(0);
         let (progress, position) = (restore.progress(), restore.position());
         let directory = Arc::clone(restore.directory());
-        let pieces = LoadPieces::new(restore);
+        let pieces = LoadPieces::new(restore, engine.server.saving.platform.load_piece_bytes);
         // Where there is nothing to read, whoever gives it up is to look at it: nothing may have been read ahead.
         let pieces = if progress.1 == 0 { Ahead::here(pieces) } else { engine.read_ahead(pieces)? };
         let began = Instant::now();
@@ -142,7 +142,8 @@ impl Loading {
         Ok(self.pieces.into_source().restore.finish_without_log()?)
     }
 
-    /// Loads at least `bytes` bytes of effects if there are so many, and less than one piece beyond them.
+    /// Loads pieces until they have taken `bytes` bytes of memory, and at least one: up to
+    /// [`load_piece_bytes`](crate::log::platform::Platform::load_piece_bytes) and an effect more than that.
     pub fn step(&mut self, engine: &mut Engine, bytes: usize) -> Result<Progress, RecoveryError> {
         let mut loaded = 0;
         while !self.is_complete && loaded < bytes.max(1) {
@@ -154,6 +155,12 @@ impl Loading {
             tracing::info!("loading: {}% of {} MB", read * 100 / all.max(1), all >> 20);
         }
         Ok(Progress { began: self.began, read, all, is_complete })
+    }
+
+    /// Whether the piece that was loaded last ends inside a unit, where it does not end with a block or a frame.
+    #[cfg(test)]
+    pub(crate) fn is_inside_unit(&mut self) -> Option<bool> {
+        self.pieces.source().is_inside_unit()
     }
 
     /// Loads a piece. Answers for how many bytes that counts.
@@ -284,10 +291,6 @@ impl Engine {
 
     /// Repeats what was read; tells in `position` how far that is. The lookups of some keys begin together.
     fn repeat(&mut self, piece: &mut Piece, position: &mut Position) -> Result<(), Unfit> {
-        let databases = self.ks.databases();
-        for &(db, keys) in piece.expected.iter().filter(|(db, _)| *db < databases) {
-            self.ks.expect(db, keys);
-        }
         let mut changes = std::mem::take(&mut piece.changes);
         let mut left = changes.drain(..);
         while !left.as_slice().is_empty() {
@@ -302,6 +305,10 @@ impl Engine {
                     What::Begin { time_ms, position: behind } => {
                         self.ks.begin_unit(time_ms, Recording::Nothing);
                         *position = behind;
+                        let databases = self.ks.databases();
+                        for (db, keys) in piece.expected.drain(..).filter(|(db, _)| *db < databases) {
+                            self.ks.expect(db, keys);
+                        }
                     }
                     What::Key(key) => {
                         self.ks.put_prepared(key).map_err(|misfit| unfit(index, misfit.to_string()))?;

@@ -377,7 +377,7 @@ impl Keyspace {
         &self.dbs[db as usize]
     }
 
-    /// Hints that `key` will be looked up soon. See `Db::warm`.
+    /// Hints that `key` will be looked up soon: what that has to wait for begins to come into the cache.
     #[inline]
     pub fn warm(&self, db: DbIndex, key: &[u8]) {
         self.warm_hashed(db, hash_bytes(key));

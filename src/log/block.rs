@@ -269,14 +269,6 @@ impl<'a> Block<'a> {
         self
     }
 
-    /// Passes over all units but those of which its last `bytes` bytes consist, the first of which has the Lsn `first`: see
-    /// [`Units::bytes_left`].
-    pub fn last_units(mut self, bytes: usize, first: Lsn) -> Block<'a> {
-        let passed = self.units.len().saturating_sub(bytes);
-        (self.units, self.first) = (&self.units[passed..], first);
-        self
-    }
-
     /// Wall clock of the server that made the units, in milliseconds since 1970. It may go backwards from block to block.
     pub fn time_ms(&self) -> i64 {
         self.contents.time_ms
@@ -284,7 +276,7 @@ impl<'a> Block<'a> {
 
     /// The units in their order, each with its Lsn.
     pub fn units(&self) -> Units<'a> {
-        Units { rest: self.units, next: self.first }
+        units_in(self.units, self.first)
     }
 
     fn units_fit(&self) -> bool {
@@ -315,10 +307,20 @@ pub struct Unit<'a> {
 /// Units that stand one behind the other.
 pub struct Units<'a> {
     rest: &'a [u8],
+    /// The Lsn of the next one, and whether each has the one behind: else all have the same.
     next: Lsn,
+    are_numbered: bool,
 }
 
 impl Units<'_> {
+    /// Passes over all but those of which the last `bytes` bytes consist, the first of which has the Lsn `first`: see
+    /// [`bytes_left`](Self::bytes_left).
+    pub(super) fn skip_to_last(mut self, bytes: usize, first: Lsn) -> Self {
+        let passed = self.rest.len().saturating_sub(bytes);
+        (self.rest, self.next) = (&self.rest[passed..], first);
+        self
+    }
+
     /// How many bytes of units are left, with their heads.
     pub fn bytes_left(&self) -> usize {
         self.rest.len()
@@ -331,14 +333,21 @@ impl<'a> Iterator for Units<'a> {
     fn next(&mut self) -> Option<Unit<'a>> {
         let (unit, rest) = split_unit(self.rest, self.next)?;
         self.rest = rest;
-        self.next = self.next.next();
+        if self.are_numbered {
+            self.next = self.next.next();
+        }
         Some(unit)
     }
 }
 
 /// The units of which `bytes` consist, each behind its [`unit_head`]; the first has the Lsn `first`.
 pub fn units_in(bytes: &[u8], first: Lsn) -> Units<'_> {
-    Units { rest: bytes, next: first }
+    Units { rest: bytes, next: first, are_numbered: true }
+}
+
+/// The units of a snapshot up to `lsn`, of which `bytes` consist: all have that Lsn.
+pub(super) fn units_up_to(bytes: &[u8], lsn: Lsn) -> Units<'_> {
+    Units { rest: bytes, next: lsn, are_numbered: false }
 }
 
 /// Takes the first unit, which has this Lsn, from bytes that begin with it; `None` if it is not whole.
@@ -402,7 +411,7 @@ pub(super) mod tests {
         for passed in 0..=3 {
             let mut units = read.units();
             units.by_ref().take(passed).for_each(drop);
-            let rest = read.last_units(units.bytes_left(), Lsn::new(9 + passed as u64)).units();
+            let rest = read.units().skip_to_last(units.bytes_left(), Lsn::new(9 + passed as u64));
             assert_eq!(rest.collect::<Vec<_>>(), all[passed..]);
         }
     }

@@ -7,7 +7,7 @@ use std::thread;
 
 use super::disk::{Clock, Disk, RealClock, RealDisk};
 use super::group_commit::Options;
-use crate::base::limits::{SAVE_SLICE_BYTES, SNAPSHOT_PART_MIN_BYTES};
+use crate::base::limits::{LOAD_PIECE_BYTES, SAVE_SLICE_BYTES, SNAPSHOT_PART_MIN_BYTES};
 
 /// The real ones are the [`Default`]; a simulation has its own.
 #[derive(Clone)]
@@ -22,6 +22,8 @@ pub struct Platform {
     pub slice_bytes: usize,
     /// Bytes of a value from which on a snapshot copies it in parts.
     pub part_min_bytes: usize,
+    /// Bytes that a piece takes, about, in which a start reads snapshot and log.
+    pub load_piece_bytes: usize,
     /// Whether there are threads. Without them whoever asks for something does it, or somebody calls
     /// [`Log::step`](super::group_commit::Log::step), [`Log::do_chore`](super::group_commit::Log::do_chore) and
     /// [`SnapshotWriter::step`](super::snapshot::writer::SnapshotWriter::step).
@@ -36,6 +38,7 @@ impl Default for Platform {
             options: Options::default(),
             slice_bytes: SAVE_SLICE_BYTES,
             part_min_bytes: SNAPSHOT_PART_MIN_BYTES,
+            load_piece_bytes: LOAD_PIECE_BYTES,
             has_threads: true,
         }
     }

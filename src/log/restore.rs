@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::block::Block;
+use super::block::{Block, Units};
 use super::directory::Directory;
 use super::disk::Clock;
 use super::error::LogError;
@@ -163,11 +163,13 @@ impl Restore {
         }))
     }
 
-    /// The block that was read last, if that was the last part.
-    pub fn block(&self) -> Option<Block<'_>> {
+    /// Of the part that was read last, if it has units, those of which its last `bytes` bytes consist. The first of them has the Lsn
+    /// `first`.
+    pub fn last_units(&self, bytes: usize, first: Lsn) -> Option<Units<'_>> {
         match &self.phase {
-            Phase::Log(Some(found)) => Some(self.log.block(found)),
-            _ => None,
+            Phase::Load(reader) => Some(reader.units().skip_to_last(bytes, first)),
+            Phase::Log(Some(found)) => Some(self.log.last_units(found, bytes, first)),
+            Phase::Verify(_) | Phase::Log(None) => None,
         }
     }
 
@@ -209,6 +211,11 @@ impl Restore {
             Phase::Load(reader) => (reader.progress().0 + self.read_bytes, self.read_bytes + reader.progress().1 + all),
             Phase::Log(_) => (self.read_bytes + read, self.read_bytes + all),
         }
+    }
+
+    /// Bytes of the log that have not been read, without the zeros at the end of the segment that is being read.
+    pub fn unread_log_bytes(&self) -> u64 {
+        self.log.unread_bytes()
     }
 
     /// How the log ends, once [`Restore::next_part`] has answered `None`.

@@ -13,7 +13,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::block::{ALIGN, Block, Contents, Damage, Frame, Place, frames_from, rebind, stride};
+use super::block::{ALIGN, Block, Contents, Damage, Frame, Place, Units, frames_from, rebind, stride};
 use super::directory::Directory;
 use super::disk::{Clock, read_all};
 use super::error::LogError;
@@ -24,6 +24,9 @@ use super::segment::{BadHeader, FIELD_BYTES, HEADER_BYTES, Header, SEGMENT_MAX_B
 use super::segments::{Current, Link, Segments, new_file};
 use super::shared::Opening;
 use crate::base::lsn::Lsn;
+
+/// What a segment is prefilled with.
+const ZEROS: [u8; 4096] = [0; 4096];
 
 /// Reads the log of a directory. See the module's header.
 pub struct Recovery {
@@ -145,6 +148,15 @@ impl Recovery {
     /// Bytes of segments that have been read, and that there are.
     pub fn progress(&self) -> (u64, u64) {
         (self.read_bytes + self.offset, self.total_bytes)
+    }
+
+    /// Bytes of segments that have not been read, without the zeros at the end of the one that is being read.
+    pub(super) fn unread_bytes(&self) -> u64 {
+        let here = self.bytes.get(self.offset as usize..).filter(|_| self.is_loaded).unwrap_or_default();
+        let zeros: usize =
+            here.rchunks(ZEROS.len()).take_while(|chunk| ZEROS.starts_with(chunk)).map(<[u8]>::len).sum();
+        let (read, all) = self.progress();
+        all.saturating_sub(read + zeros as u64)
     }
 
     /// How the log ends, once [`Recovery::next_block`] has answered `None`.
@@ -278,6 +290,11 @@ impl Recovery {
     /// The block that has been found last.
     pub(super) fn block(&self, passed: &Passed) -> Block<'_> {
         Block::of(&self.bytes, passed.offset, passed.frame, passed.contents).after(self.from)
+    }
+
+    /// Units of the block that has been found last: see [`Units::skip_to_last`].
+    pub(super) fn last_units(&self, passed: &Passed, bytes: usize, first: Lsn) -> Units<'_> {
+        Block::of(&self.bytes, passed.offset, passed.frame, passed.contents).units().skip_to_last(bytes, first)
     }
 
     /// Whether the log begins with the first unit there ever was.

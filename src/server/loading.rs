@@ -23,6 +23,7 @@ use crate::log::sim::SimDisk;
 use crate::log::snapshot::writer::{Begin, Sizes};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
+use crate::value::Layout;
 
 /// A server without sockets, whose units a test takes to where it wants them.
 struct Bench {
@@ -191,10 +192,21 @@ fn snapshot_of(disk: &SimDisk, lines: &[&str]) -> Bench {
 
 /// Makes a log of what these commands do, with a block for each.
 fn log_of(disk: &SimDisk, lines: &[&str]) -> Bench {
+    log_in_blocks(disk, lines.chunks(1))
+}
+
+/// Makes a log of what these commands do, with one block for all.
+fn log_in_one_block(disk: &SimDisk, lines: &[&str]) -> Bench {
+    log_in_blocks(disk, [lines])
+}
+
+fn log_in_blocks<'l>(disk: &SimDisk, blocks: impl IntoIterator<Item = &'l [&'l str]>) -> Bench {
     let (mut bench, log, mut next) = (Bench::new(), open(disk), Lsn::FIRST);
-    for line in lines {
-        let answer = bench.line(line);
-        assert!(!answer.starts_with('-'), "{line}: {answer}");
+    for lines in blocks {
+        for line in lines {
+            let answer = bench.line(line);
+            assert!(!answer.starts_with('-'), "{line}: {answer}");
+        }
         let (units, count) = bench.units();
         if count > 0 {
             commit(&log, (units, count), next);
@@ -219,6 +231,15 @@ fn keys_that_are_made_ahead_are_those_that_were_there() {
         "INCR counter",
         "SET decimal 1 PX 4000000000",
         "INCRBYFLOAT decimal 0.5",
+        "SET kept 5 PX 4000000000",
+        "INCR kept",
+        "PERSIST kept",
+        "SET fraction 5 PX 4000000000",
+        "INCRBYFLOAT fraction 0.5",
+        "PERSIST fraction",
+        "SET prolonged 5 PX 4000000000",
+        "INCR prolonged",
+        "PEXPIREAT prolonged 6000000000",
         "SET reset 5 PX 4000000000",
         "INCR reset",
         "SET reset 7",
@@ -260,6 +281,12 @@ fn keys_that_are_made_ahead_are_those_that_were_there() {
         "OBJECT ENCODING counter",
         "GET decimal",
         "PEXPIRETIME decimal",
+        "GET kept",
+        "PTTL kept",
+        "GET fraction",
+        "PTTL fraction",
+        "GET prolonged",
+        "PEXPIRETIME prolonged",
         "GET reset",
         "PTTL reset",
         "GET created",
@@ -281,7 +308,7 @@ fn keys_that_are_made_ahead_are_those_that_were_there() {
         "GET text",
         "ZRANGE zset 0 -1 WITHSCORES",
     ];
-    for write in [snapshot_of, log_of] {
+    for write in [snapshot_of, log_of, log_in_one_block] {
         let disk = SimDisk::new(1);
         let mut before = write(&disk, &lines);
         before.line("SELECT 0");
@@ -384,7 +411,11 @@ fn what_is_wrong_in_a_log_is_told_behind_what_is_right() {
     effects.write(0, &Effect::Put { key: b"one", value: b"v" });
     let unread = [effects.as_bytes(), &[250]].concat();
     effects.write(0, &Effect::Replace { key: b"absent", value: b"v" });
+    // Its bytes make no sense, either.
+    let mut elsewhere = EffectWriter::default();
+    elsewhere.write(99, &Effect::Build { key: b"k", layout: Layout::Compact, steps: &[250] });
     let cases = [
+        (unfit(EFFECTS_FORMAT, elsewhere.as_bytes()), "no such database", 3_000..3_001),
         (flipped, "the block's checksum does not fit", 10..1_000),
         (
             unfit(EFFECTS_FORMAT, effects.as_bytes()),
@@ -403,6 +434,8 @@ fn what_is_wrong_in_a_log_is_told_behind_what_is_right() {
     let mut bench = reader(true);
     bench.engine.recover(directory(&sound), Box::new(|| {})).unwrap();
     assert_eq!(bench.line("DBSIZE"), ":3000\\r\\n");
+    // That room was made for keys before they came was no change.
+    assert_eq!(bench.engine.ks.changes_by_commands(), 3_000);
 }
 
 fn disk_names(disk: &SimDisk) -> Vec<String> {
@@ -412,7 +445,7 @@ fn disk_names(disk: &SimDisk) -> Vec<String> {
 #[test]
 fn a_start_that_is_given_up_leaves_no_thread_with_the_files() {
     let many: Vec<String> = (0..500).map(|n| format!("SET key:{n} value:{n:0100}")).collect();
-    for write in [snapshot_of, log_of] {
+    for write in [snapshot_of, log_of, log_in_one_block] {
         let disk = SimDisk::new(1);
         write(&disk, &many.iter().map(String::as_str).collect::<Vec<_>>());
         let mut bench = reader(true);

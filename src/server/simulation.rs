@@ -98,6 +98,8 @@ reached! {
     logs_not_begun "logs that could not begin"
     starts_without_log "starts without a log"
     saved_without_log "snapshots without a log"
+    split_units "units that were read in several pieces"
+    split_parts "blocks and frames that were read in several pieces, which end with a unit"
 }
 
 /// What the data is: of each key of each database the effects that make it, and the same of what is kept beside the keys.
@@ -239,6 +241,7 @@ impl World {
             options: OPTIONS,
             slice_bytes: 512,
             part_min_bytes: 256,
+            load_piece_bytes: 400,
             has_threads: false,
         });
         engine
@@ -281,11 +284,17 @@ impl World {
         Life::new(self, engine, state).map(Some)
     }
 
-    fn recover(&self, engine: &mut Engine, has_log: bool) -> Result<Recovered, RecoveryError> {
+    fn recover(&mut self, engine: &mut Engine, has_log: bool) -> Result<Recovered, RecoveryError> {
         let disk = Arc::new(self.disk.clone());
         let directory = Directory::open(disk, Path::new(DIRECTORY), DirectoryId::new([0x5a; 16]))?;
         let mut loading = Loading::begin(engine, directory)?;
-        while !loading.step(engine, 1_000)?.is_complete {}
+        while !loading.step(engine, 1)?.is_complete {
+            match loading.is_inside_unit() {
+                Some(true) => self.reached.split_units += 1,
+                Some(false) => self.reached.split_parts += 1,
+                None => {}
+            }
+        }
         match has_log {
             true => loading.finish(engine, Box::new(|| {})),
             false => loading.finish_without_log(engine).map(|(recovered, _)| recovered),

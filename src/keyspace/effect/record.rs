@@ -394,7 +394,7 @@ impl<'a> EffectReader<'a> {
         self.rest.is_empty()
     }
 
-    /// Reads `rest`, of which a reader was left with, whose [last key](Self::last_key) this was.
+    /// Goes on with `rest`, where another reader stopped whose [last key](Self::last_key) this was.
     pub fn resume(last_key: Option<(u16, &'a [u8])>, rest: &'a [u8]) -> EffectReader<'a> {
         EffectReader { rest, last_key }
     }

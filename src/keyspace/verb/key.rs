@@ -109,9 +109,9 @@ impl Keyspace {
         slot
     }
 
-    /// Makes room for about so many keys in a database that is empty. It is no more than a hint.
+    /// Makes room for about so many keys in a database that is empty. It is no more than a hint, and counts as no change.
     pub fn expect(&mut self, db: DbIndex, keys: u64) {
-        self.effects.record(db, Effect::Expect { keys });
+        self.effects.record_uncounted(db, Effect::Expect { keys });
         self.dbs[db as usize].expect(usize::try_from(keys).unwrap_or(usize::MAX));
     }
 

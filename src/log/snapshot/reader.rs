@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::format::{END_BYTES, End, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES, Header, Kind, SnapshotDamage};
 use crate::base::limits::LOG_BLOCK_MAX_BYTES;
 use crate::base::lsn::Lsn;
-use crate::log::block::{Unit, split_unit};
+use crate::log::block::{Units, split_unit, units_up_to};
 use crate::log::directory::Directory;
 use crate::log::disk::{DiskFile, read_up_to};
 use crate::log::error::LogError;
@@ -107,13 +107,8 @@ impl SnapshotReader {
 
     /// The units that end in the last frame. Their Lsn is that of the snapshot: which units of the log they come from, nobody
     /// can say.
-    pub fn units(&self) -> impl Iterator<Item = Unit<'_>> {
-        let mut rest = &self.plain[..self.whole];
-        std::iter::from_fn(move || {
-            let (unit, behind) = split_unit(rest, self.end.lsn)?;
-            rest = behind;
-            Some(unit)
-        })
+    pub fn units(&self) -> Units<'_> {
+        units_up_to(&self.plain[..self.whole], self.end.lsn)
     }
 
     /// Reads a frame and checks it.

@@ -62,7 +62,7 @@ pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
     let n = number.to_string();
     let policy = ["always", "everysec", "no"][rng.below(3) as usize];
     let deadline = (1 + rng.below(500)).to_string();
-    let (words, shows, what): (&[&str], Shows, What) = match rng.below(80) {
+    let (words, shows, what): (&[&str], Shows, What) = match rng.below(88) {
         0..5 => (&["SET", "string", &value], Shows::Nothing, What::Plain),
         5..10 => (&["GET", "string"], Shows::Key("string"), What::Plain),
         10..12 => (&["SETNX", "string", &n], Shows::Key("string"), What::Plain),
@@ -106,6 +106,10 @@ pub(super) fn random(rng: &mut Rng, number: u64) -> Request {
         74 => (&["XPENDING", "stream", "group"], Shows::Key("stream"), What::Plain),
         75 => (&["XGROUP", "DELCONSUMER", "stream", "group", "other"], Shows::Key("stream"), What::Plain),
         76..78 => (&["DEBUG", "RELOAD"], Shows::Nothing, What::Reload),
+        78..80 => (&["SET", "counter", &n, "PX", &deadline], Shows::Nothing, What::Plain),
+        80..82 => (&["PERSIST", "counter"], Shows::Key("counter"), What::Plain),
+        82..84 => (&["PEXPIRE", "counter", &deadline], Shows::Key("counter"), What::Plain),
+        84 => (&["INCRBYFLOAT", "counter", "0.5"], Shows::Key("counter"), What::Plain),
         _ => (&["APPEND", "string", &value], Shows::Nothing, What::Plain),
     };
     Request { commands: vec![words.iter().map(|word| (*word).to_owned()).collect()], shows, what }
