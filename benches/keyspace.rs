@@ -10,7 +10,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use tidegate::base::rng::Rng;
 use tidegate::config::Config;
 use tidegate::keyspace::effect::Recording;
-use tidegate::keyspace::entry::Value;
+use tidegate::keyspace::entry::ValueRef;
 use tidegate::keyspace::{Keyspace, ValueLimits};
 
 const SIZES: [usize; 2] = [1_000, 1_000_000];
@@ -73,7 +73,7 @@ fn single_keys(c: &mut Criterion) {
             b.iter(|| {
                 let key = visits.next();
                 let slot = ks.find(0, key).expect("it visits keys that exist");
-                let Value::String(text) = ks.value(0, slot) else { panic!("all are strings") };
+                let ValueRef::String(text) = ks.value(0, slot) else { panic!("all are strings") };
                 let number = text.as_i64().expect("all are numbers");
                 ks.put_integer(0, key, Some(slot), number + 1);
             })

@@ -8,7 +8,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::bits::{self, BitOp, FieldType, Overflow, Unit};
 use crate::value::string::Digits;
@@ -97,7 +97,7 @@ fn offset(ctx: &Ctx<'_>, text: &[u8], field: Option<FieldType>) -> Result<u64, E
 fn read<T>(ctx: &mut Ctx<'_>, key: &[u8], look: impl FnOnce(&[u8]) -> Result<T, Error>) -> Result<Option<T>, Error> {
     match ctx.ks.read(ctx.session.db, key) {
         None => Ok(None),
-        Some(Value::String(string)) => look(string.as_bytes(&mut Digits::new())).map(Some),
+        Some(ValueRef::String(string)) => look(string.as_bytes(&mut Digits::new())).map(Some),
         Some(_) => Err(Error::WrongType),
     }
 }
@@ -106,7 +106,7 @@ fn read<T>(ctx: &mut Ctx<'_>, key: &[u8], look: impl FnOnce(&[u8]) -> Result<T, 
 fn window(ks: &Keyspace, db: DbIndex, slot: Option<Slot>, at: usize) -> Result<([u8; FIELD_BYTES], usize), Error> {
     let mut window = [0; FIELD_BYTES];
     let Some(slot) = slot else { return Ok((window, 0)) };
-    let Value::String(string) = ks.value(db, slot) else { return Err(Error::WrongType) };
+    let ValueRef::String(string) = ks.value(db, slot) else { return Err(Error::WrongType) };
     let mut digits = Digits::new();
     let bytes = string.as_bytes(&mut digits);
     let part = bytes.get(at..bytes.len().min(at.saturating_add(FIELD_BYTES))).unwrap_or(&[]);
@@ -130,7 +130,7 @@ fn bitop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let slots: Vec<_> = sources.iter().map(|key| ctx.ks.look_up(db, key)).collect();
     let texts = slots.iter().map(|slot| match slot.map(|slot| ctx.ks.value(db, slot)) {
         None => Ok(Cow::Borrowed(&b""[..])),
-        Some(Value::String(string)) => Ok(string.text()),
+        Some(ValueRef::String(string)) => Ok(string.text()),
         Some(_) => Err(Error::WrongType),
     });
     let texts: Vec<Cow<'_, [u8]>> = texts.collect::<Result<_, _>>()?;

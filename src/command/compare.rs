@@ -10,7 +10,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::value::string::{Digits, StringValue};
+use crate::value::string::{Digits, StringRef};
 
 /// How a string is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Comparison {
     ];
 
     /// Whether it holds for a string. A digest has 16 digits; which, in which case, is not checked.
-    pub(super) fn holds(self, string: &StringValue, text: &[u8]) -> Result<bool, Error> {
+    pub(super) fn holds(self, string: StringRef<'_>, text: &[u8]) -> Result<bool, Error> {
         let mut digits = Digits::new();
         let bytes = string.as_bytes(&mut digits);
         let by_digest = matches!(self, Comparison::DigestEquals | Comparison::DigestDiffers);

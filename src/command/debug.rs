@@ -13,7 +13,7 @@ use crate::engine::saving::Reload;
 use crate::engine::spec::{Flags, Group};
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueRef;
 use crate::rdb;
 use crate::resp::reply::{Form, Reply};
 use crate::value::packed::Item;
@@ -90,7 +90,7 @@ fn digest_of_all(ctx: &Ctx<'_>) -> [u8; 20] {
 }
 
 /// What has no order is added up, element by element; anything else is taken as DUMP answers it.
-fn digest_of(value: &Value) -> [u8; 20] {
+fn digest_of(value: ValueRef<'_>) -> [u8; 20] {
     let mut all = [0; 20];
     let element = |items: &[Item<'_>]| {
         let mut hash = Sha1::new();
@@ -102,8 +102,8 @@ fn digest_of(value: &Value) -> [u8; 20] {
         <[u8; 20]>::from(hash.finalize())
     };
     match value {
-        Value::Hash(hash) => hash.iter().for_each(|(field, value)| add(&mut all, element(&[field, value]))),
-        Value::Set(set) => set.iter().for_each(|member| add(&mut all, element(&[member]))),
+        ValueRef::Hash(hash) => hash.iter().for_each(|(field, value)| add(&mut all, element(&[field, value]))),
+        ValueRef::Set(set) => set.iter().for_each(|member| add(&mut all, element(&[member]))),
         other => all = Sha1::digest(rdb::dump(other)).into(),
     }
     all
@@ -232,7 +232,7 @@ fn object(ctx: &mut Ctx<'_>, key: &[u8]) -> Done {
     let idle_s = (ctx.now_ms() / 1_000 - i64::from(entry.accessed_s())).max(0);
     let text = format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{idle_s}",
-        entry.value(),
+        entry.address(),
         entry.value().encoding(),
         entry.value().heap_bytes(0),
         entry.accessed_s() & 0xff_ffff,

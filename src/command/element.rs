@@ -14,7 +14,7 @@ use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueRef;
 use crate::keyspace::{NEVER, Slot};
 use crate::resp::request::Argv;
 
@@ -49,8 +49,8 @@ impl Family {
     }
 
     /// Whether the value is of the family's type.
-    fn owns(self, value: &Value) -> bool {
-        matches!((self, value), (Hash, Value::Hash(_)) | (Set, Value::Set(_)))
+    fn owns(self, value: ValueRef<'_>) -> bool {
+        matches!((self, value), (Hash, ValueRef::Hash(_)) | (Set, ValueRef::Set(_)))
     }
 
     /// The key of a command that writes, if it is there.

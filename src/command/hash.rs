@@ -8,7 +8,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
@@ -277,7 +277,7 @@ fn hscan(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn read<'k>(ks: &'k mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'k Hash>, Error> {
     match ks.read(db, key) {
         None => Ok(None),
-        Some(Value::Hash(hash)) => Ok(Some(hash)),
+        Some(ValueRef::Hash(hash)) => Ok(Some(hash)),
         Some(_) => Err(Error::WrongType),
     }
 }

@@ -10,7 +10,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::hyperloglog::{self, Corrupt, Encoding, Registers};
 
@@ -24,7 +24,7 @@ impl From<Corrupt> for Error {
 
 /// The HyperLogLog at `slot`, whose header is sound.
 fn at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<(Cow<'_, [u8]>, Encoding), Error> {
-    let Value::String(string) = ks.value(db, slot) else { return Err(Error::WrongType) };
+    let ValueRef::String(string) = ks.value(db, slot) else { return Err(Error::WrongType) };
     let bytes = string.text();
     let encoding = hyperloglog::encoding(&bytes).ok_or(NOT_ONE)?;
     Ok((bytes, encoding))

@@ -9,7 +9,7 @@ use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::Argv;
@@ -505,7 +505,7 @@ fn blmpop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
 fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'a List>, Error> {
     match ks.read(db, key) {
         None => Ok(None),
-        Some(Value::List(list)) => Ok(Some(list)),
+        Some(ValueRef::List(list)) => Ok(Some(list)),
         Some(_) => Err(Error::WrongType),
     }
 }

@@ -7,7 +7,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Value, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::Argv;
 use crate::value::leb128::{bytes_len, number_len};
@@ -377,7 +377,7 @@ fn sets<'k>(ks: &'k Keyspace, db: DbIndex, slots: &[Option<Slot>]) -> Vec<Option
 fn read<'k>(ks: &'k mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'k Set>, Error> {
     match ks.read(db, key) {
         None => Ok(None),
-        Some(Value::Set(set)) => Ok(Some(set)),
+        Some(ValueRef::Set(set)) => Ok(Some(set)),
         Some(_) => Err(Error::WrongType),
     }
 }

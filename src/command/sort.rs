@@ -15,7 +15,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Origin, Run};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Value, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::value::list::List;
 use crate::value::packed::Item;
@@ -110,8 +110,8 @@ impl<'a> Pattern<'a> {
         key.clear();
         [prefix, element, suffix].iter().for_each(|part| key.extend_from_slice(part));
         match (ks.read(db, key), field) {
-            (Some(Value::String(string)), None) => then(Some(Item::Bytes(string.as_bytes(&mut Digits::new())))),
-            (Some(Value::Hash(hash)), Some(field)) => then(hash.get(field)),
+            (Some(ValueRef::String(string)), None) => then(Some(Item::Bytes(string.as_bytes(&mut Digits::new())))),
+            (Some(ValueRef::Hash(hash)), Some(field)) => then(hash.get(field)),
             _ => then(None),
         }
     }
@@ -174,19 +174,19 @@ fn gather(ctx: &mut Ctx<'_>, key: &[u8], options: &mut Options<'_>) -> Result<(R
     let unsorted = matches!(options.by, Some(None));
     match ctx.ks.read(ctx.session.db, key) {
         None => {}
-        Some(Value::List(list)) if unsorted => {
+        Some(ValueRef::List(list)) if unsorted => {
             let chosen = options.range(list.len());
             pick(list.iter(), options.descending, chosen).for_each(|element| rows.push(element));
             return Ok(rows_all(rows));
         }
-        Some(Value::ZSet(zset)) if unsorted => {
+        Some(ValueRef::ZSet(zset)) if unsorted => {
             let chosen = options.range(zset.len());
             pick(zset.iter(), options.descending, chosen).for_each(|(element, _)| rows.push(element));
             return Ok(rows_all(rows));
         }
-        Some(Value::List(list)) => list.iter().for_each(|element| rows.push(element)),
-        Some(Value::ZSet(zset)) => zset.iter().for_each(|(element, _)| rows.push(element)),
-        Some(Value::Set(set)) => {
+        Some(ValueRef::List(list)) => list.iter().for_each(|element| rows.push(element)),
+        Some(ValueRef::ZSet(zset)) => zset.iter().for_each(|(element, _)| rows.push(element)),
+        Some(ValueRef::Set(set)) => {
             let mut digits = Digits::new();
             set.iter().for_each(|element| rows.push(element.as_bytes(&mut digits)));
             // A set has no order of its own that a script or a stored list could depend on.

@@ -12,16 +12,16 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::lcs;
-use crate::value::string::{Digits, StringValue};
+use crate::value::string::{Digits, StringRef};
 
 fn get(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     match ctx.ks.read(ctx.session.db, key) {
         None => ctx.reply.null(),
-        Some(Value::String(string)) => ctx.reply.bulk(string.as_bytes(&mut Digits::new())),
+        Some(ValueRef::String(string)) => ctx.reply.bulk(string.as_bytes(&mut Digits::new())),
         Some(_) => return Err(Error::WrongType),
     }
     Ok(())
@@ -31,7 +31,7 @@ fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     ctx.reply.array(args.len());
     for key in args.rest().iter() {
         match ctx.ks.read(ctx.session.db, key) {
-            Some(Value::String(string)) => ctx.reply.bulk(string.as_bytes(&mut Digits::new())),
+            Some(ValueRef::String(string)) => ctx.reply.bulk(string.as_bytes(&mut Digits::new())),
             _ => ctx.reply.null(),
         }
     }
@@ -39,18 +39,18 @@ fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 /// The string at `slot`.
-pub(super) fn string_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<&StringValue, Error> {
+pub(super) fn string_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<StringRef<'_>, Error> {
     match ks.value(db, slot) {
-        Value::String(string) => Ok(string),
+        ValueRef::String(string) => Ok(string),
         _ => Err(Error::WrongType),
     }
 }
 
 /// Looks a string up for reading; `None` when there is no such key.
-pub(super) fn read_string<'a>(ctx: &'a mut Ctx<'_>, key: &[u8]) -> Result<Option<&'a StringValue>, Error> {
+pub(super) fn read_string<'a>(ctx: &'a mut Ctx<'_>, key: &[u8]) -> Result<Option<StringRef<'a>>, Error> {
     match ctx.ks.read(ctx.session.db, key) {
         None => Ok(None),
-        Some(Value::String(string)) => Ok(Some(string)),
+        Some(ValueRef::String(string)) => Ok(Some(string)),
         Some(_) => Err(Error::WrongType),
     }
 }
@@ -343,7 +343,7 @@ fn add(ctx: &mut Ctx<'_>, key: &[u8], delta: i64) -> Done {
         ctx.reply.integer(delta);
         return Ok(());
     };
-    let Value::String(string) = ctx.ks.value(db, slot) else { return Err(Error::WrongType) };
+    let ValueRef::String(string) = ctx.ks.value(db, slot) else { return Err(Error::WrongType) };
     let current = string.as_i64().ok_or(Error::NotInteger)?;
     let value = current.checked_add(delta).ok_or(Error::Overflow)?;
     ctx.ks.put_integer(db, key, Some(slot), value);
@@ -416,7 +416,7 @@ fn append(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn strlen(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let len = read_string(ctx, args.bytes()?)?.map_or(0, StringValue::len);
+    let len = read_string(ctx, args.bytes()?)?.map_or(0, StringRef::len);
     ctx.reply.integer(len as i64);
     Ok(())
 }
@@ -444,7 +444,7 @@ fn getrange(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, start, end) = (args.bytes()?, args.int()?, args.int()?);
     match ctx.ks.read(ctx.session.db, key) {
         None => ctx.reply.bulk(b""),
-        Some(Value::String(string)) => ctx.reply.bulk(part(string.as_bytes(&mut Digits::new()), start, end)),
+        Some(ValueRef::String(string)) => ctx.reply.bulk(part(string.as_bytes(&mut Digits::new()), start, end)),
         Some(_) => return Err(Error::WrongType),
     }
     Ok(())

@@ -475,7 +475,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn write(&mut self, db: DbIndex, entry: &Entry) -> Result<(), ExportError> {
+    fn write(&mut self, db: DbIndex, entry: Entry<'_>) -> Result<(), ExportError> {
         if value::version_of(value::type_code(entry.value())) > self.version {
             return Err(ExportError::NeedsNewer);
         }

@@ -10,7 +10,7 @@
 use super::error::Error;
 use super::table::CommandId;
 use crate::base::num;
-use crate::keyspace::entry::{Entry, Value};
+use crate::keyspace::entry::{Entry, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::reply::Reply;
 use crate::resp::request::OwnedArgv;
@@ -38,9 +38,9 @@ impl Want {
         }
         // Between two units nothing may be removed, not even what has expired: no effect would tell of it.
         match ks.live(db, key).map(Entry::value) {
-            Some(Value::List(_)) => self == Want::List,
-            Some(Value::ZSet(_)) => self == Want::ZSet,
-            Some(Value::Stream(_)) => self == Want::Stream,
+            Some(ValueRef::List(_)) => self == Want::List,
+            Some(ValueRef::ZSet(_)) => self == Want::ZSet,
+            Some(ValueRef::Stream(_)) => self == Want::Stream,
             _ => false,
         }
     }

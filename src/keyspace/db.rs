@@ -1,7 +1,7 @@
 //! One database: the entries, the index that finds them by key, and the timers of those that expire.
 
 use super::NEVER;
-use super::entry::{Entry, Key, Value};
+use super::entry::{Entry, Key, OwnedEntry, StoredEntry, Value};
 use super::expiry::Timers;
 use super::slab::{Slab, Slot};
 use crate::base::hasher::hash_bytes;
@@ -55,7 +55,7 @@ impl Db {
     pub fn average_ttl_ms(&self, now_ms: i64) -> i64 {
         let (mut sum, mut n) = (0i64, 0);
         for timer in self.timers.sample() {
-            if let Some(at) = self.entries.get(timer.slot).and_then(Entry::expires_at_ms) {
+            if let Some(at) = self.get(timer.slot).and_then(Entry::expires_at_ms) {
                 sum = sum.saturating_add((at - now_ms).max(0));
                 n += 1;
             }
@@ -100,13 +100,20 @@ impl Db {
         index.fit(|slot| hash_of(entries, slot));
     }
 
+    /// The entry at `slot`, if one is there.
     #[inline]
-    pub(super) fn get(&self, slot: Slot) -> Option<&Entry> {
-        self.entries.get(slot)
+    pub(super) fn get(&self, slot: Slot) -> Option<Entry<'_>> {
+        self.entries.get(slot).map(Entry::new)
+    }
+
+    /// The entry at `slot`, which must be there.
+    #[inline]
+    pub(super) fn entry(&self, slot: Slot) -> Entry<'_> {
+        self.get(slot).expect("a slot is used only while its entry lives")
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut StoredEntry> {
         self.entries.get_mut(slot)
     }
 
@@ -118,8 +125,8 @@ impl Db {
     /// As [`insert`](Self::insert), for a key whose hash is known.
     #[inline]
     pub(super) fn insert_hashed(&mut self, hash: u64, key: Key, value: Value, accessed_s: u32) -> Slot {
-        let mortal = value.elements_expire();
-        let slot = self.entries.insert_with(|version| Entry {
+        let mortal = value.as_ref().elements_expire();
+        let slot = self.entries.insert_with(|version| StoredEntry {
             key,
             value,
             expires_at_ms: NEVER,
@@ -136,17 +143,17 @@ impl Db {
     }
 
     /// Takes an entry out. Memory that is free then is kept until [`release`](Self::release).
-    pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<OwnedEntry> {
         let hash = hash_bytes(&self.entries.get(slot)?.key);
         let entries = &self.entries;
         self.index.remove(hash, |other| *other == slot, |slot| hash_of(entries, slot));
-        let entry = self.entries.remove(slot)?;
-        self.volatile -= usize::from(entry.expires_at_ms != NEVER);
-        self.partly_volatile -= usize::from(entry.value.elements_expire());
-        if entry.armed_at_ms != NEVER {
+        let StoredEntry { key, value, expires_at_ms, armed_at_ms, accessed_s, .. } = self.entries.remove(slot)?;
+        self.volatile -= usize::from(expires_at_ms != NEVER);
+        self.partly_volatile -= usize::from(value.as_ref().elements_expire());
+        if armed_at_ms != NEVER {
             self.sweep_timers();
         }
-        Some(entry)
+        Some(OwnedEntry { key, value, expires_at_ms, accessed_s })
     }
 
     /// Gives some of the memory back that is free since entries were removed. Not for the middle of a unit that may have to
@@ -159,14 +166,22 @@ impl Db {
     }
 
     /// Puts an entry back that [`remove`](Self::remove) took out. If nothing else came or went since, it gets its slot.
-    pub(super) fn reinsert(&mut self, mut entry: Entry) -> Slot {
+    pub(super) fn reinsert(&mut self, entry: OwnedEntry) -> Slot {
+        let OwnedEntry { key, value, expires_at_ms, accessed_s } = entry;
+        self.volatile += usize::from(expires_at_ms != NEVER);
+        self.partly_volatile += usize::from(value.as_ref().elements_expire());
+        let hash = hash_bytes(&key);
         // Its timer may have been swept out; one that was not is stale from here on, or a key that is removed and comes back
         // again and again would gather live ones.
-        entry.armed_at_ms = NEVER;
-        self.volatile += usize::from(entry.expires_at_ms != NEVER);
-        self.partly_volatile += usize::from(entry.value.elements_expire());
-        let hash = hash_bytes(&entry.key);
-        let slot = self.entries.insert_with(|version| Entry { version, ..entry });
+        let armed_at_ms = NEVER;
+        let slot = self.entries.insert_with(|version| StoredEntry {
+            key,
+            value,
+            expires_at_ms,
+            version,
+            armed_at_ms,
+            accessed_s,
+        });
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
         self.arm(slot);
@@ -186,8 +201,9 @@ impl Db {
         let entry = self.entries.get_mut(slot).expect("a slot is used only while its entry lives");
         let expires_at_ms = entry.expires_at_ms;
         let old = std::mem::replace(&mut entry.value, value);
-        if old.elements_expire() || entry.value.elements_expire() {
-            self.follow_elements(slot, old.elements_expire());
+        let before = old.as_ref().elements_expire();
+        if before || entry.value.as_ref().elements_expire() {
+            self.follow_elements(slot, before);
         }
         (old, expires_at_ms)
     }
@@ -196,7 +212,7 @@ impl Db {
     /// element expired.
     pub(super) fn follow_elements(&mut self, slot: Slot, before: bool) {
         let Some(entry) = self.entries.get_mut(slot) else { return };
-        let after = entry.value.elements_expire();
+        let after = entry.value.as_ref().elements_expire();
         if before || after {
             self.partly_volatile -= usize::from(before);
             self.partly_volatile += usize::from(after);
@@ -240,14 +256,14 @@ impl Db {
     }
 
     /// Shows the entries from `cursor` on to `visit`, those of one place together; see [`SplitTable::walk`].
-    pub(super) fn walk(&self, cursor: u64, mut visit: impl FnMut(&[&Entry]) -> Walk) -> u64 {
-        let mut entries: Vec<&Entry> = Vec::new();
+    pub(super) fn walk(&self, cursor: u64, mut visit: impl FnMut(&[Entry<'_>]) -> Walk) -> u64 {
+        let mut entries: Vec<Entry<'_>> = Vec::new();
         self.index.walk(
             cursor,
             |slot| hash_of(&self.entries, slot),
             |together| {
                 entries.clear();
-                entries.extend(together.iter().filter_map(|(_, slot)| self.entries.get(**slot)));
+                entries.extend(together.iter().filter_map(|(_, slot)| self.get(**slot)));
                 visit(&entries)
             },
         )

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use super::db::Db;
-use super::entry::Value;
+use super::entry::{Value, ValueRef};
 use crate::base::limits::{FREE_AT_ONCE_BYTES, FREE_AT_ONCE_ELEMENTS};
 
 /// Frees what is handed to it, at once or elsewhere. See the module's header.
@@ -37,7 +37,7 @@ impl Disposal {
     /// Frees a value that has left the keyspace.
     #[inline]
     pub(super) fn free(&mut self, value: Value) {
-        if is_large(&value) {
+        if is_large(value.as_ref()) {
             self.hand_over(1, Box::new(value));
         }
     }
@@ -83,14 +83,14 @@ fn start(freed: &Arc<AtomicU64>) -> Option<Sender<Garbage>> {
 }
 
 #[inline]
-fn is_large(value: &Value) -> bool {
+fn is_large(value: ValueRef<'_>) -> bool {
     match value {
-        Value::String(string) => string.heap_bytes() > FREE_AT_ONCE_BYTES,
-        Value::List(list) => list.len() > FREE_AT_ONCE_ELEMENTS,
-        Value::Set(set) => set.stored_len() > FREE_AT_ONCE_ELEMENTS,
-        Value::ZSet(zset) => zset.len() > FREE_AT_ONCE_ELEMENTS,
-        Value::Hash(hash) => hash.stored_len() > FREE_AT_ONCE_ELEMENTS,
-        Value::Stream(stream) => {
+        ValueRef::String(string) => string.heap_bytes() > FREE_AT_ONCE_BYTES,
+        ValueRef::List(list) => list.len() > FREE_AT_ONCE_ELEMENTS,
+        ValueRef::Set(set) => set.stored_len() > FREE_AT_ONCE_ELEMENTS,
+        ValueRef::ZSet(zset) => zset.len() > FREE_AT_ONCE_ELEMENTS,
+        ValueRef::Hash(hash) => hash.stored_len() > FREE_AT_ONCE_ELEMENTS,
+        ValueRef::Stream(stream) => {
             // What groups hold stays when the entries are trimmed.
             let held = stream.groups().map(|(_, group)| 1 + group.consumers().len() + group.pending_len());
             stream.len() + held.sum::<usize>() as u64 > FREE_AT_ONCE_ELEMENTS as u64
@@ -121,7 +121,7 @@ mod tests {
             assert!(stream.group_insert(b"g", group));
             Value::Stream(Box::new(stream))
         };
-        assert!(is_large(&stream(FREE_AT_ONCE_ELEMENTS as u64)) && !is_large(&stream(9)));
+        assert!(is_large(stream(FREE_AT_ONCE_ELEMENTS as u64).as_ref()) && !is_large(stream(9).as_ref()));
     }
 
     #[test]

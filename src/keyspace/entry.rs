@@ -9,7 +9,7 @@ use crate::value::list::List;
 use crate::value::set::Set;
 use crate::value::small_bytes::SmallBytes;
 use crate::value::stream::Stream;
-use crate::value::string::StringValue;
+use crate::value::string::{StringRef, StringValue};
 use crate::value::zset::ZSet;
 
 /// A key. Up to 22 bytes lie inside the entry.
@@ -32,48 +32,41 @@ pub enum Value {
     Stream(Box<Stream>),
 }
 
+/// A value as it is read, wherever it lies.
+#[derive(Clone, Copy)]
+pub enum ValueRef<'a> {
+    /// Bytes or a counter.
+    String(StringRef<'a>),
+    /// Elements in order.
+    List(&'a List),
+    /// Members.
+    Set(&'a Set),
+    /// Members by score.
+    ZSet(&'a ZSet),
+    /// Fields and values.
+    Hash(&'a Hash),
+    /// Entries by time.
+    Stream(&'a Stream),
+}
+
 impl Value {
-    /// Redis' name of the type, as TYPE answers it.
-    pub fn type_name(&self) -> &'static str {
+    /// The value, to read it.
+    #[inline]
+    pub fn as_ref(&self) -> ValueRef<'_> {
         match self {
-            Value::String(_) => "string",
-            Value::List(_) => "list",
-            Value::Set(_) => "set",
-            Value::ZSet(_) => "zset",
-            Value::Hash(_) => "hash",
-            Value::Stream(_) => "stream",
+            Value::String(string) => ValueRef::String(string.as_ref()),
+            Value::List(list) => ValueRef::List(list),
+            Value::Set(set) => ValueRef::Set(set),
+            Value::ZSet(zset) => ValueRef::ZSet(zset),
+            Value::Hash(hash) => ValueRef::Hash(hash),
+            Value::Stream(stream) => ValueRef::Stream(stream),
         }
-    }
-
-    /// Redis' name of the representation, as OBJECT ENCODING answers it.
-    pub fn encoding(&self) -> &'static str {
-        match self {
-            Value::String(string) => string.encoding(),
-            Value::List(list) => list.encoding(),
-            Value::Set(set) => set.encoding(),
-            Value::ZSet(zset) => zset.encoding(),
-            Value::Hash(hash) => hash.encoding(),
-            Value::Stream(_) => "stream",
-        }
-    }
-
-    /// How it is laid out.
-    pub(super) fn layout(&self) -> Layout {
-        let is_compact = match self {
-            Value::String(StringValue::Raw(_)) => false,
-            Value::Set(set) => return set.layout(),
-            Value::List(list) => list.is_compact(),
-            Value::ZSet(zset) => zset.compact_bytes().is_some(),
-            Value::Hash(hash) => hash.compact_bytes().is_some(),
-            Value::String(_) | Value::Stream(_) => true,
-        };
-        if is_compact { Layout::Compact } else { Layout::Large }
     }
 
     /// Lays it out like this, whatever the limits; false where a value can't be, or is so only as it grows.
     pub(super) fn take_layout(&mut self, layout: Layout) -> bool {
         match self {
-            _ if self.layout() == layout => {}
+            _ if self.as_ref().layout() == layout => {}
             Value::String(string) if layout == Layout::Large => _ = string.make_raw(),
             Value::String(string) if layout == Layout::Compact => string.make_plain(),
             Value::List(list) if layout != Layout::Integers => list.take_form(layout == Layout::Compact),
@@ -83,17 +76,7 @@ impl Value {
         true
     }
 
-    /// When its elements expire, once one of them did.
-    #[inline]
-    pub fn deadlines(&self) -> Option<&Deadlines> {
-        match self {
-            Value::Hash(hash) => hash.deadlines(),
-            Value::Set(set) => set.deadlines(),
-            _ => None,
-        }
-    }
-
-    /// As [`deadlines`](Self::deadlines), to change those of elements that are there.
+    /// As [`ValueRef::deadlines`], to change those of elements that are there.
     pub(super) fn deadlines_mut(&mut self) -> Option<&mut Deadlines> {
         match self {
             Value::Hash(hash) => hash.deadlines_mut(),
@@ -101,18 +84,80 @@ impl Value {
             _ => None,
         }
     }
+}
+
+impl From<ValueRef<'_>> for Value {
+    fn from(value: ValueRef<'_>) -> Value {
+        match value {
+            ValueRef::String(string) => Value::String(string.into()),
+            ValueRef::List(list) => Value::List(list.clone()),
+            ValueRef::Set(set) => Value::Set(set.clone()),
+            ValueRef::ZSet(zset) => Value::ZSet(zset.clone()),
+            ValueRef::Hash(hash) => Value::Hash(hash.clone()),
+            ValueRef::Stream(stream) => Value::Stream(Box::new(stream.clone())),
+        }
+    }
+}
+
+impl<'a> ValueRef<'a> {
+    /// Redis' name of the type, as TYPE answers it.
+    pub fn type_name(self) -> &'static str {
+        match self {
+            ValueRef::String(_) => "string",
+            ValueRef::List(_) => "list",
+            ValueRef::Set(_) => "set",
+            ValueRef::ZSet(_) => "zset",
+            ValueRef::Hash(_) => "hash",
+            ValueRef::Stream(_) => "stream",
+        }
+    }
+
+    /// Redis' name of the representation, as OBJECT ENCODING answers it.
+    pub fn encoding(self) -> &'static str {
+        match self {
+            ValueRef::String(string) => string.encoding(),
+            ValueRef::List(list) => list.encoding(),
+            ValueRef::Set(set) => set.encoding(),
+            ValueRef::ZSet(zset) => zset.encoding(),
+            ValueRef::Hash(hash) => hash.encoding(),
+            ValueRef::Stream(_) => "stream",
+        }
+    }
+
+    /// How it is laid out.
+    pub(super) fn layout(self) -> Layout {
+        let is_compact = match self {
+            ValueRef::String(string) => return string.layout(),
+            ValueRef::Set(set) => return set.layout(),
+            ValueRef::List(list) => list.is_compact(),
+            ValueRef::ZSet(zset) => zset.compact_bytes().is_some(),
+            ValueRef::Hash(hash) => hash.compact_bytes().is_some(),
+            ValueRef::Stream(_) => true,
+        };
+        if is_compact { Layout::Compact } else { Layout::Large }
+    }
+
+    /// When its elements expire, once one of them did.
+    #[inline]
+    pub fn deadlines(self) -> Option<&'a Deadlines> {
+        match self {
+            ValueRef::Hash(hash) => hash.deadlines(),
+            ValueRef::Set(set) => set.deadlines(),
+            _ => None,
+        }
+    }
 
     /// Whether an element of it expires some day.
     #[inline]
-    pub(super) fn elements_expire(&self) -> bool {
+    pub(super) fn elements_expire(self) -> bool {
         self.deadlines().is_some_and(|deadlines| !deadlines.is_empty())
     }
 
     /// Whether every element of it has expired by then.
-    fn all_expired(&self, now_ms: i64) -> bool {
+    fn all_expired(self, now_ms: i64) -> bool {
         let stored = match self {
-            Value::Hash(hash) => hash.stored_len(),
-            Value::Set(set) => set.stored_len(),
+            ValueRef::Hash(hash) => hash.stored_len(),
+            ValueRef::Set(set) => set.stored_len(),
             _ => return false,
         };
         let spent = |deadlines: &Deadlines| deadlines.len() == stored && deadlines.last_ms() <= Some(now_ms);
@@ -120,94 +165,127 @@ impl Value {
     }
 
     /// Bytes to copy for a copy of it; `None` when it is not one small block.
-    pub(super) fn compact_bytes(&self) -> Option<usize> {
+    pub(super) fn compact_bytes(self) -> Option<usize> {
         let deadlines = self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(1));
         let bytes = match self {
-            Value::String(string) => Some(string.heap_bytes()),
-            Value::List(list) => list.compact_bytes(),
-            Value::Set(set) => set.compact_bytes(),
-            Value::ZSet(zset) => zset.compact_bytes(),
-            Value::Hash(hash) => hash.compact_bytes(),
-            Value::Stream(_) => None,
+            ValueRef::String(string) => Some(string.heap_bytes()),
+            ValueRef::List(list) => list.compact_bytes(),
+            ValueRef::Set(set) => set.compact_bytes(),
+            ValueRef::ZSet(zset) => zset.compact_bytes(),
+            ValueRef::Hash(hash) => hash.compact_bytes(),
+            ValueRef::Stream(_) => None,
         };
         bytes.map(|bytes| bytes + deadlines)
     }
 
     /// Whether a copy of it costs no more than a few notes of what changes in it.
-    pub(super) fn is_small(&self) -> bool {
+    pub(super) fn is_small(self) -> bool {
         self.compact_bytes().is_some_and(|bytes| bytes <= UNDO_COPY_MAX_BYTES)
     }
 
     /// Bytes held outside the entry, approximately: a large collection is judged by `samples` of its elements, 0 for all.
-    pub fn heap_bytes(&self, samples: usize) -> usize {
+    pub fn heap_bytes(self, samples: usize) -> usize {
         match self {
-            Value::String(string) => string.heap_bytes(),
-            Value::List(list) => list.mem_bytes(),
-            Value::Set(set) => set.mem_bytes(samples),
-            Value::ZSet(zset) => zset.mem_bytes(samples),
-            Value::Hash(hash) => hash.mem_bytes(samples),
-            Value::Stream(stream) => size_of::<Stream>() + stream.mem_bytes(),
+            ValueRef::String(string) => string.heap_bytes(),
+            ValueRef::List(list) => list.mem_bytes(),
+            ValueRef::Set(set) => set.mem_bytes(samples),
+            ValueRef::ZSet(zset) => zset.mem_bytes(samples),
+            ValueRef::Hash(hash) => hash.mem_bytes(samples),
+            ValueRef::Stream(stream) => size_of::<Stream>() + stream.mem_bytes(),
         }
     }
 }
 
-/// A key and what belongs to it.
-pub struct Entry {
+/// A key and what belongs to it, outside of a database.
+pub(super) struct OwnedEntry {
     pub(super) key: Key,
     pub(super) value: Value,
+    /// When it expires, `NEVER` for not at all.
     pub(super) expires_at_ms: i64,
-    /// Tells this entry from others that lived in the same slot before or after; see [`slab`](super::slab).
-    pub(super) version: u32,
-    /// The deadline of this entry's live timer, `NEVER` when it has none; see [`expiry`](super::expiry).
-    pub(super) armed_at_ms: i64,
     /// When it was last used, in seconds of the server's clock.
     pub(super) accessed_s: u32,
 }
 
-impl Entry {
+/// An entry where it lives: see [`slab`](super::slab).
+pub(super) struct StoredEntry {
+    pub(super) key: Key,
+    pub(super) value: Value,
+    pub(super) expires_at_ms: i64,
+    /// Tells this entry from others that lived in the same slot before or after.
+    pub(super) version: u32,
+    /// The deadline of this entry's live timer, `NEVER` when it has none; see [`expiry`](super::expiry).
+    pub(super) armed_at_ms: i64,
+    pub(super) accessed_s: u32,
+}
+
+impl StoredEntry {
+    /// When its timer must have fired: at the key's deadline or the first of an element; `NEVER` for neither.
+    pub(super) fn due_at_ms(&self) -> i64 {
+        let deadlines = self.value.as_ref().deadlines();
+        self.expires_at_ms.min(deadlines.and_then(Deadlines::first_ms).unwrap_or(NEVER))
+    }
+}
+
+/// A key and what belongs to it, to read it where it lives.
+#[derive(Clone, Copy)]
+pub struct Entry<'a>(&'a StoredEntry);
+
+impl<'a> Entry<'a> {
+    #[inline]
+    pub(super) fn new(stored: &'a StoredEntry) -> Entry<'a> {
+        Entry(stored)
+    }
+
     /// The key.
-    pub fn key(&self) -> &[u8] {
-        &self.key
+    #[inline]
+    pub fn key(self) -> &'a [u8] {
+        &self.0.key
     }
 
     /// The value.
     #[inline]
-    pub fn value(&self) -> &Value {
-        &self.value
+    pub fn value(self) -> ValueRef<'a> {
+        self.0.value.as_ref()
     }
 
     /// When it expires, in Unix milliseconds; `None`: never.
-    pub fn expires_at_ms(&self) -> Option<i64> {
-        (self.expires_at_ms != NEVER).then_some(self.expires_at_ms)
+    pub fn expires_at_ms(self) -> Option<i64> {
+        (self.0.expires_at_ms != NEVER).then_some(self.0.expires_at_ms)
+    }
+
+    /// When it expires, in Unix milliseconds; `NEVER` for not at all.
+    #[inline]
+    pub(super) fn deadline_ms(self) -> i64 {
+        self.0.expires_at_ms
     }
 
     /// Whether it is there at this time: neither the key has expired, nor every element of it.
     #[inline]
-    pub(super) fn is_live(&self, now_ms: i64) -> bool {
+    pub(super) fn is_live(self, now_ms: i64) -> bool {
         // An entry of which anything expires has a timer, and that fires no later.
-        self.armed_at_ms > now_ms || (self.expires_at_ms > now_ms && !self.value.all_expired(now_ms))
-    }
-
-    /// When its timer must have fired: at the key's deadline or the first of an element; `NEVER` for neither.
-    pub(super) fn due_at_ms(&self) -> i64 {
-        self.expires_at_ms.min(self.value.deadlines().and_then(Deadlines::first_ms).unwrap_or(NEVER))
+        self.0.armed_at_ms > now_ms || (self.0.expires_at_ms > now_ms && !self.value().all_expired(now_ms))
     }
 
     /// When it was last used, in Unix seconds.
-    pub fn accessed_s(&self) -> u32 {
-        self.accessed_s
+    pub fn accessed_s(self) -> u32 {
+        self.0.accessed_s
+    }
+
+    /// Where it lies.
+    pub fn address(self) -> *const () {
+        std::ptr::from_ref(self.0).cast()
     }
 
     /// Bytes it occupies, approximately: the entry, its key, its value and its share of the index.
-    /// See [`Value::heap_bytes`] for `samples`.
-    pub fn mem_bytes(&self, samples: usize) -> usize {
-        size_of::<Entry>() + size_of::<u32>() + self.key.heap_bytes() + self.value.heap_bytes(samples)
+    /// See [`ValueRef::heap_bytes`] for `samples`.
+    pub fn mem_bytes(self, samples: usize) -> usize {
+        size_of::<StoredEntry>() + size_of::<u32>() + self.0.key.heap_bytes() + self.value().heap_bytes(samples)
     }
 }
 
 const _: () = {
     // A lookup that hits touches exactly one line of the entry's chunk.
-    assert!(size_of::<Entry>() <= 64);
+    assert!(size_of::<StoredEntry>() <= 64);
     assert!(size_of::<Value>() == 16);
 };
 
@@ -233,9 +311,9 @@ mod tests {
             list.push_back(&element(i), ListLimits::default());
         }
         let values = [Value::Hash(hash), Value::Set(set), Value::Set(ints), Value::ZSet(zset), Value::List(list)];
-        assert_eq!(values.map(|value| value.heap_bytes(0)), [256, 128, 32, 128, 128]);
+        assert_eq!(values.map(|value| value.as_ref().heap_bytes(0)), [256, 128, 32, 128, 128]);
         let empty =
             [Value::Hash(Hash::new()), Value::Set(Set::new()), Value::ZSet(ZSet::new()), Value::List(List::new())];
-        assert_eq!(empty.map(|value| value.heap_bytes(0)), [0; 4]);
+        assert_eq!(empty.map(|value| value.as_ref().heap_bytes(0)), [0; 4]);
     }
 }

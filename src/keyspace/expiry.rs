@@ -12,7 +12,7 @@
 //! moved, the next timer to fire is the nearer of two.
 
 use super::NEVER;
-use super::entry::Entry;
+use super::entry::StoredEntry as Entry;
 use super::slab::{Slab, Slot};
 use crate::base::limits::{TIMER_SWEEP_STEP, TIMERS_KEEP};
 

@@ -31,7 +31,7 @@ use std::rc::Rc;
 use db::Db;
 use disposal::Disposal;
 use effect::{Cause, Effect, Effects, Recording, Role, Target};
-use entry::{Entry, Value};
+use entry::{Entry, StoredEntry, ValueRef};
 use in_flight::InFlight;
 use mark::Mark;
 use undo::Undo;
@@ -393,7 +393,7 @@ impl Keyspace {
 
     /// The value of a key, for a command that reads: counts as hit or miss and as a use of the key.
     #[inline]
-    pub fn read(&mut self, db: DbIndex, key: &[u8]) -> Option<&Value> {
+    pub fn read(&mut self, db: DbIndex, key: &[u8]) -> Option<ValueRef<'_>> {
         let slot = self.look_up(db, key)?;
         self.dbs[db as usize].get(slot).map(Entry::value)
     }
@@ -408,7 +408,7 @@ impl Keyspace {
     }
 
     /// As [`read`](Self::read), without counting as a use of the key (TTL, TYPE, OBJECT).
-    pub fn peek(&mut self, db: DbIndex, key: &[u8]) -> Option<&Entry> {
+    pub fn peek(&mut self, db: DbIndex, key: &[u8]) -> Option<Entry<'_>> {
         let touch = std::mem::replace(&mut self.touch, false);
         let slot = self.look_up(db, key);
         self.touch = touch;
@@ -416,11 +416,11 @@ impl Keyspace {
     }
 
     /// A key's entry, without any trace of having looked: an expired one stays where it is and counts as absent.
-    pub fn live(&self, db: DbIndex, key: &[u8]) -> Option<&Entry> {
+    pub fn live(&self, db: DbIndex, key: &[u8]) -> Option<Entry<'_>> {
         let hash = hash_bytes(key);
         self.in_flight.see_key(db, hash);
         let database = &self.dbs[db as usize];
-        let is_live = |entry: &&Entry| entry.is_live(self.expired_until_ms());
+        let is_live = |entry: &Entry<'_>| entry.is_live(self.expired_until_ms());
         database.find_hashed(hash, key).and_then(|slot| database.get(slot)).filter(is_live)
     }
 
@@ -471,20 +471,20 @@ impl Keyspace {
 
     /// The entry at `slot`, which [`find`](Self::find) or a verb just gave.
     #[inline]
-    pub fn entry(&self, db: DbIndex, slot: Slot) -> &Entry {
-        self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives")
+    pub fn entry(&self, db: DbIndex, slot: Slot) -> Entry<'_> {
+        self.dbs[db as usize].entry(slot)
     }
 
     /// The value at `slot`.
     #[inline]
-    pub fn value(&self, db: DbIndex, slot: Slot) -> &Value {
-        &self.entry(db, slot).value
+    pub fn value(&self, db: DbIndex, slot: Slot) -> ValueRef<'_> {
+        self.entry(db, slot).value()
     }
 
     /// Walks the keys of a database from `place` on until `visit` answers false or all were visited; one that has expired is shown as
     /// `None`. Answers where to go on: [`WALK_END`] at the end. Begins at 0. Every key that exists from the first call to the last is
     /// visited exactly once, and no name twice.
-    pub fn walk(&self, db: DbIndex, place: u64, mut visit: impl FnMut(Option<&Entry>) -> bool) -> u64 {
+    pub fn walk(&self, db: DbIndex, place: u64, mut visit: impl FnMut(Option<Entry<'_>>) -> bool) -> u64 {
         let expired_until_ms = self.expired_until_ms();
         self.db(db).walk(place, |together| {
             let mut goes_on = true;
@@ -498,7 +498,7 @@ impl Keyspace {
 
     /// Walks the keys of a database: emits about `count` keys and answers the next cursor, 0 at the end. Every key that exists from
     /// the first call to the last is emitted exactly once. Of those that have expired some are removed, and none is emitted.
-    pub fn scan(&mut self, db: DbIndex, cursor: u64, count: usize, mut emit: impl FnMut(&Entry)) -> u64 {
+    pub fn scan(&mut self, db: DbIndex, cursor: u64, count: usize, mut emit: impl FnMut(Entry<'_>)) -> u64 {
         let database = self.db(db);
         let expired_until_ms = self.expired_until_ms();
         // The rest stays to active expiry: a step that many keys have expired in must not take long, nor fill the log.
@@ -516,15 +516,15 @@ impl Keyspace {
     }
 
     /// All live entries of a database, in no order that means anything.
-    pub fn entries(&self, db: DbIndex) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self, db: DbIndex) -> impl Iterator<Item = Entry<'_>> {
         let database = self.db(db);
         let expired_until_ms = self.expired_until_ms();
-        let live = move |entry: &&Entry| entry.is_live(expired_until_ms);
+        let live = move |entry: &Entry<'_>| entry.is_live(expired_until_ms);
         database.slots().filter_map(|slot| database.get(slot)).filter(live)
     }
 
     /// A random live key of a database.
-    pub fn random_key(&mut self, db: DbIndex) -> Option<&Entry> {
+    pub fn random_key(&mut self, db: DbIndex) -> Option<Entry<'_>> {
         self.in_flight.see_all();
         loop {
             let slot = self.dbs[db as usize].random(&mut self.rng)?;
@@ -545,7 +545,7 @@ impl Keyspace {
                 let database = &mut self.dbs[db as usize];
                 let Some(timer) = database.timers.pop_due(expired_until_ms) else { break };
                 left -= 1;
-                if database.get(timer.slot).is_some_and(|entry| timer.is_live(entry)) {
+                if database.get_mut(timer.slot).is_some_and(|entry| timer.is_live(entry)) {
                     // The timer is paid for; that pays for one element, too, so that each slice gets ahead.
                     let removed = self.fall_due(db, timer.slot, left + 1).unwrap_or(0);
                     left -= removed.saturating_sub(1);
@@ -586,7 +586,7 @@ impl Keyspace {
         if is_held {
             return Some(0);
         }
-        if !entry.is_live(expired_until_ms) {
+        if !self.entry(db, slot).is_live(expired_until_ms) {
             self.expire(db, slot);
             self.standing_effects += self.effects.count() - effects_before;
             return None;
@@ -601,16 +601,16 @@ impl Keyspace {
     #[cold]
     fn expire(&mut self, db: DbIndex, slot: Slot) {
         let entry = self.entry(db, slot);
-        if entry.expires_at_ms <= self.now_ms {
+        if entry.deadline_ms() <= self.now_ms {
             self.stats.expired += 1;
         } else {
-            self.stats.expired_elements += entry.value.deadlines().map_or(0, |deadlines| deadlines.len() as u64);
+            self.stats.expired_elements += entry.value().deadlines().map_or(0, |deadlines| deadlines.len() as u64);
         }
         self.remove_as(db, slot, Cause::Expiry);
     }
 
     #[inline]
-    fn entry_mut(&mut self, db: DbIndex, slot: Slot) -> &mut Entry {
+    fn entry_mut(&mut self, db: DbIndex, slot: Slot) -> &mut StoredEntry {
         self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives")
     }
 

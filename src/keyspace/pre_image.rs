@@ -3,7 +3,7 @@
 //! A pre_image is taken from the value right before the change and put back right after everything that came later has been put
 //! back, so it may name positions.
 
-use super::entry::{Key, Value};
+use super::entry::{Key, Value, ValueRef};
 use super::{NEVER, ValueLimits};
 use crate::value::list::{List, ListPreImage};
 use crate::value::stream::{Stream, StreamPreImage, StreamTail};
@@ -29,8 +29,8 @@ pub(super) enum PreImage {
 
 impl PreImage {
     /// `removed` bytes of a string from `offset` on are about to be replaced by `added` others.
-    pub(super) fn bytes(value: &Value, offset: usize, removed: usize, added: usize) -> Option<PreImage> {
-        let Value::String(text) = value else { return None };
+    pub(super) fn bytes(value: ValueRef<'_>, offset: usize, removed: usize, added: usize) -> Option<PreImage> {
+        let ValueRef::String(text) = value else { return None };
         // Only a string that grows in place keeps its representation.
         if text.encoding() != "raw" || text.len() < removed + SMALL_STRING_BYTES {
             return None;
@@ -41,8 +41,8 @@ impl PreImage {
     }
 
     /// A field is about to be written, removed or given a deadline. `None` while the hash is compact: its order would be lost.
-    pub(super) fn field(value: &Value, field: &[u8]) -> Option<PreImage> {
-        let Value::Hash(hash) = value else { return None };
+    pub(super) fn field(value: ValueRef<'_>, field: &[u8]) -> Option<PreImage> {
+        let ValueRef::Hash(hash) = value else { return None };
         if hash.compact_bytes().is_some() {
             return None;
         }
@@ -52,8 +52,8 @@ impl PreImage {
     }
 
     /// A member of a set is about to be added, removed or given a deadline. `None` while the set is compact.
-    pub(super) fn member(value: &Value, member: &[u8]) -> Option<PreImage> {
-        let Value::Set(set) = value else { return None };
+    pub(super) fn member(value: ValueRef<'_>, member: &[u8]) -> Option<PreImage> {
+        let ValueRef::Set(set) = value else { return None };
         if set.compact_bytes().is_some() {
             return None;
         }
@@ -62,28 +62,28 @@ impl PreImage {
     }
 
     /// An element of a hash or set is about to be removed or given a deadline.
-    pub(super) fn element(value: &Value, element: &[u8]) -> Option<PreImage> {
+    pub(super) fn element(value: ValueRef<'_>, element: &[u8]) -> Option<PreImage> {
         match value {
-            Value::Hash(_) => PreImage::field(value, element),
+            ValueRef::Hash(_) => PreImage::field(value, element),
             _ => PreImage::member(value, element),
         }
     }
 
     /// A list is about to change.
-    pub(super) fn list(value: &Value, pre_image: impl FnOnce(&List) -> Option<ListPreImage>) -> Option<PreImage> {
-        let Value::List(list) = value else { return None };
+    pub(super) fn list(value: ValueRef<'_>, pre_image: impl FnOnce(&List) -> Option<ListPreImage>) -> Option<PreImage> {
+        let ValueRef::List(list) = value else { return None };
         pre_image(list).map(PreImage::List)
     }
 
     /// An entry is about to be appended to a stream.
-    pub(super) fn tail(value: &Value) -> Option<PreImage> {
-        let Value::Stream(stream) = value else { return None };
+    pub(super) fn tail(value: ValueRef<'_>) -> Option<PreImage> {
+        let ValueRef::Stream(stream) = value else { return None };
         Some(PreImage::Tail(stream.before_append()))
     }
 
     /// A stream is about to change.
-    pub(super) fn stream(value: &Value, pre_image: impl FnOnce(&Stream) -> StreamPreImage) -> Option<PreImage> {
-        let Value::Stream(stream) = value else { return None };
+    pub(super) fn stream(value: ValueRef<'_>, pre_image: impl FnOnce(&Stream) -> StreamPreImage) -> Option<PreImage> {
+        let ValueRef::Stream(stream) = value else { return None };
         Some(PreImage::Stream(Box::new(pre_image(stream))))
     }
 

@@ -2,11 +2,11 @@
 //! is there. The bytes are read, the value is made, the hash is known; what is left to do is to find its place.
 
 use super::effect::{Effect, EffectWriter};
-use super::entry::{Key, Value};
+use super::entry::{Key, Value, ValueRef};
 use super::verb::{Misfit, build, keeps_expiry, limits_of, value_of};
 use super::{DbIndex, Keyspace, NEVER, Slot, ValueLimits};
 use crate::base::hasher::hash_bytes;
-use crate::value::string::StringValue;
+use crate::value::string::{StringRef, StringValue};
 
 /// A key with its value, which is not in a keyspace yet.
 pub struct PreparedKey {
@@ -55,9 +55,9 @@ impl PreparedKey {
     /// Writes the effects that make it of nothing. Answers how many.
     pub fn encode(&self, out: &mut EffectWriter) -> u64 {
         let key = self.name();
-        match &self.value {
-            Value::String(string) if self.is_change => out.write(self.db, &set(key, string, &string.text())),
-            Value::String(string) => out.write(self.db, &Effect::Put { key, value: &string.text() }),
+        match self.value.as_ref() {
+            ValueRef::String(string) if self.is_change => out.write(self.db, &set(key, string, &string.text())),
+            ValueRef::String(string) => out.write(self.db, &Effect::Put { key, value: &string.text() }),
             value => {
                 out.write(self.db, &Effect::Build { key, layout: value.layout(), steps: &build(value) });
             }
@@ -80,9 +80,9 @@ impl PreparedKey {
 }
 
 /// The effect that gives a key a string, whose text this is, and leaves its expiry.
-fn set<'a>(key: &'a [u8], string: &StringValue, text: &'a [u8]) -> Effect<'a> {
-    match *string {
-        StringValue::Int(value) => Effect::SetInteger { key, value },
+fn set<'a>(key: &'a [u8], string: StringRef<'_>, text: &'a [u8]) -> Effect<'a> {
+    match string {
+        StringRef::Int(value) => Effect::SetInteger { key, value },
         _ => Effect::SetText { key, value: text },
     }
 }
@@ -121,8 +121,8 @@ impl Keyspace {
             return Err(Misfit::NoDatabase);
         }
         let (mut text, mut steps) = (None, Vec::new());
-        self.effects.record_with(db, || match &value {
-            Value::String(string) if is_change => set(&key, string, text.insert(string.text())),
+        self.effects.record_with(db, || match value.as_ref() {
+            ValueRef::String(string) if is_change => set(&key, string, text.insert(string.text())),
             value => {
                 steps = build(value);
                 Effect::Build { key: &key, layout: value.layout(), steps: &steps }
@@ -211,7 +211,7 @@ mod tests {
             let pairs = [(&b"f"[..], &b"v"[..])].into_iter();
             stream = ks.stream_append(0, b"stream", stream, StreamId { ms, seq: 0 }, pairs).unwrap();
         }
-        let value = ks.value(0, stream.unwrap()).clone();
+        let value = ks.value(0, stream.unwrap()).into();
         let built = ks.put_value(2, b"built", value);
         ks.expire_at(2, built, 9_000);
         ks.put(0, b"text", b"again");

@@ -15,7 +15,7 @@
 //! version together tell an entry from others for as long as the chunk is there: a single unit can't use the same place
 //! 2^32 times.
 
-use super::entry::Entry;
+use super::entry::StoredEntry as Entry;
 use crate::base::allocated::set_aside;
 use crate::base::limits::SLAB_KEEP_PLACES;
 use crate::base::prefetch::prefetch;

@@ -22,7 +22,7 @@
 use std::collections::HashSet;
 
 use super::db::Db;
-use super::entry::{Entry, Value};
+use super::entry::{OwnedEntry, Value, ValueRef};
 use super::pre_image::PreImage;
 use super::{DbIndex, Keyspace, KeyspaceStats, Slot};
 use crate::value::stream::Stream;
@@ -66,11 +66,11 @@ enum Step {
     /// A key was added: it goes.
     Added { db: DbIndex, slot: Slot },
     /// A key was removed: it comes back.
-    Removed { db: DbIndex, entry: Entry },
+    Removed { db: DbIndex, entry: OwnedEntry },
     /// A key got another value or, covered by this note, another expiry.
     Replaced { db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64 },
     /// A key was removed and its value moved to where the next note of this kind but `CarriedTo` says.
-    Carried { db: DbIndex, shell: Entry },
+    Carried { db: DbIndex, shell: OwnedEntry },
     /// A key was added with the value of another one.
     CarriedTo { db: DbIndex, slot: Slot },
     /// A key got another expiry.
@@ -99,8 +99,15 @@ impl Undo {
     #[inline]
     fn count_gone(&mut self, db: DbIndex, value: &Value) {
         if self.replaced_dbs.contains(&db) {
-            self.bytes += value.heap_bytes(SAMPLES);
+            self.bytes += value.as_ref().heap_bytes(SAMPLES);
         }
+    }
+
+    /// An entry has left its slot. Answers whether the notes could restore it.
+    #[inline]
+    fn forget(&mut self, db: DbIndex, slot: Slot) -> bool {
+        self.restorable_requests.remove((slot, db));
+        self.restorable.remove((slot, db))
     }
 
     fn replace_database(&mut self, db: DbIndex) {
@@ -137,23 +144,10 @@ impl Step {
     }
 }
 
-/// Names an entry: no other of the same unit has the same slot and version, so that one which left its slot to another is
-/// not taken for it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Name {
-    /// First and in one number, because entries mostly differ in it.
-    slot_and_version: u64,
-    db: DbIndex,
-}
+/// Names an entry, as long as it stands there.
+type Name = (Slot, DbIndex);
 
-impl Name {
-    #[inline]
-    fn new(db: DbIndex, slot: Slot, version: u32) -> Name {
-        Name { slot_and_version: u64::from(slot.0) << 32 | u64::from(version), db }
-    }
-}
-
-/// A set of entries.
+/// A set of entries. One that leaves its slot leaves the set, too, so that no other is taken for it.
 #[derive(Default)]
 struct Restorable {
     few: Vec<Name>,
@@ -173,6 +167,16 @@ impl Restorable {
         } else {
             self.many.insert(one);
         }
+    }
+
+    /// Takes an entry out. Answers whether it was in the set.
+    #[inline]
+    fn remove(&mut self, one: Name) -> bool {
+        if let Some(at) = self.few.iter().position(|name| *name == one) {
+            self.few.swap_remove(at);
+            return true;
+        }
+        !self.many.is_empty() && self.many.remove(&one)
     }
 
     fn clear(&mut self) {
@@ -275,7 +279,7 @@ impl Keyspace {
             Step::Changed { db, slot, pre_image } => {
                 let limits = self.limits;
                 let value = &mut self.entry_mut(db, slot).value;
-                let mortal = value.elements_expire();
+                let mortal = value.as_ref().elements_expire();
                 pre_image.put_back(value, &limits);
                 self.dbs[db as usize].follow_elements(slot, mortal);
             }
@@ -294,15 +298,14 @@ impl Keyspace {
     #[inline]
     pub(super) fn note_added(&mut self, db: DbIndex, slot: Slot) {
         if self.undo.is_on {
-            let version = self.entry(db, slot).version;
             self.undo.push(Step::Added { db, slot });
-            self.undo.restorable.add(Name::new(db, slot, version));
+            self.undo.restorable.add((slot, db));
         }
     }
 
     /// Frees an entry that has been removed from `slot`, or keeps it.
     #[inline]
-    pub(super) fn retire(&mut self, db: DbIndex, slot: Slot, entry: Entry) {
+    pub(super) fn retire(&mut self, db: DbIndex, slot: Slot, entry: OwnedEntry) {
         if self.undo.is_on {
             self.keep_entry(db, slot, entry);
         } else {
@@ -311,8 +314,8 @@ impl Keyspace {
         }
     }
 
-    fn keep_entry(&mut self, db: DbIndex, slot: Slot, mut entry: Entry) {
-        if self.undo.restorable.has(Name::new(db, slot, entry.version)) {
+    fn keep_entry(&mut self, db: DbIndex, slot: Slot, mut entry: OwnedEntry) {
+        if self.undo.forget(db, slot) {
             // Walking backwards, the note that covers it comes later, and gives it another value or takes it away.
             self.disposal.free(std::mem::replace(&mut entry.value, NO_VALUE));
         } else {
@@ -339,38 +342,42 @@ impl Keyspace {
     }
 
     fn keep_value(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
-        let version = self.entry(db, slot).version;
-        if self.undo.restorable.has(Name::new(db, slot, version)) {
+        if self.undo.restorable.has((slot, db)) {
             return self.disposal.free(value);
         }
         self.undo.count_gone(db, &value);
         self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
-        self.undo.restorable.add(Name::new(db, slot, version));
+        self.undo.restorable.add((slot, db));
     }
 
     /// A value is about to be changed in place. `pre_image` tells from the value what of it will change; `None`: that is not
     /// worth telling, a copy of all is better.
     #[inline]
-    pub(super) fn note_change(&mut self, db: DbIndex, slot: Slot, pre_image: impl FnOnce(&Value) -> Option<PreImage>) {
+    pub(super) fn note_change(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        pre_image: impl FnOnce(ValueRef<'_>) -> Option<PreImage>,
+    ) {
         if self.undo.is_on {
             self.note_change_now(db, slot, pre_image);
         }
     }
 
     #[inline(never)]
-    fn note_change_now(&mut self, db: DbIndex, slot: Slot, pre_image: impl FnOnce(&Value) -> Option<PreImage>) {
-        let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        if self.undo.restorable.has(Name::new(db, slot, entry.version)) {
+    fn note_change_now(&mut self, db: DbIndex, slot: Slot, pre_image: impl FnOnce(ValueRef<'_>) -> Option<PreImage>) {
+        if self.undo.restorable.has((slot, db)) {
             return;
         }
+        let entry = self.dbs[db as usize].entry(slot);
         let is_long = self.undo.steps.len() >= PIECES_BEFORE_COPIES;
-        let pre_image = if is_long && entry.value.is_small() { None } else { pre_image(&entry.value) };
+        let pre_image = if is_long && entry.value().is_small() { None } else { pre_image(entry.value()) };
         match pre_image {
             Some(pre_image) => self.undo.push(Step::Changed { db, slot, pre_image }),
             None => {
-                let (value, expires_at_ms) = (entry.value.clone(), entry.expires_at_ms);
-                self.undo.restorable.add(Name::new(db, slot, entry.version));
-                self.undo.bytes += value.heap_bytes(SAMPLES);
+                let (value, expires_at_ms) = (Value::from(entry.value()), entry.deadline_ms());
+                self.undo.restorable.add((slot, db));
+                self.undo.bytes += value.as_ref().heap_bytes(SAMPLES);
                 self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
             }
         }
@@ -379,17 +386,17 @@ impl Keyspace {
     /// A value is about to be changed in place by a verb that learns only then what changes. Answers whether it must
     /// [note the pre_image](Self::note_pre_image) afterwards; not if the value `is_copied` instead.
     #[inline]
-    pub(super) fn must_note(&mut self, db: DbIndex, slot: Slot, is_copied: impl FnOnce(&Value) -> bool) -> bool {
+    pub(super) fn must_note(&mut self, db: DbIndex, slot: Slot, is_copied: impl FnOnce(ValueRef<'_>) -> bool) -> bool {
         self.undo.is_on && self.must_note_now(db, slot, is_copied)
     }
 
     #[inline(never)]
-    fn must_note_now(&mut self, db: DbIndex, slot: Slot, is_copied: impl FnOnce(&Value) -> bool) -> bool {
-        let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        if self.undo.restorable.has(Name::new(db, slot, entry.version)) {
+    fn must_note_now(&mut self, db: DbIndex, slot: Slot, is_copied: impl FnOnce(ValueRef<'_>) -> bool) -> bool {
+        if self.undo.restorable.has((slot, db)) {
             return false;
         }
-        if is_copied(&entry.value) || (self.undo.steps.len() >= PIECES_BEFORE_COPIES && entry.value.is_small()) {
+        let value = self.dbs[db as usize].entry(slot).value();
+        if is_copied(value) || (self.undo.steps.len() >= PIECES_BEFORE_COPIES && value.is_small()) {
             self.note_change_now(db, slot, |_| None);
             return false;
         }
@@ -405,35 +412,29 @@ impl Keyspace {
     /// take almost as much.
     #[inline]
     pub(super) fn note_requests(&mut self, db: DbIndex, slot: Slot) {
-        if self.undo.is_on {
-            let version = self.entry(db, slot).version;
-            if !self.undo.restorable_requests.has(Name::new(db, slot, version)) {
-                self.note_change_now(db, slot, |value| PreImage::stream(value, Stream::before_requests));
-                self.undo.restorable_requests.add(Name::new(db, slot, version));
-            }
+        if self.undo.is_on && !self.undo.restorable_requests.has((slot, db)) {
+            self.note_change_now(db, slot, |value| PreImage::stream(value, Stream::before_requests));
+            self.undo.restorable_requests.add((slot, db));
         }
     }
 
     /// A key's expiry is about to change.
     #[inline]
     pub(super) fn note_expiry(&mut self, db: DbIndex, slot: Slot) {
-        if self.undo.is_on {
-            let entry = self.entry(db, slot);
-            let (version, at_ms) = (entry.version, entry.expires_at_ms);
-            if !self.undo.restorable.has(Name::new(db, slot, version)) {
-                self.undo.push(Step::Expiry { db, slot, at_ms });
-            }
+        if self.undo.is_on && !self.undo.restorable.has((slot, db)) {
+            let at_ms = self.entry(db, slot).deadline_ms();
+            self.undo.push(Step::Expiry { db, slot, at_ms });
         }
     }
 
     /// A key has been removed from `slot` whose value is about to move to another one. Answers whether it was restorable.
     #[inline]
-    pub(super) fn note_carried(&mut self, db: DbIndex, slot: Slot, entry: &Entry) -> bool {
+    pub(super) fn note_carried(&mut self, db: DbIndex, slot: Slot, entry: &OwnedEntry) -> bool {
         if self.undo.is_on {
-            let shell = Entry { key: entry.key.clone(), value: NO_VALUE, ..*entry };
+            let shell = OwnedEntry { key: entry.key.clone(), value: NO_VALUE, ..*entry };
             self.undo.push(Step::Carried { db, shell });
         }
-        self.undo.is_on && self.undo.restorable.has(Name::new(db, slot, entry.version))
+        self.undo.is_on && self.undo.forget(db, slot)
     }
 
     /// A key has been added with the value that was carried off. If that was covered where it was, it is here.
@@ -442,8 +443,7 @@ impl Keyspace {
         if self.undo.is_on {
             self.undo.push(Step::CarriedTo { db, slot });
             if is_restorable {
-                let version = self.entry(db, slot).version;
-                self.undo.restorable.add(Name::new(db, slot, version));
+                self.undo.restorable.add((slot, db));
             }
         }
     }
@@ -487,7 +487,7 @@ mod tests {
     }
 
     fn text(ks: &Keyspace, key: &[u8]) -> Option<String> {
-        let Value::String(text) = ks.live(0, key)?.value() else { return None };
+        let ValueRef::String(text) = ks.live(0, key)?.value() else { return None };
         Some(String::from_utf8_lossy(&text.text()).into_owned())
     }
 
@@ -521,8 +521,8 @@ mod tests {
         }
         ks.roll_back();
         let has_deadlines = |key: &[u8]| match ks.live(0, key).expect("it is there").value() {
-            Value::Hash(hash) => hash.deadlines().is_some(),
-            Value::Set(set) => set.deadlines().is_some(),
+            ValueRef::Hash(hash) => hash.deadlines().is_some(),
+            ValueRef::Set(set) => set.deadlines().is_some(),
             _ => unreachable!("no other was made"),
         };
         assert_eq!([b"hash".as_slice(), b"set"].map(has_deadlines), [false, false]);

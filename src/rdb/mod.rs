@@ -32,7 +32,7 @@ mod ziplist;
 use crate::base::crc::crc64;
 use crate::base::limits::RDB_UNPACKED_MAX_BYTES;
 use crate::keyspace::ValueLimits;
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Value, ValueRef};
 pub use types::{Dialect, NEWEST_VALKEY_VERSION, NEWEST_VERSION, OLDEST_VALKEY_VERSION};
 use wire::Input;
 
@@ -62,7 +62,7 @@ pub enum Refused {
 }
 
 /// The payload of a value, as DUMP answers it.
-pub fn dump(value: &Value) -> Vec<u8> {
+pub fn dump(value: ValueRef<'_>) -> Vec<u8> {
     let code = value::type_code(value);
     let mut out = vec![code];
     value::encode(value, &mut out);

@@ -10,7 +10,7 @@ use super::wire::{Input, put_bytes, put_number, put_string};
 use super::{Corrupt, VERSION, VERSION_OF_EXPIRING_FIELDS, intset, listpack, stream, ziplist};
 use crate::base::num::{format_f64, strtod};
 use crate::keyspace::ValueLimits;
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Value, ValueRef};
 use crate::value::hash::{Hash, HashLimits};
 use crate::value::list::List;
 use crate::value::packed::Item;
@@ -29,19 +29,19 @@ const DEADLINE_MAX_MS: i64 = (1 << 48) - 2;
 const NODE_BYTES: usize = 8192;
 
 /// The number of the type and representation in which [`encode`] writes a value.
-pub(crate) fn type_code(value: &Value) -> u8 {
+pub(crate) fn type_code(value: ValueRef<'_>) -> u8 {
     match value {
-        Value::String(_) => STRING,
-        Value::List(_) => LIST_QUICKLIST_2,
-        Value::Set(set) if set.encoding() == "intset" => SET_INTSET,
-        Value::Set(_) => SET,
-        Value::ZSet(zset) if is_small_zset(zset) => ZSET_LISTPACK,
-        Value::ZSet(_) => ZSET_2,
-        Value::Hash(hash) if has_deadlines(hash) && is_small_hash(hash) => HASH_LISTPACK_EX,
-        Value::Hash(hash) if has_deadlines(hash) => HASH_METADATA,
-        Value::Hash(hash) if is_small_hash(hash) => HASH_LISTPACK,
-        Value::Hash(_) => HASH,
-        Value::Stream(_) => STREAM_2,
+        ValueRef::String(_) => STRING,
+        ValueRef::List(_) => LIST_QUICKLIST_2,
+        ValueRef::Set(set) if set.encoding() == "intset" => SET_INTSET,
+        ValueRef::Set(_) => SET,
+        ValueRef::ZSet(zset) if is_small_zset(zset) => ZSET_LISTPACK,
+        ValueRef::ZSet(_) => ZSET_2,
+        ValueRef::Hash(hash) if has_deadlines(hash) && is_small_hash(hash) => HASH_LISTPACK_EX,
+        ValueRef::Hash(hash) if has_deadlines(hash) => HASH_METADATA,
+        ValueRef::Hash(hash) if is_small_hash(hash) => HASH_LISTPACK,
+        ValueRef::Hash(_) => HASH,
+        ValueRef::Stream(_) => STREAM_2,
     }
 }
 
@@ -63,14 +63,14 @@ impl Sink for Vec<u8> {
 }
 
 /// Appends a value, without its type. Of lists and streams, which say first of how many nodes they are, all is made at once.
-pub(crate) fn encode(value: &Value, out: &mut impl Sink) {
+pub(crate) fn encode(value: ValueRef<'_>, out: &mut impl Sink) {
     match value {
-        Value::String(string) => put_string(out.buffer(), string.as_bytes(&mut Digits::new())),
-        Value::List(list) => encode_list(list, out.buffer()),
-        Value::Set(set) => encode_set(set, out),
-        Value::ZSet(zset) => encode_zset(zset, out),
-        Value::Hash(hash) => encode_hash(hash, out),
-        Value::Stream(stream) => stream::encode(stream, out.buffer()),
+        ValueRef::String(string) => put_string(out.buffer(), string.as_bytes(&mut Digits::new())),
+        ValueRef::List(list) => encode_list(list, out.buffer()),
+        ValueRef::Set(set) => encode_set(set, out),
+        ValueRef::ZSet(zset) => encode_zset(zset, out),
+        ValueRef::Hash(hash) => encode_hash(hash, out),
+        ValueRef::Stream(stream) => stream::encode(stream, out.buffer()),
     }
 }
 

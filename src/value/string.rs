@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use super::Layout;
 use super::thin_bytes::ThinBytes;
 use crate::base::num;
 
@@ -36,6 +37,19 @@ pub enum StringValue {
     Raw(ThinBytes),
 }
 
+/// A string value as it is read, wherever it lies.
+#[derive(Clone, Copy, Debug)]
+pub enum StringRef<'a> {
+    /// A canonical decimal integer.
+    Int(i64),
+    /// A short text, which lies where the value does.
+    Short(&'a [u8]),
+    /// Longer, written once.
+    Heap(&'a ThinBytes),
+    /// Edited in place at least once.
+    Raw(&'a ThinBytes),
+}
+
 /// Room for the digits of a number that is read as text.
 pub(crate) type Digits = itoa::Buffer;
 
@@ -62,32 +76,14 @@ impl StringValue {
         StringValue::Inline { len: bytes.len() as u8, bytes: inline }
     }
 
-    /// The text; `digits` holds it when the value is a number.
+    /// The value, to read it.
     #[inline]
-    pub fn as_bytes<'a>(&'a self, digits: &'a mut Digits) -> &'a [u8] {
+    pub fn as_ref(&self) -> StringRef<'_> {
         match self {
-            StringValue::Int(value) => digits.format(*value).as_bytes(),
-            StringValue::Inline { len, bytes } => &bytes[..*len as usize],
-            StringValue::Heap(bytes) | StringValue::Raw(bytes) => bytes,
-        }
-    }
-
-    /// Length of the text in bytes.
-    pub fn len(&self) -> usize {
-        self.as_bytes(&mut Digits::new()).len()
-    }
-
-    /// Whether the text is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The number it is, if it is a canonical integer.
-    #[inline]
-    pub fn as_i64(&self) -> Option<i64> {
-        match self {
-            StringValue::Int(value) => Some(*value),
-            other => num::parse_i64(other.as_bytes(&mut Digits::new())),
+            StringValue::Int(value) => StringRef::Int(*value),
+            StringValue::Inline { len, bytes } => StringRef::Short(&bytes[..*len as usize]),
+            StringValue::Heap(bytes) => StringRef::Heap(bytes),
+            StringValue::Raw(bytes) => StringRef::Raw(bytes),
         }
     }
 
@@ -96,7 +92,7 @@ impl StringValue {
         if let StringValue::Heap(bytes) = self {
             *self = StringValue::Raw(std::mem::take(bytes));
         } else if !matches!(self, StringValue::Raw(_)) {
-            *self = StringValue::Raw(ThinBytes::new(self.as_bytes(&mut Digits::new())));
+            *self = StringValue::Raw(ThinBytes::new(self.as_ref().as_bytes(&mut Digits::new())));
         }
         match self {
             StringValue::Raw(bytes) => bytes,
@@ -128,7 +124,7 @@ impl StringValue {
 
     /// Replaces `removed` bytes from `offset` on by others; answers false, and changes nothing, when there are not so many.
     pub fn splice(&mut self, offset: usize, removed: usize, bytes: &[u8]) -> bool {
-        let len = self.len();
+        let len = self.as_ref().len();
         let Some(tail) = offset.checked_add(removed).filter(|tail| *tail <= len) else { return false };
         let text = self.make_raw();
         let new_len = len - removed + bytes.len();
@@ -138,31 +134,80 @@ impl StringValue {
         text[offset..][..bytes.len()].copy_from_slice(bytes);
         true
     }
+}
+
+impl From<StringRef<'_>> for StringValue {
+    fn from(string: StringRef<'_>) -> StringValue {
+        match string {
+            StringRef::Int(value) => StringValue::Int(value),
+            StringRef::Short(bytes) => StringValue::plain(bytes),
+            StringRef::Heap(bytes) => StringValue::Heap(bytes.clone()),
+            StringRef::Raw(bytes) => StringValue::Raw(bytes.clone()),
+        }
+    }
+}
+
+impl<'a> StringRef<'a> {
+    /// The text; `digits` holds it when the value is a number.
+    #[inline]
+    pub fn as_bytes<'d>(self, digits: &'d mut Digits) -> &'d [u8]
+    where
+        'a: 'd,
+    {
+        match self {
+            StringRef::Int(value) => digits.format(value).as_bytes(),
+            StringRef::Short(bytes) => bytes,
+            StringRef::Heap(bytes) | StringRef::Raw(bytes) => bytes,
+        }
+    }
 
     /// The text, borrowed unless the value is a number.
-    pub fn text(&self) -> Cow<'_, [u8]> {
+    pub fn text(self) -> Cow<'a, [u8]> {
         match self {
-            StringValue::Int(value) => Cow::Owned(Digits::new().format(*value).as_bytes().to_vec()),
-            StringValue::Inline { len, bytes } => Cow::Borrowed(&bytes[..*len as usize]),
-            StringValue::Heap(bytes) | StringValue::Raw(bytes) => Cow::Borrowed(bytes),
+            StringRef::Int(value) => Cow::Owned(Digits::new().format(value).as_bytes().to_vec()),
+            StringRef::Short(bytes) => Cow::Borrowed(bytes),
+            StringRef::Heap(bytes) | StringRef::Raw(bytes) => Cow::Borrowed(bytes),
+        }
+    }
+
+    /// Length of the text in bytes.
+    pub fn len(self) -> usize {
+        self.as_bytes(&mut Digits::new()).len()
+    }
+
+    /// Whether the text is empty.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number it is, if it is a canonical integer.
+    #[inline]
+    pub fn as_i64(self) -> Option<i64> {
+        match self {
+            StringRef::Int(value) => Some(value),
+            other => num::parse_i64(other.as_bytes(&mut Digits::new())),
         }
     }
 
     /// Redis' name of the representation: `int`, `embstr` or `raw`.
-    pub fn encoding(&self) -> &'static str {
+    pub fn encoding(self) -> &'static str {
         match self {
-            StringValue::Int(_) => "int",
-            StringValue::Inline { .. } => "embstr",
-            StringValue::Heap(bytes) if bytes.len() <= EMBSTR_MAX_BYTES => "embstr",
-            StringValue::Heap(_) | StringValue::Raw(_) => "raw",
+            StringRef::Int(_) => "int",
+            StringRef::Short(_) | StringRef::Heap(_) if self.len() <= EMBSTR_MAX_BYTES => "embstr",
+            StringRef::Short(_) | StringRef::Heap(_) | StringRef::Raw(_) => "raw",
         }
     }
 
-    /// Bytes held outside the entry.
-    pub fn heap_bytes(&self) -> usize {
+    /// How it is laid out: a text that was edited in place is not compact.
+    pub fn layout(self) -> Layout {
+        if let StringRef::Raw(_) = self { Layout::Large } else { Layout::Compact }
+    }
+
+    /// Bytes held outside of the place where the value lies.
+    pub fn heap_bytes(self) -> usize {
         match self {
-            StringValue::Int(_) | StringValue::Inline { .. } => 0,
-            StringValue::Heap(bytes) | StringValue::Raw(bytes) => bytes.heap_bytes(),
+            StringRef::Int(_) | StringRef::Short(_) => 0,
+            StringRef::Heap(bytes) | StringRef::Raw(bytes) => bytes.heap_bytes(),
         }
     }
 }
@@ -184,8 +229,8 @@ mod tests {
         ];
         for (bytes, encoding) in cases {
             let value = StringValue::new(bytes);
-            assert_eq!(value.encoding(), encoding, "{bytes:?}");
-            assert_eq!(value.as_bytes(&mut Digits::new()), bytes);
+            assert_eq!(value.as_ref().encoding(), encoding, "{bytes:?}");
+            assert_eq!(value.as_ref().as_bytes(&mut Digits::new()), bytes);
         }
     }
 
@@ -193,18 +238,18 @@ mod tests {
     fn writing_far_behind_the_end_fills_with_zeroes() {
         let mut value = StringValue::new(b"12");
         assert_eq!(value.write_at(100_000_000, b"xy"), 100_000_002);
-        let text = value.text();
+        let text = value.as_ref().text();
         assert!(text.starts_with(b"12\0") && text.ends_with(b"\0xy"));
         assert!(text[2..100_000_000].iter().all(|byte| *byte == 0));
         assert_eq!(value.write_at(1, b"zz"), 100_000_002);
-        assert!(value.text().starts_with(b"1zz\0"));
+        assert!(value.as_ref().text().starts_with(b"1zz\0"));
     }
 
     #[test]
     fn editing_makes_it_raw_and_keeps_the_text() {
         let mut value = StringValue::new(b"12");
         value.make_raw().append(b"3");
-        assert_eq!((value.encoding(), value.as_i64()), ("raw", Some(123)));
+        assert_eq!((value.as_ref().encoding(), value.as_ref().as_i64()), ("raw", Some(123)));
         assert_eq!(size_of::<StringValue>(), 16);
     }
 }

@@ -11,7 +11,7 @@ use tidegate::engine::Engine;
 use tidegate::engine::session::{Peer, SessionKey};
 use tidegate::engine::tail::Tail;
 use tidegate::keyspace::effect::{Effect, EffectReader, Recording, Shown};
-use tidegate::keyspace::entry::{Entry, Value};
+use tidegate::keyspace::entry::{Entry, ValueRef};
 use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::Decoder;
 use tidegate::value::packed::Item;
@@ -218,7 +218,7 @@ pub(crate) enum Told {
 }
 
 /// A key with all that belongs to it, as a line of text; without what has expired, which is hidden once somebody has looked.
-fn entry_state(entry: &Entry, now_ms: i64, told: Told) -> String {
+fn entry_state(entry: Entry<'_>, now_ms: i64, told: Told) -> String {
     let value = entry.value();
     let until = |element: Vec<u8>| match value.deadlines().and_then(|deadlines| deadlines.at(&element)) {
         None => Some("never".to_owned()),
@@ -231,24 +231,26 @@ fn entry_state(entry: &Entry, now_ms: i64, told: Told) -> String {
     };
     let is_ordered = value.encoding() != "hashtable";
     let content = match value {
-        Value::String(text) => text.text().escape_ascii().to_string(),
+        ValueRef::String(text) => text.text().escape_ascii().to_string(),
         // How a list is laid out later depends on its nodes.
-        Value::List(list) => {
+        ValueRef::List(list) => {
             let node = |elements: &mut dyn Iterator<Item = &[u8]>| {
                 elements.map(|element| format!("{} ", element.escape_ascii())).collect::<String>() + "| "
             };
             list.nodes().map(|mut elements| node(&mut elements)).collect()
         }
-        Value::ZSet(zset) => zset.iter().map(|(member, score)| format!("{} {score} ", member.escape_ascii())).collect(),
-        Value::Stream(stream) if told == Told::Everything => {
+        ValueRef::ZSet(zset) => {
+            zset.iter().map(|(member, score)| format!("{} {score} ", member.escape_ascii())).collect()
+        }
+        ValueRef::Stream(stream) if told == Told::Everything => {
             without_capacities(&format!("{stream:?}")) + &stream_state(stream)
         }
-        Value::Stream(stream) => stream_state(stream),
-        Value::Set(set) => {
+        ValueRef::Stream(stream) => stream_state(stream),
+        ValueRef::Set(set) => {
             let member = |member: Item<'_>| Some(format!("{} {}", shown(member), until(member.to_vec())?));
             elements(set.iter().filter_map(member), is_ordered)
         }
-        Value::Hash(hash) => {
+        ValueRef::Hash(hash) => {
             let pair = |(field, value): (Item<'_>, Item<'_>)| {
                 Some(format!("{}={} {}", shown(field), shown(value), until(field.to_vec())?))
             };

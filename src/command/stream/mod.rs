@@ -23,7 +23,7 @@ use crate::base::limits::PENDING_EFFECT_BYTES;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Run};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
 use crate::value::stream::{Entry, Stream, StreamId};
@@ -50,7 +50,7 @@ const ID_INVALID: Error = Error::text("ERR Invalid stream ID specified as stream
 fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'a Stream>, Error> {
     match ks.read(db, key) {
         None => Ok(None),
-        Some(Value::Stream(stream)) => Ok(Some(stream)),
+        Some(ValueRef::Stream(stream)) => Ok(Some(stream)),
         Some(_) => Err(Error::WrongType),
     }
 }

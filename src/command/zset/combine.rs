@@ -9,7 +9,7 @@ use super::{members_reply, store};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::Argv;
 use crate::value::set::Set;
@@ -67,8 +67,8 @@ enum Source<'k> {
 impl<'k> Source<'k> {
     fn at(ks: &'k Keyspace, db: DbIndex, slot: Slot) -> Result<Source<'k>, Error> {
         match ks.value(db, slot) {
-            Value::ZSet(zset) => Ok(Source::ZSet(zset)),
-            Value::Set(set) => Ok(Source::Set(set)),
+            ValueRef::ZSet(zset) => Ok(Source::ZSet(zset)),
+            ValueRef::Set(set) => Ok(Source::Set(set)),
             _ => Err(Error::WrongType),
         }
     }

@@ -18,7 +18,7 @@ use crate::base::limits::MEMBER_EFFECT_BYTES;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Run};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
 use crate::value::zset::ZSet;
@@ -27,7 +27,7 @@ use crate::value::zset::ZSet;
 pub(super) fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'a ZSet>, Error> {
     match ks.read(db, key) {
         None => Ok(None),
-        Some(Value::ZSet(zset)) => Ok(Some(zset)),
+        Some(ValueRef::ZSet(zset)) => Ok(Some(zset)),
         Some(_) => Err(Error::WrongType),
     }
 }

@@ -44,7 +44,7 @@ use part::{Followed, UnderWay};
 
 use super::db::Db;
 use super::effect::{Cause, Effect, EffectReader, EffectWriter, Role, Target};
-use super::entry::{Entry, Value};
+use super::entry::{Entry, ValueRef};
 use super::mark::Mark;
 use super::verb::{build, limits_effect};
 use super::{DbIndex, Keyspace};
@@ -55,7 +55,7 @@ use crate::base::limits::{
 };
 use crate::base::split_table::{PLACE_END, Walk, place};
 use crate::value::Layout;
-use crate::value::string::{Digits, StringValue};
+use crate::value::string::{Digits, StringRef};
 
 /// A copy that is under way. See the module's header.
 pub struct Snapshot {
@@ -185,8 +185,8 @@ impl Snapshot {
     fn move_mark(&self, ks: &Keyspace) {
         // Effects on other types say all that is needed.
         match self.under_way.as_ref().and_then(|under_way| under_way.entry(ks)).map(Entry::value) {
-            Some(Value::List(list)) => self.mark.put_on(list.address()),
-            Some(Value::ZSet(zset)) => self.mark.put_on(zset.address()),
+            Some(ValueRef::List(list)) => self.mark.put_on(list.address()),
+            Some(ValueRef::ZSet(zset)) => self.mark.put_on(zset.address()),
             _ => self.mark.take_off(),
         }
     }
@@ -233,7 +233,7 @@ impl Snapshot {
         let mut large = None;
         let mut copied = 0;
         let position = database.walk(copied_db.position, |entries| {
-            for entry in entries.iter().filter(|entry| !copied_db.passes_over(entry.key())) {
+            for &entry in entries.iter().filter(|entry| !copied_db.passes_over(entry.key())) {
                 // Two keys at one place happen once in many millions of keys: of two that are large one is copied at once.
                 if large.is_none() && self.is_large(entry.value()) {
                     large = Some(UnderWay::begin(db, entry));
@@ -272,11 +272,11 @@ impl Snapshot {
         under_way.abandon(out);
     }
 
-    fn is_large(&self, value: &Value) -> bool {
+    fn is_large(&self, value: ValueRef<'_>) -> bool {
         let few = (self.part_min_bytes / SNAPSHOT_ELEMENT_BYTES) as u64;
         let elements = match value {
-            Value::String(string) => return is_allocated(string) && string.len() > self.part_min_bytes,
-            Value::Stream(stream) => {
+            ValueRef::String(string) => return is_allocated(string) && string.len() > self.part_min_bytes,
+            ValueRef::Stream(stream) => {
                 // Each of these counts at least once, so there is no need to look at more of them.
                 let first = few as usize + 1;
                 let of_groups: usize = stream.groups().take(first).map(|(_, group)| group.weight()).sum();
@@ -284,10 +284,10 @@ impl Snapshot {
                 stream.len() + (of_groups + of_requests) as u64
             }
             _ if value.layout() != Layout::Large => return false,
-            Value::List(list) => list.len() as u64,
-            Value::Set(set) => set.stored_len() as u64,
-            Value::ZSet(zset) => zset.len() as u64,
-            Value::Hash(hash) => hash.stored_len() as u64,
+            ValueRef::List(list) => list.len() as u64,
+            ValueRef::Set(set) => set.stored_len() as u64,
+            ValueRef::ZSet(zset) => zset.len() as u64,
+            ValueRef::Hash(hash) => hash.stored_len() as u64,
         };
         elements > few || value.heap_bytes(0) > self.part_min_bytes
     }
@@ -446,12 +446,12 @@ impl Budget {
 }
 
 /// Writes effects after which a key holds what this entry does, whatever was there before.
-fn copy_whole(db: DbIndex, entry: &Entry, out: &mut EffectWriter) {
+fn copy_whole(db: DbIndex, entry: Entry<'_>, out: &mut EffectWriter) {
     let key = entry.key();
     match entry.value() {
-        Value::String(string) if is_put_alike(string) => {
+        ValueRef::String(string) if is_put_alike(string) => {
             out.write(db, &Effect::Put { key, value: string.as_bytes(&mut Digits::new()) });
-            if let StringValue::Raw(_) = string {
+            if let StringRef::Raw(_) = string {
                 out.write(db, &Effect::Relayout { key, layout: Layout::Large });
             }
         }
@@ -463,13 +463,13 @@ fn copy_whole(db: DbIndex, entry: &Entry, out: &mut EffectWriter) {
 }
 
 /// Whether the text lies outside of its entry.
-fn is_allocated(string: &StringValue) -> bool {
-    matches!(string, StringValue::Heap(_) | StringValue::Raw(_))
+fn is_allocated(string: StringRef<'_>) -> bool {
+    matches!(string, StringRef::Heap(_) | StringRef::Raw(_))
 }
 
 /// Whether putting the text makes this value, but for room to grow: text that says a number would become one.
-fn is_put_alike(string: &StringValue) -> bool {
-    matches!(string, StringValue::Int(_) | StringValue::Raw(_)) || string.as_i64().is_none()
+fn is_put_alike(string: StringRef<'_>) -> bool {
+    matches!(string, StringRef::Int(_) | StringRef::Raw(_)) || string.as_i64().is_none()
 }
 
 /// Writes effects after which there is no such key, whether or not there was one before.

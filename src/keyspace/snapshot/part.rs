@@ -22,11 +22,11 @@ use crate::base::hasher::hash_bytes;
 use crate::base::limits::SNAPSHOT_PIECE_BYTES;
 use crate::base::split_table::{PLACE_END, place};
 use crate::keyspace::effect::{Effect, EffectWriter};
-use crate::keyspace::entry::{Entry, Value};
+use crate::keyspace::entry::{Entry, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
-use crate::value::string::{Digits, StringValue};
+use crate::value::string::{Digits, StringRef};
 
 /// A value of which a part has been copied. See the module's header.
 pub(super) struct UnderWay {
@@ -67,31 +67,31 @@ pub(super) enum Followed {
 
 impl UnderWay {
     /// Begins to copy a value.
-    pub(super) fn begin(db: DbIndex, entry: &Entry) -> UnderWay {
+    pub(super) fn begin(db: DbIndex, entry: Entry<'_>) -> UnderWay {
         let mut steps = EffectWriter::default();
         let (part, layout) = match entry.value() {
-            Value::String(string) => (Part::Text(TextPart::begin(string, &mut steps)), Layout::Large),
-            Value::List(list) => (Part::List(ListPart::begin(list)), Layout::Large),
-            Value::Stream(_) => (Part::Stream(StreamPart::begin(&mut steps)), Layout::Compact),
-            Value::Hash(_) | Value::Set(_) | Value::ZSet(_) => (Part::Elements { until: 0 }, Layout::Large),
+            ValueRef::String(string) => (Part::Text(TextPart::begin(string, &mut steps)), Layout::Large),
+            ValueRef::List(list) => (Part::List(ListPart::begin(list)), Layout::Large),
+            ValueRef::Stream(_) => (Part::Stream(StreamPart::begin(&mut steps)), Layout::Compact),
+            ValueRef::Hash(_) | ValueRef::Set(_) | ValueRef::ZSet(_) => (Part::Elements { until: 0 }, Layout::Large),
         };
         let at_ms = entry.expires_at_ms().unwrap_or(NEVER);
         UnderWay { db, key: entry.key().into(), at_ms, part, steps, layout, is_fresh: true }
     }
 
     /// The key, if it is still there.
-    pub(super) fn entry<'a>(&self, ks: &'a Keyspace) -> Option<&'a Entry> {
+    pub(super) fn entry<'a>(&self, ks: &'a Keyspace) -> Option<Entry<'a>> {
         let database = ks.db(self.db);
         database.find(&self.key).and_then(|slot| database.get(slot))
     }
 
     /// Copies on. Answers whether the whole value is copied.
-    pub(super) fn copy(&mut self, value: &Value, budget: &mut Budget) -> bool {
+    pub(super) fn copy(&mut self, value: ValueRef<'_>, budget: &mut Budget) -> bool {
         let steps = &mut self.steps;
         match (&mut self.part, value) {
-            (Part::Text(part), Value::String(string)) => part.copy(string, budget, steps),
-            (Part::List(part), Value::List(list)) => part.copy(list, budget, steps),
-            (Part::Stream(part), Value::Stream(stream)) => part.copy(stream, budget, steps),
+            (Part::Text(part), ValueRef::String(string)) => part.copy(string, budget, steps),
+            (Part::List(part), ValueRef::List(list)) => part.copy(list, budget, steps),
+            (Part::Stream(part), ValueRef::Stream(stream)) => part.copy(stream, budget, steps),
             (Part::Elements { until }, value) => {
                 *until = copy_elements(value, *until, budget, steps);
                 *until == PLACE_END
@@ -140,18 +140,20 @@ impl UnderWay {
     }
 
     /// Whether the value, which the key holds, can be copied on from where its part ends.
-    pub(super) fn fits(&self, value: &Value) -> bool {
+    pub(super) fn fits(&self, value: ValueRef<'_>) -> bool {
         match (&self.part, value) {
-            (Part::Text(_), Value::String(_))
-            | (Part::List(_), Value::List(_))
-            | (Part::Stream(_), Value::Stream(_)) => true,
-            (Part::Elements { .. }, Value::Hash(_) | Value::Set(_) | Value::ZSet(_)) => value.layout() == Layout::Large,
+            (Part::Text(_), ValueRef::String(_))
+            | (Part::List(_), ValueRef::List(_))
+            | (Part::Stream(_), ValueRef::Stream(_)) => true,
+            (Part::Elements { .. }, ValueRef::Hash(_) | ValueRef::Set(_) | ValueRef::ZSet(_)) => {
+                value.layout() == Layout::Large
+            }
             _ => false,
         }
     }
 
     /// Puts the value, of which everything is copied, in its place.
-    pub(super) fn complete(mut self, value: &Value, out: &mut EffectWriter) {
+    pub(super) fn complete(mut self, value: ValueRef<'_>, out: &mut EffectWriter) {
         note_former_deadlines(value, &mut self.steps);
         self.flush(out);
         let (key, layout, at_ms) = (&*self.key, value.layout(), self.at_ms);
@@ -191,14 +193,14 @@ struct TextPart {
 }
 
 impl TextPart {
-    fn begin(string: &StringValue, steps: &mut EffectWriter) -> TextPart {
+    fn begin(string: StringRef<'_>, steps: &mut EffectWriter) -> TextPart {
         let len = string.len();
         // So that it need not grow.
         steps.write(0, &Effect::SetRange { key: NAMELESS, offset: len as u64, bytes: b"" });
         TextPart { len, done: 0 }
     }
 
-    fn copy(&mut self, string: &StringValue, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
+    fn copy(&mut self, string: StringRef<'_>, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
         let mut digits = Digits::new();
         let text = string.as_bytes(&mut digits);
         while self.done < text.len() && !budget.is_spent() {
@@ -244,7 +246,7 @@ impl TextPart {
 }
 
 /// Copies the elements of a table from a place on. Answers where it ended.
-fn copy_elements(value: &Value, from: u64, budget: &mut Budget, steps: &mut EffectWriter) -> u64 {
+fn copy_elements(value: ValueRef<'_>, from: u64, budget: &mut Budget, steps: &mut EffectWriter) -> u64 {
     let key = NAMELESS;
     let deadlines = value.deadlines().filter(|deadlines| !deadlines.is_empty());
     let mut pay = |element: &[u8], effect: Effect<'_>| {
@@ -257,9 +259,9 @@ fn copy_elements(value: &Value, from: u64, budget: &mut Budget, steps: &mut Effe
         !budget.is_spent()
     };
     match value {
-        Value::Hash(hash) => hash.walk(from, |field, value| pay(field, Effect::HashSet { key, field, value })),
-        Value::Set(set) => set.walk(from, |member| pay(member, Effect::SetAdd { key, member })),
-        Value::ZSet(zset) => zset.walk(from, |member, score| pay(member, Effect::ZSetAdd { key, member, score })),
+        ValueRef::Hash(hash) => hash.walk(from, |field, value| pay(field, Effect::HashSet { key, field, value })),
+        ValueRef::Set(set) => set.walk(from, |member| pay(member, Effect::SetAdd { key, member })),
+        ValueRef::ZSet(zset) => zset.walk(from, |member, score| pay(member, Effect::ZSetAdd { key, member, score })),
         _ => from,
     }
 }
@@ -281,14 +283,14 @@ fn follow_elements(until: u64, effect: &Effect<'_>, steps: &mut EffectWriter) ->
 }
 
 /// Of a value of which elements have expired and none will, one expired once: on that depends how it will be laid out.
-fn note_former_deadlines(value: &Value, steps: &mut EffectWriter) {
+fn note_former_deadlines(value: ValueRef<'_>, steps: &mut EffectWriter) {
     if !value.deadlines().is_some_and(Deadlines::is_empty) {
         return;
     }
     let mut digits = Digits::new();
     let first = match value {
-        Value::Hash(hash) => hash.iter().next().map(|(field, _)| field),
-        Value::Set(set) => set.iter().next(),
+        ValueRef::Hash(hash) => hash.iter().next().map(|(field, _)| field),
+        ValueRef::Set(set) => set.iter().next(),
         _ => None,
     };
     if let Some(first) = first {

@@ -5,7 +5,7 @@
 
 use super::{Misfit, ensure, slot_of};
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Value, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
@@ -25,7 +25,7 @@ impl Keyspace {
         self.note_change(db, slot, |value| PreImage::element(value, element));
         let (limits, is_held) = (self.limits.set, self.is_expiry_held());
         let value = &mut self.entry_mut(db, slot).value;
-        let before = value.elements_expire();
+        let before = value.as_ref().elements_expire();
         match value {
             _ if at_ms == NEVER => _ = value.deadlines_mut().map(|deadlines| deadlines.remove(element)),
             Value::Hash(hash) => hash.set_deadline(element, at_ms),
@@ -44,12 +44,12 @@ impl Keyspace {
     /// Takes an element out of the hash or set at `slot`, and the key with the last one. Answers whether the key is gone.
     pub fn remove_element(&mut self, db: DbIndex, slot: Slot, element: &[u8]) -> bool {
         let last = match self.value(db, slot) {
-            Value::Hash(hash) => hash.len() == 1,
-            Value::Set(set) => set.len() == 1,
+            ValueRef::Hash(hash) => hash.len() == 1,
+            ValueRef::Set(set) => set.len() == 1,
             _ => false,
         };
         let removed = match self.value(db, slot) {
-            Value::Hash(_) => self.hash_remove(db, slot, element),
+            ValueRef::Hash(_) => self.hash_remove(db, slot, element),
             _ => self.set_remove(db, slot, element),
         };
         last && removed == Ok(true)
@@ -96,8 +96,8 @@ impl Keyspace {
     /// Removes the key of a hash or set of which no element lives, where a recorded effect took the last one.
     pub(super) fn drop_if_all_expired(&mut self, db: DbIndex, slot: Slot) {
         let (live, stored) = match self.value(db, slot) {
-            Value::Hash(hash) => (hash.len(), hash.stored_len()),
-            Value::Set(set) => (set.len(), set.stored_len()),
+            ValueRef::Hash(hash) => (hash.len(), hash.stored_len()),
+            ValueRef::Set(set) => (set.len(), set.stored_len()),
             _ => return,
         };
         match (live, stored) {
@@ -109,10 +109,10 @@ impl Keyspace {
     }
 }
 
-fn contains(value: &Value, element: &[u8]) -> bool {
+fn contains(value: ValueRef<'_>, element: &[u8]) -> bool {
     match value {
-        Value::Hash(hash) => hash.contains(element),
-        Value::Set(set) => set.contains(element),
+        ValueRef::Hash(hash) => hash.contains(element),
+        ValueRef::Set(set) => set.contains(element),
         _ => false,
     }
 }
@@ -121,7 +121,7 @@ fn contains(value: &Value, element: &[u8]) -> bool {
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     let Effect::ElementExpireAt { key, element, at_ms } = *effect else { return Err(Misfit::Elsewhere) };
     let slot = slot_of(ks, db, key)?;
-    ensure(matches!(ks.value(db, slot), Value::Hash(_) | Value::Set(_)), Misfit::WrongType)?;
+    ensure(matches!(ks.value(db, slot), ValueRef::Hash(_) | ValueRef::Set(_)), Misfit::WrongType)?;
     ensure(ks.expire_element_at(db, slot, element, at_ms), Misfit::Absent)
 }
 
@@ -317,8 +317,8 @@ mod tests {
 
     fn elements(ks: &mut Keyspace, key: &[u8]) -> BTreeSet<Vec<u8>> {
         match ks.read(0, key) {
-            Some(Value::Hash(hash)) => hash.iter().map(|(field, _)| field.to_vec()).collect(),
-            Some(Value::Set(set)) => set.iter().map(|member| member.to_vec()).collect(),
+            Some(ValueRef::Hash(hash)) => hash.iter().map(|(field, _)| field.to_vec()).collect(),
+            Some(ValueRef::Set(set)) => set.iter().map(|member| member.to_vec()).collect(),
             _ => BTreeSet::new(),
         }
     }
@@ -381,8 +381,8 @@ mod tests {
                         (Step::Random, Some(slot)) => {
                             let mut rng = Rng::seeded(now_ms as u64);
                             let drawn = match ks.value(0, slot) {
-                                Value::Hash(hash) => hash.random(|n| rng.below(n)).map(|(field, _)| field.to_vec()),
-                                Value::Set(set) => set.random(|n| rng.below(n)).map(|member| member.to_vec()),
+                                ValueRef::Hash(hash) => hash.random(|n| rng.below(n)).map(|(field, _)| field.to_vec()),
+                                ValueRef::Set(set) => set.random(|n| rng.below(n)).map(|member| member.to_vec()),
                                 _ => None,
                             };
                             prop_assert!(drawn.is_some_and(|drawn| model.contains_key(&drawn)));
@@ -402,8 +402,8 @@ mod tests {
                     let value = ks.read(0, [b"h", b"s"][i]);
                     let mut step = BTreeSet::new();
                     *cursor = match value {
-                        Some(Value::Hash(hash)) => hash.scan(*cursor, 3, |field, _| _ = step.insert(field.to_vec())),
-                        Some(Value::Set(set)) => set.scan(*cursor, 3, |member| _ = step.insert(member.to_vec())),
+                        Some(ValueRef::Hash(hash)) => hash.scan(*cursor, 3, |field, _| _ = step.insert(field.to_vec())),
+                        Some(ValueRef::Set(set)) => set.scan(*cursor, 3, |member| _ = step.insert(member.to_vec())),
                         _ => 0,
                     };
                     prop_assert!(step.is_subset(&model));

@@ -2,7 +2,7 @@
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Value, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::hash::Hash;
@@ -12,7 +12,7 @@ impl Keyspace {
     #[inline]
     pub fn hash(&self, db: DbIndex, slot: Slot) -> Result<&Hash, WrongType> {
         match self.value(db, slot) {
-            Value::Hash(hash) => Ok(hash),
+            ValueRef::Hash(hash) => Ok(hash),
             _ => Err(WrongType),
         }
     }

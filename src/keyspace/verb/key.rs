@@ -3,7 +3,7 @@
 use super::{Misfit, ensure, slot_of};
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{Entry, Key, Value};
+use crate::keyspace::entry::{Key, OwnedEntry, Value};
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
 impl Keyspace {
@@ -24,8 +24,7 @@ impl Keyspace {
     pub fn expire_at(&mut self, db: DbIndex, slot: Slot, at_ms: i64) {
         self.note_expiry(db, slot);
         self.dbs[db as usize].set_expiry(slot, at_ms);
-        let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        self.effects.record_with(db, move || Effect::ExpireAt { key: &entry.key, at_ms });
+        self.record_at(db, slot, |key| Effect::ExpireAt { key, at_ms });
     }
 
     /// Gives a key another name, value and expiry unchanged; what stood under that name is gone.
@@ -40,14 +39,13 @@ impl Keyspace {
     /// Copies value and expiry to another name or database; what stood there is gone.
     pub fn copy(&mut self, db: DbIndex, slot: Slot, to_db: DbIndex, to: &[u8]) {
         let entry = self.entry(db, slot);
-        let (value, expires_at_ms, accessed_s) = (entry.value.clone(), entry.expires_at_ms, entry.accessed_s);
+        let (value, expires_at_ms, accessed_s) = (Value::from(entry.value()), entry.deadline_ms(), entry.accessed_s());
         self.make_way(to_db, to);
         let target = &mut self.dbs[to_db as usize];
         let new = target.insert(to, value, accessed_s);
         target.set_expiry(new, expires_at_ms);
         self.note_added(to_db, new);
-        let key = &self.dbs[db as usize].get(slot).expect("copying leaves the source in place").key;
-        self.effects.record(db, Effect::Copy { key, to_db, to });
+        self.record_at(db, slot, |key| Effect::Copy { key, to_db, to });
     }
 
     /// Moves a key to another database, where it must not exist.
@@ -70,7 +68,7 @@ impl Keyspace {
     }
 
     /// Adds value and expiry of an entry that was removed elsewhere. No effect. `is_covered` as `note_carried` answered.
-    fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: Entry, is_covered: bool) {
+    fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: OwnedEntry, is_covered: bool) {
         let target = &mut self.dbs[db as usize];
         let new = target.insert(key, entry.value, entry.accessed_s);
         target.set_expiry(new, entry.expires_at_ms);

@@ -2,7 +2,7 @@
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::{Ascending, Effect, Strings};
-use crate::keyspace::entry::{Key, Value};
+use crate::keyspace::entry::{Key, Value, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::list::List;
@@ -12,7 +12,7 @@ impl Keyspace {
     #[inline]
     pub fn list(&self, db: DbIndex, slot: Slot) -> Result<&List, WrongType> {
         match self.value(db, slot) {
-            Value::List(list) => Ok(list),
+            ValueRef::List(list) => Ok(list),
             _ => Err(WrongType),
         }
     }
@@ -174,7 +174,7 @@ impl Keyspace {
         {
             // Whoever copies the front of the list must learn what came to it.
             self.list_pop(db, slot, false, 1)?;
-            let key = self.entry(db, slot).key.clone();
+            let key = Key::new(self.entry(db, slot).key());
             self.list_push(db, &key, Some(slot), true, &moved)?;
             return Ok(());
         }

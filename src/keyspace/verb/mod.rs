@@ -105,8 +105,8 @@ impl Keyspace {
     /// Records an effect on the key at `slot`.
     #[inline]
     fn record_at<'a>(&'a mut self, db: DbIndex, slot: Slot, effect: impl FnOnce(&'a [u8]) -> Effect<'a>) {
-        let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        self.effects.record_with(db, || effect(&entry.key));
+        let key = self.dbs[db as usize].entry(slot).key();
+        self.effects.record_with(db, || effect(key));
     }
 
     /// Whether effects must say which elements they change of the collection with this address.
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::base::rng::Rng;
     use crate::keyspace::effect::Recording;
-    use crate::keyspace::entry::Value;
+    use crate::keyspace::entry::{Entry, ValueRef};
     use crate::value::string::Digits;
 
     /// Runs `verbs` in one recorded unit, and asserts that an empty keyspace to which its effects are applied is equal.
@@ -154,7 +154,7 @@ mod tests {
 
     /// Keys with values and expiry, as text, in the order of the keys.
     fn contents(ks: &Keyspace, db: DbIndex) -> Vec<String> {
-        let show = |entry: &crate::keyspace::entry::Entry| {
+        let show = |entry: Entry<'_>| {
             let deadlines = entry.value().deadlines();
             let (value, encoding) = (text(entry.value()), entry.value().encoding());
             format!("{:?} {:?} {encoding} {value} {deadlines:?}", entry.key(), entry.expires_at_ms())
@@ -164,14 +164,14 @@ mod tests {
         all
     }
 
-    fn text(value: &Value) -> String {
+    fn text(value: ValueRef<'_>) -> String {
         match value {
-            Value::String(string) => format!("{:?}", string.as_bytes(&mut Digits::new())),
-            Value::List(list) => format!("{:?}", list.iter().collect::<Vec<_>>()),
-            Value::ZSet(zset) => format!("{:?}", zset.iter().collect::<Vec<_>>()),
-            Value::Stream(stream) => format!("{stream:?}"),
-            Value::Set(set) => format!("{:?}", set.iter().map(|member| member.to_vec()).collect::<Vec<_>>()),
-            Value::Hash(hash) => {
+            ValueRef::String(string) => format!("{:?}", string.as_bytes(&mut Digits::new())),
+            ValueRef::List(list) => format!("{:?}", list.iter().collect::<Vec<_>>()),
+            ValueRef::ZSet(zset) => format!("{:?}", zset.iter().collect::<Vec<_>>()),
+            ValueRef::Stream(stream) => format!("{stream:?}"),
+            ValueRef::Set(set) => format!("{:?}", set.iter().map(|member| member.to_vec()).collect::<Vec<_>>()),
+            ValueRef::Hash(hash) => {
                 let fields: Vec<_> = hash.iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect();
                 format!("{fields:?}")
             }

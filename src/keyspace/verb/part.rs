@@ -4,7 +4,7 @@ use super::put_value::limits_for;
 use super::{Misfit, ensure};
 use crate::base::rng::Rng;
 use crate::keyspace::effect::{Effect, EffectReader};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Value, ValueRef};
 use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, NAMELESS, NEVER, ValueLimits};
 use crate::value::Layout;
 
@@ -38,7 +38,7 @@ impl Workshop {
     /// The value, laid out like this.
     pub(super) fn finish(mut self, layout: Layout) -> Result<Value, Misfit> {
         let mut value = self.take().ok_or(Misfit::NoKey)?;
-        ensure(!is_hollow(&value) && value.take_layout(layout), Misfit::BadBytes)?;
+        ensure(!is_hollow(value.as_ref()) && value.take_layout(layout), Misfit::BadBytes)?;
         Ok(value)
     }
 
@@ -49,13 +49,13 @@ impl Workshop {
 }
 
 /// Whether a value has no elements, and so must not be in the keyspace.
-fn is_hollow(value: &Value) -> bool {
+fn is_hollow(value: ValueRef<'_>) -> bool {
     match value {
-        Value::String(_) | Value::Stream(_) => false,
-        Value::List(list) => list.is_empty(),
-        Value::Set(set) => set.stored_len() == 0,
-        Value::ZSet(zset) => zset.is_empty(),
-        Value::Hash(hash) => hash.stored_len() == 0,
+        ValueRef::String(_) | ValueRef::Stream(_) => false,
+        ValueRef::List(list) => list.is_empty(),
+        ValueRef::Set(set) => set.stored_len() == 0,
+        ValueRef::ZSet(zset) => zset.is_empty(),
+        ValueRef::Hash(hash) => hash.stored_len() == 0,
     }
 }
 

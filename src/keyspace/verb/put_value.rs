@@ -7,7 +7,7 @@
 use super::part::Workshop;
 use super::{Misfit, ensure, group, slot_of};
 use crate::keyspace::effect::{Effect, EffectWriter, Field, Pairs};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Value, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER, Slot, ValueLimits};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
@@ -16,7 +16,7 @@ use crate::value::list::ListLimits;
 use crate::value::packed::Item;
 use crate::value::set::SetLimits;
 use crate::value::stream::{Stream, StreamId, StreamLimits};
-use crate::value::string::{Digits, StringValue};
+use crate::value::string::{Digits, StringRef, StringValue};
 use crate::value::zset::ZSetLimits;
 
 impl Keyspace {
@@ -25,8 +25,8 @@ impl Keyspace {
     pub fn put_value(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
         let mut steps = Vec::new();
         self.effects.record_with(db, || {
-            steps = build(&value);
-            Effect::Build { key, layout: value.layout(), steps: &steps }
+            steps = build(value.as_ref());
+            Effect::Build { key, layout: value.as_ref().layout(), steps: &steps }
         });
         self.overwrite(db, key, value)
     }
@@ -37,11 +37,11 @@ impl Keyspace {
         if !self.effects.are_whole() {
             return Some(self.put_value(db, key, value));
         }
-        let steps = build(&value);
+        let steps = build(value.as_ref());
         if steps.len() > most {
             return None;
         }
-        self.effects.record(db, Effect::Build { key, layout: value.layout(), steps: &steps });
+        self.effects.record(db, Effect::Build { key, layout: value.as_ref().layout(), steps: &steps });
         Some(self.overwrite(db, key, value))
     }
 
@@ -58,9 +58,9 @@ impl Keyspace {
     #[inline]
     pub(super) fn lay_out(&mut self, db: DbIndex, slot: Slot, change: impl FnOnce(&mut Value, &ValueLimits)) {
         let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
-        let before = entry.value.layout();
+        let before = entry.value.as_ref().layout();
         change(&mut entry.value, &self.limits);
-        let layout = entry.value.layout();
+        let layout = entry.value.as_ref().layout();
         if layout != before {
             self.effects.record_uncounted(db, Effect::Relayout { key: &entry.key, layout });
         }
@@ -181,17 +181,17 @@ pub(super) fn limits_for(layout: Layout, limits: &ValueLimits) -> ValueLimits {
 }
 
 /// The effects that build `value`, with elements that have expired and are not removed yet.
-pub(in crate::keyspace) fn build(value: &Value) -> Vec<u8> {
+pub(in crate::keyspace) fn build(value: ValueRef<'_>) -> Vec<u8> {
     let key = NAMELESS;
     let mut out = EffectWriter::default();
     let (mut digits, mut other_digits) = (Digits::new(), Digits::new());
     match value {
-        Value::String(StringValue::Int(value)) => out.write(0, &Effect::SetInteger { key, value: *value }),
-        Value::String(string) => out.write(0, &Effect::SetText { key, value: string.as_bytes(&mut digits) }),
-        Value::List(list) if list.is_compact() => {
+        ValueRef::String(StringRef::Int(value)) => out.write(0, &Effect::SetInteger { key, value }),
+        ValueRef::String(string) => out.write(0, &Effect::SetText { key, value: string.as_bytes(&mut digits) }),
+        ValueRef::List(list) if list.is_compact() => {
             list.iter().for_each(|value| out.write(0, &Effect::ListPush { key, front: false, value }));
         }
-        Value::List(list) => {
+        ValueRef::List(list) => {
             let mut elements = Vec::new();
             for node in list.nodes() {
                 elements.clear();
@@ -199,22 +199,22 @@ pub(in crate::keyspace) fn build(value: &Value) -> Vec<u8> {
                 out.write(0, &Effect::ListNode { key, elements: &elements });
             }
         }
-        Value::Set(set) => {
+        ValueRef::Set(set) => {
             set.iter_stored()
                 .for_each(|item| out.write(0, &Effect::SetAdd { key, member: item.as_bytes(&mut digits) }));
             build_deadlines(set.deadlines(), set.iter_stored(), &mut out);
         }
-        Value::ZSet(zset) => {
+        ValueRef::ZSet(zset) => {
             zset.iter().for_each(|(member, score)| out.write(0, &Effect::ZSetAdd { key, member, score }));
         }
-        Value::Hash(hash) => {
+        ValueRef::Hash(hash) => {
             for (field, value) in hash.iter_stored() {
                 let (field, value) = (field.as_bytes(&mut digits), value.as_bytes(&mut other_digits));
                 out.write(0, &Effect::HashSet { key, field, value });
             }
             build_deadlines(hash.deadlines(), hash.iter_stored().map(|(field, _)| field), &mut out);
         }
-        Value::Stream(stream) => build_stream(stream, &mut out),
+        ValueRef::Stream(stream) => build_stream(stream, &mut out),
     }
     out.into_bytes()
 }
@@ -275,7 +275,7 @@ mod tests {
 
     fn taken(ks: &mut Keyspace, key: &[u8]) -> Result<Value, WrongType> {
         let slot = ks.find(0, key).ok_or(WrongType)?;
-        Ok(ks.value(0, slot).clone())
+        Ok(ks.value(0, slot).into())
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
             let mut layouts: Vec<String> = Vec::new();
             for name in names {
                 let value = taken(ks, &name)?;
-                layouts.push(format!("{} {}", name.escape_ascii(), value.encoding()));
+                layouts.push(format!("{} {}", name.escape_ascii(), value.as_ref().encoding()));
                 ks.put_value(1, &name, value);
             }
             layouts.sort();

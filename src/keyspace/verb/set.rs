@@ -2,7 +2,7 @@
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{Key, Value};
+use crate::keyspace::entry::{Key, Value, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::set::Set;
@@ -12,7 +12,7 @@ impl Keyspace {
     #[inline]
     pub fn set(&self, db: DbIndex, slot: Slot) -> Result<&Set, WrongType> {
         match self.value(db, slot) {
-            Value::Set(set) => Ok(set),
+            ValueRef::Set(set) => Ok(set),
             _ => Err(WrongType),
         }
     }

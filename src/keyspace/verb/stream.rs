@@ -2,7 +2,7 @@
 
 use super::{Misfit, WrongType, ensure, slot_of};
 use crate::keyspace::effect::{Effect, Pairs};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Value, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::stream::{Stream, StreamId};
@@ -12,7 +12,7 @@ impl Keyspace {
     #[inline]
     pub fn stream(&self, db: DbIndex, slot: Slot) -> Result<&Stream, WrongType> {
         match self.value(db, slot) {
-            Value::Stream(stream) => Ok(stream),
+            ValueRef::Stream(stream) => Ok(stream),
             _ => Err(WrongType),
         }
     }

@@ -7,7 +7,7 @@
 
 use super::{Misfit, WrongType, ensure, slot_of};
 use crate::keyspace::effect::Effect;
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Value, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::string::StringValue;
@@ -94,7 +94,7 @@ impl Keyspace {
             None => self.create(db, key, Value::String(StringValue::Raw(Default::default()))),
         };
         self.note_change(db, slot, |value| {
-            let Value::String(text) = value else { return None };
+            let ValueRef::String(text) = value else { return None };
             // Behind the end zeroes are added as well.
             let (from, to) = (offset.min(text.len()), offset + bytes.len());
             PreImage::bytes(value, from, to.min(text.len()).saturating_sub(from), to.saturating_sub(from))
@@ -177,7 +177,7 @@ mod tests {
             for pair in texts.windows(2) {
                 assert!(ks.rewrite(0, slot, pair[0], pair[1]), "{pair:?}");
                 slot = ks.find(0, b"s").ok_or(WrongType)?;
-                let Value::String(text) = ks.value(0, slot) else { return Err(WrongType) };
+                let ValueRef::String(text) = ks.value(0, slot) else { return Err(WrongType) };
                 assert_eq!(text.as_bytes(&mut Digits::new()), pair[1]);
             }
             assert!(
@@ -215,7 +215,7 @@ mod tests {
             assert_eq!(ks.set_range(0, b"c", c, 6, b"z!")?, 8);
             assert_eq!(ks.set_range(0, b"c", c, 10, b"")?, 10);
             assert_eq!(ks.set_range(0, b"c", c, 2, b"")?, 10);
-            let Value::String(text) = ks.value(0, c.ok_or(WrongType)?) else { return Err(WrongType) };
+            let ValueRef::String(text) = ks.value(0, c.ok_or(WrongType)?) else { return Err(WrongType) };
             assert_eq!(text.as_bytes(&mut Digits::new()), b"\0\0\0\0\0xz!\0\0");
             Ok(())
         });

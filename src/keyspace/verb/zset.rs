@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::base::limits::{SNAPSHOT_ELEMENTS_MAX, SNAPSHOT_ELEMENTS_SHARE};
 use crate::keyspace::effect::Effect;
-use crate::keyspace::entry::{Key, Value};
+use crate::keyspace::entry::{Key, Value, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::zset::ZSet;
@@ -16,7 +16,7 @@ impl Keyspace {
     #[inline]
     pub fn zset(&self, db: DbIndex, slot: Slot) -> Result<&ZSet, WrongType> {
         match self.value(db, slot) {
-            Value::ZSet(zset) => Ok(zset),
+            ValueRef::ZSet(zset) => Ok(zset),
             _ => Err(WrongType),
         }
     }
@@ -37,7 +37,7 @@ impl Keyspace {
         };
         let limits = self.limits.zset;
         let must_note =
-            self.must_note(db, slot, |value| matches!(value, Value::ZSet(zset) if zset.grows_with(member, limits)));
+            self.must_note(db, slot, |value| matches!(value, ValueRef::ZSet(zset) if zset.grows_with(member, limits)));
         let old = self.zset_mut(db, slot)?.insert(member, score, limits);
         if must_note {
             self.note_pre_image(db, slot, PreImage::Scored { member: Key::new(member), before: old });

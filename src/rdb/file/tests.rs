@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::crc::crc64;
 use crate::keyspace::ValueLimits;
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::{Value, ValueRef};
 use crate::rdb::tests::{content, samples, stream_of_version};
 use crate::rdb::{self, Dialect};
 
@@ -28,7 +28,7 @@ fn read(bytes: &[u8]) -> Result<Vec<String>, FileError> {
                 let value = rdb::load(&payload, &ValueLimits::default());
                 let direct = rdb::load_value(record.dialect, record.code, record.value, &ValueLimits::default());
                 assert_eq!(value.is_ok(), direct.is_ok());
-                let value = value.map_or_else(|error| error.to_string(), |value| show(&value));
+                let value = value.map_or_else(|error| error.to_string(), |value| show(value.as_ref()));
                 let about = (record.expires_at_ms, record.idle_s);
                 format!("{}:{} {value} {about:?}", record.db, record.key.escape_ascii())
             }
@@ -36,10 +36,10 @@ fn read(bytes: &[u8]) -> Result<Vec<String>, FileError> {
     }
 }
 
-fn show(value: &Value) -> String {
-    let dump = |value: &Value| rdb::dump(value).escape_ascii().to_string();
+fn show(value: ValueRef<'_>) -> String {
+    let dump = |value: ValueRef<'_>| rdb::dump(value).escape_ascii().to_string();
     match value {
-        Value::Hash(hash) => {
+        ValueRef::Hash(hash) => {
             let mut pairs: Vec<String> = hash
                 .iter()
                 .map(|(field, value)| {
@@ -51,13 +51,13 @@ fn show(value: &Value) -> String {
             pairs.sort();
             pairs.join(",")
         }
-        Value::List(list) => list.iter().map(|item| item.escape_ascii().to_string()).collect::<Vec<_>>().join(","),
-        Value::ZSet(zset) => zset
+        ValueRef::List(list) => list.iter().map(|item| item.escape_ascii().to_string()).collect::<Vec<_>>().join(","),
+        ValueRef::ZSet(zset) => zset
             .iter()
             .map(|(member, score)| format!("{}={score}", member.escape_ascii()))
             .collect::<Vec<_>>()
             .join(","),
-        Value::Set(set) => {
+        ValueRef::Set(set) => {
             let mut members: Vec<_> = set.iter().map(|member| member.to_vec().escape_ascii().to_string()).collect();
             members.sort();
             members.join(",")
@@ -150,7 +150,7 @@ fn what_old_versions_wrote_is_read() {
         ],
     );
     let string_5 = |text: &[u8]| {
-        rdb::dump(&Value::String(crate::value::string::StringValue::new(text))).escape_ascii().to_string()
+        rdb::dump(Value::String(crate::value::string::StringValue::new(text)).as_ref()).escape_ascii().to_string()
     };
     assert_eq!(
         read(&old).unwrap(),
@@ -273,7 +273,7 @@ fn written() -> Vec<u8> {
     writer.aux("redis-ver", "8.0.0").unwrap();
     writer.library(b"#!lua name=x").unwrap();
     let mut by_type: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
-    for payload in samples(400).iter().map(rdb::dump) {
+    for payload in samples(400).iter().map(|value| rdb::dump(value.as_ref())) {
         let shortest = by_type.entry(payload[0]).or_insert_with(|| payload.clone());
         if payload.len() < shortest.len() && payload.len() > 60 {
             *shortest = payload;
@@ -292,7 +292,7 @@ fn what_was_written_is_read() {
     let values = samples(200);
     let mut writer = Writer::new(Vec::new(), rdb::VERSION);
     for (index, value) in values.iter().enumerate() {
-        let payload = rdb::dump(value);
+        let payload = rdb::dump(value.as_ref());
         let (_, bytes) = rdb::open(&payload).unwrap();
         writer.key(index as u64 / 100, index.to_string().as_bytes(), (index % 2 == 1).then_some(7), bytes).unwrap();
     }

@@ -54,7 +54,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// A key as it lies in the keyspace. A large hash, set or sorted set is handed on while it is written.
-    pub fn entry(&mut self, db: u64, entry: &Entry) -> io::Result<()> {
+    pub fn entry(&mut self, db: u64, entry: Entry<'_>) -> io::Result<()> {
         self.begin_key(db, entry.key(), entry.expires_at_ms(), &[value::type_code(entry.value())]);
         value::encode(entry.value(), self);
         self.failure.take().map_or_else(|| self.flush_if_full(), Err)

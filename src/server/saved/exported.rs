@@ -8,7 +8,7 @@ use crate::base::rng::Rng;
 use crate::config::{Config, SavePoint};
 use crate::engine::saving::Purpose;
 use crate::keyspace::DbIndex;
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueRef;
 use crate::log::disk::Disk;
 use crate::log::sim::SimDisk;
 use crate::rdb;
@@ -76,14 +76,14 @@ fn contents(bench: &mut Bench) -> Vec<Held> {
     for db in 0..ks.databases() {
         for entry in ks.entries(db) {
             let mut elements: Vec<Vec<u8>> = match entry.value() {
-                Value::Hash(hash) => {
+                ValueRef::Hash(hash) => {
                     hash.iter().map(|(field, value)| [field.to_vec(), value.to_vec()].join(&b"="[..])).collect()
                 }
-                Value::Set(set) => set.iter().map(|member| member.to_vec()).collect(),
-                Value::List(list) => list.iter().map(|element| element.to_vec()).collect(),
+                ValueRef::Set(set) => set.iter().map(|member| member.to_vec()).collect(),
+                ValueRef::List(list) => list.iter().map(|element| element.to_vec()).collect(),
                 value => vec![rdb::dump(value)],
             };
-            if !matches!(entry.value(), Value::List(_)) {
+            if !matches!(entry.value(), ValueRef::List(_)) {
                 elements.sort();
             }
             all.push((db, entry.key().to_vec(), entry.expires_at_ms(), elements.join(&b"\n"[..])));

@@ -53,7 +53,7 @@ fn a_value_that_is_replaced_again_and_again_does_not_start_over() {
                     1 => pair.ks.replace(0, slot, &[b'y'; 500]),
                     2 => _ = pair.ks.put_text(0, b"a", Some(slot), &[b'1'; 500]),
                     _ => {
-                        let value = pair.ks.value(0, slot).clone();
+                        let value = pair.ks.value(0, slot).into();
                         pair.ks.put_value(0, b"a", value);
                     }
                 }
