@@ -1,13 +1,15 @@
 //! One database: the entries, the index that finds them by key, and the timers of those that expire.
 
 use super::NEVER;
-use super::entry::{Entry, Key, OwnedEntry, StoredEntry, Value};
-use super::expiry::Timers;
+use super::entry::{Entry, Key, OwnedEntry, StoredEntry, Value, ValueMut};
+use super::expiry::{Timer, Timers};
 use super::slab::{Slab, Slot};
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::EXPECTED_KEYS_MAX;
 use crate::base::rng::Rng;
 use crate::base::split_table::{SplitTable, Walk};
+use crate::value::string::StringValue;
+use crate::value::thin_bytes::ThinBytes;
 
 /// One database. Knows nothing of effects, and of time only what it is told.
 pub struct Db {
@@ -112,32 +114,95 @@ impl Db {
         self.get(slot).expect("a slot is used only while its entry lives")
     }
 
+    /// Notes when the entry at `slot`, if one is there, is used. Answers whether its timer should have come by `now_ms`.
     #[inline]
-    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut StoredEntry> {
-        self.entries.get_mut(slot)
+    pub(super) fn meet(&mut self, slot: Slot, accessed_s: Option<u32>, now_ms: i64) -> Option<bool> {
+        let stored = self.entries.get_mut(slot)?;
+        if let Some(accessed_s) = accessed_s {
+            stored.accessed_s = accessed_s;
+        }
+        Some(stored.armed_at_ms <= now_ms)
     }
 
-    /// Adds a key that is not there yet.
-    pub(super) fn insert(&mut self, key: &[u8], value: Value, accessed_s: u32) -> Slot {
-        self.insert_hashed(hash_bytes(key), Key::new(key), value, accessed_s)
+    /// Sets when an entry was last used, in seconds of the server's clock.
+    #[inline]
+    pub(super) fn touch(&mut self, slot: Slot, accessed_s: u32) {
+        self.stored_mut(slot).accessed_s = accessed_s;
+    }
+
+    /// Whether it is the timer that an entry counts on.
+    pub(super) fn is_live_timer(&self, timer: &Timer) -> bool {
+        self.entries.get(timer.slot).is_some_and(|stored| timer.is_live(stored))
+    }
+
+    /// The value at `slot`, to change it in place; `None` for a string that is not raw. What changes the deadlines of elements
+    /// is [followed](Self::follow_elements).
+    #[inline]
+    pub(super) fn value_mut(&mut self, slot: Slot) -> Option<ValueMut<'_>> {
+        self.stored_mut(slot).value.as_mut()
+    }
+
+    /// Makes a string raw, and answers its text; `None` for another value.
+    pub(super) fn make_raw(&mut self, slot: Slot) -> Option<&mut ThinBytes> {
+        match &mut self.stored_mut(slot).value {
+            Value::String(string) => Some(string.make_raw()),
+            _ => None,
+        }
+    }
+
+    /// Gives a number another value, in place. False, with nothing changed, for what is no number.
+    #[inline]
+    pub(super) fn set_integer(&mut self, slot: Slot, value: i64) -> bool {
+        match &mut self.stored_mut(slot).value {
+            Value::String(StringValue::Int(counter)) => *counter = value,
+            _ => return false,
+        }
+        true
+    }
+
+    #[inline]
+    fn stored_mut(&mut self, slot: Slot) -> &mut StoredEntry {
+        self.entries.get_mut(slot).expect("a slot is used only while its entry lives")
+    }
+
+    /// Adds a key that is not there yet and expires at `expires_at_ms`, `NEVER` for not at all.
+    pub(super) fn insert(&mut self, key: &[u8], value: Value, expires_at_ms: i64, accessed_s: u32) -> Slot {
+        self.insert_hashed(hash_bytes(key), key, value, expires_at_ms, accessed_s)
     }
 
     /// As [`insert`](Self::insert), for a key whose hash is known.
     #[inline]
-    pub(super) fn insert_hashed(&mut self, hash: u64, key: Key, value: Value, accessed_s: u32) -> Slot {
-        let mortal = value.as_ref().elements_expire();
+    pub(super) fn insert_hashed(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        value: Value,
+        expires_at_ms: i64,
+        accessed_s: u32,
+    ) -> Slot {
+        let key = Key::new(key);
+        self.add(hash, OwnedEntry { key, value, expires_at_ms, accessed_s })
+    }
+
+    #[inline]
+    fn add(&mut self, hash: u64, entry: OwnedEntry) -> Slot {
+        let OwnedEntry { key, value, expires_at_ms, accessed_s } = entry;
+        let elements_expire = value.as_ref().elements_expire();
+        let armed_at_ms = NEVER;
         let slot = self.entries.insert_with(|version| StoredEntry {
             key,
             value,
-            expires_at_ms: NEVER,
+            expires_at_ms,
             version,
-            armed_at_ms: NEVER,
+            armed_at_ms,
             accessed_s,
         });
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
-        if mortal {
-            self.follow_elements(slot, false);
+        if elements_expire || expires_at_ms != NEVER {
+            self.volatile += usize::from(expires_at_ms != NEVER);
+            self.partly_volatile += usize::from(elements_expire);
+            self.arm(slot);
         }
         slot
     }
@@ -167,25 +232,9 @@ impl Db {
 
     /// Puts an entry back that [`remove`](Self::remove) took out. If nothing else came or went since, it gets its slot.
     pub(super) fn reinsert(&mut self, entry: OwnedEntry) -> Slot {
-        let OwnedEntry { key, value, expires_at_ms, accessed_s } = entry;
-        self.volatile += usize::from(expires_at_ms != NEVER);
-        self.partly_volatile += usize::from(value.as_ref().elements_expire());
-        let hash = hash_bytes(&key);
-        // Its timer may have been swept out; one that was not is stale from here on, or a key that is removed and comes back
-        // again and again would gather live ones.
-        let armed_at_ms = NEVER;
-        let slot = self.entries.insert_with(|version| StoredEntry {
-            key,
-            value,
-            expires_at_ms,
-            version,
-            armed_at_ms,
-            accessed_s,
-        });
-        let entries = &self.entries;
-        self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
-        self.arm(slot);
-        slot
+        // Its timer may have been swept out. It gets a new one, and one that was not is stale from here on, or a key that is removed
+        // and comes back again and again would gather live ones.
+        self.add(hash_bytes(&entry.key), entry)
     }
 
     /// Gives all of it back.
@@ -195,17 +244,20 @@ impl Db {
         }
     }
 
-    /// Gives an entry, which must be there, another value; answers the old one, and when the key expires.
+    /// Gives an entry, which must be there, another value and another time at which it expires; answers the old ones.
     #[inline]
-    pub(super) fn replace_value(&mut self, slot: Slot, value: Value) -> (Value, i64) {
-        let entry = self.entries.get_mut(slot).expect("a slot is used only while its entry lives");
-        let expires_at_ms = entry.expires_at_ms;
-        let old = std::mem::replace(&mut entry.value, value);
+    pub(super) fn replace(&mut self, slot: Slot, value: Value, expires_at_ms: i64) -> (Value, i64) {
+        let stored = self.stored_mut(slot);
+        let old = std::mem::replace(&mut stored.value, value);
+        let expired_at_ms = stored.expires_at_ms;
         let before = old.as_ref().elements_expire();
-        if before || entry.value.as_ref().elements_expire() {
+        if before || stored.value.as_ref().elements_expire() {
             self.follow_elements(slot, before);
         }
-        (old, expires_at_ms)
+        if expired_at_ms != expires_at_ms {
+            self.set_expiry(slot, expires_at_ms);
+        }
+        (old, expired_at_ms)
     }
 
     /// Keeps count and timer in step after an entry's value or the deadlines of its elements changed; `before` is whether any

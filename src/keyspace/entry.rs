@@ -10,6 +10,7 @@ use crate::value::set::Set;
 use crate::value::small_bytes::SmallBytes;
 use crate::value::stream::Stream;
 use crate::value::string::{StringRef, StringValue};
+use crate::value::thin_bytes::ThinBytes;
 use crate::value::zset::ZSet;
 
 /// A key. Up to 22 bytes lie inside the entry.
@@ -63,24 +64,55 @@ impl Value {
         }
     }
 
+    /// The value, to change it in place; `None` for a string that is not raw.
+    #[inline]
+    pub(super) fn as_mut(&mut self) -> Option<ValueMut<'_>> {
+        Some(match self {
+            Value::String(StringValue::Raw(text)) => ValueMut::Raw(text),
+            Value::String(_) => return None,
+            Value::List(list) => ValueMut::List(list),
+            Value::Set(set) => ValueMut::Set(set),
+            Value::ZSet(zset) => ValueMut::ZSet(zset),
+            Value::Hash(hash) => ValueMut::Hash(hash),
+            Value::Stream(stream) => ValueMut::Stream(stream),
+        })
+    }
+
     /// Lays it out like this, whatever the limits; false where a value can't be, or is so only as it grows.
     pub(super) fn take_layout(&mut self, layout: Layout) -> bool {
+        if let Value::String(string) = self {
+            return string.take_layout(layout);
+        }
+        self.as_ref().layout() == layout || self.as_mut().is_some_and(|value| value.take_layout(layout))
+    }
+}
+
+/// A value as it is changed in place. A string is only when it was made raw before; else it is replaced as a whole.
+pub(super) enum ValueMut<'a> {
+    Raw(&'a mut ThinBytes),
+    List(&'a mut List),
+    Set(&'a mut Set),
+    ZSet(&'a mut ZSet),
+    Hash(&'a mut Hash),
+    Stream(&'a mut Stream),
+}
+
+impl<'a> ValueMut<'a> {
+    /// Gives it a layout that is not its own: see [`Value::take_layout`].
+    pub(super) fn take_layout(self, layout: Layout) -> bool {
         match self {
-            _ if self.as_ref().layout() == layout => {}
-            Value::String(string) if layout == Layout::Large => _ = string.make_raw(),
-            Value::String(string) if layout == Layout::Compact => string.make_plain(),
-            Value::List(list) if layout != Layout::Integers => list.take_form(layout == Layout::Compact),
-            Value::Set(set) => return set.take_layout(layout),
+            ValueMut::List(list) if layout != Layout::Integers => list.take_form(layout == Layout::Compact),
+            ValueMut::Set(set) => return set.take_layout(layout),
             _ => return false,
         }
         true
     }
 
     /// As [`ValueRef::deadlines`], to change those of elements that are there.
-    pub(super) fn deadlines_mut(&mut self) -> Option<&mut Deadlines> {
+    pub(super) fn deadlines_mut(self) -> Option<&'a mut Deadlines> {
         match self {
-            Value::Hash(hash) => hash.deadlines_mut(),
-            Value::Set(set) => set.deadlines_mut(),
+            ValueMut::Hash(hash) => hash.deadlines_mut(),
+            ValueMut::Set(set) => set.deadlines_mut(),
             _ => None,
         }
     }

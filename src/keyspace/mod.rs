@@ -31,7 +31,7 @@ use std::rc::Rc;
 use db::Db;
 use disposal::Disposal;
 use effect::{Cause, Effect, Effects, Recording, Role, Target};
-use entry::{Entry, StoredEntry, ValueRef};
+use entry::{Entry, ValueMut, ValueRef};
 use in_flight::InFlight;
 use mark::Mark;
 use undo::Undo;
@@ -456,14 +456,10 @@ impl Keyspace {
     pub fn find(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
         let hash = hash_bytes(key);
         self.in_flight.see_key(db, hash);
-        let now_ms = self.now_ms;
-        let touch = self.touch;
-        let slot = self.dbs[db as usize].find_hashed(hash, key)?;
-        let entry = self.dbs[db as usize].get_mut(slot)?;
-        if touch {
-            entry.accessed_s = (now_ms / 1000) as u32;
-        }
-        if entry.armed_at_ms <= now_ms {
+        let (now_ms, accessed_s) = (self.now_ms, self.touch.then(|| self.accessed_now()));
+        let database = &mut self.dbs[db as usize];
+        let slot = database.find_hashed(hash, key)?;
+        if database.meet(slot, accessed_s, now_ms)? {
             return self.fall_due(db, slot, EXPIRED_ELEMENTS_PER_LOOKUP).map(|_| slot);
         }
         Some(slot)
@@ -545,7 +541,7 @@ impl Keyspace {
                 let database = &mut self.dbs[db as usize];
                 let Some(timer) = database.timers.pop_due(expired_until_ms) else { break };
                 left -= 1;
-                if database.get_mut(timer.slot).is_some_and(|entry| timer.is_live(entry)) {
+                if database.is_live_timer(&timer) {
                     // The timer is paid for; that pays for one element, too, so that each slice gets ahead.
                     let removed = self.fall_due(db, timer.slot, left + 1).unwrap_or(0);
                     left -= removed.saturating_sub(1);
@@ -579,8 +575,7 @@ impl Keyspace {
     fn fall_due(&mut self, db: DbIndex, slot: Slot, budget: usize) -> Option<usize> {
         let (is_held, expired_until_ms) = (self.is_expiry_held(), self.expired_until_ms());
         let effects_before = self.effects.count();
-        let entry = self.entry_mut(db, slot);
-        if let Some(deadlines) = entry.value.deadlines_mut() {
+        if let Some(deadlines) = self.value_mut(db, slot).and_then(ValueMut::deadlines_mut) {
             deadlines.advance(expired_until_ms);
         }
         if is_held {
@@ -610,8 +605,8 @@ impl Keyspace {
     }
 
     #[inline]
-    fn entry_mut(&mut self, db: DbIndex, slot: Slot) -> &mut StoredEntry {
-        self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives")
+    fn value_mut(&mut self, db: DbIndex, slot: Slot) -> Option<ValueMut<'_>> {
+        self.dbs[db as usize].value_mut(slot)
     }
 
     #[inline]

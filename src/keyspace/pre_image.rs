@@ -3,7 +3,7 @@
 //! A pre_image is taken from the value right before the change and put back right after everything that came later has been put
 //! back, so it may name positions.
 
-use super::entry::{Key, Value, ValueRef};
+use super::entry::{Key, ValueMut, ValueRef};
 use super::{NEVER, ValueLimits};
 use crate::value::list::{List, ListPreImage};
 use crate::value::stream::{Stream, StreamPreImage, StreamTail};
@@ -103,12 +103,12 @@ impl PreImage {
     }
 
     /// Makes the value what it was. A value of another type, which no verb changes, stays as it is.
-    pub(super) fn put_back(self, value: &mut Value, limits: &ValueLimits) {
+    pub(super) fn put_back(self, value: ValueMut<'_>, limits: &ValueLimits) {
         match (self, value) {
-            (PreImage::Bytes { offset, len, before }, Value::String(text)) => {
+            (PreImage::Bytes { offset, len, before }, ValueMut::Raw(text)) => {
                 text.splice(offset, len, &before);
             }
-            (PreImage::Field { field, before }, Value::Hash(hash)) => {
+            (PreImage::Field { field, before }, ValueMut::Hash(hash)) => {
                 hash.remove(&field);
                 if let Some(before) = before {
                     hash.insert(&field, &before.0, &limits.hash);
@@ -118,7 +118,7 @@ impl PreImage {
                 }
                 hash.drop_empty_deadlines();
             }
-            (PreImage::Member { member, before }, Value::Set(set)) => {
+            (PreImage::Member { member, before }, ValueMut::Set(set)) => {
                 set.remove(&member);
                 if let Some(at_ms) = before {
                     set.insert(&member, &limits.set);
@@ -128,16 +128,16 @@ impl PreImage {
                 }
                 set.drop_empty_deadlines();
             }
-            (PreImage::Scored { member, before: Some(score) }, Value::ZSet(zset)) => {
+            (PreImage::Scored { member, before: Some(score) }, ValueMut::ZSet(zset)) => {
                 // Its form is that of then, though the limits may have become smaller before.
                 zset.insert(&member, score, ZSetLimits { max_entries: usize::MAX, max_value: usize::MAX });
             }
-            (PreImage::Scored { member, before: None }, Value::ZSet(zset)) => {
+            (PreImage::Scored { member, before: None }, ValueMut::ZSet(zset)) => {
                 zset.remove(&member);
             }
-            (PreImage::List(pre_image), Value::List(list)) => list.put_back(pre_image),
-            (PreImage::Tail(tail), Value::Stream(stream)) => stream.cut_to(tail),
-            (PreImage::Stream(pre_image), Value::Stream(stream)) => stream.put_back(*pre_image),
+            (PreImage::List(pre_image), ValueMut::List(list)) => list.put_back(pre_image),
+            (PreImage::Tail(tail), ValueMut::Stream(stream)) => stream.cut_to(tail),
+            (PreImage::Stream(pre_image), ValueMut::Stream(stream)) => stream.put_back(*pre_image),
             _ => debug_assert!(false, "a pre_image is put back into the value that it is from"),
         }
     }

@@ -137,7 +137,7 @@ impl Keyspace {
                 self.overwrite_at(db, slot, value);
                 slot
             }
-            None => self.create_hashed(db, hash, key, value),
+            None => self.create_hashed(db, hash, &key, value),
         };
         if let Some(at_ms) = deadline {
             self.expire_at(db, slot, at_ms);
@@ -154,7 +154,7 @@ impl Keyspace {
         }
         let deadline = prepared.deadline();
         let PreparedKey { db, hash, key, value, .. } = prepared;
-        let slot = self.create_hashed(db, hash, key, value);
+        let slot = self.create_hashed(db, hash, &key, value);
         if let Some(at_ms) = deadline {
             self.note_expiry(db, slot);
             self.dbs[db as usize].set_expiry(slot, at_ms);

@@ -265,9 +265,7 @@ impl Keyspace {
             }
             Step::Removed { db, entry } => _ = self.dbs[db as usize].reinsert(entry),
             Step::Replaced { db, slot, value, expires_at_ms } => {
-                let database = &mut self.dbs[db as usize];
-                let (gone, _) = database.replace_value(slot, value);
-                database.set_expiry(slot, expires_at_ms);
+                let (gone, _) = self.dbs[db as usize].replace(slot, value, expires_at_ms);
                 self.disposal.free(gone);
             }
             Step::CarriedTo { db, slot } => *carried = self.dbs[db as usize].remove(slot).map(|entry| entry.value),
@@ -277,11 +275,13 @@ impl Keyspace {
             }
             Step::Expiry { db, slot, at_ms } => self.dbs[db as usize].set_expiry(slot, at_ms),
             Step::Changed { db, slot, pre_image } => {
-                let limits = self.limits;
-                let value = &mut self.entry_mut(db, slot).value;
-                let mortal = value.as_ref().elements_expire();
-                pre_image.put_back(value, &limits);
-                self.dbs[db as usize].follow_elements(slot, mortal);
+                let database = &mut self.dbs[db as usize];
+                let mortal = database.entry(slot).value().elements_expire();
+                // What was changed in place can be now.
+                if let Some(value) = database.value_mut(slot) {
+                    pre_image.put_back(value, &self.limits);
+                }
+                database.follow_elements(slot, mortal);
             }
             Step::Flushed { db, old } => {
                 let new = std::mem::replace(&mut self.dbs[db as usize], *old);

@@ -100,38 +100,17 @@ impl StringValue {
         }
     }
 
-    /// Gives a text the representation of one that was written once.
-    pub fn make_plain(&mut self) {
-        if let StringValue::Raw(bytes) = self {
-            let bytes = std::mem::take(bytes);
-            *self = if bytes.len() > INLINE_BYTES { StringValue::Heap(bytes) } else { StringValue::plain(&bytes) };
+    /// Lays it out like this; false where a string can't be.
+    pub fn take_layout(&mut self, layout: Layout) -> bool {
+        match (layout, &mut *self) {
+            (Layout::Integers, _) => return false,
+            (Layout::Large, _) => _ = self.make_raw(),
+            (Layout::Compact, StringValue::Raw(bytes)) if bytes.len() > INLINE_BYTES => {
+                *self = StringValue::Heap(std::mem::take(bytes));
+            }
+            (Layout::Compact, StringValue::Raw(bytes)) => *self = StringValue::plain(bytes),
+            (Layout::Compact, _) => {}
         }
-    }
-
-    /// Writes `bytes` from `offset` on, zeroes before when the text was shorter, and answers the new length. Without bytes
-    /// it only grows to `offset`.
-    pub fn write_at(&mut self, offset: usize, bytes: &[u8]) -> usize {
-        let text = self.make_raw();
-        if text.len() < offset {
-            text.reserve(offset - text.len() + bytes.len());
-            text.append_zeroes(offset - text.len());
-        }
-        let inside = bytes.len().min(text.len() - offset);
-        text[offset..][..inside].copy_from_slice(&bytes[..inside]);
-        text.append(&bytes[inside..]);
-        text.len()
-    }
-
-    /// Replaces `removed` bytes from `offset` on by others; answers false, and changes nothing, when there are not so many.
-    pub fn splice(&mut self, offset: usize, removed: usize, bytes: &[u8]) -> bool {
-        let len = self.as_ref().len();
-        let Some(tail) = offset.checked_add(removed).filter(|tail| *tail <= len) else { return false };
-        let text = self.make_raw();
-        let new_len = len - removed + bytes.len();
-        text.append_zeroes(new_len.saturating_sub(len));
-        text.copy_within(tail..len, offset + bytes.len());
-        text.truncate(new_len);
-        text[offset..][..bytes.len()].copy_from_slice(bytes);
         true
     }
 }
@@ -232,17 +211,6 @@ mod tests {
             assert_eq!(value.as_ref().encoding(), encoding, "{bytes:?}");
             assert_eq!(value.as_ref().as_bytes(&mut Digits::new()), bytes);
         }
-    }
-
-    #[test]
-    fn writing_far_behind_the_end_fills_with_zeroes() {
-        let mut value = StringValue::new(b"12");
-        assert_eq!(value.write_at(100_000_000, b"xy"), 100_000_002);
-        let text = value.as_ref().text();
-        assert!(text.starts_with(b"12\0") && text.ends_with(b"\0xy"));
-        assert!(text[2..100_000_000].iter().all(|byte| *byte == 0));
-        assert_eq!(value.write_at(1, b"zz"), 100_000_002);
-        assert!(value.as_ref().text().starts_with(b"1zz\0"));
     }
 
     #[test]

@@ -48,6 +48,31 @@ impl ThinBytes {
         }
     }
 
+    /// Writes `bytes` from `offset` on, zeroes before when there were fewer, and answers the new length. Without bytes it only
+    /// grows to `offset`.
+    pub fn write_at(&mut self, offset: usize, bytes: &[u8]) -> usize {
+        if self.len() < offset {
+            self.reserve(offset - self.len() + bytes.len());
+            self.append_zeroes(offset - self.len());
+        }
+        let inside = bytes.len().min(self.len() - offset);
+        self[offset..][..inside].copy_from_slice(&bytes[..inside]);
+        self.append(&bytes[inside..]);
+        self.len()
+    }
+
+    /// Replaces `removed` bytes from `offset` on by others; answers false, and changes nothing, when there are not so many.
+    pub fn splice(&mut self, offset: usize, removed: usize, bytes: &[u8]) -> bool {
+        let len = self.len();
+        let Some(tail) = offset.checked_add(removed).filter(|tail| *tail <= len) else { return false };
+        let new_len = len - removed + bytes.len();
+        self.append_zeroes(new_len.saturating_sub(len));
+        self.copy_within(tail..len, offset + bytes.len());
+        self.truncate(new_len);
+        self[offset..][..bytes.len()].copy_from_slice(bytes);
+        true
+    }
+
     /// Keeps only the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.0.truncate(len);
@@ -98,6 +123,16 @@ impl fmt::Debug for ThinBytes {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn writing_far_behind_the_end_fills_with_zeroes() {
+        let mut text = ThinBytes::new(b"12");
+        assert_eq!(text.write_at(100_000_000, b"xy"), 100_000_002);
+        assert!(text.starts_with(b"12\0") && text.ends_with(b"\0xy"));
+        assert!(text[2..100_000_000].iter().all(|byte| *byte == 0));
+        assert_eq!(text.write_at(1, b"zz"), 100_000_002);
+        assert!(text.starts_with(b"1zz\0"));
+    }
 
     proptest! {
         #[test]

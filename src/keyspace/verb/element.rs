@@ -5,7 +5,7 @@
 
 use super::{Misfit, ensure, slot_of};
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{Value, ValueRef};
+use crate::keyspace::entry::{ValueMut, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
@@ -24,16 +24,15 @@ impl Keyspace {
         }
         self.note_change(db, slot, |value| PreImage::element(value, element));
         let (limits, is_held) = (self.limits.set, self.is_expiry_held());
-        let value = &mut self.entry_mut(db, slot).value;
-        let before = value.as_ref().elements_expire();
-        match value {
-            _ if at_ms == NEVER => _ = value.deadlines_mut().map(|deadlines| deadlines.remove(element)),
-            Value::Hash(hash) => hash.set_deadline(element, at_ms),
-            Value::Set(set) => set.set_deadline(element, at_ms, &limits),
+        let before = self.value(db, slot).elements_expire();
+        match self.value_mut(db, slot) {
+            Some(value) if at_ms == NEVER => _ = value.deadlines_mut().map(|deadlines| deadlines.remove(element)),
+            Some(ValueMut::Hash(hash)) => hash.set_deadline(element, at_ms),
+            Some(ValueMut::Set(set)) => set.set_deadline(element, at_ms, &limits),
             _ => {}
         }
         // The value was told the time before expiry was held, and would take the element for expired.
-        if is_held && let Some(deadlines) = value.deadlines_mut() {
+        if is_held && let Some(deadlines) = self.value_mut(db, slot).and_then(ValueMut::deadlines_mut) {
             deadlines.advance(i64::MIN);
         }
         self.dbs[db as usize].follow_elements(slot, before);
@@ -79,13 +78,17 @@ impl Keyspace {
     fn remove_expired_element(&mut self, db: DbIndex, slot: Slot, element: &[u8]) {
         self.stats.expired_elements += 1;
         self.note_change(db, slot, |value| PreImage::element(value, element));
-        let value = &mut self.entry_mut(db, slot).value;
-        match value {
-            Value::Hash(hash) => hash.remove(element),
-            Value::Set(set) => set.remove(element),
-            _ => false,
+        let is_hash = match self.value_mut(db, slot) {
+            Some(ValueMut::Hash(hash)) => {
+                hash.remove(element);
+                true
+            }
+            Some(ValueMut::Set(set)) => {
+                set.remove(element);
+                false
+            }
+            _ => return,
         };
-        let is_hash = matches!(value, Value::Hash(_));
         self.dbs[db as usize].follow_elements(slot, true);
         self.record_at(db, slot, |key| match is_hash {
             true => Effect::HashRemove { key, field: element, cause: Cause::Expiry, emptied: false },

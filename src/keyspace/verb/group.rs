@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use super::{Misfit, ensure, slot_of};
 use crate::keyspace::effect::{Effect, EffectWriter, Field, Strings};
-use crate::keyspace::entry::Value;
+use crate::keyspace::entry::ValueMut;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::value::stream::{Group, Pending, StreamId};
 
@@ -35,7 +35,7 @@ pub(super) fn encode(key: &[u8], name: &[u8], group: &Group, out: &mut EffectWri
 /// Repeats a recorded change: adds a group to a stream that has none of its name, or pending entries to a group.
 pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
     let slot = slot_of(ks, db, effect.key().ok_or(Misfit::Elsewhere)?)?;
-    let Value::Stream(stream) = &mut ks.entry_mut(db, slot).value else { return Err(Misfit::WrongType) };
+    let Some(ValueMut::Stream(stream)) = ks.value_mut(db, slot) else { return Err(Misfit::WrongType) };
     match *effect {
         Effect::GroupAdd { group: name, last_delivered, entries_read, content, .. } => {
             let group = decode(Group::new(last_delivered, entries_read), content).ok_or(Misfit::BadBytes)?;

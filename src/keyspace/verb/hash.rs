@@ -2,7 +2,7 @@
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{Value, ValueRef};
+use crate::keyspace::entry::{Value, ValueMut, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::hash::Hash;
@@ -105,15 +105,16 @@ impl Keyspace {
     #[cold]
     fn lift_deadline(&mut self, db: DbIndex, slot: Slot, field: &[u8]) {
         self.remove_if_expired(db, slot, field);
-        if self.entry_mut(db, slot).value.deadlines_mut().is_some_and(|deadlines| deadlines.remove(field)) {
+        let deadlines = self.value_mut(db, slot).and_then(ValueMut::deadlines_mut);
+        if deadlines.is_some_and(|deadlines| deadlines.remove(field)) {
             self.dbs[db as usize].follow_elements(slot, true);
         }
     }
 
     #[inline]
     fn hash_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut Hash, WrongType> {
-        match &mut self.entry_mut(db, slot).value {
-            Value::Hash(hash) => Ok(hash),
+        match self.value_mut(db, slot) {
+            Some(ValueMut::Hash(hash)) => Ok(hash),
             _ => Err(WrongType),
         }
     }

@@ -3,7 +3,7 @@
 use super::{Misfit, ensure, slot_of};
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{Key, OwnedEntry, Value};
+use crate::keyspace::entry::{OwnedEntry, Value};
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
 impl Keyspace {
@@ -41,9 +41,7 @@ impl Keyspace {
         let entry = self.entry(db, slot);
         let (value, expires_at_ms, accessed_s) = (Value::from(entry.value()), entry.deadline_ms(), entry.accessed_s());
         self.make_way(to_db, to);
-        let target = &mut self.dbs[to_db as usize];
-        let new = target.insert(to, value, accessed_s);
-        target.set_expiry(new, expires_at_ms);
+        let new = self.dbs[to_db as usize].insert(to, value, expires_at_ms, accessed_s);
         self.note_added(to_db, new);
         self.record_at(db, slot, |key| Effect::Copy { key, to_db, to });
     }
@@ -69,9 +67,8 @@ impl Keyspace {
 
     /// Adds value and expiry of an entry that was removed elsewhere. No effect. `is_covered` as `note_carried` answered.
     fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: OwnedEntry, is_covered: bool) {
-        let target = &mut self.dbs[db as usize];
-        let new = target.insert(key, entry.value, entry.accessed_s);
-        target.set_expiry(new, entry.expires_at_ms);
+        let OwnedEntry { value, expires_at_ms, accessed_s, .. } = entry;
+        let new = self.dbs[db as usize].insert(key, value, expires_at_ms, accessed_s);
         self.note_carried_to(db, new, is_covered);
     }
 
@@ -93,16 +90,16 @@ impl Keyspace {
     /// Adds a key that is not there, without an effect: for verbs whose own effect implies it.
     pub(super) fn create(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
         let accessed_s = self.accessed_now();
-        let slot = self.dbs[db as usize].insert(key, value, accessed_s);
+        let slot = self.dbs[db as usize].insert(key, value, NEVER, accessed_s);
         self.note_added(db, slot);
         slot
     }
 
     /// As [`create`](Self::create), for a key whose hash is known.
     #[inline]
-    pub(in crate::keyspace) fn create_hashed(&mut self, db: DbIndex, hash: u64, key: Key, value: Value) -> Slot {
+    pub(in crate::keyspace) fn create_hashed(&mut self, db: DbIndex, hash: u64, key: &[u8], value: Value) -> Slot {
         let accessed_s = self.accessed_now();
-        let slot = self.dbs[db as usize].insert_hashed(hash, key, value, accessed_s);
+        let slot = self.dbs[db as usize].insert_hashed(hash, key, value, NEVER, accessed_s);
         self.note_added(db, slot);
         slot
     }
@@ -134,19 +131,23 @@ impl Keyspace {
     /// As [`overwrite`](Self::overwrite), for a key whose slot is known.
     #[inline]
     pub(in crate::keyspace) fn overwrite_at(&mut self, db: DbIndex, slot: Slot, value: Value) {
-        let expires_at_ms = self.exchange(db, slot, value);
-        self.entry_mut(db, slot).accessed_s = self.accessed_now();
-        if expires_at_ms != NEVER {
-            self.dbs[db as usize].set_expiry(slot, NEVER);
-        }
+        self.store(db, slot, value, NEVER);
+        let accessed_s = self.accessed_now();
+        self.dbs[db as usize].touch(slot, accessed_s);
     }
 
-    /// Gives a key another value; its expiry stays and is answered. No effect.
+    /// Gives a key another value; its expiry stays. No effect.
     #[inline]
-    pub(in crate::keyspace) fn exchange(&mut self, db: DbIndex, slot: Slot, value: Value) -> i64 {
-        let (old, expires_at_ms) = self.dbs[db as usize].replace_value(slot, value);
-        self.retire_value(db, slot, old, expires_at_ms);
-        expires_at_ms
+    pub(in crate::keyspace) fn exchange(&mut self, db: DbIndex, slot: Slot, value: Value) {
+        let expires_at_ms = self.entry(db, slot).deadline_ms();
+        self.store(db, slot, value, expires_at_ms);
+    }
+
+    /// Gives a key another value, and another time at which it expires. No effect.
+    #[inline]
+    fn store(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
+        let (old, expired_at_ms) = self.dbs[db as usize].replace(slot, value, expires_at_ms);
+        self.retire_value(db, slot, old, expired_at_ms);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::{Ascending, Effect, Strings};
-use crate::keyspace::entry::{Key, Value, ValueRef};
+use crate::keyspace::entry::{Key, Value, ValueMut, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::list::List;
@@ -45,8 +45,8 @@ impl Keyspace {
     /// Makes room for `elements` more elements of `bytes` bytes in all, which come next or not.
     pub fn list_reserve(&mut self, db: DbIndex, slot: Slot, elements: usize, bytes: usize) {
         self.note_change(db, slot, |value| PreImage::list(value, |list| Some(list.before_form())));
-        self.lay_out(db, slot, |value, limits| {
-            if let Value::List(list) = value {
+        self.lay_out(db, slot, |database, limits| {
+            if let Some(ValueMut::List(list)) = database.value_mut(slot) {
                 list.grow_for(elements, bytes, limits.list);
             }
         });
@@ -57,8 +57,8 @@ impl Keyspace {
         if count == 0 {
             // The list may take its small form all the same.
             self.note_change(db, slot, |value| PreImage::list(value, |list| Some(list.before_form())));
-            self.lay_out(db, slot, |value, limits| {
-                if let Value::List(list) = value {
+            self.lay_out(db, slot, |database, limits| {
+                if let Some(ValueMut::List(list)) = database.value_mut(slot) {
                     list.drop_front(0, limits.list);
                 }
             });
@@ -203,8 +203,8 @@ impl Keyspace {
     }
 
     fn list_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut List, WrongType> {
-        match &mut self.entry_mut(db, slot).value {
-            Value::List(list) => Ok(list),
+        match self.value_mut(db, slot) {
+            Some(ValueMut::List(list)) => Ok(list),
             _ => Err(WrongType),
         }
     }

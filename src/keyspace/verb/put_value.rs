@@ -6,6 +6,7 @@
 
 use super::part::Workshop;
 use super::{Misfit, ensure, group, slot_of};
+use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Effect, EffectWriter, Field, Pairs};
 use crate::keyspace::entry::{Value, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER, Slot, ValueLimits};
@@ -56,20 +57,45 @@ impl Keyspace {
 
     /// Runs what may change how the value at `slot` is laid out, and nothing else, and records the layout if it is another.
     #[inline]
-    pub(super) fn lay_out(&mut self, db: DbIndex, slot: Slot, change: impl FnOnce(&mut Value, &ValueLimits)) {
-        let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
-        let before = entry.value.as_ref().layout();
-        change(&mut entry.value, &self.limits);
-        let layout = entry.value.as_ref().layout();
+    pub(super) fn lay_out(&mut self, db: DbIndex, slot: Slot, change: impl FnOnce(&mut Db, &ValueLimits)) {
+        let database = &mut self.dbs[db as usize];
+        let before = database.entry(slot).value().layout();
+        change(database, &self.limits);
+        let entry = database.entry(slot);
+        let layout = entry.value().layout();
         if layout != before {
-            self.effects.record_uncounted(db, Effect::Relayout { key: &entry.key, layout });
+            self.effects.record_uncounted(db, Effect::Relayout { key: entry.key(), layout });
         }
+    }
+
+    /// Lays the value at `slot` out like this, as a recorded effect says. False where a value can't be.
+    fn relayout(&mut self, db: DbIndex, slot: Slot, layout: Layout) -> bool {
+        let value = self.value(db, slot);
+        if value.layout() == layout {
+            return true;
+        }
+        if let ValueRef::String(_) = value {
+            let mut value = Value::from(value);
+            if !value.take_layout(layout) {
+                return false;
+            }
+            let key = self.dbs[db as usize].entry(slot).key();
+            self.effects.record_uncounted(db, Effect::Relayout { key, layout });
+            self.exchange(db, slot, value);
+            return true;
+        }
+        self.note_change(db, slot, |_| None);
+        let mut is_done = false;
+        self.lay_out(db, slot, |database, _| {
+            is_done = database.value_mut(slot).is_some_and(|value| value.take_layout(layout));
+        });
+        is_done
     }
 
     /// Makes a key look unused for so many seconds. Not a change.
     pub fn set_idle(&mut self, db: DbIndex, slot: Slot, seconds: i64) {
         let now_s = self.now_ms / 1000;
-        self.entry_mut(db, slot).accessed_s = u32::try_from(now_s.saturating_sub(seconds)).unwrap_or(0);
+        self.dbs[db as usize].touch(slot, u32::try_from(now_s.saturating_sub(seconds)).unwrap_or(0));
     }
 }
 
@@ -99,10 +125,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         }
         Effect::Relayout { key, layout } => {
             let slot = slot_of(ks, db, key)?;
-            ks.note_change(db, slot, |_| None);
-            let mut fits = false;
-            ks.lay_out(db, slot, |value, _| fits = value.take_layout(layout));
-            ensure(fits, Misfit::WrongType)?;
+            ensure(ks.relayout(db, slot, layout), Misfit::WrongType)?;
         }
         Effect::Limits { .. } => ks.set_limits(limits_of(effect).ok_or(Misfit::BadBytes)?),
         _ => return Err(Misfit::Elsewhere),

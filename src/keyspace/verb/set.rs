@@ -2,7 +2,7 @@
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{Key, Value, ValueRef};
+use crate::keyspace::entry::{Key, Value, ValueMut, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::set::Set;
@@ -94,8 +94,8 @@ impl Keyspace {
         if self.set(db, slot)?.compact_bytes().is_some() {
             self.note_change(db, slot, |_| None);
         }
-        self.lay_out(db, slot, |value, limits| {
-            if let Value::Set(set) = value {
+        self.lay_out(db, slot, |database, limits| {
+            if let Some(ValueMut::Set(set)) = database.value_mut(slot) {
                 set.prepare(members, &limits.set);
             }
         });
@@ -107,8 +107,8 @@ impl Keyspace {
         self.set(db, slot)?;
         // The members are copied here anyway.
         self.note_change(db, slot, |_| None);
-        self.lay_out(db, slot, |value, limits| {
-            if let Value::Set(set) = value {
+        self.lay_out(db, slot, |database, limits| {
+            if let Some(ValueMut::Set(set)) = database.value_mut(slot) {
                 set.repack(&limits.set);
             }
         });
@@ -117,8 +117,8 @@ impl Keyspace {
 
     #[inline]
     fn set_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut Set, WrongType> {
-        match &mut self.entry_mut(db, slot).value {
-            Value::Set(set) => Ok(set),
+        match self.value_mut(db, slot) {
+            Some(ValueMut::Set(set)) => Ok(set),
             _ => Err(WrongType),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Misfit, WrongType, ensure, slot_of};
 use crate::keyspace::effect::{Effect, Pairs};
-use crate::keyspace::entry::{Value, ValueRef};
+use crate::keyspace::entry::{Value, ValueMut, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::stream::{Stream, StreamId};
@@ -305,8 +305,8 @@ impl Keyspace {
     }
 
     fn stream_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut Stream, WrongType> {
-        match &mut self.entry_mut(db, slot).value {
-            Value::Stream(stream) => Ok(stream),
+        match self.value_mut(db, slot) {
+            Some(ValueMut::Stream(stream)) => Ok(stream),
             _ => Err(WrongType),
         }
     }

@@ -45,11 +45,7 @@ impl Keyspace {
     pub fn put_integer(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: i64) -> Slot {
         self.effects.record_with(db, move || Effect::SetInteger { key, value });
         let Some(slot) = slot else { return self.create(db, key, Value::String(StringValue::Int(value))) };
-        if !self.undo.is_on()
-            && let Value::String(StringValue::Int(counter)) = &mut self.entry_mut(db, slot).value
-        {
-            *counter = value;
-        } else {
+        if self.undo.is_on() || !self.dbs[db as usize].set_integer(slot, value) {
             self.exchange(db, slot, Value::String(StringValue::Int(value)));
         }
         slot
@@ -72,11 +68,7 @@ impl Keyspace {
     /// Gives a string the representation that editing in place leaves, with no change of its bytes.
     pub fn make_growable(&mut self, db: DbIndex, slot: Slot) {
         self.note_change(db, slot, |value| PreImage::bytes(value, 0, 0, 0));
-        self.lay_out(db, slot, |value, _| {
-            if let Value::String(string) = value {
-                string.make_raw();
-            }
-        });
+        self.lay_out(db, slot, |database, _| _ = database.make_raw(slot));
     }
 
     /// Writes `bytes` at `offset` of a string, which is created or filled with zeroes up to there; its expiry stays.
@@ -99,9 +91,7 @@ impl Keyspace {
             let (from, to) = (offset.min(text.len()), offset + bytes.len());
             PreImage::bytes(value, from, to.min(text.len()).saturating_sub(from), to.saturating_sub(from))
         });
-        let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
-        let Value::String(string) = &mut entry.value else { return Err(WrongType) };
-        let len = string.write_at(offset, bytes);
+        let len = self.dbs[db as usize].make_raw(slot).ok_or(WrongType)?.write_at(offset, bytes);
         self.effects.record(db, Effect::SetRange { key, offset: offset as u64, bytes });
         Ok(len)
     }
@@ -109,14 +99,16 @@ impl Keyspace {
     /// Replaces `removed` bytes of a string from `offset` on by others; its expiry stays. Answers false, and changes nothing,
     /// when the key holds no string that long.
     pub fn splice(&mut self, db: DbIndex, slot: Slot, offset: usize, removed: usize, bytes: &[u8]) -> bool {
-        self.note_change(db, slot, |value| PreImage::bytes(value, offset, removed, bytes.len()));
-        let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
-        let Value::String(string) = &mut entry.value else { return false };
-        if !string.splice(offset, removed, bytes) {
+        let ValueRef::String(string) = self.value(db, slot) else { return false };
+        if offset.checked_add(removed).is_none_or(|end| end > string.len()) {
             return false;
         }
+        self.note_change(db, slot, |value| PreImage::bytes(value, offset, removed, bytes.len()));
+        if let Some(text) = self.dbs[db as usize].make_raw(slot) {
+            text.splice(offset, removed, bytes);
+        }
         let (offset, removed) = (offset as u64, removed as u64);
-        self.effects.record(db, Effect::Splice { key: &entry.key, offset, removed, bytes });
+        self.record_at(db, slot, |key| Effect::Splice { key, offset, removed, bytes });
         true
     }
 

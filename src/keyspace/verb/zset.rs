@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::base::limits::{SNAPSHOT_ELEMENTS_MAX, SNAPSHOT_ELEMENTS_SHARE};
 use crate::keyspace::effect::Effect;
-use crate::keyspace::entry::{Key, Value, ValueRef};
+use crate::keyspace::entry::{Key, Value, ValueMut, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::zset::ZSet;
@@ -99,8 +99,8 @@ impl Keyspace {
     }
 
     fn zset_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut ZSet, WrongType> {
-        match &mut self.entry_mut(db, slot).value {
-            Value::ZSet(zset) => Ok(zset),
+        match self.value_mut(db, slot) {
+            Some(ValueMut::ZSet(zset)) => Ok(zset),
             _ => Err(WrongType),
         }
     }
