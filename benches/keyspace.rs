@@ -75,7 +75,7 @@ fn single_keys(c: &mut Criterion) {
                 let slot = ks.find(0, key).expect("it visits keys that exist");
                 let ValueRef::String(text) = ks.value(0, slot) else { panic!("all are strings") };
                 let number = text.as_i64().expect("all are numbers");
-                ks.put_integer(0, key, Some(slot), number + 1);
+                _ = ks.put_integer(0, key, Some(slot), number + 1);
             })
         });
         group.bench_function(BenchmarkId::new("put", size), |b| {
@@ -92,7 +92,7 @@ fn single_keys(c: &mut Criterion) {
             b.iter(|| {
                 at_ms += 1;
                 let slot = ks.find(0, visits.next()).expect("it visits keys that exist");
-                ks.expire_at(0, slot, at_ms);
+                _ = ks.expire_at(0, slot, at_ms);
             })
         });
     }
@@ -106,7 +106,7 @@ fn expiry(c: &mut Criterion) {
         let mut ks = empty();
         for i in 0..EXPIRING {
             let slot = ks.put(0, key(i).as_bytes(), b"value");
-            ks.expire_at(0, slot, NOW_MS + i as i64);
+            _ = ks.expire_at(0, slot, NOW_MS + i as i64);
         }
         ks.begin_unit(NOW_MS + EXPIRING as i64, Recording::Nothing);
         ks

@@ -34,7 +34,7 @@ fn setbit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mask = 0x80 >> (offset % 8);
     byte[0] = if on { byte[0] | mask } else { byte[0] & !mask };
     match slot {
-        Some(slot) if was == on && at < len => ctx.ks.make_growable(db, slot),
+        Some(slot) if was == on && at < len => _ = ctx.ks.make_growable(db, slot),
         slot => {
             ctx.ks.set_range(db, key, slot, at, &byte[..1])?;
         }
@@ -226,8 +226,7 @@ fn bitfield(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             Change::Add(delta, overflow) => bits::increment_field(&mut near, within, op.kind, delta, overflow),
         };
         if op.writes() && answer.is_some() && (matches!(op.change, Change::Add(..)) || near[..] != before) {
-            ctx.ks.set_range(db, key, slot, at, &near[..op.end() - at])?;
-            slot = slot.or_else(|| ctx.ks.find(db, key));
+            slot = Some(ctx.ks.set_range(db, key, slot, at, &near[..op.end() - at])?.0);
         }
         match answer {
             Some(value) => ctx.reply.integer(value),
@@ -237,7 +236,7 @@ fn bitfield(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     // As long as the last field needs, even if nothing was written there.
     if let Some(end) = writes_until {
         match slot {
-            Some(slot) if end <= window(ctx.ks, db, Some(slot), 0)?.1 => ctx.ks.make_growable(db, slot),
+            Some(slot) if end <= window(ctx.ks, db, Some(slot), 0)?.1 => _ = ctx.ks.make_growable(db, slot),
             slot => {
                 ctx.ks.set_range(db, key, slot, end, b"")?;
             }

@@ -149,7 +149,7 @@ fn populate(ctx: &mut Ctx<'_>, count: &[u8], options: &[&[u8]]) -> Done {
             value.resize(size, 0);
         }
         if ctx.ks.find(db, &key).is_none() {
-            ctx.ks.put_at(db, &key, None, &value);
+            _ = ctx.ks.put_at(db, &key, None, &value);
         }
     }
     ctx.reply.ok();

@@ -80,9 +80,9 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         return Ok(());
     }
-    let slot = ctx.put_value(key, value)?;
+    let mut slot = ctx.put_value(key, value)?;
     if at_ms != NEVER {
-        ctx.ks.expire_at(db, slot, at_ms);
+        slot = ctx.ks.expire_at(db, slot, at_ms);
     }
     if let Some(seconds) = options.idle_s {
         ctx.ks.set_idle(db, slot, seconds);

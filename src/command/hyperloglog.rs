@@ -34,9 +34,7 @@ fn at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<(Cow<'_, [u8]>, Encoding
 fn store(ctx: &mut Ctx<'_>, key: &[u8], slot: Option<Slot>, old: &[u8], new: &[u8]) -> Done {
     let db = ctx.session.db;
     match slot {
-        Some(slot) => {
-            ctx.ks.rewrite(db, slot, old, new);
-        }
+        Some(slot) => _ = ctx.ks.rewrite(db, slot, old, new),
         None => {
             // Through a range, so that it stays growable.
             let slot = ctx.ks.put_at(db, key, None, b"");
@@ -55,8 +53,8 @@ fn pfadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             (_, Encoding::Dense) => add_to_dense(ctx, key, place, args)?,
             (bytes, Encoding::Sparse) => {
                 let old = bytes.into_owned();
-                ctx.ks.make_growable(db, place);
-                add_to_copy(ctx, key, slot, &old, args)?
+                let place = ctx.ks.make_growable(db, place);
+                add_to_copy(ctx, key, Some(place), &old, args)?
             }
         },
         None => add_to_copy(ctx, key, None, b"", args)?,
@@ -65,21 +63,21 @@ fn pfadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-fn add_to_dense(ctx: &mut Ctx<'_>, key: &[u8], slot: Slot, args: Args<'_>) -> Result<bool, Error> {
+fn add_to_dense(ctx: &mut Ctx<'_>, key: &[u8], mut slot: Slot, args: Args<'_>) -> Result<bool, Error> {
     let db = ctx.session.db;
     let mut changed = false;
     for element in args.rest().iter() {
         let (index, rank) = hyperloglog::place(element);
         if let Some((offset, pair)) = hyperloglog::raise_dense(&at(ctx.ks, db, slot)?.0, index, rank) {
-            ctx.ks.set_range(db, key, Some(slot), offset, &pair)?;
+            (slot, _) = ctx.ks.set_range(db, key, Some(slot), offset, &pair)?;
             changed = true;
         }
     }
     let flags = at(ctx.ks, db, slot)?.0[hyperloglog::STALE_AT];
     if changed && flags & hyperloglog::STALE == 0 {
-        ctx.ks.set_range(db, key, Some(slot), hyperloglog::STALE_AT, &[flags | hyperloglog::STALE])?;
+        (slot, _) = ctx.ks.set_range(db, key, Some(slot), hyperloglog::STALE_AT, &[flags | hyperloglog::STALE])?;
     }
-    ctx.ks.make_growable(db, slot);
+    _ = ctx.ks.make_growable(db, slot);
     Ok(changed)
 }
 
@@ -117,7 +115,7 @@ fn pfcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     drop(bytes);
     // Redis does so before it finds that a value is corrupt.
-    ctx.ks.make_growable(db, slot);
+    let slot = ctx.ks.make_growable(db, slot);
     let count = count?;
     if cached.is_none() {
         ctx.ks.set_range(db, key, Some(slot), hyperloglog::CACHE_AT, &count.to_le_bytes())?;

@@ -195,8 +195,8 @@ fn set_term(ctx: &mut Ctx<'_>, slot: Slot, options: &Options<'_>, at_ms: Option<
     let db = ctx.session.db;
     let ends = ctx.ks.entry(db, slot).expires_at_ms().is_some();
     match at_ms {
-        Some(at_ms) if !keeps_term(ctx, Some(slot), options) => ctx.ks.expire_at(db, slot, at_ms),
-        None if options.term == Term::Lift && ends => ctx.ks.expire_at(db, slot, NEVER),
+        Some(at_ms) if !keeps_term(ctx, Some(slot), options) => _ = ctx.ks.expire_at(db, slot, at_ms),
+        None if options.term == Term::Lift && ends => _ = ctx.ks.expire_at(db, slot, NEVER),
         _ => {}
     }
 }

@@ -214,7 +214,7 @@ fn expire(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
     match slot {
         None => {}
         Some(slot) if ctx.ks.expires_at_once(at_ms) => ctx.ks.remove(db, slot),
-        Some(slot) => ctx.ks.expire_at(db, slot, at_ms),
+        Some(slot) => _ = ctx.ks.expire_at(db, slot, at_ms),
     }
     ctx.reply.integer(i64::from(slot.is_some()));
     Ok(())
@@ -225,7 +225,7 @@ fn persist(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let slot = ctx.ks.find(db, args.bytes()?);
     let slot = slot.filter(|slot| ctx.ks.entry(db, *slot).expires_at_ms().is_some());
     if let Some(slot) = slot {
-        ctx.ks.expire_at(db, slot, NEVER);
+        _ = ctx.ks.expire_at(db, slot, NEVER);
     }
     ctx.reply.integer(i64::from(slot.is_some()));
     Ok(())

@@ -204,13 +204,8 @@ fn set_with_options<'a>(ctx: &mut Ctx<'_>, key: &[u8], value: &[u8], mut args: A
 fn store(ctx: &mut Ctx<'_>, key: &[u8], slot: Option<Slot>, value: &[u8], term: Term<'_>, at_ms: Option<i64>) {
     let db = ctx.session.db;
     match slot {
-        Some(slot) if term == Term::Keep => ctx.ks.replace(db, slot, value),
-        slot => {
-            let slot = ctx.ks.put_at(db, key, slot, value);
-            if let Some(at_ms) = at_ms {
-                ctx.ks.expire_at(db, slot, at_ms);
-            }
-        }
+        Some(slot) if term == Term::Keep => _ = ctx.ks.replace(db, slot, value),
+        slot => _ = ctx.ks.put_until(db, key, slot, value, at_ms.unwrap_or(NEVER)),
     }
 }
 
@@ -218,8 +213,9 @@ fn store(ctx: &mut Ctx<'_>, key: &[u8], slot: Option<Slot>, value: &[u8], term: 
 fn set_for(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
     let (key, n, value) = (args.bytes()?, args.int()?, args.bytes()?);
     let at_ms = lifetime(ctx, count, n)?;
-    let slot = ctx.ks.put(ctx.session.db, key, value);
-    ctx.ks.expire_at(ctx.session.db, slot, at_ms);
+    let db = ctx.session.db;
+    let slot = ctx.ks.find(db, key);
+    _ = ctx.ks.put_until(db, key, slot, value, at_ms);
     ctx.reply.ok();
     Ok(())
 }
@@ -228,7 +224,7 @@ fn setnx(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, value) = (args.bytes()?, args.bytes()?);
     let absent = ctx.ks.find(ctx.session.db, key).is_none();
     if absent {
-        ctx.ks.put_at(ctx.session.db, key, None, value);
+        _ = ctx.ks.put_at(ctx.session.db, key, None, value);
     }
     ctx.reply.integer(i64::from(absent));
     Ok(())
@@ -238,7 +234,7 @@ fn getset(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, value) = (args.bytes()?, args.bytes()?);
     let slot = ctx.ks.look_up(ctx.session.db, key);
     answer(ctx, slot)?;
-    ctx.ks.put_at(ctx.session.db, key, slot, value);
+    _ = ctx.ks.put_at(ctx.session.db, key, slot, value);
     Ok(())
 }
 
@@ -266,9 +262,9 @@ fn getex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let Some(slot) = slot else { return Ok(()) };
     match term.deadline(ctx)? {
         Some(at_ms) if ctx.ks.expires_at_once(at_ms) => ctx.ks.remove(db, slot),
-        Some(at_ms) => ctx.ks.expire_at(db, slot, at_ms),
+        Some(at_ms) => _ = ctx.ks.expire_at(db, slot, at_ms),
         None if term == Term::Lift && ctx.ks.entry(db, slot).expires_at_ms().is_some() => {
-            ctx.ks.expire_at(db, slot, NEVER);
+            _ = ctx.ks.expire_at(db, slot, NEVER);
         }
         None => {}
     }
@@ -339,14 +335,14 @@ fn msetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn add(ctx: &mut Ctx<'_>, key: &[u8], delta: i64) -> Done {
     let db = ctx.session.db;
     let Some(slot) = ctx.ks.find(db, key) else {
-        ctx.ks.put_integer(db, key, None, delta);
+        _ = ctx.ks.put_integer(db, key, None, delta);
         ctx.reply.integer(delta);
         return Ok(());
     };
     let ValueRef::String(string) = ctx.ks.value(db, slot) else { return Err(Error::WrongType) };
     let current = string.as_i64().ok_or(Error::NotInteger)?;
     let value = current.checked_add(delta).ok_or(Error::Overflow)?;
-    ctx.ks.put_integer(db, key, Some(slot), value);
+    _ = ctx.ks.put_integer(db, key, Some(slot), value);
     ctx.reply.integer(value);
     Ok(())
 }
@@ -383,7 +379,7 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let sum = current.checked_add(delta).ok_or(Error::text("ERR increment would produce NaN or Infinity"))?;
     let mut text = Vec::with_capacity(40);
     sum.write_human(&mut text);
-    ctx.ks.put_text(db, key, slot, &text);
+    _ = ctx.ks.put_text(db, key, slot, &text);
     ctx.reply.bulk(&text);
     Ok(())
 }
@@ -402,13 +398,13 @@ fn append(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let slot = ctx.ks.find(db, key);
     let len = match slot {
         None => {
-            ctx.ks.put_at(db, key, None, value);
+            _ = ctx.ks.put_at(db, key, None, value);
             value.len()
         }
         Some(place) => {
             let len = string_at(ctx.ks, db, place)?.len();
             check_length(ctx, len, value.len())?;
-            ctx.ks.set_range(db, key, slot, len, value)?
+            ctx.ks.set_range(db, key, slot, len, value)?.1
         }
     };
     ctx.reply.integer(len as i64);
@@ -434,7 +430,7 @@ fn setrange(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         len
     } else {
         check_length(ctx, offset, value.len())?;
-        ctx.ks.set_range(db, key, slot, offset, value)?
+        ctx.ks.set_range(db, key, slot, offset, value)?.1
     };
     ctx.reply.integer(len as i64);
     Ok(())

@@ -43,8 +43,8 @@ fn throttle(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let now_ns = ctx.now_ms().saturating_mul(MS_NS);
     let decision = rate.decide(tat_ns, now_ns, quantity);
     if let Some(tat_ns) = decision.tat_ns.filter(|_| quantity > 0) {
-        let slot = ctx.ks.put_at(db, key, slot, Digits::new().format(tat_ns).as_bytes());
-        ctx.ks.expire_at(db, slot, round_up(tat_ns, MS_NS));
+        let at_ms = round_up(tat_ns, MS_NS);
+        _ = ctx.ks.put_until(db, key, slot, Digits::new().format(tat_ns).as_bytes(), at_ms);
     }
     ctx.reply.array(5);
     ctx.reply.integer(i64::from(decision.tat_ns.is_none()));

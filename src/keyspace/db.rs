@@ -1,7 +1,7 @@
 //! One database: the entries, the index that finds them by key, and the timers of those that expire.
 
 use super::NEVER;
-use super::entry::{Entry, Key, OwnedEntry, StoredEntry, Value, ValueMut};
+use super::entry::{Entry, Key, OwnedEntry, Room, StoredEntry, Value, ValueMut};
 use super::expiry::{Timer, Timers};
 use super::slab::{Slab, Slot};
 use crate::base::hasher::hash_bytes;
@@ -142,9 +142,11 @@ impl Db {
         self.stored_mut(slot).value.as_mut()
     }
 
-    /// Makes a string raw, and answers its text; `None` for another value.
+    /// Makes a string raw, and answers its text; `None` for another value. It has [room](Self::reserve) for that.
     pub(super) fn make_raw(&mut self, slot: Slot) -> Option<&mut ThinBytes> {
-        match &mut self.stored_mut(slot).value {
+        let stored = self.stored_mut(slot);
+        debug_assert!(stored.room() >= Room::of_raw(stored.expires_at_ms), "room is made first");
+        match &mut stored.value {
             Value::String(string) => Some(string.make_raw()),
             _ => None,
         }
@@ -180,27 +182,19 @@ impl Db {
         expires_at_ms: i64,
         accessed_s: u32,
     ) -> Slot {
-        let key = Key::new(key);
-        self.add(hash, OwnedEntry { key, value, expires_at_ms, accessed_s })
+        let room = Room::of(value.as_ref(), expires_at_ms);
+        self.add(hash, OwnedEntry { key: Key::new(key), value, expires_at_ms, accessed_s, room })
     }
 
     #[inline]
     fn add(&mut self, hash: u64, entry: OwnedEntry) -> Slot {
-        let OwnedEntry { key, value, expires_at_ms, accessed_s } = entry;
-        let elements_expire = value.as_ref().elements_expire();
-        let armed_at_ms = NEVER;
-        let slot = self.entries.insert_with(|version| StoredEntry {
-            key,
-            value,
-            expires_at_ms,
-            version,
-            armed_at_ms,
-            accessed_s,
-        });
+        let expires = entry.expires_at_ms != NEVER;
+        let elements_expire = entry.value.as_ref().elements_expire();
+        let slot = self.entries.insert_with(|version| StoredEntry::new(entry, version));
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
-        if elements_expire || expires_at_ms != NEVER {
-            self.volatile += usize::from(expires_at_ms != NEVER);
+        if expires || elements_expire {
+            self.volatile += usize::from(expires);
             self.partly_volatile += usize::from(elements_expire);
             self.arm(slot);
         }
@@ -212,13 +206,15 @@ impl Db {
         let hash = hash_bytes(&self.entries.get(slot)?.key);
         let entries = &self.entries;
         self.index.remove(hash, |other| *other == slot, |slot| hash_of(entries, slot));
-        let StoredEntry { key, value, expires_at_ms, armed_at_ms, accessed_s, .. } = self.entries.remove(slot)?;
+        let stored = self.entries.remove(slot)?;
+        let room = stored.room();
+        let StoredEntry { key, value, expires_at_ms, armed_at_ms, accessed_s, .. } = stored;
         self.volatile -= usize::from(expires_at_ms != NEVER);
         self.partly_volatile -= usize::from(value.as_ref().elements_expire());
         if armed_at_ms != NEVER {
             self.sweep_timers();
         }
-        Some(OwnedEntry { key, value, expires_at_ms, accessed_s })
+        Some(OwnedEntry { key, value, expires_at_ms, accessed_s, room })
     }
 
     /// Gives some of the memory back that is free since entries were removed. Not for the middle of a unit that may have to
@@ -244,10 +240,41 @@ impl Db {
         }
     }
 
-    /// Gives an entry, which must be there, another value and another time at which it expires; answers the old ones.
+    /// Makes sure that an entry, which must be there, has this room beside its key. Answers its slot, which is another one if it had
+    /// to move for that.
+    #[inline]
+    #[must_use]
+    pub(super) fn reserve(&mut self, slot: Slot, room: Room) -> Slot {
+        if cfg!(debug_assertions) && self.entry(slot).room() < room { self.move_entry(slot, room) } else { slot }
+    }
+
+    /// Gives an entry another place, with this room, and answers which.
+    #[cold]
+    pub(super) fn move_entry(&mut self, from: Slot, room: Room) -> Slot {
+        // The new place is taken before the old one is free. When it moves back, the old one was freed last.
+        let nothing = Value::String(StringValue::Int(0));
+        let nothing = OwnedEntry { key: Key::new(b""), value: nothing, expires_at_ms: NEVER, accessed_s: 0, room };
+        let to = self.entries.insert_with(|version| StoredEntry::new(nothing, version));
+        let moved = self.entries.remove(from).expect("a slot is used only while its entry lives");
+        let StoredEntry { key, value, expires_at_ms, armed_at_ms, accessed_s, .. } = moved;
+        if let Some(slot) = self.index.find_mut(hash_bytes(&key), |slot| *slot == from) {
+            *slot = to;
+        }
+        let stored = self.stored_mut(to);
+        *stored = StoredEntry::new(OwnedEntry { key, value, expires_at_ms, accessed_s, room }, stored.version);
+        if armed_at_ms != NEVER {
+            // The timer of its old place is stale.
+            self.arm(to);
+        }
+        to
+    }
+
+    /// Gives an entry, which must be there, another value and another time at which it expires; answers the old ones. It has
+    /// [room](Self::reserve) for them.
     #[inline]
     pub(super) fn replace(&mut self, slot: Slot, value: Value, expires_at_ms: i64) -> (Value, i64) {
         let stored = self.stored_mut(slot);
+        debug_assert!(stored.room() >= Room::of(value.as_ref(), expires_at_ms), "room is made first");
         let old = std::mem::replace(&mut stored.value, value);
         let expired_at_ms = stored.expires_at_ms;
         let before = old.as_ref().elements_expire();
@@ -293,9 +320,10 @@ impl Db {
         }
     }
 
-    /// Changes when an entry expires; `NEVER` for not at all.
+    /// Changes when an entry expires; `NEVER` for not at all. It has [room](Self::reserve) for that.
     pub(super) fn set_expiry(&mut self, slot: Slot, at_ms: i64) {
         let Some(entry) = self.entries.get_mut(slot) else { return };
+        debug_assert!(entry.room() >= Room::of(entry.value.as_ref(), at_ms), "room is made first");
         self.volatile -= usize::from(entry.expires_at_ms != NEVER);
         self.volatile += usize::from(at_ms != NEVER);
         entry.expires_at_ms = at_ms;

@@ -228,6 +228,35 @@ impl<'a> ValueRef<'a> {
     }
 }
 
+/// Bytes that an entry takes, or has room for, beside its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Room(usize);
+
+impl Room {
+    /// For this value, and the time at which the key expires unless that is `NEVER`.
+    #[inline]
+    pub(super) fn of(value: ValueRef<'_>, expires_at_ms: i64) -> Room {
+        match value {
+            ValueRef::String(StringRef::Short(bytes)) => Room::new(bytes.len(), expires_at_ms),
+            _ => Room::of_raw(expires_at_ms),
+        }
+    }
+
+    /// For a string that is raw.
+    #[inline]
+    pub(super) fn of_raw(expires_at_ms: i64) -> Room {
+        Room::new(WORD, expires_at_ms)
+    }
+
+    #[inline]
+    fn new(value_bytes: usize, expires_at_ms: i64) -> Room {
+        Room(value_bytes + if expires_at_ms == NEVER { 0 } else { size_of::<i64>() })
+    }
+}
+
+/// Bytes of any value but a short string: a number, or the address of what holds it.
+const WORD: usize = size_of::<u64>();
+
 /// A key and what belongs to it, outside of a database.
 pub(super) struct OwnedEntry {
     pub(super) key: Key,
@@ -236,6 +265,8 @@ pub(super) struct OwnedEntry {
     pub(super) expires_at_ms: i64,
     /// When it was last used, in seconds of the server's clock.
     pub(super) accessed_s: u32,
+    /// The room that it had. What it held before may have taken all of it, and come back.
+    pub(super) room: Room,
 }
 
 /// An entry where it lives: see [`slab`](super::slab).
@@ -248,9 +279,38 @@ pub(super) struct StoredEntry {
     /// The deadline of this entry's live timer, `NEVER` when it has none; see [`expiry`](super::expiry).
     pub(super) armed_at_ms: i64,
     pub(super) accessed_s: u32,
+    /// The room that it was given: see [`StoredEntry::room`].
+    #[cfg(debug_assertions)]
+    pub(super) room: Room,
 }
 
 impl StoredEntry {
+    /// An entry that has no timer.
+    pub(super) fn new(entry: OwnedEntry, version: u32) -> StoredEntry {
+        let OwnedEntry { key, value, expires_at_ms, accessed_s, room } = entry;
+        let _ = room;
+        StoredEntry {
+            key,
+            value,
+            expires_at_ms,
+            version,
+            armed_at_ms: NEVER,
+            accessed_s,
+            #[cfg(debug_assertions)]
+            room,
+        }
+    }
+
+    /// The room that it has. An entry of fixed size holds anything. That nobody relies on it is seen in debug builds, in which it has no
+    /// more room than it was given.
+    #[inline]
+    pub(super) fn room(&self) -> Room {
+        #[cfg(debug_assertions)]
+        return self.room;
+        #[cfg(not(debug_assertions))]
+        Room::of(self.value.as_ref(), self.expires_at_ms)
+    }
+
     /// When its timer must have fired: at the key's deadline or the first of an element; `NEVER` for neither.
     pub(super) fn due_at_ms(&self) -> i64 {
         let deadlines = self.value.as_ref().deadlines();
@@ -298,6 +358,12 @@ impl<'a> Entry<'a> {
         self.0.armed_at_ms > now_ms || (self.0.expires_at_ms > now_ms && !self.value().all_expired(now_ms))
     }
 
+    /// The room that it has.
+    #[inline]
+    pub(super) fn room(self) -> Room {
+        self.0.room()
+    }
+
     /// When it was last used, in Unix seconds.
     pub fn accessed_s(self) -> u32 {
         self.0.accessed_s
@@ -317,7 +383,7 @@ impl<'a> Entry<'a> {
 
 const _: () = {
     // A lookup that hits touches exactly one line of the entry's chunk.
-    assert!(size_of::<StoredEntry>() <= 64);
+    assert!(size_of::<StoredEntry>() <= 64 || cfg!(debug_assertions));
     assert!(size_of::<Value>() == 16);
 };
 

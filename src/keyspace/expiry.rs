@@ -240,7 +240,7 @@ mod tests {
 
     fn put_until(ks: &mut Keyspace, key: &[u8], at_ms: i64) {
         let slot = ks.put(0, key, b"v");
-        ks.expire_at(0, slot, at_ms);
+        _ = ks.expire_at(0, slot, at_ms);
     }
 
     #[test]
@@ -295,7 +295,7 @@ mod tests {
         put_until(&mut ks, b"renamed", 100);
         let mut to = |key: &[u8], at_ms| {
             let slot = ks.find(0, key).expect("put above");
-            ks.expire_at(0, slot, at_ms);
+            _ = ks.expire_at(0, slot, at_ms);
         };
         to(b"later", 300);
         to(b"sooner", 50);
@@ -453,11 +453,11 @@ mod tests {
                         model.remove(&key);
                     }
                     (2 | 3, Some(slot)) => {
-                        ks.expire_at(0, slot, now_ms + ms);
+                        _ = ks.expire_at(0, slot, now_ms + ms);
                         model.insert(key, now_ms + ms);
                     }
                     (4, Some(slot)) => {
-                        ks.expire_at(0, slot, NEVER);
+                        _ = ks.expire_at(0, slot, NEVER);
                         model.insert(key, NEVER);
                     }
                     (5, _) => {

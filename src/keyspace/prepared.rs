@@ -128,19 +128,16 @@ impl Keyspace {
                 Effect::Build { key: &key, layout: value.layout(), steps: &steps }
             }
         });
-        let slot = match self.dbs[db as usize].find_hashed(hash, &key) {
+        _ = match self.dbs[db as usize].find_hashed(hash, &key) {
             Some(slot) if is_change => {
-                self.exchange(db, slot, value);
-                slot
+                let at_ms = deadline.unwrap_or_else(|| self.entry(db, slot).deadline_ms());
+                self.store(db, slot, value, at_ms)
             }
-            Some(slot) => {
-                self.overwrite_at(db, slot, value);
-                slot
-            }
-            None => self.create_hashed(db, hash, &key, value),
+            Some(slot) => self.overwrite_at(db, slot, value, deadline.unwrap_or(NEVER)),
+            None => self.create_hashed(db, hash, &key, value, deadline.unwrap_or(NEVER)),
         };
         if let Some(at_ms) = deadline {
-            self.expire_at(db, slot, at_ms);
+            self.effects.record(db, Effect::ExpireAt { key: &key, at_ms });
         }
         Ok(())
     }
@@ -152,14 +149,9 @@ impl Keyspace {
         if database.find_hashed(prepared.hash, &prepared.key).is_some() {
             return Err(prepared);
         }
-        let deadline = prepared.deadline();
+        let at_ms = prepared.deadline().unwrap_or(NEVER);
         let PreparedKey { db, hash, key, value, .. } = prepared;
-        let slot = self.create_hashed(db, hash, &key, value);
-        if let Some(at_ms) = deadline {
-            self.note_expiry(db, slot);
-            self.dbs[db as usize].set_expiry(slot, at_ms);
-        }
-        Ok(slot)
+        Ok(self.create_hashed(db, hash, &key, value, at_ms))
     }
 
     /// Records effects that were encoded elsewhere, so many of them: what they say has been done.
@@ -213,16 +205,16 @@ mod tests {
         }
         let value = ks.value(0, stream.unwrap()).into();
         let built = ks.put_value(2, b"built", value);
-        ks.expire_at(2, built, 9_000);
+        _ = ks.expire_at(2, built, 9_000);
         ks.put(0, b"text", b"again");
         // These leave a deadline that is there.
         let (counter, long) = (ks.put(1, b"counter", b"1"), ks.put(0, b"long", &[8; 90]));
-        ks.expire_at(1, counter, 8_000);
-        ks.put_integer(1, b"counter", Some(counter), 2);
-        ks.expire_at(0, long, 7_000);
-        ks.put_text(0, b"long", Some(long), b"17");
-        ks.put_text(0, b"decimal", None, b"0.5");
-        ks.put_integer(0, b"new", None, 1);
+        let counter = ks.expire_at(1, counter, 8_000);
+        _ = ks.put_integer(1, b"counter", Some(counter), 2);
+        let long = ks.expire_at(0, long, 7_000);
+        _ = ks.put_text(0, b"long", Some(long), b"17");
+        _ = ks.put_text(0, b"decimal", None, b"0.5");
+        _ = ks.put_integer(0, b"new", None, 1);
         ks.effects().as_bytes().to_vec()
     }
 
@@ -266,7 +258,7 @@ mod tests {
                 let with_old_key = || {
                     let mut ks = fresh(Recording::Full);
                     let slot = ks.put(0, b"k", b"old");
-                    ks.expire_at(0, slot, 5_000);
+                    _ = ks.expire_at(0, slot, 5_000);
                     ks.begin_unit(4_000, Recording::Full);
                     ks
                 };

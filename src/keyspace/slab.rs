@@ -280,20 +280,16 @@ impl Drop for Slab {
 mod tests {
     use super::*;
     use crate::keyspace::NEVER;
-    use crate::keyspace::entry::{Key, Value};
+    use crate::keyspace::entry::{Key, OwnedEntry, Room, Value};
     use crate::value::string::StringValue;
     use proptest::prelude::*;
     use std::collections::HashMap;
 
     fn insert(slab: &mut Slab, number: i64) -> Slot {
-        slab.insert_with(|version| Entry {
-            key: Key::new(b""),
-            value: Value::String(StringValue::Int(number)),
-            expires_at_ms: NEVER,
-            version,
-            armed_at_ms: NEVER,
-            accessed_s: 0,
-        })
+        let value = Value::String(StringValue::Int(number));
+        let room = Room::of(value.as_ref(), NEVER);
+        let entry = OwnedEntry { key: Key::new(b""), value, expires_at_ms: NEVER, accessed_s: 0, room };
+        slab.insert_with(|version| Entry::new(entry, version))
     }
 
     fn number(entry: &Entry) -> i64 {

@@ -9,7 +9,8 @@
 //! - of a large one, and where it is cheaper, the [`PreImage`] that changes is noted.
 //!
 //! Slots are handed out last freed, first used. Walking backwards, an entry that comes back therefore gets the slot that it
-//! had, and the notes can name entries by slot.
+//! had, and the notes can name entries by slot. One that grows may have to move. It does so before it changes, which is a step of its
+//! own ([`reserve`](Keyspace::reserve)): when that is taken back, the entry has its old size again and fits where it was.
 //!
 //! The effects of the unit are cut back to where it began. An expired key that a lookup removed comes back too: its removal
 //! was such an effect.
@@ -22,7 +23,7 @@
 use std::collections::HashSet;
 
 use super::db::Db;
-use super::entry::{OwnedEntry, Value, ValueRef};
+use super::entry::{OwnedEntry, Room, Value, ValueRef};
 use super::pre_image::PreImage;
 use super::{DbIndex, Keyspace, KeyspaceStats, Slot};
 use crate::value::stream::Stream;
@@ -73,6 +74,8 @@ enum Step {
     Carried { db: DbIndex, shell: OwnedEntry },
     /// A key was added with the value of another one.
     CarriedTo { db: DbIndex, slot: Slot },
+    /// A key moved to another slot, to have more room. It had this.
+    Moved { db: DbIndex, from: Slot, to: Slot, room: Room },
     /// A key got another expiry.
     Expiry { db: DbIndex, slot: Slot, at_ms: i64 },
     /// A part of a value was changed.
@@ -179,6 +182,13 @@ impl Restorable {
         !self.many.is_empty() && self.many.remove(&one)
     }
 
+    /// An entry that may be in the set has another name.
+    fn rename(&mut self, from: Name, to: Name) {
+        if self.remove(from) {
+            self.add(to);
+        }
+    }
+
     fn clear(&mut self) {
         self.few.clear();
         if !self.many.is_empty() {
@@ -218,7 +228,7 @@ impl Keyspace {
                     self.disposal.free(entry.value);
                     self.dbs[db as usize].release();
                 }
-                Step::Carried { db, .. } => self.dbs[db as usize].release(),
+                Step::Carried { db, .. } | Step::Moved { db, .. } => self.dbs[db as usize].release(),
                 Step::Replaced { value, .. } => self.disposal.free(value),
                 Step::Flushed { old, .. } => self.disposal.free_database(*old),
                 _ => {}
@@ -273,6 +283,10 @@ impl Keyspace {
                 shell.value = carried.take().expect("a value that was carried off came from somewhere");
                 self.dbs[db as usize].reinsert(shell);
             }
+            Step::Moved { db, from, to, room } => {
+                let back = self.dbs[db as usize].move_entry(to, room);
+                debug_assert_eq!(back, from, "the place that it had was freed last");
+            }
             Step::Expiry { db, slot, at_ms } => self.dbs[db as usize].set_expiry(slot, at_ms),
             Step::Changed { db, slot, pre_image } => {
                 let database = &mut self.dbs[db as usize];
@@ -294,6 +308,30 @@ impl Keyspace {
 
 /// What verbs note.
 impl Keyspace {
+    /// Makes sure that the entry at `slot` has this room, beside its key. Answers where it is then. A verb does this first: what it
+    /// notes and changes later is at the new slot, and taken back before the entry moves back.
+    #[inline]
+    #[must_use]
+    pub(super) fn reserve(&mut self, db: DbIndex, slot: Slot, room: Room) -> Slot {
+        let had = self.entry(db, slot).room();
+        let to = self.dbs[db as usize].reserve(slot, room);
+        if to != slot {
+            self.note_moved(db, slot, to, had);
+        }
+        to
+    }
+
+    #[cold]
+    fn note_moved(&mut self, db: DbIndex, from: Slot, to: Slot, room: Room) {
+        if self.undo.is_on {
+            self.undo.push(Step::Moved { db, from, to, room });
+            self.undo.restorable.rename((from, db), (to, db));
+            self.undo.restorable_requests.rename((from, db), (to, db));
+        } else {
+            self.dbs[db as usize].release();
+        }
+    }
+
     /// A key has been added.
     #[inline]
     pub(super) fn note_added(&mut self, db: DbIndex, slot: Slot) {
@@ -547,10 +585,59 @@ mod tests {
     }
 
     #[test]
+    fn entries_that_grew_and_moved_come_back_to_their_slots() {
+        let mut ks = keyspace();
+        let before = [(b"a", "v"), (b"b", "v"), (b"c", "v"), (b"d", "v"), (b"e", "14 bytes in it")];
+        let slots = before.map(|(key, value)| ks.put(0, key, value.as_bytes()));
+        ks.begin_undo();
+        let a = ks.replace(0, slots[0], b"14 bytes in it");
+        assert!(a != slots[0] || !cfg!(debug_assertions), "only debug builds let it move");
+        let a = ks.expire_at(0, a, 9_000);
+        ks.remove(0, a);
+        let b = ks.make_growable(0, slots[1]);
+        let (b, _) = ks.set_range(0, b"b", Some(b), 5, b"x").expect("a string");
+        let b = ks.expire_at(0, b, 9_000);
+        ks.rename(0, b, b"c");
+        let d = ks.put_text(0, b"d", Some(slots[3]), b"0123456789");
+        ks.put(0, b"x", b"takes a place");
+        ks.copy(0, d, 0, b"y");
+        assert!(ks.splice(0, d, 1, 1, b"x").is_some());
+        // Gone while it is short, it comes back to a place that has room for what it held before.
+        let e = ks.replace(0, slots[4], b"");
+        ks.remove(0, e);
+        ks.roll_back();
+        assert_eq!(before.map(|(key, _)| ks.find(0, key)), slots.map(Some));
+        assert_eq!(before.map(|(key, _)| text(&ks, key)), before.map(|(_, value)| Some(value.to_owned())));
+        assert_eq!((ks.db(0).len(), ks.db(0).volatile()), (5, 0));
+    }
+
+    #[test]
+    fn a_key_that_takes_the_place_of_a_covered_one_is_not_taken_for_it() {
+        for moves in [false, true] {
+            let mut ks = keyspace();
+            let slot = ks.put(0, b"covered", b"1");
+            let other = ks.put(1, b"other", b"2");
+            ks.begin_undo();
+            assert_eq!(ks.put(0, b"covered", b"3"), slot);
+            let leaves = !moves || ks.put(0, b"covered", b"14 bytes in it") != slot;
+            if !moves {
+                ks.remove(0, slot);
+            }
+            ks.move_to(1, other, 0);
+            assert_eq!(ks.find(0, b"other") == Some(slot), leaves);
+            ks.put(0, b"other", b"4");
+            ks.roll_back();
+            assert_eq!(text(&ks, b"covered").as_deref(), Some("1"));
+            ks.swap(0, 1);
+            assert_eq!(text(&ks, b"other").as_deref(), Some("2"));
+        }
+    }
+
+    #[test]
     fn an_expired_key_that_was_met_expires_again() {
         let mut ks = keyspace();
         let slot = ks.put(0, b"k", b"v");
-        ks.expire_at(0, slot, 2_000);
+        _ = ks.expire_at(0, slot, 2_000);
         ks.begin_unit(2_000, Recording::Full);
         ks.begin_undo();
         assert!(ks.find(0, b"k").is_none());
@@ -603,7 +690,7 @@ mod tests {
     fn a_key_that_comes_back_again_and_again_gathers_no_timers() {
         let mut ks = keyspace();
         let slot = ks.put(0, b"lock", b"v");
-        ks.expire_at(0, slot, 9_000_000);
+        _ = ks.expire_at(0, slot, 9_000_000);
         for _ in 0..5_000 {
             ks.begin_undo();
             let slot = ks.find(0, b"lock").expect("it is always there again");

@@ -151,7 +151,7 @@ fn change_keys(pair: &mut Pair) {
         1 | 2 if key != to => ks.rename(db, slot, to),
         3 if (db, key) != (to_db, to) => ks.copy(db, slot, to_db, to),
         4 | 5 if db != to_db && !ks.db(to_db).contains(key) => ks.move_to(db, slot, to_db),
-        6 => ks.expire_at(db, slot, 9_000),
+        6 => _ = ks.expire_at(db, slot, 9_000),
         7 => ks.swap(0, 1),
         8 if choice == to_db as usize + 8 => ks.flush(db, true),
         _ => {}
@@ -213,10 +213,10 @@ fn strings() {
             (0, _) => _ = pair.ks.put(db, key, b"17"),
             (1, _) => _ = pair.ks.put(db, key, &[b'x'; 70]),
             (2, _) => _ = pair.ks.put_text(db, key, slot, b"12345678901234567"),
-            (3, Some(slot)) => pair.ks.make_growable(db, slot),
+            (3, Some(slot)) => _ = pair.ks.make_growable(db, slot),
             (4..10, Some(slot)) => {
                 let len = pair.below(6);
-                pair.ks.splice(db, slot, offset, len, &text);
+                _ = pair.ks.splice(db, slot, offset, len, &text);
             }
             _ => _ = pair.ks.set_range(db, key, slot, offset, &text)?,
         }

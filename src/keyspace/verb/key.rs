@@ -1,9 +1,10 @@
 //! Verbs on keys, whatever they hold.
 
 use super::{Misfit, ensure, slot_of};
+use crate::base::hasher::hash_bytes;
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{OwnedEntry, Value};
+use crate::keyspace::entry::{OwnedEntry, Room, Value};
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
 impl Keyspace {
@@ -20,11 +21,15 @@ impl Keyspace {
     }
 
     /// Sets when a key expires, Unix ms; [`NEVER`] for not at all. A time that has passed is kept: the next reader or the
-    /// timer removes the key.
-    pub fn expire_at(&mut self, db: DbIndex, slot: Slot, at_ms: i64) {
+    /// timer removes the key. Answers where the key is then.
+    #[must_use]
+    pub fn expire_at(&mut self, db: DbIndex, slot: Slot, at_ms: i64) -> Slot {
+        let room = Room::of(self.value(db, slot), at_ms);
+        let slot = self.reserve(db, slot, room);
         self.note_expiry(db, slot);
         self.dbs[db as usize].set_expiry(slot, at_ms);
         self.record_at(db, slot, |key| Effect::ExpireAt { key, at_ms });
+        slot
     }
 
     /// Gives a key another name, value and expiry unchanged; what stood under that name is gone.
@@ -89,17 +94,26 @@ impl Keyspace {
 
     /// Adds a key that is not there, without an effect: for verbs whose own effect implies it.
     pub(super) fn create(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
-        let accessed_s = self.accessed_now();
-        let slot = self.dbs[db as usize].insert(key, value, NEVER, accessed_s);
-        self.note_added(db, slot);
-        slot
+        self.create_until(db, key, value, NEVER)
     }
 
-    /// As [`create`](Self::create), for a key whose hash is known.
+    /// As [`create`](Self::create), for a key that expires at `at_ms`.
+    pub(super) fn create_until(&mut self, db: DbIndex, key: &[u8], value: Value, at_ms: i64) -> Slot {
+        self.create_hashed(db, hash_bytes(key), key, value, at_ms)
+    }
+
+    /// As [`create`](Self::create), for a key whose hash is known and that expires at `at_ms`.
     #[inline]
-    pub(in crate::keyspace) fn create_hashed(&mut self, db: DbIndex, hash: u64, key: &[u8], value: Value) -> Slot {
+    pub(in crate::keyspace) fn create_hashed(
+        &mut self,
+        db: DbIndex,
+        hash: u64,
+        key: &[u8],
+        value: Value,
+        at_ms: i64,
+    ) -> Slot {
         let accessed_s = self.accessed_now();
-        let slot = self.dbs[db as usize].insert_hashed(hash, key, value, NEVER, accessed_s);
+        let slot = self.dbs[db as usize].insert_hashed(hash, key, value, at_ms, accessed_s);
         self.note_added(db, slot);
         slot
     }
@@ -115,39 +129,41 @@ impl Keyspace {
         self.dbs.iter_mut().for_each(Db::fit);
     }
 
-    /// Stores a value under a key, whatever was there before; its expiry goes. No effect.
+    /// Stores a value under a key, whatever was there before. The key expires at `at_ms`. No effect.
     #[inline]
-    pub(super) fn overwrite(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
-        let database = &mut self.dbs[db as usize];
-        match database.find(key) {
-            Some(slot) => {
-                self.overwrite_at(db, slot, value);
-                slot
-            }
-            None => self.create(db, key, value),
+    pub(super) fn overwrite(&mut self, db: DbIndex, key: &[u8], value: Value, at_ms: i64) -> Slot {
+        match self.dbs[db as usize].find(key) {
+            Some(slot) => self.overwrite_at(db, slot, value, at_ms),
+            None => self.create_until(db, key, value, at_ms),
         }
     }
 
     /// As [`overwrite`](Self::overwrite), for a key whose slot is known.
     #[inline]
-    pub(in crate::keyspace) fn overwrite_at(&mut self, db: DbIndex, slot: Slot, value: Value) {
-        self.store(db, slot, value, NEVER);
+    #[must_use]
+    pub(in crate::keyspace) fn overwrite_at(&mut self, db: DbIndex, slot: Slot, value: Value, at_ms: i64) -> Slot {
+        let slot = self.store(db, slot, value, at_ms);
         let accessed_s = self.accessed_now();
         self.dbs[db as usize].touch(slot, accessed_s);
+        slot
     }
 
-    /// Gives a key another value; its expiry stays. No effect.
+    /// Gives a key another value; its expiry stays. No effect. Answers where the key is then.
     #[inline]
-    pub(in crate::keyspace) fn exchange(&mut self, db: DbIndex, slot: Slot, value: Value) {
-        let expires_at_ms = self.entry(db, slot).deadline_ms();
-        self.store(db, slot, value, expires_at_ms);
+    #[must_use]
+    pub(in crate::keyspace) fn exchange(&mut self, db: DbIndex, slot: Slot, value: Value) -> Slot {
+        let at_ms = self.entry(db, slot).deadline_ms();
+        self.store(db, slot, value, at_ms)
     }
 
-    /// Gives a key another value, and another time at which it expires. No effect.
+    /// Gives a key another value, and lets it expire at `at_ms`. No effect. Answers where the key is then.
     #[inline]
-    fn store(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
-        let (old, expired_at_ms) = self.dbs[db as usize].replace(slot, value, expires_at_ms);
-        self.retire_value(db, slot, old, expired_at_ms);
+    #[must_use]
+    pub(in crate::keyspace) fn store(&mut self, db: DbIndex, slot: Slot, value: Value, at_ms: i64) -> Slot {
+        let slot = self.reserve(db, slot, Room::of(value.as_ref(), at_ms));
+        let (old, old_at_ms) = self.dbs[db as usize].replace(slot, value, at_ms);
+        self.retire_value(db, slot, old, old_at_ms);
+        slot
     }
 }
 
@@ -156,7 +172,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
     let ensure_database = |ks: &Keyspace, db: DbIndex| ensure(db < ks.databases(), Misfit::NoDatabase);
     match *effect {
         Effect::Del { key, cause } => ks.remove_as(db, slot_of(ks, db, key)?, cause),
-        Effect::ExpireAt { key, at_ms } => ks.expire_at(db, slot_of(ks, db, key)?, at_ms),
+        Effect::ExpireAt { key, at_ms } => _ = ks.expire_at(db, slot_of(ks, db, key)?, at_ms),
         Effect::Rename { key, to } => ks.rename(db, slot_of(ks, db, key)?, to),
         Effect::Copy { key, to_db, to } => {
             ensure_database(ks, to_db)?;
@@ -189,7 +205,7 @@ mod tests {
         replays(|ks| {
             for key in [b"a", b"b", b"c", b"d"] {
                 let slot = ks.put(0, key, key);
-                ks.expire_at(0, slot, 5_000);
+                _ = ks.expire_at(0, slot, 5_000);
             }
             let slot = |ks: &mut Keyspace, db, key: &[u8]| ks.find(db, key).expect("put above");
             let a = slot(ks, 0, b"a");
@@ -199,7 +215,7 @@ mod tests {
             ks.copy(0, b, 0, b"c");
             ks.move_to(0, b, 3);
             let d = slot(ks, 0, b"d");
-            ks.expire_at(0, d, NEVER);
+            _ = ks.expire_at(0, d, NEVER);
             ks.put(5, b"gone", b"");
             ks.flush(5, false);
             ks.swap(0, 7);

@@ -5,7 +5,7 @@ use super::{Misfit, ensure};
 use crate::base::rng::Rng;
 use crate::keyspace::effect::{Effect, EffectReader};
 use crate::keyspace::entry::{Value, ValueRef};
-use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, NAMELESS, NEVER, ValueLimits};
+use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, NAMELESS, ValueLimits};
 use crate::value::Layout;
 
 /// A keyspace in which a value is built, under [`NAMELESS`] of database 0. The value may lose all that it got so far and stays.
@@ -79,10 +79,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         }
         Effect::Complete { key, layout, at_ms } => {
             let value = ks.workshop.take().ok_or(Misfit::Absent)?.finish(layout)?;
-            let slot = ks.overwrite(db, key, value);
-            if at_ms != NEVER {
-                ks.dbs[db as usize].set_expiry(slot, at_ms);
-            }
+            ks.overwrite(db, key, value, at_ms);
             ks.effects.record(db, *effect);
         }
         _ => return Err(Misfit::Elsewhere),

@@ -29,7 +29,7 @@ impl Keyspace {
             steps = build(value.as_ref());
             Effect::Build { key, layout: value.as_ref().layout(), steps: &steps }
         });
-        self.overwrite(db, key, value)
+        self.overwrite(db, key, value, NEVER)
     }
 
     /// As [`put_value`](Self::put_value), unless whole effects are recorded and what builds the value takes more bytes than `most`:
@@ -43,7 +43,7 @@ impl Keyspace {
             return None;
         }
         self.effects.record(db, Effect::Build { key, layout: value.as_ref().layout(), steps: &steps });
-        Some(self.overwrite(db, key, value))
+        Some(self.overwrite(db, key, value, NEVER))
     }
 
     /// Sets where values change their representation from now on.
@@ -68,7 +68,7 @@ impl Keyspace {
         }
     }
 
-    /// Lays the value at `slot` out like this, as a recorded effect says. False where a value can't be.
+    /// Lays the value at `slot` out like this, as a recorded effect says. False where a value can't be. The key may have moved then.
     fn relayout(&mut self, db: DbIndex, slot: Slot, layout: Layout) -> bool {
         let value = self.value(db, slot);
         if value.layout() == layout {
@@ -81,7 +81,7 @@ impl Keyspace {
             }
             let key = self.dbs[db as usize].entry(slot).key();
             self.effects.record_uncounted(db, Effect::Relayout { key, layout });
-            self.exchange(db, slot, value);
+            _ = self.exchange(db, slot, value);
             return true;
         }
         self.note_change(db, slot, |_| None);
@@ -345,7 +345,7 @@ mod tests {
             for key in [&b"string"[..], b"number", b"list", b"zset", b"set", b"hash", b"stream"] {
                 let value = taken(ks, key)?;
                 let slot = ks.put(3, key, b"goes");
-                ks.expire_at(3, slot, 9_000);
+                _ = ks.expire_at(3, slot, 9_000);
                 let slot = ks.put_value(3, key, value.clone());
                 assert_eq!(ks.entry(3, slot).expires_at_ms(), None);
                 ks.put_value(4, key, value);
@@ -392,8 +392,8 @@ mod tests {
             let limits = ks.effects().iter().filter(|(_, effect)| matches!(effect, Effect::Limits { .. }));
             assert_eq!(limits.count(), 2);
             let grows = ks.put(0, b"grows", b"5");
-            ks.make_growable(0, grows);
-            ks.put_text(0, b"text", None, b"5");
+            _ = ks.make_growable(0, grows);
+            _ = ks.put_text(0, b"text", None, b"5");
             let names: Vec<Vec<u8>> = ks.entries(0).map(|entry| entry.key().to_vec()).collect();
             let mut layouts: Vec<String> = Vec::new();
             for name in names {

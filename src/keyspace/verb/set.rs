@@ -166,7 +166,7 @@ mod tests {
             let text = ks.find(0, b"text").expect("just put");
             assert!(ks.set_add(0, b"text", Some(text), b"a").is_err());
             assert!(ks.set_remove(0, text, b"a").is_err());
-            ks.expire_at(0, text, 5_000);
+            _ = ks.expire_at(0, text, 5_000);
             let mut set = Set::new();
             for member in [&b"a"[..], b"", b"-12", &[0xff; 300]] {
                 set.insert(member, &SetLimits::default());

@@ -1,15 +1,14 @@
 //! Verbs on strings. Bitmaps and HyperLogLogs are strings and need no verbs of their own; `splice` and `rewrite` are there
 //! because a sparse HyperLogLog changes a few bytes in its middle.
 //!
-//! SET with an expiry is a `put` followed by an `expire_at` of the slot that `put` gave: one lookup, two effects. An effect
-//! of its own would save the few bytes of the repeated key and cost every reader of the stream a third way in which a
-//! string and a second way in which a deadline comes to be.
+//! SET with an expiry has two effects, those of `put` and of `expire_at`. An effect of its own would save the few bytes of the
+//! repeated key and cost every reader of the stream a third way in which a string and a second way in which a deadline comes to be.
 
 use super::{Misfit, WrongType, ensure, slot_of};
 use crate::keyspace::effect::Effect;
-use crate::keyspace::entry::{Value, ValueRef};
+use crate::keyspace::entry::{Room, Value, ValueRef};
 use crate::keyspace::pre_image::PreImage;
-use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::string::StringValue;
 
 impl Keyspace {
@@ -17,62 +16,73 @@ impl Keyspace {
     #[inline]
     pub fn put(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Slot {
         self.effects.record_with(db, move || Effect::Put { key, value });
-        self.overwrite(db, key, Value::String(StringValue::new(value)))
+        self.overwrite(db, key, Value::String(StringValue::new(value)), NEVER)
     }
 
     /// As [`put`](Self::put), for a key that was looked up: `slot` is where it lives, `None` when it does not.
     #[inline]
+    #[must_use]
     pub fn put_at(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8]) -> Slot {
+        self.put_until(db, key, slot, value, NEVER)
+    }
+
+    /// As [`put_at`](Self::put_at), for a key that expires at `at_ms`, Unix ms, [`NEVER`] for not at all.
+    #[inline]
+    #[must_use]
+    pub fn put_until(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8], at_ms: i64) -> Slot {
         self.effects.record(db, Effect::Put { key, value });
+        if at_ms != NEVER {
+            self.effects.record(db, Effect::ExpireAt { key, at_ms });
+        }
         let value = Value::String(StringValue::new(value));
         match slot {
-            Some(slot) => {
-                self.overwrite_at(db, slot, value);
-                slot
-            }
-            None => self.create(db, key, value),
+            Some(slot) => self.overwrite_at(db, slot, value, at_ms),
+            None => self.create_until(db, key, value, at_ms),
         }
     }
 
-    /// Stores another string in a key that exists; its expiry stays.
-    pub fn replace(&mut self, db: DbIndex, slot: Slot, value: &[u8]) {
+    /// Stores another string in a key that exists; its expiry stays. Answers where the key is then.
+    #[must_use]
+    pub fn replace(&mut self, db: DbIndex, slot: Slot, value: &[u8]) -> Slot {
         self.record_at(db, slot, |key| Effect::Replace { key, value });
-        self.exchange(db, slot, Value::String(StringValue::new(value)));
+        self.exchange(db, slot, Value::String(StringValue::new(value)))
     }
 
     /// Stores a number in a key that may exist, `slot` as for [`put_at`](Self::put_at); its expiry stays.
     #[inline]
+    #[must_use]
     pub fn put_integer(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: i64) -> Slot {
         self.effects.record_with(db, move || Effect::SetInteger { key, value });
         let Some(slot) = slot else { return self.create(db, key, Value::String(StringValue::Int(value))) };
-        if self.undo.is_on() || !self.dbs[db as usize].set_integer(slot, value) {
-            self.exchange(db, slot, Value::String(StringValue::Int(value)));
+        if !self.undo.is_on() && self.dbs[db as usize].set_integer(slot, value) {
+            return slot;
         }
-        slot
+        self.exchange(db, slot, Value::String(StringValue::Int(value)))
     }
 
     /// Stores a string in a key that may exist, as text, though it may say a number; its expiry stays. So are decimals kept:
     /// they rarely are integers, and never for long.
+    #[must_use]
     pub fn put_text(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8]) -> Slot {
         self.effects.record(db, Effect::SetText { key, value });
         let value = Value::String(StringValue::plain(value));
         match slot {
-            Some(slot) => {
-                self.exchange(db, slot, value);
-                slot
-            }
+            Some(slot) => self.exchange(db, slot, value),
             None => self.create(db, key, value),
         }
     }
 
-    /// Gives a string the representation that editing in place leaves, with no change of its bytes.
-    pub fn make_growable(&mut self, db: DbIndex, slot: Slot) {
+    /// Gives a string the representation that editing in place leaves, with no change of its bytes. Answers where the key is then.
+    #[must_use]
+    pub fn make_growable(&mut self, db: DbIndex, slot: Slot) -> Slot {
+        let slot = self.reserve_raw(db, slot);
         self.note_change(db, slot, |value| PreImage::bytes(value, 0, 0, 0));
         self.lay_out(db, slot, |database, _| _ = database.make_raw(slot));
+        slot
     }
 
     /// Writes `bytes` at `offset` of a string, which is created or filled with zeroes up to there; its expiry stays.
-    /// Answers the new length. Without bytes the string only grows to `offset`.
+    /// Answers where the key is then, and the new length. Without bytes the string only grows to `offset`.
     pub fn set_range(
         &mut self,
         db: DbIndex,
@@ -80,9 +90,10 @@ impl Keyspace {
         slot: Option<Slot>,
         offset: usize,
         bytes: &[u8],
-    ) -> Result<usize, WrongType> {
+    ) -> Result<(Slot, usize), WrongType> {
         let slot = match slot {
-            Some(slot) => slot,
+            Some(slot) if !matches!(self.value(db, slot), ValueRef::String(_)) => return Err(WrongType),
+            Some(slot) => self.reserve_raw(db, slot),
             None => self.create(db, key, Value::String(StringValue::Raw(Default::default()))),
         };
         self.note_change(db, slot, |value| {
@@ -93,34 +104,44 @@ impl Keyspace {
         });
         let len = self.dbs[db as usize].make_raw(slot).ok_or(WrongType)?.write_at(offset, bytes);
         self.effects.record(db, Effect::SetRange { key, offset: offset as u64, bytes });
-        Ok(len)
+        Ok((slot, len))
     }
 
-    /// Replaces `removed` bytes of a string from `offset` on by others; its expiry stays. Answers false, and changes nothing,
-    /// when the key holds no string that long.
-    pub fn splice(&mut self, db: DbIndex, slot: Slot, offset: usize, removed: usize, bytes: &[u8]) -> bool {
-        let ValueRef::String(string) = self.value(db, slot) else { return false };
-        if offset.checked_add(removed).is_none_or(|end| end > string.len()) {
-            return false;
+    /// Replaces `removed` bytes of a string from `offset` on by others; its expiry stays. Answers where the key is then; `None`, with
+    /// nothing changed, when it holds no string that long.
+    #[must_use]
+    pub fn splice(&mut self, db: DbIndex, slot: Slot, offset: usize, removed: usize, bytes: &[u8]) -> Option<Slot> {
+        let ValueRef::String(string) = self.value(db, slot) else { return None };
+        if offset.checked_add(removed)? > string.len() {
+            return None;
         }
+        let slot = self.reserve_raw(db, slot);
         self.note_change(db, slot, |value| PreImage::bytes(value, offset, removed, bytes.len()));
         if let Some(text) = self.dbs[db as usize].make_raw(slot) {
             text.splice(offset, removed, bytes);
         }
         let (offset, removed) = (offset as u64, removed as u64);
         self.record_at(db, slot, |key| Effect::Splice { key, offset, removed, bytes });
-        true
+        Some(slot)
+    }
+
+    /// Makes room for the string at `slot` to be raw. Answers where the key is then.
+    #[must_use]
+    fn reserve_raw(&mut self, db: DbIndex, slot: Slot) -> Slot {
+        let room = Room::of_raw(self.entry(db, slot).deadline_ms());
+        self.reserve(db, slot, room)
     }
 
     /// Makes a string, which is `old` now, `new`, and records only what lies between their common ends; its expiry stays.
-    /// Answers false when the key holds no string that long.
-    pub fn rewrite(&mut self, db: DbIndex, slot: Slot, old: &[u8], new: &[u8]) -> bool {
+    /// Answers where the key is then, `None` when it holds no string that long.
+    #[must_use]
+    pub fn rewrite(&mut self, db: DbIndex, slot: Slot, old: &[u8], new: &[u8]) -> Option<Slot> {
         let shorter = old.len().min(new.len());
         let front = old.iter().zip(new).take_while(|(a, b)| a == b).count();
         let ends = old.iter().rev().zip(new.iter().rev()).take(shorter - front);
         let back = ends.take_while(|(a, b)| a == b).count();
         if front == old.len() && front == new.len() {
-            return true;
+            return Some(slot);
         }
         self.splice(db, slot, front, old.len() - front - back, &new[front..new.len() - back])
     }
@@ -131,14 +152,14 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
     let find = |ks: &Keyspace, key: &[u8]| ks.dbs[db as usize].find(key);
     match *effect {
         Effect::Put { key, value } => _ = ks.put(db, key, value),
-        Effect::Replace { key, value } => ks.replace(db, slot_of(ks, db, key)?, value),
+        Effect::Replace { key, value } => _ = ks.replace(db, slot_of(ks, db, key)?, value),
         Effect::SetInteger { key, value } => {
             let slot = find(ks, key);
-            ks.put_integer(db, key, slot, value);
+            _ = ks.put_integer(db, key, slot, value);
         }
         Effect::SetText { key, value } => {
             let slot = find(ks, key);
-            ks.put_text(db, key, slot, value);
+            _ = ks.put_text(db, key, slot, value);
         }
         Effect::SetRange { key, offset, bytes } => {
             let slot = find(ks, key);
@@ -147,7 +168,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         }
         Effect::Splice { key, offset, removed, bytes } => {
             let slot = slot_of(ks, db, key)?;
-            ensure(ks.splice(db, slot, offset as usize, removed as usize, bytes), Misfit::Absent)?;
+            ks.splice(db, slot, offset as usize, removed as usize, bytes).ok_or(Misfit::Absent)?;
         }
         _ => return Err(Misfit::Elsewhere),
     }
@@ -165,17 +186,17 @@ mod tests {
         let texts: [&[u8]; 9] = [b"", b"abc", b"abXc", b"abc", b"abc", b"abcabc", b"abc", b"0", b"12"];
         replays(|ks| {
             let mut slot = ks.put(0, b"s", texts[0]);
-            ks.expire_at(0, slot, 9_000);
+            slot = ks.expire_at(0, slot, 9_000);
             for pair in texts.windows(2) {
-                assert!(ks.rewrite(0, slot, pair[0], pair[1]), "{pair:?}");
-                slot = ks.find(0, b"s").ok_or(WrongType)?;
+                slot = ks.rewrite(0, slot, pair[0], pair[1]).expect("it holds the first of them");
+                assert_eq!(ks.find(0, b"s"), Some(slot));
                 let ValueRef::String(text) = ks.value(0, slot) else { return Err(WrongType) };
                 assert_eq!(text.as_bytes(&mut Digits::new()), pair[1]);
             }
             assert!(
-                !ks.splice(0, slot, 1, 2, b"")
-                    && !ks.splice(0, slot, 3, 0, b"")
-                    && !ks.splice(0, slot, 1, usize::MAX, b"")
+                ks.splice(0, slot, 1, 2, b"").is_none()
+                    && ks.splice(0, slot, 3, 0, b"").is_none()
+                    && ks.splice(0, slot, 1, usize::MAX, b"").is_none()
             );
             Ok(())
         });
@@ -185,29 +206,30 @@ mod tests {
     fn replaying_gives_the_same_strings() {
         replays(|ks| {
             let a = ks.put(0, b"a", b"1");
-            ks.expire_at(0, a, 5_000);
-            ks.put_integer(0, b"a", Some(a), -7);
-            ks.put_integer(0, b"n", None, i64::MIN);
-            ks.put_at(0, b"b", None, b"text");
-            ks.put_text(0, b"ten", None, b"10");
+            let a = ks.expire_at(0, a, 5_000);
+            let a = ks.put_integer(0, b"a", Some(a), -7);
+            _ = ks.put_integer(0, b"n", None, i64::MIN);
+            _ = ks.put_at(0, b"b", None, b"text");
+            let ten = ks.put_text(0, b"ten", None, b"10");
             let d = ks.put_text(0, b"d", None, b"10");
-            ks.put_text(0, b"d", Some(d), b"0.5");
+            let d = ks.put_text(0, b"d", Some(d), b"0.5");
             let grows = ks.put(0, b"grows", b"12");
-            ks.make_growable(0, grows);
-            let ten = ks.find(0, b"ten").ok_or(WrongType)?;
+            let grows = ks.make_growable(0, grows);
             assert_eq!([ten, d, grows].map(|slot| ks.value(0, slot).encoding()), ["embstr", "embstr", "raw"]);
             let effects = ks.effects().iter().count();
-            ks.make_growable(0, grows);
+            assert_eq!(ks.make_growable(0, grows), grows);
             assert_eq!(ks.effects().iter().count(), effects, "it was growable");
-            ks.put_at(0, b"a", Some(a), b"again");
-            ks.expire_at(0, a, 9_000);
-            ks.replace(0, a, b"a string that does not lie inline");
-            assert_eq!(ks.set_range(0, b"c", None, 5, b"xy")?, 7);
-            let c = ks.find(0, b"c");
-            assert_eq!(ks.set_range(0, b"c", c, 6, b"z!")?, 8);
-            assert_eq!(ks.set_range(0, b"c", c, 10, b"")?, 10);
-            assert_eq!(ks.set_range(0, b"c", c, 2, b"")?, 10);
-            let ValueRef::String(text) = ks.value(0, c.ok_or(WrongType)?) else { return Err(WrongType) };
+            let a = ks.put_at(0, b"a", Some(a), b"again");
+            let a = ks.expire_at(0, a, 9_000);
+            let a = ks.replace(0, a, b"a string that does not lie inline");
+            _ = ks.put_until(0, b"a", Some(a), b"14 bytes of it", 9_000);
+            _ = ks.put_until(0, b"until", None, b"", 9_000);
+            let (c, len) = ks.set_range(0, b"c", None, 5, b"xy")?;
+            assert_eq!(len, 7);
+            for (offset, bytes, len) in [(6, &b"z!"[..], 8), (10, b"", 10), (2, b"", 10)] {
+                assert_eq!(ks.set_range(0, b"c", Some(c), offset, bytes)?, (c, len));
+            }
+            let ValueRef::String(text) = ks.value(0, c) else { return Err(WrongType) };
             assert_eq!(text.as_bytes(&mut Digits::new()), b"\0\0\0\0\0xz!\0\0");
             Ok(())
         });

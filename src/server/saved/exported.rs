@@ -56,7 +56,7 @@ fn load(disk: &SimDisk) -> (Bench, usize, Vec<Vec<u8>>) {
                 let value = rdb::load_value(record.dialect, record.code, record.value, ks.limits()).unwrap();
                 let slot = ks.put_value(db, &record.key, value);
                 if let Some(at_ms) = record.expires_at_ms {
-                    ks.expire_at(db, slot, at_ms);
+                    _ = ks.expire_at(db, slot, at_ms);
                 }
                 keys += 1;
             }

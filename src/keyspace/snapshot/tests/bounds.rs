@@ -39,7 +39,7 @@ fn a_value_that_is_replaced_again_and_again_does_not_start_over() {
         pair.put_large(b"a", b'x');
         pair.unit(|pair| {
             let slot = pair.ks.find(0, b"a").expect("it was put");
-            pair.ks.expire_at(0, slot, 9_000);
+            _ = pair.ks.expire_at(0, slot, 9_000);
             Ok(())
         });
         pair.begin();
@@ -50,7 +50,7 @@ fn a_value_that_is_replaced_again_and_again_does_not_start_over() {
                 let slot = pair.ks.find(0, b"a").expect("it was put");
                 match how {
                     0 => _ = pair.ks.put(0, b"a", &[b'y'; 500]),
-                    1 => pair.ks.replace(0, slot, &[b'y'; 500]),
+                    1 => _ = pair.ks.replace(0, slot, &[b'y'; 500]),
                     2 => _ = pair.ks.put_text(0, b"a", Some(slot), &[b'1'; 500]),
                     _ => {
                         let value = pair.ks.value(0, slot).into();
