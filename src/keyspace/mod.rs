@@ -9,6 +9,8 @@
 //! follows the stream needs no clock. While somebody repeats what another server did in the past, nothing expires
 //! ([`hold_expiry`](Keyspace::hold_expiry)): a key whose deadline is over by now may be given a later one by the next command.
 
+#[allow(dead_code)]
+mod arena;
 pub(crate) mod db;
 mod disposal;
 pub mod effect;
