@@ -20,6 +20,10 @@ mod in_flight;
 mod mark;
 mod pre_image;
 pub mod prepared;
+#[allow(dead_code)]
+mod record;
+#[allow(dead_code)]
+mod records;
 mod slab;
 pub mod snapshot;
 mod undo;
