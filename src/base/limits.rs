@@ -205,6 +205,9 @@ pub const TOUCHES_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Places for entries that a database keeps when it is empty: 4 KB, so that a lock that comes and goes allocates nothing.
 pub const SLAB_KEEP_PLACES: usize = 64;
 
+/// Bytes of the places of one size that a database keeps when it is empty, so that a lock that comes and goes allocates nothing.
+pub const ARENA_KEEP_BYTES: usize = 4096;
+
 /// The same for the timers of a database: 1 KB.
 pub const TIMERS_KEEP: usize = 64;
 

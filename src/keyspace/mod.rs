@@ -9,6 +9,8 @@
 //! follows the stream needs no clock. While somebody repeats what another server did in the past, nothing expires
 //! ([`hold_expiry`](Keyspace::hold_expiry)): a key whose deadline is over by now may be given a later one by the next command.
 
+#[allow(dead_code)]
+mod arena;
 pub(crate) mod db;
 mod disposal;
 pub mod effect;
@@ -18,6 +20,10 @@ mod in_flight;
 mod mark;
 mod pre_image;
 pub mod prepared;
+#[allow(dead_code)]
+mod record;
+#[allow(dead_code)]
+mod records;
 mod slab;
 pub mod snapshot;
 mod undo;

@@ -1,0 +1,642 @@
+//! Memory for records: places of a few sizes, in chunks.
+//!
+//! A record takes as many bytes as its key and its value need. A *place* has room for one. There are
+//! [`CLASSES`] sizes: multiples of 8 up to 128 bytes, then eight steps for each doubling. All places of a chunk have one size.
+//!
+//! ```text
+//! slot: | chunk, 22 bits | index, 10 bits |      address = start of the chunk + index * size of its places
+//! ```
+//!
+//! The table of keys thus holds 4 bytes per entry, and a handler can come back to an entry without a second lookup. Growing adds
+//! a chunk and copies nothing: no pause, whatever the number of keys. Only the first chunk of each size begins with a few places
+//! and moves as it grows, so that a small database stays small; hence an address is good until the arena is changed, a slot until
+//! its place is freed.
+//!
+//! Free places of one size form a list, the last freed first. A script's undo relies on that order: walking its notes backwards,
+//! a record that comes back gets the slot that it had (see [`undo`](super::undo)). Chunks without records are therefore given
+//! back only when [`Arena::release`] is called, never inside of a script. The list is linked both ways, so that the places
+//! of one chunk can leave it without a walk through all others.
+//!
+//! A free place between those that are taken stays allocated and waits for the next record. It is no more in use than a free
+//! block inside of the allocator's pages, and like that one it does not count as allocated ([`set_aside`]).
+//!
+//! The arena knows nothing of what lies in a place, but for one bit of its eighth byte, which says whether it is free.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use super::slab::Slot;
+use crate::base::allocated::set_aside;
+use crate::base::limits::ARENA_KEEP_BYTES;
+use crate::base::prefetch::prefetch;
+
+/// Bytes of the largest place.
+pub(super) const PLACE_MAX_BYTES: usize = 512;
+
+/// The bit of a taken place's eighth byte that belongs to the arena: whoever writes there leaves it 0.
+pub(super) const FREE_BIT: u8 = 1 << 7;
+
+/// Sizes of places.
+const CLASSES: usize = class_of(PLACE_MAX_BYTES) + 1;
+
+/// Most places of a chunk, as a power of two.
+const INDEX_BITS: u32 = 10;
+
+/// What larger chunks have a multiple of.
+const SLICE_BYTES: usize = 64 * 1024;
+
+/// Places of a chunk that grows, at first.
+const FIRST_PLACES: usize = 4;
+
+/// Most chunks: the last number that the bits of a slot allow is left out, since [`NONE`] would be a place of that chunk. A chunk has
+/// 546 places at least, so that no database of fewer than 2,290 million keys runs out of numbers.
+const MAX_CHUNKS: usize = (1 << (u32::BITS - INDEX_BITS)) - 1;
+
+/// An end of a list of free places, or no chunk.
+const NONE: u32 = u32::MAX;
+
+/// Bytes of a place of this class.
+const fn size_of_class(class: usize) -> usize {
+    match class {
+        0..15 => 8 * (class + 2),
+        _ => (8 + (class - 15) % 8 + 1) << ((class - 15) / 8 + 4),
+    }
+}
+
+/// The smallest class of at least so many bytes.
+#[inline]
+const fn class_of(bytes: usize) -> usize {
+    if bytes <= 128 {
+        return if bytes <= 16 { 0 } else { bytes.div_ceil(8) - 2 };
+    }
+    let last = bytes - 1;
+    let power = last.ilog2() as usize;
+    (last >> (power - 3)) + 8 * power - 49
+}
+
+/// Bytes of a chunk of this class: those of 1,024 places, or fewer where the allocator would round up or leave a gap. It cuts its pages
+/// into powers of two, up to 64 KiB, without a rest, and multiples of that have pages of their own.
+const fn chunk_bytes(class: usize) -> usize {
+    let bytes = size_of_class(class) << INDEX_BITS;
+    if bytes < SLICE_BYTES { 1 << bytes.ilog2() } else { bytes / SLICE_BYTES * SLICE_BYTES }
+}
+
+/// Places of a chunk of this class.
+const fn places_of_class(class: usize) -> usize {
+    chunk_bytes(class) / size_of_class(class)
+}
+
+const _: () = {
+    let mut class = 0;
+    while class < CLASSES {
+        let size = size_of_class(class);
+        assert!(size.is_multiple_of(8) && class_of(size) == class && class_of(size + 1) == class + 1);
+        assert!(places_of_class(class) >= 546 && places_of_class(class) <= 1 << INDEX_BITS);
+        class += 1;
+    }
+    assert!(size_of::<Vacancy>() <= size_of_class(0));
+};
+
+/// Memory for one record. It is there until the arena is changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Where it begins, a multiple of 8.
+    pub(super) start: NonNull<u8>,
+    /// Its bytes.
+    pub(super) size: usize,
+}
+
+/// What lies in a free place.
+#[repr(C, align(8))]
+struct Vacancy {
+    /// The next one in the list.
+    next: u32,
+    _unused: [u8; 3],
+    mark: u8,
+    /// The one before.
+    prev: u32,
+}
+
+struct Chunk {
+    /// Where its places begin; dangling while it has no memory.
+    start: NonNull<u8>,
+    /// Bytes of a place.
+    size: u16,
+    /// How many places have been in use. Those behind were never written to.
+    used: u16,
+    /// For how many there is memory.
+    room: u16,
+    /// How many are taken.
+    taken: u16,
+    class: u8,
+    /// Whether it stands in [`Arena::emptied`].
+    is_listed: bool,
+}
+
+/// The places of one size.
+#[derive(Clone, Copy)]
+struct Class {
+    first_free: u32,
+    /// The chunk whose places have not all been in use.
+    open: u32,
+    /// How many chunks have memory.
+    chunks: u32,
+}
+
+/// Places by size. See the module's header.
+pub(super) struct Arena {
+    chunks: Vec<Chunk>,
+    classes: [Class; CLASSES],
+    len: usize,
+    /// Chunks that were given back.
+    vacant: Vec<u32>,
+    /// Chunks that have lost their last record and were not looked at since.
+    emptied: Vec<u32>,
+    /// The one chunk without records that is kept, so that a database whose size swings does not allocate at each turn.
+    spare: Option<u32>,
+}
+
+impl Default for Arena {
+    fn default() -> Arena {
+        let class = Class { first_free: NONE, open: NONE, chunks: 0 };
+        Arena {
+            chunks: Vec::new(),
+            classes: [class; CLASSES],
+            len: 0,
+            vacant: Vec::new(),
+            emptied: Vec::new(),
+            spare: None,
+        }
+    }
+}
+
+impl Arena {
+    /// How many places are taken.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The place of this slot, if it is taken.
+    #[inline]
+    pub(super) fn place(&self, slot: Slot) -> Option<Place> {
+        let chunk = self.chunks.get(chunk_of(slot.0))?;
+        let place = chunk.place(index_of(slot.0))?;
+        // SAFETY: a place that has been in use has its eighth byte written.
+        let mark = unsafe { place.start.byte_add(std::mem::offset_of!(Vacancy, mark)).read() };
+        (mark & FREE_BIT == 0).then_some(place)
+    }
+
+    /// Starts to bring the place of this slot into the cache, without looking at it.
+    #[inline]
+    pub(super) fn prefetch(&self, slot: Slot) {
+        let Some(place) = self.chunks.get(chunk_of(slot.0)).and_then(|chunk| chunk.place(index_of(slot.0))) else {
+            return;
+        };
+        // SAFETY: the bytes are inside of the chunk, and may be unwritten.
+        let at = |byte: usize| unsafe { place.start.byte_add(byte).cast::<MaybeUninit<u8>>().as_ref() };
+        prefetch(at(0));
+        // A place may lie on two lines.
+        prefetch(at(place.size.min(64) - 1));
+    }
+
+    /// Takes a place of at least so many bytes, at most [`PLACE_MAX_BYTES`]. Nothing in it is written but its eighth byte, which is 0.
+    ///
+    /// # Panics
+    /// When there are no more numbers: see [`MAX_CHUNKS`].
+    #[inline]
+    pub(super) fn allocate(&mut self, bytes: usize) -> (Slot, Place) {
+        let class = class_of(bytes);
+        let number = match self.classes[class].first_free {
+            NONE => self.unused(class),
+            number => {
+                let next = self.vacancy(number).next;
+                self.relink_head(class, next);
+                number
+            }
+        };
+        let chunk = &mut self.chunks[chunk_of(number)];
+        chunk.taken += 1;
+        self.len += 1;
+        let place = chunk.place(index_of(number)).expect("it has just been taken");
+        set_aside(-(place.size as isize));
+        // SAFETY: the byte lies in the place, which nobody else has.
+        unsafe { place.start.byte_add(std::mem::offset_of!(Vacancy, mark)).write(0) };
+        (Slot(number), place)
+    }
+
+    /// Gives a place back that is taken. What is in it must not be used any more.
+    #[inline]
+    pub(super) fn free(&mut self, slot: Slot) {
+        let Some(place) = self.place(slot) else { return };
+        let number = slot.0;
+        let chunk = &mut self.chunks[chunk_of(number)];
+        chunk.taken -= 1;
+        self.len -= 1;
+        set_aside(place.size as isize);
+        // A small chunk stays: a lock that comes and goes costs no look at what could be given back.
+        let becomes_empty = chunk.taken == 0 && !chunk.is_listed && chunk.bytes() > ARENA_KEEP_BYTES;
+        let class = usize::from(chunk.class);
+        let next = self.classes[class].first_free;
+        // SAFETY: a place is large enough and aligned for this, and nobody uses what was in it.
+        unsafe {
+            place.start.cast::<Vacancy>().write(Vacancy { next, _unused: [0; 3], mark: FREE_BIT, prev: NONE });
+        }
+        self.set_prev(next, number);
+        self.classes[class].first_free = number;
+        if becomes_empty {
+            self.list_emptied(number);
+        }
+    }
+
+    #[cold]
+    fn list_emptied(&mut self, number: u32) {
+        self.chunks[chunk_of(number)].is_listed = true;
+        self.emptied.push(chunk_of(number) as u32);
+    }
+
+    /// Whether [`release`](Self::release) has anything to do.
+    #[inline]
+    pub(super) fn has_emptied(&self) -> bool {
+        !self.emptied.is_empty()
+    }
+
+    /// Gives one chunk back in which no place is taken, but for a spare one; all, when none is taken anywhere. The free places are
+    /// in another order afterwards.
+    #[cold]
+    pub(super) fn release(&mut self) {
+        if self.len == 0 {
+            *self = Arena::default();
+            return;
+        }
+        let Some(number) = self.emptied.pop() else { return };
+        let chunk = &mut self.chunks[number as usize];
+        chunk.is_listed = false;
+        if chunk.taken > 0 {
+            return;
+        }
+        let is_empty = |number: u32| self.chunks[number as usize].taken == 0;
+        if self.spare.is_none_or(|spare| spare == number || !is_empty(spare)) {
+            self.spare = Some(number);
+            return;
+        }
+        self.drop_chunk(number);
+    }
+
+    /// The places that are taken, in the order of their slots.
+    pub(super) fn places(&self) -> impl Iterator<Item = (Slot, Place)> + '_ {
+        let chunks = self.chunks.iter().enumerate().filter(|(_, chunk)| chunk.taken > 0);
+        let slots = chunks.flat_map(|(number, chunk)| (0..chunk.used).map(move |index| slot_of(number, index.into())));
+        slots.filter_map(|slot| self.place(slot).map(|place| (slot, place)))
+    }
+
+    /// Bytes allocated for places, free ones included.
+    pub(super) fn mem_bytes(&self) -> usize {
+        self.chunks.iter().map(Chunk::bytes).sum()
+    }
+
+    /// The number of a place that was never in use.
+    fn unused(&mut self, class: usize) -> u32 {
+        let open = self.classes[class].open;
+        let open = match self.chunks.get(open as usize) {
+            Some(chunk) if chunk.used < chunk.room => open as usize,
+            _ => self.make_room(class),
+        };
+        let chunk = &mut self.chunks[open];
+        let slot = slot_of(open, chunk.used.into());
+        chunk.used += 1;
+        slot.0
+    }
+
+    /// Makes room for new places, and answers the chunk that has it.
+    #[cold]
+    fn make_room(&mut self, class: usize) -> usize {
+        let most = places_of_class(class);
+        let open = self.classes[class].open as usize;
+        if let Some(chunk) = self.chunks.get_mut(open)
+            && usize::from(chunk.room) < most
+        {
+            chunk.grow(most.min(2 * usize::from(chunk.room)));
+            return open;
+        }
+        let is_first = self.classes[class].chunks == 0;
+        let chunk = Chunk::new(class, if is_first { FIRST_PLACES } else { most });
+        let number = match self.vacant.pop() {
+            Some(number) => {
+                self.chunks[number as usize] = chunk;
+                number as usize
+            }
+            None => {
+                assert!(self.chunks.len() < MAX_CHUNKS, "a database has at most 2^22 chunks of keys");
+                self.chunks.push(chunk);
+                self.chunks.len() - 1
+            }
+        };
+        self.classes[class].open = number as u32;
+        self.classes[class].chunks += 1;
+        number
+    }
+
+    /// Gives a chunk back in which no place is taken.
+    fn drop_chunk(&mut self, number: u32) {
+        let class = usize::from(self.chunks[number as usize].class);
+        let used = self.chunks[number as usize].used;
+        let is_inside = |other: u32| other != NONE && chunk_of(other) == number as usize;
+        for index in 0..u32::from(used) {
+            let Vacancy { next, prev, .. } = *self.vacancy(slot_of(number as usize, index).0);
+            // Of a run of places in this chunk only the two ends have a neighbour outside of it.
+            if is_inside(prev) {
+                continue;
+            }
+            let mut after = next;
+            while is_inside(after) {
+                after = self.vacancy(after).next;
+            }
+            if prev == NONE {
+                self.relink_head(class, after);
+            } else {
+                self.vacancy(prev).next = after;
+                self.set_prev(after, prev);
+            }
+        }
+        self.chunks[number as usize].give_back();
+        let class = &mut self.classes[class];
+        class.chunks -= 1;
+        if class.open == number {
+            class.open = NONE;
+        }
+        self.vacant.push(number);
+    }
+
+    /// What lies in a place that is free.
+    #[inline]
+    fn vacancy(&mut self, number: u32) -> &mut Vacancy {
+        let place = self.chunks[chunk_of(number)].place(index_of(number)).expect("a listed place has been in use");
+        // SAFETY: only free places are listed, each holds one of these, and the arena is borrowed for as long.
+        unsafe { place.start.cast().as_mut() }
+    }
+
+    /// Lets the list of free places begin with this one.
+    #[inline]
+    fn relink_head(&mut self, class: usize, first: u32) {
+        self.classes[class].first_free = first;
+        self.set_prev(first, NONE);
+    }
+
+    #[inline]
+    fn set_prev(&mut self, number: u32, to: u32) {
+        if number != NONE {
+            self.vacancy(number).prev = to;
+        }
+    }
+}
+
+impl Drop for Arena {
+    /// Gives the memory back. What lies in the places is not dropped: the arena does not know it.
+    fn drop(&mut self) {
+        self.chunks.iter_mut().filter(|chunk| chunk.room > 0).for_each(Chunk::give_back);
+    }
+}
+
+// SAFETY: it owns its chunks as vectors would. Whoever puts into places what must stay on its thread may not send the arena.
+unsafe impl Send for Arena {}
+
+impl Chunk {
+    /// A chunk with room for so many places, none of which is taken.
+    fn new(class: usize, room: usize) -> Chunk {
+        let layout = layout(size_of_class(class), room);
+        // SAFETY: the size is not 0.
+        let Some(start) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        set_aside(layout.size() as isize);
+        let (size, room) = (size_of_class(class) as u16, room as u16);
+        Chunk { start, size, used: 0, room, taken: 0, class: class as u8, is_listed: false }
+    }
+
+    /// Makes it larger, for so many places in all.
+    fn grow(&mut self, room: usize) {
+        let (size, old) = (usize::from(self.size), self.bytes());
+        let new = layout(size, room);
+        // SAFETY: it was allocated with the layout of its room; the new size is not 0, and far from the largest possible.
+        let start = unsafe { realloc(self.start.as_ptr(), layout(size, self.room.into()), new.size()) };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(new) };
+        set_aside((new.size() - old) as isize);
+        (self.start, self.room) = (start, room as u16);
+    }
+
+    /// Gives its memory back. No place is there any more; those that were taken still counted as in use.
+    fn give_back(&mut self) {
+        set_aside(-(((self.room - self.taken) as usize * usize::from(self.size)) as isize));
+        // SAFETY: it was allocated with the layout of its room, and nobody uses it after this: there is no place in it.
+        unsafe { dealloc(self.start.as_ptr(), layout(self.size.into(), self.room.into())) };
+        (self.start, self.used, self.room, self.taken) = (NonNull::dangling(), 0, 0, 0);
+    }
+
+    /// Its place of this number, if that has been in use.
+    #[inline]
+    fn place(&self, index: u32) -> Option<Place> {
+        if index >= u32::from(self.used) {
+            return None;
+        }
+        let size = usize::from(self.size);
+        // SAFETY: `used` is at most `room`, so that the place lies in the chunk.
+        Some(Place { start: unsafe { self.start.byte_add(index as usize * size) }, size })
+    }
+
+    /// Bytes allocated.
+    fn bytes(&self) -> usize {
+        usize::from(self.room) * usize::from(self.size)
+    }
+}
+
+fn layout(size: usize, places: usize) -> Layout {
+    Layout::from_size_align(size * places, align_of::<Vacancy>()).expect("a chunk has at most 512 KiB")
+}
+
+#[inline]
+fn chunk_of(number: u32) -> usize {
+    (number >> INDEX_BITS) as usize
+}
+
+#[inline]
+fn index_of(number: u32) -> u32 {
+    number & ((1 << INDEX_BITS) - 1)
+}
+
+#[inline]
+fn slot_of(chunk: usize, index: u32) -> Slot {
+    Slot((chunk as u32) << INDEX_BITS | index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    /// What the tests put into a place: its first word.
+    fn mark(place: Place, number: u32) {
+        // SAFETY: a place has at least 16 bytes.
+        unsafe { place.start.cast::<u32>().write(number) };
+    }
+
+    fn marked(arena: &Arena, slot: Slot) -> Option<u32> {
+        // SAFETY: every place in these tests is marked.
+        arena.place(slot).map(|place| unsafe { place.start.cast::<u32>().read() })
+    }
+
+    fn allocate(arena: &mut Arena, bytes: usize, number: u32) -> Slot {
+        let (slot, place) = arena.allocate(bytes);
+        assert!(place.size >= bytes && place.start.addr().get().is_multiple_of(8));
+        mark(place, number);
+        slot
+    }
+
+    fn release_all(arena: &mut Arena) {
+        while arena.has_emptied() {
+            arena.release();
+        }
+    }
+
+    /// The lists hold each free place once, of its class, and are linked both ways; counts agree.
+    fn check(arena: &mut Arena) {
+        let taken: usize = arena.chunks.iter().map(|chunk| usize::from(chunk.taken)).sum();
+        let used: usize = arena.chunks.iter().map(|chunk| usize::from(chunk.used)).sum();
+        assert_eq!((taken, arena.places().count()), (arena.len(), arena.len()));
+        let mut listed = 0;
+        for class in 0..CLASSES {
+            let (mut at, mut before) = (arena.classes[class].first_free, NONE);
+            while at != NONE {
+                assert!(arena.place(Slot(at)).is_none(), "a place that is taken");
+                assert_eq!(usize::from(arena.chunks[chunk_of(at)].class), class);
+                assert_eq!(arena.vacancy(at).prev, before);
+                (before, at) = (at, arena.vacancy(at).next);
+                listed += 1;
+                assert!(listed <= used - taken);
+            }
+            let has_memory = |chunk: &&Chunk| usize::from(chunk.class) == class && chunk.room > 0;
+            assert_eq!(arena.chunks.iter().filter(has_memory).count(), arena.classes[class].chunks as usize);
+        }
+        assert_eq!(listed, used - taken);
+    }
+
+    #[test]
+    fn a_place_has_few_bytes_more_than_are_asked_for() {
+        for bytes in 1..=PLACE_MAX_BYTES {
+            let size = size_of_class(class_of(bytes));
+            let least = bytes.max(16);
+            assert!((least..least + if bytes <= 128 { 8 } else { bytes / 8 }).contains(&size), "{bytes}: {size}");
+        }
+        assert_eq!((CLASSES, size_of_class(0), size_of_class(CLASSES - 1)), (31, 16, PLACE_MAX_BYTES));
+    }
+
+    #[test]
+    fn a_chunk_is_a_block_that_the_allocator_has() {
+        for class in 0..CLASSES {
+            let (bytes, used) = (chunk_bytes(class), size_of_class(class) * places_of_class(class));
+            #[cfg(not(any(miri, sanitizer)))]
+            // SAFETY: it only computes.
+            assert_eq!(unsafe { libmimalloc_sys::mi_good_size(used) }, bytes);
+            assert!(bytes - used < size_of_class(class));
+            assert!((bytes.is_power_of_two() || bytes.is_multiple_of(SLICE_BYTES)) && bytes <= 8 * SLICE_BYTES);
+        }
+    }
+
+    #[test]
+    fn places_are_reused_and_stay_put() {
+        let mut arena = Arena::default();
+        let slots: Vec<Slot> = (0..3000).map(|i| allocate(&mut arena, 64, i)).collect();
+        for slot in slots.iter().step_by(2) {
+            arena.free(*slot);
+            assert!(arena.place(*slot).is_none());
+        }
+        assert_eq!(arena.len(), 1500);
+        assert!(slots.iter().skip(1).step_by(2).all(|slot| marked(&arena, *slot) == Some(slot.0)));
+        let again: Vec<Slot> = (0..1500).map(|i| allocate(&mut arena, 57, i)).collect();
+        assert!(again.iter().all(|slot| slot.0 < 3000));
+        assert!(arena.place(Slot(3000)).is_none() && arena.place(Slot(NONE)).is_none());
+        check(&mut arena);
+    }
+
+    #[test]
+    fn what_is_freed_last_comes_back_first_whatever_happens_to_other_sizes() {
+        let mut arena = Arena::default();
+        let slots: Vec<Slot> = (0..5000).map(|i| allocate(&mut arena, 24, i)).collect();
+        let others: Vec<Slot> = (0..5000).map(|i| allocate(&mut arena, 200, i)).collect();
+        for (slot, other) in slots.iter().zip(&others) {
+            arena.free(*slot);
+            arena.free(*other);
+        }
+        assert!(slots.iter().rev().all(|slot| allocate(&mut arena, 24, 0) == *slot));
+        assert!(others.iter().rev().all(|slot| allocate(&mut arena, 200, 0) == *slot));
+    }
+
+    #[test]
+    fn an_arena_that_was_large_gives_its_memory_back() {
+        let mut arena = Arena::default();
+        let slots: Vec<Slot> = (0..20_000).map(|i| allocate(&mut arena, 64, i)).collect();
+        let chunk_bytes = 64 << INDEX_BITS;
+        for (i, slot) in slots.iter().enumerate().filter(|(i, _)| i % 10_000 != 0) {
+            arena.free(*slot);
+            release_all(&mut arena);
+            assert!(i < 18_000 || arena.mem_bytes() <= 6 * chunk_bytes);
+        }
+        // Two chunks hold a record, and one is spare.
+        assert_eq!((arena.len(), arena.mem_bytes()), (2, 3 * chunk_bytes));
+        check(&mut arena);
+        // Another size takes the numbers of the chunks that were given back.
+        let chunks = arena.chunks.len();
+        let others: Vec<Slot> = (0..2_000).map(|i| allocate(&mut arena, 100, i)).collect();
+        assert!(
+            arena.chunks.len() == chunks && others.iter().all(|slot| arena.place(*slot).is_some_and(|p| p.size == 104))
+        );
+        others.iter().chain([&slots[0], &slots[10_000]]).for_each(|slot| arena.free(*slot));
+        release_all(&mut arena);
+        assert_eq!((arena.mem_bytes(), arena.len()), (0, 0));
+        // A few places are kept: a single lock that comes and goes allocates nothing.
+        let slot = allocate(&mut arena, 72, 0);
+        arena.free(slot);
+        release_all(&mut arena);
+        assert!(arena.mem_bytes() > 0 && allocate(&mut arena, 72, 0) == slot);
+    }
+
+    #[test]
+    fn a_small_arena_takes_little() {
+        let mut arena = Arena::default();
+        (0..10).for_each(|i| _ = allocate(&mut arena, 40, i));
+        assert_eq!(arena.mem_bytes(), 16 * 40);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 30 }))]
+        #[test]
+        fn follows_a_map(steps in proptest::collection::vec((any::<u32>(), 0..3u8, 1..1500usize), 1..if cfg!(miri) { 15 } else { 40 })) {
+            let mut arena = Arena::default();
+            let mut model: HashMap<Slot, u32> = HashMap::new();
+            let mut next = 0;
+            for (seed, step, count) in steps {
+                let count = if cfg!(miri) { count / 60 } else { count };
+                match step {
+                    0 => for i in 0..count as u32 {
+                        next += 1;
+                        let bytes = 16 + (seed.wrapping_mul(i) >> 8) as usize % [60, 497][seed as usize % 2];
+                        let slot = allocate(&mut arena, bytes, next);
+                        prop_assert_eq!(model.insert(slot, next), None);
+                    },
+                    1 => {
+                        let mut slots: Vec<Slot> = model.keys().copied().collect();
+                        slots.sort_by_key(|slot| slot.0.wrapping_mul(seed | 1));
+                        for slot in slots.into_iter().take(count) {
+                            arena.free(slot);
+                            model.remove(&slot);
+                        }
+                    }
+                    _ => release_all(&mut arena),
+                }
+                prop_assert_eq!(arena.len(), model.len());
+                prop_assert!(model.iter().all(|(slot, number)| marked(&arena, *slot) == Some(*number)));
+                check(&mut arena);
+            }
+        }
+    }
+}

@@ -1,0 +1,695 @@
+//! One key with its value, expiry and bookkeeping, in as few bytes as that takes.
+//!
+//! ```text
+//! | header | deadline i64 | word | key | text |
+//!
+//! header: | last use u32, in s | key's length u8 | text's length u8 | kind u8 | flags u8 |
+//! ```
+//!
+//! - The *deadline* is there once the key had one, and stays: a lock that is renewed or whose expiry is taken away does not move.
+//! - The *word* is there unless the value is a short text: an integer, or the pointer that a collection or a long string is.
+//! - A *key* of more than 255 bytes lies in an allocation of its own; pointer and length are in its place.
+//! - The *text* is a string of up to [`TEXT_MAX_BYTES`] that was written in one go. Compared with an allocation of its own it
+//!   saves 24 bytes and what the allocator rounds up by, and a cache miss per look. A string that is edited in place lies outside.
+//!   So it follows from key and value alone how many bytes they take, which undo relies on: what comes back fits where it was.
+//!
+//! A record lies in a [`Place`] of the [`arena`](super::arena), which may be larger: what becomes shorter stays where it is. What
+//! becomes longer than its place has to move *before* it changes, see [`Records::reserve`](super::records::Records::reserve). A
+//! record may be moved byte by byte; whatever it points to belongs to it alone.
+
+use std::marker::PhantomData;
+use std::mem;
+use std::ptr::NonNull;
+
+use super::NEVER;
+use super::arena::{FREE_BIT, PLACE_MAX_BYTES, Place};
+use super::entry::{Value, ValueMut, ValueRef};
+use crate::base::num;
+use crate::value::hash::Hash;
+use crate::value::list::List;
+use crate::value::set::Set;
+use crate::value::stream::Stream;
+use crate::value::string::{StringRef, StringValue};
+use crate::value::thin_bytes::ThinBytes;
+use crate::value::zset::ZSet;
+
+/// Longest string that lies inside of its record. With the longest key inside, too, and a deadline, it takes the largest place.
+pub(super) const TEXT_MAX_BYTES: usize = 240;
+
+/// Longest key that lies inside of its record.
+const KEY_MAX_BYTES: usize = u8::MAX as usize;
+
+/// Bytes of the header, of a deadline, and of the word.
+const WORD: usize = 8;
+
+/// A record's first bytes.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Header {
+    /// When it was last used, in seconds of the server's clock.
+    accessed_s: u32,
+    /// 0 for a key that lies outside.
+    key_len: u8,
+    /// 0 for a value that is no short text.
+    text_len: u8,
+    kind: Kind,
+    flags: u8,
+}
+
+/// What the value is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    /// A string whose text lies at the record's end.
+    Text,
+    /// In the word, as all that follow.
+    Int,
+    Heap,
+    Raw,
+    List,
+    Set,
+    ZSet,
+    Hash,
+    Stream,
+}
+
+/// There is room for a deadline.
+const HAS_DEADLINE: u8 = 1 << 0;
+/// There is a word.
+const HAS_WORD: u8 = 1 << 1;
+/// The key lies outside.
+const LONG_KEY: u8 = 1 << 2;
+/// The key expires at its deadline.
+const EXPIRES: u8 = 1 << 3;
+/// A timer of it fires no later than its deadline says, whether or not the key still expires.
+const ARMED: u8 = 1 << 4;
+/// Which sweep of timers has seen it last.
+const SWEEP: u8 = 1 << 5;
+
+const _: () = {
+    assert!(size_of::<Header>() == WORD && mem::offset_of!(Header, flags) == 7);
+    assert!((HAS_DEADLINE | HAS_WORD | LONG_KEY | EXPIRES | ARMED | SWEEP) & FREE_BIT == 0);
+    // What is in the word, and in the place of a long key.
+    assert!(size_of::<List>() == WORD && size_of::<Set>() == WORD && size_of::<ZSet>() == WORD);
+    assert!(size_of::<Hash>() == WORD && size_of::<Box<Stream>>() == WORD && size_of::<ThinBytes>() == WORD);
+    assert!(size_of::<Box<[u8]>>() == 2 * WORD);
+    assert!(2 * WORD + KEY_MAX_BYTES + TEXT_MAX_BYTES <= PLACE_MAX_BYTES);
+    assert!(TEXT_MAX_BYTES <= u8::MAX as usize);
+};
+
+/// A value on its way into a record.
+pub(super) enum NewValue<'a> {
+    /// A string, whatever it says.
+    Text(&'a [u8]),
+    /// Any value.
+    Owned(Value),
+}
+
+impl<'a> NewValue<'a> {
+    /// A string as SET stores it: a canonical integer becomes a number.
+    #[inline]
+    pub(super) fn string(bytes: &'a [u8]) -> NewValue<'a> {
+        match num::parse_i64(bytes) {
+            Some(integer) => NewValue::Owned(Value::String(StringValue::Int(integer))),
+            None => NewValue::Text(bytes),
+        }
+    }
+
+    /// What lies inside of the record, if it is a short text.
+    #[inline]
+    fn short_text(&self) -> Option<&[u8]> {
+        let text = match self {
+            NewValue::Text(text) => text,
+            NewValue::Owned(Value::String(StringValue::Inline { len, bytes })) => &bytes[..usize::from(*len)],
+            NewValue::Owned(Value::String(StringValue::Heap(bytes))) => &bytes[..],
+            NewValue::Owned(_) => return None,
+        };
+        (text.len() <= TEXT_MAX_BYTES).then_some(text)
+    }
+}
+
+impl From<Value> for NewValue<'_> {
+    fn from(value: Value) -> Self {
+        NewValue::Owned(value)
+    }
+}
+
+/// What decides where the parts of a record lie, and how many bytes it takes.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Those that are no part of the shape, too.
+    flags: u8,
+    key_len: u8,
+    text_len: u8,
+}
+
+impl Shape {
+    fn new(key: &[u8], value: &NewValue<'_>, has_deadline: bool) -> Shape {
+        let (flags, key_len) = if key.len() > KEY_MAX_BYTES { (LONG_KEY, 0) } else { (0, key.len() as u8) };
+        let shape = Shape { flags, key_len, text_len: 0 }.with_value(value);
+        if has_deadline { shape.with_deadline() } else { shape }
+    }
+
+    /// The shape with another value.
+    #[inline]
+    fn with_value(self, value: &NewValue<'_>) -> Shape {
+        match value.short_text() {
+            Some(text) => Shape { flags: self.flags & !HAS_WORD, text_len: text.len() as u8, ..self },
+            None => self.with_word(),
+        }
+    }
+
+    /// The shape with a value that is a word.
+    #[inline]
+    fn with_word(self) -> Shape {
+        Shape { flags: self.flags | HAS_WORD, text_len: 0, ..self }
+    }
+
+    /// The shape with room for a deadline.
+    #[inline]
+    fn with_deadline(self) -> Shape {
+        Shape { flags: self.flags | HAS_DEADLINE, ..self }
+    }
+
+    /// Where the word begins, if there is one.
+    #[inline]
+    fn word_at(self) -> usize {
+        WORD + WORD * usize::from(self.flags & HAS_DEADLINE)
+    }
+
+    /// Where the key begins.
+    #[inline]
+    fn key_at(self) -> usize {
+        self.word_at() + WORD / 2 * usize::from(self.flags & HAS_WORD)
+    }
+
+    /// Bytes in the place of the key.
+    #[inline]
+    fn key_bytes(self) -> usize {
+        if self.flags & LONG_KEY == 0 { usize::from(self.key_len) } else { size_of::<Box<[u8]>>() }
+    }
+
+    /// Where the text begins, if there is one.
+    #[inline]
+    fn text_at(self) -> usize {
+        self.key_at() + self.key_bytes()
+    }
+
+    /// Bytes in all.
+    #[inline]
+    fn bytes(self) -> usize {
+        self.text_at() + usize::from(self.text_len)
+    }
+}
+
+/// Bytes that a record takes.
+#[inline]
+pub(super) fn bytes_needed(key: &[u8], value: &NewValue<'_>, has_deadline: bool) -> usize {
+    Shape::new(key, value, has_deadline).bytes()
+}
+
+/// A record, to read it.
+#[derive(Clone, Copy)]
+pub(super) struct Record<'a> {
+    place: Place,
+    lives: PhantomData<&'a Value>,
+}
+
+/// A record, to change it.
+pub(super) struct RecordMut<'a> {
+    place: Place,
+    lives: PhantomData<&'a mut Value>,
+}
+
+impl<'a> Record<'a> {
+    /// Reads what lies in a place.
+    ///
+    /// # Safety
+    /// A record does, and stays there unchanged as long as `'a`.
+    #[inline]
+    pub(super) unsafe fn of(place: Place) -> Record<'a> {
+        Record { place, lives: PhantomData }
+    }
+
+    /// The key.
+    #[inline]
+    pub(super) fn key(self) -> &'a [u8] {
+        let shape = self.shape();
+        if shape.flags & LONG_KEY != 0 {
+            // SAFETY: a long key's place holds a box, which lives as long as the record.
+            return unsafe { self.place.start.byte_add(shape.key_at()).cast::<Box<[u8]>>().as_ref() };
+        }
+        // SAFETY: these bytes of the record are written.
+        unsafe { bytes_at(self.place, shape.key_at(), shape.key_len) }
+    }
+
+    /// The value.
+    #[inline]
+    pub(super) fn value(self) -> ValueRef<'a> {
+        let (shape, word) = (self.shape(), self.word());
+        // SAFETY: the kind says what the word is, or that these bytes are the text. It lives as long as the record.
+        unsafe {
+            match self.header().kind {
+                Kind::Text => ValueRef::String(StringRef::Short(bytes_at(self.place, shape.text_at(), shape.text_len))),
+                Kind::Int => ValueRef::String(StringRef::Int(word.cast::<i64>().read())),
+                Kind::Heap => ValueRef::String(StringRef::Heap(word.cast().as_ref())),
+                Kind::Raw => ValueRef::String(StringRef::Raw(word.cast().as_ref())),
+                Kind::List => ValueRef::List(word.cast().as_ref()),
+                Kind::Set => ValueRef::Set(word.cast().as_ref()),
+                Kind::ZSet => ValueRef::ZSet(word.cast().as_ref()),
+                Kind::Hash => ValueRef::Hash(word.cast().as_ref()),
+                Kind::Stream => ValueRef::Stream(word.cast::<Box<Stream>>().as_ref()),
+            }
+        }
+    }
+
+    /// A copy of the value, if it lies inside of the record: a number or a short text.
+    pub(super) fn value_inside(self) -> Option<Value> {
+        match self.value() {
+            value @ ValueRef::String(StringRef::Int(_) | StringRef::Short(_)) => Some(value.into()),
+            _ => None,
+        }
+    }
+
+    /// When the key expires, in Unix milliseconds; [`NEVER`] for not at all.
+    #[inline]
+    pub(super) fn expires_at_ms(self) -> i64 {
+        if self.header().flags & EXPIRES != 0 { self.deadline_ms() } else { NEVER }
+    }
+
+    /// When a timer of it fires at the latest, in Unix milliseconds, if it has one.
+    #[inline]
+    pub(super) fn armed_until_ms(self) -> Option<i64> {
+        (self.header().flags & ARMED != 0).then(|| self.deadline_ms())
+    }
+
+    /// What [`RecordMut::set_sweep`] set.
+    #[inline]
+    pub(super) fn sweep(self) -> bool {
+        self.header().flags & SWEEP != 0
+    }
+
+    /// When it was last used, in seconds of the server's clock.
+    #[inline]
+    pub(super) fn accessed_s(self) -> u32 {
+        self.header().accessed_s
+    }
+
+    /// Bytes that it takes with this value instead of its own.
+    #[inline]
+    pub(super) fn bytes_with_value(self, value: &NewValue<'_>) -> usize {
+        self.shape().with_value(value).bytes()
+    }
+
+    /// Bytes that it takes with a value for which it needs a word: an integer, a long string, a collection, a string that can grow.
+    #[inline]
+    pub(super) fn bytes_with_word(self) -> usize {
+        self.shape().with_word().bytes()
+    }
+
+    /// Bytes that it takes with a string that was edited as one that was written in one go.
+    pub(super) fn bytes_as_plain(self) -> usize {
+        match self.value() {
+            ValueRef::String(StringRef::Raw(text)) => self.bytes_with_value(&NewValue::Text(text)),
+            _ => self.shape().bytes(),
+        }
+    }
+
+    /// Bytes that it takes when the key expires.
+    #[inline]
+    pub(super) fn bytes_with_deadline(self) -> usize {
+        self.shape().with_deadline().bytes()
+    }
+
+    /// Bytes of its place.
+    #[inline]
+    pub(super) fn place_bytes(self) -> usize {
+        self.place.size
+    }
+
+    /// Bytes that it occupies: its place, and what lies outside. See [`ValueRef::heap_bytes`] for `samples`.
+    pub(super) fn mem_bytes(self, samples: usize) -> usize {
+        let long_key = if self.header().flags & LONG_KEY != 0 { self.key().len() } else { 0 };
+        self.place.size + long_key + self.value().heap_bytes(samples)
+    }
+
+    #[inline]
+    fn header(self) -> Header {
+        // SAFETY: a record begins with its header.
+        unsafe { self.place.start.cast::<Header>().read() }
+    }
+
+    #[inline]
+    fn shape(self) -> Shape {
+        let Header { flags, key_len, text_len, .. } = self.header();
+        Shape { flags, key_len, text_len }
+    }
+
+    /// Where the word is, or would be.
+    #[inline]
+    fn word(self) -> NonNull<u8> {
+        // SAFETY: a place has at least as many bytes as the header and a deadline, so that this is inside or right behind it.
+        unsafe { self.place.start.byte_add(self.shape().word_at()) }
+    }
+
+    /// The field of the deadline, which must be there.
+    #[inline]
+    fn deadline_ms(self) -> i64 {
+        debug_assert!(self.header().flags & HAS_DEADLINE != 0, "what expires or is armed has a deadline");
+        // SAFETY: a place has at least two words, and the second one is written where there is a deadline.
+        unsafe { self.place.start.byte_add(WORD).cast::<i64>().read() }
+    }
+}
+
+impl<'a> RecordMut<'a> {
+    /// What lies in a place, to change it.
+    ///
+    /// # Safety
+    /// A record does, and nobody else uses it as long as `'a`.
+    #[inline]
+    pub(super) unsafe fn of(place: Place) -> RecordMut<'a> {
+        RecordMut { place, lives: PhantomData }
+    }
+
+    /// Writes a new record into a place. It expires at `expires_at_ms`, [`NEVER`] for not at all.
+    ///
+    /// # Safety
+    /// Nobody uses the place as long as `'a`, and what was in it is not used any more.
+    ///
+    /// # Panics
+    /// Where it takes more bytes than the place has: see [`bytes_needed`].
+    #[inline]
+    pub(super) unsafe fn write(
+        place: Place,
+        key: &[u8],
+        value: NewValue<'_>,
+        expires_at_ms: i64,
+        accessed_s: u32,
+    ) -> RecordMut<'a> {
+        let expires = expires_at_ms != NEVER;
+        let mut shape = Shape::new(key, &value, expires);
+        if expires {
+            shape.flags |= EXPIRES;
+        }
+        assert!(shape.bytes() <= place.size, "whoever writes a record asks how many bytes it takes");
+        let mut record = RecordMut { place, lives: PhantomData };
+        let key_at = record.at(shape.key_at());
+        // SAFETY: the record has so many bytes.
+        unsafe {
+            if shape.flags & LONG_KEY != 0 {
+                key_at.cast::<Box<[u8]>>().write(key.into());
+            } else {
+                key_at.copy_from_nonoverlapping(NonNull::from_ref(key).cast(), key.len());
+            }
+            if expires {
+                record.at(WORD).cast::<i64>().write(expires_at_ms);
+            }
+        }
+        record.write_value(shape, value, accessed_s);
+        record
+    }
+
+    /// The record, to read it.
+    #[inline]
+    pub(super) fn as_ref(&self) -> Record<'_> {
+        Record { place: self.place, lives: PhantomData }
+    }
+
+    /// Notes that it was used.
+    #[inline]
+    pub(super) fn touch(&mut self, accessed_s: u32) {
+        self.header_mut().accessed_s = accessed_s;
+    }
+
+    /// The value, to change it in place; `None` for a string that is not raw.
+    #[inline]
+    pub(super) fn value_mut(&mut self) -> Option<ValueMut<'_>> {
+        let word = self.as_ref().word();
+        // SAFETY: the kind says what the word is, and the record is borrowed as long.
+        unsafe {
+            Some(match self.as_ref().header().kind {
+                Kind::Text | Kind::Int | Kind::Heap => return None,
+                Kind::Raw => ValueMut::Raw(word.cast().as_mut()),
+                Kind::List => ValueMut::List(word.cast().as_mut()),
+                Kind::Set => ValueMut::Set(word.cast().as_mut()),
+                Kind::ZSet => ValueMut::ZSet(word.cast().as_mut()),
+                Kind::Hash => ValueMut::Hash(word.cast().as_mut()),
+                Kind::Stream => ValueMut::Stream(word.cast::<Box<Stream>>().as_mut()),
+            })
+        }
+    }
+
+    /// Gives a number another value, in place. False, with nothing changed, for what is no number.
+    #[inline]
+    pub(super) fn set_integer(&mut self, value: i64) -> bool {
+        let is_integer = self.as_ref().header().kind == Kind::Int;
+        if is_integer {
+            // SAFETY: the word is an integer.
+            unsafe { self.as_ref().word().cast().write(value) };
+        }
+        is_integer
+    }
+
+    /// Gives it another value. Answers the old one if it lay outside; a number or a short text is gone.
+    ///
+    /// # Panics
+    /// Where its place is too small: see [`Record::bytes_with_value`].
+    #[inline]
+    pub(super) fn set_value(&mut self, value: NewValue<'_>) -> Option<Value> {
+        let old = self.as_ref().shape();
+        let new = old.with_value(&value);
+        assert!(new.bytes() <= self.place.size, "a record moves before it grows");
+        // SAFETY: the word is overwritten below, or there is none any more.
+        let outside = unsafe { self.take_outside() };
+        if old.key_at() != new.key_at() {
+            // SAFETY: the key lies inside of the place, before and after.
+            unsafe { self.at(new.key_at()).copy_from(self.at(old.key_at()), old.key_bytes()) };
+        }
+        self.write_value(new, value, self.as_ref().accessed_s());
+        outside
+    }
+
+    /// As [`set_value`](Self::set_value), but answers the old value wherever it lay.
+    ///
+    /// # Panics
+    /// As there.
+    pub(super) fn replace_value(&mut self, value: NewValue<'_>) -> Value {
+        let inside = self.as_ref().value_inside();
+        let outside = self.set_value(value);
+        inside.or(outside).expect("a value lies inside or outside")
+    }
+
+    /// The text as a buffer that can grow; the value says `raw` from now on. `None` where it is no string.
+    ///
+    /// # Panics
+    /// Where its place is too small: see [`Record::bytes_with_word`].
+    pub(super) fn make_raw(&mut self) -> Option<&mut ThinBytes> {
+        match self.as_ref().value() {
+            ValueRef::String(StringRef::Raw(_)) => {}
+            ValueRef::String(StringRef::Heap(_)) => self.header_mut().kind = Kind::Raw,
+            ValueRef::String(string) => {
+                let mut string = StringValue::from(string);
+                string.make_raw();
+                self.set_value(NewValue::Owned(Value::String(string)));
+            }
+            _ => return None,
+        }
+        match self.value_mut() {
+            Some(ValueMut::Raw(text)) => Some(text),
+            _ => unreachable!("made raw above"),
+        }
+    }
+
+    /// Lets a string that was edited be one that was written in one go.
+    ///
+    /// # Panics
+    /// Where its place is too small: see [`Record::bytes_as_plain`].
+    pub(super) fn make_plain(&mut self) {
+        if let Some(ValueMut::Raw(text)) = self.value_mut() {
+            let plain = StringValue::Heap(mem::take(text));
+            self.set_value(NewValue::Owned(Value::String(plain)));
+        }
+    }
+
+    /// Changes when the key expires, in Unix milliseconds; [`NEVER`] for not at all. The deadline of an armed timer is kept then,
+    /// in the deadline's place.
+    ///
+    /// # Panics
+    /// Where its place is too small: see [`Record::bytes_with_deadline`].
+    #[inline]
+    pub(super) fn set_expiry(&mut self, at_ms: i64) {
+        if at_ms == NEVER {
+            self.header_mut().flags &= !EXPIRES;
+            return;
+        }
+        let shape = self.as_ref().shape();
+        if shape.flags & HAS_DEADLINE == 0 {
+            assert!(shape.with_deadline().bytes() <= self.place.size, "a record moves before it grows");
+            // SAFETY: all behind the header moves, and stays inside of the place.
+            unsafe { self.at(2 * WORD).copy_from(self.at(WORD), shape.bytes() - WORD) };
+        }
+        self.header_mut().flags |= HAS_DEADLINE | EXPIRES;
+        // SAFETY: there is room for it.
+        unsafe { self.at(WORD).cast::<i64>().write(at_ms) };
+    }
+
+    /// Says whether a timer of it fires at its deadline or earlier.
+    ///
+    /// # Panics
+    /// Where it is to be armed and never had a deadline.
+    #[inline]
+    pub(super) fn set_armed(&mut self, is_armed: bool) {
+        assert!(!is_armed || self.as_ref().header().flags & HAS_DEADLINE != 0, "a timer fires at a deadline");
+        self.set_flag(ARMED, is_armed);
+    }
+
+    /// Sets the bit of the sweep of timers that has seen it.
+    #[inline]
+    pub(super) fn set_sweep(&mut self, bit: bool) {
+        self.set_flag(SWEEP, bit);
+    }
+
+    /// Moves the record to another place, with all that it owns.
+    ///
+    /// # Safety
+    /// Nobody uses the other place; what lies in this one is no record any more.
+    ///
+    /// # Panics
+    /// Where it takes more bytes than that place has.
+    pub(super) unsafe fn move_to(self, place: Place) {
+        let bytes = self.as_ref().shape().bytes();
+        assert!(bytes <= place.size, "a record moves to where there is room");
+        // SAFETY: both places have so many bytes, and they are two. What is between the parts may be unwritten: bytes are copied as
+        // they are.
+        unsafe { place.start.copy_from_nonoverlapping(self.place.start, bytes) };
+    }
+
+    /// Ends the record: frees its key, and answers the value if it lies outside.
+    ///
+    /// # Safety
+    /// What lies in the place is no record any more.
+    pub(super) unsafe fn end(mut self) -> Option<Value> {
+        let shape = self.as_ref().shape();
+        if shape.flags & LONG_KEY != 0 {
+            // SAFETY: a long key's place holds a box, which nobody uses after this.
+            drop(unsafe { self.at(shape.key_at()).cast::<Box<[u8]>>().read() });
+        }
+        // SAFETY: nobody uses the word after this.
+        unsafe { self.take_outside() }
+    }
+
+    /// The value, if it lies outside.
+    ///
+    /// # Safety
+    /// The word is not used any more.
+    #[inline]
+    unsafe fn take_outside(&mut self) -> Option<Value> {
+        let word = self.as_ref().word();
+        // SAFETY: the kind says what the word is; it is used nowhere else.
+        unsafe {
+            Some(match self.as_ref().header().kind {
+                Kind::Text | Kind::Int => return None,
+                Kind::Heap => Value::String(StringValue::Heap(word.cast().read())),
+                Kind::Raw => Value::String(StringValue::Raw(word.cast().read())),
+                Kind::List => Value::List(word.cast().read()),
+                Kind::Set => Value::Set(word.cast().read()),
+                Kind::ZSet => Value::ZSet(word.cast().read()),
+                Kind::Hash => Value::Hash(word.cast().read()),
+                Kind::Stream => Value::Stream(word.cast().read()),
+            })
+        }
+    }
+
+    /// Writes the value and the header of a record of this shape. The old value is forgotten.
+    #[inline]
+    fn write_value(&mut self, shape: Shape, value: NewValue<'_>, accessed_s: u32) {
+        let kind = match value.short_text() {
+            Some(text) => {
+                let text_at = self.at(shape.text_at());
+                // SAFETY: the shape has room for so many bytes, and none of them is the text's: that would be borrowed from the record.
+                unsafe { text_at.copy_from_nonoverlapping(NonNull::from_ref(text).cast(), text.len()) };
+                Kind::Text
+            }
+            None => self.write_word(shape, value),
+        };
+        let Shape { flags, key_len, text_len } = shape;
+        // SAFETY: a place has room for a header, is aligned for it, and is borrowed.
+        unsafe { self.place.start.cast().write(Header { accessed_s, key_len, text_len, kind, flags }) };
+    }
+
+    /// Writes a value that is a word, and answers its kind.
+    #[inline]
+    fn write_word(&mut self, shape: Shape, value: NewValue<'_>) -> Kind {
+        let word = self.at(shape.word_at());
+        let value = match value {
+            NewValue::Text(text) => Value::String(StringValue::Heap(ThinBytes::new(text))),
+            NewValue::Owned(value) => value,
+        };
+        // SAFETY: the shape has a word, and each of these has its size.
+        unsafe {
+            match value {
+                Value::String(StringValue::Int(integer)) => {
+                    word.cast().write(integer);
+                    Kind::Int
+                }
+                Value::String(StringValue::Heap(bytes)) => {
+                    word.cast().write(bytes);
+                    Kind::Heap
+                }
+                Value::String(StringValue::Raw(bytes)) => {
+                    word.cast().write(bytes);
+                    Kind::Raw
+                }
+                Value::String(StringValue::Inline { .. }) => unreachable!("a short text lies inside"),
+                Value::List(list) => {
+                    word.cast().write(list);
+                    Kind::List
+                }
+                Value::Set(set) => {
+                    word.cast().write(set);
+                    Kind::Set
+                }
+                Value::ZSet(zset) => {
+                    word.cast().write(zset);
+                    Kind::ZSet
+                }
+                Value::Hash(hash) => {
+                    word.cast().write(hash);
+                    Kind::Hash
+                }
+                Value::Stream(stream) => {
+                    word.cast().write(stream);
+                    Kind::Stream
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn set_flag(&mut self, flag: u8, to: bool) {
+        let header = self.header_mut();
+        header.flags = if to { header.flags | flag } else { header.flags & !flag };
+    }
+
+    #[inline]
+    fn header_mut(&mut self) -> &mut Header {
+        // SAFETY: a record begins with its header, and is borrowed.
+        unsafe { self.place.start.cast().as_mut() }
+    }
+
+    /// So many bytes behind the record's beginning.
+    #[inline]
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        debug_assert!(offset <= self.place.size);
+        // SAFETY: who calls this stays inside of the place.
+        unsafe { self.place.start.byte_add(offset) }
+    }
+}
+
+/// # Safety
+/// The place has these bytes, and they are written and stay as they are as long as `'a`.
+#[inline]
+unsafe fn bytes_at<'a>(place: Place, at: usize, len: u8) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(place.start.byte_add(at).as_ptr(), len.into()) }
+}
