@@ -1,8 +1,8 @@
 //! One database: the entries, the index that finds them by key, and the timers of those that expire.
 
 use super::NEVER;
-use super::entry::{Entry, Key, Value};
-use super::expiry::Timers;
+use super::entry::{Entry, Key, Lifetime, Value};
+use super::expiry::{Timers, Turn};
 use super::slab::{Slab, Slot};
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::EXPECTED_KEYS_MAX;
@@ -13,7 +13,7 @@ use crate::base::split_table::{SplitTable, Walk};
 pub struct Db {
     entries: Slab,
     index: SplitTable<Slot>,
-    pub(super) timers: Timers,
+    timers: Timers,
     /// How many entries expire some day.
     volatile: usize,
     /// How many entries have elements that do.
@@ -54,8 +54,8 @@ impl Db {
     /// Mean time to live of the keys that expire, in ms, from a bounded sample of them; 0 when none does.
     pub fn average_ttl_ms(&self, now_ms: i64) -> i64 {
         let (mut sum, mut n) = (0i64, 0);
-        for timer in self.timers.sample() {
-            if let Some(at) = self.entries.get(timer.slot).and_then(Entry::expires_at_ms) {
+        for slot in self.timers.sample() {
+            if let Some(at) = self.entries.get(slot).and_then(Entry::expires_at_ms) {
                 sum = sum.saturating_add((at - now_ms).max(0));
                 n += 1;
             }
@@ -122,14 +122,15 @@ impl Db {
         let slot = self.entries.insert_with(|version| Entry {
             key,
             value,
-            expires_at_ms: NEVER,
+            lifetime: Lifetime::default(),
             version,
-            armed_at_ms: NEVER,
             accessed_s,
         });
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
         if mortal {
+            // A timer that the value had is that of another entry.
+            self.entries.get_mut(slot).into_iter().for_each(Entry::disarm_elements);
             self.follow_elements(slot, false);
         }
         slot
@@ -141,9 +142,9 @@ impl Db {
         let entries = &self.entries;
         self.index.remove(hash, |other| *other == slot, |slot| hash_of(entries, slot));
         let entry = self.entries.remove(slot)?;
-        self.volatile -= usize::from(entry.expires_at_ms != NEVER);
+        self.volatile -= usize::from(entry.deadline_ms() != NEVER);
         self.partly_volatile -= usize::from(entry.value.elements_expire());
-        if entry.armed_at_ms != NEVER {
+        if entry.is_armed() {
             self.sweep_timers();
         }
         Some(entry)
@@ -160,16 +161,16 @@ impl Db {
 
     /// Puts an entry back that [`remove`](Self::remove) took out. If nothing else came or went since, it gets its slot.
     pub(super) fn reinsert(&mut self, mut entry: Entry) -> Slot {
-        // Its timer may have been swept out; one that was not is stale from here on, or a key that is removed and comes back
-        // again and again would gather live ones.
-        entry.armed_at_ms = NEVER;
-        self.volatile += usize::from(entry.expires_at_ms != NEVER);
+        // Its timer may have come and found nothing, or have been swept out.
+        entry.disarm();
+        entry.follow_elements();
+        self.volatile += usize::from(entry.deadline_ms() != NEVER);
         self.partly_volatile += usize::from(entry.value.elements_expire());
         let hash = hash_bytes(&entry.key);
         let slot = self.entries.insert_with(|version| Entry { version, ..entry });
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
-        self.arm(slot);
+        self.rearm(slot);
         slot
     }
 
@@ -184,9 +185,10 @@ impl Db {
     #[inline]
     pub(super) fn replace_value(&mut self, slot: Slot, value: Value) -> (Value, i64) {
         let entry = self.entries.get_mut(slot).expect("a slot is used only while its entry lives");
-        let expires_at_ms = entry.expires_at_ms;
+        let expires_at_ms = entry.deadline_ms();
         let old = std::mem::replace(&mut entry.value, value);
         if old.elements_expire() || entry.value.elements_expire() {
+            entry.disarm_elements();
             self.follow_elements(slot, old.elements_expire());
         }
         (old, expires_at_ms)
@@ -196,24 +198,30 @@ impl Db {
     /// element expired.
     pub(super) fn follow_elements(&mut self, slot: Slot, before: bool) {
         let Some(entry) = self.entries.get_mut(slot) else { return };
-        let after = entry.value.elements_expire();
+        let after = entry.follow_elements();
         if before || after {
             self.partly_volatile -= usize::from(before);
             self.partly_volatile += usize::from(after);
-            self.arm(slot);
+            if entry.elements_need_timer() {
+                self.timers.arm(slot, entry);
+            }
+            self.sweep_timers();
         }
     }
 
-    /// Arms an entry's timer anew, after it fired or may have.
-    pub(super) fn rearm(&mut self, slot: Slot) {
-        let Some(entry) = self.entries.get_mut(slot) else { return };
-        entry.armed_at_ms = NEVER;
-        self.arm(slot);
+    /// Looks at the next timer, if it comes at `now_ms` at the latest.
+    pub(super) fn next_timer(&mut self, now_ms: i64) -> Turn {
+        self.timers.turn(now_ms, &mut self.entries)
     }
 
-    fn arm(&mut self, slot: Slot) {
+    /// Adds the timer that an entry needs which has none, or whose timer has come.
+    pub(super) fn rearm(&mut self, slot: Slot) {
         let Some(entry) = self.entries.get_mut(slot) else { return };
-        self.timers.arm(slot, entry);
+        if entry.due_at_ms() == NEVER {
+            entry.disarm();
+        } else {
+            self.timers.arm(slot, entry);
+        }
         self.sweep_timers();
     }
 
@@ -228,10 +236,12 @@ impl Db {
     /// Changes when an entry expires; `NEVER` for not at all.
     pub(super) fn set_expiry(&mut self, slot: Slot, at_ms: i64) {
         let Some(entry) = self.entries.get_mut(slot) else { return };
-        self.volatile -= usize::from(entry.expires_at_ms != NEVER);
+        self.volatile -= usize::from(entry.deadline_ms() != NEVER);
         self.volatile += usize::from(at_ms != NEVER);
-        entry.expires_at_ms = at_ms;
-        self.arm(slot);
+        if entry.set_deadline(at_ms) {
+            self.timers.arm(slot, entry);
+        }
+        self.sweep_timers();
     }
 
     /// Walks the index; see [`SplitTable::scan`].
@@ -260,6 +270,11 @@ impl Db {
     /// Every slot, in no order that means anything.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         self.index.iter().copied()
+    }
+
+    #[cfg(test)]
+    pub(super) fn timers(&self) -> &Timers {
+        &self.timers
     }
 
     /// Bytes of the tables, without keys and values that lie outside them.

@@ -279,8 +279,7 @@ impl Drop for Slab {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::NEVER;
-    use crate::keyspace::entry::{Key, Value};
+    use crate::keyspace::entry::{Key, Lifetime, Value};
     use crate::value::string::StringValue;
     use proptest::prelude::*;
     use std::collections::HashMap;
@@ -289,9 +288,8 @@ mod tests {
         slab.insert_with(|version| Entry {
             key: Key::new(b""),
             value: Value::String(StringValue::Int(number)),
-            expires_at_ms: NEVER,
+            lifetime: Lifetime::default(),
             version,
-            armed_at_ms: NEVER,
             accessed_s: 0,
         })
     }

@@ -368,7 +368,7 @@ impl Keyspace {
         match pre_image {
             Some(pre_image) => self.undo.push(Step::Changed { db, slot, pre_image }),
             None => {
-                let (value, expires_at_ms) = (entry.value.clone(), entry.expires_at_ms);
+                let (value, expires_at_ms) = (entry.value.clone(), entry.deadline_ms());
                 self.undo.restorable.add(Name::new(db, slot, entry.version));
                 self.undo.bytes += value.heap_bytes(SAMPLES);
                 self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
@@ -419,7 +419,7 @@ impl Keyspace {
     pub(super) fn note_expiry(&mut self, db: DbIndex, slot: Slot) {
         if self.undo.is_on {
             let entry = self.entry(db, slot);
-            let (version, at_ms) = (entry.version, entry.expires_at_ms);
+            let (version, at_ms) = (entry.version, entry.deadline_ms());
             if !self.undo.restorable.has(Name::new(db, slot, version)) {
                 self.undo.push(Step::Expiry { db, slot, at_ms });
             }
@@ -610,7 +610,7 @@ mod tests {
             ks.remove(0, slot);
             ks.roll_back();
         }
-        assert!(ks.db(0).timers.len() < 2_000, "{} timers", ks.db(0).timers.len());
+        assert!(ks.db(0).timers().len() < 2_000, "{} timers", ks.db(0).timers().len());
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Keyspace {
     /// Copies value and expiry to another name or database; what stood there is gone.
     pub fn copy(&mut self, db: DbIndex, slot: Slot, to_db: DbIndex, to: &[u8]) {
         let entry = self.entry(db, slot);
-        let (value, expires_at_ms, accessed_s) = (entry.value.clone(), entry.expires_at_ms, entry.accessed_s);
+        let (value, expires_at_ms, accessed_s) = (entry.value.clone(), entry.deadline_ms(), entry.accessed_s);
         self.make_way(to_db, to);
         let target = &mut self.dbs[to_db as usize];
         let new = target.insert(to, value, accessed_s);
@@ -72,8 +72,9 @@ impl Keyspace {
     /// Adds value and expiry of an entry that was removed elsewhere. No effect. `is_covered` as `note_carried` answered.
     fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: Entry, is_covered: bool) {
         let target = &mut self.dbs[db as usize];
+        let expires_at_ms = entry.deadline_ms();
         let new = target.insert(key, entry.value, entry.accessed_s);
-        target.set_expiry(new, entry.expires_at_ms);
+        target.set_expiry(new, expires_at_ms);
         self.note_carried_to(db, new, is_covered);
     }
 
