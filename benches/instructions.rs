@@ -50,6 +50,13 @@ const CASES: &[Case] = &[
     ("INCR", |count| {
         Client::connect().with_keys().pipelined(count, |i| encode(&["INCR", &format!("counter:{}", i % KEYS)]))
     }),
+    ("SET PX", |count| {
+        Client::connect().with_keys().pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key", "PX", "30000"]))
+    }),
+    ("lock comes and goes", |count| {
+        let turn = |i| encode(&["SET", &at("lock", i), OWNER, "NX", "PX", "30000"]) + &encode(&["DEL", &at("lock", i)]);
+        Client::connect().pipelined(count, turn)
+    }),
     ("HGET, small", |count| small(count, |i| vec![encode(&["HGET", &at("hash", i), &element(i)])])),
     ("HSET, small", |count| small(count, |i| vec![encode(&["HSET", &at("hash", i), &element(i), &element(i + 1)])])),
     ("SISMEMBER, small", |count| small(count, |i| vec![encode(&["SISMEMBER", &at("set", i), &element(i)])])),
@@ -126,6 +133,9 @@ redis.call("sadd", orderKey, userId)
 redis.call('xadd', 'stream.orders', '*', 'userId', userId, 'voucherId', voucherId, 'id', orderId)
 return 0
 "#;
+
+/// Who holds a lock: as long as what clients send, a UUID with a number.
+const OWNER: &str = "0e9d1a7c-52b4-4c6f-9b1d-3f3a5f0c7e21:7";
 
 /// Few enough to lie in the processor's cache.
 const KEYS: usize = 1000;

@@ -120,7 +120,7 @@ pub const INCLUDE_MAX_DEPTH: usize = 16;
 pub const EXPIRY_SLICE_TIMERS: usize = 1_000;
 
 /// Timers that are looked at for each one that is armed, while dead ones are swept out: what a single command pays.
-pub const TIMER_SWEEP_STEP: usize = 16;
+pub const TIMER_SWEEP_STEP: usize = 8;
 
 /// The longest DEBUG SLEEP.
 pub const DEBUG_SLEEP_MAX: Duration = Duration::from_secs(3_600);
@@ -208,8 +208,8 @@ pub const SLAB_KEEP_PLACES: usize = 64;
 /// Bytes of the places of one size that a database keeps when it is empty, so that a lock that comes and goes allocates nothing.
 pub const ARENA_KEEP_BYTES: usize = 4096;
 
-/// The same for the timers of a database: 1 KB.
-pub const TIMERS_KEEP: usize = 64;
+/// The same for the blocks of a database's timers: 1 KB.
+pub const TIMERS_KEEP_BLOCKS: usize = 16;
 
 /// Expired fields or members that a lookup of their key removes on its way; the others are hidden until the next slice of
 /// expiry: some 50 us.

@@ -2,7 +2,7 @@
 
 use super::NEVER;
 use super::entry::{Entry, Key, OwnedEntry, Room, StoredEntry, Value, ValueMut};
-use super::expiry::{Timer, Timers};
+use super::expiry::{Timers, Turn};
 use super::slab::{Slab, Slot};
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::EXPECTED_KEYS_MAX;
@@ -15,7 +15,7 @@ use crate::value::thin_bytes::ThinBytes;
 pub struct Db {
     entries: Slab,
     index: SplitTable<Slot>,
-    pub(super) timers: Timers,
+    timers: Timers,
     /// How many entries expire some day.
     volatile: usize,
     /// How many entries have elements that do.
@@ -56,8 +56,8 @@ impl Db {
     /// Mean time to live of the keys that expire, in ms, from a bounded sample of them; 0 when none does.
     pub fn average_ttl_ms(&self, now_ms: i64) -> i64 {
         let (mut sum, mut n) = (0i64, 0);
-        for timer in self.timers.sample() {
-            if let Some(at) = self.get(timer.slot).and_then(Entry::expires_at_ms) {
+        for slot in self.timers.sample() {
+            if let Some(at) = self.get(slot).and_then(Entry::expires_at_ms) {
                 sum = sum.saturating_add((at - now_ms).max(0));
                 n += 1;
             }
@@ -121,18 +121,13 @@ impl Db {
         if let Some(accessed_s) = accessed_s {
             stored.accessed_s = accessed_s;
         }
-        Some(stored.armed_at_ms <= now_ms)
+        Some(stored.is_due(now_ms))
     }
 
     /// Sets when an entry was last used, in seconds of the server's clock.
     #[inline]
     pub(super) fn touch(&mut self, slot: Slot, accessed_s: u32) {
         self.stored_mut(slot).accessed_s = accessed_s;
-    }
-
-    /// Whether it is the timer that an entry counts on.
-    pub(super) fn is_live_timer(&self, timer: &Timer) -> bool {
-        self.entries.get(timer.slot).is_some_and(|stored| timer.is_live(stored))
     }
 
     /// The value at `slot`, to change it in place; `None` for a string that is not raw. What changes the deadlines of elements
@@ -145,7 +140,7 @@ impl Db {
     /// Makes a string raw, and answers its text; `None` for another value. It has [room](Self::reserve) for that.
     pub(super) fn make_raw(&mut self, slot: Slot) -> Option<&mut ThinBytes> {
         let stored = self.stored_mut(slot);
-        debug_assert!(stored.room() >= Room::of_raw(stored.expires_at_ms), "room is made first");
+        debug_assert!(stored.room() >= Room::of_raw(stored.deadline_ms()), "room is made first");
         match &mut stored.value {
             Value::String(string) => Some(string.make_raw()),
             _ => None,
@@ -196,7 +191,7 @@ impl Db {
         if expires || elements_expire {
             self.volatile += usize::from(expires);
             self.partly_volatile += usize::from(elements_expire);
-            self.arm(slot);
+            self.rearm(slot);
         }
         slot
     }
@@ -207,11 +202,11 @@ impl Db {
         let entries = &self.entries;
         self.index.remove(hash, |other| *other == slot, |slot| hash_of(entries, slot));
         let stored = self.entries.remove(slot)?;
-        let room = stored.room();
-        let StoredEntry { key, value, expires_at_ms, armed_at_ms, accessed_s, .. } = stored;
+        let (room, expires_at_ms, is_armed) = (stored.room(), stored.deadline_ms(), stored.is_armed());
+        let StoredEntry { key, value, accessed_s, .. } = stored;
         self.volatile -= usize::from(expires_at_ms != NEVER);
         self.partly_volatile -= usize::from(value.as_ref().elements_expire());
-        if armed_at_ms != NEVER {
+        if is_armed {
             self.sweep_timers();
         }
         Some(OwnedEntry { key, value, expires_at_ms, accessed_s, room })
@@ -228,8 +223,7 @@ impl Db {
 
     /// Puts an entry back that [`remove`](Self::remove) took out. If nothing else came or went since, it gets its slot.
     pub(super) fn reinsert(&mut self, entry: OwnedEntry) -> Slot {
-        // Its timer may have been swept out. It gets a new one, and one that was not is stale from here on, or a key that is removed
-        // and comes back again and again would gather live ones.
+        // Its timer may have come and found nothing, or have been swept out: it gets a new one.
         self.add(hash_bytes(&entry.key), entry)
     }
 
@@ -256,15 +250,16 @@ impl Db {
         let nothing = OwnedEntry { key: Key::new(b""), value: nothing, expires_at_ms: NEVER, accessed_s: 0, room };
         let to = self.entries.insert_with(|version| StoredEntry::new(nothing, version));
         let moved = self.entries.remove(from).expect("a slot is used only while its entry lives");
-        let StoredEntry { key, value, expires_at_ms, armed_at_ms, accessed_s, .. } = moved;
+        let (expires_at_ms, is_armed) = (moved.deadline_ms(), moved.is_armed());
+        let StoredEntry { key, value, accessed_s, .. } = moved;
         if let Some(slot) = self.index.find_mut(hash_bytes(&key), |slot| *slot == from) {
             *slot = to;
         }
         let stored = self.stored_mut(to);
         *stored = StoredEntry::new(OwnedEntry { key, value, expires_at_ms, accessed_s, room }, stored.version);
-        if armed_at_ms != NEVER {
+        if is_armed {
             // The timer of its old place is stale.
-            self.arm(to);
+            self.rearm(to);
         }
         to
     }
@@ -276,9 +271,10 @@ impl Db {
         let stored = self.stored_mut(slot);
         debug_assert!(stored.room() >= Room::of(value.as_ref(), expires_at_ms), "room is made first");
         let old = std::mem::replace(&mut stored.value, value);
-        let expired_at_ms = stored.expires_at_ms;
+        let expired_at_ms = stored.deadline_ms();
         let before = old.as_ref().elements_expire();
         if before || stored.value.as_ref().elements_expire() {
+            stored.disarm_elements();
             self.follow_elements(slot, before);
         }
         if expired_at_ms != expires_at_ms {
@@ -291,24 +287,30 @@ impl Db {
     /// element expired.
     pub(super) fn follow_elements(&mut self, slot: Slot, before: bool) {
         let Some(entry) = self.entries.get_mut(slot) else { return };
-        let after = entry.value.as_ref().elements_expire();
+        let after = entry.follow_elements();
         if before || after {
             self.partly_volatile -= usize::from(before);
             self.partly_volatile += usize::from(after);
-            self.arm(slot);
+            if entry.elements_need_timer() {
+                self.timers.arm(slot, entry);
+            }
+            self.sweep_timers();
         }
     }
 
-    /// Arms an entry's timer anew, after it fired or may have.
-    pub(super) fn rearm(&mut self, slot: Slot) {
-        let Some(entry) = self.entries.get_mut(slot) else { return };
-        entry.armed_at_ms = NEVER;
-        self.arm(slot);
+    /// Looks at the next timer, if it comes at `now_ms` at the latest.
+    pub(super) fn next_timer(&mut self, now_ms: i64) -> Turn {
+        self.timers.turn(now_ms, &mut self.entries)
     }
 
-    fn arm(&mut self, slot: Slot) {
+    /// Adds the timer that an entry needs which has none, or whose timer has come.
+    pub(super) fn rearm(&mut self, slot: Slot) {
         let Some(entry) = self.entries.get_mut(slot) else { return };
-        self.timers.arm(slot, entry);
+        if entry.due_at_ms() == NEVER {
+            entry.disarm();
+        } else {
+            self.timers.arm(slot, entry);
+        }
         self.sweep_timers();
     }
 
@@ -324,10 +326,12 @@ impl Db {
     pub(super) fn set_expiry(&mut self, slot: Slot, at_ms: i64) {
         let Some(entry) = self.entries.get_mut(slot) else { return };
         debug_assert!(entry.room() >= Room::of(entry.value.as_ref(), at_ms), "room is made first");
-        self.volatile -= usize::from(entry.expires_at_ms != NEVER);
+        self.volatile -= usize::from(entry.deadline_ms() != NEVER);
         self.volatile += usize::from(at_ms != NEVER);
-        entry.expires_at_ms = at_ms;
-        self.arm(slot);
+        if entry.set_deadline(at_ms) {
+            self.timers.arm(slot, entry);
+        }
+        self.sweep_timers();
     }
 
     /// Walks the index; see [`SplitTable::scan`].
@@ -356,6 +360,11 @@ impl Db {
     /// Every slot, in no order that means anything.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         self.index.iter().copied()
+    }
+
+    #[cfg(test)]
+    pub(super) fn timers(&self) -> &Timers {
+        &self.timers
     }
 
     /// Bytes of the tables, without keys and values that lie outside them.

@@ -273,15 +273,44 @@ pub(super) struct OwnedEntry {
 pub(super) struct StoredEntry {
     pub(super) key: Key,
     pub(super) value: Value,
-    pub(super) expires_at_ms: i64,
+    pub(super) lifetime: Lifetime,
     /// Tells this entry from others that lived in the same slot before or after.
     pub(super) version: u32,
-    /// The deadline of this entry's live timer, `NEVER` when it has none; see [`expiry`](super::expiry).
-    pub(super) armed_at_ms: i64,
+    /// When it was last used, in seconds of the server's clock.
     pub(super) accessed_s: u32,
     /// The room that it was given: see [`StoredEntry::room`].
     #[cfg(debug_assertions)]
     pub(super) room: Room,
+}
+
+/// When an entry expires, and what it knows of its timers; see [`expiry`](super::expiry).
+#[derive(Clone, Copy, Default)]
+pub(super) struct Lifetime {
+    /// When the key expires, Unix ms. If it does not, and is armed: when a timer comes, at the latest.
+    deadline_ms: i64,
+    flags: u8,
+}
+
+impl Lifetime {
+    /// The key expires.
+    const EXPIRES: u8 = 1;
+    /// An element of it does. A timer comes for that; [`Deadlines::timer_ms`] tells when.
+    const ELEMENTS_EXPIRE: u8 = 1 << 1;
+    /// A timer comes no later than the deadline.
+    const ARMED: u8 = 1 << 2;
+    /// See [`Entry::mark`].
+    const MARK: u8 = 1 << 3;
+
+    /// Whether it has any of these.
+    #[inline]
+    fn has(self, flags: u8) -> bool {
+        self.flags & flags != 0
+    }
+
+    #[inline]
+    fn set(&mut self, flag: u8, to: bool) {
+        self.flags = if to { self.flags | flag } else { self.flags & !flag };
+    }
 }
 
 impl StoredEntry {
@@ -289,16 +318,21 @@ impl StoredEntry {
     pub(super) fn new(entry: OwnedEntry, version: u32) -> StoredEntry {
         let OwnedEntry { key, value, expires_at_ms, accessed_s, room } = entry;
         let _ = room;
-        StoredEntry {
+        let mut stored = StoredEntry {
             key,
             value,
-            expires_at_ms,
+            lifetime: Lifetime::default(),
             version,
-            armed_at_ms: NEVER,
             accessed_s,
             #[cfg(debug_assertions)]
             room,
+        };
+        _ = stored.set_deadline(expires_at_ms);
+        if stored.follow_elements() {
+            // A timer that the value had is that of another entry.
+            stored.disarm_elements();
         }
+        stored
     }
 
     /// The room that it has. An entry of fixed size holds anything. That nobody relies on it is seen in debug builds, in which it has no
@@ -308,13 +342,114 @@ impl StoredEntry {
         #[cfg(debug_assertions)]
         return self.room;
         #[cfg(not(debug_assertions))]
-        Room::of(self.value.as_ref(), self.expires_at_ms)
+        Room::of(self.value.as_ref(), self.deadline_ms())
     }
 
-    /// When its timer must have fired: at the key's deadline or the first of an element; `NEVER` for neither.
+    /// When it expires, in Unix milliseconds; `None`: never.
+    pub(super) fn expires_at_ms(&self) -> Option<i64> {
+        self.lifetime.has(Lifetime::EXPIRES).then_some(self.lifetime.deadline_ms)
+    }
+
+    /// The same; `NEVER` for never.
+    #[inline]
+    pub(super) fn deadline_ms(&self) -> i64 {
+        if self.lifetime.has(Lifetime::EXPIRES) { self.lifetime.deadline_ms } else { NEVER }
+    }
+
+    /// Sets when it expires; `NEVER` for never. Answers whether it needs a timer for that.
+    #[inline]
+    #[must_use]
+    pub(super) fn set_deadline(&mut self, at_ms: i64) -> bool {
+        let lifetime = &mut self.lifetime;
+        if at_ms == NEVER {
+            lifetime.flags &= !Lifetime::EXPIRES;
+            return false;
+        }
+        let comes_in_time = lifetime.has(Lifetime::ARMED) && lifetime.deadline_ms <= at_ms;
+        lifetime.deadline_ms = at_ms;
+        lifetime.flags |= Lifetime::EXPIRES;
+        !comes_in_time
+    }
+
+    /// Takes note of whether its elements expire, and answers that.
+    pub(super) fn follow_elements(&mut self) -> bool {
+        let expire = self.value.as_ref().elements_expire();
+        self.lifetime.set(Lifetime::ELEMENTS_EXPIRE, expire);
+        expire
+    }
+
+    /// Whether an element expires before a timer comes for it.
+    pub(super) fn elements_need_timer(&self) -> bool {
+        self.value.as_ref().deadlines().is_some_and(Deadlines::need_timer)
+    }
+
+    /// Whether a timer comes for it.
+    #[inline]
+    pub(super) fn is_armed(&self) -> bool {
+        self.lifetime.has(Lifetime::ARMED | Lifetime::ELEMENTS_EXPIRE)
+    }
+
+    /// A timer comes when it is [due](Self::due_at_ms): the only one that the sweep with this mark leaves.
+    pub(super) fn arm(&mut self, due_at_ms: i64, mark: bool) {
+        self.lifetime.set(Lifetime::ARMED, self.lifetime.has(Lifetime::EXPIRES));
+        self.lifetime.set(Lifetime::MARK, mark);
+        if self.lifetime.has(Lifetime::ELEMENTS_EXPIRE)
+            && let Some(deadlines) = self.value.as_mut().and_then(ValueMut::deadlines_mut)
+        {
+            deadlines.set_timer_ms(Some(due_at_ms));
+        }
+    }
+
+    /// No timer comes.
+    pub(super) fn disarm(&mut self) {
+        self.lifetime.set(Lifetime::ARMED, false);
+        self.disarm_elements();
+    }
+
+    /// No timer comes for its elements.
+    pub(super) fn disarm_elements(&mut self) {
+        if let Some(deadlines) = self.value.as_mut().and_then(ValueMut::deadlines_mut) {
+            deadlines.set_timer_ms(None);
+        }
+    }
+
+    /// The mark of the last sweep that left its timer.
+    #[inline]
+    pub(super) fn mark(&self) -> bool {
+        self.lifetime.has(Lifetime::MARK)
+    }
+
+    /// Whether it is there at this time: neither the key has expired, nor every element of it.
+    #[inline]
+    pub(super) fn is_live(&self, now_ms: i64) -> bool {
+        !self.is_mortal() || (self.deadline_ms() > now_ms && !self.value.as_ref().all_expired(now_ms))
+    }
+
+    /// Whether the key expires, or elements of it.
+    #[inline]
+    fn is_mortal(&self) -> bool {
+        self.lifetime.has(Lifetime::EXPIRES | Lifetime::ELEMENTS_EXPIRE)
+    }
+
+    /// Whether it, or an element of it, may have expired by then: a quick test.
+    #[inline]
+    pub(super) fn is_due(&self, now_ms: i64) -> bool {
+        self.is_mortal() && (self.deadline_ms() <= now_ms || self.elements_are_due(now_ms))
+    }
+
+    fn elements_are_due(&self, now_ms: i64) -> bool {
+        let timer_ms = self.value.as_ref().deadlines().and_then(Deadlines::timer_ms);
+        timer_ms.is_some_and(|timer_ms| timer_ms <= now_ms)
+    }
+
+    /// When a timer must have come: at the key's deadline or the first of an element; `NEVER` for neither.
+    #[inline]
     pub(super) fn due_at_ms(&self) -> i64 {
-        let deadlines = self.value.as_ref().deadlines();
-        self.expires_at_ms.min(deadlines.and_then(Deadlines::first_ms).unwrap_or(NEVER))
+        let deadline_ms = self.deadline_ms();
+        if !self.lifetime.has(Lifetime::ELEMENTS_EXPIRE) {
+            return deadline_ms;
+        }
+        deadline_ms.min(self.value.as_ref().deadlines().and_then(Deadlines::first_ms).unwrap_or(NEVER))
     }
 }
 
@@ -342,20 +477,25 @@ impl<'a> Entry<'a> {
 
     /// When it expires, in Unix milliseconds; `None`: never.
     pub fn expires_at_ms(self) -> Option<i64> {
-        (self.0.expires_at_ms != NEVER).then_some(self.0.expires_at_ms)
+        self.0.expires_at_ms()
     }
 
     /// When it expires, in Unix milliseconds; `NEVER` for not at all.
     #[inline]
     pub(super) fn deadline_ms(self) -> i64 {
-        self.0.expires_at_ms
+        self.0.deadline_ms()
     }
 
     /// Whether it is there at this time: neither the key has expired, nor every element of it.
     #[inline]
     pub(super) fn is_live(self, now_ms: i64) -> bool {
-        // An entry of which anything expires has a timer, and that fires no later.
-        self.0.armed_at_ms > now_ms || (self.0.expires_at_ms > now_ms && !self.value().all_expired(now_ms))
+        self.0.is_live(now_ms)
+    }
+
+    /// When a timer must have come: at the key's deadline or the first of an element; `NEVER` for neither.
+    #[cfg(test)]
+    pub(super) fn due_at_ms(self) -> i64 {
+        self.0.due_at_ms()
     }
 
     /// The room that it has.

@@ -1,220 +1,156 @@
 //! Timers: which entry expires next.
 //!
-//! A heap of deadlines with at most one live timer per entry. Renewing an expiry (the common case: a lock that is extended,
-//! a gate that is used) touches only the entry; the timer that fires too early is armed again for the entry's real
-//! deadline. Only an *earlier* deadline adds a timer, and the one it replaces is recognised as stale when it fires. So
-//! expired keys are reclaimed in the order of their deadlines, without sampling and without a scan.
+//! A timer is nothing but a slot in a [wheel](super::wheel); the deadline stands in the entry, which says whether it is *armed*: a
+//! timer comes no later than its deadline. Renewing an expiry (the common case: a lock that is extended, a gate that is used)
+//! touches only the entry; a timer that comes too early is pushed again for the entry's real deadline. Only an *earlier* deadline
+//! adds a timer. So expired keys are reclaimed in the order of their deadlines, without sampling and without a scan. An expiry
+//! that is taken away leaves its deadline as a bound, so that the next one adds no timer, if it is later.
 //!
-//! A lock that is taken and deleted again and again leaves a stale timer each time, which would stand in the heap until its
-//! deadline. So when stale timers outnumber the live ones they are swept out, a few for each timer that is armed and for each
-//! entry with a timer that is removed: these are what makes timers stale, so a sweep is always paid for. The heap
-//! is set aside, and from its end, where taking one leaves a heap, what still lives moves into a fresh one. Until all have
-//! moved, the next timer to fire is the nearer of two.
+//! Elements that expire have a bound of their own, beside their deadlines. A timer that comes is the key's and the elements', and
+//! so is one that is pushed: it is pushed for the nearer of the two.
+//!
+//! **Stale timers.** What an earlier deadline replaces, or an entry leaves that is removed, can't be told from a timer that is
+//! needed. When it comes, its entry is gone or never expires, and it is dropped; or it lives on as another timer of an entry that
+//! needs one. A lock that is taken and deleted again and again leaves one each time. So when timers outnumber twice the entries
+//! that expire they are swept, a few for each timer that is armed and for each entry with a timer that is removed: these are
+//! what makes timers stale, so a sweep is always paid for. The wheel is set aside, and timers move from it to a fresh one, at most
+//! one for each entry, which bears a mark from then on. Until all have moved, the next to come is the nearer of two. A wheel that
+//! was large, and whose memory is mostly free, is made small in the same way.
+//!
+//! Let `volatile` be the entries that expire. There are at most `max(SWEEP_MIN, 2 * volatile)` timers; while a sweep goes on,
+//! `volatile`, those that it has not looked at, and one for each `TIMER_SWEEP_STEP` that it has.
 
 use super::NEVER;
 use super::entry::StoredEntry as Entry;
 use super::slab::{Slab, Slot};
-use crate::base::limits::{TIMER_SWEEP_STEP, TIMERS_KEEP};
+use super::wheel::{Taken, Wheel};
+use crate::base::limits::TIMER_SWEEP_STEP;
 
-/// How many timers [`Timers::sample`] gives at most.
+/// How many timers [`Timers::sample`] gives of each wheel at most.
 const SAMPLE: usize = 64;
 
-/// Fewer timers than this are never swept.
+/// Fewer timers than this are never swept because some are stale.
 const SWEEP_MIN: usize = 1_024;
 
-/// One deadline of one entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Timer {
-    pub(super) at_ms: i64,
-    pub(super) slot: Slot,
-    pub(super) version: u32,
+/// What the next timer calls for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// None has come.
+    Nothing,
+    /// One has, and needed nothing but a look.
+    Passed,
+    /// The deadline of this entry has come, or of some of its elements. It has to be [rearmed](super::db::Db::rearm) if it stays.
+    Due(Slot),
 }
 
 /// The timers of one database.
 #[derive(Default)]
 pub(super) struct Timers {
-    heap: Heap,
+    wheel: Wheel,
     /// What the sweep that is underway has not looked at.
-    unswept: Heap,
+    unswept: Wheel,
+    /// The mark of the last sweep. All entries that are armed bear it, but for those whose timers are unswept.
+    mark: bool,
+    /// How many timers the last sweep began with.
+    #[cfg(test)]
+    swept_from: usize,
 }
 
 impl Timers {
-    /// Makes sure that a timer fires at or before the entry's deadline, or the first of its elements'.
-    #[inline]
+    /// Makes sure that a timer comes at the entry's deadline or the first of its elements'; it must have one.
+    #[inline(never)]
     pub(super) fn arm(&mut self, slot: Slot, entry: &mut Entry) {
-        let at_ms = entry.due_at_ms();
-        if at_ms == NEVER {
-            return;
-        }
-        if at_ms < entry.armed_at_ms {
-            entry.armed_at_ms = at_ms;
-            self.heap.push(Timer { at_ms, slot, version: entry.version });
-        }
+        let due_at_ms = entry.due_at_ms();
+        self.wheel.push(slot, due_at_ms);
+        entry.arm(due_at_ms, self.mark);
     }
 
-    /// Whether a sweep is underway, or stale timers outnumber the entries that expire, of which there are `volatile`.
+    /// Whether a sweep is underway, or worth it. There are `volatile` entries that expire.
     #[inline]
     pub(super) fn needs_sweep(&self, volatile: usize) -> bool {
-        !self.unswept.is_empty() || (self.heap.len() >= SWEEP_MIN && self.heap.len() / 2 > volatile)
+        !self.unswept.is_empty()
+            || (self.wheel.len() >= SWEEP_MIN && self.wheel.len() / 2 > volatile)
+            || self.wheel.is_mostly_free()
     }
 
-    /// Looks at a few timers and throws out those that no entry needs. Answers how many it looked at.
+    /// Looks at a few timers and throws out those that no entry needs.
     #[cold]
-    pub(super) fn sweep_some(&mut self, entries: &mut Slab) -> usize {
+    pub(super) fn sweep_some(&mut self, entries: &mut Slab) {
         if self.unswept.is_empty() {
-            self.unswept = std::mem::take(&mut self.heap);
-        }
-        for looked_at in 0..TIMER_SWEEP_STEP {
-            let Some(timer) = self.unswept.take_last() else {
-                self.unswept = Heap::default();
-                return looked_at;
-            };
-            let Some(entry) = entries.get_mut(timer.slot).filter(|entry| timer.is_live(entry)) else { continue };
-            if entry.due_at_ms() == NEVER {
-                entry.armed_at_ms = NEVER;
-            } else {
-                self.heap.push(timer);
+            std::mem::swap(&mut self.wheel, &mut self.unswept);
+            self.mark = !self.mark;
+            #[cfg(test)]
+            {
+                self.swept_from = self.unswept.len();
             }
         }
-        TIMER_SWEEP_STEP
+        for _ in 0..TIMER_SWEEP_STEP {
+            let Some(taken) = self.unswept.take(NEVER) else { return };
+            prefetch(entries, &self.unswept);
+            if let Some(entry) = self.entry_of(taken.slot(), true, entries) {
+                self.arm(taken.slot(), entry);
+            }
+        }
     }
 
     /// How many timers there are, stale ones included.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.heap.len() + self.unswept.len()
+        self.wheel.len() + self.unswept.len()
     }
 
     /// Bytes allocated.
     pub(super) fn mem_bytes(&self) -> usize {
-        self.heap.mem_bytes() + self.unswept.mem_bytes()
+        self.wheel.mem_bytes() + self.unswept.mem_bytes()
     }
 
-    /// Takes the front timer if it is due.
-    pub(super) fn pop_due(&mut self, now_ms: i64) -> Option<Timer> {
-        let heap = match (self.heap.first(), self.unswept.first()) {
-            (Some(swept), Some(unswept)) if unswept < swept => &mut self.unswept,
-            (None, Some(_)) => &mut self.unswept,
-            _ => &mut self.heap,
+    /// Looks at the next timer, if it comes at `now_ms` at the latest.
+    pub(super) fn turn(&mut self, now_ms: i64, entries: &mut Slab) -> Turn {
+        let is_unswept = match (self.unswept.next_ms(), self.wheel.next_ms()) {
+            (Some(unswept), Some(swept)) => unswept < swept,
+            (unswept, _) => unswept.is_some(),
         };
-        heap.first().is_some_and(|timer| timer.at_ms <= now_ms).then(|| heap.pop())?
-    }
-
-    /// A few timers, the nearest ones among them.
-    pub(super) fn sample(&self) -> impl Iterator<Item = &Timer> {
-        self.heap.iter().take(SAMPLE).chain(self.unswept.iter().take(SAMPLE))
-    }
-}
-
-/// Timers in one chunk of a heap: 64 KiB.
-const CHUNK: usize = 4_096;
-
-/// A binary heap with the nearest deadline first. The standard library's does not give its last element. It lies in chunks,
-/// so that it grows and shrinks without copying.
-#[derive(Default)]
-struct Heap {
-    /// No timer is nearer than its parent, which stands at `(i - 1) / 2`. All chunks but the last that holds a timer are full;
-    /// behind it there is at most one that is empty.
-    chunks: Vec<Vec<Timer>>,
-    len: usize,
-}
-
-impl Heap {
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn mem_bytes(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<Timer>()).sum()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Timer> {
-        self.chunks.iter().flatten()
-    }
-
-    /// The nearest timer.
-    fn first(&self) -> Option<&Timer> {
-        self.chunks.first()?.first()
-    }
-
-    fn push(&mut self, timer: Timer) {
-        let mut at = self.len;
-        self.push_last(timer);
-        while at > 0 {
-            let parent = (at - 1) / 2;
-            if *self.at(parent) <= timer {
-                break;
+        let wheel = if is_unswept { &mut self.unswept } else { &mut self.wheel };
+        let Some(taken) = wheel.take(now_ms) else { return Turn::Nothing };
+        prefetch(entries, wheel);
+        let Some(entry) = self.entry_of(taken.slot(), is_unswept, entries) else { return Turn::Passed };
+        match taken {
+            // One that is due later is pushed again, even if that is over by now, too: it must not go before its turn.
+            Taken::Due { slot, at_ms } if entry.due_at_ms() <= at_ms => Turn::Due(slot),
+            _ => {
+                self.arm(taken.slot(), entry);
+                Turn::Passed
             }
-            self.set(at, *self.at(parent));
-            at = parent;
-        }
-        self.set(at, timer);
-    }
-
-    /// Takes the nearest timer.
-    fn pop(&mut self) -> Option<Timer> {
-        let last = self.take_last()?;
-        if self.is_empty() {
-            return Some(last);
-        }
-        let nearest = *self.at(0);
-        let mut at = 0;
-        loop {
-            let mut child = at * 2 + 1;
-            if child + 1 < self.len && *self.at(child + 1) < *self.at(child) {
-                child += 1;
-            }
-            if child >= self.len || last <= *self.at(child) {
-                self.set(at, last);
-                return Some(nearest);
-            }
-            self.set(at, *self.at(child));
-            at = child;
         }
     }
 
+    /// The slots of a few timers, near ones among them.
+    pub(super) fn sample(&self) -> impl Iterator<Item = Slot> {
+        self.wheel.iter().take(SAMPLE).chain(self.unswept.iter().take(SAMPLE))
+    }
+
+    /// The entry for which a timer that was taken must go on.
     #[inline]
-    fn at(&self, index: usize) -> &Timer {
-        &self.chunks[index / CHUNK][index % CHUNK]
-    }
-
-    #[inline]
-    fn set(&mut self, index: usize, timer: Timer) {
-        self.chunks[index / CHUNK][index % CHUNK] = timer;
-    }
-
-    fn push_last(&mut self, timer: Timer) {
-        let chunk = self.len / CHUNK;
-        if chunk == self.chunks.len() {
-            // The first chunk grows like any vector: most databases have few timers.
-            self.chunks.push(if chunk == 0 { Vec::new() } else { Vec::with_capacity(CHUNK) });
+    fn entry_of<'a>(&self, slot: Slot, is_unswept: bool, entries: &'a mut Slab) -> Option<&'a mut Entry> {
+        let entry = entries.get_mut(slot)?;
+        if is_unswept && entry.mark() == self.mark {
+            // There is another one in the wheel, or none is needed.
+            return None;
         }
-        self.chunks[chunk].push(timer);
-        self.len += 1;
-    }
-
-    /// Takes a timer that is no other's parent.
-    fn take_last(&mut self) -> Option<Timer> {
-        let last = self.len.checked_sub(1)?;
-        let timer = self.chunks[last / CHUNK].pop();
-        self.len = last;
-        self.chunks.truncate(last / CHUNK + 2);
-        if last == 0 && self.chunks[0].capacity() > TIMERS_KEEP {
-            self.chunks = Vec::new();
+        if entry.due_at_ms() == NEVER {
+            entry.disarm();
+            return None;
         }
-        timer
+        Some(entry)
     }
 }
 
-impl Timer {
-    /// Whether this is the entry's live timer, not one that an earlier deadline replaced or that was left by an entry that
-    /// lived in the same slot before.
-    pub(super) fn is_live(&self, entry: &Entry) -> bool {
-        self.version == entry.version && self.at_ms == entry.armed_at_ms
+/// Whenever a wheel has begun with a block of timers, brings the entries of all of them into the cache: timers of one bucket
+/// are of any entries, and each look would wait for the memory.
+#[inline]
+fn prefetch(entries: &Slab, wheel: &Wheel) {
+    if let Some(slots) = wheel.next_block() {
+        slots.iter().for_each(|slot| entries.prefetch(*slot));
     }
 }
 
@@ -226,7 +162,7 @@ mod tests {
     use crate::keyspace::Keyspace;
     use crate::keyspace::effect::{Cause, Effect, Recording};
     use proptest::prelude::*;
-    use std::collections::HashMap;
+    use std::collections::{HashMap, HashSet};
 
     fn at(ks: &mut Keyspace, now_ms: i64) {
         ks.begin_unit(now_ms, Recording::Full);
@@ -241,6 +177,41 @@ mod tests {
     fn put_until(ks: &mut Keyspace, key: &[u8], at_ms: i64) {
         let slot = ks.put(0, key, b"v");
         _ = ks.expire_at(0, slot, at_ms);
+    }
+
+    /// The keys that have expired in this unit, in their order.
+    fn expired_keys(ks: &Keyspace) -> Vec<Vec<u8>> {
+        let expired = |(_, effect)| match effect {
+            Effect::Del { key, cause: Cause::Expiry } => Some(key.to_vec()),
+            _ => None,
+        };
+        ks.effects().iter().filter_map(expired).collect()
+    }
+
+    /// A lock is taken and deleted so often.
+    fn churn(ks: &mut Keyspace, times: usize, until_ms: i64) {
+        for _ in 0..times {
+            put_until(ks, b"churn", until_ms);
+            let slot = ks.db(0).find(b"churn").expect("just put");
+            ks.remove(0, slot);
+        }
+    }
+
+    /// Every entry that needs a timer has one, and there are no more timers than the module's header says.
+    fn check_timers(ks: &Keyspace) {
+        let db = ks.db(0);
+        let timers = db.timers();
+        let all: HashSet<Slot> = timers.wheel.iter().chain(timers.unswept.iter()).collect();
+        for slot in db.slots() {
+            assert!(db.get(slot).is_none_or(|entry| entry.due_at_ms() == NEVER || all.contains(&slot)));
+        }
+        let volatile = db.volatile() + db.partly_volatile();
+        let seen = timers.swept_from - timers.unswept.len();
+        let bound = match timers.unswept.is_empty() {
+            true => SWEEP_MIN.max(2 * volatile + 1),
+            false => volatile + timers.unswept.len() + seen / TIMER_SWEEP_STEP,
+        };
+        assert!(timers.len() <= bound, "{} timers, {volatile} entries, {} unswept", timers.len(), timers.unswept.len());
     }
 
     #[test]
@@ -335,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_taken_over_and_over_leaves_no_heap_of_dead_timers() {
+    fn a_lock_taken_over_and_over_leaves_few_stale_timers() {
         let mut ks = keyspace(0);
         (0..10u8).for_each(|i| put_until(&mut ks, &[i], 1_000_000));
         // Lifted expiries leave timers, too.
@@ -348,7 +319,7 @@ mod tests {
             put_until(&mut ks, b"lock", now_ms + 600_000);
             let slot = ks.find(0, b"lock").expect("just put");
             ks.remove(0, slot);
-            assert!(ks.db(0).timers.len() <= SWEEP_MIN);
+            assert!(ks.db(0).timers().len() <= SWEEP_MIN);
         }
         at(&mut ks, 1_000_000);
         assert!(!ks.reclaim_expired(100_000));
@@ -367,16 +338,16 @@ mod tests {
             let slot = ks.find(0, &i.to_be_bytes()).expect("put above");
             ks.remove(0, slot);
         }
-        assert_eq!(ks.db(0).timers.len(), KEYS as usize);
+        assert_eq!(ks.db(0).timers().len(), KEYS as usize);
         // One more, and there are more of these than of live ones.
         let slot = ks.find(0, &(KEYS - 2).to_be_bytes()).expect("put above");
         ks.remove(0, slot);
         let (mut armed, mut gone) = (0, 0);
-        while ks.db(0).timers.len() > ks.db(0).volatile() + 100 {
-            let before = ks.db(0).timers.len();
+        while ks.db(0).timers().len() > ks.db(0).volatile() + 100 {
+            let before = ks.db(0).timers().len();
             put_until(&mut ks, &(KEYS + armed).to_be_bytes(), 1_000_000);
             armed += 1;
-            assert!(before < ks.db(0).timers.len() + TIMER_SWEEP_STEP, "one command sweeps a few timers");
+            assert!(before < ks.db(0).timers().len() + TIMER_SWEEP_STEP, "one command sweeps a few timers");
             // What is due in the middle of a sweep fires on time and in order.
             if armed % 1_000 == 0 {
                 at(&mut ks, 1_000 + i64::from(armed));
@@ -388,7 +359,65 @@ mod tests {
         assert!(gone > 0 && armed <= KEYS / TIMER_SWEEP_STEP as u32 + 1, "swept in proportion to what is armed");
         at(&mut ks, 1_000_000);
         assert!(!ks.reclaim_expired(usize::MAX));
-        assert_eq!((ks.db(0).len(), ks.db(0).timers.len()), (0, 0));
+        assert_eq!((ks.db(0).len(), ks.db(0).timers().len()), (0, 0));
+    }
+
+    #[test]
+    fn many_that_expire_together_go_in_slices() {
+        const KEYS: u32 = 20_000;
+        // In one millisecond, and in one bucket of a high level.
+        for spread_ms in [1, 1_000_000] {
+            let mut ks = keyspace(0);
+            let first_ms = 1 << 40;
+            (0..KEYS).for_each(|i| put_until(&mut ks, &i.to_be_bytes(), first_ms + i64::from(i) * 7_919 % spread_ms));
+            at(&mut ks, first_ms + spread_ms);
+            let mut slices = 1;
+            loop {
+                let (len, timers) = (ks.db(0).len(), ks.db(0).timers().len());
+                if !ks.reclaim_expired(100) {
+                    break;
+                }
+                assert!(len - ks.db(0).len() <= 100 && timers - ks.db(0).timers().len() <= 100);
+                slices += 1;
+            }
+            let looks = slices * 100 / KEYS;
+            assert!(looks <= 1 + spread_ms.ilog2() / 6 + 1, "{looks} looks at each timer");
+            assert_eq!(expired_keys(&ks).len(), KEYS as usize);
+            assert_eq!((ks.db(0).len(), ks.db(0).timers().len(), ks.stats.expired), (0, 0, u64::from(KEYS)));
+        }
+    }
+
+    #[test]
+    fn the_clock_may_be_set() {
+        const YEAR_MS: i64 = 365 * 24 * 3_600_000;
+        let mut ks = keyspace(50 * YEAR_MS);
+        put_until(&mut ks, b"later", 50 * YEAR_MS + 10);
+        at(&mut ks, 50 * YEAR_MS + 9);
+        assert!(!ks.reclaim_expired(10));
+        // Back by years: what is put then expires when it should.
+        at(&mut ks, 20 * YEAR_MS);
+        assert!(!ks.reclaim_expired(10));
+        put_until(&mut ks, b"sooner", 20 * YEAR_MS + 10);
+        at(&mut ks, 20 * YEAR_MS + 10);
+        while ks.reclaim_expired(10) {}
+        assert_eq!((expired_keys(&ks), ks.db(0).len()), (vec![b"sooner".to_vec()], 1));
+        // On by years: what has expired meanwhile takes a few looks.
+        at(&mut ks, 2_000 * YEAR_MS);
+        assert!(!ks.reclaim_expired(12));
+        assert_eq!((expired_keys(&ks), ks.db(0).len()), (vec![b"later".to_vec()], 0));
+    }
+
+    #[test]
+    fn what_was_large_becomes_small() {
+        let mut ks = keyspace(0);
+        for i in 0..200_000u32 {
+            put_until(&mut ks, &i.to_be_bytes(), if i % 100 == 0 { 1_000_000 } else { 10 });
+        }
+        assert!(ks.db(0).timers().mem_bytes() > 200_000 * 4);
+        at(&mut ks, 10);
+        while ks.reclaim_expired(1_000) {}
+        assert_eq!((ks.db(0).len(), ks.db(0).timers().len()), (2_000, 2_000));
+        assert!(ks.db(0).timers().mem_bytes() < 4 * 64 * 1024, "{} bytes", ks.db(0).timers().mem_bytes());
     }
 
     #[test]
@@ -398,49 +427,29 @@ mod tests {
             (0..50_000u32).for_each(|i| put_until(&mut ks, &i.to_be_bytes(), 1_000_000));
             for i in 0..50_000u32 {
                 let slot = ks.find(0, &i.to_be_bytes()).expect("put above");
-                let before = ks.db(0).timers.len();
+                let before = ks.db(0).timers().len();
                 ks.remove(0, slot);
-                assert!(before <= ks.db(0).timers.len() + TIMER_SWEEP_STEP, "one command sweeps a few timers");
+                assert!(before <= ks.db(0).timers().len() + TIMER_SWEEP_STEP, "one command sweeps a few timers");
             }
-            assert!(ks.db(0).timers.len() <= SWEEP_MIN, "{} timers", ks.db(0).timers.len());
-            assert!(ks.db(0).overhead_bytes() < 2 * CHUNK * size_of::<Timer>());
+            assert!(ks.db(0).timers().len() <= SWEEP_MIN, "{} timers", ks.db(0).timers().len());
+            assert!(ks.db(0).overhead_bytes() < 64 * 1024);
         }
     }
 
     proptest! {
+        /// Whatever is done to lifetimes, and however the clock runs, what reclaiming leaves is what a map of deadlines says; it
+        /// goes in the order of the deadlines, and timers stay few.
         #[test]
-        fn the_heap_gives_the_nearest_first(ops in proptest::collection::vec((0..3u8, 0..50i64), 0..200)) {
-            let mut heap = Heap::default();
-            let mut model: Vec<i64> = Vec::new();
-            for (op, at_ms) in ops {
-                match op {
-                    0 => {
-                        let least = model.iter().min().copied();
-                        prop_assert_eq!(heap.pop().map(|timer| timer.at_ms), least);
-                        model.iter().position(|at_ms| Some(*at_ms) == least).map(|at| model.remove(at));
-                    }
-                    1 if model.len() > 20 => {
-                        let last = heap.take_last().map(|timer| timer.at_ms);
-                        model.iter().position(|at_ms| Some(*at_ms) == last).map(|at| model.remove(at));
-                    }
-                    _ => {
-                        heap.push(Timer { at_ms, slot: Slot(0), version: 0 });
-                        model.push(at_ms);
-                    }
-                }
-                prop_assert_eq!(heap.len(), model.len());
-            }
-        }
-
-        /// Whatever is done to lifetimes, what reclaiming leaves is what a map of deadlines says.
-        #[test]
-        fn equal_to_a_map_of_deadlines(ops in proptest::collection::vec((0..8u8, 0..6u8, 0..40i64), 0..120)) {
+        fn equal_to_a_map_of_deadlines(ops in proptest::collection::vec((0..8u8, 0..9u8, 0..40i64), 0..120)) {
             let mut ks = keyspace(0);
             let mut model: HashMap<u8, i64> = HashMap::new();
             let mut now_ms = 0;
             for (key, op, ms) in ops {
                 at(&mut ks, now_ms);
-                model.retain(|_, at_ms| *at_ms > now_ms);
+                // What has expired stays until somebody meets it.
+                if model.get(&key).is_some_and(|at_ms| *at_ms <= now_ms) {
+                    model.remove(&key);
+                }
                 let slot = ks.find(0, &[key]);
                 prop_assert_eq!(slot.is_some(), model.contains_key(&key));
                 match (op, slot) {
@@ -453,24 +462,67 @@ mod tests {
                         model.remove(&key);
                     }
                     (2 | 3, Some(slot)) => {
-                        _ = ks.expire_at(0, slot, now_ms + ms);
-                        model.insert(key, now_ms + ms);
+                        // Near and far: up to some 36 years.
+                        let far = if op == 2 { ms } else { 1 << ms };
+                        _ = ks.expire_at(0, slot, now_ms + far);
+                        model.insert(key, now_ms + far);
                     }
                     (4, Some(slot)) => {
                         _ = ks.expire_at(0, slot, NEVER);
                         model.insert(key, NEVER);
                     }
-                    (5, _) => {
-                        now_ms += ms;
+                    (5 | 6, _) => {
+                        now_ms += if op == 5 { ms } else { 1 << ms };
                         at(&mut ks, now_ms);
-                        ks.reclaim_expired(usize::MAX);
+                        while ks.reclaim_expired(1 + usize::from(key)) {}
+                        let gone: Vec<i64> = expired_keys(&ks).iter().map(|key| model[&key[0]]).collect();
+                        prop_assert!(gone.is_sorted(), "{gone:?}");
                         model.retain(|_, at_ms| *at_ms > now_ms);
                         prop_assert_eq!(ks.db(0).len(), model.len());
                         prop_assert_eq!(ks.db(0).volatile(), model.values().filter(|at_ms| **at_ms != NEVER).count());
                     }
+                    // Set back: what nobody has met in time lives again.
+                    (7, _) => now_ms -= if ms < 20 { ms } else { 1 << (ms - 20) },
+                    (8, _) => churn(&mut ks, 20 * ms as usize, now_ms + (1 << ms)),
                     _ => {}
                 }
+                check_timers(&ks);
             }
+        }
+
+        /// The same for hashes whose fields expire, or the key, or both: a sweep loses no timer of either.
+        #[test]
+        fn fields_and_keys_have_their_timers(ops in proptest::collection::vec((0..4u8, 0..8u8, 0..40i64), 0..80)) {
+            let mut ks = keyspace(0);
+            let mut now_ms = 0;
+            for (key, op, ms) in ops {
+                at(&mut ks, now_ms);
+                let slot = ks.find(0, &[key]);
+                match (op, slot) {
+                    (0 | 1, slot) => {
+                        let (slot, _) = ks.hash_set(0, &[key], slot, &[op], b"v").expect("a hash");
+                        ks.expire_element_at(0, slot, &[op], now_ms + 1 + ms);
+                    }
+                    (2, Some(slot)) => _ = ks.expire_at(0, slot, now_ms + 1 + ms),
+                    (3, Some(slot)) => _ = ks.expire_at(0, slot, NEVER),
+                    (4, Some(slot)) => _ = ks.expire_element_at(0, slot, &[0], NEVER),
+                    (5, Some(slot)) => ks.rename(0, slot, &[(key + 1) % 4]),
+                    (6, _) => churn(&mut ks, 20 * ms as usize, now_ms + ms),
+                    (7, _) => {
+                        now_ms += ms;
+                        at(&mut ks, now_ms);
+                        while ks.reclaim_expired(1 + usize::from(key)) {}
+                        for entry in ks.db(0).slots().filter_map(|slot| ks.db(0).get(slot)) {
+                            prop_assert!(entry.due_at_ms() > now_ms);
+                        }
+                    }
+                    _ => {}
+                }
+                check_timers(&ks);
+            }
+            at(&mut ks, now_ms + 1_000);
+            while ks.reclaim_expired(10) {}
+            prop_assert_eq!((ks.db(0).volatile(), ks.db(0).partly_volatile()), (0, 0));
         }
     }
 }

@@ -28,6 +28,7 @@ mod slab;
 pub mod snapshot;
 mod undo;
 mod verb;
+mod wheel;
 
 pub use slab::Slot;
 pub use verb::{Misfit, WrongType};
@@ -38,6 +39,7 @@ use db::Db;
 use disposal::Disposal;
 use effect::{Cause, Effect, Effects, Recording, Role, Target};
 use entry::{Entry, ValueMut, ValueRef};
+use expiry::Turn;
 use in_flight::InFlight;
 use mark::Mark;
 use undo::Undo;
@@ -540,16 +542,24 @@ impl Keyspace {
     /// Removes expired keys and elements, at most `budget` timers' and elements' worth; answers whether more are due. Runs as a
     /// unit of its own.
     pub fn reclaim_expired(&mut self, budget: usize) -> bool {
+        if self.is_expiry_held() {
+            return false;
+        }
         let mut left = budget;
-        let expired_until_ms = self.expired_until_ms();
         for db in 0..self.databases() {
             while left > 0 {
                 let database = &mut self.dbs[db as usize];
-                let Some(timer) = database.timers.pop_due(expired_until_ms) else { break };
+                let slot = match database.next_timer(self.now_ms) {
+                    Turn::Nothing => break,
+                    Turn::Passed => None,
+                    Turn::Due(slot) => Some(slot),
+                };
                 left -= 1;
-                if database.is_live_timer(&timer) {
-                    // The timer is paid for; that pays for one element, too, so that each slice gets ahead.
-                    let removed = self.fall_due(db, timer.slot, left + 1).unwrap_or(0);
+                // The timer is paid for; that pays for one element, too, so that each slice gets ahead.
+                if let Some(slot) = slot
+                    && let Some(removed) = self.fall_due(db, slot, left + 1)
+                {
+                    self.dbs[db as usize].rearm(slot);
                     left -= removed.saturating_sub(1);
                 }
             }
@@ -574,9 +584,8 @@ impl Keyspace {
         self.dbs = other.dbs;
     }
 
-    /// Does what an entry's timer calls for: removes the entry if it has expired, else the elements that have, at most `budget`
-    /// of them, and arms the timer again. Answers how many elements went; `None` when the entry did. While expiry is held, all
-    /// elements live again, and the timer stays for when it is not.
+    /// Removes an entry if it has expired, else the elements of it that have, at most `budget` of them. Answers how many elements
+    /// went; `None` when the entry did. While expiry is held, all elements live again.
     #[cold]
     fn fall_due(&mut self, db: DbIndex, slot: Slot, budget: usize) -> Option<usize> {
         let (is_held, expired_until_ms) = (self.is_expiry_held(), self.expired_until_ms());
@@ -594,7 +603,10 @@ impl Keyspace {
         }
         let removed = self.remove_expired_elements(db, slot, budget);
         self.standing_effects += self.effects.count() - effects_before;
-        self.dbs[db as usize].rearm(slot);
+        if let Some(deadlines) = self.value_mut(db, slot).and_then(ValueMut::deadlines_mut) {
+            // A timer that comes before the next element expires need not be waited for.
+            deadlines.put_off_timer();
+        }
         Some(removed)
     }
 

@@ -697,7 +697,7 @@ mod tests {
             ks.remove(0, slot);
             ks.roll_back();
         }
-        assert!(ks.db(0).timers.len() < 2_000, "{} timers", ks.db(0).timers.len());
+        assert!(ks.db(0).timers().len() < 2_000, "{} timers", ks.db(0).timers().len());
     }
 
     #[test]

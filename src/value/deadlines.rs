@@ -25,6 +25,8 @@ pub struct Deadlines {
     expired: usize,
     /// The time that was told last, Unix ms.
     now_ms: i64,
+    /// See [`timer_ms`](Self::timer_ms).
+    timer_ms: Option<i64>,
 }
 
 impl Deadlines {
@@ -67,6 +69,7 @@ impl Deadlines {
         if self.order.is_empty() {
             // Gives the memory of many deadlines back.
             self.order = ZSet::new();
+            self.timer_ms = None;
         }
         true
     }
@@ -99,6 +102,27 @@ impl Deadlines {
     pub fn first_expired(&self) -> Option<&[u8]> {
         let first = (self.expired > 0).then(|| self.order.by_rank(0)).flatten();
         first.map(|(element, _)| element)
+    }
+
+    /// When whoever has a clock looks at them next, at the latest, Unix ms. `None` if that is not promised.
+    #[inline]
+    pub fn timer_ms(&self) -> Option<i64> {
+        self.timer_ms
+    }
+
+    /// Tells when somebody will look at them.
+    pub fn set_timer_ms(&mut self, timer_ms: Option<i64>) {
+        self.timer_ms = timer_ms;
+    }
+
+    /// Whether an element expires before somebody looks.
+    pub fn need_timer(&self) -> bool {
+        self.first_ms().is_some_and(|first_ms| self.timer_ms.is_none_or(|timer_ms| first_ms < timer_ms))
+    }
+
+    /// Promises less: it is enough to look when the first element expires.
+    pub fn put_off_timer(&mut self) {
+        self.timer_ms = self.timer_ms.max(self.first_ms().filter(|_| self.timer_ms.is_some()));
     }
 
     /// Bytes allocated; see [`ZSet::mem_bytes`] for `samples`.
