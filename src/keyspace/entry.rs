@@ -1,7 +1,7 @@
 //! One key with its value, expiry and bookkeeping: one cache line.
 
 use super::NEVER;
-use crate::base::limits::UNDO_COPY_MAX_BYTES;
+use crate::base::limits::{COMPACT_MAX_ENTRIES, UNDO_COPY_MAX_BYTES};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
 use crate::value::hash::Hash;
@@ -70,8 +70,10 @@ impl Value {
         if is_compact { Layout::Compact } else { Layout::Large }
     }
 
-    /// Lays it out like this, whatever the limits; false where a value can't be, or is so only as it grows.
+    /// Lays it out like this, whatever the limits; false where a value can't be, or is so only as it grows. Earlier versions had compact
+    /// values that no block counts the entries of: these become large.
     pub(super) fn take_layout(&mut self, layout: Layout) -> bool {
+        let layout = if layout == Layout::Compact && self.outgrows_block() { Layout::Large } else { layout };
         match self {
             _ if self.layout() == layout => {}
             Value::String(string) if layout == Layout::Large => _ = string.make_raw(),
@@ -81,6 +83,17 @@ impl Value {
             _ => return false,
         }
         true
+    }
+
+    /// Whether a block can't count the entries of its compact form. A list that is compact may have nodes as well.
+    fn outgrows_block(&self) -> bool {
+        let entries = match self {
+            Value::Hash(hash) => hash.stored_len() * 2,
+            Value::Set(set) => set.stored_len(),
+            Value::ZSet(zset) => zset.len(),
+            Value::String(_) | Value::List(_) | Value::Stream(_) => 0,
+        };
+        entries > COMPACT_MAX_ENTRIES
     }
 
     /// When its elements expire, once one of them did.
@@ -237,5 +250,24 @@ mod tests {
         let empty =
             [Value::Hash(Hash::new()), Value::Set(Set::new()), Value::ZSet(ZSet::new()), Value::List(List::new())];
         assert_eq!(empty.map(|value| value.heap_bytes(0)), [0; 4]);
+    }
+
+    #[test]
+    fn what_no_block_counts_stays_large() {
+        let (mut hash, mut set, mut zset) = (Hash::new(), Set::new(), ZSet::new());
+        let (no_hash, no_set) = (HashLimits { max_listpack_entries: 0, ..HashLimits::default() }, SetLimits::default());
+        (0..=COMPACT_MAX_ENTRIES).for_each(|i| {
+            let member = format!("m{i}").into_bytes();
+            hash.insert(&member, b"v", &no_hash);
+            set.insert(&member, &no_set);
+            zset.insert(&member, 1.0, ZSetLimits::default());
+        });
+        for mut value in [Value::Hash(hash), Value::Set(set), Value::ZSet(zset)] {
+            assert!(value.take_layout(Layout::Compact), "it was compact in earlier versions");
+            assert_eq!(value.layout(), Layout::Large);
+        }
+        let mut few = Hash::new();
+        few.insert(b"f", b"v", &no_hash);
+        assert!(!Value::Hash(few).take_layout(Layout::Compact));
     }
 }
