@@ -353,6 +353,27 @@ fn who_waits_does_not_follow_the_wall_clock() {
     assert!(!bench.is_suspended(0) && !bench.is_suspended(1));
 }
 
+/// LuaJIT passed over a first line that begins with `#`, and over a byte order mark, as it does in files.
+#[test]
+fn a_script_is_compiled_from_its_first_byte_on() {
+    let mut bench = Bench::new(1);
+    for (script, answer) in [
+        ("#return 1", "-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'"),
+        (
+            "#return 1\nreturn 2",
+            "-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'",
+        ),
+        ("\u{feff}return 1", "-ERR Error compiling script (new function): user_script:1: "),
+        ("return loadstring('#return 1')", "$-1"),
+        ("#!lua\nreturn 1", ":1"),
+    ] {
+        let reply = bench.call(0, &words(&["EVAL", script, "0"]));
+        assert!(String::from_utf8_lossy(&reply).starts_with(answer), "{script}: {}", reply.escape_ascii());
+    }
+    let reply = bench.call(0, &words(&["SCRIPT", "LINT", "#return 1"]));
+    assert!(reply.starts_with(b"-ERR Error compiling script"), "{}", reply.escape_ascii());
+}
+
 /// An entry becomes claimable by the wall clock, and who waits for it is called again for as long as that takes.
 #[test]
 fn who_waits_to_claim_looks_again_when_the_clock_was_set() {
