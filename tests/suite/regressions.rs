@@ -374,6 +374,24 @@ fn a_script_is_compiled_from_its_first_byte_on() {
     assert!(reply.starts_with(b"-ERR Error compiling script"), "{}", reply.escape_ascii());
 }
 
+/// Of a pipeline, commands were decoded up to 32 at a time, and the time that the last of these took was forgotten: what came behind
+/// ran as if it had not passed. Commands written inline are decoded one at a time.
+#[test]
+fn time_passes_within_a_pipeline() {
+    let server = start(&["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    raw.send(b"DEBUG SLEEP 0.05\r\nTIME\r\nSET k v PX 60000\r\nPEXPIRETIME k\r\n");
+    assert_eq!(raw.reply().value, Value::status("OK"));
+    let Value::Array(time) = raw.reply().value else { panic!("TIME answers two numbers") };
+    let number = |value: &Value| -> i64 {
+        String::from_utf8_lossy(value.bytes().expect("text")).parse().expect("TIME answers two numbers")
+    };
+    let slept_ms = number(&time[0]) * 1_000 + number(&time[1]) / 1_000;
+    assert_eq!(raw.reply().value, Value::status("OK"));
+    let Value::Integer(expires_ms) = raw.reply().value else { panic!("PEXPIRETIME answers a time") };
+    assert!(expires_ms - 60_000 >= slept_ms - 2, "{expires_ms} is less than 60 s after {slept_ms}");
+}
+
 /// An entry becomes claimable by the wall clock, and who waits for it is called again for as long as that takes.
 #[test]
 fn who_waits_to_claim_looks_again_when_the_clock_was_set() {
