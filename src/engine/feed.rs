@@ -19,10 +19,10 @@ impl Engine {
     pub fn feed(&mut self, key: SessionKey, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
         let Some(mut session) = self.server.sessions.take(key) else { return Fed::Suspended };
         let now_ms = self.server.clock.now_ms();
-        session.active_ms = now_ms;
         session.outbox.begin_batch();
         session.pending_input = input.len();
         self.server.last_ticks = self.server.stats.clock.raw();
+        session.active_ticks = self.server.last_ticks;
         self.server.others_come_first = false;
         self.ks.set_now_ms(now_ms);
         let had_failed = self.server.has_log_failed();

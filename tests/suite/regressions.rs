@@ -392,6 +392,28 @@ fn time_passes_within_a_pipeline() {
     assert!(expires_ms - 60_000 >= slept_ms - 2, "{expires_ms} is less than 60 s after {slept_ms}");
 }
 
+/// A clock set forward by an hour had all idle clients closed, and one set back kept them for an hour longer.
+#[test]
+fn who_is_idle_is_not_told_by_the_wall_clock() {
+    let mut bench = Bench::new(2);
+    let (clock, ticks) = quanta::Clock::mock();
+    bench.engine.server.stats.clock = clock;
+    bench.engine.server.config.timeout_s = 10;
+    let idle = |bench: &mut Bench| String::from_utf8_lossy(&bench.call(1, &words(&["CLIENT", "LIST"]))).into_owned();
+    for by_ms in [3_600_000, -7_200_000] {
+        bench.call(0, &words(&["PING"]));
+        bench.set_clock(by_ms);
+        ticks.increment(Duration::from_secs(10));
+        let list = idle(&mut bench);
+        assert!(list.contains(" idle=10 ") && list.contains(" idle=0 "), "{list}");
+        bench.engine.tick();
+        assert!(!bench.is_suspended(0), "an hour that did not pass");
+    }
+    ticks.increment(Duration::from_millis(1));
+    bench.engine.tick();
+    assert!(bench.is_suspended(0) && !bench.is_suspended(1));
+}
+
 /// An entry becomes claimable by the wall clock, and who waits for it is called again for as long as that takes.
 #[test]
 fn who_waits_to_claim_looks_again_when_the_clock_was_set() {
