@@ -9,7 +9,7 @@ use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::session::{ClientType, ReplyMode, Restrictions, Session, SessionKey};
 use crate::engine::spec::{Flags, Group};
-use crate::engine::{Command, CommandTable, Ctx, Done, Run};
+use crate::engine::{Command, Ctx, Done, Run, ServerState};
 
 fn id(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.reply.integer(ctx.session.key.id as i64);
@@ -19,7 +19,7 @@ fn id(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 fn info(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let mut text = Vec::new();
     see_dirty(ctx, ctx.session);
-    describe(&mut text, ctx.server.table, ctx.session, ctx.now_ms());
+    describe(&mut text, ctx.server, ctx.session);
     ctx.reply.verbatim(b"txt", &text);
     Ok(())
 }
@@ -41,7 +41,6 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     } else {
         args.end()?;
     }
-    let now_ms = ctx.now_ms();
     let wanted =
         |session: &&Session| !session.killed && kind.is_none_or(|kind| kind == Kind::Type(session.client_type()));
     let all = ctx.server.sessions.iter().chain(std::iter::once(&*ctx.session)).filter(wanted);
@@ -54,7 +53,7 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let mut text = Vec::new();
     for session in sessions {
         see_dirty(ctx, session);
-        describe(&mut text, ctx.server.table, session, now_ms);
+        describe(&mut text, ctx.server, session);
     }
     ctx.reply.verbatim(b"txt", &text);
     Ok(())
@@ -79,8 +78,9 @@ fn client_kind(name: &[u8]) -> Result<Kind, Error> {
 
 /// One line of CLIENT LIST. What a session keeps only while one of its commands runs (argument buffers and the one in which
 /// replies are made are shared by all) counts as 0; replies on their way to the socket count as unsent.
-fn describe(text: &mut Vec<u8>, table: &CommandTable, session: &Session, now_ms: i64) {
-    let seconds_since = |then_ms: i64| (now_ms - then_ms).max(0) / 1_000;
+fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Session) {
+    let now_ticks = server.stats.clock.raw();
+    let seconds_since = |ticks| server.stats.clock.delta(ticks, now_ticks).as_secs();
     let queued = session.transaction.as_ref();
     let queued_bytes = queued.map_or(0, |transaction| transaction.bytes());
     let unsent_held = session.outbox.held();
@@ -97,8 +97,8 @@ fn describe(text: &mut Vec<u8>, table: &CommandTable, session: &Session, now_ms:
         session.local_address,
         session.fd,
         lossy(&session.name),
-        seconds_since(session.connected_ms),
-        seconds_since(session.active_ms),
+        seconds_since(session.connected_ticks),
+        seconds_since(session.active_ticks),
         flags(session),
         session.db,
         session.subscriptions.channels.len(),
@@ -108,7 +108,7 @@ fn describe(text: &mut Vec<u8>, table: &CommandTable, session: &Session, now_ms:
         session.pending_input,
         session.outbox.chunks(),
         if session.outbox.is_empty() { "r" } else { "rw" },
-        session.last_command.map_or("NULL", |command| &table.by_id(command).full_name),
+        session.last_command.map_or("NULL", |command| &server.table.by_id(command).full_name),
         session.protocol,
         lossy(&session.lib_name),
         lossy(&session.lib_version),
@@ -141,19 +141,20 @@ struct Victims {
     address: Option<Vec<u8>>,
     local_address: Option<Vec<u8>>,
     kind: Option<Kind>,
-    max_age_s: Option<i64>,
+    max_age_s: Option<u64>,
     spare_caller: bool,
 }
 
 impl Victims {
-    fn has(&self, session: &Session, now_ms: i64) -> bool {
+    /// `age_s` tells how old a session is.
+    fn has(&self, session: &Session, age_s: impl Fn(&Session) -> u64) -> bool {
         let is = |wanted: &Option<Vec<u8>>, address: &str| wanted.as_ref().is_none_or(|w| w == address.as_bytes());
         !session.killed
             && self.id.is_none_or(|id| id == session.key.id)
             && is(&self.address, &session.address)
             && is(&self.local_address, &session.local_address)
             && self.kind.is_none_or(|kind| kind == Kind::Type(session.client_type()))
-            && self.max_age_s.is_none_or(|age_s| (now_ms - session.connected_ms) / 1_000 >= age_s)
+            && self.max_age_s.is_none_or(|least| age_s(session) >= least)
     }
 }
 
@@ -182,10 +183,8 @@ fn victims(args: &mut Args<'_>) -> Result<Victims, Error> {
             victims.id = Some(u64::try_from(id).ok().filter(|id| *id > 0).ok_or(NO_ID)?);
         } else if args.option("MAXAGE", 1) {
             let age_s = args.int_or(Error::text("ERR maxage is not an integer or out of range"))?;
-            if age_s <= 0 {
-                return Err(Error::text("ERR maxage should be greater than 0"));
-            }
-            victims.max_age_s = Some(age_s);
+            let age_s = u64::try_from(age_s).ok().filter(|age_s| *age_s > 0);
+            victims.max_age_s = Some(age_s.ok_or(Error::text("ERR maxage should be greater than 0"))?);
         } else if args.option("TYPE", 1) {
             victims.kind = Some(client_kind(args.bytes()?)?);
         } else if args.option("ADDR", 1) {
@@ -207,15 +206,17 @@ fn victims(args: &mut Args<'_>) -> Result<Victims, Error> {
 }
 
 fn kill_all(ctx: &mut Ctx<'_>, victims: &Victims) -> i64 {
-    let now_ms = ctx.now_ms();
-    let sessions = &mut ctx.server.sessions;
+    let ServerState { sessions, stats, .. } = &mut *ctx.server;
+    let now_ticks = stats.clock.raw();
+    let age_s = |session: &Session| stats.clock.delta(session.connected_ticks, now_ticks).as_secs();
     let condemned: Vec<SessionKey> = match victims.id {
-        Some(id) => sessions.by_id(id).filter(|s| victims.has(s, now_ms)).map(|s| s.key).into_iter().collect(),
-        None => sessions.iter().filter(|s| victims.has(s, now_ms)).map(|s| s.key).collect(),
+        Some(id) => sessions.by_id(id).filter(|s| victims.has(s, age_s)).map(|s| s.key).into_iter().collect(),
+        None => sessions.iter().filter(|s| victims.has(s, age_s)).map(|s| s.key).collect(),
     };
+    let is_caller_meant = !victims.spare_caller && victims.has(ctx.session, age_s);
     let mut killed = condemned.len() as i64;
     condemned.into_iter().for_each(|key| ctx.server.kill(key));
-    if !victims.spare_caller && victims.has(ctx.session, now_ms) {
+    if is_caller_meant {
         // It still reads the answer.
         ctx.session.closing = true;
         killed += 1;

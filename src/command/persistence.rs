@@ -17,7 +17,7 @@ fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> MayWait {
     if ctx.server.saving.under_way() == Some(Purpose::Save) {
         return Err(SAVE_IN_PROGRESS);
     }
-    ctx.server.saving.save_for(ctx.session.key, ctx.entry.id, ctx.server.clock.now_ms());
+    ctx.server.saving.save_for(ctx.session.key, ctx.entry.id, ctx.server.clock.steady_ms());
     let on_timeout = |reply: &mut Reply| reply.error(b"ERR SAVE goes on in the background");
     Ok(Flow::wait(Wait::until(None, on_timeout)))
 }
@@ -27,7 +27,7 @@ fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     args.end()?;
     match ctx.server.saving.under_way() {
         Some(Purpose::Save) if how == Some(How::Cancel) && ctx.server.cancel_save(ctx.ks) => {
-            ctx.server.saving.put_off_ms = ctx.server.clock.now_ms();
+            ctx.server.saving.points_since_ms = ctx.server.clock.steady_ms();
             ctx.reply.status("Background saving cancelled");
         }
         _ if how == Some(How::Cancel) => {
@@ -38,7 +38,7 @@ fn bgsave(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
         Some(Purpose::Save) => return Err(SAVE_IN_PROGRESS),
         None if ctx.origin != Origin::Exec => {
-            ctx.server.saving.begin(Purpose::Save, ctx.server.clock.now_ms());
+            ctx.server.saving.begin(Purpose::Save, ctx.server.clock.steady_ms());
             ctx.reply.status("Background saving started");
         }
         Some(Purpose::Rewrite) if how.is_none() && ctx.origin != Origin::Exec => {
@@ -69,7 +69,7 @@ fn bgrewriteaof(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
             return Err(Error::text("ERR Background append only file rewriting already in progress"));
         }
         None if ctx.origin != Origin::Exec => {
-            saving.begin(Purpose::Rewrite, ctx.server.clock.now_ms());
+            saving.begin(Purpose::Rewrite, ctx.server.clock.steady_ms());
             ctx.reply.status("Background append only file rewriting started");
         }
         _ => {

@@ -98,10 +98,18 @@ fn flag(parameter: &'static Parameter) -> Arg {
         .value_parser(value_parser!(OsString));
     match (parameter.shape)() {
         Shape::One(name) => arg.value_name(name).allow_hyphen_values(true),
-        Shape::Word(words) => arg.value_name(words().join("|")),
+        Shape::Word(words) => {
+            let words = words().join("|");
+            // Where flags leave little room beside them clap puts their help below, but not where one leaves none.
+            let is_long = parameter.name.len() + words.len() > LONG_FLAG;
+            arg.value_name(words).next_line_help(is_long)
+        }
         Shape::Many(name) => arg.value_name(name).num_args(1..),
     }
 }
+
+/// Characters of a flag's name and words beside which there is no room for its help.
+const LONG_FLAG: usize = 50;
 
 impl Config {
     /// The configuration that a command line (of [`command`]) asks for.
@@ -292,6 +300,16 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn its_help_has_room_at_every_width() {
+        for width in [80, 100, 120, 200] {
+            let help = command().term_width(width).render_help().to_string();
+            let indent = |line: &str| line.len() - line.trim_start().len();
+            let narrow: Vec<&str> = help.lines().filter(|line| indent(line) > LONG_FLAG + 10).collect();
+            assert!(help.lines().count() > 100 && narrow.is_empty(), "{width} columns: {narrow:#?}");
+        }
     }
 
     #[test]

@@ -75,8 +75,8 @@ impl ServerState {
         let Some(mut session) = self.sessions.take(key) else { return Fed::Suspended };
         out.set_form(session.form());
         session.outbox.begin_batch();
-        session.active_ms = self.clock.now_ms();
         self.last_ticks = self.stats.clock.raw();
+        session.active_ticks = self.last_ticks;
         let had_failed = self.has_log_failed();
         let fed = loop {
             if session.is_suspended() {

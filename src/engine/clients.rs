@@ -1,5 +1,7 @@
 //! Clients come and go: they are registered, forgotten, and closed when they are idle or do not read their output.
 
+use std::time::Duration;
+
 use super::saving::Progress;
 use super::session::{ClientType, Peer, Restrictions, Session, SessionKey};
 use super::state::{Engine, ServerState};
@@ -18,7 +20,7 @@ impl ServerState {
         let stranger = !self.config.requirepass.is_empty();
         let is_unlogged = self.is_unlogged();
         let address = peer.address.clone();
-        let key = self.sessions.open(peer, stranger, self.clock.now_ms());
+        let key = self.sessions.open(peer, stranger, self.stats.clock.raw());
         if let Some(session) = self.sessions.get_mut(key) {
             session.restrictions.set(Restrictions::METERED, self.config.maxmemory > 0);
             session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
@@ -64,19 +66,19 @@ impl ServerState {
     }
 
     /// Closes clients that neither sent a command nor wait for one to be answered for `timeout` seconds.
-    pub(super) fn close_idle(&mut self, now_ms: i64) {
-        let timeout_ms = i64::from(self.config.timeout_s) * 1_000;
-        if timeout_ms == 0 {
+    pub(super) fn close_idle(&mut self) {
+        if self.config.timeout_s == 0 {
             return;
         }
-        let safe = self.safe();
+        let timeout = Duration::from_secs(self.config.timeout_s.into());
+        let (clock, now_ticks, safe) = (&self.stats.clock, self.stats.clock.raw(), self.safe());
         for session in self.sessions.iter_mut() {
             let waits_for_log = session.outbox.sendable(safe) < session.outbox.len();
             let waits = waits_for_log
                 || session.parked.is_some()
                 || session.transfer.is_some()
                 || !session.subscriptions.is_empty();
-            if !waits && now_ms - session.active_ms > timeout_ms {
+            if !waits && clock.delta(session.active_ticks, now_ticks) > timeout {
                 session.kill();
             }
         }
@@ -97,7 +99,7 @@ impl ServerState {
 
     /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
     pub(super) fn enforce_output_limits(&mut self) {
-        let (now_ms, safe, is_unlogged) = (self.clock.now_ms(), self.safe(), self.is_unlogged());
+        let (steady_ms, safe, is_unlogged) = (self.clock.steady_ms(), self.safe(), self.is_unlogged());
         for key in std::mem::take(&mut self.limits_due) {
             let Some(session) = self.sessions.get_mut(key) else { continue };
             let limits = &self.config.client_output_buffer_limit;
@@ -107,11 +109,11 @@ impl ServerState {
             };
             let unsent = session.outbox.unread(safe, is_unlogged) as u64;
             let over_soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes;
-            let since_ms = *session.over_soft_since_ms.get_or_insert(now_ms);
+            let since_ms = *session.over_soft_since_ms.get_or_insert(steady_ms);
             if !over_soft {
                 session.over_soft_since_ms = None;
             }
-            let too_long = over_soft && now_ms - since_ms >= limit.soft_seconds as i64 * 1_000;
+            let too_long = over_soft && steady_ms - since_ms >= limit.soft_seconds as i64 * 1_000;
             let over_hard = limit.hard_bytes > 0 && unsent > limit.hard_bytes;
             if (over_hard || too_long) && !session.killed {
                 tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");

@@ -19,10 +19,10 @@ impl Engine {
     pub fn feed(&mut self, key: SessionKey, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
         let Some(mut session) = self.server.sessions.take(key) else { return Fed::Suspended };
         let now_ms = self.server.clock.now_ms();
-        session.active_ms = now_ms;
         session.outbox.begin_batch();
         session.pending_input = input.len();
         self.server.last_ticks = self.server.stats.clock.raw();
+        session.active_ticks = self.server.last_ticks;
         self.server.others_come_first = false;
         self.ks.set_now_ms(now_ms);
         let had_failed = self.server.has_log_failed();
@@ -40,6 +40,7 @@ impl Engine {
     fn feed_session(&mut self, session: &mut Session, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
         out.set_form(session.form());
         let mut batch = std::mem::take(&mut self.batch);
+        let mut looked_ticks = self.server.last_ticks;
         let fed = loop {
             if session.is_suspended() {
                 break Fed::Suspended;
@@ -53,7 +54,7 @@ impl Engine {
             };
             match batch.fill(decoder, input, &limits, self.server.table) {
                 Ok(0) => break Fed::Drained,
-                Ok(_) => self.run_batch(session, &batch, decoder, input, out),
+                Ok(_) => self.run_batch(session, &batch, decoder, input, out, &mut looked_ticks),
                 Err(error) => {
                     out.error(format!("ERR {error}").as_bytes());
                     session.closing = true;
@@ -66,6 +67,7 @@ impl Engine {
     }
 
     /// Runs the commands of a batch in order. Stops before the first that may not run now, and lets the decoder stand there.
+    /// `looked_ticks` is when the wall clock was looked at.
     fn run_batch(
         &mut self,
         session: &mut Session,
@@ -73,8 +75,8 @@ impl Engine {
         decoder: &mut Decoder,
         input: &[u8],
         out: &mut Reply,
+        looked_ticks: &mut u64,
     ) {
-        let start_ticks = self.server.last_ticks;
         let mut now_ms = self.ks.now_ms();
         if batch.len() > 1 && self.ks.db(session.db).len() >= WARM_MIN_KEYS {
             batch.warm(&self.ks, session.db, input);
@@ -84,9 +86,10 @@ impl Engine {
             if index > 0 && (session.is_suspended() || must_pause) {
                 return decoder.rewind_to(planned.starts_at);
             }
-            // A long pipeline must not freeze the clock: look again once a millisecond of work is behind us.
-            if self.server.stats.clock.delta_as_nanos(start_ticks, self.server.last_ticks) > 1_000_000 {
+            // A long pipeline must not freeze the clock: look again after each millisecond of work.
+            if self.server.stats.clock.delta_as_nanos(*looked_ticks, self.server.last_ticks) > 1_000_000 {
                 now_ms = self.server.clock.now_ms();
+                *looked_ticks = self.server.last_ticks;
             }
             // Who was woken in between may have looked at the clock, too.
             now_ms = now_ms.max(self.ks.now_ms());

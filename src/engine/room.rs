@@ -29,7 +29,7 @@ impl ServerState {
     #[cold]
     pub(super) fn take_back(&mut self) {
         self.room.takes_back = true;
-        self.room.missed_since_ms.get_or_insert(self.clock.now_ms());
+        self.room.missed_since_ms.get_or_insert(self.clock.steady_ms());
     }
 
     /// Whether there is no room for what a client that has asked for a transfer is to be sent next. Then it is woken when there is.
@@ -37,7 +37,7 @@ impl ServerState {
         if !self.room.is_full() {
             return false;
         }
-        self.room.missed_since_ms.get_or_insert(self.clock.now_ms());
+        self.room.missed_since_ms.get_or_insert(self.clock.steady_ms());
         if let Some(session) = self.sessions.get_mut(key) {
             session.waits_for_room = true;
         }
@@ -77,12 +77,12 @@ impl ServerState {
     }
 
     /// Closes the client that holds most if others have waited for room for too long.
-    pub(super) fn make_room(&mut self, now_ms: i64) {
-        let is_over = |since_ms| now_ms - since_ms > ROOM_PATIENCE.as_millis() as i64;
+    pub(super) fn make_room(&mut self, steady_ms: i64) {
+        let is_over = |since_ms| steady_ms - since_ms > ROOM_PATIENCE.as_millis() as i64;
         if !self.room.missed_since_ms.is_some_and(is_over) {
             return;
         }
-        self.room.missed_since_ms = Some(now_ms);
+        self.room.missed_since_ms = Some(steady_ms);
         let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
         let can_read = |session: &mut Session| session.outbox.unread(safe, is_unlogged) > 0;
         let readers = self.sessions.iter_mut().filter_map(|session| can_read(session).then_some(session));
@@ -94,5 +94,37 @@ impl ServerState {
         );
         most.kill();
         self.stats.output_limit_disconnections += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::base::lsn::Lsn;
+    use crate::base::rng::Rng;
+    use crate::config::Config;
+    use crate::engine::session::Peer;
+    use crate::engine::{CommandTable, Engine};
+
+    #[test]
+    fn patience_does_not_follow_the_wall_clock() {
+        const HOUR_MS: i64 = 3_600_000;
+        let (clock, table) = (Clock::manual(1_000_000), Box::leak(Box::new(CommandTable::new(&[]))));
+        let mut engine = Engine::new(Config::default(), table, clock.clone(), Rng::seeded(1)).expect("memory for Lua");
+        let key = engine.server.open_session(Peer::default());
+        let mut is_closed = |wall_ms: i64, ms: i64| {
+            clock.set_wall_by_ms(wall_ms);
+            clock.advance_ms(ms);
+            engine.server.room.held = OUTBOX_TOTAL_PAUSE_BYTES + 1;
+            assert!(engine.server.has_no_room_for(key));
+            engine.server.sessions.get_mut(key).expect("it is connected").outbox.push(b"unread", Lsn::NONE);
+            engine.tick();
+            engine.server.sessions.get_mut(key).expect("its task has not run").killed
+        };
+        let patience_ms = ROOM_PATIENCE.as_millis() as i64;
+        assert!(!is_closed(0, 0));
+        assert!(!is_closed(HOUR_MS, patience_ms));
+        assert!(is_closed(-2 * HOUR_MS, 1));
     }
 }

@@ -38,7 +38,7 @@ impl ServerState {
         let Some(run) = &mut self.saving.run else {
             let next = self.saving.take_scheduled();
             if let Some(purpose) = next {
-                self.saving.begin(purpose, self.clock.now_ms());
+                self.saving.begin(purpose, self.clock.steady_ms());
             }
             return next.is_some();
         };
@@ -237,7 +237,7 @@ impl ServerState {
         }
         if let Err(error) = begun {
             let history = self.saving.history_mut(Purpose::Rewrite);
-            history.tried_ms = self.clock.now_ms();
+            history.tried_ms = self.clock.steady_ms();
             history.end(false);
             tracing::error!("the log could not be begun: {error}. What changes is in memory only until it has");
         }
@@ -250,20 +250,20 @@ impl ServerState {
 
     /// A snapshot is complete. Answers whether that is all that was asked for.
     fn note_saved(&mut self, purpose: Purpose, wants_rdb: bool, ended: &Ended, rdb: Rdb) -> Result<(), String> {
-        let now_ms = self.clock.now_ms();
         let saving = &mut self.saving;
         if wants_rdb {
             saving.has_export_failed = matches!(rdb, Rdb::Failed(_));
         }
         if let Rdb::Failed(error) = rdb {
             tracing::error!("{error}. The snapshot is complete, and a start reads it; mend that, and call BGSAVE");
-            saving.put_off_ms = now_ms;
+            saving.points_since_ms = self.clock.steady_ms();
             return Err(error);
         }
         saving.history_mut(purpose).done += 1;
         // With `rdb-export`, when the last one was made tells how old the file is, which others do not write.
         if matches!(rdb, Rdb::Written) || !self.config.rdb_export {
-            saving.saved_ms = now_ms;
+            saving.saved_ms = self.clock.now_ms();
+            saving.points_since_ms = self.clock.steady_ms();
             saving.saved_changes = ended.changes;
         }
         Ok(())
@@ -328,7 +328,7 @@ impl ServerState {
             // It may lack what has changed of late.
             self.complete_save(ks);
         }
-        self.saving.begin_or_join(self.clock.now_ms());
+        self.saving.begin_or_join(self.clock.steady_ms());
         self.complete_save(ks);
         self.saving.failure.clone().map_or(Ok(()), Err)
     }

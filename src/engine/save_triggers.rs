@@ -52,32 +52,32 @@ impl ServerState {
         if self.loading.is_some() || self.saving.run.is_some() || matches!(self.saving.home, Home::None) {
             return;
         }
-        let now_ms = self.clock.now_ms();
-        let due = if self.is_save_due(ks, now_ms) {
+        let steady_ms = self.clock.steady_ms();
+        let due = if self.is_save_due(ks, steady_ms) {
             Some(Purpose::Save)
-        } else if self.is_rewrite_due(now_ms) {
+        } else if self.is_rewrite_due(steady_ms) {
             Some(Purpose::Rewrite)
         } else {
             None
         };
         if let Some(purpose) = due {
-            self.saving.begin(purpose, now_ms);
+            self.saving.begin(purpose, steady_ms);
         }
     }
 
-    fn is_save_due(&self, ks: &Keyspace, now_ms: i64) -> bool {
+    fn is_save_due(&self, ks: &Keyspace, steady_ms: i64) -> bool {
         let changes = i64::try_from(self.saving.changes(ks)).unwrap_or(i64::MAX);
-        let elapsed_s = (now_ms - self.saving.saved_ms.max(self.saving.put_off_ms)) / 1_000;
+        let elapsed_s = (steady_ms - self.saving.points_since_ms) / 1_000;
         let history = self.saving.history(Purpose::Save);
-        let may_try = history.is_ok || now_ms - history.tried_ms > SAVE_RETRY.as_millis() as i64;
+        let may_try = history.is_ok || steady_ms - history.tried_ms > SAVE_RETRY.as_millis() as i64;
         may_try && self.config.save.iter().any(|point| changes >= point.changes && elapsed_s > point.seconds)
     }
 
-    fn is_rewrite_due(&self, now_ms: i64) -> bool {
+    fn is_rewrite_due(&self, steady_ms: i64) -> bool {
         let history = self.saving.history(Purpose::Rewrite);
         let most = if self.wants_log() { LOG_BEGIN_RETRY_DOUBLINGS } else { SAVE_RETRY_DOUBLINGS };
         let pause_ms = (SAVE_RETRY.as_millis() as i64) << history.failures_in_a_row.saturating_sub(1).min(most);
-        if !history.is_ok && now_ms - history.tried_ms <= pause_ms {
+        if !history.is_ok && steady_ms - history.tried_ms <= pause_ms {
             return false;
         }
         self.wants_log() || self.has_log_grown()
@@ -116,7 +116,7 @@ impl ServerState {
     /// CONFIG SET appendonly yes: begins the snapshot that the log is to begin behind, unless one is under way that will do.
     pub(crate) fn request_log(&mut self) {
         match &self.saving.run {
-            None => self.saving.begin(Purpose::Rewrite, self.clock.now_ms()),
+            None => self.saving.begin(Purpose::Rewrite, self.clock.steady_ms()),
             // All has been copied, and what changes now is in no log.
             Some(Run { stage: Stage::Ending(..) | Stage::Exporting(..), .. }) => self.saving.schedule(Purpose::Rewrite),
             Some(_) => {}

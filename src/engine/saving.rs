@@ -28,6 +28,7 @@ use super::session::SessionKey;
 use super::snapshot_stream::SnapshotStream;
 use super::table::CommandId;
 use super::tail::{EFFECTS_FORMAT, UnitOrigin};
+use crate::base::clock::Clock;
 use crate::base::limits::{SAVE_SLICE_BYTES, SNAPSHOT_GIVE_UP_BYTES};
 use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
@@ -57,7 +58,7 @@ pub struct History {
     pub is_ok: bool,
     /// How long the last one took.
     pub last_s: Option<u64>,
-    /// When the last one began, Unix ms.
+    /// When the last one began, by the steady clock.
     pub tried_ms: i64,
     /// How many have succeeded.
     pub done: u64,
@@ -108,9 +109,9 @@ pub struct Saving {
     pub(super) saved_ms: i64,
     /// Changes that had been counted by then.
     pub(super) saved_changes: u64,
-    /// When the last one ended that a client has cancelled, or that could not be written as RDB: Unix ms. The points of `save`
-    /// count their seconds from there, too, so that the next one is not made at once.
-    pub(crate) put_off_ms: i64,
+    /// Since when the points of `save` count their seconds, by the steady clock: from [`Saving::saved_ms`] on, or from the end of one
+    /// that a client has cancelled or that could not be written as RDB, so that the next one is not made at once.
+    pub(crate) points_since_ms: i64,
     /// Whether the last one that was to be written as RDB could not be.
     pub(crate) has_export_failed: bool,
     /// Keys that were there when the server had started.
@@ -256,7 +257,7 @@ impl Copying {
 
 impl Saving {
     /// Nothing is saved before [`Saving::lives_at`] or a log says where.
-    pub(super) fn new(now_ms: i64) -> Saving {
+    pub(super) fn new(clock: &Clock) -> Saving {
         Saving {
             home: Home::None,
             platform: Platform::default(),
@@ -264,9 +265,9 @@ impl Saving {
             run: None,
             scheduled: [false; 2],
             history: [History::default(); 2],
-            saved_ms: now_ms,
+            saved_ms: clock.now_ms(),
             saved_changes: 0,
-            put_off_ms: 0,
+            points_since_ms: clock.steady_ms(),
             has_export_failed: false,
             loaded_keys: 0,
             base_bytes: 0,
@@ -324,10 +325,10 @@ impl Saving {
         self.log_bytes_offset = i64::try_from(log_bytes).unwrap_or(i64::MAX);
     }
 
-    /// Asks for a snapshot, which must not be under way.
-    pub(crate) fn begin(&mut self, purpose: Purpose, now_ms: i64) {
+    /// Asks for a snapshot, which must not be under way, at this time of the steady clock.
+    pub(crate) fn begin(&mut self, purpose: Purpose, steady_ms: i64) {
         self.scheduled[purpose as usize] = false;
-        self.history[purpose as usize].tried_ms = now_ms;
+        self.history[purpose as usize].tried_ms = steady_ms;
         self.waiting.append(&mut self.waiting_for_next);
         let wants_rdb = purpose == Purpose::Save || !self.waiting.is_empty();
         self.run = Some(Run { purpose, wants_rdb, began: Instant::now(), stage: Stage::Wanted });
@@ -426,21 +427,21 @@ impl Saving {
     }
 
     /// Asks for one that holds all that there is now, and lets a client wait for it.
-    pub(crate) fn save_for(&mut self, client: SessionKey, command: CommandId, now_ms: i64) {
+    pub(crate) fn save_for(&mut self, client: SessionKey, command: CommandId, steady_ms: i64) {
         if self.is_ending() {
             self.waiting_for_next.push((client, command));
             self.schedule(Purpose::Save);
             return;
         }
         self.waiting.push((client, command));
-        self.begin_or_join(now_ms);
+        self.begin_or_join(steady_ms);
     }
 
     /// Asks for the data to be saved: by the snapshot under way, which must not be ending, or by one that begins.
-    pub(super) fn begin_or_join(&mut self, now_ms: i64) {
+    pub(super) fn begin_or_join(&mut self, steady_ms: i64) {
         match &mut self.run {
             Some(run) => run.wants_rdb = true,
-            None => self.begin(Purpose::Save, now_ms),
+            None => self.begin(Purpose::Save, steady_ms),
         }
     }
 

@@ -366,7 +366,7 @@ impl Scripts {
         }
         let vm = self.vm.as_mut().ok_or(NESTED)?;
         // Whoever wrote it knows the compiler's own words.
-        let start = if text.starts_with(b"#") { memchr::memchr(b'\n', text).unwrap_or(text.len()) } else { 0 };
+        let start = if text.starts_with(b"#!") { memchr::memchr(b'\n', text).unwrap_or(text.len()) } else { 0 };
         let program = vm.compile(&text[start..]).map_err(script_error)?;
         vm.release(program);
         let found = lint(text, table, &|name| vm.has_global(name));

@@ -222,12 +222,12 @@ pub struct Session {
     pub closing: bool,
     /// Close now, whatever is unsent.
     pub killed: bool,
-    /// Since when its unsent output exceeds its kind's soft limit, Unix ms.
+    /// Since when its unsent output exceeds its kind's soft limit, by the steady clock.
     pub over_soft_since_ms: Option<i64>,
-    /// When it connected, Unix ms.
-    pub connected_ms: i64,
-    /// When it last sent a command, Unix ms.
-    pub active_ms: i64,
+    /// When it connected, by the clock of [`Stats`](super::stats::Stats).
+    pub connected_ticks: u64,
+    /// When it last sent a command, by the same clock.
+    pub active_ticks: u64,
     /// The last command.
     pub last_command: Option<CommandId>,
     /// Bytes of input that wait for the rest of their command.
@@ -330,7 +330,7 @@ pub struct Sessions {
 
 impl Sessions {
     /// Registers a connection.
-    pub fn open(&mut self, peer: Peer, unauthenticated: bool, now_ms: i64) -> SessionKey {
+    pub fn open(&mut self, peer: Peer, unauthenticated: bool, ticks: u64) -> SessionKey {
         self.last_id += 1;
         let slot = self.slab.vacant_key();
         let key = SessionKey { id: self.last_id, slot };
@@ -368,8 +368,8 @@ impl Sessions {
             closing: false,
             killed: false,
             over_soft_since_ms: None,
-            connected_ms: now_ms,
-            active_ms: now_ms,
+            connected_ticks: ticks,
+            active_ticks: ticks,
             last_command: None,
             pending_input: 0,
             commands: 0,

@@ -69,7 +69,7 @@ impl Engine {
             freed: Freed::default(),
             tail: None,
             durability: None,
-            saving: Saving::new(now_ms),
+            saving: Saving::new(&clock),
             loading: None,
             memory_is_full: false,
             clock,
@@ -323,7 +323,7 @@ pub(super) struct Room {
     pub(super) held: usize,
     /// The command that has just run is to run again.
     pub(super) takes_back: bool,
-    /// Since when somebody waits, Unix ms.
+    /// Since when somebody waits, by the steady clock.
     pub(super) missed_since_ms: Option<i64>,
 }
 

@@ -110,11 +110,11 @@ impl Stats {
         *self = Stats { clock: self.clock.clone(), scripts, ..Stats::new(self.commands.len()) };
     }
 
-    /// Takes a sample of the rates; called at every tick.
-    pub fn sample(&mut self, now_ms: i64) {
-        self.ops_per_second.sample(now_ms, self.processed);
-        self.in_per_second.sample(now_ms, self.bytes_in);
-        self.out_per_second.sample(now_ms, self.bytes_out);
+    /// Takes a sample of the rates, at this time of the steady clock; called at every tick.
+    pub fn sample(&mut self, steady_ms: i64) {
+        self.ops_per_second.sample(steady_ms, self.processed);
+        self.in_per_second.sample(steady_ms, self.bytes_in);
+        self.out_per_second.sample(steady_ms, self.bytes_out);
     }
 }
 

@@ -7,17 +7,17 @@ impl Engine {
     /// Runs what must run `hz` times a second: reclaiming memory, statistics, idle clients. Answers whether there is more to
     /// reclaim than one slice does.
     pub fn tick(&mut self) -> bool {
-        let now_ms = self.server.clock.now_ms();
+        let steady_ms = self.server.clock.steady_ms();
         self.server.stats.processed = self.server.stats.commands.iter().map(|command| command.calls).sum();
-        self.server.stats.sample(now_ms);
+        self.server.stats.sample(steady_ms);
         self.server.peak_bytes = self.server.peak_bytes.max(allocated_bytes());
         self.give_back_scratch();
         self.server.freed.give_back();
         self.server.look_after_log();
         self.server.look_after_saving(&mut self.ks);
-        self.server.close_idle(now_ms);
+        self.server.close_idle();
         self.server.check_soft_limits();
-        self.server.make_room(now_ms);
+        self.server.make_room(steady_ms);
         self.reclaim()
     }
 

@@ -1,7 +1,7 @@
 //! One key with its value, expiry and bookkeeping: one cache line.
 
 use super::NEVER;
-use crate::base::limits::UNDO_COPY_MAX_BYTES;
+use crate::base::limits::{COMPACT_MAX_ENTRIES, UNDO_COPY_MAX_BYTES};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
 use crate::value::hash::Hash;
@@ -78,8 +78,10 @@ impl Value {
         })
     }
 
-    /// Lays it out like this, whatever the limits; false where a value can't be, or is so only as it grows.
+    /// Lays it out [as nearly](ValueRef::nearest_layout) like this as it can be, whatever the limits; false where a value can't be, or is
+    /// so only as it grows.
     pub(super) fn take_layout(&mut self, layout: Layout) -> bool {
+        let layout = self.as_ref().nearest_layout(layout);
         if let Value::String(string) = self {
             return string.take_layout(layout);
         }
@@ -167,6 +169,18 @@ impl<'a> ValueRef<'a> {
             ValueRef::Stream(_) => true,
         };
         if is_compact { Layout::Compact } else { Layout::Large }
+    }
+
+    /// The layout that it gets when it is to have this one. Earlier versions had compact values that no block counts the entries of: these
+    /// become large. A list that is compact may have nodes as well.
+    pub(super) fn nearest_layout(self, layout: Layout) -> Layout {
+        let entries = match self {
+            ValueRef::Hash(hash) => hash.stored_len() * 2,
+            ValueRef::Set(set) => set.stored_len(),
+            ValueRef::ZSet(zset) => zset.len(),
+            ValueRef::String(_) | ValueRef::List(_) | ValueRef::Stream(_) => 0,
+        };
+        if layout == Layout::Compact && entries > COMPACT_MAX_ENTRIES { Layout::Large } else { layout }
     }
 
     /// When its elements expire, once one of them did.
@@ -553,5 +567,24 @@ mod tests {
         let empty =
             [Value::Hash(Hash::new()), Value::Set(Set::new()), Value::ZSet(ZSet::new()), Value::List(List::new())];
         assert_eq!(empty.map(|value| value.as_ref().heap_bytes(0)), [0; 4]);
+    }
+
+    #[test]
+    fn what_no_block_counts_stays_large() {
+        let (mut hash, mut set, mut zset) = (Hash::new(), Set::new(), ZSet::new());
+        let (no_hash, no_set) = (HashLimits { max_listpack_entries: 0, ..HashLimits::default() }, SetLimits::default());
+        (0..=COMPACT_MAX_ENTRIES).for_each(|i| {
+            let member = format!("m{i}").into_bytes();
+            hash.insert(&member, b"v", &no_hash);
+            set.insert(&member, &no_set);
+            zset.insert(&member, 1.0, ZSetLimits::default());
+        });
+        for mut value in [Value::Hash(hash), Value::Set(set), Value::ZSet(zset)] {
+            assert!(value.take_layout(Layout::Compact), "it was compact in earlier versions");
+            assert_eq!(value.as_ref().layout(), Layout::Large);
+        }
+        let mut few = Hash::new();
+        few.insert(b"f", b"v", &no_hash);
+        assert!(!Value::Hash(few).take_layout(Layout::Compact));
     }
 }

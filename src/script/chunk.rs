@@ -11,6 +11,9 @@ pub(super) const CHUNK_NAME: &CStr = c"@user_script";
 /// The name of the chunk that every library is.
 pub(super) const LIBRARY_CHUNK_NAME: &CStr = c"@user_function";
 
+/// What LuaJIT skips where a text begins with it, as it does in files: a line that begins with `#`, and a byte order mark.
+const SKIPPED: [&[u8]; 2] = [b"#", b"\xef\xbb\xbf"];
+
 /// Compiles a text as a chunk of name `name` and pushes the function, whose environment is the one at `env`, or the one at
 /// `guarded` if it assigns globals. Otherwise pushes the message and answers nothing. Bytecode is no text.
 pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guarded: c_int) -> Option<Traits> {
@@ -22,10 +25,18 @@ pub(super) fn load(stack: Stack<'_>, text: &[u8], name: &CStr, env: c_int, guard
     }
     // SAFETY: the text and the name outlive the call; the dump and its copy lie in buffers that only this function uses now.
     unsafe {
+        let (dump, rewritten) = (&raw mut (*ctx).buffer, &raw mut (*ctx).args);
+        let text = if SKIPPED.iter().any(|skipped| text.starts_with(skipped)) {
+            (*dump).clear();
+            (*dump).push(b' ');
+            (*dump).extend_from_slice(text);
+            &*dump
+        } else {
+            text
+        };
         if ffi::luaL_loadbuffer(stack.raw(), text.as_ptr().cast(), text.len(), name.as_ptr()) != ffi::LUA_OK {
             return None;
         }
-        let (dump, rewritten) = (&raw mut (*ctx).buffer, &raw mut (*ctx).args);
         (*dump).clear();
         ffi::lua_dump_(stack.raw(), write_dump, dump.cast());
         traits = match bytecode::rewrite(&*dump, &mut *rewritten) {

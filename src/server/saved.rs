@@ -544,6 +544,29 @@ fn a_full_disk_ends_a_snapshot_and_nothing_else() {
     assert_eq!(bench.restart(false).list(), "ac");
 }
 
+/// The seconds of `save`, and the pause after a failure, are not those of a clock that somebody sets.
+#[test]
+fn snapshots_do_not_follow_the_wall_clock() {
+    const HOUR_MS: i64 = 3_600_000;
+    let mut bench = Bench::start(&SimDisk::new(10), false);
+    bench.engine.server.config.save = vec![SavePoint { seconds: 60, changes: 1 }];
+    bench.line("RPUSH list a");
+    let is_due = |bench: &mut Bench, wall_ms: i64, seconds: i64| {
+        bench.clock.set_wall_by_ms(wall_ms);
+        bench.clock.advance_ms(seconds * 1_000);
+        bench.engine.tick();
+        let is_due = bench.engine.server.saving.under_way().is_some();
+        bench.release_snapshot();
+        is_due
+    };
+    assert!(!is_due(&mut bench, HOUR_MS, 60));
+    bench.disk.set_capacity(Some(bench.disk.used_bytes()));
+    assert!(is_due(&mut bench, -2 * HOUR_MS, 1), "it fails, since there is no space");
+    assert!(bench.line("INFO persistence").contains("rdb_last_bgsave_status:err"));
+    assert!(!is_due(&mut bench, HOUR_MS, 5));
+    assert!(is_due(&mut bench, -2 * HOUR_MS, 1));
+}
+
 #[test]
 fn a_save_that_was_cancelled_is_not_made_again_at_once() {
     let mut bench = Bench::start(&SimDisk::new(10), false);

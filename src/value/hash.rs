@@ -147,12 +147,16 @@ impl Hash {
             SeenMut::Table(table) => return insert_entry(table, field, value),
             SeenMut::Packed(packed) => packed,
         };
-        if field.len().max(value.len()) <= limits.max_listpack_value && packed.has_room(2, field.len() + value.len()) {
-            if let Some(at) = find(packed, field) {
+        if field.len().max(value.len()) <= limits.max_listpack_value {
+            let found = find(packed, field);
+            if let Some(at) = found
+                && packed.has_room_instead(value.len())
+            {
                 packed.replace(packed.next(at), value);
                 return false;
             }
-            if packed.len() / 2 < limits.max_listpack_entries {
+            let may_grow = found.is_none() && packed.len() / 2 < limits.max_listpack_entries;
+            if may_grow && packed.has_room(2, field.len() + value.len()) {
                 packed.push(field);
                 packed.push(value);
                 return true;
@@ -444,6 +448,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::limits::COMPACT_MAX_ENTRIES;
 
     fn text(item: Item<'_>) -> Vec<u8> {
         item.to_vec()
@@ -478,6 +483,22 @@ mod tests {
         (0..4).for_each(|i| assert!(hash.remove(format!("f{i}").as_bytes())));
         assert!(hash.is_empty());
         assert_eq!(hash.encoding(), "hashtable");
+    }
+
+    #[test]
+    fn a_full_hash_stays_packed_while_nothing_is_added() {
+        let limits = HashLimits { max_listpack_entries: usize::MAX, max_listpack_value: 64 };
+        let mut packed = Packed::new();
+        (0..COMPACT_MAX_ENTRIES / 2).for_each(|i| {
+            packed.push(&i.to_le_bytes());
+            packed.push(b"v");
+        });
+        let mut hash = Hash(OneWord::small(packed.into_block()));
+        assert!(!hash.insert(&0usize.to_le_bytes(), b"another value", &limits));
+        assert_eq!(hash.encoding(), "listpack");
+        assert!(hash.insert(b"one more", b"v", &limits));
+        assert_eq!(hash.encoding(), "hashtable");
+        assert_eq!(hash.get(&0usize.to_le_bytes()), Some(Item::Bytes(b"another value")));
     }
 
     fn take(hash: &mut Hash, field: &[u8]) -> Option<Vec<u8>> {

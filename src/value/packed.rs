@@ -167,6 +167,12 @@ impl Packed {
         Block::fits(self.byte_len().saturating_add(entries * HEAD_MAX).saturating_add(bytes), self.len() + entries)
     }
 
+    /// Whether a value of so many bytes fits in the place of an entry.
+    #[inline]
+    pub fn has_room_instead(&self, bytes: usize) -> bool {
+        self.has_room(0, HEAD_MAX.saturating_add(bytes))
+    }
+
     /// The first entry, or the end if there is none.
     #[inline]
     pub fn first(&self) -> Pos {
@@ -228,7 +234,7 @@ impl Packed {
         self.0.set_count(self.len() + 1);
     }
 
-    /// Changes the entry at `pos`, which must not be the end. There must [be room](Self::has_room).
+    /// Changes the entry at `pos`, which must not be the end. There must [be room](Self::has_room_instead).
     #[inline]
     pub fn replace(&mut self, pos: Pos, value: &[u8]) {
         let encoded = Encoded::of(value);

@@ -353,6 +353,67 @@ fn who_waits_does_not_follow_the_wall_clock() {
     assert!(!bench.is_suspended(0) && !bench.is_suspended(1));
 }
 
+/// LuaJIT passed over a first line that begins with `#`, and over a byte order mark, as it does in files.
+#[test]
+fn a_script_is_compiled_from_its_first_byte_on() {
+    let mut bench = Bench::new(1);
+    for (script, answer) in [
+        ("#return 1", "-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'"),
+        (
+            "#return 1\nreturn 2",
+            "-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'",
+        ),
+        ("\u{feff}return 1", "-ERR Error compiling script (new function): user_script:1: "),
+        ("return loadstring('#return 1')", "$-1"),
+        ("#!lua\nreturn 1", ":1"),
+    ] {
+        let reply = bench.call(0, &words(&["EVAL", script, "0"]));
+        assert!(String::from_utf8_lossy(&reply).starts_with(answer), "{script}: {}", reply.escape_ascii());
+    }
+    let reply = bench.call(0, &words(&["SCRIPT", "LINT", "#return 1"]));
+    assert!(reply.starts_with(b"-ERR Error compiling script"), "{}", reply.escape_ascii());
+}
+
+/// Of a pipeline, commands were decoded up to 32 at a time, and the time that the last of these took was forgotten: what came behind
+/// ran as if it had not passed. Commands written inline are decoded one at a time.
+#[test]
+fn time_passes_within_a_pipeline() {
+    let server = start(&["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    raw.send(b"DEBUG SLEEP 0.05\r\nTIME\r\nSET k v PX 60000\r\nPEXPIRETIME k\r\n");
+    assert_eq!(raw.reply().value, Value::status("OK"));
+    let Value::Array(time) = raw.reply().value else { panic!("TIME answers two numbers") };
+    let number = |value: &Value| -> i64 {
+        String::from_utf8_lossy(value.bytes().expect("text")).parse().expect("TIME answers two numbers")
+    };
+    let slept_ms = number(&time[0]) * 1_000 + number(&time[1]) / 1_000;
+    assert_eq!(raw.reply().value, Value::status("OK"));
+    let Value::Integer(expires_ms) = raw.reply().value else { panic!("PEXPIRETIME answers a time") };
+    assert!(expires_ms - 60_000 >= slept_ms - 2, "{expires_ms} is less than 60 s after {slept_ms}");
+}
+
+/// A clock set forward by an hour had all idle clients closed, and one set back kept them for an hour longer.
+#[test]
+fn who_is_idle_is_not_told_by_the_wall_clock() {
+    let mut bench = Bench::new(2);
+    let (clock, ticks) = quanta::Clock::mock();
+    bench.engine.server.stats.clock = clock;
+    bench.engine.server.config.timeout_s = 10;
+    let idle = |bench: &mut Bench| String::from_utf8_lossy(&bench.call(1, &words(&["CLIENT", "LIST"]))).into_owned();
+    for by_ms in [3_600_000, -7_200_000] {
+        bench.call(0, &words(&["PING"]));
+        bench.set_clock(by_ms);
+        ticks.increment(Duration::from_secs(10));
+        let list = idle(&mut bench);
+        assert!(list.contains(" idle=10 ") && list.contains(" idle=0 "), "{list}");
+        bench.engine.tick();
+        assert!(!bench.is_suspended(0), "an hour that did not pass");
+    }
+    ticks.increment(Duration::from_millis(1));
+    bench.engine.tick();
+    assert!(bench.is_suspended(0) && !bench.is_suspended(1));
+}
+
 /// An entry becomes claimable by the wall clock, and who waits for it is called again for as long as that takes.
 #[test]
 fn who_waits_to_claim_looks_again_when_the_clock_was_set() {

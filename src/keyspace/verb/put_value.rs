@@ -71,6 +71,7 @@ impl Keyspace {
     /// Lays the value at `slot` out like this, as a recorded effect says. False where a value can't be. The key may have moved then.
     fn relayout(&mut self, db: DbIndex, slot: Slot, layout: Layout) -> bool {
         let value = self.value(db, slot);
+        let layout = value.nearest_layout(layout);
         if value.layout() == layout {
             return true;
         }

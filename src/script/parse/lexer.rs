@@ -33,10 +33,10 @@ pub(super) struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// Reads `text` from its start. A first line that begins with `#` is passed over.
+    /// Reads `text` from its start. A first line that begins with `#!` is passed over.
     pub(super) fn new(text: &'a [u8]) -> Lexer<'a> {
         let mut lexer = Lexer { text, at: 0, line: 1 };
-        if text.first() == Some(&b'#') {
+        if text.starts_with(b"#!") {
             lexer.skip_while(|byte| byte != b'\n');
         }
         lexer
