@@ -9,8 +9,8 @@ use std::hint::black_box;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use tidegate::base::rng::Rng;
 use tidegate::config::Config;
+use tidegate::keyspace::any_value::ValueRef;
 use tidegate::keyspace::effect::Recording;
-use tidegate::keyspace::entry::ValueRef;
 use tidegate::keyspace::{Keyspace, ValueLimits};
 
 const SIZES: [usize; 2] = [1_000, 1_000_000];

@@ -202,9 +202,6 @@ const _: () = {
 /// noted once, and where that does not help, their whole database.
 pub const TOUCHES_MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// Places for entries that a database keeps when it is empty: 4 KB, so that a lock that comes and goes allocates nothing.
-pub const SLAB_KEEP_PLACES: usize = 64;
-
 /// Bytes of the places of one size that a database keeps when it is empty, so that a lock that comes and goes allocates nothing.
 pub const ARENA_KEEP_BYTES: usize = 4096;
 

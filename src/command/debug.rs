@@ -13,7 +13,7 @@ use crate::engine::saving::Reload;
 use crate::engine::spec::{Flags, Group};
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
-use crate::keyspace::entry::ValueRef;
+use crate::keyspace::any_value::ValueRef;
 use crate::rdb;
 use crate::resp::reply::{Form, Reply};
 use crate::value::packed::Item;

@@ -14,7 +14,7 @@ use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::keyspace::entry::ValueRef;
+use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{NEVER, Slot};
 use crate::resp::request::Argv;
 

@@ -7,7 +7,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::keyspace::entry::{Value, ValueRef};
+use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::Argv;
 use crate::value::leb128::{bytes_len, number_len};

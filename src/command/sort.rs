@@ -15,7 +15,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Origin, Run};
-use crate::keyspace::entry::{Value, ValueRef};
+use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::value::list::List;
 use crate::value::packed::Item;

@@ -12,7 +12,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
-use crate::keyspace::entry::ValueRef;
+use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::lcs;
 use crate::value::string::{Digits, StringRef};

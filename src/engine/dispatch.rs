@@ -7,7 +7,7 @@ use super::spec::{Flags, Group};
 use super::state::{Ctx, Entry, Flow, Origin, Run, ServerState};
 use super::wait::{Parked, Wait};
 use crate::base::limits::UNIT_MAX_BYTES;
-use crate::keyspace::entry::Value;
+use crate::keyspace::any_value::Value;
 use crate::keyspace::{Keyspace, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};

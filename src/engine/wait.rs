@@ -10,7 +10,8 @@
 use super::error::Error;
 use super::table::CommandId;
 use crate::base::num;
-use crate::keyspace::entry::{Entry, ValueRef};
+use crate::keyspace::any_value::ValueRef;
+use crate::keyspace::entry::Entry;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::reply::Reply;
 use crate::resp::request::OwnedArgv;

@@ -1,6 +1,6 @@
-//! Memory for records: places of a few sizes, in chunks.
+//! Memory for entries: places of a few sizes, in chunks.
 //!
-//! A record takes as many bytes as its key and its value need. A *place* has room for one. There are
+//! An entry takes as many bytes as its key and its value need. A *place* has room for one. There are
 //! [`CLASSES`] sizes: multiples of 8 up to 128 bytes, then eight steps for each doubling. All places of a chunk have one size.
 //!
 //! ```text
@@ -13,11 +13,11 @@
 //! its place is freed.
 //!
 //! Free places of one size form a list, the last freed first. A script's undo relies on that order: walking its notes backwards,
-//! a record that comes back gets the slot that it had (see [`undo`](super::undo)). Chunks without records are therefore given
+//! an entry that comes back gets the slot that it had (see [`undo`](super::undo)). Chunks without entries are therefore given
 //! back only when [`Arena::release`] is called, never inside of a script. The list is linked both ways, so that the places
 //! of one chunk can leave it without a walk through all others.
 //!
-//! A free place between those that are taken stays allocated and waits for the next record. It is no more in use than a free
+//! A free place between those that are taken stays allocated and waits for the next entry. It is no more in use than a free
 //! block inside of the allocator's pages, and like that one it does not count as allocated ([`set_aside`]).
 //!
 //! The arena knows nothing of what lies in a place, but for one bit of its eighth byte, which says whether it is free.
@@ -26,7 +26,6 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use super::slab::Slot;
 use crate::base::allocated::set_aside;
 use crate::base::limits::ARENA_KEEP_BYTES;
 use crate::base::prefetch::prefetch;
@@ -98,7 +97,11 @@ const _: () = {
     assert!(size_of::<Vacancy>() <= size_of_class(0));
 };
 
-/// Memory for one record. It is there until the arena is changed.
+/// Where an entry lies in its database. Valid until that entry is removed or moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot(pub(super) u32);
+
+/// Memory for one entry. It is there until the arena is changed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// Where it begins, a multiple of 8.
@@ -151,9 +154,9 @@ pub(super) struct Arena {
     len: usize,
     /// Chunks that were given back.
     vacant: Vec<u32>,
-    /// Chunks that have lost their last record and were not looked at since.
+    /// Chunks that have lost their last entry and were not looked at since.
     emptied: Vec<u32>,
-    /// The one chunk without records that is kept, so that a database whose size swings does not allocate at each turn.
+    /// The one chunk without entries that is kept, so that a database whose size swings does not allocate at each turn.
     spare: Option<u32>,
 }
 
@@ -581,7 +584,7 @@ mod tests {
             release_all(&mut arena);
             assert!(i < 18_000 || arena.mem_bytes() <= 6 * chunk_bytes);
         }
-        // Two chunks hold a record, and one is spare.
+        // Two chunks hold an entry, and one is spare.
         assert_eq!((arena.len(), arena.mem_bytes()), (2, 3 * chunk_bytes));
         check(&mut arena);
         // Another size takes the numbers of the chunks that were given back.

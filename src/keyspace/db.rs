@@ -1,19 +1,20 @@
 //! One database: the entries, the index that finds them by key, and the timers of those that expire.
 
 use super::NEVER;
-use super::entry::{Entry, Key, OwnedEntry, Room, StoredEntry, Value, ValueMut};
+use super::any_value::{Value, ValueMut};
+use super::arena::Slot;
+use super::entries::{Entries, Removed};
+use super::entry::{Entry, EntryMut, NewValue};
 use super::expiry::{Timers, Turn};
-use super::slab::{Slab, Slot};
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::EXPECTED_KEYS_MAX;
 use crate::base::rng::Rng;
 use crate::base::split_table::{SplitTable, Walk};
-use crate::value::string::StringValue;
 use crate::value::thin_bytes::ThinBytes;
 
 /// One database. Knows nothing of effects, and of time only what it is told.
 pub struct Db {
-    entries: Slab,
+    entries: Entries,
     index: SplitTable<Slot>,
     timers: Timers,
     /// How many entries expire some day.
@@ -25,7 +26,7 @@ pub struct Db {
 impl Db {
     pub(super) fn new() -> Db {
         Db {
-            entries: Slab::default(),
+            entries: Entries::default(),
             index: SplitTable::new(),
             timers: Timers::default(),
             volatile: 0,
@@ -78,7 +79,7 @@ impl Db {
     /// As [`find`](Self::find), for a key whose hash is known.
     #[inline]
     pub(super) fn find_hashed(&self, hash: u64, key: &[u8]) -> Option<Slot> {
-        self.index.find(hash, |slot| self.entries.get(*slot).is_some_and(|e| *e.key == *key)).copied()
+        self.index.find(hash, |slot| self.entries.get(*slot).is_some_and(|entry| entry.key() == key)).copied()
     }
 
     /// Starts to bring what [`find_hashed`](Self::find_hashed) will look at into the cache. Done for several keys in a row, their cache
@@ -105,7 +106,7 @@ impl Db {
     /// The entry at `slot`, if one is there.
     #[inline]
     pub(super) fn get(&self, slot: Slot) -> Option<Entry<'_>> {
-        self.entries.get(slot).map(Entry::new)
+        self.entries.get(slot)
     }
 
     /// The entry at `slot`, which must be there.
@@ -114,56 +115,48 @@ impl Db {
         self.get(slot).expect("a slot is used only while its entry lives")
     }
 
-    /// Notes when the entry at `slot`, if one is there, is used. Answers whether its timer should have come by `now_ms`.
+    /// Notes when the entry at `slot`, if one is there, is used. Answers whether it, or an element of it, may have expired by
+    /// `now_ms`.
     #[inline]
     pub(super) fn meet(&mut self, slot: Slot, accessed_s: Option<u32>, now_ms: i64) -> Option<bool> {
-        let stored = self.entries.get_mut(slot)?;
+        let mut entry = self.entries.get_mut(slot)?;
         if let Some(accessed_s) = accessed_s {
-            stored.accessed_s = accessed_s;
+            entry.touch(accessed_s);
         }
-        Some(stored.is_due(now_ms))
+        Some(entry.as_ref().is_due(now_ms))
     }
 
     /// Sets when an entry was last used, in seconds of the server's clock.
     #[inline]
     pub(super) fn touch(&mut self, slot: Slot, accessed_s: u32) {
-        self.stored_mut(slot).accessed_s = accessed_s;
+        self.entry_mut(slot).touch(accessed_s);
     }
 
     /// The value at `slot`, to change it in place; `None` for a string that is not raw. What changes the deadlines of elements
     /// is [followed](Self::follow_elements).
     #[inline]
     pub(super) fn value_mut(&mut self, slot: Slot) -> Option<ValueMut<'_>> {
-        self.stored_mut(slot).value.as_mut()
+        self.entry_mut(slot).into_value_mut()
     }
 
-    /// Makes a string raw, and answers its text; `None` for another value. It has [room](Self::reserve) for that.
+    /// Makes a string raw, and answers its text; `None` for another value. It has [room](Entry::bytes_with_word) for that.
     pub(super) fn make_raw(&mut self, slot: Slot) -> Option<&mut ThinBytes> {
-        let stored = self.stored_mut(slot);
-        debug_assert!(stored.room() >= Room::of_raw(stored.deadline_ms()), "room is made first");
-        match &mut stored.value {
-            Value::String(string) => Some(string.make_raw()),
-            _ => None,
-        }
+        self.entry_mut(slot).make_raw()
     }
 
     /// Gives a number another value, in place. False, with nothing changed, for what is no number.
     #[inline]
     pub(super) fn set_integer(&mut self, slot: Slot, value: i64) -> bool {
-        match &mut self.stored_mut(slot).value {
-            Value::String(StringValue::Int(counter)) => *counter = value,
-            _ => return false,
-        }
-        true
+        self.entry_mut(slot).set_integer(value)
     }
 
     #[inline]
-    fn stored_mut(&mut self, slot: Slot) -> &mut StoredEntry {
+    fn entry_mut(&mut self, slot: Slot) -> EntryMut<'_> {
         self.entries.get_mut(slot).expect("a slot is used only while its entry lives")
     }
 
     /// Adds a key that is not there yet and expires at `expires_at_ms`, `NEVER` for not at all.
-    pub(super) fn insert(&mut self, key: &[u8], value: Value, expires_at_ms: i64, accessed_s: u32) -> Slot {
+    pub(super) fn insert(&mut self, key: &[u8], value: NewValue<'_>, expires_at_ms: i64, accessed_s: u32) -> Slot {
         self.insert_hashed(hash_bytes(key), key, value, expires_at_ms, accessed_s)
     }
 
@@ -173,43 +166,70 @@ impl Db {
         &mut self,
         hash: u64,
         key: &[u8],
-        value: Value,
+        value: NewValue<'_>,
         expires_at_ms: i64,
         accessed_s: u32,
     ) -> Slot {
-        let room = Room::of(value.as_ref(), expires_at_ms);
-        self.add(hash, OwnedEntry { key: Key::new(key), value, expires_at_ms, accessed_s, room })
+        let slot = self.entries.insert(key, value, expires_at_ms, accessed_s);
+        self.link(hash, slot);
+        slot
     }
 
+    /// Puts an entry back that [`remove`](Self::remove) took out. If nothing else came or went since, it gets its slot.
+    pub(super) fn restore(&mut self, removed: Removed) -> Slot {
+        let hash = hash_bytes(&removed.key);
+        let slot = self.entries.restore(removed);
+        self.link(hash, slot);
+        slot
+    }
+
+    /// An entry has come: it gets its place in the index, and a timer if it needs one.
     #[inline]
-    fn add(&mut self, hash: u64, entry: OwnedEntry) -> Slot {
-        let expires = entry.expires_at_ms != NEVER;
-        let elements_expire = entry.value.as_ref().elements_expire();
-        let slot = self.entries.insert_with(|version| StoredEntry::new(entry, version));
+    fn link(&mut self, hash: u64, slot: Slot) {
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
-        if expires || elements_expire {
+        let entry = self.entry(slot);
+        if entry.is_mortal() {
+            let (expires, elements_expire) = (entry.expires_at_ms().is_some(), entry.elements_expire());
             self.volatile += usize::from(expires);
             self.partly_volatile += usize::from(elements_expire);
             self.rearm(slot);
         }
-        slot
     }
 
-    /// Takes an entry out. Memory that is free then is kept until [`release`](Self::release).
-    pub(super) fn remove(&mut self, slot: Slot) -> Option<OwnedEntry> {
-        let hash = hash_bytes(&self.entries.get(slot)?.key);
-        let entries = &self.entries;
-        self.index.remove(hash, |other| *other == slot, |slot| hash_of(entries, slot));
-        let stored = self.entries.remove(slot)?;
-        let (room, expires_at_ms, is_armed) = (stored.room(), stored.deadline_ms(), stored.is_armed());
-        let StoredEntry { key, value, accessed_s, .. } = stored;
-        self.volatile -= usize::from(expires_at_ms != NEVER);
-        self.partly_volatile -= usize::from(value.as_ref().elements_expire());
-        if is_armed {
+    /// Takes an entry out, for one who may [put it back](Self::restore). Memory that is free then is kept until
+    /// [`release`](Self::release).
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<Removed> {
+        let was_armed = self.unlink(slot)?;
+        let removed = self.entries.remove(slot);
+        if was_armed {
             self.sweep_timers();
         }
-        Some(OwnedEntry { key, value, expires_at_ms, accessed_s, room })
+        removed
+    }
+
+    /// Removes an entry for good, if one is there. Answers its value if it lay outside of the entry: it may take long to free. Memory
+    /// is kept as by [`remove`](Self::remove).
+    #[inline]
+    pub(super) fn discard(&mut self, slot: Slot) -> Option<Value> {
+        let was_armed = self.unlink(slot)?;
+        let outside = self.entries.discard(slot);
+        if was_armed {
+            self.sweep_timers();
+        }
+        outside
+    }
+
+    /// An entry is about to go: it leaves the index. Answers whether a timer comes for it.
+    #[inline]
+    fn unlink(&mut self, slot: Slot) -> Option<bool> {
+        let entry = self.entries.get(slot)?;
+        self.volatile -= usize::from(entry.expires_at_ms().is_some());
+        self.partly_volatile -= usize::from(entry.elements_expire());
+        let (hash, is_armed) = (hash_bytes(entry.key()), entry.is_armed());
+        let entries = &self.entries;
+        self.index.remove(hash, |other| *other == slot, |slot| hash_of(entries, slot));
+        Some(is_armed)
     }
 
     /// Gives some of the memory back that is free since entries were removed. Not for the middle of a unit that may have to
@@ -221,12 +241,6 @@ impl Db {
         }
     }
 
-    /// Puts an entry back that [`remove`](Self::remove) took out. If nothing else came or went since, it gets its slot.
-    pub(super) fn reinsert(&mut self, entry: OwnedEntry) -> Slot {
-        // Its timer may have come and found nothing, or have been swept out: it gets a new one.
-        self.add(hash_bytes(&entry.key), entry)
-    }
-
     /// Gives all of it back.
     pub(super) fn release_all(&mut self) {
         while self.entries.has_emptied() {
@@ -234,64 +248,65 @@ impl Db {
         }
     }
 
-    /// Makes sure that an entry, which must be there, has this room beside its key. Answers its slot, which is another one if it had
-    /// to move for that.
-    #[inline]
-    #[must_use]
-    pub(super) fn reserve(&mut self, slot: Slot, room: Room) -> Slot {
-        if cfg!(debug_assertions) && self.entry(slot).room() < room { self.move_entry(slot, room) } else { slot }
-    }
-
-    /// Gives an entry another place, with this room, and answers which.
+    /// Moves an entry, which must be there, to a place for so many bytes. Answers where it is then.
     #[cold]
-    pub(super) fn move_entry(&mut self, from: Slot, room: Room) -> Slot {
-        // The new place is taken before the old one is free. When it moves back, the old one was freed last.
-        let nothing = Value::String(StringValue::Int(0));
-        let nothing = OwnedEntry { key: Key::new(b""), value: nothing, expires_at_ms: NEVER, accessed_s: 0, room };
-        let to = self.entries.insert_with(|version| StoredEntry::new(nothing, version));
-        let moved = self.entries.remove(from).expect("a slot is used only while its entry lives");
-        let (expires_at_ms, is_armed) = (moved.deadline_ms(), moved.is_armed());
-        let StoredEntry { key, value, accessed_s, .. } = moved;
-        if let Some(slot) = self.index.find_mut(hash_bytes(&key), |slot| *slot == from) {
-            *slot = to;
-        }
-        let stored = self.stored_mut(to);
-        *stored = StoredEntry::new(OwnedEntry { key, value, expires_at_ms, accessed_s, room }, stored.version);
-        if is_armed {
-            // The timer of its old place is stale.
+    #[must_use]
+    pub(super) fn relocate(&mut self, from: Slot, bytes: usize) -> Slot {
+        let hash = hash_of(&self.entries, &from);
+        let to = self.entries.relocate(from, bytes);
+        let slot = self.index.find_mut(hash, |slot| *slot == from);
+        *slot.expect("every entry is in the index") = to;
+        if self.entry(to).is_mortal() {
+            // The timer of its old slot is stale.
             self.rearm(to);
         }
         to
     }
 
-    /// Gives an entry, which must be there, another value and another time at which it expires; answers the old ones. It has
-    /// [room](Self::reserve) for them.
+    /// Gives an entry, which must be there and has [room](Entry::bytes_with), another value and another time at which it expires.
+    /// Answers the old value if it lay outside of the entry.
     #[inline]
-    pub(super) fn replace(&mut self, slot: Slot, value: Value, expires_at_ms: i64) -> (Value, i64) {
-        let stored = self.stored_mut(slot);
-        debug_assert!(stored.room() >= Room::of(value.as_ref(), expires_at_ms), "room is made first");
-        let old = std::mem::replace(&mut stored.value, value);
-        let expired_at_ms = stored.deadline_ms();
-        let before = old.as_ref().elements_expire();
-        if before || stored.value.as_ref().elements_expire() {
-            stored.disarm_elements();
+    pub(super) fn set_value(&mut self, slot: Slot, value: NewValue<'_>, expires_at_ms: i64) -> Option<Value> {
+        self.exchange(slot, expires_at_ms, |mut entry, expires| entry.set_value(value, expires))
+    }
+
+    /// As [`set_value`](Self::set_value), but answers the old value wherever it lay.
+    pub(super) fn replace_value(&mut self, slot: Slot, value: NewValue<'_>, expires_at_ms: i64) -> Value {
+        self.exchange(slot, expires_at_ms, |mut entry, expires| entry.replace_value(value, expires))
+    }
+
+    #[inline]
+    fn exchange<Old>(
+        &mut self,
+        slot: Slot,
+        expires_at_ms: i64,
+        exchange: impl FnOnce(EntryMut<'_>, bool) -> Old,
+    ) -> Old {
+        let entry = self.entry(slot);
+        let (before, expired_at_ms) = (entry.elements_expire(), entry.deadline_ms());
+        let expires = expires_at_ms != NEVER;
+        if !expires && expired_at_ms != NEVER {
+            self.set_expiry(slot, NEVER);
+        }
+        let old = exchange(self.entry_mut(slot), expires);
+        if before || self.entry(slot).elements_expire() {
             self.follow_elements(slot, before);
         }
-        if expired_at_ms != expires_at_ms {
+        if expires && expired_at_ms != expires_at_ms {
             self.set_expiry(slot, expires_at_ms);
         }
-        (old, expired_at_ms)
+        old
     }
 
     /// Keeps count and timer in step after an entry's value or the deadlines of its elements changed; `before` is whether any
     /// element expired.
     pub(super) fn follow_elements(&mut self, slot: Slot, before: bool) {
-        let Some(entry) = self.entries.get_mut(slot) else { return };
+        let Some(mut entry) = self.entries.get_mut(slot) else { return };
         let after = entry.follow_elements();
         if before || after {
             self.partly_volatile -= usize::from(before);
             self.partly_volatile += usize::from(after);
-            if entry.elements_need_timer() {
+            if entry.as_ref().elements_need_timer() {
                 self.timers.arm(slot, entry);
             }
             self.sweep_timers();
@@ -305,8 +320,8 @@ impl Db {
 
     /// Adds the timer that an entry needs which has none, or whose timer has come.
     pub(super) fn rearm(&mut self, slot: Slot) {
-        let Some(entry) = self.entries.get_mut(slot) else { return };
-        if entry.due_at_ms() == NEVER {
+        let Some(mut entry) = self.entries.get_mut(slot) else { return };
+        if entry.as_ref().due_at_ms() == NEVER {
             entry.disarm();
         } else {
             self.timers.arm(slot, entry);
@@ -322,13 +337,12 @@ impl Db {
         }
     }
 
-    /// Changes when an entry expires; `NEVER` for not at all. It has [room](Self::reserve) for that.
+    /// Changes when an entry expires; `NEVER` for not at all. It has [room](Entry::bytes_with_deadline) for that.
     pub(super) fn set_expiry(&mut self, slot: Slot, at_ms: i64) {
-        let Some(entry) = self.entries.get_mut(slot) else { return };
-        debug_assert!(entry.room() >= Room::of(entry.value.as_ref(), at_ms), "room is made first");
-        self.volatile -= usize::from(entry.deadline_ms() != NEVER);
+        let Some(mut entry) = self.entries.get_mut(slot) else { return };
+        self.volatile -= usize::from(entry.as_ref().expires_at_ms().is_some());
         self.volatile += usize::from(at_ms != NEVER);
-        if entry.set_deadline(at_ms) {
+        if entry.set_expiry(at_ms) {
             self.timers.arm(slot, entry);
         }
         self.sweep_timers();
@@ -373,6 +387,6 @@ impl Db {
     }
 }
 
-fn hash_of(entries: &Slab, slot: &Slot) -> u64 {
-    entries.get(*slot).map_or(0, |entry| hash_bytes(&entry.key))
+fn hash_of(entries: &Entries, slot: &Slot) -> u64 {
+    entries.get(*slot).map_or(0, |entry| hash_bytes(entry.key()))
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
+use super::any_value::{Value, ValueRef};
 use super::db::Db;
-use super::entry::{Value, ValueRef};
 use crate::base::limits::{FREE_AT_ONCE_BYTES, FREE_AT_ONCE_ELEMENTS};
 
 /// Frees what is handed to it, at once or elsewhere. See the module's header.

@@ -1,590 +1,819 @@
-//! One key with its value, expiry and bookkeeping: one cache line.
+//! One key with its value, expiry and bookkeeping, in as few bytes as that takes.
+//!
+//! ```text
+//! | header | deadline i64 | word | key | text |
+//!
+//! header: | last use u32, in s | key's length u8 | text's length u8 | kind u8 | flags u8 |
+//! ```
+//!
+//! - The *deadline* is there once the key had one, and stays while there is room: a lock that is renewed or whose expiry is taken
+//!   away does not move.
+//! - The *word* is there unless the value is a short text: an integer, or the pointer that a collection or a long string is.
+//! - A *key* of more than 255 bytes lies in an allocation of its own; pointer and length are in its place.
+//! - The *text* is a string of up to [`TEXT_MAX_BYTES`] that was written in one go. Compared with an allocation of its own it
+//!   saves 24 bytes and what the allocator rounds up by, and a cache miss per look. A string that is edited in place lies outside.
+//!
+//! So it follows from key, value and expiry alone how many bytes an entry takes. Undo relies on that: what comes back fits where it was.
+//!
+//! An entry lies in a [`Place`] of the [`arena`](super::arena), which may be larger: what becomes shorter stays where it is. What
+//! becomes longer than its place has to move *before* it changes, see [`Keyspace::reserve`](super::Keyspace::reserve). It may be moved
+//! byte by byte; whatever it points to belongs to it alone.
+
+use std::marker::PhantomData;
+use std::mem;
+use std::ptr::NonNull;
 
 use super::NEVER;
-use crate::base::limits::{COMPACT_MAX_ENTRIES, UNDO_COPY_MAX_BYTES};
-use crate::value::Layout;
+use super::any_value::{Value, ValueMut, ValueRef};
+use super::arena::{FREE_BIT, PLACE_MAX_BYTES, Place, Slot};
+use crate::base::num;
 use crate::value::deadlines::Deadlines;
 use crate::value::hash::Hash;
 use crate::value::list::List;
 use crate::value::set::Set;
 use crate::value::small_bytes::SmallBytes;
 use crate::value::stream::Stream;
-use crate::value::string::{StringRef, StringValue};
+use crate::value::string::{Digits, StringRef, StringValue};
 use crate::value::thin_bytes::ThinBytes;
 use crate::value::zset::ZSet;
 
-/// A key. Up to 22 bytes lie inside the entry.
+/// A key outside of a database.
 pub type Key = SmallBytes;
 
-/// What a key holds.
-#[derive(Clone)]
-pub enum Value {
-    /// Bytes or a counter.
-    String(StringValue),
-    /// Elements in order.
-    List(List),
-    /// Members.
-    Set(Set),
-    /// Members by score.
-    ZSet(ZSet),
-    /// Fields and values.
-    Hash(Hash),
-    /// Entries by time.
-    Stream(Box<Stream>),
-}
+/// Longest string that lies inside of its entry. With the longest key inside, too, and a deadline, it takes the largest place.
+pub(super) const TEXT_MAX_BYTES: usize = 240;
 
-/// A value as it is read, wherever it lies.
+/// Longest key that lies inside of its entry.
+const KEY_MAX_BYTES: usize = u8::MAX as usize;
+
+/// Bytes of the header, of a deadline, and of the word.
+const WORD: usize = 8;
+
+/// An entry's first bytes.
 #[derive(Clone, Copy)]
-pub enum ValueRef<'a> {
-    /// Bytes or a counter.
-    String(StringRef<'a>),
-    /// Elements in order.
-    List(&'a List),
-    /// Members.
-    Set(&'a Set),
-    /// Members by score.
-    ZSet(&'a ZSet),
-    /// Fields and values.
-    Hash(&'a Hash),
-    /// Entries by time.
-    Stream(&'a Stream),
-}
-
-impl Value {
-    /// The value, to read it.
-    #[inline]
-    pub fn as_ref(&self) -> ValueRef<'_> {
-        match self {
-            Value::String(string) => ValueRef::String(string.as_ref()),
-            Value::List(list) => ValueRef::List(list),
-            Value::Set(set) => ValueRef::Set(set),
-            Value::ZSet(zset) => ValueRef::ZSet(zset),
-            Value::Hash(hash) => ValueRef::Hash(hash),
-            Value::Stream(stream) => ValueRef::Stream(stream),
-        }
-    }
-
-    /// The value, to change it in place; `None` for a string that is not raw.
-    #[inline]
-    pub(super) fn as_mut(&mut self) -> Option<ValueMut<'_>> {
-        Some(match self {
-            Value::String(StringValue::Raw(text)) => ValueMut::Raw(text),
-            Value::String(_) => return None,
-            Value::List(list) => ValueMut::List(list),
-            Value::Set(set) => ValueMut::Set(set),
-            Value::ZSet(zset) => ValueMut::ZSet(zset),
-            Value::Hash(hash) => ValueMut::Hash(hash),
-            Value::Stream(stream) => ValueMut::Stream(stream),
-        })
-    }
-
-    /// Lays it out [as nearly](ValueRef::nearest_layout) like this as it can be, whatever the limits; false where a value can't be, or is
-    /// so only as it grows.
-    pub(super) fn take_layout(&mut self, layout: Layout) -> bool {
-        let layout = self.as_ref().nearest_layout(layout);
-        if let Value::String(string) = self {
-            return string.take_layout(layout);
-        }
-        self.as_ref().layout() == layout || self.as_mut().is_some_and(|value| value.take_layout(layout))
-    }
-}
-
-/// A value as it is changed in place. A string is only when it was made raw before; else it is replaced as a whole.
-pub(super) enum ValueMut<'a> {
-    Raw(&'a mut ThinBytes),
-    List(&'a mut List),
-    Set(&'a mut Set),
-    ZSet(&'a mut ZSet),
-    Hash(&'a mut Hash),
-    Stream(&'a mut Stream),
-}
-
-impl<'a> ValueMut<'a> {
-    /// Gives it a layout that is not its own: see [`Value::take_layout`].
-    pub(super) fn take_layout(self, layout: Layout) -> bool {
-        match self {
-            ValueMut::List(list) if layout != Layout::Integers => list.take_form(layout == Layout::Compact),
-            ValueMut::Set(set) => return set.take_layout(layout),
-            _ => return false,
-        }
-        true
-    }
-
-    /// As [`ValueRef::deadlines`], to change those of elements that are there.
-    pub(super) fn deadlines_mut(self) -> Option<&'a mut Deadlines> {
-        match self {
-            ValueMut::Hash(hash) => hash.deadlines_mut(),
-            ValueMut::Set(set) => set.deadlines_mut(),
-            _ => None,
-        }
-    }
-}
-
-impl From<ValueRef<'_>> for Value {
-    fn from(value: ValueRef<'_>) -> Value {
-        match value {
-            ValueRef::String(string) => Value::String(string.into()),
-            ValueRef::List(list) => Value::List(list.clone()),
-            ValueRef::Set(set) => Value::Set(set.clone()),
-            ValueRef::ZSet(zset) => Value::ZSet(zset.clone()),
-            ValueRef::Hash(hash) => Value::Hash(hash.clone()),
-            ValueRef::Stream(stream) => Value::Stream(Box::new(stream.clone())),
-        }
-    }
-}
-
-impl<'a> ValueRef<'a> {
-    /// Redis' name of the type, as TYPE answers it.
-    pub fn type_name(self) -> &'static str {
-        match self {
-            ValueRef::String(_) => "string",
-            ValueRef::List(_) => "list",
-            ValueRef::Set(_) => "set",
-            ValueRef::ZSet(_) => "zset",
-            ValueRef::Hash(_) => "hash",
-            ValueRef::Stream(_) => "stream",
-        }
-    }
-
-    /// Redis' name of the representation, as OBJECT ENCODING answers it.
-    pub fn encoding(self) -> &'static str {
-        match self {
-            ValueRef::String(string) => string.encoding(),
-            ValueRef::List(list) => list.encoding(),
-            ValueRef::Set(set) => set.encoding(),
-            ValueRef::ZSet(zset) => zset.encoding(),
-            ValueRef::Hash(hash) => hash.encoding(),
-            ValueRef::Stream(_) => "stream",
-        }
-    }
-
-    /// How it is laid out.
-    pub(super) fn layout(self) -> Layout {
-        let is_compact = match self {
-            ValueRef::String(string) => return string.layout(),
-            ValueRef::Set(set) => return set.layout(),
-            ValueRef::List(list) => list.is_compact(),
-            ValueRef::ZSet(zset) => zset.compact_bytes().is_some(),
-            ValueRef::Hash(hash) => hash.compact_bytes().is_some(),
-            ValueRef::Stream(_) => true,
-        };
-        if is_compact { Layout::Compact } else { Layout::Large }
-    }
-
-    /// The layout that it gets when it is to have this one. Earlier versions had compact values that no block counts the entries of: these
-    /// become large. A list that is compact may have nodes as well.
-    pub(super) fn nearest_layout(self, layout: Layout) -> Layout {
-        let entries = match self {
-            ValueRef::Hash(hash) => hash.stored_len() * 2,
-            ValueRef::Set(set) => set.stored_len(),
-            ValueRef::ZSet(zset) => zset.len(),
-            ValueRef::String(_) | ValueRef::List(_) | ValueRef::Stream(_) => 0,
-        };
-        if layout == Layout::Compact && entries > COMPACT_MAX_ENTRIES { Layout::Large } else { layout }
-    }
-
-    /// When its elements expire, once one of them did.
-    #[inline]
-    pub fn deadlines(self) -> Option<&'a Deadlines> {
-        match self {
-            ValueRef::Hash(hash) => hash.deadlines(),
-            ValueRef::Set(set) => set.deadlines(),
-            _ => None,
-        }
-    }
-
-    /// Whether an element of it expires some day.
-    #[inline]
-    pub(super) fn elements_expire(self) -> bool {
-        self.deadlines().is_some_and(|deadlines| !deadlines.is_empty())
-    }
-
-    /// Whether every element of it has expired by then.
-    fn all_expired(self, now_ms: i64) -> bool {
-        let stored = match self {
-            ValueRef::Hash(hash) => hash.stored_len(),
-            ValueRef::Set(set) => set.stored_len(),
-            _ => return false,
-        };
-        let spent = |deadlines: &Deadlines| deadlines.len() == stored && deadlines.last_ms() <= Some(now_ms);
-        self.deadlines().is_some_and(spent)
-    }
-
-    /// Bytes to copy for a copy of it; `None` when it is not one small block.
-    pub(super) fn compact_bytes(self) -> Option<usize> {
-        let deadlines = self.deadlines().map_or(0, |deadlines| deadlines.mem_bytes(1));
-        let bytes = match self {
-            ValueRef::String(string) => Some(string.heap_bytes()),
-            ValueRef::List(list) => list.compact_bytes(),
-            ValueRef::Set(set) => set.compact_bytes(),
-            ValueRef::ZSet(zset) => zset.compact_bytes(),
-            ValueRef::Hash(hash) => hash.compact_bytes(),
-            ValueRef::Stream(_) => None,
-        };
-        bytes.map(|bytes| bytes + deadlines)
-    }
-
-    /// Whether a copy of it costs no more than a few notes of what changes in it.
-    pub(super) fn is_small(self) -> bool {
-        self.compact_bytes().is_some_and(|bytes| bytes <= UNDO_COPY_MAX_BYTES)
-    }
-
-    /// Bytes held outside the entry, approximately: a large collection is judged by `samples` of its elements, 0 for all.
-    pub fn heap_bytes(self, samples: usize) -> usize {
-        match self {
-            ValueRef::String(string) => string.heap_bytes(),
-            ValueRef::List(list) => list.mem_bytes(),
-            ValueRef::Set(set) => set.mem_bytes(samples),
-            ValueRef::ZSet(zset) => zset.mem_bytes(samples),
-            ValueRef::Hash(hash) => hash.mem_bytes(samples),
-            ValueRef::Stream(stream) => size_of::<Stream>() + stream.mem_bytes(),
-        }
-    }
-}
-
-/// Bytes that an entry takes, or has room for, beside its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Room(usize);
-
-impl Room {
-    /// For this value, and the time at which the key expires unless that is `NEVER`.
-    #[inline]
-    pub(super) fn of(value: ValueRef<'_>, expires_at_ms: i64) -> Room {
-        match value {
-            ValueRef::String(StringRef::Short(bytes)) => Room::new(bytes.len(), expires_at_ms),
-            _ => Room::of_raw(expires_at_ms),
-        }
-    }
-
-    /// For a string that is raw.
-    #[inline]
-    pub(super) fn of_raw(expires_at_ms: i64) -> Room {
-        Room::new(WORD, expires_at_ms)
-    }
-
-    #[inline]
-    fn new(value_bytes: usize, expires_at_ms: i64) -> Room {
-        Room(value_bytes + if expires_at_ms == NEVER { 0 } else { size_of::<i64>() })
-    }
-}
-
-/// Bytes of any value but a short string: a number, or the address of what holds it.
-const WORD: usize = size_of::<u64>();
-
-/// A key and what belongs to it, outside of a database.
-pub(super) struct OwnedEntry {
-    pub(super) key: Key,
-    pub(super) value: Value,
-    /// When it expires, `NEVER` for not at all.
-    pub(super) expires_at_ms: i64,
+#[repr(C, align(8))]
+struct Header {
     /// When it was last used, in seconds of the server's clock.
-    pub(super) accessed_s: u32,
-    /// The room that it had. What it held before may have taken all of it, and come back.
-    pub(super) room: Room,
-}
-
-/// An entry where it lives: see [`slab`](super::slab).
-pub(super) struct StoredEntry {
-    pub(super) key: Key,
-    pub(super) value: Value,
-    pub(super) lifetime: Lifetime,
-    /// Tells this entry from others that lived in the same slot before or after.
-    pub(super) version: u32,
-    /// When it was last used, in seconds of the server's clock.
-    pub(super) accessed_s: u32,
-    /// The room that it was given: see [`StoredEntry::room`].
-    #[cfg(debug_assertions)]
-    pub(super) room: Room,
-}
-
-/// When an entry expires, and what it knows of its timers; see [`expiry`](super::expiry).
-#[derive(Clone, Copy, Default)]
-pub(super) struct Lifetime {
-    /// When the key expires, Unix ms. If it does not, and is armed: when a timer comes, at the latest.
-    deadline_ms: i64,
+    accessed_s: u32,
+    /// 0 for a key that lies outside.
+    key_len: u8,
+    /// 0 for a value that is no short text.
+    text_len: u8,
+    kind: Kind,
     flags: u8,
 }
 
-impl Lifetime {
-    /// The key expires.
-    const EXPIRES: u8 = 1;
-    /// An element of it does. A timer comes for that; [`Deadlines::timer_ms`] tells when.
-    const ELEMENTS_EXPIRE: u8 = 1 << 1;
-    /// A timer comes no later than the deadline.
-    const ARMED: u8 = 1 << 2;
-    /// See [`Entry::mark`].
-    const MARK: u8 = 1 << 3;
-
-    /// Whether it has any of these.
-    #[inline]
-    fn has(self, flags: u8) -> bool {
-        self.flags & flags != 0
-    }
-
-    #[inline]
-    fn set(&mut self, flag: u8, to: bool) {
-        self.flags = if to { self.flags | flag } else { self.flags & !flag };
-    }
+/// What the value is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    /// A string whose text lies at the end.
+    Text,
+    /// In the word, as all that follow.
+    Int,
+    Heap,
+    Raw,
+    List,
+    Set,
+    ZSet,
+    Hash,
+    Stream,
 }
 
-impl StoredEntry {
-    /// An entry that has no timer.
-    pub(super) fn new(entry: OwnedEntry, version: u32) -> StoredEntry {
-        let OwnedEntry { key, value, expires_at_ms, accessed_s, room } = entry;
-        let _ = room;
-        let mut stored = StoredEntry {
-            key,
-            value,
-            lifetime: Lifetime::default(),
-            version,
-            accessed_s,
-            #[cfg(debug_assertions)]
-            room,
+/// There is room for a deadline.
+const HAS_DEADLINE: u8 = 1 << 0;
+/// There is a word.
+const HAS_WORD: u8 = 1 << 1;
+/// The key lies outside.
+const LONG_KEY: u8 = 1 << 2;
+/// The key expires at its deadline.
+const EXPIRES: u8 = 1 << 3;
+/// A timer comes no later than the deadline says, whether or not the key still expires.
+const ARMED: u8 = 1 << 4;
+/// The mark of the last sweep of timers that left its timer.
+const MARK: u8 = 1 << 5;
+/// An element expires. A timer comes for that; [`Deadlines::timer_ms`] tells when.
+const ELEMENTS_EXPIRE: u8 = 1 << 6;
+
+const _: () = {
+    assert!(size_of::<Header>() == WORD && mem::offset_of!(Header, flags) == 7);
+    assert!((HAS_DEADLINE | HAS_WORD | LONG_KEY | EXPIRES | ARMED | MARK | ELEMENTS_EXPIRE) & FREE_BIT == 0);
+    // What is in the word, and in the place of a long key.
+    assert!(size_of::<List>() == WORD && size_of::<Set>() == WORD && size_of::<ZSet>() == WORD);
+    assert!(size_of::<Hash>() == WORD && size_of::<Box<Stream>>() == WORD && size_of::<ThinBytes>() == WORD);
+    assert!(size_of::<Box<[u8]>>() == 2 * WORD);
+    assert!(2 * WORD + KEY_MAX_BYTES + TEXT_MAX_BYTES <= PLACE_MAX_BYTES);
+    assert!(TEXT_MAX_BYTES <= u8::MAX as usize);
+};
+
+/// A value on its way into an entry.
+pub(super) enum NewValue<'a> {
+    /// A string, whatever it says.
+    Text(&'a [u8]),
+    /// Any value.
+    Owned(Value),
+}
+
+impl<'a> NewValue<'a> {
+    /// A string as SET stores it: a canonical integer becomes a number.
+    #[inline]
+    pub(super) fn string(bytes: &'a [u8]) -> NewValue<'a> {
+        match num::parse_i64(bytes) {
+            Some(integer) => NewValue::integer(integer),
+            None => NewValue::Text(bytes),
+        }
+    }
+
+    /// A number.
+    #[inline]
+    pub(super) fn integer(value: i64) -> NewValue<'a> {
+        NewValue::Owned(Value::String(StringValue::Int(value)))
+    }
+
+    /// What lies inside of the entry, if it is a short text.
+    #[inline]
+    fn short_text(&self) -> Option<&[u8]> {
+        let text = match self {
+            NewValue::Text(text) => text,
+            NewValue::Owned(Value::String(StringValue::Inline { len, bytes })) => &bytes[..usize::from(*len)],
+            NewValue::Owned(Value::String(StringValue::Heap(bytes))) => &bytes[..],
+            NewValue::Owned(_) => return None,
         };
-        _ = stored.set_deadline(expires_at_ms);
-        if stored.follow_elements() {
-            // A timer that the value had is that of another entry.
-            stored.disarm_elements();
-        }
-        stored
-    }
-
-    /// The room that it has. An entry of fixed size holds anything. That nobody relies on it is seen in debug builds, in which it has no
-    /// more room than it was given.
-    #[inline]
-    pub(super) fn room(&self) -> Room {
-        #[cfg(debug_assertions)]
-        return self.room;
-        #[cfg(not(debug_assertions))]
-        Room::of(self.value.as_ref(), self.deadline_ms())
-    }
-
-    /// When it expires, in Unix milliseconds; `None`: never.
-    pub(super) fn expires_at_ms(&self) -> Option<i64> {
-        self.lifetime.has(Lifetime::EXPIRES).then_some(self.lifetime.deadline_ms)
-    }
-
-    /// The same; `NEVER` for never.
-    #[inline]
-    pub(super) fn deadline_ms(&self) -> i64 {
-        if self.lifetime.has(Lifetime::EXPIRES) { self.lifetime.deadline_ms } else { NEVER }
-    }
-
-    /// Sets when it expires; `NEVER` for never. Answers whether it needs a timer for that.
-    #[inline]
-    #[must_use]
-    pub(super) fn set_deadline(&mut self, at_ms: i64) -> bool {
-        let lifetime = &mut self.lifetime;
-        if at_ms == NEVER {
-            lifetime.flags &= !Lifetime::EXPIRES;
-            return false;
-        }
-        let comes_in_time = lifetime.has(Lifetime::ARMED) && lifetime.deadline_ms <= at_ms;
-        lifetime.deadline_ms = at_ms;
-        lifetime.flags |= Lifetime::EXPIRES;
-        !comes_in_time
-    }
-
-    /// Takes note of whether its elements expire, and answers that.
-    pub(super) fn follow_elements(&mut self) -> bool {
-        let expire = self.value.as_ref().elements_expire();
-        self.lifetime.set(Lifetime::ELEMENTS_EXPIRE, expire);
-        expire
-    }
-
-    /// Whether an element expires before a timer comes for it.
-    pub(super) fn elements_need_timer(&self) -> bool {
-        self.value.as_ref().deadlines().is_some_and(Deadlines::need_timer)
-    }
-
-    /// Whether a timer comes for it.
-    #[inline]
-    pub(super) fn is_armed(&self) -> bool {
-        self.lifetime.has(Lifetime::ARMED | Lifetime::ELEMENTS_EXPIRE)
-    }
-
-    /// A timer comes when it is [due](Self::due_at_ms): the only one that the sweep with this mark leaves.
-    pub(super) fn arm(&mut self, due_at_ms: i64, mark: bool) {
-        self.lifetime.set(Lifetime::ARMED, self.lifetime.has(Lifetime::EXPIRES));
-        self.lifetime.set(Lifetime::MARK, mark);
-        if self.lifetime.has(Lifetime::ELEMENTS_EXPIRE)
-            && let Some(deadlines) = self.value.as_mut().and_then(ValueMut::deadlines_mut)
-        {
-            deadlines.set_timer_ms(Some(due_at_ms));
-        }
-    }
-
-    /// No timer comes.
-    pub(super) fn disarm(&mut self) {
-        self.lifetime.set(Lifetime::ARMED, false);
-        self.disarm_elements();
-    }
-
-    /// No timer comes for its elements.
-    pub(super) fn disarm_elements(&mut self) {
-        if let Some(deadlines) = self.value.as_mut().and_then(ValueMut::deadlines_mut) {
-            deadlines.set_timer_ms(None);
-        }
-    }
-
-    /// The mark of the last sweep that left its timer.
-    #[inline]
-    pub(super) fn mark(&self) -> bool {
-        self.lifetime.has(Lifetime::MARK)
-    }
-
-    /// Whether it is there at this time: neither the key has expired, nor every element of it.
-    #[inline]
-    pub(super) fn is_live(&self, now_ms: i64) -> bool {
-        !self.is_mortal() || (self.deadline_ms() > now_ms && !self.value.as_ref().all_expired(now_ms))
-    }
-
-    /// Whether the key expires, or elements of it.
-    #[inline]
-    fn is_mortal(&self) -> bool {
-        self.lifetime.has(Lifetime::EXPIRES | Lifetime::ELEMENTS_EXPIRE)
-    }
-
-    /// Whether it, or an element of it, may have expired by then: a quick test.
-    #[inline]
-    pub(super) fn is_due(&self, now_ms: i64) -> bool {
-        self.is_mortal() && (self.deadline_ms() <= now_ms || self.elements_are_due(now_ms))
-    }
-
-    fn elements_are_due(&self, now_ms: i64) -> bool {
-        let timer_ms = self.value.as_ref().deadlines().and_then(Deadlines::timer_ms);
-        timer_ms.is_some_and(|timer_ms| timer_ms <= now_ms)
-    }
-
-    /// When a timer must have come: at the key's deadline or the first of an element; `NEVER` for neither.
-    #[inline]
-    pub(super) fn due_at_ms(&self) -> i64 {
-        let deadline_ms = self.deadline_ms();
-        if !self.lifetime.has(Lifetime::ELEMENTS_EXPIRE) {
-            return deadline_ms;
-        }
-        deadline_ms.min(self.value.as_ref().deadlines().and_then(Deadlines::first_ms).unwrap_or(NEVER))
+        (text.len() <= TEXT_MAX_BYTES).then_some(text)
     }
 }
 
-/// A key and what belongs to it, to read it where it lives.
+impl From<Value> for NewValue<'_> {
+    fn from(value: Value) -> Self {
+        NewValue::Owned(value)
+    }
+}
+
+/// What decides where the parts of an entry lie, and how many bytes it takes.
 #[derive(Clone, Copy)]
-pub struct Entry<'a>(&'a StoredEntry);
+struct Shape {
+    /// Those that are no part of the shape, too.
+    flags: u8,
+    key_len: u8,
+    text_len: u8,
+}
+
+impl Shape {
+    fn new(key: &[u8], value: &NewValue<'_>, has_deadline: bool) -> Shape {
+        let (flags, key_len) = if key.len() > KEY_MAX_BYTES { (LONG_KEY, 0) } else { (0, key.len() as u8) };
+        let shape = Shape { flags, key_len, text_len: 0 }.with_value(value);
+        if has_deadline { shape.with_deadline() } else { shape }
+    }
+
+    /// The shape with another value.
+    #[inline]
+    fn with_value(self, value: &NewValue<'_>) -> Shape {
+        match value.short_text() {
+            Some(text) => Shape { flags: self.flags & !HAS_WORD, text_len: text.len() as u8, ..self },
+            None => self.with_word(),
+        }
+    }
+
+    /// The shape with a value that is a word.
+    #[inline]
+    fn with_word(self) -> Shape {
+        Shape { flags: self.flags | HAS_WORD, text_len: 0, ..self }
+    }
+
+    /// The shape with room for a deadline.
+    #[inline]
+    fn with_deadline(self) -> Shape {
+        Shape { flags: self.flags | HAS_DEADLINE, ..self }
+    }
+
+    /// The shape without a deadline, and without what belongs to one.
+    #[inline]
+    fn without_deadline(self) -> Shape {
+        Shape { flags: self.flags & !(HAS_DEADLINE | EXPIRES | ARMED), ..self }
+    }
+
+    /// Where the word begins, if there is one.
+    #[inline]
+    fn word_at(self) -> usize {
+        WORD + WORD * usize::from(self.flags & HAS_DEADLINE)
+    }
+
+    /// Where the key begins.
+    #[inline]
+    fn key_at(self) -> usize {
+        self.word_at() + WORD / 2 * usize::from(self.flags & HAS_WORD)
+    }
+
+    /// Bytes in the place of the key.
+    #[inline]
+    fn key_bytes(self) -> usize {
+        if self.flags & LONG_KEY == 0 { usize::from(self.key_len) } else { size_of::<Box<[u8]>>() }
+    }
+
+    /// Where the text begins, if there is one.
+    #[inline]
+    fn text_at(self) -> usize {
+        self.key_at() + self.key_bytes()
+    }
+
+    /// Bytes in all.
+    #[inline]
+    fn bytes(self) -> usize {
+        self.text_at() + usize::from(self.text_len)
+    }
+}
+
+/// Bytes that an entry takes.
+#[inline]
+pub(super) fn bytes_needed(key: &[u8], value: &NewValue<'_>, expires: bool) -> usize {
+    Shape::new(key, value, expires).bytes()
+}
+
+/// A key and what belongs to it, to read it where it lies.
+#[derive(Clone, Copy)]
+pub struct Entry<'a> {
+    place: Place,
+    lives: PhantomData<&'a Value>,
+}
+
+/// An entry, to change it.
+pub(super) struct EntryMut<'a> {
+    place: Place,
+    lives: PhantomData<&'a mut Value>,
+}
 
 impl<'a> Entry<'a> {
+    /// Reads what lies in a place.
+    ///
+    /// # Safety
+    /// An entry does, and stays there unchanged as long as `'a`.
     #[inline]
-    pub(super) fn new(stored: &'a StoredEntry) -> Entry<'a> {
-        Entry(stored)
+    pub(super) unsafe fn of(place: Place) -> Entry<'a> {
+        Entry { place, lives: PhantomData }
     }
 
     /// The key.
     #[inline]
     pub fn key(self) -> &'a [u8] {
-        &self.0.key
+        let shape = self.shape();
+        if shape.flags & LONG_KEY != 0 {
+            // SAFETY: a long key's place holds a box, which lives as long as the entry.
+            return unsafe { self.place.start.byte_add(shape.key_at()).cast::<Box<[u8]>>().as_ref() };
+        }
+        // SAFETY: these bytes of the entry are written.
+        unsafe { bytes_at(self.place, shape.key_at(), shape.key_len) }
     }
 
     /// The value.
     #[inline]
     pub fn value(self) -> ValueRef<'a> {
-        self.0.value.as_ref()
+        let (shape, word) = (self.shape(), self.word());
+        // SAFETY: the kind says what the word is, or that these bytes are the text. It lives as long as the entry.
+        unsafe {
+            match self.header().kind {
+                Kind::Text => ValueRef::String(StringRef::Short(bytes_at(self.place, shape.text_at(), shape.text_len))),
+                Kind::Int => ValueRef::String(StringRef::Int(word.cast::<i64>().read())),
+                Kind::Heap => ValueRef::String(StringRef::Heap(word.cast().as_ref())),
+                Kind::Raw => ValueRef::String(StringRef::Raw(word.cast().as_ref())),
+                Kind::List => ValueRef::List(word.cast().as_ref()),
+                Kind::Set => ValueRef::Set(word.cast().as_ref()),
+                Kind::ZSet => ValueRef::ZSet(word.cast().as_ref()),
+                Kind::Hash => ValueRef::Hash(word.cast().as_ref()),
+                Kind::Stream => ValueRef::Stream(word.cast::<Box<Stream>>().as_ref()),
+            }
+        }
+    }
+
+    /// A copy of the value, if it lies inside of the entry: a number or a short text.
+    pub(super) fn value_inside(self) -> Option<Value> {
+        match self.value() {
+            value @ ValueRef::String(StringRef::Int(_) | StringRef::Short(_)) => Some(value.into()),
+            _ => None,
+        }
     }
 
     /// When it expires, in Unix milliseconds; `None`: never.
     pub fn expires_at_ms(self) -> Option<i64> {
-        self.0.expires_at_ms()
+        self.has(EXPIRES).then(|| self.deadline_field())
     }
 
-    /// When it expires, in Unix milliseconds; `NEVER` for not at all.
+    /// When it expires, in Unix milliseconds; [`NEVER`] for not at all.
     #[inline]
     pub(super) fn deadline_ms(self) -> i64 {
-        self.0.deadline_ms()
+        if self.has(EXPIRES) { self.deadline_field() } else { NEVER }
+    }
+
+    /// Whether elements of it expire, as far as was [followed](EntryMut::follow_elements).
+    #[inline]
+    pub(super) fn elements_expire(self) -> bool {
+        self.has(ELEMENTS_EXPIRE)
+    }
+
+    /// Whether it expires, or elements of it.
+    #[inline]
+    pub(super) fn is_mortal(self) -> bool {
+        self.has(EXPIRES | ELEMENTS_EXPIRE)
     }
 
     /// Whether it is there at this time: neither the key has expired, nor every element of it.
     #[inline]
     pub(super) fn is_live(self, now_ms: i64) -> bool {
-        self.0.is_live(now_ms)
+        !self.is_mortal() || (self.deadline_ms() > now_ms && !self.value().all_expired(now_ms))
     }
 
-    /// When a timer must have come: at the key's deadline or the first of an element; `NEVER` for neither.
-    #[cfg(test)]
-    pub(super) fn due_at_ms(self) -> i64 {
-        self.0.due_at_ms()
-    }
-
-    /// The room that it has.
+    /// Whether it, or an element of it, may have expired by then: a quick test.
     #[inline]
-    pub(super) fn room(self) -> Room {
-        self.0.room()
+    pub(super) fn is_due(self, now_ms: i64) -> bool {
+        self.is_mortal() && (self.deadline_ms() <= now_ms || self.elements_are_due(now_ms))
+    }
+
+    fn elements_are_due(self, now_ms: i64) -> bool {
+        let timer_ms = self.value().deadlines().and_then(Deadlines::timer_ms);
+        timer_ms.is_some_and(|timer_ms| timer_ms <= now_ms)
+    }
+
+    /// When a timer must have come: at the key's deadline or the first of an element; [`NEVER`] for neither.
+    #[inline]
+    pub(super) fn due_at_ms(self) -> i64 {
+        let deadline_ms = self.deadline_ms();
+        if !self.elements_expire() {
+            return deadline_ms;
+        }
+        deadline_ms.min(self.value().deadlines().and_then(Deadlines::first_ms).unwrap_or(NEVER))
+    }
+
+    /// Whether a timer comes for it.
+    #[inline]
+    pub(super) fn is_armed(self) -> bool {
+        self.has(ARMED | ELEMENTS_EXPIRE)
+    }
+
+    /// Whether an element expires before a timer comes for it.
+    pub(super) fn elements_need_timer(self) -> bool {
+        self.value().deadlines().is_some_and(Deadlines::need_timer)
+    }
+
+    /// What [`EntryMut::arm`] set.
+    #[inline]
+    pub(super) fn mark(self) -> bool {
+        self.has(MARK)
     }
 
     /// When it was last used, in Unix seconds.
+    #[inline]
     pub fn accessed_s(self) -> u32 {
-        self.0.accessed_s
+        self.header().accessed_s
     }
 
     /// Where it lies.
     pub fn address(self) -> *const () {
-        std::ptr::from_ref(self.0).cast()
+        self.place.start.as_ptr().cast_const().cast()
     }
 
-    /// Bytes it occupies, approximately: the entry, its key, its value and its share of the index.
-    /// See [`ValueRef::heap_bytes`] for `samples`.
+    /// Bytes it occupies, approximately: its place, its share of the index, and what lies outside. See [`ValueRef::heap_bytes`] for
+    /// `samples`.
     pub fn mem_bytes(self, samples: usize) -> usize {
-        size_of::<StoredEntry>() + size_of::<u32>() + self.0.key.heap_bytes() + self.value().heap_bytes(samples)
+        let long_key = if self.has(LONG_KEY) { self.key().len() } else { 0 };
+        self.place.size + size_of::<Slot>() + long_key + self.value().heap_bytes(samples)
+    }
+
+    /// Bytes that it takes with this value instead of its own, expiring or not.
+    #[inline]
+    pub(super) fn bytes_with(self, value: &NewValue<'_>, expires: bool) -> usize {
+        let shape = self.shape().with_value(value);
+        if expires { shape.with_deadline().bytes() } else { shape.without_deadline().bytes() }
+    }
+
+    /// Bytes that it takes with a value that is a word, such as a string that can grow.
+    #[inline]
+    pub(super) fn bytes_with_word(self) -> usize {
+        self.shape().with_word().bytes()
+    }
+
+    /// Bytes that it takes when the key expires.
+    #[inline]
+    pub(super) fn bytes_with_deadline(self) -> usize {
+        self.shape().with_deadline().bytes()
+    }
+
+    /// Bytes of its place.
+    #[inline]
+    pub(super) fn place_bytes(self) -> usize {
+        self.place.size
+    }
+
+    /// Whether it may take so many bytes where it is. In debug builds entries with keys of odd length have none to spare: tests
+    /// shall see who goes on with the slot of one that has moved.
+    #[inline]
+    pub(super) fn has_room(self, bytes: usize) -> bool {
+        let is_tight = cfg!(debug_assertions) && self.key().len() % 2 == 1;
+        bytes <= if is_tight { self.shape().bytes() } else { self.place.size }
+    }
+
+    /// Whether it can be moved to a place of so many bytes.
+    pub(super) fn fits(self, bytes: usize) -> bool {
+        self.moved_shape().bytes() <= bytes
+    }
+
+    /// The shape that it has when it is moved.
+    fn moved_shape(self) -> Shape {
+        if self.has(EXPIRES) { self.shape() } else { self.shape().without_deadline() }
+    }
+
+    /// Whether it has any of these flags.
+    #[inline]
+    fn has(self, flags: u8) -> bool {
+        self.header().flags & flags != 0
+    }
+
+    #[inline]
+    fn header(self) -> Header {
+        // SAFETY: an entry begins with its header.
+        unsafe { self.place.start.cast::<Header>().read() }
+    }
+
+    #[inline]
+    fn shape(self) -> Shape {
+        let Header { flags, key_len, text_len, .. } = self.header();
+        Shape { flags, key_len, text_len }
+    }
+
+    /// Where the word is, or would be.
+    #[inline]
+    fn word(self) -> NonNull<u8> {
+        // SAFETY: a place has at least as many bytes as the header and a deadline, so that this is inside or right behind it.
+        unsafe { self.place.start.byte_add(self.shape().word_at()) }
+    }
+
+    /// What the deadline says, which must be there.
+    #[inline]
+    fn deadline_field(self) -> i64 {
+        debug_assert!(self.has(HAS_DEADLINE), "what expires or is armed has a deadline");
+        // SAFETY: a place has at least two words, and the second one is written where a flag says so.
+        unsafe { self.place.start.byte_add(WORD).cast::<i64>().read() }
     }
 }
 
-const _: () = {
-    // A lookup that hits touches exactly one line of the entry's chunk.
-    assert!(size_of::<StoredEntry>() <= 64 || cfg!(debug_assertions));
-    assert!(size_of::<Value>() == 16);
-};
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::value::hash::HashLimits;
-    use crate::value::list::ListLimits;
-    use crate::value::set::SetLimits;
-    use crate::value::zset::ZSetLimits;
-
-    /// What small collections allocate, as the allocator has it: their bytes, one more for each, scores, and eight in front.
-    #[test]
-    fn small_collections_take_little() {
-        let element = |i: usize| format!("member-{i:03}").into_bytes();
-        let (mut hash, mut set, mut zset, mut list) = (Hash::new(), Set::new(), ZSet::new(), List::new());
-        let mut ints = Set::new();
-        for i in 0..10 {
-            hash.insert(&element(i), &element(i), &HashLimits::default());
-            set.insert(&element(i), &SetLimits::default());
-            ints.insert((1000 * i).to_string().as_bytes(), &SetLimits::default());
-            zset.insert(&element(i), i as f64, ZSetLimits::default());
-            list.push_back(&element(i), ListLimits::default());
-        }
-        let values = [Value::Hash(hash), Value::Set(set), Value::Set(ints), Value::ZSet(zset), Value::List(list)];
-        assert_eq!(values.map(|value| value.as_ref().heap_bytes(0)), [256, 128, 32, 128, 128]);
-        let empty =
-            [Value::Hash(Hash::new()), Value::Set(Set::new()), Value::ZSet(ZSet::new()), Value::List(List::new())];
-        assert_eq!(empty.map(|value| value.as_ref().heap_bytes(0)), [0; 4]);
+impl<'a> EntryMut<'a> {
+    /// What lies in a place, to change it.
+    ///
+    /// # Safety
+    /// An entry does, and nobody else uses it as long as `'a`.
+    #[inline]
+    pub(super) unsafe fn of(place: Place) -> EntryMut<'a> {
+        EntryMut { place, lives: PhantomData }
     }
 
-    #[test]
-    fn what_no_block_counts_stays_large() {
-        let (mut hash, mut set, mut zset) = (Hash::new(), Set::new(), ZSet::new());
-        let (no_hash, no_set) = (HashLimits { max_listpack_entries: 0, ..HashLimits::default() }, SetLimits::default());
-        (0..=COMPACT_MAX_ENTRIES).for_each(|i| {
-            let member = format!("m{i}").into_bytes();
-            hash.insert(&member, b"v", &no_hash);
-            set.insert(&member, &no_set);
-            zset.insert(&member, 1.0, ZSetLimits::default());
-        });
-        for mut value in [Value::Hash(hash), Value::Set(set), Value::ZSet(zset)] {
-            assert!(value.take_layout(Layout::Compact), "it was compact in earlier versions");
-            assert_eq!(value.as_ref().layout(), Layout::Large);
+    /// Writes a new entry into a place. It expires at `expires_at_ms`, [`NEVER`] for not at all.
+    ///
+    /// # Safety
+    /// Nobody uses the place as long as `'a`, and what was in it is not used any more.
+    ///
+    /// # Panics
+    /// Where it takes more bytes than the place has: see [`bytes_needed`].
+    #[inline]
+    pub(super) unsafe fn write(
+        place: Place,
+        key: &[u8],
+        value: NewValue<'_>,
+        expires_at_ms: i64,
+        accessed_s: u32,
+    ) -> EntryMut<'a> {
+        let expires = expires_at_ms != NEVER;
+        let mut shape = Shape::new(key, &value, expires);
+        if expires {
+            shape.flags |= EXPIRES;
         }
-        let mut few = Hash::new();
-        few.insert(b"f", b"v", &no_hash);
-        assert!(!Value::Hash(few).take_layout(Layout::Compact));
+        assert!(shape.bytes() <= place.size, "whoever writes an entry asks how many bytes it takes");
+        let mut entry = EntryMut { place, lives: PhantomData };
+        let key_at = entry.at(shape.key_at());
+        // SAFETY: the place has so many bytes.
+        unsafe {
+            if shape.flags & LONG_KEY != 0 {
+                key_at.cast::<Box<[u8]>>().write(key.into());
+            } else {
+                key_at.copy_from_nonoverlapping(NonNull::from_ref(key).cast(), key.len());
+            }
+            if expires {
+                entry.at(WORD).cast::<i64>().write(expires_at_ms);
+            }
+        }
+        entry.write_value(shape, value, accessed_s);
+        entry
     }
+
+    /// The entry, to read it.
+    #[inline]
+    pub(super) fn as_ref(&self) -> Entry<'_> {
+        Entry { place: self.place, lives: PhantomData }
+    }
+
+    #[inline]
+    fn reborrow(&mut self) -> EntryMut<'_> {
+        EntryMut { place: self.place, lives: PhantomData }
+    }
+
+    /// Notes when it was used, in Unix seconds.
+    #[inline]
+    pub(super) fn touch(&mut self, accessed_s: u32) {
+        self.header_mut().accessed_s = accessed_s;
+    }
+
+    /// The value, to change it in place; `None` for a string that is not raw.
+    #[inline]
+    pub(super) fn into_value_mut(self) -> Option<ValueMut<'a>> {
+        let word = self.as_ref().word();
+        // SAFETY: the kind says what the word is, and the entry is borrowed as long.
+        unsafe {
+            Some(match self.as_ref().header().kind {
+                Kind::Text | Kind::Int | Kind::Heap => return None,
+                Kind::Raw => ValueMut::Raw(word.cast().as_mut()),
+                Kind::List => ValueMut::List(word.cast().as_mut()),
+                Kind::Set => ValueMut::Set(word.cast().as_mut()),
+                Kind::ZSet => ValueMut::ZSet(word.cast().as_mut()),
+                Kind::Hash => ValueMut::Hash(word.cast().as_mut()),
+                Kind::Stream => ValueMut::Stream(word.cast::<Box<Stream>>().as_mut()),
+            })
+        }
+    }
+
+    /// Gives a number another value, in place. False, with nothing changed, for what is no number.
+    #[inline]
+    pub(super) fn set_integer(&mut self, value: i64) -> bool {
+        let is_integer = self.as_ref().header().kind == Kind::Int;
+        if is_integer {
+            // SAFETY: the word is an integer.
+            unsafe { self.as_ref().word().cast().write(value) };
+        }
+        is_integer
+    }
+
+    /// Gives it another value, and room for a deadline if it `expires` or is [about to](Self::set_expiry). Answers the old value if it
+    /// lay outside; a number or a short text is gone.
+    ///
+    /// # Panics
+    /// Where its place is too small: see [`Entry::bytes_with`].
+    #[inline]
+    pub(super) fn set_value(&mut self, value: NewValue<'_>, expires: bool) -> Option<Value> {
+        let old = self.as_ref().shape();
+        debug_assert!(expires || old.flags & EXPIRES == 0, "a deadline is taken away first");
+        let mut new = old.with_value(&value);
+        if expires {
+            new = new.with_deadline();
+        } else if new.bytes() > self.place.size {
+            new = new.without_deadline();
+        }
+        assert!(new.bytes() <= self.place.size, "an entry moves before it grows");
+        // SAFETY: the word is overwritten below, or there is none any more.
+        let outside = unsafe { self.take_outside() };
+        if old.key_at() != new.key_at() {
+            // SAFETY: the key lies inside of the place, before and after.
+            unsafe { self.at(new.key_at()).copy_from(self.at(old.key_at()), old.key_bytes()) };
+        }
+        self.write_value(new, value, self.as_ref().accessed_s());
+        outside
+    }
+
+    /// As [`set_value`](Self::set_value), but answers the old value wherever it lay.
+    ///
+    /// # Panics
+    /// As there.
+    pub(super) fn replace_value(&mut self, value: NewValue<'_>, expires: bool) -> Value {
+        let inside = self.as_ref().value_inside();
+        let outside = self.set_value(value, expires);
+        inside.or(outside).expect("a value lies inside or outside")
+    }
+
+    /// The text as a buffer that can grow; the value says `raw` from now on. `None` where it is no string.
+    ///
+    /// # Panics
+    /// Where its place is too small: see [`Entry::bytes_with_word`].
+    pub(super) fn make_raw(mut self) -> Option<&'a mut ThinBytes> {
+        match self.as_ref().value() {
+            ValueRef::String(StringRef::Raw(_)) => {}
+            ValueRef::String(StringRef::Heap(_)) => self.header_mut().kind = Kind::Raw,
+            ValueRef::String(string) => {
+                let raw = ThinBytes::new(string.as_bytes(&mut Digits::new()));
+                let expires = self.as_ref().has(EXPIRES);
+                self.set_value(NewValue::Owned(Value::String(StringValue::Raw(raw))), expires);
+            }
+            _ => return None,
+        }
+        match self.into_value_mut() {
+            Some(ValueMut::Raw(text)) => Some(text),
+            _ => unreachable!("made raw above"),
+        }
+    }
+
+    /// Changes when it expires, in Unix milliseconds; [`NEVER`] for not at all. Answers whether it needs a timer for that. A
+    /// deadline that is taken away stays as a bound of the timer that it had, so that a later one needs none.
+    ///
+    /// # Panics
+    /// Where its place is too small: see [`Entry::bytes_with_deadline`].
+    #[inline]
+    #[must_use]
+    pub(super) fn set_expiry(&mut self, at_ms: i64) -> bool {
+        if at_ms == NEVER {
+            self.set_flag(EXPIRES, false);
+            return false;
+        }
+        let shape = self.as_ref().shape();
+        if shape.flags & HAS_DEADLINE == 0 {
+            assert!(shape.with_deadline().bytes() <= self.place.size, "an entry moves before it grows");
+            // SAFETY: all behind the header moves, and stays inside of the place.
+            unsafe { self.at(2 * WORD).copy_from(self.at(WORD), shape.bytes() - WORD) };
+        }
+        let comes_in_time = shape.flags & ARMED != 0 && self.as_ref().deadline_field() <= at_ms;
+        self.header_mut().flags |= HAS_DEADLINE | EXPIRES;
+        // SAFETY: there is room for it.
+        unsafe { self.at(WORD).cast::<i64>().write(at_ms) };
+        !comes_in_time
+    }
+
+    /// Takes note of whether its elements expire, and answers that.
+    pub(super) fn follow_elements(&mut self) -> bool {
+        let expire = self.as_ref().value().elements_expire();
+        self.set_flag(ELEMENTS_EXPIRE, expire);
+        expire
+    }
+
+    /// A timer comes when it is [due](Entry::due_at_ms): the only one that the sweep with this mark leaves.
+    pub(super) fn arm(&mut self, due_at_ms: i64, mark: bool) {
+        let entry = self.as_ref();
+        let (expires, elements_expire) = (entry.has(EXPIRES), entry.elements_expire());
+        self.set_flag(ARMED, expires);
+        self.set_flag(MARK, mark);
+        if elements_expire {
+            self.set_timer_of_elements(Some(due_at_ms));
+        }
+    }
+
+    /// No timer comes.
+    pub(super) fn disarm(&mut self) {
+        self.set_flag(ARMED, false);
+        self.set_timer_of_elements(None);
+    }
+
+    fn set_timer_of_elements(&mut self, at_ms: Option<i64>) {
+        if let Some(deadlines) = self.reborrow().into_value_mut().and_then(ValueMut::deadlines_mut) {
+            deadlines.set_timer_ms(at_ms);
+        }
+    }
+
+    /// Moves the entry to another place, with all that it owns. A timer that it had stays behind, since that knows its old place, and
+    /// so does a deadline that only told when that timer comes.
+    ///
+    /// # Safety
+    /// Nobody uses the other place; what lies in this one is no entry any more.
+    ///
+    /// # Panics
+    /// Where it does not [fit](Entry::fits).
+    pub(super) unsafe fn move_to(mut self, place: Place) {
+        self.disarm();
+        let (old, new) = (self.as_ref().shape(), self.as_ref().moved_shape());
+        assert!(new.bytes() <= place.size, "an entry moves to where there is room");
+        self.header_mut().flags = new.flags;
+        let behind_deadline = old.word_at();
+        // SAFETY: both places have so many bytes, and they are two. What is between the parts may be unwritten: bytes are copied as
+        // they are.
+        unsafe {
+            place.start.copy_from_nonoverlapping(self.place.start, new.word_at());
+            let rest = place.start.byte_add(new.word_at());
+            rest.copy_from_nonoverlapping(self.at(behind_deadline), old.bytes() - behind_deadline);
+        }
+    }
+
+    /// Ends the entry: frees its key, and answers the value if it lies outside.
+    ///
+    /// # Safety
+    /// What lies in the place is no entry any more.
+    pub(super) unsafe fn end(mut self) -> Option<Value> {
+        let shape = self.as_ref().shape();
+        if shape.flags & LONG_KEY != 0 {
+            // SAFETY: a long key's place holds a box, which nobody uses after this.
+            drop(unsafe { self.at(shape.key_at()).cast::<Box<[u8]>>().read() });
+        }
+        // SAFETY: nobody uses the word after this.
+        unsafe { self.take_outside() }
+    }
+
+    /// The value, if it lies outside.
+    ///
+    /// # Safety
+    /// The word is not used any more.
+    #[inline]
+    unsafe fn take_outside(&mut self) -> Option<Value> {
+        let word = self.as_ref().word();
+        // SAFETY: the kind says what the word is; it is used nowhere else.
+        unsafe {
+            Some(match self.as_ref().header().kind {
+                Kind::Text | Kind::Int => return None,
+                Kind::Heap => Value::String(StringValue::Heap(word.cast().read())),
+                Kind::Raw => Value::String(StringValue::Raw(word.cast().read())),
+                Kind::List => Value::List(word.cast().read()),
+                Kind::Set => Value::Set(word.cast().read()),
+                Kind::ZSet => Value::ZSet(word.cast().read()),
+                Kind::Hash => Value::Hash(word.cast().read()),
+                Kind::Stream => Value::Stream(word.cast().read()),
+            })
+        }
+    }
+
+    /// Writes the value and the header of an entry of this shape. The old value is forgotten, and so is a timer that the new one had
+    /// elsewhere.
+    #[inline]
+    fn write_value(&mut self, shape: Shape, value: NewValue<'_>, accessed_s: u32) {
+        let kind = match value.short_text() {
+            Some(text) => {
+                let text_at = self.at(shape.text_at());
+                // SAFETY: the shape has room for so many bytes, and none of them is the text's: that would be borrowed from the entry.
+                unsafe { text_at.copy_from_nonoverlapping(NonNull::from_ref(text).cast(), text.len()) };
+                Kind::Text
+            }
+            None => self.write_word(shape, value),
+        };
+        let Shape { flags, key_len, text_len } = shape;
+        let flags = flags & !ELEMENTS_EXPIRE;
+        // SAFETY: a place has room for a header, is aligned for it, and is borrowed.
+        unsafe { self.place.start.cast().write(Header { accessed_s, key_len, text_len, kind, flags }) };
+        if matches!(kind, Kind::Hash | Kind::Set) && self.follow_elements() {
+            self.set_timer_of_elements(None);
+        }
+    }
+
+    /// Writes a value that is a word, and answers its kind.
+    #[inline]
+    fn write_word(&mut self, shape: Shape, value: NewValue<'_>) -> Kind {
+        let word = self.at(shape.word_at());
+        let value = match value {
+            NewValue::Text(text) => Value::String(StringValue::Heap(ThinBytes::new(text))),
+            NewValue::Owned(value) => value,
+        };
+        // SAFETY: the shape has a word, and each of these has its size.
+        unsafe {
+            match value {
+                Value::String(StringValue::Int(integer)) => {
+                    word.cast().write(integer);
+                    Kind::Int
+                }
+                Value::String(StringValue::Heap(bytes)) => {
+                    word.cast().write(bytes);
+                    Kind::Heap
+                }
+                Value::String(StringValue::Raw(bytes)) => {
+                    word.cast().write(bytes);
+                    Kind::Raw
+                }
+                Value::String(StringValue::Inline { .. }) => unreachable!("a short text lies inside"),
+                Value::List(list) => {
+                    word.cast().write(list);
+                    Kind::List
+                }
+                Value::Set(set) => {
+                    word.cast().write(set);
+                    Kind::Set
+                }
+                Value::ZSet(zset) => {
+                    word.cast().write(zset);
+                    Kind::ZSet
+                }
+                Value::Hash(hash) => {
+                    word.cast().write(hash);
+                    Kind::Hash
+                }
+                Value::Stream(stream) => {
+                    word.cast().write(stream);
+                    Kind::Stream
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn set_flag(&mut self, flag: u8, to: bool) {
+        let header = self.header_mut();
+        header.flags = if to { header.flags | flag } else { header.flags & !flag };
+    }
+
+    #[inline]
+    fn header_mut(&mut self) -> &mut Header {
+        // SAFETY: an entry begins with its header, and is borrowed.
+        unsafe { self.place.start.cast().as_mut() }
+    }
+
+    /// So many bytes behind the entry's beginning.
+    #[inline]
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        debug_assert!(offset <= self.place.size);
+        // SAFETY: who calls this stays inside of the place.
+        unsafe { self.place.start.byte_add(offset) }
+    }
+}
+
+/// # Safety
+/// The place has these bytes, and they are written and stay as they are as long as `'a`.
+#[inline]
+unsafe fn bytes_at<'a>(place: Place, at: usize, len: u8) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(place.start.byte_add(at).as_ptr(), len.into()) }
 }

@@ -21,8 +21,9 @@
 //! `volatile`, those that it has not looked at, and one for each `TIMER_SWEEP_STEP` that it has.
 
 use super::NEVER;
-use super::entry::StoredEntry as Entry;
-use super::slab::{Slab, Slot};
+use super::arena::Slot;
+use super::entries::Entries;
+use super::entry::EntryMut;
 use super::wheel::{Taken, Wheel};
 use crate::base::limits::TIMER_SWEEP_STEP;
 
@@ -59,8 +60,8 @@ pub(super) struct Timers {
 impl Timers {
     /// Makes sure that a timer comes at the entry's deadline or the first of its elements'; it must have one.
     #[inline(never)]
-    pub(super) fn arm(&mut self, slot: Slot, entry: &mut Entry) {
-        let due_at_ms = entry.due_at_ms();
+    pub(super) fn arm(&mut self, slot: Slot, mut entry: EntryMut<'_>) {
+        let due_at_ms = entry.as_ref().due_at_ms();
         self.wheel.push(slot, due_at_ms);
         entry.arm(due_at_ms, self.mark);
     }
@@ -75,7 +76,7 @@ impl Timers {
 
     /// Looks at a few timers and throws out those that no entry needs.
     #[cold]
-    pub(super) fn sweep_some(&mut self, entries: &mut Slab) {
+    pub(super) fn sweep_some(&mut self, entries: &mut Entries) {
         if self.unswept.is_empty() {
             std::mem::swap(&mut self.wheel, &mut self.unswept);
             self.mark = !self.mark;
@@ -105,7 +106,7 @@ impl Timers {
     }
 
     /// Looks at the next timer, if it comes at `now_ms` at the latest.
-    pub(super) fn turn(&mut self, now_ms: i64, entries: &mut Slab) -> Turn {
+    pub(super) fn turn(&mut self, now_ms: i64, entries: &mut Entries) -> Turn {
         let is_unswept = match (self.unswept.next_ms(), self.wheel.next_ms()) {
             (Some(unswept), Some(swept)) => unswept < swept,
             (unswept, _) => unswept.is_some(),
@@ -116,7 +117,7 @@ impl Timers {
         let Some(entry) = self.entry_of(taken.slot(), is_unswept, entries) else { return Turn::Passed };
         match taken {
             // One that is due later is pushed again, even if that is over by now, too: it must not go before its turn.
-            Taken::Due { slot, at_ms } if entry.due_at_ms() <= at_ms => Turn::Due(slot),
+            Taken::Due { slot, at_ms } if entry.as_ref().due_at_ms() <= at_ms => Turn::Due(slot),
             _ => {
                 self.arm(taken.slot(), entry);
                 Turn::Passed
@@ -131,13 +132,13 @@ impl Timers {
 
     /// The entry for which a timer that was taken must go on.
     #[inline]
-    fn entry_of<'a>(&self, slot: Slot, is_unswept: bool, entries: &'a mut Slab) -> Option<&'a mut Entry> {
-        let entry = entries.get_mut(slot)?;
-        if is_unswept && entry.mark() == self.mark {
+    fn entry_of<'a>(&self, slot: Slot, is_unswept: bool, entries: &'a mut Entries) -> Option<EntryMut<'a>> {
+        let mut entry = entries.get_mut(slot)?;
+        if is_unswept && entry.as_ref().mark() == self.mark {
             // There is another one in the wheel, or none is needed.
             return None;
         }
-        if entry.due_at_ms() == NEVER {
+        if entry.as_ref().due_at_ms() == NEVER {
             entry.disarm();
             return None;
         }
@@ -148,7 +149,7 @@ impl Timers {
 /// Whenever a wheel has begun with a block of timers, brings the entries of all of them into the cache: timers of one bucket
 /// are of any entries, and each look would wait for the memory.
 #[inline]
-fn prefetch(entries: &Slab, wheel: &Wheel) {
+fn prefetch(entries: &Entries, wheel: &Wheel) {
     if let Some(slots) = wheel.next_block() {
         slots.iter().for_each(|slot| entries.prefetch(*slot));
     }

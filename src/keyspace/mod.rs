@@ -9,36 +9,33 @@
 //! follows the stream needs no clock. While somebody repeats what another server did in the past, nothing expires
 //! ([`hold_expiry`](Keyspace::hold_expiry)): a key whose deadline is over by now may be given a later one by the next command.
 
-#[allow(dead_code)]
+pub mod any_value;
 mod arena;
 pub(crate) mod db;
 mod disposal;
 pub mod effect;
+mod entries;
 pub mod entry;
 mod expiry;
 mod in_flight;
 mod mark;
 mod pre_image;
 pub mod prepared;
-#[allow(dead_code)]
-mod record;
-#[allow(dead_code)]
-mod records;
-mod slab;
 pub mod snapshot;
 mod undo;
 mod verb;
 mod wheel;
 
-pub use slab::Slot;
+pub use arena::Slot;
 pub use verb::{Misfit, WrongType};
 
 use std::rc::Rc;
 
+use any_value::{ValueMut, ValueRef};
 use db::Db;
 use disposal::Disposal;
 use effect::{Cause, Effect, Effects, Recording, Role, Target};
-use entry::{Entry, ValueMut, ValueRef};
+use entry::Entry;
 use expiry::Turn;
 use in_flight::InFlight;
 use mark::Mark;

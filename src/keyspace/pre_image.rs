@@ -3,7 +3,8 @@
 //! A pre_image is taken from the value right before the change and put back right after everything that came later has been put
 //! back, so it may name positions.
 
-use super::entry::{Key, ValueMut, ValueRef};
+use super::any_value::{ValueMut, ValueRef};
+use super::entry::Key;
 use super::{NEVER, ValueLimits};
 use crate::value::list::{List, ListPreImage};
 use crate::value::stream::{Stream, StreamPreImage, StreamTail};

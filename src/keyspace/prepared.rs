@@ -1,8 +1,9 @@
 //! Keys that were made ready by another thread than the one that owns the keyspace: all that can be done without looking at what
 //! is there. The bytes are read, the value is made, the hash is known; what is left to do is to find its place.
 
+use super::any_value::{Value, ValueRef};
 use super::effect::{Effect, EffectWriter};
-use super::entry::{Key, Value, ValueRef};
+use super::entry::Key;
 use super::verb::{Misfit, build, keeps_expiry, limits_of, value_of};
 use super::{DbIndex, Keyspace, NEVER, Slot, ValueLimits};
 use crate::base::hasher::hash_bytes;
@@ -131,10 +132,10 @@ impl Keyspace {
         _ = match self.dbs[db as usize].find_hashed(hash, &key) {
             Some(slot) if is_change => {
                 let at_ms = deadline.unwrap_or_else(|| self.entry(db, slot).deadline_ms());
-                self.store(db, slot, value, at_ms)
+                self.store(db, slot, value.into(), at_ms)
             }
-            Some(slot) => self.overwrite_at(db, slot, value, deadline.unwrap_or(NEVER)),
-            None => self.create_hashed(db, hash, &key, value, deadline.unwrap_or(NEVER)),
+            Some(slot) => self.overwrite_at(db, slot, value.into(), deadline.unwrap_or(NEVER)),
+            None => self.create_hashed(db, hash, &key, value.into(), deadline.unwrap_or(NEVER)),
         };
         if let Some(at_ms) = deadline {
             self.effects.record(db, Effect::ExpireAt { key: &key, at_ms });
@@ -151,7 +152,7 @@ impl Keyspace {
         }
         let at_ms = prepared.deadline().unwrap_or(NEVER);
         let PreparedKey { db, hash, key, value, .. } = prepared;
-        Ok(self.create_hashed(db, hash, &key, value, at_ms))
+        Ok(self.create_hashed(db, hash, &key, value.into(), at_ms))
     }
 
     /// Records effects that were encoded elsewhere, so many of them: what they say has been done.

@@ -10,7 +10,8 @@
 //!
 //! Slots are handed out last freed, first used. Walking backwards, an entry that comes back therefore gets the slot that it
 //! had, and the notes can name entries by slot. One that grows may have to move. It does so before it changes, which is a step of its
-//! own ([`reserve`](Keyspace::reserve)): when that is taken back, the entry has its old size again and fits where it was.
+//! own ([`reserve`](Keyspace::reserve)): when that is taken back, the entry has its old size again and fits where it was, unless an
+//! earlier note covers what it holds.
 //!
 //! The effects of the unit are cut back to where it began. An expired key that a lookup removed comes back too: its removal
 //! was such an effect.
@@ -22,12 +23,13 @@
 
 use std::collections::HashSet;
 
+use super::any_value::{Value, ValueRef};
 use super::db::Db;
-use super::entry::{OwnedEntry, Room, Value, ValueRef};
+use super::entries::Removed;
+use super::entry::{Entry, NewValue};
 use super::pre_image::PreImage;
-use super::{DbIndex, Keyspace, KeyspaceStats, Slot};
+use super::{DbIndex, Keyspace, KeyspaceStats, NEVER, Slot};
 use crate::value::stream::Stream;
-use crate::value::string::StringValue;
 
 /// Notes of one kind of change up to which pieces are preferred even where a copy would do: more of them cost more than it.
 const PIECES_BEFORE_COPIES: usize = 64;
@@ -59,23 +61,20 @@ pub(super) struct Undo {
     stats: KeyspaceStats,
 }
 
-/// What stands in a note for a value that is not there.
-const NO_VALUE: Value = Value::String(StringValue::Int(0));
-
 /// How one change is taken back.
 enum Step {
     /// A key was added: it goes.
     Added { db: DbIndex, slot: Slot },
     /// A key was removed: it comes back.
-    Removed { db: DbIndex, entry: OwnedEntry },
+    Removed { db: DbIndex, entry: Removed },
     /// A key got another value or, covered by this note, another expiry.
     Replaced { db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64 },
     /// A key was removed and its value moved to where the next note of this kind but `CarriedTo` says.
-    Carried { db: DbIndex, shell: OwnedEntry },
+    Carried { db: DbIndex, shell: Removed },
     /// A key was added with the value of another one.
     CarriedTo { db: DbIndex, slot: Slot },
-    /// A key moved to another slot, to have more room. It had this.
-    Moved { db: DbIndex, from: Slot, to: Slot, room: Room },
+    /// A key moved to another slot, where it has more bytes. It had these.
+    Moved { db: DbIndex, from: Slot, to: Slot, bytes: usize },
     /// A key got another expiry.
     Expiry { db: DbIndex, slot: Slot, at_ms: i64 },
     /// A part of a value was changed.
@@ -269,22 +268,26 @@ impl Keyspace {
     fn take_back(&mut self, step: Step, carried: &mut Option<Value>) {
         match step {
             Step::Added { db, slot } => {
-                if let Some(entry) = self.dbs[db as usize].remove(slot) {
-                    self.disposal.free(entry.value);
-                }
+                self.dbs[db as usize].discard(slot).into_iter().for_each(|value| self.disposal.free(value));
             }
-            Step::Removed { db, entry } => _ = self.dbs[db as usize].reinsert(entry),
+            Step::Removed { db, entry } => _ = self.dbs[db as usize].restore(entry),
             Step::Replaced { db, slot, value, expires_at_ms } => {
-                let (gone, _) = self.dbs[db as usize].replace(slot, value, expires_at_ms);
-                self.disposal.free(gone);
+                let gone = self.dbs[db as usize].set_value(slot, value.into(), expires_at_ms);
+                gone.into_iter().for_each(|value| self.disposal.free(value));
             }
             Step::CarriedTo { db, slot } => *carried = self.dbs[db as usize].remove(slot).map(|entry| entry.value),
             Step::Carried { db, mut shell } => {
                 shell.value = carried.take().expect("a value that was carried off came from somewhere");
-                self.dbs[db as usize].reinsert(shell);
+                self.dbs[db as usize].restore(shell);
             }
-            Step::Moved { db, from, to, room } => {
-                let back = self.dbs[db as usize].move_entry(to, room);
+            Step::Moved { db, from, to, bytes } => {
+                let database = &mut self.dbs[db as usize];
+                if !database.entry(to).fits(bytes) {
+                    // The note that covers it comes later, and gives it another value or takes it away.
+                    let gone = database.set_value(to, NewValue::Text(b""), NEVER);
+                    gone.into_iter().for_each(|value| self.disposal.free(value));
+                }
+                let back = database.relocate(to, bytes);
                 debug_assert_eq!(back, from, "the place that it had was freed last");
             }
             Step::Expiry { db, slot, at_ms } => self.dbs[db as usize].set_expiry(slot, at_ms),
@@ -308,28 +311,28 @@ impl Keyspace {
 
 /// What verbs note.
 impl Keyspace {
-    /// Makes sure that the entry at `slot` has this room, beside its key. Answers where it is then. A verb does this first: what it
+    /// Makes sure that the entry at `slot` has as many bytes as it will take. Answers where it is then. A verb does this first: what it
     /// notes and changes later is at the new slot, and taken back before the entry moves back.
     #[inline]
     #[must_use]
-    pub(super) fn reserve(&mut self, db: DbIndex, slot: Slot, room: Room) -> Slot {
-        let had = self.entry(db, slot).room();
-        let to = self.dbs[db as usize].reserve(slot, room);
-        if to != slot {
-            self.note_moved(db, slot, to, had);
-        }
-        to
+    pub(super) fn reserve(&mut self, db: DbIndex, slot: Slot, needed: impl FnOnce(Entry<'_>) -> usize) -> Slot {
+        let entry = self.entry(db, slot);
+        let bytes = needed(entry);
+        if entry.has_room(bytes) { slot } else { self.relocate(db, slot, bytes) }
     }
 
     #[cold]
-    fn note_moved(&mut self, db: DbIndex, from: Slot, to: Slot, room: Room) {
+    fn relocate(&mut self, db: DbIndex, from: Slot, bytes: usize) -> Slot {
+        let had = self.entry(db, from).place_bytes();
+        let to = self.dbs[db as usize].relocate(from, bytes);
         if self.undo.is_on {
-            self.undo.push(Step::Moved { db, from, to, room });
+            self.undo.push(Step::Moved { db, from, to, bytes: had });
             self.undo.restorable.rename((from, db), (to, db));
             self.undo.restorable_requests.rename((from, db), (to, db));
         } else {
             self.dbs[db as usize].release();
         }
+        to
     }
 
     /// A key has been added.
@@ -341,21 +344,25 @@ impl Keyspace {
         }
     }
 
-    /// Frees an entry that has been removed from `slot`, or keeps it.
+    /// Removes the entry at `slot`, and frees it or keeps it. No effect.
     #[inline]
-    pub(super) fn retire(&mut self, db: DbIndex, slot: Slot, entry: OwnedEntry) {
+    pub(super) fn take_away(&mut self, db: DbIndex, slot: Slot) {
         if self.undo.is_on {
-            self.keep_entry(db, slot, entry);
+            self.keep_entry(db, slot);
         } else {
-            self.disposal.free(entry.value);
-            self.dbs[db as usize].release();
+            let database = &mut self.dbs[db as usize];
+            if let Some(value) = database.discard(slot) {
+                self.disposal.free(value);
+            }
+            database.release();
         }
     }
 
-    fn keep_entry(&mut self, db: DbIndex, slot: Slot, mut entry: OwnedEntry) {
+    fn keep_entry(&mut self, db: DbIndex, slot: Slot) {
+        let Some(mut entry) = self.dbs[db as usize].remove(slot) else { return };
         if self.undo.forget(db, slot) {
             // Walking backwards, the note that covers it comes later, and gives it another value or takes it away.
-            self.disposal.free(std::mem::replace(&mut entry.value, NO_VALUE));
+            self.disposal.free(entry.take_value());
         } else {
             self.undo.count_gone(db, &entry.value);
         }
@@ -369,12 +376,14 @@ impl Keyspace {
         }
     }
 
-    /// Frees a value that the one at `slot` has replaced, or keeps it. `expires_at_ms` is when the key expired then.
+    /// Gives the entry at `slot`, which has room for it, another value and lets it expire at `at_ms`. The old value is freed or kept.
     #[inline]
-    pub(super) fn retire_value(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
+    pub(super) fn set_value(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) {
         if self.undo.is_on {
-            self.keep_value(db, slot, value, expires_at_ms);
-        } else {
+            let old_at_ms = self.entry(db, slot).deadline_ms();
+            let old = self.dbs[db as usize].replace_value(slot, value, at_ms);
+            self.keep_value(db, slot, old, old_at_ms);
+        } else if let Some(value) = self.dbs[db as usize].set_value(slot, value, at_ms) {
             self.disposal.free(value);
         }
     }
@@ -467,10 +476,9 @@ impl Keyspace {
 
     /// A key has been removed from `slot` whose value is about to move to another one. Answers whether it was restorable.
     #[inline]
-    pub(super) fn note_carried(&mut self, db: DbIndex, slot: Slot, entry: &OwnedEntry) -> bool {
+    pub(super) fn note_carried(&mut self, db: DbIndex, slot: Slot, entry: &Removed) -> bool {
         if self.undo.is_on {
-            let shell = OwnedEntry { key: entry.key.clone(), value: NO_VALUE, ..*entry };
-            self.undo.push(Step::Carried { db, shell });
+            self.undo.push(Step::Carried { db, shell: entry.shell() });
         }
         self.undo.is_on && self.undo.forget(db, slot)
     }

@@ -23,7 +23,7 @@
 //!
 //! A bucket is a [`Chain`] of blocks, 15 slots and a link in one cache line, which lie in chunks that are never moved.
 
-use super::slab::Slot;
+use super::arena::Slot;
 use crate::base::limits::TIMERS_KEEP_BLOCKS;
 
 /// Bits of a digit.

@@ -32,7 +32,7 @@ mod ziplist;
 use crate::base::crc::crc64;
 use crate::base::limits::RDB_UNPACKED_MAX_BYTES;
 use crate::keyspace::ValueLimits;
-use crate::keyspace::entry::{Value, ValueRef};
+use crate::keyspace::any_value::{Value, ValueRef};
 pub use types::{Dialect, NEWEST_VALKEY_VERSION, NEWEST_VERSION, OLDEST_VALKEY_VERSION};
 use wire::Input;
 

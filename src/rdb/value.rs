@@ -10,7 +10,7 @@ use super::wire::{Input, put_bytes, put_number, put_string};
 use super::{Corrupt, VERSION, VERSION_OF_EXPIRING_FIELDS, intset, listpack, stream, ziplist};
 use crate::base::num::{format_f64, strtod};
 use crate::keyspace::ValueLimits;
-use crate::keyspace::entry::{Value, ValueRef};
+use crate::keyspace::any_value::{Value, ValueRef};
 use crate::value::hash::{Hash, HashLimits};
 use crate::value::list::List;
 use crate::value::packed::Item;

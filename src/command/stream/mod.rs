@@ -23,7 +23,7 @@ use crate::base::limits::PENDING_EFFECT_BYTES;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Run};
-use crate::keyspace::entry::ValueRef;
+use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
 use crate::value::stream::{Entry, Stream, StreamId};

@@ -9,7 +9,7 @@ use super::{members_reply, store};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::{Ctx, Done};
-use crate::keyspace::entry::ValueRef;
+use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::Argv;
 use crate::value::set::Set;

@@ -42,9 +42,10 @@ use std::collections::BTreeSet;
 
 use part::{Followed, UnderWay};
 
+use super::any_value::ValueRef;
 use super::db::Db;
 use super::effect::{Cause, Effect, EffectReader, EffectWriter, Role, Target};
-use super::entry::{Entry, ValueRef};
+use super::entry::Entry;
 use super::mark::Mark;
 use super::verb::{build, limits_effect};
 use super::{DbIndex, Keyspace};

@@ -4,8 +4,8 @@
 //! An element that expires is removed by an effect like any other, so that who follows the stream needs no clock.
 
 use super::{Misfit, ensure, slot_of};
+use crate::keyspace::any_value::{ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{ValueMut, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 

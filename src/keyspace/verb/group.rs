@@ -9,8 +9,8 @@
 use std::collections::HashMap;
 
 use super::{Misfit, ensure, slot_of};
+use crate::keyspace::any_value::ValueMut;
 use crate::keyspace::effect::{Effect, EffectWriter, Field, Strings};
-use crate::keyspace::entry::ValueMut;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::value::stream::{Group, Pending, StreamId};
 

@@ -1,8 +1,8 @@
 //! Verbs on hashes. A hash that loses its last field takes its key along.
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
+use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{Value, ValueMut, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::hash::Hash;
@@ -30,7 +30,7 @@ impl Keyspace {
     ) -> Result<(Slot, bool), WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::Hash(Hash::default())),
+            None => self.create(db, key, Value::Hash(Hash::default()).into()),
         };
         self.note_change(db, slot, |value| PreImage::field(value, field));
         let limits = self.limits.hash;

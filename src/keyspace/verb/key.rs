@@ -2,9 +2,11 @@
 
 use super::{Misfit, ensure, slot_of};
 use crate::base::hasher::hash_bytes;
+use crate::keyspace::any_value::Value;
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{OwnedEntry, Room, Value};
+use crate::keyspace::entries::Removed;
+use crate::keyspace::entry::NewValue;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 
 impl Keyspace {
@@ -15,17 +17,15 @@ impl Keyspace {
 
     /// Removes a key.
     pub(in crate::keyspace) fn remove_as(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
-        let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
-        self.effects.record(db, Effect::Del { key: &entry.key, cause });
-        self.retire(db, slot, entry);
+        self.record_at(db, slot, |key| Effect::Del { key, cause });
+        self.take_away(db, slot);
     }
 
     /// Sets when a key expires, Unix ms; [`NEVER`] for not at all. A time that has passed is kept: the next reader or the
     /// timer removes the key. Answers where the key is then.
     #[must_use]
     pub fn expire_at(&mut self, db: DbIndex, slot: Slot, at_ms: i64) -> Slot {
-        let room = Room::of(self.value(db, slot), at_ms);
-        let slot = self.reserve(db, slot, room);
+        let slot = if at_ms == NEVER { slot } else { self.reserve(db, slot, |entry| entry.bytes_with_deadline()) };
         self.note_expiry(db, slot);
         self.dbs[db as usize].set_expiry(slot, at_ms);
         self.record_at(db, slot, |key| Effect::ExpireAt { key, at_ms });
@@ -46,7 +46,7 @@ impl Keyspace {
         let entry = self.entry(db, slot);
         let (value, expires_at_ms, accessed_s) = (Value::from(entry.value()), entry.deadline_ms(), entry.accessed_s());
         self.make_way(to_db, to);
-        let new = self.dbs[to_db as usize].insert(to, value, expires_at_ms, accessed_s);
+        let new = self.dbs[to_db as usize].insert(to, value.into(), expires_at_ms, accessed_s);
         self.note_added(to_db, new);
         self.record_at(db, slot, |key| Effect::Copy { key, to_db, to });
     }
@@ -63,17 +63,15 @@ impl Keyspace {
 
     /// Removes what stands under a name that is about to be given to another value. No effect.
     fn make_way(&mut self, db: DbIndex, key: &[u8]) {
-        let database = &mut self.dbs[db as usize];
-        let Some(slot) = database.find(key) else { return };
-        if let Some(old) = database.remove(slot) {
-            self.retire(db, slot, old);
+        if let Some(slot) = self.dbs[db as usize].find(key) {
+            self.take_away(db, slot);
         }
     }
 
     /// Adds value and expiry of an entry that was removed elsewhere. No effect. `is_covered` as `note_carried` answered.
-    fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: OwnedEntry, is_covered: bool) {
-        let OwnedEntry { value, expires_at_ms, accessed_s, .. } = entry;
-        let new = self.dbs[db as usize].insert(key, value, expires_at_ms, accessed_s);
+    fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: Removed, is_covered: bool) {
+        let Removed { value, expires_at_ms, accessed_s, .. } = entry;
+        let new = self.dbs[db as usize].insert(key, value.into(), expires_at_ms, accessed_s);
         self.note_carried_to(db, new, is_covered);
     }
 
@@ -93,12 +91,12 @@ impl Keyspace {
     }
 
     /// Adds a key that is not there, without an effect: for verbs whose own effect implies it.
-    pub(super) fn create(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
+    pub(super) fn create(&mut self, db: DbIndex, key: &[u8], value: NewValue<'_>) -> Slot {
         self.create_until(db, key, value, NEVER)
     }
 
     /// As [`create`](Self::create), for a key that expires at `at_ms`.
-    pub(super) fn create_until(&mut self, db: DbIndex, key: &[u8], value: Value, at_ms: i64) -> Slot {
+    pub(super) fn create_until(&mut self, db: DbIndex, key: &[u8], value: NewValue<'_>, at_ms: i64) -> Slot {
         self.create_hashed(db, hash_bytes(key), key, value, at_ms)
     }
 
@@ -109,7 +107,7 @@ impl Keyspace {
         db: DbIndex,
         hash: u64,
         key: &[u8],
-        value: Value,
+        value: NewValue<'_>,
         at_ms: i64,
     ) -> Slot {
         let accessed_s = self.accessed_now();
@@ -131,7 +129,7 @@ impl Keyspace {
 
     /// Stores a value under a key, whatever was there before. The key expires at `at_ms`. No effect.
     #[inline]
-    pub(super) fn overwrite(&mut self, db: DbIndex, key: &[u8], value: Value, at_ms: i64) -> Slot {
+    pub(super) fn overwrite(&mut self, db: DbIndex, key: &[u8], value: NewValue<'_>, at_ms: i64) -> Slot {
         match self.dbs[db as usize].find(key) {
             Some(slot) => self.overwrite_at(db, slot, value, at_ms),
             None => self.create_until(db, key, value, at_ms),
@@ -141,7 +139,13 @@ impl Keyspace {
     /// As [`overwrite`](Self::overwrite), for a key whose slot is known.
     #[inline]
     #[must_use]
-    pub(in crate::keyspace) fn overwrite_at(&mut self, db: DbIndex, slot: Slot, value: Value, at_ms: i64) -> Slot {
+    pub(in crate::keyspace) fn overwrite_at(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        value: NewValue<'_>,
+        at_ms: i64,
+    ) -> Slot {
         let slot = self.store(db, slot, value, at_ms);
         let accessed_s = self.accessed_now();
         self.dbs[db as usize].touch(slot, accessed_s);
@@ -151,7 +155,7 @@ impl Keyspace {
     /// Gives a key another value; its expiry stays. No effect. Answers where the key is then.
     #[inline]
     #[must_use]
-    pub(in crate::keyspace) fn exchange(&mut self, db: DbIndex, slot: Slot, value: Value) -> Slot {
+    pub(in crate::keyspace) fn exchange(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>) -> Slot {
         let at_ms = self.entry(db, slot).deadline_ms();
         self.store(db, slot, value, at_ms)
     }
@@ -159,10 +163,9 @@ impl Keyspace {
     /// Gives a key another value, and lets it expire at `at_ms`. No effect. Answers where the key is then.
     #[inline]
     #[must_use]
-    pub(in crate::keyspace) fn store(&mut self, db: DbIndex, slot: Slot, value: Value, at_ms: i64) -> Slot {
-        let slot = self.reserve(db, slot, Room::of(value.as_ref(), at_ms));
-        let (old, old_at_ms) = self.dbs[db as usize].replace(slot, value, at_ms);
-        self.retire_value(db, slot, old, old_at_ms);
+    pub(in crate::keyspace) fn store(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) -> Slot {
+        let slot = self.reserve(db, slot, |entry| entry.bytes_with(&value, at_ms != NEVER));
+        self.set_value(db, slot, value, at_ms);
         slot
     }
 }

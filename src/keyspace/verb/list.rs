@@ -1,8 +1,9 @@
 //! Verbs on lists. A list that loses its last element takes its key along.
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
+use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Ascending, Effect, Strings};
-use crate::keyspace::entry::{Key, Value, ValueMut, ValueRef};
+use crate::keyspace::entry::Key;
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::list::List;
@@ -28,7 +29,7 @@ impl Keyspace {
     ) -> Result<Slot, WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::List(List::default())),
+            None => self.create(db, key, Value::List(List::default()).into()),
         };
         self.note_change(db, slot, |value| PreImage::list(value, |list| Some(list.before_push(front))));
         let limits = self.limits.list;
@@ -194,7 +195,7 @@ impl Keyspace {
         ensure(strings.by_ref().next().is_some() && strings.all(|_| true) && strings.is_empty(), Misfit::BadBytes)?;
         let slot = match self.dbs[db as usize].find(key) {
             Some(slot) => slot,
-            None => self.create(db, key, Value::List(List::default())),
+            None => self.create(db, key, Value::List(List::default()).into()),
         };
         self.note_change(db, slot, |_| None);
         self.list_mut(db, slot)?.push_node(Strings::new(elements));

@@ -118,11 +118,8 @@ impl Keyspace {
     /// Removes the key of a collection that a recorded effect has emptied, which says so already.
     #[inline]
     fn drop_if(&mut self, empty: bool, db: DbIndex, slot: Slot) {
-        if empty
-            && !self.is_workshop
-            && let Some(entry) = self.dbs[db as usize].remove(slot)
-        {
-            self.retire(db, slot, entry);
+        if empty && !self.is_workshop {
+            self.take_away(db, slot);
         }
     }
 }
@@ -131,8 +128,9 @@ impl Keyspace {
 mod tests {
     use super::*;
     use crate::base::rng::Rng;
+    use crate::keyspace::any_value::ValueRef;
     use crate::keyspace::effect::Recording;
-    use crate::keyspace::entry::{Entry, ValueRef};
+    use crate::keyspace::entry::Entry;
     use crate::value::string::Digits;
 
     /// Runs `verbs` in one recorded unit, and asserts that an empty keyspace to which its effects are applied is equal.

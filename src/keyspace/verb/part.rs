@@ -3,8 +3,8 @@
 use super::put_value::limits_for;
 use super::{Misfit, ensure};
 use crate::base::rng::Rng;
+use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::effect::{Effect, EffectReader};
-use crate::keyspace::entry::{Value, ValueRef};
 use crate::keyspace::{DbIndex, ExpiryHold, Keyspace, NAMELESS, ValueLimits};
 use crate::value::Layout;
 
@@ -79,7 +79,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         }
         Effect::Complete { key, layout, at_ms } => {
             let value = ks.workshop.take().ok_or(Misfit::Absent)?.finish(layout)?;
-            ks.overwrite(db, key, value, at_ms);
+            ks.overwrite(db, key, value.into(), at_ms);
             ks.effects.record(db, *effect);
         }
         _ => return Err(Misfit::Elsewhere),

@@ -6,9 +6,9 @@
 
 use super::part::Workshop;
 use super::{Misfit, ensure, group, slot_of};
+use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Effect, EffectWriter, Field, Pairs};
-use crate::keyspace::entry::{Value, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER, Slot, ValueLimits};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
@@ -29,7 +29,7 @@ impl Keyspace {
             steps = build(value.as_ref());
             Effect::Build { key, layout: value.as_ref().layout(), steps: &steps }
         });
-        self.overwrite(db, key, value, NEVER)
+        self.overwrite(db, key, value.into(), NEVER)
     }
 
     /// As [`put_value`](Self::put_value), unless whole effects are recorded and what builds the value takes more bytes than `most`:
@@ -43,7 +43,7 @@ impl Keyspace {
             return None;
         }
         self.effects.record(db, Effect::Build { key, layout: value.as_ref().layout(), steps: &steps });
-        Some(self.overwrite(db, key, value, NEVER))
+        Some(self.overwrite(db, key, value.into(), NEVER))
     }
 
     /// Sets where values change their representation from now on.
@@ -82,7 +82,7 @@ impl Keyspace {
             }
             let key = self.dbs[db as usize].entry(slot).key();
             self.effects.record_uncounted(db, Effect::Relayout { key, layout });
-            _ = self.exchange(db, slot, value);
+            _ = self.exchange(db, slot, value.into());
             return true;
         }
         self.note_change(db, slot, |_| None);

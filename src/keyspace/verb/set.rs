@@ -1,8 +1,9 @@
 //! Verbs on sets. A set that loses its last member takes its key along.
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
+use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect};
-use crate::keyspace::entry::{Key, Value, ValueMut, ValueRef};
+use crate::keyspace::entry::Key;
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::set::Set;
@@ -29,7 +30,7 @@ impl Keyspace {
     ) -> Result<(Slot, bool), WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::Set(Set::default())),
+            None => self.create(db, key, Value::Set(Set::default()).into()),
         };
         let must_note = self.must_note(db, slot, |value| value.compact_bytes().is_some());
         let limits = self.limits.set;

@@ -1,8 +1,8 @@
 //! Verbs on streams. A stream without entries stays; what a group notes about its consumers belongs to the stream.
 
 use super::{Misfit, WrongType, ensure, slot_of};
+use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Effect, Pairs};
-use crate::keyspace::entry::{Value, ValueMut, ValueRef};
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::stream::{Stream, StreamId};
@@ -20,7 +20,7 @@ impl Keyspace {
     /// Creates a stream without entries under a key that is not there.
     pub fn stream_create(&mut self, db: DbIndex, key: &[u8]) -> Slot {
         self.effects.record(db, Effect::StreamCreate { key });
-        self.create(db, key, Value::Stream(Box::new(Stream::new())))
+        self.create(db, key, Value::Stream(Box::new(Stream::new())).into())
     }
 
     /// Appends an entry to a stream, which is created where there is none. `None`, with nothing changed, unless `id` is
@@ -36,7 +36,7 @@ impl Keyspace {
         let slot = match slot {
             Some(slot) => slot,
             None if id == StreamId::MIN => return Ok(None),
-            None => self.create(db, key, Value::Stream(Box::new(Stream::new()))),
+            None => self.create(db, key, Value::Stream(Box::new(Stream::new())).into()),
         };
         // An id that is not above the last is refused, and nothing to take back.
         if self.stream(db, slot)?.last_id() < id {

@@ -5,8 +5,9 @@
 //! repeated key and cost every reader of the stream a third way in which a string and a second way in which a deadline comes to be.
 
 use super::{Misfit, WrongType, ensure, slot_of};
+use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::effect::Effect;
-use crate::keyspace::entry::{Room, Value, ValueRef};
+use crate::keyspace::entry::NewValue;
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::string::StringValue;
@@ -16,7 +17,7 @@ impl Keyspace {
     #[inline]
     pub fn put(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Slot {
         self.effects.record_with(db, move || Effect::Put { key, value });
-        self.overwrite(db, key, Value::String(StringValue::new(value)), NEVER)
+        self.overwrite(db, key, NewValue::string(value), NEVER)
     }
 
     /// As [`put`](Self::put), for a key that was looked up: `slot` is where it lives, `None` when it does not.
@@ -34,7 +35,7 @@ impl Keyspace {
         if at_ms != NEVER {
             self.effects.record(db, Effect::ExpireAt { key, at_ms });
         }
-        let value = Value::String(StringValue::new(value));
+        let value = NewValue::string(value);
         match slot {
             Some(slot) => self.overwrite_at(db, slot, value, at_ms),
             None => self.create_until(db, key, value, at_ms),
@@ -45,7 +46,7 @@ impl Keyspace {
     #[must_use]
     pub fn replace(&mut self, db: DbIndex, slot: Slot, value: &[u8]) -> Slot {
         self.record_at(db, slot, |key| Effect::Replace { key, value });
-        self.exchange(db, slot, Value::String(StringValue::new(value)))
+        self.exchange(db, slot, NewValue::string(value))
     }
 
     /// Stores a number in a key that may exist, `slot` as for [`put_at`](Self::put_at); its expiry stays.
@@ -53,11 +54,11 @@ impl Keyspace {
     #[must_use]
     pub fn put_integer(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: i64) -> Slot {
         self.effects.record_with(db, move || Effect::SetInteger { key, value });
-        let Some(slot) = slot else { return self.create(db, key, Value::String(StringValue::Int(value))) };
+        let Some(slot) = slot else { return self.create(db, key, NewValue::integer(value)) };
         if !self.undo.is_on() && self.dbs[db as usize].set_integer(slot, value) {
             return slot;
         }
-        self.exchange(db, slot, Value::String(StringValue::Int(value)))
+        self.exchange(db, slot, NewValue::integer(value))
     }
 
     /// Stores a string in a key that may exist, as text, though it may say a number; its expiry stays. So are decimals kept:
@@ -65,7 +66,7 @@ impl Keyspace {
     #[must_use]
     pub fn put_text(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8]) -> Slot {
         self.effects.record(db, Effect::SetText { key, value });
-        let value = Value::String(StringValue::plain(value));
+        let value = NewValue::Text(value);
         match slot {
             Some(slot) => self.exchange(db, slot, value),
             None => self.create(db, key, value),
@@ -94,7 +95,7 @@ impl Keyspace {
         let slot = match slot {
             Some(slot) if !matches!(self.value(db, slot), ValueRef::String(_)) => return Err(WrongType),
             Some(slot) => self.reserve_raw(db, slot),
-            None => self.create(db, key, Value::String(StringValue::Raw(Default::default()))),
+            None => self.create(db, key, Value::String(StringValue::Raw(Default::default())).into()),
         };
         self.note_change(db, slot, |value| {
             let ValueRef::String(text) = value else { return None };
@@ -128,8 +129,7 @@ impl Keyspace {
     /// Makes room for the string at `slot` to be raw. Answers where the key is then.
     #[must_use]
     fn reserve_raw(&mut self, db: DbIndex, slot: Slot) -> Slot {
-        let room = Room::of_raw(self.entry(db, slot).deadline_ms());
-        self.reserve(db, slot, room)
+        self.reserve(db, slot, |entry| entry.bytes_with_word())
     }
 
     /// Makes a string, which is `old` now, `new`, and records only what lies between their common ends; its expiry stays.

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
 use crate::base::limits::{SNAPSHOT_ELEMENTS_MAX, SNAPSHOT_ELEMENTS_SHARE};
+use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::Effect;
-use crate::keyspace::entry::{Key, Value, ValueMut, ValueRef};
+use crate::keyspace::entry::Key;
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::zset::ZSet;
@@ -33,7 +34,7 @@ impl Keyspace {
     ) -> Result<(Slot, Option<f64>), WrongType> {
         let slot = match slot {
             Some(slot) => slot,
-            None => self.create(db, key, Value::ZSet(ZSet::default())),
+            None => self.create(db, key, Value::ZSet(ZSet::default()).into()),
         };
         let limits = self.limits.zset;
         let must_note =

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::crc::crc64;
 use crate::keyspace::ValueLimits;
-use crate::keyspace::entry::{Value, ValueRef};
+use crate::keyspace::any_value::{Value, ValueRef};
 use crate::rdb::tests::{content, samples, stream_of_version};
 use crate::rdb::{self, Dialect};
 

@@ -8,7 +8,7 @@ use crate::base::rng::Rng;
 use crate::config::{Config, SavePoint};
 use crate::engine::saving::Purpose;
 use crate::keyspace::DbIndex;
-use crate::keyspace::entry::ValueRef;
+use crate::keyspace::any_value::ValueRef;
 use crate::log::disk::Disk;
 use crate::log::sim::SimDisk;
 use crate::rdb;
