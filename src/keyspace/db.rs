@@ -190,7 +190,7 @@ impl Db {
         self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
         let entry = self.entry(slot);
         if entry.is_mortal() {
-            let (expires, elements_expire) = (entry.expires_at_ms().is_some(), entry.elements_expire());
+            let (expires, elements_expire) = (entry.expires(), entry.elements_expire());
             self.volatile += usize::from(expires);
             self.partly_volatile += usize::from(elements_expire);
             self.rearm(slot);
@@ -224,7 +224,7 @@ impl Db {
     #[inline]
     fn unlink(&mut self, slot: Slot) -> Option<bool> {
         let entry = self.entries.get(slot)?;
-        self.volatile -= usize::from(entry.expires_at_ms().is_some());
+        self.volatile -= usize::from(entry.expires());
         self.partly_volatile -= usize::from(entry.elements_expire());
         let (hash, is_armed) = (hash_bytes(entry.key()), entry.is_armed());
         let entries = &self.entries;
@@ -267,12 +267,12 @@ impl Db {
     /// Answers the old value if it lay outside of the entry.
     #[inline]
     pub(super) fn set_value(&mut self, slot: Slot, value: NewValue<'_>, expires_at_ms: i64) -> Option<Value> {
-        self.exchange(slot, expires_at_ms, |mut entry, expires| entry.set_value(value, expires))
+        self.exchange(slot, expires_at_ms, |entry, expires| entry.set_value(value, expires))
     }
 
     /// As [`set_value`](Self::set_value), but answers the old value wherever it lay.
     pub(super) fn replace_value(&mut self, slot: Slot, value: NewValue<'_>, expires_at_ms: i64) -> Value {
-        self.exchange(slot, expires_at_ms, |mut entry, expires| entry.replace_value(value, expires))
+        self.exchange(slot, expires_at_ms, |entry, expires| entry.replace_value(value, expires))
     }
 
     #[inline]
@@ -280,22 +280,23 @@ impl Db {
         &mut self,
         slot: Slot,
         expires_at_ms: i64,
-        exchange: impl FnOnce(EntryMut<'_>, bool) -> Old,
+        exchange: impl FnOnce(&mut EntryMut<'_>, bool) -> Old,
     ) -> Old {
-        let entry = self.entry(slot);
-        let (before, expired_at_ms) = (entry.elements_expire(), entry.deadline_ms());
-        let expires = expires_at_ms != NEVER;
-        if !expires && expired_at_ms != NEVER {
-            self.set_expiry(slot, NEVER);
-        }
-        let old = exchange(self.entry_mut(slot), expires);
-        if before || self.entry(slot).elements_expire() {
-            self.follow_elements(slot, before);
-        }
-        if expires && expired_at_ms != expires_at_ms {
-            self.set_expiry(slot, expires_at_ms);
+        let mut entry = self.entries.get_mut(slot).expect("a slot is used only while its entry lives");
+        let was_mortal = entry.as_ref().is_mortal();
+        let (expired, elements_expired) = (entry.as_ref().expires(), entry.as_ref().elements_expire());
+        let old = exchange(&mut entry, expires_at_ms != NEVER);
+        if was_mortal || entry.as_ref().elements_expire() || expires_at_ms != NEVER {
+            self.follow_exchange(slot, expired, elements_expired, expires_at_ms);
         }
         old
+    }
+
+    /// An entry has another value, and is to expire at `expires_at_ms`. Before, it expired or did not, and so did its elements.
+    fn follow_exchange(&mut self, slot: Slot, expired: bool, elements_expired: bool, expires_at_ms: i64) {
+        self.follow_elements(slot, elements_expired);
+        self.volatile -= usize::from(expired && expires_at_ms == NEVER);
+        self.set_expiry(slot, expires_at_ms);
     }
 
     /// Keeps count and timer in step after an entry's value or the deadlines of its elements changed; `before` is whether any
@@ -340,7 +341,7 @@ impl Db {
     /// Changes when an entry expires; `NEVER` for not at all. It has [room](Entry::bytes_with_deadline) for that.
     pub(super) fn set_expiry(&mut self, slot: Slot, at_ms: i64) {
         let Some(mut entry) = self.entries.get_mut(slot) else { return };
-        self.volatile -= usize::from(entry.as_ref().expires_at_ms().is_some());
+        self.volatile -= usize::from(entry.as_ref().expires());
         self.volatile += usize::from(at_ms != NEVER);
         if entry.set_expiry(at_ms) {
             self.timers.arm(slot, entry);

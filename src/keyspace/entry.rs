@@ -303,6 +303,12 @@ impl<'a> Entry<'a> {
         if self.has(EXPIRES) { self.deadline_field() } else { NEVER }
     }
 
+    /// Whether it expires.
+    #[inline]
+    pub(super) fn expires(self) -> bool {
+        self.has(EXPIRES)
+    }
+
     /// Whether elements of it expire, as far as was [followed](EntryMut::follow_elements).
     #[inline]
     pub(super) fn elements_expire(self) -> bool {
@@ -548,19 +554,20 @@ impl<'a> EntryMut<'a> {
         is_integer
     }
 
-    /// Gives it another value, and room for a deadline if it `expires` or is [about to](Self::set_expiry). Answers the old value if it
-    /// lay outside; a number or a short text is gone.
+    /// Gives it another value. It expires from now on as [`set_expiry`](Self::set_expiry) says next, or never. Answers the old value
+    /// if it lay outside; a number or a short text is gone.
     ///
     /// # Panics
     /// Where its place is too small: see [`Entry::bytes_with`].
     #[inline]
     pub(super) fn set_value(&mut self, value: NewValue<'_>, expires: bool) -> Option<Value> {
         let old = self.as_ref().shape();
-        debug_assert!(expires || old.flags & EXPIRES == 0, "a deadline is taken away first");
         let mut new = old.with_value(&value);
         if expires {
             new = new.with_deadline();
-        } else if new.bytes() > self.place.size {
+        } else if new.bytes() <= self.place.size {
+            new.flags &= !EXPIRES;
+        } else {
             new = new.without_deadline();
         }
         assert!(new.bytes() <= self.place.size, "an entry moves before it grows");

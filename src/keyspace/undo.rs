@@ -379,19 +379,17 @@ impl Keyspace {
     /// Gives the entry at `slot`, which has room for it, another value and lets it expire at `at_ms`. The old value is freed or kept.
     #[inline]
     pub(super) fn set_value(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) {
-        if self.undo.is_on {
-            let old_at_ms = self.entry(db, slot).deadline_ms();
-            let old = self.dbs[db as usize].replace_value(slot, value, at_ms);
-            self.keep_value(db, slot, old, old_at_ms);
-        } else if let Some(value) = self.dbs[db as usize].set_value(slot, value, at_ms) {
-            self.disposal.free(value);
+        if self.undo.is_on && !self.undo.restorable.has((slot, db)) {
+            self.replace_value(db, slot, value, at_ms);
+        } else if let Some(old) = self.dbs[db as usize].set_value(slot, value, at_ms) {
+            self.disposal.free(old);
         }
     }
 
-    fn keep_value(&mut self, db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64) {
-        if self.undo.restorable.has((slot, db)) {
-            return self.disposal.free(value);
-        }
+    /// As [`set_value`](Self::set_value), where the old value is to be kept.
+    fn replace_value(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) {
+        let expires_at_ms = self.entry(db, slot).deadline_ms();
+        let value = self.dbs[db as usize].replace_value(slot, value, at_ms);
         self.undo.count_gone(db, &value);
         self.undo.push(Step::Replaced { db, slot, value, expires_at_ms });
         self.undo.restorable.add((slot, db));

@@ -10,7 +10,7 @@ use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::NewValue;
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
-use crate::value::string::StringValue;
+use crate::value::string::{StringRef, StringValue};
 
 impl Keyspace {
     /// Stores a string under a key, whatever was there before; its expiry goes.
@@ -55,7 +55,10 @@ impl Keyspace {
     pub fn put_integer(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: i64) -> Slot {
         self.effects.record_with(db, move || Effect::SetInteger { key, value });
         let Some(slot) = slot else { return self.create(db, key, NewValue::integer(value)) };
-        if !self.undo.is_on() && self.dbs[db as usize].set_integer(slot, value) {
+        if self.undo.is_on() && matches!(self.value(db, slot), ValueRef::String(StringRef::Int(_))) {
+            self.note_change(db, slot, |_| None);
+        }
+        if self.dbs[db as usize].set_integer(slot, value) {
             return slot;
         }
         self.exchange(db, slot, NewValue::integer(value))
