@@ -265,7 +265,6 @@ impl Db {
 
     /// Gives an entry, which must be there and has [room](Entry::bytes_with), another value and another time at which it expires.
     /// Answers the old value if it lay outside of the entry.
-    #[inline]
     pub(super) fn set_value(&mut self, slot: Slot, value: NewValue<'_>, expires_at_ms: i64) -> Option<Value> {
         self.exchange(slot, expires_at_ms, |entry, expires| entry.set_value(value, expires))
     }
@@ -275,7 +274,7 @@ impl Db {
         self.exchange(slot, expires_at_ms, |entry, expires| entry.replace_value(value, expires))
     }
 
-    #[inline]
+    #[inline(always)]
     fn exchange<Old>(
         &mut self,
         slot: Slot,

@@ -559,7 +559,7 @@ impl<'a> EntryMut<'a> {
     ///
     /// # Panics
     /// Where its place is too small: see [`Entry::bytes_with`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn set_value(&mut self, value: NewValue<'_>, expires: bool) -> Option<Value> {
         let old = self.as_ref().shape();
         let mut new = old.with_value(&value);
@@ -728,7 +728,7 @@ impl<'a> EntryMut<'a> {
 
     /// Writes the value and the header of an entry of this shape. The old value is forgotten, and so is a timer that the new one had
     /// elsewhere.
-    #[inline]
+    #[inline(always)]
     fn write_value(&mut self, shape: Shape, value: NewValue<'_>, accessed_s: u32) {
         let kind = match value.short_text() {
             Some(text) => {

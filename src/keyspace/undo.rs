@@ -377,7 +377,7 @@ impl Keyspace {
     }
 
     /// Gives the entry at `slot`, which has room for it, another value and lets it expire at `at_ms`. The old value is freed or kept.
-    #[inline]
+    #[inline(always)]
     pub(super) fn set_value(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) {
         if self.undo.is_on && !self.undo.restorable.has((slot, db)) {
             self.replace_value(db, slot, value, at_ms);
@@ -387,6 +387,7 @@ impl Keyspace {
     }
 
     /// As [`set_value`](Self::set_value), where the old value is to be kept.
+    #[inline(never)]
     fn replace_value(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) {
         let expires_at_ms = self.entry(db, slot).deadline_ms();
         let value = self.dbs[db as usize].replace_value(slot, value, at_ms);

@@ -128,7 +128,7 @@ impl Keyspace {
     }
 
     /// Stores a value under a key, whatever was there before. The key expires at `at_ms`. No effect.
-    #[inline]
+    #[inline(always)]
     pub(super) fn overwrite(&mut self, db: DbIndex, key: &[u8], value: NewValue<'_>, at_ms: i64) -> Slot {
         match self.dbs[db as usize].find(key) {
             Some(slot) => self.overwrite_at(db, slot, value, at_ms),
