@@ -1,10 +1,9 @@
 //! One database: the entries, the index that finds them by key, and the timers of those that expire.
 
-use super::NEVER;
 use super::any_value::{Value, ValueMut};
 use super::arena::Slot;
 use super::entries::{Entries, Removed};
-use super::entry::{Entry, EntryMut, NewValue};
+use super::entry::{Entry, EntryMut, NEVER, NewValue};
 use super::expiry::{Timers, Turn};
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::EXPECTED_KEYS_MAX;

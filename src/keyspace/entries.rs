@@ -4,10 +4,9 @@
 //! learn the new one. What gets smaller stays. Undo takes a move back by another one, and a removal by putting the entry into a place
 //! of the size that it had ([`Entries::restore`]); walking backwards, both find the slot of before.
 
-use super::NEVER;
 use super::any_value::Value;
 use super::arena::{Arena, Slot};
-use super::entry::{Entry, EntryMut, Key, NewValue, bytes_needed};
+use super::entry::{Entry, EntryMut, Key, NEVER, NewValue, bytes_needed};
 use crate::value::string::StringValue;
 
 /// Entries by slot. See the module's header.

@@ -23,7 +23,6 @@ use std::marker::PhantomData;
 use std::mem;
 use std::ptr::NonNull;
 
-use super::NEVER;
 use super::any_value::{Value, ValueMut, ValueRef};
 use super::arena::{FREE_BIT, PLACE_MAX_BYTES, Place, Slot};
 use crate::base::num;
@@ -36,6 +35,9 @@ use crate::value::stream::Stream;
 use crate::value::string::{Digits, StringRef, StringValue};
 use crate::value::thin_bytes::ThinBytes;
 use crate::value::zset::ZSet;
+
+/// The deadline of what never expires.
+pub const NEVER: i64 = i64::MAX;
 
 /// A key outside of a database.
 pub type Key = SmallBytes;

@@ -20,10 +20,9 @@
 //! Let `volatile` be the entries that expire. There are at most `max(SWEEP_MIN, 2 * volatile)` timers; while a sweep goes on,
 //! `volatile`, those that it has not looked at, and one for each `TIMER_SWEEP_STEP` that it has.
 
-use super::NEVER;
 use super::arena::Slot;
 use super::entries::Entries;
-use super::entry::EntryMut;
+use super::entry::{EntryMut, NEVER};
 use super::wheel::{Taken, Wheel};
 use crate::base::limits::TIMER_SWEEP_STEP;
 

@@ -27,6 +27,7 @@ mod verb;
 mod wheel;
 
 pub use arena::Slot;
+pub use entry::NEVER;
 pub use verb::{Misfit, WrongType};
 
 use std::rc::Rc;
@@ -53,9 +54,6 @@ use crate::value::list::ListLimits;
 use crate::value::set::SetLimits;
 use crate::value::stream::StreamLimits;
 use crate::value::zset::ZSetLimits;
-
-/// The deadline of what never expires.
-pub const NEVER: i64 = i64::MAX;
 
 /// Where a [walk](Keyspace::walk) ends.
 pub const WALK_END: u64 = PLACE_END;
