@@ -396,7 +396,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 20 }))]
         #[test]
-        fn follows_a_map(steps in proptest::collection::vec((any::<u32>(), 0..8u8, 1..300usize), 1..if cfg!(miri) { 20 } else { 60 })) {
+        fn follows_a_map(steps in proptest::collection::vec((any::<u32>(), 0..8u8, 1..300usize), 1..if cfg!(miri) { 8 } else { 60 })) {
             let mut entries = Entries::default();
             let mut model: HashMap<Slot, Expected> = HashMap::new();
             for (seed, step, count) in steps {
@@ -492,7 +492,7 @@ mod tests {
     fn entries_free_what_they_own() {
         let mut entries = Entries::default();
         let rng = &mut Rng::seeded(3);
-        let slots: Vec<Slot> = (0..60).map(|_| entries.insert(&key(rng), value(rng).into(), NEVER, 0)).collect();
+        let slots: Vec<Slot> = (0..30).map(|_| entries.insert(&key(rng), value(rng).into(), NEVER, 0)).collect();
         for slot in slots.iter().step_by(3) {
             let new = NewValue::from(value(rng));
             let bytes = entries.get(*slot).expect("it is there").bytes_with(&new, false);
