@@ -13,6 +13,9 @@ use crate::base::split_table::{SplitTable, Walk};
 pub struct Db {
     entries: Slab,
     index: SplitTable<Slot>,
+    /// Where the key lives that was looked up last or came last, and its hash: whoever has found a key asks for its hash again.
+    /// Forgotten when anything leaves its slot.
+    last: Option<(Slot, u64)>,
     pub(super) timers: Timers,
     /// How many entries expire some day.
     volatile: usize,
@@ -25,6 +28,7 @@ impl Db {
         Db {
             entries: Slab::default(),
             index: SplitTable::new(),
+            last: None,
             timers: Timers::default(),
             volatile: 0,
             partly_volatile: 0,
@@ -79,6 +83,25 @@ impl Db {
         self.index.find(hash, |slot| self.entries.get(*slot).is_some_and(|e| *e.key == *key)).copied()
     }
 
+    /// As [`find_hashed`](Self::find_hashed), for one who goes on with the key.
+    #[inline]
+    pub(super) fn look_up(&mut self, hash: u64, key: &[u8]) -> Option<Slot> {
+        let slot = self.find_hashed(hash, key)?;
+        self.last = Some((slot, hash));
+        Some(slot)
+    }
+
+    /// The hash of the key at `slot`, which must be there.
+    #[inline]
+    pub(super) fn hash_at(&self, slot: Slot) -> u64 {
+        let hash = match self.last {
+            Some((last, hash)) if last == slot => hash,
+            _ => hash_of(&self.entries, &slot),
+        };
+        debug_assert_eq!(hash, hash_of(&self.entries, &slot), "it is the hash of another key");
+        hash
+    }
+
     /// Starts to bring what [`find_hashed`](Self::find_hashed) will look at into the cache. Done for several keys in a row, their cache
     /// misses overlap: the processor goes on to the next key while it waits for the first one's index.
     #[inline]
@@ -129,6 +152,7 @@ impl Db {
         });
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
+        self.last = Some((slot, hash));
         if mortal {
             self.follow_elements(slot, false);
         }
@@ -137,7 +161,9 @@ impl Db {
 
     /// Takes an entry out. Memory that is free then is kept until [`release`](Self::release).
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
-        let hash = hash_bytes(&self.entries.get(slot)?.key);
+        self.entries.get(slot)?;
+        let hash = self.hash_at(slot);
+        self.last = None;
         let entries = &self.entries;
         self.index.remove(hash, |other| *other == slot, |slot| hash_of(entries, slot));
         let entry = self.entries.remove(slot)?;
@@ -167,6 +193,7 @@ impl Db {
         self.partly_volatile += usize::from(entry.value.elements_expire());
         let hash = hash_bytes(&entry.key);
         let slot = self.entries.insert_with(|version| Entry { version, ..entry });
+        self.last = Some((slot, hash));
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
         self.arm(slot);
@@ -270,4 +297,29 @@ impl Db {
 
 fn hash_of(entries: &Slab, slot: &Slot) -> u64 {
     entries.get(*slot).map_or(0, |entry| hash_bytes(&entry.key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::string::StringValue;
+
+    #[test]
+    fn the_hash_at_a_slot_is_that_of_the_key_that_lives_there() {
+        let mut db = Db::new();
+        let add = |db: &mut Db, key: &[u8]| db.insert(key, Value::String(StringValue::new(b"")), 0);
+        let (a, b) = (add(&mut db, b"a"), add(&mut db, b"b"));
+        let hashes = |db: &Db| [a, b].map(|slot| db.hash_at(slot));
+        let [hash_a, hash_b, hash_c] = [b"a", b"b", b"c"].map(|key| hash_bytes(key));
+        assert_eq!(hashes(&db), [hash_a, hash_b]);
+        assert_eq!(db.look_up(hash_a, b"a"), Some(a));
+        assert_eq!(hashes(&db), [hash_a, hash_b]);
+        // Another key gets the slot, and then the first one comes back to it.
+        let entry = db.remove(a).expect("it is there");
+        assert_eq!(add(&mut db, b"c"), a);
+        assert_eq!(hashes(&db), [hash_c, hash_b]);
+        db.remove(a);
+        assert_eq!(db.reinsert(entry), a);
+        assert_eq!(hashes(&db), [hash_a, hash_b]);
+    }
 }

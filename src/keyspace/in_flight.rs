@@ -17,8 +17,8 @@
 
 use std::cell::Cell;
 
-use crate::base::hasher::hash_bytes;
-use crate::base::limits::{IN_FLIGHT_PLACES, IN_FLIGHT_UNIT_MAX_KEYS};
+use super::effect::Changed;
+use crate::base::limits::IN_FLIGHT_PLACES;
 use crate::base::lsn::Lsn;
 
 /// See the file's header.
@@ -34,8 +34,6 @@ pub(super) struct InFlight {
     all: Lsn,
     /// The last unit that has changed anything.
     last: Lsn,
-    /// How many keys it has marked so far.
-    keys: usize,
     /// The same when memory was last given back.
     last_at_rest: Lsn,
     /// What can't be lost any more, as of the beginning of the unit.
@@ -78,7 +76,7 @@ impl InFlight {
         self.last
     }
 
-    /// The unit looks for the key of this [hash](hash_bytes).
+    /// The unit looks for the key of this [hash](crate::base::hasher::hash_bytes).
     #[inline]
     pub(super) fn see_key(&self, db: u16, hash: u64) {
         if self.is_any {
@@ -91,7 +89,7 @@ impl InFlight {
         self.see(self.last_change_of(db, hash));
     }
 
-    /// The last unit that has changed the key of this [hash](hash_bytes), or may have.
+    /// The last unit that has changed the key of this [hash](crate::base::hasher::hash_bytes), or may have.
     pub(super) fn last_change_of(&self, db: u16, hash: u64) -> Lsn {
         let hash = with_database(db, hash);
         let place = self.places.get(place_of(hash)).filter(|place| place.hash == hash || place.hash == SHARED);
@@ -122,15 +120,22 @@ impl InFlight {
         }
     }
 
-    /// The current unit has the number `lsn` in the log. What it has changed is marked next.
+    /// The current unit, which has the number `lsn` in the log, has `changed` this.
     #[inline]
-    pub(super) fn begin_marks(&mut self, lsn: Lsn) {
+    pub(super) fn mark(&mut self, lsn: Lsn, changed: &[Changed]) {
         if self.places.is_empty() {
             self.make_places();
         }
         self.last = lsn;
-        self.keys = 0;
         self.fence.set(lsn);
+        for changed in changed {
+            match *changed {
+                Changed::Key(db, hash) => self.mark_key(db, hash),
+                Changed::Database(db) => self.mark_database(db),
+                Changed::AnyKey => self.all = lsn,
+                Changed::Beside => self.beside = lsn,
+            }
+        }
     }
 
     #[cold]
@@ -148,31 +153,20 @@ impl InFlight {
     }
 
     #[inline]
-    pub(super) fn mark_key(&mut self, db: u16, key: &[u8]) {
-        let hash = with_database(db, hash_bytes(key));
+    fn mark_key(&mut self, db: u16, hash: u64) {
+        let hash = with_database(db, hash);
         let place = &mut self.places[place_of(hash)];
-        if self.all == self.last || (place.lsn == self.last && place.hash == hash) {
-            return;
-        }
-        self.keys += 1;
-        if self.keys > IN_FLIGHT_UNIT_MAX_KEYS {
-            self.all = self.last;
-            return;
-        }
         let is_free = place.lsn <= self.safe || place.hash == hash;
         *place = Place { hash: if is_free { hash } else { SHARED }, lsn: self.last };
     }
 
-    pub(super) fn mark_database(&mut self, db: u16) {
+    #[cold]
+    fn mark_database(&mut self, db: u16) {
         let db = usize::from(db);
         if self.databases.len() <= db {
             self.databases.resize(db + 1, Lsn::NONE);
         }
         self.databases[db] = self.last;
-    }
-
-    pub(super) fn mark_beside(&mut self) {
-        self.beside = self.last;
     }
 }
 
@@ -189,6 +183,8 @@ fn place_of(hash: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::hasher::hash_bytes;
+    use crate::base::limits::IN_FLIGHT_UNIT_MAX_KEYS;
     use crate::base::rng::Rng;
     use crate::keyspace::Keyspace;
     use crate::keyspace::effect::{Effect, Recording};

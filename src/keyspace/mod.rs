@@ -30,7 +30,7 @@ use std::rc::Rc;
 
 use db::Db;
 use disposal::Disposal;
-use effect::{Cause, Effect, Effects, Recording, Role, Target};
+use effect::{Cause, Effect, Effects, Recording};
 use entry::{Entry, Value};
 use in_flight::InFlight;
 use mark::Mark;
@@ -225,35 +225,15 @@ impl Keyspace {
     /// has expired is no such change: its deadline is over after a crash as well.
     #[inline(always)]
     pub fn mark_in_flight(&mut self, lsn: Lsn) {
-        if !self.has_changed() {
-            return;
-        }
-        let Keyspace { effects, in_flight, .. } = self;
-        in_flight.begin_marks(lsn);
-        match effects.only_key() {
-            Some((db, key)) => in_flight.mark_key(db, key),
-            None => self.mark_each_in_flight(),
-        }
-    }
-
-    #[inline(never)]
-    fn mark_each_in_flight(&mut self) {
-        let Keyspace { effects, in_flight, .. } = self;
-        for (db, effect) in effects.iter().filter(|(_, effect)| !effect.is_expiry()) {
-            match effect.targets(db) {
-                [None, None] => in_flight.mark_beside(),
-                targets => targets.into_iter().flatten().for_each(|target| match target {
-                    (Role::Reads, _) => {}
-                    (_, Target::Key(db, key)) => in_flight.mark_key(db, key),
-                    (_, Target::Database(db)) => in_flight.mark_database(db),
-                }),
-            }
+        let changed = self.effects.changed();
+        if !changed.is_empty() {
+            self.in_flight.mark(lsn, changed);
         }
     }
 
     /// Whether the unit, if it records in full, has changed anything so far but by expiry.
     pub fn has_changed(&self) -> bool {
-        self.effects.has_lasting()
+        !self.effects.changed().is_empty()
     }
 
     /// The last unit that was marked as one that has changed a key, also where that can't be lost any more.
@@ -458,7 +438,7 @@ impl Keyspace {
         self.in_flight.see_key(db, hash);
         let now_ms = self.now_ms;
         let touch = self.touch;
-        let slot = self.dbs[db as usize].find_hashed(hash, key)?;
+        let slot = self.dbs[db as usize].look_up(hash, key)?;
         let entry = self.dbs[db as usize].get_mut(slot)?;
         if touch {
             entry.accessed_s = (now_ms / 1000) as u32;

@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 use super::touch::Touch;
-use super::{Effect, Field, SAME_KEY};
-use crate::base::limits::{SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
+use super::{Effect, Field, Role, SAME_KEY, Target};
+use crate::base::hasher::hash_bytes;
+use crate::base::limits::{IN_FLIGHT_UNIT_MAX_KEYS, SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
 
 /// How much of its effects a unit records: as much as there are readers for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +25,21 @@ pub enum Recording {
 struct Mark {
     bytes: usize,
     count: u64,
-    has_lasting: bool,
+    changed: usize,
+}
+
+/// What a unit has changed otherwise than by expiry, for [those](crate::keyspace::Keyspace::mark_in_flight) who must not be shown it
+/// before the log has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::keyspace) enum Changed {
+    /// The key of this [hash](hash_bytes) in a database.
+    Key(u16, u64),
+    /// A whole database.
+    Database(u16),
+    /// Keys, too many to name them.
+    AnyKey,
+    /// What is kept beside the keys.
+    Beside,
 }
 
 /// The effects of the unit that is underway.
@@ -40,10 +55,8 @@ pub struct Effects {
     condensed_to: usize,
     /// Of the effects in `buf`.
     last_key: LastKey,
-    /// Whether `buf` has an effect that is no expiry.
-    has_lasting: bool,
-    /// Whether all effects in `buf` change `last_key` and nothing else, and none of them is an expiry.
-    is_of_one_key: bool,
+    /// What the whole effects in `buf` change. Something may be named again and again, but not twice in a row.
+    changed: Vec<Changed>,
 }
 
 impl Effects {
@@ -53,13 +66,13 @@ impl Effects {
         self.buf.clear();
         self.last_key = LastKey::default();
         self.recording = recording;
-        self.has_lasting = false;
-        self.is_of_one_key = true;
+        self.changed.clear();
     }
 
     /// Gives back the memory that is kept for the next unit. Between two units only: forgets what the last one recorded.
     pub(in crate::keyspace) fn give_back(&mut self) {
         self.buf = Vec::new();
+        self.changed = Vec::new();
     }
 
     /// Records from here on, if nothing was to be recorded when the unit began.
@@ -79,7 +92,6 @@ impl Effects {
     /// Lets what is recorded from here on be read without what came before.
     pub(in crate::keyspace) fn record_apart(&mut self) {
         self.last_key = LastKey::default();
-        self.is_of_one_key = false;
     }
 
     /// Notes one change.
@@ -94,7 +106,21 @@ impl Effects {
     pub(in crate::keyspace) fn record_with<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
         self.count += 1;
         if self.recording != Recording::Nothing {
-            self.write(db, effect);
+            self.write(db, hash_bytes, effect);
+        }
+    }
+
+    /// As [`record_with`](Self::record_with), for an effect on one key, of which the [hash](hash_bytes) is known.
+    #[inline]
+    pub(in crate::keyspace) fn record_hashed<'a>(
+        &mut self,
+        db: u16,
+        hash: impl FnOnce() -> u64,
+        effect: impl FnOnce() -> Effect<'a>,
+    ) {
+        self.count += 1;
+        if self.recording != Recording::Nothing {
+            self.write(db, |_| hash(), effect);
         }
     }
 
@@ -102,7 +128,7 @@ impl Effects {
     #[inline]
     pub(in crate::keyspace) fn record_uncounted(&mut self, db: u16, effect: Effect<'_>) {
         if self.recording != Recording::Nothing {
-            self.write(db, || effect);
+            self.write(db, hash_bytes, || effect);
         }
     }
 
@@ -116,7 +142,7 @@ impl Effects {
             }
             Recording::Full => {
                 self.buf.extend_from_slice(encoded);
-                self.has_lasting |= !encoded.is_empty();
+                EffectReader::new(encoded).for_each(|(db, effect)| self.note_changes(db, hash_bytes, &effect));
                 self.record_apart();
             }
         }
@@ -124,16 +150,62 @@ impl Effects {
 
     /// Not inlined: mostly nobody reads what happened, and then changes should pay for no more than the look at that.
     #[inline(never)]
-    fn write<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
+    fn write<'a>(&mut self, db: u16, hash: impl FnOnce(&[u8]) -> u64, effect: impl FnOnce() -> Effect<'a>) {
         if self.recording == Recording::Keys {
             return self.write_touches(db, &effect());
         }
         let effect = effect();
-        let is_first = self.buf.is_empty();
-        let repeats_key = effect.encode(db, &mut self.last_key, &mut self.buf);
-        let is_expiry = effect.is_expiry();
-        self.is_of_one_key &= (is_first || repeats_key) && !is_expiry && effect.changes_own_key_only();
-        self.has_lasting |= !is_expiry;
+        effect.encode(db, &mut self.last_key, &mut self.buf);
+        self.note_changes(db, hash, &effect);
+    }
+
+    /// Notes what an effect changes, and `hash` answers for the key that it is about.
+    #[inline(always)]
+    fn note_changes(&mut self, db: u16, hash: impl FnOnce(&[u8]) -> u64, effect: &Effect<'_>) {
+        if effect.is_expiry() {
+            return;
+        }
+        match effect.key() {
+            Some(key) if effect.changes_own_key_only() => self.note(Changed::Key(db, hash(key))),
+            _ => self.note_targets(db, effect),
+        }
+    }
+
+    #[inline(never)]
+    fn note_targets(&mut self, db: u16, effect: &Effect<'_>) {
+        let targets = effect.targets(db);
+        if targets == [None, None] {
+            self.note(Changed::Beside);
+        }
+        for (_, target) in targets.into_iter().flatten().filter(|(role, _)| *role != Role::Reads) {
+            self.note(match target {
+                Target::Key(db, key) => Changed::Key(db, hash_bytes(key)),
+                Target::Database(db) => Changed::Database(db),
+            });
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, changed: Changed) {
+        if self.changed.last() == Some(&changed) {
+            return;
+        }
+        self.changed.push(changed);
+        if self.changed.len() - self.kept.changed > IN_FLIGHT_UNIT_MAX_KEYS {
+            self.condense_changed();
+        }
+    }
+
+    /// Shortens the list of what was changed since the script began to half of what is allowed, so that as much must come anew
+    /// before that is done again.
+    #[cold]
+    fn condense_changed(&mut self) {
+        let fresh: BTreeSet<Changed> = self.changed.drain(self.kept.changed..).collect();
+        if fresh.len() <= IN_FLIGHT_UNIT_MAX_KEYS / 2 {
+            return self.changed.extend(fresh);
+        }
+        self.changed.push(Changed::AnyKey);
+        self.changed.extend(fresh.get(&Changed::Beside));
     }
 
     #[inline(never)]
@@ -147,7 +219,7 @@ impl Effects {
     /// What comes from here on can be [cut](Self::cut) off.
     #[inline]
     pub(in crate::keyspace) fn keep(&mut self) {
-        self.kept = Mark { bytes: self.buf.len(), count: self.count, has_lasting: self.has_lasting };
+        self.kept = Mark { bytes: self.buf.len(), count: self.count, changed: self.changed.len() };
         self.condensed_to = self.kept.bytes;
     }
 
@@ -155,9 +227,8 @@ impl Effects {
     pub(in crate::keyspace) fn cut(&mut self) {
         self.buf.truncate(self.kept.bytes);
         self.last_key = LastKey::default();
-        self.is_of_one_key = false;
         self.count = self.kept.count;
-        self.has_lasting = self.kept.has_lasting;
+        self.changed.truncate(self.kept.changed);
     }
 
     /// Nothing will be cut off any more.
@@ -168,6 +239,9 @@ impl Effects {
         if self.recording == Recording::Keys && self.buf.len() > TOUCHES_MAX_BYTES {
             // What several scripts of one unit have touched, each less than that.
             self.condense();
+        }
+        if self.changed.len() > IN_FLIGHT_UNIT_MAX_KEYS {
+            self.condense_changed();
         }
     }
 
@@ -229,17 +303,10 @@ impl Effects {
         self.recording == Recording::Full
     }
 
-    /// Whether the unit, if it records whole effects, has changed anything so far but by expiry.
+    /// What the unit has changed so far but by expiry, if it records whole effects.
     #[inline]
-    pub fn has_lasting(&self) -> bool {
-        self.has_lasting && self.are_whole()
-    }
-
-    /// If the unit, which records whole effects, has changed just one key and its expiry had not come: that key with its database.
-    #[inline]
-    pub(in crate::keyspace) fn only_key(&self) -> Option<(u16, &[u8])> {
-        let (db, at) = self.last_key.0.as_ref().filter(|_| self.is_of_one_key)?;
-        Some((*db, &self.buf[at.clone()]))
+    pub(in crate::keyspace) fn changed(&self) -> &[Changed] {
+        if self.are_whole() { &self.changed } else { &[] }
     }
 
     /// The encoded changes of the unit so far; empty unless they are recorded in full.
@@ -300,9 +367,9 @@ impl<'a> Iterator for Touches<'a> {
 struct LastKey(Option<(u16, Range<usize>)>);
 
 impl Effect<'_> {
-    /// Appends the encoded effect on database `db`. Answers whether it repeats database and key of the last one.
+    /// Appends the encoded effect on database `db`.
     #[inline(always)]
-    fn encode(&self, db: u16, last: &mut LastKey, out: &mut Vec<u8>) -> bool {
+    fn encode(&self, db: u16, last: &mut LastKey, out: &mut Vec<u8>) {
         let (code, key) = self.code_and_key();
         let repeats_key =
             matches!((key, &last.0), (Some(key), Some((last_db, at))) if *last_db == db && *key == out[at.clone()]);
@@ -327,7 +394,6 @@ impl Effect<'_> {
             }
         }
         self.put_fields(out);
-        repeats_key
     }
 }
 
@@ -489,6 +555,65 @@ mod tests {
         assert!(effects.touches().any(|touch| touch == Touch::Database(0)));
         effects.cut();
         assert_eq!(effects.touches().collect::<Vec<_>>(), [key(3, b"before")]);
+    }
+
+    #[test]
+    fn what_a_unit_changed_is_named_but_not_what_expired_in_it() {
+        let key = |db, key: &[u8]| Changed::Key(db, hash_bytes(key));
+        let del = |cause| Effect::Del { key: b"a", cause };
+        let mut effects = Effects::default();
+        effects.begin(Recording::Full);
+        effects.record(0, del(Cause::Expiry));
+        assert_eq!((effects.changed(), effects.is_empty()), (&[][..], false));
+        effects.record_hashed(0, || 7, || del(Cause::Command));
+        effects.record_hashed(0, || 7, || Effect::Put { key: b"a", value: b"" });
+        effects.record(1, del(Cause::Command));
+        effects.keep();
+        effects.record(0, Effect::Copy { key: b"a", to_db: 2, to: b"b" });
+        effects.record(3, Effect::Move { key: b"a", to_db: 4 });
+        effects.record(5, Effect::Swap { with_db: 6 });
+        effects.record_uncounted(0, Effect::ScriptFlush {});
+        let before = [Changed::Key(0, 7), key(1, b"a")];
+        let after =
+            [key(2, b"b"), key(3, b"a"), key(4, b"a"), Changed::Database(5), Changed::Database(6), Changed::Beside];
+        assert_eq!(effects.changed(), [&before[..], &after].concat());
+        effects.cut();
+        assert_eq!(effects.changed(), before);
+        let mut encoded = EffectWriter::default();
+        encoded.write(8, &Effect::Put { key: b"c", value: b"" });
+        effects.record_encoded(encoded.as_bytes(), 1);
+        assert_eq!(effects.changed(), [&before[..], &[key(8, b"c")]].concat());
+        effects.begin(Recording::Full);
+        assert_eq!(effects.changed(), []);
+    }
+
+    #[test]
+    fn what_a_unit_changed_is_bounded() {
+        let mut effects = Effects::default();
+        effects.begin(Recording::Full);
+        let change = |effects: &mut Effects, n: usize| {
+            effects.record_hashed(0, || n as u64, || Effect::Put { key: b"k", value: b"" });
+            assert!(effects.changed().len() <= 2 * IN_FLIGHT_UNIT_MAX_KEYS);
+        };
+        change(&mut effects, 0);
+        effects.keep();
+        // A few keys again and again are named.
+        (0..3 * IN_FLIGHT_UNIT_MAX_KEYS).for_each(|n| change(&mut effects, n % 7));
+        assert!((0..7).all(|hash| effects.changed().contains(&Changed::Key(0, hash))));
+        assert!(!effects.changed().contains(&Changed::AnyKey));
+        // Very many are not.
+        effects.record(0, Effect::LibraryFlush {});
+        (0..3 * IN_FLIGHT_UNIT_MAX_KEYS).for_each(|n| change(&mut effects, n));
+        assert!([Changed::AnyKey, Changed::Beside].iter().all(|changed| effects.changed().contains(changed)));
+        effects.cut();
+        assert_eq!(effects.changed(), [Changed::Key(0, 0)]);
+        // Nor are those of several scripts.
+        for script in 0..10 {
+            effects.keep();
+            (0..IN_FLIGHT_UNIT_MAX_KEYS).for_each(|n| change(&mut effects, script * IN_FLIGHT_UNIT_MAX_KEYS + n));
+            effects.release();
+        }
+        assert!(effects.changed().contains(&Changed::AnyKey));
     }
 
     #[test]

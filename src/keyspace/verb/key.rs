@@ -1,6 +1,7 @@
 //! Verbs on keys, whatever they hold.
 
 use super::{Misfit, ensure, slot_of};
+use crate::base::hasher::hash_bytes;
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entry::{Entry, Key, Value};
@@ -14,8 +15,10 @@ impl Keyspace {
 
     /// Removes a key.
     pub(in crate::keyspace) fn remove_as(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
-        let Some(entry) = self.dbs[db as usize].remove(slot) else { return };
-        self.effects.record(db, Effect::Del { key: &entry.key, cause });
+        let database = &mut self.dbs[db as usize];
+        let Some(entry) = database.get(slot) else { return };
+        self.effects.record_hashed(db, || database.hash_at(slot), || Effect::Del { key: &entry.key, cause });
+        let Some(entry) = database.remove(slot) else { return };
         self.retire(db, slot, entry);
     }
 
@@ -24,8 +27,7 @@ impl Keyspace {
     pub fn expire_at(&mut self, db: DbIndex, slot: Slot, at_ms: i64) {
         self.note_expiry(db, slot);
         self.dbs[db as usize].set_expiry(slot, at_ms);
-        let entry = self.dbs[db as usize].get(slot).expect("a slot is used only while its entry lives");
-        self.effects.record_with(db, move || Effect::ExpireAt { key: &entry.key, at_ms });
+        self.record_at(db, slot, |key| Effect::ExpireAt { key, at_ms });
     }
 
     /// Gives a key another name, value and expiry unchanged; what stood under that name is gone.
@@ -94,10 +96,7 @@ impl Keyspace {
 
     /// Adds a key that is not there, without an effect: for verbs whose own effect implies it.
     pub(super) fn create(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
-        let accessed_s = self.accessed_now();
-        let slot = self.dbs[db as usize].insert(key, value, accessed_s);
-        self.note_added(db, slot);
-        slot
+        self.create_hashed(db, hash_bytes(key), Key::new(key), value)
     }
 
     /// As [`create`](Self::create), for a key whose hash is known.
@@ -123,13 +122,18 @@ impl Keyspace {
     /// Stores a value under a key, whatever was there before; its expiry goes. No effect.
     #[inline]
     pub(super) fn overwrite(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
-        let database = &mut self.dbs[db as usize];
-        match database.find(key) {
+        self.overwrite_hashed(db, hash_bytes(key), key, value)
+    }
+
+    /// As [`overwrite`](Self::overwrite), for a key whose hash is known.
+    #[inline]
+    pub(super) fn overwrite_hashed(&mut self, db: DbIndex, hash: u64, key: &[u8], value: Value) -> Slot {
+        match self.dbs[db as usize].look_up(hash, key) {
             Some(slot) => {
                 self.overwrite_at(db, slot, value);
                 slot
             }
-            None => self.create(db, key, value),
+            None => self.create_hashed(db, hash, Key::new(key), value),
         }
     }
 

@@ -6,6 +6,7 @@
 //! string and a second way in which a deadline comes to be.
 
 use super::{Misfit, WrongType, ensure, slot_of};
+use crate::base::hasher::hash_bytes;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::Value;
 use crate::keyspace::pre_image::PreImage;
@@ -16,22 +17,24 @@ impl Keyspace {
     /// Stores a string under a key, whatever was there before; its expiry goes.
     #[inline]
     pub fn put(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Slot {
-        self.effects.record_with(db, move || Effect::Put { key, value });
-        self.overwrite(db, key, Value::String(StringValue::new(value)))
+        let hash = hash_bytes(key);
+        self.effects.record_hashed(db, move || hash, move || Effect::Put { key, value });
+        self.overwrite_hashed(db, hash, key, Value::String(StringValue::new(value)))
     }
 
     /// As [`put`](Self::put), for a key that was looked up: `slot` is where it lives, `None` when it does not.
     #[inline]
     pub fn put_at(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8]) -> Slot {
-        self.effects.record(db, Effect::Put { key, value });
-        let value = Value::String(StringValue::new(value));
-        match slot {
+        let stored = Value::String(StringValue::new(value));
+        let slot = match slot {
             Some(slot) => {
-                self.overwrite_at(db, slot, value);
+                self.overwrite_at(db, slot, stored);
                 slot
             }
-            None => self.create(db, key, value),
-        }
+            None => self.create(db, key, stored),
+        };
+        self.record_on(db, slot, move || Effect::Put { key, value });
+        slot
     }
 
     /// Stores another string in a key that exists; its expiry stays.
@@ -43,8 +46,12 @@ impl Keyspace {
     /// Stores a number in a key that may exist, `slot` as for [`put_at`](Self::put_at); its expiry stays.
     #[inline]
     pub fn put_integer(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: i64) -> Slot {
-        self.effects.record_with(db, move || Effect::SetInteger { key, value });
-        let Some(slot) = slot else { return self.create(db, key, Value::String(StringValue::Int(value))) };
+        let Some(slot) = slot else {
+            let slot = self.create(db, key, Value::String(StringValue::Int(value)));
+            self.record_on(db, slot, move || Effect::SetInteger { key, value });
+            return slot;
+        };
+        self.record_on(db, slot, move || Effect::SetInteger { key, value });
         if !self.undo.is_on()
             && let Value::String(StringValue::Int(counter)) = &mut self.entry_mut(db, slot).value
         {
@@ -58,15 +65,16 @@ impl Keyspace {
     /// Stores a string in a key that may exist, as text, though it may say a number; its expiry stays. So are decimals kept:
     /// they rarely are integers, and never for long.
     pub fn put_text(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8]) -> Slot {
-        self.effects.record(db, Effect::SetText { key, value });
-        let value = Value::String(StringValue::plain(value));
-        match slot {
+        let stored = Value::String(StringValue::plain(value));
+        let slot = match slot {
             Some(slot) => {
-                self.exchange(db, slot, value);
+                self.exchange(db, slot, stored);
                 slot
             }
-            None => self.create(db, key, value),
-        }
+            None => self.create(db, key, stored),
+        };
+        self.record_on(db, slot, move || Effect::SetText { key, value });
+        slot
     }
 
     /// Gives a string the representation that editing in place leaves, with no change of its bytes.
@@ -102,7 +110,7 @@ impl Keyspace {
         let entry = self.dbs[db as usize].get_mut(slot).expect("a slot is used only while its entry lives");
         let Value::String(string) = &mut entry.value else { return Err(WrongType) };
         let len = string.write_at(offset, bytes);
-        self.effects.record(db, Effect::SetRange { key, offset: offset as u64, bytes });
+        self.record_on(db, slot, || Effect::SetRange { key, offset: offset as u64, bytes });
         Ok(len)
     }
 
