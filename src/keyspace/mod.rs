@@ -9,6 +9,7 @@
 //! follows the stream needs no clock. While somebody repeats what another server did in the past, nothing expires
 //! ([`hold_expiry`](Keyspace::hold_expiry)): a key whose deadline is over by now may be given a later one by the next command.
 
+mod changed;
 pub(crate) mod db;
 mod disposal;
 pub mod effect;
@@ -209,11 +210,11 @@ impl Keyspace {
         self.effects.begin(recording);
     }
 
-    /// With a log: changes of units up to `safe` can't be lost, and whoever hears of the unit that has just begun has waited for unit
-    /// `awaited` anyway. So its fence need not tell of either.
+    /// With a log: changes of units up to `safe` can't be lost, and whoever hears of the units to come has waited for unit `awaited`
+    /// anyway. So their [fence](Self::fence) need not tell of either. It is for units that are heard of in their order.
     #[inline]
     pub fn begin_fence(&mut self, safe: Lsn, awaited: Lsn) {
-        self.in_flight.begin_unit(safe, awaited);
+        self.in_flight.begin_fence(safe, awaited);
     }
 
     /// There is no log any more, so nothing is in flight.
@@ -259,8 +260,8 @@ impl Keyspace {
         })
     }
 
-    /// The last unit of which this one has seen something that may be lost, and for which those who hear of it don't wait anyway:
-    /// see [`begin_fence`](Self::begin_fence). Once the unit is [marked](Self::mark_in_flight), that is the unit itself.
+    /// The last unit of which any since [`begin_fence`](Self::begin_fence) has seen something that may be lost, and for which those who
+    /// hear of it don't wait anyway. Once the current unit is [marked](Self::mark_in_flight), that is the unit itself.
     #[inline]
     pub fn fence(&self) -> Lsn {
         self.in_flight.fence()

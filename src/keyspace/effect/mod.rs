@@ -18,7 +18,6 @@ mod touch;
 mod specification;
 
 pub use field::{Ascending, Cause, Field, Pairs, Shown, Strings};
-pub(in crate::keyspace) use record::Changed;
 pub use record::{EffectReader, EffectWriter, Effects, Recording};
 pub use touch::Touch;
 

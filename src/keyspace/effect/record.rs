@@ -6,7 +6,8 @@ use std::ops::Range;
 use super::touch::Touch;
 use super::{Effect, Field, Role, SAME_KEY, Target};
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{IN_FLIGHT_UNIT_MAX_KEYS, SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
+use crate::base::limits::{SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
+use crate::keyspace::changed::{Changed, More, hash_in_database};
 
 /// How much of its effects a unit records: as much as there are readers for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,21 +26,6 @@ pub enum Recording {
 struct Mark {
     bytes: usize,
     count: u64,
-    changed: usize,
-}
-
-/// What a unit has changed otherwise than by expiry, for [those](crate::keyspace::Keyspace::mark_in_flight) who must not be shown it
-/// before the log has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::keyspace) enum Changed {
-    /// The key of this [hash](hash_bytes) in a database.
-    Key(u16, u64),
-    /// A whole database.
-    Database(u16),
-    /// Keys, too many to name them.
-    AnyKey,
-    /// What is kept beside the keys.
-    Beside,
 }
 
 /// The effects of the unit that is underway.
@@ -55,8 +41,8 @@ pub struct Effects {
     condensed_to: usize,
     /// Of the effects in `buf`.
     last_key: LastKey,
-    /// What the whole effects in `buf` change. Something may be named again and again, but not twice in a row.
-    changed: Vec<Changed>,
+    /// What the whole effects in `buf` change.
+    changed: Changed,
 }
 
 impl Effects {
@@ -72,7 +58,7 @@ impl Effects {
     /// Gives back the memory that is kept for the next unit. Between two units only: forgets what the last one recorded.
     pub(in crate::keyspace) fn give_back(&mut self) {
         self.buf = Vec::new();
-        self.changed = Vec::new();
+        self.changed = Changed::default();
     }
 
     /// Records from here on, if nothing was to be recorded when the unit began.
@@ -159,14 +145,14 @@ impl Effects {
         self.note_changes(db, hash, &effect);
     }
 
-    /// Notes what an effect changes, and `hash` answers for the key that it is about.
+    /// Notes what an effect changes; `hash` answers for the key that it is about.
     #[inline(always)]
     fn note_changes(&mut self, db: u16, hash: impl FnOnce(&[u8]) -> u64, effect: &Effect<'_>) {
         if effect.is_expiry() {
             return;
         }
         match effect.key() {
-            Some(key) if effect.changes_own_key_only() => self.note(Changed::Key(db, hash(key))),
+            Some(key) if effect.changes_own_key_only() => self.changed.add_key(hash_in_database(db, hash(key))),
             _ => self.note_targets(db, effect),
         }
     }
@@ -175,37 +161,14 @@ impl Effects {
     fn note_targets(&mut self, db: u16, effect: &Effect<'_>) {
         let targets = effect.targets(db);
         if targets == [None, None] {
-            self.note(Changed::Beside);
+            self.changed.add_more(More::Beside);
         }
         for (_, target) in targets.into_iter().flatten().filter(|(role, _)| *role != Role::Reads) {
-            self.note(match target {
-                Target::Key(db, key) => Changed::Key(db, hash_bytes(key)),
-                Target::Database(db) => Changed::Database(db),
-            });
+            match target {
+                Target::Key(db, key) => self.changed.add_key(hash_in_database(db, hash_bytes(key))),
+                Target::Database(db) => self.changed.add_more(More::Database(db)),
+            }
         }
-    }
-
-    #[inline]
-    fn note(&mut self, changed: Changed) {
-        if self.changed.last() == Some(&changed) {
-            return;
-        }
-        self.changed.push(changed);
-        if self.changed.len() - self.kept.changed > IN_FLIGHT_UNIT_MAX_KEYS {
-            self.condense_changed();
-        }
-    }
-
-    /// Shortens the list of what was changed since the script began to half of what is allowed, so that as much must come anew
-    /// before that is done again.
-    #[cold]
-    fn condense_changed(&mut self) {
-        let fresh: BTreeSet<Changed> = self.changed.drain(self.kept.changed..).collect();
-        if fresh.len() <= IN_FLIGHT_UNIT_MAX_KEYS / 2 {
-            return self.changed.extend(fresh);
-        }
-        self.changed.push(Changed::AnyKey);
-        self.changed.extend(fresh.get(&Changed::Beside));
     }
 
     #[inline(never)]
@@ -219,7 +182,8 @@ impl Effects {
     /// What comes from here on can be [cut](Self::cut) off.
     #[inline]
     pub(in crate::keyspace) fn keep(&mut self) {
-        self.kept = Mark { bytes: self.buf.len(), count: self.count, changed: self.changed.len() };
+        self.kept = Mark { bytes: self.buf.len(), count: self.count };
+        self.changed.keep();
         self.condensed_to = self.kept.bytes;
     }
 
@@ -228,20 +192,18 @@ impl Effects {
         self.buf.truncate(self.kept.bytes);
         self.last_key = LastKey::default();
         self.count = self.kept.count;
-        self.changed.truncate(self.kept.changed);
+        self.changed.cut();
     }
 
     /// Nothing will be cut off any more.
     #[inline]
     pub(in crate::keyspace) fn release(&mut self) {
         self.kept = Mark::default();
+        self.changed.release();
         self.condensed_to = 0;
         if self.recording == Recording::Keys && self.buf.len() > TOUCHES_MAX_BYTES {
             // What several scripts of one unit have touched, each less than that.
             self.condense();
-        }
-        if self.changed.len() > IN_FLIGHT_UNIT_MAX_KEYS {
-            self.condense_changed();
         }
     }
 
@@ -260,6 +222,7 @@ impl Effects {
         self.kept.bytes = before.len();
         self.buf = [before, after].concat();
         self.recording = Recording::Keys;
+        self.changed = Changed::default();
         self.condense();
     }
 
@@ -305,8 +268,8 @@ impl Effects {
 
     /// What the unit has changed so far but by expiry, if it records whole effects.
     #[inline]
-    pub(in crate::keyspace) fn changed(&self) -> &[Changed] {
-        if self.are_whole() { &self.changed } else { &[] }
+    pub(in crate::keyspace) fn changed(&self) -> &Changed {
+        &self.changed
     }
 
     /// The encoded changes of the unit so far; empty unless they are recorded in full.
@@ -558,62 +521,34 @@ mod tests {
     }
 
     #[test]
-    fn what_a_unit_changed_is_named_but_not_what_expired_in_it() {
-        let key = |db, key: &[u8]| Changed::Key(db, hash_bytes(key));
+    fn what_a_unit_changes_is_named_but_not_what_expires_in_it() {
+        let key = |db, key: &[u8]| hash_in_database(db, hash_bytes(key));
         let del = |cause| Effect::Del { key: b"a", cause };
         let mut effects = Effects::default();
         effects.begin(Recording::Full);
         effects.record(0, del(Cause::Expiry));
-        assert_eq!((effects.changed(), effects.is_empty()), (&[][..], false));
+        assert!(effects.changed().is_empty() && !effects.is_empty());
         effects.record_hashed(0, || 7, || del(Cause::Command));
         effects.record_hashed(0, || 7, || Effect::Put { key: b"a", value: b"" });
         effects.record(1, del(Cause::Command));
+        effects.record(9, Effect::Flush {});
         effects.keep();
         effects.record(0, Effect::Copy { key: b"a", to_db: 2, to: b"b" });
         effects.record(3, Effect::Move { key: b"a", to_db: 4 });
         effects.record(5, Effect::Swap { with_db: 6 });
         effects.record_uncounted(0, Effect::ScriptFlush {});
-        let before = [Changed::Key(0, 7), key(1, b"a")];
-        let after =
-            [key(2, b"b"), key(3, b"a"), key(4, b"a"), Changed::Database(5), Changed::Database(6), Changed::Beside];
-        assert_eq!(effects.changed(), [&before[..], &after].concat());
+        let (before, database) = ([7, key(1, b"a")], More::Database(9));
+        let after = [key(2, b"b"), key(3, b"a"), key(4, b"a")];
+        assert_eq!(effects.changed().keys(), [&before[..], &after].concat());
+        assert_eq!(effects.changed().more(), [database, More::Database(5), More::Database(6), More::Beside]);
         effects.cut();
-        assert_eq!(effects.changed(), before);
+        assert_eq!((effects.changed().keys(), effects.changed().more()), (&before[..], &[database][..]));
         let mut encoded = EffectWriter::default();
         encoded.write(8, &Effect::Put { key: b"c", value: b"" });
         effects.record_encoded(encoded.as_bytes(), 1);
-        assert_eq!(effects.changed(), [&before[..], &[key(8, b"c")]].concat());
+        assert_eq!(effects.changed().keys(), [&before[..], &[key(8, b"c")]].concat());
         effects.begin(Recording::Full);
-        assert_eq!(effects.changed(), []);
-    }
-
-    #[test]
-    fn what_a_unit_changed_is_bounded() {
-        let mut effects = Effects::default();
-        effects.begin(Recording::Full);
-        let change = |effects: &mut Effects, n: usize| {
-            effects.record_hashed(0, || n as u64, || Effect::Put { key: b"k", value: b"" });
-            assert!(effects.changed().len() <= 2 * IN_FLIGHT_UNIT_MAX_KEYS);
-        };
-        change(&mut effects, 0);
-        effects.keep();
-        // A few keys again and again are named.
-        (0..3 * IN_FLIGHT_UNIT_MAX_KEYS).for_each(|n| change(&mut effects, n % 7));
-        assert!((0..7).all(|hash| effects.changed().contains(&Changed::Key(0, hash))));
-        assert!(!effects.changed().contains(&Changed::AnyKey));
-        // Very many are not.
-        effects.record(0, Effect::LibraryFlush {});
-        (0..3 * IN_FLIGHT_UNIT_MAX_KEYS).for_each(|n| change(&mut effects, n));
-        assert!([Changed::AnyKey, Changed::Beside].iter().all(|changed| effects.changed().contains(changed)));
-        effects.cut();
-        assert_eq!(effects.changed(), [Changed::Key(0, 0)]);
-        // Nor are those of several scripts.
-        for script in 0..10 {
-            effects.keep();
-            (0..IN_FLIGHT_UNIT_MAX_KEYS).for_each(|n| change(&mut effects, script * IN_FLIGHT_UNIT_MAX_KEYS + n));
-            effects.release();
-        }
-        assert!(effects.changed().contains(&Changed::AnyKey));
+        assert!(effects.changed().is_empty());
     }
 
     #[test]
@@ -641,6 +576,7 @@ mod tests {
         let key = |key, is_deletion| Touch::Key { db: 0, key, is_deletion };
         let expected = [key(b"a", false), key(b"b", true), key(b"c", false), key(b"d", true)];
         assert_eq!((effects.touches().collect::<Vec<_>>(), effects.as_bytes()), (expected.to_vec(), &b""[..]));
+        assert!(effects.changed().is_empty());
         effects.cut();
         assert_eq!(effects.touches().collect::<Vec<_>>(), expected[..1]);
     }
