@@ -9,6 +9,7 @@
 //! | `growth` | insertion of 20 million keys, as fast as the server answers |
 //! | `expiry` | the deadlines of a million keys pass in one second |
 //! | `deletion` | a set of 10 million members is deleted |
+//! | `huge_pages` | insertion of 3 million keys, with and without huge pages |
 //!
 //! The server has one core, with all its threads; the load and the probe share the other, where the load gives way.
 
@@ -27,7 +28,7 @@ use clap::Parser;
 
 use figures::{Quantity, Recorder};
 use load::{Judged, Pace};
-use peer::{Server, Setup, connection::Connection, pin_self};
+use peer::{Server, Setup, UNLOGGED, connection::Connection, pin_self};
 use probe::{Waits, give_way, probe_while};
 use requests::{NUMBER, Requests, encode};
 
@@ -47,6 +48,9 @@ const EXPIRING_KEYS: u64 = 1_000_000;
 
 /// Members of the set that is deleted.
 const DELETED_MEMBERS: u64 = 10_000_000;
+
+/// Keys that are inserted with and without huge pages.
+const HUGE_PAGE_KEYS: u64 = 3_000_000;
 
 /// How long each wait of the table `latency` is looked at, in seconds; 20,000 requests tell the longest of 10,000.
 const LATENCY_S: f64 = 20.0;
@@ -76,6 +80,7 @@ fn main() {
     growth(&mut recorder, &setup, &commands);
     expiry(&mut recorder, &setup, &commands);
     deletion(&mut recorder, &setup, &commands);
+    huge_pages(&mut recorder, &setup);
     recorder.finish();
 }
 
@@ -274,5 +279,33 @@ fn deletion(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
             (begin.elapsed().as_secs_f64() * 1e3, memory.seconds_until_back(begin))
         });
         [took_ms, back, idle.percentile(99.9), waits.percentile(99.9), idle.longest(), waits.longest()]
+    });
+}
+
+/// Only of the server to judge: what its default costs and brings.
+fn huge_pages(recorder: &mut Recorder, setup: &Setup) {
+    let settings = ["yes", "no"];
+    recorder.table_of(
+        "huge_pages",
+        "what is inserted",
+        settings.map(|setting| format!("disable-thp {setting}")).to_vec(),
+        [
+            Quantity::less("of 1,000 beyond 2 ms", 2),
+            Quantity::less("longest ms", 3),
+            Quantity::less("bytes per key", 1),
+            Quantity::less("CPU us for each GET, P=16", 3),
+        ],
+    );
+    let keys = setup.scaled(HUGE_PAGE_KEYS);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+    recorder.case(&format!("{keys} keys"), None, |number| {
+        let flags = [UNLOGGED, &["--disable-thp", settings[number]]].concat();
+        let server = Server::start_with(&setup.server, &setup.server_core.to_string(), &flags, &[]);
+        let before = server.settled_bytes();
+        let (waits, ()) = probe_while(&server, || insert(&server, keys));
+        let bytes_per_key = server.settled_bytes().saturating_sub(before) as f64 / keys as f64;
+        let pace = Pace { connections: 50, depth: 16, length: setup.seconds(1.0) };
+        let sample = runtime.block_on(Judged::new(server).measure(&load::GET.among(keys, 10), pace));
+        [waits.per_mille_beyond(STALL_MS), waits.longest(), bytes_per_key, sample.server_us]
     });
 }
