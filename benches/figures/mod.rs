@@ -219,7 +219,6 @@ impl Recorder {
     ) {
         let (name, cases, quantities) = (name.to_owned(), cases.to_owned(), quantities.to_vec());
         let table = Table { name, cases, servers, quantities, rows: Vec::new() };
-        print!("\n{}", table.markdown_head());
         self.figures.tables.push(table);
     }
 
@@ -254,6 +253,9 @@ impl Recorder {
                     row.samples.iter_mut().zip(values).for_each(|(samples, value)| samples[server].push(value));
                 }
             }
+        }
+        if table.rows.is_empty() {
+            print!("\n{}", table.markdown_head());
         }
         for row in rows {
             print!("{}", table.markdown_row(&row));

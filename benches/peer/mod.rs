@@ -226,7 +226,8 @@ pub(crate) fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));
     let model = model.map_or("unknown CPU", |(_, name)| name);
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    // Not those of this process, which keeps to one.
+    let cores = info.lines().filter(|line| line.starts_with("processor")).count();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("{model}, {cores} cores, Linux {}", kernel.trim())
 }

@@ -16,6 +16,9 @@ use crate::requests::encode;
 /// The time between two requests.
 const INTERVAL: Duration = Duration::from_millis(1);
 
+/// Longer than the last reply takes to come.
+const LAST_REPLY: Duration = Duration::from_secs(10);
+
 /// The waits of a probe.
 pub(crate) struct Waits {
     /// In rising order.
@@ -66,7 +69,7 @@ fn probe(server: &Server, is_over: &AtomicBool) -> Waits {
         if !goes_on && ms.len() == sent && sent > 0 {
             break;
         }
-        let patience = due(sent).saturating_duration_since(Instant::now());
+        let patience = if goes_on { due(sent).saturating_duration_since(Instant::now()) } else { LAST_REPLY };
         if is_readable_within(&connection, patience) {
             let replies = connection.receive_some();
             let now = Instant::now();
