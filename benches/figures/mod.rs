@@ -175,8 +175,7 @@ impl Table {
     }
 }
 
-/// What a bench writes while it runs: the rows to standard output as soon as they are there, and all of it to the data file at the
-/// end.
+/// What a bench writes while it runs: the rows to standard output as soon as they are there, and to the data file.
 pub(crate) struct Recorder {
     figures: Figures,
     servers: Vec<String>,
@@ -261,15 +260,19 @@ impl Recorder {
             print!("{}", table.markdown_row(&row));
             table.rows.push(row);
         }
+        self.keep();
     }
 
-    /// Writes the data file, if there is to be one.
-    pub(crate) fn finish(mut self) {
+    /// Tells how long it took.
+    pub(crate) fn finish(self) {
+        println!("\n{} took {:.0} s", self.figures.bench, self.begin.elapsed().as_secs_f64());
+    }
+
+    /// Writes the data file, if there is to be one: after each case, so that a run that is cut off leaves what it found.
+    fn keep(&mut self) {
+        let Some(folder) = &self.data else { return };
         self.figures.seconds = self.begin.elapsed().as_secs_f64();
-        println!("\n{} took {:.0} s", self.figures.bench, self.figures.seconds);
-        let Some(folder) = self.data else { return };
-        self.figures.tables.retain(|table| !table.rows.is_empty());
-        self.figures.write(&folder);
+        self.figures.write(folder);
     }
 }
 

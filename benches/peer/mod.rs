@@ -36,7 +36,7 @@ pub(crate) struct Setup {
     /// Core of the client.
     #[arg(long, default_value_t = 1)]
     pub client_core: usize,
-    /// Folder in which to keep the figures, as `NAME.json`, for the report.
+    /// Folder in which to keep the figures, as `NAME.json`, for the report: those of this run, in the place of an earlier one.
     #[arg(long)]
     pub data: Option<PathBuf>,
     /// Cargo passes this to every bench.

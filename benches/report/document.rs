@@ -28,7 +28,8 @@ impl Document {
     /// Fills the template in. Plots are referred to as files of `folder`. Fails at a placeholder that means nothing, and at a table
     /// that the template does not show.
     pub(crate) fn render(template: &str, runs: &[Figures], folder: &str) -> Result<Document, String> {
-        let tables: Vec<&Table> = runs.iter().flat_map(|run| &run.tables).collect();
+        let tables: Vec<&Table> =
+            runs.iter().flat_map(|run| &run.tables).filter(|table| !table.rows.is_empty()).collect();
         if let Some(table) = tables.iter().find(|table| !template.contains(&format!("{{{{table {}}}}}", table.name))) {
             return Err(format!("the template does not show the table {}", table.name));
         }
