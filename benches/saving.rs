@@ -29,7 +29,7 @@ use clap::Parser;
 use figures::{Quantity, Recorder};
 use peer::{Server, Setup, connection::Connection};
 use probe::{Waits, give_way, probe_while};
-use requests::{NUMBER, encode};
+use requests::{NUMBER, Random, encode};
 
 /// Measures what BGSAVE costs under full load of writes. Takes some 20 minutes in full with two peers.
 #[derive(Parser)]
@@ -159,15 +159,9 @@ fn is_saving(control: &mut Connection) -> bool {
 
 /// What one connection sends, encoded before: writes of random numbers, enough of them to meet every page of memory.
 fn batches(kind: &Kind, options: &Options, connection: u64) -> Vec<Vec<u8>> {
-    let mut state = (connection + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let mut below = |n: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) % n
-    };
-    let mut batch = || (0..options.depth).flat_map(|_| (kind.write)(&format!("{:012}", below(options.keys)))).collect();
-    (0..8_000).map(|_| batch()).collect()
+    let mut random = Random::new(connection);
+    let mut write = || (kind.write)(&format!("{:012}", random.below(options.keys)));
+    (0..8_000).map(|_| (0..options.depth).flat_map(|_| write()).collect()).collect()
 }
 
 /// The load, shared by the connections that make it.

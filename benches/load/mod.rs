@@ -7,15 +7,20 @@
 #![allow(dead_code, reason = "each bench takes what it needs")]
 
 use std::cell::RefCell;
-use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 use crate::peer::{Server, connection::Connection, connection::Replies, cpu_seconds};
-use crate::requests::{NUMBER, Requests, encode};
+use crate::requests::{NUMBER, Random, Requests, encode};
 use crate::scripts;
+
+/// How long a load goes on before it is measured.
+const WARM_UP: Duration = Duration::from_millis(200);
 
 /// What is asked, again and again, with random numbers in it.
 #[derive(Clone, Copy)]
@@ -84,7 +89,7 @@ pub(crate) static SADD: Load = Load {
 pub(crate) static ZADD: Load = Load {
     name: "ZADD",
     request: |draw| {
-        let score = draw.below(1_000_000).to_string();
+        let score = draw.random.below(1_000_000).to_string();
         encode(&["ZADD", &draw.one_of("zset", COLLECTIONS), &score, &draw.element()])
     },
     ..PLAIN
@@ -174,7 +179,7 @@ fn hundred_elements(command: &str, kind: &str, words: fn(String) -> Vec<String>)
 
 /// What requests are made of: a random sequence that depends on the seed alone, so that all servers get the same.
 struct Draw {
-    state: u64,
+    random: Random,
     connection: usize,
     keys: u64,
     value_len: usize,
@@ -186,15 +191,8 @@ impl Draw {
     /// Elements that a collection may have.
     const ELEMENTS: u64 = 100;
 
-    fn below(&mut self, n: u64) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        (self.state >> 11) % n
-    }
-
     fn one_of(&mut self, kind: &str, count: u64) -> String {
-        format!("{kind}:{:012}", self.below(count))
+        format!("{kind}:{:012}", self.random.below(count))
     }
 
     fn key(&mut self) -> String {
@@ -206,7 +204,7 @@ impl Draw {
     }
 
     fn element(&mut self) -> String {
-        let number = self.below(Self::ELEMENTS);
+        let number = self.random.below(Self::ELEMENTS);
         Self::element_of(number)
     }
 
@@ -287,38 +285,28 @@ impl Judged {
 
     /// As [`Judged::measure`], for loads that go on beside each other, with so many connections each. The data is that of the first
     /// one, the CPU times are of all.
-    pub(crate) async fn measure_together<const N: usize>(&self, loads: [&Load; N], mut pace: Pace) -> [Sample; N] {
-        loop {
-            if let Some(samples) = self.attempt(loads, pace).await {
-                return samples;
-            }
-            // The machine was busy with something else.
-            pace.length *= 2;
-            eprintln!("nothing was answered in time; once more, for {:?}", pace.length);
-        }
-    }
-
-    /// `None` where one of the loads got no answer in time.
-    async fn attempt<const N: usize>(&self, loads: [&Load; N], pace: Pace) -> Option<[Sample; N]> {
+    pub(crate) async fn measure_together<const N: usize>(&self, loads: [&Load; N], pace: Pace) -> [Sample; N] {
         self.prepare(loads[0]);
-        // What it takes to encode the requests is no part of the time in which they are sent.
-        let encoded = loads.map(|load| {
-            let sources =
-                (0..pace.connections).map(|connection| self.source(load, pace, connection)).collect::<Vec<_>>();
-            (sources, load.replies * pace.depth as u64)
+        let counts: [Arc<Count>; N] = std::array::from_fn(|_| Arc::default());
+        // All requests are encoded here; the tasks begin at the first wait.
+        let tasks: [Vec<JoinHandle<Vec<f64>>>; N] = std::array::from_fn(|number| {
+            let (load, count) = (loads[number], &counts[number]);
+            let replies = load.replies * pace.depth as u64;
+            let drive =
+                |connection| drive(self.server.port, self.source(load, pace, connection), replies, Arc::clone(count));
+            (0..pace.connections).map(|connection| tokio::spawn(drive(connection))).collect()
         });
-        let warm_up = Duration::from_millis(200);
-        let begin = Instant::now() + warm_up;
-        let end = begin + pace.length;
-        let port = self.server.port;
-        let tasks = encoded.map(|(sources, replies)| -> Vec<_> {
-            sources.into_iter().map(|source| tokio::spawn(drive(port, source, replies, begin..end))).collect()
-        });
-        tokio::time::sleep_until(begin.into()).await;
+        tokio::time::sleep(WARM_UP).await;
         let (server, client) = (self.server.cpu_seconds(), cpu_seconds(std::process::id()));
-        let started = Instant::now();
-        tokio::time::sleep_until(end.into()).await;
-        let wall = started.elapsed().as_secs_f64();
+        let begin = Instant::now();
+        counts.iter().for_each(|count| count.begin());
+        tokio::time::sleep(pace.length).await;
+        // A machine that is busy with something else may have let nobody be answered yet.
+        while counts.iter().any(|count| count.is_empty()) {
+            tokio::time::sleep(pace.length).await;
+        }
+        counts.iter().for_each(|count| count.end());
+        let wall = begin.elapsed().as_secs_f64();
         let (server, client) = (self.server.cpu_seconds() - server, cpu_seconds(std::process::id()) - client);
         let mut times_ms = [const { Vec::<f64>::new() }; N];
         for (times_ms, tasks) in times_ms.iter_mut().zip(tasks) {
@@ -328,14 +316,11 @@ impl Judged {
             times_ms.sort_by(f64::total_cmp);
         }
         let all = times_ms.iter().map(|times| times.len() * pace.depth).sum::<usize>() as f64;
-        let has_samples = times_ms.iter().all(|times| !times.is_empty());
-        has_samples.then(|| {
-            times_ms.map(|times| Sample {
-                per_second: (times.len() * pace.depth) as f64 / wall,
-                p99_ms: times.get(times.len() * 99 / 100).copied().unwrap_or(f64::NAN),
-                server_us: server * 1e6 / all,
-                client_busy: client / wall,
-            })
+        times_ms.map(|times| Sample {
+            per_second: (times.len() * pace.depth) as f64 / wall,
+            p99_ms: times[times.len() * 99 / 100],
+            server_us: server * 1e6 / all,
+            client_busy: client / wall,
         })
     }
 
@@ -343,7 +328,7 @@ impl Judged {
     fn source(&self, load: &Load, pace: Pace, connection: usize) -> Source {
         let sha = self.prepared.borrow().as_ref().map(|prepared| prepared.sha.clone()).unwrap_or_default();
         let mut draw = Draw {
-            state: (connection as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+            random: Random::new(connection as u64),
             connection,
             keys: load.keys,
             value_len: load.value_len,
@@ -383,8 +368,42 @@ impl Source {
     }
 }
 
-/// One connection: a batch out, its replies in, until the end. Gives the times in ms of the batches that were answered in this span.
-async fn drive(port: u16, mut source: Source, replies: u64, span: Range<Instant>) -> Vec<f64> {
+/// When the batches of a load count, and how many did. Whoever measures says when, rather than the time: it may come too late to read
+/// the servers' books at a time that was fixed before, and would divide what happened in one span by another.
+#[derive(Default)]
+struct Count {
+    has_begun: AtomicBool,
+    is_over: AtomicBool,
+    batches: AtomicU64,
+}
+
+impl Count {
+    fn begin(&self) {
+        self.has_begun.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.batches.load(Ordering::Relaxed) == 0
+    }
+
+    /// Answers whether a batch that was just answered counts.
+    fn add(&self) -> bool {
+        let counts = self.has_begun.load(Ordering::Relaxed) && !self.is_over();
+        self.batches.fetch_add(u64::from(counts), Ordering::Relaxed);
+        counts
+    }
+}
+
+/// One connection: a batch out, its replies in, until the end. Gives the times in ms of the batches that count.
+async fn drive(port: u16, mut source: Source, replies: u64, count: Arc<Count>) -> Vec<f64> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("the server accepts");
     stream.set_nodelay(true).expect("TCP_NODELAY");
     let (mut counter, mut buf) = (Replies::default(), vec![0u8; 16384]);
@@ -399,11 +418,11 @@ async fn drive(port: u16, mut source: Source, replies: u64, span: Range<Instant>
         }
         counter.complete -= replies;
         let now = Instant::now();
-        if now >= span.end {
-            break;
-        }
-        if now >= span.start {
+        if count.add() {
             times_ms.push((now - sent).as_secs_f64() * 1e3);
+        }
+        if count.is_over() {
+            break;
         }
         sent = now;
     }

@@ -37,6 +37,23 @@ impl Requests {
     }
 }
 
+/// Random numbers (xorshift) that depend on the seed alone, so that all servers are asked the same.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// The next one, below `n`.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
+}
+
 /// A command as clients send it.
 pub(crate) fn encode(words: &[&str]) -> Vec<u8> {
     let each = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect::<String>();
