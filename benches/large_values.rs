@@ -133,13 +133,17 @@ fn main() {
     }
     let busy = Quantity::neither("server busy %", 0);
     recorder.table("large_requests", "request", [Quantity::less("p99 us", 1), Quantity::less("CPU us/op", 3), busy]);
-    for kind in KINDS.iter().filter(|kind| options.setup.wants(kind.name)) {
+    for kind in &KINDS {
+        let asks = kind.asks.map(|(name, ask)| (format!("{name} ({})", kind.name), ask));
+        if !asks.iter().any(|(case, _)| recorder.wants(case)) {
+            continue;
+        }
         let servers: Vec<Server> = (0..commands.len()).map(start).collect();
         servers.iter().for_each(|server| fill(server, kind, options.elements));
         let mut crowds: Vec<Crowd> = servers.iter().map(Crowd::new).collect();
-        for (number, (name, ask)) in kind.asks.into_iter().enumerate() {
+        for (number, (case, ask)) in asks.into_iter().enumerate() {
             let mut rounds = vec![0; servers.len()];
-            recorder.case(&format!("{name} ({})", kind.name), None, |server| {
+            recorder.case(&case, None, |server| {
                 let first = (number * options.setup.rounds + rounds[server]) as u64 * options.requests * 2;
                 rounds[server] += 1;
                 cost(&servers[server], &mut crowds[server], ask, first, &options)

@@ -16,16 +16,14 @@ mod figures;
 mod peer;
 mod requests;
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use clap::Parser;
 
 use figures::{Quantity, Recorder};
-use peer::{Setup, connection::Connection};
+use peer::{Server, Setup, UNLOGGED, connection::Connection};
 use requests::{NUMBER, encode};
 
 /// Measures how long servers take to start. Takes some 15 minutes in full with two peers; space for several times the data.
@@ -44,9 +42,6 @@ struct Options {
 /// Commands in flight while keys are stored.
 const PIPELINE: usize = 1_000;
 
-/// Longer than any start here.
-const PATIENCE: Duration = Duration::from_secs(600);
-
 /// A way to start.
 struct Way {
     command: String,
@@ -56,8 +51,7 @@ struct Way {
     made: Option<PathBuf>,
 }
 
-const LOGGED: &[&str] = &["--appendonly", "yes", "--save", "", "--auto-aof-rewrite-percentage", "0"];
-const UNLOGGED: &[&str] = &["--appendonly", "no", "--save", ""];
+const LOGGED: &[&str] = &["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
 
 /// What servers start from, in the order of their ways.
 const CASES: [&str; 3] = ["snapshot", "log", "dump.rdb"];
@@ -84,9 +78,9 @@ fn main() {
                 std::fs::remove_dir_all(made).expect("it can be removed");
             }
             let begun = Instant::now();
-            let server = Running::start(&way.command, &way.dir, way.flags);
+            let server = Server::start_in(&way.dir, &way.command, way.flags, &[]);
             let seconds = begun.elapsed().as_secs_f64();
-            assert_eq!(server.connect().ask(&["DBSIZE"]), format!(":{keys}"), "{case}");
+            assert_eq!(Connection::new(&server).ask(&["DBSIZE"]), format!(":{keys}"), "{case}");
             [seconds]
         });
     }
@@ -102,9 +96,9 @@ fn folder(root: &Path, name: &str) -> PathBuf {
 /// Stores the keys in a peer; answers its dump.rdb, too.
 fn ways_of_peer(command: &str, root: &Path, keys: u64) -> ([Way; 3], PathBuf) {
     let (aof, rdb) = (folder(root, "aof"), folder(root, "rdb"));
-    let server = Running::start(command, &aof, LOGGED);
-    server.store(keys);
-    server.connect().ask(&["SAVE"]);
+    let server = Server::start_in(&aof, command, LOGGED, &[]);
+    store(&server, keys);
+    Connection::new(&server).ask(&["SAVE"]);
     server.stop();
     let dump = rdb.join("dump.rdb");
     std::fs::rename(aof.join("dump.rdb"), &dump).expect("SAVE has made it");
@@ -115,15 +109,15 @@ fn ways_of_peer(command: &str, root: &Path, keys: u64) -> ([Way; 3], PathBuf) {
 /// Stores the keys in the server to judge, and imports a dump.rdb, or its own if there is none.
 fn our_ways(command: &str, root: &Path, keys: u64, dump: Option<PathBuf>) -> [Way; 3] {
     let (log, snapshot, import) = (folder(root, "log"), folder(root, "snapshot"), folder(root, "import"));
-    let server = Running::start(command, &log, LOGGED);
-    server.store(keys);
+    let server = Server::start_in(&log, command, LOGGED, &[]);
+    store(&server, keys);
     if dump.is_none() {
         export(command, server.port, &import.join("dump.rdb"));
     }
     server.stop();
     copy(&log.join("tidegate-data"), &snapshot.join("tidegate-data"));
-    let server = Running::start(command, &snapshot, LOGGED);
-    server.connect().ask(&["SAVE"]);
+    let server = Server::start_in(&snapshot, command, LOGGED, &[]);
+    Connection::new(&server).ask(&["SAVE"]);
     server.stop();
     if let Some(dump) = dump {
         std::fs::copy(dump, import.join("dump.rdb")).expect("space for the file");
@@ -133,73 +127,10 @@ fn our_ways(command: &str, root: &Path, keys: u64, dump: Option<PathBuf>) -> [Wa
     [way(snapshot, None), way(log, None), way(import, Some(made))]
 }
 
-/// A server, killed when dropped.
-struct Running {
-    child: Child,
-    port: u16,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Running {
-    /// Starts a server, and waits until it has its data.
-    fn start(command: &str, dir: &Path, flags: &[&str]) -> Running {
-        let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = probe.local_addr().expect("a bound socket has an address").port();
-        drop(probe);
-        let mut words = command.split_whitespace();
-        let child = Command::new(words.next().expect("a launch command"))
-            .args(words)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
-            .arg(dir)
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {command}: {error}"));
-        let mut server = Running { child, port };
-        let begun = Instant::now();
-        loop {
-            if has_data(port) {
-                return server;
-            }
-            let ended = server.child.try_wait().expect("the state of our own child");
-            assert!(ended.is_none() && begun.elapsed() < PATIENCE, "{command} in {} does not start", dir.display());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn connect(&self) -> Connection {
-        Connection::to_port(self.port)
-    }
-
-    /// Stores so many keys.
-    fn store(&self, keys: u64) {
-        let request = encode(&["SET", &format!("key:{NUMBER}"), &format!("value:{:014}{NUMBER}", 0)]);
-        self.connect().fill(0..keys, PIPELINE, &request);
-    }
-
-    /// Ends it in order.
-    fn stop(mut self) {
-        let pid = i32::try_from(self.child.id()).expect("a process number");
-        // SAFETY: a signal to a child of this process, which was not waited for yet.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
-        let status = self.child.wait().expect("our own child");
-        assert!(status.success(), "it did not end well");
-    }
-}
-
-/// Whether a server answers what needs its data, rather than that it is loading.
-fn has_data(port: u16) -> bool {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
-    let mut first = [0];
-    stream.write_all(&encode(&["DBSIZE"])).is_ok() && stream.read_exact(&mut first).is_ok() && first == *b":"
+/// Stores the keys.
+fn store(server: &Server, keys: u64) {
+    let request = encode(&["SET", &format!("key:{NUMBER}"), &format!("value:{:014}{NUMBER}", 0)]);
+    Connection::new(server).fill(0..keys, PIPELINE, &request);
 }
 
 /// A dump.rdb of what the server at `port` holds.

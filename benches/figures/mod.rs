@@ -221,6 +221,11 @@ impl Recorder {
         self.figures.tables.push(table);
     }
 
+    /// Whether a case of the latest table is to be measured.
+    pub(crate) fn wants(&self, case: &str) -> bool {
+        case.contains(&self.only) || self.figures.tables.last().is_some_and(|table| table.name.contains(&self.only))
+    }
+
     /// Measures a case of the latest table on every server in every round: `measure` is told the server's number and answers one
     /// value for each quantity. Who begins changes from round to round, so that a machine that heats up favours nobody.
     pub(crate) fn case<const N: usize>(
@@ -238,10 +243,10 @@ impl Recorder {
         cases: Vec<(String, Option<f64>)>,
         mut measure: impl FnMut(usize) -> Vec<[f64; N]>,
     ) {
-        let table = self.figures.tables.last_mut().expect("a table was begun");
-        if !cases.iter().any(|(case, _)| case.contains(&self.only) || table.name.contains(&self.only)) {
+        if !cases.iter().any(|(case, _)| self.wants(case)) {
             return;
         }
+        let table = self.figures.tables.last_mut().expect("a table was begun");
         let servers = table.servers.len();
         let row = |(case, x)| Row { case, x, samples: vec![vec![Vec::new(); servers]; N] };
         let mut rows: Vec<Row> = cases.into_iter().map(row).collect();

@@ -17,12 +17,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(server: &Server) -> Connection {
-        Connection::to_port(server.port)
-    }
-
-    /// A connection to a server of this machine.
-    pub(crate) fn to_port(port: u16) -> Connection {
-        let stream = TcpStream::connect(("127.0.0.1", port)).expect("the server accepts");
+        let stream = TcpStream::connect(("127.0.0.1", server.port)).expect("the server accepts");
         stream.set_nodelay(true).expect("a TCP socket");
         Connection { stream, replies: Replies::default(), piece: vec![0; 64 * 1024] }
     }

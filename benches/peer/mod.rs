@@ -5,12 +5,15 @@
 
 pub(crate) mod connection;
 
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use connection::Connection;
+
+use crate::requests::encode;
 
 /// What every one of these benches can be told.
 #[derive(clap::Args)]
@@ -87,19 +90,18 @@ impl Setup {
     pub(crate) fn seconds(&self, seconds: f64) -> Duration {
         Duration::from_secs_f64((seconds * self.scale).max(seconds.min(0.2)))
     }
-
-    /// Whether this is to be measured.
-    pub(crate) fn wants(&self, name: &str) -> bool {
-        name.contains(&self.only)
-    }
 }
 
 /// A server process, killed when dropped.
 pub(crate) struct Server {
     child: Child,
     pub port: u16,
-    _dir: tempfile::TempDir,
+    /// Its data, unless that is to stay.
+    _dir: Option<tempfile::TempDir>,
 }
+
+/// Longer than any start takes.
+const START_MAX: Duration = Duration::from_secs(600);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -109,7 +111,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts a server that is kept to these cores, as taskset takes them.
+    /// Starts a server that keeps nothing, and is kept to these cores, as taskset takes them.
     pub(crate) fn start_on(command: &str, cores: &str) -> Server {
         Server::start_with(command, cores, UNLOGGED, &[])
     }
@@ -117,27 +119,52 @@ impl Server {
     /// The same with other flags, and with variables of its environment. Its data lies in a temporary folder (`TMPDIR`).
     pub(crate) fn start_with(command: &str, cores: &str, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let dir = tempfile::tempdir().expect("a temporary folder");
+        // taskset becomes the server (exec), so the child's id is the server's.
+        let mut server = Server::start_in(dir.path(), &format!("taskset -c {cores} {command}"), flags, environment);
+        server._dir = Some(dir);
+        server
+    }
+
+    /// Starts a server on the data of a folder, and waits until it has it.
+    pub(crate) fn start_in(dir: &Path, command: &str, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = probe.local_addr().expect("a bound socket has an address").port();
         drop(probe);
-        // taskset becomes the server (exec), so the child's id is the server's.
-        let child = Command::new("taskset")
-            .args(["-c", cores])
-            .args(command.split_whitespace())
+        let mut words = command.split_whitespace();
+        let child = Command::new(words.next().expect("a launch command"))
+            .args(words)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
-            .arg(dir.path())
+            .arg(dir)
             .args(flags)
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start {command}: {e}"));
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < deadline, "{command} does not listen");
+        let mut server = Server { child, port, _dir: None };
+        let begin = Instant::now();
+        while !server.has_data() {
+            let ended = server.child.try_wait().expect("the state of our own child");
+            assert!(ended.is_none() && begin.elapsed() < START_MAX, "{command} in {} does not start", dir.display());
             std::thread::sleep(Duration::from_millis(5));
         }
-        Server { child, port, _dir: dir }
+        server
+    }
+
+    /// Whether it answers what needs its data, rather than that it is loading.
+    fn has_data(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
+        let mut first = [0];
+        stream.write_all(&encode(&["DBSIZE"])).is_ok() && stream.read_exact(&mut first).is_ok() && first == *b":"
+    }
+
+    /// Ends it in order.
+    pub(crate) fn stop(mut self) {
+        let pid = i32::try_from(self.child.id()).expect("a process number");
+        // SAFETY: a signal to a child of this process, which was not waited for yet.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+        let status = self.child.wait().expect("our own child");
+        assert!(status.success(), "it did not end well");
     }
 
     /// CPU time of the process in seconds.

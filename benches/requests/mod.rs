@@ -1,4 +1,5 @@
-//! Requests that are encoded once and then numbered in place, since a client that encodes each anew is slower than the servers.
+//! Requests that are encoded once and then numbered in place, since a client that encodes each anew is slower than the servers; and
+//! the random numbers in them.
 
 #![allow(dead_code, reason = "each bench takes what it needs")]
 
