@@ -11,6 +11,9 @@ type Canvas<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 const WIDTH: u32 = 900;
 
+/// More than a letter of a case has on average.
+const LETTER_WIDTH: u32 = 8;
+
 /// Ours is the last.
 const COLOURS: [RGBColor; 4] =
     [RGBColor(196, 78, 82), RGBColor(221, 170, 51), RGBColor(120, 120, 120), RGBColor(35, 110, 180)];
@@ -19,7 +22,7 @@ const COLOURS: [RGBColor; 4] =
 pub(crate) fn draw(table: &Table, quantity: usize) -> Result<String, String> {
     let mut svg = String::new();
     let is_curve = table.rows.iter().all(|row| row.x.is_some());
-    let height = if is_curve { 420 } else { 110 + 22 * (table.servers.len() * table.rows.len()) as u32 };
+    let height = if is_curve { 420 } else { 75 + 22 * (table.servers.len() * (table.rows.len() + 1)) as u32 };
     let canvas = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
     let drawn = if is_curve { curves(&canvas, table, quantity) } else { bars(&canvas, table, quantity) };
     drawn.map_err(|error| format!("the plot of {}: {error}", table.name))?;
@@ -45,9 +48,11 @@ fn curves(canvas: &Canvas<'_>, table: &Table, quantity: usize) -> Result<(), Box
         .margin(15)
         .x_label_area_size(45)
         .y_label_area_size(70)
-        .build_cartesian_2d((xs.start..xs.end * 1.05).log_scale(), 0.0..top * 1.1)?;
+        // Room for the legend above the lines.
+        .build_cartesian_2d((xs.start..xs.end * 1.05).log_scale(), 0.0..top * 1.3)?;
     let (x_name, y_name) = (&table.cases, &table.quantities[quantity].name);
-    chart.configure_mesh().light_line_style(TRANSPARENT).x_desc(x_name).y_desc(y_name).draw()?;
+    let mut mesh = chart.configure_mesh();
+    mesh.light_line_style(TRANSPARENT).x_desc(x_name).y_desc(y_name).x_label_formatter(&|x| x.to_string()).draw()?;
     for (server, name) in table.servers.iter().enumerate() {
         let colour = colour(table, server);
         chart
@@ -68,12 +73,13 @@ fn bars(canvas: &Canvas<'_>, table: &Table, quantity: usize) -> Result<(), Box<d
     let values = table.rows.iter().flat_map(|row| (0..servers).map(move |server| relative(row, server)));
     let longest = values.filter(|value| value.is_finite()).fold(1.0, f64::max);
     canvas.fill(&WHITE)?;
-    // A case takes one unit of height; a fifth of it stays free below its bars.
+    let letters = table.rows.iter().map(|row| row.case.chars().count()).max().unwrap_or(0) as u32;
+    // A case takes one unit of height; a fifth of it stays free below its bars. The legend has the one above the first case.
     let mut chart = ChartBuilder::on(canvas)
         .margin(15)
         .x_label_area_size(45)
-        .y_label_area_size(280)
-        .build_cartesian_2d(0.0..longest * 1.05, table.rows.len() as f64..0.0)?;
+        .y_label_area_size(LETTER_WIDTH * letters + 10)
+        .build_cartesian_2d(0.0..longest * 1.05, table.rows.len() as f64..-1.0)?;
     let title = format!("{}, the better peer = 1", table.quantities[quantity].name);
     chart.configure_mesh().disable_y_mesh().disable_y_axis().light_line_style(TRANSPARENT).x_desc(title).draw()?;
     let bar_height = 0.8 / servers as f64;
@@ -94,7 +100,7 @@ fn bars(canvas: &Canvas<'_>, table: &Table, quantity: usize) -> Result<(), Box<d
         let (_, y) = chart.backend_coord(&(0.0, number as f64 + 0.5));
         canvas.draw(&Text::new(row.case.clone(), (10, y - 7), label.clone()))?;
     }
-    chart.configure_series_labels().position(SeriesLabelPosition::LowerRight).background_style(WHITE).draw()?;
+    chart.configure_series_labels().position(SeriesLabelPosition::UpperRight).background_style(WHITE).draw()?;
     canvas.present()?;
     Ok(())
 }
