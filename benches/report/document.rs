@@ -7,6 +7,7 @@
 //! | `{{plot NAME: QUANTITY}}` | a plot of one of its quantities |
 //! | `{{goals}}` | the goals, and which of them hold |
 //! | `{{instructions}}` | the stored counts of instructions |
+//! | `{{log_cost}}` | what the log adds to these |
 
 use crate::figures::{Figures, Table};
 use crate::{goals, plot};
@@ -47,6 +48,7 @@ impl Document {
                 "plot" => document.plot(rest, &tables, folder)?,
                 "goals" => Some(goals::markdown(&tables)),
                 "instructions" => Some(instructions()),
+                "log_cost" => Some(log_cost()),
                 _ => return Err(format!("the template has the placeholder {placeholder}, which means nothing")),
             };
             document.text += filled.as_deref().unwrap_or(NOT_MEASURED);
@@ -77,7 +79,29 @@ fn describe(run: &Figures) -> String {
 }
 
 fn instructions() -> String {
-    let counted = INSTRUCTIONS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('\t'));
-    let rows = counted.map(|(operation, count)| format!("| {operation} | {count} |\n"));
+    let rows = counted().map(|(operation, count)| format!("| {operation} | {count} |\n"));
     rows.fold("| operation | instructions |\n|---|--:|\n".to_owned(), |text, row| text + &row)
+}
+
+/// By how much an operation that is logged exceeds the same one whose reply is only sent.
+fn log_cost() -> String {
+    let count = |operation: &str| counted().find(|(name, _)| *name == operation).map(|(_, count)| count as f64);
+    let row = |(name, sent): (&str, u64)| {
+        let operation = name.strip_suffix(", sent")?;
+        let added = ["logged", "handed over"].map(|how| {
+            let logged = count(&format!("{operation}, {how}"));
+            logged.map_or(String::new(), |logged| format!("{:+.0}%", (logged / sent as f64 - 1.0) * 100.0))
+        });
+        Some(format!("| {operation} | {sent} | {} |\n", added.join(" | ")))
+    };
+    let head =
+        "| operation | without a log | the engine's thread writes | the log's thread writes |\n|---|--:|--:|--:|\n";
+    counted().filter_map(row).fold(head.to_owned(), |text, row| text + &row)
+}
+
+/// The stored counts: operations and their instructions.
+fn counted() -> impl Iterator<Item = (&'static str, u64)> {
+    // The calibration is that of the judge.
+    let lines = INSTRUCTIONS.lines().filter(|line| !line.starts_with('#') && !line.starts_with("calibration"));
+    lines.filter_map(|line| line.split_once('\t')).filter_map(|(name, count)| Some((name, count.parse().ok()?)))
 }
