@@ -186,9 +186,7 @@ fn expiry(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
         let idle = idle(&server, setup.seconds(IDLE_S));
         let before = server.settled_bytes();
         let mut control = Connection::new(&server);
-        // Whoever stores half a million keys in a second has stored them by then.
-        let passing = Passing::after(Duration::from_millis(2_000 + keys / 100));
-        passing.store(&mut control, keys);
+        let passing = Passing::stored(&mut control, keys);
         let memory = MemoryBack { server: &server, before, full: server.resident_bytes() };
         assert_eq!(control.ask(&["DBSIZE"]), format!(":{keys}"), "keys expired too early, or not all are there");
         passing.wait_for_first();
@@ -210,20 +208,30 @@ fn expiry(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
 struct Passing(Range<u64>);
 
 impl Passing {
-    fn after(delay: Duration) -> Passing {
-        let first = unix_ms() + delay.as_millis() as u64;
-        Passing(first..first + 1_000)
+    /// Stores keys whose deadlines are spread over a second that has not begun by then.
+    fn stored(connection: &mut Connection, keys: u64) -> Passing {
+        // Whoever stores 100,000 keys in a second is in time. On a machine that is busy with something else it may take longer.
+        let mut patience_ms = 2_000 + keys / 100;
+        loop {
+            let first = unix_ms() + patience_ms;
+            let passing = Passing(first..first + 1_000);
+            if passing.store(connection, keys) {
+                return passing;
+            }
+            connection.ask(&["FLUSHALL"]);
+            patience_ms *= 2;
+        }
     }
 
-    /// Stores keys with deadlines that are spread over the second.
-    fn store(&self, connection: &mut Connection, keys: u64) {
+    /// Answers whether all were stored in time.
+    fn store(&self, connection: &mut Connection, keys: u64) -> bool {
         const STEP: u64 = 500;
         for first in (0..keys).step_by(STEP as usize) {
             let at = self.0.start + first * 1_000 / keys;
             let request = encode(&["SET", &format!("key:{NUMBER}"), "0123456789", "PXAT", &at.to_string()]);
             connection.fill(first..(first + STEP).min(keys), STEP as usize, &request);
         }
-        assert!(unix_ms() < self.0.start, "the machine is too slow for so many keys");
+        unix_ms() < self.0.start
     }
 
     fn wait_for_first(&self) {
