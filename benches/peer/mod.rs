@@ -256,5 +256,22 @@ pub(crate) fn machine() -> String {
     // Not those of this process, which keeps to one.
     let cores = info.lines().filter(|line| line.starts_with("processor")).count();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{model}, {cores} cores, Linux {}", kernel.trim())
+    format!(
+        "{model}, {cores} cores, Linux {}, temporary files on {}",
+        kernel.trim(),
+        file_system(&std::env::temp_dir())
+    )
+}
+
+/// The type of the file system that a folder lies on, as in "ext4".
+fn file_system(folder: &Path) -> String {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let holds = |line: &str| {
+        let mut words = line.split(' ').skip(1);
+        let (point, kind) = (words.next()?, words.next()?);
+        folder.starts_with(point).then(|| (point.len(), kind.to_owned()))
+    };
+    // Of mounts on the same point the last one counts.
+    let nearest = mounts.lines().filter_map(holds).max_by_key(|(length, _)| *length);
+    nearest.map_or("an unknown file system".to_owned(), |(_, kind)| kind)
 }

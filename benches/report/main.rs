@@ -25,8 +25,16 @@ use figures::Figures;
 
 /// Measures Tidegate beside its peers and writes the performance report.
 ///
-/// With two peers, in full, on two quiet cores: side_by_side 25 minutes, latency 45, memory 60 (3 rounds are enough for it), saving 15,
-/// durable 5, large_values 15, start 15. To see that all of it works: --scale 0.01 --rounds 1, 10 minutes.
+/// Minutes in full, with two peers, in 5 rounds, on two quiet cores:
+///
+///   side_by_side   15      durable        3
+///   latency        55      large_values  10
+///   memory        120      start         10
+///   saving         10
+///
+/// `--scale 0.01 --rounds 1` shows in 5 that all of it works. Memory: some
+/// 6 GiB. Logs and snapshots go to the folder for temporary files (TMPDIR),
+/// which should be on a disk and have room for 6 GiB.
 #[derive(Parser)]
 #[command(verbatim_doc_comment)]
 struct Options {
