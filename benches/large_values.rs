@@ -29,7 +29,7 @@ use figures::{Quantity, Recorder};
 use peer::{Server, Setup, connection::Connection, pin_self};
 use requests::encode;
 
-/// Measures values of many elements. Takes some 15 minutes in full with two peers.
+/// Measures values of many elements. Takes some 10 minutes in full with two peers.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]

@@ -32,7 +32,7 @@ use peer::{Server, Setup, UNLOGGED, connection::Connection, pin_self};
 use probe::{Waits, give_way, probe_while};
 use requests::{NUMBER, Requests, encode};
 
-/// Measures the waits of a client that asks little while others ask much. Takes some 40 minutes in full with two peers; memory
+/// Measures the waits of a client that asks little while others ask much. Takes some 55 minutes in full with two peers; memory
 /// for 20 million keys, some 2 GiB.
 #[derive(Parser)]
 struct Options {

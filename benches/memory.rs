@@ -14,7 +14,7 @@ use figures::{Quantity, Recorder};
 use peer::{Setup, connection::Connection, pin_self};
 use requests::{NUMBER, encode};
 
-/// Measures resident bytes for each key, by type and number of keys. Takes some 40 minutes in full with two peers; memory for 10
+/// Measures resident bytes for each key, by type and number of keys. Takes some 65 minutes in full with two peers; memory for 10
 /// million collections, some 6 GiB.
 #[derive(Parser)]
 struct Options {

@@ -31,7 +31,7 @@ use peer::{Server, Setup, connection::Connection};
 use probe::{Waits, give_way, probe_while};
 use requests::{NUMBER, Random, encode};
 
-/// Measures what BGSAVE costs under full load of writes. Takes some 20 minutes in full with two peers.
+/// Measures what BGSAVE costs under full load of writes. Takes some 10 minutes in full with two peers.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]

@@ -26,7 +26,7 @@ use figures::{Quantity, Recorder};
 use peer::{Server, Setup, UNLOGGED, connection::Connection};
 use requests::{NUMBER, encode};
 
-/// Measures how long servers take to start. Takes some 15 minutes in full with two peers; space for several times the data.
+/// Measures how long servers take to start. Takes some 10 minutes in full with two peers; space for several times the data.
 #[derive(Parser)]
 struct Options {
     /// Keys, each a string of 32 bytes.

@@ -29,7 +29,7 @@ use figures::Figures;
 ///
 ///   side_by_side   15      durable        3
 ///   latency        55      large_values  10
-///   memory        120      start         10
+///   memory         65      start         10
 ///   saving         10
 ///
 /// `--scale 0.01 --rounds 1` shows in 5 that all of it works. Memory: some
