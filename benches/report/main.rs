@@ -32,7 +32,7 @@ use figures::Figures;
 ///   memory         65      start         10
 ///   saving         10
 ///
-/// `--scale 0.01 --rounds 1` shows in 5 that all of it works. Memory: some
+/// `--scale 0.01 --rounds 1` shows in 10 that all of it works. Memory: some
 /// 6 GiB. Logs and snapshots go to the folder for temporary files (TMPDIR),
 /// which should be on a disk and have room for 6 GiB.
 #[derive(Parser)]
