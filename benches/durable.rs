@@ -1,10 +1,9 @@
-//! What durability costs, beside peers and in one run: `cargo bench --bench durable -- --peer-redis PATH --peer-valkey PATH`.
+//! What durability costs, beside peers and in one run: `cargo bench --bench durable`.
 //!
-//! Every server keeps a log and syncs it before it answers (`--appendonly yes --appendfsync always`). All run at once, pinned to one
-//! core; this client is pinned to another. For every case they are measured in turn, round after round, each time from the same
-//! data. Told are medians of the rounds: requests per second, the 99th percentile of the time that a batch of P requests
-//! takes, and the CPU time of the server's process per request. The ratio is that to the better of the peers, in requests per second, the
-//! median of the rounds' ratios.
+//! Every server keeps a log and syncs it before it answers (`--appendonly yes --appendfsync always`), or every second (`everysec`). All
+//! run at once, pinned to one core; this client is pinned to another. For every case they are measured in turn, round after round,
+//! each time from the same data. Told are medians of the rounds: requests per second, the 99th percentile of the time that a batch
+//! of P requests takes, and the CPU time of the server's process per request.
 //!
 //! Then come two further tables:
 //!
@@ -14,205 +13,132 @@
 //!
 //! Logs go to a temporary folder (`TMPDIR`), which should be on a disk and not in memory.
 
-#[allow(dead_code, reason = "other benches have loads of their own")]
+mod figures;
 mod load;
-#[allow(dead_code, reason = "not every bench asks for everything")]
 mod peer;
+mod requests;
 mod scripts;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use clap::Parser;
+use tokio::runtime::Runtime;
 
+use figures::{Quantity, Recorder};
 use load::{Judged, Load, Pace, Sample};
-use peer::{Contestants, Server, cpu_model, median, pin_self};
+use peer::{Server, Setup, UNLOGGED, pin_self};
 
-/// Measures durable servers beside each other and prints Markdown tables.
+/// Measures durable servers beside each other. Takes some 3 minutes in full with two peers.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
-    contestants: Contestants,
-    /// Folder with gate_acquire.lua and seckill_v2.lua; without it the script cases are left out.
-    #[arg(long, default_value = "../shared/scenarios")]
-    scripts: PathBuf,
-    /// Rounds in which the servers take turns.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    setup: Setup,
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Only what has this in its name.
-    #[arg(long, default_value = "")]
-    only: String,
-    /// Core of the servers.
-    #[arg(long, default_value_t = 0)]
-    server_core: usize,
-    /// Core of the client.
-    #[arg(long, default_value_t = 1)]
-    client_core: usize,
 }
 
 /// Nobody is answered before the disk has it. A log that is made anew in between would hit one server and not another.
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"];
 
-const IN_MEMORY: &[&str] = &["--appendonly", "no"];
+/// The last second may be lost.
+const EVERY_SECOND: &[&str] =
+    &["--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"];
 
 /// How long a sync of the slow disk takes, in microseconds.
 const SLOW_SYNC_US: &str = "2000";
 
 /// A load, and how much of it at a time.
 struct Case {
-    name: &'static str,
-    load: Load,
+    load: &'static Load,
     depth: usize,
     connections: usize,
 }
 
-const fn case(name: &'static str, load: Load, depth: usize, connections: usize) -> Case {
-    Case { name, load, depth, connections }
+const fn case(load: &'static Load, depth: usize, connections: usize) -> Case {
+    Case { load, depth, connections }
 }
 
-const CASES: [Case; 6] = [
-    case("INCR, P=16, c=50", Load::Incr, 16, 50),
-    case("INCR, P=16, c=500", Load::Incr, 16, 500),
-    case("INCR, P=1, c=50", Load::Incr, 1, 50),
-    case("INCR, P=1, c=500", Load::Incr, 1, 500),
-    case("gate_acquire.lua, P=16, c=50", Load::Gate, 16, 50),
-    case("seckill_v2.lua, P=16, c=50", Load::Seckill, 16, 50),
+static CASES: [Case; 6] = [
+    case(&load::INCR, 16, 50),
+    case(&load::INCR, 16, 500),
+    case(&load::INCR, 1, 50),
+    case(&load::INCR, 1, 500),
+    case(&load::GATE, 16, 50),
+    case(&load::SECKILL, 16, 50),
 ];
 
-/// Those that are also held against peers in memory.
-const AGAINST_MEMORY: [usize; 2] = [0, 4];
+/// Those that are also measured beside peers in memory, and with a sync every second.
+static FEW_CASES: [Case; 2] = [case(&load::INCR, 16, 50), case(&load::GATE, 16, 50)];
 
 /// On the slow disk: connections of each kind.
 const SLOW_CONNECTIONS: usize = 25;
 
 fn main() {
     let options = Options::parse();
-    pin_self(options.client_core);
+    pin_self(options.setup.client_core);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
-    runtime.block_on(compare(&options));
+    let recorder = Recorder::new("durable", &options.setup);
+    let mut bench = Bench { recorder, options, runtime };
+    let ours = bench.options.setup.server.clone();
+    bench.table("durable", DURABLE, DURABLE, &CASES);
+    bench.table("every_second", EVERY_SECOND, EVERY_SECOND, &FEW_CASES);
+    bench.table("against_memory", UNLOGGED, DURABLE, &FEW_CASES);
+    bench.slow_disk(&ours);
+    bench.recorder.finish();
 }
 
-async fn compare(options: &Options) {
-    let ours = options.start(&options.contestants.server, DURABLE, &[]).await;
-    let (mut durable, mut in_memory, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    for (name, command) in options.contestants.peers() {
-        names.push(name);
-        durable.push(options.start(command, DURABLE, &[]).await);
-        in_memory.push(options.start(command, IN_MEMORY, &[]).await);
-    }
-    names.push("Tidegate");
-    let versions: Vec<String> = durable.iter().chain([&ours]).map(|judged| judged.server.version()).collect();
-    println!("{}", versions.join("; "));
-    println!(
-        "servers on core {}, client on core {}; medians of {} rounds of {} s; {}",
-        options.server_core,
-        options.client_core,
-        options.rounds,
-        options.seconds,
-        cpu_model()
-    );
-    println!("\nEvery OK on disk:\n");
-    head(&names);
-    for case in &CASES {
-        options.measure(case, &durable, &ours).await;
-    }
-    if !in_memory.is_empty() {
-        println!("\nTidegate with every OK on disk, the peers without persistence:\n");
-        head(&names);
-        for case in AGAINST_MEMORY.map(|index| &CASES[index]) {
-            options.measure(case, &in_memory, &ours).await;
-        }
-    }
-    drop((durable, in_memory, ours));
-    options.measure_slow_disk().await;
+struct Bench {
+    recorder: Recorder,
+    options: Options,
+    runtime: Runtime,
 }
 
-fn head(names: &[&str]) {
-    let each = |what: &str| names.iter().map(|name| format!(" {name} {what} |")).collect::<String>();
-    println!("| case |{} ratio |{}{}", each("rps"), each("p99 ms"), each("CPU us/op"));
-    println!("|---|{}", "--:|".repeat(3 * names.len() + 1));
-}
-
-impl Options {
-    async fn start(&self, command: &str, flags: &[&str], environment: &[(&str, &str)]) -> Judged {
-        let server = Server::start_with(command, &self.server_core.to_string(), flags, environment);
-        Judged::new(server, &self.scripts).await
+impl Bench {
+    fn quantities() -> [Quantity; 3] {
+        [Quantity::more("requests/s", 0), Quantity::less("p99 ms", 3), Quantity::less("CPU us/op", 3)]
     }
 
-    fn length(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
+    fn of(sample: &Sample) -> [f64; 3] {
+        [sample.per_second, sample.p99_ms, sample.server_us]
     }
 
-    /// One row: the peers, then ours.
-    async fn measure(&self, case: &Case, peers: &[Judged], ours: &Judged) {
-        let Case { name, load, depth, connections } = *case;
-        if !name.contains(&self.only) {
-            return;
+    /// A table of these cases, of servers with these flags.
+    fn table(&mut self, name: &str, peers: &[&str], ours: &[&str], cases: &[Case]) {
+        self.recorder.table(name, "command", Self::quantities());
+        let setup = &self.options.setup;
+        let core = setup.server_core.to_string();
+        let start = |command: &String, flags| Judged::new(Server::start_with(command, &core, flags, &[]));
+        let mut judged: Vec<Judged> = setup.peers().iter().map(|command| start(command, peers)).collect();
+        judged.push(start(&setup.server, ours));
+        for &Case { load, depth, connections } in cases {
+            let pace = Pace { connections, depth, length: setup.seconds(self.options.seconds) };
+            let case = format!("{}, P={depth}, {connections} clients", load.name);
+            let measure = |server: usize| Self::of(&self.runtime.block_on(judged[server].measure(load, pace)));
+            self.recorder.case(&case, None, measure);
         }
-        if !ours.can_run(load) {
-            return eprintln!("{name}: no scripts in {} (--scripts)", self.scripts.display());
-        }
-        let pace = Pace { connections, depth, length: self.length() };
-        let judged: Vec<&Judged> = peers.iter().chain([ours]).collect();
-        let mut samples = vec![Vec::new(); judged.len()];
-        for round in 0..self.rounds {
-            // Who begins changes, so that a machine that heats up favours nobody.
-            for turn in 0..judged.len() {
-                let which = (round + turn) % judged.len();
-                samples[which].push(judged[which].measure(load, pace).await);
-            }
-        }
-        print_row(name, &samples);
     }
 
     /// Readers beside writers, while each sync takes long.
-    async fn measure_slow_disk(&self) {
-        const NAME: &str = "slow disk";
-        if !NAME.contains(&self.only) {
-            return;
-        }
+    fn slow_disk(&mut self, command: &str) {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let Some(library) = slow_disk(folder.path()) else { return eprintln!("{NAME}: cc can't compile it") };
+        let Some(library) = slow_disk(folder.path()) else {
+            return eprintln!("cc can't compile what makes a disk slow");
+        };
         let environment = [("LD_PRELOAD", library.as_str()), ("SLOW_DISK_US", SLOW_SYNC_US)];
-        let server = self.start(&self.contestants.server, DURABLE, &environment).await;
-        let pace = Pace { connections: SLOW_CONNECTIONS, depth: 1, length: self.length() };
-        let mut samples = [const { Vec::new() }; 2];
-        for _ in 0..self.rounds {
-            let both = server.measure_together([Load::Incr, Load::Get], pace).await;
-            samples.iter_mut().zip(both).for_each(|(samples, sample)| samples.push(sample));
-        }
-        let [writers, readers] = &samples;
-        let ratios = readers.iter().zip(writers).map(|(reader, writer)| reader.p99_ms / writer.p99_ms).collect();
-        println!("\nTidegate, each sync of {SLOW_SYNC_US} us, P=1, {SLOW_CONNECTIONS} connections of each kind:\n");
-        println!("| | requests/s | p99 ms |\n|---|--:|--:|");
-        for (name, samples) in [("INCR", writers), ("GET of other keys", readers)] {
-            let of = |field: fn(&Sample) -> f64| median(samples.iter().map(field).collect());
-            println!("| {name} | {:.0} | {:.3} |", of(|s| s.per_second), of(|s| s.p99_ms));
-        }
-        println!("\nReaders' p99 to writers': {:.3}", median(ratios));
+        let setup = &self.options.setup;
+        let server = Server::start_with(command, &setup.server_core.to_string(), DURABLE, &environment);
+        let name = server.version();
+        let judged = Judged::new(server);
+        let pace = Pace { connections: SLOW_CONNECTIONS, depth: 1, length: setup.seconds(self.options.seconds) };
+        self.recorder.table_of("slow_disk", "command", vec![name], Self::quantities());
+        let cases = ["INCR", "GET of other keys, beside them"].map(|case| (case.to_owned(), None)).to_vec();
+        self.recorder.cases(cases, |_| {
+            let both = self.runtime.block_on(judged.measure_together([&load::INCR, &load::GET], pace));
+            both.iter().map(Self::of).collect()
+        });
     }
-}
-
-/// Prints what the peers' samples and, last, ours come to.
-fn print_row(name: &str, samples: &[Vec<Sample>]) {
-    let each = |field: fn(&Sample) -> f64, digits: usize| {
-        let of = |samples: &Vec<Sample>| median(samples.iter().map(field).collect());
-        samples.iter().map(|samples| format!(" {:.digits$} |", of(samples))).collect::<String>()
-    };
-    let ratio = match samples.split_last() {
-        Some((ours, peers)) if !peers.is_empty() => {
-            let best = |round: usize| peers.iter().map(|peer| peer[round].per_second).fold(0.0, f64::max);
-            let ratios = ours.iter().enumerate().map(|(round, sample)| sample.per_second / best(round)).collect();
-            format!("{:.2}", median(ratios))
-        }
-        _ => String::new(),
-    };
-    let (fast, late, busy) = (each(|s| s.per_second, 0), each(|s| s.p99_ms, 3), each(|s| s.server_us, 3));
-    println!("| {name} |{fast} {ratio} |{late}{busy}");
 }
 
 /// The library that makes syncs slow, as a path; `None` without a compiler.

@@ -111,29 +111,6 @@ const CASES: &[Case] = &[
     ("script, cjson", |count| script(scripts::JSON, &scripts::an_order(), count)),
 ];
 
-/// The gate as its users send it.
-const GATE: &str = "local count = redis.call('get',KEYS[1]);if not count or tonumber(count) < tonumber(ARGV[1]) then \
-    count=redis.call('incr',KEYS[1]);redis.call('EXPIRE', KEYS[1], 300);end;return tonumber(count)";
-
-/// A flash sale that queues the order, as its users send it but for their comments. It declares no keys.
-const SECKILL: &str = r#"local voucherId = ARGV[1]
-local userId = ARGV[2]
-local orderId = ARGV[3]
-local stockKey = 'seckill:stock:' .. voucherId
-local orderKey = 'seckill:order:' .. voucherId
-local n = tonumber(redis.call('get', stockKey))
-if (n == nil or n <= 0) then
-return 1
-end
-if (redis.call('sismember', orderKey, userId) == 1) then
-return 2
-end
-redis.call("incrby", stockKey, -1)
-redis.call("sadd", orderKey, userId)
-redis.call('xadd', 'stream.orders', '*', 'userId', userId, 'voucherId', voucherId, 'id', orderId)
-return 0
-"#;
-
 /// Who holds a lock: as long as what clients send, a UUID with a number.
 const OWNER: &str = "0e9d1a7c-52b4-4c6f-9b1d-3f3a5f0c7e21:7";
 
@@ -224,7 +201,7 @@ fn coming_and_going(add: &str, key: &str, added: &[&str], remove: &str) -> Vec<S
 }
 
 fn gate(mut client: Client, count: usize, limit: &str) {
-    let sha = client.load(GATE);
+    let sha = client.load(scripts::GATE);
     client.feed(&encode(&["SET", "gate:printer", "60"]));
     let reads = vec![encode(&["EVALSHA", &sha, "1", "gate:printer", limit]); count];
     client.measure(&reads, &reads);
@@ -251,7 +228,7 @@ fn bundled_gate(count: usize) {
 /// One operation is an order of somebody who has not ordered before.
 fn seckill(count: usize) {
     let mut client = Client::connect();
-    let sha = client.load(SECKILL);
+    let sha = client.load(scripts::SECKILL);
     client.feed(&encode(&["SET", "seckill:stock:11", "1000000000"]));
     let order =
         |i: usize| encode(&["EVALSHA", &sha, "0", "11", &(1000 + i).to_string(), &(90_071_992_547 + i).to_string()]);

@@ -1,6 +1,6 @@
-//! Values of a million elements, Tidegate beside redis-server: `cargo bench --bench large_values`.
+//! Values of a million elements, beside peers: `cargo bench --bench large_values`.
 //!
-//! For each type both servers get the same value; told are, as Markdown tables,
+//! For each type all servers get the same value; told are
 //!
 //! - resident memory per element: what the process grew by when it got a second such value, over the number of elements (the
 //!   first one also pays what is needed once, and for huge pages that are not full yet);
@@ -12,24 +12,24 @@
 //! The 99th percentile is what many clients see: 50 connections, of which each has always one request underway and sends the
 //! next when the reply is there. With one request at a time the server sleeps in between, and the kernel's wake-ups would be
 //! all that is measured. So the server, on its one core, is what is waited for, and this client never sleeps: it asks without
-//! pause (epoll) which replies are there, notes the time once for all of them, and only then reads them. Times of all rounds
-//! are taken together: one percentile of 7 times 4,000 requests says more than the median of seven of 4,000 each.
+//! pause (epoll) which replies are there, notes the time once for all of them, and only then reads them.
 //!
-//! The two servers take turns, round after round.
+//! The servers take turns, round after round.
 
+mod figures;
 mod peer;
+mod requests;
 
-use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 
-use peer::{Server, Setup, cpu_model, encode, median, pin_self};
+use figures::{Quantity, Recorder};
+use peer::{Server, Setup, connection::Connection, pin_self};
+use requests::encode;
 
-/// Measures values of many elements on Tidegate beside redis-server.
+/// Measures values of many elements. Takes some 10 minutes in full with two peers.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
@@ -120,144 +120,112 @@ fn element(i: u64) -> String {
 }
 
 fn main() {
-    let options = Options::parse();
+    let mut options = Options::parse();
+    options.elements = options.setup.scaled(options.elements);
     pin_self(options.setup.client_core);
-    let mut memory = String::new();
-    let mut times = String::new();
-    let mut stalls = String::new();
-    for kind in KINDS.iter().filter(|kind| kind.name.contains(&options.setup.only)) {
-        eprintln!("{} ...", kind.name);
-        let servers = options.setup.start();
-        if memory.is_empty() {
-            println!("Tidegate: {}; peer: {}; {}\n", servers[1].version(), servers[0].version(), cpu_model());
-        }
-        let [theirs, ours] = servers.each_ref().map(|server| fill(server, kind, options.elements));
-        writeln!(memory, "| {} | {theirs:.1} | {ours:.1} | {:.2} |", kind.name, ours / theirs).expect("a string");
-        for (number, (name, ask)) in kind.asks.into_iter().enumerate() {
-            let [theirs, ours] = compare(&servers, ask, number as u64, &options);
-            writeln!(
-                times,
-                "| {name} | {:.1} | {:.1} | {:.2} | {:.0}% / {:.0}% | {:.2} | {:.2} | {:.2} |",
-                theirs.p99_us,
-                ours.p99_us,
-                ours.p99_us / theirs.p99_us,
-                100.0 * theirs.busy,
-                100.0 * ours.busy,
-                theirs.cpu_us,
-                ours.cpu_us,
-                ours.cpu_us / theirs.cpu_us,
-            )
-            .expect("a string");
-        }
-        let [theirs, ours] = servers.each_ref().map(stall_of_deletion);
-        writeln!(stalls, "| {} | {theirs:.2} | {ours:.2} |", kind.name).expect("a string");
+    let commands = options.setup.commands();
+    let mut recorder = Recorder::new("large_values", &options.setup);
+    let start = |number: usize| options.setup.start(&commands[number]);
+
+    recorder.table("large_memory", &format!("{} elements", options.elements), [Quantity::less("bytes each", 1)]);
+    for kind in &KINDS {
+        recorder.case(kind.name, None, |server| [grown_by_each(&start(server), kind, options.elements)]);
     }
-    println!("| {} elements | Redis bytes each | Tidegate bytes each | ratio |\n|---|--:|--:|--:|", options.elements);
-    println!("{memory}");
-    println!(
-        "| request | Redis p99 us | Tidegate p99 us | ratio | server busy (R / T) | Redis CPU us/op | Tidegate CPU us/op | ratio |\n\
-        |---|--:|--:|--:|--:|--:|--:|--:|"
-    );
-    println!("{times}");
-    println!("| longest wait of others during DEL | Redis ms | Tidegate ms |\n|---|--:|--:|\n{stalls}");
+    let busy = Quantity::neither("server busy %", 0);
+    recorder.table("large_requests", "request", [Quantity::less("p99 us", 1), Quantity::less("CPU us/op", 3), busy]);
+    for kind in &KINDS {
+        let asks = kind.asks.map(|(name, ask)| (format!("{name} ({})", kind.name), ask));
+        if !asks.iter().any(|(case, _)| recorder.wants(case)) {
+            continue;
+        }
+        let servers: Vec<Server> = (0..commands.len()).map(start).collect();
+        servers.iter().for_each(|server| fill(server, kind, options.elements));
+        let mut crowds: Vec<Crowd> = servers.iter().map(Crowd::new).collect();
+        for (number, (case, ask)) in asks.into_iter().enumerate() {
+            let mut rounds = vec![0; servers.len()];
+            recorder.case(&case, None, |server| {
+                let first = (number * options.setup.rounds + rounds[server]) as u64 * options.requests * 2;
+                rounds[server] += 1;
+                cost(&servers[server], &mut crowds[server], ask, first, &options)
+            });
+        }
+    }
+    recorder.table("large_deletion", "what is deleted", [Quantity::less("longest wait of others, ms", 2)]);
+    for kind in &KINDS {
+        recorder.case(kind.name, None, |server| {
+            let server = start(server);
+            fill(&server, kind, options.elements);
+            [longest_wait_ms(&server)]
+        });
+    }
+    recorder.finish();
 }
 
-/// Fills the value, twice; answers how many bytes the process grew by for each element the second time.
-fn fill(server: &Server, kind: &Kind, elements: u64) -> f64 {
-    fill_once(server, kind, elements);
-    Client::new(server).pipeline(&[encode(&["RENAME", KEY, "first"])]);
-    let grown = fill_once(server, kind, elements);
-    Client::new(server).pipeline(&[encode(&["DEL", "first"])]);
-    grown
+/// Fills the value twice; answers how many bytes the process grew by for each element the second time.
+fn grown_by_each(server: &Server, kind: &Kind, elements: u64) -> f64 {
+    fill(server, kind, elements);
+    Connection::new(server).ask(&["RENAME", KEY, "first"]);
+    let before = server.settled_bytes();
+    fill(server, kind, elements);
+    server.settled_bytes().saturating_sub(before) as f64 / elements as f64
 }
 
-fn fill_once(server: &Server, kind: &Kind, elements: u64) -> f64 {
+fn fill(server: &Server, kind: &Kind, elements: u64) {
     const AT_ONCE: u64 = 500;
-    let before = server.resident_bytes();
-    let mut client = Client::new(server);
+    let mut connection = Connection::new(server);
     for start in (0..elements).step_by(AT_ONCE as usize) {
-        let batch: Vec<Vec<u8>> = (start..(start + AT_ONCE).min(elements)).map(|i| command(&(kind.fill)(i))).collect();
-        client.pipeline(&batch);
+        let end = (start + AT_ONCE).min(elements);
+        let batch: Vec<u8> = (start..end).flat_map(|i| command(&(kind.fill)(i))).collect();
+        connection.pipeline(&batch, end - start);
     }
-    server.resident_bytes().saturating_sub(before) as f64 / elements as f64
 }
 
-/// What one kind of request costs.
-struct Cost {
-    p99_us: f64,
-    /// Share of the time for which the server's process ran while that was measured.
-    busy: f64,
-    cpu_us: f64,
-}
-
-/// What was measured on one server: of each request among many, and of each round.
-#[derive(Default)]
-struct Samples {
-    times_us: Vec<f64>,
-    busy: Vec<f64>,
-    cpu_us: Vec<f64>,
-}
-
-fn compare(servers: &[Server; 2], ask: Ask, number: u64, options: &Options) -> [Cost; 2] {
-    let mut crowds = servers.each_ref().map(Crowd::new);
-    let mut samples: [Samples; 2] = Default::default();
-    for round in 0..options.setup.rounds {
-        for which in Setup::turns(round) {
-            let (server, crowd, samples) = (&servers[which], &mut crowds[which], &mut samples[which]);
-            // The same for both servers, and no element twice: a prime times a number runs through the whole range.
-            let first = (number * options.setup.rounds + round) * options.requests * 2;
-            let requests: Vec<Vec<u8>> = (first..first + options.requests * 2)
-                .map(|i| command(&ask(i.wrapping_mul(611_953) % options.elements, i)))
-                .collect();
-            let (single, pipelined) = requests.split_at(options.requests as usize);
-            let (start, before) = (Instant::now(), server.cpu_seconds());
-            crowd.ask(single, &mut samples.times_us);
-            samples.busy.push((server.cpu_seconds() - before) / start.elapsed().as_secs_f64());
-            let before = server.cpu_seconds();
-            pipelined.chunks(50).for_each(|batch| crowd.clients[0].pipeline(batch));
-            samples.cpu_us.push((server.cpu_seconds() - before) * 1e6 / pipelined.len() as f64);
-        }
-    }
-    samples.map(|Samples { mut times_us, busy, cpu_us }| {
-        times_us.sort_by(f64::total_cmp);
-        Cost { p99_us: times_us[times_us.len() * 99 / 100], busy: median(busy), cpu_us: median(cpu_us) }
-    })
+/// What one kind of request costs: the p99 in us, CPU time in us, and the share of the time for which the server was busy in percent.
+/// Takes the numbers from `first` on: the same for all servers, and no element twice.
+fn cost(server: &Server, crowd: &mut Crowd, ask: Ask, first: u64, options: &Options) -> [f64; 3] {
+    // A prime times a number runs through the whole range.
+    let requests: Vec<Vec<u8>> = (first..first + options.requests * 2)
+        .map(|i| command(&ask(i.wrapping_mul(611_953) % options.elements, i)))
+        .collect();
+    let (single, pipelined) = requests.split_at(options.requests as usize);
+    let (start, before) = (Instant::now(), server.cpu_seconds());
+    let mut times_us = crowd.ask(single);
+    let busy = (server.cpu_seconds() - before) / start.elapsed().as_secs_f64();
+    let before = server.cpu_seconds();
+    pipelined.chunks(50).for_each(|batch| crowd.clients[0].pipeline(&batch.concat(), batch.len() as u64));
+    let cpu_us = (server.cpu_seconds() - before) * 1e6 / pipelined.len() as f64;
+    times_us.sort_by(f64::total_cmp);
+    [times_us[times_us.len() * 99 / 100], cpu_us, 100.0 * busy]
 }
 
 /// Deletes the value while another client asks without pause; answers its longest wait in ms.
-fn stall_of_deletion(server: &Server) -> f64 {
-    let mut other = Client::new(server);
-    let ping = encode(&["PING"]);
-    let mut deleter = Client::new(server);
-    let mut longest = 0f64;
-    let begin = Instant::now();
-    let mut sent = false;
-    while begin.elapsed() < Duration::from_millis(1500) {
-        if !sent && begin.elapsed() > Duration::from_millis(300) {
-            deleter.send(&encode(&["DEL", KEY]));
-            sent = true;
-            longest = 0.0;
-        }
-        longest = longest.max(other.time(&ping));
+fn longest_wait_ms(server: &Server) -> f64 {
+    let (mut deleter, mut other, ping) = (Connection::new(server), Connection::new(server), encode(&["PING"]));
+    deleter.send(&encode(&["DEL", KEY]));
+    let (mut longest, begin) = (0f64, Instant::now());
+    while begin.elapsed() < Duration::from_millis(1_200) {
+        let start = Instant::now();
+        other.pipeline(&ping, 1);
+        longest = longest.max(start.elapsed().as_secs_f64() * 1e3);
     }
     deleter.receive(1);
-    longest / 1000.0
+    longest
 }
 
 fn command(words: &[String]) -> Vec<u8> {
     encode(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Clients of one server, each of which has a request underway.
+/// Connections of one server, each of which has a request underway.
 struct Crowd {
-    clients: Vec<Client>,
+    clients: Vec<Connection>,
     /// Tells whose replies are there.
     epoll: OwnedFd,
 }
 
 impl Crowd {
     fn new(server: &Server) -> Crowd {
-        let clients: Vec<Client> = (0..CONNECTIONS).map(|_| Client::new(server)).collect();
+        let clients: Vec<Connection> = (0..CONNECTIONS).map(|_| Connection::new(server)).collect();
         // SAFETY: takes no pointer.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         assert!(epoll >= 0, "{}", std::io::Error::last_os_error());
@@ -274,10 +242,10 @@ impl Crowd {
         Crowd { clients, epoll }
     }
 
-    /// Asks all this, and appends the microseconds from request to reply where everybody had a request underway: not
+    /// Asks all this, and answers the microseconds from request to reply where everybody had a request underway: not
     /// those of the first request of each, nor what comes when there is none left to send.
-    fn ask(&mut self, requests: &[Vec<u8>], times_us: &mut Vec<f64>) {
-        let mut requests = requests.iter();
+    fn ask(&mut self, requests: &[Vec<u8>]) -> Vec<f64> {
+        let (mut requests, mut times_us) = (requests.iter(), Vec::new());
         let mut sent = vec![None; self.clients.len()];
         let mut underway = 0;
         for (client, request) in self.clients.iter_mut().zip(requests.by_ref()) {
@@ -298,6 +266,7 @@ impl Crowd {
                 client.send(request);
             }
         }
+        times_us
     }
 
     /// Who has a reply, and since when this is known. Waits without sleeping.
@@ -310,70 +279,5 @@ impl Crowd {
                 return (events.into_iter().take(ready as usize).map(|event| event.u64 as usize), Instant::now());
             }
         }
-    }
-}
-
-/// A connection that reads whole replies.
-struct Client {
-    stream: TcpStream,
-    buffer: Vec<u8>,
-}
-
-impl Client {
-    fn new(server: &Server) -> Client {
-        Client { stream: server.connect(), buffer: Vec::new() }
-    }
-
-    /// Microseconds from request to reply.
-    fn time(&mut self, request: &[u8]) -> f64 {
-        let start = Instant::now();
-        self.send(request);
-        self.receive(1);
-        start.elapsed().as_secs_f64() * 1e6
-    }
-
-    fn pipeline(&mut self, requests: &[Vec<u8>]) {
-        self.send(&requests.concat());
-        self.receive(requests.len());
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the server reads");
-    }
-
-    /// Reads so many replies, none of which may be an error.
-    fn receive(&mut self, mut replies: usize) {
-        self.buffer.clear();
-        let mut at = 0;
-        let mut piece = [0; 4 * 1024];
-        while replies > 0 {
-            match reply_end(&self.buffer, at) {
-                Some(end) => {
-                    let reply = &self.buffer[at..end];
-                    assert!(reply[0] != b'-', "{}", String::from_utf8_lossy(reply));
-                    at = end;
-                    replies -= 1;
-                }
-                None => {
-                    let n = self.stream.read(&mut piece).expect("the server answers");
-                    assert!(n > 0, "the server hung up");
-                    self.buffer.extend_from_slice(&piece[..n]);
-                }
-            }
-        }
-    }
-}
-
-/// Where the RESP2 reply that begins at `at` ends, if all of it is there.
-fn reply_end(bytes: &[u8], at: usize) -> Option<usize> {
-    let line = at + bytes.get(at..)?.windows(2).position(|pair| pair == b"\r\n")?;
-    let number = || std::str::from_utf8(&bytes[at + 1..line]).ok()?.parse::<i64>().ok();
-    match bytes[at] {
-        b'$' => {
-            let end = usize::try_from(number()?).map_or(line + 2, |len| line + 2 + len + 2);
-            (end <= bytes.len()).then_some(end)
-        }
-        b'*' => (0..number()?.max(0)).try_fold(line + 2, |end, _| reply_end(bytes, end)),
-        _ => Some(line + 2),
     }
 }

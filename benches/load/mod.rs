@@ -4,68 +4,213 @@
 //! The client is written here because redis-benchmark costs 0.18 us a request at P=100, as much as a fast server: requests
 //! are encoded before the clock starts, replies are only counted. An error reply ends the run: errors are fast, too.
 
-use std::ops::Range;
-use std::path::Path;
+#![allow(dead_code, reason = "each bench takes what it needs")]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
-use crate::peer::{Server, cpu_seconds, encode};
+use crate::peer::{Server, connection::Connection, connection::Replies, cpu_seconds};
+use crate::requests::{NUMBER, Random, Requests, encode};
 use crate::scripts;
 
-/// Keys that are there, and counters that are counted up.
-const KEYS: u64 = 100_000;
+/// How long a load goes on before it is measured.
+const WARM_UP: Duration = Duration::from_millis(200);
 
 /// What is asked, again and again, with random numbers in it.
 #[derive(Clone, Copy)]
-pub(crate) enum Load {
-    Set,
-    Get,
-    Incr,
-    /// One of 10,000 gates, with room: GET, INCR, EXPIRE.
-    Gate,
-    /// A buyer who has not bought: GET, SISMEMBER, INCRBY, SADD, XADD.
-    Seckill,
-    /// A script of our own, with one key and one argument.
-    Own(Own),
+pub(crate) struct Load {
+    pub name: &'static str,
+    /// Strings that are there, and the length of their values.
+    keys: u64,
+    value_len: usize,
+    /// What else is there: requests, each of them for so many numbers from 0.
+    data: fn() -> Vec<(Vec<u8>, u64)>,
+    script: &'static str,
+    /// One request. What has a [`NUMBER`] in it is the same request each time but for that, and no number comes twice.
+    request: fn(&mut Draw) -> Vec<u8>,
+    /// How many replies it has.
+    replies: u64,
+    /// Whether it adds to the data all the time, which then has to be made anew.
+    grows: bool,
 }
 
-/// Scripts that stress one thing each.
-#[derive(Clone, Copy)]
-pub(crate) enum Own {
-    Empty,
-    Sets,
-    Json,
-    Loop,
-}
-
-impl Own {
-    const ALL: [Own; 4] = [Own::Empty, Own::Sets, Own::Json, Own::Loop];
-
-    fn body(self) -> &'static str {
-        match self {
-            Own::Empty => scripts::EMPTY,
-            Own::Sets => scripts::SETS,
-            Own::Json => scripts::JSON,
-            Own::Loop => scripts::LOOP,
-        }
-    }
-
-    fn argument(self) -> String {
-        match self {
-            Own::Json => scripts::an_order(),
-            _ => "xxx".to_owned(),
-        }
+impl Load {
+    /// The same among so many strings, with values of that length.
+    pub(crate) fn among(&self, keys: u64, value_len: usize) -> Load {
+        Load { keys, value_len, ..*self }
     }
 }
 
-/// SHA1 of each script, when there is one.
-#[derive(Default)]
-pub(crate) struct Scripts {
-    gate: Option<String>,
-    seckill: Option<String>,
-    own: Vec<String>,
+/// What most loads have in common.
+const PLAIN: Load = Load {
+    name: "",
+    keys: 100_000,
+    value_len: 3,
+    data: Vec::new,
+    script: "",
+    request: |_| Vec::new(),
+    replies: 1,
+    grows: false,
+};
+
+/// Keys of each of the other types.
+const COLLECTIONS: u64 = 1_000;
+
+pub(crate) static SET: Load =
+    Load { name: "SET", request: |draw| encode(&["SET", &draw.key(), &draw.value()]), ..PLAIN };
+pub(crate) static GET: Load = Load { name: "GET", request: |draw| encode(&["GET", &draw.key()]), ..PLAIN };
+pub(crate) static INCR: Load =
+    Load { name: "INCR", request: |draw| encode(&["INCR", &draw.one_of("counter", 100_000)]), ..PLAIN };
+pub(crate) static MSET: Load = Load {
+    name: "MSET of 10",
+    request: |draw| {
+        let words: Vec<String> = (0..10).flat_map(|_| [draw.key(), draw.value()]).collect();
+        encode(&["MSET"].into_iter().chain(words.iter().map(String::as_str)).collect::<Vec<_>>())
+    },
+    ..PLAIN
+};
+pub(crate) static XADD: Load = Load {
+    name: "XADD",
+    request: |draw| encode(&["XADD", &draw.one_of("stream", COLLECTIONS), "*", "order", "0123456789"]),
+    grows: true,
+    ..PLAIN
+};
+pub(crate) static SADD: Load = Load {
+    name: "SADD",
+    request: |draw| encode(&["SADD", &draw.one_of("set", COLLECTIONS), &draw.element()]),
+    ..PLAIN
+};
+pub(crate) static ZADD: Load = Load {
+    name: "ZADD",
+    request: |draw| {
+        let score = draw.random.below(1_000_000).to_string();
+        encode(&["ZADD", &draw.one_of("zset", COLLECTIONS), &score, &draw.element()])
+    },
+    ..PLAIN
+};
+pub(crate) static HSET: Load = Load {
+    name: "HSET",
+    request: |draw| encode(&["HSET", &draw.one_of("hash", COLLECTIONS), &draw.element(), "0123456789"]),
+    ..PLAIN
+};
+pub(crate) static LPUSH: Load = Load {
+    name: "LPUSH",
+    request: |draw| encode(&["LPUSH", &draw.one_of("list", COLLECTIONS), "0123456789"]),
+    grows: true,
+    ..PLAIN
+};
+/// An order is queued, read by the only worker of its queue, and acknowledged.
+pub(crate) static XREADGROUP: Load = Load {
+    name: "XADD+XREADGROUP+XACK",
+    data: || vec![(encode(&["XGROUP", "CREATE", &format!("queue:{NUMBER}"), "workers", "$", "MKSTREAM"]), COLLECTIONS)],
+    request: |draw| {
+        let (queue, id) = (format!("queue:{:012}", draw.connection), format!("{NUMBER}-1"));
+        let read = ["XREADGROUP", "GROUP", "workers", "worker", "COUNT", "1", "STREAMS", &queue, ">"];
+        [
+            encode(&["XADD", &queue, &id, "order", "0123456789"]),
+            encode(&read),
+            encode(&["XACK", &queue, "workers", &id]),
+        ]
+        .concat()
+    },
+    replies: 3,
+    grows: true,
+    ..PLAIN
+};
+pub(crate) static LRANGE: Load = Load {
+    name: "LRANGE of 100",
+    data: || hundred_elements("RPUSH", "list", |element| vec![element]),
+    request: |draw| encode(&["LRANGE", &draw.one_of("list", COLLECTIONS), "0", "99"]),
+    ..PLAIN
+};
+pub(crate) static HGETALL: Load = Load {
+    name: "HGETALL of 100",
+    data: || hundred_elements("HSET", "hash", |element| vec![element, "0123456789".to_owned()]),
+    request: |draw| encode(&["HGETALL", &draw.one_of("hash", COLLECTIONS)]),
+    ..PLAIN
+};
+pub(crate) static ZRANGE: Load = Load {
+    name: "ZRANGE of 100",
+    data: || hundred_elements("ZADD", "zset", |element| vec![element[8..].to_owned(), element]),
+    request: |draw| encode(&["ZRANGE", &draw.one_of("zset", COLLECTIONS), "0", "99"]),
+    ..PLAIN
+};
+/// One of 10,000 gates, with room: GET, INCR, EXPIRE.
+pub(crate) static GATE: Load = Load {
+    name: "EVALSHA of the users' gate",
+    script: scripts::GATE,
+    request: |draw| encode(&["EVALSHA", &draw.sha.clone(), "1", &draw.one_of("gate", 10_000), "1000000000"]),
+    ..PLAIN
+};
+/// A buyer who has not bought: GET, SISMEMBER, INCRBY, SADD, XADD.
+pub(crate) static SECKILL: Load = Load {
+    name: "EVALSHA of the users' seckill",
+    script: scripts::SECKILL,
+    data: || vec![(encode(&["SET", "seckill:stock:7", "1000000000000"]), 1)],
+    request: |draw| encode(&["EVALSHA", &draw.sha, "0", "7", NUMBER, NUMBER]),
+    grows: true,
+    ..PLAIN
+};
+pub(crate) static EMPTY: Load = Load { name: "EVALSHA of an empty script", script: scripts::EMPTY, ..SCRIPT };
+pub(crate) static SETS: Load = Load { name: "EVALSHA of 50 SET", script: scripts::SETS, ..SCRIPT };
+pub(crate) static LOOP: Load = Load { name: "EVALSHA of a loop in Lua", script: scripts::LOOP, ..SCRIPT };
+pub(crate) static JSON: Load = Load {
+    name: "EVALSHA of cjson with 2 KB",
+    request: |draw| encode(&["EVALSHA", &draw.sha.clone(), "1", &draw.key(), &scripts::an_order()]),
+    script: scripts::JSON,
+    ..PLAIN
+};
+
+/// A script with one key and one argument.
+const SCRIPT: Load = Load { request: |draw| encode(&["EVALSHA", &draw.sha.clone(), "1", &draw.key(), "xxx"]), ..PLAIN };
+
+/// Collections of a hundred elements, each of which is written as `words` says.
+fn hundred_elements(command: &str, kind: &str, words: fn(String) -> Vec<String>) -> Vec<(Vec<u8>, u64)> {
+    let mut request = vec![command.to_owned(), format!("{kind}:{NUMBER}")];
+    request.extend((0..Draw::ELEMENTS).flat_map(|number| words(Draw::element_of(number))));
+    vec![(encode(&request.iter().map(String::as_str).collect::<Vec<_>>()), COLLECTIONS)]
+}
+
+/// What requests are made of: a random sequence that depends on the seed alone, so that all servers get the same.
+struct Draw {
+    random: Random,
+    connection: usize,
+    keys: u64,
+    value_len: usize,
+    /// SHA1 of the load's script.
+    sha: String,
+}
+
+impl Draw {
+    /// Elements that a collection may have.
+    const ELEMENTS: u64 = 100;
+
+    fn one_of(&mut self, kind: &str, count: u64) -> String {
+        format!("{kind}:{:012}", self.random.below(count))
+    }
+
+    fn key(&mut self) -> String {
+        self.one_of("key", self.keys)
+    }
+
+    fn value(&self) -> String {
+        "x".repeat(self.value_len)
+    }
+
+    fn element(&mut self) -> String {
+        let number = self.random.below(Self::ELEMENTS);
+        Self::element_of(number)
+    }
+
+    fn element_of(number: u64) -> String {
+        format!("element:{number:02}")
+    }
 }
 
 /// How much is asked at a time, and for how long.
@@ -89,123 +234,79 @@ pub(crate) struct Sample {
     pub client_busy: f64,
 }
 
-/// A server with what its cases need.
+/// A server, and what it holds.
 pub(crate) struct Judged {
     pub server: Server,
-    scripts: Scripts,
+    prepared: RefCell<Option<Prepared>>,
+}
+
+/// The data that a server holds: that of this load.
+#[derive(Clone)]
+struct Prepared {
+    name: &'static str,
+    keys: u64,
+    value_len: usize,
+    sha: String,
 }
 
 impl Judged {
-    /// Loads the scripts of `folder`, those that are there, and our own.
-    pub(crate) async fn new(server: Server, folder: &Path) -> Judged {
-        let mut judged = Judged { server, scripts: Scripts::default() };
-        judged.load_scripts(folder).await;
-        judged
+    pub(crate) fn new(server: Server) -> Judged {
+        Judged { server, prepared: RefCell::default() }
     }
 
-    /// Whether there is the script that it needs.
-    pub(crate) fn can_run(&self, load: Load) -> bool {
-        self.requests(load, 1, 0).is_some()
-    }
-
-    /// One command, one reply, as text.
-    async fn ask(&self, args: &[&str]) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.server.port)).await.expect("the server accepts");
-        stream.write_all(&encode(args)).await.expect("the server reads");
-        let (mut answer, mut counter) = (Vec::new(), Counter::default());
-        while counter.replies == 0 {
-            let from = answer.len();
-            assert!(stream.read_buf(&mut answer).await.expect("the server answers") > 0, "the server hung up");
-            counter.feed(&answer[from..]);
+    /// Gives the server the data that the load begins with, and its script.
+    fn prepare(&self, load: &Load) {
+        let Load { name, keys, value_len, .. } = *load;
+        let mut prepared = self.prepared.borrow_mut();
+        let has_it = |held: &&Prepared| (held.name, held.keys, held.value_len) == (name, keys, value_len);
+        if !load.grows && prepared.as_ref().filter(has_it).is_some() {
+            return;
         }
-        String::from_utf8_lossy(&answer).trim_end().to_owned()
-    }
-
-    async fn load_scripts(&mut self, folder: &Path) {
-        for (name, slot) in [("gate_acquire.lua", 0), ("seckill_v2.lua", 1)] {
-            let Ok(text) = std::fs::read_to_string(folder.join(name)) else {
-                continue;
-            };
-            *[&mut self.scripts.gate, &mut self.scripts.seckill][slot] = Some(self.load_script(&text).await);
+        let mut connection = Connection::new(&self.server);
+        connection.ask(&["FLUSHALL"]);
+        let at_once = (1 << 20) / (64 + value_len);
+        connection.fill(
+            0..keys,
+            at_once.min(1_000),
+            &encode(&["SET", &format!("key:{NUMBER}"), &"x".repeat(value_len)]),
+        );
+        for (request, count) in (load.data)() {
+            connection.fill(0..count, 100, &request);
         }
-        for own in Own::ALL {
-            let sha = self.load_script(own.body()).await;
-            self.scripts.own.push(sha);
-        }
-    }
-
-    async fn load_script(&self, text: &str) -> String {
-        let answer = self.ask(&["SCRIPT", "LOAD", text]).await;
-        answer.lines().nth(1).unwrap_or_else(|| panic!("SCRIPT LOAD {text}: {answer}")).to_owned()
-    }
-
-    /// `depth` encoded requests, different for each `seed`; None when the case needs a script that is not there.
-    fn requests(&self, load: Load, depth: usize, seed: u64) -> Option<Vec<u8>> {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
-        let mut below = |n: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 11) % n
-        };
-        let mut bytes = Vec::new();
-        for _ in 0..depth {
-            let key = format!("key:{:012}", below(KEYS));
-            bytes.extend(match load {
-                Load::Set => encode(&["SET", &key, "xxx"]),
-                Load::Get => encode(&["GET", &key]),
-                Load::Incr => encode(&["INCR", &format!("counter:{:012}", below(KEYS))]),
-                Load::Gate => encode(&[
-                    "EVALSHA",
-                    self.scripts.gate.as_ref()?,
-                    "1",
-                    &format!("gate:{:06}", below(10_000)),
-                    "1000000000",
-                ]),
-                Load::Seckill => {
-                    let (user, order) = (below(1 << 40).to_string(), below(1 << 40).to_string());
-                    encode(&["EVALSHA", self.scripts.seckill.as_ref()?, "0", "7", &user, &order])
-                }
-                Load::Own(own) => encode(&["EVALSHA", &self.scripts.own[own as usize], "1", &key, &own.argument()]),
-            });
-        }
-        Some(bytes)
-    }
-
-    async fn prepare(&self) {
-        self.ask(&["FLUSHALL"]).await;
-        let mut stream = TcpStream::connect(("127.0.0.1", self.server.port)).await.expect("the server accepts");
-        for from in (0..KEYS).step_by(1000) {
-            let batch: Vec<u8> =
-                (from..from + 1000).flat_map(|i| encode(&["SET", &format!("key:{i:012}"), "xxx"])).collect();
-            stream.write_all(&batch).await.expect("the server reads");
-            Counter::default().read(&mut stream, 1000).await;
-        }
-        self.ask(&["SET", "seckill:stock:7", "1000000000000"]).await;
+        let sha = connection.ask(&["SCRIPT", "LOAD", load.script]);
+        *prepared = Some(Prepared { name, keys, value_len, sha });
     }
 
     /// Measures one load, from the same data each time.
-    pub(crate) async fn measure(&self, load: Load, pace: Pace) -> Sample {
+    pub(crate) async fn measure(&self, load: &Load, pace: Pace) -> Sample {
         let [sample] = self.measure_together([load], pace).await;
         sample
     }
 
-    /// As [`Judged::measure`], for loads that go on beside each other, with so many connections each. The CPU times are of all.
-    pub(crate) async fn measure_together<const N: usize>(&self, loads: [Load; N], pace: Pace) -> [Sample; N] {
-        self.prepare().await;
-        let warm_up = Duration::from_millis(200);
-        let begin = Instant::now() + warm_up;
-        let end = begin + pace.length;
-        let tasks = loads.map(|load| -> Vec<_> {
-            (0..pace.connections)
-                .map(|connection| tokio::spawn(self.connection(load, pace, connection, begin..end)))
-                .collect()
+    /// As [`Judged::measure`], for loads that go on beside each other, with so many connections each. The data is that of the first
+    /// one, the CPU times are of all.
+    pub(crate) async fn measure_together<const N: usize>(&self, loads: [&Load; N], pace: Pace) -> [Sample; N] {
+        self.prepare(loads[0]);
+        let counts: [Arc<Count>; N] = std::array::from_fn(|_| Arc::default());
+        // All requests are encoded here; the tasks begin at the first wait.
+        let tasks: [Vec<JoinHandle<Vec<f64>>>; N] = std::array::from_fn(|number| {
+            let (load, count) = (loads[number], &counts[number]);
+            let replies = load.replies * pace.depth as u64;
+            let drive =
+                |connection| drive(self.server.port, self.source(load, pace, connection), replies, Arc::clone(count));
+            (0..pace.connections).map(|connection| tokio::spawn(drive(connection))).collect()
         });
-        tokio::time::sleep_until(begin.into()).await;
+        tokio::time::sleep(WARM_UP).await;
         let (server, client) = (self.server.cpu_seconds(), cpu_seconds(std::process::id()));
-        let started = Instant::now();
-        tokio::time::sleep_until(end.into()).await;
-        let wall = started.elapsed().as_secs_f64();
+        let begin = Instant::now();
+        counts.iter().for_each(|count| count.begin());
+        tokio::time::sleep(pace.length).await;
+        // A machine that is busy with something else may have let nobody be answered yet.
+        while counts.iter().any(|count| count.is_empty()) {
+            tokio::time::sleep(pace.length).await;
+        }
+        counts.iter().for_each(|count| count.end());
+        let wall = begin.elapsed().as_secs_f64();
         let (server, client) = (self.server.cpu_seconds() - server, cpu_seconds(std::process::id()) - client);
         let mut times_ms = [const { Vec::<f64>::new() }; N];
         for (times_ms, tasks) in times_ms.iter_mut().zip(tasks) {
@@ -215,161 +316,115 @@ impl Judged {
             times_ms.sort_by(f64::total_cmp);
         }
         let all = times_ms.iter().map(|times| times.len() * pace.depth).sum::<usize>() as f64;
-        assert!(times_ms.iter().all(|times| !times.is_empty()), "nothing was answered in time: measure for longer");
         times_ms.map(|times| Sample {
             per_second: (times.len() * pace.depth) as f64 / wall,
-            p99_ms: times.get(times.len() * 99 / 100).copied().unwrap_or(f64::NAN),
+            p99_ms: times[times.len() * 99 / 100],
             server_us: server * 1e6 / all,
             client_busy: client / wall,
         })
     }
 
-    /// What one connection does.
-    fn connection(
-        &self,
-        load: Load,
-        pace: Pace,
-        connection: usize,
-        span: Range<Instant>,
-    ) -> impl Future<Output = Vec<f64>> + use<> {
-        // Enough different batches that the keys cover the key space, few enough to stay in the cache.
-        let variants = (20_000 / pace.connections / pace.depth).max(8) as u64;
-        let seed = |i| 1 + connection as u64 * variants + i;
-        let batches: Vec<Vec<u8>> = (0..variants).filter_map(|i| self.requests(load, pace.depth, seed(i))).collect();
-        drive(self.server.port, batches, self.fresh_users(load, pace.depth, connection), pace.depth as u64, span)
-    }
-
-    /// Where a batch holds numbers that must not repeat, how to write fresh ones into it.
-    fn fresh_users(&self, load: Load, depth: usize, connection: usize) -> Option<Fresh> {
-        let sha = self.scripts.seckill.as_ref()?;
-        matches!(load, Load::Seckill).then(|| Fresh::new(sha, depth, connection))
-    }
-}
-
-/// A batch of seckill requests whose user and order are numbers of fixed width, counted up in place before each sending.
-struct Fresh {
-    batch: Vec<u8>,
-    /// Where each request's user and order begin.
-    places: Vec<(usize, usize)>,
-    next: u64,
-}
-
-impl Fresh {
-    const WIDTH: usize = 12;
-
-    fn new(sha: &str, depth: usize, connection: usize) -> Fresh {
-        let (mut batch, mut places) = (Vec::new(), Vec::new());
-        let zeros = "0".repeat(Self::WIDTH);
-        for _ in 0..depth {
-            batch.extend(encode(&["EVALSHA", sha, "0", "7", &zeros, &zeros]));
-            let order = batch.len() - 2 - Self::WIDTH;
-            // "<user>\r\n$12\r\n<order>\r\n"
-            places.push((order - 7 - Self::WIDTH, order));
+    /// What one connection sends.
+    fn source(&self, load: &Load, pace: Pace, connection: usize) -> Source {
+        let sha = self.prepared.borrow().as_ref().map(|prepared| prepared.sha.clone()).unwrap_or_default();
+        let mut draw = Draw {
+            random: Random::new(connection as u64),
+            connection,
+            keys: load.keys,
+            value_len: load.value_len,
+            sha,
+        };
+        let mut request = || (load.request)(&mut draw);
+        let one = request();
+        if memchr::memmem::find(&one, NUMBER.as_bytes()).is_some() {
+            let first = connection as u64 * 1_000_000_000 + 1;
+            Source::Numbered { requests: Requests::new(&one, pace.depth), next: first, step: pace.depth as u64 }
+        } else {
+            // Enough different batches that the keys cover the key space, few enough to stay in the cache.
+            let variants =
+                (20_000 / pace.connections / pace.depth).min((64 << 20) / pace.connections / one.len()).max(8);
+            Source::Drawn((0..variants).map(|_| (0..pace.depth).flat_map(|_| request()).collect()).collect())
         }
-        Fresh { batch, places, next: connection as u64 * 1_000_000_000 + 1 }
     }
+}
 
-    fn batch(&mut self) -> &[u8] {
-        for &(user, order) in &self.places {
-            for at in [user, order] {
-                let mut rest = self.next;
-                for digit in self.batch[at..at + Self::WIDTH].iter_mut().rev() {
-                    *digit = b'0' + (rest % 10) as u8;
-                    rest /= 10;
-                }
+/// Where a connection's batches come from.
+enum Source {
+    /// Encoded before, sent in turn.
+    Drawn(Vec<Vec<u8>>),
+    /// The same one, with fresh numbers.
+    Numbered { requests: Requests, next: u64, step: u64 },
+}
+
+impl Source {
+    fn batch(&mut self, turn: usize) -> &[u8] {
+        match self {
+            Source::Drawn(batches) => &batches[turn % batches.len()],
+            Source::Numbered { requests, next, step } => {
+                *next += *step;
+                requests.numbered(*next - *step)
             }
-            self.next += 1;
         }
-        &self.batch
     }
 }
 
-/// One connection: a batch out, its replies in, until the end. Gives the times in ms of the batches that were answered in this span.
-async fn drive(
-    port: u16,
-    batches: Vec<Vec<u8>>,
-    mut fresh: Option<Fresh>,
-    depth: u64,
-    span: Range<Instant>,
-) -> Vec<f64> {
+/// When the batches of a load count, and how many did. Whoever measures says when, rather than the time: it may come too late to read
+/// the servers' books at a time that was fixed before, and would divide what happened in one span by another.
+#[derive(Default)]
+struct Count {
+    has_begun: AtomicBool,
+    is_over: AtomicBool,
+    batches: AtomicU64,
+}
+
+impl Count {
+    fn begin(&self) {
+        self.has_begun.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.batches.load(Ordering::Relaxed) == 0
+    }
+
+    /// Answers whether a batch that was just answered counts.
+    fn add(&self) -> bool {
+        let counts = self.has_begun.load(Ordering::Relaxed) && !self.is_over();
+        self.batches.fetch_add(u64::from(counts), Ordering::Relaxed);
+        counts
+    }
+}
+
+/// One connection: a batch out, its replies in, until the end. Gives the times in ms of the batches that count.
+async fn drive(port: u16, mut source: Source, replies: u64, count: Arc<Count>) -> Vec<f64> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("the server accepts");
     stream.set_nodelay(true).expect("TCP_NODELAY");
-    let mut counter = Counter::default();
-    let (mut times_ms, mut turn) = (Vec::new(), 0);
+    let (mut counter, mut buf) = (Replies::default(), vec![0u8; 16384]);
+    let mut times_ms = Vec::new();
     let mut sent = Instant::now();
-    loop {
-        let batch = match &mut fresh {
-            Some(fresh) => fresh.batch(),
-            None => &batches[turn % batches.len()],
-        };
-        stream.write_all(batch).await.expect("the server reads");
-        counter.read(&mut stream, depth).await;
-        turn += 1;
-        let now = Instant::now();
-        if now >= span.end {
-            return times_ms;
+    for turn in 0.. {
+        stream.write_all(source.batch(turn)).await.expect("the server reads");
+        while counter.complete < replies {
+            let n = stream.read(&mut buf).await.expect("the server answers");
+            assert!(n > 0, "the server hung up");
+            counter.feed(&buf[..n]);
         }
-        if now >= span.start {
+        counter.complete -= replies;
+        let now = Instant::now();
+        if count.add() {
             times_ms.push((now - sent).as_secs_f64() * 1e3);
+        }
+        if count.is_over() {
+            break;
         }
         sent = now;
     }
-}
-
-/// Counts replies in a stream of bytes: simple lines and bulk strings, and no more than that.
-#[derive(Default)]
-struct Counter {
-    replies: u64,
-    /// Bytes of a bulk string, its line end included, still to come.
-    skip: usize,
-    /// The head of a reply whose line end has not come yet.
-    head: Vec<u8>,
-}
-
-impl Counter {
-    /// Reads until `wanted` replies have come.
-    async fn read(&mut self, stream: &mut TcpStream, wanted: u64) {
-        let target = self.replies + wanted;
-        let mut buf = [0u8; 16384];
-        while self.replies < target {
-            let n = stream.read(&mut buf).await.expect("the server answers");
-            assert!(n > 0, "the server hung up");
-            self.feed(&buf[..n]);
-        }
-    }
-
-    fn feed(&mut self, mut bytes: &[u8]) {
-        loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            if skipped > 0 && self.skip == 0 {
-                self.replies += 1;
-            }
-            let Some(end) = memchr::memchr(b'\n', bytes) else {
-                break;
-            };
-            if self.head.is_empty() {
-                self.line(&bytes[..end]);
-            } else {
-                let mut line = std::mem::take(&mut self.head);
-                line.extend_from_slice(&bytes[..end]);
-                self.line(&line);
-            }
-            bytes = &bytes[end + 1..];
-        }
-        self.head.extend_from_slice(bytes);
-    }
-
-    fn line(&mut self, line: &[u8]) {
-        match line.first() {
-            Some(b'+' | b':') => self.replies += 1,
-            Some(b'$') if line.starts_with(b"$-") => self.replies += 1,
-            Some(b'$') => {
-                let digits = line[1..].iter().take_while(|b| b.is_ascii_digit());
-                self.skip = 2 + digits.fold(0, |n, b| n * 10 + usize::from(b - b'0'));
-            }
-            _ => panic!("the server answered: {}", line.escape_ascii()),
-        }
-    }
+    times_ms
 }

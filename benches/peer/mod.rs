@@ -1,22 +1,35 @@
-//! What the benches share that measure two servers beside each other: processes pinned to a core, and their books.
+//! What the benches share that measure servers beside each other: whom, on which cores, how often; processes pinned to a core, and
+//! their books.
+
+#![allow(dead_code, reason = "each bench takes what it needs")]
+
+pub(crate) mod connection;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use connection::Connection;
+
+use crate::requests::encode;
 
 /// What every one of these benches can be told.
 #[derive(clap::Args)]
 pub(crate) struct Setup {
     /// Launch command of the server to judge.
     #[arg(long, default_value = env!("CARGO_BIN_EXE_tidegate"))]
-    server: String,
-    /// Launch command of the server to compare with.
-    #[arg(long, default_value = "redis-server")]
-    peer: String,
+    pub server: String,
+    /// Launch commands of the servers to compare with; those of redis-server and valkey-server that are in PATH if not given.
+    #[arg(long = "peer", value_delimiter = ',')]
+    given_peers: Vec<String>,
     /// Rounds in which the servers take turns.
-    #[arg(long, default_value_t = 7)]
-    pub rounds: u64,
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// Share of the full sizes and times: with 0.01 a bench takes seconds, and its figures mean little.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
     /// Only what has this in its name.
     #[arg(long, default_value = "")]
     pub only: String,
@@ -26,51 +39,56 @@ pub(crate) struct Setup {
     /// Core of the client.
     #[arg(long, default_value_t = 1)]
     pub client_core: usize,
+    /// Folder in which to keep the figures, as `NAME.json`, for the report: those of this run, in the place of an earlier one.
+    #[arg(long)]
+    pub data: Option<PathBuf>,
     /// Cargo passes this to every bench.
     #[arg(long, hide = true)]
     bench: bool,
-}
-
-/// The servers of the benches that take two peers.
-#[derive(clap::Args)]
-#[allow(dead_code, reason = "other benches take one peer")]
-pub(crate) struct Contestants {
-    /// Launch command of the server to judge.
-    #[arg(long, default_value = env!("CARGO_BIN_EXE_tidegate"))]
-    pub server: String,
-    /// Launch command of a Redis to compare with.
-    #[arg(long)]
-    pub peer_redis: Option<String>,
-    /// Launch command of a Valkey to compare with.
-    #[arg(long)]
-    pub peer_valkey: Option<String>,
-    /// Cargo passes this to every bench.
-    #[arg(long, hide = true)]
-    bench: bool,
-}
-
-#[allow(dead_code, reason = "other benches take one peer")]
-impl Contestants {
-    /// The names and launch commands of the peers that were given.
-    pub(crate) fn peers(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let peers = [("Redis", &self.peer_redis), ("Valkey", &self.peer_valkey)];
-        peers.into_iter().filter_map(|(name, command)| Some((name, command.as_deref()?)))
-    }
 }
 
 /// Flags of a server that keeps nothing.
-const UNLOGGED: &[&str] = &["--appendonly", "no"];
+pub(crate) const UNLOGGED: &[&str] = &["--appendonly", "no"];
+
+/// The peers that are looked for.
+const KNOWN_PEERS: [&str; 2] = ["redis-server", "valkey-server"];
 
 impl Setup {
-    /// Starts both servers: the one to compare with, and the one to judge.
-    pub(crate) fn start(&self) -> [Server; 2] {
-        [&self.peer, &self.server].map(|command| Server::start(command, self.server_core))
+    /// The launch commands of the peers.
+    pub(crate) fn peers(&self) -> Vec<String> {
+        if !self.given_peers.is_empty() {
+            return self.given_peers.clone();
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let is_there = |name: &&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+        KNOWN_PEERS.into_iter().filter(is_there).map(str::to_owned).collect()
     }
 
-    /// Which of the two is measured first and which second in a round: it alternates, so that a machine that heats up
-    /// favours neither.
-    pub(crate) fn turns(round: u64) -> [usize; 2] {
-        if round.is_multiple_of(2) { [0, 1] } else { [1, 0] }
+    /// The launch commands of all servers: those of the peers, then that of the one to judge.
+    pub(crate) fn commands(&self) -> Vec<String> {
+        let mut commands = self.peers();
+        commands.push(self.server.clone());
+        commands
+    }
+
+    /// Starts a server that keeps nothing, on the servers' core.
+    pub(crate) fn start(&self, command: &str) -> Server {
+        Server::start_on(command, &self.server_core.to_string())
+    }
+
+    /// The names of all servers with their versions, in the order of [`Setup::commands`]. Starts each for that.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.commands().iter().map(|command| self.start(command).version()).collect()
+    }
+
+    /// A number of keys or elements, scaled.
+    pub(crate) fn scaled(&self, number: u64) -> u64 {
+        ((number as f64 * self.scale) as u64).max(1)
+    }
+
+    /// A time to measure for, scaled, but long enough that something is measured.
+    pub(crate) fn seconds(&self, seconds: f64) -> Duration {
+        Duration::from_secs_f64((seconds * self.scale).max(seconds.min(0.2)))
     }
 }
 
@@ -78,8 +96,12 @@ impl Setup {
 pub(crate) struct Server {
     child: Child,
     pub port: u16,
-    _dir: tempfile::TempDir,
+    /// Its data, unless that is to stay.
+    _dir: Option<tempfile::TempDir>,
 }
+
+/// Longer than any start takes.
+const START_MAX: Duration = Duration::from_secs(600);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -89,11 +111,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(command: &str, core: usize) -> Server {
-        Server::start_on(command, &core.to_string())
-    }
-
-    /// Starts a server that is kept to these cores, as taskset takes them.
+    /// Starts a server that keeps nothing, and is kept to these cores, as taskset takes them.
     pub(crate) fn start_on(command: &str, cores: &str) -> Server {
         Server::start_with(command, cores, UNLOGGED, &[])
     }
@@ -101,27 +119,52 @@ impl Server {
     /// The same with other flags, and with variables of its environment. Its data lies in a temporary folder (`TMPDIR`).
     pub(crate) fn start_with(command: &str, cores: &str, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let dir = tempfile::tempdir().expect("a temporary folder");
+        // taskset becomes the server (exec), so the child's id is the server's.
+        let mut server = Server::start_in(dir.path(), &format!("taskset -c {cores} {command}"), flags, environment);
+        server._dir = Some(dir);
+        server
+    }
+
+    /// Starts a server on the data of a folder, and waits until it has it.
+    pub(crate) fn start_in(dir: &Path, command: &str, flags: &[&str], environment: &[(&str, &str)]) -> Server {
         let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = probe.local_addr().expect("a bound socket has an address").port();
         drop(probe);
-        // taskset becomes the server (exec), so the child's id is the server's.
-        let child = Command::new("taskset")
-            .args(["-c", cores])
-            .args(command.split_whitespace())
+        let mut words = command.split_whitespace();
+        let child = Command::new(words.next().expect("a launch command"))
+            .args(words)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
-            .arg(dir.path())
+            .arg(dir)
             .args(flags)
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start {command}: {e}"));
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < deadline, "{command} does not listen");
+        let mut server = Server { child, port, _dir: None };
+        let begin = Instant::now();
+        while !server.has_data() {
+            let ended = server.child.try_wait().expect("the state of our own child");
+            assert!(ended.is_none() && begin.elapsed() < START_MAX, "{command} in {} does not start", dir.display());
             std::thread::sleep(Duration::from_millis(5));
         }
-        Server { child, port, _dir: dir }
+        server
+    }
+
+    /// Whether it answers what needs its data, rather than that it is loading.
+    fn has_data(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
+        let mut first = [0];
+        stream.write_all(&encode(&["DBSIZE"])).is_ok() && stream.read_exact(&mut first).is_ok() && first == *b":"
+    }
+
+    /// Ends it in order.
+    pub(crate) fn stop(mut self) {
+        let pid = i32::try_from(self.child.id()).expect("a process number");
+        // SAFETY: a signal to a child of this process, which was not waited for yet.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+        let status = self.child.wait().expect("our own child");
+        assert!(status.success(), "it did not end well");
     }
 
     /// CPU time of the process in seconds.
@@ -130,14 +173,12 @@ impl Server {
     }
 
     /// Resident memory of the process.
-    #[allow(dead_code, reason = "not every bench asks")]
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process lives");
         bytes_of(&status, "VmRSS:")
     }
 
     /// Resident memory of the process, and what processes that it has forked hold alone: pages that they share count once.
-    #[allow(dead_code, reason = "not every bench asks")]
     pub(crate) fn memory_bytes(&self) -> u64 {
         let pid = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -149,33 +190,29 @@ impl Server {
         self.resident_bytes() + children.split_whitespace().map(alone).sum::<u64>()
     }
 
-    pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server accepts");
-        stream.set_nodelay(true).expect("a TCP socket");
-        stream
+    /// What the server calls itself, with its version, as in "Redis 8.0.6".
+    pub(crate) fn version(&self) -> String {
+        let info = Connection::new(self).ask(&["INFO", "server"]);
+        // Ours first: it also tells which Redis it speaks like, as Valkey does.
+        let names = [("tidegate_version:", "Tidegate"), ("valkey_version:", "Valkey"), ("redis_version:", "Redis")];
+        let version =
+            |(field, name)| Some(format!("{name} {}", info.lines().find_map(|line| line.strip_prefix(field))?));
+        names.into_iter().find_map(version).unwrap_or_else(|| "unknown".to_owned())
     }
 
-    /// What the server calls itself, with its version.
-    pub(crate) fn version(&self) -> String {
-        let mut stream = self.connect();
-        stream.write_all(&encode(&["INFO", "server"])).expect("the server reads");
-        let (mut info, mut piece) = (Vec::new(), [0; 4096]);
-        let text = loop {
-            let n = stream.read(&mut piece).expect("the server answers");
-            assert!(n > 0, "the server hung up");
-            info.extend_from_slice(&piece[..n]);
-            let text = String::from_utf8_lossy(&info);
-            let len = text.strip_prefix('$').and_then(|rest| rest.split_once("\r\n")?.0.parse::<usize>().ok());
-            if len.is_some_and(|len| info.len() > len) {
-                break text.into_owned();
+    /// Resident memory when it no longer changes, or after ten seconds in which it went on changing.
+    pub(crate) fn settled_bytes(&self) -> u64 {
+        const STILL: Duration = Duration::from_millis(500);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let (mut bytes, mut since) = (self.resident_bytes(), Instant::now());
+        while since.elapsed() < STILL && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = self.resident_bytes();
+            if now.abs_diff(bytes) > bytes / 1_000 {
+                (bytes, since) = (now, Instant::now());
             }
-        };
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-        field("tidegate_version:")
-            .map(|version| format!("tidegate {version}"))
-            .or_else(|| field("valkey_version:").map(|version| format!("valkey {version}")))
-            .or_else(|| field("redis_version:").map(|version| format!("redis {version}")))
-            .unwrap_or_else(|| "unknown".to_owned())
+        }
+        self.resident_bytes()
     }
 }
 
@@ -183,12 +220,6 @@ impl Server {
 fn bytes_of(text: &str, field: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap_or("0");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kB") * 1024
-}
-
-/// A command as clients send it.
-pub(crate) fn encode(args: &[&str]) -> Vec<u8> {
-    let words = args.iter().map(|arg| format!("${}\r\n{arg}\r\n", arg.len())).collect::<String>();
-    format!("*{}\r\n{words}", args.len()).into_bytes()
 }
 
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
@@ -217,8 +248,30 @@ pub(crate) fn pin_self(core: usize) {
     assert!(pinned.is_ok_and(|s| s.success()), "taskset (util-linux) cannot pin the client to core {core}");
 }
 
-pub(crate) fn cpu_model() -> String {
+/// What the figures were measured on.
+pub(crate) fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|l| l.strip_prefix("model name")).and_then(|l| l.split_once(": "));
-    model.map_or_else(|| "unknown CPU".to_owned(), |(_, name)| name.to_owned())
+    let model = model.map_or("unknown CPU", |(_, name)| name);
+    // Not those of this process, which keeps to one.
+    let cores = info.lines().filter(|line| line.starts_with("processor")).count();
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!(
+        "{model}, {cores} cores, Linux {}, temporary files on {}",
+        kernel.trim(),
+        file_system(&std::env::temp_dir())
+    )
+}
+
+/// The type of the file system that a folder lies on, as in "ext4".
+fn file_system(folder: &Path) -> String {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let holds = |line: &str| {
+        let mut words = line.split(' ').skip(1);
+        let (point, kind) = (words.next()?, words.next()?);
+        folder.starts_with(point).then(|| (point.len(), kind.to_owned()))
+    };
+    // Of mounts on the same point the last one counts.
+    let nearest = mounts.lines().filter_map(holds).max_by_key(|(length, _)| *length);
+    nearest.map_or("an unknown file system".to_owned(), |(_, kind)| kind)
 }

@@ -1,5 +1,28 @@
-//! The scripts that are measured, beside those of ../shared/scenarios: each stresses one thing. All take one key and one argument.
+//! The scripts that are measured: two as users send them, then such as stress one thing each, with one key and one argument.
 #![allow(dead_code, reason = "each bench takes what it needs")]
+
+/// The gate as its users send it.
+pub(crate) const GATE: &str = "local count = redis.call('get',KEYS[1]);if not count or tonumber(count) < tonumber(ARGV[1]) then \
+    count=redis.call('incr',KEYS[1]);redis.call('EXPIRE', KEYS[1], 300);end;return tonumber(count)";
+
+/// A flash sale that queues the order, as its users send it but for their comments. It declares no keys.
+pub(crate) const SECKILL: &str = r#"local voucherId = ARGV[1]
+local userId = ARGV[2]
+local orderId = ARGV[3]
+local stockKey = 'seckill:stock:' .. voucherId
+local orderKey = 'seckill:order:' .. voucherId
+local n = tonumber(redis.call('get', stockKey))
+if (n == nil or n <= 0) then
+return 1
+end
+if (redis.call('sismember', orderKey, userId) == 1) then
+return 2
+end
+redis.call("incrby", stockKey, -1)
+redis.call("sadd", orderKey, userId)
+redis.call('xadd', 'stream.orders', '*', 'userId', userId, 'voucherId', voucherId, 'id', orderId)
+return 0
+"#;
 
 /// Does nothing.
 pub(crate) const EMPTY: &str = "";

@@ -412,7 +412,7 @@ pub const LOG_BEHIND_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// in vain if its place has two such keys: of 5,000 keys in flight, one reader in 400.
 pub const IN_FLIGHT_PLACES: usize = 1 << 16;
 
-/// Keys that one unit marks there. Of one that changes more, all keys count as changed.
+/// Keys that one unit marks there. Of one that changes about as many or more, all keys count as changed.
 pub const IN_FLIGHT_UNIT_MAX_KEYS: usize = 4 * 1024;
 
 /// How long WAITAOF waits until it looks again whether a sync is done.

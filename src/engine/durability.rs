@@ -28,8 +28,7 @@ use super::spec::Flags;
 use super::state::{Entry, ServerState};
 use super::tail::Tail;
 use crate::base::limits::{
-    LOG_BEHIND_MAX_BYTES, LOG_FULL_RETRY, LOG_MERGE_MAX_BYTES, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX,
-    LOG_SYNC_RETRY,
+    LOG_BEHIND_MAX_BYTES, LOG_FULL_RETRY, LOG_SYNC_ALONE_MAX, LOG_SYNC_IN_PLACE_MAX, LOG_SYNC_RETRY,
 };
 use crate::base::lsn::Lsn;
 use crate::config::AppendFsync;
@@ -137,14 +136,6 @@ impl ServerState {
         }
     }
 
-    /// Has the tail written if it has become so long that one block could not take much more.
-    #[inline]
-    pub(super) fn write_long_tail(&mut self) {
-        if self.tail.as_ref().is_some_and(|tail| tail.bytes.len() >= LOG_MERGE_MAX_BYTES) {
-            self.commit_log();
-        }
-    }
-
     /// Makes all that was committed as safe as `appendfsync` asks, on this thread. Answers whether it is.
     fn settle(&mut self) -> bool {
         self.commit_log_by(Commit::InPlace);
@@ -199,7 +190,7 @@ impl ServerState {
     /// The number of the last unit that was added to the tail. Behind a log that has failed nobody will ever write one.
     pub(super) fn lsn_of_tail(&self) -> Lsn {
         match (&self.durability, &self.tail) {
-            (Some(durability), Some(tail)) => durability.last.plus(u64::from(tail.units)),
+            (Some(durability), Some(tail)) => durability.lsn_of(tail),
             _ => Lsn::MAX,
         }
     }

@@ -72,6 +72,12 @@ impl Durability {
         }
     }
 
+    /// The number of the last unit of the tail.
+    #[inline]
+    pub(super) fn lsn_of(&self, tail: &Tail) -> Lsn {
+        self.last.plus(u64::from(tail.units))
+    }
+
     /// Gives the units of the tail to the log.
     pub(super) fn commit(&mut self, tail: &mut Tail, how: Commit) {
         let Tail { bytes, units, time_ms } = std::mem::replace(tail, Tail::new(Vec::new()));

@@ -81,6 +81,7 @@ impl Engine {
         if batch.len() > 1 && self.ks.db(session.db).len() >= WARM_MIN_KEYS {
             batch.warm(&self.ks, session.db, input);
         }
+        self.begin_fence_behind(session);
         for (index, planned) in batch.iter().enumerate() {
             let must_pause = out.len() >= REPLY_PAUSE_BYTES || self.server.others_come_first;
             if index > 0 && (session.is_suspended() || must_pause) {
@@ -124,10 +125,7 @@ impl Engine {
         session.last_command = Some(entry.id);
         session.commands += 1;
         self.server.registry.begins(session.key, entry.id.index(), self.server.last_ticks);
-        // Of the replies before it only what this session has seen itself: among them may be messages of others, whose fence what it
-        // publishes does not have.
-        let awaited = session.outbox.fence_of_next().min(session.fence);
-        let unit = self.begin_behind(UnitOrigin::Command, awaited);
+        let unit = self.begin_behind(UnitOrigin::Command);
         let start = out.len();
         if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
             self.server.park(session, entry, argv, *wait, self.ks.now_ms());
@@ -140,6 +138,13 @@ impl Engine {
         if has_changed {
             self.wake(Some(session));
         }
+    }
+
+    /// Begins the fence of the replies to come: they leave behind those before them, and what those wait for is no news.
+    fn begin_fence_behind(&mut self, session: &Session) {
+        // Only what this session has seen itself: among the replies may be messages of others, whose fence what it publishes does not
+        // have.
+        self.begin_fence(session.outbox.fence_of_next().min(session.fence));
     }
 
     /// The way of a session that is not in its usual state.
@@ -162,5 +167,7 @@ impl Engine {
             }
         }
         session.mute(out, start);
+        // What is not answered holds nothing back.
+        self.begin_fence_behind(session);
     }
 }

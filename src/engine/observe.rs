@@ -7,6 +7,8 @@
 use super::session::{Session, SessionKey, Sessions};
 use super::state::ServerState;
 use super::tail::UnitOrigin;
+use crate::base::limits::LOG_MERGE_MAX_BYTES;
+use crate::base::lsn::Lsn;
 use crate::keyspace::effect::{Recording, Touch};
 use crate::keyspace::{DbIndex, Keyspace};
 
@@ -31,17 +33,27 @@ impl ServerState {
     /// must be told too.
     #[inline(always)]
     pub(super) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
-        if let Some(tail) = &mut self.tail {
-            tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
-        }
-        // Behind a log that has failed while the unit was underway that is a number which nothing reaches. Before a log has begun
-        // there may be a tail already, and nobody waits for it.
-        if self.durability.is_some() {
-            ks.mark_in_flight(self.lsn_of_tail());
+        let mut is_long = false;
+        match (&mut self.tail, &self.durability) {
+            (Some(tail), durability) => {
+                tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
+                is_long = tail.bytes.len() >= LOG_MERGE_MAX_BYTES;
+                // Before a log has begun there may be a tail already, and nobody waits for it.
+                if let Some(durability) = durability {
+                    ks.mark_in_flight(durability.lsn_of(tail));
+                }
+            }
+            // The log has failed while the unit was underway: nothing reaches this number.
+            (None, Some(_)) => ks.mark_in_flight(Lsn::MAX),
+            (None, None) => {}
         }
         self.saving.follow(origin, ks);
         if !self.watches.is_empty() || !self.waits.is_empty() {
             self.tell_what_was_touched(ks, out);
+        }
+        if is_long {
+            // One block could not take much more.
+            self.commit_log();
         }
     }
 

@@ -141,7 +141,7 @@ impl ServerState {
     /// The number that a snapshot of all that was committed has: that of the last unit, or, without a log, a new one.
     pub(crate) fn last_lsn(&self) -> Lsn {
         match (&self.durability, &self.tail) {
-            (Some(durability), Some(tail)) => durability.last().plus(u64::from(tail.units)),
+            (Some(durability), Some(tail)) => durability.lsn_of(tail),
             (Some(durability), None) => durability.last(),
             (None, _) => self.saving.last.next(),
         }

@@ -25,32 +25,37 @@ use crate::resp::reply::Reply;
 pub(super) struct Unit(UnitOrigin);
 
 impl Engine {
-    /// Begins a unit, in which time stands still.
+    /// Begins a unit, in which time stands still, and of which somebody hears who has not heard of others before.
     #[inline]
     pub(super) fn begin(&mut self, origin: UnitOrigin) -> Unit {
-        self.begin_behind(origin, Lsn::NONE)
+        self.begin_fence(Lsn::NONE);
+        self.begin_behind(origin)
     }
 
-    /// The same for a unit whose answer leaves behind others, which wait for unit `awaited`.
+    /// The same for a unit of which nobody hears before all that was done since the [fence began](Self::begin_fence).
     #[inline]
-    pub(super) fn begin_behind(&mut self, origin: UnitOrigin, awaited: Lsn) -> Unit {
+    pub(super) fn begin_behind(&mut self, origin: UnitOrigin) -> Unit {
         self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
         self.server.unit_time_us = None;
-        if let Some(durability) = &self.server.durability {
-            self.ks.begin_fence(durability.safe(), awaited);
-        }
         Unit(origin)
     }
 
+    /// Begins a fence: who hears of the units to come has waited for unit `awaited` anyway.
+    #[inline]
+    pub(super) fn begin_fence(&mut self, awaited: Lsn) {
+        if let Some(durability) = &self.server.durability {
+            self.ks.begin_fence(durability.safe(), awaited);
+        }
+    }
+
     /// Ends a unit: shows what it changed to the observers. `out` are the sessions that are out of the registry and must be
-    /// told, too. Answers whether it changed anything. What must be durable before anybody hears of the unit, beside what it was begun
-    /// [behind](Self::begin_behind), is then the keyspace's [fence](crate::keyspace::Keyspace::fence).
+    /// told, too. Answers whether it changed anything. What must be durable before anybody hears of the unit is then the keyspace's
+    /// [fence](crate::keyspace::Keyspace::fence).
     #[inline(always)]
     pub(super) fn commit(&mut self, Unit(origin): Unit, out: &mut [&mut Session]) -> bool {
         let has_changed = !self.ks.effects().is_empty();
         if has_changed {
             self.server.observe(origin, &mut self.ks, out);
-            self.server.write_long_tail();
         }
         has_changed
     }

@@ -15,6 +15,9 @@ use crate::value::thin_bytes::ThinBytes;
 pub struct Db {
     entries: Entries,
     index: SplitTable<Slot>,
+    /// Where the key lives that was looked up last or came last, and its hash: whoever has found a key asks for its hash again.
+    /// Forgotten when anything leaves its slot.
+    last: Option<(Slot, u64)>,
     timers: Timers,
     /// How many entries expire some day.
     volatile: usize,
@@ -27,6 +30,7 @@ impl Db {
         Db {
             entries: Entries::default(),
             index: SplitTable::new(),
+            last: None,
             timers: Timers::default(),
             volatile: 0,
             partly_volatile: 0,
@@ -79,6 +83,25 @@ impl Db {
     #[inline]
     pub(super) fn find_hashed(&self, hash: u64, key: &[u8]) -> Option<Slot> {
         self.index.find(hash, |slot| self.entries.get(*slot).is_some_and(|entry| entry.key() == key)).copied()
+    }
+
+    /// As [`find_hashed`](Self::find_hashed), for one who goes on with the key.
+    #[inline]
+    pub(super) fn look_up(&mut self, hash: u64, key: &[u8]) -> Option<Slot> {
+        let slot = self.find_hashed(hash, key)?;
+        self.last = Some((slot, hash));
+        Some(slot)
+    }
+
+    /// The hash of the key at `slot`, which must be there.
+    #[inline]
+    pub(super) fn hash_at(&self, slot: Slot) -> u64 {
+        let hash = match self.last {
+            Some((last, hash)) if last == slot => hash,
+            _ => hash_of(&self.entries, &slot),
+        };
+        debug_assert_eq!(hash, hash_of(&self.entries, &slot), "it is the hash of another key");
+        hash
     }
 
     /// Starts to bring what [`find_hashed`](Self::find_hashed) will look at into the cache. Done for several keys in a row, their cache
@@ -187,6 +210,7 @@ impl Db {
     fn link(&mut self, hash: u64, slot: Slot) {
         let entries = &self.entries;
         self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
+        self.last = Some((slot, hash));
         let entry = self.entry(slot);
         if entry.is_mortal() {
             let (expires, elements_expire) = (entry.expires(), entry.elements_expire());
@@ -225,7 +249,8 @@ impl Db {
         let entry = self.entries.get(slot)?;
         self.volatile -= usize::from(entry.expires());
         self.partly_volatile -= usize::from(entry.elements_expire());
-        let (hash, is_armed) = (hash_bytes(entry.key()), entry.is_armed());
+        let (hash, is_armed) = (self.hash_at(slot), entry.is_armed());
+        self.last = None;
         let entries = &self.entries;
         self.index.remove(hash, |other| *other == slot, |slot| hash_of(entries, slot));
         Some(is_armed)
@@ -251,8 +276,9 @@ impl Db {
     #[cold]
     #[must_use]
     pub(super) fn relocate(&mut self, from: Slot, bytes: usize) -> Slot {
-        let hash = hash_of(&self.entries, &from);
+        let hash = self.hash_at(from);
         let to = self.entries.relocate(from, bytes);
+        self.last = Some((to, hash));
         let slot = self.index.find_mut(hash, |slot| *slot == from);
         *slot.expect("every entry is in the index") = to;
         if self.entry(to).is_mortal() {
@@ -388,4 +414,34 @@ impl Db {
 
 fn hash_of(entries: &Entries, slot: &Slot) -> u64 {
     entries.get(*slot).map_or(0, |entry| hash_bytes(entry.key()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_at_a_slot_is_that_of_the_key_that_lives_there() {
+        let mut db = Db::new();
+        let add = |db: &mut Db, key: &[u8]| db.insert(key, NewValue::Text(b""), NEVER, 0);
+        let (a, b) = (add(&mut db, b"a"), add(&mut db, b"b"));
+        let hashes = |db: &Db| [a, b].map(|slot| db.hash_at(slot));
+        let [hash_a, hash_b, hash_c] = [b"a", b"b", b"c"].map(|key| hash_bytes(key));
+        assert_eq!(hashes(&db), [hash_a, hash_b]);
+        assert_eq!(db.look_up(hash_a, b"a"), Some(a));
+        assert_eq!(hashes(&db), [hash_a, hash_b]);
+        // Another key gets the slot, and then the first one comes back to it.
+        let entry = db.remove(a).expect("it is there");
+        assert_eq!(add(&mut db, b"c"), a);
+        assert_eq!(hashes(&db), [hash_c, hash_b]);
+        db.remove(a);
+        assert_eq!(db.restore(entry), a);
+        assert_eq!(hashes(&db), [hash_a, hash_b]);
+        // One that moves takes it along.
+        let moved = db.relocate(a, 100);
+        assert_eq!(
+            [a, moved, b].map(|slot| db.get(slot).map(|_| db.hash_at(slot))),
+            [None, Some(hash_a), Some(hash_b)]
+        );
+    }
 }

@@ -11,21 +11,21 @@
 //! at once.
 //!
 //! In a pipeline each answer leaves behind those before it, so what these wait for is no news: the marks of such units are not
-//! looked for.
+//! looked for, and one fence serves several units in a row. It only grows.
 //!
 //! Without a log nothing is ever marked, and a look-up costs one test.
 
 use std::cell::Cell;
 
-use crate::base::hasher::hash_bytes;
-use crate::base::limits::{IN_FLIGHT_PLACES, IN_FLIGHT_UNIT_MAX_KEYS};
+use super::changed::{Changed, More, hash_in_database};
+use crate::base::limits::IN_FLIGHT_PLACES;
 use crate::base::lsn::Lsn;
 
 /// See the file's header.
 #[derive(Default)]
 pub(super) struct InFlight {
-    /// Empty before the first mark, and when there have been none for a while.
-    places: Box<[Place]>,
+    /// `None` before the first mark, and when there have been none for a while.
+    places: Option<Box<[Place; IN_FLIGHT_PLACES]>>,
     /// Of units that have changed a database as a whole.
     databases: Vec<Lsn>,
     /// Of units that have changed what is kept beside the keys.
@@ -34,11 +34,9 @@ pub(super) struct InFlight {
     all: Lsn,
     /// The last unit that has changed anything.
     last: Lsn,
-    /// How many keys it has marked so far.
-    keys: usize,
     /// The same when memory was last given back.
     last_at_rest: Lsn,
-    /// What can't be lost any more, as of the beginning of the unit.
+    /// What can't be lost any more, as of the beginning of the fence.
     safe: Lsn,
     /// Up to here the unit may see what it likes: it is safe, or waited for anyway.
     free: Lsn,
@@ -58,16 +56,18 @@ struct Place {
 const SHARED: u64 = 0;
 
 impl InFlight {
-    /// Begins a unit, while the changes of units up to `safe` can't be lost. Nobody hears of it before unit `awaited` is safe, too.
+    /// Begins a fence, while the changes of units up to `safe` can't be lost. Nobody hears of the units to come before unit `awaited`
+    /// is safe, too.
     #[inline]
-    pub(super) fn begin_unit(&mut self, safe: Lsn, awaited: Lsn) {
+    pub(super) fn begin_fence(&mut self, safe: Lsn, awaited: Lsn) {
         self.safe = safe;
         self.free = safe.max(awaited);
         self.is_any = self.last > self.free;
         self.fence.set(Lsn::NONE);
     }
 
-    /// The last unit that the current one has seen something of, and for which nobody waits yet who is to hear of that.
+    /// The last unit of which those behind the fence have seen or changed something, and for which nobody waits yet who is to hear of
+    /// that.
     #[inline]
     pub(super) fn fence(&self) -> Lsn {
         self.fence.get()
@@ -78,7 +78,7 @@ impl InFlight {
         self.last
     }
 
-    /// The unit looks for the key of this [hash](hash_bytes).
+    /// The unit looks for the key of this [hash](crate::base::hasher::hash_bytes).
     #[inline]
     pub(super) fn see_key(&self, db: u16, hash: u64) {
         if self.is_any {
@@ -91,10 +91,11 @@ impl InFlight {
         self.see(self.last_change_of(db, hash));
     }
 
-    /// The last unit that has changed the key of this [hash](hash_bytes), or may have.
+    /// The last unit that has changed the key of this [hash](crate::base::hasher::hash_bytes), or may have.
     pub(super) fn last_change_of(&self, db: u16, hash: u64) -> Lsn {
-        let hash = with_database(db, hash);
-        let place = self.places.get(place_of(hash)).filter(|place| place.hash == hash || place.hash == SHARED);
+        let hash = hash_in_database(db, hash);
+        let place = self.places.as_ref().map(|places| places[place_of(hash)]);
+        let place = place.filter(|place| place.hash == hash || place.hash == SHARED);
         let database = self.databases.get(usize::from(db)).copied().unwrap_or_default();
         place.map_or(Lsn::NONE, |place| place.lsn).max(self.all).max(database)
     }
@@ -122,63 +123,54 @@ impl InFlight {
         }
     }
 
-    /// The current unit has the number `lsn` in the log. What it has changed is marked next.
+    /// The current unit, which has the number `lsn` in the log, has `changed` this.
     #[inline]
-    pub(super) fn begin_marks(&mut self, lsn: Lsn) {
-        if self.places.is_empty() {
-            self.make_places();
-        }
+    pub(super) fn mark(&mut self, lsn: Lsn, changed: &Changed) {
         self.last = lsn;
-        self.keys = 0;
         self.fence.set(lsn);
+        // Who hears of the next unit behind the fence has heard of this one.
+        self.free = lsn;
+        self.is_any = false;
+        let places = self.places.get_or_insert_with(make_places);
+        for &hash in changed.keys() {
+            let place = &mut places[place_of(hash)];
+            let is_free = place.lsn <= self.safe || place.hash == hash;
+            *place = Place { hash: if is_free { hash } else { SHARED }, lsn };
+        }
+        for more in changed.more() {
+            self.mark_more(lsn, *more);
+        }
     }
 
     #[cold]
-    fn make_places(&mut self) {
-        self.places = vec![Place { hash: SHARED, lsn: Lsn::NONE }; IN_FLIGHT_PLACES].into();
+    fn mark_more(&mut self, lsn: Lsn, more: More) {
+        match more {
+            More::Database(db) => {
+                let db = usize::from(db);
+                if self.databases.len() <= db {
+                    self.databases.resize(db + 1, Lsn::NONE);
+                }
+                self.databases[db] = lsn;
+            }
+            More::AnyKey => self.all = lsn,
+            More::Beside => self.beside = lsn,
+        }
     }
 
     /// Between two units, while the changes of units up to `safe` can't be lost: gives the table's memory back if nothing has been
     /// marked since the last call, and all that was is safe.
     pub(super) fn give_back(&mut self, safe: Lsn) {
         if self.last <= safe && self.last == self.last_at_rest {
-            self.places = Box::default();
+            self.places = None;
         }
         self.last_at_rest = self.last;
     }
-
-    #[inline]
-    pub(super) fn mark_key(&mut self, db: u16, key: &[u8]) {
-        let hash = with_database(db, hash_bytes(key));
-        let place = &mut self.places[place_of(hash)];
-        if self.all == self.last || (place.lsn == self.last && place.hash == hash) {
-            return;
-        }
-        self.keys += 1;
-        if self.keys > IN_FLIGHT_UNIT_MAX_KEYS {
-            self.all = self.last;
-            return;
-        }
-        let is_free = place.lsn <= self.safe || place.hash == hash;
-        *place = Place { hash: if is_free { hash } else { SHARED }, lsn: self.last };
-    }
-
-    pub(super) fn mark_database(&mut self, db: u16) {
-        let db = usize::from(db);
-        if self.databases.len() <= db {
-            self.databases.resize(db + 1, Lsn::NONE);
-        }
-        self.databases[db] = self.last;
-    }
-
-    pub(super) fn mark_beside(&mut self) {
-        self.beside = self.last;
-    }
 }
 
-#[inline]
-fn with_database(db: u16, hash: u64) -> u64 {
-    hash ^ u64::from(db).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+#[cold]
+fn make_places() -> Box<[Place; IN_FLIGHT_PLACES]> {
+    let places = vec![Place { hash: SHARED, lsn: Lsn::NONE }; IN_FLIGHT_PLACES];
+    places.into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("it has so many"))
 }
 
 #[inline]
@@ -189,6 +181,8 @@ fn place_of(hash: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::hasher::hash_bytes;
+    use crate::base::limits::IN_FLIGHT_UNIT_MAX_KEYS;
     use crate::base::rng::Rng;
     use crate::keyspace::Keyspace;
     use crate::keyspace::effect::{Effect, Recording};
@@ -277,6 +271,27 @@ mod tests {
     }
 
     #[test]
+    fn units_that_are_heard_of_in_their_order_share_a_fence() {
+        let mut bench = Bench::new();
+        let others = bench.change(0, |ks| ks.put(0, b"others", b"v"));
+        bench.ks.begin_fence(Lsn::NONE, Lsn::NONE);
+        let mut fence_behind = |change: Option<u64>, read: &[u8]| {
+            bench.ks.begin_unit(1_000, Recording::Full);
+            bench.ks.find(0, read);
+            if let Some(lsn) = change {
+                bench.ks.put(0, b"own", b"v");
+                bench.ks.mark_in_flight(Lsn::new(lsn));
+            }
+            bench.ks.fence().get()
+        };
+        assert_eq!([fence_behind(None, b"none"), fence_behind(None, b"others")], [0, others]);
+        assert_eq!(fence_behind(None, b"none"), others, "the replies before it wait for that");
+        let own = others + 1;
+        assert_eq!([Some(own), None, None].map(|change| fence_behind(change, b"others")), [own; 3]);
+        assert_eq!([bench.seen(0, |ks| ks.find(0, b"none")), bench.seen(0, |ks| ks.find(0, b"own"))], [0, own]);
+    }
+
+    #[test]
     fn who_looks_at_all_keys_waits_for_all_changes() {
         let mut bench = Bench::new();
         let last = bench.change(0, |ks| ks.put(3, b"k", b"v"));
@@ -343,7 +358,7 @@ mod tests {
     #[test]
     fn the_table_is_given_back_when_nothing_is_in_flight_for_a_while() {
         let mut bench = Bench::new();
-        let places = |bench: &Bench| bench.ks.in_flight.places.len();
+        let places = |bench: &Bench| bench.ks.in_flight.places.as_ref().map_or(0, |places| places.len());
         let first = bench.change(0, |ks| ks.put(0, b"k", b"v"));
         bench.ks.give_back_scratch(Lsn::NONE);
         bench.ks.give_back_scratch(Lsn::NONE);

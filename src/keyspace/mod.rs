@@ -11,6 +11,7 @@
 
 pub mod any_value;
 mod arena;
+mod changed;
 pub(crate) mod db;
 mod disposal;
 pub mod effect;
@@ -35,7 +36,7 @@ use std::rc::Rc;
 use any_value::{ValueMut, ValueRef};
 use db::Db;
 use disposal::Disposal;
-use effect::{Cause, Effect, Effects, Recording, Role, Target};
+use effect::{Cause, Effect, Effects, Recording};
 use entry::Entry;
 use expiry::Turn;
 use in_flight::InFlight;
@@ -212,11 +213,11 @@ impl Keyspace {
         self.effects.begin(recording);
     }
 
-    /// With a log: changes of units up to `safe` can't be lost, and whoever hears of the unit that has just begun has waited for unit
-    /// `awaited` anyway. So its fence need not tell of either.
+    /// With a log: changes of units up to `safe` can't be lost, and whoever hears of the units to come has waited for unit `awaited`
+    /// anyway. So their [fence](Self::fence) need not tell of either. It is for units that are heard of in their order.
     #[inline]
     pub fn begin_fence(&mut self, safe: Lsn, awaited: Lsn) {
-        self.in_flight.begin_unit(safe, awaited);
+        self.in_flight.begin_fence(safe, awaited);
     }
 
     /// There is no log any more, so nothing is in flight.
@@ -228,35 +229,15 @@ impl Keyspace {
     /// has expired is no such change: its deadline is over after a crash as well.
     #[inline(always)]
     pub fn mark_in_flight(&mut self, lsn: Lsn) {
-        if !self.has_changed() {
-            return;
-        }
-        let Keyspace { effects, in_flight, .. } = self;
-        in_flight.begin_marks(lsn);
-        match effects.only_key() {
-            Some((db, key)) => in_flight.mark_key(db, key),
-            None => self.mark_each_in_flight(),
-        }
-    }
-
-    #[inline(never)]
-    fn mark_each_in_flight(&mut self) {
-        let Keyspace { effects, in_flight, .. } = self;
-        for (db, effect) in effects.iter().filter(|(_, effect)| !effect.is_expiry()) {
-            match effect.targets(db) {
-                [None, None] => in_flight.mark_beside(),
-                targets => targets.into_iter().flatten().for_each(|target| match target {
-                    (Role::Reads, _) => {}
-                    (_, Target::Key(db, key)) => in_flight.mark_key(db, key),
-                    (_, Target::Database(db)) => in_flight.mark_database(db),
-                }),
-            }
+        let changed = self.effects.changed();
+        if !changed.is_empty() {
+            self.in_flight.mark(lsn, changed);
         }
     }
 
     /// Whether the unit, if it records in full, has changed anything so far but by expiry.
     pub fn has_changed(&self) -> bool {
-        self.effects.has_lasting()
+        !self.effects.changed().is_empty()
     }
 
     /// The last unit that was marked as one that has changed a key, also where that can't be lost any more.
@@ -282,8 +263,8 @@ impl Keyspace {
         })
     }
 
-    /// The last unit of which this one has seen something that may be lost, and for which those who hear of it don't wait anyway:
-    /// see [`begin_fence`](Self::begin_fence). Once the unit is [marked](Self::mark_in_flight), that is the unit itself.
+    /// The last unit of which any since [`begin_fence`](Self::begin_fence) has seen something that may be lost, and for which those who
+    /// hear of it don't wait anyway. Once the current unit is [marked](Self::mark_in_flight), that is the unit itself.
     #[inline]
     pub fn fence(&self) -> Lsn {
         self.in_flight.fence()
@@ -461,7 +442,7 @@ impl Keyspace {
         self.in_flight.see_key(db, hash);
         let (now_ms, accessed_s) = (self.now_ms, self.touch.then(|| self.accessed_now()));
         let database = &mut self.dbs[db as usize];
-        let slot = database.find_hashed(hash, key)?;
+        let slot = database.look_up(hash, key)?;
         if database.meet(slot, accessed_s, now_ms)? {
             return self.fall_due(db, slot, EXPIRED_ELEMENTS_PER_LOOKUP).map(|_| slot);
         }

@@ -10,6 +10,7 @@
 
 use std::fmt;
 
+use super::checksum::{crc32c, crc32c_append};
 use super::identity::DirectoryId;
 use super::planted::{self, Bug};
 use crate::base::lsn::Lsn;
@@ -34,7 +35,7 @@ pub(super) struct FrameSeed(u32);
 
 impl FrameSeed {
     pub(super) fn of(directory: DirectoryId) -> FrameSeed {
-        FrameSeed(crc32c::crc32c(directory.as_bytes()))
+        FrameSeed(crc32c(directory.as_bytes()))
     }
 }
 
@@ -57,7 +58,7 @@ pub(super) struct Place {
 impl Place {
     /// The checksum of a frame that stands here.
     fn crc_of(&self, frame: &[u8]) -> u32 {
-        crc32c::crc32c_append(self.seed.0, frame)
+        crc32c_append(self.seed.0, frame)
     }
 
     /// The place as a frame states it.
@@ -110,7 +111,7 @@ pub(super) fn rebind(bytes: &mut [u8], place: &Place, durable: Lsn) -> u32 {
 }
 
 fn bind(frame: &mut [u8], body: &[u8], place: &Place, durable: Lsn) -> u32 {
-    frame[8..12].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
+    frame[8..12].copy_from_slice(&crc32c(body).to_le_bytes());
     frame[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
     frame[16..32].copy_from_slice(&place.stated());
     frame[32..40].copy_from_slice(&durable.get().to_le_bytes());
@@ -240,7 +241,7 @@ impl<'a> Block<'a> {
         let frame = Frame::read(bytes, place).ok_or(Damage::Frame)?;
         let end = FRAME_BYTES.checked_add(frame.body_bytes as usize).ok_or(Damage::Body)?;
         let body = bytes.get(FRAME_BYTES..end).ok_or(Damage::Body)?;
-        if crc32c::crc32c(body) != frame.body_crc {
+        if crc32c(body) != frame.body_crc {
             return Err(Damage::Body);
         }
         let (head, units) = body.split_first_chunk::<BODY_HEAD_BYTES>().ok_or(Damage::Units)?;

@@ -6,6 +6,7 @@
 //! [`replacement`] writes other files with the same care. docs/log-format.md specifies the format. All files are reached through [`disk`], so that `sim` can stand in for it.
 
 pub mod block;
+mod checksum;
 pub mod directory;
 pub mod disk;
 pub mod error;

@@ -509,6 +509,7 @@ mod tests {
 
     use super::*;
     use crate::base::rng::Rng;
+    use crate::log::checksum::crc32c;
     use crate::log::directory::DirectoryId;
     use crate::log::disk::Disk;
     use crate::log::group_commit::{Commit, SyncPolicy, tail};
@@ -735,7 +736,7 @@ mod tests {
         assert!(matches!(read(&disk, 0), Err(LogError::Foreign { .. })));
         let mut later = Header::prepared(ID, 1, 0).encode();
         later[8] = 9;
-        let crc = crc32c::crc32c(&later[..76]);
+        let crc = crc32c(&later[..76]);
         later[76..].copy_from_slice(&crc.to_le_bytes());
         file.write_at(&later, 0).unwrap();
         assert!(matches!(read(&disk, 0), Err(LogError::Version { version: 9, .. })));

@@ -6,6 +6,7 @@
 //! segment backwards: what no header leads to is no part of it, and a segment ends where its successor begins.
 
 use super::block::{u32_at, u64_at};
+use super::checksum::crc32c;
 use super::identity::DirectoryId;
 use crate::base::limits::LOG_BLOCK_MAX_BYTES;
 use crate::base::lsn::Lsn;
@@ -71,7 +72,7 @@ impl Header {
         bytes[56..64].copy_from_slice(&self.previous.to_le_bytes());
         bytes[64..72].copy_from_slice(&self.capacity.to_le_bytes());
         bytes[72..76].copy_from_slice(&self.previous_crc.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..76]);
+        let crc = crc32c(&bytes[..76]);
         bytes[76..80].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
@@ -79,7 +80,7 @@ impl Header {
     /// Reads the header of segment `number` of `directory`.
     pub(super) fn read(bytes: &[u8], directory: DirectoryId, number: u64) -> Result<Header, BadHeader> {
         let fields = bytes.first_chunk::<FIELD_BYTES>().ok_or(BadHeader::Damaged)?;
-        if fields[0..8] != MAGIC || crc32c::crc32c(&fields[..76]) != u32_at(fields, 76) {
+        if fields[0..8] != MAGIC || crc32c(&fields[..76]) != u32_at(fields, 76) {
             return Err(BadHeader::Damaged);
         }
         let version = u32_at(fields, 8);
@@ -149,7 +150,7 @@ mod tests {
     fn a_later_version_is_named() {
         let mut bytes = header().encode();
         bytes[8] = 2;
-        let crc = crc32c::crc32c(&bytes[..76]);
+        let crc = crc32c(&bytes[..76]);
         bytes[76..80].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(Header::read(&bytes, DIRECTORY, 5), Err(BadHeader::Version(2)));
     }

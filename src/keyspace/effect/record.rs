@@ -4,8 +4,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 use super::touch::Touch;
-use super::{Effect, Field, SAME_KEY};
+use super::{Effect, Field, Role, SAME_KEY, Target};
+use crate::base::hasher::hash_bytes;
 use crate::base::limits::{SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
+use crate::keyspace::changed::{Changed, More, hash_in_database};
 
 /// How much of its effects a unit records: as much as there are readers for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +26,6 @@ pub enum Recording {
 struct Mark {
     bytes: usize,
     count: u64,
-    has_lasting: bool,
 }
 
 /// The effects of the unit that is underway.
@@ -40,10 +41,8 @@ pub struct Effects {
     condensed_to: usize,
     /// Of the effects in `buf`.
     last_key: LastKey,
-    /// Whether `buf` has an effect that is no expiry.
-    has_lasting: bool,
-    /// Whether all effects in `buf` change `last_key` and nothing else, and none of them is an expiry.
-    is_of_one_key: bool,
+    /// What the whole effects in `buf` change.
+    changed: Changed,
 }
 
 impl Effects {
@@ -53,13 +52,13 @@ impl Effects {
         self.buf.clear();
         self.last_key = LastKey::default();
         self.recording = recording;
-        self.has_lasting = false;
-        self.is_of_one_key = true;
+        self.changed.clear();
     }
 
     /// Gives back the memory that is kept for the next unit. Between two units only: forgets what the last one recorded.
     pub(in crate::keyspace) fn give_back(&mut self) {
         self.buf = Vec::new();
+        self.changed = Changed::default();
     }
 
     /// Records from here on, if nothing was to be recorded when the unit began.
@@ -79,7 +78,6 @@ impl Effects {
     /// Lets what is recorded from here on be read without what came before.
     pub(in crate::keyspace) fn record_apart(&mut self) {
         self.last_key = LastKey::default();
-        self.is_of_one_key = false;
     }
 
     /// Notes one change.
@@ -94,7 +92,21 @@ impl Effects {
     pub(in crate::keyspace) fn record_with<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
         self.count += 1;
         if self.recording != Recording::Nothing {
-            self.write(db, effect);
+            self.write(db, hash_bytes, effect);
+        }
+    }
+
+    /// As [`record_with`](Self::record_with), for an effect on one key, of which the [hash](hash_bytes) is known.
+    #[inline]
+    pub(in crate::keyspace) fn record_hashed<'a>(
+        &mut self,
+        db: u16,
+        hash: impl FnOnce() -> u64,
+        effect: impl FnOnce() -> Effect<'a>,
+    ) {
+        self.count += 1;
+        if self.recording != Recording::Nothing {
+            self.write(db, |_| hash(), effect);
         }
     }
 
@@ -102,7 +114,7 @@ impl Effects {
     #[inline]
     pub(in crate::keyspace) fn record_uncounted(&mut self, db: u16, effect: Effect<'_>) {
         if self.recording != Recording::Nothing {
-            self.write(db, || effect);
+            self.write(db, hash_bytes, || effect);
         }
     }
 
@@ -116,7 +128,7 @@ impl Effects {
             }
             Recording::Full => {
                 self.buf.extend_from_slice(encoded);
-                self.has_lasting |= !encoded.is_empty();
+                EffectReader::new(encoded).for_each(|(db, effect)| self.note_changes(db, hash_bytes, &effect));
                 self.record_apart();
             }
         }
@@ -124,16 +136,39 @@ impl Effects {
 
     /// Not inlined: mostly nobody reads what happened, and then changes should pay for no more than the look at that.
     #[inline(never)]
-    fn write<'a>(&mut self, db: u16, effect: impl FnOnce() -> Effect<'a>) {
+    fn write<'a>(&mut self, db: u16, hash: impl FnOnce(&[u8]) -> u64, effect: impl FnOnce() -> Effect<'a>) {
         if self.recording == Recording::Keys {
             return self.write_touches(db, &effect());
         }
         let effect = effect();
-        let is_first = self.buf.is_empty();
-        let repeats_key = effect.encode(db, &mut self.last_key, &mut self.buf);
-        let is_expiry = effect.is_expiry();
-        self.is_of_one_key &= (is_first || repeats_key) && !is_expiry && effect.changes_own_key_only();
-        self.has_lasting |= !is_expiry;
+        effect.encode(db, &mut self.last_key, &mut self.buf);
+        self.note_changes(db, hash, &effect);
+    }
+
+    /// Notes what an effect changes; `hash` answers for the key that it is about.
+    #[inline(always)]
+    fn note_changes(&mut self, db: u16, hash: impl FnOnce(&[u8]) -> u64, effect: &Effect<'_>) {
+        if effect.is_expiry() {
+            return;
+        }
+        match effect.key() {
+            Some(key) if effect.changes_own_key_only() => self.changed.add_key(hash_in_database(db, hash(key))),
+            _ => self.note_targets(db, effect),
+        }
+    }
+
+    #[inline(never)]
+    fn note_targets(&mut self, db: u16, effect: &Effect<'_>) {
+        let targets = effect.targets(db);
+        if targets == [None, None] {
+            self.changed.add_more(More::Beside);
+        }
+        for (_, target) in targets.into_iter().flatten().filter(|(role, _)| *role != Role::Reads) {
+            match target {
+                Target::Key(db, key) => self.changed.add_key(hash_in_database(db, hash_bytes(key))),
+                Target::Database(db) => self.changed.add_more(More::Database(db)),
+            }
+        }
     }
 
     #[inline(never)]
@@ -147,7 +182,8 @@ impl Effects {
     /// What comes from here on can be [cut](Self::cut) off.
     #[inline]
     pub(in crate::keyspace) fn keep(&mut self) {
-        self.kept = Mark { bytes: self.buf.len(), count: self.count, has_lasting: self.has_lasting };
+        self.kept = Mark { bytes: self.buf.len(), count: self.count };
+        self.changed.keep();
         self.condensed_to = self.kept.bytes;
     }
 
@@ -155,15 +191,15 @@ impl Effects {
     pub(in crate::keyspace) fn cut(&mut self) {
         self.buf.truncate(self.kept.bytes);
         self.last_key = LastKey::default();
-        self.is_of_one_key = false;
         self.count = self.kept.count;
-        self.has_lasting = self.kept.has_lasting;
+        self.changed.cut();
     }
 
     /// Nothing will be cut off any more.
     #[inline]
     pub(in crate::keyspace) fn release(&mut self) {
         self.kept = Mark::default();
+        self.changed.release();
         self.condensed_to = 0;
         if self.recording == Recording::Keys && self.buf.len() > TOUCHES_MAX_BYTES {
             // What several scripts of one unit have touched, each less than that.
@@ -186,6 +222,7 @@ impl Effects {
         self.kept.bytes = before.len();
         self.buf = [before, after].concat();
         self.recording = Recording::Keys;
+        self.changed = Changed::default();
         self.condense();
     }
 
@@ -229,17 +266,10 @@ impl Effects {
         self.recording == Recording::Full
     }
 
-    /// Whether the unit, if it records whole effects, has changed anything so far but by expiry.
+    /// What the unit has changed so far but by expiry, if it records whole effects.
     #[inline]
-    pub fn has_lasting(&self) -> bool {
-        self.has_lasting && self.are_whole()
-    }
-
-    /// If the unit, which records whole effects, has changed just one key and its expiry had not come: that key with its database.
-    #[inline]
-    pub(in crate::keyspace) fn only_key(&self) -> Option<(u16, &[u8])> {
-        let (db, at) = self.last_key.0.as_ref().filter(|_| self.is_of_one_key)?;
-        Some((*db, &self.buf[at.clone()]))
+    pub(in crate::keyspace) fn changed(&self) -> &Changed {
+        &self.changed
     }
 
     /// The encoded changes of the unit so far; empty unless they are recorded in full.
@@ -300,9 +330,9 @@ impl<'a> Iterator for Touches<'a> {
 struct LastKey(Option<(u16, Range<usize>)>);
 
 impl Effect<'_> {
-    /// Appends the encoded effect on database `db`. Answers whether it repeats database and key of the last one.
+    /// Appends the encoded effect on database `db`.
     #[inline(always)]
-    fn encode(&self, db: u16, last: &mut LastKey, out: &mut Vec<u8>) -> bool {
+    fn encode(&self, db: u16, last: &mut LastKey, out: &mut Vec<u8>) {
         let (code, key) = self.code_and_key();
         let repeats_key =
             matches!((key, &last.0), (Some(key), Some((last_db, at))) if *last_db == db && *key == out[at.clone()]);
@@ -327,7 +357,6 @@ impl Effect<'_> {
             }
         }
         self.put_fields(out);
-        repeats_key
     }
 }
 
@@ -492,6 +521,37 @@ mod tests {
     }
 
     #[test]
+    fn what_a_unit_changes_is_named_but_not_what_expires_in_it() {
+        let key = |db, key: &[u8]| hash_in_database(db, hash_bytes(key));
+        let del = |cause| Effect::Del { key: b"a", cause };
+        let mut effects = Effects::default();
+        effects.begin(Recording::Full);
+        effects.record(0, del(Cause::Expiry));
+        assert!(effects.changed().is_empty() && !effects.is_empty());
+        effects.record_hashed(0, || 7, || del(Cause::Command));
+        effects.record_hashed(0, || 7, || Effect::Put { key: b"a", value: b"" });
+        effects.record(1, del(Cause::Command));
+        effects.record(9, Effect::Flush {});
+        effects.keep();
+        effects.record(0, Effect::Copy { key: b"a", to_db: 2, to: b"b" });
+        effects.record(3, Effect::Move { key: b"a", to_db: 4 });
+        effects.record(5, Effect::Swap { with_db: 6 });
+        effects.record_uncounted(0, Effect::ScriptFlush {});
+        let (before, database) = ([7, key(1, b"a")], More::Database(9));
+        let after = [key(2, b"b"), key(3, b"a"), key(4, b"a")];
+        assert_eq!(effects.changed().keys(), [&before[..], &after].concat());
+        assert_eq!(effects.changed().more(), [database, More::Database(5), More::Database(6), More::Beside]);
+        effects.cut();
+        assert_eq!((effects.changed().keys(), effects.changed().more()), (&before[..], &[database][..]));
+        let mut encoded = EffectWriter::default();
+        encoded.write(8, &Effect::Put { key: b"c", value: b"" });
+        effects.record_encoded(encoded.as_bytes(), 1);
+        assert_eq!(effects.changed().keys(), [&before[..], &[key(8, b"c")]].concat());
+        effects.begin(Recording::Full);
+        assert!(effects.changed().is_empty());
+    }
+
+    #[test]
     fn the_record_of_several_scripts_is_bounded() {
         let mut effects = Effects::default();
         effects.begin(Recording::Keys);
@@ -516,6 +576,7 @@ mod tests {
         let key = |key, is_deletion| Touch::Key { db: 0, key, is_deletion };
         let expected = [key(b"a", false), key(b"b", true), key(b"c", false), key(b"d", true)];
         assert_eq!((effects.touches().collect::<Vec<_>>(), effects.as_bytes()), (expected.to_vec(), &b""[..]));
+        assert!(effects.changed().is_empty());
         effects.cut();
         assert_eq!(effects.touches().collect::<Vec<_>>(), expected[..1]);
     }

@@ -40,7 +40,7 @@ impl Keyspace {
             hash = self.hash_mut(db, slot)?;
         }
         let new = hash.insert(field, value, &limits);
-        self.effects.record(db, Effect::HashSet { key, field, value });
+        self.record_on(db, slot, || Effect::HashSet { key, field, value });
         Ok((slot, new))
     }
 
@@ -58,7 +58,7 @@ impl Keyspace {
                 self.note_change(db, slot, |value| PreImage::field(value, field));
                 let limits = self.limits.hash;
                 self.hash_mut(db, slot)?.insert(field, value, &limits);
-                self.effects.record(db, Effect::HashUpdate { key, field, value });
+                self.record_on(db, slot, || Effect::HashUpdate { key, field, value });
                 Ok((slot, false))
             }
             _ => self.hash_set(db, key, slot, field, value),

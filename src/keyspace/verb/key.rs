@@ -128,11 +128,24 @@ impl Keyspace {
     }
 
     /// Stores a value under a key, whatever was there before. The key expires at `at_ms`. No effect.
-    #[inline(always)]
+    #[inline]
     pub(super) fn overwrite(&mut self, db: DbIndex, key: &[u8], value: NewValue<'_>, at_ms: i64) -> Slot {
-        match self.dbs[db as usize].find(key) {
+        self.overwrite_hashed(db, hash_bytes(key), key, value, at_ms)
+    }
+
+    /// As [`overwrite`](Self::overwrite), for a key whose hash is known.
+    #[inline(always)]
+    pub(super) fn overwrite_hashed(
+        &mut self,
+        db: DbIndex,
+        hash: u64,
+        key: &[u8],
+        value: NewValue<'_>,
+        at_ms: i64,
+    ) -> Slot {
+        match self.dbs[db as usize].look_up(hash, key) {
             Some(slot) => self.overwrite_at(db, slot, value, at_ms),
-            None => self.create_until(db, key, value, at_ms),
+            None => self.create_hashed(db, hash, key, value, at_ms),
         }
     }
 

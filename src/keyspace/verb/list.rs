@@ -39,7 +39,7 @@ impl Keyspace {
         } else {
             list.push_back(value, limits);
         }
-        self.effects.record(db, Effect::ListPush { key, front, value });
+        self.record_on(db, slot, || Effect::ListPush { key, front, value });
         Ok(slot)
     }
 

@@ -105,8 +105,16 @@ impl Keyspace {
     /// Records an effect on the key at `slot`.
     #[inline]
     fn record_at<'a>(&'a mut self, db: DbIndex, slot: Slot, effect: impl FnOnce(&'a [u8]) -> Effect<'a>) {
-        let key = self.dbs[db as usize].entry(slot).key();
-        self.effects.record_with(db, || effect(key));
+        let database = &self.dbs[db as usize];
+        let key = database.entry(slot).key();
+        self.effects.record_hashed(db, || database.hash_at(slot), || effect(key));
+    }
+
+    /// Records an effect that names the key at `slot` itself.
+    #[inline]
+    fn record_on<'a>(&mut self, db: DbIndex, slot: Slot, effect: impl FnOnce() -> Effect<'a>) {
+        let database = &self.dbs[db as usize];
+        self.effects.record_hashed(db, || database.hash_at(slot), effect);
     }
 
     /// Whether effects must say which elements they change of the collection with this address.

@@ -41,7 +41,7 @@ impl Keyspace {
         }
         let new = set.insert(member, &limits);
         if new {
-            self.effects.record(db, Effect::SetAdd { key, member });
+            self.record_on(db, slot, || Effect::SetAdd { key, member });
             if must_note {
                 self.note_pre_image(db, slot, PreImage::Member { member: Key::new(member), before: None });
             }

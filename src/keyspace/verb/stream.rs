@@ -47,7 +47,7 @@ impl Keyspace {
             return Ok(None);
         }
         let mut encoded = Vec::new();
-        self.effects.record_with(db, || {
+        self.record_on(db, slot, || {
             pairs.for_each(|(field, value)| Pairs::put(&mut encoded, field, value));
             Effect::StreamAppend { key, id, pairs: &encoded }
         });

@@ -5,6 +5,7 @@
 //! repeated key and cost every reader of the stream a third way in which a string and a second way in which a deadline comes to be.
 
 use super::{Misfit, WrongType, ensure, slot_of};
+use crate::base::hasher::hash_bytes;
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::effect::Effect;
 use crate::keyspace::entry::NewValue;
@@ -16,8 +17,9 @@ impl Keyspace {
     /// Stores a string under a key, whatever was there before; its expiry goes.
     #[inline]
     pub fn put(&mut self, db: DbIndex, key: &[u8], value: &[u8]) -> Slot {
-        self.effects.record_with(db, move || Effect::Put { key, value });
-        self.overwrite(db, key, NewValue::string(value), NEVER)
+        let hash = hash_bytes(key);
+        self.effects.record_hashed(db, move || hash, move || Effect::Put { key, value });
+        self.overwrite_hashed(db, hash, key, NewValue::string(value), NEVER)
     }
 
     /// As [`put`](Self::put), for a key that was looked up: `slot` is where it lives, `None` when it does not.
@@ -31,15 +33,16 @@ impl Keyspace {
     #[inline]
     #[must_use]
     pub fn put_until(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8], at_ms: i64) -> Slot {
-        self.effects.record(db, Effect::Put { key, value });
+        let stored = NewValue::string(value);
+        let slot = match slot {
+            Some(slot) => self.overwrite_at(db, slot, stored, at_ms),
+            None => self.create_until(db, key, stored, at_ms),
+        };
+        self.record_on(db, slot, move || Effect::Put { key, value });
         if at_ms != NEVER {
-            self.effects.record(db, Effect::ExpireAt { key, at_ms });
+            self.record_on(db, slot, move || Effect::ExpireAt { key, at_ms });
         }
-        let value = NewValue::string(value);
-        match slot {
-            Some(slot) => self.overwrite_at(db, slot, value, at_ms),
-            None => self.create_until(db, key, value, at_ms),
-        }
+        slot
     }
 
     /// Stores another string in a key that exists; its expiry stays. Answers where the key is then.
@@ -53,8 +56,12 @@ impl Keyspace {
     #[inline]
     #[must_use]
     pub fn put_integer(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: i64) -> Slot {
-        self.effects.record_with(db, move || Effect::SetInteger { key, value });
-        let Some(slot) = slot else { return self.create(db, key, NewValue::integer(value)) };
+        let Some(slot) = slot else {
+            let slot = self.create(db, key, NewValue::integer(value));
+            self.record_on(db, slot, move || Effect::SetInteger { key, value });
+            return slot;
+        };
+        self.record_on(db, slot, move || Effect::SetInteger { key, value });
         if self.undo.is_on() && matches!(self.value(db, slot), ValueRef::String(StringRef::Int(_))) {
             self.note_change(db, slot, |_| None);
         }
@@ -68,12 +75,13 @@ impl Keyspace {
     /// they rarely are integers, and never for long.
     #[must_use]
     pub fn put_text(&mut self, db: DbIndex, key: &[u8], slot: Option<Slot>, value: &[u8]) -> Slot {
-        self.effects.record(db, Effect::SetText { key, value });
-        let value = NewValue::Text(value);
-        match slot {
-            Some(slot) => self.exchange(db, slot, value),
-            None => self.create(db, key, value),
-        }
+        let stored = NewValue::Text(value);
+        let slot = match slot {
+            Some(slot) => self.exchange(db, slot, stored),
+            None => self.create(db, key, stored),
+        };
+        self.record_on(db, slot, move || Effect::SetText { key, value });
+        slot
     }
 
     /// Gives a string the representation that editing in place leaves, with no change of its bytes. Answers where the key is then.
@@ -107,7 +115,7 @@ impl Keyspace {
             PreImage::bytes(value, from, to.min(text.len()).saturating_sub(from), to.saturating_sub(from))
         });
         let len = self.dbs[db as usize].make_raw(slot).ok_or(WrongType)?.write_at(offset, bytes);
-        self.effects.record(db, Effect::SetRange { key, offset: offset as u64, bytes });
+        self.record_on(db, slot, || Effect::SetRange { key, offset: offset as u64, bytes });
         Ok((slot, len))
     }
 

@@ -43,7 +43,7 @@ impl Keyspace {
         if must_note {
             self.note_pre_image(db, slot, PreImage::Scored { member: Key::new(member), before: old });
         }
-        self.effects.record(db, Effect::ZSetAdd { key, member, score });
+        self.record_on(db, slot, || Effect::ZSetAdd { key, member, score });
         Ok((slot, old))
     }
 

@@ -7,6 +7,7 @@
 use crate::base::limits::SNAPSHOT_FRAME_MAX_BYTES;
 use crate::base::lsn::Lsn;
 use crate::log::block::{u32_at, u64_at};
+use crate::log::checksum::{crc32c, crc32c_append};
 use crate::log::identity::DirectoryId;
 use crate::log::segment::BadHeader;
 
@@ -49,7 +50,7 @@ impl Header {
         bytes[16..32].copy_from_slice(self.file.directory.as_bytes());
         bytes[32..40].copy_from_slice(&self.file.serial.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.begun_ms.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..60]);
+        let crc = crc32c(&bytes[..60]);
         bytes[60..64].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
@@ -57,7 +58,7 @@ impl Header {
     /// Reads the header of a snapshot of `directory`.
     pub(super) fn read(bytes: &[u8], directory: DirectoryId) -> Result<Header, BadHeader> {
         let fields = bytes.first_chunk::<HEADER_BYTES>().ok_or(BadHeader::Damaged)?;
-        if fields[0..8] != MAGIC || crc32c::crc32c(&fields[..60]) != u32_at(fields, 60) {
+        if fields[0..8] != MAGIC || crc32c(&fields[..60]) != u32_at(fields, 60) {
             return Err(BadHeader::Damaged);
         }
         if u32_at(fields, 8) != VERSION {
@@ -139,9 +140,9 @@ pub(super) fn seal(frame: &mut [u8], file: &FileId, offset: u64, kind: Kind, pla
 }
 
 fn crc_of(frame: &[u8], file: &FileId, offset: u64) -> u32 {
-    let mut crc = crc32c::crc32c(file.directory.as_bytes());
+    let mut crc = crc32c(file.directory.as_bytes());
     for bytes in [&file.serial.to_le_bytes(), &offset.to_le_bytes(), &frame[8..]] as [&[u8]; 3] {
-        crc = crc32c::crc32c_append(crc, bytes);
+        crc = crc32c_append(crc, bytes);
     }
     crc
 }
@@ -233,7 +234,7 @@ mod tests {
     fn a_later_version_is_named() {
         let mut bytes = Header { file: FILE, begun_ms: 0 }.encode();
         bytes[8] = 2;
-        let crc = crc32c::crc32c(&bytes[..60]);
+        let crc = crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(Header::read(&bytes, FILE.directory).err(), Some(BadHeader::Version(2)));
     }

@@ -1,0 +1,326 @@
+//! How long servers keep a client waiting that asks little, while others ask much: `cargo bench --bench latency`.
+//!
+//! The client asks a thousand times a second in an open loop (see `probe`). Its waits beside a busy server are told beside those
+//! of an idle one, for these are the machine's own: a virtual machine that its host stops for 3 ms stops everybody.
+//!
+//! | Table | What goes on meanwhile |
+//! |---|---|
+//! | `latency` | nothing; 50 connections that ask in a closed loop, one or 16 requests at a time |
+//! | `growth` | insertion of 20 million keys, as fast as the server answers |
+//! | `expiry` | the deadlines of a million keys pass in one second |
+//! | `deletion` | a set of 10 million members is deleted |
+//! | `huge_pages` | insertion of 3 million keys, with and without huge pages |
+//!
+//! The server has one core, with all its threads; the load and the probe share the other, where the load gives way.
+
+mod figures;
+mod load;
+mod peer;
+mod probe;
+mod requests;
+mod scripts;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+
+use figures::{Quantity, Recorder};
+use load::{Judged, Pace};
+use peer::{Server, Setup, UNLOGGED, connection::Connection, pin_self};
+use probe::{Waits, give_way, probe_while};
+use requests::{NUMBER, Requests, encode};
+
+/// Measures the waits of a client that asks little while others ask much. Takes some 55 minutes in full with two peers; memory
+/// for 20 million keys, some 2 GiB.
+#[derive(Parser)]
+struct Options {
+    #[command(flatten)]
+    setup: Setup,
+}
+
+/// Keys that a server grows to.
+const GROWN_KEYS: u64 = 20_000_000;
+
+/// Keys that expire in one second.
+const EXPIRING_KEYS: u64 = 1_000_000;
+
+/// Members of the set that is deleted.
+const DELETED_MEMBERS: u64 = 10_000_000;
+
+/// Keys that are inserted with and without huge pages.
+const HUGE_PAGE_KEYS: u64 = 3_000_000;
+
+/// How long each wait of the table `latency` is looked at, in seconds; 20,000 requests tell the longest of 10,000.
+const LATENCY_S: f64 = 20.0;
+
+/// The same for an idle server beside the other tables.
+const IDLE_S: f64 = 5.0;
+
+/// Connections that insert, and how much each of them sends at a time.
+const INSERTERS: u64 = 8;
+const INSERTED_AT_ONCE: usize = 16;
+
+/// Beyond this a wait is called a stall, in ms.
+const STALL_MS: f64 = 2.0;
+
+/// Memory is back when no more of what was added is left than this share of it.
+const LEFT_OVER: f64 = 0.1;
+
+/// Longest time to wait for memory to come back, in seconds.
+const MEMORY_PATIENCE_S: f64 = 15.0;
+
+fn main() {
+    let Options { setup } = Options::parse();
+    pin_self(setup.client_core);
+    let commands = setup.commands();
+    let mut recorder = Recorder::new("latency", &setup);
+    beside_load(&mut recorder, &setup, &commands);
+    growth(&mut recorder, &setup, &commands);
+    expiry(&mut recorder, &setup, &commands);
+    deletion(&mut recorder, &setup, &commands);
+    huge_pages(&mut recorder, &setup);
+    recorder.finish();
+}
+
+fn beside_load(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
+    let percentiles = ["p50 ms", "p99 ms", "p99.9 ms", "p99.99 ms", "longest ms"].map(|name| Quantity::less(name, 3));
+    recorder.table("latency", "load beside the probe", percentiles);
+    let of = |waits: &Waits| [50.0, 99.0, 99.9, 99.99, 100.0].map(|percent| waits.percentile(percent));
+    let length = setup.seconds(LATENCY_S);
+    recorder.case("none", None, |server| of(&idle(&setup.start(&commands[server]), length)));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+    for (load, depth) in [(&load::GET, 1), (&load::SET, 1), (&load::SET, 16), (&load::GATE, 16)] {
+        recorder.case(&format!("{}, P={depth}, 50 connections", load.name), None, |server| {
+            let judged = Judged::new(setup.start(&commands[server]));
+            let (waits, _) = probe_while(&judged.server, || {
+                runtime.block_on(judged.measure(load, Pace { connections: 50, depth, length }))
+            });
+            of(&waits)
+        });
+    }
+}
+
+/// What a probe meets where there is nothing else to do.
+fn idle(server: &Server, length: Duration) -> Waits {
+    probe_while(server, || std::thread::sleep(length)).0
+}
+
+fn growth(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
+    let keys = setup.scaled(GROWN_KEYS);
+    recorder.table(
+        "growth",
+        "what goes on",
+        [
+            Quantity::more("keys/s", 0),
+            Quantity::less("CPU us/key", 3),
+            Quantity::less("p99 ms", 3),
+            Quantity::less("p99.9 ms", 3),
+            Quantity::less("p99.99 ms", 3),
+            Quantity::less("longest ms", 3),
+            stalls(),
+        ],
+    );
+    let of = |waits: &Waits, keys_per_s: f64, cpu_us: f64| {
+        let [p99, p999, p9999] = [99.0, 99.9, 99.99].map(|percent| waits.percentile(percent));
+        [keys_per_s, cpu_us, p99, p999, p9999, waits.longest(), waits.per_mille_beyond(STALL_MS)]
+    };
+    let cases = vec![("nothing".to_owned(), None), (format!("insertion of {keys} keys"), None)];
+    recorder.cases(cases, |number| {
+        let server = setup.start(&commands[number]);
+        let (cpu, begin) = (server.cpu_seconds(), Instant::now());
+        let (growing, ()) = probe_while(&server, || insert(&server, keys));
+        let (cpu, length) = (server.cpu_seconds() - cpu, begin.elapsed());
+        drop(server);
+        // The longer one looks, the longer is the longest wait: so the machine's own are looked for as long.
+        let idle = idle(&setup.start(&commands[number]), length);
+        vec![of(&idle, 0.0, 0.0), of(&growing, keys as f64 / length.as_secs_f64(), cpu * 1e6 / keys as f64)]
+    });
+}
+
+/// How many waits were stalls.
+fn stalls() -> Quantity {
+    Quantity::less(&format!("of 1,000 beyond {STALL_MS} ms"), 2)
+}
+
+/// Stores strings of 10 bytes through several connections, as fast as the server answers.
+fn insert(server: &Server, keys: u64) {
+    const STEP: u64 = INSERTED_AT_ONCE as u64;
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..INSERTERS {
+            scope.spawn(|| {
+                let mut connection = Connection::new(server);
+                let mut requests =
+                    Requests::new(&encode(&["SET", &format!("key:{NUMBER}"), "0123456789"]), INSERTED_AT_ONCE);
+                give_way();
+                loop {
+                    let first = next.fetch_add(STEP, Ordering::Relaxed);
+                    if first >= keys {
+                        return;
+                    }
+                    connection.pipeline(requests.numbered(first), STEP);
+                }
+            });
+        }
+    });
+}
+
+fn expiry(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
+    let keys = setup.scaled(EXPIRING_KEYS);
+    recorder.table(
+        "expiry",
+        "what passes in one second",
+        [
+            Quantity::less("s until no key is left", 2),
+            Quantity::less("s until the memory is back", 2),
+            Quantity::less("idle, p99 ms", 3),
+            Quantity::less("meanwhile, p99 ms", 3),
+            Quantity::less("idle, longest ms", 3),
+            Quantity::less("meanwhile, longest ms", 3),
+        ],
+    );
+    recorder.case(&format!("the deadlines of {keys} keys"), None, |server| {
+        let server = setup.start(&commands[server]);
+        let idle = idle(&server, setup.seconds(IDLE_S));
+        let before = server.settled_bytes();
+        let mut control = Connection::new(&server);
+        let passing = Passing::stored(&mut control, keys);
+        let memory = MemoryBack { server: &server, before, full: server.resident_bytes() };
+        assert_eq!(control.ask(&["DBSIZE"]), format!(":{keys}"), "keys expired too early, or not all are there");
+        passing.wait_for_first();
+        let (waits, gone_after) = probe_while(&server, || {
+            passing.wait_for_last();
+            let last = Instant::now();
+            while control.ask(&["DBSIZE"]) != ":0" {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            last
+        });
+        let (last, gone) = (gone_after, gone_after.elapsed().as_secs_f64());
+        let back = memory.seconds_until_back(last);
+        [gone, back, idle.percentile(99.0), waits.percentile(99.0), idle.longest(), waits.longest()]
+    });
+}
+
+/// A second in which deadlines pass, in ms since 1970.
+struct Passing(Range<u64>);
+
+impl Passing {
+    /// Stores keys whose deadlines are spread over a second that has not begun by then.
+    fn stored(connection: &mut Connection, keys: u64) -> Passing {
+        // Whoever stores 100,000 keys in a second is in time. On a machine that is busy with something else it may take longer.
+        let mut patience_ms = 2_000 + keys / 100;
+        loop {
+            let first = unix_ms() + patience_ms;
+            let passing = Passing(first..first + 1_000);
+            if passing.store(connection, keys) {
+                return passing;
+            }
+            connection.ask(&["FLUSHALL"]);
+            patience_ms *= 2;
+        }
+    }
+
+    /// Answers whether all were stored in time.
+    fn store(&self, connection: &mut Connection, keys: u64) -> bool {
+        const STEP: u64 = 500;
+        for first in (0..keys).step_by(STEP as usize) {
+            let at = self.0.start + first * 1_000 / keys;
+            let request = encode(&["SET", &format!("key:{NUMBER}"), "0123456789", "PXAT", &at.to_string()]);
+            connection.fill(first..(first + STEP).min(keys), STEP as usize, &request);
+        }
+        unix_ms() < self.0.start
+    }
+
+    fn wait_for_first(&self) {
+        std::thread::sleep(Duration::from_millis(self.0.start.saturating_sub(unix_ms())));
+    }
+
+    fn wait_for_last(&self) {
+        std::thread::sleep(Duration::from_millis(self.0.end.saturating_sub(unix_ms())));
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_millis() as u64
+}
+
+/// Memory that is to come back.
+struct MemoryBack<'a> {
+    server: &'a Server,
+    /// Resident bytes before it was taken.
+    before: u64,
+    /// Resident bytes with it.
+    full: u64,
+}
+
+impl MemoryBack<'_> {
+    /// Seconds from `since` until it is; [`MEMORY_PATIENCE_S`] where it takes longer.
+    fn seconds_until_back(&self, since: Instant) -> f64 {
+        let enough = self.before + (self.full.saturating_sub(self.before) as f64 * LEFT_OVER) as u64;
+        while self.server.resident_bytes() > enough && since.elapsed().as_secs_f64() < MEMORY_PATIENCE_S {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        since.elapsed().as_secs_f64().min(MEMORY_PATIENCE_S)
+    }
+}
+
+fn deletion(recorder: &mut Recorder, setup: &Setup, commands: &[String]) {
+    let members = setup.scaled(DELETED_MEMBERS);
+    recorder.table(
+        "deletion",
+        "what is deleted",
+        [
+            Quantity::less("DEL ms", 2),
+            Quantity::less("s until the memory is back", 2),
+            Quantity::less("idle, p99.9 ms", 3),
+            Quantity::less("meanwhile, p99.9 ms", 3),
+            Quantity::less("idle, longest ms", 3),
+            Quantity::less("meanwhile, longest ms", 3),
+        ],
+    );
+    recorder.case(&format!("a set of {members}"), None, |server| {
+        let server = setup.start(&commands[server]);
+        let idle = idle(&server, setup.seconds(IDLE_S));
+        let before = server.settled_bytes();
+        let mut control = Connection::new(&server);
+        control.fill(0..members, 500, &encode(&["SADD", "big", &format!("member:{NUMBER}")]));
+        let memory = MemoryBack { server: &server, before, full: server.settled_bytes() };
+        let (waits, (took_ms, back)) = probe_while(&server, || {
+            let begin = Instant::now();
+            assert_eq!(control.ask(&["DEL", "big"]), ":1");
+            (begin.elapsed().as_secs_f64() * 1e3, memory.seconds_until_back(begin))
+        });
+        [took_ms, back, idle.percentile(99.9), waits.percentile(99.9), idle.longest(), waits.longest()]
+    });
+}
+
+/// Only of the server to judge: what its default costs and brings.
+fn huge_pages(recorder: &mut Recorder, setup: &Setup) {
+    let settings = ["yes", "no"];
+    recorder.table_of(
+        "huge_pages",
+        "what is inserted",
+        settings.map(|setting| format!("disable-thp {setting}")).to_vec(),
+        [
+            stalls(),
+            Quantity::less("longest ms", 3),
+            Quantity::less("bytes per key", 1),
+            Quantity::less("CPU us for each GET, P=16", 3),
+        ],
+    );
+    let keys = setup.scaled(HUGE_PAGE_KEYS);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+    recorder.case(&format!("{keys} keys"), None, |number| {
+        let flags = [UNLOGGED, &["--disable-thp", settings[number]]].concat();
+        let server = Server::start_with(&setup.server, &setup.server_core.to_string(), &flags, &[]);
+        let before = server.settled_bytes();
+        let (waits, ()) = probe_while(&server, || insert(&server, keys));
+        let bytes_per_key = server.settled_bytes().saturating_sub(before) as f64 / keys as f64;
+        let pace = Pace { connections: 50, depth: 16, length: setup.seconds(1.0) };
+        let sample = runtime.block_on(Judged::new(server).measure(&load::GET.among(keys, 10), pace));
+        [waits.per_mille_beyond(STALL_MS), waits.longest(), bytes_per_key, sample.server_us]
+    });
+}

@@ -1,0 +1,176 @@
+//! What is promised, as numbers, and whether the data shows it. Ratios are to the better peer.
+
+use crate::figures::{Row, Table};
+
+/// A number that has to stay on its side of a bound, in every case that it is about.
+struct Goal {
+    what: &'static str,
+    number: Number,
+    bound: Bound,
+}
+
+/// Where a number comes from. A case is meant by its whole name, or by its first words.
+enum Number {
+    /// Ours to the better peer's: table, cases, quantity.
+    Ratio(&'static str, &'static [&'static str], &'static str),
+    /// Ours: table, quantity, in all cases.
+    Ours(&'static str, &'static str),
+    /// The same quantity of ours in one case, less that in another: table, case, the other, quantity.
+    Excess(&'static str, &'static str, &'static str, &'static str),
+    /// One quantity of ours over another, in all cases: table, quantity, the other.
+    Quotient(&'static str, &'static str, &'static str),
+}
+
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+use Bound::{AtLeast, AtMost};
+use Number::{Excess, Ours, Quotient, Ratio};
+
+const GOALS: [Goal; 17] = [
+    goal("memory of a string of 10 bytes", Ratio("memory", &["string of 10 bytes"], "bytes per key"), AtMost(0.85)),
+    goal(
+        "memory of a counter with a deadline",
+        Ratio("memory", &["counter with a deadline"], "bytes per key"),
+        AtMost(0.65),
+    ),
+    goal("memory of a lock", Ratio("memory", &["lock of 37 bytes with a deadline"], "bytes per key"), AtMost(0.75)),
+    goal(
+        "memory of a small collection",
+        Ratio("memory", &["hash of 5 fields", "set of 10", "sorted set of 10", "list of 10"], "bytes per key"),
+        AtMost(0.85),
+    ),
+    goal("insertion of 20 million keys", Ratio("growth", &["insertion"], "keys/s"), AtLeast(1.3)),
+    goal(
+        "longest wait during insertion, ms above that of an idle server",
+        Excess("growth", "insertion", "nothing", "longest ms"),
+        AtMost(2.0),
+    ),
+    goal(
+        "CPU time without pipelining",
+        Ratio("pipeline", &["GET, P=1", "SET, P=1", "INCR, P=1"], "CPU us/op"),
+        AtMost(0.93),
+    ),
+    goal("CPU time, P=16", Ratio("pipeline", &["GET, P=16", "SET, P=16", "INCR, P=16"], "CPU us/op"), AtMost(0.62)),
+    goal("throughput, P=100", Ratio("pipeline", &["GET, P=100", "SET, P=100"], "requests/s"), AtLeast(2.4)),
+    goal(
+        "CPU time of other writes, P=16",
+        Ratio("commands", &["XADD", "SADD", "ZADD", "HSET", "LPUSH", "XADD+XREADGROUP+XACK"], "CPU us/op"),
+        AtMost(0.7),
+    ),
+    goal(
+        "CPU time of requests with many elements, P=16",
+        Ratio("commands", &["MSET of 10", "LRANGE of 100", "HGETALL of 100", "ZRANGE of 100"], "CPU us/op"),
+        AtMost(0.7),
+    ),
+    goal("CPU time of GET of 4 KB and 64 KB", Ratio("get_by_size", &["4096", "65536"], "CPU us/op"), AtMost(1.0)),
+    goal("CPU time of SET of 4 KB and 64 KB", Ratio("set_by_size", &["4096", "65536"], "CPU us/op"), AtMost(1.0)),
+    goal(
+        "throughput of the users' gate",
+        Ratio("scripts", &["EVALSHA of the users' gate"], "requests/s"),
+        AtLeast(2.6),
+    ),
+    goal(
+        "throughput of the users' seckill",
+        Ratio("scripts", &["EVALSHA of the users' seckill"], "requests/s"),
+        AtLeast(2.2),
+    ),
+    goal("memory back after an expiry, s", Ours("expiry", "s until the memory is back"), AtMost(3.0)),
+    goal(
+        "p99 during an expiry over that of an idle server",
+        Quotient("expiry", "meanwhile, p99 ms", "idle, p99 ms"),
+        AtMost(2.0),
+    ),
+];
+
+const fn goal(what: &'static str, number: Number, bound: Bound) -> Goal {
+    Goal { what, number, bound }
+}
+
+/// The goals as a table.
+pub(crate) fn markdown(tables: &[&Table]) -> String {
+    let rows = GOALS.iter().map(|goal| {
+        let bound = match goal.bound {
+            AtMost(bound) => format!("at most {bound}"),
+            AtLeast(bound) => format!("at least {bound}"),
+        };
+        let (worst, holds) = match goal.worst(tables) {
+            Some(worst) => (format!("{worst:.2}"), if goal.holds(worst) { "yes" } else { "no" }),
+            None => ("not measured".to_owned(), ""),
+        };
+        format!("| {} | {bound} | {worst} | {holds} |\n", goal.what)
+    });
+    rows.fold("| goal | bound | worst case | holds |\n|---|---|--:|---|\n".to_owned(), |text, row| text + &row)
+}
+
+impl Goal {
+    fn holds(&self, value: f64) -> bool {
+        match self.bound {
+            AtMost(bound) => value <= bound,
+            AtLeast(bound) => value >= bound,
+        }
+    }
+
+    /// The number in the case in which it is worst; `None` while one of its cases was not measured.
+    fn worst(&self, tables: &[&Table]) -> Option<f64> {
+        let values = self.number.values(tables)?.into_iter();
+        match self.bound {
+            AtMost(_) => values.max_by(f64::total_cmp),
+            AtLeast(_) => values.min_by(f64::total_cmp),
+        }
+    }
+}
+
+impl Number {
+    fn values(&self, tables: &[&Table]) -> Option<Vec<f64>> {
+        let find = |name: &str| tables.iter().copied().find(|table| table.name == name);
+        match *self {
+            Ratio(table, cases, quantity) => {
+                let table = find(table)?;
+                let quantity = number_of(table, quantity);
+                let ratios = |case: &&str| {
+                    rows_of(table, case).map(|row| table.ratio(row, quantity)).collect::<Option<Vec<f64>>>()
+                };
+                let ratios = cases.iter().map(|case| ratios(case).filter(|ratios| !ratios.is_empty()));
+                Some(ratios.collect::<Option<Vec<_>>>()?.concat())
+            }
+            Ours(table, quantity) => {
+                let table = find(table)?;
+                let quantity = number_of(table, quantity);
+                Some(table.rows.iter().map(|row| ours(table, row, quantity)).collect())
+            }
+            Excess(table, case, other, quantity) => {
+                let table = find(table)?;
+                let quantity = number_of(table, quantity);
+                let of = |case: &str| Some(ours(table, rows_of(table, case).next()?, quantity));
+                Some(vec![of(case)? - of(other)?])
+            }
+            Quotient(table, quantity, other) => {
+                let table = find(table)?;
+                let (quantity, other) = (number_of(table, quantity), number_of(table, other));
+                Some(table.rows.iter().map(|row| ours(table, row, quantity) / ours(table, row, other)).collect())
+            }
+        }
+    }
+}
+
+/// A goal that names what its table does not have would never be measured.
+fn number_of(table: &Table, quantity: &str) -> usize {
+    let number = table.quantities.iter().position(|known| known.name == quantity);
+    number.unwrap_or_else(|| panic!("the table {} has no {quantity}", table.name))
+}
+
+fn ours(table: &Table, row: &Row, quantity: usize) -> f64 {
+    row.median(quantity, table.servers.len() - 1)
+}
+
+/// The rows of a case: those of this name, and those whose name goes on behind it.
+fn rows_of<'a>(table: &'a Table, case: &str) -> impl Iterator<Item = &'a Row> {
+    let is_meant = move |row: &&Row| {
+        let rest = row.case.strip_prefix(case);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',']))
+    };
+    table.rows.iter().filter(is_meant)
+}

@@ -1,0 +1,154 @@
+//! What a unit has changed otherwise than by expiry. Whoever reads that must wait until the log has the unit.
+
+use std::collections::BTreeSet;
+
+use crate::base::limits::IN_FLIGHT_UNIT_MAX_KEYS;
+
+/// See the file's header. Its end can be [cut](Changed::cut) off.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    /// The [hashes](hash_in_database) of keys. A key may be there again and again, but not twice in a row.
+    keys: Vec<u64>,
+    more: Vec<More>,
+    /// The end of what stays.
+    kept: Place,
+}
+
+/// What can be changed beside single keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum More {
+    /// A whole database.
+    Database(u16),
+    /// Keys, too many to name them.
+    AnyKey,
+    /// What is kept beside the keys.
+    Beside,
+}
+
+/// So much of what was changed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    keys: usize,
+    more: usize,
+}
+
+/// The hash of a key in a database, from the [hash](crate::base::hasher::hash_bytes) of the key.
+#[inline]
+pub(super) fn hash_in_database(db: u16, hash: u64) -> u64 {
+    hash ^ u64::from(db).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Changed {
+    /// Adds a key by its [hash](hash_in_database).
+    #[inline]
+    pub(super) fn add_key(&mut self, hash: u64) {
+        if self.keys.last() == Some(&hash) {
+            return;
+        }
+        self.keys.push(hash);
+        if self.keys.len() > IN_FLIGHT_UNIT_MAX_KEYS {
+            self.condense();
+        }
+    }
+
+    pub(super) fn add_more(&mut self, more: More) {
+        if self.more.last() == Some(&more) {
+            return;
+        }
+        self.more.push(more);
+        if self.more.len() > IN_FLIGHT_UNIT_MAX_KEYS {
+            self.more.truncate(self.kept.more);
+            self.more.extend([More::AnyKey, More::Beside]);
+        }
+    }
+
+    /// Names each key once that came since what stays, or none of them if that does not make room for many others.
+    #[cold]
+    fn condense(&mut self) {
+        let fresh: BTreeSet<u64> = self.keys.drain(self.kept.keys..).collect();
+        if self.kept.keys + fresh.len() <= IN_FLIGHT_UNIT_MAX_KEYS / 4 * 3 {
+            self.keys.extend(fresh);
+        } else {
+            self.add_more(More::AnyKey);
+        }
+    }
+
+    /// What has been changed so far stays.
+    #[inline]
+    pub(super) fn keep(&mut self) {
+        self.kept = Place { keys: self.keys.len(), more: self.more.len() };
+    }
+
+    /// Forgets what does not [stay](Self::keep).
+    pub(super) fn cut(&mut self) {
+        self.keys.truncate(self.kept.keys);
+        self.more.truncate(self.kept.more);
+    }
+
+    /// All of it stays.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        self.kept = Place::default();
+    }
+
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.keys.clear();
+        self.more.clear();
+    }
+
+    /// Whether nothing was changed.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.more.is_empty()
+    }
+
+    /// The hashes of the keys that were changed.
+    #[inline]
+    pub(super) fn keys(&self) -> &[u64] {
+        &self.keys
+    }
+
+    /// What else was changed.
+    #[inline]
+    pub(super) fn more(&self) -> &[More] {
+        &self.more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_named_is_bounded() {
+        const MANY: usize = 3 * IN_FLIGHT_UNIT_MAX_KEYS;
+        let mut changed = Changed::default();
+        let change = |changed: &mut Changed, n: usize| {
+            changed.add_key(n as u64);
+            assert!(changed.keys().len() <= IN_FLIGHT_UNIT_MAX_KEYS);
+        };
+        change(&mut changed, 0);
+        changed.keep();
+        // A few keys again and again are named.
+        (0..MANY).for_each(|n| change(&mut changed, n % 7));
+        assert!((0..7).all(|hash| changed.keys().contains(&hash)) && changed.more().is_empty());
+        // Very many are not, and then some are.
+        (0..MANY).for_each(|n| change(&mut changed, n));
+        assert_eq!(changed.more(), [More::AnyKey]);
+        for db in 0..MANY as u16 {
+            changed.add_more(More::Database(db));
+            assert!(changed.more().len() <= IN_FLIGHT_UNIT_MAX_KEYS);
+        }
+        assert!([More::AnyKey, More::Beside].iter().all(|more| changed.more().contains(more)));
+        changed.cut();
+        assert_eq!((changed.keys(), changed.more()), (&[0][..], &[][..]));
+        // Nor are those of several scripts, each of which may be rolled back.
+        for n in 0..MANY {
+            changed.keep();
+            change(&mut changed, n);
+            changed.release();
+        }
+        assert_eq!(changed.more(), [More::AnyKey]);
+    }
+}
