@@ -316,7 +316,7 @@ impl Db {
         old
     }
 
-    /// An entry has another value, and is to expire at `expires_at_ms`. Before, it expired or did not, and so did its elements.
+    /// An entry has got another value, and is about to expire at `expires_at_ms`. Before, it expired or did not, and so did its elements.
     fn follow_exchange(&mut self, slot: Slot, expired: bool, elements_expired: bool, expires_at_ms: i64) {
         self.follow_elements(slot, elements_expired);
         self.volatile -= usize::from(expired && expires_at_ms == NEVER);

@@ -440,7 +440,7 @@ mod tests {
         /// Whatever is done to lifetimes, and however the clock runs, what reclaiming leaves is what a map of deadlines says; it
         /// goes in the order of the deadlines, and timers stay few.
         #[test]
-        fn equal_to_a_map_of_deadlines(ops in proptest::collection::vec((0..8u8, 0..9u8, 0..40i64), 0..120)) {
+        fn equal_to_a_map_of_deadlines(ops in proptest::collection::vec((0..8u8, 0..10u8, 0..40i64), 0..120)) {
             let mut ks = keyspace(0);
             let mut model: HashMap<u8, i64> = HashMap::new();
             let mut now_ms = 0;
@@ -484,6 +484,8 @@ mod tests {
                     // Set back: what nobody has met in time lives again.
                     (7, _) => now_ms -= if ms < 20 { ms } else { 1 << (ms - 20) },
                     (8, _) => churn(&mut ks, 20 * ms as usize, now_ms + (1 << ms)),
+                    // What grows moves, and its timer finds nothing.
+                    (9, Some(slot)) => _ = ks.replace(0, slot, &vec![b'x'; 6 * ms as usize]),
                     _ => {}
                 }
                 check_timers(&ks);

@@ -1,8 +1,8 @@
 //! A string value: what SET stores.
 //!
-//! A decimal integer is kept as a number, so that a counter costs no allocation and INCR no parsing. Up to 14 bytes stand
-//! inline; longer strings are one thin allocation. A string that was edited in place (APPEND, SETRANGE, SETBIT) stays
-//! growable and says `raw`, as it does in Redis.
+//! A decimal integer is kept as a number, so that a counter costs no allocation and INCR no parsing. A short text lies where the
+//! value does: in its entry, or up to 14 bytes of it in an owned value. A longer one is one thin allocation. A string that was
+//! edited in place (APPEND, SETRANGE, SETBIT) stays growable and says `raw`, as it does in Redis.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::Layout;
 use super::thin_bytes::ThinBytes;
 use crate::base::num;
 
-/// Longest string that lies inside its entry.
+/// Longest text that lies inside of an owned value.
 const INLINE_BYTES: usize = 14;
 
 /// Longest string that OBJECT ENCODING calls `embstr`: Redis allocates it together with its header.
