@@ -8,6 +8,7 @@ use super::entry::Key;
 use super::{NEVER, ValueLimits};
 use crate::value::list::{List, ListPreImage};
 use crate::value::stream::{Stream, StreamPreImage, StreamTail};
+use crate::value::string::StringRef;
 use crate::value::zset::ZSetLimits;
 
 /// See the module's header.
@@ -32,8 +33,9 @@ impl PreImage {
     /// `removed` bytes of a string from `offset` on are about to be replaced by `added` others.
     pub(super) fn bytes(value: ValueRef<'_>, offset: usize, removed: usize, added: usize) -> Option<PreImage> {
         let ValueRef::String(text) = value else { return None };
-        // Only a string that grows in place keeps its representation.
-        if text.encoding() != "raw" || text.len() < removed + SMALL_STRING_BYTES {
+        // Only a string that grows in place keeps its representation, or one that lies outside as that does.
+        let lies_outside = matches!(text, StringRef::Heap(_) | StringRef::Raw(_));
+        if !lies_outside || text.len() < removed + SMALL_STRING_BYTES {
             return None;
         }
         let text = text.text();
