@@ -100,6 +100,8 @@ const ELEMENTS_EXPIRE: u8 = 1 << 6;
 const _: () = {
     assert!(size_of::<Header>() == WORD && mem::offset_of!(Header, flags) == 7);
     assert!((HAS_DEADLINE | HAS_WORD | LONG_KEY | EXPIRES | ARMED | MARK | ELEMENTS_EXPIRE) & FREE_BIT == 0);
+    // By these the places of word and key are computed.
+    assert!(HAS_DEADLINE == 1 && HAS_WORD == 2);
     // What is in the word, and in the place of a long key.
     assert!(size_of::<List>() == WORD && size_of::<Set>() == WORD && size_of::<ZSet>() == WORD);
     assert!(size_of::<Hash>() == WORD && size_of::<Box<Stream>>() == WORD && size_of::<ThinBytes>() == WORD);
