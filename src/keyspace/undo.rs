@@ -26,10 +26,11 @@ use std::collections::HashSet;
 use super::any_value::{Value, ValueRef};
 use super::db::Db;
 use super::entries::Removed;
-use super::entry::{Entry, NewValue};
+use super::entry::{Entry, NewValue, TEXT_MAX_BYTES};
 use super::pre_image::PreImage;
 use super::{DbIndex, Keyspace, KeyspaceStats, NEVER, Slot};
 use crate::value::stream::Stream;
+use crate::value::string::StringValue;
 
 /// Notes of one kind of change up to which pieces are preferred even where a copy would do: more of them cost more than it.
 const PIECES_BEFORE_COPIES: usize = 64;
@@ -66,11 +67,11 @@ enum Step {
     /// A key was added: it goes.
     Added { db: DbIndex, slot: Slot },
     /// A key was removed: it comes back.
-    Removed { db: DbIndex, entry: Removed },
+    Removed { db: DbIndex, slot: Slot, entry: Removed },
     /// A key got another value or, covered by this note, another expiry.
     Replaced { db: DbIndex, slot: Slot, value: Value, expires_at_ms: i64 },
-    /// A key was removed and its value moved to where the next note of this kind but `CarriedTo` says.
-    Carried { db: DbIndex, shell: Removed },
+    /// A key was removed and its value moved to where the next `CarriedTo` says. Of one that `is_covered` an earlier note has the value.
+    Carried { db: DbIndex, slot: Slot, shell: Removed, is_covered: bool },
     /// A key was added with the value of another one.
     CarriedTo { db: DbIndex, slot: Slot },
     /// A key moved to another slot, where it has more bytes. It had these.
@@ -97,10 +98,11 @@ impl Undo {
         self.steps.push(step);
     }
 
-    /// Bytes of a value that has left the database, if the unit may have brought it.
+    /// Bytes of a value that has left the database, if the unit may have brought it. A short text lay inside of its entry, and is a copy.
     #[inline]
     fn count_gone(&mut self, db: DbIndex, value: &Value) {
-        if self.replaced_dbs.contains(&db) {
+        let is_copy = matches!(value, Value::String(StringValue::Heap(text)) if text.len() <= TEXT_MAX_BYTES);
+        if is_copy || self.replaced_dbs.contains(&db) {
             self.bytes += value.as_ref().heap_bytes(SAMPLES);
         }
     }
@@ -221,9 +223,13 @@ impl Keyspace {
         if self.undo.steps.is_empty() {
             return;
         }
+        if !self.undo.replaced_dbs.is_empty() {
+            // The notes name databases by the numbers that they had.
+            self.dbs.iter_mut().for_each(Db::release_all);
+        }
         for step in self.undo.steps.drain(..) {
             match step {
-                Step::Removed { db, entry } => {
+                Step::Removed { db, entry, .. } => {
                     self.disposal.free(entry.value);
                     self.dbs[db as usize].release();
                 }
@@ -270,15 +276,25 @@ impl Keyspace {
             Step::Added { db, slot } => {
                 self.dbs[db as usize].discard(slot).into_iter().for_each(|value| self.disposal.free(value));
             }
-            Step::Removed { db, entry } => _ = self.dbs[db as usize].restore(entry),
+            Step::Removed { db, slot, entry } => {
+                let back = self.dbs[db as usize].restore(entry);
+                debug_assert_eq!(back, slot, "the place that it had was freed last");
+            }
             Step::Replaced { db, slot, value, expires_at_ms } => {
                 let gone = self.dbs[db as usize].set_value(slot, value.into(), expires_at_ms);
                 gone.into_iter().for_each(|value| self.disposal.free(value));
             }
             Step::CarriedTo { db, slot } => *carried = self.dbs[db as usize].remove(slot).map(|entry| entry.value),
-            Step::Carried { db, mut shell } => {
-                shell.value = carried.take().expect("a value that was carried off came from somewhere");
-                self.dbs[db as usize].restore(shell);
+            Step::Carried { db, slot, mut shell, is_covered } => {
+                let value = carried.take().expect("a value that was carried off came from somewhere");
+                if is_covered {
+                    // It may have become longer, and not fit any more.
+                    self.disposal.free(value);
+                } else {
+                    shell.value = value;
+                }
+                let back = self.dbs[db as usize].restore(shell);
+                debug_assert_eq!(back, slot, "the place that it had was freed last");
             }
             Step::Moved { db, from, to, bytes } => {
                 let database = &mut self.dbs[db as usize];
@@ -366,7 +382,7 @@ impl Keyspace {
         } else {
             self.undo.count_gone(db, &entry.value);
         }
-        self.undo.push(Step::Removed { db, entry });
+        self.undo.push(Step::Removed { db, slot, entry });
     }
 
     /// Gives memory back that is free since a key was moved away, unless the key may have to come back.
@@ -476,10 +492,12 @@ impl Keyspace {
     /// A key has been removed from `slot` whose value is about to move to another one. Answers whether it was restorable.
     #[inline]
     pub(super) fn note_carried(&mut self, db: DbIndex, slot: Slot, entry: &Removed) -> bool {
-        if self.undo.is_on {
-            self.undo.push(Step::Carried { db, shell: entry.shell() });
+        if !self.undo.is_on {
+            return false;
         }
-        self.undo.is_on && self.undo.forget(db, slot)
+        let is_covered = self.undo.forget(db, slot);
+        self.undo.push(Step::Carried { db, slot, shell: entry.shell(), is_covered });
+        is_covered
     }
 
     /// A key has been added with the value that was carried off. If that was covered where it was, it is here.
@@ -520,6 +538,9 @@ impl Keyspace {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::base::rng::Rng;
     use crate::keyspace::effect::Recording;
@@ -616,6 +637,123 @@ mod tests {
         assert_eq!(before.map(|(key, _)| ks.find(0, key)), slots.map(Some));
         assert_eq!(before.map(|(key, _)| text(&ks, key)), before.map(|(_, value)| Some(value.to_owned())));
         assert_eq!((ks.db(0).len(), ks.db(0).volatile()), (5, 0));
+    }
+
+    /// Its new name took it to a place where it could grow, and what it had grown to did not fit where it came from.
+    #[test]
+    fn a_covered_key_that_grew_under_another_name_comes_back_to_its_slot() {
+        let long = [b'L'; 130];
+        for moves in [false, true] {
+            let mut ks = keyspace();
+            let slots = [b"bb", b"cc"].map(|key| ks.put(0, key, b"ten bytes!"));
+            let until = if moves { 9_000 } else { NEVER };
+            let slot = ks.expire_at(0, slots[0], until);
+            ks.begin_undo();
+            _ = ks.put_until(0, b"bb", Some(slot), b"10 others!", until);
+            ks.remove(0, slots[1]);
+            let slot = ks.find(0, b"bb").expect("it is there");
+            if moves {
+                ks.move_to(0, slot, 1);
+                ks.put(1, b"bb", b"more than ten bytes");
+            } else {
+                ks.rename(0, slot, &long);
+                ks.put(0, &long, b"more than 22 bytes are here");
+            }
+            ks.roll_back();
+            assert_eq!([b"bb", b"cc"].map(|key| text(&ks, key).unwrap_or_default()), ["ten bytes!"; 2]);
+            assert_eq!((ks.db(0).len(), ks.db(1).len()), (2, 0));
+        }
+    }
+
+    #[test]
+    fn a_short_text_is_no_raw_one_after_all() {
+        let mut ks = keyspace();
+        let slot = ks.put(0, b"k", &[b'x'; 200]);
+        let bytes = ks.db(0).entry(slot).mem_bytes(5);
+        ks.begin_undo();
+        ks.set_range(0, b"k", Some(slot), 0, b"a").expect("a string");
+        ks.roll_back();
+        let slot = ks.find(0, b"k").expect("it is there");
+        assert_eq!(ks.db(0).entry(slot).mem_bytes(5), bytes);
+    }
+
+    /// All that a database holds, and where.
+    fn held(ks: &Keyspace, db: DbIndex) -> Vec<String> {
+        let shown = |slot| {
+            let entry = ks.db(db).entry(slot);
+            let value = match entry.value() {
+                ValueRef::String(string) => format!("{} {}", string.encoding(), string.text().escape_ascii()),
+                ValueRef::Hash(hash) => format!("{hash:?}"),
+                ValueRef::List(list) => format!("{list:?}"),
+                _ => unreachable!("no other was made"),
+            };
+            format!("{:?} {}: {value} until {:?}", slot, entry.key().escape_ascii(), entry.expires_at_ms())
+        };
+        let mut all: Vec<String> = ks.db(db).slots().map(shown).collect();
+        all.sort();
+        all
+    }
+
+    /// One verb, on keys of all lengths, and on few enough that they meet.
+    fn change(ks: &mut Keyspace, (verb, at, key, to, len): (u8, u8, u8, u8, usize)) {
+        const LENGTHS: [usize; 7] = [2, 3, 14, 20, 21, 130, 300];
+        let name = |number: u8| vec![b'a' + number; LENGTHS[usize::from(number)]];
+        let (db, at, key, to, value) = (u16::from(at % 2), at / 2, name(key), name(to), vec![b'v'; len]);
+        let found = ks.find(db, &key);
+        let until = if at == 0 { NEVER } else { 1_000_000 + i64::from(at) };
+        let Some(slot) = found else {
+            match verb % 4 {
+                0 => _ = ks.put(db, &key, &value),
+                1 => _ = ks.put_until(db, &key, None, &value, until),
+                2 => _ = ks.hash_set(db, &key, None, b"field", &value).expect("a hash"),
+                _ => _ = ks.list_push(db, &key, None, true, &value).expect("a list"),
+            }
+            return;
+        };
+        let is_string = matches!(ks.db(db).entry(slot).value(), ValueRef::String(_));
+        match verb {
+            0 => _ = ks.put(db, &key, &value),
+            1 => _ = ks.put_until(db, &key, found, &value, until),
+            2 => ks.remove(db, slot),
+            3 if to != key => ks.rename(db, slot, &to),
+            4 if ks.find(1 - db, &key).is_none() => ks.move_to(db, slot, 1 - db),
+            5 if ks.find(db, &to).is_none() => ks.copy(db, slot, db, &to),
+            6 | 7 => _ = ks.expire_at(db, slot, until),
+            8 if is_string => _ = ks.replace(db, slot, &value),
+            9 if is_string => _ = ks.set_range(db, &key, found, 3, &value).expect("a string"),
+            10 if is_string => _ = ks.splice(db, slot, 0, 1, &value),
+            11 if is_string => _ = ks.put_integer(db, &key, found, len as i64),
+            12 if is_string => _ = ks.put_text(db, &key, found, &value),
+            13 if len > 350 => ks.swap(0, 1),
+            14 if len > 350 => ks.flush(db, true),
+            _ => {
+                _ = ks.hash_set(db, &key, found, b"field", &value);
+                _ = ks.list_push(db, &key, found, true, &value);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
+        /// Whatever a script did, all is as it was, and where it was.
+        #[test]
+        fn taken_back_to_the_slot(
+            scripts in vec((any::<bool>(), vec((0..20u8, 0..8u8, 0..7u8, 0..7u8, 0..400usize), 0..if cfg!(miri) { 10 } else { 30 })), 1..8),
+        ) {
+            let mut ks = keyspace();
+            for (stays, verbs) in scripts {
+                let before = [0, 1].map(|db| held(&ks, db));
+                ks.begin_undo();
+                verbs.into_iter().for_each(|verb| change(&mut ks, verb));
+                if stays {
+                    ks.commit_undo();
+                } else {
+                    ks.roll_back();
+                    prop_assert_eq!([0, 1].map(|db| held(&ks, db)), before);
+                }
+                ks.begin_unit(1_000, Recording::Full);
+            }
+        }
     }
 
     #[test]
@@ -740,6 +878,8 @@ mod tests {
         let large = [b'x'; 100_000];
         let list = ks.list_push(0, b"l", None, true, &large).expect("a list");
         ks.list_push(0, b"l", Some(list), true, b"stays").expect("a list");
+        let names = || (0..500u32).map(|number| number.to_be_bytes());
+        names().for_each(|name| _ = ks.put(0, &name, &large[..200]));
         let grows = |ks: &mut Keyspace, change: &dyn Fn(&mut Keyspace)| {
             let before = ks.undo_bytes();
             change(ks);
@@ -747,6 +887,8 @@ mod tests {
         };
         ks.begin_undo();
         assert!(grows(&mut ks, &|ks| ks.list_pop(0, list, false, 1).expect("a list")));
+        // A short text lay inside of its entry: what is kept of it is a copy.
+        assert!(grows(&mut ks, &|ks| names().for_each(|name| _ = ks.put(0, &name, b"v"))));
         // Where databases were emptied or changed places nobody knows who brought what.
         ks.put(0, b"k", &large);
         assert!(!grows(&mut ks, &|ks| ks.flush(0, true)));
@@ -759,7 +901,23 @@ mod tests {
             ks.remove(0, slot);
         }));
         ks.roll_back();
-        assert_eq!((ks.undo_bytes(), ks.db(0).len(), ks.db(1).len()), (0, 1, 0));
+        assert_eq!((ks.undo_bytes(), ks.db(0).len(), ks.db(1).len()), (0, 501, 0));
+    }
+
+    #[test]
+    fn what_was_removed_before_databases_changed_places_leaves_no_memory() {
+        let mut ks = keyspace();
+        let keys = (0..if cfg!(miri) { 4_000 } else { 40_000u32 }).map(|number| number.to_be_bytes());
+        keys.clone().for_each(|key| _ = ks.put(0, &key, b"a value of some bytes"));
+        let before = ks.db(0).overhead_bytes();
+        ks.begin_undo();
+        for key in keys.skip(1) {
+            let slot = ks.find(0, &key).expect("it was put");
+            ks.remove(0, slot);
+        }
+        ks.swap(0, 1);
+        ks.commit_undo();
+        assert!(ks.db(1).overhead_bytes() < before / 2, "{} of {before} bytes", ks.db(1).overhead_bytes());
     }
 
     #[test]
