@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
         match record {
             Record::Key(record) => {
                 let Ok(value) = rdb::load_value(record.dialect, record.code, record.value, &limits) else { continue };
-                let payload = rdb::dump(&value);
+                let payload = rdb::dump(value.as_ref());
                 let (_, value) = rdb::open(&payload).expect("it was just dumped");
                 writer.key(record.db, &record.key, record.expires_at_ms, value).expect("room in memory");
                 keys += 1;
