@@ -42,6 +42,18 @@ struct PassedOver {
     error: LogError,
 }
 
+impl PassedOver {
+    /// What to tell when reading what is older ends in this error. What the damaged snapshot replaced may be gone, or about to be
+    /// written over: then it is the snapshot that must be brought back.
+    fn or_else(self, error: LogError) -> LogError {
+        match error {
+            LogError::Gap { .. } | LogError::Missing { .. } => self.error,
+            LogError::Corrupt { lsn, .. } if lsn <= self.lsn => self.error,
+            _ => error,
+        }
+    }
+}
+
 enum Phase {
     /// The snapshot is read to see whether it is sound.
     Verify(SnapshotReader),
@@ -113,11 +125,8 @@ impl Restore {
                 passed_over = still;
                 log
             }
-            // What the damaged snapshot replaced is gone: so it is the snapshot that must be brought back.
-            (Err(LogError::Gap { .. } | LogError::Missing { .. }), Some(PassedOver { error, .. })) => {
-                return Err(error);
-            }
-            (Err(error), _) => return Err(error),
+            (Err(error), Some(newest)) => return Err(newest.or_else(error)),
+            (Err(error), None) => return Err(error),
         };
         let has_substitute = !snapshots.is_empty() || log.is_whole();
         let phase = match reader {
@@ -151,7 +160,10 @@ impl Restore {
             return Ok(Some(Part::Checked));
         }
         if let Phase::Log(found) = &mut self.phase {
-            *found = self.log.find_block()?;
+            *found = self.log.find_block().map_err(|error| match self.passed_over.take() {
+                Some(newest) => newest.or_else(error),
+                None => error,
+            })?;
             return match found {
                 Some(found) => Ok(Some(Part::Block(self.log.block(found)))),
                 None => self.check_end().map(|()| None),
@@ -463,6 +475,25 @@ mod tests {
         assert!(matches!(read(&disk), Err(LogError::Snapshot { damage: SnapshotDamage::NoEnd, .. })));
         disk.remove(&path).unwrap();
         assert!(matches!(read(&disk), Err(LogError::Missing { lsn: Lsn::FIRST, .. })), "no snapshot at all");
+    }
+
+    /// The files that it had replaced may be on their way to be written again when the power fails.
+    #[test]
+    fn a_damaged_snapshot_is_named_where_what_it_had_replaced_is_damaged_too() {
+        for damage_at in [3, 200] {
+            let disk = SimDisk::new(1);
+            let log = open(&disk);
+            append(&log, 1..=30);
+            snapshot(&log, 30).unwrap();
+            log.commit(tail(log.buffer(), Lsn::new(31), &[unit(31)]), Commit::InPlace);
+            drop(log);
+            let newest = path(names::snapshot(Lsn::new(30)));
+            let first = names_of(&disk).into_iter().filter(|name| name.starts_with("log-")).min().unwrap();
+            disk.flip(&path(first.clone()), 20, 1);
+            assert_eq!(read(&disk).unwrap().snapshot, 30, "{first} is not needed");
+            disk.flip(&newest, damage_at, 1);
+            assert!(matches!(read(&disk), Err(LogError::Snapshot { path, .. }) if path == newest));
+        }
     }
 
     /// A crash between the end of a snapshot and the cut, then damage.
