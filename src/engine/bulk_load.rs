@@ -209,13 +209,14 @@ impl Slice<'_> {
     /// once for some of them.
     pub fn add(&mut self, batch: &mut Batch) -> Result<(), Refused> {
         let ks = &mut self.engine.ks;
-        let mut left = batch.keys.drain(..);
-        while !left.as_slice().is_empty() {
-            left.as_slice().iter().take(LOAD_AHEAD_KEYS).for_each(|(key, _)| ks.warm_prepared(key));
-            left.by_ref().take(LOAD_AHEAD_KEYS).try_for_each(|(key, idle_s)| add(ks, key, idle_s))?;
+        let mut keys = std::mem::take(&mut batch.keys);
+        for together in keys.chunks_mut(LOAD_AHEAD_KEYS) {
+            together.iter().for_each(|(key, _)| ks.warm_prepared(key));
+            together.iter_mut().try_for_each(|(key, idle_s)| add(ks, key, *idle_s))?;
         }
-        drop(left);
         ks.record_encoded(batch.effects.as_bytes(), batch.effect_count);
+        // Its memory is used again.
+        batch.keys = keys;
         batch.clear();
         Ok(())
     }
@@ -228,19 +229,13 @@ impl Slice<'_> {
     }
 }
 
-fn add(ks: &mut Keyspace, key: PreparedKey, idle_s: Option<u64>) -> Result<(), Refused> {
+fn add(ks: &mut Keyspace, key: &mut PreparedKey, idle_s: Option<u64>) -> Result<(), Refused> {
     let db = key.db();
-    let refused = |key: PreparedKey, why| Err(Refused { db: db.into(), name: key.name().to_vec(), why });
-    if db >= ks.databases() {
-        return refused(key, NotAdded::NoDatabase);
+    let added =
+        if db < ks.databases() { ks.add_prepared(key).ok_or(NotAdded::Exists) } else { Err(NotAdded::NoDatabase) };
+    let slot = added.map_err(|why| Refused { db: db.into(), name: key.name().to_vec(), why })?;
+    if let Some(seconds) = idle_s {
+        ks.set_idle(db, slot, i64::try_from(seconds).unwrap_or(i64::MAX));
     }
-    match ks.add_prepared(key) {
-        Ok(slot) => {
-            if let Some(seconds) = idle_s {
-                ks.set_idle(db, slot, i64::try_from(seconds).unwrap_or(i64::MAX));
-            }
-            Ok(())
-        }
-        Err(key) => refused(key, NotAdded::Exists),
-    }
+    Ok(())
 }

@@ -292,38 +292,34 @@ impl Engine {
     /// Repeats what was read; tells in `position` how far that is. The lookups of some keys begin together.
     fn repeat(&mut self, piece: &mut Piece, position: &mut Position) -> Result<(), Unfit> {
         let mut changes = std::mem::take(&mut piece.changes);
-        let mut left = changes.drain(..);
-        while !left.as_slice().is_empty() {
-            for change in left.as_slice().iter().take(LOAD_AHEAD_KEYS) {
-                if let Some((db, hash)) = change.key() {
-                    self.ks.warm_hashed(db, hash);
-                }
-            }
-            for Change { lsn, index, what } in left.by_ref().take(LOAD_AHEAD_KEYS) {
-                let unfit = |index, what| Unfit { lsn, index, what };
+        for together in changes.chunks_mut(LOAD_AHEAD_KEYS) {
+            together.iter().filter_map(Change::key).for_each(|(db, hash)| self.ks.warm_hashed(db, hash));
+            // They stay where they are: what was just moved is not there to be read before the processor has written all before it.
+            for Change { lsn, index, what } in together {
+                let unfit = |index, what| Unfit { lsn: *lsn, index, what };
                 match what {
                     What::Begin { time_ms, position: behind } => {
-                        self.ks.begin_unit(time_ms, Recording::Nothing);
-                        *position = behind;
+                        self.ks.begin_unit(*time_ms, Recording::Nothing);
+                        *position = *behind;
                         let databases = self.ks.databases();
                         for (db, keys) in piece.expected.drain(..).filter(|(db, _)| *db < databases) {
                             self.ks.expect(db, keys);
                         }
                     }
                     What::Key(key) => {
-                        self.ks.put_prepared(key).map_err(|misfit| unfit(index, misfit.to_string()))?;
+                        self.ks.put_prepared(key).map_err(|misfit| unfit(*index, misfit.to_string()))?;
                     }
                     What::Effects { at, .. } => {
-                        for (behind, (db, effect)) in piece.effects(at).enumerate() {
+                        for (behind, (db, effect)) in piece.effects(at.clone()).enumerate() {
                             let applied = self.apply(db, &effect);
-                            applied.map_err(|misfit| unfit(index + behind, misfit.to_string()))?;
+                            applied.map_err(|misfit| unfit(*index + behind, misfit.to_string()))?;
                         }
                     }
-                    What::Unfit(what) => return Err(unfit(index, what)),
+                    What::Unfit(what) => return Err(unfit(*index, std::mem::take(what))),
                 }
             }
         }
-        drop(left);
+        changes.clear();
         // Its memory is used again.
         piece.changes = changes;
         Ok(())

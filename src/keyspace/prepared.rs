@@ -3,18 +3,25 @@
 
 use super::any_value::{Value, ValueRef};
 use super::effect::{Effect, EffectWriter};
-use super::entry::Key;
+use super::entry::{NewValue, TEXT_MAX_BYTES};
 use super::verb::{Misfit, build, keeps_expiry, limits_of, value_of};
 use super::{DbIndex, Keyspace, NEVER, Slot, ValueLimits};
 use crate::base::hasher::hash_bytes;
+use crate::value::small_bytes::SmallBytes;
 use crate::value::string::{StringRef, StringValue};
+
+/// Bytes of a key and a short text that take no allocation: another thread would have to give it back.
+const INLINE_BYTES: usize = 62;
 
 /// A key with its value, which is not in a keyspace yet.
 pub struct PreparedKey {
     db: DbIndex,
     hash: u64,
-    key: Key,
-    value: Value,
+    /// The key, and behind it a text that will lie inside of the entry.
+    bytes: SmallBytes<INLINE_BYTES>,
+    key_len: usize,
+    /// `None`: that text.
+    value: Option<Value>,
     /// Whether it changes the key of its name, if there is one, and does not replace it: when that was last used stays as it was.
     is_change: bool,
     /// When it expires, [`NEVER`] for not at all. `None`: a key that it changes expires as before, any other never.
@@ -24,13 +31,22 @@ pub struct PreparedKey {
 impl PreparedKey {
     /// A key of this database that never expires.
     pub fn new(db: DbIndex, key: &[u8], value: Value) -> PreparedKey {
-        let (hash, key) = (hash_bytes(key), Key::new(key));
-        PreparedKey { db, hash, key, value, is_change: false, expires_at_ms: None }
+        PreparedKey::of(db, key, value.into())
     }
 
     /// A string, as [`Keyspace::put`](super::Keyspace::put) takes it, that never expires.
     pub fn text(db: DbIndex, key: &[u8], text: &[u8]) -> PreparedKey {
-        PreparedKey::new(db, key, Value::String(StringValue::new(text)))
+        PreparedKey::of(db, key, NewValue::string(text))
+    }
+
+    fn of(db: DbIndex, key: &[u8], value: NewValue<'_>) -> PreparedKey {
+        let (bytes, value) = match value {
+            NewValue::Text(text) if text.len() <= TEXT_MAX_BYTES => (SmallBytes::concat(&[key, text]), None),
+            NewValue::Text(text) => (SmallBytes::new(key), Some(Value::String(StringValue::plain(text)))),
+            NewValue::Owned(value) => (SmallBytes::new(key), Some(value)),
+        };
+        let (hash, key_len) = (hash_bytes(key), key.len());
+        PreparedKey { db, hash, bytes, key_len, value, is_change: false, expires_at_ms: None }
     }
 
     /// Lets it expire at this time, Unix ms, [`NEVER`] for not at all, whatever a key that is there did.
@@ -50,13 +66,24 @@ impl PreparedKey {
 
     /// Its name.
     pub fn name(&self) -> &[u8] {
-        &self.key
+        &self.bytes[..self.key_len]
+    }
+
+    /// Its name and its value, which it has no longer.
+    fn take(&mut self) -> (&[u8], NewValue<'_>) {
+        let (key, text) = self.bytes.split_at(self.key_len);
+        (key, self.value.take().map_or(NewValue::Text(text), NewValue::Owned))
+    }
+
+    fn value(&self) -> ValueRef<'_> {
+        let text = || ValueRef::String(StringRef::Short(&self.bytes[self.key_len..]));
+        self.value.as_ref().map_or_else(text, Value::as_ref)
     }
 
     /// Writes the effects that make it of nothing. Answers how many.
     pub fn encode(&self, out: &mut EffectWriter) -> u64 {
         let key = self.name();
-        match self.value.as_ref() {
+        match self.value() {
             ValueRef::String(string) if self.is_change => out.write(self.db, &set(key, string, &string.text())),
             ValueRef::String(string) => out.write(self.db, &Effect::Put { key, value: &string.text() }),
             value => {
@@ -76,7 +103,7 @@ impl PreparedKey {
 
     /// Whether it is the key of this name and database.
     pub fn is(&self, db: DbIndex, key: &[u8]) -> bool {
-        self.db == db && *self.key == *key
+        self.db == db && self.name() == key
     }
 }
 
@@ -103,7 +130,7 @@ impl Preparation {
         let value = value_of(effect, &self.limits)?;
         let key = effect.key()?;
         let is_change = keeps_expiry(effect);
-        Some(value.map(|value| PreparedKey { is_change, ..PreparedKey::new(db, key, value) }))
+        Some(value.map(|value| PreparedKey { is_change, ..PreparedKey::of(db, key, value) }))
     }
 }
 
@@ -114,45 +141,44 @@ impl Keyspace {
         self.warm_hashed(prepared.db, prepared.hash);
     }
 
-    /// Stores a key, whatever was there before. It expires when it says so, or as before where that is to stay.
-    pub fn put_prepared(&mut self, prepared: PreparedKey) -> Result<(), Misfit> {
-        let deadline = prepared.deadline();
-        let PreparedKey { db, hash, key, value, is_change, .. } = prepared;
+    /// Stores a key, whatever was there before, and takes its value. It expires when it says so, or as before where that is to stay.
+    pub fn put_prepared(&mut self, prepared: &mut PreparedKey) -> Result<(), Misfit> {
+        let (db, hash, is_change, deadline) = (prepared.db, prepared.hash, prepared.is_change, prepared.deadline());
         if db >= self.databases() {
             return Err(Misfit::NoDatabase);
         }
         let (mut text, mut steps) = (None, Vec::new());
-        self.effects.record_with(db, || match value.as_ref() {
-            ValueRef::String(string) if is_change => set(&key, string, text.insert(string.text())),
+        self.effects.record_with(db, || match prepared.value() {
+            ValueRef::String(string) if is_change => set(prepared.name(), string, text.insert(string.text())),
             value => {
                 steps = build(value);
-                Effect::Build { key: &key, layout: value.layout(), steps: &steps }
+                Effect::Build { key: prepared.name(), layout: value.layout(), steps: &steps }
             }
         });
-        _ = match self.dbs[db as usize].find_hashed(hash, &key) {
+        let (key, value) = prepared.take();
+        _ = match self.dbs[db as usize].find_hashed(hash, key) {
             Some(slot) if is_change => {
                 let at_ms = deadline.unwrap_or_else(|| self.entry(db, slot).deadline_ms());
-                self.store(db, slot, value.into(), at_ms)
+                self.store(db, slot, value, at_ms)
             }
-            Some(slot) => self.overwrite_at(db, slot, value.into(), deadline.unwrap_or(NEVER)),
-            None => self.create_hashed(db, hash, &key, value.into(), deadline.unwrap_or(NEVER)),
+            Some(slot) => self.overwrite_at(db, slot, value, deadline.unwrap_or(NEVER)),
+            None => self.create_hashed(db, hash, key, value, deadline.unwrap_or(NEVER)),
         };
         if let Some(at_ms) = deadline {
-            self.effects.record(db, Effect::ExpireAt { key: &key, at_ms });
+            self.effects.record(db, Effect::ExpireAt { key, at_ms });
         }
         Ok(())
     }
 
-    /// Adds a key to a database that there is, and answers where; gives it back if one of its name is there. Whoever adds keys so
-    /// [records](Self::record_encoded) their effects.
-    pub fn add_prepared(&mut self, prepared: PreparedKey) -> Result<Slot, PreparedKey> {
-        let database = &self.dbs[prepared.db as usize];
-        if database.find_hashed(prepared.hash, &prepared.key).is_some() {
-            return Err(prepared);
+    /// Adds a key to a database that there is, takes its value, and answers where; `None` if one of its name is there. Whoever adds
+    /// keys so [records](Self::record_encoded) their effects.
+    pub fn add_prepared(&mut self, prepared: &mut PreparedKey) -> Option<Slot> {
+        let (db, hash, at_ms) = (prepared.db, prepared.hash, prepared.deadline().unwrap_or(NEVER));
+        if self.dbs[db as usize].find_hashed(hash, prepared.name()).is_some() {
+            return None;
         }
-        let at_ms = prepared.deadline().unwrap_or(NEVER);
-        let PreparedKey { db, hash, key, value, .. } = prepared;
-        Ok(self.create_hashed(db, hash, &key, value.into(), at_ms))
+        let (key, value) = prepared.take();
+        Some(self.create_hashed(db, hash, key, value, at_ms))
     }
 
     /// Records effects that were encoded elsewhere, so many of them: what they say has been done.
@@ -196,7 +222,9 @@ mod tests {
         let mut limits = *ks.limits();
         limits.stream.node_max_entries = 1;
         ks.set_limits(limits);
-        for (db, key, value) in [(0, &b"text"[..], &b"short"[..]), (1, b"number", b"17"), (0, b"long", &[7; 90])] {
+        for (db, key, value) in
+            [(0, &b"text"[..], &b"short"[..]), (1, b"number", b"17"), (0, b"long", &[7; 90]), (0, b"longer", &[7; 300])]
+        {
             ks.put(db, key, value);
         }
         let mut stream = None;
@@ -233,15 +261,15 @@ mod tests {
                     encoded.write(db, &effect);
                 }
                 Some(key) => {
-                    let key = key.unwrap();
+                    let mut key = key.unwrap();
                     assert!(key.is(db, effect.key().unwrap()) && key.db() == db);
                     assert_eq!(key.encode(&mut encoded), 1);
-                    put.put_prepared(key).unwrap();
+                    put.put_prepared(&mut key).unwrap();
                     prepared += 1;
                 }
             }
         }
-        assert_eq!(prepared, 11);
+        assert_eq!(prepared, 12);
         assert_eq!(contents(&put), contents(&applied));
         for effects in [encoded.as_bytes(), put.effects().as_bytes()] {
             let mut copy = fresh(Recording::Full);
@@ -271,7 +299,7 @@ mod tests {
                 key.expire_at(at_ms);
                 let mut encoded = EffectWriter::default();
                 let count = key.encode(&mut encoded);
-                put.put_prepared(key).unwrap();
+                put.put_prepared(&mut key).unwrap();
                 assert_eq!(contents(&put), contents(&applied), "{at_ms} {effect:?}");
                 let effects: Vec<_> = EffectReader::new(encoded.as_bytes()).collect();
                 assert_eq!(effects.len() as u64, count);
@@ -293,9 +321,9 @@ mod tests {
         assert_eq!(changes, 2);
         for recording in [Recording::Nothing, Recording::Keys, Recording::Full] {
             let mut ks = fresh(recording);
-            assert!(ks.add_prepared(key()).is_ok());
+            assert!(ks.add_prepared(&mut key()).is_some());
             assert!(ks.effects().is_empty());
-            assert!(ks.add_prepared(key()).is_err_and(|key| key.name() == b"k"));
+            assert!(ks.add_prepared(&mut key()).is_none());
             let count = ks.effects().count();
             ks.record_encoded(effects.as_bytes(), changes);
             assert_eq!(ks.effects().count(), count + 2);
@@ -311,6 +339,6 @@ mod tests {
             }
         }
         let mut ks = fresh(Recording::Nothing);
-        assert_eq!(ks.put_prepared(PreparedKey::text(4, b"k", b"")), Err(Misfit::NoDatabase));
+        assert_eq!(ks.put_prepared(&mut PreparedKey::text(4, b"k", b"")), Err(Misfit::NoDatabase));
     }
 }

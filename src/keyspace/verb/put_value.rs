@@ -9,6 +9,7 @@ use super::{Misfit, ensure, group, slot_of};
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Effect, EffectWriter, Field, Pairs};
+use crate::keyspace::entry::NewValue;
 use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER, Slot, ValueLimits};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
@@ -17,7 +18,7 @@ use crate::value::list::ListLimits;
 use crate::value::packed::Item;
 use crate::value::set::SetLimits;
 use crate::value::stream::{Stream, StreamId, StreamLimits};
-use crate::value::string::{Digits, StringRef, StringValue};
+use crate::value::string::{Digits, StringRef};
 use crate::value::zset::ZSetLimits;
 
 impl Keyspace {
@@ -167,12 +168,15 @@ pub(in crate::keyspace) fn limits_of(effect: &Effect<'_>) -> Option<ValueLimits>
 
 /// The value that an effect gives its key whatever was there before, within these limits; `None` if it does no such thing. Whether the
 /// key's expiry stays is another question: see [`keeps_expiry`].
-pub(in crate::keyspace) fn value_of(effect: &Effect<'_>, limits: &ValueLimits) -> Option<Result<Value, Misfit>> {
+pub(in crate::keyspace) fn value_of<'e>(
+    effect: &Effect<'e>,
+    limits: &ValueLimits,
+) -> Option<Result<NewValue<'e>, Misfit>> {
     match *effect {
-        Effect::Put { value, .. } => Some(Ok(Value::String(StringValue::new(value)))),
-        Effect::SetInteger { value, .. } => Some(Ok(Value::String(StringValue::Int(value)))),
-        Effect::SetText { value, .. } => Some(Ok(Value::String(StringValue::plain(value)))),
-        Effect::Build { layout, steps, .. } => Some(built(limits, layout, steps)),
+        Effect::Put { value, .. } => Some(Ok(NewValue::string(value))),
+        Effect::SetInteger { value, .. } => Some(Ok(NewValue::integer(value))),
+        Effect::SetText { value, .. } => Some(Ok(NewValue::Text(value))),
+        Effect::Build { layout, steps, .. } => Some(built(limits, layout, steps).map(NewValue::Owned)),
         _ => None,
     }
 }
