@@ -125,14 +125,28 @@ impl Shared {
 }
 
 impl Shared {
-    /// Makes snapshots, a slice at a time, between what others do.
+    /// Makes snapshots, a slice at a time, between what others do. While there are requests, these get as much time as the slices.
     async fn save(&self) {
         loop {
+            let began = Instant::now();
             let more = self.engine.borrow_mut().save_slice();
             if more {
-                tokio::task::yield_now().await;
+                self.leave_to_requests(began.elapsed()).await;
             } else {
                 self.save_moved.notified().await;
+            }
+        }
+    }
+
+    /// Lets others run: once, and then for so long as requests come, but no longer than `time`.
+    async fn leave_to_requests(&self, time: Duration) {
+        let began = Instant::now();
+        let received = || self.engine.borrow().server.stats.bytes_in;
+        loop {
+            let before = received();
+            tokio::task::yield_now().await;
+            if received() == before || began.elapsed() >= time {
+                return;
             }
         }
     }
