@@ -31,8 +31,9 @@ impl Count {
     pub(super) fn deadline(self, n: i64, now_ms: i64) -> Option<i64> {
         let ms = n.checked_mul(self.unit_ms())?;
         let base_ms = if matches!(self, Count::Seconds | Count::Milliseconds) { now_ms } else { 0 };
-        // The last moment means "never": it is 292 million years away, and one millisecond sooner is as far.
-        ms.checked_add(base_ms).map(|at_ms| at_ms.min(NEVER - 1))
+        // The last moment means "never": it is 292 million years away, and one millisecond sooner is as far. The first one is over even
+        // while expiry is held, as no other is.
+        ms.checked_add(base_ms).map(|at_ms| at_ms.clamp(i64::MIN + 1, NEVER - 1))
     }
 
     /// The other way round: how far away a moment is, Unix ms, rounded up; 0 for one that is over.
@@ -65,6 +66,7 @@ mod tests {
         assert_eq!(Count::UnixMilliseconds.deadline(i64::MAX, 500), Some(NEVER - 1));
         assert_eq!(Count::Milliseconds.deadline(i64::MAX - 499, 500), None);
         assert_eq!(Count::Milliseconds.deadline(i64::MIN, 500), Some(i64::MIN + 500));
+        assert_eq!(Count::UnixMilliseconds.deadline(i64::MIN, 500), Some(i64::MIN + 1));
         assert_eq!(Count::Seconds.deadline(i64::MAX / 1_000 + 1, 0), None);
         assert_eq!(Count::Seconds.deadline(i64::MIN, 0), None);
     }

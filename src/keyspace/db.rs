@@ -62,7 +62,7 @@ impl Db {
         let (mut sum, mut n) = (0i64, 0);
         for slot in self.timers.sample() {
             if let Some(at) = self.get(slot).and_then(Entry::expires_at_ms) {
-                sum = sum.saturating_add((at - now_ms).max(0));
+                sum = sum.saturating_add(at.saturating_sub(now_ms).max(0));
                 n += 1;
             }
         }

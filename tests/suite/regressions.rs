@@ -429,3 +429,22 @@ fn who_waits_to_claim_looks_again_when_the_clock_was_set() {
     bench.pass(500);
     assert!(!bench.is_suspended(1));
 }
+
+/// While expiry is held, the first moment of all removed a key nevertheless, and of a deadline close to it INFO made a time to live that
+/// overflowed: hundreds of millions of years, where the build had no assertions that ended the server.
+#[test]
+fn who_imports_may_give_keys_any_deadline() {
+    let server = start(&[]);
+    let mut raw = server.raw();
+    raw.command(&["CLIENT", "IMPORT-SOURCE", "ON"]);
+    for at_ms in [i64::MIN, i64::MIN + 1, -1] {
+        raw.command(&["SET", "k", "v"]);
+        assert_eq!(raw.command(&["PEXPIREAT", "k", &at_ms.to_string()]), Value::Integer(1));
+        assert_eq!(raw.command(&["GET", "k"]), Value::bulk("v"), "{at_ms}");
+        let keyspace = raw.command(&["INFO", "keyspace"]);
+        let keyspace = String::from_utf8_lossy(keyspace.bytes().expect("INFO answers text")).into_owned();
+        assert!(keyspace.contains("db0:keys=1,expires=1,avg_ttl=0,"), "{at_ms}: {keyspace}");
+    }
+    raw.command(&["CLIENT", "IMPORT-SOURCE", "OFF"]);
+    assert_eq!(raw.command(&["GET", "k"]), Value::Null);
+}
