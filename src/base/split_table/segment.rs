@@ -490,6 +490,27 @@ mod tests {
     }
 
     #[test]
+    fn a_lookup_ends_where_nothing_like_it_has_passed() {
+        let mut segment = filled(12, |_| 0);
+        // As no entries can come to lie: two in the second line that nobody has counted.
+        segment.line_mut(0).passed = 0;
+        let sees = |segment: &Segment, tag| {
+            let mut seen = 0;
+            segment.find(tag, |_| {
+                seen += 1;
+                false
+            });
+            seen
+        };
+        assert_eq!(sees(&segment, 0), 10);
+        // Counted for tags that differ in their low bits, then for this one.
+        segment.line_mut(0).passed = PASSED_MAX << count_of(1);
+        assert_eq!(sees(&segment, 0), 10);
+        segment.line_mut(0).passed = 1 << count_of(0);
+        assert_eq!(sees(&segment, 0), 12);
+    }
+
+    #[test]
     fn a_count_at_its_maximum_stays_there_until_a_resize() {
         let mut segment = filled(12, |_| 0);
         segment.line_mut(0).passed = PASSED_MAX - 1;
