@@ -1,6 +1,6 @@
 //! A [`SplitTable`] for entries of some size: the entries lie one behind the other, the table holds their numbers.
 //!
-//! A hash table keeps a third to a half of its places free, and what a free place costs is the size of an entry. With
+//! A hash table keeps some of its places free, and what a free place costs is the size of an entry. With
 //! 24-byte entries in the table itself a million of them took 77 MB (at the most unlucky size, just beyond a power of two);
 //! with 4-byte numbers in the table and the entries in chunks that are all full but the last, less than half. A lookup
 //! touches one place more in memory; a random entry is one at a random number, and a walk goes through memory in order.
@@ -9,8 +9,9 @@
 
 use std::collections::HashSet;
 
+use super::prefetch::prefetch;
 use super::sample::select;
-use super::split_table::{SplitTable, Walk};
+use super::split_table::{Hashes, SplitTable, Walk};
 
 /// Most bytes of a chunk: the allocator's pages of 64 KB hold such blocks nearly without a rest.
 const CHUNK_BYTES: usize = 3072;
@@ -18,7 +19,7 @@ const CHUNK_BYTES: usize = 3072;
 /// A set of entries found by hash. As with [`SplitTable`] the caller hashes and compares.
 #[derive(Clone, Debug)]
 pub(crate) struct DenseTable<T> {
-    index: SplitTable<u32>,
+    index: SplitTable,
     /// All but the last are full, and none is empty.
     chunks: Vec<Vec<T>>,
 }
@@ -47,13 +48,13 @@ impl<T> DenseTable<T> {
     /// The entry with this hash for which `eq` is true.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&T> {
-        self.index.find(hash, |number| eq(at(&self.chunks, *number))).map(|number| at(&self.chunks, *number))
+        self.index.find(hash, |number| eq(at(&self.chunks, number))).map(|number| at(&self.chunks, number))
     }
 
     /// As [`find`](Self::find), to change the entry. Its hash must stay the same.
     #[inline]
     pub(crate) fn find_mut(&mut self, hash: u64, mut eq: impl FnMut(&T) -> bool) -> Option<&mut T> {
-        let number = *self.index.find(hash, |number| eq(at(&self.chunks, *number)))?;
+        let number = self.index.find(hash, |number| eq(at(&self.chunks, number)))?;
         Some(at_mut(&mut self.chunks, number))
     }
 
@@ -67,8 +68,7 @@ impl<T> DenseTable<T> {
             self.chunks.push(if number == 0 { Vec::new() } else { Vec::with_capacity(Self::CHUNK) });
         }
         self.chunks.last_mut().expect("pushed above when the last was full").push(value);
-        let chunks = &self.chunks;
-        self.index.insert_unique(hash, number as u32, |number| rehash(at(chunks, *number)));
+        self.index.insert_unique(hash, number as u32, &Numbered { chunks: &self.chunks, hash_of: rehash });
     }
 
     /// Takes out the entry with this hash for which `eq` is true. `rehash` gives the hash of entries that move.
@@ -79,11 +79,11 @@ impl<T> DenseTable<T> {
         rehash: impl Fn(&T) -> u64,
     ) -> Option<T> {
         let chunks = &self.chunks;
-        let number = self.index.remove(hash, |number| eq(at(chunks, *number)), |number| rehash(at(chunks, *number)))?;
+        let number = self.index.remove(hash, |number| eq(at(chunks, number)))?;
         // Now the number of the last entry, since the index holds one less.
         let last = self.len() as u32;
         if number != last {
-            let place = self.index.find_mut(rehash(at(chunks, last)), |other| *other == last);
+            let place = self.index.find_mut(rehash(at(chunks, last)), |other| other == last);
             *place.expect("every entry is in the index") = number;
         }
         let chunk = self.chunks.last_mut().expect("there was an entry");
@@ -97,23 +97,18 @@ impl<T> DenseTable<T> {
 
     /// One step of a SCAN; see [`SplitTable::scan`].
     pub(crate) fn scan(&self, cursor: u64, count: usize, hash_of: impl Fn(&T) -> u64, mut emit: impl FnMut(&T)) -> u64 {
-        let entry = |number: &u32| at(&self.chunks, *number);
-        self.index.scan(cursor, count, |number| hash_of(entry(number)), |number| emit(entry(number)))
+        let hashes = Numbered { chunks: &self.chunks, hash_of };
+        self.index.scan(cursor, count, &hashes, |number| emit(at(&self.chunks, number)))
     }
 
     /// Shows the entries from `cursor` on to `visit` until it answers false, and those of the last one's place. Answers the cursor
     /// of the rest; see [`SplitTable::walk`].
     pub(crate) fn walk(&self, cursor: u64, hash_of: impl Fn(&T) -> u64, mut visit: impl FnMut(&T) -> bool) -> u64 {
-        let entry = |number: &u32| at(&self.chunks, *number);
-        self.index.walk(
-            cursor,
-            |number| hash_of(entry(number)),
-            |together| {
-                let mut goes_on = true;
-                together.iter().for_each(|(_, number)| goes_on &= visit(entry(number)));
-                if goes_on { Walk::Continue } else { Walk::Stop }
-            },
-        )
+        self.index.walk(cursor, &Numbered { chunks: &self.chunks, hash_of }, |together| {
+            let mut goes_on = true;
+            together.iter().for_each(|(_, number)| goes_on &= visit(at(&self.chunks, *number)));
+            if goes_on { Walk::Continue } else { Walk::Stop }
+        })
     }
 
     /// An entry drawn at random, each with the same chance. `below(n)` draws a number in `0..n`.
@@ -153,6 +148,22 @@ impl<T> DenseTable<T> {
         let measured = if samples == 0 { self.len() } else { samples.min(self.len()) };
         let sum: usize = self.iter().take(measured).map(size_of).sum();
         (sum as u128 * self.len() as u128 / measured.max(1) as u128) as usize
+    }
+}
+
+/// The hashes of the entries, by their numbers.
+struct Numbered<'t, T, H> {
+    chunks: &'t [Vec<T>],
+    hash_of: H,
+}
+
+impl<T, H: Fn(&T) -> u64> Hashes for Numbered<'_, T, H> {
+    fn of(&self, number: u32) -> u64 {
+        (self.hash_of)(at(self.chunks, number))
+    }
+
+    fn prefetch(&self, number: u32) {
+        prefetch(at(self.chunks, number));
     }
 }
 

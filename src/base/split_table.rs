@@ -1,21 +1,21 @@
-//! A hash table that never stops to resize, and that SCAN can walk while it changes.
+//! A hash table that never stops to resize, and that SCAN can walk while it changes. It holds numbers: of entries that lie elsewhere.
 //!
 //! One large open-addressing table copies itself when it is full: seconds at ten million entries, during which a
-//! single-threaded server answers nobody. Here the entries live in many small tables (*segments*, a few hundred entries
+//! single-threaded server answers nobody. Here the numbers live in many small tables (*segments*, some hundreds of entries
 //! each), and the number of segments follows the number of entries by **linear hashing** (W. Litwin, "Linear hashing: a
 //! new tool for file and table addressing", VLDB 1980): segments split in a fixed order, one after the other, whichever is
 //! full. One insert splits at most one segment, one remove merges at most one pair, so the longest pause is that of moving
-//! about a thousand entries.
+//! about a thousand entries. Between two splits a segment grows by itself, in small steps ([`Segment`]).
 //!
 //! ```text
-//! bit    63 .... 57 | 56 ...................... 16 | 15 ........ 0
-//!        tag of     |   63 ... 16: the segment,    | bucket in the
-//!        hashbrown  |   low bits first             | segment (hashbrown)
+//! bit    63 ........................ 16 | 15 ......... 0
+//!        middle: the segment,           | tag: the line
+//!        low bits first                 | in the segment
 //! ```
 //!
 //! With `n` segments and `2^d >= n` the smallest such power, an entry is in segment `s = middle mod 2^d`, or, where that one
 //! is not split off yet (`s >= n`), in `s mod 2^(d-1)`. Segment 0 lies in the table itself, so a table that has one segment
-//! (up to `FIRST_SPLIT` entries) costs one hashbrown table, and an empty one no allocation. The other segments' headers
+//! (up to `SEGMENT_LOAD` entries) costs no other, and an empty one no allocation. The other segments' headers
 //! lie in chunks, since one vector of them would itself have to be copied when it grows.
 //!
 //! # SCAN
@@ -29,26 +29,20 @@
 //!
 //! The hash must be good (all bits used) and secret: who can choose the entries of one segment can make it large.
 
+mod segment;
+
 use std::mem;
 
-use hashbrown::HashTable;
+use segment::Segment;
 
 /// Mean entries per segment at which one more segment is split off. While a level is being split, segments hold between
-/// half of this and twice of this: 800 in a table of 1024 buckets, 400 in 512, each with room for chance.
+/// half of this and twice of this. More of them would make a split longer, and a step of a SCAN; fewer would leave more of the
+/// last piece of their memory unused.
 const SEGMENT_LOAD: usize = 400;
 
 /// Mean entries per segment below which one segment is merged away. Far from [`SEGMENT_LOAD`], lest a table whose size swings
 /// splits and merges at each turn.
 const MERGE_LOAD: usize = SEGMENT_LOAD / 4;
-
-/// Entries of a table with one segment when it is split the first time: what hashbrown holds in 1024 buckets.
-const FIRST_SPLIT: usize = 896;
-
-/// A segment whose capacity is this many times its entries gives memory back.
-const SLACK: usize = 8;
-
-/// Capacity below which a segment keeps its memory.
-const SMALL: usize = 28;
 
 /// Segment headers per chunk, as a power of two.
 const CHUNK_BITS: u32 = 8;
@@ -59,14 +53,35 @@ const PLACE_BITS: u32 = 48;
 /// One past the last place.
 pub(crate) const PLACE_END: u64 = 1 << PLACE_BITS;
 
-/// Buckets of the largest segment that occurs with a good hash: the range in which [`SplitTable::random`] draws.
-const WIDEST: u64 = 2048;
+/// Cells of the largest segment that occurs with a good hash: the range in which [`SplitTable::random`] draws.
+const MOST_CELLS: usize = 1280;
 
 /// Draws of [`SplitTable::random`] before it stops drawing and takes the next entry that it finds.
 const DRAWS: usize = 200;
 
-const _: () = assert!(FIRST_SPLIT >= SEGMENT_LOAD, "the first split must not be undone by the next remove");
+/// How many entries ahead of the one that is hashed are on their way to the cache.
+const AHEAD: usize = 16;
+
 const _: () = assert!(MERGE_LOAD * 2 < SEGMENT_LOAD, "a merge must not be followed by a split");
+
+/// The hashes of the entries that a table holds the numbers of.
+pub(crate) trait Hashes {
+    /// The hash of entry `number`.
+    fn of(&self, number: u32) -> u64;
+
+    /// Starts to bring into the cache what [`of`](Self::of) will read. It is called for many entries in a row, so that the processor
+    /// waits for all of them at once.
+    fn prefetch(&self, number: u32);
+}
+
+/// Hashes that take no memory which is worth a prefetch.
+impl<F: Fn(u32) -> u64> Hashes for F {
+    fn of(&self, number: u32) -> u64 {
+        self(number)
+    }
+
+    fn prefetch(&self, _: u32) {}
+}
 
 /// What becomes of a [walk](SplitTable::walk) at the entries that it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,47 +92,47 @@ pub(crate) enum Walk {
     Stop,
 }
 
-/// A set of entries found by hash. It stores neither keys nor hashes: the caller hashes, compares and, when segments
-/// split or merge, hashes again.
+/// A set of entries, by their numbers, found by hash. It stores neither keys nor hashes: the caller hashes, compares and, when
+/// segments split, hashes again.
 #[derive(Clone, Debug)]
-pub(crate) struct SplitTable<T> {
-    first: HashTable<T>,
+pub(crate) struct SplitTable {
+    first: Segment,
     /// Segments 1 and up, 2^[`CHUNK_BITS`] to a chunk, all chunks but the last one full.
-    chunks: Vec<Vec<HashTable<T>>>,
+    chunks: Vec<Vec<Segment>>,
     segments: usize,
     /// The smallest 2^d - 1 that is at least `segments - 1`.
     mask: u64,
     len: usize,
 }
 
-impl<T> Default for SplitTable<T> {
+impl Default for SplitTable {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> SplitTable<T> {
+impl SplitTable {
     /// An empty table, without allocation.
     pub(crate) const fn new() -> Self {
-        SplitTable { first: HashTable::new(), chunks: Vec::new(), segments: 1, mask: 0, len: 0 }
+        SplitTable { first: Segment::new(), chunks: Vec::new(), segments: 1, mask: 0, len: 0 }
     }
 
-    /// Makes segments for about so many entries, if the table is empty: as it fills, none has to be split, and each grows once. A
-    /// number that is too large costs a header for each [`SEGMENT_LOAD`] entries that don't come, and room for at most 30 beside each
-    /// that comes, until [`fit`](Self::fit) is called.
+    /// Makes segments for about so many entries, if the table is empty: as it fills, none has to be split. A number that is too large
+    /// costs a header for each [`SEGMENT_LOAD`] entries that don't come, and a line of 64 bytes for each that comes, until
+    /// [`fit`](Self::fit) is called.
     pub(crate) fn expect(&mut self, entries: usize) {
-        if self.is_empty() && entries > FIRST_SPLIT {
+        if self.is_empty() {
             while self.segments < entries.div_ceil(SEGMENT_LOAD) {
-                self.push_segment(HashTable::new());
+                self.push_segment(Segment::new());
             }
         }
     }
 
     /// Merges segments that were made for entries that have not come, so that those are half full that are left: all that were
     /// [expected](Self::expect) are there. Takes time in proportion to what was expected.
-    pub(crate) fn fit(&mut self, rehash: impl Fn(&T) -> u64) {
+    pub(crate) fn fit(&mut self) {
         while self.segments > 1 && self.len < self.segments * (SEGMENT_LOAD / 2) {
-            self.merge(&rehash);
+            self.merge();
         }
     }
 
@@ -135,63 +150,50 @@ impl<T> SplitTable<T> {
 
     /// The entry with this hash for which `eq` is true.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&T> {
-        self.segment(self.index(hash)).find(hash, eq)
+    pub(crate) fn find(&self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<u32> {
+        self.segment(self.index(hash)).find(tag(hash), eq)
     }
 
-    /// As [`find`](Self::find), to change the entry. Its hash must stay the same.
+    /// As [`find`](Self::find), to give the entry another number. Its hash must stay the same.
     #[inline]
-    pub(crate) fn find_mut(&mut self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&mut T> {
+    pub(crate) fn find_mut(&mut self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<&mut u32> {
         let index = self.index(hash);
-        self.segment_mut(index).find_mut(hash, eq)
+        self.segment_mut(index).find_mut(tag(hash), eq)
     }
 
-    /// Adds an entry that the caller knows to be absent. `rehash` gives the hash of entries that must move.
+    /// Adds an entry that the caller knows to be absent. `hashes` gives the hashes of entries that must move.
     #[inline]
-    pub(crate) fn insert_unique(&mut self, hash: u64, value: T, rehash: impl Fn(&T) -> u64) {
-        if self.len >= FIRST_SPLIT && self.len >= self.segments * SEGMENT_LOAD {
-            self.split(&rehash);
+    pub(crate) fn insert_unique(&mut self, hash: u64, number: u32, hashes: &impl Hashes) {
+        if self.len >= self.segments * SEGMENT_LOAD {
+            self.split(hashes);
         }
         let index = self.index(hash);
-        if self.segments > 1 && self.segment(index).len() == self.segment(index).capacity() {
-            self.make_room(index, &rehash);
-        }
-        self.segment_mut(index).insert_unique(hash, value, rehash);
+        self.segment_mut(index).insert(tag(hash), number);
         self.len += 1;
     }
 
-    /// Takes out the entry with this hash for which `eq` is true. `rehash` gives the hash of entries that must move; it is
-    /// never asked about the removed one.
+    /// Takes out the entry with this hash for which `eq` is true.
     #[inline]
-    pub(crate) fn remove(&mut self, hash: u64, eq: impl FnMut(&T) -> bool, rehash: impl Fn(&T) -> u64) -> Option<T> {
+    pub(crate) fn remove(&mut self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<u32> {
         let index = self.index(hash);
-        let segment = self.segment_mut(index);
-        let (value, _) = segment.find_entry(hash, eq).ok()?.remove();
-        if segment.capacity() > SMALL && segment.len() * SLACK < segment.capacity() {
-            segment.shrink_to(segment.len() * 2, &rehash);
-        }
+        let number = self.segment_mut(index).remove(tag(hash), eq)?;
         self.len -= 1;
         if self.segments > 1 && self.len < self.segments * MERGE_LOAD {
-            self.merge(&rehash);
+            self.merge();
         }
-        Some(value)
+        Some(number)
     }
 
     /// One step of a SCAN: emits at least `count` entries (at least one) from `cursor` on, unless fewer are left, and returns
     /// the cursor of the next step, 0 after the last. A walk starts with cursor 0; any other number is safe, and one that no
     /// step returned only skips entries. Takes time in proportion to one segment, or to `count` if that is larger.
-    pub(crate) fn scan(&self, cursor: u64, count: usize, hash_of: impl Fn(&T) -> u64, mut emit: impl FnMut(&T)) -> u64 {
+    pub(crate) fn scan(&self, cursor: u64, count: usize, hashes: &impl Hashes, mut emit: impl FnMut(u32)) -> u64 {
         let mut cursor = cursor;
         let mut wanted = count.max(1);
-        let mut found: Vec<(u64, &T)> = Vec::new();
         while cursor < PLACE_END {
-            let (segment, end) = self.segment_at(cursor);
-            found.clear();
-            found.extend(
-                segment.iter().map(|entry| (place(hash_of(entry)), entry)).filter(|(place, _)| *place >= cursor),
-            );
+            let (mut found, end) = self.entries_from(cursor, hashes);
             if found.len() <= wanted {
-                found.iter().for_each(|(_, entry)| emit(entry));
+                found.iter().for_each(|(_, number)| emit(*number));
                 wanted -= found.len();
                 cursor = end;
                 if wanted == 0 {
@@ -200,7 +202,7 @@ impl<T> SplitTable<T> {
                 continue;
             }
             let (_, &mut (last, _), _) = found.select_nth_unstable_by_key(wanted - 1, |(place, _)| *place);
-            found.iter().filter(|(place, _)| *place <= last).for_each(|(_, entry)| emit(entry));
+            found.iter().filter(|(place, _)| *place <= last).for_each(|(_, number)| emit(*number));
             cursor = last + 1;
             break;
         }
@@ -210,20 +212,10 @@ impl<T> SplitTable<T> {
     /// Shows the entries from `cursor` on to `visit` in the order of their places, those of one place together, until it stops the
     /// walk. Answers the cursor of the rest, [`PLACE_END`] where nothing is left. Places before a cursor that it answered have been
     /// visited and others have not, however the table changes. Each call looks at whole segments, of which it may show little.
-    pub(crate) fn walk<'t>(
-        &'t self,
-        cursor: u64,
-        hash_of: impl Fn(&T) -> u64,
-        mut visit: impl FnMut(&[(u64, &'t T)]) -> Walk,
-    ) -> u64 {
+    pub(crate) fn walk(&self, cursor: u64, hashes: &impl Hashes, mut visit: impl FnMut(&[(u64, u32)]) -> Walk) -> u64 {
         let mut cursor = cursor;
-        let mut found: Vec<(u64, &T)> = Vec::new();
         while cursor < PLACE_END {
-            let (segment, end) = self.segment_at(cursor);
-            found.clear();
-            found.extend(
-                segment.iter().map(|entry| (place(hash_of(entry)), entry)).filter(|(place, _)| *place >= cursor),
-            );
+            let (mut found, end) = self.entries_from(cursor, hashes);
             found.sort_unstable_by_key(|(place, _)| *place);
             for together in found.chunk_by(|(one, _), (other, _)| one == other) {
                 match visit(together) {
@@ -238,41 +230,38 @@ impl<T> SplitTable<T> {
 
     /// An entry drawn at random, each with the same chance (with a good hash). `below(n)` draws a number in `0..n`.
     ///
-    /// Draws a segment and a bucket until it hits an entry: two to five times usually, about twenty times just before a
+    /// Draws a segment and a cell until it hits an entry: two to five times usually, about thirteen times just before a
     /// table that shrank is merged.
-    pub(crate) fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<&T> {
+    pub(crate) fn random(&self, mut below: impl FnMut(u64) -> u64) -> Option<u32> {
         if self.is_empty() {
             return None;
         }
         for _ in 0..DRAWS {
             let segment = self.segment(self.draw(self.segments, &mut below));
-            let buckets = segment.num_buckets();
             // With several segments all draw in the same range, so that a small one is not preferred.
-            let range = if self.segments == 1 { buckets } else { buckets.max(WIDEST as usize) };
-            let bucket = self.draw(range, &mut below);
-            if bucket < buckets
-                && let Some(entry) = segment.get_bucket(bucket)
+            let range = if self.segments == 1 { segment.cells() } else { segment.cells().max(MOST_CELLS) };
+            let cell = self.draw(range, &mut below);
+            if cell < segment.cells()
+                && let Some(number) = segment.in_cell(cell)
             {
-                return Some(entry);
+                return Some(number);
             }
         }
         let start = self.draw(self.segments, &mut below);
-        let segment = (start..self.segments).chain(0..start).map(|i| self.segment(i)).find(|s| !s.is_empty())?;
-        segment.iter().nth(self.draw(segment.len(), &mut below))
+        let segment = (start..self.segments).chain(0..start).map(|i| self.segment(i)).find(|s| s.len() > 0)?;
+        segment.numbers().nth(self.draw(segment.len(), &mut below))
     }
 
     /// All entries, in no order that means anything.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.first.iter().chain(self.chunks.iter().flatten().flatten())
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.all_segments().flat_map(Segment::numbers)
     }
 
-    /// Bytes allocated for the table: not this header, and not what the entries themselves allocate. Takes time in
-    /// proportion to the segments.
+    /// Bytes allocated for the table: not this header. Takes time in proportion to the segments.
     pub(crate) fn mem_bytes(&self) -> usize {
-        let headers: usize = self.chunks.iter().map(|chunk| chunk.capacity() * mem::size_of::<HashTable<T>>()).sum();
-        let chunks = self.chunks.capacity() * mem::size_of::<Vec<HashTable<T>>>();
-        let segments: usize = (0..self.segments).map(|i| self.segment(i).allocation_size()).sum();
-        chunks + headers + segments
+        let headers: usize = self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<Segment>()).sum();
+        let chunks = self.chunks.capacity() * size_of::<Vec<Segment>>();
+        chunks + headers + self.all_segments().map(Segment::mem_bytes).sum::<usize>()
     }
 
     #[inline]
@@ -283,7 +272,7 @@ impl<T> SplitTable<T> {
     }
 
     #[inline]
-    fn segment(&self, index: usize) -> &HashTable<T> {
+    fn segment(&self, index: usize) -> &Segment {
         match index.checked_sub(1) {
             None => &self.first,
             Some(i) => &self.chunks[i >> CHUNK_BITS][i & CHUNK_MASK],
@@ -291,19 +280,26 @@ impl<T> SplitTable<T> {
     }
 
     #[inline]
-    fn segment_mut(&mut self, index: usize) -> &mut HashTable<T> {
+    fn segment_mut(&mut self, index: usize) -> &mut Segment {
         match index.checked_sub(1) {
             None => &mut self.first,
             Some(i) => &mut self.chunks[i >> CHUNK_BITS][i & CHUNK_MASK],
         }
     }
 
-    /// The segment whose interval contains `place`, and the end of that interval.
-    fn segment_at(&self, place: u64) -> (&HashTable<T>, u64) {
+    fn all_segments(&self) -> impl Iterator<Item = &Segment> {
+        std::iter::once(&self.first).chain(self.chunks.iter().flatten())
+    }
+
+    /// The entries, with their places, of the segment whose interval contains `cursor`, but for those before the cursor; and the end of that
+    /// interval.
+    fn entries_from(&self, cursor: u64, hashes: &impl Hashes) -> (Vec<(u64, u32)>, u64) {
         // Reversing is its own inverse, so this is a hash with that place.
-        let index = self.index((place << 16).reverse_bits() << 16);
+        let index = self.index((cursor << 16).reverse_bits() << 16);
         let width = 1u64 << (PLACE_BITS - self.depth(index));
-        (self.segment(index), (place | (width - 1)) + 1)
+        let numbers: Vec<u32> = self.segment(index).numbers().collect();
+        let places = hash_all(&numbers, hashes).map(|(hash, number)| (place(hash), number));
+        (places.filter(|(place, _)| *place >= cursor).collect(), (cursor | (width - 1)) + 1)
     }
 
     /// By how many bits a segment's entries are alike.
@@ -311,21 +307,6 @@ impl<T> SplitTable<T> {
         let half = (self.mask as usize).div_ceil(2);
         let split = index >= half || index + half < self.segments;
         if split { self.mask.count_ones() } else { self.mask.count_ones() - 1 }
-    }
-
-    /// Gives a segment that is full and small more memory: at first for a few entries, then enough for its share of a table that is
-    /// about to be split again. Nobody knows yet whether all entries come that somebody expects.
-    #[cold]
-    #[inline(never)]
-    fn make_room(&mut self, index: usize, rehash: &impl Fn(&T) -> u64) {
-        let share = (self.segments * SEGMENT_LOAD) >> self.depth(index);
-        let segment = self.segment_mut(index);
-        match segment.capacity() {
-            0 => *segment = HashTable::with_capacity(SMALL),
-            // Three standard deviations of a share of 400 are 60.
-            1..=SMALL => segment.reserve((share + share / 8).saturating_sub(segment.len()), rehash),
-            _ => {}
-        }
     }
 
     fn draw(&self, n: usize, below: &mut impl FnMut(u64) -> u64) -> usize {
@@ -336,38 +317,29 @@ impl<T> SplitTable<T> {
     /// Appends one segment and moves to it what belongs there, all from one other segment.
     #[cold]
     #[inline(never)]
-    fn split(&mut self, rehash: &impl Fn(&T) -> u64) {
+    fn split(&mut self, hashes: &impl Hashes) {
         let new = self.segments;
         let half = 1usize << new.ilog2();
-        let belongs_in_new = |hash: u64| middle(hash) & half as u64 != 0;
-        let parent = mem::take(self.segment_mut(new - half));
-        let entries: Vec<(u64, T)> = parent.into_iter().map(|entry| (rehash(&entry), entry)).collect();
-
-        let moving = entries.iter().filter(|(hash, _)| belongs_in_new(*hash)).count();
-        let mut stay = HashTable::with_capacity(entries.len() - moving);
-        let mut moved = HashTable::with_capacity(moving);
-        for (hash, entry) in entries {
-            let side = if belongs_in_new(hash) { &mut moved } else { &mut stay };
-            side.insert_unique(hash, entry, rehash);
-        }
-        *self.segment_mut(new - half) = stay;
-        self.push_segment(moved);
+        let numbers: Vec<u32> = mem::take(self.segment_mut(new - half)).numbers().collect();
+        let (moving, staying): (Vec<_>, Vec<_>) =
+            hash_all(&numbers, hashes).partition(|(hash, _)| middle(*hash) & half as u64 != 0);
+        let segment_of = |entries: Vec<(u64, u32)>| {
+            Segment::with_room(entries.len(), entries.iter().map(|(hash, number)| (tag(*hash), *number)))
+        };
+        *self.segment_mut(new - half) = segment_of(staying);
+        self.push_segment(segment_of(moving));
     }
 
     /// Drops the last segment and moves its entries back to the one it was split from.
     #[cold]
     #[inline(never)]
-    fn merge(&mut self, rehash: &impl Fn(&T) -> u64) {
+    fn merge(&mut self) {
         let last = self.pop_segment();
         let half = 1usize << self.segments.ilog2();
-        let parent = self.segment_mut(self.segments - half);
-        parent.reserve(last.len(), rehash);
-        for entry in last {
-            parent.insert_unique(rehash(&entry), entry, rehash);
-        }
+        self.segment_mut(self.segments - half).absorb(last);
     }
 
-    fn push_segment(&mut self, segment: HashTable<T>) {
+    fn push_segment(&mut self, segment: Segment) {
         let chunk = (self.segments - 1) >> CHUNK_BITS;
         if chunk == self.chunks.len() {
             // The first chunk grows step by step: most tables of several segments have few.
@@ -378,7 +350,7 @@ impl<T> SplitTable<T> {
         self.mask = self.segments.next_power_of_two() as u64 - 1;
     }
 
-    fn pop_segment(&mut self) -> HashTable<T> {
+    fn pop_segment(&mut self) -> Segment {
         let chunk = self.chunks.last_mut().expect("called with more than one segment");
         let segment = chunk.pop().expect("a chunk is removed with its last segment");
         if chunk.is_empty() {
@@ -391,6 +363,22 @@ impl<T> SplitTable<T> {
 }
 
 const CHUNK_MASK: usize = (1 << CHUNK_BITS) - 1;
+
+/// The hashes of all these entries, one after the other, which are brought into the cache in time.
+fn hash_all<'n>(numbers: &'n [u32], hashes: &'n impl Hashes) -> impl Iterator<Item = (u64, u32)> + 'n {
+    numbers.iter().take(AHEAD).for_each(|number| hashes.prefetch(*number));
+    numbers.iter().enumerate().map(|(i, number)| {
+        if let Some(ahead) = numbers.get(i + AHEAD) {
+            hashes.prefetch(*ahead);
+        }
+        (hashes.of(*number), *number)
+    })
+}
+
+#[inline]
+fn tag(hash: u64) -> u16 {
+    hash as u16
+}
 
 #[inline]
 fn middle(hash: u64) -> u64 {
@@ -405,6 +393,7 @@ pub(crate) fn place(hash: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::collections::{HashMap, HashSet};
 
     use proptest::prelude::*;
@@ -412,36 +401,40 @@ mod tests {
     use super::*;
 
     /// SplitMix64's finalizer: all bits of the hash depend on all of the key.
-    fn hash(key: &u64) -> u64 {
+    fn mix(key: u64) -> u64 {
         let mut z = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
 
-    fn insert(table: &mut SplitTable<u64>, key: u64) -> bool {
-        let absent = table.find(hash(&key), |k| *k == key).is_none();
+    fn hash(key: u32) -> u64 {
+        mix(key.into())
+    }
+
+    fn insert(table: &mut SplitTable, key: u32) -> bool {
+        let absent = table.find(hash(key), |k| k == key).is_none();
         if absent {
-            table.insert_unique(hash(&key), key, hash);
+            table.insert_unique(hash(key), key, &hash);
         }
         absent
     }
 
-    fn remove(table: &mut SplitTable<u64>, key: u64) -> bool {
-        table.remove(hash(&key), |k| *k == key, hash).is_some()
+    fn remove(table: &mut SplitTable, key: u32) -> bool {
+        table.remove(hash(key), |k| k == key).is_some()
     }
 
-    fn filled(n: u64) -> SplitTable<u64> {
+    fn filled(n: u32) -> SplitTable {
         let mut table = SplitTable::new();
         (0..n).for_each(|key| assert!(insert(&mut table, key)));
         table
     }
 
     /// Each entry is in the segment that its hash says, and the counts agree.
-    fn check(table: &SplitTable<u64>) {
+    fn check(table: &SplitTable) {
         let mut len = 0;
         for i in 0..table.segments {
-            table.segment(i).iter().for_each(|key| assert_eq!(table.index(hash(key)), i));
+            table.segment(i).numbers().for_each(|key| assert_eq!(table.index(hash(key)), i));
             len += table.segment(i).len();
         }
         assert_eq!(len, table.len());
@@ -450,15 +443,15 @@ mod tests {
 
     #[test]
     fn an_empty_table_allocates_nothing() {
-        let table: SplitTable<u64> = SplitTable::new();
+        let table = SplitTable::new();
         assert_eq!(table.mem_bytes(), 0);
-        assert_eq!(table.scan(0, 10, hash, |_| panic!("no entry")), 0);
+        assert_eq!(table.scan(0, 10, &hash, |_| panic!("no entry")), 0);
         assert!(table.random(|_| 0).is_none());
     }
 
     #[test]
     fn a_table_that_knows_how_many_come_never_splits() {
-        for n in [FIRST_SPLIT as u64 + 1, 5_000, 100_000] {
+        for n in [SEGMENT_LOAD as u32 + 1, 5_000, 100_000] {
             let mut table = SplitTable::new();
             table.expect(n as usize);
             let segments = table.segments;
@@ -467,7 +460,7 @@ mod tests {
             (0..n).for_each(|key| assert!(insert(&mut table, key)));
             assert_eq!(table.segments, segments);
             check(&table);
-            assert!(n < 5_000 || table.mem_bytes() <= filled(n).mem_bytes() * 5 / 4, "{n}");
+            assert!(table.mem_bytes() <= filled(n).mem_bytes() * 5 / 4, "{n}");
             (0..n).for_each(|key| assert!(remove(&mut table, key)));
             assert_eq!((table.segments, table.len()), (1, 0));
         }
@@ -483,7 +476,7 @@ mod tests {
         (0..1_000).for_each(|key| assert!(insert(&mut table, key)));
         let (mut cursor, mut seen) = (0, Vec::new());
         loop {
-            cursor = table.scan(cursor, 10, hash, |key| seen.push(*key));
+            cursor = table.scan(cursor, 10, &hash, |key| seen.push(key));
             if cursor == 0 {
                 break;
             }
@@ -503,32 +496,32 @@ mod tests {
             table.expect(10_000_000);
             (0..n).for_each(|key| assert!(insert(&mut table, key)));
             let segments = table.segments;
-            let headers = segments * mem::size_of::<HashTable<u64>>();
+            let headers = segments * size_of::<Segment>();
             let (while_it_fills, as_it_grows) = (table.mem_bytes(), filled(n).mem_bytes());
-            assert!(while_it_fills < 2 * headers + 40 * as_it_grows, "{n}: {while_it_fills}");
-            table.fit(hash);
+            assert!(while_it_fills < 2 * headers + 100 * n as usize + as_it_grows, "{n}: {while_it_fills}");
+            table.fit();
             check(&table);
             assert_eq!(table.len(), n as usize);
             // What a SCAN walks through.
             assert!(table.segments <= (n as usize / (SEGMENT_LOAD / 2)).max(1), "{n}: {} segments", table.segments);
-            assert!(table.mem_bytes() <= 3 * as_it_grows + 16 * 1024, "{n}: {} bytes", table.mem_bytes());
+            assert!(table.mem_bytes() <= as_it_grows * 3 / 2 + 16 * 1024, "{n}: {} bytes", table.mem_bytes());
             assert!((0..n).all(|key| !insert(&mut table, key)));
         }
         let mut table = filled(5_000);
         let segments = table.segments;
-        table.fit(hash);
+        table.fit();
         assert_eq!(table.segments, segments, "nothing was expected");
     }
 
     #[test]
     fn a_small_table_is_one_segment() {
-        assert_eq!(filled(FIRST_SPLIT as u64).segments, 1);
-        assert_eq!(filled(FIRST_SPLIT as u64 + 1).segments, 2);
+        assert_eq!(filled(SEGMENT_LOAD as u32).segments, 1);
+        assert_eq!(filled(SEGMENT_LOAD as u32 + 1).segments, 2);
     }
 
     #[test]
     fn segments_follow_the_entries() {
-        let n = 300_000u64;
+        let n = 300_000u32;
         let mut table = filled(n);
         check(&table);
         assert_eq!(table.segments, n as usize / SEGMENT_LOAD);
@@ -550,7 +543,7 @@ mod tests {
             for shift in 0..64 {
                 for cursor in [1u64 << shift, (1 << shift) - 1, u64::MAX << shift, u64::MAX >> shift] {
                     for count in [0, 1, usize::MAX] {
-                        let next = table.scan(cursor, count, hash, |_| ());
+                        let next = table.scan(cursor, count, &hash, |_| ());
                         assert!(next == 0 || (next > cursor && next < PLACE_END));
                     }
                 }
@@ -558,34 +551,61 @@ mod tests {
         }
     }
 
+    /// Whoever hashes many entries waits for the memory of all of them at once.
+    #[test]
+    fn entries_are_prefetched_before_they_are_hashed() {
+        #[derive(Default)]
+        struct Watched(RefCell<HashSet<u32>>);
+        impl Hashes for Watched {
+            fn of(&self, number: u32) -> u64 {
+                assert!(self.0.borrow_mut().remove(&number), "{number} was not prefetched, or is hashed again");
+                hash(number)
+            }
+            fn prefetch(&self, number: u32) {
+                self.0.borrow_mut().insert(number);
+                assert!(self.0.borrow().len() <= AHEAD + 1, "more than the processor can wait for");
+            }
+        }
+        let watched = Watched::default();
+        let mut table = SplitTable::new();
+        (0..5_000).for_each(|key| table.insert_unique(hash(key), key, &watched));
+        let mut seen = 0;
+        assert_eq!(table.scan(0, usize::MAX, &watched, |_| seen += 1), 0);
+        assert_eq!((seen, table.segments > 1), (5_000, true));
+    }
+
     #[test]
     fn entries_of_one_place_stay_together() {
         let mut table = SplitTable::new();
-        (0..50u64).for_each(|key| table.insert_unique(7 << 20, key, |_| 7 << 20));
+        let hash = |_| 7 << 20;
+        (0..50).for_each(|key| table.insert_unique(hash(key), key, &hash));
         let mut seen = 0;
-        assert_eq!(table.scan(0, 10, |_| 7 << 20, |_| seen += 1), place(7 << 20) + 1);
+        assert_eq!(table.scan(0, 10, &hash, |_| seen += 1), place(7 << 20) + 1);
         assert_eq!(seen, 50);
     }
 
     /// Entries on both sides of every border between segments, which random hashes practically never hit.
     #[test]
     fn a_scan_crosses_segment_borders_without_a_gap() {
-        let hash_at = |at: &u64| (at << 16).reverse_bits() << 16 | hash(at) & 0xffff;
-        let places = (0..4096).flat_map(|i| [i << 36, (i << 36) + 1, ((i + 1) << 36) - 1]);
+        let places: Vec<u64> = (0..4096).flat_map(|i| [i << 36, (i << 36) + 1, ((i + 1) << 36) - 1]).collect();
+        let hash_of = |number: u32| {
+            let at = places[number as usize];
+            (at << 16).reverse_bits() << 16 | mix(at) & 0xffff
+        };
         let mut table = SplitTable::new();
-        places.clone().for_each(|at| table.insert_unique(hash_at(&at), at, hash_at));
+        (0..places.len() as u32).for_each(|number| table.insert_unique(hash_of(number), number, &hash_of));
         assert!(table.segments > 16);
         for count in [1, 2, 7, 500, usize::MAX] {
             let mut seen = Vec::new();
             let mut cursor = 0;
             loop {
-                cursor = table.scan(cursor, count, hash_at, |at| seen.push(*at));
+                cursor = table.scan(cursor, count, &hash_of, |number| seen.push(number));
                 if cursor == 0 {
                     break;
                 }
             }
             seen.sort_unstable();
-            assert!(seen.iter().copied().eq(places.clone()));
+            assert!(seen.into_iter().eq(0..places.len() as u32));
         }
     }
 
@@ -597,7 +617,7 @@ mod tests {
             let mut seen = Vec::new();
             let (mut cursor, mut turn) = (0, 0);
             while cursor < PLACE_END {
-                cursor = table.walk(cursor, hash, |together| {
+                cursor = table.walk(cursor, &hash, |together| {
                     turn += 1;
                     seen.extend(together.iter().map(|(place, _)| *place));
                     if turn % 3 == 0 { Walk::Stop } else { Walk::Continue }
@@ -612,15 +632,15 @@ mod tests {
         let mut state = 1u64;
         let mut below = |n: u64| {
             state = state.wrapping_add(1);
-            hash(&state) % n
+            mix(state) % n
         };
-        for n in [1u64, 10, 700, 2100] {
+        for n in [1, 10, 700, 2100] {
             let table = filled(n);
-            let mut drawn: HashMap<u64, u32> = HashMap::new();
+            let mut drawn: HashMap<u32, u32> = HashMap::new();
             for _ in 0..n * 100 {
-                *drawn.entry(*table.random(&mut below).expect("not empty")).or_default() += 1;
+                *drawn.entry(table.random(&mut below).expect("not empty")).or_default() += 1;
             }
-            assert_eq!(drawn.len() as u64, n);
+            assert_eq!(drawn.len() as u32, n);
             // 100 expected with a standard deviation of 10.
             assert!(drawn.values().all(|count| (40..170).contains(count)), "of {n}: {:?}", drawn.values().max());
         }
@@ -631,15 +651,15 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        Insert(u64, u64),
-        Remove(u64, u64),
+        Insert(u32, u32),
+        Remove(u32, u32),
         Scan(usize),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
-            (0..12_000u64, 1..6_000u64).prop_map(|(from, n)| Step::Insert(from, n)),
-            (0..12_000u64, 1..9_000u64).prop_map(|(from, n)| Step::Remove(from, n)),
+            (0..12_000u32, 1..6_000u32).prop_map(|(from, n)| Step::Insert(from, n)),
+            (0..12_000u32, 1..9_000u32).prop_map(|(from, n)| Step::Remove(from, n)),
             (1..1_500usize).prop_map(Step::Scan),
         ];
         proptest::collection::vec(step, 1..24)
@@ -652,10 +672,10 @@ mod tests {
         #[test]
         fn behaves_as_a_set(steps in steps()) {
             let mut table = SplitTable::new();
-            let mut model: HashSet<u64> = HashSet::new();
+            let mut model: HashSet<u32> = HashSet::new();
             let mut cursor = 0;
-            let mut stayed: Option<HashSet<u64>> = None;
-            let mut seen: HashMap<u64, u32> = HashMap::new();
+            let mut stayed: Option<HashSet<u32>> = None;
+            let mut seen: HashMap<u32, u32> = HashMap::new();
             for step in steps.into_iter().chain([Step::Scan(usize::MAX)]) {
                 match step {
                     Step::Insert(from, n) => (from..from + n).for_each(|key| {
@@ -669,9 +689,9 @@ mod tests {
                     }),
                     Step::Scan(count) => {
                         stayed.get_or_insert_with(|| model.clone());
-                        cursor = table.scan(cursor, count, hash, |key| {
-                            assert!(model.contains(key));
-                            *seen.entry(*key).or_default() += 1;
+                        cursor = table.scan(cursor, count, &hash, |key| {
+                            assert!(model.contains(&key));
+                            *seen.entry(key).or_default() += 1;
                         });
                         if cursor == 0 {
                             for key in stayed.take().expect("set above") {
@@ -686,7 +706,7 @@ mod tests {
                 prop_assert_eq!(table.iter().count(), model.len());
             }
             for key in 0..21_000 {
-                prop_assert_eq!(table.find(hash(&key), |k| *k == key).is_some(), model.contains(&key));
+                prop_assert_eq!(table.find(hash(key), |k| k == key).is_some(), model.contains(&key));
             }
         }
     }

@@ -8,13 +8,14 @@ use super::expiry::{Timers, Turn};
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::EXPECTED_KEYS_MAX;
 use crate::base::rng::Rng;
-use crate::base::split_table::{SplitTable, Walk};
+use crate::base::split_table::{Hashes, SplitTable, Walk};
 use crate::value::thin_bytes::ThinBytes;
 
 /// One database. Knows nothing of effects, and of time only what it is told.
 pub struct Db {
     entries: Entries,
-    index: SplitTable<Slot>,
+    /// The numbers of the slots.
+    index: SplitTable,
     /// Where the key lives that was looked up last or came last, and its hash: whoever has found a key asks for its hash again.
     /// Forgotten when anything leaves its slot.
     last: Option<(Slot, u64)>,
@@ -82,7 +83,7 @@ impl Db {
     /// As [`find`](Self::find), for a key whose hash is known.
     #[inline]
     pub(super) fn find_hashed(&self, hash: u64, key: &[u8]) -> Option<Slot> {
-        self.index.find(hash, |slot| self.entries.get(*slot).is_some_and(|entry| entry.key() == key)).copied()
+        self.index.find(hash, |slot| self.entries.get(Slot(slot)).is_some_and(|entry| entry.key() == key)).map(Slot)
     }
 
     /// As [`find_hashed`](Self::find_hashed), for one who goes on with the key.
@@ -98,9 +99,9 @@ impl Db {
     pub(super) fn hash_at(&self, slot: Slot) -> u64 {
         let hash = match self.last {
             Some((last, hash)) if last == slot => hash,
-            _ => hash_of(&self.entries, &slot),
+            _ => self.entries.of(slot.0),
         };
-        debug_assert_eq!(hash, hash_of(&self.entries, &slot), "it is the hash of another key");
+        debug_assert_eq!(hash, self.entries.of(slot.0), "it is the hash of another key");
         hash
     }
 
@@ -109,7 +110,7 @@ impl Db {
     #[inline]
     pub(super) fn warm_hashed(&self, hash: u64) {
         self.index.find(hash, |slot| {
-            self.entries.prefetch(*slot);
+            self.entries.prefetch(Slot(slot));
             true
         });
     }
@@ -121,8 +122,7 @@ impl Db {
 
     /// Gives room back that keys have not taken which were [expected](Self::expect).
     pub(super) fn fit(&mut self) {
-        let Db { index, entries, .. } = self;
-        index.fit(|slot| hash_of(entries, slot));
+        self.index.fit();
     }
 
     /// The entry at `slot`, if one is there.
@@ -208,8 +208,7 @@ impl Db {
     /// An entry has come: it gets its place in the index, and a timer if it needs one.
     #[inline]
     fn link(&mut self, hash: u64, slot: Slot) {
-        let entries = &self.entries;
-        self.index.insert_unique(hash, slot, |slot| hash_of(entries, slot));
+        self.index.insert_unique(hash, slot.0, &self.entries);
         self.last = Some((slot, hash));
         let entry = self.entry(slot);
         if entry.is_mortal() {
@@ -251,8 +250,7 @@ impl Db {
         self.partly_volatile -= usize::from(entry.elements_expire());
         let (hash, is_armed) = (self.hash_at(slot), entry.is_armed());
         self.last = None;
-        let entries = &self.entries;
-        self.index.remove(hash, |other| *other == slot, |slot| hash_of(entries, slot));
+        self.index.remove(hash, |other| other == slot.0);
         Some(is_armed)
     }
 
@@ -279,8 +277,8 @@ impl Db {
         let hash = self.hash_at(from);
         let to = self.entries.relocate(from, bytes);
         self.last = Some((to, hash));
-        let slot = self.index.find_mut(hash, |slot| *slot == from);
-        *slot.expect("every entry is in the index") = to;
+        let slot = self.index.find_mut(hash, |slot| slot == from.0);
+        *slot.expect("every entry is in the index") = to.0;
         if self.entry(to).is_mortal() {
             // The timer of its old slot is stale.
             self.rearm(to);
@@ -375,30 +373,26 @@ impl Db {
 
     /// Walks the index; see [`SplitTable::scan`].
     pub(super) fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(Slot)) -> u64 {
-        self.index.scan(cursor, count, |slot| hash_of(&self.entries, slot), |slot| emit(*slot))
+        self.index.scan(cursor, count, &self.entries, |slot| emit(Slot(slot)))
     }
 
     /// Shows the entries from `cursor` on to `visit`, those of one place together; see [`SplitTable::walk`].
     pub(super) fn walk(&self, cursor: u64, mut visit: impl FnMut(&[Entry<'_>]) -> Walk) -> u64 {
         let mut entries: Vec<Entry<'_>> = Vec::new();
-        self.index.walk(
-            cursor,
-            |slot| hash_of(&self.entries, slot),
-            |together| {
-                entries.clear();
-                entries.extend(together.iter().filter_map(|(_, slot)| self.get(**slot)));
-                visit(&entries)
-            },
-        )
+        self.index.walk(cursor, &self.entries, |together| {
+            entries.clear();
+            entries.extend(together.iter().filter_map(|(_, slot)| self.get(Slot(*slot))));
+            visit(&entries)
+        })
     }
 
     pub(super) fn random(&self, rng: &mut Rng) -> Option<Slot> {
-        self.index.random(|n| rng.below(n)).copied()
+        self.index.random(|n| rng.below(n)).map(Slot)
     }
 
     /// Every slot, in no order that means anything.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.index.iter().copied()
+        self.index.iter().map(Slot)
     }
 
     #[cfg(test)]
@@ -412,8 +406,17 @@ impl Db {
     }
 }
 
-fn hash_of(entries: &Entries, slot: &Slot) -> u64 {
-    entries.get(*slot).map_or(0, |entry| hash_bytes(entry.key()))
+/// By the numbers of their slots.
+impl Hashes for Entries {
+    #[inline]
+    fn of(&self, slot: u32) -> u64 {
+        self.get(Slot(slot)).map_or(0, |entry| hash_bytes(entry.key()))
+    }
+
+    #[inline]
+    fn prefetch(&self, slot: u32) {
+        self.prefetch(Slot(slot));
+    }
 }
 
 #[cfg(test)]

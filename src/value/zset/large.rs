@@ -5,14 +5,15 @@ use std::ops::Range;
 
 use super::sequence::{Key, Sequence};
 use crate::base::hasher::hash_bytes;
-use crate::base::split_table::{SplitTable, Walk};
+use crate::base::prefetch::prefetch;
+use crate::base::split_table::{Hashes, SplitTable, Walk};
 use crate::value::small_bytes::SmallBytes;
 
 /// The large shape. `names`, `order` and `slots` hold the same members.
 #[derive(Clone, Default)]
 pub(super) struct Large {
     slots: Slots,
-    names: SplitTable<u32>,
+    names: SplitTable,
     order: Sequence,
 }
 
@@ -37,7 +38,7 @@ impl Large {
 
     /// See [`ZSet::scan`](super::ZSet::scan).
     pub(super) fn scan(&self, cursor: u64, count: usize, mut emit: impl FnMut(&[u8], f64)) -> u64 {
-        self.names.scan(cursor, count, self.hash_of(), |&slot| {
+        self.names.scan(cursor, count, &self.slots, |slot| {
             let slot = self.slots.at(slot);
             emit(slot.member.as_slice(), slot.score);
         })
@@ -45,10 +46,10 @@ impl Large {
 
     /// See [`ZSet::walk`](super::ZSet::walk).
     pub(super) fn walk(&self, cursor: u64, mut visit: impl FnMut(&[u8], f64) -> bool) -> u64 {
-        self.names.walk(cursor, self.hash_of(), |together| {
+        self.names.walk(cursor, &self.slots, |together| {
             let mut goes_on = true;
             for (_, slot) in together {
-                let slot = self.slots.at(**slot);
+                let slot = self.slots.at(*slot);
                 goes_on &= visit(slot.member.as_slice(), slot.score);
             }
             if goes_on { Walk::Continue } else { Walk::Stop }
@@ -64,12 +65,8 @@ impl Large {
         size_of::<Large>() + members + self.slots.mem_bytes() + self.order.mem_bytes() + self.names.mem_bytes()
     }
 
-    fn hash_of(&self) -> impl Fn(&u32) -> u64 {
-        |&slot| hash_bytes(self.slots.at(slot).member.as_slice())
-    }
-
     fn find(&self, member: &[u8]) -> Option<u32> {
-        self.names.find(hash_bytes(member), |&slot| self.slots.at(slot).member.as_slice() == member).copied()
+        self.names.find(hash_bytes(member), |slot| self.slots.at(slot).member.as_slice() == member)
     }
 
     /// The member and score of a key.
@@ -95,8 +92,7 @@ impl Large {
         let rank = self.position(score, member);
         let slot = self.slots.add(Slot { score, member: SmallBytes::concat(&[member]) });
         self.order.insert(rank, Key { score, slot });
-        let slots = &self.slots;
-        self.names.insert_unique(hash_bytes(member), slot, |&slot| hash_bytes(slots.at(slot).member.as_slice()));
+        self.names.insert_unique(hash_bytes(member), slot, &self.slots);
         None
     }
 
@@ -112,9 +108,7 @@ impl Large {
             return None;
         }
         let key = self.order.remove(rank);
-        let hash = hash_bytes(self.slots.at(key.slot).member.as_slice());
-        let slots = &self.slots;
-        self.names.remove(hash, |&slot| slot == key.slot, |&slot| hash_bytes(slots.at(slot).member.as_slice()));
+        self.names.remove(self.slots.of(key.slot), |slot| slot == key.slot);
         let slot = self.slots.take(key.slot);
         Some((slot.member, slot.score))
     }
@@ -233,5 +227,16 @@ impl Slots {
         self.chunks.capacity() * size_of::<Vec<Slot>>()
             + self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<Slot>()).sum::<usize>()
             + self.free.capacity() * size_of::<u32>()
+    }
+}
+
+/// The hashes of the members.
+impl Hashes for Slots {
+    fn of(&self, slot: u32) -> u64 {
+        hash_bytes(self.at(slot).member.as_slice())
+    }
+
+    fn prefetch(&self, slot: u32) {
+        prefetch(self.at(slot));
     }
 }

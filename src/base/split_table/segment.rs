@@ -1,0 +1,602 @@
+//! One segment of a [`SplitTable`](super::SplitTable): some hundreds of numbers, found by the low 16 bits of their hashes.
+//!
+//! A segment is an open-addressing table of **lines**, each the size of a line of the processor's cache. The low 16 bits of an
+//! entry's hash are its *tag*:
+//!
+//! ```text
+//! line: | 10 tags of 2 bytes | which cells are taken, 2 bytes | 4 counts of 4 bits | 10 numbers of 4 bytes |   = 64 bytes
+//! ```
+//!
+//! The tag divides the lines as a fraction of 2^16: an entry's *home* is line `tag * lines / 2^16`. If that is full, the entry
+//! goes to the next one that is not, around the end if need be, and every line on its way counts it as *passed*. So a lookup reads
+//! one line, and another only where something like it has passed; a removal counts down and leaves no tombstone. (The idea is that of
+//! Facebook's F14: "Open-sourcing F14 for faster, more memory-efficient hash tables", 2019. Here there are four counts, for tags
+//! with different low bits, so that a lookup of what is not there goes on half as often.)
+//!
+//! The tag alone says where an entry lies, and the tag is stored. So a segment grows and shrinks without asking for a hash, which
+//! would cost a cache miss per entry. It can do so often, in small steps, and stays nearly full.
+//!
+//! Memory comes in **pieces** of 512 bytes. They fit into the allocator's pages without a rest, and since all have the same size, what
+//! one segment gives back another one takes. Blocks as large as a segment would leave gaps: all segments outgrow a size at about
+//! the same time. A segment that needs less than a piece has a single smaller one.
+
+/// Cells of a line: each holds the tag and the number of one entry.
+const CELLS: usize = 10;
+
+/// Lines of a piece, but for the one piece of a small segment.
+const PIECE_LINES: usize = 8;
+
+/// Entries for which there is room in a line, on average. Segments of a table that grows are then four fifths full; a lookup reads
+/// 1.15 lines, one that finds nothing 1.5.
+const LINE_LOAD: usize = 9;
+
+/// A segment of so few lines doesn't shrink, lest a lock that comes and goes costs an allocation.
+const KEPT_LINES: usize = 2;
+
+/// Numbers with their tags.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Segment {
+    /// The lines in their order. A power of two in a single piece, or several pieces of [`PIECE_LINES`].
+    pieces: Vec<Box<[Line]>>,
+    lines: u32,
+    len: u32,
+}
+
+impl Segment {
+    /// An empty segment, without allocation.
+    pub(super) const fn new() -> Segment {
+        Segment { pieces: Vec::new(), lines: 0, len: 0 }
+    }
+
+    /// A segment of these entries, with room for so many in all.
+    pub(super) fn with_room(room: usize, entries: impl IntoIterator<Item = (u16, u32)>) -> Segment {
+        let lines = lines_for(room);
+        let piece = lines.clamp(1, PIECE_LINES);
+        let pieces = (0..lines / piece).map(|_| vec![Line::EMPTY; piece].into_boxed_slice()).collect();
+        let mut segment = Segment { pieces, lines: lines as u32, len: 0 };
+        entries.into_iter().for_each(|(tag, number)| segment.put(tag, number));
+        segment
+    }
+
+    /// Number of entries.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// The number with this tag for which `eq` is true.
+    #[inline]
+    pub(super) fn find(&self, tag: u16, eq: impl FnMut(u32) -> bool) -> Option<u32> {
+        self.locate(tag, eq).map(|found| found.number)
+    }
+
+    /// As [`find`](Self::find), to replace the number.
+    #[inline]
+    pub(super) fn find_mut(&mut self, tag: u16, eq: impl FnMut(u32) -> bool) -> Option<&mut u32> {
+        let found = self.locate(tag, eq)?;
+        Some(&mut self.line_mut(found.line).numbers[found.cell])
+    }
+
+    /// Adds an entry.
+    #[inline]
+    pub(super) fn insert(&mut self, tag: u16, number: u32) {
+        if self.len() >= self.room() {
+            // That is one piece more, or twice as much of less than a piece; in a segment that a bad hash has made large, several.
+            self.resize(self.len() + 1 + self.len() / 16);
+        }
+        self.put(tag, number);
+    }
+
+    /// Takes out the number with this tag for which `eq` is true.
+    #[inline]
+    pub(super) fn remove(&mut self, tag: u16, eq: impl FnMut(u32) -> bool) -> Option<u32> {
+        let found = self.locate(tag, eq)?;
+        self.line_mut(found.line).taken &= !(1 << found.cell);
+        self.len -= 1;
+        let mut passed = self.home(tag);
+        while passed != found.line {
+            self.line_mut(passed).forget_passed(tag);
+            passed = self.after(passed);
+        }
+        // A quarter to spare, so that a segment whose size swings is not resized at each turn.
+        let ample = self.len() + self.len() / 4;
+        if self.lines as usize > KEPT_LINES && lines_for(ample) < self.lines as usize {
+            self.resize(ample);
+        }
+        Some(found.number)
+    }
+
+    /// Adds all entries of another segment.
+    pub(super) fn absorb(&mut self, other: Segment) {
+        let room = self.len() + other.len();
+        *self = Segment::with_room(room, self.entries().chain(other.entries()));
+    }
+
+    /// All numbers, in no order that means anything.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.entries().map(|(_, number)| number)
+    }
+
+    /// How many cells there are, taken or free.
+    pub(super) fn cells(&self) -> usize {
+        self.lines as usize * CELLS
+    }
+
+    /// The number in one of the [cells](Self::cells), if it is taken.
+    pub(super) fn in_cell(&self, cell: usize) -> Option<u32> {
+        let (line, cell) = (self.line(cell / CELLS), cell % CELLS);
+        (line.taken & 1 << cell != 0).then(|| line.numbers[cell])
+    }
+
+    /// Bytes allocated.
+    pub(super) fn mem_bytes(&self) -> usize {
+        self.lines as usize * size_of::<Line>() + self.pieces.capacity() * size_of::<Box<[Line]>>()
+    }
+
+    /// Where the entry is with this tag for which `eq` is true.
+    #[inline]
+    fn locate(&self, tag: u16, mut eq: impl FnMut(u32) -> bool) -> Option<Found> {
+        let mut at = self.home(tag);
+        for _ in 0..self.lines {
+            let line = self.line(at);
+            for cell in line.matches(tag) {
+                let number = line.numbers[cell];
+                if eq(number) {
+                    return Some(Found { line: at, cell, number });
+                }
+            }
+            if !line.was_passed(tag) {
+                return None;
+            }
+            at = self.after(at);
+        }
+        None
+    }
+
+    /// Adds an entry for which there is room.
+    #[inline]
+    fn put(&mut self, tag: u16, number: u32) {
+        let mut at = self.home(tag);
+        while !self.line_mut(at).put(tag, number) {
+            at = self.after(at);
+        }
+        self.len += 1;
+    }
+
+    /// Moves the entries to as many lines as `room` of them need.
+    #[cold]
+    #[inline(never)]
+    fn resize(&mut self, room: usize) {
+        *self = Segment::with_room(room, self.entries());
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
+        self.pieces.iter().flatten().flat_map(Line::entries)
+    }
+
+    /// How many entries there is room for.
+    #[inline]
+    fn room(&self) -> usize {
+        self.lines as usize * LINE_LOAD
+    }
+
+    /// The line where the search for a tag begins.
+    #[inline]
+    fn home(&self, tag: u16) -> usize {
+        (usize::from(tag) * self.lines as usize) >> u16::BITS
+    }
+
+    /// The line after this one; the first after the last.
+    #[inline]
+    fn after(&self, line: usize) -> usize {
+        if line + 1 == self.lines as usize { 0 } else { line + 1 }
+    }
+
+    #[inline]
+    fn line(&self, at: usize) -> &Line {
+        &self.pieces[at / PIECE_LINES][at % PIECE_LINES]
+    }
+
+    #[inline]
+    fn line_mut(&mut self, at: usize) -> &mut Line {
+        &mut self.pieces[at / PIECE_LINES][at % PIECE_LINES]
+    }
+}
+
+/// Lines of a segment that has room for so many entries.
+#[inline]
+fn lines_for(entries: usize) -> usize {
+    match entries.div_ceil(LINE_LOAD) {
+        0 => 0,
+        lines @ 1..=PIECE_LINES => lines.next_power_of_two(),
+        lines => lines.next_multiple_of(PIECE_LINES),
+    }
+}
+
+/// Where an entry is.
+struct Found {
+    line: usize,
+    cell: usize,
+    number: u32,
+}
+
+/// One line of the cache.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+struct Line {
+    tags: [u16; CELLS],
+    /// A bit for each cell.
+    taken: u16,
+    /// Four counts of [`PASSED_BITS`]: how many entries lie behind this line whose home is this one or before, by the low bits of
+    /// their tags. One that has reached [`PASSED_MAX`] stays there until the segment is resized: nobody knows how many there are.
+    passed: u16,
+    numbers: [u32; CELLS],
+}
+
+const PASSED_BITS: u32 = 4;
+const PASSED_MAX: u16 = (1 << PASSED_BITS) - 1;
+
+const _: () = assert!(size_of::<Line>() == 64 && PIECE_LINES.is_power_of_two());
+
+impl Line {
+    const EMPTY: Line = Line { tags: [0; CELLS], taken: 0, passed: 0, numbers: [0; CELLS] };
+
+    /// Adds an entry. False, and it is counted as passed, if no cell is free.
+    #[inline]
+    fn put(&mut self, tag: u16, number: u32) -> bool {
+        let cell = self.taken.trailing_ones() as usize;
+        if cell >= CELLS {
+            if self.passed_by(tag) < PASSED_MAX {
+                self.passed += 1 << count_of(tag);
+            }
+            return false;
+        }
+        self.taken |= 1 << cell;
+        self.tags[cell] = tag;
+        self.numbers[cell] = number;
+        true
+    }
+
+    /// An entry with this tag is removed that had passed.
+    #[inline]
+    fn forget_passed(&mut self, tag: u16) {
+        if self.passed_by(tag) < PASSED_MAX {
+            self.passed -= 1 << count_of(tag);
+        }
+    }
+
+    /// Whether an entry with this tag may have passed.
+    #[inline]
+    fn was_passed(&self, tag: u16) -> bool {
+        self.passed_by(tag) > 0
+    }
+
+    /// How many entries have passed that are counted where this tag is.
+    #[inline]
+    fn passed_by(&self, tag: u16) -> u16 {
+        self.passed >> count_of(tag) & PASSED_MAX
+    }
+
+    /// The taken cells with this tag.
+    #[inline]
+    fn matches(&self, tag: u16) -> Cells {
+        Cells(self.equal_tags(tag) & self.taken)
+    }
+
+    /// The cells with this tag, taken or not.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline]
+    fn equal_tags(&self, tag: u16) -> u16 {
+        use std::arch::x86_64::{
+            __m128i, _mm_cmpeq_epi16, _mm_load_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_set1_epi16,
+        };
+        const _: () = assert!(size_of::<Line>() >= 2 * size_of::<__m128i>() && CELLS <= 16);
+        let start = std::ptr::from_ref(self).cast::<__m128i>();
+        // SAFETY: every x86_64 has SSE2. The first 32 bytes of a line are read, which is aligned to 64, and any bytes are good.
+        unsafe {
+            let wanted = _mm_set1_epi16(tag as i16);
+            let first = _mm_cmpeq_epi16(_mm_load_si128(start), wanted);
+            let second = _mm_cmpeq_epi16(_mm_load_si128(start.add(1)), wanted);
+            // Bits past the cells belong to other fields; no such cell is ever taken.
+            _mm_movemask_epi8(_mm_packs_epi16(first, second)) as u16
+        }
+    }
+
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[inline]
+    fn equal_tags(&self, tag: u16) -> u16 {
+        self.equal_tags_one_by_one(tag)
+    }
+
+    /// As `equal_tags`, for any processor.
+    #[cfg(any(test, miri, not(target_arch = "x86_64")))]
+    #[inline]
+    fn equal_tags_one_by_one(&self, tag: u16) -> u16 {
+        (0..CELLS).fold(0, |cells, cell| cells | u16::from(self.tags[cell] == tag) << cell)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
+        Cells(self.taken).map(|cell| (self.tags[cell], self.numbers[cell]))
+    }
+}
+
+/// Where in [`Line::passed`] the count for this tag begins.
+#[inline]
+fn count_of(tag: u16) -> u32 {
+    u32::from(tag) % (u16::BITS / PASSED_BITS) * PASSED_BITS
+}
+
+/// Some cells of a line, a bit for each.
+#[derive(Clone, Copy)]
+struct Cells(u16);
+
+impl Iterator for Cells {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let cell = self.0.trailing_zeros() as usize;
+        if cell >= CELLS {
+            return None;
+        }
+        self.0 &= self.0 - 1;
+        Some(cell)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    impl Segment {
+        fn lines(&self) -> impl Iterator<Item = &Line> {
+            self.pieces.iter().flatten()
+        }
+
+        /// Every entry lies where a lookup comes by, and every line has counted who has passed.
+        fn check(&self) {
+            let mut passed = vec![[0; 4]; self.lines as usize];
+            for (at, line) in self.lines().enumerate() {
+                for (tag, number) in line.entries() {
+                    let mut way = self.home(tag);
+                    while way != at {
+                        passed[way][usize::from(tag) % 4] += 1;
+                        way = self.after(way);
+                    }
+                    assert_eq!(self.find(tag, |other| other == number), Some(number));
+                }
+            }
+            for (line, passed) in self.lines().zip(passed) {
+                for (tag, passed) in (0..).zip(passed) {
+                    let counted = line.passed_by(tag);
+                    assert!(counted == passed.min(PASSED_MAX) || counted == PASSED_MAX, "{counted} of {passed}");
+                }
+            }
+            assert_eq!(self.entries().count(), self.len());
+            assert_eq!(self.lines().count(), self.lines as usize);
+            assert!(self.len() <= self.room());
+        }
+    }
+
+    /// Tags of a good hash.
+    fn spread(number: u32) -> u16 {
+        (number.wrapping_mul(0x9e37_79b9) >> 16) as u16
+    }
+
+    fn filled(n: u32, tag: impl Fn(u32) -> u16) -> Segment {
+        let mut segment = Segment::new();
+        (0..n).for_each(|number| segment.insert(tag(number), number));
+        segment
+    }
+
+    fn remove(segment: &mut Segment, tag: u16, number: u32) -> bool {
+        segment.remove(tag, |other| other == number).is_some()
+    }
+
+    #[test]
+    fn it_grows_and_shrinks_in_small_steps() {
+        let mut segment = Segment::new();
+        assert_eq!(segment.mem_bytes(), 0);
+        for number in 0..3_000 {
+            segment.insert(spread(number), number);
+            let (room, len) = (segment.room(), segment.len());
+            assert!(room <= (2 * len).max(LINE_LOAD), "room for {room} with {len}");
+            assert!(room <= len + LINE_LOAD * PIECE_LINES + len / PIECE_LINES, "room for {room} with {len}");
+        }
+        segment.check();
+        assert!(segment.mem_bytes() < 3_000 * 8);
+        for number in 0..3_000 {
+            assert!(remove(&mut segment, spread(number), number));
+            let (room, len) = (segment.room(), segment.len());
+            assert!(
+                room <= (len * 2).max(LINE_LOAD * KEPT_LINES) + LINE_LOAD * PIECE_LINES,
+                "room for {room} with {len}"
+            );
+        }
+        assert_eq!((segment.len(), segment.lines as usize), (0, KEPT_LINES));
+    }
+
+    /// A size that swings must not cost a resize at each turn.
+    #[test]
+    fn it_is_not_resized_twice_for_one_entry() {
+        for n in [9, 18, 36, 72, 144, 288, 864] {
+            let mut segment = filled(n + 1, spread);
+            let lines = segment.lines;
+            assert!(remove(&mut segment, spread(n), n));
+            assert_eq!(segment.lines, lines, "of {n}");
+        }
+    }
+
+    #[test]
+    fn only_entries_with_this_tag_are_compared() {
+        let segment = filled(1_000, |number| (number * 65) as u16);
+        for number in 0..1_000 {
+            let mut compared = Vec::new();
+            assert_eq!(
+                segment.find((number * 65) as u16, |other| {
+                    compared.push(other);
+                    false
+                }),
+                None
+            );
+            assert_eq!(compared, [number]);
+        }
+        assert_eq!(segment.find(1, |_| panic!("nothing has this tag")), None);
+    }
+
+    /// Whatever the tags are, an entry that is there is found.
+    #[test]
+    fn lines_that_overflow_lose_nothing() {
+        let tags: [fn(u32) -> u16; 5] = [
+            |_| 0,
+            // The way to a free line goes around the end.
+            |_| u16::MAX,
+            |number| if number % 2 == 0 { 0 } else { u16::MAX },
+            |number| (number % 64) as u16,
+            |number| (number % 3 * 0x4000) as u16,
+        ];
+        for tag in tags {
+            for n in [9, 10, 12, 20, 300] {
+                let mut segment = filled(n, tag);
+                segment.check();
+                // Not in the order in which they came.
+                for (removed, number) in (0..n).map(|i| i * 7919 % n).enumerate() {
+                    assert!(remove(&mut segment, tag(number), number), "{number} of {n}");
+                    assert!(!remove(&mut segment, tag(number), number));
+                    assert_eq!(segment.len(), n as usize - removed - 1);
+                    if removed % 16 == 0 {
+                        segment.check();
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_removal_makes_room_in_a_line_that_was_passed() {
+        let mut segment = filled(12, |_| 0);
+        let counts = |segment: &Segment| -> Vec<_> {
+            segment.lines().map(|line| (line.taken.count_ones(), line.passed_by(0))).collect()
+        };
+        assert_eq!(counts(&segment), [(10, 2), (2, 0)]);
+        assert!(remove(&mut segment, 0, 3));
+        assert_eq!(counts(&segment), [(9, 2), (2, 0)]);
+        segment.insert(0, 12);
+        assert_eq!(counts(&segment), [(10, 2), (2, 0)]);
+        assert!(remove(&mut segment, 0, 10) && remove(&mut segment, 0, 11));
+        assert_eq!(counts(&segment), [(10, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn a_lookup_ends_where_nothing_like_it_has_passed() {
+        let mut segment = filled(12, |_| 0);
+        // As no entries can come to lie: two in the second line that nobody has counted.
+        segment.line_mut(0).passed = 0;
+        let sees = |segment: &Segment, tag| {
+            let mut seen = 0;
+            segment.find(tag, |_| {
+                seen += 1;
+                false
+            });
+            seen
+        };
+        assert_eq!(sees(&segment, 0), 10);
+        // Counted for tags that differ in their low bits, then for this one.
+        segment.line_mut(0).passed = PASSED_MAX << count_of(1);
+        assert_eq!(sees(&segment, 0), 10);
+        segment.line_mut(0).passed = 1 << count_of(0);
+        assert_eq!(sees(&segment, 0), 12);
+    }
+
+    #[test]
+    fn a_count_at_its_maximum_stays_there_until_a_resize() {
+        let mut segment = filled(12, |_| 0);
+        segment.line_mut(0).passed = PASSED_MAX - 1;
+        (12..18).for_each(|number| segment.insert(0, number));
+        assert_eq!(segment.line(0).passed, PASSED_MAX);
+        for number in 10..18 {
+            assert!(remove(&mut segment, 0, number));
+            assert_eq!(segment.line(0).passed, PASSED_MAX);
+            assert!((number + 1..18).all(|number| segment.find(0, |other| other == number).is_some()));
+        }
+        assert_eq!(segment.find(0, |_| false), None);
+        (18..27).for_each(|number| segment.insert(0, number));
+        assert_eq!(segment.line(0).passed, 9, "counted anew");
+        segment.check();
+    }
+
+    #[test]
+    fn each_entry_is_in_one_cell() {
+        let segment = filled(700, spread);
+        let mut numbers: Vec<_> = (0..segment.cells()).filter_map(|cell| segment.in_cell(cell)).collect();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..700));
+    }
+
+    #[test]
+    fn segments_are_joined() {
+        let (mut one, other) = (filled(500, spread), Segment::with_room(300, (500..800).map(|n| (spread(n), n))));
+        one.absorb(other);
+        one.check();
+        assert_eq!((one.len(), one.lines as usize), (800, lines_for(800)));
+        one.absorb(Segment::new());
+        one.check();
+        assert_eq!(one.len(), 800);
+    }
+
+    /// What makes a piece cost nothing but its bytes, and a lookup one miss.
+    #[cfg(not(any(miri, sanitizer)))]
+    #[test]
+    fn the_allocator_has_blocks_of_just_these_sizes() {
+        for lines in [1, 2, 4, 8, PIECE_LINES] {
+            let segment = Segment::with_room(lines * LINE_LOAD, []);
+            let piece: &[Line] = &segment.pieces[0];
+            // SAFETY: it is a block of the allocator.
+            let usable = unsafe { libmimalloc_sys::mi_usable_size(piece.as_ptr().cast()) };
+            assert_eq!((piece.len(), usable), (lines, size_of_val(piece)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn tags_are_compared_alike_on_all_processors(
+            tags in proptest::array::uniform10(0..4u16),
+            taken in 0..1u16 << CELLS,
+            passed in 0..4u16,
+            number in 0..4u32,
+            tag in 0..4u16,
+        ) {
+            let line = Line { tags, taken, passed, numbers: [number; CELLS] };
+            let expected = line.equal_tags_one_by_one(tag) & taken;
+            prop_assert_eq!(line.matches(tag).0, expected);
+            prop_assert_eq!(line.matches(tag).count() as u32, expected.count_ones());
+        }
+
+        #[test]
+        fn behaves_as_a_list_of_pairs(
+            // Tags from narrow to wide, so that some collide in all and some in the line only.
+            bits in 0..=16u32,
+            steps in proptest::collection::vec((any::<u16>(), any::<u32>(), 0..3u8), 0..600),
+        ) {
+            let mut segment = Segment::new();
+            let mut model: Vec<(u16, u32)> = Vec::new();
+            for (number, (tag, choice, step)) in steps.into_iter().enumerate() {
+                if step == 0 && !model.is_empty() {
+                    let (tag, number) = model.swap_remove(choice as usize % model.len());
+                    prop_assert!(remove(&mut segment, tag, number));
+                } else {
+                    let tag = (u32::from(tag) >> (16 - bits)) as u16;
+                    segment.insert(tag, number as u32);
+                    model.push((tag, number as u32));
+                }
+            }
+            segment.check();
+            let mut entries: Vec<_> = segment.entries().collect();
+            entries.sort_unstable();
+            model.sort_unstable();
+            prop_assert_eq!(entries, model);
+        }
+    }
+}
