@@ -25,7 +25,7 @@ static ALLOCATOR: Counting<std::alloc::System> = Counting(std::alloc::System);
 #[cfg(not(any(miri, sanitizer)))]
 mod mimalloc {
     use std::alloc::{GlobalAlloc, Layout};
-    use std::ffi::c_long;
+    use std::ffi::{CStr, c_char, c_long, c_void};
 
     use libmimalloc_sys as mi;
 
@@ -93,6 +93,19 @@ mod mimalloc {
         unsafe { mi::mi_option_set(PURGE_DELAY, LONG_MS) };
     }
 
+    /// What mimalloc prints of itself.
+    pub(super) fn report() -> String {
+        unsafe extern "C" fn append(line: *const c_char, text: *mut c_void) {
+            // SAFETY: mimalloc passes on a text that ends with 0, and the `Vec` that it was given below.
+            let (line, text) = unsafe { (CStr::from_ptr(line), &mut *text.cast::<Vec<u8>>()) };
+            text.extend_from_slice(line.to_bytes());
+        }
+        let mut text: Vec<u8> = Vec::new();
+        // SAFETY: `append` is called only before this returns, with the text that it expects.
+        unsafe { mi::mi_stats_print_out(Some(append), (&raw mut text).cast()) };
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     #[cfg(test)]
     mod tests {
         use super::*;
@@ -126,6 +139,14 @@ mod mimalloc {
             blocks.into_iter().for_each(|(at, layout)| unsafe { Mimalloc.dealloc(at, layout) });
         }
     }
+}
+
+/// What the allocator tells of itself, for people: pages, arenas, and how often it asked the system.
+pub(crate) fn report() -> String {
+    #[cfg(any(miri, sanitizer))]
+    return String::new();
+    #[cfg(not(any(miri, sanitizer)))]
+    mimalloc::report()
 }
 
 /// Has free pages returned by [`Freed`] alone, and on no thread by the way. For a server at its start.

@@ -294,6 +294,19 @@ impl Arena {
         slots.filter_map(|slot| self.place(slot).map(|place| (slot, place)))
     }
 
+    /// Gives back the spare chunk, too, once [`release`](Self::release) has nothing to do.
+    pub(super) fn release_spare(&mut self) {
+        let is_empty = |number: &u32| self.chunks[*number as usize].taken == 0;
+        if let Some(number) = self.spare.take().filter(is_empty) {
+            self.drop_chunk(number);
+        }
+    }
+
+    /// Bytes allocated for places that are not taken.
+    pub(super) fn vacant_bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| usize::from(chunk.room - chunk.taken) * usize::from(chunk.size)).sum()
+    }
+
     /// Bytes allocated for places, free ones included.
     pub(super) fn mem_bytes(&self) -> usize {
         self.chunks.iter().map(Chunk::bytes).sum()
