@@ -111,7 +111,8 @@ mod tests {
     fn each_fault_is_told_alone() {
         assert_eq!(report(&healthy()), "No problem with the memory was found.\n");
         assert!(report(&Overview { used: ENOUGH_BYTES - 1, ..healthy() }).contains("too little"));
-        let faults: [(&str, fn(&mut Overview)); 7] = [
+        type Spoil = fn(&mut Overview);
+        let faults: [(&str, Spoil); 7] = [
             ("Peak", |memory| memory.peak = 151 * MIB),
             ("Resident memory", |memory| (memory.resident, memory.process) = (118 * MIB, 141 * MIB)),
             ("Places between keys", |memory| memory.active = 111 * MIB),
