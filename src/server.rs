@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::base::allocated::count_for_this_thread;
+use crate::base::allocator::wait_to_be_told;
 use crate::base::clock::Clock;
 use crate::base::descriptors::make_room;
 use crate::base::huge_pages;
@@ -70,6 +71,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     count_for_this_thread();
+    wait_to_be_told();
     local.block_on(&runtime, async {
         let listeners = listen(&config)?;
         let warnings = config.warnings();

@@ -1,10 +1,16 @@
 //! The allocator of the whole process, and when it gives memory back to the system.
 //!
-//! mimalloc keeps pages that were freed, and returns them when it next has something to do with their region. A server that
-//! has freed much and then has little to do would keep them for good. So it is told to, once much was freed.
+//! mimalloc keeps pages that were freed, and returns them a second later, when the thread has something to free again: all of
+//! them at once, and a server that has little to do would keep them for good. To return 100 MiB takes some ten milliseconds. So
+//! mimalloc waits to be told ([`wait_to_be_told`]), and is told on a thread of its own ([`Freed`]): at once where much was freed, a
+//! second later where it was little.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use super::allocated::{Counting, allocated_bytes};
-use super::limits::{GIVE_BACK_BYTES, GIVE_BACK_SHARE};
+use super::limits::{GIVE_BACK_BYTES, GIVE_BACK_LEAST_BYTES, GIVE_BACK_PAUSE_MS, GIVE_BACK_SHARE};
 
 /// The server allocates many small values of the same few sizes.
 #[cfg(not(any(miri, sanitizer)))]
@@ -19,6 +25,7 @@ static ALLOCATOR: Counting<std::alloc::System> = Counting(std::alloc::System);
 #[cfg(not(any(miri, sanitizer)))]
 mod mimalloc {
     use std::alloc::{GlobalAlloc, Layout};
+    use std::ffi::{CStr, c_char, c_long, c_void};
 
     use libmimalloc_sys as mi;
 
@@ -74,9 +81,41 @@ mod mimalloc {
         }
     }
 
+    /// Of mimalloc's options: for how many ms it keeps free pages before it returns them by the way.
+    const PURGE_DELAY: mi::mi_option_t = 15;
+
+    /// Weeks: longer than any page is free that is worth returning. A negative number would have free pages forgotten for good.
+    const LONG_MS: c_long = i32::MAX as c_long;
+
+    /// Has mimalloc return free pages only when it is told to collect them.
+    pub(super) fn delay_purges() {
+        // SAFETY: an option may be set at any time.
+        unsafe { mi::mi_option_set(PURGE_DELAY, LONG_MS) };
+    }
+
+    /// What mimalloc prints of itself.
+    pub(super) fn report() -> String {
+        unsafe extern "C" fn append(line: *const c_char, text: *mut c_void) {
+            // SAFETY: mimalloc passes on a text that ends with 0, and the `Vec` that it was given below.
+            let (line, text) = unsafe { (CStr::from_ptr(line), &mut *text.cast::<Vec<u8>>()) };
+            text.extend_from_slice(line.to_bytes());
+        }
+        let mut text: Vec<u8> = Vec::new();
+        // SAFETY: `append` is called only before this returns, with the text that it expects.
+        unsafe { mi::mi_stats_print_out(Some(append), (&raw mut text).cast()) };
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     #[cfg(test)]
     mod tests {
         use super::*;
+
+        /// The number of the option is no part of the bindings.
+        #[test]
+        fn the_delay_of_purges_is_known_by_its_default() {
+            // SAFETY: it only reads.
+            assert_eq!(unsafe { mi::mi_option_get(PURGE_DELAY) }, 1_000);
+        }
 
         /// What mimalloc is taken at its word for, and what goes the other way.
         #[test]
@@ -102,23 +141,57 @@ mod mimalloc {
     }
 }
 
-/// Watches how much is freed.
+/// What the allocator tells of itself, for people: pages, arenas, and how often it asked the system.
+pub(crate) fn report() -> String {
+    #[cfg(any(miri, sanitizer))]
+    return String::new();
+    #[cfg(not(any(miri, sanitizer)))]
+    mimalloc::report()
+}
+
+/// Has free pages returned by [`Freed`] alone, and on no thread by the way. For a server at its start.
+pub(crate) fn wait_to_be_told() {
+    #[cfg(not(any(miri, sanitizer)))]
+    mimalloc::delay_purges();
+}
+
+/// Watches how much is freed, and has it returned to the system.
 #[derive(Debug, Default)]
 pub(crate) struct Freed {
-    /// Most bytes that were allocated since memory was given back.
+    /// Most bytes that were allocated since memory was returned.
     high_bytes: u64,
+    /// When it was, by the steady clock.
+    returned_ms: i64,
+    /// Whether a thread is at it.
+    is_busy: Arc<AtomicBool>,
+    /// Whether it is to be done again: what was freed since, that thread may have passed already.
+    is_wanted: bool,
 }
 
 impl Freed {
-    /// Gives memory back to the system if much was freed since that was done. For the engine's thread, now and then; it takes
-    /// time for each page that is in use.
-    pub(crate) fn give_back(&mut self) {
-        if self.is_much(allocated_bytes()) {
-            #[cfg(not(any(miri, sanitizer)))]
-            // SAFETY: it only tidies up what belongs to this thread and what nobody has allocated.
-            unsafe {
-                libmimalloc_sys::mi_collect(true);
-            }
+    /// Has memory returned to the system if that is worth it. For the engine's thread, now and then.
+    pub(crate) fn give_back(&mut self, steady_ms: i64) {
+        if self.is_worth_it(allocated_bytes(), steady_ms) || self.is_wanted {
+            self.purge();
+        }
+    }
+
+    /// Has all memory returned that nobody has allocated, however little was freed.
+    pub(crate) fn purge(&mut self) {
+        self.is_wanted = self.is_busy.swap(true, Ordering::Relaxed);
+        if self.is_wanted {
+            return;
+        }
+        retire_pages();
+        let is_busy = Arc::clone(&self.is_busy);
+        let purge = move || {
+            return_pages();
+            is_busy.store(false, Ordering::Relaxed);
+        };
+        // Where the system has no thread to spare, the engine's own has to do.
+        if thread::Builder::new().name("purge".to_owned()).spawn(purge).is_err() {
+            return_pages();
+            self.is_busy.store(false, Ordering::Relaxed);
         }
     }
 
@@ -127,13 +200,35 @@ impl Freed {
         self.high_bytes = self.high_bytes.max(allocated_bytes());
     }
 
-    fn is_much(&mut self, allocated: u64) -> bool {
+    fn is_worth_it(&mut self, allocated: u64, steady_ms: i64) -> bool {
         self.high_bytes = self.high_bytes.max(allocated);
-        let is_much = self.high_bytes - allocated >= GIVE_BACK_BYTES.max(allocated / GIVE_BACK_SHARE);
-        if is_much {
-            self.high_bytes = allocated;
+        let freed = self.high_bytes - allocated;
+        let is_much = freed >= GIVE_BACK_BYTES.max(allocated / GIVE_BACK_SHARE);
+        let is_due = freed >= GIVE_BACK_LEAST_BYTES && steady_ms - self.returned_ms >= GIVE_BACK_PAUSE_MS;
+        if is_much || is_due {
+            (self.high_bytes, self.returned_ms) = (allocated, steady_ms);
         }
-        is_much
+        is_much || is_due
+    }
+}
+
+/// Lets go of the pages of this thread that hold nothing any more.
+fn retire_pages() {
+    #[cfg(not(any(miri, sanitizer)))]
+    // SAFETY: it only tidies up what belongs to this thread.
+    unsafe {
+        libmimalloc_sys::mi_collect(false);
+    }
+}
+
+/// Returns the pages to the system of which all threads have let go.
+fn return_pages() {
+    #[cfg(not(any(miri, sanitizer)))]
+    // SAFETY: it only tidies up what belongs to this thread, and what belongs to none.
+    unsafe {
+        // A thread that has allocated nothing could not collect.
+        libmimalloc_sys::mi_thread_init();
+        libmimalloc_sys::mi_collect(true);
     }
 }
 
@@ -142,19 +237,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn much_is_a_share_of_what_is_left() {
+    fn much_is_returned_at_once_and_little_a_second_later() {
         let mut freed = Freed::default();
+        let much = GIVE_BACK_BYTES;
         let looks = [
-            (100 * GIVE_BACK_BYTES, false),
-            (99 * GIVE_BACK_BYTES, false),
-            (80 * GIVE_BACK_BYTES, true),
-            (79 * GIVE_BACK_BYTES, false),
-            (3 * GIVE_BACK_BYTES, true),
-            (2 * GIVE_BACK_BYTES + 1, false),
-            (2 * GIVE_BACK_BYTES, true),
+            (100 * much, 0, false),
+            (99 * much, 0, false),
+            // An eighth of what is left.
+            (80 * much, 1, true),
+            (79 * much, GIVE_BACK_PAUSE_MS, false),
+            (79 * much, GIVE_BACK_PAUSE_MS + 1, true),
+            (3 * much, GIVE_BACK_PAUSE_MS + 2, true),
+            (2 * much + 1, GIVE_BACK_PAUSE_MS + 3, false),
+            (2 * much, GIVE_BACK_PAUSE_MS + 4, true),
+            (2 * much - GIVE_BACK_LEAST_BYTES + 1, 9 * GIVE_BACK_PAUSE_MS, false),
+            (2 * much - GIVE_BACK_LEAST_BYTES, 9 * GIVE_BACK_PAUSE_MS, true),
         ];
-        for (allocated, expected) in looks {
-            assert_eq!(freed.is_much(allocated), expected, "{allocated}");
+        for (allocated, steady_ms, expected) in looks {
+            assert_eq!(freed.is_worth_it(allocated, steady_ms), expected, "{allocated} at {steady_ms}");
         }
     }
 }

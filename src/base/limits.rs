@@ -66,11 +66,17 @@ pub const OUTBOX_FENCES_MAX: usize = 64;
 /// Bytes of replies from which on they are not copied to be sent.
 pub const OUTBOX_TAKE_OVER_BYTES: usize = 32 * 1024;
 
-/// Bytes that must have been freed so that memory is given back to the system.
+/// Bytes that must have been freed so that memory is returned to the system at once.
 pub const GIVE_BACK_BYTES: u64 = 32 * 1024 * 1024;
 
-/// The same as a share of what is still allocated: the more there is, the longer giving back takes.
+/// The same as a share of what is still allocated: the more there is, the longer that takes.
 pub const GIVE_BACK_SHARE: u64 = 8;
+
+/// Bytes that must have been freed so that memory is returned at all.
+pub const GIVE_BACK_LEAST_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Milliseconds for which less than [`GIVE_BACK_BYTES`] is kept: what was freed may be needed again.
+pub const GIVE_BACK_PAUSE_MS: i64 = 1_000;
 
 /// Entries of a compact hash, set, sorted set or list, of a hash fields and values, whatever the parameters allow: most commands
 /// walk over all of them. Integers that are kept in order are not counted.

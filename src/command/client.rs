@@ -84,7 +84,7 @@ fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Session) {
     let queued = session.transaction.as_ref();
     let queued_bytes = queued.map_or(0, |transaction| transaction.bytes());
     let unsent_held = session.outbox.held();
-    let held = size_of::<Session>() + session.pending_input + queued_bytes + unsent_held;
+    let held = session.mem_bytes();
     let lossy = String::from_utf8_lossy;
     // Writing to memory does not fail.
     let _ = writeln!(

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::base::allocated::allocated_bytes;
+use super::memory::overview::Overview;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::engine::args::Args;
 use crate::engine::saving::Purpose;
@@ -123,27 +123,34 @@ fn clients(text: &mut Text, ctx: &Ctx<'_>) {
     }
 }
 
-/// Bytes in use are those allocated, the Lua state among them; what an operator pays for is what is resident.
+/// Bytes in use are those allocated, the Lua state among them; what an operator pays for is what is resident. See [`Overview`].
 fn memory(text: &mut Text, ctx: &Ctx<'_>) {
-    let used = allocated_bytes();
-    let peak = ctx.server.peak_bytes.max(used);
-    let resident = resident_bytes();
+    let memory = Overview::new(ctx);
+    let Overview { used, peak, lua, scripts: texts, libraries: library_texts, .. } = memory;
+    let (fragmentation, retention) = (memory.fragmentation(), memory.retention());
+    let (program, all) = (memory.program(), memory.total());
     let total = total_system_bytes();
     let limit = ctx.server.config.maxmemory;
     let scripts = &ctx.server.scripts;
     let libraries = scripts.libraries();
-    let library_texts = libraries.bytes() as u64;
-    let (lua, texts) = (scripts.memory_bytes() as u64, scripts.text_bytes() as u64);
     let (pending, freed) = ctx.ks.freed_elsewhere();
     let policy = String::from_utf8_lossy(&parameter(ctx, "maxmemory-policy")).into_owned();
     fields! { text,
         "used_memory" => used,
         "used_memory_human" => Human(used),
-        "used_memory_rss" => resident,
-        "used_memory_rss_human" => Human(resident),
+        "used_memory_rss" => memory.process,
+        "used_memory_rss_human" => Human(memory.process),
         "used_memory_peak" => peak,
         "used_memory_peak_human" => Human(peak),
-        "used_memory_peak_perc" => format_args!("{:.2}%", used as f64 * 100.0 / peak.max(1) as f64),
+        "used_memory_peak_perc" => format_args!("{:.2}%", memory.peak_percent()),
+        "used_memory_overhead" => memory.overhead(),
+        "used_memory_startup" => memory.startup,
+        "used_memory_dataset" => memory.dataset(),
+        "used_memory_dataset_perc" => format_args!("{:.2}%", memory.dataset_percent()),
+        "allocator_allocated" => used,
+        "allocator_active" => memory.active,
+        "allocator_resident" => memory.resident,
+        "allocator_muzzy" => 0,
         "total_system_memory" => total,
         "total_system_memory_human" => Human(total),
         "used_memory_lua" => lua,
@@ -162,9 +169,24 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
         "maxmemory" => limit,
         "maxmemory_human" => Human(limit),
         "maxmemory_policy" => policy,
-        "mem_fragmentation_ratio" => format_args!("{:.2}", resident as f64 / used.max(1) as f64),
-        "mem_fragmentation_bytes" => resident as i64 - used as i64,
+        "allocator_frag_ratio" => format_args!("{:.2}", fragmentation.ratio()),
+        "allocator_frag_bytes" => fragmentation.bytes(),
+        "allocator_rss_ratio" => format_args!("{:.2}", retention.ratio()),
+        "allocator_rss_bytes" => retention.bytes(),
+        "rss_overhead_ratio" => format_args!("{:.2}", program.ratio()),
+        "rss_overhead_bytes" => program.bytes(),
+        "mem_fragmentation_ratio" => format_args!("{:.2}", all.ratio()),
+        "mem_fragmentation_bytes" => all.bytes(),
+        "mem_not_counted_for_evict" => 0,
+        "mem_replication_backlog" => 0,
+        "mem_total_replication_buffers" => 0,
+        "mem_replica_full_sync_buffer" => 0,
+        "mem_clients_slaves" => 0,
+        "mem_clients_normal" => memory.clients,
+        "mem_cluster_links" => 0,
+        "mem_aof_buffer" => memory.log,
         "mem_allocator" => "mimalloc",
+        "mem_overhead_db_hashtable_rehashing" => 0,
         "active_defrag_running" => 0,
         "lazyfree_pending_objects" => pending,
         "lazyfreed_objects" => freed,
@@ -188,14 +210,6 @@ impl std::fmt::Display for Human {
             None => write!(f, "{}B", self.0),
         }
     }
-}
-
-fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    // SAFETY: the call only asks for a constant of the system.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    pages * page_bytes.max(0) as u64
 }
 
 fn total_system_bytes() -> u64 {

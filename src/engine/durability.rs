@@ -316,6 +316,12 @@ impl ServerState {
         }
     }
 
+    /// Bytes held for changes that the log has not taken yet.
+    pub fn log_buffer_bytes(&self) -> usize {
+        let handed_over = self.durability.as_ref().map_or(0, |durability| durability.log().backlog_bytes());
+        handed_over + self.tail.as_ref().map_or(0, Tail::mem_bytes)
+    }
+
     /// Tells a session what has become of the log while it was out of the registry. `out` is what it is answered: if it shows what
     /// the log has failed to keep since the session was taken out, when it `had_failed` or not, the session ends.
     #[inline]

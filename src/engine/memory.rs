@@ -1,4 +1,4 @@
-//! `maxmemory`: what a command may do when the server holds more memory than it should.
+//! `maxmemory`: what a command may do when the server holds more memory than it should; and giving back what it does not need.
 //!
 //! While a limit is set every session is [admitted](super::admit) command by command, where what is allocated is compared with it. What is
 //! found there holds for the whole command, be it a script or EXEC. No key is evicted yet, so that beyond the limit commands
@@ -9,6 +9,7 @@ use super::session::{Restrictions, Session};
 use super::spec::Flags;
 use super::state::{Entry, ServerState};
 use crate::base::allocated::allocated_bytes;
+use crate::keyspace::Keyspace;
 use crate::script::store::ScriptFlags;
 
 /// What a client reads whose command may need memory.
@@ -42,6 +43,14 @@ impl ServerState {
         }
         self.scripts.give_back_scratch();
         is_over() && (!self.scripts.collect_litter() || is_over())
+    }
+
+    /// Gives all memory back that holds nothing. In a script, or where changes may be taken back, less of it.
+    pub fn purge(&mut self, ks: &mut Keyspace) {
+        ks.release_free();
+        self.scripts.give_back_scratch();
+        self.scripts.collect_litter();
+        self.freed.purge();
     }
 
     /// Refuses to start a script that declares its flags and not `allow-oom` when memory is full. `queued`: EXEC runs it.

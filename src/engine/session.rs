@@ -253,6 +253,12 @@ impl Session {
         if self.protocol == 3 { Form::Resp3 } else { Form::Resp2 }
     }
 
+    /// Bytes held for it: its state, what it has sent in part or queued, and replies that it has not taken.
+    pub fn mem_bytes(&self) -> usize {
+        let queued = self.transaction.as_ref().map_or(0, |transaction| transaction.bytes());
+        size_of::<Session>() + self.pending_input + queued + self.outbox.held()
+    }
+
     /// What kind of client it is.
     pub fn client_type(&self) -> ClientType {
         if self.subscriptions.is_empty() { ClientType::Normal } else { ClientType::Pubsub }

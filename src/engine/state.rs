@@ -26,6 +26,7 @@ use super::tail::Tail;
 use super::wait::Wait;
 use super::wait_queues::Waits;
 use super::watches::Watches;
+use crate::base::allocated::allocated_bytes;
 use crate::base::allocator::Freed;
 use crate::base::clock::Clock;
 use crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES;
@@ -56,6 +57,7 @@ impl Engine {
         ks.set_now_ms(now_ms);
         let mut stats = Stats::new(table.ids());
         stats.scripts.slow.configure(&config, &stats.clock);
+        let startup_bytes = allocated_bytes().saturating_sub(scripts.memory_bytes() as u64);
         let server = ServerState {
             config,
             table,
@@ -65,6 +67,7 @@ impl Engine {
             waits: Waits::default(),
             registry: Arc::default(),
             stats,
+            startup_bytes,
             peak_bytes: 0,
             freed: Freed::default(),
             tail: None,
@@ -113,6 +116,8 @@ pub struct ServerState {
     pub registry: Arc<Registry>,
     /// Counters.
     pub stats: Stats,
+    /// Bytes that were allocated when the server was made, without those that Lua holds.
+    pub startup_bytes: u64,
     /// Most bytes that were allocated when it was looked at: at every tick, and by INFO.
     pub peak_bytes: u64,
     /// What was freed since memory was given back to the system.

@@ -52,6 +52,11 @@ impl Tail {
         self.time_ms = time_ms;
     }
 
+    /// Bytes allocated.
+    pub(super) fn mem_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Gives back what memory it does not need while it is empty.
     pub(super) fn give_back(&mut self) {
         if self.units == 0 {

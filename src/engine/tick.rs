@@ -12,7 +12,7 @@ impl Engine {
         self.server.stats.sample(steady_ms);
         self.server.peak_bytes = self.server.peak_bytes.max(allocated_bytes());
         self.give_back_scratch();
-        self.server.freed.give_back();
+        self.server.freed.give_back(steady_ms);
         self.server.look_after_log();
         self.server.look_after_saving(&mut self.ks);
         self.server.close_idle();

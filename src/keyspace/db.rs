@@ -3,7 +3,7 @@
 use super::any_value::{Value, ValueMut};
 use super::arena::Slot;
 use super::entries::{Entries, Removed};
-use super::entry::{Entry, EntryMut, NEVER, NewValue};
+use super::entry::{Entry, EntryMut, HEADER_BYTES, NEVER, NewValue};
 use super::expiry::{Timers, Turn};
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::EXPECTED_KEYS_MAX;
@@ -270,6 +270,11 @@ impl Db {
         }
     }
 
+    /// Gives back what is kept for keys to come, too. After [`release_all`](Self::release_all).
+    pub(super) fn release_spare(&mut self) {
+        self.entries.release_spare();
+    }
+
     /// Moves an entry, which must be there, to a place for so many bytes. Answers where it is then.
     #[cold]
     #[must_use]
@@ -398,6 +403,26 @@ impl Db {
     #[cfg(test)]
     pub(super) fn timers(&self) -> &Timers {
         &self.timers
+    }
+
+    /// Bytes of the index from hash to entry. Takes time in proportion to its segments.
+    pub fn index_bytes(&self) -> usize {
+        self.index.mem_bytes()
+    }
+
+    /// Bytes of what the entries say of themselves, beside key, value and deadline.
+    pub fn header_bytes(&self) -> usize {
+        self.len() * HEADER_BYTES
+    }
+
+    /// Bytes of the deadlines of keys, and of all timers.
+    pub fn expiry_bytes(&self) -> usize {
+        self.volatile * size_of::<i64>() + self.timers.mem_bytes()
+    }
+
+    /// Bytes that are allocated for entries and hold none. Takes time in proportion to the chunks of entries.
+    pub fn vacant_bytes(&self) -> usize {
+        self.entries.vacant_bytes()
     }
 
     /// Bytes of the tables, without keys and values that lie outside them.

@@ -141,6 +141,16 @@ impl Entries {
         self.places.release();
     }
 
+    /// Gives back what [`release`](Self::release) keeps for entries to come; see [`Arena::release_spare`].
+    pub(super) fn release_spare(&mut self) {
+        self.places.release_spare();
+    }
+
+    /// Bytes allocated in which no entry lies.
+    pub(super) fn vacant_bytes(&self) -> usize {
+        self.places.vacant_bytes()
+    }
+
     /// Bytes allocated for entries, without what they own.
     pub(super) fn mem_bytes(&self) -> usize {
         self.places.mem_bytes()

@@ -51,6 +51,9 @@ const KEY_MAX_BYTES: usize = u8::MAX as usize;
 /// Bytes of the header, of a deadline, and of the word.
 const WORD: usize = 8;
 
+/// Bytes that an entry takes beside its key, value and deadline.
+pub(super) const HEADER_BYTES: usize = WORD;
+
 /// An entry's first bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]

@@ -361,6 +361,11 @@ impl Keyspace {
         &self.dbs[db as usize]
     }
 
+    /// As [`db`](Self::db), for one who tells of nothing but memory: how much is allocated may be heard of before it is safe what for.
+    pub fn db_unfenced(&self, db: DbIndex) -> &Db {
+        &self.dbs[db as usize]
+    }
+
     /// Hints that `key` will be looked up soon: what that has to wait for begins to come into the cache.
     #[inline]
     pub fn warm(&self, db: DbIndex, key: &[u8]) {

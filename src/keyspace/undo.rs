@@ -385,6 +385,16 @@ impl Keyspace {
         self.undo.push(Step::Removed { db, slot, entry });
     }
 
+    /// Gives all memory back that holds no key, unless keys may have to come back.
+    pub fn release_free(&mut self) {
+        if !self.undo.is_on {
+            for db in &mut self.dbs {
+                db.release_all();
+                db.release_spare();
+            }
+        }
+    }
+
     /// Gives memory back that is free since a key was moved away, unless the key may have to come back.
     pub(super) fn release_removed(&mut self, db: DbIndex) {
         if !self.undo.is_on {

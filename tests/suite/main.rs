@@ -25,6 +25,7 @@ mod lasting;
 mod ldb;
 mod looking;
 mod maxmemory;
+mod memory;
 mod moving;
 mod oracle;
 mod payloads;

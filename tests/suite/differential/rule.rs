@@ -75,7 +75,7 @@ pub(super) fn rule_for(args: &Args) -> Rule {
         ("DUMP" | "SPOP" | "RANDOMKEY" | "SRANDMEMBER" | "HRANDFIELD" | "ZRANDMEMBER", _) => Rule::Shape,
         ("TIME" | "INFO" | "LASTSAVE" | "LOLWUT", _)
         | ("CLIENT", "ID" | "INFO" | "LIST")
-        | ("MEMORY", "USAGE" | "STATS" | "DOCTOR")
+        | ("MEMORY", "USAGE" | "STATS" | "DOCTOR" | "MALLOC-STATS")
         | ("OBJECT", "FREQ" | "REFCOUNT")
         | ("SCRIPT" | "FUNCTION" | "COMMAND" | "HELLO" | "XINFO" | "ACL", "HELP") => Rule::Kind,
         // Since 7.2 who asked before is a consumer already, even if there was nothing to get.

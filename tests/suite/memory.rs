@@ -1,0 +1,218 @@
+//! MEMORY: where the server says that its memory is, and what it gives back.
+
+use std::collections::BTreeMap;
+
+use crate::harness::{Program, Raw, Server, Value, encode, until};
+use crate::oracle::REDIS_SERVER;
+
+const MIB: i64 = 1 << 20;
+
+/// The fields of MEMORY STATS by name.
+type Stats = BTreeMap<String, Value>;
+
+fn text(value: &Value) -> String {
+    String::from_utf8_lossy(value.bytes().unwrap_or_else(|| panic!("no text: {value:?}"))).into_owned()
+}
+
+fn pairs(value: Value) -> Stats {
+    match value {
+        Value::Map(pairs) => pairs.into_iter().map(|(name, value)| (text(&name), value)).collect(),
+        Value::Array(items) => items.chunks_exact(2).map(|pair| (text(&pair[0]), pair[1].clone())).collect(),
+        other => panic!("no map: {other:?}"),
+    }
+}
+
+fn stats(raw: &mut Raw) -> Stats {
+    pairs(raw.command(&["MEMORY", "STATS"]))
+}
+
+fn integer(stats: &Stats, name: &str) -> i64 {
+    match stats.get(name) {
+        Some(Value::Integer(number)) => *number,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// A number as INFO memory tells it.
+fn info(raw: &mut Raw, name: &str) -> i64 {
+    let all = text(&raw.command(&["INFO", "memory"]));
+    let value = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.unwrap_or_else(|| panic!("{name} is not there")).parse().unwrap_or_else(|_| panic!("{name} is no integer"))
+}
+
+/// Sets keys `prefix:0` and on, or deletes them, in one go.
+fn for_keys(raw: &mut Raw, prefix: &str, numbers: impl Iterator<Item = usize>, value: Option<&str>) {
+    let command = |number: usize| {
+        let key = format!("{prefix}:{number}");
+        value.map_or_else(|| encode(&["DEL", &key]), |value| encode(&["SET", &key, value]))
+    };
+    let commands: Vec<Vec<u8>> = numbers.map(command).collect();
+    raw.send(&commands.concat());
+    commands.iter().for_each(|_| assert!(!matches!(raw.reply().value, Value::Error(_))));
+}
+
+/// What every type of value looks like in either protocol, for one field.
+fn shape(value: &Value) -> String {
+    match value {
+        Value::Map(pairs) => format!("map of {}", pairs.len()),
+        Value::Array(items) => format!("array of {}", items.len()),
+        Value::Integer(_) => "integer".to_owned(),
+        Value::Double(_) => "double".to_owned(),
+        Value::Bulk(text) => format!("number: {}", String::from_utf8_lossy(text).parse::<f64>().is_ok()),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn stats_has_the_fields_of_redis_in_its_shapes() {
+    if REDIS_SERVER.is_missing() {
+        return;
+    }
+    for resp3 in [false, true] {
+        let shapes = [Program::Redis, Program::Tidegate].map(|program| {
+            let server = Server::start(program, &[]);
+            let mut raw = server.raw();
+            if resp3 {
+                raw.hello3();
+            }
+            raw.command(&["SET", "k", "v", "PX", "100000"]);
+            let mut stats = stats(&mut raw);
+            // In 7.0 it tells of the slots of a cluster, too.
+            let database = pairs(stats.remove("db.0").expect("a database that holds a key"));
+            let names = ["overhead.hashtable.main", "overhead.hashtable.expires"];
+            names.iter().for_each(|name| assert!(integer(&database, name) > 0, "{name}"));
+            stats.iter().map(|(name, value)| (name.clone(), shape(value))).collect::<BTreeMap<_, _>>()
+        });
+        let [theirs, ours] = shapes;
+        for (name, shape) in &theirs {
+            assert_eq!(ours.get(name), Some(shape), "{name}, RESP3: {resp3}");
+        }
+    }
+}
+
+#[test]
+fn stats_and_info_agree_and_add_up() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    for_keys(&mut raw, "k", 0..20_000, Some("a value of some length"));
+    raw.command(&["SELECT", "3"]);
+    raw.command(&["SET", "k", "v"]);
+    let all = stats(&mut raw);
+    let of = |name: &str| integer(&all, name);
+    assert_eq!(of("keys.count"), 20_001);
+    assert_eq!(of("overhead.total") + of("dataset.bytes"), of("total.allocated"));
+    assert_eq!(of("allocator.active") - of("allocator.allocated"), of("allocator-fragmentation.bytes"));
+    assert!(of("startup.allocated") < of("total.allocated") && of("total.allocated") <= of("peak.allocated"));
+    assert!((29..48).contains(&of("keys.bytes-per-key")), "key, value and what rounds them up: {all:?}");
+    let databases: Vec<&String> = all.keys().filter(|name| name.starts_with("db.") && name.len() == 4).collect();
+    assert_eq!(databases, ["db.0", "db.3"]);
+    for (name, in_info) in [
+        ("startup.allocated", "used_memory_startup"),
+        ("allocator-fragmentation.bytes", "allocator_frag_bytes"),
+        ("replication.backlog", "mem_replication_backlog"),
+    ] {
+        assert_eq!(of(name), info(&mut raw, in_info), "{name}");
+    }
+    let near = |name: &str, other: i64| assert!((of(name) - other).abs() < MIB, "{name}: {} and {other}", of(name));
+    near("total.allocated", info(&mut raw, "used_memory"));
+    near("overhead.total", info(&mut raw, "used_memory_overhead"));
+    near("dataset.bytes", info(&mut raw, "used_memory_dataset"));
+    near("allocator.resident", info(&mut raw, "allocator_resident"));
+}
+
+/// What clients hold is told as theirs.
+#[test]
+fn unread_replies_and_queued_commands_are_of_clients() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    let before = integer(&stats(&mut raw), "clients.normal");
+    let mut queueing = server.raw();
+    queueing.command(&["MULTI"]);
+    queueing.command(&["SET", "k", &"x".repeat(3 << 20)]);
+    let held = integer(&stats(&mut raw), "clients.normal") - before;
+    assert!((3 * MIB..4 * MIB).contains(&held), "{held}");
+    assert!(integer(&stats(&mut raw), "overhead.total") > 3 * MIB);
+}
+
+/// Places between keys are no memory in use, and told as fragmentation; without keys they are given back.
+#[test]
+fn free_places_are_told_and_given_back() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    for_keys(&mut raw, "k", 0..100_000, Some("a value of some length"));
+    let full = integer(&stats(&mut raw), "allocator-fragmentation.bytes");
+    assert!(full < MIB, "{full}");
+    for_keys(&mut raw, "k", (0..100_000).filter(|number| number % 2 == 1), None);
+    let half = integer(&stats(&mut raw), "allocator-fragmentation.bytes");
+    assert!(half > 3 * MIB / 2, "{half}");
+    for_keys(&mut raw, "k", (0..100_000).filter(|number| *number > 0 && number % 2 == 0), None);
+    let kept = integer(&stats(&mut raw), "allocator-fragmentation.bytes");
+    assert_eq!(raw.command(&["MEMORY", "PURGE"]), Value::status("OK"));
+    let one = integer(&stats(&mut raw), "allocator-fragmentation.bytes");
+    // Of two chunks without keys one was kept.
+    assert!(one < kept && one < MIB / 8, "{kept} and {one}");
+}
+
+/// What was freed goes back to the system, also where the server has nothing to do any more.
+#[test]
+fn freed_memory_comes_back_unasked() {
+    resident_falls(20_000, 15 * MIB, &[]);
+}
+
+/// So little is kept for what comes next, unless MEMORY PURGE asks for it.
+#[test]
+fn purge_returns_the_little_that_is_kept() {
+    resident_falls(3_000, 2 * MIB, &["MEMORY", "PURGE"]);
+}
+
+/// Deletes so many values of 1 kB, asks for what follows, and waits until the process is smaller by so much.
+fn resident_falls(values: usize, bytes: i64, then: &[&str]) {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    for_keys(&mut raw, "k", 0..values, Some(&"x".repeat(1_000)));
+    let full = info(&mut raw, "used_memory_rss");
+    for_keys(&mut raw, "k", 0..values, None);
+    if !then.is_empty() {
+        assert_eq!(raw.command(then), Value::status("OK"));
+    }
+    until(|| info(&mut raw, "used_memory_rss") < full - bytes, "the process becomes smaller");
+}
+
+/// A script that fails after MEMORY PURGE is taken back like any other: its keys come back to where they were.
+#[test]
+fn purge_leaves_what_a_script_may_need_again() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    for_keys(&mut raw, "k", 0..10_000, Some("v"));
+    let script = "for i = 0, 9999 do redis.call('DEL', 'k:' .. i) end redis.call('MEMORY', 'PURGE') \
+                  for i = 0, 99 do redis.call('SET', 'new:' .. i, 'v') end redis.call('nosuchcommand')";
+    assert!(matches!(raw.command(&["EVAL", script, "0"]), Value::Error(_)));
+    assert_eq!(raw.command(&["DBSIZE"]), Value::Integer(10_000));
+    assert_eq!(raw.command(&["GET", "k:9999"]), Value::bulk("v"));
+    assert_eq!(raw.command(&["EXISTS", "new:0"]), Value::Integer(0));
+}
+
+#[test]
+fn the_doctor_tells_what_stands_out() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    let mut report = || text(&raw.command(&["MEMORY", "DOCTOR"]));
+    assert!(report().contains("too little"), "{}", report());
+    let mut writer = server.raw();
+    for_keys(&mut writer, "k", 0..250_000, Some(&"x".repeat(100)));
+    assert!(!report().contains("Places between keys"), "{}", report());
+    for_keys(&mut writer, "k", (0..250_000).filter(|number| number % 2 == 1), None);
+    assert!(report().contains("* Places between keys: "), "{}", report());
+    for_keys(&mut writer, "k", (0..250_000).filter(|number| number % 2 == 0 && number % 4 != 0), None);
+    until(|| report().contains("* Peak: "), "the peak stands out");
+}
+
+#[test]
+fn malloc_stats_is_what_the_allocator_says() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    raw.hello3();
+    let Value::Verbatim(text) = raw.command(&["MEMORY", "MALLOC-STATS"]) else { panic!("a text") };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(["reserved", "committed", "threads"].iter().all(|word| text.contains(word)), "{text}");
+}
