@@ -117,6 +117,13 @@ impl Segment {
         self.entries().map(|(_, number)| number)
     }
 
+    /// As [`numbers`](Self::numbers), at once.
+    pub(super) fn to_vec(&self) -> Vec<u32> {
+        let mut numbers = Vec::with_capacity(self.len());
+        self.numbers().for_each(|number| numbers.push(number));
+        numbers
+    }
+
     /// How many cells there are, taken or free.
     pub(super) fn cells(&self) -> usize {
         self.lines as usize * CELLS
