@@ -160,8 +160,9 @@ pub(crate) fn wait_to_be_told() {
 pub(crate) struct Freed {
     /// Most bytes that were allocated since memory was returned.
     high_bytes: u64,
-    /// When it was, by the steady clock.
+    /// When it was, by the steady clock, and how many bytes were allocated then.
     returned_ms: i64,
+    left_bytes: u64,
     /// Whether a thread is at it.
     is_busy: Arc<AtomicBool>,
     /// Whether it is to be done again: what was freed since, that thread may have passed already.
@@ -203,10 +204,12 @@ impl Freed {
     fn is_worth_it(&mut self, allocated: u64, steady_ms: i64) -> bool {
         self.high_bytes = self.high_bytes.max(allocated);
         let freed = self.high_bytes - allocated;
+        // What grows frees pages as well: those of tables that became too small.
+        let grown = self.high_bytes - self.left_bytes;
         let is_much = freed >= GIVE_BACK_BYTES.max(allocated / GIVE_BACK_SHARE);
-        let is_due = freed >= GIVE_BACK_LEAST_BYTES && steady_ms - self.returned_ms >= GIVE_BACK_PAUSE_MS;
+        let is_due = freed.max(grown) >= GIVE_BACK_LEAST_BYTES && steady_ms - self.returned_ms >= GIVE_BACK_PAUSE_MS;
         if is_much || is_due {
-            (self.high_bytes, self.returned_ms) = (allocated, steady_ms);
+            (self.high_bytes, self.left_bytes, self.returned_ms) = (allocated, allocated, steady_ms);
         }
         is_much || is_due
     }
@@ -252,6 +255,10 @@ mod tests {
             (2 * much, GIVE_BACK_PAUSE_MS + 4, true),
             (2 * much - GIVE_BACK_LEAST_BYTES + 1, 9 * GIVE_BACK_PAUSE_MS, false),
             (2 * much - GIVE_BACK_LEAST_BYTES, 9 * GIVE_BACK_PAUSE_MS, true),
+            // What grows leaves pages behind.
+            (2 * much - 1, 20 * GIVE_BACK_PAUSE_MS, false),
+            (2 * much, 20 * GIVE_BACK_PAUSE_MS, true),
+            (3 * much, 21 * GIVE_BACK_PAUSE_MS - 1, false),
         ];
         for (allocated, steady_ms, expected) in looks {
             assert_eq!(freed.is_worth_it(allocated, steady_ms), expected, "{allocated} at {steady_ms}");

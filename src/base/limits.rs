@@ -72,7 +72,7 @@ pub const GIVE_BACK_BYTES: u64 = 32 * 1024 * 1024;
 /// The same as a share of what is still allocated: the more there is, the longer that takes.
 pub const GIVE_BACK_SHARE: u64 = 8;
 
-/// Bytes that must have been freed so that memory is returned at all.
+/// Bytes that must have been freed, or been added, so that memory is returned at all.
 pub const GIVE_BACK_LEAST_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Milliseconds for which less than [`GIVE_BACK_BYTES`] is kept: what was freed may be needed again.

@@ -53,7 +53,7 @@ const PLACE_BITS: u32 = 48;
 /// One past the last place.
 pub(crate) const PLACE_END: u64 = 1 << PLACE_BITS;
 
-/// Cells of the largest segment that occurs with a good hash: the range in which [`SplitTable::random`] draws.
+/// As many cells as the largest segment has with a good hash: the range in which [`SplitTable::random`] draws.
 const MOST_CELLS: usize = 1280;
 
 /// Draws of [`SplitTable::random`] before it stops drawing and takes the next entry that it finds.
@@ -291,13 +291,12 @@ impl SplitTable {
         std::iter::once(&self.first).chain(self.chunks.iter().flatten())
     }
 
-    /// The entries, with their places, of the segment whose interval contains `cursor`, but for those before the cursor; and the end of that
-    /// interval.
+    /// The places and numbers, from `cursor` on, of the segment whose interval contains it, and the end of that interval.
     fn entries_from(&self, cursor: u64, hashes: &impl Hashes) -> (Vec<(u64, u32)>, u64) {
         // Reversing is its own inverse, so this is a hash with that place.
         let index = self.index((cursor << 16).reverse_bits() << 16);
         let width = 1u64 << (PLACE_BITS - self.depth(index));
-        let numbers: Vec<u32> = self.segment(index).numbers().collect();
+        let numbers = self.segment(index).to_vec();
         let places = hash_all(&numbers, hashes).map(|(hash, number)| (place(hash), number));
         (places.filter(|(place, _)| *place >= cursor).collect(), (cursor | (width - 1)) + 1)
     }
@@ -320,7 +319,7 @@ impl SplitTable {
     fn split(&mut self, hashes: &impl Hashes) {
         let new = self.segments;
         let half = 1usize << new.ilog2();
-        let numbers: Vec<u32> = mem::take(self.segment_mut(new - half)).numbers().collect();
+        let numbers = mem::take(self.segment_mut(new - half)).to_vec();
         let (moving, staying): (Vec<_>, Vec<_>) =
             hash_all(&numbers, hashes).partition(|(hash, _)| middle(*hash) & half as u64 != 0);
         let segment_of = |entries: Vec<(u64, u32)>| {
@@ -364,7 +363,7 @@ impl SplitTable {
 
 const CHUNK_MASK: usize = (1 << CHUNK_BITS) - 1;
 
-/// The hashes of all these entries, one after the other, which are brought into the cache in time.
+/// The hashes of all these entries, each of which is on its way to the cache before it is needed.
 fn hash_all<'n>(numbers: &'n [u32], hashes: &'n impl Hashes) -> impl Iterator<Item = (u64, u32)> + 'n {
     numbers.iter().take(AHEAD).for_each(|number| hashes.prefetch(*number));
     numbers.iter().enumerate().map(|(i, number)| {
