@@ -16,19 +16,17 @@
 //! The tag alone says where an entry lies, and the tag is stored. So a segment grows and shrinks without asking for a hash, which
 //! would cost a cache miss per entry. It can do so often, in small steps, and stays three quarters full.
 //!
-//! Memory comes in **pieces** of 512 bytes. They fit into the allocator's pages without a rest, and since all have the same size, what
-//! one segment gives back another one takes. Blocks as large as a segment would leave gaps: all segments outgrow a size at about
-//! the same time. A segment that needs less than a piece has a single smaller one.
+//! The lines are one block, of a [size](lines_for) that the allocator has.
 
 /// Cells of a line: each holds the tag and the number of one entry.
 const CELLS: usize = 10;
 
-/// Lines of a piece, but for the one piece of a small segment.
-const PIECE_LINES: usize = 8;
-
-/// Entries for which there is room in a line, on average. A lookup then reads 1.06 lines. With nine it is 1.14, but some keys are ten
-/// lines away from their home: full lines run together.
+/// Entries for which there is room in a line, on average. A lookup then reads 1.07 lines of a table that grew, 1.2 where keys come and
+/// go; one that finds nothing 1.2 and 1.6. With nine, full lines run together, and some keys are ten lines away from their home.
 const LINE_LOAD: usize = 8;
+
+/// Lines up to which a power of two of them is aligned as they are: 4 KiB.
+const ALIGNED_LINES: usize = 64;
 
 /// A segment of so few lines doesn't shrink, lest a lock that comes and goes costs an allocation.
 const KEPT_LINES: usize = 2;
@@ -36,24 +34,19 @@ const KEPT_LINES: usize = 2;
 /// Numbers with their tags.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Segment {
-    /// The lines in their order. A power of two in a single piece, or several pieces of [`PIECE_LINES`].
-    pieces: Vec<Box<[Line]>>,
-    lines: u32,
-    len: u32,
+    lines: Vec<Line>,
+    len: usize,
 }
 
 impl Segment {
     /// An empty segment, without allocation.
     pub(super) const fn new() -> Segment {
-        Segment { pieces: Vec::new(), lines: 0, len: 0 }
+        Segment { lines: Vec::new(), len: 0 }
     }
 
     /// A segment of these entries, with room for so many in all.
     pub(super) fn with_room(room: usize, entries: impl IntoIterator<Item = (u16, u32)>) -> Segment {
-        let lines = lines_for(room);
-        let piece = lines.clamp(1, PIECE_LINES);
-        let pieces = (0..lines / piece).map(|_| vec![Line::EMPTY; piece].into_boxed_slice()).collect();
-        let mut segment = Segment { pieces, lines: lines as u32, len: 0 };
+        let mut segment = Segment { lines: vec![Line::EMPTY; lines_for(room)], len: 0 };
         entries.into_iter().for_each(|(tag, number)| segment.put(tag, number));
         segment
     }
@@ -61,7 +54,7 @@ impl Segment {
     /// Number of entries.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.len as usize
+        self.len
     }
 
     /// The number with this tag for which `eq` is true.
@@ -74,15 +67,14 @@ impl Segment {
     #[inline]
     pub(super) fn find_mut(&mut self, tag: u16, eq: impl FnMut(u32) -> bool) -> Option<&mut u32> {
         let found = self.locate(tag, eq)?;
-        Some(&mut self.line_mut(found.line).numbers[found.cell])
+        Some(&mut self.lines[found.line].numbers[found.cell])
     }
 
     /// Adds an entry.
     #[inline]
     pub(super) fn insert(&mut self, tag: u16, number: u32) {
         if self.len() >= self.room() {
-            // That is one piece more, or twice as much of less than a piece; in a segment that a bad hash has made large, several.
-            self.resize(self.len() + 1 + self.len() / 16);
+            self.resize(self.len() + 1);
         }
         self.put(tag, number);
     }
@@ -91,16 +83,16 @@ impl Segment {
     #[inline]
     pub(super) fn remove(&mut self, tag: u16, eq: impl FnMut(u32) -> bool) -> Option<u32> {
         let found = self.locate(tag, eq)?;
-        self.line_mut(found.line).taken &= !(1 << found.cell);
+        self.lines[found.line].taken &= !(1 << found.cell);
         self.len -= 1;
         let mut passed = self.home(tag);
         while passed != found.line {
-            self.line_mut(passed).forget_passed(tag);
+            self.lines[passed].forget_passed(tag);
             passed = self.after(passed);
         }
-        // A quarter to spare, so that a segment whose size swings is not resized at each turn.
-        let ample = self.len() + self.len() / 4;
-        if self.lines as usize > KEPT_LINES && lines_for(ample) < self.lines as usize {
+        // Half as much to spare, so that a segment whose size swings is not resized at each turn.
+        let ample = self.len() + self.len() / 2;
+        if self.lines.len() > KEPT_LINES && lines_for(ample) < self.lines.len() {
             self.resize(ample);
         }
         Some(found.number)
@@ -126,26 +118,26 @@ impl Segment {
 
     /// How many cells there are, taken or free.
     pub(super) fn cells(&self) -> usize {
-        self.lines as usize * CELLS
+        self.lines.len() * CELLS
     }
 
     /// The number in one of the [cells](Self::cells), if it is taken.
     pub(super) fn in_cell(&self, cell: usize) -> Option<u32> {
-        let (line, cell) = (self.line(cell / CELLS), cell % CELLS);
+        let (line, cell) = (&self.lines[cell / CELLS], cell % CELLS);
         (line.taken & 1 << cell != 0).then(|| line.numbers[cell])
     }
 
     /// Bytes allocated.
     pub(super) fn mem_bytes(&self) -> usize {
-        self.lines as usize * size_of::<Line>() + self.pieces.capacity() * size_of::<Box<[Line]>>()
+        self.lines.capacity() * size_of::<Line>()
     }
 
     /// Where the entry is with this tag for which `eq` is true.
     #[inline]
     fn locate(&self, tag: u16, mut eq: impl FnMut(u32) -> bool) -> Option<Found> {
         let mut at = self.home(tag);
-        for _ in 0..self.lines {
-            let line = self.line(at);
+        for _ in 0..self.lines.len() {
+            let line = &self.lines[at];
             for cell in line.matches(tag) {
                 let number = line.numbers[cell];
                 if eq(number) {
@@ -163,8 +155,9 @@ impl Segment {
     /// Adds an entry for which there is room.
     #[inline]
     fn put(&mut self, tag: u16, number: u32) {
+        debug_assert!(self.len() < self.cells(), "who adds makes room");
         let mut at = self.home(tag);
-        while !self.line_mut(at).put(tag, number) {
+        while !self.lines[at].put(tag, number) {
             at = self.after(at);
         }
         self.len += 1;
@@ -178,46 +171,39 @@ impl Segment {
     }
 
     fn entries(&self) -> impl Iterator<Item = (u16, u32)> {
-        self.pieces.iter().flatten().flat_map(Line::entries)
+        self.lines.iter().flat_map(Line::entries)
     }
 
     /// How many entries there is room for.
     #[inline]
     fn room(&self) -> usize {
-        self.lines as usize * LINE_LOAD
+        self.lines.len() * LINE_LOAD
     }
 
     /// The line where the search for a tag begins.
     #[inline]
     fn home(&self, tag: u16) -> usize {
-        (usize::from(tag) * self.lines as usize) >> u16::BITS
+        (usize::from(tag) * self.lines.len()) >> u16::BITS
     }
 
     /// The line after this one; the first after the last.
     #[inline]
     fn after(&self, line: usize) -> usize {
-        if line + 1 == self.lines as usize { 0 } else { line + 1 }
-    }
-
-    #[inline]
-    fn line(&self, at: usize) -> &Line {
-        &self.pieces[at / PIECE_LINES][at % PIECE_LINES]
-    }
-
-    #[inline]
-    fn line_mut(&mut self, at: usize) -> &mut Line {
-        &mut self.pieces[at / PIECE_LINES][at % PIECE_LINES]
+        if line + 1 == self.lines.len() { 0 } else { line + 1 }
     }
 }
 
-/// Lines of a segment that has room for so many entries.
+/// Lines of a segment that has room for so many entries: about four steps for each doubling, as the allocator's blocks have.
 #[inline]
 fn lines_for(entries: usize) -> usize {
-    match entries.div_ceil(LINE_LOAD) {
-        0 => 0,
-        lines @ 1..=PIECE_LINES => lines.next_power_of_two(),
-        lines => lines.next_multiple_of(PIECE_LINES),
+    let needed = entries.div_ceil(LINE_LOAD);
+    if needed <= 4 {
+        return if needed == 0 { 0 } else { needed.next_power_of_two() };
     }
+    // Of most blocks a line is lost to align the others.
+    let in_block = (needed + 1).next_multiple_of(1 << (needed.ilog2() - 2)) - 1;
+    let power = needed.next_power_of_two();
+    if power <= ALIGNED_LINES && power - 1 <= in_block { power } else { in_block }
 }
 
 /// Where an entry is.
@@ -228,7 +214,7 @@ struct Found {
 }
 
 /// One line of the cache.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Line {
     tags: [u16; CELLS],
@@ -243,7 +229,7 @@ struct Line {
 const PASSED_BITS: u32 = 4;
 const PASSED_MAX: u16 = (1 << PASSED_BITS) - 1;
 
-const _: () = assert!(size_of::<Line>() == 64 && PIECE_LINES.is_power_of_two());
+const _: () = assert!(size_of::<Line>() == 64);
 
 impl Line {
     const EMPTY: Line = Line { tags: [0; CELLS], taken: 0, passed: 0, numbers: [0; CELLS] };
@@ -358,14 +344,10 @@ mod tests {
     use super::*;
 
     impl Segment {
-        fn lines(&self) -> impl Iterator<Item = &Line> {
-            self.pieces.iter().flatten()
-        }
-
         /// Every entry lies where a lookup comes by, and every line has counted who has passed.
         fn check(&self) {
-            let mut passed = vec![[0; 4]; self.lines as usize];
-            for (at, line) in self.lines().enumerate() {
+            let mut passed = vec![[0; 4]; self.lines.len()];
+            for (at, line) in self.lines.iter().enumerate() {
                 for (tag, number) in line.entries() {
                     let mut way = self.home(tag);
                     while way != at {
@@ -375,14 +357,13 @@ mod tests {
                     assert_eq!(self.find(tag, |other| other == number), Some(number));
                 }
             }
-            for (line, passed) in self.lines().zip(passed) {
+            for (line, passed) in self.lines.iter().zip(passed) {
                 for (tag, passed) in (0..).zip(passed) {
                     let counted = line.passed_by(tag);
                     assert!(counted == passed.min(PASSED_MAX) || counted == PASSED_MAX, "{counted} of {passed}");
                 }
             }
             assert_eq!(self.entries().count(), self.len());
-            assert_eq!(self.lines().count(), self.lines as usize);
             assert!(self.len() <= self.room());
         }
     }
@@ -406,33 +387,33 @@ mod tests {
     fn it_grows_and_shrinks_in_small_steps() {
         let mut segment = Segment::new();
         assert_eq!(segment.mem_bytes(), 0);
+        // Room for a quarter more, and a part of the last line.
+        let room_for = |len: usize| len + len / 4 + 2 * LINE_LOAD;
         for number in 0..3_000 {
             segment.insert(spread(number), number);
             let (room, len) = (segment.room(), segment.len());
-            assert!(room <= (2 * len).max(LINE_LOAD), "room for {room} with {len}");
-            assert!(room <= len + LINE_LOAD * PIECE_LINES + len / PIECE_LINES, "room for {room} with {len}");
+            assert!(room <= room_for(len), "room for {room} with {len}");
         }
         segment.check();
         assert!(segment.mem_bytes() < 3_000 * 9);
         for number in 0..3_000 {
             assert!(remove(&mut segment, spread(number), number));
             let (room, len) = (segment.room(), segment.len());
-            assert!(
-                room <= (len * 2).max(LINE_LOAD * KEPT_LINES) + LINE_LOAD * PIECE_LINES,
-                "room for {room} with {len}"
-            );
+            assert!(room <= room_for(len + len / 2), "room for {room} with {len}");
         }
-        assert_eq!((segment.len(), segment.lines as usize), (0, KEPT_LINES));
+        assert_eq!((segment.len(), segment.lines.len()), (0, KEPT_LINES));
     }
 
     /// A size that swings must not cost a resize at each turn.
     #[test]
     fn it_is_not_resized_twice_for_one_entry() {
-        for n in [1, 2, 4, 8, 16, 32, 96].map(|lines| lines * LINE_LOAD as u32) {
+        for lines in [1, 2, 4, 8, 16, 32, 96] {
+            let n = (lines * LINE_LOAD) as u32;
             let mut segment = filled(n + 1, spread);
-            let lines = segment.lines;
+            assert!(segment.lines.len() > lines);
+            let lines = segment.lines.len();
             assert!(remove(&mut segment, spread(n), n));
-            assert_eq!(segment.lines, lines, "of {n}");
+            assert_eq!(segment.lines.len(), lines, "of {n}");
         }
     }
 
@@ -485,7 +466,7 @@ mod tests {
     fn a_removal_makes_room_in_a_line_that_was_passed() {
         let mut segment = filled(12, |_| 0);
         let counts = |segment: &Segment| -> Vec<_> {
-            segment.lines().map(|line| (line.taken.count_ones(), line.passed_by(0))).collect()
+            segment.lines.iter().map(|line| (line.taken.count_ones(), line.passed_by(0))).collect()
         };
         assert_eq!(counts(&segment), [(10, 2), (2, 0)]);
         assert!(remove(&mut segment, 0, 3));
@@ -500,7 +481,7 @@ mod tests {
     fn a_lookup_ends_where_nothing_like_it_has_passed() {
         let mut segment = filled(12, |_| 0);
         // As no entries can come to lie: two in the second line that nobody has counted.
-        segment.line_mut(0).passed = 0;
+        segment.lines[0].passed = 0;
         let sees = |segment: &Segment, tag| {
             let mut seen = 0;
             segment.find(tag, |_| {
@@ -511,26 +492,28 @@ mod tests {
         };
         assert_eq!(sees(&segment, 0), 10);
         // Counted for tags that differ in their low bits, then for this one.
-        segment.line_mut(0).passed = PASSED_MAX << count_of(1);
+        segment.lines[0].passed = PASSED_MAX << count_of(1);
         assert_eq!(sees(&segment, 0), 10);
-        segment.line_mut(0).passed = 1 << count_of(0);
+        segment.lines[0].passed = 1 << count_of(0);
         assert_eq!(sees(&segment, 0), 12);
     }
 
     #[test]
     fn a_count_at_its_maximum_stays_there_until_a_resize() {
         let mut segment = filled(12, |_| 0);
-        segment.line_mut(0).passed = PASSED_MAX - 1;
+        segment.lines[0].passed = PASSED_MAX - 1;
         (12..16).for_each(|number| segment.insert(0, number));
-        assert_eq!(segment.line(0).passed, PASSED_MAX);
+        assert_eq!(segment.lines[0].passed, PASSED_MAX);
         for number in 10..16 {
             assert!(remove(&mut segment, 0, number));
-            assert_eq!(segment.line(0).passed, PASSED_MAX);
+            assert_eq!(segment.lines[0].passed, PASSED_MAX);
             assert!((number + 1..16).all(|number| segment.find(0, |other| other == number).is_some()));
         }
         assert_eq!(segment.find(0, |_| false), None);
-        (16..23).for_each(|number| segment.insert(0, number));
-        assert_eq!(segment.line(0).passed, 7, "counted anew");
+        let lines = segment.lines.len();
+        (16..25).for_each(|number| segment.insert(0, number));
+        assert!(segment.lines.len() > lines);
+        assert_eq!(segment.lines[0].passed, 9, "counted anew");
         segment.check();
     }
 
@@ -547,22 +530,22 @@ mod tests {
         let (mut one, other) = (filled(500, spread), Segment::with_room(300, (500..800).map(|n| (spread(n), n))));
         one.absorb(other);
         one.check();
-        assert_eq!((one.len(), one.lines as usize), (800, lines_for(800)));
+        assert_eq!((one.len(), one.lines.len()), (800, lines_for(800)));
         one.absorb(Segment::new());
         one.check();
         assert_eq!(one.len(), 800);
     }
 
-    /// What makes a piece cost nothing but its bytes, and a lookup one miss.
+    /// What makes a segment cost nothing but its lines: of no block is left what another line would fit in.
     #[cfg(not(any(miri, sanitizer)))]
     #[test]
     fn the_allocator_has_blocks_of_just_these_sizes() {
-        for lines in [1, 2, 4, 8, PIECE_LINES] {
-            let segment = Segment::with_room(lines * LINE_LOAD, []);
-            let piece: &[Line] = &segment.pieces[0];
+        for entries in 1..2_000 {
+            let segment = Segment::with_room(entries, []);
             // SAFETY: it is a block of the allocator.
-            let usable = unsafe { libmimalloc_sys::mi_usable_size(piece.as_ptr().cast()) };
-            assert_eq!((piece.len(), usable), (lines, size_of_val(piece)));
+            let usable = unsafe { libmimalloc_sys::mi_usable_size(segment.lines.as_ptr().cast()) };
+            let rest = usable - size_of_val(&segment.lines[..]);
+            assert!(rest <= size_of::<Line>(), "a rest of {rest} for {entries} in {}", segment.lines.len());
         }
     }
 
