@@ -3,14 +3,16 @@
 //! mimalloc keeps pages that were freed, and returns them a second later, when the thread has something to free again: all of
 //! them at once, and a server that has little to do would keep them for good. To return 100 MiB takes some ten milliseconds. So
 //! mimalloc waits to be told ([`wait_to_be_told`]), and is told on a thread of its own ([`Freed`]): at once where much was freed, a
-//! second later where it was little.
+//! second later where it was little, and not by itself where it is next to nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::allocated::{Counting, allocated_bytes};
-use super::limits::{GIVE_BACK_BYTES, GIVE_BACK_LEAST_BYTES, GIVE_BACK_PAUSE_MS, GIVE_BACK_SHARE};
+use super::limits::{
+    GIVE_BACK_BYTES, GIVE_BACK_LEAST_BYTES, GIVE_BACK_LEAST_SHARE, GIVE_BACK_PAUSE_MS, GIVE_BACK_SHARE,
+};
 
 /// The server allocates many small values of the same few sizes.
 #[cfg(not(any(miri, sanitizer)))]
@@ -172,13 +174,17 @@ pub(crate) struct Freed {
 impl Freed {
     /// Has memory returned to the system if that is worth it. For the engine's thread, now and then.
     pub(crate) fn give_back(&mut self, steady_ms: i64) {
-        if self.is_worth_it(allocated_bytes(), steady_ms) || self.is_wanted {
+        if self.is_due(allocated_bytes(), steady_ms) {
             self.purge();
         }
     }
 
-    /// Has all memory returned that nobody has allocated, however little was freed.
-    pub(crate) fn purge(&mut self) {
+    /// Has the next [`give_back`](Self::give_back) return all that nobody has allocated, however little was freed.
+    pub(crate) fn want(&mut self) {
+        self.is_wanted = true;
+    }
+
+    fn purge(&mut self) {
         self.is_wanted = self.is_busy.swap(true, Ordering::Relaxed);
         if self.is_wanted {
             return;
@@ -201,17 +207,19 @@ impl Freed {
         self.high_bytes = self.high_bytes.max(allocated_bytes());
     }
 
-    fn is_worth_it(&mut self, allocated: u64, steady_ms: i64) -> bool {
+    fn is_due(&mut self, allocated: u64, steady_ms: i64) -> bool {
         self.high_bytes = self.high_bytes.max(allocated);
         let freed = self.high_bytes - allocated;
         // What grows frees pages as well: those of tables that became too small.
         let grown = self.high_bytes - self.left_bytes;
         let is_much = freed >= GIVE_BACK_BYTES.max(allocated / GIVE_BACK_SHARE);
-        let is_due = freed.max(grown) >= GIVE_BACK_LEAST_BYTES && steady_ms - self.returned_ms >= GIVE_BACK_PAUSE_MS;
-        if is_much || is_due {
+        let least = GIVE_BACK_LEAST_BYTES.max(allocated / GIVE_BACK_LEAST_SHARE);
+        let is_some = freed.max(grown) >= least && steady_ms - self.returned_ms >= GIVE_BACK_PAUSE_MS;
+        let is_due = is_much || is_some || self.is_wanted;
+        if is_due {
             (self.high_bytes, self.left_bytes, self.returned_ms) = (allocated, allocated, steady_ms);
         }
-        is_much || is_due
+        is_due
     }
 }
 
@@ -261,7 +269,7 @@ mod tests {
             (3 * much, 21 * GIVE_BACK_PAUSE_MS - 1, false),
         ];
         for (allocated, steady_ms, expected) in looks {
-            assert_eq!(freed.is_worth_it(allocated, steady_ms), expected, "{allocated} at {steady_ms}");
+            assert_eq!(freed.is_due(allocated, steady_ms), expected, "{allocated} at {steady_ms}");
         }
     }
 }

@@ -75,6 +75,9 @@ pub const GIVE_BACK_SHARE: u64 = 8;
 /// Bytes that must have been freed, or been added, so that memory is returned at all.
 pub const GIVE_BACK_LEAST_BYTES: u64 = 4 * 1024 * 1024;
 
+/// The same as a share of what is still allocated: the engine's thread looks at each page that is partly in use, and lets go of it.
+pub const GIVE_BACK_LEAST_SHARE: u64 = 128;
+
 /// Milliseconds for which less than [`GIVE_BACK_BYTES`] is kept: what was freed may be needed again.
 pub const GIVE_BACK_PAUSE_MS: i64 = 1_000;
 

@@ -45,12 +45,12 @@ impl ServerState {
         is_over() && (!self.scripts.collect_litter() || is_over())
     }
 
-    /// Gives all memory back that holds nothing. In a script, or where changes may be taken back, less of it.
+    /// Has all memory given back that holds nothing, at the next tick. In a script, or where changes may be taken back, less of it.
     pub fn purge(&mut self, ks: &mut Keyspace) {
         ks.release_free();
         self.scripts.give_back_scratch();
         self.scripts.collect_litter();
-        self.freed.purge();
+        self.freed.want();
     }
 
     /// Refuses to start a script that declares its flags and not `allow-oom` when memory is full. `queued`: EXEC runs it.

@@ -57,7 +57,8 @@ impl Engine {
         ks.set_now_ms(now_ms);
         let mut stats = Stats::new(table.ids());
         stats.scripts.slow.configure(&config, &stats.clock);
-        let startup_bytes = allocated_bytes().saturating_sub(scripts.memory_bytes() as u64);
+        let of_scripts = scripts.memory_bytes() + scripts.text_bytes();
+        let startup_bytes = allocated_bytes().saturating_sub(of_scripts as u64);
         let server = ServerState {
             config,
             table,
@@ -116,7 +117,7 @@ pub struct ServerState {
     pub registry: Arc<Registry>,
     /// Counters.
     pub stats: Stats,
-    /// Bytes that were allocated when the server was made, without those that Lua holds.
+    /// Bytes that were allocated when the server was made, without those of scripts.
     pub startup_bytes: u64,
     /// Most bytes that were allocated when it was looked at: at every tick, and by INFO.
     pub peak_bytes: u64,

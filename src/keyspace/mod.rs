@@ -361,7 +361,7 @@ impl Keyspace {
         &self.dbs[db as usize]
     }
 
-    /// As [`db`](Self::db), for one who tells of nothing but memory: how much is allocated may be heard of before it is safe what for.
+    /// A database, without waiting until its keys are safe: for sizes in memory, which tell of no key.
     pub fn db_unfenced(&self, db: DbIndex) -> &Db {
         &self.dbs[db as usize]
     }

@@ -122,7 +122,7 @@ fn stats_and_info_agree_and_add_up() {
 
 /// What clients hold is told as theirs.
 #[test]
-fn unread_replies_and_queued_commands_are_of_clients() {
+fn what_a_transaction_has_queued_is_of_clients() {
     let server = Server::start(Program::Tidegate, &[]);
     let mut raw = server.raw();
     let before = integer(&stats(&mut raw), "clients.normal");

@@ -41,7 +41,8 @@ pub(crate) struct Overview {
     pub(crate) libraries: u64,
     /// What Lua holds; 0 while a script runs.
     pub(crate) lua: u64,
-    /// The databases that hold keys.
+    /// The databases that hold keys. Who shows which these are, or how many keys, has to [wait](crate::keyspace::Keyspace::see_everything)
+    /// until they are safe.
     pub(crate) databases: Vec<Database>,
 }
 
@@ -68,12 +69,15 @@ impl Overview {
         let sessions = || server.sessions.iter().chain(std::iter::once(&*ctx.session));
         let databases = (0..ctx.ks.databases()).map(|number| (number, ctx.ks.db_unfenced(number)));
         let vacant: usize = databases.clone().map(|(_, db)| db.vacant_bytes()).sum();
-        let databases = databases.filter(|(_, db)| !db.is_empty()).map(|(number, db)| Database {
-            number,
-            keys: db.len() as u64,
-            index: db.index_bytes() as u64,
-            main: (db.index_bytes() + db.header_bytes()) as u64,
-            expires: db.expiry_bytes() as u64,
+        let databases = databases.filter(|(_, db)| !db.is_empty()).map(|(number, db)| {
+            let index = db.index_bytes();
+            Database {
+                number,
+                keys: db.len() as u64,
+                index: index as u64,
+                main: (index + db.header_bytes()) as u64,
+                expires: db.expiry_bytes() as u64,
+            }
         });
         Overview {
             used,
