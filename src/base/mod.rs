@@ -20,6 +20,7 @@ pub mod long_double;
 pub mod lsn;
 pub mod num;
 pub(crate) mod prefetch;
+pub(crate) mod priority;
 pub mod rng;
 pub(crate) mod sample;
 pub(crate) mod split_table;

@@ -20,6 +20,7 @@ use std::thread;
 use super::format::{End, FRAME_HEAD_BYTES, FileId, HEADER_BYTES, Header, Kind, seal};
 use crate::base::limits::{LOG_BLOCK_MAX_BYTES, SNAPSHOT_FRAME_BYTES, SNAPSHOT_PAUSE_BYTES, SNAPSHOT_SYNC_BYTES};
 use crate::base::lsn::Lsn;
+use crate::base::priority::give_way;
 use crate::log::block::split_unit;
 use crate::log::directory::Directory;
 use crate::log::disk::DiskFile;
@@ -134,7 +135,11 @@ impl SnapshotWriter {
     /// Starts the thread that writes. Fails if the system has no thread; then nothing was done.
     pub fn start(&mut self) -> io::Result<()> {
         if let Some(mut job) = self.job.take() {
-            thread::Builder::new().name("snapshot".to_owned()).spawn(move || job.run())?;
+            let run = move || {
+                give_way();
+                job.run();
+            };
+            thread::Builder::new().name("snapshot".to_owned()).spawn(run)?;
         }
         Ok(())
     }
