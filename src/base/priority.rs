@@ -1,10 +1,15 @@
 //! Which threads go first where there are fewer processors than work.
 
-/// The system's measure, from -20 to 19: the more, the longer a thread waits.
-const NICENESS: libc::c_int = 10;
+/// By how much a thread that gives way is nicer than it was: the system gives it a tenth of what it gives others.
+#[cfg(target_os = "linux")]
+const NICER: libc::c_int = 10;
 
-/// Has the calling thread, and no other, leave the processor to those that serve clients.
+/// Has the calling thread leave the processor to those that serve clients. Only on Linux, where threads have priorities of their own:
+/// elsewhere the whole process would give way.
 pub(crate) fn give_way() {
-    // SAFETY: the call takes no pointers. 0 is the calling thread; where the call fails, its priority stays.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+    #[cfg(target_os = "linux")]
+    // SAFETY: the call takes no pointers. Where it fails, the priority stays.
+    unsafe {
+        libc::nice(NICER);
+    }
 }
