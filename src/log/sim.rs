@@ -68,6 +68,8 @@ struct State {
     time: Duration,
     /// Operations that wait, as a disk makes them wait that stands still.
     held: Option<&'static str>,
+    /// Who waits so, by operation and file.
+    waiting: Vec<(&'static str, PathBuf)>,
 }
 
 #[derive(Clone, Default)]
@@ -122,6 +124,7 @@ impl SimDisk {
             trace: Vec::new(),
             time: Duration::ZERO,
             held: None,
+            waiting: Vec::new(),
         })))
     }
 
@@ -140,10 +143,25 @@ impl SimDisk {
         self.state().held = operation;
     }
 
+    /// Whether some thread waits, by [`SimDisk::hold`], to do this to a file whose path has `part` in it.
+    pub fn is_awaited(&self, operation: &'static str, part: &str) -> bool {
+        self.state().waiting.iter().any(|(what, path)| *what == operation && path.to_string_lossy().contains(part))
+    }
+
     /// Waits while operations of this name are held.
-    fn wait_for_turn(&self, operation: &'static str) {
-        while self.state().held == Some(operation) {
+    fn wait_for_turn(&self, operation: &'static str, path: &Path) {
+        let mut state = self.state();
+        if state.held != Some(operation) {
+            return;
+        }
+        state.waiting.push((operation, path.to_owned()));
+        while state.held == Some(operation) {
+            drop(state);
             std::thread::sleep(Duration::from_millis(1));
+            state = self.state();
+        }
+        if let Some(place) = state.waiting.iter().position(|(what, other)| (*what, &**other) == (operation, path)) {
+            state.waiting.swap_remove(place);
         }
     }
 
@@ -365,7 +383,7 @@ impl Disk for SimDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        self.wait_for_turn("create");
+        self.wait_for_turn("create", path);
         let state = &mut *self.state();
         state.begin("create", path.display().to_string(), 0, 0)?;
         if state.seen.files.contains_key(path) {
@@ -385,7 +403,7 @@ impl Disk for SimDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.wait_for_turn("rename");
+        self.wait_for_turn("rename", from);
         let state = &mut *self.state();
         state.begin("rename", to.display().to_string(), 0, 0)?;
         let file = *state.seen.files.get(from).ok_or(io::ErrorKind::NotFound)?;
@@ -504,7 +522,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.disk.wait_for_turn("sync");
+        self.disk.wait_for_turn("sync", Path::new(""));
         let mut state = self.begin("sync", 0, 0)?;
         let took = state.faults.sync_time;
         state.time += took;

@@ -19,7 +19,7 @@ use crate::engine::session::{Peer, SessionKey};
 use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::Disk;
 use crate::log::platform::Platform;
-use crate::log::sim::{Faults, SimDisk};
+use crate::log::sim::SimDisk;
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
 
@@ -104,7 +104,10 @@ impl Bench {
     fn hold_snapshot_by(&mut self, command: &str) {
         self.disk.hold(Some("rename"));
         assert!(self.line(command).starts_with("+Background"));
-        while self.engine.save_slice() {}
+        until(|| {
+            while self.engine.save_slice() {}
+            self.disk.is_awaited("rename", "snapshot-")
+        });
     }
 
     /// Lets the snapshot have its name, and everything that follows upon it happen.
@@ -311,17 +314,15 @@ fn a_log_that_begins_while_the_server_runs_holds_up_nobody() {
     bench.line("RPUSH list a");
     bench.disk.hold(Some("rename"));
     bench.ok("CONFIG SET appendonly yes");
-    while bench.engine.save_slice() {}
-    let has_file = |bench: &Bench, suffix: &str| {
-        let names = bench.disk.list(Path::new("/data")).expect("it is there");
-        names.iter().any(|name| name.starts_with("snapshot-") && name.ends_with(suffix))
-    };
-    until(|| has_file(&bench, ".tmp"));
+    until(|| {
+        while bench.engine.save_slice() {}
+        bench.disk.is_awaited("rename", "snapshot-")
+    });
     // The snapshot gets its name, and the log its file later.
     bench.disk.hold(Some("create"));
     until(|| {
         while bench.engine.save_slice() {}
-        has_file(&bench, ".snap")
+        bench.disk.is_awaited("create", "log-")
     });
     for _ in 0..20 {
         bench.engine.save_slice();
@@ -370,7 +371,7 @@ fn a_log_that_can_not_be_turned_off_leaves_the_snapshot_under_way_alone() {
     let mut bench = Bench::start(&SimDisk::new(18), true);
     bench.line("RPUSH list a");
     bench.hold_snapshot_by("BGREWRITEAOF");
-    bench.disk.set_faults(Faults { fail_at: Some(bench.disk.operations()), ..Faults::default() });
+    bench.disk.turn_off();
     bench.line("RPUSH list b");
     bench.client = bench.engine.server.open_session(Peer::default());
     let refused = bench.line("CONFIG SET appendonly no");
@@ -406,17 +407,16 @@ fn beginning_log(seed: u64) -> Bench {
     bench.line("RPUSH list a");
     bench.disk.hold(Some("rename"));
     bench.ok("CONFIG SET appendonly yes");
-    while bench.engine.save_slice() {}
+    until(|| {
+        while bench.engine.save_slice() {}
+        bench.disk.is_awaited("rename", "snapshot-")
+    });
+    // Renaming goes on, so that the snapshot gets its name, and then the log can't have its file.
+    bench.disk.hold(Some("create"));
     let is_named = |bench: &Bench| {
         let names = bench.disk.list(Path::new("/data")).expect("it is there");
         names.iter().any(|name| name.ends_with(".snap"))
     };
-    until(|| {
-        // Renaming goes on, so that the snapshot gets its name, and then the log can't have its file.
-        let names = bench.disk.list(Path::new("/data")).expect("it is there");
-        names.iter().any(|name| name.ends_with(".tmp"))
-    });
-    bench.disk.hold(Some("create"));
     until(|| {
         while bench.engine.save_slice() {}
         is_named(&bench) && bench.engine.server.saving.begins_log()

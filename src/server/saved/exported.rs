@@ -279,21 +279,16 @@ fn a_crash_or_a_client_that_cancels_it_leaves_the_one_before() {
     let before = bytes(&bench.disk);
     for is_crash in [false, true] {
         bench.line(&format!("SET b {is_crash}"));
-        bench.disk.hold(Some("rename"));
-        assert!(bench.line("BGSAVE").starts_with("+Background"));
-        until(|| {
-            while bench.engine.save_slice() {}
-            has(&bench.disk, ".tmp")
-        });
+        bench.hold_snapshot();
         // The snapshot gets its name, and the other file its own later.
         bench.disk.hold(Some("create"));
         until(|| {
             while bench.engine.save_slice() {}
-            !has(&bench.disk, ".tmp")
+            bench.disk.is_awaited("create", ".part")
         });
         if is_crash {
             bench.disk.hold(Some("rename"));
-            until(|| has(&bench.disk, ".part"));
+            until(|| bench.disk.is_awaited("rename", ".part"));
             let disk = bench.disk.clone();
             drop(bench);
             disk.kill();
@@ -305,6 +300,7 @@ fn a_crash_or_a_client_that_cancels_it_leaves_the_one_before() {
             assert_eq!(bench.engine.server.saving.under_way(), Some(Purpose::Save));
             assert_eq!(bench.line("BGSAVE CANCEL"), "+Background saving cancelled\\r\\n");
             bench.disk.hold(None);
+            until(|| !bench.disk.is_awaited("create", ".part"));
         }
     }
     assert_eq!(bytes(&bench.disk), before);
