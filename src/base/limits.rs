@@ -473,8 +473,15 @@ pub const EXPORT_FILTER_SHARE: u64 = 16;
 /// Keys of a database of which a snapshot says how many there are, before they come: fewer are loaded as fast without.
 pub const SNAPSHOT_EXPECT_MIN_KEYS: usize = if cfg!(test) { 2 } else { 1024 };
 
+/// How long a snapshot leaves the engine to requests between two slices at most: a slice takes far less, unless the process was
+/// stopped in it.
+pub const SAVE_REST_MAX: Duration = Duration::from_millis(50);
+
 /// Bytes that wait to be written to a snapshot above which no more is copied.
 pub const SNAPSHOT_PAUSE_BYTES: usize = 4 * 1024 * 1024;
+
+/// Bytes that wait to be written to a snapshot above which the thread that writes it no longer gives way to others.
+pub const SNAPSHOT_HURRY_BYTES: usize = if cfg!(test) { 6 * 1024 * 1024 } else { 16 * 1024 * 1024 };
 
 /// Bytes that wait to be written to a snapshot above which it is given up: only what changes meanwhile can make so many.
 /// Tests reach it sooner.

@@ -13,3 +13,10 @@ pub(crate) fn give_way() {
         libc::nice(NICER);
     }
 }
+
+/// How nice the calling thread is: from -20 to 19, more is less of the processor.
+#[cfg(all(test, target_os = "linux"))]
+pub(crate) fn niceness() -> libc::c_int {
+    // SAFETY: the call takes no pointers; 0 stands for the calling thread.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}

@@ -79,11 +79,17 @@ impl ServerState {
                 None => return false,
             },
             Stage::Exporting(exporting, ended) => match exporting.outcome() {
-                Some(Ok(Exported { path, keys })) => {
-                    tracing::info!("{}: {keys} keys, up to Lsn {}", path.display(), ended.lsn);
-                    Ok((*ended, Rdb::Written))
+                Some(exported) => {
+                    // Its thread has freed what it worked with, of which the counts of this one tell nothing.
+                    self.freed.want();
+                    match exported {
+                        Ok(Exported { path, keys }) => {
+                            tracing::info!("{}: {keys} keys, up to Lsn {}", path.display(), ended.lsn);
+                            Ok((*ended, Rdb::Written))
+                        }
+                        Err(error) => Ok((*ended, Rdb::not_written(&error))),
+                    }
                 }
-                Some(Err(error)) => Ok((*ended, Rdb::not_written(&error))),
                 None => return false,
             },
         };
@@ -335,6 +341,7 @@ impl ServerState {
 
     fn complete_save(&mut self, ks: &mut Keyspace) {
         while self.saving.run.is_some() {
+            self.saving.hurry();
             if !self.save_slice(ks) {
                 match self.saving.platform.has_threads {
                     true => std::thread::sleep(WAIT_STEP),

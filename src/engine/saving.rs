@@ -294,6 +294,15 @@ impl Saving {
         self.platform = platform;
     }
 
+    /// Somebody waits for the snapshot, and nobody is served meanwhile.
+    pub(super) fn hurry(&self) {
+        match self.run.as_ref().map(|run| &run.stage) {
+            Some(Stage::Copying(copying)) => copying.writer.hurry(),
+            Some(Stage::Ending(writer, _)) => writer.hurry(),
+            _ => {}
+        }
+    }
+
     /// Does what the thread of the snapshot does, where there are no threads.
     pub fn step(&mut self) {
         match self.run.as_mut().map(|run| &mut run.stage) {

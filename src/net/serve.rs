@@ -16,7 +16,7 @@ use super::conn::{Buffers, Conn};
 use super::listener::Listener;
 use super::raw_poller::RawPoller;
 use super::socket_table::SocketTable;
-use crate::base::limits::LOAD_PAUSE;
+use crate::base::limits::{LOAD_PAUSE, SAVE_REST_MAX};
 use crate::engine::Engine;
 use crate::engine::recovery::{Step, count_keys};
 
@@ -131,7 +131,7 @@ impl Shared {
             let began = Instant::now();
             let more = self.engine.borrow_mut().save_slice();
             if more {
-                self.leave_to_requests(began.elapsed()).await;
+                self.leave_to_requests(began.elapsed().min(SAVE_REST_MAX)).await;
             } else {
                 self.save_moved.notified().await;
             }

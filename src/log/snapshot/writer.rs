@@ -18,7 +18,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use super::format::{End, FRAME_HEAD_BYTES, FileId, HEADER_BYTES, Header, Kind, seal};
-use crate::base::limits::{LOG_BLOCK_MAX_BYTES, SNAPSHOT_FRAME_BYTES, SNAPSHOT_PAUSE_BYTES, SNAPSHOT_SYNC_BYTES};
+use crate::base::limits::{
+    LOG_BLOCK_MAX_BYTES, SNAPSHOT_FRAME_BYTES, SNAPSHOT_HURRY_BYTES, SNAPSHOT_PAUSE_BYTES, SNAPSHOT_SYNC_BYTES,
+};
 use crate::base::lsn::Lsn;
 use crate::base::priority::give_way;
 use crate::log::block::split_unit;
@@ -132,22 +134,30 @@ impl SnapshotWriter {
         SnapshotWriter { shared, job: Some(job) }
     }
 
-    /// Starts the thread that writes. Fails if the system has no thread; then nothing was done.
+    /// Starts the thread that writes. It gives way to those that serve clients, until it must [hurry](Self::hurry). Fails if the
+    /// system has no thread; then nothing was done.
     pub fn start(&mut self) -> io::Result<()> {
         if let Some(mut job) = self.job.take() {
-            let run = move || {
-                give_way();
-                job.run();
-            };
-            thread::Builder::new().name("snapshot".to_owned()).spawn(run)?;
+            thread_named_snapshot().spawn(move || job.run())?;
         }
         Ok(())
     }
 
     /// Hands over `count` units, each behind its [`unit_head`](crate::log::block::unit_head).
     pub fn push(&mut self, units: Vec<u8>, count: u32) {
-        self.shared.backlog.fetch_add(units.len(), Ordering::Relaxed);
+        let before = self.shared.backlog.fetch_add(units.len(), Ordering::Relaxed);
+        if before + units.len() > SNAPSHOT_HURRY_BYTES {
+            // Where others leave it too little of the processors, it would never keep up.
+            self.hurry();
+        }
         self.shared.change(|queue| queue.pieces.push_back(Piece { units, count }));
+    }
+
+    /// Has the thread take from here on what it can get of the processors: somebody waits for it.
+    pub fn hurry(&self) {
+        if !self.shared.hurries.swap(true, Ordering::Relaxed) {
+            self.shared.change(|_| {});
+        }
     }
 
     /// Bytes that were handed over and are not written yet. Above [`SNAPSHOT_PAUSE_BYTES`] the engine should wait before it
@@ -208,6 +218,7 @@ struct Shared {
     /// The thread waits here, with the queue, for something to do.
     work: Condvar,
     backlog: AtomicUsize,
+    hurries: AtomicBool,
     is_abandoned: AtomicBool,
     outcome: OnceLock<Result<Done, SnapshotError>>,
 }
@@ -226,9 +237,18 @@ impl Shared {
         self.is_abandoned.load(Ordering::Acquire)
     }
 
-    fn wait_for_work(&self) {
+    fn hurries(&self) -> bool {
+        self.hurries.load(Ordering::Relaxed)
+    }
+
+    /// Waits until there is something to do; if it gives way, also until it must not any more.
+    fn wait_for_work(&self, gives_way: bool) {
         let mut queue = self.queue();
-        while queue.pieces.is_empty() && queue.finish.is_none() && !self.is_abandoned() {
+        while queue.pieces.is_empty()
+            && queue.finish.is_none()
+            && !self.is_abandoned()
+            && !(gives_way && self.hurries())
+        {
             queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -290,10 +310,25 @@ impl Job {
         }
     }
 
+    /// Does all of it: on a thread that gives way, and when that must hurry on this one, because a thread that has given way can't
+    /// take that back.
     fn run(&mut self) {
-        while self.step() {
+        thread::scope(|scope| {
+            let gives_way = || {
+                give_way();
+                self.work(true);
+            };
+            // Where the system has no second thread, this one does it all.
+            let _ = thread_named_snapshot().spawn_scoped(scope, gives_way);
+        });
+        self.work(false);
+    }
+
+    /// Works until there is an outcome; if it gives way, no longer than until it must hurry.
+    fn work(&mut self, gives_way: bool) {
+        while !(gives_way && self.shared.hurries()) && self.step() {
             if let Stage::Writing = self.stage {
-                self.shared.wait_for_work();
+                self.shared.wait_for_work(gives_way);
             }
         }
     }
@@ -482,6 +517,10 @@ impl Job {
     fn failed(&self, error: io::Error) -> SnapshotError {
         SnapshotError::Io { path: self.path.clone(), source: Arc::new(error) }
     }
+}
+
+fn thread_named_snapshot() -> thread::Builder {
+    thread::Builder::new().name("snapshot".to_owned())
 }
 
 /// Removes the snapshots before the one up to `lsn`, which is complete and durable. What can't be removed is tried again with
@@ -686,5 +725,39 @@ pub(in crate::log) mod tests {
         receiver.recv_timeout(Duration::from_secs(60)).expect("it calls");
         assert_eq!(writer.outcome().unwrap().unwrap().end.units, 300);
         assert_eq!(read(&directory, 9).unwrap(), units);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn it_gives_way_unless_it_must_hurry() {
+        use crate::base::priority::niceness;
+
+        let most = 2 * SNAPSHOT_HURRY_BYTES / 5_000;
+        type Act = fn(&SnapshotWriter);
+        let cases: [(&str, usize, Act, bool); 3] = [
+            ("nobody waits", 10, |_| {}, true),
+            ("somebody waits", 10, SnapshotWriter::hurry, false),
+            ("much waits to be written", most, |_| {}, false),
+        ];
+        for (case, count, act, gives_way) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            let directory = Directory::open(Arc::new(RealDisk), dir.path(), DirectoryId::new([1; 16])).unwrap();
+            let (sender, receiver) = channel();
+            let begin = Begin { notify: Box::new(move || sender.send(niceness()).unwrap_or_default()), ..begin(1) };
+            let mut writer = SnapshotWriter::begin(Arc::new(directory), LogBeside::none(), begin);
+            writer.start().unwrap();
+            writer.push(units_of(&[b"first"]), 1);
+            act(&writer);
+            writer.push(units_of(&vec![[1; 5_000]; count]), count as u32);
+            writer.finish(Lsn::new(9), 0);
+            let mut last = None;
+            while writer.outcome().is_none() {
+                last = receiver.recv_timeout(Duration::from_secs(60)).ok().or(last);
+            }
+            // The last call tells of the outcome, and may be on its way still.
+            last = receiver.recv_timeout(Duration::from_secs(60)).ok().or(last);
+            assert!(writer.outcome().unwrap().is_ok(), "{case}");
+            assert_eq!(last.map(|nice| nice > niceness()), Some(gives_way), "{case}");
+        }
     }
 }
