@@ -138,7 +138,7 @@ impl SimDisk {
         self.state().faults.capacity = capacity;
     }
 
-    /// Has operations of this name (`create` or `rename`) wait, until it is called again.
+    /// Has operations of this name (`create`, `rename` or `sync`) wait, until it is called again.
     pub fn hold(&self, operation: Option<&'static str>) {
         self.state().held = operation;
     }
@@ -480,6 +480,13 @@ impl SimFile {
 }
 
 impl SimFile {
+    /// The name that it has now; empty if it has none.
+    fn path(&self) -> PathBuf {
+        let state = self.disk.state();
+        let mut names = state.seen.files.iter();
+        names.find(|(_, file)| **file == self.file).map(|(path, _)| path.clone()).unwrap_or_default()
+    }
+
     /// What a write that fails has written all the same.
     fn write_part(&self, bytes: &[u8], at: u64) {
         let state = &mut *self.disk.state();
@@ -522,7 +529,8 @@ impl DiskFile for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.disk.wait_for_turn("sync", Path::new(""));
+        let path = self.path();
+        self.disk.wait_for_turn("sync", &path);
         let mut state = self.begin("sync", 0, 0)?;
         let took = state.faults.sync_time;
         state.time += took;

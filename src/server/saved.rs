@@ -151,7 +151,7 @@ impl Release {
 fn until(mut is_done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_done() {
-        assert!(began.elapsed() < Duration::from_secs(30), "it never came");
+        assert!(began.elapsed() < Duration::from_secs(120), "it never came");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -345,11 +345,12 @@ fn a_log_that_is_turned_off_is_closed_without_holding_anybody_up() {
     let mut bench = Bench::start(&SimDisk::new(11), true);
     bench.line("RPUSH list a");
     bench.disk.hold(Some("sync"));
-    let release = Release::after(&bench.disk, Duration::from_millis(300));
+    // For whoever waits in vain.
+    let release = Release::after(&bench.disk, Duration::from_secs(20));
     bench.ok("CONFIG SET appendonly no");
     assert_eq!(bench.line("RPUSH list b"), ":2\\r\\n");
     assert!(!release.is_done(), "it has waited for the disk");
-    release.wait();
+    bench.disk.hold(None);
     bench.save();
     assert_eq!(bench.restart(false).list(), "ab");
 }

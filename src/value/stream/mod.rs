@@ -473,17 +473,17 @@ mod tests {
     fn counting_what_is_read_behind_deleted_entries_takes_linear_time() {
         let limits = StreamLimits { node_max_entries: 0, node_max_bytes: 0 };
         let mut stream = Stream::new();
-        for ms in 1..=40_000 {
+        for ms in 1..=120_000 {
             assert!(stream.append(id(ms, 0), [(&b"f"[..], &b""[..])].into_iter(), limits));
         }
-        stream.trim_through(id(20_000, 0));
+        stream.trim_through(id(60_000, 0));
         let began = std::time::Instant::now();
         let mut count = stream.read_counter(StreamId::MIN, None);
-        for ms in 20_001..=40_000 {
+        for ms in 60_001..=120_000 {
             assert_eq!(count(id(ms, 0)), Some(ms));
         }
-        // Far less than a second, where it took ten when each entry looked.
-        assert!(began.elapsed().as_secs() < 3);
+        // Less than a second, where it took a minute and a half when each entry looked.
+        assert!(began.elapsed().as_secs() < 30);
     }
 
     #[test]
