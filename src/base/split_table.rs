@@ -35,6 +35,9 @@ use std::mem;
 
 use segment::Segment;
 
+/// Bytes of a table for each of its entries, on average.
+pub(crate) const ENTRY_SHARE_BYTES: usize = 9;
+
 /// Mean entries per segment at which one more segment is split off. While a level is being split, segments hold between
 /// half of this and twice of this. More of them would make a split longer, and a step of a SCAN.
 const SEGMENT_LOAD: usize = 400;
@@ -445,6 +448,14 @@ mod tests {
         assert_eq!(table.mem_bytes(), 0);
         assert_eq!(table.scan(0, 10, &hash, |_| panic!("no entry")), 0);
         assert!(table.random(|_| 0).is_none());
+    }
+
+    #[test]
+    fn an_entry_takes_what_is_said() {
+        for n in [3_000, 40_000, 500_000] {
+            let each = filled(n).mem_bytes() as f64 / f64::from(n);
+            assert!((each - ENTRY_SHARE_BYTES as f64).abs() < 1.0, "{n}: {each}");
+        }
     }
 
     #[test]

@@ -24,8 +24,9 @@ use std::mem;
 use std::ptr::NonNull;
 
 use super::any_value::{Value, ValueMut, ValueRef};
-use super::arena::{FREE_BIT, PLACE_MAX_BYTES, Place, Slot};
+use super::arena::{FREE_BIT, PLACE_MAX_BYTES, Place};
 use crate::base::num;
+use crate::base::split_table::ENTRY_SHARE_BYTES;
 use crate::value::deadlines::Deadlines;
 use crate::value::hash::Hash;
 use crate::value::list::List;
@@ -387,7 +388,7 @@ impl<'a> Entry<'a> {
     /// `samples`.
     pub fn mem_bytes(self, samples: usize) -> usize {
         let long_key = if self.has(LONG_KEY) { self.key().len() } else { 0 };
-        self.place.size + size_of::<Slot>() + long_key + self.value().heap_bytes(samples)
+        self.place.size + ENTRY_SHARE_BYTES + long_key + self.value().heap_bytes(samples)
     }
 
     /// Bytes that it takes with this value instead of its own, expiring or not.
