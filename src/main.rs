@@ -37,7 +37,9 @@ fn command_line() -> Command {
     let name = Arg::new("NAME").help("Print this script instead of the list");
     config::command()
         .subcommand(
-            Command::new("ping").about("Ask a server whether it answers: exit code 0 if it does").arg(address("url")),
+            Command::new("ping")
+                .about("Ask a server whether it answers and takes writes: exit code 0 if it does")
+                .arg(address("url")),
         )
         .subcommand(
             Command::new("scripts").about("List the scripts that every server has loaded, with their SHA1").arg(name),

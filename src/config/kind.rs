@@ -307,7 +307,7 @@ words! {
 }
 
 words! {
-    /// Which keys give way when memory is full.
+    /// Which keys are evicted when memory is full.
     MaxmemoryPolicy {
         /// The least recently used of those that expire.
         VolatileLru = "volatile-lru",

@@ -124,7 +124,7 @@ parameters! {
         requirepass: Vec<u8> = "requirepass", AnyTime, Text, "";
         /// From where DEBUG may be called.
         enable_debug_command: AllowFrom = "enable-debug-command", AtStart, one_of::<AllowFrom>(), "no";
-        /// From where CONFIG SET may change protected parameters (`dir`).
+        /// From where CONFIG SET may change protected parameters (`dir`, `dbfilename`).
         enable_protected_configs: AllowFrom = "enable-protected-configs", AtStart, one_of::<AllowFrom>(), "no";
         /// From where MODULE may be called.
         enable_module_command: AllowFrom = "enable-module-command", AtStart, one_of::<AllowFrom>(), "no",
@@ -154,7 +154,7 @@ parameters! {
             "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60";
         /// Bytes of memory beyond which commands that may need more are refused; 0 for no limit.
         maxmemory: u64 = "maxmemory", AnyTime, memory(0, u64::MAX as i128), "0";
-        /// Which keys give way when memory is full.
+        /// Which keys are evicted when memory is full.
         maxmemory_policy: MaxmemoryPolicy = "maxmemory-policy", AnyTime, one_of::<MaxmemoryPolicy>(), "noeviction",
             until "No key is evicted yet: each policy refuses as `noeviction` does.", warn "noeviction";
     }
@@ -234,7 +234,7 @@ parameters! {
     "Durability" {
         /// Log every change, in `tidegate-data` below `dir`.
         appendonly: bool = "appendonly", AnyTime, YesNo, "yes";
-        /// When the log is forced to disk: always (before anybody is answered), everysec, or no (when the system likes).
+        /// When the log is forced to disk: always (before anybody is answered), everysec, or no (whenever the system writes it).
         appendfsync: AppendFsync = "appendfsync", AnyTime, one_of::<AppendFsync>(), "always";
         /// Start the log with a snapshot.
         aof_use_rdb_preamble: bool = "aof-use-rdb-preamble", AnyTime, YesNo, "yes",
@@ -247,10 +247,9 @@ parameters! {
         save: Vec<SavePoint> = "save", AnyTime, SavePoints, "";
         /// Have SAVE, BGSAVE, the points of `save` and SHUTDOWN SAVE write the data for Redis, too: as `dbfilename`, in `dir`.
         rdb_export: bool = "rdb-export", AnyTime, YesNo, "no";
-        /// Microseconds for which a snapshot rests after each key, or, below 0, one for so many keys: to see what happens meanwhile.
+        /// For tests: microseconds that a snapshot waits after each key; -N: one microsecond for every N keys.
         rdb_key_save_delay_us: i32 = "rdb-key-save-delay", AnyTime, int(i32::MIN as i128, INT_MAX), "0";
-        /// Microseconds for which a start rests after each key that it loads, or, below 0, one for so many keys: to see what happens
-        /// meanwhile.
+        /// For tests: microseconds that a start waits after each key; -N: one microsecond for every N keys.
         key_load_delay_us: i32 = "key-load-delay", AnyTime, int(i32::MIN as i128, INT_MAX), "0";
         /// Without a log: refuse to change anything while the snapshots that `save` asks for fail.
         stop_writes_on_bgsave_error: bool = "stop-writes-on-bgsave-error", AnyTime, YesNo, "yes";

@@ -168,7 +168,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "purge",
             complexity: "Depends on how much memory was freed; another thread returns it.",
-            summary: "Returns memory to the system that holds nothing.",
+            summary: "Returns free memory to the system.",
             tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
             run: Run::Now(purge),
             ..REPORT
