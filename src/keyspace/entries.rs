@@ -444,17 +444,19 @@ mod tests {
     /// What keys of a coordination server take, places, their share of the index, and what is allocated beside them.
     #[test]
     fn small_entries_take_little() {
+        use crate::base::split_table::ENTRY_SHARE_BYTES as SHARE;
+
         let mut entries = Entries::default();
         let mut taken = |key_len: usize, value: NewValue<'_>, expires_at_ms: i64| {
             let slot = entries.insert(&vec![b'k'; key_len], value, expires_at_ms, 0);
             entries.get(slot).map(|entry| entry.mem_bytes(0))
         };
-        assert_eq!(taken(12, NewValue::Text(b"ten bytes!"), NEVER), Some(36));
-        assert_eq!(taken(15, NewValue::string(b"12345"), 1), Some(44));
-        assert_eq!(taken(15, NewValue::Text(&[b'o'; 37]), 1), Some(76));
-        assert_eq!(taken(12, Value::Hash(Hash::new()).into(), NEVER), Some(36));
-        assert_eq!(taken(255, NewValue::Text(&[b't'; TEXT_MAX_BYTES]), 1), Some(516));
-        assert_eq!(taken(256, NewValue::Text(&[b't'; 4]), NEVER), Some(36 + 256));
+        assert_eq!(taken(12, NewValue::Text(b"ten bytes!"), NEVER), Some(32 + SHARE));
+        assert_eq!(taken(15, NewValue::string(b"12345"), 1), Some(40 + SHARE));
+        assert_eq!(taken(15, NewValue::Text(&[b'o'; 37]), 1), Some(72 + SHARE));
+        assert_eq!(taken(12, Value::Hash(Hash::new()).into(), NEVER), Some(32 + SHARE));
+        assert_eq!(taken(255, NewValue::Text(&[b't'; TEXT_MAX_BYTES]), 1), Some(512 + SHARE));
+        assert_eq!(taken(256, NewValue::Text(&[b't'; 4]), NEVER), Some(32 + SHARE + 256));
     }
 
     #[test]
