@@ -480,7 +480,8 @@ pub const SAVE_REST_MAX: Duration = Duration::from_millis(50);
 /// Bytes that wait to be written to a snapshot above which no more is copied.
 pub const SNAPSHOT_PAUSE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Bytes that wait to be written to a snapshot above which the thread that writes it no longer gives way to others.
+/// Bytes that wait to be written to a snapshot above which the thread that writes it no longer gives way to others. Tests
+/// reach it sooner.
 pub const SNAPSHOT_HURRY_BYTES: usize = if cfg!(test) { 6 * 1024 * 1024 } else { 16 * 1024 * 1024 };
 
 /// Bytes that wait to be written to a snapshot above which it is given up: only what changes meanwhile can make so many.

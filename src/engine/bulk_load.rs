@@ -110,6 +110,8 @@ impl BulkLoad {
                 };
                 let mut writer = SnapshotWriter::begin(Arc::clone(&directory), LogBeside::none(), begin);
                 let what = "the thread that writes the snapshot";
+                // Nobody is served before all is loaded.
+                writer.hurry();
                 writer.start().map_err(|error| RecoveryError::Thread { what, error })?;
                 engine.server.tail = Some(Tail::new(Vec::new()));
                 // A snapshot is read under these limits, until its first unit sets others.

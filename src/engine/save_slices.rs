@@ -78,20 +78,18 @@ impl ServerState {
                 }
                 None => return false,
             },
-            Stage::Exporting(exporting, ended) => match exporting.outcome() {
-                Some(exported) => {
-                    // Its thread has freed what it worked with, of which the counts of this one tell nothing.
-                    self.freed.want();
-                    match exported {
-                        Ok(Exported { path, keys }) => {
-                            tracing::info!("{}: {keys} keys, up to Lsn {}", path.display(), ended.lsn);
-                            Ok((*ended, Rdb::Written))
-                        }
-                        Err(error) => Ok((*ended, Rdb::not_written(&error))),
+            Stage::Exporting(exporting, ended) => {
+                let Some(exported) = exporting.outcome() else { return false };
+                // Its thread has freed what it worked with, of which the counts of this one tell nothing.
+                self.freed.want();
+                match exported {
+                    Ok(Exported { path, keys }) => {
+                        tracing::info!("{}: {keys} keys, up to Lsn {}", path.display(), ended.lsn);
+                        Ok((*ended, Rdb::Written))
                     }
+                    Err(error) => Ok((*ended, Rdb::not_written(&error))),
                 }
-                None => return false,
-            },
+            }
         };
         self.conclude(ks, outcome, Ok(()));
         true
