@@ -104,9 +104,14 @@ impl Bench {
     fn hold_snapshot_by(&mut self, command: &str) {
         self.disk.hold(Some("rename"));
         assert!(self.line(command).starts_with("+Background"));
+        self.until_awaited("rename", "snapshot-");
+    }
+
+    /// Goes on saving until some thread waits for the disk to do this to such a file.
+    fn until_awaited(&mut self, operation: &'static str, part: &str) {
         until(|| {
             while self.engine.save_slice() {}
-            self.disk.is_awaited("rename", "snapshot-")
+            self.disk.is_awaited(operation, part)
         });
     }
 
@@ -310,20 +315,7 @@ fn a_snapshot_whose_disk_stands_still_is_given_up_when_too_much_has_changed() {
 
 #[test]
 fn a_log_that_begins_while_the_server_runs_holds_up_nobody() {
-    let mut bench = Bench::start(&SimDisk::new(7), false);
-    bench.line("RPUSH list a");
-    bench.disk.hold(Some("rename"));
-    bench.ok("CONFIG SET appendonly yes");
-    until(|| {
-        while bench.engine.save_slice() {}
-        bench.disk.is_awaited("rename", "snapshot-")
-    });
-    // The snapshot gets its name, and the log its file later.
-    bench.disk.hold(Some("create"));
-    until(|| {
-        while bench.engine.save_slice() {}
-        bench.disk.is_awaited("create", "log-")
-    });
+    let mut bench = beginning_log(7);
     for _ in 0..20 {
         bench.engine.save_slice();
         std::thread::sleep(Duration::from_millis(1));
@@ -408,20 +400,10 @@ fn beginning_log(seed: u64) -> Bench {
     bench.line("RPUSH list a");
     bench.disk.hold(Some("rename"));
     bench.ok("CONFIG SET appendonly yes");
-    until(|| {
-        while bench.engine.save_slice() {}
-        bench.disk.is_awaited("rename", "snapshot-")
-    });
+    bench.until_awaited("rename", "snapshot-");
     // Renaming goes on, so that the snapshot gets its name, and then the log can't have its file.
     bench.disk.hold(Some("create"));
-    let is_named = |bench: &Bench| {
-        let names = bench.disk.list(Path::new("/data")).expect("it is there");
-        names.iter().any(|name| name.ends_with(".snap"))
-    };
-    until(|| {
-        while bench.engine.save_slice() {}
-        is_named(&bench) && bench.engine.server.saving.begins_log()
-    });
+    bench.until_awaited("create", "log-");
     bench
 }
 

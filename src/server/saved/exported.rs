@@ -282,10 +282,7 @@ fn a_crash_or_a_client_that_cancels_it_leaves_the_one_before() {
         bench.hold_snapshot();
         // The snapshot gets its name, and the other file its own later.
         bench.disk.hold(Some("create"));
-        until(|| {
-            while bench.engine.save_slice() {}
-            bench.disk.is_awaited("create", ".part")
-        });
+        bench.until_awaited("create", ".part");
         if is_crash {
             bench.disk.hold(Some("rename"));
             until(|| bench.disk.is_awaited("rename", ".part"));
