@@ -34,8 +34,8 @@ pub const DESCRIPTORS_RESERVED: u64 = 32;
 pub const BUSY_ACCEPTS_MAX: usize = 1_000;
 
 /// Bytes of replies after which a pipeline pauses until they are written: bounds what a client that sends much and reads
-/// nothing can make the server hold, to this plus the reply of one command.
-pub const REPLY_PAUSE_BYTES: usize = 1024 * 1024;
+/// nothing can make the server hold, to this plus the reply of one command. So few stay in the processor's cache until they are sent.
+pub const REPLY_PAUSE_BYTES: usize = 64 * 1024;
 
 /// Bytes held for unsent replies beyond which nothing more is read from a client until it has read some of them.
 pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
@@ -63,7 +63,7 @@ pub const SEND_SLICE_BYTES: usize = 1024 * 1024;
 /// a later one than they show.
 pub const OUTBOX_FENCES_MAX: usize = 64;
 
-/// Bytes of replies from which on they are not copied to be sent.
+/// Bytes of replies from which on they are not copied to be sent, and don't wait for the connection's next turn.
 pub const OUTBOX_TAKE_OVER_BYTES: usize = 32 * 1024;
 
 /// Bytes that must have been freed so that memory is returned to the system at once.

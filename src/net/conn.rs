@@ -14,6 +14,7 @@
 //!
 //! The outbox is sent at the future's next turn, after all others that are ready have been fed. A send that finds its reader
 //! asleep must wake it, which costs as much as several commands; many sends in a row wake a client of many connections once.
+//! Many bytes are sent at once ([`OUTBOX_TAKE_OVER_BYTES`]): beside them waking costs little, and they are still in the cache.
 //! Who takes long on purpose, a slow script or MIGRATE, lets what is unsent go first
 //! ([`ServerState::send_unsent`](crate::engine::ServerState::send_unsent)); another command that takes long holds it up, as in Redis.
 //! What waits for the log stays in the outbox, and the log wakes the future when it is there
@@ -163,53 +164,11 @@ impl Future for Conn {
 impl Conn {
     /// One round: write what is unsent, then feed what is left, else read.
     fn turn(&mut self, cx: &mut Context<'_>, engine: &mut Engine, buffers: &mut Buffers) -> Next {
+        if let Some(next) = self.send(cx, engine) {
+            return next;
+        }
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
-        let is_fenced = session.outbox.is_fenced();
-        let mut free = if is_fenced { engine.server.sendable(self.key) } else { session.outbox.len() };
-        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
-        if session.killed {
-            // What was answered before, if the socket takes it.
-            let _ = self.connection.poll_write(cx, session.outbox.first(free));
-            return Next::Close;
-        }
-        let (mut slice, mut is_stuck) = (SEND_SLICE_BYTES, false);
-        let has_free = free > 0;
-        while free > 0 && slice > 0 {
-            match self.connection.poll_write(cx, session.outbox.first(free)) {
-                Poll::Ready(Ok(sent)) if sent > 0 => {
-                    engine.server.stats.bytes_out += session.sent(sent);
-                    slice = slice.saturating_sub(sent);
-                    free -= sent;
-                }
-                Poll::Ready(_) => return Next::Close,
-                Poll::Pending => {
-                    is_stuck = true;
-                    break;
-                }
-            }
-        }
-        let held = session.outbox.held();
-        if is_stuck || session.is_counted() {
-            engine.server.count_unsent(self.key);
-        }
-        if is_stuck {
-            engine.server.hold_to_output_limit(self.key);
-        }
-        let is_over_share = engine.server.is_over_share(held);
-        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
-        if session.outbox.is_empty() {
-            if session.closing {
-                return Next::Close;
-            }
-        } else if slice == 0 {
-            return Next::Yield;
-        } else if has_free && !is_stuck {
-            // The others wait for the log, which is to be told so.
-            return Next::Continue;
-        } else if session.closing || is_over_share || held > OUTBOX_PAUSE_BYTES {
-            return Next::Wait;
-        }
-        if session.transfer.is_some() && held < TRANSFER_AHEAD_BYTES {
+        if session.transfer.is_some() && session.outbox.held() < TRANSFER_AHEAD_BYTES {
             if engine.server.has_no_room_for(self.key) {
                 return Next::Wait;
             }
@@ -225,7 +184,7 @@ impl Conn {
         let connection = Rc::clone(&self.connection);
         let mut inbox = connection.inbox.borrow_mut();
         if inbox.unfed && !suspended {
-            return self.feed_pending(engine, &mut buffers.out, &mut inbox);
+            return self.feed_pending(cx, engine, &mut buffers.out, &mut inbox);
         }
         match connection.poll_read(cx, &mut buffers.input) {
             Poll::Pending => Next::Wait,
@@ -240,7 +199,7 @@ impl Conn {
                 engine.server.stats.bytes_in += n as u64;
                 let input = &buffers.input[..n];
                 if !inbox.pending.is_empty() || suspended {
-                    return self.keep(engine, &mut buffers.out, &mut inbox, input, suspended);
+                    return self.keep(cx, engine, &mut buffers.out, &mut inbox, input, suspended);
                 }
                 let fed = engine.feed(self.key, &mut inbox.decoder, input, &mut buffers.out);
                 let keep_from = inbox.decoder.keep_from();
@@ -249,15 +208,74 @@ impl Conn {
                 }
                 inbox.decoder.rebase();
                 inbox.unfed = fed != Fed::Drained;
-                let next = self.post(engine, &mut buffers.out);
+                let next = self.post(cx, engine, &mut buffers.out);
                 // Who fills the whole buffer has more on the way: it must not keep the others waiting.
                 if matches!(next, Next::Continue) && n == READ_CHUNK_BYTES { Next::Yield } else { next }
             }
         }
     }
 
+    /// Writes what is unsent, as far as it may leave. `None` when the session may go on.
+    fn send(&mut self, cx: &mut Context<'_>, engine: &mut Engine) -> Option<Next> {
+        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Some(Next::Close) };
+        let is_fenced = session.outbox.is_fenced();
+        let mut free = if is_fenced { engine.server.sendable(self.key) } else { session.outbox.len() };
+        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Some(Next::Close) };
+        if session.killed {
+            // What was answered before, if the socket takes it.
+            let _ = self.connection.poll_write(cx, session.outbox.first(free));
+            return Some(Next::Close);
+        }
+        let (mut slice, mut is_stuck) = (SEND_SLICE_BYTES, false);
+        let has_free = free > 0;
+        while free > 0 && slice > 0 {
+            match self.connection.poll_write(cx, session.outbox.first(free)) {
+                Poll::Ready(Ok(sent)) if sent > 0 => {
+                    engine.server.stats.bytes_out += session.sent(sent);
+                    slice = slice.saturating_sub(sent);
+                    free -= sent;
+                }
+                Poll::Ready(_) => return Some(Next::Close),
+                Poll::Pending => {
+                    is_stuck = true;
+                    break;
+                }
+            }
+        }
+        let held = session.outbox.held();
+        if is_stuck || session.is_counted() {
+            engine.server.count_unsent(self.key);
+        }
+        if is_stuck {
+            engine.server.hold_to_output_limit(self.key);
+        }
+        let is_over_share = engine.server.is_over_share(held);
+        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Some(Next::Close) };
+        if session.outbox.is_empty() {
+            if session.closing {
+                return Some(Next::Close);
+            }
+        } else if slice == 0 {
+            return Some(Next::Yield);
+        } else if has_free && !is_stuck {
+            // The others wait for the log, which is to be told so.
+            return Some(Next::Continue);
+        } else if session.closing || is_over_share || held > OUTBOX_PAUSE_BYTES {
+            return Some(Next::Wait);
+        }
+        None
+    }
+
     /// Adds what was read to what is pending, and feeds it unless the session waits.
-    fn keep(&mut self, engine: &mut Engine, out: &mut Reply, inbox: &mut Inbox, input: &[u8], suspended: bool) -> Next {
+    fn keep(
+        &mut self,
+        cx: &mut Context<'_>,
+        engine: &mut Engine,
+        out: &mut Reply,
+        inbox: &mut Inbox,
+        input: &[u8],
+        suspended: bool,
+    ) -> Next {
         inbox.keep(input);
         if inbox.is_too_large(&mut engine.server, self.key) {
             return Next::Close;
@@ -265,23 +283,32 @@ impl Conn {
         if suspended {
             return Next::Continue;
         }
-        self.feed_pending(engine, out, inbox)
+        self.feed_pending(cx, engine, out, inbox)
     }
 
-    fn feed_pending(&mut self, engine: &mut Engine, out: &mut Reply, inbox: &mut Inbox) -> Next {
+    fn feed_pending(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply, inbox: &mut Inbox) -> Next {
         let fed = engine.feed(self.key, &mut inbox.decoder, &inbox.pending, out);
         inbox.consumed(fed == Fed::Drained);
-        let next = self.post(engine, out);
+        let next = self.post(cx, engine, out);
         if matches!(next, Next::Continue) { Next::Yield } else { next }
     }
 
-    /// Hands the replies over to be sent.
-    fn post(&mut self, engine: &mut Engine, out: &mut Reply) -> Next {
+    /// Hands the replies over to be sent. Many bytes are sent at once: they are still in the processor's cache, and waking their
+    /// reader is little beside them.
+    fn post(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply) -> Next {
         if out.is_empty() {
             return Next::Continue;
         }
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
+        let are_many = out.len() >= OUTBOX_TAKE_OVER_BYTES;
         session.outbox.append(out.buffer_mut());
+        if are_many
+            && !session.outbox.is_fenced()
+            && let Some(Next::Close) = self.send(cx, engine)
+        {
+            return Next::Close;
+        }
+        let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
         if session.outbox.held() >= OUTBOX_TAKE_OVER_BYTES {
             engine.server.count_unsent(self.key);
         }
