@@ -166,7 +166,7 @@ impl Db {
         self.entry_mut(slot).make_raw()
     }
 
-    /// Gives a number another value, in place. False, with nothing changed, for what is no number.
+    /// Gives a number another value, in place. False, with nothing changed, for what is no number, or has not the bytes for that one.
     #[inline]
     pub(super) fn set_integer(&mut self, slot: Slot, value: i64) -> bool {
         self.entry_mut(slot).set_integer(value)

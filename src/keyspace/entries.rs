@@ -230,7 +230,7 @@ mod tests {
         let kind = rng.below(20);
         let mut few = |add: &mut dyn FnMut(&[u8])| (0..kind).for_each(|_| add(&bytes(rng, 5)));
         match kind {
-            0..3 => Value::String(StringValue::Int(rng.below(u64::MAX) as i64)),
+            0..3 => Value::String(StringValue::Int(rng.below(u64::MAX) as i64 >> rng.below(64))),
             3..9 => {
                 let len = rng.below([15, 60, 300, 2_000][kind as usize % 4]);
                 Value::String(StringValue::plain(&bytes(rng, len)))
@@ -354,9 +354,16 @@ mod tests {
             }
             3 => {
                 let mut entry = entries.get_mut(slot).expect("it is there");
-                assert_eq!(entry.set_integer(1), matches!(expected.value, Value::String(StringValue::Int(_))));
+                let old = match expected.value {
+                    Value::String(StringValue::Int(old)) => Some(old),
+                    _ => None,
+                };
+                // A small number has no room for a large one.
+                let new = if old.is_some_and(|old| i32::try_from(old).is_err()) { i64::MIN } else { -1 };
+                assert!(new == i64::MIN || !entry.set_integer(i64::from(i32::MAX) + 1));
+                assert_eq!(entry.set_integer(new), old.is_some());
                 match (entry.into_value_mut(), &mut expected.value) {
-                    (None, Value::String(StringValue::Int(integer))) => *integer = 1,
+                    (None, Value::String(StringValue::Int(integer))) => *integer = new,
                     (None, value) => {
                         assert!(matches!(value, Value::String(StringValue::Inline { .. } | StringValue::Heap(_))))
                     }

@@ -8,10 +8,11 @@
 //!
 //! - The *deadline* is there once the key had one, and stays while there is room: a lock that is renewed or whose expiry is taken
 //!   away does not move.
-//! - The *word* is there unless the value is a short text: an integer, or the pointer that a collection or a long string is.
+//! - The *word* is there unless the value is a short text: a large integer, or the pointer that a collection or a long string is.
 //! - A *key* of more than 255 bytes lies in an allocation of its own; pointer and length are in its place.
 //! - The *text* is a string of up to [`TEXT_MAX_BYTES`] that was written in one go. Compared with an allocation of its own it
 //!   saves 24 bytes and what the allocator rounds up by, and a cache miss per look. A string that is edited in place lies outside.
+//!   An integer of 32 bits lies there, too, in four bytes.
 //!
 //! So it follows from key, value and expiry alone how many bytes an entry takes. Undo relies on that: what comes back fits where it was.
 //!
@@ -75,7 +76,9 @@ struct Header {
 enum Kind {
     /// A string whose text lies at the end.
     Text,
-    /// In the word, as all that follow.
+    /// An integer whose four bytes lie there, little-endian.
+    SmallInt,
+    /// An integer, in the word, as all that follow.
     Int,
     Heap,
     Raw,
@@ -118,7 +121,9 @@ const _: () = {
 pub(super) enum NewValue<'a> {
     /// A string, whatever it says.
     Text(&'a [u8]),
-    /// Any value.
+    /// A number of 32 bits, little-endian.
+    SmallInt([u8; 4]),
+    /// Any other value.
     Owned(Value),
 }
 
@@ -135,14 +140,18 @@ impl<'a> NewValue<'a> {
     /// A number.
     #[inline]
     pub(super) fn integer(value: i64) -> NewValue<'a> {
-        NewValue::Owned(Value::String(StringValue::Int(value)))
+        match i32::try_from(value) {
+            Ok(small) => NewValue::SmallInt(small.to_le_bytes()),
+            Err(_) => NewValue::Owned(Value::String(StringValue::Int(value))),
+        }
     }
 
-    /// What lies inside of the entry, if it is a short text.
+    /// What lies at the end of the entry, if it is a short text or a number of 32 bits.
     #[inline]
     fn short_text(&self) -> Option<&[u8]> {
         let text = match self {
             NewValue::Text(text) => text,
+            NewValue::SmallInt(bytes) => &bytes[..],
             NewValue::Owned(Value::String(StringValue::Inline { len, bytes })) => &bytes[..usize::from(*len)],
             NewValue::Owned(Value::String(StringValue::Heap(bytes))) => &bytes[..],
             NewValue::Owned(_) => return None,
@@ -153,7 +162,10 @@ impl<'a> NewValue<'a> {
 
 impl From<Value> for NewValue<'_> {
     fn from(value: Value) -> Self {
-        NewValue::Owned(value)
+        match value {
+            Value::String(StringValue::Int(integer)) => NewValue::integer(integer),
+            value => NewValue::Owned(value),
+        }
     }
 }
 
@@ -280,6 +292,9 @@ impl<'a> Entry<'a> {
         unsafe {
             match self.header().kind {
                 Kind::Text => ValueRef::String(StringRef::Short(bytes_at(self.place, shape.text_at(), shape.text_len))),
+                Kind::SmallInt => {
+                    ValueRef::String(StringRef::Int(i32::from_le(self.small_int().read_unaligned()).into()))
+                }
                 Kind::Int => ValueRef::String(StringRef::Int(word.cast::<i64>().read())),
                 Kind::Heap => ValueRef::String(StringRef::Heap(word.cast().as_ref())),
                 Kind::Raw => ValueRef::String(StringRef::Raw(word.cast().as_ref())),
@@ -459,6 +474,13 @@ impl<'a> Entry<'a> {
         unsafe { self.place.start.byte_add(self.shape().word_at()) }
     }
 
+    /// Where a [`Kind::SmallInt`] lies.
+    #[inline]
+    fn small_int(self) -> NonNull<i32> {
+        // SAFETY: an entry of this kind has four bytes there.
+        unsafe { self.place.start.byte_add(self.shape().text_at()).cast() }
+    }
+
     /// What the deadline says, which must be there.
     #[inline]
     fn deadline_field(self) -> i64 {
@@ -540,7 +562,7 @@ impl<'a> EntryMut<'a> {
         // SAFETY: the kind says what the word is, and the entry is borrowed as long.
         unsafe {
             Some(match self.as_ref().header().kind {
-                Kind::Text | Kind::Int | Kind::Heap => return None,
+                Kind::Text | Kind::SmallInt | Kind::Int | Kind::Heap => return None,
                 Kind::Raw => ValueMut::Raw(word.cast().as_mut()),
                 Kind::List => ValueMut::List(word.cast().as_mut()),
                 Kind::Set => ValueMut::Set(word.cast().as_mut()),
@@ -551,15 +573,18 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// Gives a number another value, in place. False, with nothing changed, for what is no number.
+    /// Gives a number another value, in place. False, with nothing changed, for what is no number, or has not the bytes for that one.
     #[inline]
     pub(super) fn set_integer(&mut self, value: i64) -> bool {
-        let is_integer = self.as_ref().header().kind == Kind::Int;
-        if is_integer {
+        let entry = self.as_ref();
+        match (entry.header().kind, i32::try_from(value)) {
+            // SAFETY: an entry of this kind has four bytes there, and is borrowed.
+            (Kind::SmallInt, Ok(small)) => unsafe { entry.small_int().write_unaligned(small.to_le()) },
             // SAFETY: the word is an integer.
-            unsafe { self.as_ref().word().cast().write(value) };
+            (Kind::Int, _) => unsafe { entry.word().cast().write(value) },
+            _ => return false,
         }
-        is_integer
+        true
     }
 
     /// Gives it another value. It expires from now on as [`set_expiry`](Self::set_expiry) says next, or never. Answers the old value
@@ -722,7 +747,7 @@ impl<'a> EntryMut<'a> {
         // SAFETY: the kind says what the word is; it is used nowhere else.
         unsafe {
             Some(match self.as_ref().header().kind {
-                Kind::Text | Kind::Int => return None,
+                Kind::Text | Kind::SmallInt | Kind::Int => return None,
                 Kind::Heap => Value::String(StringValue::Heap(word.cast().read())),
                 Kind::Raw => Value::String(StringValue::Raw(word.cast().read())),
                 Kind::List => Value::List(word.cast().read()),
@@ -743,7 +768,7 @@ impl<'a> EntryMut<'a> {
                 let text_at = self.at(shape.text_at());
                 // SAFETY: the shape has room for so many bytes, and none of them is the text's: that would be borrowed from the entry.
                 unsafe { text_at.copy_from_nonoverlapping(NonNull::from_ref(text).cast(), text.len()) };
-                Kind::Text
+                if matches!(value, NewValue::SmallInt(_)) { Kind::SmallInt } else { Kind::Text }
             }
             None => self.write_word(shape, value),
         };
@@ -762,6 +787,7 @@ impl<'a> EntryMut<'a> {
         let word = self.at(shape.word_at());
         let value = match value {
             NewValue::Text(text) => Value::String(StringValue::Heap(ThinBytes::new(text))),
+            NewValue::SmallInt(_) => unreachable!("it lies at the end"),
             NewValue::Owned(value) => value,
         };
         // SAFETY: the shape has a word, and each of these has its size.

@@ -43,6 +43,10 @@ impl PreparedKey {
         let (bytes, value) = match value {
             NewValue::Text(text) if text.len() <= TEXT_MAX_BYTES => (SmallBytes::concat(&[key, text]), None),
             NewValue::Text(text) => (SmallBytes::new(key), Some(Value::String(StringValue::plain(text)))),
+            NewValue::SmallInt(bytes) => {
+                let integer = i32::from_le_bytes(bytes).into();
+                (SmallBytes::new(key), Some(Value::String(StringValue::Int(integer))))
+            }
             NewValue::Owned(value) => (SmallBytes::new(key), Some(value)),
         };
         let (hash, key_len) = (hash_bytes(key), key.len());
@@ -72,7 +76,7 @@ impl PreparedKey {
     /// Its name and its value, which it has no longer.
     fn take(&mut self) -> (&[u8], NewValue<'_>) {
         let (key, text) = self.bytes.split_at(self.key_len);
-        (key, self.value.take().map_or(NewValue::Text(text), NewValue::Owned))
+        (key, self.value.take().map_or(NewValue::Text(text), NewValue::from))
     }
 
     fn value(&self) -> ValueRef<'_> {

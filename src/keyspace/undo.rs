@@ -732,7 +732,7 @@ mod tests {
             8 if is_string => _ = ks.replace(db, slot, &value),
             9 if is_string => _ = ks.set_range(db, &key, found, 3, &value).expect("a string"),
             10 if is_string => _ = ks.splice(db, slot, 0, 1, &value),
-            11 if is_string => _ = ks.put_integer(db, &key, found, len as i64),
+            11 if is_string => _ = ks.put_integer(db, &key, found, (len as i64) << (len % 48)),
             12 if is_string => _ = ks.put_text(db, &key, found, &value),
             13 if len > 350 => ks.swap(0, 1),
             14 if len > 350 => ks.flush(db, true),

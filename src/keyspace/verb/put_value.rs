@@ -176,7 +176,7 @@ pub(in crate::keyspace) fn value_of<'e>(
         Effect::Put { value, .. } => Some(Ok(NewValue::string(value))),
         Effect::SetInteger { value, .. } => Some(Ok(NewValue::integer(value))),
         Effect::SetText { value, .. } => Some(Ok(NewValue::Text(value))),
-        Effect::Build { layout, steps, .. } => Some(built(limits, layout, steps).map(NewValue::Owned)),
+        Effect::Build { layout, steps, .. } => Some(built(limits, layout, steps).map(NewValue::from)),
         _ => None,
     }
 }
