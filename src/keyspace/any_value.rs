@@ -2,6 +2,7 @@
 
 use crate::base::limits::{COMPACT_MAX_ENTRIES, UNDO_COPY_MAX_BYTES};
 use crate::value::Layout;
+use crate::value::block::Block;
 use crate::value::deadlines::Deadlines;
 use crate::value::hash::Hash;
 use crate::value::list::List;
@@ -105,6 +106,17 @@ impl<'a> ValueMut<'a> {
         true
     }
 
+    /// As [`ValueRef::block`].
+    pub(super) fn block(self) -> Option<&'a mut Block> {
+        match self {
+            ValueMut::List(list) => list.block_mut(),
+            ValueMut::Set(set) => set.block_mut(),
+            ValueMut::ZSet(zset) => zset.block_mut(),
+            ValueMut::Hash(hash) => hash.block_mut(),
+            ValueMut::Raw(_) | ValueMut::Stream(_) => None,
+        }
+    }
+
     /// As [`ValueRef::deadlines`], to change those of elements that are there.
     pub(super) fn deadlines_mut(self) -> Option<&'a mut Deadlines> {
         match self {
@@ -176,6 +188,17 @@ impl<'a> ValueRef<'a> {
             ValueRef::String(_) | ValueRef::List(_) | ValueRef::Stream(_) => 0,
         };
         if layout == Layout::Compact && entries > COMPACT_MAX_ENTRIES { Layout::Large } else { layout }
+    }
+
+    /// The one block of which a small collection consists.
+    pub(super) fn block(self) -> Option<&'a Block> {
+        match self {
+            ValueRef::List(list) => list.block(),
+            ValueRef::Set(set) => set.block(),
+            ValueRef::ZSet(zset) => zset.block(),
+            ValueRef::Hash(hash) => hash.block(),
+            ValueRef::String(_) | ValueRef::Stream(_) => None,
+        }
     }
 
     /// When its elements expire, once one of them did.

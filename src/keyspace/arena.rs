@@ -74,6 +74,11 @@ const fn class_of(bytes: usize) -> usize {
     (last >> (power - 3)) + 8 * power - 49
 }
 
+/// Bytes of the place that an entry of so many bytes gets.
+pub(super) const fn place_bytes(bytes: usize) -> usize {
+    size_of_class(class_of(bytes))
+}
+
 /// Bytes of a chunk of this class: those of 1,024 places, or fewer where the allocator would round up or leave a gap. It cuts its pages
 /// into powers of two, up to 64 KiB, without a rest, and multiples of that have pages of their own.
 const fn chunk_bytes(class: usize) -> usize {
@@ -424,6 +429,7 @@ impl Chunk {
         let layout = layout(size_of_class(class), room);
         // SAFETY: the size is not 0.
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        expose(start);
         set_aside(layout.size() as isize);
         let (size, room) = (size_of_class(class) as u16, room as u16);
         Chunk { start, size, used: 0, room, taken: 0, class: class as u8, is_listed: false }
@@ -436,6 +442,7 @@ impl Chunk {
         // SAFETY: it was allocated with the layout of its room; the new size is not 0, and far from the largest possible.
         let start = unsafe { realloc(self.start.as_ptr(), layout(size, self.room.into()), new.size()) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(new) };
+        expose(start);
         set_aside((new.size() - old) as isize);
         (self.start, self.room) = (start, room as u16);
     }
@@ -463,6 +470,11 @@ impl Chunk {
     fn bytes(&self) -> usize {
         usize::from(self.room) * usize::from(self.size)
     }
+}
+
+/// Lets what lies in a place be reached from a reference to a part of it: see [`Block::embed`](crate::value::block::Block::embed).
+fn expose(start: NonNull<u8>) {
+    _ = start.as_ptr().expose_provenance();
 }
 
 fn layout(size: usize, places: usize) -> Layout {

@@ -1,7 +1,7 @@
 //! One database: the entries, the index that finds them by key, and the timers of those that expire.
 
 use super::any_value::{Value, ValueMut};
-use super::arena::Slot;
+use super::arena::{Slot, place_bytes};
 use super::entries::{Entries, Removed};
 use super::entry::{Entry, EntryMut, HEADER_BYTES, NEVER, NewValue};
 use super::expiry::{Timers, Turn};
@@ -289,6 +289,20 @@ impl Db {
             self.rearm(to);
         }
         to
+    }
+
+    /// Gives the entry at `slot`, if one is there, the place that it needs: with its collection embedded, if that `is_new` and may be.
+    /// Answers whether it has moved.
+    pub(super) fn settle(&mut self, slot: Slot, is_new: bool) -> bool {
+        let Some(entry) = self.get(slot) else { return false };
+        let embedded = entry.bytes_embedded().filter(|_| is_new);
+        let bytes = embedded.unwrap_or(entry.bytes());
+        let moves = place_bytes(bytes) != entry.place_bytes();
+        let slot = if moves { self.relocate(slot, bytes) } else { slot };
+        if embedded.is_some() {
+            self.entry_mut(slot).embed();
+        }
+        moves
     }
 
     /// Gives an entry, which must be there and has [room](Entry::bytes_with), another value and another time at which it expires.

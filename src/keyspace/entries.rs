@@ -374,6 +374,15 @@ mod tests {
                 }
                 slot
             }
+            4 if entry.bytes_embedded().is_some() => {
+                let bytes = entry.bytes_embedded().expect("asked above");
+                let slot = reserve(entries, slot, bytes, expected);
+                entries.get_mut(slot).expect("it moved").embed();
+                let entry = entries.get(slot).expect("it moved");
+                assert!(entry.has_embedded() && entry.bytes() <= bytes && entry.value().heap_bytes(0) == 0);
+                assert!(entry.bytes_embedded().is_none(), "it is");
+                slot
+            }
             4 => {
                 let bytes = entry.bytes_with_word();
                 let Value::String(string) = &mut expected.value else { return slot };

@@ -12,7 +12,8 @@
 //! - A *key* of more than 255 bytes lies in an allocation of its own; pointer and length are in its place.
 //! - The *text* is a string of up to [`TEXT_MAX_BYTES`] that was written in one go. Compared with an allocation of its own it
 //!   saves 24 bytes and what the allocator rounds up by, and a cache miss per look. A string that is edited in place lies outside.
-//!   An integer of 32 bits lies there, too, in four bytes.
+//!   An integer of 32 bits lies there, too, in four bytes; and so do the bytes of a small collection that was written in one unit,
+//!   until it is changed ([`EntryMut::embed`]). Its word says then what they mean.
 //!
 //! So it follows from key, value and expiry alone how many bytes an entry takes. Undo relies on that: what comes back fits where it was.
 //!
@@ -47,6 +48,12 @@ pub type Key = SmallBytes;
 /// Longest string that lies inside of its entry. With the longest key inside, too, and a deadline, it takes the largest place.
 pub(super) const TEXT_MAX_BYTES: usize = 240;
 
+/// Most bytes of a collection that lies inside of its entry. The entry fits the largest place, whatever comes before them.
+const EMBEDDED_MAX_BYTES: usize = TEXT_MAX_BYTES - WORD;
+
+/// Fewest elements of such a one: those of fewer are mostly queues and locks, which come and go.
+const EMBEDDED_MIN_ELEMENTS: usize = 4;
+
 /// Longest key that lies inside of its entry.
 const KEY_MAX_BYTES: usize = u8::MAX as usize;
 
@@ -64,7 +71,7 @@ struct Header {
     accessed_s: u32,
     /// 0 for a key that lies outside.
     key_len: u8,
-    /// 0 for a value that is no short text.
+    /// 0 where nothing lies at the end.
     text_len: u8,
     kind: Kind,
     flags: u8,
@@ -114,6 +121,7 @@ const _: () = {
     assert!(size_of::<Hash>() == WORD && size_of::<Box<Stream>>() == WORD && size_of::<ThinBytes>() == WORD);
     assert!(size_of::<Box<[u8]>>() == 2 * WORD);
     assert!(2 * WORD + KEY_MAX_BYTES + TEXT_MAX_BYTES <= PLACE_MAX_BYTES);
+    assert!(3 * WORD + KEY_MAX_BYTES + EMBEDDED_MAX_BYTES <= PLACE_MAX_BYTES);
     assert!(TEXT_MAX_BYTES <= u8::MAX as usize);
 };
 
@@ -128,6 +136,12 @@ pub(super) enum NewValue<'a> {
 }
 
 impl<'a> NewValue<'a> {
+    /// Whether it may come to be [embedded](EntryMut::embed).
+    #[inline]
+    pub(super) fn is_collection(&self) -> bool {
+        matches!(self, NewValue::Owned(Value::List(_) | Value::Set(_) | Value::ZSet(_) | Value::Hash(_)))
+    }
+
     /// A string as SET stores it: a canonical integer becomes a number.
     #[inline]
     pub(super) fn string(bytes: &'a [u8]) -> NewValue<'a> {
@@ -307,12 +321,33 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// A copy of the value, if it lies inside of the entry: a number or a short text.
+    /// A copy of the value, if it lies inside of the entry: a number, a short text, or an embedded collection.
     pub(super) fn value_inside(self) -> Option<Value> {
         match self.value() {
             value @ ValueRef::String(StringRef::Int(_) | StringRef::Short(_)) => Some(value.into()),
+            value if self.has_embedded() => Some(value.into()),
             _ => None,
         }
+    }
+
+    /// Whether the value is a collection whose bytes lie at the end.
+    #[inline]
+    pub(super) fn has_embedded(self) -> bool {
+        let Header { flags, text_len, .. } = self.header();
+        text_len > 0 && flags & HAS_WORD != 0
+    }
+
+    /// Bytes that it takes with its collection embedded; `None` where that stays outside.
+    pub(super) fn bytes_embedded(self) -> Option<usize> {
+        let block = self.value().block()?;
+        let is_embedded =
+            block.heap_bytes() > 0 && block.count() >= EMBEDDED_MIN_ELEMENTS && block.len() <= EMBEDDED_MAX_BYTES;
+        is_embedded.then(|| Shape { text_len: block.len() as u8, ..self.shape() }.bytes())
+    }
+
+    /// Bytes that it takes as it is.
+    pub(super) fn bytes(self) -> usize {
+        self.shape().bytes()
     }
 
     /// When it expires, in Unix milliseconds; `None`: never.
@@ -557,7 +592,42 @@ impl<'a> EntryMut<'a> {
 
     /// The value, to change it in place; `None` for a string that is not raw.
     #[inline]
-    pub(super) fn into_value_mut(self) -> Option<ValueMut<'a>> {
+    pub(super) fn into_value_mut(mut self) -> Option<ValueMut<'a>> {
+        if self.as_ref().has_embedded() {
+            self.unembed();
+        }
+        self.into_value_in_word()
+    }
+
+    /// Moves the bytes of a collection to the end of the entry, where they are only read. There is
+    /// [room](Entry::bytes_embedded) for them.
+    pub(super) fn embed(mut self) {
+        let shape = self.as_ref().shape();
+        let distance = shape.text_at() - shape.word_at();
+        let place_bytes = self.place.size;
+        let Some(block) = self.reborrow().into_value_in_word().and_then(ValueMut::block) else { return };
+        let len = block.len();
+        assert!(len <= EMBEDDED_MAX_BYTES && shape.text_at() + len <= place_bytes, "an entry moves before it grows");
+        // SAFETY: there is room for them, in a place of the arena, which exposes its chunks. They move as the word does, and before
+        // it is used to change or to drop anything, `unembed` or `has_embedded` is called.
+        let is_embedded = unsafe { block.embed(distance as u16) }.is_some();
+        if is_embedded {
+            self.header_mut().text_len = len as u8;
+        }
+    }
+
+    /// Gives a collection that is embedded an allocation of its own. The entry then takes fewer bytes.
+    #[cold]
+    fn unembed(&mut self) {
+        if let Some(block) = self.reborrow().into_value_in_word().and_then(ValueMut::block) {
+            block.move_out();
+        }
+        self.header_mut().text_len = 0;
+    }
+
+    /// The value in the word, embedded or not.
+    #[inline]
+    fn into_value_in_word(self) -> Option<ValueMut<'a>> {
         let word = self.as_ref().word();
         // SAFETY: the kind says what the word is, and the entry is borrowed as long.
         unsafe {
@@ -695,7 +765,7 @@ impl<'a> EntryMut<'a> {
     }
 
     fn set_timer_of_elements(&mut self, at_ms: Option<i64>) {
-        if let Some(deadlines) = self.reborrow().into_value_mut().and_then(ValueMut::deadlines_mut) {
+        if let Some(deadlines) = self.reborrow().into_value_in_word().and_then(ValueMut::deadlines_mut) {
             deadlines.set_timer_ms(at_ms);
         }
     }
@@ -743,6 +813,9 @@ impl<'a> EntryMut<'a> {
     /// The word is not used any more.
     #[inline]
     unsafe fn take_outside(&mut self) -> Option<Value> {
+        if self.as_ref().has_embedded() {
+            return None;
+        }
         let word = self.as_ref().word();
         // SAFETY: the kind says what the word is; it is used nowhere else.
         unsafe {

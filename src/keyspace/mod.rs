@@ -22,6 +22,7 @@ mod in_flight;
 mod mark;
 mod pre_image;
 pub mod prepared;
+mod settle;
 pub mod snapshot;
 mod undo;
 mod verb;
@@ -41,6 +42,7 @@ use entry::Entry;
 use expiry::Turn;
 use in_flight::InFlight;
 use mark::Mark;
+use settle::Unsettled;
 use undo::Undo;
 use verb::Workshop;
 
@@ -131,6 +133,8 @@ pub struct Keyspace {
     effects: Effects,
     in_flight: InFlight,
     undo: Undo,
+    /// What may need another place when the unit is over.
+    unsettled: Vec<Unsettled>,
     /// Where a value is built in parts.
     workshop: Option<Box<Workshop>>,
     /// Whether this is where a value is built in parts: one that has lost all that it got so far stays.
@@ -161,6 +165,7 @@ impl Keyspace {
             effects: Effects::default(),
             in_flight: InFlight::default(),
             undo: Undo::default(),
+            unsettled: Vec::new(),
             workshop: None,
             is_workshop: false,
             copied_in_parts: Mark::default(),
@@ -198,6 +203,7 @@ impl Keyspace {
         self.in_flight.give_back(safe);
         self.effects.give_back();
         self.undo.give_back();
+        self.unsettled.shrink_to(0);
     }
 
     /// The time that the units see which begin from now on, Unix ms.
@@ -209,6 +215,9 @@ impl Keyspace {
     /// Begins a unit at `now_ms` (Unix ms). What it records of its effects can be read until the next one begins.
     #[inline]
     pub fn begin_unit(&mut self, now_ms: i64, recording: Recording) {
+        if !self.unsettled.is_empty() {
+            self.settle();
+        }
         self.now_ms = now_ms;
         self.effects.begin(recording);
     }
@@ -605,6 +614,7 @@ impl Keyspace {
 
     #[inline]
     fn value_mut(&mut self, db: DbIndex, slot: Slot) -> Option<ValueMut<'_>> {
+        self.note_opened(db, slot);
         self.dbs[db as usize].value_mut(slot)
     }
 

@@ -278,11 +278,13 @@ impl Keyspace {
             }
             Step::Removed { db, slot, entry } => {
                 let back = self.dbs[db as usize].restore(entry);
+                self.note_written(db, back);
                 debug_assert_eq!(back, slot, "the place that it had was freed last");
             }
             Step::Replaced { db, slot, value, expires_at_ms } => {
                 let gone = self.dbs[db as usize].set_value(slot, value.into(), expires_at_ms);
                 gone.into_iter().for_each(|value| self.disposal.free(value));
+                self.note_written(db, slot);
             }
             Step::CarriedTo { db, slot } => *carried = self.dbs[db as usize].remove(slot).map(|entry| entry.value),
             Step::Carried { db, slot, mut shell, is_covered } => {
@@ -294,6 +296,7 @@ impl Keyspace {
                     shell.value = value;
                 }
                 let back = self.dbs[db as usize].restore(shell);
+                self.note_written(db, back);
                 debug_assert_eq!(back, slot, "the place that it had was freed last");
             }
             Step::Moved { db, from, to, bytes } => {
@@ -716,7 +719,13 @@ mod tests {
                 0 => _ = ks.put(db, &key, &value),
                 1 => _ = ks.put_until(db, &key, None, &value, until),
                 2 => _ = ks.hash_set(db, &key, None, b"field", &value).expect("a hash"),
-                _ => _ = ks.list_push(db, &key, None, true, &value).expect("a list"),
+                // Of many short elements, which are embedded when the unit ends, or of one.
+                _ => {
+                    let (elements, element) = if len < 200 { (6, &value[..len / 6]) } else { (1, &value[..]) };
+                    let mut slot = None;
+                    (0..elements)
+                        .for_each(|_| slot = Some(ks.list_push(db, &key, slot, true, element).expect("a list")));
+                }
             }
             return;
         };

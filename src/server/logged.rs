@@ -150,7 +150,7 @@ fn a_listener_that_is_closed_reads_nothing_out_of_order() {
     bench.feed(0, &[&[b"CONFIG", b"SET", b"client-output-buffer-limit", b"pubsub 100kb 0 0"]]);
     assert_eq!(bench.sent(0).as_deref(), Some("+OK\\r\\n"));
     bench.line(0, "HELLO 3");
-    bench.feed(0, &[&[b"ECHO", &LARGE], &[b"ECHO", &LARGE], &[b"ECHO", &LARGE]]);
+    (0..3).for_each(|_| bench.feed(0, &[&[b"ECHO", &LARGE]]));
     // The socket takes a part of it.
     let session = bench.engine.server.sessions.get_mut(bench.clients[0]).expect("it is open");
     session.sent(10);

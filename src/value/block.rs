@@ -12,16 +12,63 @@
 //! block asks for one of these ([`CLASSES`]), the smallest that holds it: there is no slack but what the allocator would add
 //! anyway, and bytes that come fill it up first. It moves to a smaller one when it is two sizes too large, so that who adds and
 //! removes in turn does not move it each time.
+//!
+//! # Embedded
+//! A block that is only read may do without an allocation: its bytes lie a little behind the word itself, and the word says what the
+//! header would. It moves together with its bytes, and whoever wants to change it [moves it out](Block::move_out) first.
+//!
+//! ```text
+//! word: | distance of the bytes u16 | len u16 | count u16 | kind u8 | 2 |
+//! ```
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::fmt;
+use std::num::NonZero;
 use std::ptr::{self, NonNull};
 
 use crate::base::limits::COMPACT_MAX_ENTRIES;
 
 /// Bytes that grow. See the module's header.
 #[repr(transparent)]
-pub(crate) struct Block(NonNull<Header>);
+pub(crate) struct Block(
+    /// Of an embedded block no address: see [`Embedded`].
+    NonNull<Header>,
+);
+
+/// The word of a block that is embedded.
+#[derive(Clone, Copy)]
+struct Embedded(u64);
+
+impl Embedded {
+    /// The bit of the word that tells it from an address; the lowest one is left to [`OneWord`](super::one_word::OneWord).
+    const TAG: u64 = 2;
+
+    fn new(kind: u8, count: u16, len: u16, distance: u16) -> Embedded {
+        Embedded(
+            Embedded::TAG
+                | u64::from(kind) << 8
+                | u64::from(count) << 16
+                | u64::from(len) << 32
+                | u64::from(distance) << 48,
+        )
+    }
+
+    fn kind(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    fn count(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    fn len(self) -> u16 {
+        (self.0 >> 32) as u16
+    }
+
+    fn distance(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+}
 
 /// What stands in front of the bytes. Eight, so that a pointer to it has three bits to spare.
 #[repr(C, align(8))]
@@ -85,19 +132,28 @@ impl Block {
     /// Number of bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.header().len as usize
+        match self.embedded() {
+            None => self.header().len as usize,
+            Some(word) => word.len().into(),
+        }
     }
 
     /// What [`set_count`](Self::set_count) set.
     #[inline]
     pub(crate) fn count(&self) -> usize {
-        usize::from(self.header().count)
+        match self.embedded() {
+            None => self.header().count.into(),
+            Some(word) => word.count().into(),
+        }
     }
 
     /// The kind of which it was [made](Self::of_kind).
     #[inline]
     pub(crate) fn kind(&self) -> u8 {
-        self.header().kind
+        match self.embedded() {
+            None => self.header().kind,
+            Some(word) => word.kind(),
+        }
     }
 
     /// Bytes allocated, the header included.
@@ -108,8 +164,13 @@ impl Block {
     /// The bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the first `len` bytes behind the header are written, and the pointer may reach them.
-        unsafe { std::slice::from_raw_parts(self.start(), self.len()) }
+        let start = match self.embedded() {
+            None => self.start().cast_const(),
+            Some(word) => ptr::with_exposed_provenance(ptr::from_ref(self).addr() + usize::from(word.distance())),
+        };
+        // SAFETY: the first `len` bytes behind the header are written, and the pointer may reach them. So are those of an embedded
+        // block, whose word lies where its bytes are.
+        unsafe { std::slice::from_raw_parts(start, self.len()) }
     }
 
     /// The bytes, to overwrite.
@@ -230,9 +291,40 @@ impl Block {
         Block(block)
     }
 
+    /// Embeds it: moves its bytes to where they lie `distance` bytes behind this word, and gives back what it had allocated. `None`,
+    /// and it stays as it is, where the word can't say how long it is.
+    ///
+    /// # Safety
+    /// There is room for its [`len`](Self::len), in the allocation that this word lies in and of which a pointer to the whole has been
+    /// exposed. Until the block is [moved out](Self::move_out), the word is moved together with the bytes or not at all, is used for
+    /// nothing that changes or drops it, and nobody writes to the bytes.
+    pub(crate) unsafe fn embed(&mut self, distance: u16) -> Option<()> {
+        let word = Embedded::new(self.kind(), self.count() as u16, u16::try_from(self.len()).ok()?, distance);
+        let to = ptr::with_exposed_provenance_mut::<u8>(ptr::from_ref(self).addr() + usize::from(distance));
+        // SAFETY: there is room for them, behind this word and thus not where they are.
+        unsafe { to.copy_from_nonoverlapping(self.bytes().as_ptr(), self.len()) };
+        let word = NonZero::new(word.0 as usize).expect("the tag is not 0");
+        *self = Block(NonNull::without_provenance(word));
+        Some(())
+    }
+
+    /// Makes it a block of its own, if it is embedded.
+    pub(crate) fn move_out(&mut self) {
+        if self.embedded().is_some() {
+            *self = self.clone();
+        }
+    }
+
+    /// What the word says, if it is embedded.
+    #[inline]
+    fn embedded(&self) -> Option<Embedded> {
+        let word = self.0.addr().get() as u64;
+        (word & Embedded::TAG != 0).then_some(Embedded(word))
+    }
+
     #[inline]
     fn is_allocated(&self) -> bool {
-        self.header().class != UNALLOCATED
+        self.embedded().is_none() && self.header().class != UNALLOCATED
     }
 
     /// Bytes for which there is room.
@@ -246,7 +338,8 @@ impl Block {
 
     #[inline]
     fn header(&self) -> &Header {
-        // SAFETY: it points to the shared header, or to an allocation that begins with one.
+        debug_assert!(self.embedded().is_none(), "an embedded block has no header");
+        // SAFETY: it points to the shared header, or to an allocation that begins with one. Who calls this knows that it is a pointer.
         unsafe { self.0.as_ref() }
     }
 
@@ -279,14 +372,13 @@ impl Default for Block {
 impl Clone for Block {
     /// A copy without more room than it needs.
     fn clone(&self) -> Block {
-        if !self.is_allocated() {
+        if !self.is_allocated() && self.embedded().is_none() {
             return Block::new();
         }
         let mut copy = Block::allocate(self.len());
         copy.splice(0, 0, &[self.bytes()]);
-        let (count, kind) = (self.header().count, self.header().kind);
         let header = copy.header_mut();
-        (header.count, header.kind) = (count, kind);
+        (header.count, header.kind) = (self.count() as u16, self.kind());
         copy
     }
 }
@@ -390,6 +482,47 @@ mod tests {
             block.splice(0, 1, &[]);
             block.splice(0, 0, &[b"x"]);
             assert_eq!(block.bytes().as_ptr(), place);
+        }
+    }
+
+    #[test]
+    fn an_embedded_one_reads_the_same_wherever_it_is_moved_with_its_bytes() {
+        /// A word, something else, and room for bytes.
+        type Place = (Block, u64, [u8; 16]);
+        let mut block = Block::of_kind(7);
+        block.splice(0, 0, &[b"ten bytes!"]);
+        block.set_count(3);
+        let original = block.clone();
+        let mut places =
+            [Box::new((Block::new(), 1u64, [0u8; 16])), Box::new((Block::new(), 2, [0; 16]))].map(|place| {
+                let place = Box::into_raw(place);
+                place.expose_provenance();
+                place
+            });
+        let distance = std::mem::offset_of!(Place, 2) - std::mem::offset_of!(Place, 0);
+        // SAFETY: the places are allocated, and one has room for the bytes at this distance of its word. Where the word is moved, the
+        // bytes are; what is left behind is overwritten, without being dropped.
+        unsafe {
+            (*places[0]).0 = block;
+            assert_eq!((*places[0]).0.embed(distance as u16), Some(()));
+            for _ in 0..3 {
+                places[1].copy_from_nonoverlapping(places[0], 1);
+                places[0].write((Block::new(), 0, [0; 16]));
+                places.swap(0, 1);
+                let embedded = &(*places[0]).0;
+                assert_eq!((embedded.bytes(), embedded.len(), embedded.heap_bytes()), (original.bytes(), 10, 0));
+                assert_eq!((embedded.kind(), embedded.count()), (7, 3));
+                let copy = embedded.clone();
+                assert_eq!((copy.bytes(), copy.heap_bytes()), (original.bytes(), original.heap_bytes()));
+            }
+            (*places[0]).0.move_out();
+            (*places[0]).0.move_out();
+            (*places[0]).0.splice(10, 0, &[b"!"]);
+            assert_eq!((*places[0]).0.bytes(), b"ten bytes!!");
+            let mut long = Block::new();
+            long.resize(usize::from(u16::MAX) + 1);
+            assert!(long.embed(8).is_none() && long.heap_bytes() > 0);
+            places.into_iter().for_each(|place| drop(Box::from_raw(place)));
         }
     }
 

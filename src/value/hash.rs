@@ -17,7 +17,7 @@ use crate::base::dense_table::DenseTable;
 use crate::base::hasher::hash_bytes;
 use crate::base::sample::select;
 use crate::base::split_table::PLACE_END;
-use crate::value::block::InBlock;
+use crate::value::block::{Block, InBlock};
 use crate::value::deadlines::{DRAWS, Deadlines};
 use crate::value::one_word::{Held, HeldMut, OneWord};
 use crate::value::packed::{Item, Packed, Pos};
@@ -78,6 +78,16 @@ impl Hash {
     /// A hash without fields, and without allocation.
     pub const fn new() -> Hash {
         Hash(OneWord::new())
+    }
+
+    /// The one block of which a small one consists.
+    pub(crate) fn block(&self) -> Option<&Block> {
+        self.0.as_small()
+    }
+
+    /// The same, to move it.
+    pub(crate) fn block_mut(&mut self) -> Option<&mut Block> {
+        self.0.as_small_mut()
     }
 
     /// Number of fields.

@@ -46,6 +46,16 @@ impl List {
         List(OneWord::new())
     }
 
+    /// The one block of which a small one consists.
+    pub(crate) fn block(&self) -> Option<&Block> {
+        self.0.as_small()
+    }
+
+    /// The same, to move it.
+    pub(crate) fn block_mut(&mut self) -> Option<&mut Block> {
+        self.0.as_small_mut()
+    }
+
     /// Where the large form lies, for as long as there is this list, wherever it is moved. A small one has no such place.
     pub fn address(&self) -> Option<usize> {
         self.0.as_large().map(|nodes| std::ptr::from_ref(nodes).addr())

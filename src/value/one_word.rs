@@ -69,6 +69,24 @@ impl<L> OneWord<L> {
         }
     }
 
+    /// The block of a small one.
+    #[inline]
+    pub(crate) fn as_small(&self) -> Option<&Block> {
+        match self.held() {
+            Held::Small(block) => Some(block),
+            Held::Large(_) => None,
+        }
+    }
+
+    /// The block of a small one.
+    #[inline]
+    pub(crate) fn as_small_mut(&mut self) -> Option<&mut Block> {
+        match self.held_mut() {
+            HeldMut::Small(block) => Some(block),
+            HeldMut::Large(_) => None,
+        }
+    }
+
     /// What makes it large, if it is.
     #[inline]
     pub(crate) fn as_large(&self) -> Option<&L> {

@@ -102,6 +102,16 @@ impl Set {
         Set(OneWord::new())
     }
 
+    /// The one block of which a small one consists.
+    pub(crate) fn block(&self) -> Option<&Block> {
+        self.0.as_small()
+    }
+
+    /// The same, to move it.
+    pub(crate) fn block_mut(&mut self) -> Option<&mut Block> {
+        self.0.as_small_mut()
+    }
+
     /// Number of members.
     pub fn len(&self) -> usize {
         self.stored_len() - self.deadlines().map_or(0, Deadlines::expired)

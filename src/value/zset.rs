@@ -22,7 +22,7 @@ use small::Small;
 pub(crate) use small::ZSetLimits;
 
 use crate::base::split_table::PLACE_END;
-use crate::value::block::InBlock;
+use crate::value::block::{Block, InBlock};
 use crate::value::one_word::{Held, HeldMut, OneWord};
 use crate::value::small_bytes::SmallBytes;
 
@@ -96,6 +96,16 @@ impl ZSet {
     /// An empty set, in the small shape.
     pub fn new() -> ZSet {
         ZSet(OneWord::new())
+    }
+
+    /// The one block of which a small one consists.
+    pub(crate) fn block(&self) -> Option<&Block> {
+        self.0.as_small()
+    }
+
+    /// The same, to move it.
+    pub(crate) fn block_mut(&mut self) -> Option<&mut Block> {
+        self.0.as_small_mut()
     }
 
     /// Where the large shape lies, for as long as there is this set, wherever it is moved. A small one has no such place.

@@ -47,6 +47,7 @@ impl Keyspace {
         let (value, expires_at_ms, accessed_s) = (Value::from(entry.value()), entry.deadline_ms(), entry.accessed_s());
         self.make_way(to_db, to);
         let new = self.dbs[to_db as usize].insert(to, value.into(), expires_at_ms, accessed_s);
+        self.note_written(to_db, new);
         self.note_added(to_db, new);
         self.record_at(db, slot, |key| Effect::Copy { key, to_db, to });
     }
@@ -72,6 +73,7 @@ impl Keyspace {
     fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: Removed, is_covered: bool) {
         let Removed { value, expires_at_ms, accessed_s, .. } = entry;
         let new = self.dbs[db as usize].insert(key, value.into(), expires_at_ms, accessed_s);
+        self.note_written(db, new);
         self.note_carried_to(db, new, is_covered);
     }
 
@@ -110,8 +112,11 @@ impl Keyspace {
         value: NewValue<'_>,
         at_ms: i64,
     ) -> Slot {
-        let accessed_s = self.accessed_now();
+        let (accessed_s, is_collection) = (self.accessed_now(), value.is_collection());
         let slot = self.dbs[db as usize].insert_hashed(hash, key, value, at_ms, accessed_s);
+        if is_collection {
+            self.note_written(db, slot);
+        }
         self.note_added(db, slot);
         slot
     }
@@ -178,6 +183,9 @@ impl Keyspace {
     #[must_use]
     pub(in crate::keyspace) fn store(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) -> Slot {
         let slot = self.reserve(db, slot, |entry| entry.bytes_with(&value, at_ms != NEVER));
+        if value.is_collection() {
+            self.note_written(db, slot);
+        }
         self.set_value(db, slot, value, at_ms);
         slot
     }

@@ -1,0 +1,167 @@
+//! Where small collections lie. One that a unit has written as a whole is embedded in its entry when the unit is over, which saves a
+//! pointer, a header and what the allocator rounds up by: that is how they stay which are written once, or read from a snapshot. One
+//! that is changed later gets an allocation of its own at that moment, and its entry a smaller place when that unit is over. It
+//! stays outside from then on, since it is likely to be changed again.
+
+use super::{DbIndex, Keyspace, Slot};
+
+/// An entry that may need another place when the unit is over. It may be gone, and another be in its slot.
+pub(super) struct Unsettled {
+    db: DbIndex,
+    slot: Slot,
+    /// The unit has written its collection as a whole. Else that was embedded, and has been changed.
+    is_new: bool,
+}
+
+impl Keyspace {
+    /// A value has been put into `slot` as a whole, or will be by this unit.
+    pub(super) fn note_written(&mut self, db: DbIndex, slot: Slot) {
+        self.unsettled.push(Unsettled { db, slot, is_new: true });
+    }
+
+    /// The value at `slot` is about to be changed in place.
+    #[inline]
+    pub(super) fn note_opened(&mut self, db: DbIndex, slot: Slot) {
+        if self.entry(db, slot).has_embedded() {
+            self.unsettled.push(Unsettled { db, slot, is_new: false });
+        }
+    }
+
+    /// Gives the entries whose collections the last unit wrote or changed the places that they need. Not inside of a unit: who works
+    /// there holds their slots, and may take back what it does.
+    #[cold]
+    pub(super) fn settle(&mut self) {
+        // The last note of a slot is about what is there now.
+        for Unsettled { db, slot, is_new } in self.unsettled.drain(..).rev() {
+            let database = &mut self.dbs[db as usize];
+            if database.settle(slot, is_new) {
+                database.release();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::keyspace::NEVER;
+    use crate::keyspace::any_value::{Value, ValueRef};
+    use crate::keyspace::effect::Recording;
+
+    const MEMBERS: [&[u8]; 5] = [b"red", b"green", b"blue", b"17", b"-1"];
+
+    fn next_unit(ks: &mut Keyspace) {
+        ks.begin_unit(1_000, Recording::Full);
+    }
+
+    /// A set that one unit has written.
+    fn keyspace() -> Keyspace {
+        let mut ks = Keyspace::new(2, Rng::seeded(1));
+        next_unit(&mut ks);
+        let mut slot = None;
+        for member in MEMBERS {
+            slot = Some(ks.set_add(0, b"set", slot, member).expect("a set").0);
+        }
+        next_unit(&mut ks);
+        ks
+    }
+
+    fn slot(ks: &mut Keyspace, key: &[u8]) -> Slot {
+        ks.find(0, key).expect("it is there")
+    }
+
+    /// Whether the collection is embedded. It has the members of the one above.
+    fn is_embedded(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> bool {
+        let slot = ks.find(db, key).expect("it is there");
+        let set = ks.set(db, slot).expect("a set");
+        assert!(set.stored_len() == MEMBERS.len() && MEMBERS.iter().all(|member| set.contains(member)));
+        ks.entry(db, slot).has_embedded()
+    }
+
+    #[test]
+    fn what_one_unit_wrote_lies_in_its_entry_until_it_is_changed() {
+        let mut ks = keyspace();
+        assert!(is_embedded(&mut ks, 0, b"set"));
+        let embedded_bytes = ks.find(0, b"set").map(|slot| ks.entry(0, slot).mem_bytes(0));
+        let at = slot(&mut ks, b"set");
+        assert!(ks.set_remove(0, at, b"red").expect("a set"));
+        assert_eq!(ks.set_add(0, b"set", Some(at), b"red"), Ok((at, true)));
+        assert!(!is_embedded(&mut ks, 0, b"set"));
+        next_unit(&mut ks);
+        assert!(!is_embedded(&mut ks, 0, b"set"), "what was changed once will be again");
+        let at = slot(&mut ks, b"set");
+        let entry = ks.entry(0, at);
+        assert!(entry.place_bytes() == 24 && Some(entry.mem_bytes(0)) > embedded_bytes);
+    }
+
+    #[test]
+    fn one_of_few_elements_or_many_bytes_stays_outside() {
+        let mut ks = keyspace();
+        let mut at = None;
+        (0..3).for_each(|_| at = Some(ks.list_push(0, b"few", at, true, b"element").expect("a list")));
+        at = None;
+        (0..6).for_each(|_| at = Some(ks.list_push(0, b"long", at, true, &[b'x'; 50]).expect("a list")));
+        next_unit(&mut ks);
+        for key in [&b"few"[..], b"long"] {
+            let at = slot(&mut ks, key);
+            assert!(!ks.entry(0, at).has_embedded());
+        }
+    }
+
+    #[test]
+    fn it_goes_where_its_key_goes() {
+        let mut ks = keyspace();
+        let at = slot(&mut ks, b"set");
+        _ = ks.expire_at(0, at, 5_000);
+        assert!(is_embedded(&mut ks, 0, b"set"));
+        let at = slot(&mut ks, b"set");
+        _ = ks.expire_at(0, at, NEVER);
+        ks.rename(0, at, b"a name that is longer");
+        next_unit(&mut ks);
+        assert!(is_embedded(&mut ks, 0, b"a name that is longer"));
+        let at = slot(&mut ks, b"a name that is longer");
+        ks.copy(0, at, 1, b"copy");
+        ks.move_to(0, at, 1);
+        next_unit(&mut ks);
+        assert!(is_embedded(&mut ks, 1, b"copy") && is_embedded(&mut ks, 1, b"a name that is longer"));
+        let at = ks.find(1, b"copy").expect("it is there");
+        let value = Value::from(ks.value(1, at));
+        ks.put_value(0, b"set", value);
+        assert!(!is_embedded(&mut ks, 0, b"set"));
+        next_unit(&mut ks);
+        assert!(is_embedded(&mut ks, 0, b"set"));
+        let at = slot(&mut ks, b"set");
+        _ = ks.replace(0, at, b"text");
+        ks.remove(1, ks.db(1).find(b"copy").expect("it is there"));
+        next_unit(&mut ks);
+        let at = slot(&mut ks, b"set");
+        assert!(matches!(ks.value(0, at), ValueRef::String(_)));
+    }
+
+    #[test]
+    fn elements_that_get_deadlines_take_it_out() {
+        let mut ks = keyspace();
+        let at = slot(&mut ks, b"set");
+        assert!(ks.expire_element_at(0, at, b"red", 2_000));
+        assert!(!is_embedded(&mut ks, 0, b"set"));
+        ks.begin_unit(3_000, Recording::Full);
+        assert!(!ks.reclaim_expired(10));
+        let at = slot(&mut ks, b"set");
+        assert_eq!(ks.set(0, at).expect("a set").len(), MEMBERS.len() - 1);
+    }
+
+    #[test]
+    fn what_is_taken_back_is_there_again() {
+        let mut ks = keyspace();
+        let before = slot(&mut ks, b"set");
+        ks.begin_undo();
+        assert_eq!(ks.set_add(0, b"set", Some(before), b"more"), Ok((before, true)));
+        ks.remove(0, before);
+        ks.roll_back();
+        assert_eq!(slot(&mut ks, b"set"), before);
+        assert!(!is_embedded(&mut ks, 0, b"set"));
+        next_unit(&mut ks);
+        assert!(is_embedded(&mut ks, 0, b"set"));
+    }
+}
