@@ -1,7 +1,7 @@
 //! Memory for entries: places of a few sizes, in chunks.
 //!
 //! An entry takes as many bytes as its key and its value need. A *place* has room for one. There are
-//! [`CLASSES`] sizes: multiples of 8 up to 128 bytes, then eight steps for each doubling. All places of a chunk have one size.
+//! [`CLASSES`] sizes: multiples of 8 up to 256 bytes, then of 32. All places of a chunk have one size.
 //!
 //! ```text
 //! slot: | chunk, 22 bits | index, 10 bits |      address = start of the chunk + index * size of its places
@@ -58,20 +58,19 @@ const NONE: u32 = u32::MAX;
 /// Bytes of a place of this class.
 const fn size_of_class(class: usize) -> usize {
     match class {
-        0..15 => 8 * (class + 2),
-        _ => (8 + (class - 15) % 8 + 1) << ((class - 15) / 8 + 4),
+        0..31 => 8 * (class + 2),
+        _ => 32 * (class - 22),
     }
 }
 
 /// The smallest class of at least so many bytes.
 #[inline]
 const fn class_of(bytes: usize) -> usize {
-    if bytes <= 128 {
-        return if bytes <= 16 { 0 } else { bytes.div_ceil(8) - 2 };
+    match bytes {
+        0..=16 => 0,
+        17..=256 => bytes.div_ceil(8) - 2,
+        _ => bytes.div_ceil(32) + 22,
     }
-    let last = bytes - 1;
-    let power = last.ilog2() as usize;
-    (last >> (power - 3)) + 8 * power - 49
 }
 
 /// Bytes of the place that an entry of so many bytes gets.
@@ -553,9 +552,9 @@ mod tests {
         for bytes in 1..=PLACE_MAX_BYTES {
             let size = size_of_class(class_of(bytes));
             let least = bytes.max(16);
-            assert!((least..least + if bytes <= 128 { 8 } else { bytes / 8 }).contains(&size), "{bytes}: {size}");
+            assert!((least..least + if bytes <= 256 { 8 } else { 32 }).contains(&size), "{bytes}: {size}");
         }
-        assert_eq!((CLASSES, size_of_class(0), size_of_class(CLASSES - 1)), (31, 16, PLACE_MAX_BYTES));
+        assert_eq!((CLASSES, size_of_class(0), size_of_class(CLASSES - 1)), (39, 16, PLACE_MAX_BYTES));
     }
 
     #[test]

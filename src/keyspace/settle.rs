@@ -83,6 +83,10 @@ mod tests {
     fn what_one_unit_wrote_lies_in_its_entry_until_it_is_changed() {
         let mut ks = keyspace();
         assert!(is_embedded(&mut ks, 0, b"set"));
+        let at = slot(&mut ks, b"set");
+        assert_eq!(ks.set_add(0, b"set", Some(at), b"red"), Ok((at, false)));
+        ks.set_prepare(0, at, 2).expect("a set");
+        assert!(is_embedded(&mut ks, 0, b"set"), "nothing has changed");
         let embedded_bytes = ks.find(0, b"set").map(|slot| ks.entry(0, slot).mem_bytes(0));
         let at = slot(&mut ks, b"set");
         assert!(ks.set_remove(0, at, b"red").expect("a set"));

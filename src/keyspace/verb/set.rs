@@ -32,6 +32,9 @@ impl Keyspace {
             Some(slot) => slot,
             None => self.create(db, key, Value::Set(Set::default()).into()),
         };
+        if self.entry(db, slot).has_embedded() && self.set(db, slot)?.contains(member) {
+            return Ok((slot, false));
+        }
         let must_note = self.must_note(db, slot, |value| value.compact_bytes().is_some());
         let limits = self.limits.set;
         let mut set = self.set_mut(db, slot)?;
@@ -92,7 +95,11 @@ impl Keyspace {
 
     /// Prepares a set for so many members to come.
     pub fn set_prepare(&mut self, db: DbIndex, slot: Slot, members: usize) -> Result<(), WrongType> {
-        if self.set(db, slot)?.compact_bytes().is_some() {
+        let is_compact = self.set(db, slot)?.compact_bytes().is_some();
+        if members <= self.limits.set.max_listpack_entries {
+            return Ok(());
+        }
+        if is_compact {
             self.note_change(db, slot, |_| None);
         }
         self.lay_out(db, slot, |database, limits| {
