@@ -295,6 +295,10 @@ impl Db {
     /// Answers whether it has moved.
     pub(super) fn settle(&mut self, slot: Slot, is_new: bool) -> bool {
         let Some(entry) = self.get(slot) else { return false };
+        if is_new && entry.bytes_embedded().is_some() {
+            self.entry_mut(slot).pack();
+        }
+        let entry = self.entry(slot);
         let embedded = entry.bytes_embedded().filter(|_| is_new);
         let bytes = embedded.unwrap_or(entry.bytes());
         let moves = place_bytes(bytes) != entry.place_bytes();

@@ -599,6 +599,13 @@ impl<'a> EntryMut<'a> {
         self.into_value_in_word()
     }
 
+    /// Makes a collection that is to be [embedded](Self::embed) as short as it can be.
+    pub(super) fn pack(self) {
+        if let Some(ValueMut::List(list)) = self.into_value_in_word() {
+            list.pack();
+        }
+    }
+
     /// Moves the bytes of a collection to the end of the entry, where they are only read. There is
     /// [room](Entry::bytes_embedded) for them.
     pub(super) fn embed(mut self) {

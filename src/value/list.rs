@@ -56,6 +56,13 @@ impl List {
         self.0.as_small_mut()
     }
 
+    /// Makes a small one as short as it can be, for as long as it is not changed.
+    pub(crate) fn pack(&mut self) {
+        if let HeldMut::Small(block) = self.0.held_mut() {
+            Small::of_mut(block).pack();
+        }
+    }
+
     /// Where the large form lies, for as long as there is this list, wherever it is moved. A small one has no such place.
     pub fn address(&self) -> Option<usize> {
         self.0.as_large().map(|nodes| std::ptr::from_ref(nodes).addr())
@@ -297,7 +304,11 @@ impl List {
     #[inline]
     fn form_mut(&mut self) -> FormMut<'_> {
         match self.0.held_mut() {
-            HeldMut::Small(block) => FormMut::Small(Small::of_mut(block)),
+            HeldMut::Small(block) => {
+                let small = Small::of_mut(block);
+                small.unpack();
+                FormMut::Small(small)
+            }
             HeldMut::Large(nodes) => FormMut::Large(nodes),
         }
     }
@@ -305,7 +316,7 @@ impl List {
     /// Its form, which is large if it could not stay small with so many more elements, of so many bytes in all.
     #[inline]
     fn with_room(&mut self, elements: usize, bytes: usize, limits: ListLimits) -> FormMut<'_> {
-        if matches!(self.form(), Form::Small(small) if !small.has_room(elements, bytes, limits)) {
+        if matches!(self.form_mut(), FormMut::Small(small) if !small.has_room(elements, bytes, limits)) {
             self.enlarged();
         }
         self.form_mut()
@@ -382,6 +393,7 @@ mod tests {
         Insert(usize, Vec<u8>),
         Set(usize, Vec<u8>),
         RemoveEqual(Vec<u8>, usize, bool),
+        Pack,
     }
 
     fn value() -> impl Strategy<Value = Vec<u8>> {
@@ -402,6 +414,7 @@ mod tests {
             3 => (any::<usize>(), value()).prop_map(|(at, value)| Step::Insert(at, value)),
             2 => (any::<usize>(), value()).prop_map(|(at, value)| Step::Set(at, value)),
             1 => (value(), 1usize..4, any::<bool>()).prop_map(|(value, n, back)| Step::RemoveEqual(value, n, back)),
+            2 => Just(Step::Pack),
         ]
     }
 
@@ -482,6 +495,7 @@ mod tests {
                             model[at] = value;
                         }
                     }
+                    Step::Pack => list.pack(),
                     Step::RemoveEqual(value, count, from_back) => {
                         let expected = remove_equal(&mut model, &value, count, from_back);
                         if from_back {
@@ -496,6 +510,11 @@ mod tests {
             }
             prop_assert!(list.iter().eq(model.iter().map(Vec::as_slice)));
             prop_assert!(list.iter().rev().eq(model.iter().rev().map(Vec::as_slice)));
+            let mut ends = list.iter();
+            for (at, front) in model.iter().enumerate().take(model.len() / 2) {
+                prop_assert_eq!((ends.next(), ends.next_back()), (Some(&front[..]), model.get(model.len() - 1 - at).map(Vec::as_slice)));
+            }
+            prop_assert_eq!(ends.len(), model.len() % 2);
             prop_assert_eq!(list.front(), model.first().map(Vec::as_slice));
             prop_assert_eq!(list.back(), model.last().map(Vec::as_slice));
             for (a, b) in cuts {

@@ -5,6 +5,8 @@
 //! ```
 //!
 //! Elements are stored as the bytes they came as, so that reading one is a borrow.
+//!
+//! A few entries that are only read may do without the length backwards ([`Ending::None`]). Then they are read from the front.
 
 use crate::value::leb128::{Reader, bytes_len, number_before, number_len, write_number};
 
@@ -28,6 +30,26 @@ pub(super) fn entry_before(bytes: &[u8], place: usize) -> (&[u8], usize) {
     let end = place - number_len(size);
     let begin = end - size as usize;
     (&bytes[begin..end], begin - number_len(size))
+}
+
+/// What stands behind the bytes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Their length, backwards.
+    Length,
+    None,
+}
+
+/// As [`entry_at`], of an entry with this ending.
+#[inline]
+pub(super) fn entry_with_ending_at(bytes: &[u8], place: usize, ending: Ending) -> (&[u8], usize) {
+    match ending {
+        Ending::Length => entry_at(bytes, place),
+        Ending::None => {
+            let mut reader = Reader { bytes, at: place };
+            (reader.bytes(), reader.at)
+        }
+    }
 }
 
 /// The length that stands before the bytes of an entry, and backwards behind them.
@@ -72,12 +94,18 @@ pub struct Run<'a> {
     /// Where the last ends.
     back: usize,
     left: usize,
+    ending: Ending,
 }
 
 impl<'a> Run<'a> {
     /// So many elements, from where the first begins to where the last ends.
     pub(super) fn new(bytes: &'a [u8], front: usize, back: usize, elements: usize) -> Run<'a> {
-        Run { bytes, front, back, left: elements }
+        Run { bytes, front, back, left: elements, ending: Ending::Length }
+    }
+
+    /// So many elements from where the first begins on, in entries without endings.
+    pub(super) fn without_endings(bytes: &'a [u8], front: usize, elements: usize) -> Run<'a> {
+        Run { bytes, front, back: bytes.len(), left: elements, ending: Ending::None }
     }
 }
 
@@ -87,7 +115,7 @@ impl<'a> Iterator for Run<'a> {
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         self.left = self.left.checked_sub(1)?;
-        let (value, next) = entry_at(self.bytes, self.front);
+        let (value, next) = entry_with_ending_at(self.bytes, self.front, self.ending);
         self.front = next;
         Some(value)
     }
@@ -101,6 +129,11 @@ impl DoubleEndedIterator for Run<'_> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
+        if self.ending == Ending::None {
+            let place =
+                (0..self.left).fold(self.front, |place, _| entry_with_ending_at(self.bytes, place, Ending::None).1);
+            return Some(entry_with_ending_at(self.bytes, place, Ending::None).0);
+        }
         let (value, begin) = entry_before(self.bytes, self.back);
         self.back = begin;
         Some(value)

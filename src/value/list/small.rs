@@ -1,9 +1,9 @@
 //! A small list: its [entries](super::entries) in one block, which counts them. A change moves what lies behind it, of which
-//! there is little.
+//! there is little. One that is [packed](Small::pack) is shorter, and is unpacked before it is changed.
 
 use std::ops::Range;
 
-use super::entries::{Ends, Run, entry_at, entry_before, entry_len};
+use super::entries::{Ending, Ends, Run, entry_at, entry_before, entry_len, entry_with_ending_at};
 use super::node::{ListLimits, Node};
 use crate::value::block::{Block, InBlock};
 
@@ -12,6 +12,9 @@ pub(super) const SMALL_BYTES: usize = 1024;
 
 /// What of an entry of less than 16 KB is not the element.
 const ENDS_BYTES: usize = 4;
+
+/// The kind of a block whose entries have no endings.
+const PACKED: u8 = 1;
 
 /// A small list.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +42,46 @@ impl Small {
     }
 
     pub(super) fn to_node(&self) -> Node {
+        if self.is_packed() {
+            return self.unpacked().to_node();
+        }
         Node::of_entries(self.0.bytes(), self.len())
+    }
+
+    #[inline]
+    fn is_packed(&self) -> bool {
+        self.0.kind() == PACKED
+    }
+
+    /// Leaves the endings of its entries away.
+    pub(super) fn pack(&mut self) {
+        if self.is_packed() {
+            return;
+        }
+        let mut bytes = Vec::with_capacity(self.bytes());
+        for value in self.range(0..self.len()) {
+            bytes.extend_from_slice(Ends::of(value).before());
+            bytes.extend_from_slice(value);
+        }
+        let mut packed = Small(Block::of_kind(PACKED));
+        packed.0.splice(0, 0, &[&bytes]);
+        packed.0.set_count(self.len());
+        *self = packed;
+    }
+
+    /// Gives its entries their endings again.
+    #[inline]
+    pub(super) fn unpack(&mut self) {
+        if self.is_packed() {
+            *self = self.unpacked();
+        }
+    }
+
+    #[cold]
+    fn unpacked(&self) -> Small {
+        let mut all = Small::default();
+        self.range(0..self.len()).for_each(|value| all.insert(all.len(), value));
+        all
     }
 
     #[inline]
@@ -66,6 +108,9 @@ impl Small {
     /// The elements of a range of indexes, which must not go beyond the end.
     #[inline]
     pub(super) fn range(&self, indexes: Range<usize>) -> Run<'_> {
+        if self.is_packed() {
+            return Run::without_endings(self.0.bytes(), self.packed_place(indexes.start), indexes.len());
+        }
         Run::new(self.0.bytes(), self.place(indexes.start), self.place(indexes.end), indexes.len())
     }
 
@@ -78,6 +123,10 @@ impl Small {
         } else {
             (index..len).fold(bytes.len(), |place, _| entry_before(bytes, place).1)
         }
+    }
+
+    fn packed_place(&self, index: usize) -> usize {
+        (0..index).fold(0, |place, _| entry_with_ending_at(self.0.bytes(), place, Ending::None).1)
     }
 
     /// Adds an element before the one at `index`, or behind the last. There must [be room](Self::has_room).
