@@ -173,7 +173,7 @@ impl Db {
     }
 
     #[inline]
-    fn entry_mut(&mut self, slot: Slot) -> EntryMut<'_> {
+    pub(super) fn entry_mut(&mut self, slot: Slot) -> EntryMut<'_> {
         self.entries.get_mut(slot).expect("a slot is used only while its entry lives")
     }
 

@@ -299,16 +299,32 @@ impl<'a> Entry<'a> {
     }
 
     /// The value.
-    #[inline]
+    #[inline(always)]
     pub fn value(self) -> ValueRef<'a> {
-        let (shape, word) = (self.shape(), self.word());
-        // SAFETY: the kind says what the word is, or that these bytes are the text. It lives as long as the entry.
+        let shape = self.shape();
+        match self.header().kind {
+            Kind::Text => {
+                // SAFETY: these bytes are the text, which lives as long as the entry.
+                let text = unsafe { bytes_at(self.place, shape.text_at(), shape.text_len) };
+                ValueRef::String(StringRef::Short(text))
+            }
+            // SAFETY: an entry of this kind has four bytes there.
+            Kind::SmallInt => {
+                let integer = unsafe { self.place.start.byte_add(shape.text_at()).cast::<i32>().read_unaligned() };
+                ValueRef::String(StringRef::Int(i32::from_le(integer).into()))
+            }
+            kind => self.value_in_word(kind),
+        }
+    }
+
+    /// The value, where there is a word.
+    #[inline]
+    fn value_in_word(self, kind: Kind) -> ValueRef<'a> {
+        let word = self.word();
+        // SAFETY: the kind says what the word is. It lives as long as the entry.
         unsafe {
-            match self.header().kind {
-                Kind::Text => ValueRef::String(StringRef::Short(bytes_at(self.place, shape.text_at(), shape.text_len))),
-                Kind::SmallInt => {
-                    ValueRef::String(StringRef::Int(i32::from_le(self.small_int().read_unaligned()).into()))
-                }
+            match kind {
+                Kind::Text | Kind::SmallInt => unreachable!("it lies at the end"),
                 Kind::Int => ValueRef::String(StringRef::Int(word.cast::<i64>().read())),
                 Kind::Heap => ValueRef::String(StringRef::Heap(word.cast().as_ref())),
                 Kind::Raw => ValueRef::String(StringRef::Raw(word.cast().as_ref())),
@@ -509,13 +525,6 @@ impl<'a> Entry<'a> {
         unsafe { self.place.start.byte_add(self.shape().word_at()) }
     }
 
-    /// Where a [`Kind::SmallInt`] lies.
-    #[inline]
-    fn small_int(self) -> NonNull<i32> {
-        // SAFETY: an entry of this kind has four bytes there.
-        unsafe { self.place.start.byte_add(self.shape().text_at()).cast() }
-    }
-
     /// What the deadline says, which must be there.
     #[inline]
     fn deadline_field(self) -> i64 {
@@ -624,8 +633,7 @@ impl<'a> EntryMut<'a> {
     }
 
     /// Gives a collection that is embedded an allocation of its own. The entry then takes fewer bytes.
-    #[cold]
-    fn unembed(&mut self) {
+    pub(super) fn unembed(&mut self) {
         if let Some(block) = self.reborrow().into_value_in_word().and_then(ValueMut::block) {
             block.move_out();
         }
@@ -634,7 +642,7 @@ impl<'a> EntryMut<'a> {
 
     /// The value in the word, embedded or not.
     #[inline]
-    fn into_value_in_word(self) -> Option<ValueMut<'a>> {
+    pub(super) fn into_value_in_word(self) -> Option<ValueMut<'a>> {
         let word = self.as_ref().word();
         // SAFETY: the kind says what the word is, and the entry is borrowed as long.
         unsafe {
@@ -654,11 +662,14 @@ impl<'a> EntryMut<'a> {
     #[inline]
     pub(super) fn set_integer(&mut self, value: i64) -> bool {
         let entry = self.as_ref();
-        match (entry.header().kind, i32::try_from(value)) {
-            // SAFETY: an entry of this kind has four bytes there, and is borrowed.
-            (Kind::SmallInt, Ok(small)) => unsafe { entry.small_int().write_unaligned(small.to_le()) },
+        match entry.header().kind {
+            Kind::SmallInt => {
+                let Ok(small) = i32::try_from(value) else { return false };
+                // SAFETY: an entry of this kind has four bytes there, and is borrowed.
+                unsafe { self.at(entry.shape().text_at()).cast::<i32>().write_unaligned(small.to_le()) };
+            }
             // SAFETY: the word is an integer.
-            (Kind::Int, _) => unsafe { entry.word().cast().write(value) },
+            Kind::Int => unsafe { entry.word().cast().write(value) },
             _ => return false,
         }
         true

@@ -47,7 +47,7 @@ use undo::Undo;
 use verb::Workshop;
 
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, UNIT_MAX_BYTES};
+use crate::base::limits::{EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, SETTLE_SLICE_ENTRIES, UNIT_MAX_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::base::split_table::{PLACE_END, Walk};
@@ -134,7 +134,7 @@ pub struct Keyspace {
     in_flight: InFlight,
     undo: Undo,
     /// What may need another place when the unit is over.
-    unsettled: Vec<Unsettled>,
+    unsettled: Unsettled,
     /// Where a value is built in parts.
     workshop: Option<Box<Workshop>>,
     /// Whether this is where a value is built in parts: one that has lost all that it got so far stays.
@@ -165,7 +165,7 @@ impl Keyspace {
             effects: Effects::default(),
             in_flight: InFlight::default(),
             undo: Undo::default(),
-            unsettled: Vec::new(),
+            unsettled: Unsettled::default(),
             workshop: None,
             is_workshop: false,
             copied_in_parts: Mark::default(),
@@ -197,13 +197,14 @@ impl Keyspace {
         self.freed_before = self.disposal.counts().1;
     }
 
-    /// Gives back the memory that is kept for the next unit. Between two units only, while the changes of units up to `safe` can't be
+    /// Gives back the memory that is kept for the next unit, and that entries don't need. Between two units only, while the changes of units up to `safe` can't be
     /// lost.
     pub fn give_back_scratch(&mut self, safe: Lsn) {
         self.in_flight.give_back(safe);
         self.effects.give_back();
         self.undo.give_back();
-        self.unsettled.shrink_to(0);
+        self.settle(SETTLE_SLICE_ENTRIES);
+        self.unsettled.give_back();
     }
 
     /// The time that the units see which begin from now on, Unix ms.
@@ -215,9 +216,7 @@ impl Keyspace {
     /// Begins a unit at `now_ms` (Unix ms). What it records of its effects can be read until the next one begins.
     #[inline]
     pub fn begin_unit(&mut self, now_ms: i64, recording: Recording) {
-        if !self.unsettled.is_empty() {
-            self.settle();
-        }
+        self.settle_many();
         self.now_ms = now_ms;
         self.effects.begin(recording);
     }
@@ -390,7 +389,7 @@ impl Keyspace {
     }
 
     /// The value of a key, for a command that reads: counts as hit or miss and as a use of the key.
-    #[inline]
+    #[inline(always)]
     pub fn read(&mut self, db: DbIndex, key: &[u8]) -> Option<ValueRef<'_>> {
         let slot = self.look_up(db, key)?;
         self.dbs[db as usize].get(slot).map(Entry::value)
@@ -470,7 +469,7 @@ impl Keyspace {
     }
 
     /// The value at `slot`.
-    #[inline]
+    #[inline(always)]
     pub fn value(&self, db: DbIndex, slot: Slot) -> ValueRef<'_> {
         self.entry(db, slot).value()
     }
@@ -612,10 +611,13 @@ impl Keyspace {
         self.remove_as(db, slot, Cause::Expiry);
     }
 
-    #[inline]
+    #[inline(always)]
     fn value_mut(&mut self, db: DbIndex, slot: Slot) -> Option<ValueMut<'_>> {
-        self.note_opened(db, slot);
-        self.dbs[db as usize].value_mut(slot)
+        let mut entry = self.dbs[db as usize].entry_mut(slot);
+        if entry.as_ref().has_embedded() {
+            self.unsettled.open(db, slot, &mut entry);
+        }
+        entry.into_value_in_word()
     }
 
     #[inline]

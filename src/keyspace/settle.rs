@@ -1,38 +1,62 @@
-//! Where small collections lie. One that a unit has written as a whole is embedded in its entry when the unit is over, which saves a
+//! Where small collections lie. One that a unit has written as a whole is embedded in its entry some units later, which saves a
 //! pointer, a header and what the allocator rounds up by: that is how they stay which are written once, or read from a snapshot. One
-//! that is changed later gets an allocation of its own at that moment, and its entry a smaller place when that unit is over. It
-//! stays outside from then on, since it is likely to be changed again.
+//! that is changed then gets an allocation of its own at that moment, and its entry a smaller place some units later. It
+//! stays outside from then on, since it is likely to be changed again. Those that come and go at once are never moved.
 
+use super::entry::EntryMut;
 use super::{DbIndex, Keyspace, Slot};
 
-/// An entry that may need another place when the unit is over. It may be gone, and another be in its slot.
-pub(super) struct Unsettled {
+/// So many notes are worth the cache misses of looking after them, and so many are looked after before a unit.
+const SETTLE_BATCH: usize = 64;
+
+/// Entries that may need other places when the unit is over.
+#[derive(Default)]
+pub(super) struct Unsettled(Vec<Note>);
+
+/// It may be gone, and another be in its slot, which is looked after then.
+struct Note {
     db: DbIndex,
     slot: Slot,
     /// The unit has written its collection as a whole. Else that was embedded, and has been changed.
     is_new: bool,
 }
 
+impl Unsettled {
+    /// Gives the embedded collection of the entry at `slot`, which is about to be changed, an allocation of its own.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn open(&mut self, db: DbIndex, slot: Slot, entry: &mut EntryMut<'_>) {
+        entry.unembed();
+        self.0.push(Note { db, slot, is_new: false });
+    }
+
+    /// Gives back the memory that is kept for notes to come.
+    pub(super) fn give_back(&mut self) {
+        self.0.shrink_to(0);
+    }
+}
+
 impl Keyspace {
     /// A value has been put into `slot` as a whole, or will be by this unit.
     pub(super) fn note_written(&mut self, db: DbIndex, slot: Slot) {
-        self.unsettled.push(Unsettled { db, slot, is_new: true });
+        self.unsettled.0.push(Note { db, slot, is_new: true });
     }
 
-    /// The value at `slot` is about to be changed in place.
+    /// Looks after some of the entries that have been noted, if they are many enough. Between two units only: who works inside of one
+    /// holds their slots, and may take back what it does.
     #[inline]
-    pub(super) fn note_opened(&mut self, db: DbIndex, slot: Slot) {
-        if self.entry(db, slot).has_embedded() {
-            self.unsettled.push(Unsettled { db, slot, is_new: false });
+    pub(super) fn settle_many(&mut self) {
+        if self.unsettled.0.len() >= SETTLE_BATCH {
+            self.settle(SETTLE_BATCH);
         }
     }
 
-    /// Gives the entries whose collections the last unit wrote or changed the places that they need. Not inside of a unit: who works
-    /// there holds their slots, and may take back what it does.
+    /// Gives so many of the entries whose collections units wrote or changed the places that they need, the last ones first: the
+    /// last note of a slot is about what is there now. Between two units only.
     #[cold]
-    pub(super) fn settle(&mut self) {
-        // The last note of a slot is about what is there now.
-        for Unsettled { db, slot, is_new } in self.unsettled.drain(..).rev() {
+    pub(super) fn settle(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(Note { db, slot, is_new }) = self.unsettled.0.pop() else { return };
             let database = &mut self.dbs[db as usize];
             if database.settle(slot, is_new) {
                 database.release();
@@ -44,6 +68,7 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::lsn::Lsn;
     use crate::base::rng::Rng;
     use crate::keyspace::NEVER;
     use crate::keyspace::any_value::{Value, ValueRef};
@@ -53,6 +78,7 @@ mod tests {
 
     fn next_unit(ks: &mut Keyspace) {
         ks.begin_unit(1_000, Recording::Full);
+        ks.settle(usize::MAX);
     }
 
     /// A set that one unit has written.
@@ -149,10 +175,32 @@ mod tests {
         let at = slot(&mut ks, b"set");
         assert!(ks.expire_element_at(0, at, b"red", 2_000));
         assert!(!is_embedded(&mut ks, 0, b"set"));
+        next_unit(&mut ks);
         ks.begin_unit(3_000, Recording::Full);
         assert!(!ks.reclaim_expired(10));
         let at = slot(&mut ks, b"set");
         assert_eq!(ks.set(0, at).expect("a set").len(), MEMBERS.len() - 1);
+    }
+
+    #[test]
+    fn many_are_looked_after_without_being_told_and_few_when_there_is_time() {
+        let mut ks = keyspace();
+        let many = 2 * SETTLE_BATCH as u32;
+        for number in 0..many {
+            let at = slot(&mut ks, b"set");
+            ks.copy(0, at, 0, &number.to_be_bytes());
+        }
+        let outside = |ks: &Keyspace| ks.entries(0).filter(|entry| !entry.has_embedded()).count();
+        assert_eq!(outside(&ks), many as usize);
+        ks.begin_unit(1_000, Recording::Full);
+        assert_eq!(outside(&ks), SETTLE_BATCH);
+        ks.begin_unit(1_000, Recording::Full);
+        let at = slot(&mut ks, b"set");
+        ks.copy(0, at, 0, b"one more");
+        ks.begin_unit(1_000, Recording::Full);
+        assert_eq!(outside(&ks), 1);
+        ks.give_back_scratch(Lsn::NONE);
+        assert_eq!(outside(&ks), 0);
     }
 
     #[test]

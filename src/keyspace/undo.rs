@@ -771,6 +771,7 @@ mod tests {
                     prop_assert_eq!([0, 1].map(|db| held(&ks, db)), before);
                 }
                 ks.begin_unit(1_000, Recording::Full);
+                ks.settle(usize::MAX);
             }
         }
     }

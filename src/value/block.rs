@@ -164,27 +164,30 @@ impl Block {
     /// The bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        let start = match self.embedded() {
-            None => self.start().cast_const(),
-            Some(word) => ptr::with_exposed_provenance(ptr::from_ref(self).addr() + usize::from(word.distance())),
+        let (start, len) = match self.embedded() {
+            None => (self.start().cast_const(), self.header().len as usize),
+            Some(word) => {
+                let address = ptr::from_ref(self).addr() + usize::from(word.distance());
+                (ptr::with_exposed_provenance(address), word.len().into())
+            }
         };
         // SAFETY: the first `len` bytes behind the header are written, and the pointer may reach them. So are those of an embedded
         // block, whose word lies where its bytes are.
-        unsafe { std::slice::from_raw_parts(start, self.len()) }
+        unsafe { std::slice::from_raw_parts(start, len) }
     }
 
     /// The bytes, to overwrite.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and the block is borrowed for as long. Of the shared header no byte is borrowed.
-        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len()) }
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.header().len as usize) }
     }
 
     /// Says how many elements the bytes hold. A block that was never written to has none.
     #[inline]
     pub(crate) fn set_count(&mut self, count: usize) {
         debug_assert!(count <= COMPACT_MAX_ENTRIES, "who adds elements asks whether they fit");
-        if self.is_allocated() {
+        if self.header().class != UNALLOCATED {
             self.header_mut().count = count as u16;
         }
     }
@@ -196,7 +199,7 @@ impl Block {
     #[inline]
     pub(crate) fn splice(&mut self, at: usize, removed: usize, parts: &[&[u8]]) {
         let added: usize = parts.iter().map(|part| part.len()).sum();
-        let len = self.len();
+        let len = self.header().len as usize;
         assert!(at <= len && removed <= len - at, "the bytes that are replaced are there");
         if added == 0 && removed == 0 {
             return;
@@ -223,6 +226,16 @@ impl Block {
         if added < removed {
             self.tighten();
         }
+    }
+
+    /// Adds `parts`, which are not all empty, behind the last byte: one element more.
+    ///
+    /// # Panics
+    /// Where it does not [fit](Self::fits).
+    #[inline]
+    pub(crate) fn append(&mut self, parts: &[&[u8]]) {
+        self.splice(self.header().len as usize, 0, parts);
+        self.header_mut().count += 1;
     }
 
     /// Makes it `len` bytes long: cuts it, or adds zeroes.

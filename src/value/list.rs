@@ -115,7 +115,10 @@ impl List {
 
     /// The last element.
     pub fn back(&self) -> Option<&[u8]> {
-        self.range(0..self.len()).next_back()
+        match self.form() {
+            Form::Small(small) => small.back(),
+            Form::Large(nodes) => nodes.range(0..nodes.len).next_back(),
+        }
     }
 
     /// The element at `index`.
@@ -301,14 +304,19 @@ impl List {
         }
     }
 
+    /// The same, to change it: one that is packed is unpacked.
     #[inline]
     fn form_mut(&mut self) -> FormMut<'_> {
+        if let HeldMut::Small(block) = self.0.held_mut() {
+            Small::of_mut(block).unpack();
+        }
+        self.unpacked_form_mut()
+    }
+
+    #[inline]
+    fn unpacked_form_mut(&mut self) -> FormMut<'_> {
         match self.0.held_mut() {
-            HeldMut::Small(block) => {
-                let small = Small::of_mut(block);
-                small.unpack();
-                FormMut::Small(small)
-            }
+            HeldMut::Small(block) => FormMut::Small(Small::of_mut(block)),
             HeldMut::Large(nodes) => FormMut::Large(nodes),
         }
     }
@@ -319,7 +327,7 @@ impl List {
         if matches!(self.form_mut(), FormMut::Small(small) if !small.has_room(elements, bytes, limits)) {
             self.enlarged();
         }
-        self.form_mut()
+        self.unpacked_form_mut()
     }
 
     /// It is large from here on.

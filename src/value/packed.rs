@@ -230,8 +230,7 @@ impl Packed {
     #[inline]
     pub fn push(&mut self, value: &[u8]) {
         let encoded = Encoded::of(value);
-        self.0.splice(self.0.len(), 0, &[encoded.head(), encoded.payload]);
-        self.0.set_count(self.len() + 1);
+        self.0.append(&[encoded.head(), encoded.payload]);
     }
 
     /// Changes the entry at `pos`, which must not be the end. There must [be room](Self::has_room_instead).

@@ -59,7 +59,8 @@ impl Keyspace {
     /// Runs what may change how the value at `slot` is laid out, and nothing else, and records the layout if it is another.
     #[inline]
     pub(super) fn lay_out(&mut self, db: DbIndex, slot: Slot, change: impl FnOnce(&mut Db, &ValueLimits)) {
-        self.note_opened(db, slot);
+        // What is embedded leaves its entry here, where that is noted.
+        _ = self.value_mut(db, slot);
         let database = &mut self.dbs[db as usize];
         let before = database.entry(slot).value().layout();
         change(database, &self.limits);

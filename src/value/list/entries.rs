@@ -107,6 +107,13 @@ impl<'a> Run<'a> {
     pub(super) fn without_endings(bytes: &'a [u8], front: usize, elements: usize) -> Run<'a> {
         Run { bytes, front, back: bytes.len(), left: elements, ending: Ending::None }
     }
+
+    /// The element behind those that are left, in entries without endings.
+    #[cold]
+    fn last_without_ending(&self) -> &'a [u8] {
+        let next = |place, _| entry_with_ending_at(self.bytes, place, Ending::None).1;
+        entry_with_ending_at(self.bytes, (0..self.left).fold(self.front, next), Ending::None).0
+    }
 }
 
 impl<'a> Iterator for Run<'a> {
@@ -130,9 +137,7 @@ impl DoubleEndedIterator for Run<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
         if self.ending == Ending::None {
-            let place =
-                (0..self.left).fold(self.front, |place, _| entry_with_ending_at(self.bytes, place, Ending::None).1);
-            return Some(entry_with_ending_at(self.bytes, place, Ending::None).0);
+            return Some(self.last_without_ending());
         }
         let (value, begin) = entry_before(self.bytes, self.back);
         self.back = begin;

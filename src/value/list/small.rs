@@ -105,11 +105,21 @@ impl Small {
         self.bytes().saturating_add(more) <= SMALL_BYTES && self.len().saturating_add(elements) <= limits.of_node().1
     }
 
+    /// The last element.
+    #[inline]
+    pub(super) fn back(&self) -> Option<&[u8]> {
+        let bytes = self.0.bytes();
+        if bytes.is_empty() || self.is_packed() {
+            return self.packed_range(0..self.len()).next_back();
+        }
+        Some(entry_before(bytes, bytes.len()).0)
+    }
+
     /// The elements of a range of indexes, which must not go beyond the end.
     #[inline]
     pub(super) fn range(&self, indexes: Range<usize>) -> Run<'_> {
         if self.is_packed() {
-            return Run::without_endings(self.0.bytes(), self.packed_place(indexes.start), indexes.len());
+            return self.packed_range(indexes);
         }
         Run::new(self.0.bytes(), self.place(indexes.start), self.place(indexes.end), indexes.len())
     }
@@ -125,8 +135,11 @@ impl Small {
         }
     }
 
-    fn packed_place(&self, index: usize) -> usize {
-        (0..index).fold(0, |place, _| entry_with_ending_at(self.0.bytes(), place, Ending::None).1)
+    #[cold]
+    fn packed_range(&self, indexes: Range<usize>) -> Run<'_> {
+        let bytes = self.0.bytes();
+        let next = |place, _| entry_with_ending_at(bytes, place, Ending::None).1;
+        Run::without_endings(bytes, (0..indexes.start).fold(0, next), indexes.len())
     }
 
     /// Adds an element before the one at `index`, or behind the last. There must [be room](Self::has_room).
