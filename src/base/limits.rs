@@ -128,8 +128,9 @@ pub const INCLUDE_MAX_DEPTH: usize = 16;
 /// Timers that one slice of active expiry looks at before other tasks run: about a millisecond's worth of small keys.
 pub const EXPIRY_SLICE_TIMERS: usize = 1_000;
 
-/// Entries that get other places before other tasks run, because small collections were written or changed.
-pub const SETTLE_SLICE_ENTRIES: usize = 1_000;
+/// Entries that may get other places before the next unit, because small collections were written or changed: about a millisecond's
+/// worth.
+pub const UNSETTLED_MAX: usize = 2_048;
 
 /// Timers that are looked at for each one that is armed, while dead ones are swept out: what a single command pays.
 pub const TIMER_SWEEP_STEP: usize = 8;

@@ -15,9 +15,10 @@
 //!   An integer of 32 bits lies there, too, in four bytes; and so do the bytes of a small collection that was written in one unit,
 //!   until it is changed ([`EntryMut::embed`]). Its word says then what they mean.
 //!
-//! So it follows from key, value and expiry alone how many bytes an entry takes. Undo relies on that: what comes back fits where it was.
+//! So it follows from key, value and expiry alone how many bytes an entry takes at most, and how many with its collection outside, which
+//! are fewer. Undo relies on that: what comes back, which lies outside then, fits where it was.
 //!
-//! An entry lies in a [`Place`] of the [`arena`](super::arena), which may be larger: what becomes shorter stays where it is. What
+//! An entry lies in a [`Place`] of the [`arena`](super::arena), which may be larger: what becomes shorter stays where it is, except collections ([`settle`](super::settle)). What
 //! becomes longer than its place has to move *before* it changes, see [`Keyspace::reserve`](super::Keyspace::reserve). It may be moved
 //! byte by byte; whatever it points to belongs to it alone.
 
@@ -51,8 +52,9 @@ pub(super) const TEXT_MAX_BYTES: usize = 240;
 /// Most bytes of a collection that lies inside of its entry. The entry fits the largest place, whatever comes before them.
 const EMBEDDED_MAX_BYTES: usize = TEXT_MAX_BYTES - WORD;
 
-/// Fewest elements of such a one: those of fewer are mostly queues and locks, which come and go.
-const EMBEDDED_MIN_ELEMENTS: usize = 4;
+/// Fewest entries of its block, of a hash fields and values: those of fewer are mostly queues and locks, which come and go. The block of
+/// a set of integers counts none, so that one stays outside.
+const EMBEDDED_MIN_ENTRIES: usize = 4;
 
 /// Longest key that lies inside of its entry.
 const KEY_MAX_BYTES: usize = u8::MAX as usize;
@@ -308,8 +310,8 @@ impl<'a> Entry<'a> {
                 let text = unsafe { bytes_at(self.place, shape.text_at(), shape.text_len) };
                 ValueRef::String(StringRef::Short(text))
             }
-            // SAFETY: an entry of this kind has four bytes there.
             Kind::SmallInt => {
+                // SAFETY: an entry of this kind has four bytes there.
                 let integer = unsafe { self.place.start.byte_add(shape.text_at()).cast::<i32>().read_unaligned() };
                 ValueRef::String(StringRef::Int(i32::from_le(integer).into()))
             }
@@ -357,7 +359,7 @@ impl<'a> Entry<'a> {
     pub(super) fn bytes_embedded(self) -> Option<usize> {
         let block = self.value().block()?;
         let is_embedded =
-            block.heap_bytes() > 0 && block.count() >= EMBEDDED_MIN_ELEMENTS && block.len() <= EMBEDDED_MAX_BYTES;
+            block.heap_bytes() > 0 && block.count() >= EMBEDDED_MIN_ENTRIES && block.len() <= EMBEDDED_MAX_BYTES;
         is_embedded.then(|| Shape { text_len: block.len() as u8, ..self.shape() }.bytes())
     }
 
@@ -605,12 +607,13 @@ impl<'a> EntryMut<'a> {
         if self.as_ref().has_embedded() {
             self.unembed();
         }
-        self.into_value_in_word()
+        // SAFETY: it is not embedded any more.
+        unsafe { self.into_value_in_word() }
     }
 
     /// Makes a collection that is to be [embedded](Self::embed) as short as it can be.
     pub(super) fn pack(self) {
-        if let Some(ValueMut::List(list)) = self.into_value_in_word() {
+        if let Some(ValueMut::List(list)) = self.into_value_mut() {
             list.pack();
         }
     }
@@ -621,7 +624,7 @@ impl<'a> EntryMut<'a> {
         let shape = self.as_ref().shape();
         let distance = shape.text_at() - shape.word_at();
         let place_bytes = self.place.size;
-        let Some(block) = self.reborrow().into_value_in_word().and_then(ValueMut::block) else { return };
+        let Some(block) = self.reborrow().into_value_mut().and_then(ValueMut::block) else { return };
         let len = block.len();
         assert!(len <= EMBEDDED_MAX_BYTES && shape.text_at() + len <= place_bytes, "an entry moves before it grows");
         // SAFETY: there is room for them, in a place of the arena, which exposes its chunks. They move as the word does, and before
@@ -634,15 +637,19 @@ impl<'a> EntryMut<'a> {
 
     /// Gives a collection that is embedded an allocation of its own. The entry then takes fewer bytes.
     pub(super) fn unembed(&mut self) {
-        if let Some(block) = self.reborrow().into_value_in_word().and_then(ValueMut::block) {
+        // SAFETY: it is moved out.
+        if let Some(block) = unsafe { self.reborrow().into_value_in_word() }.and_then(ValueMut::block) {
             block.move_out();
         }
         self.header_mut().text_len = 0;
     }
 
-    /// The value in the word, embedded or not.
+    /// As [`into_value_mut`](Self::into_value_mut), for one who knows where the value lies.
+    ///
+    /// # Safety
+    /// One that is embedded is neither changed nor dropped nor put elsewhere, but moved out of its entry.
     #[inline]
-    pub(super) fn into_value_in_word(self) -> Option<ValueMut<'a>> {
+    pub(super) unsafe fn into_value_in_word(self) -> Option<ValueMut<'a>> {
         let word = self.as_ref().word();
         // SAFETY: the kind says what the word is, and the entry is borrowed as long.
         unsafe {
@@ -783,7 +790,9 @@ impl<'a> EntryMut<'a> {
     }
 
     fn set_timer_of_elements(&mut self, at_ms: Option<i64>) {
-        if let Some(deadlines) = self.reborrow().into_value_in_word().and_then(ValueMut::deadlines_mut) {
+        // SAFETY: what is embedded has no deadlines, and only these are changed.
+        let value = unsafe { self.reborrow().into_value_in_word() };
+        if let Some(deadlines) = value.and_then(ValueMut::deadlines_mut) {
             deadlines.set_timer_ms(at_ms);
         }
     }

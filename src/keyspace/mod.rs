@@ -47,7 +47,7 @@ use undo::Undo;
 use verb::Workshop;
 
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, SETTLE_SLICE_ENTRIES, UNIT_MAX_BYTES};
+use crate::base::limits::{EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, UNIT_MAX_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::base::split_table::{PLACE_END, Walk};
@@ -203,7 +203,7 @@ impl Keyspace {
         self.in_flight.give_back(safe);
         self.effects.give_back();
         self.undo.give_back();
-        self.settle(SETTLE_SLICE_ENTRIES);
+        self.settle();
         self.unsettled.give_back();
     }
 
@@ -571,6 +571,7 @@ impl Keyspace {
         debug_assert_eq!(self.dbs.len(), other.dbs.len());
         self.limits = other.limits;
         self.dbs = other.dbs;
+        self.unsettled = other.unsettled;
     }
 
     /// Removes an entry if it has expired, else the elements of it that have, at most `budget` of them. Answers how many elements
@@ -579,7 +580,9 @@ impl Keyspace {
     fn fall_due(&mut self, db: DbIndex, slot: Slot, budget: usize) -> Option<usize> {
         let (is_held, expired_until_ms) = (self.is_expiry_held(), self.expired_until_ms());
         let effects_before = self.effects.count();
-        if let Some(deadlines) = self.value_mut(db, slot).and_then(ValueMut::deadlines_mut) {
+        if self.value(db, slot).deadlines().is_some()
+            && let Some(deadlines) = self.value_mut(db, slot).and_then(ValueMut::deadlines_mut)
+        {
             deadlines.advance(expired_until_ms);
         }
         if is_held {
@@ -617,7 +620,8 @@ impl Keyspace {
         if entry.as_ref().has_embedded() {
             self.unsettled.open(db, slot, &mut entry);
         }
-        entry.into_value_in_word()
+        // SAFETY: it is not embedded, or not any more.
+        unsafe { entry.into_value_in_word() }
     }
 
     #[inline]

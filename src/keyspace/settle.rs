@@ -1,19 +1,23 @@
 //! Where small collections lie. One that a unit has written as a whole is embedded in its entry some units later, which saves a
 //! pointer, a header and what the allocator rounds up by: that is how they stay which are written once, or read from a snapshot. One
-//! that is changed then gets an allocation of its own at that moment, and its entry a smaller place some units later. It
-//! stays outside from then on, since it is likely to be changed again. Those that come and go at once are never moved.
+//! that is changed then gets an allocation of its own at that moment, and its entry a smaller place some units later. It is likely to
+//! be changed again, and stays outside. Those that come and go at once are never moved.
+//!
+//! What may need another place is noted. A note is a hint: what a slot holds by then is looked at, and of a unit that writes very many
+//! collections some are not noted, and stay outside.
 
 use super::entry::EntryMut;
 use super::{DbIndex, Keyspace, Slot};
+use crate::base::limits::UNSETTLED_MAX;
 
-/// So many notes are worth the cache misses of looking after them, and so many are looked after before a unit.
-const SETTLE_BATCH: usize = 64;
+/// So many notes are worth the cache misses of looking after them before a unit.
+const SETTLE_FROM: usize = 64;
 
 /// Entries that may need other places when the unit is over.
 #[derive(Default)]
 pub(super) struct Unsettled(Vec<Note>);
 
-/// It may be gone, and another be in its slot, which is looked after then.
+/// An entry. It may be gone, and another be in its slot.
 struct Note {
     db: DbIndex,
     slot: Slot,
@@ -27,7 +31,13 @@ impl Unsettled {
     #[inline(never)]
     pub(super) fn open(&mut self, db: DbIndex, slot: Slot, entry: &mut EntryMut<'_>) {
         entry.unembed();
-        self.0.push(Note { db, slot, is_new: false });
+        self.note(Note { db, slot, is_new: false });
+    }
+
+    fn note(&mut self, note: Note) {
+        if self.0.len() < UNSETTLED_MAX {
+            self.0.push(note);
+        }
     }
 
     /// Gives back the memory that is kept for notes to come.
@@ -37,26 +47,32 @@ impl Unsettled {
 }
 
 impl Keyspace {
-    /// A value has been put into `slot` as a whole, or will be by this unit.
+    /// A collection has been put into `slot` as a whole, or will be by this unit.
     pub(super) fn note_written(&mut self, db: DbIndex, slot: Slot) {
-        self.unsettled.0.push(Note { db, slot, is_new: true });
+        self.unsettled.note(Note { db, slot, is_new: true });
     }
 
-    /// Looks after some of the entries that have been noted, if they are many enough. Between two units only: who works inside of one
-    /// holds their slots, and may take back what it does.
-    #[inline]
-    pub(super) fn settle_many(&mut self) {
-        if self.unsettled.0.len() >= SETTLE_BATCH {
-            self.settle(SETTLE_BATCH);
+    /// Some value has come to `slot`, where it lies outside.
+    pub(super) fn note_come(&mut self, db: DbIndex, slot: Slot) {
+        if self.value(db, slot).block().is_some() {
+            self.note_written(db, slot);
         }
     }
 
-    /// Gives so many of the entries whose collections units wrote or changed the places that they need, the last ones first: the
-    /// last note of a slot is about what is there now. Between two units only.
+    /// Looks after the entries that have been noted, if they are many enough. Between two units only: who works inside of one
+    /// holds their slots, and may take back what it does.
+    #[inline]
+    pub(super) fn settle_many(&mut self) {
+        if self.unsettled.0.len() >= SETTLE_FROM {
+            self.settle();
+        }
+    }
+
+    /// Gives the entries whose collections units wrote or changed the places that they need, the last ones first: the last note of a
+    /// slot is about what is there now. Between two units only.
     #[cold]
-    pub(super) fn settle(&mut self, most: usize) {
-        for _ in 0..most {
-            let Some(Note { db, slot, is_new }) = self.unsettled.0.pop() else { return };
+    pub(super) fn settle(&mut self) {
+        for Note { db, slot, is_new } in self.unsettled.0.drain(..).rev() {
             let database = &mut self.dbs[db as usize];
             if database.settle(slot, is_new) {
                 database.release();
@@ -78,7 +94,7 @@ mod tests {
 
     fn next_unit(ks: &mut Keyspace) {
         ks.begin_unit(1_000, Recording::Full);
-        ks.settle(usize::MAX);
+        ks.settle();
     }
 
     /// A set that one unit has written.
@@ -185,22 +201,70 @@ mod tests {
     #[test]
     fn many_are_looked_after_without_being_told_and_few_when_there_is_time() {
         let mut ks = keyspace();
-        let many = 2 * SETTLE_BATCH as u32;
-        for number in 0..many {
-            let at = slot(&mut ks, b"set");
-            ks.copy(0, at, 0, &number.to_be_bytes());
-        }
         let outside = |ks: &Keyspace| ks.entries(0).filter(|entry| !entry.has_embedded()).count();
-        assert_eq!(outside(&ks), many as usize);
+        let mut copies = 0u32;
+        let mut copy = |ks: &mut Keyspace, count: usize| {
+            for _ in 0..count {
+                let at = slot(ks, b"set");
+                ks.copy(0, at, 0, &copies.to_be_bytes());
+                copies += 1;
+            }
+        };
+        copy(&mut ks, SETTLE_FROM);
+        assert_eq!(outside(&ks), SETTLE_FROM);
         ks.begin_unit(1_000, Recording::Full);
-        assert_eq!(outside(&ks), SETTLE_BATCH);
+        assert_eq!(outside(&ks), 0);
+        copy(&mut ks, SETTLE_FROM - 1);
         ks.begin_unit(1_000, Recording::Full);
-        let at = slot(&mut ks, b"set");
-        ks.copy(0, at, 0, b"one more");
-        ks.begin_unit(1_000, Recording::Full);
-        assert_eq!(outside(&ks), 1);
+        assert_eq!(outside(&ks), SETTLE_FROM - 1);
         ks.give_back_scratch(Lsn::NONE);
         assert_eq!(outside(&ks), 0);
+        // Of very many some stay outside.
+        copy(&mut ks, UNSETTLED_MAX + 10);
+        ks.give_back_scratch(Lsn::NONE);
+        assert_eq!(outside(&ks), 10);
+    }
+
+    #[test]
+    fn looking_for_what_is_not_there_leaves_it_as_it_is() {
+        let mut ks = Keyspace::new(1, Rng::seeded(1));
+        next_unit(&mut ks);
+        let mut at = [None; 3];
+        for number in 0..5u8 {
+            let element = [b'a' + number; 3];
+            at[0] = Some(ks.set_add(0, b"set", at[0], &element).expect("a set").0);
+            at[1] = Some(ks.hash_set(0, b"hash", at[1], &element, b"v").expect("a hash").0);
+            at[2] = Some(ks.zset_add(0, b"zset", at[2], &element, f64::from(number)).expect("a sorted set").0);
+        }
+        next_unit(&mut ks);
+        let [set, hash, zset] = [&b"set"[..], b"hash", b"zset"].map(|key| slot(&mut ks, key));
+        assert_eq!(ks.set_remove(0, set, b"x"), Ok(false));
+        assert_eq!(ks.hash_remove(0, hash, b"x"), Ok(false));
+        assert_eq!(ks.zset_remove(0, zset, b"x"), Ok(None));
+        assert!([set, hash, zset].iter().all(|slot| ks.entry(0, *slot).has_embedded()));
+        assert_eq!(ks.set_remove(0, set, b"ccc"), Ok(true));
+        assert_eq!(ks.hash_remove(0, hash, b"ccc"), Ok(true));
+        assert_eq!(ks.zset_remove(0, zset, b"ccc"), Ok(Some(2.0)));
+        next_unit(&mut ks);
+        let [set, hash, zset] = [&b"set"[..], b"hash", b"zset"].map(|key| slot(&mut ks, key));
+        assert_eq!(
+            (ks.set(0, set).unwrap().len(), ks.hash(0, hash).unwrap().len(), ks.zset(0, zset).unwrap().len()),
+            (4, 4, 4)
+        );
+    }
+
+    #[test]
+    fn one_that_has_expired_goes_without_leaving_its_entry() {
+        let mut ks = keyspace();
+        let at = slot(&mut ks, b"set");
+        _ = ks.expire_at(0, at, 2_000);
+        next_unit(&mut ks);
+        ks.begin_unit(3_000, Recording::Full);
+        let hold = ks.hold_expiry();
+        let at = slot(&mut ks, b"set");
+        assert!(ks.entry(0, at).has_embedded());
+        drop(hold);
+        assert!(ks.find(0, b"set").is_none());
     }
 
     #[test]

@@ -21,6 +21,7 @@ on_both!(
     ends_endless_lines,
     declared_lengths_cost_nothing,
     keeps_replies_in_order,
+    keeps_large_replies_in_order,
     carries_any_bytes,
     sanitises_error_texts,
     hangs_up_on_http,
@@ -307,6 +308,26 @@ fn keeps_replies_in_order(program: Program) {
             _ => Value::Integer(i / 4 + 1),
         };
         assert_eq!(raw.reply().value, expected, "reply {i}");
+    }
+}
+
+/// What is large is sent sooner than what is small, but not before it.
+fn keeps_large_replies_in_order(program: Program) {
+    let server = Server::start(program, &[]);
+    let mut raw = server.raw();
+    let values = [10, 20_000, 40_000, 70_000, 3_000_000].map(|len| "x".repeat(len));
+    for value in &values {
+        assert_eq!(raw.command(&["SET", &value.len().to_string(), value]), Value::status("OK"));
+    }
+    let all = || (0..40).flat_map(|_| &values);
+    let requests = all().flat_map(|value| {
+        let get = encode(&["GET", &value.len().to_string()]);
+        [get, encode(&["INCR", "n"])].concat()
+    });
+    raw.send(&requests.collect::<Vec<u8>>());
+    for (number, value) in all().enumerate() {
+        assert_eq!(raw.reply().value, Value::bulk(value), "reply {number}");
+        assert_eq!(raw.reply().value, Value::Integer(number as i64 + 1));
     }
 }
 

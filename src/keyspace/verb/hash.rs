@@ -71,6 +71,9 @@ impl Keyspace {
     }
 
     fn hash_remove_as(&mut self, db: DbIndex, slot: Slot, field: &[u8], cause: Cause) -> Result<bool, WrongType> {
+        if self.entry(db, slot).has_embedded() && self.hash(db, slot)?.get(field).is_none() {
+            return Ok(false);
+        }
         self.note_change(db, slot, |value| PreImage::field(value, field));
         let hash = self.hash_mut(db, slot)?;
         if hash.deadlines().is_some() {

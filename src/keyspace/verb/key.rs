@@ -47,7 +47,7 @@ impl Keyspace {
         let (value, expires_at_ms, accessed_s) = (Value::from(entry.value()), entry.deadline_ms(), entry.accessed_s());
         self.make_way(to_db, to);
         let new = self.dbs[to_db as usize].insert(to, value.into(), expires_at_ms, accessed_s);
-        self.note_written(to_db, new);
+        self.note_come(to_db, new);
         self.note_added(to_db, new);
         self.record_at(db, slot, |key| Effect::Copy { key, to_db, to });
     }
@@ -73,7 +73,7 @@ impl Keyspace {
     fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: Removed, is_covered: bool) {
         let Removed { value, expires_at_ms, accessed_s, .. } = entry;
         let new = self.dbs[db as usize].insert(key, value.into(), expires_at_ms, accessed_s);
-        self.note_written(db, new);
+        self.note_come(db, new);
         self.note_carried_to(db, new, is_covered);
     }
 

@@ -58,6 +58,9 @@ impl Keyspace {
     }
 
     fn set_remove_as(&mut self, db: DbIndex, slot: Slot, member: &[u8], cause: Cause) -> Result<bool, WrongType> {
+        if self.entry(db, slot).has_embedded() && !self.set(db, slot)?.contains(member) {
+            return Ok(false);
+        }
         self.note_change(db, slot, |value| PreImage::member(value, member));
         let set = self.set_mut(db, slot)?;
         if set.deadlines().is_some() {

@@ -49,6 +49,9 @@ impl Keyspace {
 
     /// Takes a member out. Answers the score it had.
     pub fn zset_remove(&mut self, db: DbIndex, slot: Slot, member: &[u8]) -> Result<Option<f64>, WrongType> {
+        if self.entry(db, slot).has_embedded() && self.zset(db, slot)?.score(member).is_none() {
+            return Ok(None);
+        }
         let must_note = self.must_note(db, slot, |_| false);
         let zset = self.zset_mut(db, slot)?;
         let old = zset.remove(member);
