@@ -33,8 +33,8 @@ pub const DESCRIPTORS_RESERVED: u64 = 32;
 /// Connections accepted at a time from one listener while a script is busy: those who are connected have their turn, too.
 pub const BUSY_ACCEPTS_MAX: usize = 1_000;
 
-/// Bytes of replies after which a pipeline pauses until they are written: bounds what a client that sends much and reads
-/// nothing can make the server hold, to this plus the reply of one command. So few stay in the processor's cache until they are sent.
+/// Bytes of replies after which a pipeline pauses: they are sent, and others have their turn. So few are still in the processor's
+/// cache then.
 pub const REPLY_PAUSE_BYTES: usize = 64 * 1024;
 
 /// Bytes held for unsent replies beyond which nothing more is read from a client until it has read some of them.

@@ -1,8 +1,9 @@
 //! The entries of a database: each in a place of the [`arena`](super::arena) that has the size for it.
 //!
 //! An entry keeps its slot until it must grow beyond its place: then it moves ([`Entries::relocate`]), and whoever knows its slot has to
-//! learn the new one. What gets smaller stays, except collections ([`settle`](super::settle)). Undo takes a move back by another one, and a removal by putting the entry into a place
-//! of the size that it had ([`Entries::restore`]); walking backwards, both find the slot of before.
+//! learn the new one. What gets smaller stays, except collections ([`settle`](super::settle)). Undo takes a move back by another one, and
+//! a removal by putting the entry into a place of the size that it had ([`Entries::restore`]); walking backwards, both find the slot of
+//! before.
 
 use super::any_value::Value;
 use super::arena::{Arena, Slot};

@@ -18,9 +18,9 @@
 //! So it follows from key, value and expiry alone how many bytes an entry takes at most, and how many with its collection outside, which
 //! are fewer. Undo relies on that: what comes back, which lies outside then, fits where it was.
 //!
-//! An entry lies in a [`Place`] of the [`arena`](super::arena), which may be larger: what becomes shorter stays where it is, except collections ([`settle`](super::settle)). What
-//! becomes longer than its place has to move *before* it changes, see [`Keyspace::reserve`](super::Keyspace::reserve). It may be moved
-//! byte by byte; whatever it points to belongs to it alone.
+//! An entry lies in a [`Place`] of the [`arena`](super::arena), which may be larger: what becomes shorter stays where it is, except
+//! collections ([`settle`](super::settle)). What becomes longer than its place has to move *before* it changes, see
+//! [`Keyspace::reserve`](super::Keyspace::reserve). It may be moved byte by byte; whatever it points to belongs to it alone.
 
 use std::marker::PhantomData;
 use std::mem;

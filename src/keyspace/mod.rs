@@ -197,8 +197,8 @@ impl Keyspace {
         self.freed_before = self.disposal.counts().1;
     }
 
-    /// Gives back the memory that is kept for the next unit, and that entries don't need. Between two units only, while the changes of units up to `safe` can't be
-    /// lost.
+    /// Gives back the memory that is kept for the next unit, and what entries don't need. Between two units only, while the changes of
+    /// units up to `safe` can't be lost.
     pub fn give_back_scratch(&mut self, safe: Lsn) {
         self.in_flight.give_back(safe);
         self.effects.give_back();
