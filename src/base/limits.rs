@@ -125,8 +125,8 @@ pub const GLOB_MAX_STARS: usize = 1_000;
 /// Configuration files that include one another stop at this depth: deeper nesting is a circle.
 pub const INCLUDE_MAX_DEPTH: usize = 16;
 
-/// Timers that one slice of active expiry looks at before other tasks run: about a millisecond's worth of small keys.
-pub const EXPIRY_SLICE_TIMERS: usize = 1_000;
+/// Timers that one slice of active expiry looks at before other tasks run: about a quarter of a millisecond's worth of small keys.
+pub const EXPIRY_SLICE_TIMERS: usize = 250;
 
 /// Entries that may get other places before the next unit, because small collections were written or changed: about a millisecond's
 /// worth.
