@@ -167,6 +167,11 @@ impl Server {
         assert!(status.success(), "it did not end well");
     }
 
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// CPU time of the process in seconds.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         cpu_seconds(self.child.id())
