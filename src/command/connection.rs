@@ -51,9 +51,8 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     session.reply_mode = ReplyMode::On;
     session.debug = DebugMode::Off;
     session.authenticated = ctx.server.config.requirepass.is_empty();
-    session.restrictions = Restrictions::default();
+    session.restrictions = ctx.server.restrictions_of_all();
     session.restrictions.set(Restrictions::UNAUTHENTICATED, !session.authenticated);
-    session.restrictions.set(Restrictions::METERED, ctx.server.config.maxmemory > 0);
     ctx.reply.set_form(session.form());
     ctx.reply.status("RESET");
     Ok(())

@@ -18,16 +18,23 @@ impl ServerState {
     pub fn open_session(&mut self, peer: Peer) -> SessionKey {
         self.stats.connections += 1;
         let stranger = !self.config.requirepass.is_empty();
-        let is_unlogged = self.is_unlogged();
         let address = peer.address.clone();
         let key = self.sessions.open(peer, stranger, self.stats.clock.raw());
+        let of_all = self.restrictions_of_all();
         if let Some(session) = self.sessions.get_mut(key) {
-            session.restrictions.set(Restrictions::METERED, self.config.maxmemory > 0);
-            session.restrictions.set(Restrictions::UNLOGGED, is_unlogged);
-            session.restrictions.set(Restrictions::LOADING, self.loading.is_some());
+            session.restrictions.set(of_all, true);
         }
         self.registry.connected(key, &address);
         key
+    }
+
+    /// What the state of the server, and not its own, keeps every session from.
+    pub fn restrictions_of_all(&self) -> Restrictions {
+        let mut of_all = Restrictions::default();
+        of_all.set(Restrictions::METERED, self.config.maxmemory > 0);
+        of_all.set(Restrictions::UNLOGGED, self.is_unlogged());
+        of_all.set(Restrictions::LOADING, self.loading.is_some());
+        of_all
     }
 
     /// The data has been loaded so far; `None`: all of it is there.
