@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use super::compare::Comparison;
 use super::deadline::Count;
+use crate::base::limits::OUTBOX_TAKE_OVER_BYTES;
 use crate::base::long_double::LongDouble;
 use crate::base::num;
 use crate::engine::args::Args;
@@ -21,10 +22,23 @@ fn get(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     match ctx.ks.read(ctx.session.db, key) {
         None => ctx.reply.null(),
-        Some(ValueRef::String(string)) => ctx.reply.bulk(string.as_bytes(&mut Digits::new())),
+        Some(ValueRef::String(string)) => match string.as_bytes(&mut Digits::new()) {
+            bytes if bytes.len() < OUTBOX_TAKE_OVER_BYTES => ctx.reply.bulk(bytes),
+            _ => answer_large(ctx, key),
+        },
         Some(_) => return Err(Error::WrongType),
     }
     Ok(())
+}
+
+/// Answers a string that was found just now, and is large.
+#[cold]
+fn answer_large(ctx: &mut Ctx<'_>, key: &[u8]) {
+    let Some(ValueRef::String(string)) = ctx.ks.live(ctx.session.db, key).map(|entry| entry.value()) else {
+        return ctx.reply.null();
+    };
+    let digits = &mut Digits::new();
+    ctx.server.answer_large(ctx.session, ctx.reply, ctx.origin, ctx.ks.fence(), string.as_bytes(digits));
 }
 
 fn mget(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {

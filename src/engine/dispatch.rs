@@ -186,9 +186,14 @@ pub(crate) fn call(
     }
     let ticks = server.stats.clock.raw();
     server.last_ticks = ticks;
+    let mut took = ticks.saturating_sub(start_ticks);
+    if server.past_of_call.bytes > 0 {
+        // To send is no part of any other command's time either.
+        took = took.saturating_sub(std::mem::take(&mut server.past_of_call).ticks);
+    }
     let stats = &mut server.stats.commands[entry.id.index()];
     stats.calls += u64::from(origin != Origin::Retry);
-    stats.ticks += ticks.saturating_sub(start_ticks);
+    stats.ticks += took;
     waits
 }
 

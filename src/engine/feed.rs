@@ -24,6 +24,7 @@ impl Engine {
         self.server.last_ticks = self.server.stats.clock.raw();
         session.active_ticks = self.server.last_ticks;
         self.server.others_come_first = false;
+        self.server.sent_past = 0;
         self.ks.set_now_ms(now_ms);
         let had_failed = self.server.has_log_failed();
         let fed = self.feed_session(&mut session, decoder, input, out);

@@ -39,6 +39,7 @@ pub(crate) mod script_stats;
 pub(crate) mod script_trace;
 pub(crate) mod scripting;
 pub(crate) mod scripts;
+mod send_past;
 pub mod session;
 pub mod snapshot_stream;
 pub mod spec;

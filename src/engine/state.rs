@@ -4,6 +4,7 @@
 //! that lends it the [`ServerState`] again. All that they are made of lies below and knows none of them: who is connected
 //! ([`Session`]), who watches, listens and waits, what was counted, the log, the scripts.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -94,6 +95,8 @@ impl Engine {
             unit_time_us: None,
             last_ticks: 0,
             others_come_first: false,
+            sent_past: 0,
+            past_of_call: Past::default(),
         };
         Ok(Engine { ks, server, batch: Batch::default() })
     }
@@ -167,8 +170,20 @@ pub struct ServerState {
     pub unit_time_us: Option<i64>,
     /// Reading of the processor's clock when the last command ended.
     pub(super) last_ticks: u64,
-    /// A script of the pipeline that runs took so long that others come first.
+    /// The pipeline that runs has taken so long, or been sent so much, that others come first.
     pub(super) others_come_first: bool,
+    /// Bytes that the pipeline that runs was [sent past its replies](ServerState::answer_large).
+    pub(super) sent_past: usize,
+    /// The same of the command that runs.
+    pub(super) past_of_call: Past,
+}
+
+/// What was sent past the replies.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Past {
+    pub(super) bytes: usize,
+    /// What that took, in ticks of the processor's clock.
+    pub(super) ticks: u64,
 }
 
 /// How a client asked the server to stop.
@@ -297,13 +312,18 @@ impl Ctx<'_> {
 }
 
 /// The sockets, used past tokio, whose tasks can't run while the engine's thread is inside a script. The connection whose
-/// command runs is left alone, but for [`exchange`](RawSockets::exchange).
+/// command runs is left alone, but for [`exchange`](RawSockets::exchange) and [`send_past`](RawSockets::send_past).
 pub trait RawSockets {
     /// Sends what others have been answered, as far as their sockets take it.
     fn send_unsent(&mut self, server: &mut ServerState);
     /// The same; accepts who wants to connect, answers who has sent something, and closes the connections that have ended or
     /// are to be closed. Does not wait.
     fn serve(&mut self, ks: &mut Keyspace, server: &mut ServerState);
+    /// Sends what the socket of one connection takes of `parts` at once, from the beginning on, and answers how many bytes: none as
+    /// well where it has failed, which who sends next finds out.
+    fn send_past(&mut self, _key: SessionKey, _parts: &[IoSlice<'_>]) -> usize {
+        0
+    }
     /// Sends what the socket of one connection takes of `unsent`, which it removes, and appends to `received` what came in.
     /// Waits for either, no longer than `patience`. Answers false when the peer has hung up.
     fn exchange(&mut self, key: SessionKey, unsent: &mut Vec<u8>, received: &mut Vec<u8>, patience: Duration) -> bool;

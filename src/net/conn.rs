@@ -297,7 +297,7 @@ impl Conn {
     /// reader is little beside them.
     fn post(&mut self, cx: &mut Context<'_>, engine: &mut Engine, out: &mut Reply) -> Next {
         if out.is_empty() {
-            return Next::Continue;
+            return if engine.server.has_sent_past() { Next::Yield } else { Next::Continue };
         }
         let Some(session) = engine.server.sessions.get_mut(self.key) else { return Next::Close };
         let are_many = out.len() >= OUTBOX_TAKE_OVER_BYTES;

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, IoSlice, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -192,5 +192,12 @@ impl Connection {
         let socket = self.socket.borrow();
         let Some(socket) = &*socket else { return Err(ErrorKind::NotConnected.into()) };
         SockRef::from(socket).send(bytes)
+    }
+
+    /// Sends some of `parts`, from the beginning on.
+    pub(crate) fn send_parts_now(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let socket = self.socket.borrow();
+        let Some(socket) = &*socket else { return Err(ErrorKind::NotConnected.into()) };
+        SockRef::from(socket).send_vectored(parts)
     }
 }

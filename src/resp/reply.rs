@@ -6,6 +6,8 @@
 //!
 //! Source: <https://github.com/redis/redis-specifications/blob/master/protocol/RESP3.md>
 
+use std::io::IoSlice;
+
 use super::tape::{self, TapeReader, Token};
 use crate::base::limits::{REPLY_FRAME_BYTES, REPLY_MAX_BYTES, REPLY_PAUSE_BYTES};
 use crate::base::num;
@@ -232,6 +234,25 @@ impl Reply {
         self.header(b'$', bytes.len() as i64);
         self.buf.extend_from_slice(bytes);
         self.buf.extend_from_slice(b"\r\n");
+    }
+
+    /// A byte string, of which, and of all that was written before, `send` first takes what it can, from the beginning on: it
+    /// answers how many bytes. Only the rest is written. For clients, which have no use for a tape.
+    pub fn bulk_past(&mut self, bytes: &[u8], send: impl FnOnce(&[IoSlice<'_>]) -> usize) {
+        if self.is_tape() || !self.has_room(bytes.len()) {
+            return self.bulk(bytes);
+        }
+        self.header(b'$', bytes.len() as i64);
+        let end = b"\r\n";
+        let mut sent = send(&[IoSlice::new(&self.buf), IoSlice::new(bytes), IoSlice::new(end)]);
+        let before = sent.min(self.buf.len());
+        self.buf.drain(..before);
+        sent -= before;
+        for part in [bytes, end] {
+            let gone = sent.min(part.len());
+            self.buf.extend_from_slice(&part[gone..]);
+            sent -= gone;
+        }
     }
 
     /// An integer as a byte string, as GET answers a counter.
@@ -465,6 +486,31 @@ mod tests {
         let mut reply = Reply::new(form);
         write(&mut reply);
         String::from_utf8_lossy(reply.as_bytes()).into_owned()
+    }
+
+    #[test]
+    fn what_was_sent_past_a_reply_is_not_written() {
+        let whole = "+OK\r\n$12\r\nHello, world\r\n";
+        for sent in 0..=whole.len() {
+            let mut seen = Vec::new();
+            let rest = written(Form::Resp2, |reply| {
+                reply.ok();
+                reply.bulk_past(b"Hello, world", |parts| {
+                    seen = parts.iter().flat_map(|part| part.iter().copied()).collect();
+                    sent
+                });
+            });
+            assert_eq!((seen.as_slice(), rest.as_str()), (whole.as_bytes(), &whole[sent..]));
+        }
+        let tape = |write: fn(&mut Reply)| written(Form::Tape2, write);
+        assert_eq!(tape(|reply| reply.bulk_past(b"x", |_| unreachable!())), tape(|reply| reply.bulk(b"x")));
+        let cut = written(Form::Resp2, |reply| {
+            reply.set_limit(3);
+            reply.set_must_fit(true);
+            reply.bulk_past(b"Hello", |_| unreachable!());
+            assert!(reply.is_cut());
+        });
+        assert_eq!(cut, "");
     }
 
     #[test]

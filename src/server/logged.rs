@@ -1,6 +1,7 @@
 //! What clients of a server with a log are told when the disk is full or fails: over a simulated disk, without sockets.
 
 use std::cell::RefCell;
+use std::io::IoSlice;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -539,6 +540,78 @@ fn nobody_hears_of_a_transaction_that_the_log_does_not_have_yet() {
         assert_eq!(seen.borrow().escape_ascii().to_string(), "", "{script}");
         let heard = bench.sent(1).expect("the log has it");
         assert_eq!((heard.matches("early").count(), heard.contains("of a script")), (1, false), "{script}: {heard}");
+    }
+}
+
+/// Sockets that take a few bytes past the replies each time, and note which.
+struct Narrow {
+    takes: usize,
+    taken: Rc<RefCell<Vec<u8>>>,
+}
+
+impl RawSockets for Narrow {
+    fn send_unsent(&mut self, _: &mut ServerState) {}
+
+    fn serve(&mut self, _: &mut Keyspace, _: &mut ServerState) {}
+
+    fn send_past(&mut self, _: SessionKey, parts: &[IoSlice<'_>]) -> usize {
+        let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).take(self.takes).collect();
+        self.taken.borrow_mut().extend_from_slice(&all);
+        all.len()
+    }
+
+    fn exchange(&mut self, _: SessionKey, _: &mut Vec<u8>, _: &mut Vec<u8>, _: Duration) -> bool {
+        false
+    }
+}
+
+#[test]
+fn large_values_are_sent_where_they_lie_unless_something_has_to_wait() {
+    const GET: &[&[u8]] = &[b"GET", b"large"];
+    const PING: &[&[u8]] = &[b"PING"];
+    let reply = [format!("${}\r\n", LARGE.len()).as_bytes(), &LARGE, b"\r\n"].concat();
+    let (once, after_pong) = (reply.clone(), [b"+PONG\r\n".as_slice(), &reply].concat());
+    for (case, takes, commands, past, later) in [
+        ("all of it", usize::MAX, &[PING, GET][..], after_pong.clone(), Vec::new()),
+        ("what the socket takes", 7, &[PING, GET], after_pong[..7].to_vec(), after_pong[7..].to_vec()),
+        ("nothing", 0, &[GET], Vec::new(), once.clone()),
+        ("one behind the other", usize::MAX, &[GET, GET], [once.clone(), once.clone()].concat(), Vec::new()),
+        (
+            "not behind what waits for the log",
+            usize::MAX,
+            &[&[b"SET", b"k", b"v"], GET],
+            Vec::new(),
+            [b"+OK\r\n", &*once].concat(),
+        ),
+        (
+            "not what waits for the log",
+            usize::MAX,
+            &[&[b"SETRANGE", b"large", b"0", b"x"], GET],
+            Vec::new(),
+            [b":40000\r\n", &*once].concat(),
+        ),
+        (
+            "not inside of EXEC",
+            usize::MAX,
+            &[&[b"MULTI"], GET, &[b"EXEC"]],
+            Vec::new(),
+            [b"+OK\r\n+QUEUED\r\n*1\r\n", &*once].concat(),
+        ),
+        ("not what nobody wants", usize::MAX, &[&[b"CLIENT", b"REPLY", b"SKIP"], GET], Vec::new(), Vec::new()),
+    ] {
+        let mut bench = Bench::new();
+        bench.feed(0, &[&[b"SET", b"large", &LARGE]]);
+        while bench.sent(0).is_none() {
+            std::thread::yield_now();
+        }
+        let taken = Rc::<RefCell<Vec<u8>>>::default();
+        bench.engine.server.raw_sockets = Some(Box::new(Narrow { takes, taken: taken.clone() }));
+        let sent_before = bench.engine.server.stats.bytes_out;
+        bench.feed(0, commands);
+        assert!(*taken.borrow() == past, "{case}: {} bytes went past", taken.borrow().len());
+        assert_eq!(bench.engine.server.stats.bytes_out - sent_before, past.len() as u64, "{case}");
+        let session = bench.engine.server.sessions.get_mut(bench.clients[0]).expect("it is open");
+        assert!(session.outbox.take_from(0) == later, "{case}");
     }
 }
 
