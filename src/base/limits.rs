@@ -338,11 +338,11 @@ pub const LIBRARY_LOAD_MAX: Duration = Duration::from_millis(500);
 /// texts, which `script-cache-max-bytes` bounds.
 pub const SCRIPT_EVAL_CACHE_MAX: usize = 500;
 
-/// Arguments of a slow call of a script that are kept: as many as Redis' SLOWLOG keeps.
-pub const SCRIPT_SLOW_MAX_ARGS: usize = 32;
+/// Arguments that are kept of a command that stood out, and of a slow call of a script: as many as Redis' SLOWLOG keeps.
+pub const COMMAND_LOG_MAX_ARGS: usize = 32;
 
 /// Bytes of each of them.
-pub const SCRIPT_SLOW_MAX_ARG_BYTES: usize = 128;
+pub const COMMAND_LOG_MAX_ARG_BYTES: usize = 128;
 
 /// Commands that the trail of a slow call keeps: the slowest of them.
 pub const SCRIPT_TRAIL_MAX_STEPS: usize = 32;

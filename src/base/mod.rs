@@ -24,4 +24,5 @@ pub(crate) mod priority;
 pub mod rng;
 pub(crate) mod sample;
 pub(crate) mod split_table;
+pub(crate) mod ticks;
 pub(crate) mod version;

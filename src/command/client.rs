@@ -9,6 +9,7 @@ use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::session::{ClientType, ReplyMode, Restrictions, Session, SessionKey};
 use crate::engine::spec::{Flags, Group};
+use crate::engine::subscriptions::{Kind as Listening, Space};
 use crate::engine::{Command, Ctx, Done, Run, ServerState};
 
 fn id(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
@@ -89,7 +90,7 @@ fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Session) {
     // Writing to memory does not fail.
     let _ = writeln!(
         text,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} watch={} qbuf={} \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} watch={} qbuf={} \
          qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={unsent_held} tot-mem={held} events={} \
          cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
         session.key.id,
@@ -101,8 +102,9 @@ fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Session) {
         seconds_since(session.active_ticks),
         flags(session),
         session.db,
-        session.subscriptions.channels.len(),
-        session.subscriptions.patterns.len(),
+        session.subscriptions.of(Listening::Channel(Space::Global)).len(),
+        session.subscriptions.of(Listening::Pattern).len(),
+        session.subscriptions.of(Listening::Channel(Space::Sharded)).len(),
         queued.map_or(-1, |transaction| transaction.commands.len() as i64),
         session.watched.len(),
         session.pending_input,

@@ -7,7 +7,7 @@ use crate::config::{Refusal, SetError};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::session::Restrictions;
-use crate::engine::spec::{Flags, Group};
+use crate::engine::spec::{Flags, Group, Secret};
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::ValueLimits;
@@ -82,6 +82,10 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
             "script-slow-threshold" | "script-slow-max-len" => {
                 let server = &mut *ctx.server;
                 server.stats.scripts.slow.configure(&server.config, &server.stats.clock);
+            }
+            name if name.starts_with("slowlog-") || name.starts_with("commandlog-") => {
+                let server = &mut *ctx.server;
+                server.command_log.configure(&server.config, &server.stats.clock);
             }
             "loglevel" => logging::set_level(ctx.server.config.loglevel.filter()),
             _ => {}
@@ -175,6 +179,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "set",
             arity: -4,
+            secrets: &[Secret::Settings { first: 2 }],
             complexity: "O(N) where N is the number of parameters",
             summary: "Changes parameters, all of them or, with an error, none.",
             syntax: "(parameter value)...",

@@ -5,7 +5,7 @@ use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::session::DebugMode;
 use crate::engine::session::{ReplyMode, Restrictions};
-use crate::engine::spec::{Flags, Group};
+use crate::engine::spec::{Flags, Group, Secret};
 use crate::engine::{Command, Ctx, Done, Run};
 
 fn ping(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -194,6 +194,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "auth",
         arity: -2,
+        secrets: &[Secret::From(1)],
         flags: ANYTIME,
         group: Group::Connection,
         complexity: "O(N) where N is the length of the password",
@@ -215,6 +216,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "hello",
         arity: -1,
+        secrets: &[Secret::After { word: "auth", first: 2, count: 2 }],
         flags: ANYTIME,
         group: Group::Connection,
         since: "6.0.0",
@@ -226,7 +228,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "ping",
         arity: -1,
-        flags: Flags::FAST,
+        flags: Flags::FAST.and(Flags::WHILE_SUBSCRIBED),
         group: Group::Connection,
         summary: "Answers PONG, or the message, to show that the server lives.",
         syntax: "[message]",
@@ -237,7 +239,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "quit",
         arity: -1,
-        flags: ANYTIME,
+        flags: ANYTIME.and(Flags::WHILE_SUBSCRIBED).and(Flags::WHILE_QUEUEING),
         group: Group::Connection,
         summary: "Closes the connection once all replies are sent.",
         run: Run::Now(quit),
@@ -246,7 +248,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "reset",
         arity: 1,
-        flags: ANYTIME,
+        flags: ANYTIME.and(Flags::WHILE_SUBSCRIBED).and(Flags::WHILE_QUEUEING),
         group: Group::Connection,
         since: "6.2.0",
         summary: "Brings the connection back to its first state.",

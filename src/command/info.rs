@@ -316,7 +316,7 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "keyspace_misses" => keys.misses,
         "pubsub_channels" => ctx.server.pubsub.channels.len(),
         "pubsub_patterns" => ctx.server.pubsub.patterns.len(),
-        "pubsubshard_channels" => 0,
+        "pubsubshard_channels" => ctx.server.pubsub.sharded.len(),
         "latest_fork_usec" => 0,
         "total_forks" => 0,
         "migrate_cached_sockets" => 0,

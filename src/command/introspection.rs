@@ -304,7 +304,7 @@ fn getkeysandflags(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 fn answer_keys(ctx: &mut Ctx<'_>, args: Args<'_>, with_flags: bool) -> Done {
     let argv = args.rest();
     let entry = ctx.server.table.named_by(argv).ok_or(Error::text("ERR Invalid command specified"))?;
-    if entry.command.keys.is_empty() {
+    if !entry.command.has_keys() {
         return Err(Error::text("ERR The command has no key arguments"));
     }
     if !entry.command.accepts(argv.len()) {

@@ -19,7 +19,7 @@ use crate::base::limits::{MIGRATE_PIECE_BYTES, MIGRATE_REPLY_MAX_BYTES};
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec, Secret};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::rdb;
 use crate::resp::request::Argv;
@@ -286,6 +286,7 @@ impl Target {
 pub(super) const COMMANDS: &[Command] = &[Command {
     name: "migrate",
     arity: -6,
+    secrets: &[Secret::After { word: "auth", first: 6, count: 1 }, Secret::After { word: "auth2", first: 6, count: 2 }],
     flags: Flags::WRITE.and(Flags::MOVABLEKEYS),
     keys: &[
         KeySpec::one(3, Access::Take),

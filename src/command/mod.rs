@@ -2,6 +2,7 @@
 
 mod bitmap;
 mod client;
+mod command_log;
 mod compare;
 mod config;
 mod connection;
@@ -49,6 +50,7 @@ pub fn table() -> &'static CommandTable {
         CommandTable::new(&[
             bitmap::COMMANDS,
             client::COMMANDS,
+            command_log::COMMANDS,
             compare::COMMANDS,
             config::COMMANDS,
             connection::COMMANDS,

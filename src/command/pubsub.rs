@@ -8,31 +8,46 @@ use crate::base::glob;
 use crate::base::lsn::Lsn;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
-use crate::engine::pubsub::Kind;
-use crate::engine::spec::{Flags, Group};
-use crate::engine::{Command, Ctx, Done, Run};
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::subscriptions::{Kind, Space};
+use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::resp::reply::Reply;
 
+const CHANNEL: Kind = Kind::Channel(Space::Global);
+const SHARDED: Kind = Kind::Channel(Space::Sharded);
+
 fn subscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    subscribe_to(ctx, args, Kind::Channel, b"subscribe")
+    subscribe_to(ctx, args, CHANNEL, b"subscribe")
 }
 
 fn psubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     subscribe_to(ctx, args, Kind::Pattern, b"psubscribe")
 }
 
+fn ssubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    // Other than SUBSCRIBE, which Redis lets run there for the sake of old clients.
+    if ctx.origin == Origin::Exec {
+        return Err(Error::text("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
+    subscribe_to(ctx, args, SHARDED, b"ssubscribe")
+}
+
 fn unsubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    unsubscribe_from(ctx, args, Kind::Channel, b"unsubscribe")
+    unsubscribe_from(ctx, args, CHANNEL, b"unsubscribe")
 }
 
 fn punsubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     unsubscribe_from(ctx, args, Kind::Pattern, b"punsubscribe")
 }
 
+fn sunsubscribe(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    unsubscribe_from(ctx, args, SHARDED, b"sunsubscribe")
+}
+
 fn subscribe_to(ctx: &mut Ctx<'_>, args: Args<'_>, kind: Kind, verb: &[u8]) -> Done {
     for name in args.rest().iter() {
         ctx.server.pubsub.subscribe(ctx.session, kind, name);
-        confirm(ctx, verb, Some(name));
+        confirm(ctx, kind, verb, Some(name));
     }
     Ok(())
 }
@@ -41,28 +56,24 @@ fn unsubscribe_from(ctx: &mut Ctx<'_>, args: Args<'_>, kind: Kind, verb: &[u8]) 
     if !args.is_empty() {
         for name in args.rest().iter() {
             ctx.server.pubsub.unsubscribe(ctx.session, kind, name);
-            confirm(ctx, verb, Some(name));
+            confirm(ctx, kind, verb, Some(name));
         }
         return Ok(());
     }
-    let known = match kind {
-        Kind::Channel => &ctx.session.subscriptions.channels,
-        Kind::Pattern => &ctx.session.subscriptions.patterns,
-    };
-    let names: Vec<Box<[u8]>> = known.iter().cloned().collect();
+    let names: Vec<Box<[u8]>> = ctx.session.subscriptions.of(kind).iter().cloned().collect();
     for name in &names {
         ctx.server.pubsub.unsubscribe(ctx.session, kind, name);
-        confirm(ctx, verb, Some(name));
+        confirm(ctx, kind, verb, Some(name));
     }
     if names.is_empty() {
-        confirm(ctx, verb, None);
+        confirm(ctx, kind, verb, None);
     }
     Ok(())
 }
 
-/// Says how many subscriptions there are after one came or went.
-fn confirm(ctx: &mut Ctx<'_>, verb: &[u8], name: Option<&[u8]>) {
-    let count = ctx.session.subscriptions.len() as i64;
+/// Says how many subscriptions there are after one of this kind came or went.
+fn confirm(ctx: &mut Ctx<'_>, kind: Kind, verb: &[u8], name: Option<&[u8]>) {
+    let count = ctx.session.subscriptions.count_beside(kind) as i64;
     let write = |reply: &mut Reply| {
         reply.push(3);
         reply.bulk(verb);
@@ -78,15 +89,31 @@ fn confirm(ctx: &mut Ctx<'_>, verb: &[u8], name: Option<&[u8]>) {
     }
 }
 
-fn publish(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+fn publish(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    publish_to(ctx, args, Space::Global)
+}
+
+fn spublish(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    publish_to(ctx, args, Space::Sharded)
+}
+
+fn publish_to(ctx: &mut Ctx<'_>, mut args: Args<'_>, space: Space) -> Done {
     let (channel, message) = (args.bytes()?, args.bytes()?);
     ctx.server.stats.published += 1;
-    let receivers = ctx.server.publish(ctx.ks, ctx.session, channel, message)?;
+    let receivers = ctx.server.publish(ctx.ks, ctx.session, space, channel, message)?;
     ctx.reply.integer(receivers as i64);
     Ok(())
 }
 
-fn channels(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+fn channels(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    channels_of(ctx, args, Space::Global)
+}
+
+fn shardchannels(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    channels_of(ctx, args, Space::Sharded)
+}
+
+fn channels_of(ctx: &mut Ctx<'_>, mut args: Args<'_>, space: Space) -> Done {
     let pattern = args.peek().unwrap_or(b"*");
     if args.len() > 1 {
         return Err(Error::owned(format!(
@@ -97,7 +124,7 @@ fn channels(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let _ = args.bytes();
     let mark = ctx.reply.begin();
     let mut n = 0;
-    for channel in ctx.server.pubsub.channels.keys().filter(|channel| glob::matches(pattern, channel)) {
+    for channel in ctx.server.pubsub.channels_of(space).names().filter(|channel| glob::matches(pattern, channel)) {
         ctx.reply.bulk(channel);
         n += 1;
     }
@@ -106,10 +133,18 @@ fn channels(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn numsub(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    count_listeners(ctx, args, Space::Global)
+}
+
+fn shardnumsub(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    count_listeners(ctx, args, Space::Sharded)
+}
+
+fn count_listeners(ctx: &mut Ctx<'_>, args: Args<'_>, space: Space) -> Done {
     ctx.reply.array(args.len() * 2);
     for channel in args.rest().iter() {
         ctx.reply.bulk(channel);
-        ctx.reply.integer(ctx.server.pubsub.channels.get(channel).map_or(0, Vec::len) as i64);
+        ctx.reply.integer(ctx.server.pubsub.channels_of(space).listeners(channel).len() as i64);
     }
     Ok(())
 }
@@ -119,7 +154,9 @@ fn numpat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-const LISTEN: Flags = Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
+const LISTEN: Flags =
+    Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE).and(Flags::WHILE_SUBSCRIBED);
+const TELL: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::MAY_REPLICATE);
 const ASK: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
 
 /// The family's table.
@@ -139,7 +176,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "publish",
         arity: 3,
-        flags: Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+        flags: TELL,
         group: Group::Pubsub,
         since: "2.0.0",
         complexity: "O(N+M) where N is the number of listeners and M the number of patterns that anybody listens to",
@@ -200,6 +237,30 @@ pub(super) const COMMANDS: &[Command] = &[
                 run: Run::Now(numsub),
                 ..Command::EMPTY
             },
+            Command {
+                name: "shardchannels",
+                arity: -2,
+                flags: ASK,
+                group: Group::Pubsub,
+                since: "7.0.0",
+                complexity: "O(N) where N is the number of sharded channels that anybody listens to",
+                summary: "Answers the sharded channels that somebody listens to, by name.",
+                syntax: "[pattern]",
+                run: Run::Now(shardchannels),
+                ..Command::EMPTY
+            },
+            Command {
+                name: "shardnumsub",
+                arity: -2,
+                flags: ASK,
+                group: Group::Pubsub,
+                since: "7.0.0",
+                complexity: "O(N) where N is the number of sharded channels asked for",
+                summary: "Answers how many listen to each of the sharded channels.",
+                syntax: "[shardchannel...]",
+                run: Run::Now(shardnumsub),
+                ..Command::EMPTY
+            },
         ],
         run: Run::Container,
         ..Command::EMPTY
@@ -217,6 +278,32 @@ pub(super) const COMMANDS: &[Command] = &[
         ..Command::EMPTY
     },
     Command {
+        name: "spublish",
+        arity: 3,
+        flags: TELL,
+        keys: &[KeySpec::one(1, Access::Channel)],
+        group: Group::Pubsub,
+        since: "7.0.0",
+        complexity: "O(N) where N is the number of listeners",
+        summary: "Sends a message to all who listen to a sharded channel, and answers how often it was delivered.",
+        syntax: "shardchannel message",
+        run: Run::Now(spublish),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "ssubscribe",
+        arity: -2,
+        flags: LISTEN,
+        keys: &[KeySpec::rest(1, 1, Access::Channel)],
+        group: Group::Pubsub,
+        since: "7.0.0",
+        complexity: "O(N) where N is the number of channels",
+        summary: "Listens to sharded channels.",
+        syntax: "shardchannel...",
+        run: Run::Now(ssubscribe),
+        ..Command::EMPTY
+    },
+    Command {
         name: "subscribe",
         arity: -2,
         flags: LISTEN,
@@ -226,6 +313,19 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Listens to channels.",
         syntax: "channel...",
         run: Run::Now(subscribe),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "sunsubscribe",
+        arity: -1,
+        flags: LISTEN,
+        keys: &[KeySpec::rest(1, 1, Access::Channel)],
+        group: Group::Pubsub,
+        since: "7.0.0",
+        complexity: "O(N) where N is the number of clients that listen to a channel",
+        summary: "Stops listening to sharded channels, to all when none is given.",
+        syntax: "[shardchannel...]",
+        run: Run::Now(sunsubscribe),
         ..Command::EMPTY
     },
     Command {

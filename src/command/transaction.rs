@@ -113,7 +113,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "discard",
         arity: 1,
-        flags: QUICK,
+        flags: QUICK.and(Flags::WHILE_QUEUEING),
         group: Group::Transactions,
         since: "2.0.0",
         complexity: "O(N) where N is the number of queued commands",
@@ -124,7 +124,11 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "exec",
         arity: 1,
-        flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::SKIP_SLOWLOG),
+        flags: Flags::NOSCRIPT
+            .and(Flags::LOADING)
+            .and(Flags::STALE)
+            .and(Flags::SKIP_SLOWLOG)
+            .and(Flags::WHILE_QUEUEING),
         group: Group::Transactions,
         since: "1.2.0",
         complexity: "Depends on commands in the transaction",
@@ -135,7 +139,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "multi",
         arity: 1,
-        flags: QUICK,
+        flags: QUICK.and(Flags::WHILE_QUEUEING),
         group: Group::Transactions,
         since: "1.2.0",
         summary: "Begins to queue commands for EXEC.",
@@ -155,7 +159,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "watch",
         arity: -2,
-        flags: QUICK,
+        flags: QUICK.and(Flags::WHILE_QUEUEING),
         keys: &[KeySpec::rest(1, 1, Access::Inspect)],
         group: Group::Transactions,
         since: "2.2.0",

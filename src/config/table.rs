@@ -41,6 +41,8 @@ pub struct Parameter {
     pub until: Option<&'static str>,
     /// The value beyond which the server would promise too much.
     pub warn: Option<&'static str>,
+    /// Whether nobody is to read its value who is shown what others have called.
+    pub is_secret: bool,
     /// The form of its arguments.
     pub shape: fn() -> Shape,
     pub(super) set: Setter,
@@ -59,12 +61,21 @@ macro_rules! some {
     };
 }
 
+macro_rules! flag {
+    () => {
+        false
+    };
+    ($value:literal) => {
+        $value
+    };
+}
+
 macro_rules! parameters {
     ($($section:literal {
         $(
             $(#[doc = $doc:literal])+
             $field:ident: $type:ty = $name:literal $(or $alias:literal)?, $change:ident, $kind:expr, $default:literal
-            $(, until $until:literal)? $(, warn $warn:literal)?;
+            $(, until $until:literal)? $(, warn $warn:literal)? $(, secret $secret:literal)?;
         )+
     })+) => {
         /// The value of every parameter, typed.
@@ -88,6 +99,7 @@ macro_rules! parameters {
             default: $default,
             until: some!($($until)?),
             warn: some!($($warn)?),
+            is_secret: flag!($($secret)?),
             shape: || $kind.shape(),
             set: |config, args, origin| $kind.set(&mut config.$field, args, origin),
             get: |config, out| $kind.get(&config.$field, out),
@@ -121,7 +133,7 @@ parameters! {
     }
     "Security" {
         /// Password that clients must give by AUTH or HELLO; empty for none.
-        requirepass: Vec<u8> = "requirepass", AnyTime, Text, "";
+        requirepass: Vec<u8> = "requirepass", AnyTime, Text, "", secret true;
         /// From where DEBUG may be called.
         enable_debug_command: AllowFrom = "enable-debug-command", AtStart, one_of::<AllowFrom>(), "no";
         /// From where CONFIG SET may change protected parameters (`dir`, `dbfilename`).
@@ -268,12 +280,19 @@ parameters! {
         aof_load_truncated: bool = "aof-load-truncated", AnyTime, YesNo, "yes";
     }
     "Statistics" {
-        /// Log commands that take longer, in microseconds; -1 logs none.
-        slowlog_log_slower_than_us: i64 = "slowlog-log-slower-than", AnyTime, int(-1, LONG_MAX), "10000",
-            until "There is no slow log yet.";
-        /// Entries of the slow log.
-        slowlog_max_len: usize = "slowlog-max-len", AnyTime, int(0, LONG_MAX), "128",
-            until "There is no slow log yet.";
+        /// Commands that take so many microseconds or more are noted in the SLOWLOG; -1 notes none.
+        slowlog_log_slower_than_us: i64 = "slowlog-log-slower-than" or "commandlog-execution-slower-than", AnyTime,
+            int(-1, LONG_MAX), "10000";
+        /// Entries of the SLOWLOG.
+        slowlog_max_len: usize = "slowlog-max-len" or "commandlog-slow-execution-max-len", AnyTime, int(0, LONG_MAX), "128";
+        /// Commands whose requests have so many bytes or more are noted in the COMMANDLOG; -1 notes none.
+        commandlog_request_larger_than_bytes: i64 = "commandlog-request-larger-than", AnyTime, int(-1, LONG_MAX), "1048576";
+        /// Entries of the COMMANDLOG for large requests.
+        commandlog_large_request_max_len: usize = "commandlog-large-request-max-len", AnyTime, int(0, LONG_MAX), "128";
+        /// Commands whose replies have so many bytes or more are noted in the COMMANDLOG; -1 notes none.
+        commandlog_reply_larger_than_bytes: i64 = "commandlog-reply-larger-than", AnyTime, int(-1, LONG_MAX), "1048576";
+        /// Entries of the COMMANDLOG for large replies.
+        commandlog_large_reply_max_len: usize = "commandlog-large-reply-max-len", AnyTime, int(0, LONG_MAX), "128";
         /// Keep the distribution of each command's latency.
         latency_tracking: bool = "latency-tracking", AnyTime, YesNo, "yes",
             until "Latencies are not kept yet.";

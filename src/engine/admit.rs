@@ -14,18 +14,11 @@ pub(super) enum Admission {
     Queue,
 }
 
-/// Commands that a RESP2 client may send while it is subscribed.
-const WHILE_SUBSCRIBED: [&str; 6] = ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ping", "quit"];
-
-/// Commands that run although MULTI is open.
-const INSIDE_MULTI: [&str; 6] = ["exec", "discard", "multi", "watch", "quit", "reset"];
-
 impl ServerState {
     /// Decides about a command whose name and arity are right.
     pub(super) fn admit(&mut self, session: &Session, entry: &Entry) -> Result<Admission, Error> {
-        let name = entry.command.name;
-        let is_sub = entry.name_args() > 1;
-        if session.restrictions.has(Restrictions::UNAUTHENTICATED) && !entry.command.flags.has(Flags::NO_AUTH) {
+        let flags = entry.command.flags;
+        if session.restrictions.has(Restrictions::UNAUTHENTICATED) && !flags.has(Flags::NO_AUTH) {
             return Err(Error::text("NOAUTH Authentication required."));
         }
         if session.restrictions.has(Restrictions::UNLOGGED) {
@@ -34,23 +27,20 @@ impl ServerState {
         if session.restrictions.has(Restrictions::METERED) {
             self.admit_memory(session, entry)?;
         }
-        if session.restrictions.has(Restrictions::SUBSCRIBER)
-            && (is_sub || !WHILE_SUBSCRIBED.contains(&name))
-            && name != "reset"
-        {
+        if session.restrictions.has(Restrictions::SUBSCRIBER) && !flags.has(Flags::WHILE_SUBSCRIBED) {
             return Err(Error::owned(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
                 entry.full_name
             )));
         }
-        if session.restrictions.has(Restrictions::LOADING) && !entry.command.flags.has(Flags::LOADING) {
+        if session.restrictions.has(Restrictions::LOADING) && !flags.has(Flags::LOADING) {
             return Err(Error::text("LOADING Redis is loading the dataset in memory"));
         }
-        if session.restrictions.has(Restrictions::QUEUEING) && (is_sub || !INSIDE_MULTI.contains(&name)) {
-            if name == "debug" && !is_sub {
+        if session.restrictions.has(Restrictions::QUEUEING) && !flags.has(Flags::WHILE_QUEUEING) {
+            if entry.command.name == "debug" && entry.name_args() == 1 {
                 self.debug_allowed(session)?;
             }
-            if entry.command.flags.has(Flags::NO_MULTI) {
+            if flags.has(Flags::NO_MULTI) {
                 return Err(Error::text("ERR Command not allowed inside a transaction"));
             }
             return Ok(Admission::Queue);

@@ -1,12 +1,14 @@
 //! From an admitted command to its reply.
 
 use super::args::Args;
+use super::command_log::Ended;
 use super::error::Error;
+use super::secrets::{REDACTED, secrets_of};
 use super::session::{ReplyMode, Restrictions, Session};
 use super::spec::{Flags, Group};
-use super::state::{Ctx, Entry, Flow, Origin, Run, ServerState};
+use super::state::{Ctx, Entry, Flow, Origin, Past, Run, ServerState};
 use super::wait::{Parked, Wait};
-use crate::base::limits::UNIT_MAX_BYTES;
+use crate::base::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, UNIT_MAX_BYTES};
 use crate::keyspace::any_value::Value;
 use crate::keyspace::{Keyspace, Slot};
 use crate::resp::reply::Reply;
@@ -88,6 +90,29 @@ impl ServerState {
             session.killed = true;
         }
         out.status("QUEUED");
+    }
+
+    /// Notes a command that [may stand out](super::command_log::CommandLog::may_stand_out). What scripts call belongs to the script.
+    #[cold]
+    fn note_outstanding(
+        &mut self,
+        session: &Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+        origin: Origin,
+        ticks: u64,
+        reply_bytes: usize,
+    ) {
+        if origin == Origin::Script || entry.command.flags.has(Flags::SKIP_SLOWLOG) {
+            return;
+        }
+        let ended = Ended { at_s: self.clock.now_ms() / 1_000, ticks, micros: self.stats.micros(ticks), reply_bytes };
+        let by = (session.address.as_str(), session.name.as_slice());
+        let is_secret = secrets_of(entry.command, argv);
+        let instead = |index: usize| is_secret.get(index).copied().unwrap_or_default().then_some(REDACTED);
+        self.command_log.note(argv, ended, by, || {
+            OwnedArgv::abridged_as(argv, COMMAND_LOG_MAX_ARGS, COMMAND_LOG_MAX_ARG_BYTES, instead)
+        });
     }
 
     /// Has a call wait that came at `now_ms`, Unix ms.
@@ -187,13 +212,19 @@ pub(crate) fn call(
     let ticks = server.stats.clock.raw();
     server.last_ticks = ticks;
     let mut took = ticks.saturating_sub(start_ticks);
+    let mut reply_end = reply.len();
     if server.past_of_call.bytes > 0 {
         // To send is no part of any other command's time either.
-        took = took.saturating_sub(std::mem::take(&mut server.past_of_call).ticks);
+        let Past { bytes, ticks } = std::mem::take(&mut server.past_of_call);
+        (took, reply_end) = (took.saturating_sub(ticks), reply_end + bytes);
     }
     let stats = &mut server.stats.commands[entry.id.index()];
     stats.calls += u64::from(origin != Origin::Retry);
     stats.ticks += took;
+    let reply_bytes = reply_end.saturating_sub(start);
+    if server.command_log.may_stand_out(took, argv, reply_bytes) && waits.is_none() {
+        server.note_outstanding(session, entry, argv, origin, took, reply_bytes);
+    }
     waits
 }
 

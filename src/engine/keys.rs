@@ -25,7 +25,7 @@ pub(crate) fn keys_of<R>(command: &Command<R>, argv: Argv<'_>) -> Option<Vec<Key
     }
     let mut found = Vec::new();
     let mut sound = true;
-    for spec in command.keys {
+    for spec in command.keys.iter().filter(|spec| spec.access != Access::Channel) {
         sound &= keys_of_spec(spec, argv, &mut found).is_some();
     }
     if command.flags.has(Flags::NO_MANDATORY_KEYS) {

@@ -6,6 +6,7 @@ use super::error::Error;
 use super::pubsub::Message;
 use super::session::{Session, SessionKey};
 use super::state::{Ctx, ServerState};
+use super::subscriptions::Space;
 use crate::base::limits::HELD_MESSAGES_MAX_BYTES;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
@@ -34,8 +35,8 @@ impl ServerState {
 
     #[inline(never)]
     fn deliver_all_held(&mut self, ks: &Keyspace, current: &mut Session) {
-        for Message { channel, text } in std::mem::take(&mut self.held_messages).messages {
-            if self.deliver(ks, current, &channel, &text).is_err() {
+        for Message { space, channel, text } in std::mem::take(&mut self.held_messages).messages {
+            if self.deliver(ks, current, space, &channel, &text).is_err() {
                 // It tells of something that is lost, and nobody hears it. Its publisher learns that from its own reply, which is
                 // refused as if it showed what is lost.
                 ks.see_everything();
@@ -59,23 +60,24 @@ impl ServerState {
         &mut self,
         ks: &Keyspace,
         current: &mut Session,
+        space: Space,
         channel: &[u8],
         message: &[u8],
     ) -> Result<usize, Error> {
         let held = &mut self.held_messages;
         if held.begins.is_empty() {
-            return self.deliver(ks, current, channel, message);
+            return self.deliver(ks, current, space, channel, message);
         }
         if held.bytes + channel.len() + message.len() > HELD_MESSAGES_MAX_BYTES {
             return Err(Error::text(
                 "ERR a script or transaction can publish 64 MB at most; publish less, or from several",
             ));
         }
-        let message = Message { channel: channel.into(), text: message.into() };
+        let message = Message { space, channel: channel.into(), text: message.into() };
         held.bytes += message.bytes();
         held.messages.push(message);
-        let listeners = self.pubsub.channels.get(channel).map_or(0, Vec::len);
-        let matching = self.pubsub.patterns.matching(channel).map(|pattern| pattern.listeners.len());
+        let listeners = self.pubsub.channels_of(space).listeners(channel).len();
+        let matching = self.pubsub.matching(space, channel).map(|pattern| pattern.listeners.len());
         Ok(listeners + matching.sum::<usize>())
     }
 
@@ -83,6 +85,7 @@ impl ServerState {
         &mut self,
         ks: &Keyspace,
         current: &mut Session,
+        space: Space,
         channel: &[u8],
         message: &[u8],
     ) -> Result<usize, Error> {
@@ -92,10 +95,8 @@ impl ServerState {
         }
         let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
         let mut deliveries: Vec<(SessionKey, Option<Rc<[u8]>>)> = Vec::new();
-        if let Some(listeners) = self.pubsub.channels.get(channel) {
-            deliveries.extend(listeners.iter().map(|listener| (*listener, None)));
-        }
-        for pattern in self.pubsub.patterns.matching(channel) {
+        deliveries.extend(self.pubsub.channels_of(space).listeners(channel).iter().map(|listener| (*listener, None)));
+        for pattern in self.pubsub.matching(space, channel) {
             deliveries.extend(pattern.listeners.iter().map(|listener| (*listener, Some(pattern.glob.clone()))));
         }
         let mut push = Reply::new(current.form());
@@ -113,7 +114,7 @@ impl ServerState {
             match pattern {
                 None => {
                     push.push(3);
-                    push.bulk(b"message");
+                    push.bulk(if space == Space::Sharded { b"smessage".as_slice() } else { b"message" });
                 }
                 Some(glob) => {
                     push.push(4);

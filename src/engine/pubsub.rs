@@ -4,16 +4,59 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use super::session::{Session, SessionKey};
+use super::subscriptions::{Kind, Space};
 use crate::base::fit::fit_map;
 use crate::base::glob;
 
 /// Who listens.
 #[derive(Default)]
 pub struct PubSub {
-    /// Listeners of each channel, in the order in which they came.
-    pub channels: HashMap<Box<[u8]>, Vec<SessionKey>>,
-    /// Listeners of each pattern.
+    /// To channels, by name.
+    pub channels: Channels,
+    /// To patterns, which stand for channels.
     pub patterns: Patterns,
+    /// To sharded channels, by name.
+    pub sharded: Channels,
+}
+
+/// Channels with their listeners, in the order in which these came.
+#[derive(Default)]
+pub struct Channels(HashMap<Box<[u8]>, Vec<SessionKey>>);
+
+impl Channels {
+    /// How many channels somebody listens to.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nobody listens to any.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The names of those that somebody listens to, in no order that means anything.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.keys().map(|name| &**name)
+    }
+
+    /// Who listens to a channel.
+    pub fn listeners(&self, name: &[u8]) -> &[SessionKey] {
+        self.0.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Adds a listener that does not listen to this channel yet.
+    fn add(&mut self, name: &[u8], listener: SessionKey) {
+        self.0.entry(name.into()).or_default().push(listener);
+    }
+
+    fn remove(&mut self, name: &[u8], listener: SessionKey) {
+        let Some(listeners) = self.0.get_mut(name) else { return };
+        listeners.retain(|known| *known != listener);
+        if listeners.is_empty() {
+            self.0.remove(name);
+            fit_map(&mut self.0);
+        }
+    }
 }
 
 /// Patterns with their listeners. Delivery visits every pattern, in the order of their first subscriptions; to subscribe
@@ -66,67 +109,58 @@ impl Patterns {
     }
 
     /// The patterns that match a channel, with their listeners.
-    pub(super) fn matching(&self, channel: &[u8]) -> impl Iterator<Item = &Pattern> {
+    fn matching(&self, channel: &[u8]) -> impl Iterator<Item = &Pattern> {
         self.in_order.values().filter(move |pattern| glob::matches(&pattern.glob, channel))
     }
 }
 
-/// Channel or pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A channel by name.
-    Channel,
-    /// All channels that match a glob.
-    Pattern,
-}
-
 impl PubSub {
+    /// The channels of one space.
+    pub fn channels_of(&self, space: Space) -> &Channels {
+        match space {
+            Space::Global => &self.channels,
+            Space::Sharded => &self.sharded,
+        }
+    }
+
+    /// The patterns that match a channel, with their listeners.
+    pub(super) fn matching(&self, space: Space, channel: &[u8]) -> impl Iterator<Item = &Pattern> {
+        let patterns = (space == Space::Global).then_some(&self.patterns);
+        patterns.into_iter().flat_map(move |patterns| patterns.matching(channel))
+    }
+
     /// Subscribes; false when the session already was.
     pub fn subscribe(&mut self, session: &mut Session, kind: Kind, name: &[u8]) -> bool {
-        let fresh = match kind {
-            Kind::Channel => session.subscriptions.channels.insert(name.into()),
-            Kind::Pattern => session.subscriptions.patterns.insert(name.into()),
-        };
-        if fresh {
+        let is_new = session.subscriptions.add(kind, name);
+        if is_new {
             match kind {
-                Kind::Channel => self.channels.entry(name.into()).or_default().push(session.key),
+                Kind::Channel(Space::Global) => self.channels.add(name, session.key),
                 Kind::Pattern => self.patterns.add(name, session.key),
+                Kind::Channel(Space::Sharded) => self.sharded.add(name, session.key),
             }
             session.refresh_subscriber_gate();
         }
-        fresh
+        is_new
     }
 
     /// Unsubscribes; false when the session was not subscribed.
     pub fn unsubscribe(&mut self, session: &mut Session, kind: Kind, name: &[u8]) -> bool {
-        let known = match kind {
-            Kind::Channel => session.subscriptions.channels.remove(name),
-            Kind::Pattern => session.subscriptions.patterns.remove(name),
-        };
-        if known {
+        let was_there = session.subscriptions.remove(kind, name);
+        if was_there {
             match kind {
-                Kind::Channel => {
-                    if let Some(listeners) = self.channels.get_mut(name) {
-                        listeners.retain(|listener| *listener != session.key);
-                        if listeners.is_empty() {
-                            self.channels.remove(name);
-                            fit_map(&mut self.channels);
-                        }
-                    }
-                }
+                Kind::Channel(Space::Global) => self.channels.remove(name, session.key),
                 Kind::Pattern => self.patterns.remove(name, session.key),
+                Kind::Channel(Space::Sharded) => self.sharded.remove(name, session.key),
             }
             session.refresh_subscriber_gate();
         }
-        known
+        was_there
     }
 
     /// Ends all subscriptions of a session.
     pub fn forget(&mut self, session: &mut Session) {
-        for (kind, names) in [
-            (Kind::Channel, session.subscriptions.channels.iter().cloned().collect::<Vec<_>>()),
-            (Kind::Pattern, session.subscriptions.patterns.iter().cloned().collect()),
-        ] {
+        for kind in Kind::ALL {
+            let names: Vec<Box<[u8]>> = session.subscriptions.of(kind).iter().cloned().collect();
             for name in names {
                 self.unsubscribe(session, kind, &name);
             }
@@ -144,6 +178,7 @@ pub(crate) struct HeldMessages {
 }
 
 pub(super) struct Message {
+    pub(super) space: Space,
     pub(super) channel: Box<[u8]>,
     pub(super) text: Box<[u8]>,
 }

@@ -13,9 +13,10 @@
 use quanta::Clock;
 
 use crate::base::limits::{
-    SCRIPT_SLOW_MAX_ARG_BYTES, SCRIPT_SLOW_MAX_ARGS, SCRIPT_TRAIL_MAX_ARG_BYTES, SCRIPT_TRAIL_MAX_ARGS,
+    COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, SCRIPT_TRAIL_MAX_ARG_BYTES, SCRIPT_TRAIL_MAX_ARGS,
     SCRIPT_TRAIL_MAX_STEPS,
 };
+use crate::base::ticks::ticks_of_micros;
 use crate::config::Config;
 use crate::resp::request::{Argv, OwnedArgv};
 
@@ -154,20 +155,12 @@ impl SlowCalls {
             return;
         }
         let (name, command, client) = describe();
-        let command = OwnedArgv::abridged(command, SCRIPT_SLOW_MAX_ARGS, SCRIPT_SLOW_MAX_ARG_BYTES);
+        let command = OwnedArgv::abridged(command, COMMAND_LOG_MAX_ARGS, COMMAND_LOG_MAX_ARG_BYTES);
         self.calls.truncate(self.max_len - 1);
         let id = self.next_id;
         self.next_id += 1;
         self.calls.insert(place, SlowCall { id, began_ms, ticks, name: name.into(), command, client, trail });
     }
-}
-
-/// How many ticks of the clock so many microseconds are.
-fn ticks_of_micros(clock: &Clock, micros: u64) -> u64 {
-    const SAMPLE_TICKS: u64 = 1 << 32;
-    let sample_ns = clock.delta_as_nanos(0, SAMPLE_TICKS).max(1);
-    let ticks = u128::from(micros) * 1_000 * u128::from(SAMPLE_TICKS) / u128::from(sample_ns);
-    u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! What the engine knows of each connection.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use slab::Slab;
 
 use super::outbox::Outbox;
 use super::spec::Flags;
+use super::subscriptions::Subscriptions;
 use super::table::{CommandId, Entry};
 use super::transfer::{Replica, Transfer};
 use super::wait::Parked;
@@ -131,28 +132,6 @@ impl Transaction {
     }
 }
 
-/// What one session listens to.
-#[derive(Default)]
-pub struct Subscriptions {
-    /// Channels by name.
-    pub channels: HashSet<Box<[u8]>>,
-    /// Patterns.
-    pub patterns: HashSet<Box<[u8]>>,
-}
-
-impl Subscriptions {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.channels.len() + self.patterns.len()
-    }
-
-    /// Whether there is none.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.channels.is_empty() && self.patterns.is_empty()
-    }
-}
-
 /// One key that a session watches.
 #[derive(Debug)]
 pub struct Watched {
@@ -202,7 +181,7 @@ pub struct Session {
     pub watched: Vec<Watched>,
     /// A watched key has changed.
     pub watch_dirty: bool,
-    /// Channels and patterns.
+    /// What it listens to.
     pub subscriptions: Subscriptions,
     /// The call that waits for a key.
     pub parked: Option<Box<Parked>>,

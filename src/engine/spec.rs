@@ -51,6 +51,11 @@ impl Flags {
     /// Has no key arguments that must exist (ACL and cluster hint).
     pub const NO_MANDATORY_KEYS: Flags = Flags(1 << 18);
 
+    /// Served to a client of RESP2 that has subscriptions. Not shown by COMMAND INFO, nor is the next one.
+    pub const WHILE_SUBSCRIBED: Flags = Flags(1 << 19);
+    /// Runs at once though MULTI is open, and is not queued.
+    pub const WHILE_QUEUEING: Flags = Flags(1 << 20);
+
     /// Both sets.
     #[must_use]
     pub const fn and(self, other: Flags) -> Flags {
@@ -194,6 +199,8 @@ pub enum Access {
     TakeSome,
     /// Deletes the key (`RM DELETE`).
     Delete,
+    /// Is no key: the name of a channel that belongs to a slot as keys do (`NOT_KEY`).
+    Channel,
 }
 
 impl Access {
@@ -215,6 +222,7 @@ impl Access {
             Access::Take => &["RW", "access", "delete"],
             Access::TakeSome => &["RW", "access", "delete", "incomplete"],
             Access::Delete => &["RM", "delete"],
+            Access::Channel => &["not_key"],
         }
     }
 }
@@ -294,6 +302,27 @@ impl KeySpec {
     }
 }
 
+/// Which arguments of a command are secret. The name is argument 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secret {
+    /// All from this one on.
+    From(usize),
+    /// So many behind a word, which is searched from argument `first` on.
+    After {
+        /// The word, in any case.
+        word: &'static str,
+        /// Where the search begins.
+        first: usize,
+        /// How many arguments behind it are secret.
+        count: usize,
+    },
+    /// From argument `first` on names and values of parameters take turns: the values of those that are secret.
+    Settings {
+        /// The first name.
+        first: usize,
+    },
+}
+
 /// One command or subcommand, run by an `R`.
 #[derive(Clone, Copy)]
 pub struct Command<R: 'static> {
@@ -319,6 +348,8 @@ pub struct Command<R: 'static> {
     pub categories: &'static [&'static str],
     /// Subcommands.
     pub sub: &'static [Command<R>],
+    /// Arguments that nobody is shown.
+    pub secrets: &'static [Secret],
     /// Hints for clients as COMMAND INFO gives them, such as `nondeterministic_output`.
     pub tips: &'static [&'static str],
     /// What runs it.
@@ -340,9 +371,15 @@ impl<R> Command<R> {
             syntax: "",
             categories: &[],
             sub: &[],
+            secrets: &[],
             tips: &[],
             run,
         }
+    }
+
+    /// Whether it has arguments that are keys.
+    pub fn has_keys(&self) -> bool {
+        self.keys.iter().any(|spec| spec.access != Access::Channel)
     }
 
     /// Whether `argc` arguments (the name included) fit.

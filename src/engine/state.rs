@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::args::Args;
 use super::batch::Batch;
+use super::command_log::CommandLog;
 use super::durability_state::Durability;
 use super::error::Error;
 use super::pubsub::{HeldMessages, PubSub};
@@ -60,6 +61,7 @@ impl Engine {
         stats.scripts.slow.configure(&config, &stats.clock);
         let of_scripts = scripts.memory_bytes() + scripts.text_bytes();
         let startup_bytes = allocated_bytes().saturating_sub(of_scripts as u64);
+        let command_log = CommandLog::new(&config, &stats.clock);
         let server = ServerState {
             config,
             table,
@@ -68,6 +70,7 @@ impl Engine {
             watches: Watches::default(),
             waits: Waits::default(),
             registry: Arc::default(),
+            command_log,
             stats,
             startup_bytes,
             peak_bytes: 0,
@@ -120,6 +123,8 @@ pub struct ServerState {
     pub registry: Arc<Registry>,
     /// Counters.
     pub stats: Stats,
+    /// Commands that took long or were large.
+    pub command_log: CommandLog,
     /// Bytes that were allocated when the server was made, without those of scripts.
     pub startup_bytes: u64,
     /// Most bytes that were allocated when it was looked at: at every tick, and by INFO.

@@ -33,6 +33,9 @@ impl Span {
     }
 }
 
+/// What an argument, and what their number, takes on the wire beside its bytes, at most.
+const HEAD_MAX_BYTES: usize = 32;
+
 /// The arguments of one command, its name included at index 0.
 #[derive(Clone, Copy)]
 pub struct Argv<'a> {
@@ -70,6 +73,19 @@ impl<'a> Argv<'a> {
     pub fn fit_into(&self, bytes: usize) -> bool {
         // Nearly always that is seen without adding anything up: they lie beside each other.
         self.buf.len() <= bytes || self.bytes() <= bytes
+    }
+
+    /// How many bytes it takes on the wire, as an array of bulk strings.
+    pub fn encoded_bytes(&self) -> usize {
+        // A sign, the number and its line end; of an argument its own line end, too.
+        let head = |number: usize| 3 + number.checked_ilog10().map_or(1, |power| power as usize + 1);
+        head(self.len()) + self.iter().map(|arg| head(arg.len()) + arg.len() + 2).sum::<usize>()
+    }
+
+    /// Whether it may take so many bytes on the wire. Costs no look at each argument, and says yes too often rather than too rarely.
+    #[inline]
+    pub fn may_take(&self, bytes: usize) -> bool {
+        self.buf.len() + self.spans.len() * HEAD_MAX_BYTES + HEAD_MAX_BYTES >= bytes
     }
 
     /// Argument `i`, or `None` past the end.
@@ -130,9 +146,20 @@ impl OwnedArgv {
     /// Copies the beginning of a borrowed command: `max_args` arguments of `max_bytes` each, what is left out being told in
     /// their last places.
     pub fn abridged(argv: Argv<'_>, max_args: usize, max_bytes: usize) -> OwnedArgv {
+        OwnedArgv::abridged_as(argv, max_args, max_bytes, |_| None)
+    }
+
+    /// The same, with something else in the place of some arguments, by their index.
+    pub fn abridged_as(
+        argv: Argv<'_>,
+        max_args: usize,
+        max_bytes: usize,
+        instead: impl Fn(usize) -> Option<&'static [u8]>,
+    ) -> OwnedArgv {
         let mut owned = OwnedArgv::default();
         let kept = if argv.len() > max_args { max_args - 1 } else { argv.len() };
-        for arg in argv.iter().take(kept) {
+        for (index, arg) in argv.iter().take(kept).enumerate() {
+            let arg = instead(index).unwrap_or(arg);
             match arg.split_at_checked(max_bytes) {
                 Some((first, rest)) if !rest.is_empty() => {
                     owned.push(&[first, format!("... ({} more bytes)", rest.len()).as_bytes()].concat());

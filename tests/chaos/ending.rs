@@ -99,12 +99,15 @@ fn set_back(world: &World, settings: &[(String, String)]) {
 /// Deletes everything and waits until the server holds about what it held `before`.
 pub(crate) fn compare(world: &World, before: &Held) {
     let port = world.port;
-    let calls: [&[&str]; 6] = [
+    let calls: [&[&str]; 9] = [
         &["DEBUG", "SET-ACTIVE-EXPIRE", "1"],
         &["FLUSHALL"],
         &["FUNCTION", "FLUSH"],
         &["SCRIPT", "FLUSH"],
         &["SCRIPT", "SLOW", "RESET"],
+        &["SLOWLOG", "RESET"],
+        &["COMMANDLOG", "RESET", "LARGE-REQUEST"],
+        &["COMMANDLOG", "RESET", "LARGE-REPLY"],
         &["CONFIG", "RESETSTAT"],
     ];
     if let Some(why) = calls.iter().find_map(|call| insist(port, call).err()) {

@@ -17,7 +17,7 @@ const LEFT_ALONE: [(&str, &str); 5] = [
 ];
 
 /// Parameters that get only these values when the value is valid, and why.
-const BOUNDED: [(&str, &[&str], &str); 11] = [
+const BOUNDED: [(&str, &[&str], &str); 15] = [
     ("busy-reply-threshold", &["1", "20", "100"], "0 and large numbers let a script hold all others up"),
     ("lua-time-limit", &["1", "20", "100"], "the same by its old name"),
     ("script-time-limit", &["50", "300", "1000"], "0 and large numbers let scripts run for ever"),
@@ -32,6 +32,10 @@ const BOUNDED: [(&str, &[&str], &str); 11] = [
         "as above",
     ),
     ("script-cache-max-bytes", &["0", "1kb", "1mb"], "as above"),
+    ("slowlog-max-len", &["0", "10", "128"], "long logs take the machine's memory"),
+    ("commandlog-slow-execution-max-len", &["0", "10", "128"], "the same by its other name"),
+    ("commandlog-large-request-max-len", &["0", "10", "128"], "as above"),
+    ("commandlog-large-reply-max-len", &["0", "10", "128"], "as above"),
     ("timeout", &["0", "100"], "clients that wait for long are the subject"),
 ];
 

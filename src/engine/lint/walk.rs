@@ -486,8 +486,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
             return answer;
         };
         let command = entry.command;
-        let has_keys = !command.keys.is_empty();
-        let keys = if has_keys { keys_of(command, argv) } else { Some(Vec::new()) };
+        let keys = if command.has_keys() { keys_of(command, argv) } else { Some(Vec::new()) };
         for (i, arg) in args.iter().enumerate() {
             match &keys {
                 None => self.keys.mark(arg, line, Use::Away),
