@@ -41,7 +41,7 @@ pub enum ReplyMode {
 
 /// What keeps the commands of a session from running at once; each bit needs a check by [`admit`](super::admit). None: the hot path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Restrictions(u8);
+pub struct Restrictions(u32);
 
 impl Restrictions {
     /// The client has not authenticated though it must.
