@@ -1,0 +1,30 @@
+// Programs with go-redis and asynq. Each prints "ok NAME" if it holds.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+// check is a thing that must hold.
+type check struct {
+	name string
+	run  func() error
+}
+
+func main() {
+	failed := false
+	for _, check := range append(goRedis(), asynqJobs()...) {
+		if err := check.run(); err != nil {
+			failed = true
+			fmt.Printf("FAILED %s: %v\n", check.name, err)
+			continue
+		}
+		fmt.Println("ok", check.name)
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+func address() string { return "127.0.0.1:" + os.Getenv("PORT") }
