@@ -128,6 +128,12 @@ pub const INCLUDE_MAX_DEPTH: usize = 16;
 /// Timers that one slice of active expiry looks at before other tasks run: about a quarter of a millisecond's worth of small keys.
 pub const EXPIRY_SLICE_TIMERS: usize = 250;
 
+/// How long a call that is to be dispatched again is put off while there is a pause.
+pub const PAUSE_LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Draws of RANDOMKEY, where keys that have expired stay, before it takes one that has.
+pub const RANDOM_KEY_TRIES: usize = 100;
+
 /// Entries that may get other places before the next unit, because small collections were written or changed: about a millisecond's
 /// worth.
 pub const UNSETTLED_MAX: usize = 2_048;

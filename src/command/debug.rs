@@ -19,6 +19,8 @@ use crate::resp::reply::{Form, Reply};
 use crate::value::packed::Item;
 
 fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    // It may change data even while clients are paused.
+    ctx.ks.set_keeps_expired(false);
     ctx.server.debug_allowed(ctx.session)?;
     let word = args.bytes()?;
     let rest: Vec<&[u8]> = args.rest().iter().collect();

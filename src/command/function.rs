@@ -8,7 +8,7 @@ use crate::engine::error::Error;
 use crate::engine::running_script::ScriptKind;
 use crate::engine::scripting::{self, Callee};
 use crate::engine::scripts::RestorePolicy;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, Flags, Group, KeySpec, Runs};
 use crate::engine::{Command, Ctx, Done, Run, ServerState};
 use crate::rdb::libraries;
 use crate::resp::reply::Reply;
@@ -202,6 +202,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "Depends on the function.",
         summary: "Calls a function of a library.",
         syntax: "function numkeys [key...] [arg...]",
+        runs: Some(Runs::Function),
         run: Run::Now(fcall),
         ..Command::EMPTY
     },

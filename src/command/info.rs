@@ -112,7 +112,7 @@ fn clients(text: &mut Text, ctx: &Ctx<'_>) {
         "maxclients" => ctx.server.config.maxclients,
         "client_recent_max_input_buffer" => sessions().map(|session| session.pending_input).max().unwrap_or(0),
         "client_recent_max_output_buffer" => sessions().map(|session| session.outbox.len()).max().unwrap_or(0),
-        "blocked_clients" => ctx.server.waits.len(),
+        "blocked_clients" => ctx.server.waits.len() + ctx.server.pause.postponed(),
         "tracking_clients" => 0,
         "pubsub_clients" => sessions().filter(|session| !session.subscriptions.is_empty()).count(),
         "watching_clients" => sessions().filter(|session| !session.watched.is_empty()).count(),

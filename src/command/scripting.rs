@@ -8,7 +8,7 @@ use crate::engine::error::Error;
 use crate::engine::running_script::ScriptKind;
 use crate::engine::scripting::{self, Callee};
 use crate::engine::session::DebugMode;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, Flags, Group, KeySpec, Runs};
 use crate::engine::{Command, Ctx, Done, Origin as CallOrigin, Run};
 use crate::resp::request::Argv;
 use crate::script::store::{Origin, parse_sha1};
@@ -150,6 +150,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "Depends on the script.",
         summary: "Runs a Lua script.",
         syntax: "script numkeys [key...] [arg...]",
+        runs: Some(Runs::Text),
         run: Run::Now(eval),
         ..Command::EMPTY
     },
@@ -176,6 +177,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "Depends on the script.",
         summary: "Runs a Lua script that is in the cache, by its SHA1.",
         syntax: "sha1 numkeys [key...] [arg...]",
+        runs: Some(Runs::Sha1),
         run: Run::Now(evalsha),
         ..Command::EMPTY
     },

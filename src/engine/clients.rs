@@ -34,6 +34,7 @@ impl ServerState {
         of_all.set(Restrictions::METERED, self.config.maxmemory > 0);
         of_all.set(Restrictions::UNLOGGED, self.is_unlogged());
         of_all.set(Restrictions::LOADING, self.loading.is_some());
+        of_all.set(Restrictions::PAUSED, self.pause.is_on());
         of_all
     }
 
@@ -62,6 +63,9 @@ impl ServerState {
         if let Some(parked) = session.parked.take() {
             self.waits.unpark(session.key, &parked);
         }
+        if std::mem::take(&mut session.is_postponed) {
+            self.pause.forget(session.key);
+        }
     }
 
     /// Closes another connection than the one whose command runs.
@@ -82,7 +86,7 @@ impl ServerState {
         for session in self.sessions.iter_mut() {
             let waits_for_log = session.outbox.sendable(safe) < session.outbox.len();
             let waits = waits_for_log
-                || session.parked.is_some()
+                || session.is_blocked()
                 || session.transfer.is_some()
                 || !session.subscriptions.is_empty();
             if !waits && clock.delta(session.active_ticks, now_ticks) > timeout {

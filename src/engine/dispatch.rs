@@ -81,7 +81,9 @@ impl ServerState {
 
     /// Keeps a command for EXEC. What waits there counts as input that is not answered yet, and is bounded like it.
     pub(super) fn queue(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, out: &mut Reply) {
+        let may_change = self.may_change_by_itself(entry, argv);
         let Some(transaction) = &mut session.transaction else { return };
+        transaction.may_change |= may_change;
         transaction.push(entry, argv);
         let bytes = transaction.bytes();
         if bytes > self.config.query_limit_bytes() {

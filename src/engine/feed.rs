@@ -99,7 +99,7 @@ impl Engine {
             let argv = if planned.is_inline { decoder.argv(input) } else { batch.argv(planned, input) };
             self.execute(session, planned.entry, argv, out);
             if self.server.room.has_taken_back() {
-                session.waits_for_room = true;
+                session.waits_for_room = !session.is_postponed;
                 return decoder.rewind_to(planned.starts_at);
             }
         }
@@ -160,10 +160,16 @@ impl Engine {
     ) {
         match self.server.admit(session, entry) {
             Err(error) => self.server.refuse(session, Some(entry), error, out),
+            Ok(_) if session.restrictions.has(Restrictions::PAUSED) && self.server.postpones(session, entry, argv) => {
+                self.server.room.takes_back = true;
+                return;
+            }
             Ok(Admission::Queue) => self.server.queue(session, entry, argv, out),
             Ok(Admission::Run) => {
                 self.ks.set_touch(!session.restrictions.has(Restrictions::NO_TOUCH));
+                self.ks.set_keeps_expired(session.restrictions.has(Restrictions::PAUSED));
                 self.run(session, entry, argv, out);
+                self.ks.set_keeps_expired(false);
                 self.ks.set_touch(true);
             }
         }

@@ -23,6 +23,8 @@ mod load_pieces;
 pub(crate) mod memory;
 mod observe;
 pub mod outbox;
+pub(crate) mod pause;
+mod postpone;
 mod publish;
 pub(crate) mod pubsub;
 mod rdb_export;

@@ -60,6 +60,8 @@ impl Restrictions {
     pub const UNLOGGED: Restrictions = Restrictions(1 << 6);
     /// The data is being loaded.
     pub const LOADING: Restrictions = Restrictions(1 << 7);
+    /// Commands are held up by a [pause](super::pause), all or those that may change something.
+    pub const PAUSED: Restrictions = Restrictions(1 << 9);
 
     /// Whether there are none.
     #[inline]
@@ -109,6 +111,8 @@ pub struct Transaction {
     pub broken: bool,
     /// One of the commands may need memory.
     pub(super) needs_memory: bool,
+    /// One of the commands may change something.
+    pub(super) may_change: bool,
     /// All flags that any of the commands has.
     pub(super) flags: Flags,
     bytes: usize,
@@ -197,6 +201,8 @@ pub struct Session {
     pub(super) counted_unsent: usize,
     /// Its next command has found no room for the answer; see [`room`](super::room).
     pub(crate) waits_for_room: bool,
+    /// Its next command is held up by a [pause](super::pause).
+    pub(super) is_postponed: bool,
     /// Close when everything is sent.
     pub closing: bool,
     /// Close now, whatever is unsent.
@@ -243,10 +249,16 @@ impl Session {
         if self.subscriptions.is_empty() { ClientType::Normal } else { ClientType::Pubsub }
     }
 
-    /// Whether its next command must wait: it is parked, is sent a snapshot, waits for room, or is about to be closed.
+    /// Whether its next command must wait: it is parked, is sent a snapshot, waits for room, is postponed, or is about to be closed.
     #[inline]
     pub fn is_suspended(&self) -> bool {
-        self.parked.is_some() || self.transfer.is_some() || self.waits_for_room || self.closing || self.killed
+        let waits = self.parked.is_some() || self.transfer.is_some() || self.waits_for_room || self.is_postponed;
+        waits || self.closing || self.killed
+    }
+
+    /// Whether a command of its waits: for a key, or for the end of a pause.
+    pub fn is_blocked(&self) -> bool {
+        self.parked.is_some() || self.is_postponed
     }
 
     /// Drops bytes from the front of the outbox, which the socket has taken; answers how many.
@@ -350,6 +362,7 @@ impl Sessions {
             fence: Lsn::NONE,
             counted_unsent: 0,
             waits_for_room: false,
+            is_postponed: false,
             closing: false,
             killed: false,
             over_soft_since_ms: None,

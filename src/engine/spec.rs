@@ -302,6 +302,17 @@ impl KeySpec {
     }
 }
 
+/// What the first argument of a command says that runs a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// The script's text.
+    Text,
+    /// Its SHA1.
+    Sha1,
+    /// The name of a function.
+    Function,
+}
+
 /// Which arguments of a command are secret. The name is argument 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secret {
@@ -350,6 +361,8 @@ pub struct Command<R: 'static> {
     pub sub: &'static [Command<R>],
     /// Arguments that nobody is shown.
     pub secrets: &'static [Secret],
+    /// What script it runs, if it runs one.
+    pub runs: Option<Runs>,
     /// Hints for clients as COMMAND INFO gives them, such as `nondeterministic_output`.
     pub tips: &'static [&'static str],
     /// What runs it.
@@ -372,6 +385,7 @@ impl<R> Command<R> {
             categories: &[],
             sub: &[],
             secrets: &[],
+            runs: None,
             tips: &[],
             run,
         }

@@ -14,6 +14,7 @@ use super::batch::Batch;
 use super::command_log::CommandLog;
 use super::durability_state::Durability;
 use super::error::Error;
+use super::pause::Pause;
 use super::pubsub::{HeldMessages, PubSub};
 use super::registry::Registry;
 use super::running_script::RunningScript;
@@ -69,6 +70,7 @@ impl Engine {
             pubsub: PubSub::default(),
             watches: Watches::default(),
             waits: Waits::default(),
+            pause: Pause::default(),
             registry: Arc::default(),
             command_log,
             stats,
@@ -119,6 +121,8 @@ pub struct ServerState {
     pub watches: Watches,
     /// Who waits for which key.
     pub waits: Waits,
+    /// Who has paused what.
+    pub pause: Pause,
     /// What other threads may know.
     pub registry: Arc<Registry>,
     /// Counters.

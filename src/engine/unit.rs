@@ -14,7 +14,7 @@ use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
 use super::wait::{Parked, Want};
 use super::wait_queues::Ready;
-use crate::base::limits::EXPIRY_SLICE_TIMERS;
+use crate::base::limits::{EXPIRY_SLICE_TIMERS, PAUSE_LOOK_AGAIN};
 use crate::base::lsn::Lsn;
 use crate::keyspace::effect::Effect;
 use crate::keyspace::{DbIndex, Keyspace, Misfit};
@@ -64,6 +64,10 @@ impl Engine {
     /// What they change may wake others. `current` is the session whose command runs, if one does.
     pub(super) fn wake(&mut self, mut current: Option<&mut Session>) {
         if self.server.waits.has_ready() {
+            if self.server.pause.is_on() {
+                // What they would do changes something.
+                return;
+            }
             // What woke them may have taken long, and what they get must not have expired meanwhile.
             self.ks.set_now_ms(self.server.clock.now_ms());
         }
@@ -137,12 +141,18 @@ impl Engine {
     pub fn time_out_waits(&mut self) {
         self.ks.set_now_ms(self.server.clock.now_ms());
         let now_ms = self.server.clock.steady_ms();
+        self.server.end_pause_in_time();
+        self.wake(None);
         while let Some(key) = self.server.waits.due(now_ms) {
             let is_over = |session: &mut Session| {
                 session.killed || session.closing || session.parked.as_ref().is_none_or(|p| p.has_timed_out(now_ms))
             };
             if self.server.sessions.get_mut(key).is_none_or(is_over) {
                 self.server.end_waiting(&self.ks, key, |parked, reply| (parked.on_timeout)(reply));
+                continue;
+            }
+            if self.server.pause.is_on() {
+                self.server.put_off(key, now_ms);
                 continue;
             }
             self.retry(key, None);
@@ -159,7 +169,8 @@ impl Engine {
 
     /// Removes one slice of expired keys; answers whether more are due.
     pub fn reclaim_expired(&mut self) -> bool {
-        if !self.server.active_expire || self.server.is_unlogged() || self.server.loading.is_some() {
+        let is_held_up = self.server.is_unlogged() || self.server.loading.is_some() || self.server.pause.is_on();
+        if !self.server.active_expire || is_held_up {
             return false;
         }
         self.ks.set_now_ms(self.server.clock.now_ms());
@@ -194,6 +205,21 @@ impl ServerState {
         self.sessions.put(session);
         self.hold(reply.len(), fence);
         parked.is_some()
+    }
+
+    /// A call is to be dispatched again, and there is a pause: that is done a little later.
+    fn put_off(&mut self, key: SessionKey, now_ms: i64) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let Some(parked) = &mut session.parked {
+            self.waits.retry_at(key, parked, Some(now_ms + PAUSE_LOOK_AGAIN.as_millis() as i64));
+        }
+    }
+
+    /// When [`Engine::time_out_waits`] has something to do, by the steady clock.
+    pub fn next_deadline_ms(&self) -> Option<i64> {
+        let has_ready = self.waits.has_ready() && !self.pause.is_on();
+        let now_ms = has_ready.then(|| self.clock.steady_ms());
+        [self.waits.next_deadline_ms(), self.pause.ends_ms(), now_ms].into_iter().flatten().min()
     }
 
     /// Sends what a call that waited is answered, of which unit `fence` is the last that it shows.

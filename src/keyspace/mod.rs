@@ -47,7 +47,7 @@ use undo::Undo;
 use verb::Workshop;
 
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, UNIT_MAX_BYTES};
+use crate::base::limits::{EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, RANDOM_KEY_TRIES, UNIT_MAX_BYTES};
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::base::split_table::{PLACE_END, Walk};
@@ -149,6 +149,8 @@ pub struct Keyspace {
     /// Shared with every [`ExpiryHold`].
     expiry_holds: Rc<()>,
     touch: bool,
+    /// See [`set_keeps_expired`](Keyspace::set_keeps_expired).
+    keeps_expired: bool,
     /// Counters for INFO.
     pub stats: KeyspaceStats,
     /// Randomness for RANDOMKEY and its kin.
@@ -174,6 +176,7 @@ impl Keyspace {
             swaps: 0,
             expiry_holds: Rc::default(),
             touch: true,
+            keeps_expired: false,
             stats: KeyspaceStats::default(),
             freed_before: 0,
             rng,
@@ -341,6 +344,12 @@ impl Keyspace {
     /// Whether finding a key counts as using it (CLIENT NO-TOUCH turns it off).
     pub fn set_touch(&mut self, touch: bool) {
         self.touch = touch;
+    }
+
+    /// Whether what has expired stays where it is, for all that it is absent to who looks (CLIENT PAUSE). For commands that only read:
+    /// who writes would put a second key beside one that is hidden.
+    pub fn set_keeps_expired(&mut self, keeps: bool) {
+        self.keeps_expired = keeps;
     }
 
     /// Uses a key, also where finding it does not count as that (TOUCH). Answers whether it is there.
@@ -516,12 +525,16 @@ impl Keyspace {
         database.slots().filter_map(|slot| database.get(slot)).filter(live)
     }
 
-    /// A random live key of a database.
+    /// A random live key of a database. Where all keys expire and [stay](Self::set_keeps_expired) none may be live: as in Redis, one
+    /// that is not is answered then.
     pub fn random_key(&mut self, db: DbIndex) -> Option<Entry<'_>> {
         self.in_flight.see_all();
+        let mut tries = 0;
         loop {
             let slot = self.dbs[db as usize].random(&mut self.rng)?;
-            if self.entry(db, slot).is_live(self.expired_until_ms()) {
+            tries += 1;
+            let gives_up = self.keeps_expired && tries >= RANDOM_KEY_TRIES;
+            if self.entry(db, slot).is_live(self.expired_until_ms()) || gives_up {
                 return Some(self.entry(db, slot));
             }
             self.fall_due(db, slot, 0);
@@ -587,6 +600,9 @@ impl Keyspace {
         }
         if is_held {
             return Some(0);
+        }
+        if self.keeps_expired {
+            return self.entry(db, slot).is_live(expired_until_ms).then_some(0);
         }
         if !self.entry(db, slot).is_live(expired_until_ms) {
             self.expire(db, slot);

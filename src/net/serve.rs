@@ -67,7 +67,7 @@ impl Shared {
         if self.sockets.has_without_task() {
             self.spawn_missing_tasks();
         }
-        if engine.server.waits.next_deadline_ms().is_some_and(|at_ms| at_ms < self.known_deadline_ms.get()) {
+        if engine.server.next_deadline_ms().is_some_and(|at_ms| at_ms < self.known_deadline_ms.get()) {
             self.deadline_moved.notify_one();
         }
         if engine.server.shutdown.is_some() {
@@ -104,7 +104,7 @@ impl Shared {
             let wake_at = {
                 let mut engine = self.engine.borrow_mut();
                 engine.time_out_waits();
-                let deadline_ms = engine.server.waits.next_deadline_ms().unwrap_or(i64::MAX);
+                let deadline_ms = engine.server.next_deadline_ms().unwrap_or(i64::MAX);
                 self.known_deadline_ms.set(deadline_ms);
                 let left_ms = deadline_ms.saturating_sub(engine.server.clock.steady_ms()).max(0) as u64;
                 next_tick.min(Instant::now() + Duration::from_millis(left_ms.min(60_000)))

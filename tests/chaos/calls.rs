@@ -20,13 +20,14 @@ const KEYS: usize = 4;
 pub(crate) const CHAOTIC_DATABASES: [&str; 3] = ["1", "2", "3"];
 
 /// What random calls leave out, by full name, each with its reason.
-const LEFT_OUT: [(&str, &str); 7] = [
+const LEFT_OUT: [(&str, &str); 8] = [
     ("shutdown", "ends the server, as it should"),
     ("flushall", "empties the keepers' database; the end of a run calls it"),
     ("flushdb", "as FLUSHALL, after RESET has chosen database 0; clients call it in a script that chooses another"),
     ("swapdb", "a broken call names database 0; clients call it themselves"),
     ("config|set", "parameters that the run needs; `settings` changes the others"),
     ("debug", "sleeps as long as it is told; clients call its subcommands themselves"),
+    ("client|pause", "holds all up for as long as it is told; clients call it themselves"),
     ("migrate", "waits for a host as long as it is told; clients call it themselves"),
 ];
 

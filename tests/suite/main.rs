@@ -28,6 +28,7 @@ mod maxmemory;
 mod memory;
 mod moving;
 mod oracle;
+mod pause;
 mod payloads;
 mod power_loss;
 

@@ -114,7 +114,7 @@ fn flags(session: &Session) -> String {
     let letters: String = [
         ('P', !session.subscriptions.is_empty()),
         ('x', session.transaction.is_some()),
-        ('b', session.parked.is_some()),
+        ('b', session.is_blocked()),
         ('d', session.watch_dirty),
         ('c', session.closing),
         ('U', session.address.ends_with(":0")),

@@ -9,8 +9,10 @@ use super::connection::{is_plain, set_name, valid_name};
 use super::help::help;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
+use crate::engine::pause::Paused;
 use crate::engine::session::{ReplyMode, Restrictions};
 use crate::engine::spec::{Flags, Group};
+use crate::engine::wait::deadline_after_ms;
 use crate::engine::{Command, Ctx, Done, Run};
 
 fn id(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
@@ -84,6 +86,29 @@ fn no_touch(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn import_source(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let on = args.one_of(&ON_OFF).ok_or(Error::Syntax)?;
     ctx.session.expiry_hold = on.then(|| ctx.ks.hold_expiry());
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn pause(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let timeout = args.bytes()?;
+    let paused = match args.peek() {
+        None => Paused::All,
+        Some(_) => args
+            .one_of(&[("write", Paused::Writes), ("all", Paused::All)])
+            .ok_or(Error::text("ERR CLIENT PAUSE mode must be WRITE or ALL"))?,
+    };
+    args.end()?;
+    // A pause of no length still counts beside a longer one.
+    let until_ms = deadline_after_ms(timeout, ctx.now_ms())?.unwrap_or(ctx.now_ms());
+    let until_ms = ctx.server.clock.steady_at_ms(until_ms, ctx.now_ms());
+    ctx.server.pause(paused, until_ms, ctx.session);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn unpause(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    ctx.server.unpause(ctx.session);
     ctx.reply.ok();
     Ok(())
 }
@@ -224,6 +249,16 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             ..SUB
         },
         Command {
+            name: "pause",
+            arity: -3,
+            flags: ABOUT_OTHERS,
+            since: "2.9.50",
+            summary: "Holds up all commands, or those that may change something, for so many milliseconds.",
+            syntax: "timeout [WRITE | ALL]",
+            run: Run::Now(pause),
+            ..SUB
+        },
+        Command {
             name: "reply",
             arity: 3,
             since: "3.2.0",
@@ -260,6 +295,16 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             summary: "Ends the waiting of a connection, as if its time had run out or with an error.",
             syntax: "client-id [TIMEOUT | ERROR]",
             run: Run::Now(unblock),
+            ..SUB
+        },
+        Command {
+            name: "unpause",
+            arity: 2,
+            flags: ABOUT_OTHERS,
+            since: "6.2.0",
+            complexity: "O(N) Where N is the number of paused clients",
+            summary: "Ends the pause that CLIENT PAUSE began.",
+            run: Run::Now(unpause),
             ..SUB
         },
     ],

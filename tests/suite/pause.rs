@@ -1,0 +1,263 @@
+//! CLIENT PAUSE: who waits for its end and who does not, that nobody's order changes by it, and that the data stands still. The same
+//! tests run against Redis, but for what it does since 7.2 only.
+
+use crate::crowd::on_both;
+use crate::harness::{Program, Raw, Server, Value, until};
+
+on_both!(
+    writes_wait_and_reads_do_not,
+    scripts_wait_unless_they_declare_that_they_only_read,
+    a_transaction_waits_for_what_it_would_do,
+    a_pipeline_goes_on_where_it_stopped,
+    who_came_first_goes_first,
+    a_pause_ends_by_itself,
+    nothing_expires_meanwhile,
+    arguments_are_checked,
+);
+
+fn start(program: Program) -> (Server, Raw) {
+    let server = Server::start(program, &[]);
+    let raw = server.raw();
+    (server, raw)
+}
+
+fn ok() -> Value {
+    Value::status("OK")
+}
+
+fn pause(raw: &mut Raw, mode: &str) {
+    assert_eq!(raw.command(&["CLIENT", "PAUSE", "60000", mode]), ok());
+}
+
+fn unpause(raw: &mut Raw) {
+    assert_eq!(raw.command(&["CLIENT", "UNPAUSE"]), ok());
+}
+
+fn blocked(raw: &mut Raw) -> u64 {
+    field(raw, "clients", "blocked_clients:")
+}
+
+fn field(raw: &mut Raw, section: &str, name: &str) -> u64 {
+    let info = raw.command(&["INFO", section]);
+    let info = String::from_utf8_lossy(info.bytes().expect("text")).into_owned();
+    info.lines().find_map(|line| line.strip_prefix(name)).expect("INFO tells").parse().expect("a number")
+}
+
+fn until_blocked(raw: &mut Raw, number: u64) {
+    until(|| blocked(raw) == number, "the clients are postponed");
+}
+
+fn writes_wait_and_reads_do_not(program: Program) {
+    let (server, mut raw) = start(program);
+    let mut other = server.raw();
+    raw.command(&["SET", "k", "v"]);
+    pause(&mut raw, "WRITE");
+    for command in [&["GET", "k"][..], &["PING"], &["CONFIG", "GET", "port"], &["SUBSCRIBE", "c"], &["UNSUBSCRIBE"]] {
+        assert!(!matches!(other.command(command), Value::Error(_)), "{command:?}");
+    }
+    // What is no command is told so at once.
+    assert!(matches!(other.command(&["SET", "k"]), Value::Error(_)));
+    for command in [&["SET", "k", "w"][..], &["PFCOUNT", "hll"], &["PUBLISH", "c", "m"], &["DEL", "k"], &["FLUSHALL"]] {
+        let mut writer = server.raw();
+        writer.send_command(command);
+        until_blocked(&mut raw, 1);
+        unpause(&mut raw);
+        assert!(!matches!(writer.reply().value, Value::Error(_)), "{command:?}");
+        pause(&mut raw, "WRITE");
+    }
+    let mut list = server.raw();
+    list.send_command(&["SET", "k", "w"]);
+    until_blocked(&mut raw, 1);
+    let clients = raw.command(&["CLIENT", "LIST"]);
+    assert!(String::from_utf8_lossy(clients.bytes().expect("text")).contains(" flags=b "));
+    // Who leaves is forgotten.
+    drop(list);
+    until_blocked(&mut raw, 0);
+    unpause(&mut raw);
+    assert_eq!(raw.command(&["GET", "k"]), Value::Null);
+}
+
+fn scripts_wait_unless_they_declare_that_they_only_read(program: Program) {
+    let (server, mut raw) = start(program);
+    let mut other = server.raw();
+    let library = "#!lua name=l\nredis.register_function('f', function() return 1 end)\n\
+                   redis.register_function{function_name='g', callback=function() return 2 end, flags={'no-writes'}}";
+    raw.command(&["FUNCTION", "LOAD", library]);
+    let reader = "#!lua flags=no-writes\nreturn 3";
+    let Value::Bulk(sha) = raw.command(&["SCRIPT", "LOAD", reader]) else { panic!("no SHA1") };
+    let sha = String::from_utf8(sha).expect("text");
+    pause(&mut raw, "WRITE");
+    for (command, reply) in [
+        (&["EVAL", reader, "0"][..], 3),
+        (&["EVALSHA", &sha, "0"], 3),
+        (&["FCALL", "g", "0"], 2),
+        (&["EVAL_RO", "return 4", "0"], 4),
+    ] {
+        assert_eq!(other.command(command), Value::Integer(reply));
+    }
+    for (command, reply) in
+        [(&["EVAL", "return 5", "0"][..], 5), (&["EVAL", "#!lua\nreturn 6", "0"], 6), (&["FCALL", "f", "0"], 1)]
+    {
+        other.send_command(command);
+        until_blocked(&mut raw, 1);
+        unpause(&mut raw);
+        assert_eq!(other.reply().value, Value::Integer(reply));
+        pause(&mut raw, "WRITE");
+    }
+}
+
+fn a_transaction_waits_for_what_it_would_do(program: Program) {
+    let (server, mut raw) = start(program);
+    let (mut reader, mut writer) = (server.raw(), server.raw());
+    for (client, command) in [(&mut reader, &["GET", "k"][..]), (&mut writer, &["SET", "k", "v"])] {
+        assert_eq!(client.command(&["MULTI"]), ok());
+        assert_eq!(client.command(command), Value::status("QUEUED"));
+    }
+    pause(&mut raw, "WRITE");
+    assert_eq!(reader.command(&["EXEC"]), Value::Array(vec![Value::Null]));
+    writer.send_command(&["EXEC"]);
+    until_blocked(&mut raw, 1);
+    assert_eq!(raw.command(&["GET", "k"]), Value::Null);
+    unpause(&mut raw);
+    assert_eq!(writer.reply().value, Value::Array(vec![ok()]));
+    // A pause that begins in a transaction begins behind it.
+    for command in [&["MULTI"][..], &["SET", "a", "1"], &["CLIENT", "PAUSE", "60000", "WRITE"], &["SET", "b", "2"]] {
+        raw.command(command);
+    }
+    assert_eq!(raw.command(&["EXEC"]), Value::Array(vec![ok(), ok(), ok()]));
+    writer.send_command(&["SET", "c", "3"]);
+    until_blocked(&mut raw, 1);
+    let all = Value::Array(vec![Value::bulk("1"), Value::bulk("2"), Value::Null]);
+    assert_eq!(raw.command(&["MGET", "a", "b", "c"]), all);
+    // To leave one is not held up.
+    assert_eq!(reader.command(&["MULTI"]), ok());
+    assert_eq!(reader.command(&["DISCARD"]), ok());
+}
+
+fn a_pipeline_goes_on_where_it_stopped(program: Program) {
+    const COMMANDS: i64 = 1_000;
+    let (server, mut raw) = start(program);
+    let mut other = server.raw();
+    // The pause begins in the middle of what is one read.
+    let mut pipeline = Vec::new();
+    for n in 0..COMMANDS {
+        if n == COMMANDS / 2 {
+            pipeline.extend(crate::harness::encode(&["CLIENT", "PAUSE", "60000", "WRITE"]));
+        }
+        pipeline.extend(crate::harness::encode(&["INCR", "n"]));
+        pipeline.extend(crate::harness::encode(&["GET", "n"]));
+    }
+    other.send(&pipeline);
+    let mut expect = |from: i64, to: i64, other: &mut Raw| {
+        for n in from..to {
+            assert_eq!(other.reply().value, Value::Integer(n + 1));
+            assert_eq!(other.reply().value, Value::bulk(&(n + 1).to_string()));
+        }
+    };
+    expect(0, COMMANDS / 2, &mut other);
+    assert_eq!(other.reply().value, ok());
+    until_blocked(&mut raw, 1);
+    assert_eq!(raw.command(&["GET", "n"]), Value::bulk(&(COMMANDS / 2).to_string()));
+    // What a client does not want to read it does not read afterwards either.
+    let mut quiet = server.raw();
+    quiet.send_command(&["CLIENT", "REPLY", "SKIP"]);
+    quiet.send_command(&["SET", "quiet", "1"]);
+    quiet.send_command(&["GET", "quiet"]);
+    until_blocked(&mut raw, 2);
+    unpause(&mut raw);
+    expect(COMMANDS / 2, COMMANDS, &mut other);
+    assert_eq!(quiet.reply().value, Value::bulk("1"));
+}
+
+fn who_came_first_goes_first(program: Program) {
+    let (server, mut raw) = start(program);
+    pause(&mut raw, "WRITE");
+    let mut clients: Vec<Raw> = (0..20).map(|_| server.raw()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send_command(&["RPUSH", "list", &number.to_string()]);
+        until_blocked(&mut raw, number as u64 + 1);
+    }
+    unpause(&mut raw);
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.reply().value, Value::Integer(number as i64 + 1));
+    }
+    assert_eq!(blocked(&mut raw), 0);
+}
+
+fn a_pause_ends_by_itself(program: Program) {
+    let (server, mut raw) = start(program);
+    let mut other = server.raw();
+    assert_eq!(raw.command(&["CLIENT", "PAUSE", "1", "ALL"]), ok());
+    assert_eq!(other.command(&["SET", "k", "v"]), ok());
+    // This one waits for its end itself; a milder one that is shorter changes nothing.
+    assert_eq!(raw.command(&["CLIENT", "PAUSE", "100"]), ok());
+    assert_eq!(raw.command(&["CLIENT", "PAUSE", "1", "WRITE"]), ok());
+    assert_eq!(other.command(&["GET", "k"]), Value::bulk("v"));
+    assert_eq!(other.command(&["CLIENT", "PAUSE", "0"]), ok());
+    assert_eq!(other.command(&["SET", "k", "w"]), ok());
+}
+
+fn nothing_expires_meanwhile(program: Program) {
+    let (_server, mut raw) = start(program);
+    for command in [
+        &["MULTI"][..],
+        &["SET", "k", "v", "PX", "1"],
+        &["SET", "l", "v", "PX", "1"],
+        &["CLIENT", "PAUSE", "60000", "WRITE"],
+        &["EXEC"],
+    ] {
+        raw.command(command);
+    }
+    until(|| raw.command(&["GET", "k"]) == Value::Null, "it is absent to who reads");
+    assert_eq!(raw.command(&["EXISTS", "k", "l"]), Value::Integer(0));
+    assert_eq!(raw.command(&["DBSIZE"]), Value::Integer(2));
+    assert_eq!(field(&mut raw, "stats", "expired_keys:"), 0);
+    if program == Program::Tidegate {
+        // No key is alive, and one is answered: Redis 7.0 would look for ever.
+        assert!(matches!(raw.command(&["RANDOMKEY"]), Value::Bulk(_)));
+    }
+    unpause(&mut raw);
+    until(|| field(&mut raw, "stats", "expired_keys:") == 2, "they expire");
+    assert_eq!(raw.command(&["RANDOMKEY"]), Value::Null);
+}
+
+#[test]
+fn who_is_blocked_stays_blocked() {
+    let (server, mut raw) = start(Program::Tidegate);
+    let mut blocks = server.raw();
+    let Value::Integer(id) = blocks.command(&["CLIENT", "ID"]) else { panic!("no number") };
+    // What it waits for comes with the pause.
+    blocks.send_command(&["BLPOP", "list", "0"]);
+    until_blocked(&mut raw, 1);
+    for command in [&["MULTI"][..], &["CLIENT", "PAUSE", "60000", "WRITE"], &["RPUSH", "list", "a"], &["EXEC"]] {
+        raw.command(command);
+    }
+    assert_eq!(raw.command(&["LLEN", "list"]), Value::Integer(1));
+    assert_eq!(blocked(&mut raw), 1);
+    unpause(&mut raw);
+    assert_eq!(blocks.reply().value, Value::Array(vec![Value::bulk("list"), Value::bulk("a")]));
+    // One that is postponed can't be unblocked.
+    pause(&mut raw, "WRITE");
+    blocks.send_command(&["BLPOP", "list", "0"]);
+    until_blocked(&mut raw, 1);
+    assert_eq!(raw.command(&["CLIENT", "UNBLOCK", &id.to_string()]), Value::Integer(0));
+    unpause(&mut raw);
+    until(|| raw.command(&["CLIENT", "UNBLOCK", &id.to_string()]) == Value::Integer(1), "it waits for the list");
+    assert!(matches!(blocks.reply().value, Value::Null));
+}
+
+fn arguments_are_checked(program: Program) {
+    let (_server, mut raw) = start(program);
+    for (command, error) in [
+        (&["CLIENT", "PAUSE", "x"][..], "ERR timeout is not an integer or out of range"),
+        (&["CLIENT", "PAUSE", "-1"], "ERR timeout is negative"),
+        (&["CLIENT", "PAUSE", "x", "READ"], "ERR CLIENT PAUSE mode must be WRITE or ALL"),
+    ] {
+        assert_eq!(raw.command(command), Value::error(error), "{command:?}");
+    }
+    if program == Program::Tidegate {
+        let command = ["CLIENT", "PAUSE", "9223372036854775807"];
+        assert_eq!(raw.command(&command), Value::error("ERR timeout is out of range"));
+    }
+    assert_eq!(raw.command(&["SET", "k", "v"]), ok());
+}
