@@ -13,7 +13,9 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::conn::Conn;
 use super::serve::Shared;
-use super::socket_table::{Connection, Socket as Connected, SocketTable};
+use super::socket::Socket as Connected;
+use super::socket_table::{Connection, SocketTable};
+use super::transport::Transport;
 use crate::engine::ServerState;
 use crate::engine::session::{Peer, SessionKey};
 
@@ -131,7 +133,8 @@ pub(super) fn open(
         return None;
     }
     let key = server.open_session(peer_of(&SockRef::from(&socket), path.as_deref()));
-    Some((key, table.add(key, socket)))
+    let needs_task = matches!(socket, Connected::Accepted { .. });
+    Some((key, table.add(key, Transport::Plain(socket), needs_task)))
 }
 
 /// Sets an accepted socket's options and decides whether it is served; else answers what to tell it.

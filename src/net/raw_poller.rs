@@ -18,7 +18,8 @@ use std::time::Duration;
 use socket2::SockRef;
 
 use super::listener::{Listener, open};
-use super::socket_table::{Connection, Socket, SocketTable};
+use super::socket::Socket;
+use super::socket_table::{Connection, SocketTable};
 use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
 use crate::engine::session::SessionKey;
 use crate::engine::{Fed, RawSockets, ServerState};

@@ -1,23 +1,19 @@
 //! Every socket of the server, each owned here and nowhere else.
 //!
-//! A connection's task borrows its socket for the length of one read or write; so does the [raw poller](super::raw_poller)
-//! while tokio's tasks can't run. Either may close it: that takes the socket out of its [`Connection`], after which no
+//! A connection's task borrows its transport for the length of one read or write; so does the [raw poller](super::raw_poller)
+//! while tokio's tasks can't run. Either may close it: that takes the transport out of its [`Connection`], after which no
 //! descriptor is left that anybody could use, or close once more when its number belongs to another connection.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
-use std::io::{self, ErrorKind, IoSlice, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::pin::Pin;
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::RawFd;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
-
-use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use std::task::{Context, Poll};
 
 use super::conn::Inbox;
 use super::listener::Listener;
+use super::transport::Transport;
 use crate::base::fit::fit_map;
 use crate::engine::ServerState;
 use crate::engine::session::SessionKey;
@@ -32,12 +28,12 @@ pub(crate) struct SocketTable {
 }
 
 impl SocketTable {
-    /// Adds a socket whose session is `key`.
-    pub(crate) fn add(&self, key: SessionKey, socket: Socket) -> Rc<Connection> {
-        if let Socket::Accepted { .. } = socket {
+    /// Adds a connection whose session is `key`. Until it has a task, somebody must give it one if it `needs_task`.
+    pub(crate) fn add(&self, key: SessionKey, transport: Transport, needs_task: bool) -> Rc<Connection> {
+        if needs_task {
             self.without_task.borrow_mut().insert(key);
         }
-        let connection = Rc::new(Connection { inbox: RefCell::default(), socket: RefCell::new(Some(socket)) });
+        let connection = Rc::new(Connection { inbox: RefCell::default(), transport: RefCell::new(Some(transport)) });
         self.connections.borrow_mut().insert(key, connection.clone());
         connection
     }
@@ -66,7 +62,7 @@ impl SocketTable {
         drop(connections);
         self.without_task.borrow_mut().remove(&key);
         if let Some(connection) = removed {
-            connection.socket.take();
+            connection.transport.take();
         }
     }
 
@@ -97,48 +93,12 @@ impl SocketTable {
     }
 }
 
-/// The socket of a connection. All are non-blocking.
-pub(crate) enum Socket {
-    /// Over TCP.
-    Tcp(TcpStream),
-    /// Over a unix socket.
-    Unix(UnixStream),
-    /// Not known to tokio yet.
-    Accepted {
-        /// The socket.
-        fd: OwnedFd,
-        /// Over a unix socket, not over TCP.
-        is_unix: bool,
-    },
-}
-
-impl Socket {
-    /// Makes it known to tokio, unless it is.
-    fn adopt(self) -> io::Result<Socket> {
-        match self {
-            Socket::Accepted { fd, is_unix: false } => Ok(Socket::Tcp(TcpStream::from_std(fd.into())?)),
-            Socket::Accepted { fd, is_unix: true } => Ok(Socket::Unix(UnixStream::from_std(fd.into())?)),
-            known => Ok(known),
-        }
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Socket::Tcp(stream) => stream.as_fd(),
-            Socket::Unix(stream) => stream.as_fd(),
-            Socket::Accepted { fd, .. } => fd.as_fd(),
-        }
-    }
-}
-
-/// A connection's socket and what it has sent.
+/// A connection's transport and what has come by it.
 pub(crate) struct Connection {
     /// What was read and not answered yet.
     pub inbox: RefCell<Inbox>,
     /// Borrowed for the length of one call. `None` once it is closed.
-    socket: RefCell<Option<Socket>>,
+    transport: RefCell<Option<Transport>>,
 }
 
 /// For its task.
@@ -146,29 +106,25 @@ impl Connection {
     /// Reads what is there; 0 at the end, which a connection has reached that was closed here.
     #[inline]
     pub(crate) fn poll_read(&self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut buf = ReadBuf::new(input);
-        match &mut *self.socket.borrow_mut() {
-            Some(Socket::Tcp(stream)) => ready!(Pin::new(stream).poll_read(cx, &mut buf))?,
-            Some(Socket::Unix(stream)) => ready!(Pin::new(stream).poll_read(cx, &mut buf))?,
-            Some(Socket::Accepted { .. }) | None => {}
+        match &mut *self.transport.borrow_mut() {
+            Some(transport) => transport.poll_read(cx, input),
+            None => Poll::Ready(Ok(0)),
         }
-        Poll::Ready(Ok(buf.filled().len()))
     }
 
     /// Sends some of `bytes`.
     #[inline]
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut *self.socket.borrow_mut() {
-            Some(Socket::Tcp(stream)) => Pin::new(stream).poll_write(cx, bytes),
-            Some(Socket::Unix(stream)) => Pin::new(stream).poll_write(cx, bytes),
-            Some(Socket::Accepted { .. }) | None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
+        match &mut *self.transport.borrow_mut() {
+            Some(transport) => transport.poll_write(cx, bytes),
+            None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
         }
     }
 
     /// Makes the socket known to tokio. When that fails it is closed.
     pub(crate) fn adopt(&self) -> io::Result<()> {
-        let socket = self.socket.take().map(Socket::adopt).transpose()?;
-        *self.socket.borrow_mut() = socket;
+        let transport = self.transport.take().map(Transport::adopt).transpose()?;
+        *self.transport.borrow_mut() = transport;
         Ok(())
     }
 }
@@ -177,27 +133,25 @@ impl Connection {
 impl Connection {
     /// Its descriptor; a negative number, which poll(2) passes over, once it is closed.
     pub(crate) fn raw_fd(&self) -> RawFd {
-        self.socket.borrow().as_ref().map_or(-1, |socket| socket.as_fd().as_raw_fd())
+        self.transport.borrow().as_ref().map_or(-1, Transport::raw_fd)
     }
 
     /// Reads what is there; 0 at the end.
     pub(crate) fn read_now(&self, input: &mut [u8]) -> io::Result<usize> {
-        let socket = self.socket.borrow();
-        let Some(socket) = &*socket else { return Ok(0) };
-        (&*SockRef::from(socket)).read(input)
+        self.transport.borrow_mut().as_mut().map_or(Ok(0), |transport| transport.read_now(input))
     }
 
     /// Sends some of `bytes`.
     pub(crate) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        let socket = self.socket.borrow();
-        let Some(socket) = &*socket else { return Err(ErrorKind::NotConnected.into()) };
-        SockRef::from(socket).send(bytes)
+        self.open(|transport| transport.send_now(bytes))
     }
 
     /// Sends some of `parts`, from the beginning on.
     pub(crate) fn send_parts_now(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let socket = self.socket.borrow();
-        let Some(socket) = &*socket else { return Err(ErrorKind::NotConnected.into()) };
-        SockRef::from(socket).send_vectored(parts)
+        self.open(|transport| transport.send_parts_now(parts))
+    }
+
+    fn open(&self, act: impl FnOnce(&mut Transport) -> io::Result<usize>) -> io::Result<usize> {
+        self.transport.borrow_mut().as_mut().map_or(Err(ErrorKind::NotConnected.into()), act)
     }
 }
