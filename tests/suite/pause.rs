@@ -148,7 +148,7 @@ fn a_pipeline_goes_on_where_it_stopped(program: Program) {
         pipeline.extend(crate::harness::encode(&["GET", "n"]));
     }
     other.send(&pipeline);
-    let mut expect = |from: i64, to: i64, other: &mut Raw| {
+    let expect = |from: i64, to: i64, other: &mut Raw| {
         for n in from..to {
             assert_eq!(other.reply().value, Value::Integer(n + 1));
             assert_eq!(other.reply().value, Value::bulk(&(n + 1).to_string()));

@@ -40,8 +40,8 @@ final class RedissonPrograms {
 
         check("redisson: a lock counts how often it is entered, and ends by itself", () -> {
             RLock lock = redisson.getLock("redisson:reentrant");
-            lock.lock(60, TimeUnit.SECONDS);
-            lock.lock(60, TimeUnit.SECONDS);
+            lock.lock(10, TimeUnit.SECONDS);
+            lock.lock(10, TimeUnit.SECONDS);
             lock.unlock();
             expect("still held", lock.isHeldByCurrentThread(), true);
             lock.unlock();
@@ -60,7 +60,7 @@ final class RedissonPrograms {
                 boolean writes = number.getAndIncrement() % 4 == 0;
                 for (int n = 0; n < 5; n++) {
                     RLock mine = writes ? lock.writeLock() : lock.readLock();
-                    mine.lock(60, TimeUnit.SECONDS);
+                    mine.lock(10, TimeUnit.SECONDS);
                     (writes ? writers : readers).incrementAndGet();
                     if (writers.get() > 1 || (writers.get() == 1 && readers.get() > 0)) {
                         wrong.incrementAndGet();
@@ -98,7 +98,7 @@ final class RedissonPrograms {
             AtomicInteger inside = new AtomicInteger(), most = new AtomicInteger();
             together(THREADS, () -> {
                 for (int n = 0; n < 5; n++) {
-                    String permit = semaphore.acquire(60, TimeUnit.SECONDS);
+                    String permit = semaphore.acquire(10, TimeUnit.SECONDS);
                     most.accumulateAndGet(inside.incrementAndGet(), Math::max);
                     inside.decrementAndGet();
                     semaphore.release(permit);
