@@ -1,7 +1,6 @@
 //! Wiring: from a configuration to a running server.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,6 +27,7 @@ use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealDisk, ignore_file_size_signal};
 use crate::log::scan::TornTail;
 use crate::net::listener::Listener;
+use crate::net::reconfigure::{ListenError, Network, acceptor, listen};
 use crate::net::serve::{Shared, serve};
 
 /// Why the server did not start.
@@ -41,8 +41,11 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The certificates or other parameters of TLS are of no use.
+    #[error("cannot serve TLS: {0}")]
+    Tls(String),
     /// Neither a port nor a unix socket is configured.
-    #[error("nothing to listen on: set --port, or --unixsocket PATH")]
+    #[error("nothing to listen on: set --port, --tls-port, or --unixsocket PATH")]
     NoListener,
     /// The Lua state could not be made.
     #[error("cannot load the bundled scripts: {0}")]
@@ -73,12 +76,13 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     count_for_this_thread();
     wait_to_be_told();
     local.block_on(&runtime, async {
-        let listeners = listen(&config)?;
+        let acceptor = acceptor(&config).map_err(|error| StartError::Tls(error.to_string()))?;
+        let listeners = open_listeners(&config)?;
         let warnings = config.warnings();
         let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
         let log_moved = Arc::new(Notify::new());
-        let places: Vec<String> = listeners.iter().map(Listener::address).collect();
+        let places: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
         let mut start = Some(Start::begin(&mut engine, &log_moved)?);
         watch_for_stalls(&engine.server.registry, command::table())?;
         let load = |engine: &mut Engine| {
@@ -91,49 +95,19 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
             }
             Ok::<_, StartError>(step)
         };
-        serve(Rc::new(Shared::new(engine, log_moved)), listeners, load).await?;
+        let shared = Rc::new(Shared::new(engine, log_moved));
+        shared.sockets.set_acceptor(acceptor);
+        shared.engine.borrow_mut().server.network = Some(Box::new(Network::new(Rc::clone(&shared.sockets))));
+        serve(shared, listeners, load).await?;
         Ok(())
     })
 }
 
-/// Opens every configured socket. An address that starts with `-` may fail.
-fn listen(config: &Config) -> Result<Vec<Listener>, StartError> {
-    let backlog = config.tcp_backlog.min(i32::MAX as u32) as i32;
-    let mut listeners = Vec::new();
-    if config.port != 0 {
-        for bind in &config.bind {
-            let (may_fail, host) = bind.strip_prefix('-').map_or((false, bind.as_str()), |host| (true, host));
-            let failed = |source| StartError::Listen { address: format!("{host}:{}", config.port), source };
-            match resolve(host, config.port).and_then(|address| Listener::tcp(address, backlog)) {
-                Ok(listener) => listeners.push(listener),
-                Err(_) if may_fail => {}
-                Err(source) => return Err(failed(source)),
-            }
-        }
-    }
-    if !config.unixsocket.as_os_str().is_empty() {
-        let path = config.dir.join(&config.unixsocket);
-        let failed = |source| StartError::Listen { address: path.display().to_string(), source };
-        listeners.push(Listener::unix(&path, config.unixsocketperm, backlog).map_err(failed)?);
-    }
+/// Opens every configured socket.
+fn open_listeners(config: &Config) -> Result<Vec<Rc<Listener>>, StartError> {
+    let failed = |error: ListenError| StartError::Listen { address: error.place.to_string(), source: error.source };
+    let listeners = listen(config).map_err(failed)?;
     if listeners.is_empty() { Err(StartError::NoListener) } else { Ok(listeners) }
-}
-
-fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
-    let ip = match host {
-        "*" => IpAddr::from([0, 0, 0, 0]),
-        "::*" => IpAddr::from([0; 16]),
-        host => match host.parse() {
-            Ok(ip) => ip,
-            Err(_) => return first_address(host, port),
-        },
-    };
-    Ok(SocketAddr::new(ip, port))
-}
-
-fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
-    use std::net::ToSocketAddrs;
-    (host, port).to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the name has no address"))
 }
 
 /// The way from an empty engine to one with its data.

@@ -30,6 +30,33 @@ pub const BUSY_REPLY_PAUSE_BYTES: usize = 64 * 1024;
 /// Descriptors for everything that is not a client: standard streams, listeners, what tokio needs, a file or two.
 pub const DESCRIPTORS_RESERVED: u64 = 32;
 
+/// How long a client may take for a TLS handshake: several round trips on the worst of networks. Nobody has authenticated by then.
+pub const TLS_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// TLS handshakes that may be unfinished at a time, each of some 10 to 20 KiB. With one more the oldest is closed: honest ones are over
+/// in moments.
+pub const TLS_HANDSHAKES_MAX: usize = 1_000;
+
+/// Bytes of ciphertext read at a time from a TLS connection: two records of the largest size.
+pub const TLS_READ_CHUNK_BYTES: usize = 32 * 1024;
+
+/// Reads of a TLS connection's socket that may bring nothing for the session, as in a handshake, before others have their turn.
+pub const TLS_FRUITLESS_READS_MAX: usize = 8;
+
+/// Bytes of one client that are encrypted and not sent. They are held beside their plaintext, so that TLS at most doubles what a
+/// client leaves unread.
+pub const TLS_UNSENT_MAX_BYTES: usize = 64 * 1024;
+
+/// TLS sessions that are remembered so that clients may resume them, whatever `tls-session-cache-size` allows: some 1 KiB each, more
+/// with certificates of clients.
+pub const TLS_SESSIONS_MAX: usize = 1 << 20;
+
+/// Bytes of one file of certificates or keys, and files of a folder of certificates: ten times what systems trust.
+pub const TLS_FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+/// See [`TLS_FILE_MAX_BYTES`].
+pub const TLS_CA_FILES_MAX: usize = 4_096;
+
 /// Connections accepted at a time from one listener while a script is busy: those who are connected have their turn, too.
 pub const BUSY_ACCEPTS_MAX: usize = 1_000;
 

@@ -3,7 +3,7 @@
 use super::help::help;
 use crate::base::descriptors::make_room;
 use crate::base::logging;
-use crate::config::{Refusal, SetError};
+use crate::config::{Config, Refusal, SetError};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::session::Restrictions;
@@ -50,12 +50,14 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
         ctx.server.config = before;
         return Ok(Flow::wait(wait));
     }
-    // Before anything else is acted on: it can fail.
+    // These can fail, and come before all that can't.
+    reconfigure_network(ctx, &before, &words)?;
     let policy = ctx.server.config.appendfsync;
     if policy != before.appendfsync
         && let Err(error) = ctx.server.set_sync_policy(policy)
     {
         ctx.server.config = before;
+        take_back_network(ctx, &words);
         let failed = "ERR CONFIG SET failed (possibly related to argument 'appendfsync') - ";
         return Err(Error::owned(format!("{failed}{error}")));
     }
@@ -64,6 +66,7 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
         && let Err(error) = ctx.server.end_log(ctx.ks)
     {
         ctx.server.config = before;
+        take_back_network(ctx, &words);
         let failed = "ERR CONFIG SET failed (possibly related to argument 'appendonly') - ";
         return Err(Error::owned(format!("{failed}{error}")));
     }
@@ -99,6 +102,31 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
     }
     ctx.reply.ok();
     Ok(Flow::Replied)
+}
+
+/// Whether the network floor acts on a parameter. It does so also if its value is the same: the file of that name may be another.
+fn is_of_network(name: &[u8]) -> bool {
+    name.to_ascii_lowercase().starts_with(b"tls-")
+}
+
+/// Has the network floor act on what was set, if that concerns it; else, and if it refuses, everything is as `before`.
+fn reconfigure_network(ctx: &mut Ctx<'_>, before: &Config, words: &[&[u8]]) -> Result<(), Error> {
+    let server = &mut *ctx.server;
+    let Some(name) = words.iter().step_by(2).find(|name| is_of_network(name)) else { return Ok(()) };
+    let done = server.network.as_mut().map_or(Ok(()), |network| network.reconfigure(&server.config));
+    done.map_err(|refusal| {
+        server.config = before.clone();
+        let name = String::from_utf8_lossy(name);
+        Error::owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {refusal}"))
+    })
+}
+
+/// Has it act on the values that there were before `words` were set, and are again.
+fn take_back_network(ctx: &mut Ctx<'_>, words: &[&[u8]]) {
+    let before = ctx.server.config.clone();
+    if let Err(error) = reconfigure_network(ctx, &before, words) {
+        tracing::warn!(?error, "what was set could not be taken back");
+    }
 }
 
 /// Makes sure that what was logged before the command came is on disk before the log is closed, or synced at other times. That may

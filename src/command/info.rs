@@ -84,7 +84,7 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
         "arch_bits" => usize::BITS,
         "process_id" => std::process::id(),
         "run_id" => server.run_id,
-        "tcp_port" => server.config.port,
+        "tcp_port" => if server.config.port != 0 { server.config.port } else { server.config.tls_port },
         "server_time_usec" => now_us,
         "uptime_in_seconds" => uptime_s,
         "uptime_in_days" => uptime_s / 86_400,

@@ -294,6 +294,19 @@ impl AllowFrom {
 }
 
 words! {
+    /// Whether clients must show a certificate over TLS.
+    TlsAuthClients {
+        /// They are not asked for one.
+        No = "no",
+        /// They must.
+        #[default]
+        Yes = "yes",
+        /// They may, and then it must be a good one.
+        Optional = "optional",
+    }
+}
+
+words! {
     /// When the log is forced to disk.
     AppendFsync {
         /// Every second.

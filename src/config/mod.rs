@@ -12,7 +12,7 @@ mod table;
 
 pub use kind::{
     AllowFrom, AppendFsync, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Refusal, SanitizePayload, SavePoint,
-    Shape,
+    Shape, TlsAuthClients,
 };
 pub use load::{LineError, LineFault, LoadError, command};
 pub use table::{Change, Config, PARAMETERS, Parameter};

@@ -7,7 +7,7 @@
 
 use super::kind::{
     Addresses, AllowFrom, AppendFsync, Directory, File, Limits, LogLevel, MaxmemoryPolicy, Name, Origin, OutputLimits,
-    Refusal, SanitizePayload, SavePoint, SavePoints, Shape, Text, YesNo, int, memory, octal, one_of,
+    Refusal, SanitizePayload, SavePoint, SavePoints, Shape, Text, TlsAuthClients, YesNo, int, memory, octal, one_of,
 };
 use std::path::PathBuf;
 
@@ -130,6 +130,34 @@ parameters! {
         tcp_keepalive_s: u32 = "tcp-keepalive", AnyTime, int(0, INT_MAX), "300";
         /// Clients that may be connected at the same time.
         maxclients: u32 = "maxclients", AnyTime, int(1, u32::MAX as i128), "10000";
+    }
+    "TLS" {
+        /// TCP port for clients that use TLS; 0 for none. Certificates and keys are read again when they are set.
+        tls_port: u16 = "tls-port", AtStart, int(0, 65_535), "0";
+        /// File of the server's certificate, and of those between it and its authority, in PEM, relative to `dir`.
+        tls_cert_file: PathBuf = "tls-cert-file", AnyTime, File, "";
+        /// File of the certificate's key, in PEM, relative to `dir`.
+        tls_key_file: PathBuf = "tls-key-file", AnyTime, File, "";
+        /// File of the authorities that certify clients, in PEM, relative to `dir`.
+        tls_ca_cert_file: PathBuf = "tls-ca-cert-file", AnyTime, File, "";
+        /// Folder of such files, relative to `dir`.
+        tls_ca_cert_dir: PathBuf = "tls-ca-cert-dir", AnyTime, File, "";
+        /// Whether clients must show a certificate; `optional`: they need not, but if they do it must be a good one.
+        tls_auth_clients: TlsAuthClients = "tls-auth-clients", AnyTime, one_of::<TlsAuthClients>(), "yes";
+        /// Protocols that are spoken: `TLSv1.2`, `TLSv1.3`; empty for both.
+        tls_protocols: Vec<u8> = "tls-protocols", AnyTime, Text, "";
+        /// Cipher suites of TLS 1.2, as a list of OpenSSL; empty for all.
+        tls_ciphers: Vec<u8> = "tls-ciphers", AnyTime, Text, "";
+        /// Cipher suites of TLS 1.3, separated by colons; empty for all.
+        tls_ciphersuites: Vec<u8> = "tls-ciphersuites", AnyTime, Text, "";
+        /// Choose the cipher suite that the server, not the client, likes best.
+        tls_prefer_server_ciphers: bool = "tls-prefer-server-ciphers", AnyTime, YesNo, "no";
+        /// Remember TLS sessions, so that clients that connect again need no whole handshake.
+        tls_session_caching: bool = "tls-session-caching", AnyTime, YesNo, "yes";
+        /// How many; 0 for as many as there may be.
+        tls_session_cache_size: usize = "tls-session-cache-size", AnyTime, int(0, INT_MAX), "20480";
+        /// Seconds for which a TLS session is remembered.
+        tls_session_cache_timeout_s: u32 = "tls-session-cache-timeout", AnyTime, int(0, INT_MAX), "300";
     }
     "Security" {
         /// Password that clients must give by AUTH or HELLO; empty for none.

@@ -62,5 +62,6 @@ mod wait_queues;
 mod watches;
 
 pub use state::{
-    Command, CommandTable, Ctx, Done, Engine, Entry, Fed, Flow, MayWait, Origin, RawSockets, Run, ServerState, Shutdown,
+    Command, CommandTable, Ctx, Done, Engine, Entry, Fed, Flow, MayWait, NetworkRefusal, Origin, RawSockets,
+    Reconfigure, Run, ServerState, Shutdown,
 };

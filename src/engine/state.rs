@@ -96,6 +96,7 @@ impl Engine {
             trace: None,
             held_messages: HeldMessages::default(),
             raw_sockets: None,
+            network: None,
             room: Room::default(),
             unit_time_us: None,
             last_ticks: 0,
@@ -173,6 +174,8 @@ pub struct ServerState {
     pub(super) held_messages: HeldMessages,
     /// The sockets, for when tokio can't serve them: while a script is busy.
     pub raw_sockets: Option<Box<dyn RawSockets>>,
+    /// The network floor, which listens, for CONFIG SET.
+    pub network: Option<Box<dyn Reconfigure>>,
     /// What all clients together have left unread.
     pub(super) room: Room,
     /// What TIME answers in the unit that runs, Unix us, once it has been called: time stands still in EXEC and in a script.
@@ -336,6 +339,21 @@ pub trait RawSockets {
     /// Sends what the socket of one connection takes of `unsent`, which it removes, and appends to `received` what came in.
     /// Waits for either, no longer than `patience`. Answers false when the peer has hung up.
     fn exchange(&mut self, key: SessionKey, unsent: &mut Vec<u8>, received: &mut Vec<u8>, patience: Duration) -> bool;
+}
+
+/// What the network floor does by the configuration, and does anew when that changes.
+pub trait Reconfigure {
+    /// Listens and presents certificates as `config` says. Reads files again that are the same by name. Who is connected stays so. With
+    /// an error everything is as before.
+    fn reconfigure(&mut self, config: &Config) -> Result<(), NetworkRefusal>;
+}
+
+/// Why [`Reconfigure`] changed nothing; the log says more. The texts are Redis'.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkRefusal {
+    /// The certificates, keys or other parameters of TLS are of no use.
+    #[error("Unable to update TLS configuration. Check server logs.")]
+    Tls,
 }
 
 impl ServerState {

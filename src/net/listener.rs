@@ -1,11 +1,15 @@
-//! Listening sockets: TCP and unix.
+//! Listening sockets: TCP, with TLS or without, and unix.
 
+use std::cell::RefCell;
+use std::fmt;
+use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -19,12 +23,46 @@ use super::transport::Transport;
 use crate::engine::ServerState;
 use crate::engine::session::{Peer, SessionKey};
 
+/// Whether what is sent over TCP is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Security {
+    /// It is not.
+    Plain,
+    /// By TLS.
+    Tls,
+}
+
+/// Where to listen, as the configuration says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At an address or name, `*` for every IPv4 and `::*` for every IPv6 address, and a port.
+    Tcp(String, u16, Security),
+    /// At a path, which is removed at the end.
+    Unix(PathBuf),
+}
+
+/// How a log names it.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Tcp(host, port, _) => write!(f, "{host}:{port}"),
+            Place::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
 /// A socket that takes connections.
-pub(crate) enum Listener {
-    /// On an address and port.
+pub(crate) struct Listener {
+    place: Place,
+    /// Borrowed for the length of one call. `None` once it is closed.
+    socket: RefCell<Option<Bound>>,
+    /// Of the task that accepts.
+    waker: RefCell<Option<Waker>>,
+}
+
+enum Bound {
     Tcp(TcpListener),
-    /// On a path, which is removed at the end.
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener),
 }
 
 /// How long to wait when the system has no more descriptors.
@@ -36,52 +74,83 @@ machine are served. Set a password (CONFIG SET requirepass, or --requirepass at 
 trusted, turn the protection off (CONFIG SET protected-mode no, or --protected-mode no).\r\n";
 
 impl Listener {
-    /// Listens on a TCP address.
-    pub(crate) fn tcp(address: SocketAddr, backlog: i32) -> io::Result<Listener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        if address.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(backlog)?;
-        Ok(Listener::Tcp(TcpListener::from_std(socket.into())?))
+    /// Listens at `place`. `permissions` are those of a unix socket.
+    pub(crate) fn open(place: Place, backlog: i32, permissions: u32) -> io::Result<Listener> {
+        let bound = match &place {
+            Place::Tcp(host, port, _) => Bound::Tcp(bind_tcp(resolve(host, *port)?, backlog)?),
+            Place::Unix(path) => Bound::Unix(bind_unix(path, permissions, backlog)?),
+        };
+        Ok(Listener { place, socket: RefCell::new(Some(bound)), waker: RefCell::default() })
     }
 
-    /// Listens on a path. A socket that a server left there is replaced; another file is not.
-    pub(crate) fn unix(path: &Path, permissions: u32, backlog: i32) -> io::Result<Listener> {
-        if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-            std::fs::remove_file(path)?;
-        }
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&socket2::SockAddr::unix(path)?)?;
-        if permissions != 0 {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
-        }
-        socket.listen(backlog)?;
-        let listener = std::os::unix::net::UnixListener::from(std::os::fd::OwnedFd::from(socket));
-        Ok(Listener::Unix(UnixListener::from_std(listener)?, path.to_owned()))
+    /// Where it listens.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
-    /// Where it listens, as the start-up line tells it.
+    /// The same, as the start-up line tells it.
     pub(crate) fn address(&self) -> String {
-        match self {
-            Listener::Tcp(listener) => {
-                listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
+        match (&*self.socket.borrow(), &self.place) {
+            (Some(Bound::Tcp(listener)), Place::Tcp(.., security)) => {
+                let address = listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+                if *security == Security::Tls { address + " (TLS)" } else { address }
             }
-            Listener::Unix(_, path) => path.display().to_string(),
+            (_, place) => place.to_string(),
         }
     }
 
-    /// Accepts for ever.
+    /// Closes it; who is connected stays so. Its task ends.
+    pub(crate) fn close(&self) {
+        if let (Some(Bound::Unix(_)), Place::Unix(path)) = (self.socket.take(), &self.place) {
+            // Nothing is lost when the file is gone already.
+            let _ = std::fs::remove_file(path);
+        }
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Its descriptor; a negative number once it is closed.
+    pub(super) fn raw_fd(&self) -> RawFd {
+        match &*self.socket.borrow() {
+            Some(Bound::Tcp(listener)) => listener.as_raw_fd(),
+            Some(Bound::Unix(listener)) => listener.as_raw_fd(),
+            None => -1,
+        }
+    }
+
+    /// Accepts a connection past tokio, if there is one.
+    pub(super) fn accept_now(&self) -> io::Result<Connected> {
+        let accepted = match &*self.socket.borrow() {
+            Some(Bound::Tcp(listener)) => SockRef::from(listener).accept(),
+            Some(Bound::Unix(listener)) => SockRef::from(listener).accept(),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        };
+        let (socket, _) = accepted?;
+        socket.set_nonblocking(true)?;
+        Ok(Connected::Accepted { fd: socket.into(), is_unix: matches!(self.place, Place::Unix(_)) })
+    }
+
+    /// The next connection; `None` once it is closed.
+    async fn accept(&self) -> Option<io::Result<Connected>> {
+        poll_fn(|cx| {
+            self.waker.replace(Some(cx.waker().clone()));
+            match &*self.socket.borrow() {
+                Some(Bound::Tcp(listener)) => {
+                    listener.poll_accept(cx).map(|accepted| Some(accepted.map(|(stream, _)| Connected::Tcp(stream))))
+                }
+                Some(Bound::Unix(listener)) => {
+                    listener.poll_accept(cx).map(|accepted| Some(accepted.map(|(stream, _)| Connected::Unix(stream))))
+                }
+                None => Poll::Ready(None),
+            }
+        })
+        .await
+    }
+
+    /// Accepts until it is closed.
     pub(super) async fn accept_all(self: Rc<Listener>, shared: Rc<Shared>) {
-        loop {
-            let accepted = match &*self {
-                Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| Connected::Tcp(stream)),
-                Listener::Unix(listener, _) => listener.accept().await.map(|(stream, _)| Connected::Unix(stream)),
-            };
+        while let Some(accepted) = self.accept().await {
             match accepted {
                 Ok(socket) => {
                     let opened = open(&mut shared.engine.borrow_mut().server, &shared.sockets, socket, &self);
@@ -98,22 +167,54 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Listener::Tcp(listener) => listener.as_fd(),
-            Listener::Unix(listener, _) => listener.as_fd(),
-        }
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Listener::Unix(_, path) = self {
-            // Nothing is lost when the file is gone already.
-            let _ = std::fs::remove_file(path);
-        }
+fn bind_tcp(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
     }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(backlog)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// A socket that a server left at the path is replaced; another file is not.
+fn bind_unix(path: &Path, permissions: u32, backlog: i32) -> io::Result<UnixListener> {
+    if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&socket2::SockAddr::unix(path)?)?;
+    if permissions != 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions))?;
+    }
+    socket.listen(backlog)?;
+    UnixListener::from_std(OwnedFd::from(socket).into())
+}
+
+fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
+    let ip = match host {
+        "*" => IpAddr::from([0, 0, 0, 0]),
+        "::*" => IpAddr::from([0; 16]),
+        host => match host.parse() {
+            Ok(ip) => ip,
+            Err(_) => return first_address(host, port),
+        },
+    };
+    Ok(SocketAddr::new(ip, port))
+}
+
+fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
+    use std::net::ToSocketAddrs;
+    (host, port).to_socket_addrs()?.next().ok_or_else(|| io::Error::other("the name has no address"))
 }
 
 /// Makes a socket that `listener` accepted a connection with a session; or tells its peer why not, and closes it.
@@ -123,18 +224,31 @@ pub(super) fn open(
     socket: Connected,
     listener: &Listener,
 ) -> Option<(SessionKey, Rc<Connection>)> {
-    let path = match listener {
-        Listener::Tcp(_) => None,
-        Listener::Unix(_, path) => Some(path.display().to_string()),
+    let path = match listener.place() {
+        Place::Tcp(..) => None,
+        Place::Unix(path) => Some(path.display().to_string()),
     };
+    let is_secure = matches!(listener.place(), Place::Tcp(.., Security::Tls));
     if let Err(reason) = greet(&SockRef::from(&socket), path.is_some(), server) {
-        // The refusal fits any socket's buffer; a peer that has left does not miss it.
-        let _ = SockRef::from(&socket).send(reason);
+        // The refusal fits any socket's buffer; a peer that has left does not miss it. One that waits for a handshake could not read it.
+        if !is_secure {
+            let _ = SockRef::from(&socket).send(reason);
+        }
         return None;
     }
-    let key = server.open_session(peer_of(&SockRef::from(&socket), path.as_deref()));
     let needs_task = matches!(socket, Connected::Accepted { .. });
-    Some((key, table.add(key, Transport::Plain(socket), needs_task)))
+    let peer = peer_of(&SockRef::from(&socket), path.as_deref());
+    let transport = match is_secure {
+        false => Transport::Plain(socket),
+        // Without an acceptor nobody listens for TLS any more.
+        true => Transport::Tls(Box::new(table.acceptor()?.accept(socket).ok()?)),
+    };
+    let key = server.open_session(peer);
+    let connection = table.add(key, transport, needs_task);
+    if is_secure {
+        table.bound_handshakes(server);
+    }
+    Some((key, connection))
 }
 
 /// Sets an accepted socket's options and decides whether it is served; else answers what to tell it.

@@ -1,9 +1,13 @@
-//! The network: the only floor that knows tokio and sockets.
+//! The network: the only floor that knows tokio and sockets, and in `tls` and `tls_files` rustls.
 
 pub(crate) mod conn;
 pub(crate) mod listener;
 pub(crate) mod raw_poller;
+pub(crate) mod reconfigure;
 pub(crate) mod serve;
 pub(crate) mod socket;
 pub(crate) mod socket_table;
+mod tls;
+mod tls_files;
+mod tls_sessions;
 pub(crate) mod transport;

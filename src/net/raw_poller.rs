@@ -11,14 +11,11 @@
 //! finds its session gone, and ends.
 
 use std::io::{self, ErrorKind, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use socket2::SockRef;
-
-use super::listener::{Listener, open};
-use super::socket::Socket;
+use super::listener::open;
 use super::socket_table::{Connection, SocketTable};
 use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
 use crate::engine::session::SessionKey;
@@ -54,15 +51,12 @@ impl RawPoller {
 
     fn accept_all(&mut self, server: &mut ServerState) {
         let listeners = self.table.listeners();
-        let ready = poll_now(listeners.iter().map(|listener| listener.as_fd().as_raw_fd()));
+        let ready = poll_now(listeners.iter().map(|listener| listener.raw_fd()));
         for (listener, _) in listeners.iter().zip(ready).filter(|(_, events)| *events != 0) {
             for _ in 0..BUSY_ACCEPTS_MAX {
-                let Ok((socket, _)) = SockRef::from(&**listener).accept() else { break };
-                if socket.set_nonblocking(true).is_ok() {
-                    let is_unix = matches!(**listener, Listener::Unix(..));
-                    // It is served from the table; nobody else need know it.
-                    let _ = open(server, &self.table, Socket::Accepted { fd: socket.into(), is_unix }, listener);
-                }
+                let Ok(socket) = listener.accept_now() else { break };
+                // It is served from the table; nobody else need know it.
+                let _ = open(server, &self.table, socket, listener);
             }
         }
     }
@@ -149,11 +143,13 @@ impl RawSockets for RawPoller {
 
     fn serve(&mut self, ks: &mut Keyspace, server: &mut ServerState) {
         self.accept_all(server);
+        self.table.bound_handshakes(server);
         let connections = self.table.connections();
         let ready = poll_now(connections.iter().map(|(_, connection)| connection.raw_fd()));
         for ((key, connection), events) in connections.iter().zip(ready) {
             let mut stay = RawPoller::send_to(server, *key, connection);
-            let has_work = events != 0 || connection.inbox.try_borrow().is_ok_and(|inbox| inbox.is_unfed());
+            let has_unfed = connection.inbox.try_borrow().is_ok_and(|inbox| inbox.is_unfed());
+            let has_work = events != 0 || has_unfed || connection.has_more();
             if stay == Stay::Open && has_work {
                 stay = self.serve_one(ks, server, *key, connection, events);
                 if stay == Stay::Open {
@@ -174,6 +170,7 @@ impl RawSockets for RawPoller {
         let Some(connection) = self.table.connection(key) else { return false };
         let events = if unsent.is_empty() { libc::POLLIN } else { libc::POLLIN | libc::POLLOUT };
         let mut poll = libc::pollfd { fd: connection.raw_fd(), events, revents: 0 };
+        let patience = if connection.has_more() { Duration::ZERO } else { patience };
         // SAFETY: the pointer is that of one live record, which the call fills in place.
         unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) };
         if !unsent.is_empty() {
@@ -211,6 +208,7 @@ fn poll_now(fds: impl Iterator<Item = RawFd>) -> impl Iterator<Item = libc::c_sh
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
     #[test]

@@ -97,6 +97,7 @@ impl Shared {
                 let hz = self.engine.borrow().server.config.hz.clamp(1, 500);
                 next_tick = Instant::now() + Duration::from_millis(1_000 / u64::from(hz));
                 self.buffers.borrow_mut().give_back();
+                self.sockets.bound_handshakes(&mut self.engine.borrow_mut().server);
                 more = self.engine.borrow_mut().tick();
             } else if more {
                 more = self.engine.borrow_mut().reclaim();
@@ -185,7 +186,7 @@ impl Shared {
 /// answers that all data is there; if it fails, so does this.
 pub(crate) async fn serve<E: From<std::io::Error>>(
     shared: Rc<Shared>,
-    listeners: Vec<Listener>,
+    listeners: Vec<Rc<Listener>>,
     load: impl FnMut(&mut Engine) -> Result<Step, E>,
 ) -> Result<(), E> {
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -195,10 +196,9 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
     for number in [SIGINT, SIGTERM] {
         signal_hook::flag::register(number, stop_signal.clone())?;
     }
-    let mut accepting = tokio::task::JoinSet::new();
-    for listener in listeners.into_iter().map(Rc::new) {
-        shared.sockets.listen(listener.clone());
-        accepting.spawn_local(listener.accept_all(shared.clone()));
+    for listener in listeners {
+        shared.sockets.listen(Rc::clone(&listener));
+        spawn_local(listener.accept_all(Rc::clone(&shared)));
     }
     let (loading, clockwork, saving) = (shared.load(load), shared.clockwork(), shared.save());
     tokio::pin!(loading, clockwork, saving);

@@ -1,7 +1,7 @@
 //! A connected socket, TCP or unix, as tokio knows it or before tokio knows it. All are non-blocking.
 //!
 //! Each has two users, never at the same time: the connection's task, whom tokio wakes, and the [raw poller](super::raw_poller),
-//! which works past tokio.
+//! which works past tokio. [`Way`] says whose call it is, for code that serves both.
 
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -11,6 +11,14 @@ use std::task::{Context, Poll, ready};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+
+/// Whose call it is.
+pub(super) enum Way<'a, 'b> {
+    /// That of the connection's task, which is woken when the socket has more to give, or to take.
+    Task(&'a mut Context<'b>),
+    /// Of somebody who works past tokio, and does not wait.
+    Now,
+}
 
 /// See the module's header.
 pub(crate) enum Socket {
@@ -93,5 +101,39 @@ impl Socket {
     /// Sends some of `parts`, from the beginning on.
     pub(super) fn send_parts_now(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         SockRef::from(self).send_vectored(parts)
+    }
+}
+
+/// Either way. A socket that has nothing to give, or takes nothing, is `Pending`.
+impl Socket {
+    /// Reads what is there; nothing at the end.
+    pub(super) fn read(&mut self, way: &mut Way<'_, '_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match (way, self) {
+            (Way::Task(cx), Socket::Tcp(stream)) => Pin::new(stream).poll_read(cx, buf),
+            (Way::Task(cx), Socket::Unix(stream)) => Pin::new(stream).poll_read(cx, buf),
+            (Way::Task(_), Socket::Accepted { .. }) => Poll::Ready(Err(ErrorKind::NotConnected.into())),
+            (Way::Now, socket) => {
+                let read = ready!(unless_blocked(socket.read_now(buf.initialize_unfilled())))?;
+                buf.advance(read);
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+
+    /// Sends some of `parts`, from the beginning on.
+    pub(super) fn write_parts(&mut self, way: &mut Way<'_, '_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match (way, self) {
+            (Way::Task(cx), Socket::Tcp(stream)) => Pin::new(stream).poll_write_vectored(cx, parts),
+            (Way::Task(cx), Socket::Unix(stream)) => Pin::new(stream).poll_write_vectored(cx, parts),
+            (Way::Task(_), Socket::Accepted { .. }) => Poll::Ready(Err(ErrorKind::NotConnected.into())),
+            (Way::Now, socket) => unless_blocked(socket.send_parts_now(parts)),
+        }
+    }
+}
+
+fn unless_blocked(done: io::Result<usize>) -> Poll<io::Result<usize>> {
+    match done {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Poll::Pending,
+        done => Poll::Ready(done),
     }
 }

@@ -5,16 +5,19 @@
 //! descriptor is left that anybody could use, or close once more when its number belongs to another connection.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use super::conn::Inbox;
 use super::listener::Listener;
+use super::tls::Acceptor;
 use super::transport::Transport;
 use crate::base::fit::fit_map;
+use crate::base::limits::{TLS_HANDSHAKE_MAX, TLS_HANDSHAKES_MAX};
 use crate::engine::ServerState;
 use crate::engine::session::SessionKey;
 
@@ -25,6 +28,10 @@ pub(crate) struct SocketTable {
     listeners: RefCell<Vec<Rc<Listener>>>,
     /// Connections that were accepted while tokio's tasks could not run, and have none yet.
     without_task: RefCell<BTreeSet<SessionKey>>,
+    /// What makes TLS connections; `None` where nobody listens for them.
+    acceptor: RefCell<Option<Acceptor>>,
+    /// Connections that began a handshake, and when, the oldest first. Those whose handshake is over are taken out now and then.
+    handshakes: RefCell<VecDeque<(SessionKey, Instant)>>,
 }
 
 impl SocketTable {
@@ -32,6 +39,9 @@ impl SocketTable {
     pub(crate) fn add(&self, key: SessionKey, transport: Transport, needs_task: bool) -> Rc<Connection> {
         if needs_task {
             self.without_task.borrow_mut().insert(key);
+        }
+        if transport.is_handshaking() {
+            self.handshakes.borrow_mut().push_back((key, Instant::now()));
         }
         let connection = Rc::new(Connection { inbox: RefCell::default(), transport: RefCell::new(Some(transport)) });
         self.connections.borrow_mut().insert(key, connection.clone());
@@ -61,8 +71,8 @@ impl SocketTable {
         fit_map(&mut connections);
         drop(connections);
         self.without_task.borrow_mut().remove(&key);
-        if let Some(connection) = removed {
-            connection.transport.take();
+        if let Some(transport) = removed.and_then(|connection| connection.transport.take()) {
+            transport.close();
         }
     }
 
@@ -77,6 +87,46 @@ impl SocketTable {
         self.without_task.take()
     }
 
+    /// What makes TLS connections of the sockets that are accepted from now on.
+    pub(crate) fn set_acceptor(&self, acceptor: Option<Acceptor>) {
+        *self.acceptor.borrow_mut() = acceptor;
+    }
+
+    /// See [`set_acceptor`](Self::set_acceptor).
+    pub(crate) fn acceptor(&self) -> Option<Acceptor> {
+        self.acceptor.borrow().clone()
+    }
+
+    /// Closes the connections whose handshake takes longer than [`TLS_HANDSHAKE_MAX`], and the oldest of those beyond
+    /// [`TLS_HANDSHAKES_MAX`].
+    pub(crate) fn bound_handshakes(&self, server: &mut ServerState) {
+        if self.handshakes.borrow().len() > TLS_HANDSHAKES_MAX {
+            self.handshakes.borrow_mut().retain(|&(key, _)| self.is_handshaking(key));
+        }
+        while let Some(key) = self.take_overdue_handshake() {
+            if self.is_handshaking(key) {
+                tracing::debug!(client = key.id, "closed: its TLS handshake takes too long, or there are too many");
+                self.close(server, key);
+            }
+        }
+    }
+
+    fn take_overdue_handshake(&self) -> Option<SessionKey> {
+        let mut handshakes = self.handshakes.borrow_mut();
+        let &(key, began) = handshakes.front()?;
+        let is_overdue = handshakes.len() > TLS_HANDSHAKES_MAX || began.elapsed() > TLS_HANDSHAKE_MAX;
+        is_overdue.then(|| {
+            handshakes.pop_front();
+            key
+        })
+    }
+
+    fn is_handshaking(&self, key: SessionKey) -> bool {
+        let connections = self.connections.borrow();
+        let transport = connections.get(&key).map(|connection| connection.transport.borrow());
+        transport.is_some_and(|transport| transport.as_ref().is_some_and(Transport::is_handshaking))
+    }
+
     /// Adds a listening socket.
     pub(crate) fn listen(&self, listener: Rc<Listener>) {
         self.listeners.borrow_mut().push(listener);
@@ -87,9 +137,11 @@ impl SocketTable {
         self.listeners.borrow().clone()
     }
 
-    /// Lets go of the listening sockets.
+    /// Closes the listening sockets.
     pub(crate) fn stop_listening(&self) {
-        self.listeners.take();
+        for listener in self.listeners.take() {
+            listener.close();
+        }
     }
 }
 
@@ -131,6 +183,11 @@ impl Connection {
 
 /// Past tokio. None of these calls waits.
 impl Connection {
+    /// Whether there may be something to read whatever poll(2) says of its descriptor.
+    pub(crate) fn has_more(&self) -> bool {
+        self.transport.borrow().as_ref().is_some_and(Transport::has_more)
+    }
+
     /// Its descriptor; a negative number, which poll(2) passes over, once it is closed.
     pub(crate) fn raw_fd(&self) -> RawFd {
         self.transport.borrow().as_ref().map_or(-1, Transport::raw_fd)
@@ -153,5 +210,58 @@ impl Connection {
 
     fn open(&self, act: impl FnOnce(&mut Transport) -> io::Result<usize>) -> io::Result<usize> {
         self.transport.borrow_mut().as_mut().map_or(Err(ErrorKind::NotConnected.into()), act)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rustls::crypto::ring::default_provider;
+    use rustls::server::ResolvesServerCertUsingSni;
+
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::base::rng::Rng;
+    use crate::config::Config;
+    use crate::engine::session::Peer;
+    use crate::engine::{CommandTable, Engine};
+    use crate::net::socket::Socket;
+
+    /// What shows no certificate to anybody: no handshake is finished here.
+    fn acceptor() -> Acceptor {
+        let rules = rustls::ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the defaults fit each other")
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new()));
+        Acceptor::new(rules)
+    }
+
+    #[test]
+    fn handshakes_end_when_they_take_too_long() {
+        let table = Box::leak(Box::new(CommandTable::new(&[])));
+        let mut engine =
+            Engine::new(Config::default(), table, Clock::manual(0), Rng::seeded(1)).expect("memory for Lua");
+        let (sockets, acceptor, server) = (SocketTable::default(), acceptor(), &mut engine.server);
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            let (here, there) = UnixStream::pair().expect("a pair of sockets");
+            let key = server.open_session(Peer::default());
+            let tls = acceptor.accept(Socket::Accepted { fd: here.into(), is_unix: true }).expect("a session of TLS");
+            sockets.add(key, Transport::Tls(Box::new(tls)), true);
+            clients.push((key, there));
+        }
+        // Two of them began long ago.
+        let long_ago = Instant::now().checked_sub(TLS_HANDSHAKE_MAX + Duration::from_secs(1)).expect("an earlier time");
+        sockets.handshakes.borrow_mut().iter_mut().take(2).for_each(|(_, began)| *began = long_ago);
+        // One of these has left.
+        sockets.close(server, clients[0].0);
+        sockets.bound_handshakes(server);
+        let is_there = |(key, _): &(SessionKey, UnixStream)| sockets.connection(*key).is_some();
+        assert_eq!(clients.iter().map(is_there).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!((server.sessions.len(), sockets.handshakes.borrow().len()), (1, 1));
     }
 }

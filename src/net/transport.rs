@@ -1,16 +1,39 @@
 //! How the bytes of a connection travel. Whatever is sent to a client or read from one passes through here, whoever does it: the
 //! connection's task, the poller beside busy scripts, the script debugger, and a large string that leaves past the outbox.
 
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::RawFd;
 use std::task::{Context, Poll};
 
-use super::socket::Socket;
+use super::socket::{Socket, Way};
+use super::tls::Tls;
 
 /// See the module's header.
 pub(crate) enum Transport {
     /// As they are.
     Plain(Socket),
+    /// Encrypted.
+    Tls(Box<Tls>),
+}
+
+impl Transport {
+    /// Whether there is no session yet that anything could be read from or sent to.
+    pub(super) fn is_handshaking(&self) -> bool {
+        matches!(self, Transport::Tls(tls) if tls.is_handshaking())
+    }
+
+    /// Whether there may be something to read whatever poll(2) says of the socket.
+    pub(super) fn has_more(&self) -> bool {
+        matches!(self, Transport::Tls(tls) if tls.has_more())
+    }
+
+    /// Closes it.
+    pub(super) fn close(self) {
+        match self {
+            Transport::Plain(socket) => drop(socket),
+            Transport::Tls(tls) => tls.close(),
+        }
+    }
 }
 
 /// For the connection's task.
@@ -20,6 +43,7 @@ impl Transport {
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Transport::Plain(socket) => socket.poll_read(cx, input),
+            Transport::Tls(tls) => tls.read(&mut Way::Task(cx), input),
         }
     }
 
@@ -28,6 +52,7 @@ impl Transport {
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Transport::Plain(socket) => socket.poll_write(cx, bytes),
+            Transport::Tls(tls) => tls.write(&mut Way::Task(cx), bytes),
         }
     }
 
@@ -35,6 +60,7 @@ impl Transport {
     pub(super) fn adopt(self) -> io::Result<Transport> {
         match self {
             Transport::Plain(socket) => Ok(Transport::Plain(socket.adopt()?)),
+            Transport::Tls(tls) => Ok(Transport::Tls(Box::new(tls.adopt()?))),
         }
     }
 }
@@ -45,6 +71,7 @@ impl Transport {
     pub(super) fn raw_fd(&self) -> RawFd {
         match self {
             Transport::Plain(socket) => socket.raw_fd(),
+            Transport::Tls(tls) => tls.socket().raw_fd(),
         }
     }
 
@@ -52,6 +79,7 @@ impl Transport {
     pub(super) fn read_now(&mut self, input: &mut [u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(socket) => socket.read_now(input),
+            Transport::Tls(tls) => at_once(tls.read(&mut Way::Now, input)),
         }
     }
 
@@ -59,6 +87,7 @@ impl Transport {
     pub(super) fn send_now(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(socket) => socket.send_now(bytes),
+            Transport::Tls(tls) => at_once(tls.write(&mut Way::Now, bytes)),
         }
     }
 
@@ -66,6 +95,14 @@ impl Transport {
     pub(super) fn send_parts_now(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Transport::Plain(socket) => socket.send_parts_now(parts),
+            Transport::Tls(tls) => at_once(tls.write_parts(&mut Way::Now, parts)),
         }
+    }
+}
+
+fn at_once(done: Poll<io::Result<usize>>) -> io::Result<usize> {
+    match done {
+        Poll::Ready(done) => done,
+        Poll::Pending => Err(ErrorKind::WouldBlock.into()),
     }
 }

@@ -290,9 +290,35 @@ pub(crate) struct Reply {
     pub raw: Vec<u8>,
 }
 
+/// How a connection's bytes travel.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<rustls::StreamOwned<rustls::ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(stream) => stream,
+            Stream::Tls(tls) => &tls.sock,
+        }
+    }
+
+    fn both(&mut self) -> &mut (dyn ReadWrite + '_) {
+        match self {
+            Stream::Plain(stream) => stream,
+            Stream::Tls(tls) => tls,
+        }
+    }
+}
+
+trait ReadWrite: Read + Write {}
+
+impl<T: Read + Write> ReadWrite for T {}
+
 /// A connection that sends bytes as they are.
 pub(crate) struct Raw {
-    stream: TcpStream,
+    stream: Stream,
     received: Vec<u8>,
     resp3: bool,
 }
@@ -304,7 +330,25 @@ impl Raw {
         stream.set_nodelay(true).expect("TCP_NODELAY on a fresh socket");
         stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline on a fresh socket");
         stream.set_write_timeout(Some(REPLY_DEADLINE)).expect("a write deadline on a fresh socket");
-        Raw { stream, received: Vec::new(), resp3: false }
+        Raw { stream: Stream::Plain(stream), received: Vec::new(), resp3: false }
+    }
+
+    /// Goes on encrypted; the handshake comes with the first bytes.
+    pub(crate) fn with_tls(self, client: rustls::ClientConnection) -> Raw {
+        match self.stream {
+            Stream::Plain(socket) => {
+                Raw { stream: Stream::Tls(Box::new(rustls::StreamOwned::new(client, socket))), ..self }
+            }
+            Stream::Tls(_) => panic!("it is encrypted already"),
+        }
+    }
+
+    /// The client's end of TLS.
+    pub(crate) fn tls(&mut self) -> &mut rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+        match &mut self.stream {
+            Stream::Tls(tls) => tls,
+            Stream::Plain(_) => panic!("it is not encrypted"),
+        }
     }
 
     /// Says HELLO 3; from here on replies are read as RESP3.
@@ -320,7 +364,8 @@ impl Raw {
 
     /// Sends bytes. A server that has hung up meanwhile is not an error here: reading will tell.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        match self.stream.write_all(bytes) {
+        match self.stream.both().write_all(bytes) {
+            Err(e) if matches!(self.stream, Stream::Tls(_)) && e.kind() == ErrorKind::InvalidData => {}
             Err(e) if !matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
                 panic!("cannot send {} bytes: {e}", bytes.len())
             }
@@ -356,9 +401,9 @@ impl Raw {
             if left.is_zero() {
                 return Err(format!("silence; unread so far: \"{}\"", self.received.escape_ascii()));
             }
-            self.stream.set_read_timeout(Some(left)).expect("a read deadline that is not zero");
+            self.stream.socket().set_read_timeout(Some(left)).expect("a read deadline that is not zero");
             let mut chunk = [0u8; 65536];
-            match self.stream.read(&mut chunk) {
+            match self.stream.both().read(&mut chunk) {
                 Ok(0) => {
                     return Err(format!("hung up; unread so far: \"{}\"", self.received.escape_ascii()));
                 }
@@ -371,14 +416,14 @@ impl Raw {
 
     /// Tells the server that nothing more will be sent.
     pub(crate) fn send_no_more(&mut self) {
-        self.stream.shutdown(std::net::Shutdown::Write).expect("it is open");
+        self.stream.socket().shutdown(std::net::Shutdown::Write).expect("it is open");
     }
 
     /// All bytes until the server closes the connection.
     pub(crate) fn read_to_end(&mut self) -> Vec<u8> {
-        self.stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline");
+        self.stream.socket().set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline");
         let mut bytes = std::mem::take(&mut self.received);
-        match self.stream.read_to_end(&mut bytes) {
+        match self.stream.both().read_to_end(&mut bytes) {
             Ok(_) => {}
             // A server that closes with our bytes unread resets the connection; what it said before has been read.
             Err(e) if e.kind() == ErrorKind::ConnectionReset => {}

@@ -43,5 +43,6 @@ mod slow_disk;
 mod slow_turns;
 mod snapshots;
 mod syncing;
+mod tls;
 mod tour;
 mod transcripts;

@@ -30,6 +30,17 @@ pub(crate) struct Tool {
 pub(crate) static REDIS_SERVER: Tool = Tool::redis("redis-server", || answers_its_version("redis-server"));
 /// The client that people type into.
 pub(crate) static REDIS_CLI: Tool = Tool::redis("redis-cli", || answers_its_version("redis-cli"));
+/// The same, built with TLS.
+pub(crate) static REDIS_CLI_TLS: Tool = Tool::new(
+    "redis-cli --tls",
+    false,
+    || {
+        let help = Command::new("redis-cli").arg("--help").output();
+        help.is_ok_and(|help| [help.stdout, help.stderr].concat().windows(5).any(|word| word == b"--tls"))
+    },
+    "NOT THERE",
+    "apt-get install redis-tools",
+);
 /// A disk of a size that a test chooses.
 pub(crate) static SMALL_DISK: Tool = Tool::new(
     "mount",
@@ -126,7 +137,7 @@ fn mount(args: &[&str], at: &Path) -> bool {
 /// Called by the C library when the process exits, whatever the tests' outcome. Writes to standard error itself, which the
 /// harness does not capture.
 extern "C" fn report() {
-    for line in [&REDIS_SERVER, &REDIS_CLI, &SMALL_DISK].into_iter().filter_map(Tool::summary) {
+    for line in [&REDIS_SERVER, &REDIS_CLI, &REDIS_CLI_TLS, &SMALL_DISK].into_iter().filter_map(Tool::summary) {
         // Without anybody who reads it there is nobody to report to.
         let _ = writeln!(std::io::stderr(), "{line}");
     }

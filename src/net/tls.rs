@@ -1,0 +1,237 @@
+//! The server's end of a TLS connection: between a socket, which has the ciphertext, and the connection, which has the plaintext.
+//!
+//! rustls does the protocol and no input or output. Reading feeds it what the socket has, answers a handshake on the way, and passes on
+//! what comes out as plaintext; so a handshake needs nobody but the reader, and nothing is read or sent for the session before it is
+//! over.
+//!
+//! **What rustls holds counts as unsent.** Up to [`TLS_UNSENT_MAX_BYTES`] are encrypted at a time, and only when the socket has taken all of
+//! them are they reported as sent. Until then they stay in the session's outbox, where everything that bounds unsent replies, waits
+//! for them or closes behind them already looks. Whoever sends next offers the same bytes again: they are not encrypted twice, `ahead`
+//! says how many of them are on their way. That takes for granted what holds for any socket: what was offered and not taken is offered
+//! next, by whoever it is.
+//!
+//! What rustls has decrypted and the reader had no room for is not in the socket any more: poll(2) knows nothing of it. So those who poll
+//! ask [`Tls::has_more`] as well.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+
+use rustls::{ServerConfig, ServerConnection};
+use tokio::io::ReadBuf;
+
+use super::socket::{Socket, Way};
+use crate::base::limits::{SEND_SLICE_BYTES, TLS_FRUITLESS_READS_MAX, TLS_READ_CHUNK_BYTES, TLS_UNSENT_MAX_BYTES};
+
+/// Makes TLS connections of sockets: a certificate with its key, and what is asked of clients.
+#[derive(Clone)]
+pub(crate) struct Acceptor(Arc<ServerConfig>);
+
+impl Acceptor {
+    /// By the rules of `config`.
+    pub(super) fn new(config: ServerConfig) -> Acceptor {
+        Acceptor(Arc::new(config))
+    }
+
+    /// The server's end on an accepted socket. The client speaks first.
+    pub(super) fn accept(&self, socket: Socket) -> io::Result<Tls> {
+        let mut session = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
+        session.set_buffer_limit(Some(TLS_UNSENT_MAX_BYTES));
+        Ok(Tls { socket, session, unopened: Vec::new(), has_more: false, ahead: 0, has_ended: false })
+    }
+}
+
+/// See the module's header.
+pub(crate) struct Tls {
+    socket: Socket,
+    session: ServerConnection,
+    /// Ciphertext that was read and that rustls had no room for.
+    unopened: Vec<u8>,
+    /// rustls may hold plaintext.
+    has_more: bool,
+    /// How many of the bytes that were offered last are encrypted, and have not been reported as sent.
+    ahead: usize,
+    /// The client sends no more.
+    has_ended: bool,
+}
+
+impl Tls {
+    /// Whether the handshake is not over yet.
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.session.is_handshaking()
+    }
+
+    /// Whether there is something to do whatever the socket has.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more || !self.unopened.is_empty()
+    }
+
+    /// Its socket.
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Makes its socket known to tokio, unless it is.
+    pub(super) fn adopt(self) -> io::Result<Tls> {
+        Ok(Tls { socket: self.socket.adopt()?, ..self })
+    }
+
+    /// Closes it. The client can tell that from a connection that somebody cut.
+    pub(super) fn close(mut self) {
+        self.session.send_close_notify();
+        let _ = self.flush(&mut Way::Now);
+    }
+
+    /// Reads plaintext; 0 at the end. Pending also while there is only a handshake to read.
+    pub(super) fn read(&mut self, way: &mut Way<'_, '_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
+        let done = self.read_plaintext(way, input);
+        if let Poll::Ready(Err(error)) = &done {
+            tracing::debug!(%error, "a TLS connection failed");
+            // An alert tells the client why, if it listens.
+            let _ = self.flush(way);
+        }
+        done
+    }
+
+    fn read_plaintext(&mut self, way: &mut Way<'_, '_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
+        for _ in 0..TLS_FRUITLESS_READS_MAX {
+            // Of a handshake, or a ticket: what the socket had no room for.
+            if let Poll::Ready(Err(error)) = self.flush(way) {
+                return Poll::Ready(Err(error));
+            }
+            if self.has_ended {
+                return Poll::Ready(Ok(0));
+            }
+            let unopened = std::mem::take(&mut self.unopened);
+            let filled = self.open(&unopened, input)?;
+            if filled > 0 || self.has_ended {
+                return Poll::Ready(Ok(filled));
+            }
+            let mut chunk = [MaybeUninit::uninit(); TLS_READ_CHUNK_BYTES];
+            let mut read = ReadBuf::uninit(&mut chunk);
+            ready!(self.socket.read(way, &mut read))?;
+            if read.filled().is_empty() {
+                self.has_ended = true;
+                return Poll::Ready(Ok(0));
+            }
+            let filled = self.open(read.filled(), input)?;
+            if filled > 0 {
+                return Poll::Ready(Ok(filled));
+            }
+        }
+        // Others come first. What is left in the socket is found there.
+        if let Way::Task(cx) = way {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Decrypts, until all is decrypted or `input` is full.
+    fn open(&mut self, mut ciphertext: &[u8], input: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        loop {
+            match self.session.reader().read(&mut input[filled..]) {
+                Ok(0) if filled < input.len() => {
+                    // The client has closed its side; what comes behind that is not read.
+                    (self.has_ended, self.has_more) = (true, false);
+                    return Ok(filled);
+                }
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if ciphertext.is_empty() {
+                        self.has_more = false;
+                        return Ok(filled);
+                    }
+                    self.session.read_tls(&mut ciphertext)?;
+                    self.session
+                        .process_new_packets()
+                        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+                }
+                Err(error) => return Err(error),
+            }
+            if filled == input.len() {
+                self.has_more = true;
+                self.unopened = ciphertext.to_vec();
+                return Ok(filled);
+            }
+        }
+    }
+
+    /// Sends some of `bytes`.
+    pub(super) fn write(&mut self, way: &mut Way<'_, '_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.write_by(way, |session| session.writer().write(bytes))
+    }
+
+    /// Sends some of `parts`, from the beginning on.
+    pub(super) fn write_parts(&mut self, way: &mut Way<'_, '_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let mut parts = parts.to_vec();
+        let (mut left, mut sent) = (&mut parts[..], 0);
+        while !left.is_empty() && sent < SEND_SLICE_BYTES {
+            match self.write_by(way, |session| session.writer().write_vectored(left)) {
+                Poll::Ready(Ok(taken)) => {
+                    IoSlice::advance_slices(&mut left, taken);
+                    sent += taken;
+                }
+                // Who sends next finds out.
+                _ if sent > 0 => break,
+                failed => return failed,
+            }
+        }
+        Poll::Ready(Ok(sent))
+    }
+
+    /// Sends what `encrypt` gives to rustls, or what it has given to it the last time.
+    fn write_by(
+        &mut self,
+        way: &mut Way<'_, '_>,
+        encrypt: impl FnOnce(&mut ServerConnection) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if self.session.is_handshaking() {
+            return Poll::Pending;
+        }
+        ready!(self.flush(way))?;
+        if self.ahead == 0 {
+            self.ahead = encrypt(&mut self.session)?;
+            ready!(self.flush(way))?;
+        }
+        Poll::Ready(Ok(std::mem::take(&mut self.ahead)))
+    }
+
+    /// Sends what rustls holds, all of it.
+    fn flush(&mut self, way: &mut Way<'_, '_>) -> Poll<io::Result<()>> {
+        while self.session.wants_write() {
+            let mut sender = Sender { socket: &mut self.socket, way };
+            match self.session.write_tls(&mut sender) {
+                Ok(0) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A socket as rustls writes to it.
+struct Sender<'s, 'w, 'a, 'b> {
+    socket: &'s mut Socket,
+    way: &'w mut Way<'a, 'b>,
+}
+
+impl Write for Sender<'_, '_, '_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.socket.write_parts(self.way, parts) {
+            Poll::Ready(done) => done,
+            Poll::Pending => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,548 @@
+//! TLS: rustls, which the server uses as well, is the client here, and redis-cli, which has OpenSSL, where it was built with it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore};
+
+use crate::harness::{Program, Raw, Server, Value, encode, free_port, launch_command, until};
+use crate::oracle::REDIS_CLI_TLS;
+
+/// An authority and what it has certified, as files in a folder.
+struct Authority {
+    dir: tempfile::TempDir,
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+/// A certificate and its key.
+struct Identity {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+    certificate_file: PathBuf,
+    key_file: PathBuf,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "the authority of a test");
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(dir.path().join("ca.pem"), certificate.pem()).expect("a file in it");
+        Authority { dir, certificate, key }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+
+    /// Certifies `name`.
+    fn certify(&self, name: &str) -> Identity {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.certificate, &self.key).expect("a certificate");
+        let [certificate_file, key_file] = ["crt", "key"].map(|end| self.dir.path().join(format!("{name}.{end}")));
+        std::fs::write(&certificate_file, certificate.pem()).expect("a file");
+        std::fs::write(&key_file, key.serialize_pem()).expect("a file");
+        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+        Identity { certificate: certificate.der().clone(), key, certificate_file, key_file }
+    }
+
+    /// How a client behaves that trusts this authority.
+    fn client(&self, identity: Option<&Identity>) -> Arc<ClientConfig> {
+        self.client_with(identity, rustls::ALL_VERSIONS)
+    }
+
+    fn client_with(
+        &self,
+        identity: Option<&Identity>,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+    ) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.der().clone()).expect("an authority");
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(versions)
+            .expect("known versions")
+            .with_root_certificates(roots);
+        Arc::new(match identity {
+            Some(identity) => config
+                .with_client_auth_cert(vec![identity.certificate.clone()], identity.key.clone_key())
+                .expect("a key that fits"),
+            None => config.with_no_client_auth(),
+        })
+    }
+}
+
+/// A server that speaks TLS, too.
+struct TlsServer {
+    server: Server,
+    port: u16,
+    authority: Authority,
+    plain: Raw,
+}
+
+impl TlsServer {
+    /// Which asks nobody for a certificate.
+    fn start(flags: &[&str]) -> TlsServer {
+        let authority = Authority::new();
+        let own = authority.certify("server");
+        let port = free_port();
+        let texts = [port.to_string(), text(&own.certificate_file), text(&own.key_file), text(&authority.file())];
+        let names = ["--tls-port", "--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file"];
+        let mut all: Vec<&str> = names.iter().zip(&texts).flat_map(|(name, text)| [*name, text.as_str()]).collect();
+        all.extend(["--tls-auth-clients", "no"]);
+        all.extend(flags);
+        let server = Server::start(Program::Tidegate, &all);
+        let plain = server.raw();
+        TlsServer { server, port, authority, plain }
+    }
+
+    fn client(&self) -> Raw {
+        self.client_as(&self.authority.client(None))
+    }
+
+    fn client_as(&self, config: &Arc<ClientConfig>) -> Raw {
+        Raw::connect(self.port).with_tls(session(config))
+    }
+
+    fn set(&mut self, pairs: &[&str]) {
+        assert_eq!(self.try_set(pairs), Value::status("OK"), "{pairs:?}");
+    }
+
+    fn try_set(&mut self, pairs: &[&str]) -> Value {
+        self.plain.command(&[&["CONFIG", "SET"], pairs].concat())
+    }
+
+    /// Whether a client of this kind is served; the text of the failure if not.
+    fn serves(&self, config: &Arc<ClientConfig>) -> Result<(), String> {
+        let mut client = self.client_as(config);
+        client.send(&encode(&["PING"]));
+        client.try_reply(Duration::from_secs(60)).map(|reply| assert_eq!(reply.value, Value::status("PONG")))
+    }
+
+    /// A field of the CLIENT LIST line of the client with this id.
+    fn field(&mut self, id: i64, field: &str) -> Option<u64> {
+        let list = self.plain.command(&["CLIENT", "LIST", "ID", &id.to_string()]);
+        let list = String::from_utf8_lossy(list.bytes()?).into_owned();
+        list.split(' ').find_map(|pair| pair.strip_prefix(field)?.strip_prefix('=')?.parse().ok())
+    }
+}
+
+fn session(config: &Arc<ClientConfig>) -> ClientConnection {
+    let name = ServerName::try_from("localhost").expect("a name");
+    ClientConnection::new(Arc::clone(config), name).expect("a client")
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("a path of plain letters").to_owned()
+}
+
+fn id(client: &mut Raw) -> i64 {
+    match client.command(&["CLIENT", "ID"]) {
+        Value::Integer(id) => id,
+        other => panic!("{other:?} is no id"),
+    }
+}
+
+fn is_busy(reply: &Value) -> bool {
+    matches!(reply, Value::Error(text) if text.starts_with(b"BUSY"))
+}
+
+#[test]
+fn commands_over_tls_and_beside_it() {
+    let mut server = TlsServer::start(&[]);
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let mut client = server.client_as(&server.authority.client_with(None, &[version]));
+        assert_eq!(client.command(&["SET", "key", "value"]), Value::status("OK"));
+        assert_eq!(client.tls().conn.protocol_version(), Some(version.version));
+        assert_eq!(server.plain.command(&["GET", "key"]), Value::bulk("value"));
+        let many = b"INCR n\r\n".repeat(1_000);
+        client.send(&many);
+        let last = (0..1_000).map(|_| client.reply().value).last();
+        assert!(matches!(last, Some(Value::Integer(1_000 | 2_000))), "{last:?}");
+        assert!(matches!(client.hello3(), Value::Map(_)));
+        let id = id(&mut client);
+        let list = server.plain.command(&["CLIENT", "LIST", "ID", &id.to_string()]);
+        let list = String::from_utf8_lossy(list.bytes().expect("text")).into_owned();
+        assert!(list.contains(&format!(" laddr=127.0.0.1:{} ", server.port)), "{list}");
+        // The end of the connection is one that nobody else can have made: rustls would call it unexpected.
+        client.send(b"QUIT\r\n");
+        assert_eq!(client.read_to_end(), b"+OK\r\n");
+    }
+}
+
+#[test]
+fn clients_show_certificates() {
+    let mut server = TlsServer::start(&[]);
+    let (own, stranger) = (server.authority.certify("client"), Authority::new().certify("stranger"));
+    let kinds = [None, Some(&own), Some(&stranger)].map(|identity| server.authority.client(identity));
+    for (asked, served) in
+        [("no", [true, true, true]), ("optional", [true, true, false]), ("yes", [false, true, false])]
+    {
+        server.set(&["tls-auth-clients", asked]);
+        assert_eq!(kinds.each_ref().map(|kind| server.serves(kind).is_ok()), served, "{asked}");
+    }
+    // The authorities may lie in a folder as well, between other files.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("README"), "not a certificate").expect("a file in it");
+    assert_eq!(
+        server.try_set(&["tls-ca-cert-file", "", "tls-ca-cert-dir", &text(folder.path())]),
+        refused("tls-ca-cert-file")
+    );
+    std::fs::copy(server.authority.file(), folder.path().join("ca.pem")).expect("a file in it");
+    server.set(&["tls-ca-cert-file", "", "tls-ca-cert-dir", &text(folder.path())]);
+    assert_eq!(kinds.each_ref().map(|kind| server.serves(kind).is_ok()), [false, true, false]);
+}
+
+fn refused(name: &str) -> Value {
+    Value::error(&format!(
+        "ERR CONFIG SET failed (possibly related to argument '{name}') - Unable to update TLS configuration. Check server logs."
+    ))
+}
+
+#[test]
+fn new_certificates_without_a_restart() {
+    let mut server = TlsServer::start(&[]);
+    let mut old = server.client();
+    assert_eq!(old.command(&["PING"]), Value::status("PONG"));
+    let shown = |client: &mut Raw| {
+        assert_eq!(client.command(&["PING"]), Value::status("PONG"));
+        client.tls().conn.peer_certificates().expect("the server shows one")[0].clone().into_owned()
+    };
+    let before = shown(&mut old);
+    let renewed = server.authority.certify("renewed");
+    let [certificate, key] = [&renewed.certificate_file, &renewed.key_file].map(|path| text(path));
+    // One without the other does not fit, and nothing changes.
+    assert_eq!(server.try_set(&["tls-cert-file", &certificate]), refused("tls-cert-file"));
+    assert_eq!(server.try_set(&["hz", "20", "tls-key-file", "/nonexistent"]), refused("tls-key-file"));
+    assert_eq!(server.try_set(&["tls-ciphers", "RC4-MD5"]), refused("tls-ciphers"));
+    let hz = server.plain.command(&["CONFIG", "GET", "hz"]);
+    assert_eq!(hz, Value::Array(vec![Value::bulk("hz"), Value::bulk("10")]));
+    assert_eq!(shown(&mut server.client()), before);
+    server.set(&["tls-cert-file", &certificate, "tls-key-file", &key]);
+    assert_eq!(shown(&mut server.client()), renewed.certificate);
+    assert_eq!(old.command(&["PING"]), Value::status("PONG"));
+    // The same names, other files.
+    let again = server.authority.certify("renewed");
+    assert_eq!(shown(&mut server.client()), renewed.certificate);
+    server.set(&["tls-cert-file", &certificate]);
+    assert_eq!(shown(&mut server.client()), again.certificate);
+}
+
+#[test]
+fn protocols_and_ciphers_as_they_are_set() {
+    let mut server = TlsServer::start(&[]);
+    let agreed = |server: &TlsServer, versions: &[&'static rustls::SupportedProtocolVersion]| {
+        let mut client = server.client_as(&server.authority.client_with(None, versions));
+        client.send(b"PING\r\n");
+        client.try_reply(Duration::from_secs(60)).ok()?;
+        let suite = client.tls().conn.negotiated_cipher_suite()?.suite().as_str()?;
+        Some((client.tls().conn.protocol_version()?, suite))
+    };
+    let (old, new) = (&[&rustls::version::TLS12][..], &[&rustls::version::TLS13][..]);
+    assert_eq!(agreed(&server, rustls::ALL_VERSIONS).map(|(version, _)| version), Some(ProtocolVersion::TLSv1_3));
+    server.set(&["tls-protocols", "TLSv1.2"]);
+    assert_eq!(agreed(&server, new), None);
+    assert_eq!(agreed(&server, rustls::ALL_VERSIONS).map(|(version, _)| version), Some(ProtocolVersion::TLSv1_2));
+    server.set(&["tls-ciphers", "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-CHACHA20-POLY1305"]);
+    // What rustls as a client likes best of these two.
+    let suite = |suite| Some((ProtocolVersion::TLSv1_2, suite));
+    let (aes, chacha) = ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256");
+    assert_eq!(agreed(&server, old), suite(aes));
+    server.set(&["tls-ciphers", "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-ECDSA-AES128-GCM-SHA256"]);
+    assert_eq!(agreed(&server, old), suite(aes));
+    server.set(&["tls-prefer-server-ciphers", "yes"]);
+    assert_eq!(agreed(&server, old), suite(chacha));
+    server.set(&["tls-protocols", "TLSv1.3", "tls-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"]);
+    assert_eq!(agreed(&server, old), None);
+    assert_eq!(agreed(&server, new), Some((ProtocolVersion::TLSv1_3, "TLS13_CHACHA20_POLY1305_SHA256")));
+    assert_eq!(server.try_set(&["tls-protocols", "TLSv1.1"]), refused("tls-protocols"));
+}
+
+#[test]
+fn sessions_are_resumed_where_they_are_cached() {
+    let mut server = TlsServer::start(&[]);
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let handshakes = |server: &TlsServer| {
+            let config = server.authority.client_with(None, &[version]);
+            [0, 1].map(|_| {
+                let mut client = server.client_as(&config);
+                assert_eq!(client.command(&["PING"]), Value::status("PONG"));
+                client.tls().conn.handshake_kind()
+            })
+        };
+        server.set(&["tls-session-caching", "yes"]);
+        assert_eq!(handshakes(&server), [Some(HandshakeKind::Full), Some(HandshakeKind::Resumed)]);
+        server.set(&["tls-session-caching", "no"]);
+        assert_eq!(handshakes(&server), [Some(HandshakeKind::Full); 2]);
+    }
+}
+
+#[test]
+fn a_handshake_in_pieces() {
+    let server = TlsServer::start(&[]);
+    let mut tls = session(&server.authority.client(None));
+    let mut socket = TcpStream::connect(("127.0.0.1", server.port)).expect("the server accepts");
+    socket.set_nodelay(true).expect("an option");
+    while tls.is_handshaking() {
+        let mut flight = Vec::new();
+        while tls.wants_write() {
+            tls.write_tls(&mut flight).expect("memory");
+        }
+        for byte in flight {
+            socket.write_all(&[byte]).expect("the server listens");
+        }
+        if tls.wants_read() {
+            tls.read_tls(&mut socket).expect("the server answers");
+            tls.process_new_packets().expect("TLS");
+        }
+    }
+    let mut stream = rustls::StreamOwned::new(tls, socket);
+    stream.write_all(b"PING\r\n").expect("the server listens");
+    let mut answer = [0; 7];
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"+PONG\r\n");
+}
+
+#[test]
+fn what_is_no_tls_is_hung_up_on() {
+    let server = TlsServer::start(&["--maxclients", "20"]);
+    for words in [&b"PING\r\n"[..], b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff", &[0; 10_000]] {
+        for _ in 0..30 {
+            let mut socket = TcpStream::connect(("127.0.0.1", server.port)).expect("the server accepts");
+            socket.write_all(words).expect("a fresh socket takes it");
+            socket.shutdown(Shutdown::Write).expect("it is open");
+            let mut answer = Vec::new();
+            // What is left unread resets the connection.
+            let _ = socket.read_to_end(&mut answer);
+            assert!(answer.is_empty() || answer[0] == 0x15, "an alert, if anything: {}", answer.escape_ascii());
+        }
+    }
+    assert_eq!(server.client().command(&["PING"]), Value::status("PONG"));
+}
+
+#[test]
+fn unfinished_handshakes_are_bounded() {
+    const MOST: usize = 1_000;
+    let limit = libc::rlimit { rlim_cur: 4_096, rlim_max: 4_096 };
+    // SAFETY: the call reads the struct that it is given. Where it fails the test does, for the lack of descriptors.
+    let _ = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    let server = TlsServer::start(&[]);
+    let mut served = server.client();
+    assert_eq!(served.command(&["PING"]), Value::status("PONG"));
+    let connect = || TcpStream::connect(("127.0.0.1", server.port)).expect("the server accepts");
+    let mut silent: Vec<TcpStream> = (0..MOST + 3).map(|_| connect()).collect();
+    for (at, socket) in silent.iter_mut().enumerate().take(3) {
+        assert!(is_closed(socket, Duration::from_secs(60)), "the {at}th");
+    }
+    assert!(!is_closed(&mut silent[3], Duration::from_millis(1)));
+    // Nobody who has finished counts, or is closed.
+    assert_eq!(served.command(&["PING"]), Value::status("PONG"));
+    assert_eq!(server.client().command(&["PING"]), Value::status("PONG"));
+}
+
+fn is_closed(socket: &mut TcpStream, patience: Duration) -> bool {
+    socket.set_read_timeout(Some(patience)).expect("a timeout");
+    match socket.read(&mut [0; 64]) {
+        Ok(0) => true,
+        // A last alert.
+        Ok(_) => is_closed(socket, patience),
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn refusals_say_nothing_in_plain_text() {
+    let server = TlsServer::start(&["--maxclients", "2"]);
+    let mut second = server.client();
+    assert_eq!(second.command(&["PING"]), Value::status("PONG"));
+    let mut third = TcpStream::connect(("127.0.0.1", server.port)).expect("the kernel accepts");
+    let mut answer = Vec::new();
+    third.read_to_end(&mut answer).expect("it is closed");
+    assert_eq!(answer, b"");
+}
+
+#[test]
+fn busy_scripts_answer_over_tls() {
+    let server = TlsServer::start(&["--busy-reply-threshold", "20"]);
+    let mut before = server.client();
+    assert_eq!(before.command(&["PING"]), Value::status("PONG"));
+    let mut runner = server.client();
+    runner.send_command(&["EVAL", "while true do end", "0"]);
+    let mut other = server.server.raw();
+    until(|| is_busy(&other.command(&["PING"])), "the script is busy");
+    // One record: what the poller has no room for is not in the socket any more.
+    before.send(&b"PING\r\n".repeat(2_000));
+    for _ in 0..2_000 {
+        assert!(is_busy(&before.reply().value));
+    }
+    let mut newcomer = server.client();
+    newcomer.send(&b"PING\r\n".repeat(100));
+    assert!((0..100).all(|_| is_busy(&newcomer.reply().value)));
+    assert_eq!(newcomer.command(&["SCRIPT", "KILL"]), Value::status("OK"));
+    assert!(matches!(runner.reply().value, Value::Error(_)));
+    for client in [&mut before, &mut newcomer, &mut runner] {
+        assert_eq!(client.command(&["PING"]), Value::status("PONG"));
+    }
+}
+
+#[test]
+fn the_debugger_over_tls() {
+    let server = TlsServer::start(&[]);
+    let mut client = server.client();
+    assert_eq!(client.command(&["SCRIPT", "DEBUG", "YES"]), Value::status("OK"));
+    let screen = |value: Value| match value {
+        Value::Array(lines) => {
+            lines.iter().map(|line| String::from_utf8_lossy(line.bytes().unwrap_or_default()).into_owned()).collect()
+        }
+        other => vec![format!("{other:?}")],
+    };
+    let first: Vec<String> = screen(client.command(&["EVAL", "local a = 1\nreturn a + 1", "0"]));
+    assert_eq!(first, ["* Stopped at 1, stop reason = step over", "-> 1   local a = 1"]);
+    // Both in one record.
+    client.send(&[encode(&["step"]), encode(&["print", "a"])].concat());
+    let next: Vec<String> = screen(client.reply().value);
+    assert_eq!(next, ["* Stopped at 2, stop reason = step over", "-> 2   return a + 1"]);
+    assert_eq!(screen(client.reply().value), ["<value> 1"]);
+    let last: Vec<String> = screen(client.command(&["continue"]));
+    assert_eq!(last.last().map(String::as_str), Some("<endsession>"), "{last:?}");
+    assert_eq!(client.read_to_end(), b":2\r\n");
+}
+
+#[test]
+fn large_replies_to_slow_readers() {
+    const MIB: usize = 1 << 20;
+    let mut server = TlsServer::start(&[]);
+    let value: Vec<u8> = (0..64 * MIB).map(|at| (at >> 3) as u8).collect();
+    let mut client = server.client();
+    assert_eq!(client.command(&[b"SET".as_slice(), b"big", &value]), Value::status("OK"));
+    let id = id(&mut client);
+    client.send(&[encode(&["GET", "big"]), encode(&["PING"])].concat());
+    // What the socket has not taken is held for the client, and counted as unread.
+    until(|| server.field(id, "omem").is_some_and(|held| held > 50 << 20), "the reply waits to be read");
+    assert_eq!(server.client().command(&["PING"]), Value::status("PONG"));
+    assert!(client.reply().value == Value::Bulk(value), "the value comes as it was");
+    assert_eq!(client.reply().value, Value::status("PONG"));
+    until(|| server.field(id, "omem") == Some(0), "nothing is held any more");
+}
+
+#[test]
+fn who_does_not_read_is_closed() {
+    let mut server = TlsServer::start(&["--client-output-buffer-limit", "normal 1mb 0 0"]);
+    server.plain.command(&[b"SET".as_slice(), b"big", &vec![b'x'; 20 << 20]]);
+    let mut client = server.client();
+    let id = id(&mut client);
+    client.send_command(&["MGET", "big", "big"]);
+    until(|| server.field(id, "id").is_none(), "the client is closed");
+}
+
+#[test]
+fn waiting_pushes_and_the_end() {
+    let mut server = TlsServer::start(&[]);
+    let mut waiter = server.client();
+    waiter.send_command(&["BLPOP", "list", "0"]);
+    let mut listener = server.client();
+    listener.command(&["SUBSCRIBE", "news"]);
+    until(
+        || {
+            String::from_utf8_lossy(server.plain.command(&["INFO", "clients"]).bytes().unwrap_or_default())
+                .contains("blocked_clients:1")
+        },
+        "somebody waits",
+    );
+    server.plain.command(&["RPUSH", "list", "element"]);
+    server.plain.command(&["PUBLISH", "news", "today"]);
+    assert_eq!(waiter.reply().value, Value::Array(vec![Value::bulk("list"), Value::bulk("element")]));
+    let message = ["message", "news", "today"].map(Value::bulk);
+    assert_eq!(listener.reply().value, Value::Array(message.to_vec()));
+    // Who says that it will send no more is answered what it has asked for.
+    let mut last = server.client();
+    let id = id(&mut last);
+    last.send(b"PING\r\n");
+    last.tls().conn.send_close_notify();
+    last.tls().flush().expect("the server listens");
+    assert_eq!(last.read_to_end(), b"+PONG\r\n");
+    until(|| server.field(id, "id").is_none(), "it is forgotten");
+    // And who waits and hangs up, with or without saying so, waits no more.
+    for says_so in [true, false] {
+        let mut gone = server.client();
+        let id = self::id(&mut gone);
+        gone.send_command(&["BLPOP", "list", "0"]);
+        until(|| server.field(id, "id").is_some(), "it is there");
+        if says_so {
+            gone.tls().conn.send_close_notify();
+            gone.tls().flush().expect("the server listens");
+        } else {
+            drop(gone);
+        }
+        until(|| server.field(id, "id").is_none(), "it is forgotten");
+    }
+}
+
+#[test]
+fn a_start_without_good_files_fails_and_says_why() {
+    let authority = Authority::new();
+    let (one, other) = (authority.certify("one"), authority.certify("other"));
+    let [one_file, one_key, other_key] = [&one.certificate_file, &one.key_file, &other.key_file].map(|path| text(path));
+    let fails = |flags: &[&str], why: &str| {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let program = launch_command(Program::Tidegate);
+        let done = Command::new(&program[0])
+            .args(&program[1..])
+            .args(["--port", "0", "--tls-port", &free_port().to_string(), "--appendonly", "no", "--dir"])
+            .arg(dir.path())
+            .args(flags)
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(!done.status.success() && told.contains(why), "{flags:?}: {told}");
+    };
+    let [cert, key] = ["--tls-cert-file", "--tls-key-file"];
+    fails(&[], "cannot serve TLS: tls-port needs tls-c");
+    fails(&[cert, &one_file], "tls-port needs tls-");
+    fails(&[cert, &one_file, key, &one_key], "tls-port needs tls-ca-cert-file or tls-ca-cert-dir");
+    fails(&[cert, &one_file, key, &other_key, "--tls-auth-clients", "no"], "it is not the key of the certificate");
+    fails(&[cert, &one_key, key, &one_key, "--tls-auth-clients", "no"], "there is no certificate in it");
+    fails(&[cert, &one_file, key, "nowhere", "--tls-auth-clients", "no"], "No such file");
+    fails(
+        &[cert, &one_file, key, &one_key, "--tls-auth-clients", "no", "--tls-protocols", "TLSv1"],
+        "\"TLSv1\" is not",
+    );
+}
+
+#[test]
+fn redis_cli_over_tls() {
+    if REDIS_CLI_TLS.is_missing() {
+        return;
+    }
+    let mut server = TlsServer::start(&[]);
+    let own = server.authority.certify("client");
+    let port = server.port.to_string();
+    let ca = text(&server.authority.file());
+    let [certificate, key] = [&own.certificate_file, &own.key_file].map(|path| text(path));
+    let ask = |more: &[&str], words: &[&str]| {
+        let done = Command::new("redis-cli")
+            .args(["-p", &port, "--tls", "--cacert", &ca, "--sni", "localhost"])
+            .args(more)
+            .args(words)
+            .output()
+            .expect("redis-cli runs");
+        String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
+    };
+    assert_eq!(ask(&[], &["SET", "key", &"v".repeat(100_000)]), "OK");
+    assert_eq!(ask(&[], &["GET", "key"]).len(), 100_000);
+    server.set(&["tls-auth-clients", "yes"]);
+    assert_ne!(ask(&[], &["PING"]), "PONG");
+    assert_eq!(ask(&["--cert", &certificate, "--key", &key], &["PING"]), "PONG");
+}
