@@ -149,8 +149,9 @@ fn hello(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn greet(ctx: &mut Ctx<'_>) {
+    let zone = &ctx.server.config.availability_zone;
     let reply = &mut *ctx.reply;
-    reply.map(7);
+    reply.map(7 + usize::from(!zone.is_empty()));
     for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
         reply.bulk(field.as_bytes());
         reply.bulk(value.as_bytes());
@@ -162,6 +163,10 @@ fn greet(ctx: &mut Ctx<'_>) {
     for (field, value) in [("mode", "standalone"), ("role", "master")] {
         reply.bulk(field.as_bytes());
         reply.bulk(value.as_bytes());
+    }
+    if !zone.is_empty() {
+        reply.bulk(b"availability_zone");
+        reply.bulk(zone);
     }
     reply.bulk(b"modules");
     reply.array(0);

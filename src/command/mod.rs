@@ -2,6 +2,7 @@
 
 mod bitmap;
 mod client;
+mod cluster;
 mod command_log;
 mod compare;
 mod config;
@@ -22,6 +23,7 @@ mod key;
 mod list;
 mod memory;
 mod migrate;
+mod module;
 mod persistence;
 mod pubsub;
 mod replication;
@@ -50,6 +52,7 @@ pub fn table() -> &'static CommandTable {
         CommandTable::new(&[
             bitmap::COMMANDS,
             client::COMMANDS,
+            cluster::COMMANDS,
             command_log::COMMANDS,
             compare::COMMANDS,
             config::COMMANDS,
@@ -68,6 +71,7 @@ pub fn table() -> &'static CommandTable {
             list::COMMANDS,
             memory::COMMANDS,
             migrate::COMMANDS,
+            module::COMMANDS,
             persistence::COMMANDS,
             pubsub::COMMANDS,
             replication::COMMANDS,

@@ -1,9 +1,12 @@
 //! What a replica asks for: SYNC, PSYNC, REPLCONF. They are answered as far as a snapshot goes (`engine/transfer.rs`), which is
 //! what `redis-cli --rdb` and importers want. A replica that wants to be kept in sync is refused: it would take the end of the
 //! link for a fault, and ask for everything again and again.
+//!
+//! And what is asked of a server's part in replication: it is always a master without replicas.
 
+use crate::base::num;
 use crate::engine::args::Args;
-use crate::engine::error::Error;
+use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Flags, Group};
 use crate::engine::transfer::{Replica, Transfer};
 use crate::engine::{Command, Ctx, Done, Run};
@@ -97,12 +100,81 @@ fn apply(replica: &mut Replica, option: Say, args: &mut Args<'_>) -> Done {
     Ok(())
 }
 
+/// ROLE: a master, how much it has sent to replicas, and which these are.
+fn role(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    ctx.reply.array(3);
+    ctx.reply.bulk(b"master");
+    ctx.reply.integer(0);
+    ctx.reply.array(0);
+    Ok(())
+}
+
+/// REPLICAOF and SLAVEOF: the server follows nobody, so NO ONE is what it does already.
+fn replica_of(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (host, port) = (args.bytes()?, args.bytes()?);
+    if host.eq_ignore_ascii_case(b"no") && port.eq_ignore_ascii_case(b"one") {
+        ctx.reply.ok();
+        return Ok(());
+    }
+    let port = num::parse_i64(port).and_then(|port| u16::try_from(port).ok());
+    let port = port.ok_or(Error::text("ERR Invalid master port"))?;
+    Err(Error::owned(format!(
+        "ERR this server can't be a replica. To move the data of another one here, and follow it until clients are moved: \
+         tidegate import --follow redis://{}:{port} (see docs/migration.md)",
+        excerpt(host, 128)
+    )))
+}
+
+fn fail_over(_: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    if args.len() == 1 && args.flag("ABORT") {
+        return Err(Error::text("ERR No failover in progress."));
+    }
+    let (mut has_target, mut timeout_ms, mut is_forced) = (false, None, false);
+    while !args.is_empty() {
+        if timeout_ms.is_none() && args.option("TIMEOUT", 1) {
+            timeout_ms = Some(args.int()?);
+            if timeout_ms <= Some(0) {
+                return Err(Error::text("ERR FAILOVER timeout must be greater than 0"));
+            }
+        } else if !has_target && args.option("TO", 2) {
+            args.bytes()?;
+            args.int()?;
+            has_target = true;
+        } else if !is_forced && args.flag("FORCE") {
+            is_forced = true;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    Err(Error::text("ERR FAILOVER requires connected replicas."))
+}
+
 /// What they have in common.
 const REPLICATION: Command =
     Command { flags: Flags::ADMIN.and(Flags::NOSCRIPT), group: Group::Server, ..Command::EMPTY };
 
+/// REPLICAOF, by either name.
+const REPLICA_OF: Command = Command {
+    arity: 3,
+    flags: REPLICATION.flags.and(Flags::NO_ASYNC_LOADING).and(Flags::STALE),
+    summary: "Has the server follow nobody, as it does anyway; anything else is refused.",
+    syntax: "<(host port) | (NO ONE)>",
+    run: Run::Now(replica_of),
+    ..REPLICATION
+};
+
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "failover",
+        arity: -1,
+        flags: REPLICATION.flags.and(Flags::STALE),
+        summary: "Fails: there is no replica to hand over to.",
+        syntax: "[TO (host port:integer [FORCE])] [ABORT] [TIMEOUT milliseconds]",
+        since: "6.2.0",
+        run: Run::Now(fail_over),
+        ..REPLICATION
+    },
     Command {
         name: "psync",
         arity: -3,
@@ -124,6 +196,18 @@ pub(super) const COMMANDS: &[Command] = &[
         run: Run::Now(replconf),
         ..REPLICATION
     },
+    Command { name: "replicaof", since: "5.0.0", ..REPLICA_OF },
+    Command {
+        name: "role",
+        arity: 1,
+        flags: Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST),
+        categories: &["@admin", "@dangerous"],
+        summary: "Answers the server's part in replication: a master without replicas.",
+        since: "2.8.12",
+        run: Run::Now(role),
+        ..REPLICATION
+    },
+    Command { name: "slaveof", ..REPLICA_OF },
     Command {
         name: "sync",
         arity: 1,

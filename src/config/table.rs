@@ -166,9 +166,8 @@ parameters! {
         enable_debug_command: AllowFrom = "enable-debug-command", AtStart, one_of::<AllowFrom>(), "no";
         /// From where CONFIG SET may change protected parameters (`dir`, `dbfilename`).
         enable_protected_configs: AllowFrom = "enable-protected-configs", AtStart, one_of::<AllowFrom>(), "no";
-        /// From where MODULE may be called.
-        enable_module_command: AllowFrom = "enable-module-command", AtStart, one_of::<AllowFrom>(), "no",
-            until "There are no modules.";
+        /// From where MODULE LOAD and UNLOAD may be called, which then say that there are no modules.
+        enable_module_command: AllowFrom = "enable-module-command", AtStart, one_of::<AllowFrom>(), "no";
     }
     "General" {
         /// Directory that relative paths start from.
@@ -177,6 +176,8 @@ parameters! {
         logfile: PathBuf = "logfile", AtStart, File, "";
         /// The least severe messages that are logged.
         loglevel: LogLevel = "loglevel", AnyTime, one_of::<LogLevel>(), "notice";
+        /// The place in the data centre that HELLO and INFO name to clients that prefer a near server; empty for none.
+        availability_zone: Vec<u8> = "availability-zone", AnyTime, Text, "";
         /// Number of databases, which SELECT counts from 0.
         databases: u16 = "databases", AtStart, int(1, u16::MAX as i128), "16";
         /// Rounds of background work a second, 1 to 500.

@@ -163,6 +163,8 @@ pub struct Session {
     pub lib_name: Vec<u8>,
     /// CLIENT SETINFO LIB-VER.
     pub lib_version: Vec<u8>,
+    /// CLIENT CAPA REDIRECT.
+    pub takes_redirects: bool,
     /// Peer address, `ip:port` or `path:0`.
     pub address: String,
     /// Local address of the connection.
@@ -343,6 +345,7 @@ impl Sessions {
             name: Vec::new(),
             lib_name: Vec::new(),
             lib_version: Vec::new(),
+            takes_redirects: false,
             address: peer.address,
             local_address: peer.local_address,
             fd: peer.fd,

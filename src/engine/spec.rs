@@ -106,6 +106,7 @@ impl std::ops::BitOr for Flags {
 #[allow(missing_docs)]
 pub enum Group {
     Bitmap,
+    Cluster,
     Connection,
     Generic,
     Geo,
@@ -127,6 +128,7 @@ impl Group {
     pub fn name(self) -> &'static str {
         match self {
             Group::Bitmap => "bitmap",
+            Group::Cluster => "cluster",
             Group::Connection => "connection",
             Group::Generic => "generic",
             Group::Geo => "geo",
@@ -156,7 +158,7 @@ impl Group {
             Group::List => "@list",
             Group::Pubsub => "@pubsub",
             Group::Scripting => "@scripting",
-            Group::Server => return None,
+            Group::Cluster | Group::Server => return None,
             Group::Set => "@set",
             Group::SortedSet => "@sortedset",
             Group::Stream => "@stream",

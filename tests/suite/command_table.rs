@@ -8,13 +8,15 @@ use crate::harness::{Program, Server, Value, sorted};
 use crate::oracle::REDIS_SERVER;
 
 /// Commands that newer versions of Redis describe otherwise than 7.0.15; the newer description is the one here.
-const NEWER: [(&str, &str); 9] = [
+const NEWER: [(&str, &str); 11] = [
     ("blmove", "no longer noscript since 7.2"),
     ("blpop", "no longer noscript since 7.2"),
     ("brpop", "no longer noscript since 7.2"),
     ("brpoplpush", "no longer noscript since 7.2"),
     ("bzpopmax", "no longer noscript since 7.2"),
     ("bzpopmin", "no longer noscript since 7.2"),
+    ("cluster|shards", "served while data is loaded since 7.2"),
+    ("cluster|slots", "served while data is loaded since 7.2"),
     ("wait", "blocking since 7.2, no longer noscript"),
     ("zrank", "WITHSCORE since 7.2"),
     ("zrevrank", "WITHSCORE since 7.2"),

@@ -1,6 +1,8 @@
 //! CLIENT: what is known of connections, and what one may do to another.
 
+mod filter;
 mod kill;
+mod line;
 mod list;
 
 use self::kill::kill;
@@ -64,6 +66,13 @@ fn reply(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         mode => session.reply_mode = mode,
     }
     session.restrictions.set(Restrictions::MUTED, session.reply_mode != ReplyMode::On);
+    Ok(())
+}
+
+/// What the client can do beyond what it must. A capability that is not known is none of ours.
+fn capabilities(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    ctx.session.takes_redirects |= args.rest().iter().any(|word| word.eq_ignore_ascii_case(b"redirect"));
+    ctx.reply.ok();
     Ok(())
 }
 
@@ -163,6 +172,15 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     summary: "Holds the commands about connections.",
     sub: &[
         Command {
+            name: "capa",
+            arity: -3,
+            since: "8.0.0",
+            summary: "Notes what the client can do: REDIRECT, follow to another server, of which there is none.",
+            syntax: "REDIRECT...",
+            run: Run::Now(capabilities),
+            ..SUB
+        },
+        Command {
             name: "getname",
             arity: 2,
             since: "2.6.9",
@@ -211,9 +229,13 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             flags: ABOUT_OTHERS,
             since: "2.4.0",
             complexity: "O(N) where N is the number of client connections",
-            summary: "Closes the connections that meet every condition.",
-            syntax: "<ip:port | <[ID client-id] | [TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] | [USER username] | \
-                     [ADDR address] | [LADDR address] | [SKIPME <YES | NO>] | [MAXAGE seconds]>...>",
+            summary: "Closes the connections that pass every test.",
+            syntax: "<ip:port | <[ID client-id...] | [NOT-ID client-id...] | [TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] | \
+                     [NOT-TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] | [USER username] | [NOT-USER username] | \
+                     [ADDR address] | [NOT-ADDR address] | [LADDR address] | [NOT-LADDR address] | [IP ip] | [NOT-IP ip] | \
+                     [NAME name] | [NOT-NAME name] | [LIB-NAME libname] | [NOT-LIB-NAME libname] | [LIB-VER libver] | \
+                     [NOT-LIB-VER libver] | [DB db:integer] | [NOT-DB db:integer] | [FLAGS flags] | [NOT-FLAGS flags] | \
+                     [CAPA capa] | [NOT-CAPA capa] | [IDLE seconds] | [MAXAGE seconds] | [SKIPME <YES | NO>]>...>",
             run: Run::Now(kill),
             ..SUB
         },
@@ -223,8 +245,13 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             flags: ABOUT_OTHERS,
             since: "2.4.0",
             complexity: "O(N) where N is the number of client connections",
-            summary: "Answers one line about each connection.",
-            syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id...]",
+            summary: "Answers one line about each connection that passes every test.",
+            syntax: "[ID client-id...] [NOT-ID client-id...] [TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] \
+                     [NOT-TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [USER username] [NOT-USER username] \
+                     [ADDR address] [NOT-ADDR address] [LADDR address] [NOT-LADDR address] [IP ip] [NOT-IP ip] \
+                     [NAME name] [NOT-NAME name] [LIB-NAME libname] [NOT-LIB-NAME libname] [LIB-VER libver] \
+                     [NOT-LIB-VER libver] [DB db:integer] [NOT-DB db:integer] [FLAGS flags] [NOT-FLAGS flags] \
+                     [CAPA capa] [NOT-CAPA capa] [IDLE seconds] [MAXAGE seconds] [SKIPME <YES | NO>]",
             tips: &["nondeterministic_output"],
             run: Run::Now(list),
             ..SUB

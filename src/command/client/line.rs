@@ -1,0 +1,77 @@
+//! What CLIENT LIST says of one connection.
+
+use std::io::Write;
+
+use crate::engine::ServerState;
+use crate::engine::session::{Restrictions, Session};
+use crate::engine::subscriptions::{Kind as Listening, Space};
+
+/// One line of CLIENT LIST: the fields of Redis 8.0, and behind them those that Valkey 9.1 has beside them. What a session keeps only while one of its commands runs (argument buffers and the one in which
+/// replies are made are shared by all) counts as 0; replies on their way to the socket count as unsent.
+pub(super) fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Session) {
+    let now_ticks = server.stats.clock.raw();
+    let seconds_since = |ticks| server.stats.clock.delta(ticks, now_ticks).as_secs();
+    let queued = session.transaction.as_ref();
+    let queued_bytes = queued.map_or(0, |transaction| transaction.bytes());
+    let unsent_held = session.outbox.held();
+    let held = session.mem_bytes();
+    let lossy = String::from_utf8_lossy;
+    // Writing to memory does not fail.
+    let _ = writeln!(
+        text,
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} watch={} qbuf={} \
+         qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={unsent_held} tot-mem={held} events={} \
+         cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={} io-thread=0 capa={} tot-net-in={} tot-net-out={} \
+         tot-cmds={}",
+        session.key.id,
+        session.address,
+        session.local_address,
+        session.fd,
+        lossy(&session.name),
+        seconds_since(session.connected_ticks),
+        seconds_since(session.active_ticks),
+        flags(session),
+        session.db,
+        session.subscriptions.of(Listening::Channel(Space::Global)).len(),
+        session.subscriptions.of(Listening::Pattern).len(),
+        session.subscriptions.of(Listening::Channel(Space::Sharded)).len(),
+        queued.map_or(-1, |transaction| transaction.commands.len() as i64),
+        session.watched.len(),
+        session.pending_input,
+        session.outbox.chunks(),
+        if session.outbox.is_empty() { "r" } else { "rw" },
+        session.last_command.map_or("NULL", |command| &server.table.by_id(command).full_name),
+        user_of(session),
+        session.protocol,
+        lossy(&session.lib_name),
+        lossy(&session.lib_version),
+        if session.takes_redirects { "r" } else { "" },
+        session.bytes_in,
+        session.bytes_out,
+        session.commands,
+    );
+}
+
+/// Whose name a client acts in: there is one user.
+pub(super) fn user_of(_: &Session) -> &str {
+    "default"
+}
+
+/// The letters that CLIENT LIST shows for a session's state.
+pub(super) fn flags(session: &Session) -> String {
+    let letters: String = [
+        ('P', !session.subscriptions.is_empty()),
+        ('x', session.transaction.is_some()),
+        ('b', session.is_blocked()),
+        ('d', session.watch_dirty),
+        ('c', session.closing),
+        ('U', session.address.ends_with(":0")),
+        ('e', session.no_evict),
+        ('T', session.restrictions.has(Restrictions::NO_TOUCH)),
+        ('I', session.expiry_hold.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(letter, shown)| shown.then_some(letter))
+    .collect();
+    if letters.is_empty() { "N".to_owned() } else { letters }
+}

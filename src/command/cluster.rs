@@ -1,0 +1,112 @@
+//! CLUSTER, and what clients of a cluster say to its nodes: refused, as by a Redis that is no part of one.
+//!
+//! Client libraries ask these to find out what they talk to, and take this error for "a single server".
+
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::spec::{Flags, Group};
+use crate::engine::{Command, Ctx, Done, Run};
+
+fn refuse(_: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    Err(Error::text("ERR This instance has cluster support disabled"))
+}
+
+/// What all of them have in common.
+const CLUSTER: Command = Command {
+    flags: Flags::STALE,
+    group: Group::Cluster,
+    since: "3.0.0",
+    summary: "Is refused: the server is no node of a cluster.",
+    run: Run::Now(refuse),
+    ..Command::EMPTY
+};
+
+/// What only answers.
+const ASK: Command = Command { tips: &["nondeterministic_output"], ..CLUSTER };
+
+/// What answers, also while data is loaded.
+const ASK_EARLY: Command = Command { flags: Flags::STALE.and(Flags::LOADING), ..ASK };
+
+/// What is asked about the nodes.
+const ASK_AS_ADMIN: Command = Command { flags: Flags::STALE.and(Flags::ADMIN), arity: 3, ..ASK };
+
+/// What would change the cluster.
+const CHANGE: Command =
+    Command { flags: Flags::STALE.and(Flags::ADMIN).and(Flags::NO_ASYNC_LOADING), arity: 3, ..CLUSTER };
+
+/// What a client says about its connection.
+const OF_CONNECTION: Command = Command {
+    arity: 1,
+    flags: Flags::FAST.and(Flags::LOADING).and(Flags::STALE),
+    categories: &["@connection"],
+    ..CLUSTER
+};
+
+/// The family's table.
+pub(super) const COMMANDS: &[Command] = &[
+    Command { name: "asking", flags: Flags::FAST, ..OF_CONNECTION },
+    Command {
+        name: "cluster",
+        arity: -2,
+        flags: Flags::NONE,
+        complexity: "Depends on subcommand.",
+        summary: "Holds the commands about a cluster, which are refused: the server is no node of one.",
+        sub: &[
+            Command { name: "addslots", arity: -3, syntax: "slot:integer...", ..CHANGE },
+            Command {
+                name: "addslotsrange",
+                arity: -4,
+                since: "7.0.0",
+                syntax: "(start-slot:integer end-slot:integer)...",
+                ..CHANGE
+            },
+            Command { name: "bumpepoch", arity: 2, tips: &["nondeterministic_output"], ..CHANGE },
+            Command { name: "count-failure-reports", syntax: "node-id", ..ASK_AS_ADMIN },
+            Command { name: "countkeysinslot", arity: 3, syntax: "slot:integer", ..CLUSTER },
+            Command { name: "delslots", arity: -3, syntax: "slot:integer...", ..CHANGE },
+            Command {
+                name: "delslotsrange",
+                arity: -4,
+                since: "7.0.0",
+                syntax: "(start-slot:integer end-slot:integer)...",
+                ..CHANGE
+            },
+            Command { name: "failover", arity: -2, syntax: "[FORCE | TAKEOVER]", ..CHANGE },
+            Command { name: "flushslots", arity: 2, ..CHANGE },
+            Command { name: "forget", syntax: "node-id", ..CHANGE },
+            Command { name: "getkeysinslot", arity: 4, syntax: "slot:integer count:integer", ..ASK },
+            Command { name: "help", arity: 2, flags: Flags::STALE.and(Flags::LOADING), since: "5.0.0", ..CLUSTER },
+            Command { name: "info", arity: 2, ..ASK },
+            Command { name: "keyslot", arity: 3, syntax: "key:string", ..CLUSTER },
+            Command { name: "links", arity: 2, since: "7.0.0", ..ASK },
+            Command { name: "meet", arity: -4, syntax: "ip port:integer [cluster-bus-port:integer]", ..CHANGE },
+            Command { name: "myid", arity: 2, ..CLUSTER },
+            Command { name: "myshardid", arity: 2, since: "7.2.0", ..ASK },
+            Command { name: "nodes", arity: 2, ..ASK },
+            Command { name: "replicas", since: "5.0.0", syntax: "node-id", ..ASK_AS_ADMIN },
+            Command { name: "replicate", syntax: "node-id", ..CHANGE },
+            Command {
+                name: "reset",
+                arity: -2,
+                flags: Flags::ADMIN.and(Flags::STALE).and(Flags::NOSCRIPT),
+                syntax: "[HARD | SOFT]",
+                ..CHANGE
+            },
+            Command { name: "saveconfig", arity: 2, ..CHANGE },
+            Command { name: "set-config-epoch", syntax: "config-epoch:integer", ..CHANGE },
+            Command {
+                name: "setslot",
+                arity: -4,
+                syntax: "slot:integer <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>",
+                ..CHANGE
+            },
+            Command { name: "shards", arity: 2, since: "7.0.0", ..ASK_EARLY },
+            Command { name: "slaves", syntax: "node-id", ..ASK_AS_ADMIN },
+            Command { name: "slots", arity: 2, ..ASK_EARLY },
+        ],
+        run: Run::Container,
+        ..CLUSTER
+    },
+    Command { name: "readonly", ..OF_CONNECTION },
+    Command { name: "readwrite", ..OF_CONNECTION },
+];
