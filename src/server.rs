@@ -323,7 +323,7 @@ mod tests {
         fn new() -> Bench {
             let clock = Clock::manual(1_000_000);
             let mut engine = Engine::new(Config::default(), command::table(), clock, Rng::seeded(1)).expect("memory");
-            engine.server.tail = Some(Tail::default());
+            engine.server.set_tail(Some(Tail::default()));
             let client = engine.server.open_session(Peer::default());
             Bench { engine, client, stream: Vec::new() }
         }

@@ -94,14 +94,14 @@ fn watch(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     }
     for key in args.rest().iter() {
         let existed = ctx.ks.live(ctx.session.db, key).is_some();
-        ctx.server.watches.add(ctx.session, key, existed);
+        ctx.server.watch(ctx.session, key, existed);
     }
     ctx.reply.ok();
     Ok(())
 }
 
 fn unwatch(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
-    ctx.server.watches.clear(ctx.session);
+    ctx.server.unwatch(ctx.session);
     ctx.reply.ok();
     Ok(())
 }

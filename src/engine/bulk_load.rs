@@ -113,7 +113,7 @@ impl BulkLoad {
                 // Nobody is served before all is loaded.
                 writer.hurry();
                 writer.start().map_err(|error| RecoveryError::Thread { what, error })?;
-                engine.server.tail = Some(Tail::new(Vec::new()));
+                engine.server.set_tail(Some(Tail::new(Vec::new())));
                 // A snapshot is read under these limits, until its first unit sets others.
                 engine.ks.set_limits(ValueLimits::default());
                 Some(Saved { directory, writer, lsn: None })
@@ -172,7 +172,7 @@ impl BulkLoad {
             let lsn = server.last_lsn();
             writer.finish(lsn, server.clock.now_ms());
             // What clients change while data is loaded, such as limits, is what the log begins with.
-            server.tail = Some(Tail::default());
+            server.set_tail(Some(Tail::default()));
             lsn
         });
         let done = match writer.outcome() {
@@ -185,7 +185,7 @@ impl BulkLoad {
         server.saving.saved_changes = changes;
         self.saved = None;
         if !server.wants_log() {
-            server.tail = None;
+            server.set_tail(None);
             return Ok(true);
         }
         self.beginning = Some((server.open_log(lsn).map_err(RecoveryError::Unsaved)?, lsn));

@@ -146,6 +146,6 @@ impl ServerState {
             self.fence_reply(session, fence, out, start);
         }
         // WATCH may have come while the script's unit is underway: what the script does from here on must be seen.
-        ks.record_from_now(self.recording());
+        ks.record_from_now(self.recording);
     }
 }

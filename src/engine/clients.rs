@@ -59,9 +59,9 @@ impl ServerState {
     /// Ends all that a session subscribed to, watched or waited for.
     fn release(&mut self, session: &mut Session) {
         self.pubsub.forget(session);
-        self.watches.clear(session);
+        self.unwatch(session);
         if let Some(parked) = session.parked.take() {
-            self.waits.unpark(session.key, &parked);
+            self.unpark(session.key, &parked);
         }
         if std::mem::take(&mut session.is_postponed) {
             self.pause.forget(session.key);

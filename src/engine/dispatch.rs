@@ -76,7 +76,7 @@ impl ServerState {
     pub fn discard(&mut self, session: &mut Session) {
         session.transaction = None;
         session.restrictions.set(Restrictions::QUEUEING, false);
-        self.watches.clear(session);
+        self.unwatch(session);
     }
 
     /// Keeps a command for EXEC. What waits there counts as input that is not answered yet, and is bounded like it.
@@ -137,7 +137,7 @@ impl ServerState {
             muted,
             ticket: 0,
         });
-        self.waits.park(session.key, &mut parked);
+        self.queue_waiting(session.key, &mut parked);
         session.parked = Some(parked);
     }
 }

@@ -47,7 +47,7 @@ const NOT_SAVED: Error = Error::text(
 impl ServerState {
     /// Goes on with a log that holds everything up to unit `last`.
     pub(crate) fn attach_log(&mut self, log: Log, last: Lsn) {
-        self.tail = Some(Tail::new(log.buffer()));
+        self.set_tail(Some(Tail::new(log.buffer())));
         self.durability = Some(Durability::new(log, last));
     }
 
@@ -215,7 +215,7 @@ impl ServerState {
     fn refuse_lost(&mut self, session: &mut Session, out: &mut Reply, start: usize) {
         // The one answer to the command: it neither waits for another one nor runs again.
         if let Some(parked) = session.parked.take() {
-            self.waits.unpark(session.key, &parked);
+            self.unpark(session.key, &parked);
         }
         self.room.has_taken_back();
         out.take_back(start);
@@ -353,7 +353,7 @@ impl ServerState {
                 tracing::error!("{why}: commands that write are refused until a restart");
                 durability.last = safe;
                 durability.waiting = BinaryHeap::new();
-                self.tail = None;
+                self.set_tail(None);
                 // They wait for an answer to what is lost, or for a value that is.
                 for session in self.sessions.iter_mut().filter(|session| session.outbox.shows_more_than(safe)) {
                     let free = session.outbox.sendable(safe);

@@ -28,6 +28,7 @@ mod postpone;
 mod publish;
 pub(crate) mod pubsub;
 mod rdb_export;
+mod readers;
 pub mod recovery;
 pub(crate) mod registry;
 mod reload;

@@ -4,35 +4,22 @@
 //! Observers read what the unit recorded and nothing else. While nobody keeps the whole stream that is only which
 //! keys it touched, and nothing while nobody watches or waits.
 
+use super::readers::Readers;
 use super::session::{Session, SessionKey, Sessions};
 use super::state::ServerState;
 use super::tail::UnitOrigin;
 use crate::base::limits::LOG_MERGE_MAX_BYTES;
 use crate::base::lsn::Lsn;
-use crate::keyspace::effect::{Recording, Touch};
+use crate::keyspace::effect::Touch;
 use crate::keyspace::{DbIndex, Keyspace};
 
 impl ServerState {
-    /// What the unit that begins must record for those who would read it.
-    #[inline]
-    pub(super) fn recording(&self) -> Recording {
-        match (self.reads_all(), self.watches.is_empty() && self.waits.is_empty()) {
-            (true, _) => Recording::Full,
-            (false, false) => Recording::Keys,
-            (false, true) => Recording::Nothing,
-        }
-    }
-
-    /// Whether somebody reads whole effects: the log, or a snapshot under way.
-    #[inline]
-    pub(super) fn reads_all(&self) -> bool {
-        self.tail.is_some() || self.saving.is_copying()
-    }
-
     /// Shows a finished unit's effects to the observers. `out` are the sessions that are out of the registry and
     /// must be told too.
     #[inline(always)]
     pub(super) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
+        self.assert_readers_are_known();
+        let readers = self.readers;
         let mut is_long = false;
         match (&mut self.tail, &self.durability) {
             (Some(tail), durability) => {
@@ -47,8 +34,10 @@ impl ServerState {
             (None, Some(_)) => ks.mark_in_flight(Lsn::MAX),
             (None, None) => {}
         }
-        self.saving.follow(origin, ks);
-        if !self.watches.is_empty() || !self.waits.is_empty() {
+        if readers.has(Readers::SNAPSHOT) {
+            self.saving.follow(origin, ks);
+        }
+        if readers.has(Readers::OF_KEYS) {
             self.tell_what_was_touched(ks, out);
         }
         if is_long {
@@ -68,12 +57,12 @@ impl ServerState {
     }
 
     fn touched(&mut self, out: &mut [&mut Session], db: DbIndex, key: &[u8], is_deletion: bool) {
-        if !self.watches.is_empty() {
+        if self.readers.has(Readers::WATCH) {
             for watcher in self.watches.of(db, key, is_deletion) {
                 mark_dirty(&mut self.sessions, out, watcher);
             }
         }
-        if !self.waits.is_empty() {
+        if self.readers.has(Readers::WAIT) {
             self.waits.touch(db, key);
         }
     }

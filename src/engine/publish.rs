@@ -4,12 +4,13 @@ use std::rc::Rc;
 
 use super::error::Error;
 use super::pubsub::Message;
-use super::session::{Session, SessionKey};
+use super::session::{Session, SessionKey, Sessions};
 use super::state::{Ctx, ServerState};
 use super::subscriptions::Space;
 use crate::base::limits::HELD_MESSAGES_MAX_BYTES;
+use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
-use crate::resp::reply::Reply;
+use crate::resp::reply::{Form, Reply};
 
 impl ServerState {
     /// A script or transaction begins. Messages wait for its end if it may be rolled back then; and with a log, for others may be
@@ -81,6 +82,7 @@ impl ServerState {
         Ok(listeners + matching.sum::<usize>())
     }
 
+    /// Delivers a message of somebody who has been shown what `current` has.
     fn deliver(
         &mut self,
         ks: &Keyspace,
@@ -90,8 +92,22 @@ impl ServerState {
         message: &[u8],
     ) -> Result<usize, Error> {
         let fence = self.fence_so_far(ks, current);
+        self.fan_out(&mut [current], fence, space, channel, message).ok_or_else(|| self.refusal())
+    }
+
+    /// Sends a message that nobody may read before unit `fence` is safe to everybody who listens; answers how many times. `out` are the
+    /// sessions that are out of the registry. `None` if the log has lost that unit, or is found to have lost it on the way: then those
+    /// who were told are disconnected.
+    pub(super) fn fan_out(
+        &mut self,
+        out: &mut [&mut Session],
+        fence: Lsn,
+        space: Space,
+        channel: &[u8],
+        message: &[u8],
+    ) -> Option<usize> {
         if self.is_lost(fence) {
-            return Err(self.refusal());
+            return None;
         }
         let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
         let mut deliveries: Vec<(SessionKey, Option<Rc<[u8]>>)> = Vec::new();
@@ -99,31 +115,14 @@ impl ServerState {
         for pattern in self.pubsub.matching(space, channel) {
             deliveries.extend(pattern.listeners.iter().map(|listener| (*listener, Some(pattern.glob.clone()))));
         }
-        let mut push = Reply::new(current.form());
+        let mut push = Reply::new(Form::Resp2);
         for (listener, pattern) in &deliveries {
-            let session = match self.sessions.get_mut(*listener) {
-                Some(session) => session,
-                None if *listener == current.key => &mut *current,
-                None => continue,
-            };
-            if session.killed {
+            let Some(session) = find(&mut self.sessions, out, *listener).filter(|session| !session.killed) else {
                 continue;
-            }
+            };
             push.truncate(0);
             push.set_form(session.form());
-            match pattern {
-                None => {
-                    push.push(3);
-                    push.bulk(if space == Space::Sharded { b"smessage".as_slice() } else { b"message" });
-                }
-                Some(glob) => {
-                    push.push(4);
-                    push.bulk(b"pmessage");
-                    push.bulk(glob);
-                }
-            }
-            push.bulk(channel);
-            push.bulk(message);
+            write_message(&mut push, space, pattern.as_deref(), channel, message);
             session.outbox.push(push.as_bytes(), fence);
             let limit = self.config.client_output_buffer_limit.pubsub;
             let unsent = session.outbox.unread(safe, is_unlogged) as u64;
@@ -137,12 +136,36 @@ impl ServerState {
             }
             self.hold(push.len(), fence);
             if self.is_lost(fence) {
-                // The log was found to have failed just now; those who were told are disconnected.
-                return Err(self.refusal());
+                return None;
             }
         }
-        Ok(deliveries.len())
+        Some(deliveries.len())
     }
+}
+
+/// The session of this key, in the registry or among those that are `out` of it.
+fn find<'a>(sessions: &'a mut Sessions, out: &'a mut [&mut Session], key: SessionKey) -> Option<&'a mut Session> {
+    match sessions.get_mut(key) {
+        Some(session) => Some(session),
+        None => out.iter_mut().find(|session| session.key == key).map(|session| &mut **session),
+    }
+}
+
+/// Writes a message as those read it who listen to its channel, or to a pattern that matches that.
+fn write_message(push: &mut Reply, space: Space, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) {
+    match pattern {
+        None => {
+            push.push(3);
+            push.bulk(if space == Space::Sharded { b"smessage".as_slice() } else { b"message" });
+        }
+        Some(glob) => {
+            push.push(4);
+            push.bulk(b"pmessage");
+            push.bulk(glob);
+        }
+    }
+    push.bulk(channel);
+    push.bulk(message);
 }
 
 impl Ctx<'_> {

@@ -117,6 +117,7 @@ impl ServerState {
         if let Some(run) = &mut self.saving.run {
             run.stage = Stage::Copying(Box::new(copying));
         }
+        self.readers_changed();
         Ok(true)
     }
 
@@ -140,6 +141,7 @@ impl ServerState {
             // What changes from here on is not in the snapshot: the log begins with it.
             self.tail = Some(Tail::default());
         }
+        self.readers_changed();
     }
 
     /// The number that a snapshot of all that was committed has: that of the last unit, or, without a log, a new one.
@@ -162,7 +164,7 @@ impl ServerState {
         let (took, ended) = (began.elapsed(), *ended);
         self.base_replaced(done, &ended, took);
         if !ended.begins_log || !self.wants_log() {
-            self.tail.take_if(|_| self.durability.is_none());
+            self.drop_unattached_tail();
             return self.export_or_conclude(ks, ended, Ok(()));
         }
         match self.open_log(ended.lsn) {
@@ -224,8 +226,9 @@ impl ServerState {
         begun: Result<(), String>,
     ) {
         let Some(Run { purpose, wants_rdb, began, .. }) = self.saving.run.take() else { return };
+        self.readers_changed();
         if outcome.is_err() || begun.is_err() {
-            self.tail.take_if(|_| self.durability.is_none());
+            self.drop_unattached_tail();
         }
         let history = self.saving.history_mut(purpose);
         history.last_s = Some(began.elapsed().as_secs());
@@ -311,7 +314,8 @@ impl ServerState {
         if self.saving.run.take_if(is_cancelled).is_none() {
             return false;
         }
-        self.tail.take_if(|_| self.durability.is_none());
+        self.drop_unattached_tail();
+        self.readers_changed();
         tracing::warn!("the snapshot was cancelled");
         let waiting = std::mem::take(&mut self.saving.waiting);
         self.answer_waiting(ks, waiting, &Err("the snapshot was cancelled".to_owned()));
@@ -381,11 +385,13 @@ impl ServerState {
     /// Goes on with the log that was opened behind the snapshot up to `lsn`, and with what has gathered since.
     pub(super) fn begin_log(&mut self, log: Log, lsn: Lsn) -> Result<(), String> {
         if !self.wants_log() {
-            self.tail = None;
+            self.set_tail(None);
             self.end_beside(move || drop(log));
             return Ok(());
         }
-        let Some(tail) = self.tail.take() else {
+        let tail = self.tail.take();
+        self.readers_changed();
+        let Some(tail) = tail else {
             self.end_beside(move || drop(log));
             return Err("the disk was too slow for what has changed meanwhile".to_owned());
         };
@@ -395,7 +401,7 @@ impl ServerState {
             log.set_policy(policy).map_err(|error| error.to_string())?;
         }
         self.attach_log(log, lsn);
-        self.tail = Some(tail);
+        self.set_tail(Some(tail));
         self.saving.log_bytes_offset = 0;
         tracing::info!("the log has begun behind Lsn {lsn}: from here on changes are in it before they are answered");
         Ok(())
@@ -426,7 +432,7 @@ impl ServerState {
             return Ok(());
         }
         self.saving.last = self.last_lsn();
-        self.tail = None;
+        self.set_tail(None);
         if let Some(durability) = self.durability.take() {
             self.end_beside(move || {
                 if let Err(error) = durability.log.close() {

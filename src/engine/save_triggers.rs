@@ -34,7 +34,7 @@ impl ServerState {
         if gathered > LOG_BEGIN_MAX_BYTES {
             match &self.saving.run {
                 // Its thread can't be called back. When it is done, the log that lacks this is not begun.
-                Some(Run { stage: Stage::Beginning(..), .. }) => self.tail = None,
+                Some(Run { stage: Stage::Beginning(..), .. }) => self.set_tail(None),
                 Some(_) => {
                     let error = format!(
                         "the disk is too slow to begin a log: {gathered} bytes of changes have gathered meanwhile"

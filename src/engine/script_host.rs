@@ -3,6 +3,7 @@
 
 use super::dispatch::call;
 use super::error::Error;
+use super::readers::Readers;
 use super::running_script::{ScriptKind, Subject};
 use super::scripts::log;
 use super::spec::Flags;
@@ -106,7 +107,9 @@ impl ScriptHost<'_, '_> {
         let server = &mut *self.ctx.server;
         let ticks = server.last_ticks.saturating_sub(began);
         if let Some(trace) = &mut server.trace {
-            if !trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes()) && !server.reads_all() {
+            if !trace.note(argv, reply.as_bytes(), ticks, self.ctx.ks.effects().as_bytes())
+                && !server.readers.has(Readers::OF_ALL)
+            {
                 self.ctx.ks.record_keys_only();
             }
             self.ctx.ks.record_apart();

@@ -16,6 +16,7 @@ use super::durability_state::Durability;
 use super::error::Error;
 use super::pause::Pause;
 use super::pubsub::{HeldMessages, PubSub};
+use super::readers::Readers;
 use super::registry::Registry;
 use super::running_script::RunningScript;
 use super::saving::{Progress, Saving};
@@ -26,7 +27,7 @@ use super::spec;
 use super::stats::Stats;
 use super::table;
 use super::tail::Tail;
-use super::wait::Wait;
+use super::wait::{Parked, Wait};
 use super::wait_queues::Waits;
 use super::watches::Watches;
 use crate::base::allocated::allocated_bytes;
@@ -35,6 +36,7 @@ use crate::base::clock::Clock;
 use crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES;
 use crate::base::rng::Rng;
 use crate::config::Config;
+use crate::keyspace::effect::Recording;
 use crate::keyspace::{DbIndex, Keyspace, ValueLimits};
 use crate::resp::reply::Reply;
 
@@ -77,6 +79,8 @@ impl Engine {
             startup_bytes,
             peak_bytes: 0,
             freed: Freed::default(),
+            readers: Readers::default(),
+            recording: Recording::Nothing,
             tail: None,
             durability: None,
             saving: Saving::new(&clock),
@@ -136,7 +140,12 @@ pub struct ServerState {
     pub peak_bytes: u64,
     /// What was freed since memory was given back to the system.
     pub(super) freed: Freed,
-    /// What units have recorded since somebody took it; `None` while nobody keeps the whole stream.
+    /// Who reads what units change: see [`readers_changed`](ServerState::readers_changed).
+    pub(super) readers: Readers,
+    /// What units record for them.
+    pub(super) recording: Recording,
+    /// What units have recorded since somebody took it; `None` while nobody keeps the whole stream. Is [set](ServerState::set_tail),
+    /// not assigned.
     pub tail: Option<Tail>,
     /// The log, which takes the tail; `None` with `appendonly no`.
     pub(crate) durability: Option<Durability>,
@@ -354,6 +363,68 @@ pub enum NetworkRefusal {
     /// The certificates, keys or other parameters of TLS are of no use.
     #[error("Unable to update TLS configuration. Check server logs.")]
     Tls,
+}
+
+/// Who reads what units change.
+impl ServerState {
+    /// Computes anew who there is: to be called wherever a reader comes or goes.
+    pub(super) fn readers_changed(&mut self) {
+        self.readers = self.compute_readers();
+        self.recording = self.readers.recording();
+    }
+
+    fn compute_readers(&self) -> Readers {
+        Readers::default()
+            .and_if(Readers::LOG, self.tail.is_some())
+            .and_if(Readers::SNAPSHOT, self.saving.is_copying())
+            .and_if(Readers::WATCH, !self.watches.is_empty())
+            .and_if(Readers::WAIT, !self.waits.is_empty())
+    }
+
+    /// A change that the log does not see is the worst that could follow from a reader of which nobody has told.
+    #[inline]
+    pub(super) fn assert_readers_are_known(&self) {
+        debug_assert_eq!(self.readers, self.compute_readers(), "a reader came or went, and nobody has told");
+        debug_assert_eq!(self.recording, self.readers.recording());
+    }
+
+    /// From here on units are kept in this tail, or in none.
+    pub fn set_tail(&mut self, tail: Option<Tail>) {
+        self.tail = tail;
+        self.readers_changed();
+    }
+
+    /// Drops the tail that was kept for a log which has not begun.
+    pub(super) fn drop_unattached_tail(&mut self) {
+        if self.durability.is_none() {
+            self.set_tail(None);
+        }
+    }
+
+    /// Lets a session watch a key of its database, which existed or not.
+    pub fn watch(&mut self, session: &mut Session, key: &[u8], existed: bool) {
+        self.watches.add(session, key, existed);
+        self.readers_changed();
+    }
+
+    /// Ends all watching of a session.
+    pub fn unwatch(&mut self, session: &mut Session) {
+        if self.watches.clear(session) {
+            self.readers_changed();
+        }
+    }
+
+    /// Queues a call that waits.
+    pub(super) fn queue_waiting(&mut self, session: SessionKey, parked: &mut Parked) {
+        self.waits.park(session, parked);
+        self.readers_changed();
+    }
+
+    /// Takes a call out of all queues.
+    pub(super) fn unpark(&mut self, session: SessionKey, parked: &Parked) {
+        self.waits.unpark(session, parked);
+        self.readers_changed();
+    }
 }
 
 impl ServerState {

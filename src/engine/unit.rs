@@ -35,7 +35,8 @@ impl Engine {
     /// The same for a unit of which nobody hears before all that was done since the [fence began](Self::begin_fence).
     #[inline]
     pub(super) fn begin_behind(&mut self, origin: UnitOrigin) -> Unit {
-        self.ks.begin_unit(self.ks.now_ms(), self.server.recording());
+        self.server.assert_readers_are_known();
+        self.ks.begin_unit(self.ks.now_ms(), self.server.recording);
         self.server.unit_time_us = None;
         Unit(origin)
     }
@@ -102,7 +103,7 @@ impl Engine {
         let entry = self.server.table.by_id(parked.command);
         if let Err(error) = self.server.admit_logged(entry.command.flags) {
             reply.error(error.to_string().as_bytes());
-            self.server.waits.unpark(key, &parked);
+            self.server.unpark(key, &parked);
             session.answer_parked(&parked, &reply, Lsn::NONE);
             return self.server.sessions.put(session);
         }
@@ -124,7 +125,7 @@ impl Engine {
                 session.parked = Some(parked);
             }
             None => {
-                self.server.waits.unpark(key, &parked);
+                self.server.unpark(key, &parked);
                 self.server.answer_parked(&mut session, &parked, &mut reply, fence);
             }
         }
@@ -195,7 +196,7 @@ impl ServerState {
         let parked = session.parked.take();
         let (mut reply, mut fence) = (Reply::new(session.form()), Lsn::NONE);
         if let Some(parked) = &parked {
-            self.waits.unpark(key, parked);
+            self.unpark(key, parked);
             answer(parked, &mut reply);
             // That there was nothing for it is a fact about its keys.
             let changes = parked.keys.as_argv().iter().map(|key| ks.last_change_of(parked.db, key));

@@ -37,7 +37,7 @@ impl Watches {
     }
 
     /// Lets a session watch a key of its database. Watching twice counts once.
-    pub fn add(&mut self, session: &mut Session, key: &[u8], existed: bool) {
+    pub(super) fn add(&mut self, session: &mut Session, key: &[u8], existed: bool) {
         let keys = self.by_db.entry(session.db).or_default();
         let key: Rc<[u8]> = match keys.get_key_value(key) {
             Some((known, _)) => known.clone(),
@@ -50,9 +50,12 @@ impl Watches {
         }
     }
 
-    /// Ends all watching of a session.
-    pub fn clear(&mut self, session: &mut Session) {
+    /// Ends all watching of a session. Answers whether it watched anything.
+    pub(super) fn clear(&mut self, session: &mut Session) -> bool {
         session.watch_dirty = false;
+        if session.watched.is_empty() {
+            return false;
+        }
         for Watched { db, key } in session.watched.drain(..) {
             let Some(keys) = self.by_db.get_mut(&db) else { continue };
             let Some(watchers) = keys.get_mut(&key) else { continue };
@@ -67,6 +70,7 @@ impl Watches {
             }
         }
         session.watched.shrink_to(WATCHED_KEEP);
+        true
     }
 
     /// Whose transaction a change of this key ends. A key that was absent at WATCH and now is deleted was there but expired,

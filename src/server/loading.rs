@@ -35,7 +35,7 @@ impl Bench {
     fn new() -> Bench {
         let clock = Clock::manual(1_000_000);
         let mut engine = Engine::new(Config::default(), command::table(), clock, Rng::seeded(1)).expect("memory");
-        engine.server.tail = Some(Tail::default());
+        engine.server.set_tail(Some(Tail::default()));
         let client = engine.server.open_session(Peer::default());
         Bench { engine, client }
     }
@@ -173,7 +173,7 @@ fn what_does_not_fit_in_a_snapshot_is_named() {
 /// As [`Bench::new`], with threads to read ahead or without.
 fn reader(has_threads: bool) -> Bench {
     let mut bench = Bench::new();
-    bench.engine.server.tail = None;
+    bench.engine.server.set_tail(None);
     bench.engine.server.saving.runs_on(Platform { has_threads, ..Platform::default() });
     bench
 }

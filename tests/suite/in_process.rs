@@ -123,7 +123,7 @@ impl Bench {
 
     /// From here on, units can be [taken](Self::take_units).
     pub(crate) fn keep_units(&mut self) {
-        self.engine.server.tail = Some(Tail::default());
+        self.engine.server.set_tail(Some(Tail::default()));
     }
 
     /// What has changed since the last time.

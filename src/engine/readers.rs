@@ -1,0 +1,64 @@
+//! Who reads what a unit changes, and how much of it a unit must therefore record.
+//!
+//! Readers come and go rarely, and every unit needs to know whether there are any. So the answer is kept
+//! ([`ServerState::readers`](super::ServerState)), and whoever makes a reader come or go has it computed anew
+//! ([`ServerState::readers_changed`](super::ServerState)). Debug builds compare it with what it should be at every unit.
+
+use crate::keyspace::effect::Recording;
+
+/// A set of readers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Readers(u8);
+
+impl Readers {
+    /// The log, or whoever keeps the whole stream otherwise.
+    pub(super) const LOG: Readers = Readers(1);
+    /// A snapshot under way.
+    pub(super) const SNAPSHOT: Readers = Readers(1 << 1);
+    /// Clients that watch keys.
+    pub(super) const WATCH: Readers = Readers(1 << 2);
+    /// Clients that wait for keys.
+    pub(super) const WAIT: Readers = Readers(1 << 3);
+
+    /// Those who read whole effects.
+    pub(super) const OF_ALL: Readers = Readers(Readers::LOG.0 | Readers::SNAPSHOT.0);
+    /// Those who read which keys were touched.
+    pub(super) const OF_KEYS: Readers = Readers(Readers::WATCH.0 | Readers::WAIT.0);
+
+    /// Whether any of `others` is among them.
+    #[inline]
+    pub(super) fn has(self, others: Readers) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    /// These, and `others` if that is so.
+    pub(super) fn and_if(self, others: Readers, are_there: bool) -> Readers {
+        if are_there { Readers(self.0 | others.0) } else { self }
+    }
+
+    /// What a unit records for them.
+    pub(super) fn recording(self) -> Recording {
+        match (self.has(Readers::OF_ALL), self.has(Readers::OF_KEYS)) {
+            (true, _) => Recording::Full,
+            (false, true) => Recording::Keys,
+            (false, false) => Recording::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_much_is_recorded_as_somebody_reads() {
+        let none = Readers::default();
+        assert_eq!(none.recording(), Recording::Nothing);
+        assert_eq!(none.and_if(Readers::WATCH, false).recording(), Recording::Nothing);
+        let keys = none.and_if(Readers::WATCH, true);
+        assert_eq!((keys.recording(), keys.has(Readers::WAIT)), (Recording::Keys, false));
+        assert_eq!(none.and_if(Readers::WAIT, true).recording(), Recording::Keys);
+        assert_eq!(keys.and_if(Readers::SNAPSHOT, true).recording(), Recording::Full);
+        assert_eq!(none.and_if(Readers::LOG, true).recording(), Recording::Full);
+    }
+}
