@@ -103,6 +103,19 @@ pub fn strtod(text: &[u8]) -> ReadDouble {
     ReadDouble { value, used: spaces + scanned.used, out_of_range }
 }
 
+/// As [`strtod`], for bounds and weights, which Redis 8 reads with fast_float: neither spaces before the number nor hexadecimal
+/// digits belong to it.
+pub fn strtod_plain(text: &[u8]) -> ReadDouble {
+    let unsigned = text.strip_prefix(b"-").or(text.strip_prefix(b"+")).unwrap_or(text);
+    match unsigned {
+        [b'0', b'x' | b'X', ..] => {
+            ReadDouble { value: 0.0, used: text.len() - unsigned.len() + 1, out_of_range: false }
+        }
+        [first, ..] if is_space(*first) => ReadDouble { value: 0.0, used: 0, out_of_range: false },
+        _ => strtod(text),
+    }
+}
+
 /// Appends `value` as Redis answers doubles: `3`, `0.1`, `1e+21`, `-0`, `inf`, `-inf`, `nan`.
 pub fn format_f64(out: &mut Vec<u8>, value: f64) {
     // Up to 2^62, integers keep all their digits.

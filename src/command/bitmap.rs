@@ -279,7 +279,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.6.0",
         complexity: "O(N) for N bytes looked at",
         summary: "Counts the bits that are set in a string or a part of it.",
-        syntax: "key [start end [BYTE | BIT]]",
+        syntax: "key [start end [BYTE | BIT]:unit]:range",
         run: Run::Now(bitcount),
         ..BITMAP
     },
@@ -291,8 +291,8 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "3.2.0",
         complexity: "O(1) for each operation",
         summary: "Reads and writes integers of any width at any bit of a string.",
-        syntax: "key [GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] \
-            <SET encoding offset value:integer | INCRBY encoding offset increment:integer>]...",
+        syntax: "key [(GET encoding offset):get-block | ([OVERFLOW <WRAP | SAT | FAIL>]:overflow-block \
+            <(SET encoding offset value:integer):set-block | (INCRBY encoding offset increment:integer):incrby-block>:write-operation):write]:operation...",
         run: Run::Now(bitfield),
         ..BITMAP
     },
@@ -303,7 +303,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "6.0.0",
         complexity: "O(1) for each operation",
         summary: "Reads integers of any width at any bit of a string.",
-        syntax: "key [GET encoding offset]...",
+        syntax: "key [GET encoding offset]:get-block...",
         run: Run::Now(bitfield_ro),
         ..BITMAP
     },
@@ -315,8 +315,8 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.6.0",
         complexity: "O(N) for the bytes of all sources",
         summary: "Combines the bits of strings and stores the result.",
-        syntax: "<AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE> destkey:key key...",
-        run: Run::Now(bitop),
+        syntax: "<AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE>:operation destkey:key key...",
+        run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| bitop(ctx, args))),
         ..BITMAP
     },
     Command {
@@ -326,7 +326,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.8.7",
         complexity: "O(N) for N bytes looked at",
         summary: "Finds the first bit that is set, or is not, in a string or a part of it.",
-        syntax: "key bit [start [end [BYTE | BIT]]]",
+        syntax: "key bit [start [end [BYTE | BIT]:unit]:end-unit-block]:range",
         run: Run::Now(bitpos),
         ..BITMAP
     },

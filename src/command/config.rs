@@ -201,6 +201,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "resetstat",
             arity: 2,
             summary: "Sets the counters of INFO to zero.",
+            tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(reset_stat),
             ..SUB
         },
@@ -210,7 +211,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             secrets: &[Secret::Settings { first: 2 }],
             complexity: "O(N) where N is the number of parameters",
             summary: "Changes parameters, all of them or, with an error, none.",
-            syntax: "(parameter value)...",
+            syntax: "(parameter value):data...",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::MayWait(set),
             ..SUB

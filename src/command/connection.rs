@@ -226,7 +226,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Connection,
         since: "6.0.0",
         summary: "Chooses the protocol, authenticates and names the connection, and answers what the server is.",
-        syntax: "[protover:integer [AUTH username password] [SETNAME clientname]]",
+        syntax: "[protover:integer [AUTH username password] [SETNAME clientname]]:arguments",
         run: Run::Now(hello),
         ..Command::EMPTY
     },

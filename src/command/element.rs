@@ -147,23 +147,31 @@ fn elements_and_condition<'a>(args: &mut Args<'a>, family: Family) -> Result<(Ar
     while let Some(arg) = args.peek() {
         if args.flag(word) {
             if elements.is_some() {
-                return Err(repeated(family));
+                return Err(if family == Hash { mismatch(family) } else { repeated(family) });
             }
             if args.len() < 2 {
-                return Err(Error::owned(format!("ERR {word} requires at least num{one}s and one {one} argument")));
+                let alone = || Error::owned(format!("ERR {word} requires at least num{one}s and one {one} argument"));
+                return Err(if family == Hash { mismatch(family) } else { alone() });
             }
             let positive = || Error::owned(format!("ERR Parameter `num{}` should be greater than 0", many(family)));
-            elements = Some(counted(args, i32::MAX as i64, 1, positive)?);
+            let few = || if family == Hash { mismatch(family) } else { TOO_FEW };
+            elements = Some(counted(args, 1, positive, few)?);
             continue;
         }
         let conditions = [("nx", Condition::Nx), ("xx", Condition::Xx), ("gt", Condition::Gt), ("lt", Condition::Lt)];
-        let new = args.one_of(&conditions).ok_or_else(|| unknown(arg))?;
+        let new = args.one_of(&conditions).ok_or_else(|| match (family, &elements) {
+            (Hash, None) => misplaced(family),
+            (Hash, Some(_)) => mismatch(family),
+            _ => unknown(arg),
+        })?;
         several |= ![Condition::Always, new].contains(&condition);
         condition = new;
     }
-    let elements = elements.ok_or_else(|| Error::owned(format!("ERR missing {word} argument")))?;
+    let missing = || if family == Hash { misplaced(family) } else { missing(family) };
+    let elements = elements.ok_or_else(missing)?;
     if several {
-        return Err(Error::text("ERR Multiple condition flags specified"));
+        let several = Error::text("ERR Multiple condition flags specified");
+        return Err(if family == Hash { misplaced(family) } else { several });
     }
     Ok((elements, condition))
 }
@@ -212,12 +220,12 @@ fn persist(ctx: &mut Ctx<'_>, mut args: Args<'_>, family: Family) -> Done {
 fn elements_alone<'a>(args: &mut Args<'a>, family: Family) -> Result<Argv<'a>, Error> {
     let (word, one) = (family.word(), family.one());
     if !args.flag(word) {
-        return Err(Error::owned(format!("ERR Mandatory argument {word} is missing or not at the right position")));
+        return Err(misplaced(family));
     }
     let count = parse_i64(args.bytes()?).filter(|count| *count > 0);
     let count = count.ok_or_else(|| Error::owned(format!("ERR Number of {one}s must be a positive integer")))?;
     if usize::try_from(count) != Ok(args.len()) {
-        return Err(Error::owned(format!("ERR The `num{one}s` parameter must match the number of arguments")));
+        return Err(mismatch(family));
     }
     Ok(args.rest())
 }
@@ -287,6 +295,7 @@ fn hsetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         ctx.reply.integer(NOT_MET);
         return Ok(());
     }
+    let before = ctx.ks.changes_by_commands();
     for (field, value) in pairs() {
         slot = match options.lifetime {
             Lifetime::Until(at_ms) if ctx.ks.expires_at_once(at_ms) => remove_expired(ctx, slot, field),
@@ -298,6 +307,10 @@ fn hsetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             Lifetime::Word => Some(ctx.ks.hash_update(db, key, slot, field, value)?.0),
             Lifetime::Unsaid => Some(ctx.ks.hash_set(db, key, slot, field, value)?.0),
         };
+    }
+    if let Lifetime::Until(_) = options.lifetime {
+        // A value and its deadline are one change.
+        ctx.ks.count_changes_as(before, options.elements.len() as u64 / 2);
     }
     ctx.reply.integer(DONE);
     Ok(())
@@ -358,11 +371,45 @@ struct Words {
     conditions: [&'static str; 2],
     /// Arguments per element.
     width: usize,
+    /// Answered where the number of elements is none.
+    invalid: &'static str,
+    /// Answered to an argument that may not stand where it does, before the elements or `behind` them, or that is missing among
+    /// them. Redis 8.0 takes the options in one order only: its texts say so, where ours take any.
+    stray: fn(name: &'static str, arg: Option<&[u8]>, behind: bool) -> Error,
+    /// Whether a second lifetime is such an argument.
+    lifetime_is_stray: bool,
 }
 
-const HGETEX: Words = Words { family: Hash, word: "PERSIST", conditions: ["", ""], width: 1 };
-const HSETEX: Words = Words { family: Hash, word: "KEEPTTL", conditions: ["FNX", "FXX"], width: 2 };
-const SADDEX: Words = Words { family: Set, word: "KEEPTTL", conditions: ["MNX", "MXX"], width: 1 };
+const HGETEX: Words = Words {
+    family: Hash,
+    word: "PERSIST",
+    conditions: ["", ""],
+    width: 1,
+    invalid: "ERR Number of fields must be a positive integer",
+    stray: |_, _, behind| if behind { mismatch(Hash) } else { misplaced(Hash) },
+    lifetime_is_stray: true,
+};
+const HSETEX: Words = Words {
+    family: Hash,
+    word: "KEEPTTL",
+    conditions: ["FNX", "FXX"],
+    width: 2,
+    invalid: "ERR invalid number of fields",
+    stray: |name, arg, behind| match arg {
+        Some(arg) if !behind => unknown(arg),
+        _ => Error::Arity(name.into()),
+    },
+    lifetime_is_stray: false,
+};
+const SADDEX: Words = Words {
+    family: Set,
+    word: "KEEPTTL",
+    conditions: ["MNX", "MXX"],
+    width: 1,
+    invalid: "ERR invalid number of members",
+    stray: |_, arg, _| arg.map_or(TOO_FEW, unknown),
+    lifetime_is_stray: false,
+};
 
 /// The arguments of one of them, in any order.
 struct Options<'a> {
@@ -381,21 +428,25 @@ impl<'a> Options<'a> {
         while let Some(arg) = args.peek() {
             if args.flag(family.word()) {
                 if elements.is_some() {
-                    return Err(repeated(family));
+                    return Err(if family == Hash {
+                        (words.stray)(ctx.name(), Some(arg), true)
+                    } else {
+                        repeated(family)
+                    });
                 }
                 if args.is_empty() {
                     return Err(Error::Arity(ctx.name().into()));
                 }
-                let invalid = || Error::owned(format!("ERR invalid number of {}s", family.one()));
-                elements = Some(counted(args, i32::MAX as i64, words.width, invalid)?);
+                let few = || (words.stray)(ctx.name(), None, true);
+                elements = Some(counted(args, words.width, || Error::text(words.invalid), few)?);
             } else if let Some(count) = args.one_of(&COUNTS) {
-                words.once(lifetime)?;
+                words.once(ctx.name(), args.is_empty(), arg, lifetime)?;
                 if args.is_empty() {
                     return Err(Error::text("ERR missing expire time"));
                 }
                 lifetime = Lifetime::Until(deadline(ctx, args, count)?);
             } else if args.flag(words.word) {
-                words.once(lifetime)?;
+                words.once(ctx.name(), args.is_empty(), arg, lifetime)?;
                 lifetime = Lifetime::Word;
             } else if let Some(all) = words.condition(args) {
                 if all_exist.replace(all).is_some() {
@@ -403,10 +454,13 @@ impl<'a> Options<'a> {
                     return Err(Error::owned(format!("ERR Only one of {all} or {none} arguments can be specified")));
                 }
             } else {
-                return Err(unknown(arg));
+                if args.len() == 1 && elements.is_none() && words.lifetime_is_stray {
+                    return Err(Error::Arity(ctx.name().into()));
+                }
+                return Err((words.stray)(ctx.name(), Some(arg), elements.is_some()));
             }
         }
-        let elements = elements.ok_or_else(|| Error::owned(format!("ERR missing {} argument", family.word())))?;
+        let elements = elements.ok_or_else(|| missing(family))?;
         Ok(Options { elements, lifetime, all_exist })
     }
 
@@ -427,10 +481,17 @@ const COUNTS: [(&str, Count); 4] = [
 
 impl Words {
     /// An error if the lifetime was said already.
-    fn once(&self, lifetime: Lifetime) -> Result<(), Error> {
-        let text =
-            || Error::owned(format!("ERR Only one of EX, PX, EXAT, PXAT or {} arguments can be specified", self.word));
-        if lifetime == Lifetime::Unsaid { Ok(()) } else { Err(text()) }
+    fn once(&self, name: &'static str, is_last: bool, arg: &[u8], lifetime: Lifetime) -> Result<(), Error> {
+        if lifetime == Lifetime::Unsaid {
+            return Ok(());
+        }
+        if self.lifetime_is_stray && is_last {
+            return Err(Error::Arity(name.into()));
+        }
+        if self.lifetime_is_stray {
+            return Err((self.stray)(name, Some(arg), false));
+        }
+        Err(Error::owned(format!("ERR Only one of EX, PX, EXAT, PXAT or {} arguments can be specified", self.word)))
     }
 
     /// Takes the word that says whether all elements must exist.
@@ -444,13 +505,27 @@ impl Words {
 /// Takes a count and so many elements of `width` arguments.
 fn counted<'a>(
     args: &mut Args<'a>,
-    max: i64,
     width: usize,
     invalid: impl FnOnce() -> Error,
+    few: impl FnOnce() -> Error,
 ) -> Result<Argv<'a>, Error> {
-    let range: RangeInclusive<i64> = 1..=max;
-    let count = parse_i64(args.bytes()?).filter(|count| range.contains(count)).ok_or_else(invalid)?;
-    args.take((count as usize).saturating_mul(width)).map_err(|_| Error::text("ERR wrong number of arguments"))
+    const RANGE: RangeInclusive<i64> = 1..=i32::MAX as i64;
+    let count = parse_i64(args.bytes()?).filter(|count| RANGE.contains(count)).ok_or_else(invalid)?;
+    args.take((count as usize).saturating_mul(width)).map_err(|_| few())
+}
+
+const TOO_FEW: Error = Error::text("ERR wrong number of arguments");
+
+fn misplaced(family: Family) -> Error {
+    Error::owned(format!("ERR Mandatory argument {} is missing or not at the right position", family.word()))
+}
+
+fn mismatch(family: Family) -> Error {
+    Error::owned(format!("ERR The `num{}s` parameter must match the number of arguments", family.one()))
+}
+
+fn missing(family: Family) -> Error {
+    Error::owned(format!("ERR missing {} argument", family.word()))
 }
 
 /// The elements as the texts of two errors write them.
@@ -491,7 +566,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "hexpire",
         arity: -6,
         summary: "Lets fields expire after a number of seconds.",
-        syntax: "key seconds [NX | XX | GT | LT] (FIELDS numfields field...)",
+        syntax: "key seconds [NX | XX | GT | LT]:condition (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::Seconds)),
         ..HASH_WRITE
     },
@@ -499,7 +574,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "hexpireat",
         arity: -6,
         summary: "Lets fields expire at a Unix time in seconds.",
-        syntax: "key unix-time-seconds [NX | XX | GT | LT] (FIELDS numfields field...)",
+        syntax: "key unix-time-seconds [NX | XX | GT | LT]:condition (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::UnixSeconds)),
         ..HASH_WRITE
     },
@@ -528,7 +603,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "8.0.0",
         summary: "Answers the values of fields and changes when they expire.",
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds \
-            | PERSIST] (FIELDS numfields field...)",
+            | PERSIST]:expiration (FIELDS numfields field...)",
         run: Run::Now(hgetex),
         ..HASH_WRITE
     },
@@ -537,14 +612,14 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -5,
         summary: "Lets fields expire never.",
         syntax: "key (FIELDS numfields field...)",
-        run: Run::Now(|ctx, args| persist(ctx, args, Hash)),
+        run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| persist(ctx, args, Hash))),
         ..HASH_WRITE
     },
     Command {
         name: "hpexpire",
         arity: -6,
         summary: "Lets fields expire after a number of milliseconds.",
-        syntax: "key milliseconds [NX | XX | GT | LT] (FIELDS numfields field...)",
+        syntax: "key milliseconds [NX | XX | GT | LT]:condition (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::Milliseconds)),
         ..HASH_WRITE
     },
@@ -552,7 +627,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "hpexpireat",
         arity: -6,
         summary: "Lets fields expire at a Unix time in milliseconds.",
-        syntax: "key unix-time-milliseconds [NX | XX | GT | LT] (FIELDS numfields field...)",
+        syntax: "key unix-time-milliseconds [NX | XX | GT | LT]:condition (FIELDS numfields field...)",
         run: Run::Now(|ctx, args| expire(ctx, args, Hash, Count::UnixMilliseconds)),
         ..HASH_WRITE
     },
@@ -578,8 +653,8 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -6,
         since: "8.0.0",
         summary: "Sets the values of fields and when they expire.",
-        syntax: "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT \
-            unix-time-milliseconds | KEEPTTL] (FIELDS numfields (field value)...)",
+        syntax: "key [FNX | FXX]:condition [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT \
+            unix-time-milliseconds | KEEPTTL]:expiration (FIELDS numfields (field value):data...)",
         run: Run::Now(hsetex),
         ..HASH_DENYOOM
     },
@@ -631,7 +706,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -5,
         summary: "Lets members expire never.",
         syntax: "key (MEMBERS nummembers:integer member...)",
-        run: Run::Now(|ctx, args| persist(ctx, args, Set)),
+        run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| persist(ctx, args, Set))),
         ..SET_WRITE
     },
     Command {

@@ -259,7 +259,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 since: "7.0.0",
                 complexity: "O(N) in the number of functions",
                 summary: "Drops all libraries.",
-                syntax: "[ASYNC | SYNC]",
+                syntax: "[ASYNC | SYNC]:flush-type",
                 tips: ALL_SHARDS,
                 run: Run::Now(flush),
                 ..Command::EMPTY
@@ -319,7 +319,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 since: "7.0.0",
                 complexity: "O(N) in the number of functions in the payload",
                 summary: "Loads the libraries of a payload of FUNCTION DUMP.",
-                syntax: "serialized-value [FLUSH | APPEND | REPLACE]",
+                syntax: "serialized-value [FLUSH | APPEND | REPLACE]:policy",
                 tips: ALL_SHARDS,
                 run: Run::Now(restore),
                 ..Command::EMPTY

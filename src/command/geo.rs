@@ -431,7 +431,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "3.2.0",
         complexity: "O(log N) for each member",
         summary: "Adds members with their places to a sorted set.",
-        syntax: "key [NX | XX] [CH] (longitude latitude member)...",
+        syntax: "key [NX | XX]:condition [CH:change] (longitude latitude member):data...",
         run: Run::Now(geoadd),
         ..Command::EMPTY
     },
@@ -443,7 +443,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Geo,
         since: "3.2.0",
         summary: "Answers how far two members are apart.",
-        syntax: "key member1 member2 [M | KM | FT | MI]",
+        syntax: "key member1 member2 [M | KM | FT | MI]:unit",
         run: Run::Now(geodist),
         ..Command::EMPTY
     },
@@ -456,7 +456,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "3.2.0",
         complexity: "O(N) for N members",
         summary: "Answers the places of members as geohash texts.",
-        syntax: "key member...",
+        syntax: "key [member]...",
         run: Run::Now(geohash),
         ..Command::EMPTY
     },
@@ -469,7 +469,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "3.2.0",
         complexity: "O(N) for N members",
         summary: "Answers the places of members.",
-        syntax: "key member...",
+        syntax: "key [member]...",
         run: Run::Now(geopos),
         ..Command::EMPTY
     },
@@ -494,7 +494,8 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "3.2.0",
         complexity: "O(N+log M) for N members around the circle",
         summary: "Answers or stores the members within a distance of a place.",
-        syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
+        syntax: "key longitude latitude radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]]:count-block [ASC | DESC]:order \
+            [(STORE key):storekey | (STOREDIST key):storedistkey]:store",
         run: Run::Now(georadius),
         ..Command::EMPTY
     },
@@ -507,7 +508,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "3.2.10",
         complexity: "O(N+log M) for N members around the circle",
         summary: "Answers the members within a distance of a place.",
-        syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
+        syntax: "key longitude latitude radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]]:count-block [ASC | DESC]:order",
         run: Run::Now(georadius_ro),
         ..Command::EMPTY
     },
@@ -532,7 +533,8 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "3.2.0",
         complexity: "O(N+log M) for N members around the circle",
         summary: "Answers or stores the members within a distance of another member.",
-        syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
+        syntax: "key member radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]]:count-block [ASC | DESC]:order \
+            [(STORE key):storekey | (STOREDIST key):storedistkey]:store",
         run: Run::Now(georadiusbymember),
         ..Command::EMPTY
     },
@@ -545,7 +547,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "3.2.10",
         complexity: "O(N+log M) for N members around the circle",
         summary: "Answers the members within a distance of another member.",
-        syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
+        syntax: "key member radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]]:count-block [ASC | DESC]:order",
         run: Run::Now(georadiusbymember_ro),
         ..Command::EMPTY
     },
@@ -558,7 +560,9 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "6.2.0",
         complexity: "O(N+log M) for N members around the shape",
         summary: "Answers the members inside a circle or a box.",
-        syntax: "key <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
+        syntax: "key <FROMMEMBER member | FROMLONLAT longitude latitude>:from \
+            <(BYRADIUS radius <M | KM | FT | MI>:unit):circle | (BYBOX width height <M | KM | FT | MI>:unit):box>:by \
+            [ASC | DESC]:order [COUNT count [ANY]]:count-block [WITHCOORD] [WITHDIST] [WITHHASH]",
         run: Run::Now(geosearch),
         ..Command::EMPTY
     },
@@ -571,7 +575,9 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "6.2.0",
         complexity: "O(N+log M) for N members around the shape",
         summary: "Stores the members inside a circle or a box as another sorted set.",
-        syntax: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> [ASC | DESC] [COUNT count [ANY]] [STOREDIST]",
+        syntax: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude>:from \
+            <(BYRADIUS radius <M | KM | FT | MI>:unit):circle | (BYBOX width height <M | KM | FT | MI>:unit):box>:by \
+            [ASC | DESC]:order [COUNT count [ANY]]:count-block [STOREDIST]",
         run: Run::Now(geosearchstore),
         ..Command::EMPTY
     },

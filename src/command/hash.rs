@@ -399,7 +399,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.0.0",
         complexity: "O(N) where N is the number of fields given.",
         summary: "Sets the values of several fields, as HSET does, and answers OK.",
-        syntax: "key (field value)...",
+        syntax: "key (field value):data...",
         run: Run::Now(hmset),
         ..ADD
     },
@@ -410,7 +410,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "6.2.0",
         complexity: "O(N) where N is the number of fields answered.",
         summary: "Answers fields drawn at random, different ones unless the count is negative.",
-        syntax: "key [count [WITHVALUES]]",
+        syntax: "key [count [WITHVALUES]]:options",
         tips: &["nondeterministic_output"],
         run: Run::Now(hrandfield),
         ..READ
@@ -434,7 +434,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.0.0",
         complexity: "O(N) where N is the number of fields given.",
         summary: "Sets the values of fields and answers how many of them are new.",
-        syntax: "key (field value)...",
+        syntax: "key (field value):data...",
         run: Run::Now(hset),
         ..ADD
     },

@@ -1,6 +1,7 @@
 //! HELP of every container: derived from its subcommands' entries.
 
 use crate::engine::args::Args;
+use crate::engine::syntax::without_names;
 use crate::engine::{Ctx, Done};
 
 /// `CONTAINER HELP`: each subcommand with its arguments, and what it does.
@@ -9,7 +10,7 @@ pub(super) fn help(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let mut lines: Vec<String> = Vec::new();
     for sub in ctx.server.table.find(container.as_bytes()).into_iter().flat_map(|container| &container.sub) {
         let name = sub.command.name.to_ascii_uppercase();
-        lines.push(format!("{name} {}", sub.command.syntax).trim_end().to_owned());
+        lines.push(format!("{name} {}", without_names(sub.command.syntax)).trim_end().to_owned());
         lines.push(format!("    {}", sub.command.summary));
     }
     write(ctx, container, lines.iter().map(String::as_str));

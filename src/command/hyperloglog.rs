@@ -48,7 +48,8 @@ fn pfadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
     let db = ctx.session.db;
     let slot = ctx.ks.find(db, key);
-    let changed = match slot {
+    let before = ctx.ks.changes_by_commands();
+    let changes = match slot {
         Some(place) => match at(ctx.ks, db, place)? {
             (_, Encoding::Dense) => add_to_dense(ctx, key, place, args)?,
             (bytes, Encoding::Sparse) => {
@@ -59,40 +60,43 @@ fn pfadd(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         },
         None => add_to_copy(ctx, key, None, b"", args)?,
     };
-    ctx.reply.integer(i64::from(changed));
+    // A new key and each register that rises are a change.
+    ctx.ks.count_changes_as(before, changes);
+    ctx.reply.integer(i64::from(changes > 0));
     Ok(())
 }
 
-fn add_to_dense(ctx: &mut Ctx<'_>, key: &[u8], mut slot: Slot, args: Args<'_>) -> Result<bool, Error> {
+/// Answers how many registers have risen.
+fn add_to_dense(ctx: &mut Ctx<'_>, key: &[u8], mut slot: Slot, args: Args<'_>) -> Result<u64, Error> {
     let db = ctx.session.db;
-    let mut changed = false;
+    let mut changes = 0;
     for element in args.rest().iter() {
         let (index, rank) = hyperloglog::place(element);
         if let Some((offset, pair)) = hyperloglog::raise_dense(&at(ctx.ks, db, slot)?.0, index, rank) {
             (slot, _) = ctx.ks.set_range(db, key, Some(slot), offset, &pair)?;
-            changed = true;
+            changes += 1;
         }
     }
     let flags = at(ctx.ks, db, slot)?.0[hyperloglog::STALE_AT];
-    if changed && flags & hyperloglog::STALE == 0 {
+    if changes > 0 && flags & hyperloglog::STALE == 0 {
         (slot, _) = ctx.ks.set_range(db, key, Some(slot), hyperloglog::STALE_AT, &[flags | hyperloglog::STALE])?;
     }
     _ = ctx.ks.make_growable(db, slot);
-    Ok(changed)
+    Ok(changes)
 }
 
-/// Adds to a copy of what the key holds, nothing when `slot` is none.
-fn add_to_copy(ctx: &mut Ctx<'_>, key: &[u8], slot: Option<Slot>, old: &[u8], args: Args<'_>) -> Result<bool, Error> {
+/// Adds to a copy of what the key holds, nothing when `slot` is none. Answers how many registers have risen, and one more for a new key.
+fn add_to_copy(ctx: &mut Ctx<'_>, key: &[u8], slot: Option<Slot>, old: &[u8], args: Args<'_>) -> Result<u64, Error> {
     let mut new = if slot.is_some() { old.to_vec() } else { hyperloglog::empty() };
-    let mut changed = slot.is_none();
+    let mut changes = u64::from(slot.is_none());
     for element in args.rest().iter() {
-        changed |= hyperloglog::add(&mut new, element, ctx.server.config.hll_sparse_max_bytes)?;
+        changes += u64::from(hyperloglog::add(&mut new, element, ctx.server.config.hll_sparse_max_bytes)?);
     }
-    if changed {
+    if changes > 0 {
         hyperloglog::forget_count(&mut new);
         store(ctx, key, slot, old, &new)?;
     }
-    Ok(changed)
+    Ok(changes)
 }
 
 fn pfcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -149,7 +153,9 @@ fn pfmerge(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     registers.pour_into(&mut new, ctx.server.config.hll_sparse_max_bytes)?;
     hyperloglog::forget_count(&mut new);
+    let before = ctx.ks.changes_by_commands();
     store(ctx, key, slot, old.as_deref().unwrap_or_default(), &new)?;
+    ctx.ks.count_changes_as(before, 1);
     ctx.reply.ok();
     Ok(())
 }

@@ -144,8 +144,8 @@ fn categories(entry: &Entry) -> Vec<&'static str> {
     let of_group = match command.group {
         // What only holds subcommands, or only asks about channels, belongs to no group; the flag tells.
         Group::Pubsub => None,
-        // What serves some types of values only is of theirs.
-        Group::Generic if command.categories.contains(&"@list") => None,
+        // What serves some types of values only is of theirs, and what waits for other servers is about none.
+        Group::Generic if ["@list", "@connection"].iter().any(|other| command.categories.contains(other)) => None,
         group if !matches!(command.run, Run::Container) => group.category(),
         _ => None,
     };
@@ -177,6 +177,32 @@ fn docs(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
+/// Commands that others have made needless: since which version of Redis, and which.
+const DEPRECATED: [(&str, &str, &str); 19] = [
+    ("brpoplpush", "6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
+    ("georadius", "6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument"),
+    ("georadius_ro", "6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument"),
+    ("georadiusbymember", "6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments"),
+    ("georadiusbymember_ro", "6.2.0", "`GEOSEARCH` with the `BYRADIUS` and `FROMMEMBER` arguments"),
+    ("getset", "6.2.0", "`SET` with the `!GET` argument"),
+    ("hmset", "4.0.0", "`HSET` with multiple field-value pairs"),
+    ("psetex", "2.6.12", "`SET` with the `PX` argument"),
+    ("quit", "7.2.0", "just closing the connection"),
+    ("rpoplpush", "6.2.0", "`LMOVE` with the `RIGHT` and `LEFT` arguments"),
+    ("setex", "2.6.12", "`SET` with the `EX` argument"),
+    ("setnx", "2.6.12", "`SET` with the `NX` argument"),
+    ("slaveof", "5.0.0", "`REPLICAOF`"),
+    ("substr", "2.0.0", "`GETRANGE`"),
+    ("zrangebylex", "6.2.0", "`ZRANGE` with the `BYLEX` argument"),
+    ("zrangebyscore", "6.2.0", "`ZRANGE` with the `BYSCORE` argument"),
+    ("zrevrange", "6.2.0", "`ZRANGE` with the `REV` argument"),
+    ("zrevrangebylex", "6.2.0", "`ZRANGE` with the `REV` and `BYLEX` arguments"),
+    ("zrevrangebyscore", "6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"),
+];
+
+/// Commands that are not for clients.
+const SYSTEM: [&str; 5] = ["debug", "pfdebug", "pfselftest", "replconf", "restore-asking"];
+
 /// One command as COMMAND DOCS shows it: its name, and a map.
 fn document(reply: &mut Reply, entry: &Entry) {
     let command = entry.command;
@@ -184,7 +210,11 @@ fn document(reply: &mut Reply, entry: &Entry) {
     let arguments = syntax::parse(command.syntax).unwrap_or_default();
     let is_container = !entry.sub.is_empty();
     reply.bulk(entry.full_name.as_bytes());
-    reply.map(4 + usize::from(!arguments.is_empty()) + usize::from(is_container));
+    let name = entry.full_name.as_str();
+    let deprecated = DEPRECATED.iter().find(|deprecated| deprecated.0 == name);
+    let flag = if SYSTEM.contains(&name) { Some("syscmd") } else { deprecated.map(|_| "deprecated") };
+    let fields = usize::from(flag.is_some()) + 2 * usize::from(deprecated.is_some());
+    reply.map(4 + fields + usize::from(!arguments.is_empty()) + usize::from(is_container));
     for (field, text) in [
         ("summary", command.summary.trim_end_matches('.')),
         ("since", command.since),
@@ -193,6 +223,16 @@ fn document(reply: &mut Reply, entry: &Entry) {
     ] {
         reply.bulk(field.as_bytes());
         reply.bulk(text.as_bytes());
+    }
+    if let Some(flag) = flag {
+        reply.bulk(b"doc_flags");
+        statuses(reply, &[flag]);
+    }
+    if let Some((_, since, instead)) = deprecated {
+        for (field, text) in [("deprecated_since", since), ("replaced_by", instead)] {
+            reply.bulk(field.as_bytes());
+            reply.bulk(text.as_bytes());
+        }
     }
     if !arguments.is_empty() {
         reply.bulk(b"arguments");
@@ -225,11 +265,16 @@ fn document_arguments(reply: &mut Reply, arguments: &[Arg], specs: usize, keys: 
             Kind::OneOf(parts) | Kind::Block(parts) => parts.as_slice(),
             _ => &[],
         };
-        let optional = [spec.is_some(), argument.token.is_some(), !flags.is_empty(), !parts.is_empty()];
+        let is_value = parts.is_empty();
+        let optional = [is_value, spec.is_some(), argument.token.is_some(), !flags.is_empty(), !parts.is_empty()];
         reply.map(2 + optional.iter().filter(|present| **present).count());
         for (field, text) in [("name", argument.name.as_str()), ("type", argument.kind.name())] {
             reply.bulk(field.as_bytes());
             reply.bulk(text.as_bytes());
+        }
+        if is_value {
+            reply.bulk(b"display_text");
+            reply.bulk(argument.shown.as_bytes());
         }
         if let Some(spec) = spec {
             reply.bulk(b"key_spec_index");
@@ -279,12 +324,10 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         Filter::Category(name) => categories(entry).contains(&name.as_str()),
         Filter::Pattern(pattern) => glob::matches_nocase(pattern, entry.full_name.as_bytes()),
     };
-    // Without a filter only whole commands are listed.
-    let with_subcommands = !matches!(filter, Filter::None);
     let table = ctx.server.table;
     let names: Vec<&str> = table
         .iter()
-        .flat_map(|entry| std::iter::once(entry).chain(entry.sub.iter().filter(|_| with_subcommands)))
+        .flat_map(|entry| std::iter::once(entry).chain(&entry.sub))
         .filter(wanted)
         .map(|entry| entry.full_name.as_str())
         .collect();
@@ -361,7 +404,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "getkeys",
-            arity: -4,
+            arity: -3,
             complexity: "O(N) where N is the number of arguments to the command",
             summary: "Answers the keys of a whole command.",
             syntax: "command [arg...]",
@@ -370,7 +413,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "getkeysandflags",
-            arity: -4,
+            arity: -3,
             since: "7.0.0",
             complexity: "O(N) where N is the number of arguments to the command",
             summary: "Answers the keys of a whole command, and what it does with each.",
@@ -402,7 +445,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             since: "7.0.0",
             complexity: "O(N) where N is the number of commands",
             summary: "Answers the names of commands.",
-            syntax: "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
+            syntax: "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]:filterby",
             tips: &["nondeterministic_output_order"],
             run: Run::Now(list),
             ..SUB

@@ -454,7 +454,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         summary: "Lets a key expire after so many seconds.",
-        syntax: "key seconds [NX | XX | GT | LT]",
+        syntax: "key seconds [NX | XX | GT | LT]:condition",
         run: Run::Now(|ctx, args| expire(ctx, args, Count::Seconds)),
         ..KEY
     },
@@ -465,7 +465,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "1.2.0",
         summary: "Lets a key expire at a Unix time in seconds.",
-        syntax: "key unix-time-seconds [NX | XX | GT | LT]",
+        syntax: "key unix-time-seconds [NX | XX | GT | LT]:condition",
         run: Run::Now(|ctx, args| expire(ctx, args, Count::UnixSeconds)),
         ..KEY
     },
@@ -486,7 +486,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE,
         complexity: "O(N) for the keys of all databases",
         summary: "Deletes every key of every database.",
-        syntax: "[ASYNC | SYNC]",
+        syntax: "[ASYNC | SYNC]:flush-type",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         run: Run::Now(|ctx, args| flush(ctx, args, true)),
         ..SERVER
@@ -497,7 +497,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE,
         complexity: "O(N) for the keys of the selected database",
         summary: "Deletes every key of the selected database.",
-        syntax: "[ASYNC | SYNC]",
+        syntax: "[ASYNC | SYNC]:flush-type",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         run: Run::Now(|ctx, args| flush(ctx, args, false)),
         ..SERVER
@@ -589,7 +589,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "2.6.0",
         summary: "Lets a key expire after so many milliseconds.",
-        syntax: "key milliseconds [NX | XX | GT | LT]",
+        syntax: "key milliseconds [NX | XX | GT | LT]:condition",
         run: Run::Now(|ctx, args| expire(ctx, args, Count::Milliseconds)),
         ..KEY
     },
@@ -600,7 +600,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "2.6.0",
         summary: "Lets a key expire at a Unix time in milliseconds.",
-        syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
+        syntax: "key unix-time-milliseconds [NX | XX | GT | LT]:condition",
         run: Run::Now(|ctx, args| expire(ctx, args, Count::UnixMilliseconds)),
         ..KEY
     },
@@ -632,7 +632,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: 1,
         flags: READ,
         summary: "Answers a key drawn at random.",
-        tips: &["request_policy:all_shards", "nondeterministic_output"],
+        tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
         run: Run::Now(randomkey),
         ..KEY
     },
@@ -664,7 +664,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(1) for each call, O(N) for the N keys of the database",
         summary: "Walks the keys of the database step by step.",
         syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
-        tips: &["nondeterministic_output", "request_policy:special"],
+        tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
         run: Run::Now(scan),
         ..KEY
     },

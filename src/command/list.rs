@@ -17,12 +17,12 @@ use crate::value::list::List;
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     Left,
     Right,
 }
 
-const ENDS: [(&str, End); 2] = [("left", End::Left), ("right", End::Right)];
+pub(super) const ENDS: [(&str, End); 2] = [("left", End::Left), ("right", End::Right)];
 
 fn lpush(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
     push(ctx, args, End::Left, true)
@@ -110,11 +110,20 @@ fn take_many(ctx: &mut Ctx<'_>, db: DbIndex, slot: Slot, end: End, count: i64) -
     let list = ctx.ks.list(db, slot)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(list.len());
     ctx.reply.array(count);
+    let taken = list.range(take(end, count, list.len()));
     match end {
-        End::Left => list.range(0..count).for_each(|value| ctx.reply.bulk(value)),
-        End::Right => list.range(list.len() - count..list.len()).rev().for_each(|value| ctx.reply.bulk(value)),
+        End::Left => taken.for_each(|value| ctx.reply.bulk(value)),
+        End::Right => taken.rev().for_each(|value| ctx.reply.bulk(value)),
     }
     Ok(ctx.ks.list_pop(db, slot, end == End::Left, count)?)
+}
+
+/// Where `count` elements at one end are, of `len`.
+pub(super) fn take(end: End, count: usize, len: usize) -> std::ops::Range<usize> {
+    match end {
+        End::Left => 0..count.min(len),
+        End::Right => len.saturating_sub(count)..len,
+    }
 }
 
 fn at_end(list: &List, end: End) -> Option<&[u8]> {
@@ -205,6 +214,9 @@ fn linsert(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 fn lrem(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let db = ctx.db();
     let (key, count, value) = (args.bytes()?, args.int()?, args.bytes()?);
+    if count == i64::MIN {
+        return Err(OUT_OF_RANGE);
+    }
     let Some(slot) = find(ctx.ks, db, key)? else {
         ctx.reply.integer(0);
         return Ok(());
@@ -226,11 +238,18 @@ fn ltrim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         } else {
             ctx.ks.list_pop(db, slot, false, len - kept.end)?;
             ctx.ks.list_pop(db, slot, true, kept.start)?;
+            if kept == (0..len) {
+                ctx.ks.list_touch(db, slot);
+            }
         }
     }
     ctx.reply.ok();
     Ok(())
 }
+
+/// Answered to the one number that has no opposite.
+const OUT_OF_RANGE: Error =
+    Error::text("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
 
 /// The options of LPOS.
 struct Search {
@@ -273,9 +292,7 @@ impl Search {
             ));
         }
         if rank == i64::MIN {
-            return Err(Error::text(
-                "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-            ));
+            return Err(OUT_OF_RANGE);
         }
         self.backwards = rank < 0;
         self.skip = usize::try_from(rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
@@ -511,14 +528,19 @@ fn read<'a>(ks: &'a mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<&'a 
 }
 
 /// Where the list under a key lives, for a command that writes.
-fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<Slot>, Error> {
+pub(super) fn find(ks: &mut Keyspace, db: DbIndex, key: &[u8]) -> Result<Option<Slot>, Error> {
     let slot = ks.find(db, key);
     slot.map_or(Ok(()), |slot| ks.list(db, slot).map(drop))?;
     Ok(slot)
 }
 
 /// As [`find`]; with `skip_wrong` a value of another type counts as none.
-fn find_or_skip(ks: &mut Keyspace, db: DbIndex, key: &[u8], skip_wrong: bool) -> Result<Option<Slot>, Error> {
+pub(super) fn find_or_skip(
+    ks: &mut Keyspace,
+    db: DbIndex,
+    key: &[u8],
+    skip_wrong: bool,
+) -> Result<Option<Slot>, Error> {
     match find(ks, db, key) {
         Err(Error::WrongType) if skip_wrong => Ok(None),
         found => found,
@@ -535,8 +557,8 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "6.2.0",
         summary: "Moves an element from an end of one list to an end of another, or waits for one to move.",
-        syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
-        run: Run::MayWait(blmove),
+        syntax: "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto timeout",
+        run: Run::MayWait(|ctx, args| ctx.as_one_change(|ctx| blmove(ctx, args))),
         ..Command::EMPTY
     },
     Command {
@@ -548,7 +570,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "7.0.0",
         complexity: "O(N+M) for N keys and M elements",
         summary: "Takes elements out of the first of several lists that is there, or waits for one.",
-        syntax: "timeout numkeys key... <LEFT | RIGHT> [COUNT count]",
+        syntax: "timeout numkeys key... <LEFT | RIGHT>:where [COUNT count]",
         run: Run::MayWait(blmpop),
         ..Command::EMPTY
     },
@@ -587,7 +609,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.2.0",
         summary: "Moves the last element of a list to the front of another, or waits for one to move.",
         syntax: "source destination timeout",
-        run: Run::MayWait(brpoplpush),
+        run: Run::MayWait(|ctx, args| ctx.as_one_change(|ctx| brpoplpush(ctx, args))),
         ..Command::EMPTY
     },
     Command {
@@ -611,7 +633,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.2.0",
         complexity: "O(N) in the elements before the pivot",
         summary: "Adds an element before or after another one of a list.",
-        syntax: "key <BEFORE | AFTER> pivot element",
+        syntax: "key <BEFORE | AFTER>:where pivot element",
         run: Run::Now(linsert),
         ..Command::EMPTY
     },
@@ -634,8 +656,8 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::List,
         since: "6.2.0",
         summary: "Moves an element from an end of one list to an end of another.",
-        syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
-        run: Run::Now(lmove),
+        syntax: "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto",
+        run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| lmove(ctx, args))),
         ..Command::EMPTY
     },
     Command {
@@ -647,7 +669,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "7.0.0",
         complexity: "O(N+M) for N keys and M elements",
         summary: "Takes elements out of the first of several lists that is there.",
-        syntax: "numkeys key... <LEFT | RIGHT> [COUNT count]",
+        syntax: "numkeys key... <LEFT | RIGHT>:where [COUNT count]",
         run: Run::Now(lmpop),
         ..Command::EMPTY
     },
@@ -770,7 +792,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "1.2.0",
         summary: "Moves the last element of a list to the front of another.",
         syntax: "source destination",
-        run: Run::Now(rpoplpush),
+        run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| rpoplpush(ctx, args))),
         ..Command::EMPTY
     },
     Command {

@@ -301,8 +301,8 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     since: "2.6.0",
     complexity: "O(N) for values of N bytes, here, there, and on the way",
     summary: "Moves keys to another server.",
-    syntax: "host port:integer <key | \"\"> destination-db:integer timeout:integer [COPY] [REPLACE] \
-             [AUTH password | AUTH2 (username password)] [KEYS key...]",
+    syntax: "host port:integer <key | \"\":empty-string>:key-selector destination-db:integer timeout:integer [COPY] [REPLACE] \
+             [(AUTH password):auth | AUTH2 (username password):auth2]:authentication [KEYS key...]:keys",
     tips: &["nondeterministic_output"],
     run: Run::Now(migrate),
     ..Command::EMPTY

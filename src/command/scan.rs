@@ -6,6 +6,7 @@
 
 use crate::base::glob;
 use crate::base::limits::SCAN_COUNT_MAX;
+use crate::base::num::parse_i64;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::resp::reply::Reply;
@@ -75,8 +76,8 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Takes the cursor, read as C's `strtoul` does: a sign may stand before it, an empty one is 0, a negative one counts from
-/// 2^64 down.
+/// Takes the cursor, read as Redis 8 does: an integer must not be negative, and what is none is given to C's `strtoull`, which
+/// passes over spaces, and counts from 2^64 down behind a minus.
 pub(super) fn cursor(args: &mut Args<'_>) -> Result<u64, Error> {
     read_cursor(args.bytes()?).ok_or(Error::text("ERR invalid cursor"))
 }
@@ -84,9 +85,11 @@ pub(super) fn cursor(args: &mut Args<'_>) -> Result<u64, Error> {
 fn read_cursor(text: &[u8]) -> Option<u64> {
     // C's strings end at the first zero byte.
     let text = text.split(|byte| *byte == 0).next()?;
-    if text.is_empty() {
-        return Some(0);
+    if let Some(integer) = parse_i64(text) {
+        return u64::try_from(integer).ok();
     }
+    let spaces = text.iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
+    let text = &text[spaces..];
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] => (false, digits),
@@ -129,18 +132,23 @@ mod tests {
     fn cursors_are_read_as_c_reads_them() {
         for (text, value) in [
             ("0", Some(0)),
-            ("", Some(0)),
+            ("", None),
             ("007", Some(7)),
             ("+5", Some(5)),
-            ("-1", Some(u64::MAX)),
+            ("-1", None),
+            ("-01", Some(u64::MAX)),
+            ("-9223372036854775808", None),
+            ("-9223372036854775809", Some(9_223_372_036_854_775_807)),
             ("-0", Some(0)),
             ("18446744073709551615", Some(u64::MAX)),
             ("18446744073709551616", None),
             ("-18446744073709551615", Some(1)),
             ("-18446744073709551616", None),
             ("3\0x", Some(3)),
-            ("\0", Some(0)),
-            (" 1", None),
+            ("\0", None),
+            (" 1", Some(1)),
+            ("\r\n\t -0", Some(0)),
+            ("- 1", None),
             ("1 ", None),
             ("0x1", None),
             ("+", None),

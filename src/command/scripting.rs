@@ -209,7 +209,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Scripting,
                 since: "3.2.0",
                 summary: "Lets the next EVAL of the connection run under the debugger.",
-                syntax: "<YES | SYNC | NO>",
+                syntax: "<YES | SYNC | NO>:mode",
                 run: Run::Now(debug),
                 ..Command::EMPTY
             },
@@ -234,7 +234,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 since: "2.6.0",
                 complexity: "O(N) in the number of scripts",
                 summary: "Empties the script cache, bundled scripts excepted.",
-                syntax: "[ASYNC | SYNC]",
+                syntax: "[ASYNC | SYNC]:flush-type",
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
                 run: Run::Now(flush),
                 ..Command::EMPTY

@@ -106,7 +106,7 @@ pub(super) const COMMANDS: &[Command] = &[
             .and(Flags::ALLOW_BUSY),
         group: Group::Server,
         summary: "Ends the server.",
-        syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+        syntax: "[NOSAVE | SAVE]:save-selector [NOW] [FORCE] [ABORT]",
         run: Run::Now(shutdown),
         ..Command::EMPTY
     },

@@ -125,7 +125,9 @@ fn spop(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let Some(slot) = slot else { return Ok(()) };
     if popped == len {
         ctx.ks.set(db, slot)?.iter().for_each(|member| bulk_item(ctx.reply, member));
+        let before = ctx.ks.changes_by_commands();
         ctx.ks.remove(db, slot);
+        ctx.ks.count_changes_as(before, popped as u64);
         return Ok(());
     }
     pop_some(ctx, slot, popped)
@@ -471,7 +473,6 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sinterstore",
-        keys: &[KeySpec::one(1, Access::Modify), KeySpec::rest(2, 1, Access::Read)],
         complexity: OF_SMALLEST,
         summary: "Stores the members that all sets have.",
         run: Run::Now(sinterstore),

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::bulk_item;
 use crate::base::limits::SORT_MAX_BYTES;
-use crate::base::num::strtod;
+use crate::base::num::strtod_plain;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
@@ -252,11 +252,12 @@ fn weigh(ctx: &mut Ctx<'_>, rows: &mut Rows, options: &Options<'_>) -> Done {
     Ok(())
 }
 
-/// A weight as C reads it: spaces before it are allowed, the empty text is 0, and it ends at a zero byte.
+/// A weight as Redis 8 reads it: the empty text is 0, the number ends at a zero byte, and one that is out of range is the nearest
+/// that there is.
 fn number(text: &[u8]) -> Option<f64> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or(text);
-    let read = strtod(text);
-    (read.used == text.len() && !read.out_of_range && !read.value.is_nan()).then_some(read.value)
+    let read = strtod_plain(text);
+    (read.used == text.len() && !read.value.is_nan()).then_some(read.value)
 }
 
 fn arrange(rows: &mut Rows, options: &Options<'_>) {
@@ -353,7 +354,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
         keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Read), KeySpec::unknown(Access::Overwrite)],
         summary: "Sorts the elements of a list, set or sorted set, and answers or stores them.",
-        syntax: "key [BY pattern] [LIMIT offset count] [GET pattern]... [ASC | DESC] [ALPHA] [STORE destination]",
+        syntax: "key [BY pattern]:by-pattern [LIMIT offset count] [GET pattern]:get-pattern... [ASC | DESC]:order [ALPHA:sorting] [STORE destination]",
         run: Run::Now(sort),
         ..SORT
     },
@@ -363,7 +364,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Read)],
         since: "7.0.0",
         summary: "Sorts the elements of a list, set or sorted set, and answers them.",
-        syntax: "key [BY pattern] [LIMIT offset count] [GET pattern]... [ASC | DESC] [ALPHA]",
+        syntax: "key [BY pattern]:by-pattern [LIMIT offset count] [GET pattern]:get-pattern... [ASC | DESC]:order [ALPHA:sorting]",
         run: Run::Now(sort_ro),
         ..SORT
     },

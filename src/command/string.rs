@@ -591,7 +591,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(FAST),
         since: "6.2.0",
         summary: "Answers the string under a key and sets or lifts its expiry.",
-        syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
+        syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]:expiration",
         run: Run::Now(getex),
         ..STRING
     },
@@ -652,7 +652,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "7.0.0",
         complexity: "O(N*M) for strings of N and M bytes",
         summary: "Finds the longest common subsequence of two strings.",
-        syntax: "key1:key key2:key [LEN] [IDX] [MINMATCHLEN len] [WITHMATCHLEN]",
+        syntax: "key1:key key2:key [LEN] [IDX] [MINMATCHLEN min-match-len:integer] [WITHMATCHLEN]",
         run: Run::Now(lcs),
         ..STRING
     },
@@ -676,7 +676,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "1.0.1",
         complexity: "O(N) for N keys",
         summary: "Stores several strings at once.",
-        syntax: "(key value)...",
+        syntax: "(key value):data...",
         tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
         run: Run::Now(mset),
         ..STRING
@@ -703,8 +703,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "1.0.1",
         complexity: "O(N) for N keys",
         summary: "Stores several strings at once, unless any of the keys exists.",
-        syntax: "(key value)...",
-        tips: &["request_policy:multi_shard", "response_policy:agg_min"],
+        syntax: "(key value):data...",
         run: Run::Now(msetnx),
         ..STRING
     },
@@ -726,8 +725,8 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Varying)],
         summary: "Stores a string under a key, whatever was there.",
         syntax: "key value \
-            [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] \
-            [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+            [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]:condition [GET] \
+            [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]:expiration",
         run: Run::Now(set),
         ..STRING
     },

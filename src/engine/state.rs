@@ -321,6 +321,16 @@ impl Ctx<'_> {
         &self.entry.full_name
     }
 
+    /// Runs a handler whose changes count as one, however many effects they take: that is how Redis counts them.
+    pub fn as_one_change<A>(&mut self, run: impl FnOnce(&mut Self) -> Result<A, Error>) -> Result<A, Error> {
+        let before = self.ks.changes_by_commands();
+        let done = run(self);
+        if self.ks.changes_by_commands() != before {
+            self.ks.count_changes_as(before, 1);
+        }
+        done
+    }
+
     /// Whether the call may wait for a key: in scripts and transactions it times out at once.
     pub fn may_wait(&self) -> bool {
         matches!(self.origin, Origin::Client | Origin::Retry)

@@ -4,7 +4,8 @@
 //!
 //! - lower case is a value, upper case a word to be typed as it stands; a word before values belongs to them;
 //! - `[ ]` may be left out, `< >` chooses one, `( )` groups, `|` separates choices;
-//! - `...` repeats what stands before it; behind `[WORD value]` the word, too.
+//! - `...` repeats what stands before it; behind `[WORD value]` the word, too;
+//! - `:name` right behind a bracket or a word to be typed names what stands before it, which else has the name of its first part.
 //!
 //! A value's type follows from its name (`seconds` is an integer, `increment:double` says its own). COMMAND DOCS answers
 //! this tree, redis-cli shows its hints from it, and the tests generate random calls from it.
@@ -14,6 +15,8 @@
 pub struct Arg {
     /// What it is called.
     pub name: String,
+    /// What stands for a value where the whole command is shown: its name, where it has no other.
+    pub shown: String,
     /// What it is.
     pub kind: Kind,
     /// The word that stands before it, or that it is.
@@ -85,6 +88,24 @@ pub fn parse(syntax: &str) -> Result<Vec<Arg>, String> {
     Ok(args)
 }
 
+/// A declaration as people read it: without the names that a client is told of groups.
+pub fn without_names(syntax: &str) -> String {
+    let mut shown = String::with_capacity(syntax.len());
+    let mut word_is_typed = false;
+    let mut rest = syntax;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        if c == ':' && (word_is_typed || shown.ends_with([']', '>', ')'])) {
+            rest = rest.trim_start_matches(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+            continue;
+        }
+        let begins_word = shown.is_empty() || shown.ends_with([' ', '[', '<', '(', '|']);
+        word_is_typed = !c.is_ascii_lowercase() && (word_is_typed || begins_word);
+        shown.push(c);
+    }
+    shown
+}
+
 struct Parser<'a> {
     words: &'a [&'a str],
     at: usize,
@@ -103,7 +124,9 @@ impl Parser<'_> {
                     self.at += 1;
                     let last = args.last_mut().ok_or("`...` repeats nothing")?;
                     last.multiple = true;
-                    last.multiple_token = last.token.is_some() && self.words.get(self.at.wrapping_sub(2)) == Some(&"]");
+                    let is_name = |at: usize| self.words.get(at).is_some_and(|word| word.starts_with(':'));
+                    let before = self.at.wrapping_sub(if is_name(self.at.wrapping_sub(2)) { 3 } else { 2 });
+                    last.multiple_token = last.token.is_some() && self.words.get(before) == Some(&"]");
                     continue;
                 }
                 word => {
@@ -135,15 +158,19 @@ impl Parser<'_> {
         }
         self.at += 1;
         let mut args = choices.into_iter().map(block).collect::<Result<Vec<_>, _>>()?;
-        if args.len() == 1 {
-            return Ok(args.remove(0));
-        }
-        let name = args[0].name.clone();
-        Ok(Arg { name, kind: Kind::OneOf(args), token: None, optional: false, multiple: false, multiple_token: false })
+        let group = if args.len() == 1 { args.remove(0) } else { Arg::new(args[0].name.clone(), Kind::OneOf(args)) };
+        let Some(name) = self.words.get(self.at).and_then(|word| word.strip_prefix(':')) else { return Ok(group) };
+        self.at += 1;
+        Ok(Arg { name: name.to_owned(), ..group })
     }
 }
 
 impl Arg {
+    fn new(name: String, kind: Kind) -> Arg {
+        let shown = name.clone();
+        Arg { name, shown, kind, token: None, optional: false, multiple: false, multiple_token: false }
+    }
+
     fn optional(self) -> Arg {
         Arg { optional: true, ..self }
     }
@@ -164,7 +191,7 @@ fn block(mut args: Vec<Arg>) -> Result<Arg, String> {
                 None
             };
             let name = token.as_deref().map_or(args[0].name.clone(), str::to_ascii_lowercase);
-            Ok(Arg { name, kind: Kind::Block(args), token, optional: false, multiple: false, multiple_token: false })
+            Ok(Arg { token, ..Arg::new(name, Kind::Block(args)) })
         }
     }
 }
@@ -174,17 +201,13 @@ fn takes_token(arg: &Arg) -> bool {
 }
 
 fn value(word: &str) -> Arg {
-    let is_token = !word.bytes().any(|byte| byte.is_ascii_lowercase());
-    let (name, declared) = word.split_once(':').unwrap_or((word, ""));
-    let kind = if is_token { Kind::PureToken } else { kind(name, declared) };
-    Arg {
-        name: name.to_ascii_lowercase(),
-        kind,
-        token: is_token.then(|| word.to_owned()),
-        optional: false,
-        multiple: false,
-        multiple_token: false,
+    // `ip:port` is a value of its own.
+    let (text, declared) = word.split_once(':').unwrap_or((word, ""));
+    if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Arg::new(text.to_ascii_lowercase(), kind(text, declared));
     }
+    let name = if declared.is_empty() { text.to_ascii_lowercase() } else { declared.to_owned() };
+    Arg { token: Some(text.to_owned()), ..Arg::new(name, Kind::PureToken) }
 }
 
 fn kind(name: &str, declared: &str) -> Kind {
@@ -227,6 +250,28 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_name_is_called_as_its_first_part() {
+        let names = |syntax: &str| -> Vec<(String, String)> {
+            parse(syntax).expect("a syntax").into_iter().map(|arg| (arg.name, arg.shown)).collect()
+        };
+        let named = |name: &str, shown: &str| (name.to_owned(), shown.to_owned());
+        assert_eq!(names("[NX | XX] (key value)..."), [named("nx", "nx"), named("key", "key")]);
+        assert_eq!(names("[NX | XX]:condition (key value):data..."), [named("condition", "nx"), named("data", "key")]);
+        assert_eq!(names("[GET pattern]:by-get CH:change"), [named("by-get", "pattern"), named("change", "change")]);
+    }
+
+    #[test]
+    fn people_are_not_shown_the_names_of_groups() {
+        for (syntax, shown) in [
+            ("key [NX | XX]:condition [CH:change] (score member):data...", "key [NX | XX] [CH] (score member)..."),
+            ("<ip:port | ID id> increment:double", "<ip:port | ID id> increment:double"),
+            ("<*:auto-id | id>:id-selector [COUNT count]", "<* | id> [COUNT count]"),
+        ] {
+            assert_eq!(without_names(syntax), shown);
+        }
+    }
+
+    #[test]
     fn declarations_become_trees() {
         let cases = [
             ("", ""),
@@ -240,6 +285,7 @@ mod tests {
             ("([OVERFLOW <WRAP | SAT>] <SET a | GET b>)", "([OVERFLOW<WRAP!|SAT!>] <SETa:string|GETb:string>)"),
             ("(STREAMS key... id...)", "STREAMS(key:key... id:string...)"),
             ("<LEFT | RIGHT> increment:double", "<LEFT!|RIGHT!> increment:double"),
+            ("[NX | XX]:condition [CH:change] [GET pattern]:by...", "[<NX!|XX!>] [CH!] [GETby:pattern]*..."),
         ];
         for (syntax, want) in cases {
             assert_eq!(parse(syntax).map(|args| shape(&args)), Ok(want.to_owned()), "{syntax}");

@@ -341,6 +341,12 @@ impl Keyspace {
         self.effects.count() - self.standing_effects
     }
 
+    /// Counts as so many changes what commands have changed since [`changes_by_commands`](Self::changes_by_commands) was `since`.
+    pub fn count_changes_as(&mut self, since: u64, changes: u64) {
+        let counted = self.changes_by_commands().wrapping_sub(since);
+        self.effects.recount(changes.wrapping_sub(counted) as i64);
+    }
+
     /// Whether finding a key counts as using it (CLIENT NO-TOUCH turns it off).
     pub fn set_touch(&mut self, touch: bool) {
         self.touch = touch;

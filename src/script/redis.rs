@@ -172,7 +172,7 @@ library! {
             raise_error(stack, b"ERR First argument must be a number (log level).");
         }
         let Some(level) = LogLevel::from_number(stack.number(1)) else {
-            raise_error(stack, b"ERR Invalid debug level.");
+            raise_error(stack, b"ERR Invalid log level.");
         };
         let buffer = stack.buffer();
         for i in 2..=n {
@@ -206,7 +206,7 @@ library! {
 
     fn set_repl(stack: Stack) -> c_int {
         if stack.top() != 1 {
-            raise_error(stack, b"ERR redis.set_repl() requires two arguments.");
+            raise_error(stack, b"ERR redis.set_repl() requires one argument.");
         }
         let flags = stack.number(1) as i64;
         if flags & !i64::from(REPL_AOF | REPL_REPLICA) != 0 {

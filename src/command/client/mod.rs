@@ -262,7 +262,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             flags: ABOUT_OTHERS,
             since: "7.0.0",
             summary: "Protects the connection from being closed for the memory it takes.",
-            syntax: "<ON | OFF>",
+            syntax: "<ON | OFF>:enabled",
             run: Run::Now(no_evict),
             ..SUB
         },
@@ -271,7 +271,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: 3,
             since: "7.2.0",
             summary: "Lets the connection's reads leave the time of a key's last use alone.",
-            syntax: "<ON | OFF>",
+            syntax: "<ON | OFF>:enabled",
             run: Run::Now(no_touch),
             ..SUB
         },
@@ -290,7 +290,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: 3,
             since: "3.2.0",
             summary: "Chooses whether commands are answered.",
-            syntax: "<ON | OFF | SKIP>",
+            syntax: "<ON | OFF | SKIP>:action",
             run: Run::Now(reply),
             ..SUB
         },
@@ -299,7 +299,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: 4,
             since: "7.2.0",
             summary: "Notes which library the client uses.",
-            syntax: "<LIB-NAME libname | LIB-VER libver>",
+            syntax: "<LIB-NAME libname | LIB-VER libver>:attr",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(set_info),
             ..SUB
@@ -310,6 +310,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             since: "2.6.9",
             summary: "Names the connection; an empty name takes it away.",
             syntax: "connection-name",
+            tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(set_client_name),
             ..SUB
         },
@@ -320,7 +321,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             since: "5.0.0",
             complexity: "O(log N) where N is the number of blocked connections",
             summary: "Ends the waiting of a connection, as if its time had run out or with an error.",
-            syntax: "client-id [TIMEOUT | ERROR]",
+            syntax: "client-id [TIMEOUT | ERROR]:unblock-type",
             run: Run::Now(unblock),
             ..SUB
         },

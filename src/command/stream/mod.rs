@@ -159,9 +159,11 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "5.0.0",
         complexity: "O(1) without trimming, else O(N) for N removed entries",
         summary: "Appends an entry to a stream, which can be trimmed at the same time.",
-        syntax: "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [<IDMPAUTO producer-id | (IDMP producer-id iid)>] [<MAXLEN | MINID> [= | ~] threshold:string [LIMIT count]] <* | id> (field value)...",
+        syntax: "key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [<IDMPAUTO producer-id | (IDMP producer-id iid)>] \
+            [<MAXLEN | MINID>:strategy [=:equal | ~:approximately]:operator threshold:string [LIMIT count]]:trim \
+            <*:auto-id | id>:id-selector (field value):data...",
         tips: &["nondeterministic_output"],
-        run: Run::Now(xadd),
+        run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| xadd(ctx, args))),
         ..Command::EMPTY
     },
     Command {
@@ -245,7 +247,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Stream,
                 since: "5.0.0",
                 summary: "Creates a consumer group.",
-                syntax: "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]",
+                syntax: "key group <id | $:new-id>:id-selector [MKSTREAM] [ENTRIESREAD entries-read]:entriesread",
                 run: Run::Now(xgroup_create),
                 ..Command::EMPTY
             },
@@ -305,7 +307,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 group: Group::Stream,
                 since: "5.0.0",
                 summary: "Moves a consumer group to an id.",
-                syntax: "key group <id | $> [ENTRIESREAD entries-read]",
+                syntax: "key group <id | $:new-id>:id-selector [ENTRIESREAD entries-read]:entriesread",
                 run: Run::Now(xgroup_setid),
                 ..Command::EMPTY
             },
@@ -376,7 +378,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 since: "5.0.0",
                 complexity: "O(1), with FULL O(N) for N shown entries",
                 summary: "Answers what a stream is made of.",
-                syntax: "key [FULL [COUNT count]]",
+                syntax: "key [FULL [COUNT count]]:full-block",
                 run: Run::Now(xinfo_stream),
                 ..Command::EMPTY
             },
@@ -417,7 +419,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "5.0.0",
         complexity: "O(N) for N entries",
         summary: "Lists the entries that a group was given and has not acknowledged.",
-        syntax: "key group [[IDLE min-idle-time] start:string end:string count [consumer]]",
+        syntax: "key group [[IDLE min-idle-time] start:string end:string count [consumer]]:filters",
         tips: &["nondeterministic_output"],
         run: Run::Now(xpending),
         ..Command::EMPTY
@@ -465,7 +467,8 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "5.0.0",
         complexity: "O(N) for N entries",
         summary: "Answers entries that no consumer of a group was given, or waits for some, or those a consumer has pending.",
-        syntax: "(GROUP group consumer) [COUNT count] [BLOCK milliseconds] [CLAIM min-idle-time] [NOACK] (STREAMS key... id...)",
+        syntax: "(GROUP group consumer):group-block [COUNT count] \
+            [BLOCK milliseconds] [CLAIM min-idle-time] [NOACK] (STREAMS key... id...)",
         run: Run::MayWait(xreadgroup),
         ..Command::EMPTY
     },
@@ -503,7 +506,8 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "5.0.0",
         complexity: "O(N) for N removed entries",
         summary: "Removes the oldest entries of a stream.",
-        syntax: "key <MAXLEN | MINID> [= | ~] threshold:string [LIMIT count] [KEEPREF | DELREF | ACKED]",
+        syntax: "key (<MAXLEN | MINID>:strategy [=:equal | ~:approximately]:operator threshold:string [LIMIT count]):trim \
+            [KEEPREF | DELREF | ACKED]",
         tips: &["nondeterministic_output"],
         run: Run::Now(xtrim),
         ..Command::EMPTY

@@ -371,8 +371,10 @@ impl Delivery<'_> {
 
     /// Makes an entry pending for the consumer.
     fn give(&self, ctx: &mut Ctx<'_>, id: StreamId, deliveries: u64) -> Result<(), Error> {
-        let to = (self.group, self.consumer);
+        let (to, before) = ((self.group, self.consumer), ctx.ks.changes_by_commands());
         ctx.ks.pending_set(ctx.db(), self.slot, to, id, self.now_ms, deliveries)?;
+        // What moves the group's position counts as a change, and not what each entry notes.
+        ctx.ks.count_changes_as(before, 0);
         Ok(())
     }
 

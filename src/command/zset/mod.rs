@@ -106,7 +106,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "7.0.0",
         complexity: "O(K+M*log N) for K keys and M members",
         summary: "Takes members out of the first of several sorted sets that is there, or waits for one.",
-        syntax: "timeout numkeys key... <MIN | MAX> [COUNT count]",
+        syntax: "timeout numkeys key... <MIN | MAX>:where [COUNT count]",
         run: Run::MayWait(bzmpop),
         ..Command::EMPTY
     },
@@ -145,7 +145,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "1.2.0",
         complexity: "O(log N) for each member",
         summary: "Gives members of a sorted set scores, adding those that are new.",
-        syntax: "key [NX | XX] [GT | LT] [CH] [INCR] (score member)...",
+        syntax: "key [NX | XX]:condition [GT | LT]:comparison [CH:change] [INCR:increment] (score member):data...",
         run: Run::Now(zadd),
         ..Command::EMPTY
     },
@@ -191,7 +191,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: OF_ALL,
         summary: "Stores the members of the first set that no other has.",
         syntax: "destination numkeys key...",
-        run: Run::Now(zdiffstore),
+        run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zdiffstore(ctx, args))),
         ..COMBINE_STORE
     },
     Command {
@@ -213,7 +213,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "6.2.0",
         complexity: OF_SMALLEST,
         summary: "Answers the members that all sets have.",
-        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>] [WITHSCORES]",
+        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate [WITHSCORES]",
         run: Run::Now(zinter),
         ..COMBINE
     },
@@ -233,8 +233,8 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.0.0",
         complexity: OF_SMALLEST,
         summary: "Stores the members that all sets have.",
-        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]",
-        run: Run::Now(zinterstore),
+        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate",
+        run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zinterstore(ctx, args))),
         ..COMBINE_STORE
     },
     Command {
@@ -259,7 +259,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "7.0.0",
         complexity: "O(K+M*log N) for K keys and M members",
         summary: "Takes members out of the first of several sorted sets that is there.",
-        syntax: "numkeys key... <MIN | MAX> [COUNT count]",
+        syntax: "numkeys key... <MIN | MAX>:where [COUNT count]",
         run: Run::Now(zmpop),
         ..Command::EMPTY
     },
@@ -311,7 +311,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "6.2.0",
         complexity: "O(N) for N members",
         summary: "Answers random members of a sorted set.",
-        syntax: "key [count [WITHSCORES]]",
+        syntax: "key [count [WITHSCORES]]:options",
         tips: &["nondeterministic_output"],
         run: Run::Now(zrandmember),
         ..Command::EMPTY
@@ -325,7 +325,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "1.2.0",
         complexity: "O(log(N)+M) for M members",
         summary: "Answers a range of a sorted set by rank, score or the order of bytes.",
-        syntax: "key start:string stop:string [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
+        syntax: "key start:string stop:string [BYSCORE | BYLEX]:sortby [REV] [LIMIT offset count] [WITHSCORES]",
         run: Run::Now(zrange),
         ..Command::EMPTY
     },
@@ -364,8 +364,8 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "6.2.0",
         complexity: "O(log(N)+M) for M members",
         summary: "Stores a range of a sorted set as another one.",
-        syntax: "dst:key src:key min:string max:string [BYSCORE | BYLEX] [REV] [LIMIT offset count]",
-        run: Run::Now(zrangestore),
+        syntax: "dst:key src:key min:string max:string [BYSCORE | BYLEX]:sortby [REV] [LIMIT offset count]",
+        run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zrangestore(ctx, args))),
         ..Command::EMPTY
     },
     Command {
@@ -517,7 +517,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "6.2.0",
         complexity: OF_ALL,
         summary: "Answers the members that any set has.",
-        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>] [WITHSCORES]",
+        syntax: "numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate [WITHSCORES]",
         run: Run::Now(zunion),
         ..COMBINE
     },
@@ -527,8 +527,8 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.0.0",
         complexity: OF_ALL,
         summary: "Stores the members that any set has.",
-        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]",
-        run: Run::Now(zunionstore),
+        syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate",
+        run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zunionstore(ctx, args))),
         ..COMBINE_STORE
     },
 ];

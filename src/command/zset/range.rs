@@ -61,7 +61,9 @@ fn score_bound(text: &[u8]) -> Result<ScoreBound, Error> {
         Some((b'(', rest)) => (true, rest),
         _ => (false, text),
     };
-    let read = num::strtod(number);
+    // C's strings end at the first zero byte.
+    let number = number.split(|byte| *byte == 0).next().unwrap_or(number);
+    let read = num::strtod_plain(number);
     if read.used != number.len() || read.value.is_nan() {
         return Err(Error::text("ERR min or max is not a float"));
     }

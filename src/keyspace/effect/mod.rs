@@ -103,7 +103,8 @@ macro_rules! for_each_effect {
 
             /// The list, which may be new, got an element at its front or back.
             40 ListPush(key) list [Changes key] { front: bool, value: &'a [u8] }
-            /// The list lost so many elements at its front or back, and the key is gone with the last one.
+            /// The list lost so many elements at its front or back, and the key is gone with the last one. Without any it only counts as
+            /// changed for those who watch it.
             41 ListPop(key) list [Changes key] { front: bool, count: u64, emptied: bool }
             /// The element at this index of the list is replaced; `first`: the new one is the first of its node.
             42 ListSet(key) list [Changes key] { index: u64, value: &'a [u8], first: bool }

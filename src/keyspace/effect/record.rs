@@ -278,7 +278,13 @@ impl Effects {
         if self.recording == Recording::Full { &self.buf } else { &[] }
     }
 
-    /// Changes since the server started.
+    /// Counts so many changes more, or less, than effects have been recorded.
+    #[inline]
+    pub(in crate::keyspace) fn recount(&mut self, by: i64) {
+        self.count = self.count.wrapping_add_signed(by);
+    }
+
+    /// Changes since the server started, as Redis counts them: mostly one for each effect.
     #[inline]
     pub fn count(&self) -> u64 {
         self.count

@@ -56,6 +56,9 @@ impl Keyspace {
     /// Removes up to `count` elements at the front or back.
     pub fn list_pop(&mut self, db: DbIndex, slot: Slot, front: bool, count: usize) -> Result<(), WrongType> {
         if count == 0 {
+            if self.list(db, slot)?.address().is_none() {
+                return Ok(());
+            }
             // The list may take its small form all the same.
             self.note_change(db, slot, |value| PreImage::list(value, |list| Some(list.before_form())));
             self.lay_out(db, slot, |database, limits| {
@@ -74,8 +77,15 @@ impl Keyspace {
         }
         let empty = list.is_empty();
         self.record_at(db, slot, |key| Effect::ListPop { key, front, count: removed as u64, emptied: empty });
+        self.effects.recount(removed as i64 - 1);
         self.drop_if(empty, db, slot);
         Ok(())
+    }
+
+    /// Has those who watch the list take it for changed, though it has lost nothing: as Redis does after every LTRIM.
+    pub fn list_touch(&mut self, db: DbIndex, slot: Slot) {
+        let key = self.dbs[db as usize].entry(slot).key();
+        self.effects.record_uncounted(db, Effect::ListPop { key, front: true, count: 0, emptied: false });
     }
 
     /// Replaces the element at `index`; false where there is none.
@@ -129,6 +139,10 @@ impl Keyspace {
         from_back: bool,
     ) -> Result<usize, WrongType> {
         let list = self.list(db, slot)?;
+        if list.address().is_none() && !list.iter().any(|element| element == value) {
+            // Small ones may be embedded, and stay so.
+            return Ok(0);
+        }
         // Whoever copies the list must learn where they were.
         let indexes =
             if self.names_elements_of(list.address()) { list.indexes_of(value, count, from_back) } else { Vec::new() };
@@ -146,6 +160,7 @@ impl Keyspace {
         if removed > 0 {
             let count = removed as u64;
             self.record_at(db, slot, |key| Effect::ListRemove { key, value, count, from_back, emptied: empty });
+            self.effects.recount(removed as i64 - 1);
             self.drop_if(empty, db, slot);
         }
         Ok(removed)
@@ -159,8 +174,9 @@ impl Keyspace {
         if indexes.len() == list.len() || !list.remove_at(indexes, limits) {
             return Ok(false);
         }
-        let indexes = Ascending::encode(indexes.iter().map(|&index| index as u64));
-        self.record_at(db, slot, |key| Effect::ListRemoveAt { key, indexes: &indexes });
+        let encoded = Ascending::encode(indexes.iter().map(|&index| index as u64));
+        self.record_at(db, slot, |key| Effect::ListRemoveAt { key, indexes: &encoded });
+        self.effects.recount(indexes.len() as i64 - 1);
         Ok(true)
     }
 
@@ -226,6 +242,9 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
     match *effect {
         Effect::ListPop { key, front, count, emptied } => {
             ensure(count <= len, Misfit::Absent)?;
+            if count == 0 {
+                ks.list_touch(db, slot);
+            }
             ks.list_pop(db, slot, front, count as usize)?;
             ensure_emptied(ks, db, key, emptied)
         }
@@ -269,6 +288,7 @@ mod tests {
             ks.list_rotate(0, slot, false, false)?;
             ks.list_remove(0, slot, b"a", 1, true)?;
             ks.list_pop(0, slot, false, 2)?;
+            ks.list_touch(0, slot);
             let gone = ks.list_push(1, b"gone", None, false, b"1")?;
             ks.list_pop(1, gone, true, 5)?;
             assert!(ks.find(1, b"gone").is_none());

@@ -70,6 +70,7 @@ impl Keyspace {
         let removed = self.stream_mut(db, slot)?.trim_through(through);
         if removed > 0 {
             self.record_at(db, slot, |key| Effect::StreamTrim { key, through });
+            self.effects.recount(removed as i64 - 1);
         }
         Ok(removed)
     }
@@ -194,6 +195,8 @@ impl Keyspace {
         let done = self.stream_mut(db, slot)?.consumer_seen(group, consumer, at_ms, active);
         if done {
             self.record_at(db, slot, |key| Effect::ConsumerSeen { key, group, consumer, at_ms, active });
+            // That somebody asked is no change to be saved.
+            self.effects.recount(-1);
         }
         Ok(done)
     }

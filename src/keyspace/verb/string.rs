@@ -41,6 +41,8 @@ impl Keyspace {
         self.record_on(db, slot, move || Effect::Put { key, value });
         if at_ms != NEVER {
             self.record_on(db, slot, move || Effect::ExpireAt { key, at_ms });
+            // Value and deadline count as one change.
+            self.effects.recount(-1);
         }
         slot
     }

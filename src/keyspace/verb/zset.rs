@@ -78,6 +78,7 @@ impl Keyspace {
             // The whole value goes at once with its key.
             let end = end as u64;
             self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start: 0, end, emptied: true });
+            self.effects.recount(count as i64 - 1);
             self.drop_if(true, db, slot);
             return Ok(count);
         }
@@ -98,6 +99,7 @@ impl Keyspace {
         if !names_members {
             let (start, end) = (ranks.start as u64, end as u64);
             self.record_at(db, slot, |key| Effect::ZSetRemoveRanks { key, start, end, emptied: false });
+            self.effects.recount(count as i64 - 1);
         }
         Ok(count)
     }
