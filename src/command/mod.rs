@@ -21,6 +21,7 @@ mod info;
 mod introspection;
 mod key;
 mod list;
+mod list_many;
 mod memory;
 mod migrate;
 mod module;
@@ -69,6 +70,7 @@ pub fn table() -> &'static CommandTable {
             introspection::COMMANDS,
             key::COMMANDS,
             list::COMMANDS,
+            list_many::COMMANDS,
             memory::COMMANDS,
             migrate::COMMANDS,
             module::COMMANDS,

@@ -10,6 +10,7 @@ use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::request::Argv;
+use crate::value::hyperloglog::Registers;
 use crate::value::leb128::{bytes_len, number_len};
 use crate::value::packed::Item;
 use crate::value::set::{Set, SetLimits};
@@ -289,24 +290,101 @@ fn store(ctx: &mut Ctx<'_>, mut args: Args<'_>, combine: Combine) -> Done {
 }
 
 fn sintercard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let numkeys = parse_count(args.bytes()?).filter(|numkeys| *numkeys > 0);
-    let numkeys = numkeys.ok_or(Error::text("ERR numkeys should be greater than 0"))?;
-    if numkeys > args.len() {
-        return Err(Error::text("ERR Number of keys can't be greater than number of args"));
-    }
-    let keys = args.take(numkeys)?;
+    let keys = counted_keys(&mut args)?;
     let mut limit = usize::MAX;
     while args.option("limit", 1) {
-        limit = match parse_count(args.bytes()?).ok_or(Error::text("ERR LIMIT can't be negative"))? {
-            0 => usize::MAX,
-            limit => limit,
-        };
+        limit = limit_of(&mut args)?;
     }
     args.end()?;
     let slots = operands(ctx.ks, ctx.session.db, keys)?;
     let count = intersect(&sets(ctx.ks, ctx.session.db, &slots)).take(limit).count();
     ctx.reply.integer(count as i64);
     Ok(())
+}
+
+fn sdiffcard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let keys = counted_keys(&mut args)?;
+    let mut limit = usize::MAX;
+    while args.option("limit", 1) {
+        limit = limit_of(&mut args)?;
+    }
+    args.end()?;
+    let slots = operands(ctx.ks, ctx.session.db, keys)?;
+    let count = subtract(&sets(ctx.ks, ctx.session.db, &slots)).take(limit).count();
+    ctx.reply.integer(count as i64);
+    Ok(())
+}
+
+fn sunioncard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let keys = counted_keys(&mut args)?;
+    let (mut limit, mut is_estimate) = (usize::MAX, false);
+    while !args.is_empty() {
+        if args.flag("approx") {
+            is_estimate = true;
+        } else if args.option("limit", 1) {
+            limit = limit_of(&mut args)?;
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    let slots = operands(ctx.ks, ctx.session.db, keys)?;
+    let sets = sets(ctx.ks, ctx.session.db, &slots);
+    let count = if is_estimate { estimate_union(&sets).min(limit) } else { count_union(&sets, limit) };
+    ctx.reply.integer(count as i64);
+    Ok(())
+}
+
+/// How many keys follow, and these keys.
+fn counted_keys<'a>(args: &mut Args<'a>) -> Result<Argv<'a>, Error> {
+    let numkeys = parse_count(args.bytes()?).filter(|numkeys| *numkeys > 0);
+    let numkeys = numkeys.ok_or(Error::text("ERR numkeys should be greater than 0"))?;
+    if numkeys > args.len() {
+        return Err(Error::text("ERR Number of keys can't be greater than number of args"));
+    }
+    args.take(numkeys)
+}
+
+/// The number behind LIMIT, of which 0 means none.
+fn limit_of(args: &mut Args<'_>) -> Result<usize, Error> {
+    match parse_count(args.bytes()?).ok_or(Error::text("ERR LIMIT can't be negative"))? {
+        0 => Ok(usize::MAX),
+        limit => Ok(limit),
+    }
+}
+
+/// Up to so many sets each is asked whether it has a member of a smaller one; the members of more are put together.
+const ASKED_SETS_MAX: usize = 4;
+
+/// How many members the union has, counted up to `limit`.
+fn count_union(sets: &[Option<&Set>], limit: usize) -> usize {
+    let mut all: Vec<&Set> = sets.iter().flatten().copied().collect();
+    all.sort_by_key(|set| std::cmp::Reverse(set.len()));
+    let Some((largest, others)) = all.split_first() else { return 0 };
+    if largest.len() >= limit {
+        return limit;
+    }
+    if all.len() > ASKED_SETS_MAX {
+        let (mut union, mut digits) = (Set::new(), Digits::new());
+        for member in all.iter().flat_map(|set| set.iter()) {
+            if union.len() == limit {
+                break;
+            }
+            union.insert(member.as_bytes(&mut digits), &SetLimits::default());
+        }
+        return union.len();
+    }
+    let new = others.iter().enumerate().flat_map(|(index, set)| {
+        let before = &all[..=index];
+        set.iter().filter(move |member| !before.iter().any(|other| other.contains_item(*member)))
+    });
+    largest.len() + new.take(limit - largest.len()).count()
+}
+
+/// How many members the union probably has, with the error of a HyperLogLog and the memory of one.
+fn estimate_union(sets: &[Option<&Set>]) -> usize {
+    let (mut registers, mut digits) = (Registers::new(), Digits::new());
+    sets.iter().flatten().flat_map(|set| set.iter()).for_each(|member| registers.see(member.as_bytes(&mut digits)));
+    usize::try_from(registers.count()).unwrap_or(usize::MAX)
 }
 
 /// The members of one set made of several; `None` stands for a missing key.
@@ -446,6 +524,18 @@ pub(super) const COMMANDS: &[Command] = &[
         ..COMBINE
     },
     Command {
+        name: "sdiffcard",
+        arity: -3,
+        flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec::counted(1, Access::Read)],
+        since: "8.10.0",
+        complexity: "O(N) for N members of all sets",
+        summary: "Answers how many members only the first set has, counted up to a limit.",
+        syntax: "numkeys key... [LIMIT limit]",
+        run: Run::Now(sdiffcard),
+        ..READ
+    },
+    Command {
         name: "sdiffstore",
         complexity: OF_ALL,
         summary: "Stores the members of the first set that no other has.",
@@ -568,6 +658,18 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Answers the members that any set has.",
         run: Run::Now(sunion),
         ..COMBINE
+    },
+    Command {
+        name: "sunioncard",
+        arity: -3,
+        flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
+        keys: &[KeySpec::counted(1, Access::Read)],
+        since: "8.10.0",
+        complexity: "O(N) for N members of all sets",
+        summary: "Answers how many members the sets have together, counted up to a limit or estimated.",
+        syntax: "numkeys key... [APPROX] [LIMIT limit]",
+        run: Run::Now(sunioncard),
+        ..READ
     },
     Command {
         name: "sunionstore",

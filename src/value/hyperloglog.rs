@@ -194,6 +194,12 @@ impl Registers {
         Registers(Box::new([0; REGISTERS]))
     }
 
+    /// Takes note of an element.
+    pub fn see(&mut self, element: &[u8]) {
+        let (index, rank) = place(element);
+        self.0[index] = self.0[index].max(rank);
+    }
+
     /// Takes over what is higher in `bytes`, which has a header.
     pub fn absorb(&mut self, bytes: &[u8]) -> Result<(), Corrupt> {
         if encoding(bytes) == Some(Encoding::Dense) {

@@ -27,6 +27,7 @@ mod looking;
 mod maxmemory;
 mod memory;
 mod moving;
+mod newest;
 mod oracle;
 mod pause;
 mod payloads;

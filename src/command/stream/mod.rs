@@ -450,7 +450,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "5.0.0",
         complexity: "O(N) for N entries",
         summary: "Answers what follows given ids in several streams, or waits for it.",
-        syntax: "[COUNT count] [BLOCK milliseconds] (STREAMS key... id...)",
+        syntax: "[COUNT count] [MAXCOUNT maxcount:integer] [MAXSIZE maxsize:integer] [BLOCK milliseconds] (STREAMS key... id...)",
         run: Run::MayWait(xread),
         ..Command::EMPTY
     },
@@ -467,7 +467,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "5.0.0",
         complexity: "O(N) for N entries",
         summary: "Answers entries that no consumer of a group was given, or waits for some, or those a consumer has pending.",
-        syntax: "(GROUP group consumer):group-block [COUNT count] \
+        syntax: "(GROUP group consumer):group-block [COUNT count] [MAXCOUNT maxcount:integer] [MAXSIZE maxsize:integer] \
             [BLOCK milliseconds] [CLAIM min-idle-time] [NOACK] (STREAMS key... id...)",
         run: Run::MayWait(xreadgroup),
         ..Command::EMPTY

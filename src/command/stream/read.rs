@@ -28,7 +28,12 @@ enum From {
 struct Request<'a> {
     /// Group and consumer.
     group: Option<(&'a [u8], &'a [u8])>,
+    /// Most entries of each stream.
     count: usize,
+    /// Most entries of all streams together.
+    max_count: usize,
+    /// Bytes of the reply after which no further entry is answered.
+    max_bytes: usize,
     /// `Some` when the call may wait: until when.
     block: Option<Option<i64>>,
     noack: bool,
@@ -43,6 +48,7 @@ struct Request<'a> {
 impl<'a> Request<'a> {
     fn parse(args: &mut Args<'a>, now_ms: i64, for_group: bool) -> Result<Request<'a>, Error> {
         let (mut group, mut count, mut block, mut noack, mut claim) = (None, usize::MAX, None, false, None);
+        let (mut max_count, mut max_bytes) = (usize::MAX, usize::MAX);
         let only_groups = |option: &str| {
             Error::owned(format!("ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."))
         };
@@ -54,6 +60,10 @@ impl<'a> Request<'a> {
                     ..=0 => usize::MAX,
                     count => usize::try_from(count).unwrap_or(usize::MAX),
                 };
+            } else if args.option("maxcount", 1) {
+                max_count = positive(args, "ERR MAXCOUNT must be a positive integer")?;
+            } else if args.option("maxsize", 1) {
+                max_bytes = positive(args, "ERR MAXSIZE must be a positive integer")?;
             } else if args.option("streams", 1) {
                 break;
             } else if args.option("group", 2) {
@@ -90,9 +100,14 @@ impl<'a> Request<'a> {
         if for_group && group.is_none() {
             return Err(Error::text("ERR Missing GROUP option for XREADGROUP"));
         }
+        if count < usize::MAX && max_count < count {
+            return Err(Error::text("ERR MAXCOUNT must be greater than or equal to COUNT"));
+        }
         let streams = args.len() / 2;
         let keys = args.take(streams)?;
-        Ok(Request { group, count, block, noack, claim, keys, ids_at: args.position(), ids: args.take(streams)? })
+        let ids_at = args.position();
+        let ids = args.take(streams)?;
+        Ok(Request { group, count, max_count, max_bytes, block, noack, claim, keys, ids, ids_at })
     }
 
     /// Answers what is there; `Some` when that is nothing and the call may wait.
@@ -117,14 +132,51 @@ impl<'a> Request<'a> {
     }
 }
 
+/// A number above 0.
+fn positive(args: &mut Args<'_>, wrong: &'static str) -> Result<usize, Error> {
+    match args.int()? {
+        ..=0 => Err(Error::text(wrong)),
+        n => Ok(usize::try_from(n).unwrap_or(usize::MAX)),
+    }
+}
+
+/// What may still be answered by a call (MAXCOUNT, MAXSIZE). One entry always may, so that a reader gets ahead.
+struct Budget {
+    entries: usize,
+    /// The length of the reply at which it is used up.
+    end: usize,
+    is_begun: bool,
+}
+
+impl Budget {
+    fn new(request: &Request<'_>, reply: &Reply) -> Budget {
+        Budget { entries: request.max_count, end: reply.len().saturating_add(request.max_bytes), is_begun: false }
+    }
+
+    /// Whether no further entry may be answered.
+    fn is_spent(&self, reply: &Reply) -> bool {
+        self.entries == 0 || (self.is_begun && reply.len() >= self.end)
+    }
+
+    /// Another entry is answered.
+    fn spend(&mut self) {
+        self.entries = self.entries.saturating_sub(1);
+        self.is_begun = true;
+    }
+}
+
 pub(super) fn xread(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let request = Request::parse(&mut args, ctx.now_ms(), false)?;
     let mut starts = Vec::with_capacity(request.keys.len());
     for (key, id) in request.keys.iter().zip(request.ids.iter()) {
         starts.push(start(read(ctx.ks, ctx.session.db, key)?, id)?);
     }
+    let mut budget = Budget::new(&request, ctx.reply);
     let mut streams = Streams::begin(ctx.reply);
     for (key, &start) in request.keys.iter().zip(&starts) {
+        if budget.is_spent(ctx.reply) {
+            break;
+        }
         let Some(stream) = read(ctx.ks, ctx.session.db, key)? else { continue };
         let Some(first) = start.next().filter(|_| stream.last_id() > start) else { continue };
         let mut entries = stream.range(first, StreamId::MAX).take(request.count).peekable();
@@ -136,10 +188,11 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         let mark = ctx.reply.begin();
         let mut n = 0;
         for entry in entries {
-            if ctx.reply.is_long() {
+            if ctx.reply.is_long() || n > 0 && budget.is_spent(ctx.reply) {
                 break;
             }
             entry_reply(ctx.reply, &entry);
+            budget.spend();
             n += 1;
         }
         ctx.reply.end_array(mark, n);
@@ -188,25 +241,26 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         let slot = group_at(ctx, key, group)?;
         sources.push((key, slot, group_start(id)?));
     }
+    let mut budget = Budget::new(&request, ctx.reply);
     let mut streams = Streams::begin(ctx.reply);
     for (key, slot, from) in sources {
         // The same stream may be named again and again.
-        if ctx.reply.is_long() {
+        if ctx.reply.is_long() || budget.is_spent(ctx.reply) {
             break;
         }
         let now_ms = ctx.now_ms().max(0) as u64;
         ctx.ks.consumer_create(db, slot, group, consumer, now_ms)?;
         ctx.ks.consumer_seen(db, slot, group, consumer, now_ms, false)?;
-        let delivery = Delivery { slot, group, consumer, count: request.count, now_ms };
+        let delivery = Delivery { slot, group, consumer, count: request.count.min(budget.entries), now_ms };
         if let From::After(id) = from {
             streams.name(ctx.reply, key);
-            delivery.repeat(ctx, id)?;
+            delivery.repeat(ctx, id, &mut budget)?;
             continue;
         }
         let idle = delivery.take_idle(ctx, request.claim)?;
         if !idle.is_empty() || delivery.has_news(ctx)? {
             streams.name(ctx.reply, key);
-            delivery.deliver(ctx, &idle, &request)?;
+            delivery.deliver(ctx, &idle, &request, &mut budget)?;
         }
     }
     if streams.end(ctx.reply) {
@@ -311,27 +365,42 @@ impl Delivery<'_> {
 
     /// Answers the entries that are taken over, then entries that no consumer was given; these become pending unless the
     /// request says otherwise. With CLAIM, each with its idle time and how often it was delivered before.
-    fn deliver(&self, ctx: &mut Ctx<'_>, idle: &[Idle], request: &Request<'_>) -> Result<(), Error> {
+    fn deliver(
+        &self,
+        ctx: &mut Ctx<'_>,
+        idle: &[Idle],
+        request: &Request<'_>,
+        budget: &mut Budget,
+    ) -> Result<(), Error> {
         let db = ctx.db();
         let stream = ctx.ks.stream(db, self.slot)?;
         let Some(group) = stream.group(self.group) else { return Ok(()) };
         let (mut last, mut entries_read) = (group.last_delivered(), group.entries_read());
         let mut new = Vec::new();
         let mark = ctx.reply.begin();
+        let mut answered = 0;
         for taken in idle {
-            let Some(entry) = stream.entry(taken.id) else { continue };
+            if answered > 0 && budget.is_spent(ctx.reply) {
+                break;
+            }
+            let Some(entry) = stream.entry(taken.id) else { break };
             ctx.reply.array(4);
             entry_parts(ctx.reply, &entry);
             ctx.reply.integer(self.now_ms.saturating_sub(taken.since_ms) as i64);
             ctx.reply.integer(taken.deliveries as i64);
+            budget.spend();
+            answered += 1;
         }
+        let idle = &idle[..answered];
         if let Some(first) = last.next() {
             let mut count = stream.read_counter(last, entries_read);
             let most = self.count.min(self.effects_left(ctx)).saturating_sub(idle.len());
             for entry in stream.range(first, StreamId::MAX).take(most) {
-                if ctx.reply.is_long() {
+                if ctx.reply.is_long() || answered > 0 && budget.is_spent(ctx.reply) {
                     break;
                 }
+                budget.spend();
+                answered += 1;
                 entries_read = count(entry.id);
                 last = entry.id;
                 new.push(entry.id);
@@ -379,7 +448,7 @@ impl Delivery<'_> {
     }
 
     /// Answers again what the consumer has pending behind `after`; what was deleted since, as an id without fields.
-    fn repeat(&self, ctx: &mut Ctx<'_>, after: StreamId) -> Result<(), Error> {
+    fn repeat(&self, ctx: &mut Ctx<'_>, after: StreamId, budget: &mut Budget) -> Result<(), Error> {
         let db = ctx.db();
         let stream = ctx.ks.stream(db, self.slot)?;
         let consumer = stream.group(self.group).and_then(|group| group.consumer(self.consumer));
@@ -390,9 +459,10 @@ impl Delivery<'_> {
         let mark = ctx.reply.begin();
         let mut n = 0;
         for id in ids {
-            if ctx.reply.is_long() {
+            if ctx.reply.is_long() || n > 0 && budget.is_spent(ctx.reply) {
                 break;
             }
+            budget.spend();
             n += 1;
             let stream = ctx.ks.stream(db, self.slot)?;
             let Some(entry) = stream.entry(id) else {
