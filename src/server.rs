@@ -381,7 +381,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.line("SET k v");
         let payload = crate::rdb::dump(bench.engine.ks.live(0, b"k").expect("it is there").value());
-        for (seconds, idle) in [("600", 600), ("0", 0), ("5000", 1_000)] {
+        for (seconds, idle) in [("600", 600), ("0", 0), ("5000", 5_000)] {
             let words = [&b"RESTORE"[..], b"r", b"0", &payload, b"REPLACE", b"IDLETIME", seconds.as_bytes()];
             assert_eq!(bench.run(&words), "+OK\\r\\n");
             assert_eq!(bench.line("OBJECT IDLETIME r"), format!(":{idle}\\r\\n"));

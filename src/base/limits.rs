@@ -161,6 +161,18 @@ pub const PAUSE_LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Draws of RANDOMKEY, where keys that have expired stay, before it takes one that has.
 pub const RANDOM_KEY_TRIES: usize = 100;
 
+/// Keys that one unit of eviction removes at most.
+pub const EVICTION_UNIT_KEYS: usize = 16;
+
+/// Candidates for eviction that are kept for the next time.
+pub const EVICTION_POOL: usize = 16;
+
+/// How often keys are drawn that may be evicted before any is taken that is found.
+pub const EVICTION_DRAWS: usize = 16;
+
+/// How long a slice of eviction may take that no command waits for.
+pub const EVICTION_SLICE: Duration = Duration::from_micros(500);
+
 /// Entries that may get other places before the next unit, because small collections were written or changed: about a millisecond's
 /// worth.
 pub const UNSETTLED_MAX: usize = 2_048;

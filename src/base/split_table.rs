@@ -33,7 +33,7 @@ mod segment;
 
 use std::mem;
 
-use segment::Segment;
+use segment::{CELLS, Segment};
 
 /// Bytes of a table for each of its entries, on average.
 pub(crate) const ENTRY_SHARE_BYTES: usize = 9;
@@ -244,6 +244,24 @@ impl SplitTable {
         let start = self.draw(self.segments, &mut below);
         let segment = (start..self.segments).chain(0..start).map(|i| self.segment(i)).find(|s| s.len() > 0)?;
         segment.numbers().nth(self.draw(segment.len(), &mut below))
+    }
+
+    /// Entries that lie in one line of a segment, drawn as by [`random`](Self::random): several for the cost of one. They have nothing to
+    /// do with each other but that some bits of their hashes are alike. None if the table is empty.
+    pub(crate) fn random_line(&self, mut below: impl FnMut(u64) -> u64) -> impl Iterator<Item = u32> {
+        let mut line = None;
+        let draws = if self.is_empty() { 0 } else { DRAWS };
+        for _ in 0..draws {
+            let segment = self.segment(self.draw(self.segments, &mut below));
+            let range = if self.segments == 1 { segment.lines() } else { segment.lines().max(MOST_CELLS / CELLS) };
+            let at = self.draw(range, &mut below);
+            if segment.line(at).next().is_some() {
+                line = Some(segment.line(at));
+                break;
+            }
+        }
+        let other = if line.is_none() { self.random(below) } else { None };
+        line.into_iter().flatten().chain(other)
     }
 
     /// All entries, in no order that means anything.

@@ -78,7 +78,8 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
             // While the data is loaded the limits are those that it was made under; the new ones hold from then on.
             "script-memory-limit" | "script-cache-max-bytes" if ctx.server.loading.is_some() => {}
             "script-memory-limit" => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
-            "maxmemory" => ctx.server.memory_limit_changed(ctx.session),
+            "maxmemory" => ctx.server.memory_limit_changed(ctx.ks, ctx.session),
+            "maxmemory-policy" | "lfu-log-factor" | "lfu-decay-time" => ctx.server.eviction_policy_changed(ctx.ks),
             "script-cache-max-bytes" => {
                 ctx.server.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes);
             }

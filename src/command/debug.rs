@@ -231,13 +231,13 @@ const HELP: [&str; 28] = [
 fn object(ctx: &mut Ctx<'_>, key: &[u8]) -> Done {
     let db = ctx.session.db;
     let entry = ctx.ks.live(db, key).ok_or(Error::NoSuchKey)?;
-    let idle_s = (ctx.now_ms() / 1_000 - i64::from(entry.accessed_s())).max(0);
+    let idle_s = ctx.ks.idle_ms(entry).unwrap_or(0) / 1_000;
     let text = format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{idle_s}",
         entry.address(),
         entry.value().encoding(),
         entry.value().heap_bytes(0),
-        entry.accessed_s() & 0xff_ffff,
+        entry.used() & 0xff_ffff,
     );
     ctx.reply.status(&text);
     Ok(())

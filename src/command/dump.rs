@@ -21,27 +21,27 @@ struct Options {
     replace: bool,
     /// The time to live is a Unix time.
     absolute: bool,
+    /// For how long it was not used; kept where the policy of eviction asks for that.
     idle_s: Option<i64>,
+    /// How often it was used; kept where the policy asks for that.
+    frequency: Option<u8>,
 }
 
 impl Options {
     fn parse(args: &mut Args<'_>) -> Result<Options, Error> {
         let mut options = Options::default();
-        let mut has_freq = false;
         while !args.is_empty() {
             if args.flag("replace") {
                 options.replace = true;
             } else if args.flag("absttl") {
                 options.absolute = true;
-            } else if !has_freq && args.option("idletime", 1) {
+            } else if options.frequency.is_none() && args.option("idletime", 1) {
                 let seconds = Some(args.int()?).filter(|seconds| *seconds >= 0);
                 options.idle_s = Some(seconds.ok_or(Error::text("ERR Invalid IDLETIME value, must be >= 0"))?);
             } else if options.idle_s.is_none() && args.option("freq", 1) {
-                // Under a policy that asks when a key was used, not how often, there is nothing to keep it in.
-                has_freq = true;
-                if !(0..=255).contains(&args.int()?) {
-                    return Err(Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255"));
-                }
+                let frequency = u8::try_from(args.int()?).ok();
+                options.frequency =
+                    Some(frequency.ok_or(Error::text("ERR Invalid FREQ value, must be >= 0 and <= 255"))?);
             } else {
                 return Err(Error::Syntax);
             }
@@ -86,6 +86,9 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     if let Some(seconds) = options.idle_s {
         ctx.ks.set_idle(db, slot, seconds);
+    }
+    if let Some(frequency) = options.frequency {
+        ctx.ks.set_frequency(db, slot, frequency);
     }
     Ok(())
 }

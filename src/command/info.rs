@@ -177,7 +177,7 @@ fn memory(text: &mut Text, ctx: &Ctx<'_>) {
         "rss_overhead_bytes" => program.bytes(),
         "mem_fragmentation_ratio" => format_args!("{:.2}", all.ratio()),
         "mem_fragmentation_bytes" => all.bytes(),
-        "mem_not_counted_for_evict" => 0,
+        "mem_not_counted_for_evict" => ctx.server.not_counted_bytes(ctx.ks),
         "mem_replication_backlog" => 0,
         "mem_total_replication_buffers" => 0,
         "mem_replica_full_sync_buffer" => 0,
@@ -294,6 +294,7 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
 fn stats(text: &mut Text, ctx: &Ctx<'_>) {
     let stats = &ctx.server.stats;
     let keys = &ctx.ks.stats;
+    let over_limit_now_ms = stats.over_limit_since_ms.map_or(0, |since_ms| ctx.server.clock.steady_ms() - since_ms);
     let kilobytes = |rate: &crate::engine::stats::Rate| rate.per_second() as f64 / 1_024.0;
     fields! { text,
         "total_connections_received" => stats.connections,
@@ -309,8 +310,10 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "sync_partial_err" => 0,
         "expired_subkeys" => keys.expired_elements,
         "expired_keys" => keys.expired,
-        "evicted_keys" => 0,
+        "evicted_keys" => keys.evicted,
         "evicted_clients" => 0,
+        "total_eviction_exceeded_time" => stats.over_limit_ms + over_limit_now_ms,
+        "current_eviction_exceeded_time" => over_limit_now_ms,
         "evicted_scripts" => ctx.server.scripts.evicted(),
         "keyspace_hits" => keys.hits,
         "keyspace_misses" => keys.misses,

@@ -255,24 +255,32 @@ fn object_encoding(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn object_freq(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    match ctx.ks.peek(ctx.session.db, args.bytes()?) {
-        None => ctx.reply.null(),
-        Some(_) => {
-            return Err(Error::text(
-                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
-                 switching between policies at runtime LRU and LFU data will take some time to adjust.",
-            ));
-        }
+    let (db, key) = (ctx.session.db, args.bytes()?);
+    if ctx.ks.peek(db, key).is_none() {
+        ctx.reply.null();
+        return Ok(());
     }
+    let frequency = ctx.ks.live(db, key).and_then(|entry| ctx.ks.frequency(entry));
+    let frequency = frequency.ok_or(Error::text(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between \
+         policies at runtime LRU and LFU data will take some time to adjust.",
+    ))?;
+    ctx.reply.integer(frequency.into());
     Ok(())
 }
 
 fn object_idletime(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let now_s = ctx.now_ms() / 1_000;
-    match ctx.ks.peek(ctx.session.db, args.bytes()?).map(|entry| i64::from(entry.accessed_s())) {
-        None => ctx.reply.null(),
-        Some(accessed_s) => ctx.reply.integer((now_s - accessed_s).max(0)),
+    let (db, key) = (ctx.session.db, args.bytes()?);
+    if ctx.ks.peek(db, key).is_none() {
+        ctx.reply.null();
+        return Ok(());
     }
+    let idle_ms = ctx.ks.live(db, key).and_then(|entry| ctx.ks.idle_ms(entry));
+    let idle_ms = idle_ms.ok_or(Error::text(
+        "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at \
+         runtime LRU and LFU data will take some time to adjust.",
+    ))?;
+    ctx.reply.integer(idle_ms / 1_000);
     Ok(())
 }
 

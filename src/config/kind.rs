@@ -326,6 +326,8 @@ words! {
         VolatileLru = "volatile-lru",
         /// The least frequently used of those that expire.
         VolatileLfu = "volatile-lfu",
+        /// The least recently changed of those that expire.
+        VolatileLrm = "volatile-lrm",
         /// Any that expires.
         VolatileRandom = "volatile-random",
         /// The one that expires next.
@@ -334,11 +336,48 @@ words! {
         AllKeysLru = "allkeys-lru",
         /// The least frequently used.
         AllKeysLfu = "allkeys-lfu",
+        /// The least recently changed.
+        AllKeysLrm = "allkeys-lrm",
         /// Any.
         AllKeysRandom = "allkeys-random",
         /// None: commands that need memory are refused.
         #[default]
         NoEviction = "noeviction",
+    }
+}
+
+/// By what a policy chooses who goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ranking {
+    /// When it was used last.
+    Use,
+    /// How often it is used.
+    Frequency,
+    /// When it was changed last.
+    Change,
+    /// When it expires.
+    Deadline,
+    /// Nothing.
+    Chance,
+}
+
+impl MaxmemoryPolicy {
+    /// By what it chooses; `None` where nobody goes.
+    pub fn ranking(self) -> Option<Ranking> {
+        Some(match self {
+            MaxmemoryPolicy::VolatileLru | MaxmemoryPolicy::AllKeysLru => Ranking::Use,
+            MaxmemoryPolicy::VolatileLfu | MaxmemoryPolicy::AllKeysLfu => Ranking::Frequency,
+            MaxmemoryPolicy::VolatileLrm | MaxmemoryPolicy::AllKeysLrm => Ranking::Change,
+            MaxmemoryPolicy::VolatileTtl => Ranking::Deadline,
+            MaxmemoryPolicy::VolatileRandom | MaxmemoryPolicy::AllKeysRandom => Ranking::Chance,
+            MaxmemoryPolicy::NoEviction => return None,
+        })
+    }
+
+    /// Whether only keys go that expire.
+    pub fn is_volatile(self) -> bool {
+        use MaxmemoryPolicy::{VolatileLfu, VolatileLrm, VolatileLru, VolatileRandom, VolatileTtl};
+        matches!(self, VolatileLru | VolatileLfu | VolatileLrm | VolatileRandom | VolatileTtl)
     }
 }
 

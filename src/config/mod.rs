@@ -11,8 +11,8 @@ mod load;
 mod table;
 
 pub use kind::{
-    AllowFrom, AppendFsync, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Refusal, SanitizePayload, SavePoint,
-    Shape, TlsAuthClients,
+    AllowFrom, AppendFsync, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Ranking, Refusal, SanitizePayload,
+    SavePoint, Shape, TlsAuthClients,
 };
 pub use load::{LineError, LineFault, LoadError, command};
 pub use table::{Change, Config, PARAMETERS, Parameter};
@@ -280,9 +280,9 @@ mod tests {
     #[test]
     fn promises_are_warned_of() {
         let mut config = Config::default();
-        set(&mut config, &[("latency-tracking", "yes"), ("maxmemory-policy", "allkeys-lru")]).expect("both are known");
+        set(&mut config, &[("latency-tracking", "yes"), ("list-compress-depth", "1")]).expect("both are known");
         let warnings = config.warnings();
         assert_eq!(warnings.len(), 1);
-        assert!(warnings[0].starts_with("maxmemory-policy \"allkeys-lru\" has no effect."), "{warnings:?}");
+        assert!(warnings[0].starts_with("list-compress-depth \"1\" has no effect."), "{warnings:?}");
     }
 }

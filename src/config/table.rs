@@ -193,11 +193,18 @@ parameters! {
         /// How much may wait to be read by a client, by class: `normal`, `replica`, `pubsub`; 0 for no limit.
         client_output_buffer_limit: OutputLimits = "client-output-buffer-limit", AnyTime, Limits,
             "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60";
-        /// Bytes of memory beyond which commands that may need more are refused; 0 for no limit.
+        /// Bytes of memory beyond which keys are evicted, and where none is, commands refused that may need more; 0 for no limit.
         maxmemory: u64 = "maxmemory", AnyTime, memory(0, u64::MAX as i128), "0";
         /// Which keys are evicted when memory is full.
-        maxmemory_policy: MaxmemoryPolicy = "maxmemory-policy", AnyTime, one_of::<MaxmemoryPolicy>(), "noeviction",
-            until "No key is evicted yet: each policy refuses as `noeviction` does.", warn "noeviction";
+        maxmemory_policy: MaxmemoryPolicy = "maxmemory-policy", AnyTime, one_of::<MaxmemoryPolicy>(), "noeviction";
+        /// About how many keys of each database are drawn to find one to evict.
+        maxmemory_samples: u32 = "maxmemory-samples", AnyTime, int(1, 64), "5";
+        /// How long a command may be held up by eviction before the rest is left to later turns: 10 stands for 0.5 ms, 100 for any time.
+        maxmemory_eviction_tenacity: u32 = "maxmemory-eviction-tenacity", AnyTime, int(0, 100), "10";
+        /// How slowly the counter of a key's uses grows.
+        lfu_log_factor: u32 = "lfu-log-factor", AnyTime, int(0, INT_MAX), "10";
+        /// Minutes in which an unused key's counter loses one; 0 for never.
+        lfu_decay_time: u32 = "lfu-decay-time", AnyTime, int(0, INT_MAX), "1";
     }
     "Keys" {
         /// How hard to look for expired keys, 1 to 10.
@@ -243,7 +250,7 @@ parameters! {
             int(i32::MIN as i128, INT_MAX), "-2";
         /// Nodes at each end of a list that are not compressed; 0 compresses none.
         list_compress_depth: u32 = "list-compress-depth", AnyTime, int(0, INT_MAX), "0",
-            until "No node is compressed yet.";
+            until "No node is compressed yet.", warn "0";
         /// Bytes of a stream's node; 0 for no limit.
         stream_node_max_bytes: usize = "stream-node-max-bytes", AnyTime, memory(0, LONG_MAX), "4096";
         /// Entries of a stream's node; 0 for no limit.

@@ -141,13 +141,6 @@ impl Engine {
         }
     }
 
-    /// Begins the fence of the replies to come: they leave behind those before them, and what those wait for is no news.
-    fn begin_fence_behind(&mut self, session: &Session) {
-        // Only what this session has seen itself: among the replies may be messages of others, whose fence what it publishes does not
-        // have.
-        self.begin_fence(session.outbox.fence_of_next().min(session.fence));
-    }
-
     /// The way of a session that is not in its usual state.
     #[cold]
     fn run_gated(
@@ -158,6 +151,11 @@ impl Engine {
         out: &mut Reply,
         start: usize,
     ) {
+        if session.restrictions.has(Restrictions::METERED) {
+            self.make_memory(session);
+            // What it brings about for the session comes before what the command is answered.
+            session.outbox.drain_fresh(out.buffer_mut());
+        }
         match self.server.admit(session, entry) {
             Err(error) => self.server.refuse(session, Some(entry), error, out),
             Ok(_) if session.restrictions.has(Restrictions::PAUSED) && self.server.postpones(session, entry, argv) => {

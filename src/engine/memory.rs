@@ -1,25 +1,35 @@
 //! `maxmemory`: what a command may do when the server holds more memory than it should; and giving back what it does not need.
 //!
-//! While a limit is set every session is [admitted](super::admit) command by command, where what is allocated is compared with it. What is
-//! found there holds for the whole command, be it a script or EXEC. No key is evicted yet, so that beyond the limit commands
-//! that may need memory are refused, whatever `maxmemory-policy` says.
+//! While a limit is set every session is [admitted](super::admit) command by command. Before that what is allocated is compared with the
+//! limit, and keys are [evicted](super::evict). What is found there holds for the whole command, be it a script or EXEC: where memory is
+//! full, for nothing may go, commands that may need some are refused.
 
 use super::error::Error;
 use super::session::{Restrictions, Session};
 use super::spec::Flags;
 use super::state::{Entry, ServerState};
 use crate::base::allocated::allocated_bytes;
+use crate::config::Ranking;
 use crate::keyspace::Keyspace;
+use crate::keyspace::usage::Usage;
 use crate::script::store::ScriptFlags;
 
 /// What a client reads whose command may need memory.
 const OUT_OF_MEMORY: Error = Error::text("OOM command not allowed when used memory > 'maxmemory'.");
 
 impl ServerState {
-    /// Acts on a new `maxmemory`. `current` is the session whose command set it.
-    pub fn memory_limit_changed(&mut self, current: &mut Session) {
+    /// Acts on a new `maxmemory`. `current` is the session whose command set it. What is too much now is evicted in slices.
+    pub fn memory_limit_changed(&mut self, ks: &Keyspace, current: &mut Session) {
         self.memory_is_full = false;
         let is_limited = self.config.maxmemory > 0;
+        self.eviction_is_behind = is_limited && self.is_over_limit(ks);
+        if self.eviction_is_behind {
+            tracing::warn!(
+                maxmemory = self.config.maxmemory,
+                used = allocated_bytes(),
+                "maxmemory is less than what is used: keys are evicted, or commands refused, as maxmemory-policy says"
+            );
+        }
         for session in self.sessions.iter_mut().chain(std::iter::once(current)) {
             session.restrictions.set(Restrictions::METERED, is_limited);
         }
@@ -31,18 +41,40 @@ impl ServerState {
         if self.running_script.is_some() {
             return Ok(());
         }
-        self.memory_is_full = self.is_over_limit();
         if self.memory_is_full && needs_memory(session, entry) { Err(OUT_OF_MEMORY) } else { Ok(()) }
     }
 
-    /// Whether more is allocated than may be. What scripts have left does not count: buffers and garbage are given back first.
-    fn is_over_limit(&mut self) -> bool {
-        let is_over = || allocated_bytes() > self.config.maxmemory;
-        if !is_over() {
-            return false;
-        }
+    /// Whether more is allocated than may be. What is not [counted](Self::not_counted_bytes) is not, and garbage of scripts goes first if
+    /// it is much.
+    #[inline]
+    pub(super) fn is_over_limit(&mut self, ks: &Keyspace) -> bool {
+        allocated_bytes() > self.config.maxmemory && self.is_over_counted(ks)
+    }
+
+    #[cold]
+    fn is_over_counted(&mut self, ks: &Keyspace) -> bool {
+        let is_over = |server: &ServerState| {
+            allocated_bytes().saturating_sub(server.not_counted_bytes(ks)) > server.config.maxmemory
+        };
+        is_over(self) && (!self.scripts.collect_litter() || is_over(self))
+    }
+
+    /// The same where no key may go: the buffers of scripts are given back, too.
+    pub(super) fn is_over_limit_for_good(&mut self, ks: &Keyspace) -> bool {
         self.scripts.give_back_scratch();
-        is_over() && (!self.scripts.collect_litter() || is_over())
+        self.is_over_limit(ks)
+    }
+
+    /// Bytes that are allocated and become free by themselves: of changes that wait for the log, and of values that are gone and wait to
+    /// be freed. Keys that are evicted add to both, and must not be the reason why more are.
+    pub fn not_counted_bytes(&self, ks: &Keyspace) -> u64 {
+        self.log_buffer_bytes() as u64 + ks.bytes_to_free()
+    }
+
+    /// Acts on a new `maxmemory-policy`, or on how it counts.
+    pub fn eviction_policy_changed(&mut self, ks: &mut Keyspace) {
+        self.readers_changed();
+        ks.set_usage(Usage::from(&self.config));
     }
 
     /// Has all memory given back that holds nothing, at the next tick. In a script, or where changes may be taken back, less of it.

@@ -16,6 +16,7 @@ pub(crate) mod dispatch;
 pub mod durability;
 mod durability_state;
 pub(crate) mod error;
+mod evict;
 mod feed;
 pub(crate) mod keys;
 pub mod lint;

@@ -37,8 +37,11 @@ impl ServerState {
         if readers.has(Readers::SNAPSHOT) {
             self.saving.follow(origin, ks);
         }
-        if readers.has(Readers::OF_KEYS) {
+        if readers.has(Readers::WATCH_OR_WAIT) {
             self.tell_what_was_touched(ks, out);
+        }
+        if readers.has(Readers::USAGE) {
+            ks.stamp_changes();
         }
         if is_long {
             // One block could not take much more.

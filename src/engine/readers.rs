@@ -20,10 +20,15 @@ impl Readers {
     /// Clients that wait for keys.
     pub(super) const WAIT: Readers = Readers(1 << 3);
 
+    /// Eviction, where keys go that were changed longest ago.
+    pub(super) const USAGE: Readers = Readers(1 << 4);
+
     /// Those who read whole effects.
     pub(super) const OF_ALL: Readers = Readers(Readers::LOG.0 | Readers::SNAPSHOT.0);
+    /// Clients that want to know which keys were touched.
+    pub(super) const WATCH_OR_WAIT: Readers = Readers(Readers::WATCH.0 | Readers::WAIT.0);
     /// Those who read which keys were touched.
-    pub(super) const OF_KEYS: Readers = Readers(Readers::WATCH.0 | Readers::WAIT.0);
+    pub(super) const OF_KEYS: Readers = Readers(Readers::WATCH_OR_WAIT.0 | Readers::USAGE.0);
 
     /// Whether any of `others` is among them.
     #[inline]

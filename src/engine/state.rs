@@ -35,8 +35,9 @@ use crate::base::allocator::Freed;
 use crate::base::clock::Clock;
 use crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES;
 use crate::base::rng::Rng;
-use crate::config::Config;
+use crate::config::{Config, Ranking};
 use crate::keyspace::effect::Recording;
+use crate::keyspace::usage::Usage;
 use crate::keyspace::{DbIndex, Keyspace, ValueLimits};
 use crate::resp::reply::Reply;
 
@@ -59,13 +60,14 @@ impl Engine {
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);
         ks.set_limits(ValueLimits::from(&config));
+        ks.set_usage(Usage::from(&config));
         ks.set_now_ms(now_ms);
         let mut stats = Stats::new(table.ids());
         stats.scripts.slow.configure(&config, &stats.clock);
         let of_scripts = scripts.memory_bytes() + scripts.text_bytes();
         let startup_bytes = allocated_bytes().saturating_sub(of_scripts as u64);
         let command_log = CommandLog::new(&config, &stats.clock);
-        let server = ServerState {
+        let mut server = ServerState {
             config,
             table,
             sessions: Sessions::default(),
@@ -86,6 +88,7 @@ impl Engine {
             saving: Saving::new(&clock),
             loading: None,
             memory_is_full: false,
+            eviction_is_behind: false,
             clock,
             started_ms: now_ms,
             run_id,
@@ -108,6 +111,7 @@ impl Engine {
             sent_past: 0,
             past_of_call: Past::default(),
         };
+        server.readers_changed();
         Ok(Engine { ks, server, batch: Batch::default() })
     }
 }
@@ -155,6 +159,8 @@ pub struct ServerState {
     pub loading: Option<Progress>,
     /// More than `maxmemory` was allocated when the client's command that runs began.
     pub(super) memory_is_full: bool,
+    /// More is to be evicted than one command has waited for.
+    pub(super) eviction_is_behind: bool,
     /// Wall time.
     pub clock: Clock,
     /// When the server started, Unix ms.
@@ -389,6 +395,7 @@ impl ServerState {
             .and_if(Readers::SNAPSHOT, self.saving.is_copying())
             .and_if(Readers::WATCH, !self.watches.is_empty())
             .and_if(Readers::WAIT, !self.waits.is_empty())
+            .and_if(Readers::USAGE, self.config.maxmemory_policy.ranking() == Some(Ranking::Change))
     }
 
     /// A change that the log does not see is the worst that could follow from a reader of which nobody has told.

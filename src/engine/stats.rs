@@ -45,6 +45,10 @@ pub struct Stats {
     pub output_limit_disconnections: u64,
     /// Clients closed because a command was too large.
     pub query_limit_disconnections: u64,
+    /// Since when there is too little memory though keys are evicted, by the steady clock, if there is.
+    pub over_limit_since_ms: Option<i64>,
+    /// For how long there was before that.
+    pub over_limit_ms: i64,
     /// Snapshots that were sent as to replicas, or begun.
     pub full_syncs: u64,
     /// Messages published.
@@ -73,6 +77,8 @@ impl Stats {
             processed: 0,
             output_limit_disconnections: 0,
             query_limit_disconnections: 0,
+            over_limit_since_ms: None,
+            over_limit_ms: 0,
             full_syncs: 0,
             published: 0,
             ops_per_second: Rate::default(),

@@ -20,6 +20,8 @@ pub(super) enum UnitOrigin {
     Start = 4,
     /// Part of a snapshot, which copies what was there.
     Snapshot = 5,
+    /// Keys that had to go because memory was full.
+    Eviction = 6,
 }
 
 /// See the file's header. As the log wants it: room for its own head, then each unit behind a head that tells its length.

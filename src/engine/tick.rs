@@ -41,10 +41,12 @@ impl Engine {
         stats.scripts.forget_gone(scripts.programs_len(), scripts.programs());
     }
 
-    /// Removes one slice of expired keys, and of the garbage that scripts have left. Answers whether there may be more.
+    /// Removes one slice of expired keys, of those to be evicted, and of the garbage that scripts have left. Answers whether there may
+    /// be more.
     pub fn reclaim(&mut self) -> bool {
         let more_keys = self.reclaim_expired();
+        let more_to_evict = self.evict_slice();
         let more_garbage = self.server.scripts.tidy();
-        more_keys || more_garbage
+        more_keys || more_to_evict || more_garbage
     }
 }

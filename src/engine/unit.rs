@@ -49,6 +49,13 @@ impl Engine {
         }
     }
 
+    /// Begins the fence of the replies to come: they leave behind those before them, and what those wait for is no news.
+    pub(super) fn begin_fence_behind(&mut self, session: &Session) {
+        // Only what this session has seen itself: among the replies may be messages of others, whose fence what it publishes does not
+        // have.
+        self.begin_fence(session.outbox.fence_of_next().min(session.fence));
+    }
+
     /// Ends a unit: shows what it changed to the observers. `out` are the sessions that are out of the registry and must be
     /// told, too. Answers whether it changed anything. What must be durable before anybody hears of the unit is then the keyspace's
     /// [fence](crate::keyspace::Keyspace::fence).
@@ -219,7 +226,7 @@ impl ServerState {
     /// When [`Engine::time_out_waits`] has something to do, by the steady clock.
     pub fn next_deadline_ms(&self) -> Option<i64> {
         let has_ready = self.waits.has_ready() && !self.pause.is_on();
-        let now_ms = has_ready.then(|| self.clock.steady_ms());
+        let now_ms = (has_ready || self.eviction_is_behind).then(|| self.clock.steady_ms());
         [self.waits.next_deadline_ms(), self.pause.ends_ms(), now_ms].into_iter().flatten().min()
     }
 

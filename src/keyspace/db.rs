@@ -140,18 +140,18 @@ impl Db {
     /// Notes when the entry at `slot`, if one is there, is used. Answers whether it, or an element of it, may have expired by
     /// `now_ms`.
     #[inline]
-    pub(super) fn meet(&mut self, slot: Slot, accessed_s: Option<u32>, now_ms: i64) -> Option<bool> {
+    pub(super) fn meet(&mut self, slot: Slot, used: Option<u32>, now_ms: i64) -> Option<bool> {
         let mut entry = self.entries.get_mut(slot)?;
-        if let Some(accessed_s) = accessed_s {
-            entry.touch(accessed_s);
+        if let Some(used) = used {
+            entry.touch(used);
         }
         Some(entry.as_ref().is_due(now_ms))
     }
 
-    /// Sets when an entry was last used, in seconds of the server's clock.
+    /// Sets when an entry was last used, or how often.
     #[inline]
-    pub(super) fn touch(&mut self, slot: Slot, accessed_s: u32) {
-        self.entry_mut(slot).touch(accessed_s);
+    pub(super) fn touch(&mut self, slot: Slot, used: u32) {
+        self.entry_mut(slot).touch(used);
     }
 
     /// The value at `slot`, to change it in place; `None` for a string that is not raw. What changes the deadlines of elements
@@ -178,8 +178,8 @@ impl Db {
     }
 
     /// Adds a key that is not there yet and expires at `expires_at_ms`, `NEVER` for not at all.
-    pub(super) fn insert(&mut self, key: &[u8], value: NewValue<'_>, expires_at_ms: i64, accessed_s: u32) -> Slot {
-        self.insert_hashed(hash_bytes(key), key, value, expires_at_ms, accessed_s)
+    pub(super) fn insert(&mut self, key: &[u8], value: NewValue<'_>, expires_at_ms: i64, used: u32) -> Slot {
+        self.insert_hashed(hash_bytes(key), key, value, expires_at_ms, used)
     }
 
     /// As [`insert`](Self::insert), for a key whose hash is known.
@@ -190,9 +190,9 @@ impl Db {
         key: &[u8],
         value: NewValue<'_>,
         expires_at_ms: i64,
-        accessed_s: u32,
+        used: u32,
     ) -> Slot {
-        let slot = self.entries.insert(key, value, expires_at_ms, accessed_s);
+        let slot = self.entries.insert(key, value, expires_at_ms, used);
         self.link(hash, slot);
         slot
     }
@@ -407,6 +407,39 @@ impl Db {
             entries.extend(together.iter().filter_map(|(_, slot)| self.get(Slot(*slot))));
             visit(&entries)
         })
+    }
+
+    /// Draws slots that lie together in the index, and are of no keys that have anything to do with each other: of all, or only of
+    /// those that expire.
+    pub(super) fn draw_line(&self, rng: &mut Rng, is_volatile: bool, drawn: &mut Vec<Slot>) {
+        let from = drawn.len();
+        drawn.extend(self.index.random_line(|n| rng.below(n)).map(Slot));
+        drawn[from..].iter().for_each(|slot| self.entries.prefetch(*slot));
+        let mut at = 0;
+        drawn.retain(|slot| {
+            at += 1;
+            at <= from || self.get(*slot).is_some_and(|entry| !is_volatile || entry.expires())
+        });
+    }
+
+    /// Draws slots of keys that expire, whose timers lie together.
+    pub(super) fn draw_timers(&self, rng: &mut Rng, drawn: &mut Vec<Slot>) {
+        let block = self.timers.random_block(rng);
+        block.iter().for_each(|slot| self.entries.prefetch(*slot));
+        drawn.extend(block.iter().filter(|slot| self.get(**slot).is_some_and(Entry::expires)));
+    }
+
+    /// Draws slots of keys that are among the next to expire.
+    pub(super) fn draw_nearest(&mut self, drawn: &mut Vec<Slot>) {
+        self.timers.nearest(&mut self.entries, drawn);
+    }
+
+    /// A key, or one that expires, if there is one.
+    pub(super) fn first_that_may_go(&self, is_volatile: bool) -> Option<Slot> {
+        if !is_volatile {
+            return self.slots().next();
+        }
+        self.timers.iter().find(|slot| self.get(*slot).is_some_and(Entry::expires))
     }
 
     pub(super) fn random(&self, rng: &mut Rng) -> Option<Slot> {

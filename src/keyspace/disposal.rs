@@ -12,6 +12,9 @@ use super::any_value::{Value, ValueRef};
 use super::db::Db;
 use crate::base::limits::{FREE_AT_ONCE_BYTES, FREE_AT_ONCE_ELEMENTS};
 
+/// Elements of a large value that are looked at to guess its size.
+const SIZE_SAMPLES: usize = 5;
+
 /// Frees what is handed to it, at once or elsewhere. See the module's header.
 #[derive(Default)]
 pub(super) struct Disposal {
@@ -20,11 +23,14 @@ pub(super) struct Disposal {
     is_in_place: bool,
     handed_over: u64,
     freed: Arc<AtomicU64>,
+    /// About how many bytes were handed over and not freed yet.
+    pending_bytes: Arc<AtomicU64>,
 }
 
 /// What the thread frees: so many objects, as INFO counts them.
 struct Garbage {
     objects: u64,
+    bytes: u64,
     _what: Box<dyn Send>,
 }
 
@@ -38,13 +44,15 @@ impl Disposal {
     #[inline]
     pub(super) fn free(&mut self, value: Value) {
         if is_large(value.as_ref()) {
-            self.hand_over(1, Box::new(value));
+            let bytes = value.as_ref().heap_bytes(SIZE_SAMPLES);
+            self.hand_over(1, bytes, Box::new(value));
         }
     }
 
     /// Frees a whole database, elsewhere.
     pub(super) fn free_database(&mut self, db: Db) {
-        self.hand_over(db.len() as u64, Box::new(db));
+        // What lies outside of its entries is more.
+        self.hand_over(db.len() as u64, db.overhead_bytes(), Box::new(db));
     }
 
     /// How many objects are still to be freed, and how many have been, here counting only those freed by the thread.
@@ -53,29 +61,38 @@ impl Disposal {
         (self.handed_over - freed, freed)
     }
 
+    /// About how many bytes wait to be freed.
+    pub(super) fn pending_bytes(&self) -> u64 {
+        self.pending_bytes.load(Ordering::Relaxed)
+    }
+
     #[cold]
-    fn hand_over(&mut self, objects: u64, what: Box<dyn Send>) {
-        let garbage = Garbage { objects, _what: what };
+    fn hand_over(&mut self, objects: u64, bytes: usize, what: Box<dyn Send>) {
+        let bytes = bytes as u64;
+        let garbage = Garbage { objects, bytes, _what: what };
         if self.thread.is_none() && !self.is_in_place {
-            self.thread = start(&self.freed);
+            self.thread = start(&self.freed, &self.pending_bytes);
         }
         // Without a thread, it is freed here: none is wanted, or the system is short of them.
-        if let Some(thread) = &self.thread
-            && thread.send(garbage).is_ok()
-        {
-            self.handed_over += objects;
+        if let Some(thread) = &self.thread {
+            self.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
+            match thread.send(garbage) {
+                Ok(()) => self.handed_over += objects,
+                Err(_) => _ = self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed),
+            }
         }
     }
 }
 
 /// The thread ends when its sender is gone.
-fn start(freed: &Arc<AtomicU64>) -> Option<Sender<Garbage>> {
+fn start(freed: &Arc<AtomicU64>, pending_bytes: &Arc<AtomicU64>) -> Option<Sender<Garbage>> {
     let (sender, receiver) = channel::<Garbage>();
-    let freed = Arc::clone(freed);
+    let (freed, pending_bytes) = (Arc::clone(freed), Arc::clone(pending_bytes));
     let free_all = move || {
         for garbage in receiver {
-            let objects = garbage.objects;
+            let (objects, bytes) = (garbage.objects, garbage.bytes);
             drop(garbage);
+            pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
             freed.fetch_add(objects, Ordering::Relaxed);
         }
     };
@@ -135,5 +152,6 @@ mod tests {
             assert_eq!(disposal.counts().0 + disposal.counts().1, 1);
             thread::yield_now();
         }
+        assert_eq!(disposal.pending_bytes(), 0);
     }
 }

@@ -23,8 +23,8 @@ pub(super) struct Removed {
     pub(super) value: Value,
     /// When it expires, [`NEVER`] for not at all.
     pub(super) expires_at_ms: i64,
-    /// When it was last used, in Unix seconds.
-    pub(super) accessed_s: u32,
+    /// When it was last used, or how often.
+    pub(super) used: u32,
     /// Bytes of the place where it lay.
     place_bytes: usize,
 }
@@ -70,14 +70,14 @@ impl Entries {
 
     /// Adds an entry, without a timer. It expires at `expires_at_ms`, [`NEVER`] for not at all.
     #[inline]
-    pub(super) fn insert(&mut self, key: &[u8], value: NewValue<'_>, expires_at_ms: i64, accessed_s: u32) -> Slot {
-        self.insert_into(0, key, value, expires_at_ms, accessed_s)
+    pub(super) fn insert(&mut self, key: &[u8], value: NewValue<'_>, expires_at_ms: i64, used: u32) -> Slot {
+        self.insert_into(0, key, value, expires_at_ms, used)
     }
 
     /// Puts an entry back, without a timer, into a place of the size that it had.
     pub(super) fn restore(&mut self, removed: Removed) -> Slot {
-        let Removed { key, value, expires_at_ms, accessed_s, place_bytes } = removed;
-        self.insert_into(place_bytes, &key, value.into(), expires_at_ms, accessed_s)
+        let Removed { key, value, expires_at_ms, used, place_bytes } = removed;
+        self.insert_into(place_bytes, &key, value.into(), expires_at_ms, used)
     }
 
     #[inline]
@@ -87,12 +87,12 @@ impl Entries {
         key: &[u8],
         value: NewValue<'_>,
         expires_at_ms: i64,
-        accessed_s: u32,
+        used: u32,
     ) -> Slot {
         let needed = bytes_needed(key, &value, expires_at_ms != NEVER);
         let (slot, place) = self.places.allocate(needed.max(place_bytes));
         // SAFETY: the place has just been allocated.
-        unsafe { EntryMut::write(place, key, value, expires_at_ms, accessed_s) };
+        unsafe { EntryMut::write(place, key, value, expires_at_ms, used) };
         slot
     }
 
@@ -101,9 +101,9 @@ impl Entries {
         let entry = self.get(slot)?;
         let inside = entry.value_inside();
         let (key, place_bytes) = (Key::new(entry.key()), entry.place_bytes());
-        let (expires_at_ms, accessed_s) = (entry.deadline_ms(), entry.accessed_s());
+        let (expires_at_ms, used) = (entry.deadline_ms(), entry.used());
         let value = self.discard(slot).or(inside)?;
-        Some(Removed { key, value, expires_at_ms, accessed_s, place_bytes })
+        Some(Removed { key, value, expires_at_ms, used, place_bytes })
     }
 
     /// Removes the entry at `slot` for good. Answers its value if it lay outside of the entry: it may take long to free.
@@ -195,7 +195,7 @@ mod tests {
         key: Vec<u8>,
         value: Value,
         expires_at_ms: i64,
-        accessed_s: u32,
+        used: u32,
         is_armed: bool,
         mark: bool,
     }
@@ -290,7 +290,7 @@ mod tests {
     fn check(entry: Entry<'_>, expected: &Expected) {
         assert_eq!(entry.key(), expected.key);
         assert_eq!(shown(entry.value()), shown(expected.value.as_ref()));
-        assert_eq!((entry.deadline_ms(), entry.accessed_s()), (expected.expires_at_ms, expected.accessed_s));
+        assert_eq!((entry.deadline_ms(), entry.used()), (expected.expires_at_ms, expected.used));
         let elements_expire = expected.value.as_ref().elements_expire();
         assert_eq!(entry.elements_expire(), elements_expire);
         assert_eq!(entry.is_armed(), expected.is_armed || elements_expire);
@@ -397,7 +397,7 @@ mod tests {
             }
             5 => {
                 let mut entry = entries.get_mut(slot).expect("it is there");
-                (expected.accessed_s, expected.is_armed) = (7, false);
+                (expected.used, expected.is_armed) = (7, false);
                 entry.touch(7);
                 entry.disarm();
                 slot
@@ -438,7 +438,7 @@ mod tests {
                         let (key, value) = (key(rng), value(rng));
                         let expires_at_ms = if rng.below(2) == 0 { NEVER } else { rng.below(1 << 40) as i64 };
                         let slot = entries.insert(&key, value.clone().into(), expires_at_ms, seed);
-                        let expected = Expected { key, value, expires_at_ms, accessed_s: seed, is_armed: false, mark: false };
+                        let expected = Expected { key, value, expires_at_ms, used: seed, is_armed: false, mark: false };
                         prop_assert!(model.insert(slot, expected).is_none());
                     },
                     3 => for slot in slots {

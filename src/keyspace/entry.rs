@@ -3,7 +3,7 @@
 //! ```text
 //! | header | deadline i64 | word | key | text |
 //!
-//! header: | last use u32, in s | key's length u8 | text's length u8 | kind u8 | flags u8 |
+//! header: | use u32             | key's length u8 | text's length u8 | kind u8 | flags u8 |
 //! ```
 //!
 //! - The *deadline* is there once the key had one, and stays while there is room: a lock that is renewed or whose expiry is taken
@@ -69,8 +69,8 @@ pub(super) const HEADER_BYTES: usize = WORD;
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Header {
-    /// When it was last used, in seconds of the server's clock.
-    accessed_s: u32,
+    /// When it was last used, or how often: see [`usage`](super::usage).
+    used: u32,
     /// 0 for a key that lies outside.
     key_len: u8,
     /// 0 where nothing lies at the end.
@@ -441,10 +441,10 @@ impl<'a> Entry<'a> {
         self.has(MARK)
     }
 
-    /// When it was last used, in Unix seconds.
+    /// When it was last used, or how often: see [`usage`](super::usage).
     #[inline]
-    pub fn accessed_s(self) -> u32 {
-        self.header().accessed_s
+    pub fn used(self) -> u32 {
+        self.header().used
     }
 
     /// Where it lies.
@@ -559,7 +559,7 @@ impl<'a> EntryMut<'a> {
         key: &[u8],
         value: NewValue<'_>,
         expires_at_ms: i64,
-        accessed_s: u32,
+        used: u32,
     ) -> EntryMut<'a> {
         let expires = expires_at_ms != NEVER;
         let mut shape = Shape::new(key, &value, expires);
@@ -580,7 +580,7 @@ impl<'a> EntryMut<'a> {
                 entry.at(WORD).cast::<i64>().write(expires_at_ms);
             }
         }
-        entry.write_value(shape, value, accessed_s);
+        entry.write_value(shape, value, used);
         entry
     }
 
@@ -595,10 +595,10 @@ impl<'a> EntryMut<'a> {
         EntryMut { place: self.place, lives: PhantomData }
     }
 
-    /// Notes when it was used, in Unix seconds.
+    /// Notes when it was used, or how often.
     #[inline]
-    pub(super) fn touch(&mut self, accessed_s: u32) {
-        self.header_mut().accessed_s = accessed_s;
+    pub(super) fn touch(&mut self, used: u32) {
+        self.header_mut().used = used;
     }
 
     /// The value, to change it in place; `None` for a string that is not raw.
@@ -705,7 +705,7 @@ impl<'a> EntryMut<'a> {
             // SAFETY: the key lies inside of the place, before and after.
             unsafe { self.at(new.key_at()).copy_from(self.at(old.key_at()), old.key_bytes()) };
         }
-        self.write_value(new, value, self.as_ref().accessed_s());
+        self.write_value(new, value, self.as_ref().used());
         outside
     }
 
@@ -862,7 +862,7 @@ impl<'a> EntryMut<'a> {
     /// Writes the value and the header of an entry of this shape. The old value is forgotten, and so is a timer that the new one had
     /// elsewhere.
     #[inline(always)]
-    fn write_value(&mut self, shape: Shape, value: NewValue<'_>, accessed_s: u32) {
+    fn write_value(&mut self, shape: Shape, value: NewValue<'_>, used: u32) {
         let kind = match value.short_text() {
             Some(text) => {
                 let text_at = self.at(shape.text_at());
@@ -875,7 +875,7 @@ impl<'a> EntryMut<'a> {
         let Shape { flags, key_len, text_len } = shape;
         let flags = flags & !ELEMENTS_EXPIRE;
         // SAFETY: a place has room for a header, is aligned for it, and is borrowed.
-        unsafe { self.place.start.cast().write(Header { accessed_s, key_len, text_len, kind, flags }) };
+        unsafe { self.place.start.cast().write(Header { used, key_len, text_len, kind, flags }) };
         if matches!(kind, Kind::Hash | Kind::Set) && self.follow_elements() {
             self.set_timer_of_elements(None);
         }

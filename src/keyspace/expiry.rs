@@ -25,9 +25,16 @@ use super::entries::Entries;
 use super::entry::{EntryMut, NEVER};
 use super::wheel::{Taken, Wheel};
 use crate::base::limits::TIMER_SWEEP_STEP;
+use crate::base::rng::Rng;
 
 /// How many timers [`Timers::sample`] gives of each wheel at most.
 const SAMPLE: usize = 64;
+
+/// How many of the next timers [`Timers::nearest`] looks at at once.
+const NEAREST: usize = 15;
+
+/// How often it looks on where none of these is of a key that expires.
+const NEAREST_ROUNDS: usize = 8;
 
 /// Fewer timers than this are never swept because some are stale.
 const SWEEP_MIN: usize = 1_024;
@@ -106,10 +113,7 @@ impl Timers {
 
     /// Looks at the next timer, if it comes at `now_ms` at the latest.
     pub(super) fn turn(&mut self, now_ms: i64, entries: &mut Entries) -> Turn {
-        let is_unswept = match (self.unswept.next_ms(), self.wheel.next_ms()) {
-            (Some(unswept), Some(swept)) => unswept < swept,
-            (unswept, _) => unswept.is_some(),
-        };
+        let is_unswept = self.is_unswept_next();
         let wheel = if is_unswept { &mut self.unswept } else { &mut self.wheel };
         let Some(taken) = wheel.take(now_ms) else { return Turn::Nothing };
         prefetch(entries, wheel);
@@ -127,6 +131,53 @@ impl Timers {
     /// The slots of a few timers, near ones among them.
     pub(super) fn sample(&self) -> impl Iterator<Item = Slot> {
         self.wheel.iter().take(SAMPLE).chain(self.unswept.iter().take(SAMPLE))
+    }
+
+    /// All timers, stale ones included.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Slot> {
+        self.wheel.iter().chain(self.unswept.iter())
+    }
+
+    /// Some timers that lie together, stale ones included.
+    pub(super) fn random_block(&self, rng: &mut Rng) -> &[Slot] {
+        let wheel = if self.unswept.len() > self.wheel.len() { &self.unswept } else { &self.wheel };
+        wheel.random_block(rng)
+    }
+
+    /// Draws slots of keys that expire from those whose timers would be given out next, whatever the time. What is stale among these
+    /// goes, and what comes too early is pushed again, so that neither hides the others.
+    pub(super) fn nearest(&mut self, entries: &mut Entries, drawn: &mut Vec<Slot>) {
+        let mut kept = Vec::with_capacity(NEAREST);
+        for _ in 0..NEAREST_ROUNDS {
+            for _ in 0..NEAREST {
+                let is_unswept = self.is_unswept_next();
+                let wheel = if is_unswept { &mut self.unswept } else { &mut self.wheel };
+                let Some(slot) = wheel.take_near() else { break };
+                if let Some(entry) = self.entry_of(slot, is_unswept, entries) {
+                    if entry.as_ref().expires() {
+                        drawn.push(slot);
+                    }
+                    kept.push(slot);
+                }
+            }
+            for slot in kept.drain(..) {
+                if let Some(entry) = entries.get_mut(slot) {
+                    self.arm(slot, entry);
+                }
+            }
+            if !drawn.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the timer that comes next is one that the sweep has not looked at.
+    #[inline]
+    fn is_unswept_next(&self) -> bool {
+        match (self.unswept.next_ms(), self.wheel.next_ms()) {
+            (Some(unswept), Some(swept)) => unswept < swept,
+            (unswept, _) => unswept.is_some(),
+        }
     }
 
     /// The entry for which a timer that was taken must go on.

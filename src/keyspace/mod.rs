@@ -17,6 +17,7 @@ mod disposal;
 pub mod effect;
 mod entries;
 pub mod entry;
+mod eviction;
 mod expiry;
 mod in_flight;
 mod mark;
@@ -25,6 +26,7 @@ pub mod prepared;
 mod settle;
 pub mod snapshot;
 mod undo;
+pub mod usage;
 mod verb;
 mod wheel;
 
@@ -39,11 +41,13 @@ use db::Db;
 use disposal::Disposal;
 use effect::{Cause, Effect, Effects, Recording};
 use entry::Entry;
+use eviction::Pool;
 use expiry::Turn;
 use in_flight::InFlight;
 use mark::Mark;
 use settle::Unsettled;
 use undo::Undo;
+use usage::{Noting, Usage};
 use verb::Workshop;
 
 use crate::base::hasher::hash_bytes;
@@ -78,6 +82,8 @@ pub struct KeyspaceStats {
     pub expired: u64,
     /// Fields of hashes and members of sets removed because they expired.
     pub expired_elements: u64,
+    /// Keys removed because memory was full.
+    pub evicted: u64,
 }
 
 /// Where values change from their compact representation to the one for many elements.
@@ -148,7 +154,17 @@ pub struct Keyspace {
     swaps: u64,
     /// Shared with every [`ExpiryHold`].
     expiry_holds: Rc<()>,
-    touch: bool,
+    usage: Usage,
+    /// What is noted of keys that are looked up now.
+    noting: Noting,
+    /// Whether what is kept is how often a key is used, not when.
+    counts_uses: bool,
+    /// The best victims of eviction that were seen so far.
+    pool: Pool,
+    /// Room for those that are drawn.
+    drawn: Vec<Slot>,
+    /// The database of which a key was evicted by chance last.
+    next_victim_db: DbIndex,
     /// See [`set_keeps_expired`](Keyspace::set_keeps_expired).
     keeps_expired: bool,
     /// Counters for INFO.
@@ -175,7 +191,12 @@ impl Keyspace {
             now_ms: 0,
             swaps: 0,
             expiry_holds: Rc::default(),
-            touch: true,
+            usage: Usage::default(),
+            noting: Noting::default(),
+            counts_uses: false,
+            pool: Pool::default(),
+            drawn: Vec::new(),
+            next_victim_db: 0,
             keeps_expired: false,
             stats: KeyspaceStats::default(),
             freed_before: 0,
@@ -186,6 +207,11 @@ impl Keyspace {
     /// Has large values freed on this thread, too: for a keyspace that no client waits for.
     pub(crate) fn free_in_place(&mut self) {
         self.disposal.free_in_place();
+    }
+
+    /// About how many bytes of values that are gone wait to be freed on the other thread.
+    pub fn bytes_to_free(&self) -> u64 {
+        self.disposal.pending_bytes()
     }
 
     /// How many objects wait to be freed on the other thread, and how many have been freed there since the counters began.
@@ -347,23 +373,10 @@ impl Keyspace {
         self.effects.recount(changes.wrapping_sub(counted) as i64);
     }
 
-    /// Whether finding a key counts as using it (CLIENT NO-TOUCH turns it off).
-    pub fn set_touch(&mut self, touch: bool) {
-        self.touch = touch;
-    }
-
     /// Whether what has expired stays where it is, for all that it is absent to who looks (CLIENT PAUSE). For commands that only read:
     /// who writes would put a second key beside one that is hidden.
     pub fn set_keeps_expired(&mut self, keeps: bool) {
         self.keeps_expired = keeps;
-    }
-
-    /// Uses a key, also where finding it does not count as that (TOUCH). Answers whether it is there.
-    pub fn use_key(&mut self, db: DbIndex, key: &[u8]) -> bool {
-        let touch = std::mem::replace(&mut self.touch, true);
-        let is_there = self.look_up(db, key).is_some();
-        self.touch = touch;
-        is_there
     }
 
     /// Where values change their representation.
@@ -421,9 +434,9 @@ impl Keyspace {
 
     /// As [`read`](Self::read), without counting as a use of the key (TTL, TYPE, OBJECT).
     pub fn peek(&mut self, db: DbIndex, key: &[u8]) -> Option<Entry<'_>> {
-        let touch = std::mem::replace(&mut self.touch, false);
+        let noting = std::mem::replace(&mut self.noting, Noting::Nothing);
         let slot = self.look_up(db, key);
-        self.touch = touch;
+        self.noting = noting;
         slot.map(|slot| self.entry(db, slot))
     }
 
@@ -468,10 +481,13 @@ impl Keyspace {
     pub fn find(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
         let hash = hash_bytes(key);
         self.in_flight.see_key(db, hash);
-        let (now_ms, accessed_s) = (self.now_ms, self.touch.then(|| self.accessed_now()));
+        if self.noting != Noting::Stamp {
+            return self.find_otherwise(db, hash, key);
+        }
+        let (now_ms, tick) = (self.now_ms, self.tick());
         let database = &mut self.dbs[db as usize];
         let slot = database.look_up(hash, key)?;
-        if database.meet(slot, accessed_s, now_ms)? {
+        if database.meet(slot, Some(tick), now_ms)? {
             return self.fall_due(db, slot, EXPIRED_ELEMENTS_PER_LOOKUP).map(|_| slot);
         }
         Some(slot)
@@ -644,10 +660,5 @@ impl Keyspace {
         }
         // SAFETY: it is not embedded, or not any more.
         unsafe { entry.into_value_in_word() }
-    }
-
-    #[inline]
-    fn accessed_now(&self) -> u32 {
-        (self.now_ms / 1000) as u32
     }
 }

@@ -212,7 +212,7 @@ mod tests {
             .map(|(db, entry)| {
                 let (value, key) = (entry.value(), entry.key().escape_ascii());
                 let (layout, bytes) = (value.encoding(), value.heap_bytes(0));
-                let times = (entry.expires_at_ms(), entry.accessed_s());
+                let times = (entry.expires_at_ms(), entry.used());
                 format!("{db} {key} {times:?} {layout} {bytes} {:?}", build(value))
             })
             .collect();

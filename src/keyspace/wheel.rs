@@ -25,6 +25,7 @@
 
 use super::arena::Slot;
 use crate::base::limits::TIMERS_KEEP_BLOCKS;
+use crate::base::rng::Rng;
 
 /// Bits of a digit.
 const DIGIT: u32 = 6;
@@ -136,6 +137,28 @@ impl Wheel {
         let slot = self.blocks.pop(&mut self.moving)?;
         self.has_lost_one();
         Some(Taken::Nearer { slot })
+    }
+
+    /// Takes a timer that is among the next to be given out, whatever the time.
+    pub(super) fn take_near(&mut self) -> Option<Slot> {
+        let slot = if self.moving.is_empty() {
+            let (level, bucket, _) = self.first()?;
+            let slot = self.blocks.pop(&mut self.levels[level].buckets[bucket]);
+            if self.levels[level].buckets[bucket].is_empty() {
+                self.vacate(level, bucket);
+            }
+            slot?
+        } else {
+            self.blocks.pop(&mut self.moving)?
+        };
+        self.has_lost_one();
+        Some(slot)
+    }
+
+    /// Slots that lie together, not all of them of timers that are there still.
+    pub(super) fn random_block(&self, rng: &mut Rng) -> &[Slot] {
+        let blocks = self.blocks.len;
+        if blocks == 0 { &[] } else { &self.blocks.block(rng.below(blocks as u64) as u32).slots }
     }
 
     /// The block of timers that are the next to be moved, if none of it was yet.

@@ -99,7 +99,7 @@ impl Shared {
                 self.buffers.borrow_mut().give_back();
                 self.sockets.bound_handshakes(&mut self.engine.borrow_mut().server);
                 more = self.engine.borrow_mut().tick();
-            } else if more {
+            } else if more || self.engine.borrow().server.is_evicting() {
                 more = self.engine.borrow_mut().reclaim();
             }
             let wake_at = {

@@ -17,6 +17,7 @@ mod crowd;
 mod differential;
 mod durable;
 mod escapes;
+mod eviction;
 mod floors;
 mod harness;
 mod in_process;

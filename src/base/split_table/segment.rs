@@ -19,7 +19,7 @@
 //! The lines are one block, of a [size](lines_for) that the allocator has.
 
 /// Cells of a line: each holds the tag and the number of one entry.
-const CELLS: usize = 10;
+pub(super) const CELLS: usize = 10;
 
 /// Entries for which there is room in a line, on average. A lookup then reads 1.07 lines of a table that grew, 1.2 where keys come and
 /// go; one that finds nothing 1.2 and 1.6. With nine, full lines run together, and some keys are ten lines away from their home.
@@ -119,6 +119,16 @@ impl Segment {
     /// How many cells there are, taken or free.
     pub(super) fn cells(&self) -> usize {
         self.lines.len() * CELLS
+    }
+
+    /// How many lines there are.
+    pub(super) fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The numbers in one line, if there is such a one.
+    pub(super) fn line(&self, at: usize) -> impl Iterator<Item = u32> {
+        self.lines.get(at).into_iter().flat_map(Line::entries).map(|(_, number)| number)
     }
 
     /// The number in one of the [cells](Self::cells), if it is taken.

@@ -44,9 +44,9 @@ impl Keyspace {
     /// Copies value and expiry to another name or database; what stood there is gone.
     pub fn copy(&mut self, db: DbIndex, slot: Slot, to_db: DbIndex, to: &[u8]) {
         let entry = self.entry(db, slot);
-        let (value, expires_at_ms, accessed_s) = (Value::from(entry.value()), entry.deadline_ms(), entry.accessed_s());
+        let (value, expires_at_ms, used) = (Value::from(entry.value()), entry.deadline_ms(), entry.used());
         self.make_way(to_db, to);
-        let new = self.dbs[to_db as usize].insert(to, value.into(), expires_at_ms, accessed_s);
+        let new = self.dbs[to_db as usize].insert(to, value.into(), expires_at_ms, used);
         self.note_come(to_db, new);
         self.note_added(to_db, new);
         self.record_at(db, slot, |key| Effect::Copy { key, to_db, to });
@@ -71,8 +71,8 @@ impl Keyspace {
 
     /// Adds value and expiry of an entry that was removed elsewhere. No effect. `is_covered` as `note_carried` answered.
     fn carry_to(&mut self, db: DbIndex, key: &[u8], entry: Removed, is_covered: bool) {
-        let Removed { value, expires_at_ms, accessed_s, .. } = entry;
-        let new = self.dbs[db as usize].insert(key, value.into(), expires_at_ms, accessed_s);
+        let Removed { value, expires_at_ms, used, .. } = entry;
+        let new = self.dbs[db as usize].insert(key, value.into(), expires_at_ms, used);
         self.note_come(db, new);
         self.note_carried_to(db, new, is_covered);
     }
@@ -112,8 +112,8 @@ impl Keyspace {
         value: NewValue<'_>,
         at_ms: i64,
     ) -> Slot {
-        let (accessed_s, is_collection) = (self.accessed_now(), value.is_collection());
-        let slot = self.dbs[db as usize].insert_hashed(hash, key, value, at_ms, accessed_s);
+        let (used, is_collection) = (self.new_use(), value.is_collection());
+        let slot = self.dbs[db as usize].insert_hashed(hash, key, value, at_ms, used);
         if is_collection {
             self.note_written(db, slot);
         }
@@ -165,8 +165,7 @@ impl Keyspace {
         at_ms: i64,
     ) -> Slot {
         let slot = self.store(db, slot, value, at_ms);
-        let accessed_s = self.accessed_now();
-        self.dbs[db as usize].touch(slot, accessed_s);
+        self.note_overwritten(db, slot);
         slot
     }
 

@@ -95,12 +95,6 @@ impl Keyspace {
         });
         is_done
     }
-
-    /// Makes a key look unused for so many seconds. Not a change.
-    pub fn set_idle(&mut self, db: DbIndex, slot: Slot, seconds: i64) {
-        let now_s = self.now_ms / 1000;
-        self.dbs[db as usize].touch(slot, u32::try_from(now_s.saturating_sub(seconds)).unwrap_or(0));
-    }
 }
 
 /// The effect that sets these limits.
