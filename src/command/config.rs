@@ -94,6 +94,9 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
             "loglevel" => logging::set_level(ctx.server.config.loglevel.filter()),
             _ => {}
         }
+        if matches!(parameter.name, "maxmemory" | "maxmemory-clients") {
+            ctx.server.clients_limit_changed(ctx.session);
+        }
         if let Some(warning) = ctx.server.config.warning(parameter) {
             tracing::warn!("{warning}");
         }

@@ -311,7 +311,7 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "expired_subkeys" => keys.expired_elements,
         "expired_keys" => keys.expired,
         "evicted_keys" => keys.evicted,
-        "evicted_clients" => 0,
+        "evicted_clients" => stats.evicted_clients,
         "total_eviction_exceeded_time" => stats.over_limit_ms + over_limit_now_ms,
         "current_eviction_exceeded_time" => over_limit_now_ms,
         "evicted_scripts" => ctx.server.scripts.evicted(),

@@ -6,8 +6,9 @@
 //! asks for more than the server does (`warn`: anything but that text) is warned of in the log.
 
 use super::kind::{
-    Addresses, AllowFrom, AppendFsync, Directory, File, Limits, LogLevel, MaxmemoryPolicy, Name, Origin, OutputLimits,
-    Refusal, SanitizePayload, SavePoint, SavePoints, Shape, Text, TlsAuthClients, YesNo, int, memory, octal, one_of,
+    Addresses, AllowFrom, AppendFsync, BytesOrShare, Directory, File, Limits, LogLevel, MaxmemoryPolicy,
+    MemoryOrPercent, Name, Origin, OutputLimits, Refusal, SanitizePayload, SavePoint, SavePoints, Shape, Text,
+    TlsAuthClients, YesNo, int, memory, octal, one_of,
 };
 use std::path::PathBuf;
 
@@ -193,6 +194,8 @@ parameters! {
         /// How much may wait to be read by a client, by class: `normal`, `replica`, `pubsub`; 0 for no limit.
         client_output_buffer_limit: OutputLimits = "client-output-buffer-limit", AnyTime, Limits,
             "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60";
+        /// What all clients together may hold, in bytes or percent of `maxmemory`, before those that hold most are closed; 0 for no limit.
+        maxmemory_clients: BytesOrShare = "maxmemory-clients", AnyTime, MemoryOrPercent, "0";
         /// Bytes of memory beyond which keys are evicted, and where none is, commands refused that may need more; 0 for no limit.
         maxmemory: u64 = "maxmemory", AnyTime, memory(0, u64::MAX as i128), "0";
         /// Which keys are evicted when memory is full.

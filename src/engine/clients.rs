@@ -51,6 +51,7 @@ impl ServerState {
     pub fn disconnect(&mut self, key: SessionKey) {
         let Some(mut session) = self.sessions.close(key) else { return };
         self.recount_unsent(session.counted_unsent, 0);
+        self.forget_weight(session.weight);
         self.release(&mut session);
         self.registry.disconnected(key);
         session.outbox.wake();

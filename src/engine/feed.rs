@@ -31,6 +31,7 @@ impl Engine {
         self.server.end_read(&mut session, had_failed, out);
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.server.sessions.put(session);
+        self.server.weigh(key);
         self.server.registry.rests();
         if !self.server.limits_due.is_empty() {
             self.server.enforce_output_limits();

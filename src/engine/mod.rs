@@ -9,6 +9,7 @@ pub(crate) mod args;
 mod batch;
 pub mod bulk_load;
 pub(crate) mod busy;
+mod client_memory;
 mod clients;
 pub(crate) mod command_log;
 pub(crate) mod debugging;

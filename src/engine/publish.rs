@@ -135,6 +135,7 @@ impl ServerState {
                 self.limits_due.push(*listener);
             }
             self.hold(push.len(), fence);
+            self.weigh(*listener);
             if self.is_lost(fence) {
                 return None;
             }

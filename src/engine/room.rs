@@ -53,6 +53,7 @@ impl ServerState {
         if held != counted {
             self.recount_unsent(counted, held);
         }
+        self.weigh(key);
     }
 
     pub(super) fn recount_unsent(&mut self, counted: usize, held: usize) {

@@ -185,6 +185,8 @@ pub struct Session {
     pub transaction: Option<Box<Transaction>>,
     /// Keys of WATCH, each once.
     pub watched: Vec<Watched>,
+    /// Bytes that it takes to watch them.
+    pub(super) watched_bytes: usize,
     /// A watched key has changed.
     pub watch_dirty: bool,
     /// What it listens to.
@@ -201,6 +203,8 @@ pub struct Session {
     pub fence: Lsn,
     /// Bytes of its outbox that are counted among those of all; see [`room`](super::room).
     pub(super) counted_unsent: usize,
+    /// Bytes of it that are counted among those of all; see [`client_memory`](super::client_memory).
+    pub(super) weight: usize,
     /// Its next command has found no room for the answer; see [`room`](super::room).
     pub(crate) waits_for_room: bool,
     /// Its next command is held up by a [pause](super::pause).
@@ -240,10 +244,12 @@ impl Session {
         if self.protocol == 3 { Form::Resp3 } else { Form::Resp2 }
     }
 
-    /// Bytes held for it: its state, what it has sent in part or queued, and replies that it has not taken.
+    /// Bytes held for it: its state, what it has sent in part or queued, what it watches and listens to, and replies that it has not
+    /// taken.
     pub fn mem_bytes(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, |transaction| transaction.bytes());
-        size_of::<Session>() + self.pending_input + queued + self.outbox.held()
+        let names = self.watched_bytes + self.subscriptions.mem_bytes();
+        size_of::<Session>() + self.pending_input + queued + names + self.outbox.held()
     }
 
     /// What kind of client it is.
@@ -356,6 +362,7 @@ impl Sessions {
             debug: DebugMode::Off,
             transaction: None,
             watched: Vec::new(),
+            watched_bytes: 0,
             watch_dirty: false,
             subscriptions: Subscriptions::default(),
             parked: None,
@@ -364,6 +371,7 @@ impl Sessions {
             outbox: Outbox::default(),
             fence: Lsn::NONE,
             counted_unsent: 0,
+            weight: 0,
             waits_for_room: false,
             is_postponed: false,
             closing: false,

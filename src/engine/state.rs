@@ -67,6 +67,7 @@ impl Engine {
         let of_scripts = scripts.memory_bytes() + scripts.text_bytes();
         let startup_bytes = allocated_bytes().saturating_sub(of_scripts as u64);
         let command_log = CommandLog::new(&config, &stats.clock);
+        let clients_limit = config.maxmemory_clients.bytes(config.maxmemory);
         let mut server = ServerState {
             config,
             table,
@@ -105,6 +106,8 @@ impl Engine {
             raw_sockets: None,
             network: None,
             room: Room::default(),
+            clients_limit,
+            clients_bytes: 0,
             unit_time_us: None,
             last_ticks: 0,
             others_come_first: false,
@@ -193,6 +196,10 @@ pub struct ServerState {
     pub network: Option<Box<dyn Reconfigure>>,
     /// What all clients together have left unread.
     pub(super) room: Room,
+    /// What all clients together may hold, in bytes; 0 for no limit.
+    pub(super) clients_limit: u64,
+    /// What they hold, as far as they were weighed.
+    pub(super) clients_bytes: u64,
     /// What TIME answers in the unit that runs, Unix us, once it has been called: time stands still in EXEC and in a script.
     pub unit_time_us: Option<i64>,
     /// Reading of the processor's clock when the last command ended.

@@ -43,6 +43,8 @@ pub struct Stats {
     pub processed: u64,
     /// Clients closed because they did not read their replies.
     pub output_limit_disconnections: u64,
+    /// Clients closed because all together held too much.
+    pub evicted_clients: u64,
     /// Clients closed because a command was too large.
     pub query_limit_disconnections: u64,
     /// Since when there is too little memory though keys are evicted, by the steady clock, if there is.
@@ -76,6 +78,7 @@ impl Stats {
             bytes_out: 0,
             processed: 0,
             output_limit_disconnections: 0,
+            evicted_clients: 0,
             query_limit_disconnections: 0,
             over_limit_since_ms: None,
             over_limit_ms: 0,

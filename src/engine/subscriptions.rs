@@ -32,7 +32,12 @@ pub struct Subscriptions {
     channels: HashSet<Box<[u8]>>,
     patterns: HashSet<Box<[u8]>>,
     sharded: HashSet<Box<[u8]>>,
+    /// Bytes of all names.
+    name_bytes: usize,
 }
+
+/// Bytes that a subscription takes beside its name, about: its place here, and among those who listen.
+const SUBSCRIPTION_BYTES: usize = 4 * size_of::<Box<[u8]>>();
 
 impl Subscriptions {
     /// The names of one kind.
@@ -54,12 +59,16 @@ impl Subscriptions {
 
     /// Adds a name; false when it is there already.
     pub(super) fn add(&mut self, kind: Kind, name: &[u8]) -> bool {
-        self.of_mut(kind).insert(name.into())
+        let is_new = self.of_mut(kind).insert(name.into());
+        self.name_bytes += if is_new { name.len() } else { 0 };
+        is_new
     }
 
     /// Removes a name; false when it is not there.
     pub(super) fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
-        self.of_mut(kind).remove(name)
+        let was_there = self.of_mut(kind).remove(name);
+        self.name_bytes -= if was_there { name.len() } else { 0 };
+        was_there
     }
 
     /// How many there are in the space that a kind belongs to: a client is told the sum.
@@ -68,6 +77,12 @@ impl Subscriptions {
             Kind::Channel(Space::Global) | Kind::Pattern => self.channels.len() + self.patterns.len(),
             Kind::Channel(Space::Sharded) => self.sharded.len(),
         }
+    }
+
+    /// Bytes that they take, about.
+    pub fn mem_bytes(&self) -> usize {
+        let all = self.channels.len() + self.patterns.len() + self.sharded.len();
+        all * SUBSCRIPTION_BYTES + self.name_bytes
     }
 
     /// Whether there is none.

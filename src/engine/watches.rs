@@ -14,6 +14,9 @@ use crate::keyspace::{DbIndex, Keyspace};
 /// Watched keys for which a session keeps room.
 const WATCHED_KEEP: usize = 64;
 
+/// Bytes that it takes to watch a key beside its name, about: who watches it, and what the session knows of it.
+const WATCHED_BYTES: usize = size_of::<Watched>() + size_of::<(Rc<[u8]>, Watchers)>() + 2 * size_of::<usize>();
+
 /// Who watches one key, and whether it existed when they began.
 type Watchers = BTreeMap<SessionKey, bool>;
 
@@ -46,6 +49,7 @@ impl Watches {
         let watchers = keys.entry(key.clone()).or_default();
         if let Place::Vacant(place) = watchers.entry(session.key) {
             place.insert(existed);
+            session.watched_bytes += WATCHED_BYTES + key.len();
             session.watched.push(Watched { db: session.db, key });
         }
     }
@@ -56,6 +60,7 @@ impl Watches {
         if session.watched.is_empty() {
             return false;
         }
+        session.watched_bytes = 0;
         for Watched { db, key } in session.watched.drain(..) {
             let Some(keys) = self.by_db.get_mut(&db) else { continue };
             let Some(watchers) = keys.get_mut(&key) else { continue };

@@ -281,6 +281,10 @@ impl Conn {
             return Next::Close;
         }
         if suspended {
+            if let Some(session) = engine.server.sessions.get_mut(self.key) {
+                session.pending_input = inbox.pending.len();
+            }
+            engine.server.weigh(self.key);
             return Next::Continue;
         }
         self.feed_pending(cx, engine, out, inbox)
@@ -312,6 +316,7 @@ impl Conn {
         if session.outbox.held() >= OUTBOX_TAKE_OVER_BYTES {
             engine.server.count_unsent(self.key);
         }
+        engine.server.weigh(self.key);
         Next::Yield
     }
 }

@@ -208,7 +208,7 @@ fn how_often_a_key_is_used_is_kept(program: Program) {
     let fails = |reply: Value, with: &str| matches!(reply, Value::Error(text) if text.starts_with(with.as_bytes()));
     raw.command(&["SET", "k", "v"]);
     let Value::Bulk(payload) = raw.command(&["DUMP", "k"]) else { panic!("no payload") };
-    let mut restore = |raw: &mut Raw, option: &str, number: &str| {
+    let restore = |raw: &mut Raw, option: &str, number: &str| {
         let words = [&b"RESTORE"[..], b"r", b"0", &payload, b"REPLACE", option.as_bytes(), number.as_bytes()];
         assert_eq!(raw.command(&words), Value::status("OK"));
     };

@@ -10,6 +10,7 @@ mod all_or_nothing;
 mod bounds;
 mod bundled;
 mod checked;
+mod client_memory;
 mod clients;
 mod command_table;
 mod connection_limits;
