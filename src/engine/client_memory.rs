@@ -107,7 +107,8 @@ mod tests {
         hold(server, 4, 250_000);
         assert_eq!(gone(server).len(), 1);
         assert!(gone(server)[0] == 1 || gone(server)[0] == 2);
-        let first = keys[gone(server)[0]];
+        let first = gone(server)[0];
+        let first = keys[first];
         server.disconnect(first);
         limit(server, "250000");
         assert!(

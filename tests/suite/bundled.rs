@@ -102,7 +102,7 @@ fn headers_are_contracts(program: Program) {
         let (keys, args) = example(&script);
         let (keys, args) = (&keys[..], &args[..]);
         let _: () = run(&mut c, "FLUSHALL");
-        if program == Program::Redis {
+        if program != Program::Tidegate {
             let patterns: String = keys.iter().map(|key| format!(" ~{key}")).collect();
             let _: () = run(&mut c, &format!("ACL SETUSER narrow reset on nopass +@all{patterns}"));
             let _: () = run(&mut c, "AUTH narrow any");
@@ -198,7 +198,7 @@ fn bad_arguments_say_what_to_do_and_change_nothing(program: Program) {
 
 fn functions_answer_as_the_scripts_do(program: Program) {
     let (_server, mut c) = start(program);
-    if program == Program::Redis {
+    if program != Program::Tidegate {
         let library = tidegate::script::bundled::library_code();
         let name: String = redis::cmd("FUNCTION").arg("LOAD").arg(library).query(&mut c).expect("Redis loads it");
         assert_eq!(name, "tidegate");

@@ -23,6 +23,13 @@ macro_rules! on_both {
                 }
             } )+
         }
+        mod on_redis_8 {
+            $( #[test] fn $name() {
+                if !$crate::oracle::REDIS_SERVER_8.is_missing() {
+                    super::$name($crate::harness::Program::Redis8)
+                }
+            } )+
+        }
         mod on_tidegate { $( #[test] fn $name() { super::$name($crate::harness::Program::Tidegate) } )+ }
     };
 }

@@ -31,6 +31,8 @@ pub(crate) enum Program {
     Tidegate,
     /// Debian's redis-server, the oracle.
     Redis,
+    /// Redis 8.0, the other oracle.
+    Redis8,
 }
 
 /// A running server, killed (by SIGKILL) when dropped. Its log is printed when the test fails.
@@ -187,6 +189,7 @@ pub(crate) fn launch_command(program: Program) -> Vec<String> {
             std::env::var("SUITE_SERVER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_tidegate").to_owned())
         }
         Program::Redis => std::env::var("SUITE_REDIS").unwrap_or_else(|_| "redis-server".to_owned()),
+        Program::Redis8 => std::env::var("SUITE_REDIS_8").unwrap_or_default(),
     };
     command.split_whitespace().map(str::to_owned).collect()
 }
@@ -197,6 +200,9 @@ fn advice(program: Program) -> &'static str {
         Program::Redis => {
             "SUITE_REDIS, when set, must name a redis-server; a test asks the oracle whether there is one before it starts it: \
              apt-get install redis-server redis-tools"
+        }
+        Program::Redis8 => {
+            "SUITE_REDIS_8 must name a redis-server of Redis 8.0; a test asks the oracle whether it does"
         }
     }
 }

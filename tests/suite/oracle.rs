@@ -5,6 +5,9 @@
 //! end, behind the harness' own summary, how many ran and how many were left out. Where `SUITE_REDIS` is set, which names the
 //! redis-server to compare with, no comparison is left out: what is not installed fails its tests. CI sets it. Whether a disk may
 //! be mounted is for the machine to say.
+//!
+//! Debian's redis-server is version 7.0. `SUITE_REDIS_8` names one of version 8.0, to compare with as well: where the two differ, it
+//! is right. No package of Debian has it, so without that variable its tests are left out.
 
 use std::io::Write;
 use std::path::Path;
@@ -28,6 +31,14 @@ pub(crate) struct Tool {
 
 /// The server to compare with.
 pub(crate) static REDIS_SERVER: Tool = Tool::redis("redis-server", || answers_its_version("redis-server"));
+/// The same in version 8.0.
+pub(crate) static REDIS_SERVER_8: Tool = Tool::new(
+    "Redis 8.0",
+    false,
+    || std::env::var_os("SUITE_REDIS_8").is_some(),
+    "NOT NAMED",
+    "SUITE_REDIS_8=/path/to/redis-server",
+);
 /// The client that people type into.
 pub(crate) static REDIS_CLI: Tool = Tool::redis("redis-cli", || answers_its_version("redis-cli"));
 /// The same, built with TLS.
@@ -137,7 +148,8 @@ fn mount(args: &[&str], at: &Path) -> bool {
 /// Called by the C library when the process exits, whatever the tests' outcome. Writes to standard error itself, which the
 /// harness does not capture.
 extern "C" fn report() {
-    for line in [&REDIS_SERVER, &REDIS_CLI, &REDIS_CLI_TLS, &SMALL_DISK].into_iter().filter_map(Tool::summary) {
+    let tools = [&REDIS_SERVER, &REDIS_SERVER_8, &REDIS_CLI, &REDIS_CLI_TLS, &SMALL_DISK];
+    for line in tools.into_iter().filter_map(Tool::summary) {
         // Without anybody who reads it there is nobody to report to.
         let _ = writeln!(std::io::stderr(), "{line}");
     }

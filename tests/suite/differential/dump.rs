@@ -47,6 +47,8 @@ fn contents(kind: &[u8], key: &[u8], sorted: bool) -> Vec<(Args, Rule)> {
     let encoding = match kind {
         b"set" => Rule::Later(b"listpack", b"hashtable"),
         b"list" => Rule::Later(b"listpack", b"quicklist"),
+        // In Redis it is enough to ask for the deadline of a field that is not there.
+        b"hash" => Rule::Later(b"listpack", b"listpackex"),
         b"zset" if sorted => Rule::Later(b"listpack", b"skiplist"),
         _ => Rule::Exact,
     };

@@ -373,7 +373,8 @@ pub(crate) fn perhaps_break(mut args: Args, dice: &mut Dice) -> Args {
 /// Whether a call has one answer, and the same in Redis 7.0.15: it does not wait long, asks for no id or deadline that the
 /// clock decides within the time of a test, and uses no value with a later meaning.
 pub(crate) fn is_fit(args: &Args, level: bool) -> bool {
-    const UNFIT: [(&str, &[&str]); 9] = [
+    const UNFIT: [(&str, &[&str]); 10] = [
+        ("LREM", &["-9223372036854775808"]),
         ("BITOP", &["DIFF", "DIFF1", "ANDOR", "ONE"]),
         ("LPOS", &["-9223372036854775808"]),
         ("XADD", &["*"]),
@@ -391,13 +392,31 @@ pub(crate) fn is_fit(args: &Args, level: bool) -> bool {
     let is_unfit = UNFIT.iter().any(|(unfit, words)| name == unfit.as_bytes() && words.iter().any(|word| holds(word)));
     // Since 7.2 they take one more argument.
     let is_longer = matches!(name, b"ZRANK" | b"ZREVRANK") && args.len() > 3;
+    // Since 8.0 some numbers are read otherwise: cursors, and bounds of scores.
+    let cursor = match name {
+        b"SCAN" => args.get(1),
+        b"SSCAN" | b"HSCAN" | b"ZSCAN" => args.get(2),
+        _ => None,
+    };
+    let is_odd_cursor = cursor.is_some_and(|cursor| cursor.is_empty() || !cursor.iter().all(u8::is_ascii_digit));
+    let has_bounds =
+        name.starts_with(b"Z") && (name.ends_with(b"COUNT") || name.windows(5).any(|part| part == b"RANGE"));
+    let is_odd = |arg: &Vec<u8>| arg.contains(&b'x') || arg.contains(&b' ') || arg.contains(&0);
+    let has_odd_bound = has_bounds && args.iter().skip(2).any(is_odd);
     let timeout = timeout_place(name, args.len()).map(|at| match at {
         0 => args.iter().rposition(|arg| arg.eq_ignore_ascii_case(b"BLOCK")).map_or(args.len(), |at| at + 1),
         at => at,
     });
     let waits_long = timeout.and_then(|at| args.get(at)).is_some_and(|timeout| is_long(timeout));
     let soon = durations(args).any(|duration| number(duration).is_some_and(|n| n > 0.0 && n < 1000.0));
-    !is_unfit && !is_longer && !is_vast(args) && !waits_long && !soon && (level || !holds("BYLEX"))
+    !is_unfit
+        && !is_longer
+        && !is_odd_cursor
+        && !has_odd_bound
+        && !is_vast(args)
+        && !waits_long
+        && !soon
+        && (level || !holds("BYLEX"))
 }
 
 /// Whether a server would rightly set aside much memory for this call.

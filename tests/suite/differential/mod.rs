@@ -1,4 +1,4 @@
-//! The same commands to the server under test and to Redis 7.0.15, the same replies and the same data.
+//! The same commands to the server under test and to Redis 7.0.15 and 8.0, the same replies and the same data.
 //!
 //! Four sources of commands, over RESP2 and over RESP3: `corpus/*.txt`, written by hand, family by family (its lines may
 //! use several connections, wait for blocked clients, read pushes); random sequences of the corpus' plain lines; random
@@ -12,7 +12,8 @@
 //! printed as a script for redis-cli, with its seed ([`search`]). `SUITE_SEED` and `SUITE_ROUNDS` choose other sequences:
 //! `SUITE_ROUNDS=0` goes on until something differs.
 //!
-//! What Redis 7.0 lacks is left out by itself. Commands that the server does not have yet stand in `missing.txt`; they are
+//! Where the two versions of Redis differ, 8.0 is right: a [`rule`] knows what 7.0 answers otherwise. What a version lacks is left
+//! out by itself. Commands that the server does not have yet stand in `missing.txt`; they are
 //! sent to neither side. A test there sees that each is really unknown, so the list cannot outlive its reason.
 //!
 //! A corpus line is a command as redis-cli reads it, optionally after `[name]`, the connection (a when absent), or:
@@ -21,6 +22,7 @@
 //! & COMMAND  sent, its reply read by a later  ?   (one more frame from this connection, e.g. a pushed message)
 //! !sleep MS            !blocked N  waits until so many clients are blocked, on both servers
 //! @2 LINE              only over RESP2
+//! @8 LINE              only against Redis 8.0: what 7.0 answers otherwise
 //! ```
 
 pub(crate) mod declared;
@@ -38,7 +40,7 @@ use std::collections::BTreeSet;
 use declared::Declared;
 use generate::Dice;
 use pair::{Pair, is_missing};
-pub(crate) use rule::unordered;
+pub(crate) use rule::{Version, unordered};
 pub(crate) use script::split_line;
 use script::{Action, Args, corpus_files, read_corpus, suite_folder};
 use search::{Verdict, judge, search};
@@ -46,23 +48,44 @@ use search::{Verdict, judge, search};
 use crate::harness::{Program, Server};
 use crate::oracle::REDIS_SERVER;
 
-#[test]
-fn corpus_resp2() {
-    if REDIS_SERVER.is_missing() {
-        return;
-    }
-    run_corpus(false);
+/// Makes a test of each function for each version of Redis.
+macro_rules! against_both {
+    ($($name:ident),+ $(,)?) => {
+        mod redis_7 {
+            $( #[test] fn $name() {
+                if !$crate::oracle::REDIS_SERVER.is_missing() {
+                    super::$name(super::Version::Seven)
+                }
+            } )+
+        }
+        mod redis_8 {
+            $( #[test] fn $name() {
+                if !$crate::oracle::REDIS_SERVER_8.is_missing() {
+                    super::$name(super::Version::Eight)
+                }
+            } )+
+        }
+    };
+}
+use against_both;
+
+against_both!(
+    corpus_resp2,
+    corpus_resp3,
+    random_sequences_of_the_corpus,
+    random_libraries_of_functions,
+    random_calls_from_the_declarations,
+);
+
+fn corpus_resp2(version: Version) {
+    run_corpus(version, false);
 }
 
-#[test]
-fn corpus_resp3() {
-    if REDIS_SERVER.is_missing() {
-        return;
-    }
-    run_corpus(true);
+fn corpus_resp3(version: Version) {
+    run_corpus(version, true);
 }
 
-fn run_corpus(resp3: bool) {
+fn run_corpus(version: Version, resp3: bool) {
     let wanted = std::env::var("SUITE_CORPUS").ok();
     let missing = missing_commands();
     let mut differences = Vec::new();
@@ -72,9 +95,9 @@ fn run_corpus(resp3: bool) {
         if wanted.as_ref().is_some_and(|w| *w != name) {
             continue;
         }
-        let mut pair = Pair::start();
+        let mut pair = Pair::start(version);
         for (number, step) in read_corpus(&path) {
-            if resp3 && step.resp2_only {
+            if resp3 && step.resp2_only || step.only_8 && version != Version::Eight {
                 continue;
             }
             lines += 1;
@@ -92,37 +115,25 @@ fn run_corpus(resp3: bool) {
     assert!(count == 0, "{count} of {lines} lines differ (RESP{}):\n{}", 2 + u8::from(resp3), differences.join("\n"));
 }
 
-#[test]
-fn random_sequences_of_the_corpus() {
-    if REDIS_SERVER.is_missing() {
-        return;
-    }
-    let lines = plain_lines(&commands());
-    search("random lines", 60, |dice| shuffled(&lines, dice, 150));
+fn random_sequences_of_the_corpus(version: Version) {
+    let lines = plain_lines(&commands(version), version);
+    search(version, "random lines", 60, |dice| shuffled(&lines, dice, 150));
 }
 
-#[test]
-fn random_libraries_of_functions() {
-    if REDIS_SERVER.is_missing() {
-        return;
-    }
-    search("random libraries", 150, functions::sequence);
+fn random_libraries_of_functions(version: Version) {
+    search(version, "random libraries", 150, functions::sequence);
 }
 
-#[test]
-fn random_calls_from_the_declarations() {
-    if REDIS_SERVER.is_missing() {
-        return;
-    }
-    let commands = commands();
-    search("random calls", 100, |dice| generate::sequence(&commands, dice));
+fn random_calls_from_the_declarations(version: Version) {
+    let commands = commands(version);
+    search(version, "random calls", 100, |dice| generate::sequence(&commands, dice));
 }
 
 /// The commands that both servers have.
-fn commands() -> Vec<Declared> {
+fn commands(version: Version) -> Vec<Declared> {
     let missing = missing_commands();
     let words = |command: &Declared| command.words.iter().map(|word| word.as_bytes().to_vec()).collect::<Args>();
-    let mut commands = declared::commands(&mut Server::start(Program::Redis, &[]).raw());
+    let mut commands = declared::commands(&mut Server::start(version.program(), &[]).raw());
     commands.retain(|command| !is_missing(&words(command), &missing));
     commands
 }
@@ -132,7 +143,7 @@ fn the_declarations_cover_every_family() {
     if REDIS_SERVER.is_missing() {
         return;
     }
-    let commands = commands();
+    let commands = commands(Version::Seven);
     let count = |family: &str| commands.iter().filter(|command| command.family == family).count();
     for (family, least) in [("string", 28), ("hash", 15), ("list", 20), ("set", 15), ("zset", 28), ("geo", 9)] {
         assert!(count(family) >= least, "only {} commands of family {family:?}", count(family));
@@ -150,7 +161,7 @@ fn finds_and_shrinks_a_planted_difference() {
         return;
     }
     let planted = Server::start(Program::Redis, &["--set-max-intset-entries", "1", "--hash-max-listpack-entries", "1"]);
-    let mut pair = Pair::of(planted, Server::start(Program::Redis, &[]));
+    let mut pair = Pair::of(planted, Server::start(Program::Redis, &[]), Version::Seven);
     let line = |text: &str| split_line(text).expect("plain words");
     for (number, told) in
         [("OBJECT ENCODING s", "OBJECT ENCODING s\n"), ("HSET h a 1 b 2", "(the dump) OBJECT ENCODING h\n")]
@@ -194,7 +205,7 @@ fn missing_commands() -> BTreeSet<String> {
 }
 
 /// The corpus lines that make sense alone, on one connection, at any time, with the same effect on both servers.
-fn plain_lines(commands: &[Declared]) -> Vec<Args> {
+fn plain_lines(commands: &[Declared], version: Version) -> Vec<Args> {
     let is_declared = |args: &Args| {
         let begins = |command: &Declared| {
             command.words.iter().zip(args).all(|(word, arg)| arg.eq_ignore_ascii_case(word.as_bytes()))
@@ -203,6 +214,7 @@ fn plain_lines(commands: &[Declared]) -> Vec<Args> {
     };
     let steps = corpus_files().into_iter().flat_map(|path| read_corpus(&path));
     let lines: Vec<Args> = steps
+        .filter(|(_, step)| !step.only_8 || version == Version::Eight)
         .filter_map(|(_, step)| match step.action {
             Action::Run { args, wait: true, loose: false } if step.connection == "a" => Some(args),
             _ => None,

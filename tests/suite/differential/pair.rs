@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::rule::{Rule, double_of, rule_for};
+use super::rule::{Rule, Version, double_of, rule_for};
 use super::script::{Action, Args, Step, show};
 use crate::harness::{Program, REPLY_DEADLINE, Raw, Reply, Server, Value, encode};
 
@@ -13,6 +13,7 @@ const NO_REPLY: &str = "no reply: ";
 pub(super) struct Pair {
     ours: Server,
     theirs: Server,
+    version: Version,
     links: BTreeMap<String, Link>,
     broken: bool,
     /// Whether a sequence has changed parameters, which the next one must find as they were.
@@ -23,29 +24,30 @@ pub(super) struct Pair {
 pub(super) struct Link {
     ours: Raw,
     theirs: Raw,
+    version: Version,
     /// The rules of what MULTI has queued.
     queued: Vec<Rule>,
 }
 
 impl Pair {
     /// The server under test and the oracle.
-    pub(super) fn start() -> Pair {
+    pub(super) fn start(version: Version) -> Pair {
         const ENABLE: [&str; 2] = ["--enable-debug-command", "yes"];
         // The oracle looks for ended waits as often as its cron runs.
         let often = [&ENABLE[..], &["--hz", "500"]].concat();
-        Pair::of(Server::start(Program::Tidegate, &ENABLE), Server::start(Program::Redis, &often))
+        Pair::of(Server::start(Program::Tidegate, &ENABLE), Server::start(version.program(), &often), version)
     }
 
     /// Any two.
-    pub(super) fn of(ours: Server, theirs: Server) -> Pair {
-        Pair { ours, theirs, links: BTreeMap::new(), broken: false, configured: false }
+    pub(super) fn of(ours: Server, theirs: Server, version: Version) -> Pair {
+        Pair { ours, theirs, version, links: BTreeMap::new(), broken: false, configured: false }
     }
 
     /// The connection of this name; a new one when there is none yet.
     pub(super) fn link(&mut self, name: &str, resp3: bool) -> &mut Link {
-        let (ours, theirs) = (&self.ours, &self.theirs);
+        let (ours, theirs, version) = (&self.ours, &self.theirs, self.version);
         self.links.entry(name.to_owned()).or_insert_with(|| {
-            let mut link = Link { ours: ours.raw(), theirs: theirs.raw(), queued: Vec::new() };
+            let mut link = Link { ours: ours.raw(), theirs: theirs.raw(), version, queued: Vec::new() };
             if resp3 {
                 link.ours.hello3();
                 link.theirs.hello3();
@@ -224,7 +226,7 @@ impl Link {
     fn next(&mut self, rule: &Rule) -> Result<Value, String> {
         let (ours, theirs) = (self.ours.try_reply(REPLY_DEADLINE), self.theirs.try_reply(REPLY_DEADLINE));
         match (ours, theirs) {
-            (Ok(ours), Ok(theirs)) if rule.same(&ours, &theirs) => Ok(theirs.value),
+            (Ok(ours), Ok(theirs)) if rule.same(&ours, &theirs, self.version) => Ok(theirs.value),
             (Ok(ours), Ok(theirs)) => Err(describe(&ours, &theirs)),
             (ours, theirs) => {
                 let tell = |r: Result<Reply, String>| match r {

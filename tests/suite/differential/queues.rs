@@ -6,24 +6,21 @@
 //! and in random orders; replies and the whole keyspace must be the same on both servers. (None fails after it has written:
 //! there we undo what Redis leaves.)
 
-use super::Args;
 use super::pair::Pair;
 use super::script::{split_line, suite_folder};
 use super::search::{Verdict, judge, search};
-use crate::oracle::REDIS_SERVER;
+use super::{Args, Version, against_both};
 
 /// Calls of one random sequence.
 const LENGTH: usize = 200;
 
-#[test]
-fn scripts_of_libraries_in_order() {
-    if REDIS_SERVER.is_missing() {
-        return;
-    }
+against_both!(scripts_of_libraries_in_order, scripts_of_libraries_at_random);
+
+fn scripts_of_libraries_in_order(version: Version) {
     let calls = calls();
     let thrice: Vec<Args> = std::iter::repeat_n(calls, 3).flatten().collect();
     for resp3 in [false, true] {
-        match judge(&mut Pair::start(), &thrice, resp3) {
+        match judge(&mut Pair::start(version), &thrice, resp3) {
             Verdict::Same => {}
             Verdict::Race(told) => panic!("once only: {told}"),
             Verdict::Differs { report, .. } => panic!("{report}"),
@@ -31,13 +28,9 @@ fn scripts_of_libraries_in_order() {
     }
 }
 
-#[test]
-fn scripts_of_libraries_at_random() {
-    if REDIS_SERVER.is_missing() {
-        return;
-    }
+fn scripts_of_libraries_at_random(version: Version) {
     let calls = calls();
-    search("scripts of libraries", 30, |dice| (0..LENGTH).map(|_| dice.pick(&calls).clone()).collect());
+    search(version, "scripts of libraries", 30, |dice| (0..LENGTH).map(|_| dice.pick(&calls).clone()).collect());
 }
 
 /// All calls of all files: EVAL, each with the whole script.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::script::Args;
-use crate::harness::{Reply, Value, sorted};
+use crate::harness::{Program, Reply, Value, sorted};
 
 /// How two replies are compared when their bytes differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +43,29 @@ pub(super) enum Rule {
     Stricter,
     /// What EXEC answers: each reply by the rule of its command.
     Each(Vec<Rule>),
+}
+
+/// Which Redis is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// 7.0, which is older than what we follow.
+    Seven,
+    /// 8.0, whose replies are the right ones.
+    Eight,
+}
+
+impl Version {
+    fn is_7(self) -> bool {
+        self == Version::Seven
+    }
+
+    /// The server of this version.
+    pub(super) fn program(self) -> Program {
+        match self {
+            Version::Seven => Program::Redis,
+            Version::Eight => Program::Redis8,
+        }
+    }
 }
 
 /// How far clocks may lie apart on a slow machine, in milliseconds.
@@ -97,21 +120,21 @@ pub(super) fn rule_for(args: &Args) -> Rule {
 
 impl Rule {
     /// Whether these replies count as equal.
-    pub(super) fn same(&self, ours: &Reply, theirs: &Reply) -> bool {
+    pub(super) fn same(&self, ours: &Reply, theirs: &Reply, version: Version) -> bool {
         if ours.raw == theirs.raw {
             return true;
         }
         // Null of an array and null of a string decode to the same value in RESP2; clients tell them apart.
         let null_arrays = |reply: &Reply| reply.raw.windows(5).filter(|w| w == b"*-1\r\n").count();
-        null_arrays(ours) == null_arrays(theirs) && self.same_value(&ours.value, &theirs.value)
+        null_arrays(ours) == null_arrays(theirs) && self.same_value(&ours.value, &theirs.value, version)
     }
 
-    fn same_value(&self, ours: &Value, theirs: &Value) -> bool {
+    fn same_value(&self, ours: &Value, theirs: &Value, version: Version) -> bool {
         use Value::*;
         match (self, ours, theirs) {
-            (Rule::Stricter, Error(a), b) if is_about_arguments(a) && did_not_look(b) => true,
+            (Rule::Stricter, Error(a), b) if version.is_7() && is_about_arguments(a) && did_not_look(b) => true,
             (Rule::Taken, Error(a), Error(b)) => without_name(a) == without_name(b),
-            (_, Error(a), Error(b)) => a == b || is_newer_error(a, b),
+            (_, Error(a), Error(b)) => a == b || is_known_error(a, b, version),
             (Rule::Unordered, Array(a), Array(b)) => sorted(a.clone()) == sorted(b.clone()),
             (Rule::Pairs, Array(a), Array(b)) => as_pairs(a) == as_pairs(b),
             (Rule::Clock(slack), Integer(a), Integer(b)) => within(*slack, *a, *b),
@@ -125,29 +148,33 @@ impl Rule {
             (Rule::Libraries, a, b) => unordered(a) == unordered(b),
             (Rule::Later(later, before), Bulk(a), Bulk(b)) => a == b || (a == later && b == before),
             (Rule::Shape | Rule::Kind, Array(a) | Set(a) | Push(a), Array(b) | Set(b) | Push(b)) => match self {
-                Rule::Shape => a.len() == b.len() && pairwise(a, b, |a, b| self.same_value(a, b)),
+                Rule::Shape => a.len() == b.len() && pairwise(a, b, |a, b| self.same_value(a, b, version)),
                 _ => {
-                    a.is_empty() == b.is_empty() && a.first().zip(b.first()).is_none_or(|(a, b)| self.same_value(a, b))
+                    a.is_empty() == b.is_empty()
+                        && a.first().zip(b.first()).is_none_or(|(a, b)| self.same_value(a, b, version))
                 }
             },
             (Rule::Shape | Rule::Kind, a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
             (Rule::Each(rules), Array(a), Array(b)) if a.len() == b.len() && a.len() == rules.len() => {
-                rules.iter().zip(a.iter().zip(b)).all(|(rule, (a, b))| rule.same_value(a, b))
+                rules.iter().zip(a.iter().zip(b)).all(|(rule, (a, b))| rule.same_value(a, b, version))
             }
             (_, Double(a), Double(b)) => a == b || (a.is_nan() && b.is_nan()),
             (rule, Array(a), Array(b)) | (rule, Push(a), Push(b)) | (rule, Set(a), Set(b)) => {
-                pairwise(a, b, |a, b| rule.same_value(a, b))
+                pairwise(a, b, |a, b| rule.same_value(a, b, version))
             }
             (rule, Map(a), Map(b)) => {
-                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0 && rule.same_value(&a.1, &b.1))
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0 && rule.same_value(&a.1, &b.1, version))
             }
             (_, a, b) => a == b,
         }
     }
 }
 
-/// Errors that later versions word otherwise, as far as that is so.
-const NEWER_ERRORS: [(&str, &str); 5] = [
+/// Errors that Redis 7.0 words otherwise, as far as that is so: first ours, then its.
+const NEWER_ERRORS: [(&str, &str); 8] = [
+    ("ERR redis.set_repl() requires one argument", "ERR redis.set_repl() requires two arguments"),
+    ("ERR Invalid log level", "ERR Invalid debug level"),
+    ("ERR value is out of range, value must between", "ERR value is not an integer or out of range"),
     ("ERR Unbalanced 'xread' list", "ERR Unbalanced XREAD list"),
     ("ERR Unbalanced 'xreadgroup' list", "ERR Unbalanced XREAD list"),
     ("NOGROUP No such key", "NOGROUP the consumer group this client was blocked on no longer exists"),
@@ -155,10 +182,9 @@ const NEWER_ERRORS: [(&str, &str); 5] = [
     ("WRONGTYPE ", "UNBLOCKED the stream key no longer exists"),
 ];
 
-fn is_newer_error(ours: &[u8], theirs: &[u8]) -> bool {
-    NEWER_ERRORS
-        .iter()
-        .any(|(newer, before)| ours.starts_with(newer.as_bytes()) && theirs.starts_with(before.as_bytes()))
+fn is_known_error(ours: &[u8], theirs: &[u8], version: Version) -> bool {
+    let known: &[(&str, &str)] = if version.is_7() { &NEWER_ERRORS } else { &[] };
+    known.iter().any(|(newer, before)| ours.starts_with(newer.as_bytes()) && theirs.starts_with(before.as_bytes()))
 }
 
 /// Whether it is what BITCOUNT and BITPOS answered before they had read all arguments: no key, an empty range, another type.
@@ -220,7 +246,7 @@ fn number_or_text(value: &Value) -> String {
 fn same_entries(a: &[Value], b: &[Value]) -> bool {
     pairwise(a, b, |a, b| match (a, b) {
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => (0..a.len()).all(|i| match i + 2 == a.len() {
-            true => Rule::Clock(SLACK_MS).same_value(&a[i], &b[i]),
+            true => Rule::Clock(SLACK_MS).same_value(&a[i], &b[i], Version::Seven),
             false => a[i] == b[i],
         }),
         (a, b) => a == b,
@@ -251,7 +277,7 @@ fn same_info(ours: &Value, theirs: &Value, length: Option<i64>) -> bool {
         };
         match (name.as_slice(), ours, theirs) {
             (b"radix-tree-keys" | b"radix-tree-nodes", ..) => true,
-            (b"seen-time" | b"idle", ..) => Rule::Clock(SLACK_MS).same_value(ours, theirs),
+            (b"seen-time" | b"idle", ..) => Rule::Clock(SLACK_MS).same_value(ours, theirs, Version::Seven),
             // Since 7.2 who asks and gets nothing is a consumer, too.
             (b"consumers", Value::Integer(a), Value::Integer(b)) => a >= b,
             (b"entries-read" | b"lag", ..) if claimed => true,

@@ -14,6 +14,8 @@ pub(crate) struct Step {
     pub action: Action,
     /// Left out over RESP3.
     pub resp2_only: bool,
+    /// Left out against versions before 8.0, which answer otherwise.
+    pub only_8: bool,
 }
 
 /// What a line asks for.
@@ -58,10 +60,10 @@ pub(crate) fn read_corpus(path: &Path) -> Vec<(usize, Step)> {
 }
 
 fn parse_line(line: &str) -> Option<Step> {
-    let (resp2_only, line) = match line.strip_prefix("@2 ") {
-        Some(rest) => (true, rest.trim()),
-        None => (false, line),
-    };
+    let marked = |line: &'_ str, mark: &str| line.strip_prefix(mark).map(str::trim).map(str::to_owned);
+    let (resp2_only, line) = marked(line, "@2 ").map_or((false, line.to_owned()), |rest| (true, rest));
+    let (only_8, line) = marked(&line, "@8 ").map_or((false, line.clone()), |rest| (true, rest));
+    let line = line.as_str();
     let (connection, rest) = match line.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
         None => ("a", line),
@@ -80,7 +82,7 @@ fn parse_line(line: &str) -> Option<Step> {
     } else {
         Action::Run { args: split_line(rest)?, wait: true, loose: false }
     };
-    Some(Step { connection: connection.to_owned(), action, resp2_only })
+    Some(Step { connection: connection.to_owned(), action, resp2_only, only_8 })
 }
 
 /// Splits a line as redis-cli does: words, "double quotes" with escapes, 'single quotes'. None when quotes don't match.

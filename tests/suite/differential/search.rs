@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::dump;
 use super::generate::Dice;
 use super::pair::Pair;
-use super::rule::{Rule, rule_for};
+use super::rule::{Rule, Version, rule_for};
 use super::script::{Args, show};
 
 /// Calls in one pipeline.
@@ -20,13 +20,13 @@ const REPORTS: usize = 5;
 const ROUNDS_PER_SIGN: u64 = 1000;
 
 /// Runs sequences from one seed after the other. `SUITE_SEED` is the first, `SUITE_ROUNDS` says how many, 0 without end.
-pub(super) fn search(name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<Args>) {
+pub(super) fn search(version: Version, name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<Args>) {
     let first = env_number("SUITE_SEED").unwrap_or(20_260_101);
     let last = match env_number("SUITE_ROUNDS").unwrap_or(rounds) {
         0 => u64::MAX,
         rounds => first.saturating_add(rounds),
     };
-    let mut pair = Pair::start();
+    let mut pair = Pair::start(version);
     let (mut calls, mut races, mut reports, mut told) = (0, 0, Vec::new(), BTreeSet::new());
     for seed in first..last {
         let sequence = sequence(&mut Dice(seed));
