@@ -116,7 +116,8 @@ mod tests {
             "{:?}",
             gone(server)
         );
-        assert_eq!(server.stats.evicted_clients, gone(server).len() as u64);
+        let closed = gone(server).len() as u64;
+        assert_eq!(server.stats.evicted_clients, closed);
         limit(server, "1");
         assert!(!gone(server).contains(&3));
         limit(server, "0");

@@ -9,7 +9,6 @@ use super::session::{Restrictions, Session};
 use super::spec::Flags;
 use super::state::{Entry, ServerState};
 use crate::base::allocated::allocated_bytes;
-use crate::config::Ranking;
 use crate::keyspace::Keyspace;
 use crate::keyspace::usage::Usage;
 use crate::script::store::ScriptFlags;

@@ -321,7 +321,7 @@ fn a_large_value_takes_no_others_with_it() {
     assert_eq!(raw.command(&["EVAL", script, "1", "large"]), Value::Integer(400_000));
     // Few, so that it is drawn soon.
     let value = "x".repeat(32 * 1_024);
-    let mut add = |raw: &mut Raw, keys: std::ops::Range<u32>| {
+    let add = |raw: &mut Raw, keys: std::ops::Range<u32>| {
         for n in keys {
             assert_eq!(raw.command(&["SET", &format!("small:{n}"), &value]), Value::status("OK"));
         }
