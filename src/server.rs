@@ -47,6 +47,9 @@ pub enum StartError {
     /// Neither a port nor a unix socket is configured.
     #[error("nothing to listen on: set --port, --tls-port, or --unixsocket PATH")]
     NoListener,
+    /// The users can't be had.
+    #[error("cannot set up the users: {0}")]
+    Users(String),
     /// The Lua state could not be made.
     #[error("cannot load the bundled scripts: {0}")]
     Scripts(String),
@@ -81,6 +84,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         let warnings = config.warnings();
         let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
+        engine.server.configure_users().map_err(StartError::Users)?;
         let log_moved = Arc::new(Notify::new());
         let places: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
         let mut start = Some(Start::begin(&mut engine, &log_moved)?);

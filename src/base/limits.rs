@@ -383,6 +383,12 @@ pub const LIBRARY_LOAD_MAX: Duration = Duration::from_millis(500);
 /// texts, which `script-cache-max-bytes` bounds.
 pub const SCRIPT_EVAL_CACHE_MAX: usize = 500;
 
+/// Among so many of the last refusals ACL LOG looks for one that is like a new one, which is then counted there: as in Redis.
+pub const ACL_LOG_MERGE_AMONG: usize = 10;
+
+/// And so long after it, in ms.
+pub const ACL_LOG_MERGE_WITHIN_MS: i64 = 60_000;
+
 /// Arguments that are kept of a command that stood out, and of a slow call of a script: as many as Redis' SLOWLOG keeps.
 pub const COMMAND_LOG_MAX_ARGS: usize = 32;
 

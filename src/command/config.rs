@@ -6,7 +6,6 @@ use crate::base::logging;
 use crate::config::{Config, Refusal, SetError};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
-use crate::engine::session::Restrictions;
 use crate::engine::spec::{Flags, Group, Secret};
 use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
@@ -74,7 +73,7 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
         match parameter.name {
             "appendonly" if ctx.server.wants_log() => ctx.server.request_log(),
             "save" | "stop-writes-on-bgsave-error" => ctx.server.saving_rules_changed(ctx.session),
-            "requirepass" => password_changed(ctx),
+            "requirepass" => ctx.server.password_changed(ctx.session),
             // While the data is loaded the limits are those that it was made under; the new ones hold from then on.
             "script-memory-limit" | "script-cache-max-bytes" if ctx.server.loading.is_some() => {}
             "script-memory-limit" => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
@@ -148,14 +147,6 @@ fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
         retry_at_ms: Some(ctx.now_ms() + ctx.server.look_again_at_log().as_millis() as i64),
         ..Wait::until(None, on_timeout)
     })
-}
-
-/// Without a password nobody is a stranger; with a new one those who are in stay in.
-fn password_changed(ctx: &mut Ctx<'_>) {
-    let is_open = ctx.server.config.requirepass.is_empty();
-    for session in ctx.server.sessions.iter_mut().chain(std::iter::once(&mut *ctx.session)) {
-        session.restrictions.set(Restrictions::UNAUTHENTICATED, !is_open && !session.authenticated);
-    }
 }
 
 fn reset_stat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {

@@ -1,6 +1,7 @@
 //! The connection itself: who speaks, in which protocol, to which database.
 
 use crate::base::version::REDIS_VERSION;
+use crate::engine::acl::users::DEFAULT_NAME;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::session::DebugMode;
@@ -50,9 +51,8 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     session.expiry_hold = None;
     session.reply_mode = ReplyMode::On;
     session.debug = DebugMode::Off;
-    session.authenticated = ctx.server.config.requirepass.is_empty();
     session.restrictions = ctx.server.restrictions_of_all();
-    session.restrictions.set(Restrictions::UNAUTHENTICATED, !session.authenticated);
+    ctx.server.log_out(session);
     ctx.reply.set_form(session.form());
     ctx.reply.status("RESET");
     Ok(())
@@ -72,44 +72,24 @@ fn select(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
-const WRONG_PASSWORD: Error = Error::text("WRONGPASS invalid username-password pair or user is disabled.");
-
 fn auth(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let argv = args.argv();
     let user = if args.len() > 1 { Some(args.bytes()?) } else { None };
     let password = args.bytes()?;
     args.end()?;
-    if user.is_none() && ctx.server.config.requirepass.is_empty() {
+    if user.is_none() && ctx.server.acl.has_open_default() {
         return Err(Error::text(
             "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
              configuration is correct?",
         ));
     }
-    authenticate(ctx, user.unwrap_or(b"default"), password)?;
+    ctx.server.log_in(ctx.session, argv, user.unwrap_or(DEFAULT_NAME), password)?;
     ctx.reply.ok();
     Ok(())
 }
 
-/// There is one user, `default`; without a configured password any is right.
-fn authenticate(ctx: &mut Ctx<'_>, user: &[u8], password: &[u8]) -> Done {
-    let wanted = &ctx.server.config.requirepass;
-    if user != b"default" || !(wanted.is_empty() || equal_in_constant_time(wanted, password)) {
-        return Err(WRONG_PASSWORD);
-    }
-    ctx.session.authenticated = true;
-    ctx.session.restrictions.set(Restrictions::UNAUTHENTICATED, false);
-    Ok(())
-}
-
-/// Takes as long for a guess that is nearly right as for one that is all wrong.
-fn equal_in_constant_time(wanted: &[u8], given: &[u8]) -> bool {
-    let mut differences = u8::from(wanted.len() != given.len());
-    for (at, byte) in given.iter().enumerate() {
-        differences |= byte ^ wanted.get(at % wanted.len().max(1)).copied().unwrap_or(0);
-    }
-    std::hint::black_box(differences) == 0
-}
-
 fn hello(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let argv = args.argv();
     let protocol = match args.peek() {
         None => None,
         Some(_) => match args.int_or(Error::text("ERR Protocol version is not an integer or out of range"))? {
@@ -128,7 +108,7 @@ fn hello(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         }
     }
     if let Some((user, password)) = credentials {
-        authenticate(ctx, user, password)?;
+        ctx.server.log_in(ctx.session, argv, user, password)?;
     }
     if ctx.session.restrictions.has(Restrictions::UNAUTHENTICATED) {
         return Err(Error::text(
@@ -271,17 +251,3 @@ pub(super) const COMMANDS: &[Command] = &[
         ..Command::EMPTY
     },
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passwords_compare_as_wholes() {
-        for (wanted, given, equal) in
-            [("a", "a", true), ("ab", "a", false), ("a", "aa", false), ("ab", "abab", false), ("a", "", false)]
-        {
-            assert_eq!(equal_in_constant_time(wanted.as_bytes(), given.as_bytes()), equal, "{wanted} {given}");
-        }
-    }
-}

@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use super::memory::overview::Overview;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
+use crate::engine::acl::log::Reason;
 use crate::engine::args::Args;
 use crate::engine::saving::Purpose;
 use crate::engine::session::Session;
@@ -332,6 +333,10 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "total_error_replies" => stats.error_replies,
         "client_query_buffer_limit_disconnections" => stats.query_limit_disconnections,
         "client_output_buffer_limit_disconnections" => stats.output_limit_disconnections,
+        "acl_access_denied_auth" => stats.refusals[Reason::Auth as usize],
+        "acl_access_denied_cmd" => stats.refusals[Reason::Command as usize],
+        "acl_access_denied_key" => stats.refusals[Reason::Key as usize],
+        "acl_access_denied_channel" => stats.refusals[Reason::Channel as usize],
     }
 }
 

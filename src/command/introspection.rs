@@ -2,6 +2,7 @@
 
 use crate::base::glob;
 use crate::engine::args::Args;
+use crate::engine::categories::{belongs_to, categories_of};
 use crate::engine::error::Error;
 use crate::engine::keys::{keys_of, legacy_range};
 use crate::engine::spec::{Begin, Find, Flags, Group, KeySpec};
@@ -47,7 +48,7 @@ fn describe(reply: &mut Reply, entry: &Entry) {
     reply.integer(first);
     reply.integer(last);
     reply.integer(step);
-    statuses(reply, &categories(entry));
+    statuses(reply, &categories_of(command).collect::<Vec<_>>());
     reply.set(command.tips.len());
     command.tips.iter().for_each(|tip| reply.bulk(tip.as_bytes()));
     reply.set(command.keys.len());
@@ -110,60 +111,6 @@ fn describe_spec(reply: &mut Reply, spec: &KeySpec) {
         }
         Find::Unknown => open(reply, "unknown", 0),
     }
-}
-
-/// The ACL categories, in Redis' order.
-const CATEGORIES: [&str; 21] = [
-    "@keyspace",
-    "@read",
-    "@write",
-    "@set",
-    "@sortedset",
-    "@list",
-    "@hash",
-    "@string",
-    "@bitmap",
-    "@hyperloglog",
-    "@geo",
-    "@stream",
-    "@pubsub",
-    "@admin",
-    "@fast",
-    "@slow",
-    "@blocking",
-    "@dangerous",
-    "@connection",
-    "@transaction",
-    "@scripting",
-];
-
-/// The categories of a command: those of its flags and its group, and those declared besides.
-fn categories(entry: &Entry) -> Vec<&'static str> {
-    let command = entry.command;
-    let flags = command.flags;
-    let of_group = match command.group {
-        // What only holds subcommands, or only asks about channels, belongs to no group; the flag tells.
-        Group::Pubsub => None,
-        // What serves some types of values only is of theirs, and what waits for other servers is about none.
-        Group::Generic if ["@list", "@connection"].iter().any(|other| command.categories.contains(other)) => None,
-        group if !matches!(command.run, Run::Container) => group.category(),
-        _ => None,
-    };
-    let has = |category: &str| {
-        command.categories.contains(&category)
-            || of_group == Some(category)
-            || match category {
-                "@read" => flags.has(Flags::READONLY) && command.group != Group::Scripting,
-                "@write" => flags.has(Flags::WRITE),
-                "@pubsub" => flags.has(Flags::PUBSUB),
-                "@admin" | "@dangerous" => flags.has(Flags::ADMIN),
-                "@fast" => flags.has(Flags::FAST),
-                "@slow" => !flags.has(Flags::FAST),
-                "@blocking" => flags.has(Flags::BLOCKING),
-                _ => false,
-            }
-    };
-    CATEGORIES.into_iter().filter(|category| has(category)).collect()
 }
 
 fn docs(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
@@ -321,7 +268,7 @@ fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let wanted = |entry: &&Entry| match &filter {
         Filter::None => true,
         Filter::Module => false,
-        Filter::Category(name) => categories(entry).contains(&name.as_str()),
+        Filter::Category(name) => belongs_to(entry.command, name),
         Filter::Pattern(pattern) => glob::matches_nocase(pattern, entry.full_name.as_bytes()),
     };
     let table = ctx.server.table;

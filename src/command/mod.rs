@@ -1,5 +1,6 @@
 //! The commands, one file per family. Each file ends in its table entries; [`table`] is all of them.
 
+mod acl;
 mod bitmap;
 mod client;
 mod cluster;
@@ -51,6 +52,7 @@ use crate::value::packed::Item;
 pub fn table() -> &'static CommandTable {
     static TABLE: LazyLock<CommandTable> = LazyLock::new(|| {
         CommandTable::new(&[
+            acl::COMMANDS,
             bitmap::COMMANDS,
             client::COMMANDS,
             cluster::COMMANDS,

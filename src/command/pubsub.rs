@@ -8,7 +8,7 @@ use crate::base::glob;
 use crate::base::lsn::Lsn;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, Channels, Flags, Group, KeySpec};
 use crate::engine::subscriptions::{Kind, Space};
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::resp::reply::Reply;
@@ -163,6 +163,7 @@ const ASK: Flags = Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE);
 pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "psubscribe",
+        channels: Channels::Patterns,
         arity: -2,
         flags: LISTEN,
         group: Group::Pubsub,
@@ -175,6 +176,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "publish",
+        channels: Channels::First,
         arity: 3,
         flags: TELL,
         group: Group::Pubsub,
@@ -279,6 +281,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "spublish",
+        channels: Channels::First,
         arity: 3,
         flags: TELL,
         keys: &[KeySpec::one(1, Access::Channel)],
@@ -292,6 +295,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "ssubscribe",
+        channels: Channels::All,
         arity: -2,
         flags: LISTEN,
         keys: &[KeySpec::rest(1, 1, Access::Channel)],
@@ -305,6 +309,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "subscribe",
+        channels: Channels::All,
         arity: -2,
         flags: LISTEN,
         group: Group::Pubsub,

@@ -155,7 +155,17 @@ fn sort_ro(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 
 fn answer(ctx: &mut Ctx<'_>, mut args: Args<'_>, may_store: bool) -> Done {
     let key = args.bytes()?;
+    let argv = args.argv();
     let mut options = Options::parse(&mut args, may_store)?;
+    if !ctx.server.may_read_any_key(ctx.session, ctx.entry, argv) {
+        // The keys that patterns make are found in the data: only who may read all keys may have them read.
+        if matches!(options.by, Some(Some(_))) {
+            return Err(Error::text("ERR BY option of SORT denied due to insufficient ACL permissions."));
+        }
+        if !options.get.is_empty() {
+            return Err(Error::text("ERR GET option of SORT denied due to insufficient ACL permissions."));
+        }
+    }
     let (rows, chosen) = gather(ctx, key, &mut options)?;
     match options.store {
         Some(to) => store(ctx, &rows, &rows.rows[chosen], &options, to),

@@ -76,6 +76,14 @@ fn run_or_roll_back(ctx: &mut Ctx<'_>, transaction: &Transaction) {
 /// Runs one of the commands. Nothing waits inside EXEC.
 fn run(ctx: &mut Ctx<'_>, command: CommandId, argv: &OwnedArgv) {
     let entry = ctx.server.table.by_id(command);
+    if ctx.session.restrictions.has(Restrictions::LIMITED)
+        && let Err(error) = ctx.server.admit_queued(ctx.session, entry, argv.as_argv())
+    {
+        let text = error.to_string();
+        ctx.server.stats.count_error(text.as_bytes());
+        ctx.server.stats.commands[entry.id.index()].rejected += 1;
+        return ctx.reply.error(text.as_bytes());
+    }
     let _ = call(ctx.ks, ctx.server, ctx.session, entry, argv.as_argv(), ctx.reply, Origin::Exec);
 }
 

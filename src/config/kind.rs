@@ -606,6 +606,40 @@ pub struct SavePoint {
 /// Pairs of seconds and changes; one empty argument for none.
 pub(super) struct SavePoints;
 
+/// A line about a user: its name and its rules. What they mean is not known here.
+pub type UserLine = Vec<Vec<u8>>;
+
+/// Lines about users, which add up.
+pub(super) struct UserLines;
+
+impl UserLines {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::Many("NAME RULES")
+    }
+
+    pub(super) fn set(&self, field: &mut Vec<UserLine>, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        let words: Vec<Vec<u8>> = words(args).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect();
+        if !words.is_empty() {
+            field.push(words);
+        }
+        Ok(())
+    }
+
+    /// Not shown: the hashes of passwords are among them, and ACL LIST shows what they have become.
+    pub(super) fn get(&self, _: &[UserLine], _: &mut Vec<u8>) {}
+}
+
+words! {
+    /// Which channels a new user may use.
+    AclPubsubDefault {
+        /// None.
+        #[default]
+        ResetChannels = "resetchannels",
+        /// All.
+        AllChannels = "allchannels",
+    }
+}
+
 impl SavePoints {
     pub(super) fn shape(&self) -> Shape {
         Shape::Many("SECONDS CHANGES")

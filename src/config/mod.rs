@@ -11,8 +11,8 @@ mod load;
 mod table;
 
 pub use kind::{
-    AllowFrom, AppendFsync, BytesOrShare, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits, Ranking, Refusal,
-    SanitizePayload, SavePoint, Shape, TlsAuthClients,
+    AclPubsubDefault, AllowFrom, AppendFsync, BytesOrShare, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits,
+    Ranking, Refusal, SanitizePayload, SavePoint, Shape, TlsAuthClients, UserLine,
 };
 pub use load::{LineError, LineFault, LoadError, command};
 pub use table::{Change, Config, PARAMETERS, Parameter};

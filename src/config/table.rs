@@ -6,9 +6,9 @@
 //! asks for more than the server does (`warn`: anything but that text) is warned of in the log.
 
 use super::kind::{
-    Addresses, AllowFrom, AppendFsync, BytesOrShare, Directory, File, Limits, LogLevel, MaxmemoryPolicy,
-    MemoryOrPercent, Name, Origin, OutputLimits, Refusal, SanitizePayload, SavePoint, SavePoints, Shape, Text,
-    TlsAuthClients, YesNo, int, memory, octal, one_of,
+    AclPubsubDefault, Addresses, AllowFrom, AppendFsync, BytesOrShare, Directory, File, Limits, LogLevel,
+    MaxmemoryPolicy, MemoryOrPercent, Name, Origin, OutputLimits, Refusal, SanitizePayload, SavePoint, SavePoints,
+    Shape, Text, TlsAuthClients, UserLine, UserLines, YesNo, int, memory, octal, one_of,
 };
 use std::path::PathBuf;
 
@@ -163,6 +163,14 @@ parameters! {
     "Security" {
         /// Password that clients must give by AUTH or HELLO; empty for none.
         requirepass: Vec<u8> = "requirepass", AnyTime, Text, "", secret true;
+        /// Users, one to a line: a name and the rules of ACL SETUSER.
+        users: Vec<UserLine> = "user", AtStart, UserLines, "";
+        /// File of users, which ACL LOAD reads and ACL SAVE writes, relative to `dir`; empty for none.
+        aclfile: PathBuf = "aclfile", AtStart, File, "";
+        /// Whether new users may use all channels or none.
+        acl_pubsub_default: AclPubsubDefault = "acl-pubsub-default", AnyTime, one_of::<AclPubsubDefault>(), "resetchannels";
+        /// How many refusals ACL LOG keeps.
+        acllog_max_len: usize = "acllog-max-len", AnyTime, int(0, INT_MAX), "128";
         /// From where DEBUG may be called.
         enable_debug_command: AllowFrom = "enable-debug-command", AtStart, one_of::<AllowFrom>(), "no";
         /// From where CONFIG SET may change protected parameters (`dir`, `dbfilename`).

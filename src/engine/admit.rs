@@ -1,10 +1,12 @@
-//! Admission of commands of clients whose session is not in its usual state: not authenticated, inside MULTI,
+//! Admission of commands of clients whose session is not in its usual state: not authenticated, not allowed everything, inside MULTI,
 //! listening to channels, held to a limit on memory, before a log that takes nothing, or there before the data is.
 
+use super::acl::log::Context;
 use super::error::Error;
 use super::session::{Restrictions, Session};
 use super::spec::Flags;
 use super::state::{Entry, ServerState};
+use crate::resp::request::Argv;
 
 /// What happens to an admitted command.
 pub(super) enum Admission {
@@ -16,10 +18,15 @@ pub(super) enum Admission {
 
 impl ServerState {
     /// Decides about a command whose name and arity are right.
-    pub(super) fn admit(&mut self, session: &Session, entry: &Entry) -> Result<Admission, Error> {
+    pub(super) fn admit(&mut self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Result<Admission, Error> {
         let flags = entry.command.flags;
         if session.restrictions.has(Restrictions::UNAUTHENTICATED) && !flags.has(Flags::NO_AUTH) {
             return Err(Error::text("NOAUTH Authentication required."));
+        }
+        if session.restrictions.has(Restrictions::LIMITED) {
+            let is_queued = session.restrictions.has(Restrictions::QUEUEING);
+            let context = if is_queued { Context::Multi } else { Context::Toplevel };
+            self.admit_user(session, entry, argv, context)?;
         }
         if session.restrictions.has(Restrictions::UNLOGGED) {
             self.admit_to_log(session, entry)?;
@@ -46,6 +53,14 @@ impl ServerState {
             return Ok(Admission::Queue);
         }
         Ok(Admission::Run)
+    }
+
+    /// Decides about a call that waited and is dispatched again: the log may have failed meanwhile, and its user's rights have changed.
+    pub(super) fn admit_retry(&mut self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Result<(), Error> {
+        if session.restrictions.has(Restrictions::LIMITED) {
+            self.admit_user(session, entry, argv, Context::Toplevel)?;
+        }
+        self.admit_logged(entry.command.flags)
     }
 
     /// Whether `enable-debug-command` lets this client use DEBUG.

@@ -124,7 +124,7 @@ impl ServerState {
         argv: Argv<'_>,
         out: &mut Reply,
     ) {
-        let admission = match self.admit(session, entry) {
+        let admission = match self.admit(session, entry, argv) {
             Ok(admission) => admission,
             Err(error) => return self.refuse(session, Some(entry), error, out),
         };

@@ -17,12 +17,14 @@ impl ServerState {
     /// Registers a connection.
     pub fn open_session(&mut self, peer: Peer) -> SessionKey {
         self.stats.connections += 1;
-        let stranger = !self.config.requirepass.is_empty();
+        let stranger = !self.acl.is_open();
         let address = peer.address.clone();
         let key = self.sessions.open(peer, stranger, self.stats.clock.raw());
         let of_all = self.restrictions_of_all();
-        if let Some(session) = self.sessions.get_mut(key) {
+        if let Some(mut session) = self.sessions.take(key) {
             session.restrictions.set(of_all, true);
+            self.restrict_to_user(&mut session);
+            self.sessions.put(session);
         }
         self.registry.connected(key, &address);
         key

@@ -221,7 +221,8 @@ pub(crate) fn call(
         (took, reply_end) = (took.saturating_sub(ticks), reply_end + bytes);
     }
     let stats = &mut server.stats.commands[entry.id.index()];
-    stats.calls += u64::from(origin != Origin::Retry);
+    // A call that waits is counted when it ends.
+    stats.calls += u64::from(waits.is_none());
     stats.ticks += took;
     let reply_bytes = reply_end.saturating_sub(start);
     if server.command_log.may_stand_out(took, argv, reply_bytes) && waits.is_none() {

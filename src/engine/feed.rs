@@ -157,7 +157,7 @@ impl Engine {
             // What it brings about for the session comes before what the command is answered.
             session.outbox.drain_fresh(out.buffer_mut());
         }
-        match self.server.admit(session, entry) {
+        match self.server.admit(session, entry, argv) {
             Err(error) => self.server.refuse(session, Some(entry), error, out),
             Ok(_) if session.restrictions.has(Restrictions::PAUSED) && self.server.postpones(session, entry, argv) => {
                 self.server.room.takes_back = true;

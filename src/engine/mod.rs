@@ -4,11 +4,15 @@
 //! script is one unit: it runs against the keyspace with time standing still, then the observers see its effects. The
 //! engine knows neither sockets nor the commands themselves: it is handed a [`CommandTable`].
 
+pub(crate) mod access;
+pub mod acl;
 pub(crate) mod admit;
 pub(crate) mod args;
 mod batch;
 pub mod bulk_load;
 pub(crate) mod busy;
+pub(crate) mod categories;
+pub(crate) mod client_line;
 mod client_memory;
 mod clients;
 pub(crate) mod command_log;

@@ -1,11 +1,13 @@
 //! What a running script may ask of the server: commands above all. Each runs through [`call`], inside the unit of the call that
 //! started the script.
 
+use super::acl::log::Context;
 use super::dispatch::call;
 use super::error::Error;
 use super::readers::Readers;
 use super::running_script::{ScriptKind, Subject};
 use super::scripts::log;
+use super::session::Restrictions;
 use super::spec::Flags;
 use super::state::{Ctx, Entry, Origin};
 use crate::resp::reply::Reply;
@@ -61,7 +63,7 @@ impl ScriptHost<'_, '_> {
 
     /// What `admit` is for clients: admits a command that a script calls.
     #[inline]
-    fn admit(&self, known: Option<CommandId>, argv: Argv<'_>) -> Result<&'static Entry, Error> {
+    fn admit(&mut self, known: Option<CommandId>, argv: Argv<'_>) -> Result<&'static Entry, Error> {
         let table = self.ctx.server.table;
         let entry = match known.and_then(|CommandId(place)| table.at(place)) {
             Some(entry) => table.resolve_in(entry, argv),
@@ -80,6 +82,10 @@ impl ScriptHost<'_, '_> {
             self.admit_change(entry)?;
         }
         self.ctx.server.admit_logged(flags)?;
+        if self.ctx.session.restrictions.has(Restrictions::LIMITED) {
+            let Ctx { server, session, .. } = &mut *self.ctx;
+            server.admit_user(session, entry, argv, Context::Lua)?;
+        }
         Ok(entry)
     }
 
@@ -183,6 +189,12 @@ impl Host for ScriptHost<'_, '_> {
             Verdict::Continue if self.undo_is_full() => Verdict::UndoIsFull,
             verdict => verdict,
         }
+    }
+
+    fn may_call(&mut self, argv: Argv<'_>) -> Option<bool> {
+        let Ctx { server, session, .. } = &*self.ctx;
+        let entry = server.table.named_by(argv)?;
+        Some(entry.command.accepts(argv.len()) && server.refused_to(session, entry, argv).is_none())
     }
 
     fn log(&mut self, level: LogLevel, message: &[u8]) {

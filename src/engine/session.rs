@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use slab::Slab;
 
+use super::acl::users::{DEFAULT, UserId};
 use super::outbox::Outbox;
 use super::spec::Flags;
 use super::subscriptions::Subscriptions;
@@ -60,6 +61,8 @@ impl Restrictions {
     pub const UNLOGGED: Restrictions = Restrictions(1 << 6);
     /// The data is being loaded.
     pub const LOADING: Restrictions = Restrictions(1 << 7);
+    /// The user that it acts as may not do everything.
+    pub const LIMITED: Restrictions = Restrictions(1 << 8);
     /// Commands are held up by a [pause](super::pause), all or those that may change something.
     pub const PAUSED: Restrictions = Restrictions(1 << 9);
 
@@ -157,6 +160,8 @@ pub struct Session {
     pub restrictions: Restrictions,
     /// Whether the last password was right, or none is needed.
     pub authenticated: bool,
+    /// Who it acts as.
+    pub user: UserId,
     /// CLIENT SETNAME.
     pub name: Vec<u8>,
     /// CLIENT SETINFO LIB-NAME.
@@ -348,6 +353,7 @@ impl Sessions {
             protocol: 2,
             restrictions,
             authenticated: !unauthenticated,
+            user: DEFAULT,
             name: Vec::new(),
             lib_name: Vec::new(),
             lib_version: Vec::new(),

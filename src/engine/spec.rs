@@ -315,6 +315,19 @@ pub enum Runs {
     Function,
 }
 
+/// Which arguments of a command are channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// None.
+    None,
+    /// The first.
+    First,
+    /// All.
+    All,
+    /// All, and they are patterns of channels.
+    Patterns,
+}
+
 /// Which arguments of a command are secret. The name is argument 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secret {
@@ -361,6 +374,8 @@ pub struct Command<R: 'static> {
     pub categories: &'static [&'static str],
     /// Subcommands.
     pub sub: &'static [Command<R>],
+    /// Its arguments that are channels.
+    pub channels: Channels,
     /// Arguments that nobody is shown.
     pub secrets: &'static [Secret],
     /// What script it runs, if it runs one.
@@ -386,6 +401,7 @@ impl<R> Command<R> {
             syntax: "",
             categories: &[],
             sub: &[],
+            channels: Channels::None,
             secrets: &[],
             runs: None,
             tips: &[],

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::acl::users::Acl;
 use super::args::Args;
 use super::batch::Batch;
 use super::command_log::CommandLog;
@@ -67,10 +68,13 @@ impl Engine {
         let of_scripts = scripts.memory_bytes() + scripts.text_bytes();
         let startup_bytes = allocated_bytes().saturating_sub(of_scripts as u64);
         let command_log = CommandLog::new(&config, &stats.clock);
+        let mut acl = Acl::new(table);
+        acl.set_default_password(&config.requirepass, table);
         let clients_limit = config.maxmemory_clients.bytes(config.maxmemory);
         let mut server = ServerState {
             config,
             table,
+            acl,
             sessions: Sessions::default(),
             pubsub: PubSub::default(),
             watches: Watches::default(),
@@ -125,6 +129,8 @@ pub struct ServerState {
     pub config: Config,
     /// All commands.
     pub table: &'static CommandTable,
+    /// Who may do what.
+    pub acl: Acl,
     /// All connections but the one whose command runs.
     pub sessions: Sessions,
     /// Who listens to which channel.

@@ -35,6 +35,8 @@ pub struct Stats {
     pub connections: u64,
     /// Connections refused by `maxclients`.
     pub rejected_connections: u64,
+    /// What was refused to users, by [`Reason`](super::acl::log::Reason).
+    pub refusals: [u64; 4],
     /// Bytes read from clients.
     pub bytes_in: u64,
     /// Bytes written to clients.
@@ -74,6 +76,7 @@ impl Stats {
             error_replies: 0,
             connections: 0,
             rejected_connections: 0,
+            refusals: [0; 4],
             bytes_in: 0,
             bytes_out: 0,
             processed: 0,

@@ -108,8 +108,11 @@ impl Engine {
         let had_failed = self.server.has_log_failed();
         let mut reply = Reply::new(session.form());
         let entry = self.server.table.by_id(parked.command);
-        if let Err(error) = self.server.admit_logged(entry.command.flags) {
-            reply.error(error.to_string().as_bytes());
+        if let Err(error) = self.server.admit_retry(&session, entry, parked.argv.as_argv()) {
+            let text = error.to_string();
+            self.server.stats.count_error(text.as_bytes());
+            self.server.stats.commands[entry.id.index()].rejected += 1;
+            reply.error(text.as_bytes());
             self.server.unpark(key, &parked);
             session.answer_parked(&parked, &reply, Lsn::NONE);
             return self.server.sessions.put(session);
@@ -204,6 +207,7 @@ impl ServerState {
         let (mut reply, mut fence) = (Reply::new(session.form()), Lsn::NONE);
         if let Some(parked) = &parked {
             self.unpark(key, parked);
+            self.stats.commands[parked.command.index()].calls += 1;
             answer(parked, &mut reply);
             // That there was nothing for it is a fact about its keys.
             let changes = parked.keys.as_argv().iter().map(|key| ks.last_change_of(parked.db, key));

@@ -17,7 +17,7 @@ pub(super) fn connect(engine: &mut Engine) -> Connection<'_> {
         engine.server.open_session(Peer { address: "import:0".to_owned(), is_local: true, ..Peer::default() });
     if let Some(session) = engine.server.sessions.get_mut(session) {
         // Whoever starts the server needs no password, what is there already has its place, and this is what is loaded.
-        [Restrictions::UNAUTHENTICATED, Restrictions::METERED, Restrictions::LOADING]
+        [Restrictions::UNAUTHENTICATED, Restrictions::LIMITED, Restrictions::METERED, Restrictions::LOADING]
             .into_iter()
             .for_each(|bit| session.restrictions.set(bit, false));
     }

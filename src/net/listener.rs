@@ -266,7 +266,7 @@ fn greet(socket: &Socket, is_unix: bool, server: &mut ServerState) -> Result<(),
         }
         let remote = socket.peer_addr().ok().and_then(|address| address.as_socket());
         let is_local = remote.is_some_and(|address| address.ip().to_canonical().is_loopback());
-        if config.protected_mode && config.requirepass.is_empty() && !is_local {
+        if config.protected_mode && server.acl.has_open_default() && !is_local {
             server.stats.rejected_connections += 1;
             return Err(PROTECTED_MODE);
         }

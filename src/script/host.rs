@@ -17,6 +17,10 @@ pub trait Host {
     fn command_id(&mut self, _name: &[u8]) -> Option<CommandId> {
         None
     }
+    /// `redis.acl_check_cmd`: whether the script's caller may make this call; `None`: there is no such command.
+    fn may_call(&mut self, _: Argv<'_>) -> Option<bool> {
+        Some(true)
+    }
     /// Asked every few milliseconds once a script has run for some, between any two of its calls: whether it may go on.
     /// May serve other clients meanwhile.
     fn interrupted(&mut self) -> Verdict;

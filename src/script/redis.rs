@@ -66,7 +66,7 @@ fn add_numbers(stack: Stack<'_>, numbers: &[(&[u8], f64)]) {
     }
 }
 
-const FUNCTIONS: [(&[u8], super::lua::CFunction); 7] = [
+const FUNCTIONS: [(&[u8], super::lua::CFunction); 8] = [
     (b"call", call),
     (b"pcall", pcall),
     (b"error_reply", error_reply),
@@ -74,6 +74,7 @@ const FUNCTIONS: [(&[u8], super::lua::CFunction); 7] = [
     (b"sha1hex", sha1hex),
     (b"setresp", setresp),
     (b"set_repl", set_repl),
+    (b"acl_check_cmd", acl_check_cmd),
 ];
 
 /// What takes their place where LuaJIT's layout is not the known one.
@@ -202,6 +203,20 @@ library! {
         unsafe { (*stack.ctx()).set_resp(version as u8) };
         end_if_killed(stack);
         0
+    }
+
+    fn acl_check_cmd(stack: Stack) -> c_int {
+        if stack.top() == 0 {
+            raise_error(stack, b"ERR Please specify at least one argument for this redis.acl_check_cmd() call");
+        }
+        // SAFETY: the context outlives the state, and neither `gather` nor the engine comes back into Lua.
+        let shared = unsafe { &mut *stack.ctx() };
+        match gather(raw::plain_arguments(stack), shared).and_then(|_| may_call(shared)) {
+            Ok(may) => stack.push_boolean(may),
+            Err(refusal) => raise_error(stack, refusal),
+        }
+        end_if_killed(stack);
+        1
     }
 
     fn set_repl(stack: Stack) -> c_int {
@@ -383,6 +398,15 @@ fn perform(ctx: &mut Ctx, command: Option<CommandId>) -> Result<(), &'static [u8
         None => host.call(argv, tape),
     }
     Ok(())
+}
+
+/// Asks the engine whether the script's caller may make the call that was gathered.
+fn may_call(ctx: &mut Ctx) -> Result<bool, &'static [u8]> {
+    const NONE: &[u8] = b"ERR redis.acl_check_cmd can only be called inside a script invocation";
+    let Some(mut host) = ctx.host else { return Err(NONE) };
+    // SAFETY: the host is the one that `Vm::run` was lent, and that call has not returned.
+    let may = unsafe { host.as_mut() }.may_call(Argv::new(&ctx.args, &ctx.spans));
+    may.ok_or(b"ERR Invalid command passed to redis.acl_check_cmd()")
 }
 
 /// Writes a number as Redis 7.2 and later pass it to a command: integers up to 2^62 in full, others in the shortest form

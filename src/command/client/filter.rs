@@ -5,9 +5,9 @@
 
 use std::mem::discriminant;
 
-use super::line::{flags, user_of};
 use crate::base::num;
 use crate::engine::args::Args;
+use crate::engine::client_line::flags;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::session::{ClientType, Session};
 use crate::engine::{Ctx, ServerState};
@@ -120,7 +120,7 @@ fn test(ctx: &Ctx<'_>, args: &mut Args<'_>, by: By) -> Result<Test, Error> {
         b"addr" => Property::Address(args.bytes()?.to_vec()),
         b"laddr" => Property::LocalAddress(args.bytes()?.to_vec()),
         b"ip" => Property::Ip(args.bytes()?.to_vec()),
-        b"user" => Property::User(user(args.bytes()?)?),
+        b"user" => Property::User(user(ctx, args.bytes()?)?),
         b"name" => Property::Name(args.bytes()?.to_vec()),
         b"lib-name" => Property::LibName(args.bytes()?.to_vec()),
         b"lib-ver" => Property::LibVersion(args.bytes()?.to_vec()),
@@ -174,8 +174,8 @@ fn kind(name: &[u8]) -> Result<Kind, Error> {
     })
 }
 
-fn user(name: &[u8]) -> Result<Vec<u8>, Error> {
-    if name == b"default" {
+fn user(ctx: &Ctx<'_>, name: &[u8]) -> Result<Vec<u8>, Error> {
+    if ctx.server.acl.find(name).is_some() {
         return Ok(name.to_vec());
     }
     Err(Error::owned(format!("ERR No such user '{}'", excerpt(name, 128))))
@@ -217,7 +217,7 @@ impl Property {
             Property::Address(address) => session.address.as_bytes() == *address,
             Property::LocalAddress(address) => session.local_address.as_bytes() == *address,
             Property::Ip(ip) => ip_of(&session.address).is_some_and(|of| of.as_bytes() == *ip),
-            Property::User(name) => user_of(session).as_bytes() == *name,
+            Property::User(name) => server.acl.name(session.user) == *name,
             Property::Name(name) => !session.name.is_empty() && session.name == *name,
             Property::LibName(name) => !session.lib_name.is_empty() && session.lib_name == *name,
             Property::LibVersion(version) => !session.lib_version.is_empty() && session.lib_version == *version,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::filter::{By, Filter};
-use super::line::describe;
 use crate::engine::args::Args;
+use crate::engine::client_line::describe;
 use crate::engine::session::Session;
 use crate::engine::{Ctx, Done};
 

@@ -2,7 +2,6 @@
 
 mod filter;
 mod kill;
-mod line;
 mod list;
 
 use self::kill::kill;

@@ -1,14 +1,21 @@
 //! What CLIENT LIST says of one connection.
 
+use std::borrow::Cow;
 use std::io::Write;
 
-use crate::engine::ServerState;
-use crate::engine::session::{Restrictions, Session};
-use crate::engine::subscriptions::{Kind as Listening, Space};
+use super::session::{Restrictions, Session};
+use super::state::ServerState;
+use super::subscriptions::{Kind as Listening, Space};
 
 /// One line of CLIENT LIST: the fields of Redis 8.0, and behind them those that Valkey 9.1 has beside them. What a session keeps only while one of its commands runs (argument buffers and the one in which
 /// replies are made are shared by all) counts as 0; replies on their way to the socket count as unsent.
-pub(super) fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Session) {
+pub(crate) fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Session) {
+    let command = session.last_command.map_or("NULL", |command| &server.table.by_id(command).full_name);
+    describe_calling(text, server, session, command);
+}
+
+/// The same of a client whose command is still being looked at.
+pub(super) fn describe_calling(text: &mut Vec<u8>, server: &ServerState, session: &Session, command: &str) {
     let now_ticks = server.stats.clock.raw();
     let seconds_since = |ticks| server.stats.clock.delta(ticks, now_ticks).as_secs();
     let queued = session.transaction.as_ref();
@@ -40,8 +47,8 @@ pub(super) fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Sessi
         session.pending_input,
         session.outbox.chunks(),
         if session.outbox.is_empty() { "r" } else { "rw" },
-        session.last_command.map_or("NULL", |command| &server.table.by_id(command).full_name),
-        user_of(session),
+        command,
+        user_of(server, session),
         session.protocol,
         lossy(&session.lib_name),
         lossy(&session.lib_version),
@@ -52,13 +59,13 @@ pub(super) fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Sessi
     );
 }
 
-/// Whose name a client acts in: there is one user.
-pub(super) fn user_of(_: &Session) -> &str {
-    "default"
+/// Whose name a client acts in.
+pub(crate) fn user_of<'s>(server: &'s ServerState, session: &Session) -> Cow<'s, str> {
+    String::from_utf8_lossy(server.acl.name(session.user))
 }
 
 /// The letters that CLIENT LIST shows for a session's state.
-pub(super) fn flags(session: &Session) -> String {
+pub(crate) fn flags(session: &Session) -> String {
     let letters: String = [
         ('P', !session.subscriptions.is_empty()),
         ('x', session.transaction.is_some()),

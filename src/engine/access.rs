@@ -1,0 +1,221 @@
+//! Who a session acts as, and what of that keeps its commands from running: [`acl`](super::acl) decides, this asks it, notes what was
+//! refused, and carries changes of users to the sessions.
+
+use super::acl::check::{Denied, check, reads_all_keys};
+use super::acl::file::{self, read_user};
+use super::acl::log::{Case, Context, Reason};
+use super::acl::users::{DEFAULT, UserId};
+use super::client_line::describe_calling;
+use super::error::Error;
+use super::session::{Restrictions, Session, SessionKey};
+use super::state::{Entry, ServerState};
+use super::subscriptions::{Kind, Space};
+use crate::config::AclPubsubDefault;
+use crate::resp::request::Argv;
+
+const WRONG_PASSWORD: Error = Error::text("WRONGPASS invalid username-password pair or user is disabled.");
+
+/// Logging in.
+impl ServerState {
+    /// Makes a session that of a user, if the password is right.
+    pub fn log_in(&mut self, session: &mut Session, argv: Argv<'_>, name: &[u8], password: &[u8]) -> Result<(), Error> {
+        match self.acl.find(name) {
+            Some((id, user)) if user.accepts(password) => {
+                self.become_user(session, id, true);
+                Ok(())
+            }
+            _ => {
+                let object = argv.get(0).unwrap_or_default();
+                let context = if session.transaction.is_some() { Context::Multi } else { Context::Toplevel };
+                self.note_refusal(session, argv, Reason::Auth, context, object, name);
+                Err(WRONG_PASSWORD)
+            }
+        }
+    }
+
+    /// Brings a session back to who it was when it connected.
+    pub fn log_out(&self, session: &mut Session) {
+        self.become_user(session, DEFAULT, self.acl.is_open());
+    }
+
+    fn become_user(&self, session: &mut Session, user: UserId, authenticated: bool) {
+        session.user = user;
+        session.authenticated = authenticated;
+        self.restrict_to_user(session);
+    }
+
+    /// Sets the restrictions that follow from who a session acts as.
+    pub(super) fn restrict_to_user(&self, session: &mut Session) {
+        let is_stranger = !session.authenticated && !self.acl.is_open();
+        let is_limited = !self.acl.get(session.user).is_some_and(|user| user.may_do_everything());
+        session.restrictions.set(Restrictions::UNAUTHENTICATED, is_stranger);
+        session.restrictions.set(Restrictions::LIMITED, is_limited);
+    }
+}
+
+/// Changes of users.
+impl ServerState {
+    /// Makes the users that the configuration names, by its lines or by a file. Fails with what is wrong.
+    pub fn configure_users(&mut self) -> Result<(), String> {
+        let config = &self.config;
+        let all_channels = config.acl_pubsub_default == AclPubsubDefault::AllChannels;
+        if config.aclfile.as_os_str().is_empty() {
+            for line in &config.users {
+                let words: Vec<&[u8]> = std::iter::once(&b"user"[..]).chain(line.iter().map(Vec::as_slice)).collect();
+                let (name, user) = read_user(&words, self.table, all_channels)?;
+                self.acl.put(&name, user);
+            }
+            return Ok(());
+        }
+        if !config.users.is_empty() {
+            return Err(
+                "users are named both by lines of the configuration and by aclfile: use one of the two".to_owned()
+            );
+        }
+        let path = config.dir.join(&config.aclfile);
+        self.acl.replace(file::load(&path, self.table, all_channels)?);
+        Ok(())
+    }
+
+    /// Carries what has changed of users to all sessions: those whose user is gone are closed, and so are those that listen to what their
+    /// user may not any more.
+    pub fn users_changed(&mut self, current: &mut Session) {
+        let gone: Vec<SessionKey> =
+            self.sessions.iter().filter(|session| self.must_go(session)).map(|session| session.key).collect();
+        gone.into_iter().for_each(|key| self.kill(key));
+        if self.must_go(current) {
+            // It still reads the answer.
+            current.closing = true;
+        }
+        let mut sessions = std::mem::take(&mut self.sessions);
+        for session in sessions.iter_mut() {
+            self.restrict_to_user(session);
+        }
+        self.sessions = sessions;
+        self.restrict_to_user(current);
+    }
+
+    fn must_go(&self, session: &Session) -> bool {
+        let Some(user) = self.acl.get(session.user) else { return true };
+        if session.subscriptions.is_empty() {
+            return false;
+        }
+        let may_listen = |kind, is_pattern| {
+            session
+                .subscriptions
+                .of(kind)
+                .iter()
+                .all(|name| user.selectors().iter().any(|selector| selector.allows_channel(name, is_pattern)))
+        };
+        !(may_listen(Kind::Channel(Space::Global), false)
+            && may_listen(Kind::Channel(Space::Sharded), false)
+            && may_listen(Kind::Pattern, true))
+    }
+
+    /// Acts on a new `requirepass`: those who are in stay in.
+    pub fn password_changed(&mut self, current: &mut Session) {
+        let password = self.config.requirepass.clone();
+        self.acl.set_default_password(&password, self.table);
+        self.users_changed(current);
+    }
+}
+
+/// Calls.
+impl ServerState {
+    /// Whether a session's user may make a call. What is refused is noted, and said in the words for a client.
+    #[cold]
+    pub(super) fn admit_user(
+        &mut self,
+        session: &Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+        context: Context,
+    ) -> Result<(), Error> {
+        let Some(denied) = self.refused_to(session, entry, argv) else { return Ok(()) };
+        let text = self.note_denied(session, entry, argv, context, denied);
+        Err(Error::owned(match context {
+            Context::Lua => format!("ERR ACL failure in script: {text}"),
+            _ => format!("NOPERM {text}"),
+        }))
+    }
+
+    /// The same for what was queued: whether it may still run when EXEC comes.
+    #[cold]
+    pub fn admit_queued(&mut self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Result<(), Error> {
+        let Some(denied) = self.refused_to(session, entry, argv) else { return Ok(()) };
+        self.note_denied(session, entry, argv, Context::Multi, denied);
+        let reason = match denied {
+            Denied::Command => "no permission to execute the command or subcommand",
+            Denied::Key(_) => "no permission to touch the specified keys",
+            Denied::Channel(_) => "no permission to access one of the channels used as arguments to the command",
+        };
+        Err(Error::owned(format!(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \
+             no longer allowed for the following reason: {reason}"
+        )))
+    }
+
+    /// What of a call is not allowed, if anything is. One whose user is gone may do nothing.
+    pub(super) fn refused_to(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Option<Denied> {
+        self.acl.get(session.user).map_or(Some(Denied::Command), |user| check(user, entry, argv).err())
+    }
+
+    /// Whether a call may read keys whose names it makes of what it finds (SORT BY and GET).
+    pub fn may_read_any_key(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
+        !session.restrictions.has(Restrictions::LIMITED)
+            || self.acl.get(session.user).is_some_and(|user| reads_all_keys(user, entry, argv))
+    }
+
+    fn note_denied(
+        &mut self,
+        session: &Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+        context: Context,
+        denied: Denied,
+    ) -> String {
+        let user = self.acl.name(session.user).to_vec();
+        let text = refusal(&user, entry, denied, None);
+        let (reason, object) = match denied {
+            Denied::Command => (Reason::Command, entry.full_name.as_bytes()),
+            Denied::Key(at) => (Reason::Key, argv.get(at).unwrap_or_default()),
+            Denied::Channel(at) => (Reason::Channel, argv.get(at).unwrap_or_default()),
+        };
+        self.note_refusal(session, argv, reason, context, object, &user);
+        text
+    }
+
+    fn note_refusal(
+        &mut self,
+        session: &Session,
+        argv: Argv<'_>,
+        reason: Reason,
+        context: Context,
+        object: &[u8],
+        user: &[u8],
+    ) {
+        self.stats.refusals[reason as usize] += 1;
+        let mut client = Vec::new();
+        let command = self.table.named_by(argv).map_or("NULL", |entry| &entry.full_name);
+        describe_calling(&mut client, self, session, command);
+        client.pop_if(|byte| *byte == b'\n');
+        let case = Case { reason, context, object: object.to_vec(), user: user.to_vec(), client };
+        let now_ms = self.clock.now_ms();
+        self.acl.log.note(case, now_ms, self.config.acllog_max_len);
+    }
+}
+
+/// What a user is told of a refusal; with the `object` that was asked for, if that is to be named.
+pub(crate) fn refusal(user: &[u8], entry: &Entry, denied: Denied, object: Option<&[u8]>) -> String {
+    let user = String::from_utf8_lossy(user);
+    let object = object.map(String::from_utf8_lossy);
+    match (denied, object) {
+        (Denied::Command, _) => format!("User {user} has no permissions to run the '{}' command", entry.full_name),
+        (Denied::Key(_), Some(key)) => format!("User {user} has no permissions to access the '{key}' key"),
+        (Denied::Key(_), None) => "No permissions to access a key".to_owned(),
+        (Denied::Channel(_), Some(channel)) => {
+            format!("User {user} has no permissions to access the '{channel}' channel")
+        }
+        (Denied::Channel(_), None) => "No permissions to access a channel".to_owned(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Whether a user may make one call.
+
+use super::super::keys::keys_of;
+use super::super::spec::{Access, Channels, Flags};
+use super::super::table::Entry;
+use super::selector::Selector;
+use super::user::User;
+use crate::resp::request::Argv;
+
+/// What of a call is not allowed. Among several selectors the one counts that came furthest, which is the greatest of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Denied {
+    /// The command.
+    Command,
+    /// The key at this argument.
+    Key(usize),
+    /// The channel at this argument.
+    Channel(usize),
+}
+
+/// Decides about a call of the right number of arguments.
+pub fn check<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>) -> Result<(), Denied> {
+    let mut furthest = Denied::Command;
+    for selector in user.selectors() {
+        match check_selector(selector, entry, argv) {
+            Ok(()) => return Ok(()),
+            Err(denied) => furthest = furthest.max(denied),
+        }
+    }
+    Err(furthest)
+}
+
+/// Whether a user may make a call by a selector that lets it read every key.
+pub fn reads_all_keys<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>) -> bool {
+    let all = user.selectors().iter().filter(|selector| selector.allows_reading_all_keys());
+    all.into_iter().any(|selector| check_selector(selector, entry, argv).is_ok())
+}
+
+fn check_selector<R>(selector: &Selector, entry: &Entry<R>, argv: Argv<'_>) -> Result<(), Denied> {
+    let command = entry.command;
+    // What may be said before anybody has logged in may always be said.
+    let is_allowed =
+        command.flags.has(Flags::NO_AUTH) || selector.allows_command(entry.id.index(), argv.get(entry.name_args()));
+    if !is_allowed {
+        return Err(Denied::Command);
+    }
+    if !selector.allows_all_keys() && command.has_keys() {
+        // Where the arguments do not tell which keys are meant, the command answers with an error.
+        for key in keys_of(command, argv).unwrap_or_default() {
+            let (reads, writes) = needs(key.access);
+            let is_allowed = argv.get(key.index).is_none_or(|name| selector.allows_key(name, reads, writes));
+            if !is_allowed {
+                return Err(Denied::Key(key.index));
+            }
+        }
+    }
+    if !selector.allows_all_channels() {
+        let (channels, is_pattern) = match command.channels {
+            Channels::None => (1..1, false),
+            Channels::First => (1..2, false),
+            Channels::All => (1..argv.len(), false),
+            Channels::Patterns => (1..argv.len(), true),
+        };
+        for at in channels {
+            if argv.get(at).is_some_and(|channel| !selector.allows_channel(channel, is_pattern)) {
+                return Err(Denied::Channel(at));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether what happens to a key takes the right to read it, and that to write it.
+fn needs(access: Access) -> (bool, bool) {
+    let flags = access.flag_names();
+    let writes = ["insert", "delete", "update"].iter().any(|flag| flags.contains(flag));
+    (flags.contains(&"access"), writes)
+}

@@ -1,0 +1,121 @@
+//! Lists of users in a file, one to a line: `user NAME RULES...`. They apply as a whole or not at all.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::super::table::CommandTable;
+use super::rule::{has_spaces, merge_selectors};
+use super::user::User;
+use super::users::{Acl, DEFAULT_NAME};
+use crate::resp::request::OwnedArgv;
+
+/// The users of the file at `path`. Fails with what is wrong, in the words of Redis.
+pub fn load<R>(path: &Path, table: &CommandTable<R>, all_channels: bool) -> Result<BTreeMap<Vec<u8>, User>, String> {
+    let place = path.display().to_string();
+    let text = std::fs::read(path).map_err(|error| format!("Error loading ACLs, opening file '{place}': {error}"))?;
+    read(&text, &place, table, all_channels).map_err(|faults| {
+        format!("{faults}WARNING: ACL errors detected, no change to the previously active ACL rules was performed")
+    })
+}
+
+/// All users as lines of a file.
+pub fn write(acl: &Acl) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (name, user) in acl.iter() {
+        text.extend_from_slice(b"user ");
+        text.extend_from_slice(name);
+        text.push(b' ');
+        text.extend_from_slice(&user.show());
+        text.push(b'\n');
+    }
+    text
+}
+
+/// The users of a file; one called `default` that may do everything if it has none. Fails with what is wrong with each line; `place`
+/// names the file in that.
+pub fn read<R>(
+    text: &[u8],
+    place: &str,
+    table: &CommandTable<R>,
+    all_channels: bool,
+) -> Result<BTreeMap<Vec<u8>, User>, String> {
+    let mut users = BTreeMap::from([(DEFAULT_NAME.to_vec(), User::all_powerful(table))]);
+    let mut has_default = false;
+    let mut faults = String::new();
+    for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        let words: Vec<&[u8]> = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
+        if words.is_empty() {
+            continue;
+        }
+        match read_user(&words, table, all_channels) {
+            Ok((name, user)) => {
+                let is_again = if name == DEFAULT_NAME {
+                    std::mem::replace(&mut has_default, true)
+                } else {
+                    users.contains_key(&name)
+                };
+                if is_again {
+                    let name = String::from_utf8_lossy(&name);
+                    faults.push_str(&format!("WARNING: Duplicate user '{name}' found on line {}. ", at + 1));
+                }
+                users.insert(name, user);
+            }
+            Err(fault) => faults.push_str(&format!("{place}:{} {fault}. ", at + 1)),
+        }
+    }
+    if faults.is_empty() { Ok(users) } else { Err(faults) }
+}
+
+/// A user by the words of its line.
+pub fn read_user<R>(words: &[&[u8]], table: &CommandTable<R>, all_channels: bool) -> Result<(Vec<u8>, User), String> {
+    let [keyword, name, rules @ ..] = words else {
+        return Err("should start with user keyword followed by the username".to_owned());
+    };
+    if *keyword != b"user" {
+        return Err("should start with user keyword followed by the username".to_owned());
+    }
+    if has_spaces(name) {
+        return Err(format!("username '{}' contains invalid characters", String::from_utf8_lossy(name)));
+    }
+    let mut argv = OwnedArgv::default();
+    rules.iter().for_each(|rule| argv.push(rule));
+    let rules = merge_selectors(argv.as_argv())
+        .map_err(|open| format!("Unmatched parenthesis in selector definition '{}'", String::from_utf8_lossy(&open)))?;
+    let mut user = User::new(all_channels);
+    user.apply_all(rules.iter().map(Vec::as_slice), table, all_channels).map_err(|(rule, error)| {
+        format!("Error in applying operation '{}': {error}", String::from_utf8_lossy(&rule))
+    })?;
+    Ok((name.to_vec(), user))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::spec::Command;
+
+    const TOY: &[Command<()>] = &[Command { name: "get", ..Command::new(()) }];
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let table = CommandTable::new(&[TOY]);
+        let text = b"user a on >x ~a* +get (%R~b* +get)\n\nuser default off\n";
+        let users = read(text, "f", &table, false).expect("they are right");
+        let mut acl = Acl::new(&table);
+        acl.replace(users.clone());
+        assert_eq!(read(&write(&acl), "f", &table, false), Ok(users));
+        assert!(!acl.is_open());
+    }
+
+    #[test]
+    fn every_wrong_line_is_named() {
+        let table = CommandTable::new(&[TOY]);
+        let text = b"user a on\nbogus\nuser a off\nuser b +nonesuch\nuser c (~a";
+        assert_eq!(
+            read(text, "f", &table, false),
+            Err("f:2 should start with user keyword followed by the username. WARNING: Duplicate user 'a' found on line 3. \
+                 f:4 Error in applying operation '+nonesuch': Unknown command or category name in ACL. \
+                 f:5 Unmatched parenthesis in selector definition '(~a'. "
+                .to_owned())
+        );
+    }
+}

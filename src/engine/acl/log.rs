@@ -1,0 +1,152 @@
+//! What was refused to users, for ACL LOG: the last cases, those that are alike as one.
+
+use std::collections::VecDeque;
+
+use crate::base::limits::{ACL_LOG_MERGE_AMONG, ACL_LOG_MERGE_WITHIN_MS};
+
+/// What was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A command.
+    Command,
+    /// A key.
+    Key,
+    /// A channel.
+    Channel,
+    /// To become a user.
+    Auth,
+}
+
+impl Reason {
+    /// As ACL LOG shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Command => "command",
+            Reason::Key => "key",
+            Reason::Channel => "channel",
+            Reason::Auth => "auth",
+        }
+    }
+}
+
+/// Where the call came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Context {
+    /// A client.
+    Toplevel,
+    /// A transaction, or a command queued for one.
+    Multi,
+    /// A script or function.
+    Lua,
+}
+
+impl Context {
+    /// As ACL LOG shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Context::Toplevel => "toplevel",
+            Context::Multi => "multi",
+            Context::Lua => "lua",
+        }
+    }
+}
+
+/// One case.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What was refused.
+    pub reason: Reason,
+    /// Where.
+    pub context: Context,
+    /// The command, key or channel.
+    pub object: Vec<u8>,
+    /// To whom.
+    pub user: Vec<u8>,
+    /// The last client's line of CLIENT LIST.
+    pub client: Vec<u8>,
+}
+
+/// Cases that are alike.
+#[derive(Clone, Debug)]
+pub struct Cases {
+    /// The last of them.
+    pub case: Case,
+    /// How many there were.
+    pub count: u64,
+    /// Names them.
+    pub id: u64,
+    /// When the first came, Unix ms.
+    pub created_ms: i64,
+    /// When the last came, Unix ms.
+    pub updated_ms: i64,
+}
+
+/// See the module's header.
+#[derive(Default)]
+pub struct AclLog {
+    /// The newest first.
+    cases: VecDeque<Cases>,
+    next_id: u64,
+}
+
+impl AclLog {
+    /// Notes a case, and forgets the oldest beyond `max_len`.
+    pub fn note(&mut self, case: Case, now_ms: i64, max_len: usize) {
+        let is_alike = |other: &Cases| {
+            other.case.reason == case.reason
+                && other.case.context == case.context
+                && other.case.object == case.object
+                && other.case.user == case.user
+                && (now_ms - other.updated_ms).abs() <= ACL_LOG_MERGE_WITHIN_MS
+        };
+        let alike = self.cases.iter().take(ACL_LOG_MERGE_AMONG).position(is_alike);
+        let cases = match alike.and_then(|at| self.cases.remove(at)) {
+            Some(cases) => Cases { case, count: cases.count + 1, updated_ms: now_ms, ..cases },
+            None => {
+                self.next_id += 1;
+                Cases { case, count: 1, id: self.next_id - 1, created_ms: now_ms, updated_ms: now_ms }
+            }
+        };
+        self.cases.push_front(cases);
+        self.cases.truncate(max_len);
+    }
+
+    /// The newest cases first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Cases> {
+        self.cases.iter()
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.cases.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_that_are_alike_are_counted() {
+        let case = |object: &str| Case {
+            reason: Reason::Key,
+            context: Context::Lua,
+            object: object.into(),
+            user: b"u".to_vec(),
+            client: Vec::new(),
+        };
+        let mut log = AclLog::default();
+        log.note(case("a"), 1_000, 3);
+        log.note(case("b"), 2_000, 3);
+        log.note(case("a"), 3_000, 3);
+        let seen = |log: &AclLog| {
+            log.iter().map(|cases| (cases.case.object.clone(), cases.count, cases.id)).collect::<Vec<_>>()
+        };
+        assert_eq!(seen(&log), [(b"a".to_vec(), 2, 0), (b"b".to_vec(), 1, 1)]);
+        assert_eq!(log.iter().next().map(|cases| (cases.created_ms, cases.updated_ms)), Some((1_000, 3_000)));
+        log.note(case("a"), 3_001 + ACL_LOG_MERGE_WITHIN_MS, 2);
+        assert_eq!(seen(&log), [(b"a".to_vec(), 1, 2), (b"a".to_vec(), 2, 0)]);
+        log.clear();
+        assert_eq!(log.iter().len(), 0);
+    }
+}

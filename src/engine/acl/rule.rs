@@ -1,0 +1,87 @@
+//! What can be wrong with a rule of access control, and how the arguments of ACL SETUSER are put together to rules.
+
+use crate::resp::request::Argv;
+
+/// Why a rule does not apply. The texts are Redis'.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// A command or category of this name is not there.
+    #[error("Unknown command or category name in ACL")]
+    UnknownCommand,
+    /// It is no rule.
+    #[error("Syntax error")]
+    Syntax,
+    /// A pattern of keys where all are allowed.
+    #[error(
+        "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. Try \
+         'resetkeys' to start with an empty list of patterns"
+    )]
+    AllKeys,
+    /// A pattern of channels where all are allowed.
+    #[error(
+        "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. Try \
+         'resetchannels' to start with an empty list of channels"
+    )]
+    AllChannels,
+    /// A password to remove that is not there.
+    #[error("The password you are trying to remove from the user does not exist")]
+    NoSuchPassword,
+    /// A hash that is none.
+    #[error("The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters")]
+    BadHash,
+    /// A first argument of what is a subcommand itself.
+    #[error("Allowing first-arg of a subcommand is not supported")]
+    FirstArgOfSubcommand,
+}
+
+/// Puts the words of a selector in parentheses together to one rule each: `(~a*`, `+get)` becomes `(~a* +get)`. Fails with the word
+/// whose parenthesis is not closed.
+pub fn merge_selectors(words: Argv<'_>) -> Result<Vec<Vec<u8>>, Vec<u8>> {
+    let mut rules = Vec::new();
+    let mut open: Option<(usize, Vec<u8>)> = None;
+    for (at, word) in words.iter().enumerate() {
+        let mut rule = match open.take() {
+            Some((first, mut rule)) => {
+                rule.push(b' ');
+                rule.extend_from_slice(word);
+                (first, rule)
+            }
+            None => (at, word.to_vec()),
+        };
+        let is_open = rule.1.first() == Some(&b'(') && word.last() != Some(&b')');
+        if is_open {
+            open = Some(std::mem::take(&mut rule));
+        } else {
+            rules.push(rule.1);
+        }
+    }
+    match open {
+        Some((first, _)) => Err(words[first].to_vec()),
+        None => Ok(rules),
+    }
+}
+
+/// Whether a name or pattern has what would take a line of rules apart.
+pub fn has_spaces(text: &[u8]) -> bool {
+    text.iter().any(|byte| byte.is_ascii_whitespace() || matches!(byte, 0 | 0x0b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::request::OwnedArgv;
+
+    #[test]
+    fn words_in_parentheses_are_one_rule() {
+        let merge = |line: &str| {
+            let mut argv = OwnedArgv::default();
+            line.split(' ').for_each(|word| argv.push(word.as_bytes()));
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it was text");
+            merge_selectors(argv.as_argv()).map(|rules| rules.into_iter().map(text).collect::<Vec<_>>()).map_err(text)
+        };
+        assert_eq!(merge("on (~a* +get) +set"), Ok(vec!["on".to_owned(), "(~a* +get)".to_owned(), "+set".to_owned()]));
+        assert_eq!(merge("(+get)"), Ok(vec!["(+get)".to_owned()]));
+        assert_eq!(merge("on (~a* (+get"), Err("(~a*".to_owned()));
+        assert_eq!(merge("+get)"), Ok(vec!["+get)".to_owned()]));
+    }
+}
