@@ -8,7 +8,7 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Flags, Group, Secret};
 use crate::engine::wait::Wait;
-use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
+use crate::engine::{Command, Ctx, Done, Flow, MayWait, NetworkRefusal, Run};
 use crate::keyspace::ValueLimits;
 use crate::resp::reply::Reply;
 
@@ -55,8 +55,8 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
     if policy != before.appendfsync
         && let Err(error) = ctx.server.set_sync_policy(policy)
     {
-        ctx.server.config = before;
-        take_back_network(ctx, &words);
+        let set = std::mem::replace(&mut ctx.server.config, before);
+        take_back_network(ctx, &set, &words);
         let failed = "ERR CONFIG SET failed (possibly related to argument 'appendfsync') - ";
         return Err(Error::owned(format!("{failed}{error}")));
     }
@@ -64,8 +64,8 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
         && !ctx.server.config.appendonly
         && let Err(error) = ctx.server.end_log(ctx.ks)
     {
-        ctx.server.config = before;
-        take_back_network(ctx, &words);
+        let set = std::mem::replace(&mut ctx.server.config, before);
+        take_back_network(ctx, &set, &words);
         let failed = "ERR CONFIG SET failed (possibly related to argument 'appendonly') - ";
         return Err(Error::owned(format!("{failed}{error}")));
     }
@@ -109,25 +109,34 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
 
 /// Whether the network floor acts on a parameter. It does so also if its value is the same: the file of that name may be another.
 fn is_of_network(name: &[u8]) -> bool {
-    name.to_ascii_lowercase().starts_with(b"tls-")
+    let name = name.to_ascii_lowercase();
+    name.starts_with(b"tls-") || name == b"port" || name == b"bind"
 }
 
-/// Has the network floor act on what was set, if that concerns it; else, and if it refuses, everything is as `before`.
+/// Has the network floor act on what was set, if that concerns it; if it refuses, everything is as `before`.
 fn reconfigure_network(ctx: &mut Ctx<'_>, before: &Config, words: &[&[u8]]) -> Result<(), Error> {
     let server = &mut *ctx.server;
-    let Some(name) = words.iter().step_by(2).find(|name| is_of_network(name)) else { return Ok(()) };
-    let done = server.network.as_mut().map_or(Ok(()), |network| network.reconfigure(&server.config));
+    let names = || words.iter().step_by(2).filter(|name| is_of_network(name));
+    if names().next().is_none() {
+        return Ok(());
+    }
+    let done = server.network.as_mut().map_or(Ok(()), |network| network.reconfigure(before, &server.config));
     done.map_err(|refusal| {
         server.config = before.clone();
+        let is_to_blame = |name: &&&[u8]| match refusal {
+            NetworkRefusal::Tls => name.to_ascii_lowercase().starts_with(b"tls-"),
+            NetworkRefusal::Port => name.to_ascii_lowercase().ends_with(b"port"),
+            NetworkRefusal::Address => name.eq_ignore_ascii_case(b"bind"),
+        };
+        let name = names().find(is_to_blame).or_else(|| names().next()).copied().unwrap_or_default();
         let name = String::from_utf8_lossy(name);
         Error::owned(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {refusal}"))
     })
 }
 
 /// Has it act on the values that there were before `words` were set, and are again.
-fn take_back_network(ctx: &mut Ctx<'_>, words: &[&[u8]]) {
-    let before = ctx.server.config.clone();
-    if let Err(error) = reconfigure_network(ctx, &before, words) {
+fn take_back_network(ctx: &mut Ctx<'_>, set: &Config, words: &[&[u8]]) {
+    if let Err(error) = reconfigure_network(ctx, set, words) {
         tracing::warn!(?error, "what was set could not be taken back");
     }
 }

@@ -114,9 +114,9 @@ const LONG_MAX: i128 = i64::MAX as i128;
 parameters! {
     "Network" {
         /// TCP port to listen on; 0 for none.
-        port: u16 = "port", AtStart, int(0, 65_535), "6379";
+        port: u16 = "port", AnyTime, int(0, 65_535), "6379";
         /// Addresses to listen on; one that starts with `-` may be missing, `*` is every IPv4 and `::*` every IPv6 address.
-        bind: Vec<String> = "bind", AtStart, Addresses, "* -::*";
+        bind: Vec<String> = "bind", AnyTime, Addresses, "* -::*";
         /// Without a password, take only clients of this machine.
         protected_mode: bool = "protected-mode", AnyTime, YesNo, "yes";
         /// Unix socket to listen on, relative to `dir`; empty for none.
@@ -134,7 +134,7 @@ parameters! {
     }
     "TLS" {
         /// TCP port for clients that use TLS; 0 for none. Certificates and keys are read again when they are set.
-        tls_port: u16 = "tls-port", AtStart, int(0, 65_535), "0";
+        tls_port: u16 = "tls-port", AnyTime, int(0, 65_535), "0";
         /// File of the server's certificate, and of those between it and its authority, in PEM, relative to `dir`.
         tls_cert_file: PathBuf = "tls-cert-file", AnyTime, File, "";
         /// File of the certificate's key, in PEM, relative to `dir`.

@@ -381,9 +381,9 @@ pub trait RawSockets {
 
 /// What the network floor does by the configuration, and does anew when that changes.
 pub trait Reconfigure {
-    /// Listens and presents certificates as `config` says. Reads files again that are the same by name. Who is connected stays so. With
-    /// an error everything is as before.
-    fn reconfigure(&mut self, config: &Config) -> Result<(), NetworkRefusal>;
+    /// Listens and presents certificates as `config` says and not, as until now, as `before` says. Reads files again that are the same
+    /// by name. Who is connected stays so. With an error everything is as before.
+    fn reconfigure(&mut self, before: &Config, config: &Config) -> Result<(), NetworkRefusal>;
 }
 
 /// Why [`Reconfigure`] changed nothing; the log says more. The texts are Redis'.
@@ -392,6 +392,12 @@ pub enum NetworkRefusal {
     /// The certificates, keys or other parameters of TLS are of no use.
     #[error("Unable to update TLS configuration. Check server logs.")]
     Tls,
+    /// A port is in use, or must not be used.
+    #[error("Unable to listen on this port. Check server logs.")]
+    Port,
+    /// The same, or there is no such address.
+    #[error("Failed to bind to specified addresses.")]
+    Address,
 }
 
 /// Who reads what units change.

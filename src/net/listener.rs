@@ -41,6 +41,16 @@ pub(crate) enum Place {
     Unix(PathBuf),
 }
 
+impl Place {
+    /// Its port, if it has one.
+    pub(super) fn port(&self) -> Option<u16> {
+        match self {
+            Place::Tcp(_, port, _) => Some(*port),
+            Place::Unix(_) => None,
+        }
+    }
+}
+
 /// How a log names it.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,6 +91,20 @@ impl Listener {
             Place::Unix(path) => Bound::Unix(bind_unix(path, permissions, backlog)?),
         };
         Ok(Listener { place, socket: RefCell::new(Some(bound)), waker: RefCell::default() })
+    }
+
+    /// Listens again at a port that has just been closed, before its task has noticed.
+    pub(super) fn reopen(&self, backlog: i32) -> io::Result<()> {
+        if let Place::Tcp(host, port, _) = &self.place {
+            let bound = Bound::Tcp(bind_tcp(resolve(host, *port)?, backlog)?);
+            self.socket.replace(Some(bound));
+        }
+        Ok(())
+    }
+
+    /// Whether it has not been closed.
+    pub(super) fn is_open(&self) -> bool {
+        self.socket.borrow().is_some()
     }
 
     /// Where it listens.

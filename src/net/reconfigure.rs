@@ -1,9 +1,10 @@
 //! Where the server listens, and as whom it presents itself to clients: at the start, and when CONFIG SET changes it.
 //!
 //! A change is made as a whole or not at all: the certificates are read and the new sockets bound before anything else is touched. A
-//! place that stays keeps its socket, and who is connected stays connected.
+//! place that stays keeps its socket, and who is connected stays connected. An old socket may be in the way of a new one, as that of
+//! `127.0.0.1` is in the way of `*` at the same port. Then it is closed first, and opened again if the new one fails.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
 use super::listener::{Listener, Place, Security};
@@ -41,20 +42,73 @@ pub(crate) fn acceptor(config: &Config) -> Result<Option<Acceptor>, TlsError> {
 }
 
 impl Reconfigure for Network {
-    fn reconfigure(&mut self, config: &Config) -> Result<(), NetworkRefusal> {
+    fn reconfigure(&mut self, before: &Config, config: &Config) -> Result<(), NetworkRefusal> {
         let acceptor = acceptor(config).map_err(|error| {
             tracing::warn!("TLS stays as it was: {error}");
             NetworkRefusal::Tls
+        })?;
+        self.listen(before, config).map_err(|error| {
+            tracing::warn!("the server listens where it did: {error}");
+            if before.bind == config.bind { NetworkRefusal::Port } else { NetworkRefusal::Address }
         })?;
         self.table.set_acceptor(acceptor);
         Ok(())
     }
 }
 
+impl Network {
+    /// Listens at other ports and addresses; a unix socket stays where it is.
+    fn listen(&self, before: &Config, config: &Config) -> Result<(), ListenError> {
+        let (known, wanted) = (self.table.listeners(), ports(config));
+        let stays = |listener: &Rc<Listener>| match listener.place() {
+            Place::Unix(_) => true,
+            place => wanted.iter().any(|(wanted, _)| wanted == place),
+        };
+        let is_known = |place: &Place| known.iter().any(|listener| listener.place() == place);
+        let (mut listeners, leaving) = known.iter().cloned().partition::<Vec<_>, _>(stays);
+        let (mut opened, mut out_of_the_way) = (Vec::new(), Vec::new());
+        for (place, may_fail) in wanted.iter().filter(|(place, _)| !is_known(place)) {
+            let mut done = open(config, place.clone());
+            if matches!(&done, Err(error) if error.kind() == ErrorKind::AddrInUse) {
+                let in_the_way =
+                    leaving.iter().filter(|listener| listener.is_open() && listener.place().port() == place.port());
+                let closed = out_of_the_way.len();
+                out_of_the_way.extend(in_the_way.cloned());
+                out_of_the_way[closed..].iter().for_each(|listener| listener.close());
+                done = open(config, place.clone());
+            }
+            match done {
+                Ok(listener) => opened.push(listener),
+                Err(_) if *may_fail => {}
+                Err(source) => {
+                    drop(opened);
+                    out_of_the_way.iter().for_each(|listener| reopen(before, listener));
+                    return Err(ListenError { place: place.clone(), source });
+                }
+            }
+        }
+        leaving.iter().for_each(|listener| listener.close());
+        listeners.extend(opened.iter().cloned());
+        self.table.listen_anew(listeners, opened);
+        Ok(())
+    }
+}
+
+/// Has a listener go on that was closed for another, which could not be opened all the same.
+fn reopen(config: &Config, listener: &Listener) {
+    if let Err(error) = listener.reopen(backlog(config)) {
+        tracing::warn!("the server listens no more on {}: {error}", listener.place());
+    }
+}
+
 /// Opens every socket that `config` names. An address that starts with `-` may fail.
 pub(crate) fn listen(config: &Config) -> Result<Vec<Rc<Listener>>, ListenError> {
+    let mut places = ports(config);
+    if !config.unixsocket.as_os_str().is_empty() {
+        places.push((Place::Unix(config.dir.join(&config.unixsocket)), false));
+    }
     let mut listeners = Vec::new();
-    for (place, may_fail) in places(config) {
+    for (place, may_fail) in places {
         match open(config, place.clone()) {
             Ok(listener) => listeners.push(listener),
             Err(_) if may_fail => {}
@@ -65,21 +119,21 @@ pub(crate) fn listen(config: &Config) -> Result<Vec<Rc<Listener>>, ListenError> 
 }
 
 fn open(config: &Config, place: Place) -> io::Result<Rc<Listener>> {
-    let backlog = config.tcp_backlog.min(i32::MAX as u32) as i32;
-    Listener::open(place, backlog, config.unixsocketperm).map(Rc::new)
+    Listener::open(place, backlog(config), config.unixsocketperm).map(Rc::new)
 }
 
-/// Where `config` says to listen, and whether that may fail.
-fn places(config: &Config) -> Vec<(Place, bool)> {
+fn backlog(config: &Config) -> i32 {
+    config.tcp_backlog.min(i32::MAX as u32) as i32
+}
+
+/// At which ports of which addresses `config` says to listen, and whether that may fail.
+fn ports(config: &Config) -> Vec<(Place, bool)> {
     let mut places = Vec::new();
     for (port, security) in [(config.port, Security::Plain), (config.tls_port, Security::Tls)] {
         for bind in config.bind.iter().filter(|_| port != 0) {
             let (may_fail, host) = bind.strip_prefix('-').map_or((false, bind.as_str()), |host| (true, host));
             places.push((Place::Tcp(host.to_owned(), port, security), may_fail));
         }
-    }
-    if !config.unixsocket.as_os_str().is_empty() {
-        places.push((Place::Unix(config.dir.join(&config.unixsocket)), false));
     }
     places
 }

@@ -61,10 +61,10 @@ impl Shared {
     }
 
     /// Does what must follow when the engine was fed: tells the clockwork, and takes over connections that were accepted
-    /// while a script was busy.
+    /// while a script was busy, and new listeners.
     #[inline]
     pub(crate) fn after_feed(self: &Rc<Shared>, engine: &Engine) {
-        if self.sockets.has_without_task() {
+        if self.sockets.needs_tasks() {
             self.spawn_missing_tasks();
         }
         if engine.server.next_deadline_ms().is_some_and(|at_ms| at_ms < self.known_deadline_ms.get()) {
@@ -77,7 +77,11 @@ impl Shared {
 
     #[cold]
     fn spawn_missing_tasks(self: &Rc<Shared>) {
-        for key in self.sockets.take_without_task() {
+        let (connections, listeners) = self.sockets.take_without_task();
+        for listener in listeners {
+            spawn_local(listener.accept_all(Rc::clone(self)));
+        }
+        for key in connections {
             let Some(connection) = self.sockets.connection(key) else { continue };
             if let Err(error) = connection.adopt() {
                 // The system is out of memory for it. It is closed now; its task will find that, and end its session.
@@ -88,7 +92,7 @@ impl Shared {
     }
 
     /// Expiry, statistics and the deadlines of waiting calls.
-    async fn clockwork(&self) {
+    async fn clockwork(self: &Rc<Shared>) {
         let mut next_tick = Instant::now();
         // Whether there is more to reclaim than one slice has done.
         let mut more = false;
@@ -101,6 +105,10 @@ impl Shared {
                 more = self.engine.borrow_mut().tick();
             } else if more || self.engine.borrow().server.is_evicting() {
                 more = self.engine.borrow_mut().reclaim();
+            }
+            // A command that waited may have run.
+            if self.sockets.needs_tasks() {
+                self.spawn_missing_tasks();
             }
             let wake_at = {
                 let mut engine = self.engine.borrow_mut();
@@ -196,10 +204,8 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
     for number in [SIGINT, SIGTERM] {
         signal_hook::flag::register(number, stop_signal.clone())?;
     }
-    for listener in listeners {
-        shared.sockets.listen(Rc::clone(&listener));
-        spawn_local(listener.accept_all(Rc::clone(&shared)));
-    }
+    shared.sockets.listen_anew(listeners.clone(), listeners);
+    shared.spawn_missing_tasks();
     let (loading, clockwork, saving) = (shared.load(load), shared.clockwork(), shared.save());
     tokio::pin!(loading, clockwork, saving);
     let mut is_loading = true;

@@ -4,7 +4,7 @@
 //! while tokio's tasks can't run. Either may close it: that takes the transport out of its [`Connection`], after which no
 //! descriptor is left that anybody could use, or close once more when its number belongs to another connection.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::RawFd;
@@ -26,8 +26,12 @@ use crate::engine::session::SessionKey;
 pub(crate) struct SocketTable {
     connections: RefCell<HashMap<SessionKey, Rc<Connection>>>,
     listeners: RefCell<Vec<Rc<Listener>>>,
+    /// There is something in one of the next two.
+    needs_tasks: Cell<bool>,
     /// Connections that were accepted while tokio's tasks could not run, and have none yet.
     without_task: RefCell<BTreeSet<SessionKey>>,
+    /// Listeners that have no task yet.
+    not_accepting: RefCell<Vec<Rc<Listener>>>,
     /// What makes TLS connections; `None` where nobody listens for them.
     acceptor: RefCell<Option<Acceptor>>,
     /// Connections that began a handshake, and when, the oldest first. Those whose handshake is over are taken out now and then.
@@ -38,6 +42,7 @@ impl SocketTable {
     /// Adds a connection whose session is `key`. Until it has a task, somebody must give it one if it `needs_task`.
     pub(crate) fn add(&self, key: SessionKey, transport: Transport, needs_task: bool) -> Rc<Connection> {
         if needs_task {
+            self.needs_tasks.set(true);
             self.without_task.borrow_mut().insert(key);
         }
         if transport.is_handshaking() {
@@ -76,15 +81,16 @@ impl SocketTable {
         }
     }
 
-    /// Whether there are connections that need a task.
+    /// Whether there may be connections or listeners that need a task.
     #[inline]
-    pub(crate) fn has_without_task(&self) -> bool {
-        !self.without_task.borrow().is_empty()
+    pub(crate) fn needs_tasks(&self) -> bool {
+        self.needs_tasks.get()
     }
 
-    /// The connections that need a task, in the order in which they came.
-    pub(crate) fn take_without_task(&self) -> BTreeSet<SessionKey> {
-        self.without_task.take()
+    /// Those that need a task: connections in the order in which they came, and listeners.
+    pub(crate) fn take_without_task(&self) -> (BTreeSet<SessionKey>, Vec<Rc<Listener>>) {
+        self.needs_tasks.set(false);
+        (self.without_task.take(), self.not_accepting.take())
     }
 
     /// What makes TLS connections of the sockets that are accepted from now on.
@@ -127,9 +133,11 @@ impl SocketTable {
         transport.is_some_and(|transport| transport.as_ref().is_some_and(Transport::is_handshaking))
     }
 
-    /// Adds a listening socket.
-    pub(crate) fn listen(&self, listener: Rc<Listener>) {
-        self.listeners.borrow_mut().push(listener);
+    /// These are the listening sockets from now on. Those in `not_accepting` need a task each.
+    pub(crate) fn listen_anew(&self, listeners: Vec<Rc<Listener>>, not_accepting: Vec<Rc<Listener>>) {
+        self.needs_tasks.set(true);
+        self.listeners.replace(listeners);
+        self.not_accepting.borrow_mut().extend(not_accepting);
     }
 
     /// The listening sockets.

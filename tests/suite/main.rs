@@ -25,6 +25,7 @@ mod in_process;
 mod kills;
 mod lasting;
 mod ldb;
+mod listening;
 mod looking;
 mod maxmemory;
 mod memory;

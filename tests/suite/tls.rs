@@ -522,6 +522,35 @@ fn a_start_without_good_files_fails_and_says_why() {
 }
 
 #[test]
+fn the_tls_port_moves() {
+    let mut server = TlsServer::start(&[]);
+    let mut old = server.client();
+    assert_eq!(old.command(&["PING"]), Value::status("PONG"));
+    let (first, second) = (server.port, free_port());
+    server.set(&["tls-port", &second.to_string()]);
+    assert!(TcpStream::connect(("127.0.0.1", first)).is_err(), "nobody listens there");
+    server.port = second;
+    assert_eq!(server.client().command(&["PING"]), Value::status("PONG"));
+    // A port changes from plain text to TLS and back.
+    let plain = server.server.port();
+    let mut over_tls = server.client();
+    let ok = Value::status("OK");
+    assert_eq!(over_tls.command(&["CONFIG", "SET", "port", "0", "tls-port", &plain.to_string()]), ok);
+    assert!(TcpStream::connect(("127.0.0.1", second)).is_err(), "nobody listens there");
+    server.port = plain;
+    assert_eq!(server.client().command(&["PING"]), Value::status("PONG"));
+    let mut swap = server.client();
+    assert_eq!(swap.command(&["CONFIG", "SET", "port", &plain.to_string(), "tls-port", "0"]), ok);
+    assert_eq!(Raw::connect(plain).command(&["PING"]), Value::status("PONG"));
+    for client in [&mut old, &mut over_tls, &mut swap] {
+        assert_eq!(client.command(&["PING"]), Value::status("PONG"));
+    }
+    // Where TLS is off, what is set for it is not looked at until it is on.
+    server.set(&["tls-cert-file", "/nonexistent"]);
+    assert_eq!(server.try_set(&["tls-port", &second.to_string()]), refused("tls-port"));
+}
+
+#[test]
 fn redis_cli_over_tls() {
     if REDIS_CLI_TLS.is_missing() {
         return;
