@@ -139,6 +139,8 @@ parameters! {
         tls_cert_file: PathBuf = "tls-cert-file", AnyTime, File, "";
         /// File of the certificate's key, in PEM, relative to `dir`.
         tls_key_file: PathBuf = "tls-key-file", AnyTime, File, "";
+        /// Password of that file; empty where it is not encrypted.
+        tls_key_file_pass: Vec<u8> = "tls-key-file-pass", AnyTime, Text, "", secret true;
         /// File of the authorities that certify clients, in PEM, relative to `dir`.
         tls_ca_cert_file: PathBuf = "tls-ca-cert-file", AnyTime, File, "";
         /// Folder of such files, relative to `dir`.

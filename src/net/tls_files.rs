@@ -8,10 +8,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pkcs8::{EncryptedPrivateKeyInfo, SecretDocument};
 use rustls::crypto::ring::cipher_suite as suite;
 use rustls::crypto::ring::{default_provider, sign::any_supported_type};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
@@ -136,8 +137,7 @@ fn certificate(config: &Config) -> Result<CertifiedKey, TlsError> {
     let named = |parameter, path| Named::new(config, parameter, path).ok_or(TlsError::Missing(parameter));
     let certificate_file = named("tls-cert-file", &config.tls_cert_file)?;
     let key_file = named("tls-key-file", &config.tls_key_file)?;
-    let pem = key_file.read()?;
-    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| key_file.error(error))?;
+    let key = private_key(&key_file, &config.tls_key_file_pass)?;
     let key = any_supported_type(&key).map_err(|error| key_file.error(error))?;
     let certified = CertifiedKey::new(certificates(&certificate_file)?, key);
     match certified.keys_match() {
@@ -147,6 +147,27 @@ fn certificate(config: &Config) -> Result<CertifiedKey, TlsError> {
         Err(Error::InconsistentKeys(_)) => Err(key_file.error("it is not the key of the certificate")),
         Err(error) => Err(certificate_file.error(error)),
     }
+}
+
+/// The key in a file, which may be encrypted by `password`.
+fn private_key(file: &Named, password: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    const ENCRYPTED: [&str; 2] = ["-----BEGIN ENCRYPTED PRIVATE KEY-----", "-----END ENCRYPTED PRIVATE KEY-----"];
+    let pem = String::from_utf8_lossy(&file.read()?).into_owned();
+    let (begin, end) = (pem.find(ENCRYPTED[0]), pem.find(ENCRYPTED[1]));
+    if let Some((begin, end)) = begin.zip(end).filter(|(begin, end)| begin < end) {
+        if password.is_empty() {
+            return Err(file.error("it is encrypted, and there is no tls-key-file-pass"));
+        }
+        let (_, encrypted) =
+            SecretDocument::from_pem(&pem[begin..end + ENCRYPTED[1].len()]).map_err(|error| file.error(error))?;
+        let encrypted = EncryptedPrivateKeyInfo::try_from(encrypted.as_bytes()).map_err(|error| file.error(error))?;
+        let key = encrypted.decrypt(password).map_err(|_| file.error("tls-key-file-pass is not its password"))?;
+        return Ok(PrivatePkcs8KeyDer::from(key.as_bytes().to_vec()).into());
+    }
+    if pem.contains("\nProc-Type: 4,ENCRYPTED") {
+        return Err(file.error("it is encrypted in the way of old; `openssl pkcs8 -topk8` makes a new file of it"));
+    }
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| file.error(error))
 }
 
 fn has_public_key(certified: &CertifiedKey) -> bool {

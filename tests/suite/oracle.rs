@@ -52,6 +52,14 @@ pub(crate) static REDIS_CLI_TLS: Tool = Tool::new(
     "NOT THERE",
     "apt-get install redis-tools",
 );
+/// What encrypts a key of TLS.
+pub(crate) static OPENSSL: Tool = Tool::new(
+    "openssl",
+    false,
+    || Command::new("openssl").arg("version").output().is_ok_and(|done| done.status.success()),
+    "NOT INSTALLED",
+    "apt-get install openssl",
+);
 /// A disk of a size that a test chooses.
 pub(crate) static SMALL_DISK: Tool = Tool::new(
     "mount",
@@ -148,7 +156,7 @@ fn mount(args: &[&str], at: &Path) -> bool {
 /// Called by the C library when the process exits, whatever the tests' outcome. Writes to standard error itself, which the
 /// harness does not capture.
 extern "C" fn report() {
-    let tools = [&REDIS_SERVER, &REDIS_SERVER_8, &REDIS_CLI, &REDIS_CLI_TLS, &SMALL_DISK];
+    let tools = [&REDIS_SERVER, &REDIS_SERVER_8, &REDIS_CLI, &REDIS_CLI_TLS, &OPENSSL, &SMALL_DISK];
     for line in tools.into_iter().filter_map(Tool::summary) {
         // Without anybody who reads it there is nobody to report to.
         let _ = writeln!(std::io::stderr(), "{line}");
