@@ -20,6 +20,7 @@ use super::serve::Shared;
 use super::socket::Socket as Connected;
 use super::socket_table::{Connection, SocketTable};
 use super::transport::Transport;
+use crate::base::lsn::Lsn;
 use crate::engine::ServerState;
 use crate::engine::session::{Peer, SessionKey};
 
@@ -253,12 +254,19 @@ pub(super) fn open(
         Place::Unix(path) => Some(path.display().to_string()),
     };
     let is_secure = matches!(listener.place(), Place::Tcp(.., Security::Tls));
-    if let Err(reason) = greet(&SockRef::from(&socket), path.is_some(), server) {
-        // The refusal fits any socket's buffer; a peer that has left does not miss it. One that waits for a handshake could not read it.
-        if !is_secure {
-            let _ = SockRef::from(&socket).send(reason);
+    let refusal = greet(&SockRef::from(&socket), path.is_some(), server);
+    match refusal {
+        // Only who has shaken hands could read it; until then it has a place among the others.
+        Some(Refusal::Protected) if is_secure && !is_full(server) => {}
+        Some(refusal) => {
+            server.stats.rejected_connections += 1;
+            if !is_secure {
+                // It fits any socket's buffer; a peer that has left does not miss it.
+                let _ = SockRef::from(&socket).send(refusal.text());
+            }
+            return None;
         }
-        return None;
+        None => {}
     }
     let needs_task = matches!(socket, Connected::Accepted { .. });
     let peer = peer_of(&SockRef::from(&socket), path.as_deref());
@@ -268,6 +276,13 @@ pub(super) fn open(
         true => Transport::Tls(Box::new(table.acceptor()?.accept(socket).ok()?)),
     };
     let key = server.open_session(peer);
+    if let Some(refusal) = refusal
+        && let Some(session) = server.sessions.get_mut(key)
+    {
+        session.outbox.push(refusal.text(), Lsn::NONE);
+        session.closing = true;
+        server.stats.rejected_connections += 1;
+    }
     let connection = table.add(key, transport, needs_task);
     if is_secure {
         table.bound_handshakes(server);
@@ -275,8 +290,24 @@ pub(super) fn open(
     Some((key, connection))
 }
 
-/// Sets an accepted socket's options and decides whether it is served; else answers what to tell it.
-fn greet(socket: &Socket, is_unix: bool, server: &mut ServerState) -> Result<(), &'static [u8]> {
+/// Why somebody is not served.
+#[derive(Clone, Copy)]
+enum Refusal {
+    Protected,
+    Full,
+}
+
+impl Refusal {
+    fn text(self) -> &'static [u8] {
+        match self {
+            Refusal::Protected => PROTECTED_MODE,
+            Refusal::Full => b"-ERR max number of clients reached\r\n",
+        }
+    }
+}
+
+/// Sets an accepted socket's options, and answers why it is not served.
+fn greet(socket: &Socket, is_unix: bool, server: &ServerState) -> Option<Refusal> {
     let config = &server.config;
     if !is_unix {
         // A socket that the peer has reset already takes no options; reading from it will say so.
@@ -291,15 +322,14 @@ fn greet(socket: &Socket, is_unix: bool, server: &mut ServerState) -> Result<(),
         let remote = socket.peer_addr().ok().and_then(|address| address.as_socket());
         let is_local = remote.is_some_and(|address| address.ip().to_canonical().is_loopback());
         if config.protected_mode && server.acl.has_open_default() && !is_local {
-            server.stats.rejected_connections += 1;
-            return Err(PROTECTED_MODE);
+            return Some(Refusal::Protected);
         }
     }
-    if server.sessions.len() >= server.config.maxclients as usize {
-        server.stats.rejected_connections += 1;
-        return Err(b"-ERR max number of clients reached\r\n");
-    }
-    Ok(())
+    is_full(server).then_some(Refusal::Full)
+}
+
+fn is_full(server: &ServerState) -> bool {
+    server.sessions.len() >= server.config.maxclients as usize
 }
 
 /// What CLIENT LIST tells of an accepted socket; `path` is that of a unix socket.

@@ -1,8 +1,8 @@
 //! The server's end of a TLS connection: between a socket, which has the ciphertext, and the connection, which has the plaintext.
 //!
 //! rustls does the protocol and no input or output. Reading feeds it what the socket has, answers a handshake on the way, and passes on
-//! what comes out as plaintext; so a handshake needs nobody but the reader, and nothing is read or sent for the session before it is
-//! over.
+//! what comes out as plaintext; so a handshake needs nobody but the reader, or the writer where there is something to send that nobody
+//! has asked for. Nothing is read or sent for the session before it is over.
 //!
 //! **What rustls holds counts as unsent.** Up to [`TLS_UNSENT_MAX_BYTES`] are encrypted at a time, and only when the socket has taken all of
 //! them are they reported as sent. Until then they stay in the session's outbox, where everything that bounds unsent replies, waits
@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use rustls::{ServerConfig, ServerConnection};
+use rustls::{Error, InvalidMessage, ServerConfig, ServerConnection};
 use tokio::io::ReadBuf;
 
 use super::socket::{Socket, Way};
@@ -38,7 +38,7 @@ impl Acceptor {
     pub(super) fn accept(&self, socket: Socket) -> io::Result<Tls> {
         let mut session = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
         session.set_buffer_limit(Some(TLS_UNSENT_MAX_BYTES));
-        Ok(Tls { socket, session, unopened: Vec::new(), has_more: false, ahead: 0, has_ended: false })
+        Ok(Tls { socket, session, unopened: Vec::new(), has_more: false, ahead: 0, has_ended: false, is_tls: true })
     }
 }
 
@@ -54,6 +54,8 @@ pub(crate) struct Tls {
     ahead: usize,
     /// The client sends no more.
     has_ended: bool,
+    /// What the client has sent is TLS, as far as one can tell.
+    is_tls: bool,
 }
 
 impl Tls {
@@ -92,6 +94,35 @@ impl Tls {
             let _ = self.flush(way);
         }
         done
+    }
+
+    /// Reads what there is of the handshake, and answers it.
+    fn shake_hands(&mut self, way: &mut Way<'_, '_>) -> Poll<io::Result<()>> {
+        while self.session.is_handshaking() {
+            ready!(self.flush(way))?;
+            let mut chunk = [MaybeUninit::uninit(); TLS_READ_CHUNK_BYTES];
+            let mut read = ReadBuf::uninit(&mut chunk);
+            ready!(self.socket.read(way, &mut read))?;
+            let mut ciphertext = read.filled();
+            if ciphertext.is_empty() {
+                return Poll::Ready(Err(ErrorKind::UnexpectedEof.into()));
+            }
+            while !ciphertext.is_empty() && self.session.is_handshaking() {
+                self.feed(&mut ciphertext)?;
+            }
+            // What came behind it may be read already.
+            (self.has_more, self.unopened) = (true, ciphertext.to_vec());
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives some of the ciphertext to rustls.
+    fn feed(&mut self, ciphertext: &mut &[u8]) -> io::Result<()> {
+        self.session.read_tls(ciphertext)?;
+        self.session.process_new_packets().map(drop).map_err(|error| {
+            self.is_tls &= !matches!(error, Error::InvalidMessage(InvalidMessage::InvalidContentType));
+            io::Error::new(ErrorKind::InvalidData, error)
+        })
     }
 
     fn read_plaintext(&mut self, way: &mut Way<'_, '_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -143,10 +174,7 @@ impl Tls {
                         self.has_more = false;
                         return Ok(filled);
                     }
-                    self.session.read_tls(&mut ciphertext)?;
-                    self.session
-                        .process_new_packets()
-                        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+                    self.feed(&mut ciphertext)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -181,15 +209,13 @@ impl Tls {
         Poll::Ready(Ok(sent))
     }
 
-    /// Sends what `encrypt` gives to rustls, or what it has given to it the last time.
+    /// Sends what `encrypt` gives to rustls, or what it has given to it the last time. Before the handshake is over it goes on with that.
     fn write_by(
         &mut self,
         way: &mut Way<'_, '_>,
         encrypt: impl FnOnce(&mut ServerConnection) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        if self.session.is_handshaking() {
-            return Poll::Pending;
-        }
+        ready!(self.shake_hands(way))?;
         ready!(self.flush(way))?;
         if self.ahead == 0 {
             self.ahead = encrypt(&mut self.session)?;
@@ -198,9 +224,9 @@ impl Tls {
         Poll::Ready(Ok(std::mem::take(&mut self.ahead)))
     }
 
-    /// Sends what rustls holds, all of it.
+    /// Sends what rustls holds, all of it. Who does not speak TLS would take it for an answer.
     fn flush(&mut self, way: &mut Way<'_, '_>) -> Poll<io::Result<()>> {
-        while self.session.wants_write() {
+        while self.is_tls && self.session.wants_write() {
             let mut sender = Sender { socket: &mut self.socket, way };
             match self.session.write_tls(&mut sender) {
                 Ok(0) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),

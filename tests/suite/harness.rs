@@ -332,7 +332,11 @@ pub(crate) struct Raw {
 impl Raw {
     /// Connects to a server on this machine.
     pub(crate) fn connect(port: u16) -> Raw {
-        let stream = TcpStream::connect(("127.0.0.1", port)).expect("the server accepts a connection");
+        Raw::over(TcpStream::connect(("127.0.0.1", port)).expect("the server accepts a connection"))
+    }
+
+    /// On a socket that is connected.
+    pub(crate) fn over(stream: TcpStream) -> Raw {
         stream.set_nodelay(true).expect("TCP_NODELAY on a fresh socket");
         stream.set_read_timeout(Some(REPLY_DEADLINE)).expect("a read deadline on a fresh socket");
         stream.set_write_timeout(Some(REPLY_DEADLINE)).expect("a write deadline on a fresh socket");

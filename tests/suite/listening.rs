@@ -62,13 +62,13 @@ fn a_port_in_use_changes_nothing(program: Program) {
     let in_use = refusal("port", "Unable to listen on this port. Check server logs.");
     assert_eq!(set(&mut client, &["hz", "20", "port", &port.to_string()]), in_use);
     let no_address = refusal("bind", "Failed to bind to specified addresses.");
-    assert_eq!(set(&mut client, &["bind", "127.0.0.1 192.0.2.1"]), no_address);
+    assert_eq!(set(&mut client, &["bind", "127.0.0.1 203.0.113.77"]), no_address);
     assert_eq!(parameter(&mut client, "hz"), Value::bulk("10"));
     assert_eq!(parameter(&mut client, "port"), Value::bulk(&server.port().to_string()));
     assert_eq!(parameter(&mut client, "bind"), Value::bulk("127.0.0.1"));
     assert!(answers(server.port()));
     // An address that may be missing is none to fail for.
-    assert_eq!(set(&mut client, &["bind", "127.0.0.1 -192.0.2.1"]), Value::status("OK"));
+    assert_eq!(set(&mut client, &["bind", "127.0.0.1 -203.0.113.77"]), Value::status("OK"));
     assert!(answers(server.port()));
 }
 
@@ -79,7 +79,7 @@ fn addresses_change_at_the_same_port(program: Program) {
     assert_eq!(set(&mut client, &["bind", "*"]), Value::status("OK"));
     assert!(answers(port));
     assert!(TcpStream::connect(("127.0.0.2", port)).is_ok());
-    assert!(matches!(set(&mut client, &["bind", "127.0.0.1 192.0.2.1"]), Value::Error(_)));
+    assert!(matches!(set(&mut client, &["bind", "127.0.0.1 203.0.113.77"]), Value::Error(_)));
     assert_eq!(parameter(&mut client, "bind"), Value::bulk("*"));
     assert!(TcpStream::connect(("127.0.0.2", port)).is_ok() && answers(port));
     assert_eq!(set(&mut client, &["bind", "127.0.0.1"]), Value::status("OK"));

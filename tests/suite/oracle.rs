@@ -10,6 +10,7 @@
 //! is right. No package of Debian has it, so without that variable its tests are left out.
 
 use std::io::Write;
+use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,6 +61,9 @@ pub(crate) static OPENSSL: Tool = Tool::new(
     "NOT INSTALLED",
     "apt-get install openssl",
 );
+/// An address of this machine beside that of the loopback.
+pub(crate) static OTHER_ADDRESS: Tool =
+    Tool::new("another address", false, || other_address().is_some(), "NOT THERE", "connect the machine to a network");
 /// A disk of a size that a test chooses.
 pub(crate) static SMALL_DISK: Tool = Tool::new(
     "mount",
@@ -68,6 +72,14 @@ pub(crate) static SMALL_DISK: Tool = Tool::new(
     "NOT ALLOWED",
     "run them as root, where that may mount",
 );
+
+/// An address of this machine that is not that of the loopback.
+pub(crate) fn other_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // This chooses a way to there, and sends nothing.
+    socket.connect("203.0.113.77:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
+}
 
 impl Tool {
     const fn new(
@@ -156,7 +168,7 @@ fn mount(args: &[&str], at: &Path) -> bool {
 /// Called by the C library when the process exits, whatever the tests' outcome. Writes to standard error itself, which the
 /// harness does not capture.
 extern "C" fn report() {
-    let tools = [&REDIS_SERVER, &REDIS_SERVER_8, &REDIS_CLI, &REDIS_CLI_TLS, &OPENSSL, &SMALL_DISK];
+    let tools = [&REDIS_SERVER, &REDIS_SERVER_8, &REDIS_CLI, &REDIS_CLI_TLS, &OPENSSL, &OTHER_ADDRESS, &SMALL_DISK];
     for line in tools.into_iter().filter_map(Tool::summary) {
         // Without anybody who reads it there is nobody to report to.
         let _ = writeln!(std::io::stderr(), "{line}");

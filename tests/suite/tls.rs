@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore};
 
 use crate::harness::{Program, Raw, Server, Value, encode, free_port, launch_command, until};
-use crate::oracle::{OPENSSL, REDIS_CLI_TLS};
+use crate::oracle::{OPENSSL, OTHER_ADDRESS, REDIS_CLI_TLS, other_address};
 
 /// An authority and what it has certified, as files in a folder.
 struct Authority {
@@ -521,6 +521,25 @@ fn a_start_without_good_files_fails_and_says_why() {
         &[cert, &one_file, key, &one_key, "--tls-auth-clients", "no", "--tls-protocols", "TLSv1"],
         "\"TLSv1\" is not",
     );
+}
+
+#[test]
+fn protected_mode_tells_why_once_it_can_be_read() {
+    if OTHER_ADDRESS.is_missing() {
+        return;
+    }
+    let address = other_address().expect("it is there");
+    let mut server = TlsServer::start(&[]);
+    server.set(&["bind", "*"]);
+    let stranger = TcpStream::connect((address, server.port)).expect("it listens everywhere");
+    let mut stranger = Raw::over(stranger).with_tls(session(&server.authority.client(None)));
+    stranger.send(b"PING\r\n");
+    let told = stranger.read_to_end();
+    assert!(told.starts_with(b"-DENIED Tidegate runs in protected mode"), "{}", told.escape_ascii());
+    server.set(&["protected-mode", "no"]);
+    let stranger = TcpStream::connect((address, server.port)).expect("it listens everywhere");
+    let mut stranger = Raw::over(stranger).with_tls(session(&server.authority.client(None)));
+    assert_eq!(stranger.command(&["PING"]), Value::status("PONG"));
 }
 
 #[test]
