@@ -371,6 +371,19 @@ words! {
 }
 
 words! {
+    /// Which name in a client's certificate is that of its user.
+    TlsAuthClientsUser {
+        /// The common name of its subject.
+        CommonName = "CN",
+        /// A URI among the alternative names of its subject.
+        Uri = "URI",
+        /// None: clients authenticate as without TLS.
+        #[default]
+        Off = "off",
+    }
+}
+
+words! {
     /// When the log is forced to disk.
     AppendFsync {
         /// Every second.

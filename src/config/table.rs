@@ -8,7 +8,7 @@
 use super::kind::{
     AclPubsubDefault, Addresses, AllowFrom, AppendFsync, BytesOrShare, Directory, File, Limits, LogLevel,
     MaxmemoryPolicy, MemoryOrPercent, Name, Origin, OutputLimits, Refusal, SanitizePayload, SavePoint, SavePoints,
-    Shape, Text, TlsAuthClients, UserLine, UserLines, YesNo, int, memory, octal, one_of,
+    Shape, Text, TlsAuthClients, TlsAuthClientsUser, UserLine, UserLines, YesNo, int, memory, octal, one_of,
 };
 use std::path::PathBuf;
 
@@ -147,6 +147,8 @@ parameters! {
         tls_ca_cert_dir: PathBuf = "tls-ca-cert-dir", AnyTime, File, "";
         /// Whether clients must show a certificate; `optional`: they need not, but if they do it must be a good one.
         tls_auth_clients: TlsAuthClients = "tls-auth-clients", AnyTime, one_of::<TlsAuthClients>(), "yes";
+        /// The name in a client's certificate that says which user it is, without a password: `CN`, the subject's common name, or `URI`.
+        tls_auth_clients_user: TlsAuthClientsUser = "tls-auth-clients-user", AnyTime, one_of::<TlsAuthClientsUser>(), "off";
         /// Protocols that are spoken: `TLSv1.2`, `TLSv1.3`; empty for both.
         tls_protocols: Vec<u8> = "tls-protocols", AnyTime, Text, "";
         /// Cipher suites of TLS 1.2, as a list of OpenSSL; empty for all.

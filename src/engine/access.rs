@@ -33,6 +33,16 @@ impl ServerState {
         }
     }
 
+    /// A client has shown a certificate that gives it these names: it acts as the first of them that is a user, and needs no password.
+    pub fn sign_in_by_certificate(&mut self, key: SessionKey, names: &[&[u8]]) {
+        let user = |name: &&[u8]| self.acl.find(name).filter(|(_, user)| user.is_on).map(|(id, _)| id);
+        let Some(user) = names.iter().find_map(user) else { return };
+        if let Some(mut session) = self.sessions.take(key) {
+            self.become_user(&mut session, user, true);
+            self.sessions.put(session);
+        }
+    }
+
     /// Brings a session back to who it was when it connected.
     pub fn log_out(&self, session: &mut Session) {
         self.become_user(session, DEFAULT, self.acl.is_open());

@@ -15,7 +15,6 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, UnixListener};
 
-use super::conn::Conn;
 use super::serve::Shared;
 use super::socket::Socket as Connected;
 use super::socket_table::{Connection, SocketTable};
@@ -180,7 +179,7 @@ impl Listener {
                 Ok(socket) => {
                     let opened = open(&mut shared.engine.borrow_mut().server, &shared.sockets, socket, &self);
                     if let Some((key, connection)) = opened {
-                        tokio::task::spawn_local(Conn::new(shared.clone(), key, connection));
+                        shared.spawn(key, connection);
                     }
                 }
                 Err(error) => {

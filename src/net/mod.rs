@@ -5,6 +5,7 @@ pub(crate) mod listener;
 pub(crate) mod raw_poller;
 pub(crate) mod reconfigure;
 pub(crate) mod serve;
+mod sign_in;
 pub(crate) mod socket;
 pub(crate) mod socket_table;
 mod tls;

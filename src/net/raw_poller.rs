@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::listener::open;
+use super::sign_in::sign_in;
 use super::socket_table::{Connection, SocketTable};
 use crate::base::limits::{BUSY_ACCEPTS_MAX, BUSY_READ_CHUNK_BYTES};
 use crate::engine::session::SessionKey;
@@ -88,6 +89,7 @@ impl RawPoller {
                     session.bytes_in += n as u64;
                     server.stats.bytes_in += n as u64;
                     inbox.keep(&self.chunk[..n]);
+                    sign_in(server, key, connection);
                 }
                 Err(error) if is_for_later(&error) => return Stay::Open,
                 Err(_) => return Stay::Close,

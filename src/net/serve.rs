@@ -15,10 +15,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::conn::{Buffers, Conn};
 use super::listener::Listener;
 use super::raw_poller::RawPoller;
-use super::socket_table::SocketTable;
+use super::sign_in::TlsConn;
+use super::socket_table::{Connection, SocketTable};
 use crate::base::limits::{LOAD_PAUSE, SAVE_REST_MAX};
 use crate::engine::Engine;
 use crate::engine::recovery::{Step, count_keys};
+use crate::engine::session::SessionKey;
 
 /// What the tasks of the one thread share.
 pub(crate) struct Shared {
@@ -87,7 +89,16 @@ impl Shared {
                 // The system is out of memory for it. It is closed now; its task will find that, and end its session.
                 tracing::warn!(client = key.id, %error, "dropped a connection");
             }
-            spawn_local(Conn::new(self.clone(), key, connection));
+            self.spawn(key, connection);
+        }
+    }
+
+    /// Gives a connection its task.
+    pub(super) fn spawn(self: &Rc<Shared>, key: SessionKey, connection: Rc<Connection>) {
+        if connection.is_tls() {
+            spawn_local(TlsConn::new(Rc::clone(self), key, connection));
+        } else {
+            spawn_local(Conn::new(Rc::clone(self), key, connection));
         }
     }
 

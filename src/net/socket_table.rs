@@ -181,6 +181,11 @@ impl Connection {
         }
     }
 
+    /// Shakes hands, if that is not over. An error is one for who reads next, too.
+    pub(crate) fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.transport.borrow_mut().as_mut().map_or(Poll::Ready(Ok(())), |transport| transport.poll_handshake(cx))
+    }
+
     /// Makes the socket known to tokio. When that fails it is closed.
     pub(crate) fn adopt(&self) -> io::Result<()> {
         let transport = self.transport.take().map(Transport::adopt).transpose()?;
@@ -191,6 +196,16 @@ impl Connection {
 
 /// Past tokio. None of these calls waits.
 impl Connection {
+    /// The certificate that the client has shown. Answered once, as soon as it is known.
+    pub(crate) fn take_certificate(&self) -> Option<Vec<u8>> {
+        self.transport.borrow_mut().as_mut().and_then(Transport::take_certificate)
+    }
+
+    /// Whether it uses TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(&*self.transport.borrow(), Some(Transport::Tls(_)))
+    }
+
     /// Whether there may be something to read whatever poll(2) says of its descriptor.
     pub(crate) fn has_more(&self) -> bool {
         self.transport.borrow().as_ref().is_some_and(Transport::has_more)

@@ -38,7 +38,17 @@ impl Acceptor {
     pub(super) fn accept(&self, socket: Socket) -> io::Result<Tls> {
         let mut session = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
         session.set_buffer_limit(Some(TLS_UNSENT_MAX_BYTES));
-        Ok(Tls { socket, session, unopened: Vec::new(), has_more: false, ahead: 0, has_ended: false, is_tls: true })
+        Ok(Tls {
+            socket,
+            session,
+            unopened: Vec::new(),
+            has_more: false,
+            ahead: 0,
+            has_ended: false,
+            has_failed: false,
+            is_tls: true,
+            is_known: false,
+        })
     }
 }
 
@@ -54,8 +64,12 @@ pub(crate) struct Tls {
     ahead: usize,
     /// The client sends no more.
     has_ended: bool,
+    /// What the client has sent was of no use, or not to be trusted.
+    has_failed: bool,
     /// What the client has sent is TLS, as far as one can tell.
     is_tls: bool,
+    /// Its certificate was looked at, if it has one.
+    is_known: bool,
 }
 
 impl Tls {
@@ -88,16 +102,24 @@ impl Tls {
     /// Reads plaintext; 0 at the end. Pending also while there is only a handshake to read.
     pub(super) fn read(&mut self, way: &mut Way<'_, '_>, input: &mut [u8]) -> Poll<io::Result<usize>> {
         let done = self.read_plaintext(way, input);
-        if let Poll::Ready(Err(error)) = &done {
-            tracing::debug!(%error, "a TLS connection failed");
+        if let Poll::Ready(Err(_)) = &done {
             // An alert tells the client why, if it listens.
             let _ = self.flush(way);
         }
         done
     }
 
+    /// The certificate that the client has shown in the handshake. Answered once, when that is over.
+    pub(super) fn take_certificate(&mut self) -> Option<Vec<u8>> {
+        if self.is_known || self.session.is_handshaking() {
+            return None;
+        }
+        self.is_known = true;
+        self.session.peer_certificates()?.first().map(|certificate| certificate.to_vec())
+    }
+
     /// Reads what there is of the handshake, and answers it.
-    fn shake_hands(&mut self, way: &mut Way<'_, '_>) -> Poll<io::Result<()>> {
+    pub(super) fn shake_hands(&mut self, way: &mut Way<'_, '_>) -> Poll<io::Result<()>> {
         while self.session.is_handshaking() {
             ready!(self.flush(way))?;
             let mut chunk = [MaybeUninit::uninit(); TLS_READ_CHUNK_BYTES];
@@ -113,13 +135,16 @@ impl Tls {
             // What came behind it may be read already.
             (self.has_more, self.unopened) = (true, ciphertext.to_vec());
         }
-        Poll::Ready(Ok(()))
+        // Its end, too, goes before anything else.
+        self.flush(way)
     }
 
     /// Gives some of the ciphertext to rustls.
     fn feed(&mut self, ciphertext: &mut &[u8]) -> io::Result<()> {
         self.session.read_tls(ciphertext)?;
         self.session.process_new_packets().map(drop).map_err(|error| {
+            tracing::debug!(%error, "a TLS connection failed");
+            self.has_failed = true;
             self.is_tls &= !matches!(error, Error::InvalidMessage(InvalidMessage::InvalidContentType));
             io::Error::new(ErrorKind::InvalidData, error)
         })
@@ -130,6 +155,9 @@ impl Tls {
             // Of a handshake, or a ticket: what the socket had no room for.
             if let Poll::Ready(Err(error)) = self.flush(way) {
                 return Poll::Ready(Err(error));
+            }
+            if self.has_failed {
+                return Poll::Ready(Err(ErrorKind::InvalidData.into()));
             }
             if self.has_ended {
                 return Poll::Ready(Ok(0));
@@ -216,7 +244,6 @@ impl Tls {
         encrypt: impl FnOnce(&mut ServerConnection) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         ready!(self.shake_hands(way))?;
-        ready!(self.flush(way))?;
         if self.ahead == 0 {
             self.ahead = encrypt(&mut self.session)?;
             ready!(self.flush(way))?;

@@ -27,6 +27,14 @@ impl Transport {
         matches!(self, Transport::Tls(tls) if tls.has_more())
     }
 
+    /// The certificate that the client has shown. Answered once, as soon as it is known.
+    pub(super) fn take_certificate(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Transport::Plain(_) => None,
+            Transport::Tls(tls) => tls.take_certificate(),
+        }
+    }
+
     /// Closes it.
     pub(super) fn close(self) {
         match self {
@@ -38,6 +46,14 @@ impl Transport {
 
 /// For the connection's task.
 impl Transport {
+    /// Shakes hands, if that is not over.
+    pub(super) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Transport::Plain(_) => Poll::Ready(Ok(())),
+            Transport::Tls(tls) => tls.shake_hands(&mut Way::Task(cx)),
+        }
+    }
+
     /// Reads what is there; 0 at the end.
     #[inline]
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, input: &mut [u8]) -> Poll<io::Result<usize>> {

@@ -23,7 +23,7 @@ const KNOWN_CIRCLES: &[&str] = &[
      verb/put_value",
     "keyspace: snapshot/list snapshot/mod snapshot/part snapshot/stream",
     "log: group_commit shared writer",
-    "net: conn listener raw_poller serve socket_table",
+    "net: conn listener raw_poller serve sign_in socket_table",
     "rdb: intset listpack mod stream value wire ziplist",
     "script: alarm bytecode chunk cjson cmsgpack context convert debug/mod debug/show failure frame host interrupt library \
      lists lua memory mod names raw redis register sandbox sort store strings structs vm",

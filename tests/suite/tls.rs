@@ -1,7 +1,7 @@
 //! TLS: rustls, which the server uses as well, is the client here, and redis-cli, which has OpenSSL, where it was built with it.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -322,7 +322,6 @@ fn what_is_no_tls_is_hung_up_on() {
         for _ in 0..30 {
             let mut socket = TcpStream::connect(("127.0.0.1", server.port)).expect("the server accepts");
             socket.write_all(words).expect("a fresh socket takes it");
-            socket.shutdown(Shutdown::Write).expect("it is open");
             let mut answer = Vec::new();
             // What is left unread resets the connection.
             let _ = socket.read_to_end(&mut answer);
@@ -521,6 +520,43 @@ fn a_start_without_good_files_fails_and_says_why() {
         &[cert, &one_file, key, &one_key, "--tls-auth-clients", "no", "--tls-protocols", "TLSv1"],
         "\"TLSv1\" is not",
     );
+}
+
+#[test]
+fn a_certificate_in_place_of_a_password() {
+    let mut server = TlsServer::start(&["--requirepass", "secret", "--tls-auth-clients", "optional"]);
+    assert_eq!(server.plain.command(&["AUTH", "secret"]), Value::status("OK"));
+    let identities = ["default", "nobody"].map(|name| server.authority.certify(name));
+    let [user, nobody] = identities.each_ref().map(|identity| server.authority.client(Some(identity)));
+    let stranger = server.authority.client(None);
+    let (served, refused) = (Value::status("PONG"), Value::error("NOAUTH Authentication required."));
+    let asked = |server: &TlsServer| {
+        [&user, &nobody, &stranger].map(|config| {
+            let mut client = server.client_as(config);
+            // Both in one record, behind the end of the handshake.
+            client.send(b"PING\r\nPING\r\n");
+            let (first, second) = (client.reply().value, client.reply().value);
+            assert_eq!(first, second);
+            first
+        })
+    };
+    assert_eq!(asked(&server), [refused.clone(), refused.clone(), refused.clone()]);
+    server.set(&["tls-auth-clients-user", "CN"]);
+    assert_eq!(asked(&server), [served, refused.clone(), refused.clone()]);
+    // Also with a session that is resumed, and while a script is busy.
+    let mut runner = server.client_as(&user);
+    assert_eq!(runner.tls().conn.handshake_kind(), None);
+    server.set(&["busy-reply-threshold", "20"]);
+    runner.send_command(&["EVAL", "while true do end", "0"]);
+    until(|| is_busy(&server.plain.command(&["PING"])), "the script is busy");
+    let mut resumed = server.client_as(&user);
+    assert!(is_busy(&resumed.command(&["PING"])));
+    assert_eq!(resumed.tls().conn.handshake_kind(), Some(HandshakeKind::Resumed));
+    assert_eq!(server.client_as(&nobody).command(&["PING"]), refused);
+    assert_eq!(resumed.command(&["SCRIPT", "KILL"]), Value::status("OK"));
+    assert!(matches!(runner.reply().value, Value::Error(_)));
+    server.set(&["tls-auth-clients-user", "URI"]);
+    assert_eq!(asked(&server), [refused.clone(), refused.clone(), refused]);
 }
 
 #[test]

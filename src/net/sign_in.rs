@@ -1,0 +1,77 @@
+//! Clients that are known by their certificate: between the handshake and the first command, `tls-auth-clients-user` says which name
+//! in it is that of the user.
+//!
+//! The task of a connection that uses TLS shakes hands first. So the task of any connection is the same from the first command on, and
+//! one without TLS knows nothing of this.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use super::conn::Conn;
+use super::serve::Shared;
+use super::socket_table::Connection;
+use crate::base::certificate_names::{common_name, uris};
+use crate::config::TlsAuthClientsUser;
+use crate::engine::ServerState;
+use crate::engine::session::SessionKey;
+
+/// Signs a client in whose handshake has just ended, if its certificate has the name of a user.
+pub(super) fn sign_in(server: &mut ServerState, key: SessionKey, connection: &Connection) {
+    let Some(certificate) = connection.take_certificate() else { return };
+    let names = match server.config.tls_auth_clients_user {
+        TlsAuthClientsUser::Off => return,
+        TlsAuthClientsUser::CommonName => common_name(&certificate).into_iter().collect(),
+        TlsAuthClientsUser::Uri => uris(&certificate),
+    };
+    server.sign_in_by_certificate(key, &names);
+}
+
+/// The future of a connection that uses TLS.
+pub(super) struct TlsConn {
+    shared: Rc<Shared>,
+    key: SessionKey,
+    connection: Rc<Connection>,
+    conn: Conn,
+    is_open: bool,
+}
+
+impl TlsConn {
+    /// That of the connection which stands in the socket table under `key`.
+    pub(super) fn new(shared: Rc<Shared>, key: SessionKey, connection: Rc<Connection>) -> TlsConn {
+        let conn = Conn::new(Rc::clone(&shared), key, Rc::clone(&connection));
+        TlsConn { shared, key, connection, conn, is_open: false }
+    }
+
+    /// Shakes hands. Ready when that is over, well or not, and when the client is to be closed.
+    fn poll_open(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let is_over = self.connection.poll_handshake(cx).is_ready();
+        let server = &mut self.shared.engine.borrow_mut().server;
+        if is_over {
+            sign_in(server, self.key, &self.connection);
+            return Poll::Ready(());
+        }
+        match server.sessions.get_mut(self.key) {
+            Some(session) if !session.killed => {
+                session.outbox.set_waker(cx.waker());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        }
+    }
+}
+
+impl Future for TlsConn {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_open {
+            if self.poll_open(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.is_open = true;
+        }
+        Pin::new(&mut self.conn).poll(cx)
+    }
+}
