@@ -383,9 +383,9 @@ fn busy_scripts_answer_over_tls() {
     runner.send_command(&["EVAL", "while true do end", "0"]);
     let mut other = server.server.raw();
     until(|| is_busy(&other.command(&["PING"])), "the script is busy");
-    // One record: what the poller has no room for is not in the socket any more.
-    before.send(&b"PING\r\n".repeat(2_000));
-    for _ in 0..2_000 {
+    // Two records, of which one read takes more than the poller has room for: the rest is not in the socket any more.
+    before.send(&b"PING\r\n".repeat(5_000));
+    for _ in 0..5_000 {
         assert!(is_busy(&before.reply().value));
     }
     let mut newcomer = server.client();
