@@ -86,9 +86,14 @@ fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
                 let server = &mut *ctx.server;
                 server.stats.scripts.slow.configure(&server.config, &server.stats.clock);
             }
-            name if name.starts_with("slowlog-") || name.starts_with("commandlog-") => {
+            "latency-tracking" => ctx.server.stats.track_latencies(ctx.server.config.latency_tracking),
+            name if name.starts_with("slowlog-")
+                || name.starts_with("commandlog-")
+                || name == "latency-monitor-threshold" =>
+            {
                 let server = &mut *ctx.server;
                 server.command_log.configure(&server.config, &server.stats.clock);
+                server.latency.set_threshold_ms(server.config.latency_monitor_threshold_ms);
             }
             "loglevel" => logging::set_level(ctx.server.config.loglevel.filter()),
             _ => {}

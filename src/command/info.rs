@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use super::memory::overview::Overview;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
+use crate::config::percent_text;
 use crate::engine::acl::log::Reason;
 use crate::engine::args::Args;
 use crate::engine::saving::Purpose;
@@ -29,7 +30,7 @@ struct Section {
 }
 
 /// All sections, in Redis' order.
-const SECTIONS: [Section; 11] = [
+const SECTIONS: [Section; 12] = [
     Section { name: "server", title: "Server", by_default: true, write: server },
     Section { name: "clients", title: "Clients", by_default: true, write: clients },
     Section { name: "memory", title: "Memory", by_default: true, write: memory },
@@ -39,6 +40,7 @@ const SECTIONS: [Section; 11] = [
     Section { name: "cpu", title: "CPU", by_default: true, write: cpu },
     Section { name: "commandstats", title: "Commandstats", by_default: false, write: commandstats },
     Section { name: "errorstats", title: "Errorstats", by_default: true, write: errorstats },
+    Section { name: "latencystats", title: "Latencystats", by_default: false, write: latencystats },
     Section { name: "cluster", title: "Cluster", by_default: true, write: cluster },
     Section { name: "keyspace", title: "Keyspace", by_default: true, write: keyspace },
 ];
@@ -392,6 +394,19 @@ fn errorstats(text: &mut Text, ctx: &Ctx<'_>) {
     errors.sort();
     for (code, count) in errors {
         line(text, format_args!("errorstat_{code}:count={count}"));
+    }
+}
+
+fn latencystats(text: &mut Text, ctx: &Ctx<'_>) {
+    let (table, stats) = (ctx.server.table, &ctx.server.stats);
+    for entry in table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)) {
+        let Some(latencies) = stats.latencies(entry.id) else { continue };
+        let percentiles = ctx.server.config.latency_tracking_info_percentiles.iter().map(|&percent| {
+            let micros = stats.nanos(latencies.percentile(percent)) as f64 / 1_000.0;
+            format!("p{}={micros:.3}", percent_text(percent))
+        });
+        let percentiles = percentiles.collect::<Vec<_>>().join(",");
+        line(text, format_args!("latency_percentiles_usec_{}:{percentiles}", entry.full_name));
     }
 }
 

@@ -21,6 +21,7 @@ mod increx;
 mod info;
 mod introspection;
 mod key;
+mod latency;
 mod list;
 mod list_many;
 mod memory;
@@ -71,6 +72,7 @@ pub fn table() -> &'static CommandTable {
             info::COMMANDS,
             introspection::COMMANDS,
             key::COMMANDS,
+            latency::COMMANDS,
             list::COMMANDS,
             list_many::COMMANDS,
             memory::COMMANDS,

@@ -3,7 +3,7 @@
 //! A kind works on a field of [`Config`](super::Config) in place. What `set` takes, `get` gives in canonical form, and
 //! `set` of that changes nothing.
 
-use crate::base::num::{format_i64, parse_i64};
+use crate::base::num::{format_i64, parse_f64, parse_i64};
 use std::path::{Path, PathBuf};
 use tracing::level_filters::LevelFilter;
 
@@ -43,6 +43,12 @@ pub enum Refusal {
     /// Not pairs of seconds and changes.
     #[error("Invalid save parameters")]
     SavePoints,
+    /// Not numbers.
+    #[error("Invalid latency-tracking-info-percentiles parameters")]
+    Percentiles,
+    /// Numbers that are no percentages.
+    #[error("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]")]
+    PercentileRange,
     /// Not groups of class, hard limit, soft limit and seconds.
     #[error("Wrong number of arguments in buffer limit configuration.")]
     LimitArity,
@@ -681,6 +687,39 @@ impl SavePoints {
         let texts: Vec<_> = field.iter().map(|point| format!("{} {}", point.seconds, point.changes)).collect();
         out.extend_from_slice(texts.join(" ").as_bytes());
     }
+}
+
+/// Percentages; one empty argument for none.
+pub(super) struct Percentiles;
+
+impl Percentiles {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::Many("PERCENT")
+    }
+
+    pub(super) fn set(&self, field: &mut Vec<f64>, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        if args == [b""] {
+            field.clear();
+            return Ok(());
+        }
+        let read = |word| match parse_f64(word).ok_or(Refusal::Percentiles)? {
+            percent if (0.0..=100.0).contains(&percent) => Ok(percent),
+            _ => Err(Refusal::PercentileRange),
+        };
+        *field = words(args).map(read).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    pub(super) fn get(&self, field: &[f64], out: &mut Vec<u8>) {
+        let texts: Vec<_> = field.iter().map(|percent| percent_text(*percent)).collect();
+        out.extend_from_slice(texts.join(" ").as_bytes());
+    }
+}
+
+/// A percentage with up to six digits behind the point.
+pub fn percent_text(percent: f64) -> String {
+    let text = format!("{percent:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// How much may wait to be read by a client before it is disconnected; 0 means no limit.

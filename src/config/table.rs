@@ -7,8 +7,9 @@
 
 use super::kind::{
     AclPubsubDefault, Addresses, AllowFrom, AppendFsync, BytesOrShare, Directory, File, Limits, LogLevel,
-    MaxmemoryPolicy, MemoryOrPercent, Name, Origin, OutputLimits, Refusal, SanitizePayload, SavePoint, SavePoints,
-    Shape, Text, TlsAuthClients, TlsAuthClientsUser, UserLine, UserLines, YesNo, int, memory, octal, one_of,
+    MaxmemoryPolicy, MemoryOrPercent, Name, Origin, OutputLimits, Percentiles, Refusal, SanitizePayload, SavePoint,
+    SavePoints, Shape, Text, TlsAuthClients, TlsAuthClientsUser, UserLine, UserLines, YesNo, int, memory, octal,
+    one_of,
 };
 use std::path::PathBuf;
 
@@ -345,7 +346,10 @@ parameters! {
         /// Entries of the COMMANDLOG for large replies.
         commandlog_large_reply_max_len: usize = "commandlog-large-reply-max-len", AnyTime, int(0, LONG_MAX), "128";
         /// Keep the distribution of each command's latency.
-        latency_tracking: bool = "latency-tracking", AnyTime, YesNo, "yes",
-            until "Latencies are not kept yet.";
+        latency_tracking: bool = "latency-tracking", AnyTime, YesNo, "yes";
+        /// Which percentiles of these INFO latencystats shows.
+        latency_tracking_info_percentiles: Vec<f64> = "latency-tracking-info-percentiles", AnyTime, Percentiles, "50 99 99.9";
+        /// Milliseconds from which on LATENCY keeps what held others up; 0 for nothing.
+        latency_monitor_threshold_ms: u64 = "latency-monitor-threshold", AnyTime, int(0, LONG_MAX), "0";
     }
 }

@@ -80,6 +80,8 @@ impl Log {
 #[derive(Debug)]
 pub struct CommandLog {
     least_ticks: u64,
+    /// The ticks from which on a command took so long that somebody wants to know: this log, or the latency monitor.
+    attention_ticks: u64,
     least_request_bytes: usize,
     least_reply_bytes: usize,
     slow: Log,
@@ -92,6 +94,7 @@ impl CommandLog {
     pub(super) fn new(config: &Config, clock: &Clock) -> CommandLog {
         let mut log = CommandLog {
             least_ticks: 0,
+            attention_ticks: 0,
             least_request_bytes: 0,
             least_reply_bytes: 0,
             slow: Log::default(),
@@ -111,6 +114,9 @@ impl CommandLog {
         let least = |least: i64, log: &Log| u64::try_from(least).ok().filter(|_| log.max_len > 0);
         self.least_ticks = least(config.slowlog_log_slower_than_us, &self.slow)
             .map_or(u64::MAX, |micros| ticks_of_micros(clock, micros));
+        let monitored = config.latency_monitor_threshold_ms.saturating_mul(1_000);
+        let monitored = if monitored == 0 { u64::MAX } else { ticks_of_micros(clock, monitored) };
+        self.attention_ticks = self.least_ticks.min(monitored);
         let bytes = |bytes: Option<u64>| bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX);
         self.least_request_bytes = bytes(least(config.commandlog_request_larger_than_bytes, &self.large_requests));
         self.least_reply_bytes = bytes(least(config.commandlog_reply_larger_than_bytes, &self.large_replies));
@@ -137,7 +143,9 @@ impl CommandLog {
     /// Whether a command may stand out. Of a few that do not stand out it says so, too: a request's length takes time to tell.
     #[inline]
     pub(super) fn may_stand_out(&self, ticks: u64, argv: Argv<'_>, reply_bytes: usize) -> bool {
-        ticks >= self.least_ticks || reply_bytes >= self.least_reply_bytes || argv.may_take(self.least_request_bytes)
+        ticks >= self.attention_ticks
+            || reply_bytes >= self.least_reply_bytes
+            || argv.may_take(self.least_request_bytes)
     }
 
     /// Notes a command that [may stand out](Self::may_stand_out) in the logs in which it does. `by` are the client's address and

@@ -1,8 +1,11 @@
 //! From an admitted command to its reply.
 
+use std::time::Duration;
+
 use super::args::Args;
 use super::command_log::Ended;
 use super::error::Error;
+use super::latency::Event;
 use super::secrets::{REDACTED, secrets_of};
 use super::session::{ReplyMode, Restrictions, Session};
 use super::spec::{Flags, Group};
@@ -105,7 +108,16 @@ impl ServerState {
         ticks: u64,
         reply_bytes: usize,
     ) {
-        if origin == Origin::Script || entry.command.flags.has(Flags::SKIP_SLOWLOG) {
+        if origin == Origin::Script {
+            return;
+        }
+        let event = match origin {
+            Origin::Retry => Event::CommandUnblocking,
+            _ if entry.command.flags.has(Flags::FAST) => Event::FastCommand,
+            _ => Event::Command,
+        };
+        self.latency.note(event, Duration::from_nanos(self.stats.nanos(ticks)), &self.clock);
+        if entry.command.flags.has(Flags::SKIP_SLOWLOG) {
             return;
         }
         let ended = Ended { at_s: self.clock.now_ms() / 1_000, ticks, micros: self.stats.micros(ticks), reply_bytes };
@@ -221,9 +233,15 @@ pub(crate) fn call(
         (took, reply_end) = (took.saturating_sub(ticks), reply_end + bytes);
     }
     let stats = &mut server.stats.commands[entry.id.index()];
-    // A call that waits is counted when it ends.
-    stats.calls += u64::from(waits.is_none());
     stats.ticks += took;
+    // A call that waits is counted when it ends.
+    if waits.is_none() {
+        stats.calls += 1;
+        match &mut stats.latencies {
+            Some(latencies) => latencies.add(took),
+            None => server.stats.begin_latencies(entry.id, took),
+        }
+    }
     let reply_bytes = reply_end.saturating_sub(start);
     if server.command_log.may_stand_out(took, argv, reply_bytes) && waits.is_none() {
         server.note_outstanding(session, entry, argv, origin, took, reply_bytes);

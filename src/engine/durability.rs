@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use super::durability_state::{Durability, Held, WAITING_MIN};
 use super::error::Error;
+use super::latency::Event;
 use super::saving::Purpose;
 use super::session::{Restrictions, Session, SessionKey};
 use super::spec::Flags;
@@ -307,6 +308,16 @@ impl ServerState {
             durability.log.nudge();
             self.follow_log();
         }
+        self.note_log_latency();
+    }
+
+    /// Tells the latency monitor of the longest write and the longest sync since it was told last.
+    fn note_log_latency(&mut self) {
+        let Some(durability) = &self.durability else { return };
+        let (write, sync) = durability.log.take_longest();
+        let is_always = durability.log.policy() == SyncPolicy::Always;
+        self.latency.note(Event::LogWrite, write, &self.clock);
+        self.latency.note(if is_always { Event::LogSyncAlways } else { Event::LogSync }, sync, &self.clock);
     }
 
     /// Gives back the memory of the log's buffers when it has had nothing to do for a while.

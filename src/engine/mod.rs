@@ -24,6 +24,7 @@ pub(crate) mod error;
 mod evict;
 mod feed;
 pub(crate) mod keys;
+pub(crate) mod latency;
 pub mod lint;
 mod load_pieces;
 pub(crate) mod memory;

@@ -15,6 +15,7 @@ use super::batch::Batch;
 use super::command_log::CommandLog;
 use super::durability_state::Durability;
 use super::error::Error;
+use super::latency::LatencyMonitor;
 use super::pause::Pause;
 use super::pubsub::{HeldMessages, PubSub};
 use super::readers::Readers;
@@ -65,12 +66,15 @@ impl Engine {
         ks.set_now_ms(now_ms);
         let mut stats = Stats::new(table.ids());
         stats.scripts.slow.configure(&config, &stats.clock);
+        stats.track_latencies(config.latency_tracking);
         let of_scripts = scripts.memory_bytes() + scripts.text_bytes();
         let startup_bytes = allocated_bytes().saturating_sub(of_scripts as u64);
         let command_log = CommandLog::new(&config, &stats.clock);
         let mut acl = Acl::new(table);
         acl.set_default_password(&config.requirepass, table);
         let clients_limit = config.maxmemory_clients.bytes(config.maxmemory);
+        let mut latency = LatencyMonitor::default();
+        latency.set_threshold_ms(config.latency_monitor_threshold_ms);
         let mut server = ServerState {
             config,
             table,
@@ -82,6 +86,7 @@ impl Engine {
             pause: Pause::default(),
             registry: Arc::default(),
             command_log,
+            latency,
             stats,
             startup_bytes,
             peak_bytes: 0,
@@ -147,6 +152,8 @@ pub struct ServerState {
     pub stats: Stats,
     /// Commands that took long or were large.
     pub command_log: CommandLog,
+    /// What held others up.
+    pub latency: LatencyMonitor,
     /// Bytes that were allocated when the server was made, without those of scripts.
     pub startup_bytes: u64,
     /// Most bytes that were allocated when it was looked at: at every tick, and by INFO.

@@ -4,10 +4,12 @@ use quanta::Clock;
 use std::collections::HashMap;
 
 use super::script_stats::ScriptStats;
+use super::table::CommandId;
+use crate::base::histogram::Histogram;
 use crate::base::limits::{ERROR_CODE_MAX_BYTES, ERROR_CODES_MAX};
 
 /// One command's counters.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct CommandStats {
     /// Times it ran.
     pub calls: u64,
@@ -17,6 +19,8 @@ pub struct CommandStats {
     pub rejected: u64,
     /// Times it ran and answered an error.
     pub failed: u64,
+    /// What each run took, in ticks, from the first one on that is counted.
+    pub(super) latencies: Option<Box<Histogram>>,
 }
 
 /// The server's counters.
@@ -25,6 +29,10 @@ pub struct Stats {
     pub clock: Clock,
     /// By the command's id.
     pub commands: Vec<CommandStats>,
+    /// Whether the latencies of commands are counted (`latency-tracking`).
+    tracks_latencies: bool,
+    /// What was counted of them before that was turned off.
+    latencies_before: Vec<Option<Box<Histogram>>>,
     /// By script and function.
     pub scripts: ScriptStats,
     /// Error replies by their code.
@@ -71,6 +79,8 @@ impl Stats {
         Stats {
             clock: Clock::new(),
             commands: vec![CommandStats::default(); commands],
+            tracks_latencies: true,
+            latencies_before: Vec::new(),
             scripts: ScriptStats::default(),
             errors: HashMap::new(),
             error_replies: 0,
@@ -103,6 +113,35 @@ impl Stats {
         self.nanos(ticks) / 1_000
     }
 
+    /// Counts the first latency of a command, if they are counted at all: later ones find their histogram.
+    #[cold]
+    pub(super) fn begin_latencies(&mut self, command: CommandId, ticks: u64) {
+        if self.tracks_latencies {
+            self.commands[command.index()].latencies.get_or_insert_default().add(ticks);
+        }
+    }
+
+    /// What each run of a command took, in ticks; `None` if none was counted.
+    pub fn latencies(&self, command: CommandId) -> Option<&Histogram> {
+        let before = self.latencies_before.get(command.index()).and_then(Option::as_deref);
+        self.commands[command.index()].latencies.as_deref().or(before)
+    }
+
+    /// `latency-tracking`: counts latencies or stops to. What was counted stays, and is gone on with.
+    pub fn track_latencies(&mut self, on: bool) {
+        if on == self.tracks_latencies {
+            return;
+        }
+        self.tracks_latencies = on;
+        if on {
+            let before = std::mem::take(&mut self.latencies_before);
+            self.commands.iter_mut().zip(before).for_each(|(stats, before)| stats.latencies = before);
+        } else {
+            // So that there is none to be found, and the calls need not ask.
+            self.latencies_before = self.commands.iter_mut().map(|stats| stats.latencies.take()).collect();
+        }
+    }
+
     /// Counts an error reply under its code: the first word. As in Redis, what has none that is short counts as ERR.
     #[cold]
     pub fn count_error(&mut self, text: &[u8]) {
@@ -119,7 +158,8 @@ impl Stats {
     pub fn reset(&mut self) {
         self.scripts.reset();
         let scripts = std::mem::take(&mut self.scripts);
-        *self = Stats { clock: self.clock.clone(), scripts, ..Stats::new(self.commands.len()) };
+        let tracks_latencies = self.tracks_latencies;
+        *self = Stats { clock: self.clock.clone(), tracks_latencies, scripts, ..Stats::new(self.commands.len()) };
     }
 
     /// Takes a sample of the rates, at this time of the steady clock; called at every tick.

@@ -9,6 +9,7 @@
 //! left who can go on ([`Engine::wake`]).
 
 use super::dispatch::call;
+use super::latency::Event;
 use super::session::{Session, SessionKey};
 use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
@@ -185,11 +186,14 @@ impl Engine {
             return false;
         }
         self.ks.set_now_ms(self.server.clock.now_ms());
+        let began_ticks = self.server.stats.clock.raw();
         let unit = self.begin(UnitOrigin::Expiry);
         let more = self.ks.reclaim_expired(EXPIRY_SLICE_TIMERS);
         if self.commit(unit, &mut []) {
             self.wake(None);
         }
+        let took = self.server.stats.clock.delta(began_ticks, self.server.stats.clock.raw());
+        self.server.latency.note(Event::ExpireCycle, took, &self.server.clock);
         more
     }
 }

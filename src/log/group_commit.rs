@@ -208,6 +208,11 @@ impl Log {
         self.shared.sync_time()
     }
 
+    /// How long the longest write and the longest sync took since this was asked last.
+    pub fn take_longest(&self) -> (Duration, Duration) {
+        self.shared.take_longest()
+    }
+
     /// Bytes that were committed and are not written yet.
     pub fn backlog_bytes(&self) -> usize {
         self.shared.backlog_bytes()

@@ -82,6 +82,9 @@ pub(super) struct Shared {
     backlog: AtomicUsize,
     pub(super) written_bytes: AtomicU64,
     sync_ns: AtomicU64,
+    /// The longest write and the longest sync since somebody [asked](Self::take_longest), in ns.
+    longest_write_ns: AtomicU64,
+    longest_sync_ns: AtomicU64,
 }
 
 impl Shared {
@@ -108,6 +111,8 @@ impl Shared {
             backlog: AtomicUsize::new(0),
             written_bytes: AtomicU64::new(0),
             sync_ns: AtomicU64::new(0),
+            longest_write_ns: AtomicU64::new(0),
+            longest_sync_ns: AtomicU64::new(0),
         }
     }
 
@@ -311,8 +316,20 @@ impl Shared {
     /// thread must not do so a second time on a disk that is slow at times.
     pub(super) fn learn_sync_time(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.longest_sync_ns.fetch_max(took, Ordering::Relaxed);
         let before = self.sync_ns.load(Ordering::Relaxed);
         self.sync_ns.store(took.max(before - before / 8), Ordering::Relaxed);
+    }
+
+    /// Learns how long a write took.
+    pub(super) fn learn_write_time(&self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.longest_write_ns.fetch_max(took, Ordering::Relaxed);
+    }
+
+    pub(super) fn take_longest(&self) -> (Duration, Duration) {
+        let take = |longest: &AtomicU64| Duration::from_nanos(longest.swap(0, Ordering::Relaxed));
+        (take(&self.longest_write_ns), take(&self.longest_sync_ns))
     }
 
     pub(super) fn sync_time(&self) -> Duration {

@@ -181,9 +181,11 @@ impl Writer {
         let contents = Contents { first_lsn: tail.first_lsn, units: tail.units, time_ms: tail.time_ms };
         let crc = seal(&mut tail.bytes, &place, self.shared.durable.load(), contents);
         self.is_dirty = true;
+        let began = self.shared.clock.monotonic();
         if let Err(error) = self.current.file.write_at(&tail.bytes, place.offset) {
             return Err(self.failed(self.on_segment("write to"), &error));
         }
+        self.shared.learn_write_time(self.shared.clock.monotonic().saturating_sub(began));
         self.current.offset += stride(tail.bytes.len());
         self.current.last_crc = crc;
         self.shared.written_bytes.fetch_add(tail.bytes.len() as u64, Ordering::Relaxed);

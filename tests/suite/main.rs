@@ -24,6 +24,7 @@ mod harness;
 mod in_process;
 mod kills;
 mod lasting;
+mod latency;
 mod ldb;
 mod listening;
 mod looking;

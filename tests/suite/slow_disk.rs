@@ -225,3 +225,14 @@ fn a_setting_that_waits_for_the_disk_goes_with_its_client() {
     // Another may change it.
     assert_eq!(other.command(&["CONFIG", "SET", "appendonly", "no"]), Value::status("OK"));
 }
+
+#[test]
+fn a_slow_disk_is_seen_by_the_latency_monitor() {
+    let disk = SlowDisk::new();
+    let mut c = disk.raw();
+    assert_eq!(c.command(&["CONFIG", "SET", "latency-monitor-threshold", "2"]), Value::status("OK"));
+    assert_eq!(c.command(&["SET", "k", "v"]), Value::status("OK"));
+    let sees = |c: &mut Raw, event: &str| format!("{:?}", c.command(&["LATENCY", "LATEST"])).contains(event);
+    until(|| sees(&mut c, "\"aof-fsync-always\""), "a sync of 2 ms is noted");
+    assert!(!sees(&mut c, "\"aof-fsync\""), "replies waited for it");
+}
