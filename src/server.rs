@@ -21,6 +21,7 @@ use crate::engine::Engine;
 use crate::engine::recovery::{Loading, Recovered, RecoveryError, Step};
 use crate::engine::registry::watch_for_stalls;
 use crate::engine::saving::DATA_DIR;
+use crate::engine::turns::Turns;
 use crate::import::ImportError;
 use crate::import::at_start::{AtStart, Importing};
 use crate::log::directory::{Directory, DirectoryId};
@@ -74,7 +75,13 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     {
         tracing::warn!("the system goes on with huge pages, which may stall the server for moments: {error}");
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let turns = Arc::<Turns>::default();
+    let (woken, asleep) = (Arc::clone(&turns), Arc::clone(&turns));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_unpark(move || woken.begin())
+        .on_thread_park(move || asleep.end())
+        .build()?;
     let local = tokio::task::LocalSet::new();
     count_for_this_thread();
     wait_to_be_told();
@@ -85,6 +92,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
         engine.server.configure_users().map_err(StartError::Users)?;
+        engine.server.turns = turns;
         let log_moved = Arc::new(Notify::new());
         let places: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
         let mut start = Some(Start::begin(&mut engine, &log_moved)?);

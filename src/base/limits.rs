@@ -398,6 +398,9 @@ pub const COMMAND_LOG_MAX_ARG_BYTES: usize = 128;
 /// Seconds of which LATENCY keeps a sample for each event.
 pub const LATENCY_SAMPLES_MAX: usize = 160;
 
+/// Patterns that DEBUG STRINGMATCH-TEST tries.
+pub const DEBUG_GLOB_TRIALS: usize = 100_000;
+
 /// Commands that the trail of a slow call keeps: the slowest of them.
 pub const SCRIPT_TRAIL_MAX_STEPS: usize = 32;
 

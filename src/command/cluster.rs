@@ -57,7 +57,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 name: "addslotsrange",
                 arity: -4,
                 since: "7.0.0",
-                syntax: "(start-slot:integer end-slot:integer)...",
+                syntax: "(start-slot:integer end-slot:integer):range...",
                 ..CHANGE
             },
             Command { name: "bumpepoch", arity: 2, tips: &["nondeterministic_output"], ..CHANGE },
@@ -68,10 +68,10 @@ pub(super) const COMMANDS: &[Command] = &[
                 name: "delslotsrange",
                 arity: -4,
                 since: "7.0.0",
-                syntax: "(start-slot:integer end-slot:integer)...",
+                syntax: "(start-slot:integer end-slot:integer):range...",
                 ..CHANGE
             },
-            Command { name: "failover", arity: -2, syntax: "[FORCE | TAKEOVER]", ..CHANGE },
+            Command { name: "failover", arity: -2, syntax: "[FORCE | TAKEOVER]:options", ..CHANGE },
             Command { name: "flushslots", arity: 2, ..CHANGE },
             Command { name: "forget", syntax: "node-id", ..CHANGE },
             Command { name: "getkeysinslot", arity: 4, syntax: "slot:integer count:integer", ..ASK },
@@ -89,7 +89,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 name: "reset",
                 arity: -2,
                 flags: Flags::ADMIN.and(Flags::STALE).and(Flags::NOSCRIPT),
-                syntax: "[HARD | SOFT]",
+                syntax: "[HARD | SOFT]:reset-type",
                 ..CHANGE
             },
             Command { name: "saveconfig", arity: 2, ..CHANGE },
@@ -97,7 +97,7 @@ pub(super) const COMMANDS: &[Command] = &[
             Command {
                 name: "setslot",
                 arity: -4,
-                syntax: "slot:integer <IMPORTING node-id | MIGRATING node-id | NODE node-id | STABLE>",
+                syntax: "slot:integer <(IMPORTING node-id):importing | (MIGRATING node-id):migrating | (NODE node-id):node | STABLE>:subcommand",
                 ..CHANGE
             },
             Command { name: "shards", arity: 2, since: "7.0.0", ..ASK_EARLY },

@@ -165,6 +165,7 @@ fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
 
 fn reset_stat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.server.stats.reset();
+    ctx.server.turns.reset();
     ctx.ks.reset_stats();
     ctx.server.scripts.reset_stats();
     ctx.reply.ok();

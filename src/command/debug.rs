@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sha1::{Digest, Sha1};
 
-use super::help;
+use super::{debug_probe, help};
 use crate::base::limits::{DEBUG_POPULATE_MAX_BYTES, DEBUG_SLEEP_MAX};
 use crate::base::num;
 use crate::engine::args::Args;
@@ -25,7 +25,7 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     let word = args.bytes()?;
     let rest: Vec<&[u8]> = args.rest().iter().collect();
     match (word.to_ascii_lowercase().as_slice(), rest.as_slice()) {
-        (b"help", []) => help::write(ctx, "debug", HELP.into_iter()),
+        (b"help", []) => help::write(ctx, "debug", sorted_help().iter().copied()),
         (b"log", [message]) => {
             tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(message));
             ctx.reply.ok();
@@ -64,7 +64,10 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         }
         (b"reload", options) => return reload(ctx, options),
         (b"loadaof", []) => return load_log(ctx),
-        _ => {
+        (known, rest) => {
+            if let Some(done) = debug_probe::run(ctx, known, rest) {
+                return done.map(|()| Flow::Replied);
+            }
             let word = excerpt(word, 128);
             return Err(Error::owned(format!(
                 "ERR unknown subcommand or wrong number of arguments for '{word}'. Try DEBUG HELP."
@@ -227,6 +230,19 @@ const HELP: [&str; 28] = [
     "    Holds the server up for so long.",
     "    A fraction is allowed.",
 ];
+
+/// Each subcommand with what is said of it, by name.
+fn sorted_help() -> Vec<&'static str> {
+    let mut entries: Vec<Vec<&str>> = Vec::new();
+    for line in HELP.iter().chain(&debug_probe::HELP) {
+        match entries.last_mut() {
+            Some(entry) if line.starts_with(' ') => entry.push(line),
+            _ => entries.push(vec![line]),
+        }
+    }
+    entries.sort();
+    entries.concat()
+}
 
 fn object(ctx: &mut Ctx<'_>, key: &[u8]) -> Done {
     let db = ctx.session.db;

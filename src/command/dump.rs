@@ -62,6 +62,7 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if ttl_ms < 0 {
         return Err(Error::text("ERR Invalid TTL value, must be >= 0"));
     }
+    ctx.server.stats.payloads_checked += 1;
     let load = if ctx.server.skip_checksums { rdb::load_unchecked } else { rdb::load };
     let value = load(payload, ctx.ks.limits()).map_err(|refused| match refused {
         Refused::Envelope => Error::text("ERR DUMP payload version or checksum are wrong"),

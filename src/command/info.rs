@@ -4,10 +4,12 @@
 //! here (replicas, forks) shows the constant that a Redis without it shows, where clients read it.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use super::memory::overview::Overview;
+use crate::base::crc::crc64;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
-use crate::config::percent_text;
+use crate::config::{Config, percent_text};
 use crate::engine::acl::log::Reason;
 use crate::engine::args::Args;
 use crate::engine::saving::Purpose;
@@ -16,7 +18,7 @@ use crate::engine::spec::{Flags, Group};
 use crate::engine::{Command, Ctx, Done, Run};
 
 /// What a section writes into.
-type Text = String;
+pub(super) type Text = String;
 
 /// One section.
 struct Section {
@@ -29,36 +31,50 @@ struct Section {
     write: fn(&mut Text, &Ctx<'_>),
 }
 
+/// What is shown only to who asks for it by name.
+const DEBUG: &str = "debug";
+
 /// All sections, in Redis' order.
-const SECTIONS: [Section; 12] = [
+const SECTIONS: [Section; 15] = [
     Section { name: "server", title: "Server", by_default: true, write: server },
     Section { name: "clients", title: "Clients", by_default: true, write: clients },
     Section { name: "memory", title: "Memory", by_default: true, write: memory },
     Section { name: "persistence", title: "Persistence", by_default: true, write: persistence },
+    Section { name: "threads", title: "Threads", by_default: true, write: threads },
     Section { name: "stats", title: "Stats", by_default: true, write: stats },
     Section { name: "replication", title: "Replication", by_default: true, write: replication },
     Section { name: "cpu", title: "CPU", by_default: true, write: cpu },
+    Section { name: "modules", title: "Modules", by_default: true, write: |_, _| {} },
     Section { name: "commandstats", title: "Commandstats", by_default: false, write: commandstats },
     Section { name: "errorstats", title: "Errorstats", by_default: true, write: errorstats },
     Section { name: "latencystats", title: "Latencystats", by_default: false, write: latencystats },
     Section { name: "cluster", title: "Cluster", by_default: true, write: cluster },
     Section { name: "keyspace", title: "Keyspace", by_default: true, write: keyspace },
+    Section { name: DEBUG, title: "Debug", by_default: false, write: debug },
 ];
 
 fn info(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
-    let asked = |word: &str| args.rest().iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+    let text = sections(ctx, &args.rest().iter().collect::<Vec<_>>());
+    ctx.reply.verbatim(b"txt", text.as_bytes());
+    Ok(())
+}
+
+/// The sections of these names, among which `all`, `everything` and `default` are; none: `default`.
+pub(super) fn sections(ctx: &Ctx<'_>, names: &[&[u8]]) -> Text {
+    let asked = |word: &str| names.iter().any(|name| name.eq_ignore_ascii_case(word.as_bytes()));
     let all = asked("all") || asked("everything");
-    let default = args.is_empty() || asked("default");
+    let default = names.is_empty() || asked("default");
+    let is_shown =
+        |section: &&Section| all && section.name != DEBUG || default && section.by_default || asked(section.name);
     let mut text = Text::new();
-    for section in SECTIONS.iter().filter(|section| all || (default && section.by_default) || asked(section.name)) {
+    for section in SECTIONS.iter().filter(is_shown) {
         if !text.is_empty() {
             text.push_str("\r\n");
         }
         line(&mut text, format_args!("# {}", section.title));
         (section.write)(&mut text, ctx);
     }
-    ctx.reply.verbatim(b"txt", text.as_bytes());
-    Ok(())
+    text
 }
 
 fn line(text: &mut Text, content: std::fmt::Arguments<'_>) {
@@ -82,10 +98,18 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
     fields! { text,
         "redis_version" => REDIS_VERSION,
         "tidegate_version" => TIDEGATE_VERSION,
+        "redis_git_sha1" => "00000000",
+        "redis_git_dirty" => 0,
+        "redis_build_id" => build_id(),
         "redis_mode" => "standalone",
         "os" => operating_system(),
         "arch_bits" => usize::BITS,
+        "monotonic_clock" => "POSIX clock_gettime",
+        "multiplexing_api" => if cfg!(target_os = "linux") { "epoll" } else { "kqueue" },
+        "atomicvar_api" => "rust-std",
+        "gcc_version" => "0.0.0",
         "process_id" => std::process::id(),
+        "process_supervised" => "no",
         "run_id" => server.run_id,
         "tcp_port" => if server.config.port != 0 { server.config.port } else { server.config.tls_port },
         "server_time_usec" => now_us,
@@ -97,6 +121,28 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
         "executable" => executable.display(),
         "config_file" => "",
         "io_threads_active" => 0,
+        "availability_zone" => String::from_utf8_lossy(&server.config.availability_zone),
+    }
+    listeners(text, &server.config);
+}
+
+/// Names the build: the same program has the same.
+fn build_id() -> String {
+    let named = [TIDEGATE_VERSION, std::env::consts::ARCH, std::env::consts::OS].concat();
+    format!("{:016x}", crc64(named.as_bytes()))
+}
+
+/// Where the server listens, one line for each kind of socket.
+fn listeners(text: &mut Text, config: &Config) {
+    let bound: String = config.bind.iter().map(|address| format!(",bind={address}")).collect();
+    let unix = config.unixsocket.display();
+    let kinds = [
+        (config.port != 0).then(|| format!("name=tcp{bound},port={}", config.port)),
+        (!config.unixsocket.as_os_str().is_empty()).then(|| format!("name=unix,bind={unix}")),
+        (config.tls_port != 0).then(|| format!("name=tls{bound},port={}", config.tls_port)),
+    ];
+    for (number, kind) in kinds.into_iter().flatten().enumerate() {
+        line(text, format_args!("listener{number}:{kind}"));
     }
 }
 
@@ -294,10 +340,29 @@ fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
     }
 }
 
+/// There is one thread for clients.
+fn threads(text: &mut Text, ctx: &Ctx<'_>) {
+    let (clients, stats) = (ctx.server.sessions.len(), &ctx.server.stats);
+    line(text, format_args!("io_thread_0:clients={clients},reads={},writes={}", stats.reads, stats.writes));
+}
+
+/// For whoever works on the server.
+fn debug(text: &mut Text, ctx: &Ctx<'_>) {
+    let (stats, turns) = (&ctx.server.stats, &ctx.server.turns);
+    let log = ctx.server.durability.as_ref().map_or(Duration::ZERO, |durability| durability.log().busy_time());
+    fields! { text,
+        "eventloop_duration_aof_sum" => log.as_micros(),
+        "eventloop_duration_cron_sum" => stats.micros(stats.tick_ticks),
+        "eventloop_duration_max" => turns.max_us(),
+    }
+}
+
 fn stats(text: &mut Text, ctx: &Ctx<'_>) {
     let stats = &ctx.server.stats;
     let keys = &ctx.ks.stats;
     let over_limit_now_ms = stats.over_limit_since_ms.map_or(0, |since_ms| ctx.server.clock.steady_ms() - since_ms);
+    let turns = &ctx.server.turns;
+    let turn_us = stats.turn_us_per_second.per_second() / stats.turns_per_second.per_second().max(1);
     let kilobytes = |rate: &crate::engine::stats::Rate| rate.per_second() as f64 / 1_024.0;
     fields! { text,
         "total_connections_received" => stats.connections,
@@ -305,14 +370,21 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "instantaneous_ops_per_sec" => stats.ops_per_second.per_second(),
         "total_net_input_bytes" => stats.bytes_in,
         "total_net_output_bytes" => stats.bytes_out,
+        "total_net_repl_input_bytes" => 0,
+        "total_net_repl_output_bytes" => 0,
         "instantaneous_input_kbps" => format_args!("{:.2}", kilobytes(&stats.in_per_second)),
         "instantaneous_output_kbps" => format_args!("{:.2}", kilobytes(&stats.out_per_second)),
+        "instantaneous_input_repl_kbps" => "0.00",
+        "instantaneous_output_repl_kbps" => "0.00",
         "rejected_connections" => stats.rejected_connections,
         "sync_full" => stats.full_syncs,
         "sync_partial_ok" => 0,
         "sync_partial_err" => 0,
         "expired_subkeys" => keys.expired_elements,
         "expired_keys" => keys.expired,
+        "expired_stale_perc" => "0.00",
+        "expired_time_cap_reached_count" => stats.expire_more,
+        "expire_cycle_cpu_milliseconds" => stats.micros(stats.expire_ticks) / 1_000,
         "evicted_keys" => keys.evicted,
         "evicted_clients" => stats.evicted_clients,
         "total_eviction_exceeded_time" => stats.over_limit_ms + over_limit_now_ms,
@@ -326,15 +398,32 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "latest_fork_usec" => 0,
         "total_forks" => 0,
         "migrate_cached_sockets" => 0,
+        "slave_expires_tracked_keys" => 0,
         "active_defrag_hits" => 0,
         "active_defrag_misses" => 0,
+        "active_defrag_key_hits" => 0,
+        "active_defrag_key_misses" => 0,
+        "total_active_defrag_time" => 0,
+        "current_active_defrag_time" => 0,
         "tracking_total_keys" => 0,
         "tracking_total_items" => 0,
         "tracking_total_prefixes" => 0,
         "unexpected_error_replies" => 0,
         "total_error_replies" => stats.error_replies,
+        "dump_payload_sanitizations" => stats.payloads_checked,
+        "total_reads_processed" => stats.reads,
+        "total_writes_processed" => stats.writes,
+        "io_threaded_reads_processed" => 0,
+        "io_threaded_writes_processed" => 0,
         "client_query_buffer_limit_disconnections" => stats.query_limit_disconnections,
         "client_output_buffer_limit_disconnections" => stats.output_limit_disconnections,
+        "reply_buffer_shrinks" => 0,
+        "reply_buffer_expands" => 0,
+        "eventloop_cycles" => turns.count(),
+        "eventloop_duration_sum" => turns.sum_us(),
+        "eventloop_duration_cmd_sum" => stats.micros(stats.command_ticks),
+        "instantaneous_eventloop_cycles_per_sec" => stats.turns_per_second.per_second(),
+        "instantaneous_eventloop_duration_usec" => turn_us,
         "acl_access_denied_auth" => stats.refusals[Reason::Auth as usize],
         "acl_access_denied_cmd" => stats.refusals[Reason::Command as usize],
         "acl_access_denied_key" => stats.refusals[Reason::Key as usize],
@@ -342,13 +431,19 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
     }
 }
 
-fn replication(text: &mut Text, _: &Ctx<'_>) {
+fn replication(text: &mut Text, ctx: &Ctx<'_>) {
     fields! { text,
         "role" => "master",
         "connected_slaves" => 0,
         "master_failover_state" => "no-failover",
+        "master_replid" => ctx.server.replication_id,
+        "master_replid2" => "0".repeat(40),
         "master_repl_offset" => 0,
+        "second_repl_offset" => -1,
         "repl_backlog_active" => 0,
+        "repl_backlog_size" => 0,
+        "repl_backlog_first_byte_offset" => 0,
+        "repl_backlog_histlen" => 0,
     }
 }
 

@@ -125,8 +125,10 @@ fn docs(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
 }
 
 /// Commands that others have made needless: since which version of Redis, and which.
-const DEPRECATED: [(&str, &str, &str); 19] = [
+const DEPRECATED: [(&str, &str, &str); 21] = [
     ("brpoplpush", "6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
+    ("cluster|slaves", "5.0.0", "`CLUSTER REPLICAS`"),
+    ("cluster|slots", "7.0.0", "`CLUSTER SHARDS`"),
     ("georadius", "6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` argument"),
     ("georadius_ro", "6.2.0", "`GEOSEARCH` with the `BYRADIUS` argument"),
     ("georadiusbymember", "6.2.0", "`GEOSEARCH` and `GEOSEARCHSTORE` with the `BYRADIUS` and `FROMMEMBER` arguments"),

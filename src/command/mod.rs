@@ -10,6 +10,7 @@ mod config;
 mod connection;
 mod deadline;
 mod debug;
+mod debug_probe;
 mod dump;
 mod element;
 mod function;

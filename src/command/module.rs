@@ -83,7 +83,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: -3,
             since: "7.0.0",
             summary: "Fails: the server loads no modules.",
-            syntax: "path [CONFIG name value]... [ARGS args...]",
+            syntax: "path [CONFIG name value]:configs... [ARGS args...]",
             run: Run::Now(load),
             ..SUB
         },

@@ -42,7 +42,7 @@ fn begin(ctx: &mut Ctx<'_>, names_history: bool) -> Done {
     ctx.server.stats.full_syncs += 1;
     ctx.session.transfer = Some(Box::new(transfer));
     if names_history {
-        ctx.reply.status(&format!("FULLRESYNC {} 0", ctx.server.run_id));
+        ctx.reply.status(&format!("FULLRESYNC {} 0", ctx.server.replication_id));
     }
     Ok(())
 }
@@ -158,7 +158,7 @@ const REPLICA_OF: Command = Command {
     arity: 3,
     flags: REPLICATION.flags.and(Flags::NO_ASYNC_LOADING).and(Flags::STALE),
     summary: "Has the server follow nobody, as it does anyway; anything else is refused.",
-    syntax: "<(host port) | (NO ONE)>",
+    syntax: "<(host port:integer):host-port | (NO ONE):no-one>:args",
     run: Run::Now(replica_of),
     ..REPLICATION
 };
@@ -170,7 +170,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -1,
         flags: REPLICATION.flags.and(Flags::STALE),
         summary: "Fails: there is no replica to hand over to.",
-        syntax: "[TO (host port:integer [FORCE])] [ABORT] [TIMEOUT milliseconds]",
+        syntax: "[TO host port:integer [FORCE]]:target [ABORT] [TIMEOUT milliseconds]",
         since: "6.2.0",
         run: Run::Now(fail_over),
         ..REPLICATION

@@ -103,9 +103,9 @@ impl Conversation {
         self.hung_up = is_open != Some(true);
         let (sent, came) = ((unsent - self.unsent.len()) as u64, (self.received.len() - received) as u64);
         ctx.session.bytes_out += sent;
-        ctx.server.stats.bytes_out += sent;
+        ctx.server.stats.sent(sent);
         ctx.session.bytes_in += came;
-        ctx.server.stats.bytes_in += came;
+        ctx.server.stats.received(came);
     }
 
     /// The next command of those that came; `None` while there is no whole one.

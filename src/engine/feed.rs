@@ -23,6 +23,7 @@ impl Engine {
         session.pending_input = input.len();
         self.server.last_ticks = self.server.stats.clock.raw();
         session.active_ticks = self.server.last_ticks;
+        let began_ticks = self.server.last_ticks;
         self.server.others_come_first = false;
         self.server.sent_past = 0;
         self.ks.set_now_ms(now_ms);
@@ -32,6 +33,7 @@ impl Engine {
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.server.sessions.put(session);
         self.server.weigh(key);
+        self.server.stats.command_ticks += self.server.last_ticks.saturating_sub(began_ticks);
         self.server.registry.rests();
         if !self.server.limits_due.is_empty() {
             self.server.enforce_output_limits();

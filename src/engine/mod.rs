@@ -64,11 +64,13 @@ pub mod tail;
 mod tick;
 pub mod transfer;
 mod transfer_slices;
+pub mod turns;
 mod unit;
 pub(crate) mod wait;
 mod wait_queues;
 mod watches;
 
+pub(crate) use state::hex_id;
 pub use state::{
     Command, CommandTable, Ctx, Done, Engine, Entry, Fed, Flow, MayWait, NetworkRefusal, Origin, RawSockets,
     Reconfigure, Run, ServerState, Shutdown,

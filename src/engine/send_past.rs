@@ -28,7 +28,7 @@ impl ServerState {
         });
         self.past_of_call = Past { bytes: sent, ticks: self.stats.clock.raw().saturating_sub(begin) };
         session.bytes_out += sent as u64;
-        self.stats.bytes_out += sent as u64;
+        self.stats.sent(sent as u64);
         self.sent_past += sent;
         // What the socket has not taken would be offered to it with each further reply.
         self.others_come_first |= self.sent_past >= SEND_SLICE_BYTES || !reply.is_empty();

@@ -29,6 +29,7 @@ use super::spec;
 use super::stats::Stats;
 use super::table;
 use super::tail::Tail;
+use super::turns::Turns;
 use super::wait::{Parked, Wait};
 use super::wait_queues::Waits;
 use super::watches::Watches;
@@ -58,7 +59,8 @@ impl Engine {
     pub fn new(config: Config, table: &'static CommandTable, clock: Clock, mut rng: Rng) -> Result<Engine, Error> {
         let mut scripts = Scripts::new(rng.next_u64(), config.script_cache_max_bytes)?;
         scripts.set_memory_limit(config.script_memory_limit);
-        let run_id = (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect();
+        let replication_id = hex_id(&mut rng);
+        let run_id = hex_id(&mut rng);
         let now_ms = clock.now_ms();
         let mut ks = Keyspace::new(config.databases, rng);
         ks.set_limits(ValueLimits::from(&config));
@@ -101,11 +103,14 @@ impl Engine {
             eviction_is_behind: false,
             clock,
             started_ms: now_ms,
+            turns: Arc::default(),
             run_id,
+            replication_id,
             shutdown: None,
             limits_due: Vec::new(),
             stop_signal: Arc::default(),
             active_expire: true,
+            pauses_cron: false,
             skip_checksums: false,
             debug_in_scripts: false,
             scripts,
@@ -126,6 +131,11 @@ impl Engine {
         server.readers_changed();
         Ok(Engine { ks, server, batch: Batch::default() })
     }
+}
+
+/// 40 hexadecimal digits.
+pub(crate) fn hex_id(rng: &mut Rng) -> String {
+    (0..5).map(|_| format!("{:08x}", rng.next_u64() as u32)).collect()
 }
 
 /// What the server holds besides the keys.
@@ -181,6 +191,10 @@ pub struct ServerState {
     pub clock: Clock,
     /// When the server started, Unix ms.
     pub started_ms: i64,
+    /// The turns of the event loop, which tells of them.
+    pub turns: Arc<Turns>,
+    /// Names the history of the data to replicas: 40 hexadecimal digits.
+    pub replication_id: String,
     /// Identifies this run: 40 hexadecimal digits.
     pub run_id: String,
     /// Set when a client asked the server to stop.
@@ -191,6 +205,8 @@ pub struct ServerState {
     pub stop_signal: Arc<AtomicBool>,
     /// DEBUG SET-ACTIVE-EXPIRE.
     pub active_expire: bool,
+    /// DEBUG PAUSE-CRON.
+    pub pauses_cron: bool,
     /// DEBUG SET-SKIP-CHECKSUM-VALIDATION.
     pub skip_checksums: bool,
     /// DEBUG SET-DISABLE-DENY-SCRIPTS.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::script_stats::ScriptStats;
 use super::table::CommandId;
+use super::turns::Turns;
 use crate::base::histogram::Histogram;
 use crate::base::limits::{ERROR_CODE_MAX_BYTES, ERROR_CODES_MAX};
 
@@ -49,8 +50,22 @@ pub struct Stats {
     pub bytes_in: u64,
     /// Bytes written to clients.
     pub bytes_out: u64,
+    /// Times something was read from a client.
+    pub reads: u64,
+    /// Times something was written to a client.
+    pub writes: u64,
     /// Commands processed.
     pub processed: u64,
+    /// Time that clients' commands took in all, in ticks.
+    pub command_ticks: u64,
+    /// Time that the work took that is done `hz` times a second, in ticks.
+    pub tick_ticks: u64,
+    /// Time that removing expired keys took, in ticks.
+    pub expire_ticks: u64,
+    /// Times that more keys had expired than are removed in one slice.
+    pub expire_more: u64,
+    /// Payloads of RESTORE that were checked.
+    pub payloads_checked: u64,
     /// Clients closed because they did not read their replies.
     pub output_limit_disconnections: u64,
     /// Clients closed because all together held too much.
@@ -71,6 +86,10 @@ pub struct Stats {
     pub in_per_second: Rate,
     /// Bytes per second written.
     pub out_per_second: Rate,
+    /// Turns of the event loop per second.
+    pub turns_per_second: Rate,
+    /// Microseconds that they take of each second.
+    pub turn_us_per_second: Rate,
 }
 
 impl Stats {
@@ -89,6 +108,13 @@ impl Stats {
             refusals: [0; 4],
             bytes_in: 0,
             bytes_out: 0,
+            reads: 0,
+            writes: 0,
+            command_ticks: 0,
+            tick_ticks: 0,
+            expire_ticks: 0,
+            expire_more: 0,
+            payloads_checked: 0,
             processed: 0,
             output_limit_disconnections: 0,
             evicted_clients: 0,
@@ -100,6 +126,8 @@ impl Stats {
             ops_per_second: Rate::default(),
             in_per_second: Rate::default(),
             out_per_second: Rate::default(),
+            turns_per_second: Rate::default(),
+            turn_us_per_second: Rate::default(),
         }
     }
 
@@ -162,8 +190,24 @@ impl Stats {
         *self = Stats { clock: self.clock.clone(), tracks_latencies, scripts, ..Stats::new(self.commands.len()) };
     }
 
+    /// Something was read from a client.
+    #[inline]
+    pub fn received(&mut self, bytes: u64) {
+        self.bytes_in += bytes;
+        self.reads += 1;
+    }
+
+    /// Something was written to a client.
+    #[inline]
+    pub fn sent(&mut self, bytes: u64) {
+        self.bytes_out += bytes;
+        self.writes += 1;
+    }
+
     /// Takes a sample of the rates, at this time of the steady clock; called at every tick.
-    pub fn sample(&mut self, steady_ms: i64) {
+    pub fn sample(&mut self, steady_ms: i64, turns: &Turns) {
+        self.turns_per_second.sample(steady_ms, turns.count());
+        self.turn_us_per_second.sample(steady_ms, turns.sum_us());
         self.ops_per_second.sample(steady_ms, self.processed);
         self.in_per_second.sample(steady_ms, self.bytes_in);
         self.out_per_second.sample(steady_ms, self.bytes_out);

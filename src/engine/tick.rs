@@ -1,5 +1,7 @@
 //! What must be done now and then, whatever clients do.
 
+use std::sync::Arc;
+
 use super::state::{Engine, ServerState};
 use crate::base::allocated::allocated_bytes;
 
@@ -7,9 +9,17 @@ impl Engine {
     /// Runs what must run `hz` times a second: reclaiming memory, statistics, idle clients. Answers whether there is more to
     /// reclaim than one slice does.
     pub fn tick(&mut self) -> bool {
+        if self.server.pauses_cron {
+            // Whoever waits for the disk, or for room, must not wait for ever.
+            self.server.look_after_log();
+            self.server.make_room(self.server.clock.steady_ms());
+            return false;
+        }
+        let began_ticks = self.server.stats.clock.raw();
         let steady_ms = self.server.clock.steady_ms();
         self.server.stats.processed = self.server.stats.commands.iter().map(|command| command.calls).sum();
-        self.server.stats.sample(steady_ms);
+        let turns = Arc::clone(&self.server.turns);
+        self.server.stats.sample(steady_ms, &turns);
         self.server.peak_bytes = self.server.peak_bytes.max(allocated_bytes());
         self.give_back_scratch();
         self.server.freed.give_back(steady_ms);
@@ -18,6 +28,7 @@ impl Engine {
         self.server.close_idle();
         self.server.check_soft_limits();
         self.server.make_room(steady_ms);
+        self.server.stats.tick_ticks += self.server.stats.clock.raw().saturating_sub(began_ticks);
         self.reclaim()
     }
 

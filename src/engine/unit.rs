@@ -192,7 +192,11 @@ impl Engine {
         if self.commit(unit, &mut []) {
             self.wake(None);
         }
-        let took = self.server.stats.clock.delta(began_ticks, self.server.stats.clock.raw());
+        let stats = &mut self.server.stats;
+        let ended_ticks = stats.clock.raw();
+        stats.expire_ticks += ended_ticks.saturating_sub(began_ticks);
+        stats.expire_more += u64::from(more);
+        let took = stats.clock.delta(began_ticks, ended_ticks);
         self.server.latency.note(Event::ExpireCycle, took, &self.server.clock);
         more
     }

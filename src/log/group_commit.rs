@@ -213,6 +213,11 @@ impl Log {
         self.shared.take_longest()
     }
 
+    /// What all writes and syncs have taken since the log was opened.
+    pub fn busy_time(&self) -> Duration {
+        self.shared.busy_time()
+    }
+
     /// Bytes that were committed and are not written yet.
     pub fn backlog_bytes(&self) -> usize {
         self.shared.backlog_bytes()

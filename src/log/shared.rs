@@ -85,6 +85,8 @@ pub(super) struct Shared {
     /// The longest write and the longest sync since somebody [asked](Self::take_longest), in ns.
     longest_write_ns: AtomicU64,
     longest_sync_ns: AtomicU64,
+    /// What all writes and syncs took, in ns.
+    busy_ns: AtomicU64,
 }
 
 impl Shared {
@@ -113,6 +115,7 @@ impl Shared {
             sync_ns: AtomicU64::new(0),
             longest_write_ns: AtomicU64::new(0),
             longest_sync_ns: AtomicU64::new(0),
+            busy_ns: AtomicU64::new(0),
         }
     }
 
@@ -317,6 +320,7 @@ impl Shared {
     pub(super) fn learn_sync_time(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.longest_sync_ns.fetch_max(took, Ordering::Relaxed);
+        self.busy_ns.fetch_add(took, Ordering::Relaxed);
         let before = self.sync_ns.load(Ordering::Relaxed);
         self.sync_ns.store(took.max(before - before / 8), Ordering::Relaxed);
     }
@@ -325,11 +329,16 @@ impl Shared {
     pub(super) fn learn_write_time(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.longest_write_ns.fetch_max(took, Ordering::Relaxed);
+        self.busy_ns.fetch_add(took, Ordering::Relaxed);
     }
 
     pub(super) fn take_longest(&self) -> (Duration, Duration) {
         let take = |longest: &AtomicU64| Duration::from_nanos(longest.swap(0, Ordering::Relaxed));
         (take(&self.longest_write_ns), take(&self.longest_sync_ns))
+    }
+
+    pub(super) fn busy_time(&self) -> Duration {
+        Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed))
     }
 
     pub(super) fn sync_time(&self) -> Duration {

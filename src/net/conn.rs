@@ -196,7 +196,7 @@ impl Conn {
             Poll::Ready(Err(_) | Ok(0)) => Next::Close,
             Poll::Ready(Ok(n)) => {
                 session.bytes_in += n as u64;
-                engine.server.stats.bytes_in += n as u64;
+                engine.server.stats.received(n as u64);
                 let input = &buffers.input[..n];
                 if !inbox.pending.is_empty() || suspended {
                     return self.keep(cx, engine, &mut buffers.out, &mut inbox, input, suspended);
@@ -231,7 +231,7 @@ impl Conn {
         while free > 0 && slice > 0 {
             match self.connection.poll_write(cx, session.outbox.first(free)) {
                 Poll::Ready(Ok(sent)) if sent > 0 => {
-                    engine.server.stats.bytes_out += session.sent(sent);
+                    engine.server.stats.sent(session.sent(sent));
                     slice = slice.saturating_sub(sent);
                     free -= sent;
                 }

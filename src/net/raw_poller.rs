@@ -87,7 +87,7 @@ impl RawPoller {
                 Ok(0) => return Stay::Close,
                 Ok(n) => {
                     session.bytes_in += n as u64;
-                    server.stats.bytes_in += n as u64;
+                    server.stats.received(n as u64);
                     inbox.keep(&self.chunk[..n]);
                     sign_in(server, key, connection);
                 }
@@ -117,7 +117,7 @@ impl RawPoller {
         while free > 0 {
             match connection.send_now(session.outbox.first(free)) {
                 Ok(sent) => {
-                    server.stats.bytes_out += session.sent(sent);
+                    server.stats.sent(session.sent(sent));
                     free -= sent;
                 }
                 Err(error) if is_for_later(&error) => break,

@@ -10,7 +10,7 @@ use crate::harness::{Program, Server, Value, sorted};
 use crate::oracle::{REDIS_SERVER, REDIS_SERVER_8};
 
 /// Commands that newer versions of Redis describe otherwise than 7.0.15; the newer description is the one here.
-const NEWER: [(&str, &str); 20] = [
+const NEWER: [(&str, &str); 21] = [
     ("blmove", "no longer noscript since 7.2"),
     ("blpop", "no longer noscript since 7.2"),
     ("brpop", "no longer noscript since 7.2"),
@@ -23,6 +23,7 @@ const NEWER: [(&str, &str); 20] = [
     ("command|getkeys", "the command to ask about may have no arguments"),
     ("command|getkeysandflags", "the command to ask about may have no arguments"),
     ("config|resetstat", "tips since 7.2"),
+    ("latency|reset", "another tip since 7.2"),
     ("msetnx", "no tips since 8.0"),
     ("randomkey", "another tip since 7.2"),
     ("scan", "another tip since 7.2"),
@@ -34,14 +35,17 @@ const NEWER: [(&str, &str); 20] = [
 ];
 
 /// What COMMAND DOCS says otherwise than Redis 8.0, by the path to it.
-const OTHERWISE: [(&str, &str); 10] = [
+const OTHERWISE: [(&str, &str); 13] = [
     ("bgsave", "CANCEL, of Valkey"),
     ("client|kill", "MASTER is no type of clients here"),
     ("client|list", "MASTER is no type of clients here"),
     ("debug", "its subcommands are no entries"),
+    ("failover/target", "the word belongs to the group's first value"),
     ("geosearch/by", "the word belongs to the group, not to its first value"),
     ("geosearchstore/by", "the word belongs to the group, not to its first value"),
     ("migrate/key-selector/empty-string", "the two quotes are the word"),
+    ("replicaof/args/no-one", "the two words are one with its value"),
+    ("slaveof/args/no-one", "the two words are one with its value"),
     ("sort", "patterns are no keys of the command's specs"),
     ("sort_ro", "patterns are no keys of the command's specs"),
     ("xinfo|stream/full-block", "the word belongs to the group"),

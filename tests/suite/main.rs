@@ -22,6 +22,7 @@ mod eviction;
 mod floors;
 mod harness;
 mod in_process;
+mod info;
 mod kills;
 mod lasting;
 mod latency;

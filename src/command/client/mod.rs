@@ -278,9 +278,9 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             name: "pause",
             arity: -3,
             flags: ABOUT_OTHERS,
-            since: "2.9.50",
+            since: "3.0.0",
             summary: "Holds up all commands, or those that may change something, for so many milliseconds.",
-            syntax: "timeout [WRITE | ALL]",
+            syntax: "timeout:integer [WRITE | ALL]:mode",
             run: Run::Now(pause),
             ..SUB
         },

@@ -1,0 +1,168 @@
+//! INFO: it has every field of Redis 8.0 but those that are listed here, each once; and what it says of itself is true.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::harness::{Program, Server, Value};
+use crate::oracle::REDIS_SERVER_8;
+
+/// Fields of Redis 8.0 that are not there.
+const LEFT_OUT: [(&str, &str); 5] = [
+    ("allocator_active_lua", "Lua's memory comes from the allocator of all else"),
+    ("allocator_allocated_lua", "Lua's memory comes from the allocator of all else"),
+    ("allocator_frag_bytes_lua", "Lua's memory comes from the allocator of all else"),
+    ("allocator_resident_lua", "Lua's memory comes from the allocator of all else"),
+    ("eventloop_cmd_per_cycle_max", "commands are not counted by turns of the event loop: it would cost each of them"),
+];
+
+/// What the names of fields begin with that tell of one command, one error, one module and so on.
+const BY_ITEM: [&str; 8] =
+    ["cmdstat_", "errorstat_", "latency_percentiles_usec_", "io_thread_", "module", "listener", "db", "slave"];
+
+fn info(server: &Server, sections: &[&str]) -> String {
+    let reply = server.raw().command(&[&["INFO"], sections].concat());
+    String::from_utf8_lossy(reply.bytes().expect("INFO answers text")).into_owned()
+}
+
+/// The fields of each section, by its heading.
+fn sections(text: &str) -> BTreeMap<String, Vec<(String, String)>> {
+    let mut sections = BTreeMap::<String, Vec<(String, String)>>::new();
+    let mut heading = String::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        match line.strip_prefix("# ") {
+            Some(name) => {
+                heading = name.to_owned();
+                assert!(sections.insert(heading.clone(), Vec::new()).is_none(), "section {name} comes twice");
+            }
+            None => {
+                let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("no field: {line}"));
+                sections.get_mut(&heading).expect("a heading").push((name.to_owned(), value.to_owned()));
+            }
+        }
+    }
+    sections
+}
+
+fn names(text: &str) -> BTreeSet<(String, String)> {
+    let by_item = |name: &str| BY_ITEM.iter().any(|start| name.starts_with(start));
+    let fields = sections(text)
+        .into_iter()
+        .flat_map(|(section, fields)| fields.into_iter().map(move |(name, _)| (section.clone(), name)));
+    fields.filter(|(_, name)| !by_item(name)).collect()
+}
+
+#[test]
+fn every_field_of_redis_8_is_there() {
+    if REDIS_SERVER_8.is_missing() {
+        return;
+    }
+    let (ours, theirs) = (Server::start(Program::Tidegate, &[]), Server::start(Program::Redis8, &[]));
+    let (ours, theirs) = [&ours, &theirs].map(|server| names(&info(server, &["everything", "debug"]))).into();
+    assert!(theirs.len() > 150, "only {} fields to compare", theirs.len());
+    let missing: Vec<_> =
+        theirs.difference(&ours).filter(|(_, name)| LEFT_OUT.iter().all(|out| out.0 != name)).collect();
+    assert!(missing.is_empty(), "fields of Redis 8.0 are missing: {missing:?}");
+    for (name, why) in LEFT_OUT {
+        assert!(!ours.iter().any(|(_, ours)| ours == name), "{name} is there, though {why}");
+        assert!(theirs.iter().any(|(_, theirs)| theirs == name), "Redis has no {name}");
+    }
+}
+
+#[test]
+fn every_field_comes_once() {
+    let server = Server::start(Program::Tidegate, &["--appendonly", "no"]);
+    server.raw().command(&["SET", "k", "v"]);
+    for asked in [&["everything", "debug", "all"][..], &[], &["default", "server"], &["cpu", "all"]] {
+        let mut seen = BTreeSet::new();
+        let fields = sections(&info(&server, asked)).into_values().flatten();
+        fields.for_each(|(name, _)| assert!(seen.insert(name.clone()), "{name} comes twice in {asked:?}"));
+    }
+}
+
+#[test]
+fn sections_are_shown_to_who_asks_for_them() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let shown = |asked: &[&str]| sections(&info(&server, asked)).into_keys().collect::<BTreeSet<String>>();
+    let default = shown(&[]);
+    for name in ["Server", "Clients", "Memory", "Persistence", "Threads", "Stats", "Replication", "CPU", "Modules"] {
+        assert!(default.contains(name), "{name} is not among {default:?}");
+    }
+    let hidden = ["Commandstats", "Latencystats", "Debug"];
+    assert!(hidden.iter().all(|name| !default.contains(*name)), "{default:?}");
+    let all = shown(&["all"]);
+    assert!(all.contains("Commandstats") && all.contains("Latencystats") && !all.contains("Debug"), "{all:?}");
+    assert_eq!(shown(&["DEBUG"]), BTreeSet::from(["Debug".to_owned()]));
+    assert_eq!(shown(&["nosuch"]), BTreeSet::new());
+}
+
+#[test]
+fn figures_move_with_what_they_tell_of() {
+    let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    let number = |name: &str| -> u64 {
+        let fields = sections(&info(&server, &["everything", "debug"])).into_values().flatten();
+        let value = fields.into_iter().find(|(field, _)| field == name).unwrap_or_else(|| panic!("no {name}")).1;
+        value.parse().unwrap_or_else(|_| panic!("{name} is {value}"))
+    };
+    let moving = [
+        "total_reads_processed",
+        "total_writes_processed",
+        "eventloop_cycles",
+        "eventloop_duration_sum",
+        "eventloop_duration_cmd_sum",
+    ];
+    let before = moving.map(number);
+    raw.command(&["DEBUG", "SLEEP", "0.02"]);
+    let after = moving.map(number);
+    assert!(before.iter().zip(&after).all(|(before, after)| before < after), "{moving:?}: {before:?}, then {after:?}");
+    assert!(after[3] - before[3] >= 20_000 && after[4] - before[4] >= 20_000, "{before:?}, then {after:?}");
+    assert!(number("eventloop_duration_max") >= 20_000);
+    let payload = raw.command(&["DUMP", "nosuch"]);
+    assert_eq!(payload, Value::Null);
+    raw.command(&["RESTORE", "k", "0", "no payload"]);
+    assert_eq!(number("dump_payload_sanitizations"), 1);
+    let name = |server: &Server| {
+        let fields = sections(&info(server, &["replication"])).into_values().flatten();
+        fields.into_iter().find(|(field, _)| field == "master_replid").expect("a name").1
+    };
+    let first = name(&server);
+    assert_eq!(raw.command(&["DEBUG", "CHANGE-REPL-ID"]), Value::status("OK"));
+    assert!(first.len() == 40 && name(&server) != first);
+}
+
+#[test]
+fn debug_tells_what_is_inside_or_why_not() {
+    let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    raw.command(&["SET", "name", "value"]);
+    raw.command(&["SET", "number", "12"]);
+    raw.command(&["SADD", "set", &"x".repeat(100)]);
+    let mut told = |words: &[&str]| format!("{:?}", raw.command(&[&["DEBUG"], words].concat()));
+    for (words, wanted) in [
+        (&["ERROR", "MYERR a\r\nb"][..], "(error) MYERR a  b"),
+        (&["STRINGMATCH-TEST"], "+Apparently Redis did not crash: test passed"),
+        (&["PAUSE-CRON", "1"], "+OK"),
+        (&["PAUSE-CRON", "0"], "+OK"),
+        (&["SDSLEN", "nosuch"], "(error) ERR no such key"),
+        (&["SDSLEN", "number"], "(error) ERR Not an sds encoded string."),
+        (&["SDSLEN", "set"], "(error) ERR Not an sds encoded string."),
+        (&["HTSTATS", "99"], "(error) ERR Out of range database"),
+        (&["HTSTATS", "1"], "\"[Dictionary HT]\\n[Expires HT]\\n\""),
+        (&["HTSTATS-KEY", "nosuch"], "(error) ERR no such key"),
+        (&["DICT-RESIZING", "0"], "(error) ERR DEBUG DICT-RESIZING is not there: no table is resized as a whole"),
+        (
+            &["REPLYBUFFER", "RESIZING", "0"],
+            "(error) ERR DEBUG REPLYBUFFER is not there: no connection keeps a buffer for replies",
+        ),
+        (&["ERROR"], "(error) ERR unknown subcommand or wrong number of arguments for \\'ERROR\\'. Try DEBUG HELP."),
+    ] {
+        assert_eq!(told(words), wanted, "DEBUG {words:?}");
+    }
+    let lengths = told(&["SDSLEN", "name"]);
+    assert!(
+        lengths.starts_with("+key_sds_len:4, key_sds_avail:0, ") && lengths.contains("val_sds_len:5, "),
+        "{lengths}"
+    );
+    assert!(told(&["HTSTATS", "0"]).contains("number of elements: 3"));
+    assert!(told(&["HTSTATS-KEY", "set"]).contains("number of elements: 1"));
+    assert!(told(&["HELP"]).contains("HTSTATS-KEY"));
+}
