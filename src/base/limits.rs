@@ -158,6 +158,12 @@ pub const EXPIRY_SLICE_TIMERS: usize = 250;
 /// How long a call that is to be dispatched again is put off while there is a pause.
 pub const PAUSE_LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// How long the end of the server waits for clients that read nothing of what they were answered.
+pub const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it looks whether they have.
+pub const END_LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 /// Draws of RANDOMKEY, where keys that have expired stay, before it takes one that has.
 pub const RANDOM_KEY_TRIES: usize = 100;
 

@@ -144,6 +144,11 @@ fn listeners(text: &mut Text, config: &Config) {
     for (number, kind) in kinds.into_iter().flatten().enumerate() {
         line(text, format_args!("listener{number}:{kind}"));
     }
+    if let Some(left_ms) = ctx.server.ends_in_ms() {
+        fields! { text,
+            "shutdown_in_milliseconds" => left_ms,
+        }
+    }
 }
 
 fn operating_system() -> String {

@@ -1,10 +1,11 @@
 //! The server as a whole: its clock, its end, and a picture.
 
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
+use crate::config::EndOptions;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Flags, Group};
-use crate::engine::{Command, Ctx, Done, Run, Shutdown};
+use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 
 fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let server = &mut *ctx.server;
@@ -15,39 +16,36 @@ fn time(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-fn shutdown(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let (mut save, mut how, mut abort) = (None, Shutdown::default(), false);
+fn shutdown(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let (mut options, mut abort) = (EndOptions::default(), false);
     while !args.is_empty() {
         match args.one_of(&[("NOSAVE", 0), ("SAVE", 1), ("NOW", 2), ("FORCE", 3), ("ABORT", 4)]) {
-            Some(0) if save != Some(true) => save = Some(false),
-            Some(1) if save != Some(false) => save = Some(true),
-            Some(2) => how.now = true,
-            Some(3) => how.force = true,
+            Some(0) if options.save != Some(true) => options.save = Some(false),
+            Some(1) if options.save != Some(false) => options.save = Some(true),
+            Some(2) => options.now = true,
+            Some(3) => options.force = true,
             Some(4) => abort = true,
             _ => return Err(Error::Syntax),
         }
     }
     if abort {
-        let alone = save.is_none() && how == Shutdown::default();
-        return Err(if alone { Error::text("ERR No shutdown in progress.") } else { Error::Syntax });
+        if options != EndOptions::default() {
+            return Err(Error::Syntax);
+        }
+        if !ctx.server.abort_ending(ctx.ks, ctx.session) {
+            return Err(Error::text("ERR No shutdown in progress."));
+        }
+        ctx.reply.ok();
+        return Ok(Flow::Replied);
     }
-    if save != Some(false)
+    if options.save != Some(false)
         && let Some(script) = &ctx.server.running_script
         && script.is_busy
     {
         return Err(script.kind.busy_error());
     }
-    if ctx.server.saves_at_end(save) {
-        let is_safe = ctx.server.save_at_once(ctx.ks).is_ok();
-        // Who says SAVE counts on the file for Redis; else it is enough that nothing is lost.
-        let is_done = is_safe && !(save == Some(true) && ctx.server.saving.has_export_failed);
-        if !is_done && !how.force {
-            return Err(Error::text("ERR Errors trying to SHUTDOWN. Check logs."));
-        }
-    }
-    ctx.server.shutdown = Some(how);
-    ctx.session.closing = true;
-    Ok(())
+    let wait = ctx.server.end_for(ctx.ks, options, ctx.session, ctx.entry.id)?;
+    Ok(wait.map_or(Flow::Replied, Flow::wait))
 }
 
 /// Draws a tide: another one each time, by the generator that also picks random keys.
@@ -107,7 +105,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Server,
         summary: "Ends the server.",
         syntax: "[NOSAVE | SAVE]:save-selector [NOW] [FORCE] [ABORT]",
-        run: Run::Now(shutdown),
+        run: Run::MayWait(shutdown),
         ..Command::EMPTY
     },
     Command {

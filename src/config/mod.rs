@@ -11,8 +11,9 @@ mod load;
 mod table;
 
 pub use kind::{
-    AclPubsubDefault, AllowFrom, AppendFsync, BytesOrShare, LogLevel, MaxmemoryPolicy, OutputLimit, OutputLimits,
-    Ranking, Refusal, SanitizePayload, SavePoint, Shape, TlsAuthClients, TlsAuthClientsUser, UserLine, percent_text,
+    AclPubsubDefault, AllowFrom, AppendFsync, BytesOrShare, EndOptions, LogLevel, MaxmemoryPolicy, OutputLimit,
+    OutputLimits, Ranking, Refusal, SanitizePayload, SavePoint, Shape, TlsAuthClients, TlsAuthClientsUser, UserLine,
+    percent_text,
 };
 pub use load::{LineError, LineFault, LoadError, command};
 pub use table::{Change, Config, PARAMETERS, Parameter};

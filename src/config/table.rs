@@ -6,10 +6,10 @@
 //! asks for more than the server does (`warn`: anything but that text) is warned of in the log.
 
 use super::kind::{
-    AclPubsubDefault, Addresses, AllowFrom, AppendFsync, BytesOrShare, Directory, File, Limits, LogLevel,
-    MaxmemoryPolicy, MemoryOrPercent, Name, Origin, OutputLimits, Percentiles, Refusal, SanitizePayload, SavePoint,
-    SavePoints, Shape, Text, TlsAuthClients, TlsAuthClientsUser, UserLine, UserLines, YesNo, int, memory, octal,
-    one_of,
+    AclPubsubDefault, Addresses, AllowFrom, AppendFsync, BytesOrShare, Directory, EndOptions, EndWords, File, Limits,
+    LogLevel, MaxmemoryPolicy, MemoryOrPercent, Name, Origin, OutputLimits, Percentiles, Refusal, SanitizePayload,
+    SavePoint, SavePoints, Shape, Text, TlsAuthClients, TlsAuthClientsUser, UserLine, UserLines, YesNo, int, memory,
+    octal, one_of,
 };
 use std::path::PathBuf;
 
@@ -194,6 +194,12 @@ parameters! {
         availability_zone: Vec<u8> = "availability-zone", AnyTime, Text, "";
         /// Number of databases, which SELECT counts from 0.
         databases: u16 = "databases", AtStart, int(1, u16::MAX as i128), "16";
+        /// Seconds that an end of the server may take until what was answered is sent.
+        shutdown_timeout_s: u32 = "shutdown-timeout", AnyTime, int(0, INT_MAX), "10";
+        /// How SIGINT ends the server: `default`, or some of `save`, `nosave`, `now`, `force`, as SHUTDOWN has them.
+        shutdown_on_sigint: EndOptions = "shutdown-on-sigint", AnyTime, EndWords, "default";
+        /// The same for SIGTERM.
+        shutdown_on_sigterm: EndOptions = "shutdown-on-sigterm", AnyTime, EndWords, "default";
         /// Rounds of background work a second, 1 to 500.
         hz: u32 = "hz", AnyTime, int(0, INT_MAX).clamped(1, 500), "10";
         /// Take memory from the system in pages of 4 KB only, so that nobody waits while one of 2 MB is cleared.

@@ -46,7 +46,10 @@ impl Engine {
     pub(super) fn make_memory(&mut self, session: &mut Session) {
         self.server.memory_is_full = false;
         if !self.server.is_over_limit(&self.ks) {
-            return self.server.note_evicted(Evicted::Enough);
+            if self.server.stats.over_limit_since_ms.is_some() || self.server.eviction_is_behind {
+                self.server.note_evicted(Evicted::Enough);
+            }
+            return;
         }
         if !self.may_evict() {
             return;

@@ -20,6 +20,7 @@ pub(crate) mod debugging;
 pub(crate) mod dispatch;
 pub mod durability;
 mod durability_state;
+pub mod ending;
 pub(crate) mod error;
 mod evict;
 mod feed;

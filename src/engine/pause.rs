@@ -1,6 +1,7 @@
 //! CLIENT PAUSE: who has paused what, and who waits for the end of it. What a pause does to commands is [`super::postpone`]'s.
 //!
-//! A command that comes during a pause and is not let through stays where it is in its connection's input, unread, and its session is
+//! There are two reasons for a pause: a client asked for one, or the server is about to end. They hold independently of each other, and
+//! the stricter one counts. A command that comes during a pause and is not let through stays where it is in its connection's input, unread, and its session is
 //! *postponed*: nothing more runs for it until the pause is over. Then those sessions go on in the order in which they were postponed.
 
 use std::collections::VecDeque;
@@ -24,6 +25,8 @@ pub enum Paused {
 pub struct Pause {
     /// By CLIENT PAUSE, until then, by the steady clock.
     by_client: Option<(Paused, i64)>,
+    /// The server is about to end.
+    by_ending: bool,
     /// In the order in which they came.
     postponed: VecDeque<SessionKey>,
 }
@@ -31,13 +34,14 @@ pub struct Pause {
 impl Pause {
     /// What is held up.
     pub fn paused(&self) -> Paused {
-        self.by_client.map_or(Paused::Nothing, |(paused, _)| paused)
+        let by_client = self.by_client.map_or(Paused::Nothing, |(paused, _)| paused);
+        if self.by_ending { by_client.max(Paused::Writes) } else { by_client }
     }
 
     /// Whether anything is held up.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.by_client.is_some()
+        self.by_ending || self.by_client.is_some()
     }
 
     /// A client asks for a pause until `until_ms`, by the steady clock. One that it asked for before gets no shorter and no milder.
@@ -54,6 +58,11 @@ impl Pause {
     /// When that ends by itself, by the steady clock.
     pub(super) fn ends_ms(&self) -> Option<i64> {
         self.by_client.map(|(_, until_ms)| until_ms)
+    }
+
+    /// The server is about to end, or is not any more.
+    pub(super) fn set_ending(&mut self, is_ending: bool) {
+        self.by_ending = is_ending;
     }
 
     /// How many sessions are postponed.
@@ -91,7 +100,10 @@ mod tests {
         pause.begin(Paused::All, 50);
         pause.begin(Paused::Writes, 200);
         assert_eq!((pause.paused(), pause.ends_ms()), (Paused::All, Some(200)));
+        pause.set_ending(true);
         pause.end();
+        assert_eq!((pause.paused(), pause.is_on(), pause.ends_ms()), (Paused::Writes, true, None));
+        pause.set_ending(false);
         assert!(!pause.is_on());
     }
 }

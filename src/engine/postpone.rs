@@ -27,6 +27,14 @@ impl ServerState {
         self.pause_changed(before, Some(current));
     }
 
+    /// The server is about to end, or is not any more: pauses what changes data. `current` is the session whose command that is, if
+    /// it is one.
+    pub(super) fn pause_for_ending(&mut self, is_ending: bool, current: Option<&mut Session>) {
+        let before = self.pause.paused();
+        self.pause.set_ending(is_ending);
+        self.pause_changed(before, current);
+    }
+
     /// Ends a pause whose time is over.
     pub(super) fn end_pause_in_time(&mut self) {
         if self.pause.ends_ms().is_some_and(|at_ms| at_ms <= self.clock.steady_ms()) {

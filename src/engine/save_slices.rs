@@ -227,6 +227,7 @@ impl ServerState {
     ) {
         let Some(Run { purpose, wants_rdb, began, .. }) = self.saving.run.take() else { return };
         self.readers_changed();
+        self.saving.concluded += 1;
         if outcome.is_err() || begun.is_err() {
             self.drop_unattached_tail();
         }
@@ -317,6 +318,8 @@ impl ServerState {
         self.drop_unattached_tail();
         self.readers_changed();
         tracing::warn!("the snapshot was cancelled");
+        // Somebody may wait for it who is not told otherwise.
+        (self.saving.wake)();
         let waiting = std::mem::take(&mut self.saving.waiting);
         self.answer_waiting(ks, waiting, &Err("the snapshot was cancelled".to_owned()));
         true

@@ -8,24 +8,11 @@
 //! What has failed is tried again: after 5 s what `save` asks for, as in Redis; what `appendonly` and a log that has grown ask
 //! for doubles that with each failure.
 
+use super::ServerState;
 use super::saving::{Home, Purpose, Run, Stage};
 use super::session::{Restrictions, Session};
-use super::{Engine, ServerState};
 use crate::base::limits::{LOG_BEGIN_MAX_BYTES, LOG_BEGIN_RETRY_DOUBLINGS, SAVE_RETRY, SAVE_RETRY_DOUBLINGS};
 use crate::keyspace::Keyspace;
-
-impl Engine {
-    /// A signal asks the server to end: makes the snapshot that is due then. Answers whether nothing holds it up.
-    pub fn may_end(&mut self) -> bool {
-        let Engine { ks, server, .. } = self;
-        let may_end = !server.saves_at_end(None) || server.save_at_once(ks).is_ok();
-        if !may_end {
-            // They were told to wait for the end.
-            server.sessions.iter_mut().for_each(|session| session.outbox.wake());
-        }
-        may_end
-    }
-}
 
 impl ServerState {
     /// Begins a snapshot if it is time for one. Runs `hz` times a second.

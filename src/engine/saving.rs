@@ -130,6 +130,8 @@ pub struct Saving {
     pub(super) waiting_for_next: Vec<(SessionKey, CommandId)>,
     /// DEBUG RELOAD and DEBUG LOADAOF.
     pub(super) reload: Option<Reload>,
+    /// How many have ended so far, well or not.
+    pub(super) concluded: u64,
     /// Why the last one failed, if it did.
     pub(super) failure: Option<String>,
     /// Wakes who calls [`Engine::save_slice`](super::Engine::save_slice).
@@ -277,6 +279,7 @@ impl Saving {
             waiting: Vec::new(),
             waiting_for_next: Vec::new(),
             reload: None,
+            concluded: 0,
             failure: None,
             wake: Arc::new(|| {}),
             wake_for_log: Arc::new(|| {}),
@@ -342,6 +345,20 @@ impl Saving {
         let wants_rdb = purpose == Purpose::Save || !self.waiting.is_empty();
         self.run = Some(Run { purpose, wants_rdb, began: Instant::now(), stage: Stage::Wanted });
         (self.wake)();
+    }
+
+    /// Asks for a snapshot that holds all changes up to now: the one under way, if it still can, else the next one.
+    pub(super) fn save_again(&mut self, steady_ms: i64) {
+        if self.is_ending() {
+            self.schedule(Purpose::Save);
+        } else {
+            self.begin_or_join(steady_ms);
+        }
+    }
+
+    /// Whether one is under way, or is to follow that somebody wants to have the data in.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.run.is_some() || self.is_scheduled(Purpose::Save)
     }
 
     /// Asks for a snapshot as soon as the one under way has ended.

@@ -27,7 +27,7 @@ use super::scripts::Scripts;
 use super::session::{Session, SessionKey, Sessions};
 use super::spec;
 use super::stats::Stats;
-use super::table;
+use super::table::{self, CommandId};
 use super::tail::Tail;
 use super::turns::Turns;
 use super::wait::{Parked, Wait};
@@ -107,6 +107,7 @@ impl Engine {
             run_id,
             replication_id,
             shutdown: None,
+            ending: None,
             limits_due: Vec::new(),
             stop_signal: Arc::default(),
             active_expire: true,
@@ -197,8 +198,10 @@ pub struct ServerState {
     pub replication_id: String,
     /// Identifies this run: 40 hexadecimal digits.
     pub run_id: String,
-    /// Set when a client asked the server to stop.
+    /// Set when the server is to end now.
     pub shutdown: Option<Shutdown>,
+    /// The end that was asked for and waits for a snapshot.
+    pub(super) ending: Option<Ending>,
     /// Sessions whose unsent output grew and must be held against its limit.
     pub limits_due: Vec<SessionKey>,
     /// A signal asked the server to stop: ends a script that holds the thread.
@@ -249,10 +252,26 @@ pub(super) struct Past {
     pub(super) ticks: u64,
 }
 
-/// How a client asked the server to stop.
+/// An end of the server that waits for a snapshot; see [`ending`](super::ending).
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) how: Shutdown,
+    /// Whether SAVE or NOSAVE was said.
+    pub(super) save: Option<bool>,
+    /// What asked for it, for people.
+    pub(super) reason: &'static str,
+    /// Who waits for it.
+    pub(super) asked_by: Vec<(SessionKey, CommandId)>,
+    /// When it should be over by `shutdown-timeout`, by the steady clock.
+    pub(super) until_ms: i64,
+    /// How many snapshots must have ended for the one to be among them that it waits for.
+    pub(super) concluded: u64,
+}
+
+/// How the server is to end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shutdown {
-    /// Do not wait for anything.
+    /// Do not wait until what was answered is sent.
     pub now: bool,
     /// Stop even if something could not be saved.
     pub force: bool,

@@ -38,7 +38,9 @@ impl Engine {
         if let Some(reload) = self.server.saving.reload.take() {
             self.reload(&reload);
         }
-        self.server.save_slice(&mut self.ks)
+        let more = self.server.save_slice(&mut self.ks);
+        self.server.go_on_ending(&self.ks);
+        more
     }
 
     /// Gives back the memory of the buffers that are used again and again, so that a quiet server holds none of it.

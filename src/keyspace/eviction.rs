@@ -303,6 +303,25 @@ mod tests {
     }
 
     #[test]
+    fn replaying_evicts_the_same_keys() {
+        let mut ks = keyspace(MaxmemoryPolicy::VolatileLru, START_MS);
+        for key in 0..50u32 {
+            let slot = ks.put(2, &key.to_be_bytes(), b"value");
+            _ = ks.expire_at(2, slot, START_MS + 100_000);
+        }
+        assert!(POLICIES.into_iter().all(|policy| ks.evict(policy, 5)));
+        let mut copy = Keyspace::new(3, Rng::seeded(9));
+        copy.begin_unit(START_MS, Recording::Full);
+        for (db, effect) in ks.effects().iter() {
+            assert_eq!(copy.apply(db, &effect), Ok(()), "{effect:?}");
+        }
+        assert!(copy.effects().iter().eq(ks.effects().iter()));
+        let keys =
+            |ks: &Keyspace| ks.entries(2).map(|entry| entry.key().to_vec()).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!((keys(&copy), ks.db(2).len()), (keys(&ks), 50 - POLICIES.len()));
+    }
+
+    #[test]
     fn nothing_goes_where_nothing_may() {
         for policy in POLICIES.into_iter().chain([MaxmemoryPolicy::NoEviction]) {
             let mut ks = keyspace(policy, START_MS);

@@ -16,9 +16,12 @@ use super::conn::{Buffers, Conn};
 use super::listener::Listener;
 use super::raw_poller::RawPoller;
 use super::sign_in::TlsConn;
+use super::socket_table::SocketTable;
 use super::socket_table::{Connection, SocketTable};
+use crate::base::limits::{END_LOOK_AGAIN, END_PATIENCE, LOAD_PAUSE, SAVE_REST_MAX};
 use crate::base::limits::{LOAD_PAUSE, SAVE_REST_MAX};
 use crate::engine::Engine;
+use crate::engine::ending::Ends;
 use crate::engine::recovery::{Step, count_keys};
 use crate::engine::session::SessionKey;
 
@@ -150,6 +153,9 @@ impl Shared {
         loop {
             let began = Instant::now();
             let more = self.engine.borrow_mut().save_slice();
+            if self.engine.borrow().server.shutdown.is_some() {
+                self.shutdown.notify_one();
+            }
             if more {
                 self.leave_to_requests(began.elapsed().min(SAVE_REST_MAX)).await;
             } else {
@@ -201,6 +207,40 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Sends what was answered and is not sent yet, when the log has it: for as long as somebody reads, and no longer than
+    /// `shutdown-timeout`.
+    async fn send_rest(&self) {
+        let began = Instant::now();
+        let (patience, clients) = {
+            let server = &mut self.engine.borrow_mut().server;
+            server.drain_log();
+            let is_hurried = server.shutdown.is_some_and(|how| how.now);
+            let patience_s = if is_hurried { 0 } else { server.config.shutdown_timeout_s };
+            (Duration::from_secs(patience_s.into()), server.sessions.len())
+        };
+        let (mut least, mut sent_at) = (usize::MAX, began);
+        let unsent = loop {
+            let unsent = {
+                let server = &mut self.engine.borrow_mut().server;
+                server.send_unsent();
+                server.sessions.iter().map(|session| session.outbox.len()).sum::<usize>()
+            };
+            if unsent < least {
+                (least, sent_at) = (unsent, Instant::now());
+            }
+            if unsent == 0 || began.elapsed() >= patience || sent_at.elapsed() >= END_PATIENCE {
+                break unsent;
+            }
+            sleep(END_LOOK_AGAIN).await;
+        };
+        if unsent > 0 {
+            tracing::warn!(unsent, "some clients did not read what they were answered");
+        }
+        tracing::info!(clients, "connections are closed");
+    }
+}
+
 /// Serves until a signal or a client ends it. Runs on a current-thread runtime, inside a `LocalSet`. `load` is called until it
 /// answers that all data is there; if it fails, so does this.
 pub(crate) async fn serve<E: From<std::io::Error>>(
@@ -233,20 +273,18 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
             () = &mut clockwork => unreachable!("the clockwork never ends"),
             () = &mut saving => unreachable!("there may always be another snapshot"),
         };
-        if shared.engine.borrow_mut().may_end() {
+        if shared.engine.borrow_mut().end_by_signal(signal) == Ends::Now {
             break signal;
         }
-        tracing::error!(
-            "{signal}, and the data can't be saved: the server goes on. SHUTDOWN NOSAVE ends it all the same"
-        );
+        // Until all is saved the others are served, who were told to wait for the end.
         stop_signal.store(false, Ordering::Relaxed);
+        shared.engine.borrow_mut().server.sessions.iter_mut().for_each(|session| session.outbox.wake());
     };
-    {
-        let server = &mut shared.engine.borrow_mut().server;
-        server.drain_log();
-        server.send_unsent();
-    }
+    // No more is read, and no more is accepted.
+    stop_signal.store(true, Ordering::Relaxed);
     shared.sockets.stop_listening();
+    drop(accepting);
+    shared.send_rest().await;
     if let Err(error) = shared.engine.borrow_mut().server.close_log() {
         tracing::error!("the log could not be closed: {error}");
     }

@@ -17,6 +17,7 @@ mod connection_limits;
 mod crowd;
 mod differential;
 mod durable;
+mod ending;
 mod escapes;
 mod eviction;
 mod floors;
