@@ -246,7 +246,8 @@ fn sorted_help() -> Vec<&'static str> {
 
 fn object(ctx: &mut Ctx<'_>, key: &[u8]) -> Done {
     let db = ctx.session.db;
-    let entry = ctx.ks.live(db, key).ok_or(Error::NoSuchKey)?;
+    // Also one that has expired, and is not yet gone.
+    let entry = ctx.ks.stored(db, key).ok_or(Error::NoSuchKey)?;
     let idle_s = ctx.ks.idle_ms(entry).unwrap_or(0) / 1_000;
     let text = format!(
         "Value at:{:p} refcount:1 encoding:{} serializedlength:{} lru:{} lru_seconds_idle:{idle_s}",

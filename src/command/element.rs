@@ -155,7 +155,8 @@ fn elements_and_condition<'a>(args: &mut Args<'a>, family: Family) -> Result<(Ar
             }
             let positive = || Error::owned(format!("ERR Parameter `num{}` should be greater than 0", many(family)));
             let few = || if family == Hash { mismatch(family) } else { TOO_FEW };
-            elements = Some(counted(args, 1, positive, few)?);
+            let most = if family == Hash { i64::MAX } else { COUNT_MAX };
+            elements = Some(counted(args, most, 1, positive, few)?);
             continue;
         }
         let conditions = [("nx", Condition::Nx), ("xx", Condition::Xx), ("gt", Condition::Gt), ("lt", Condition::Lt)];
@@ -438,7 +439,7 @@ impl<'a> Options<'a> {
                     return Err(Error::Arity(ctx.name().into()));
                 }
                 let few = || (words.stray)(ctx.name(), None, true);
-                elements = Some(counted(args, words.width, || Error::text(words.invalid), few)?);
+                elements = Some(counted(args, COUNT_MAX, words.width, || Error::text(words.invalid), few)?);
             } else if let Some(count) = args.one_of(&COUNTS) {
                 words.once(ctx.name(), args.is_empty(), arg, lifetime)?;
                 if args.is_empty() {
@@ -505,14 +506,18 @@ impl Words {
 /// Takes a count and so many elements of `width` arguments.
 fn counted<'a>(
     args: &mut Args<'a>,
+    max: i64,
     width: usize,
     invalid: impl FnOnce() -> Error,
     few: impl FnOnce() -> Error,
 ) -> Result<Argv<'a>, Error> {
-    const RANGE: RangeInclusive<i64> = 1..=i32::MAX as i64;
-    let count = parse_i64(args.bytes()?).filter(|count| RANGE.contains(count)).ok_or_else(invalid)?;
+    let range: RangeInclusive<i64> = 1..=max;
+    let count = parse_i64(args.bytes()?).filter(|count| range.contains(count)).ok_or_else(invalid)?;
     args.take((count as usize).saturating_mul(width)).map_err(|_| few())
 }
+
+/// The largest number of elements that most commands take.
+const COUNT_MAX: i64 = i32::MAX as i64;
 
 const TOO_FEW: Error = Error::text("ERR wrong number of arguments");
 

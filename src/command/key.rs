@@ -6,11 +6,12 @@ use super::deadline::Count;
 use super::help::help;
 use super::scan::{self, Options, Walk};
 use crate::base::glob;
+use crate::base::limits::FREE_AT_ONCE_ELEMENTS;
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
-use crate::engine::wait::Wait;
+use crate::engine::wait::{Wait, deadline_after_ms};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};
 use crate::keyspace::{DbIndex, NEVER};
 use crate::resp::reply::Reply;
@@ -317,7 +318,11 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     if !(0..=1).contains(&local) {
         return Err(Error::text("ERR value is out of range, value must between 0 and 1"));
     }
-    let (replicas, deadline_ms) = (args.positive()?, wait_deadline(ctx, &mut args)?);
+    let replicas = args.int_or(Error::NotPositive)?;
+    if replicas < 0 {
+        return Err(Error::NotPositive);
+    }
+    let deadline_ms = wait_deadline(ctx, &mut args)?;
     if local > 0 && ctx.server.durability.is_none() {
         return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
     }
@@ -342,12 +347,7 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
 
 /// A timeout in milliseconds, 0 for none, as the moment when it ends.
 fn wait_deadline(ctx: &Ctx<'_>, args: &mut Args<'_>) -> Result<Option<i64>, Error> {
-    const BAD_TIMEOUT: Error = Error::text("ERR timeout is not an integer or out of range");
-    match args.int_or(BAD_TIMEOUT)? {
-        ms if ms < 0 => Err(Error::TimeoutNegative),
-        0 => Ok(None),
-        ms => Ok(Some(ctx.now_ms().saturating_add(ms))),
-    }
+    deadline_after_ms(args.bytes()?, ctx.now_ms())
 }
 
 fn swapdb(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -370,21 +370,39 @@ fn dbsize(ctx: &mut Ctx<'_>, _args: Args<'_>) -> Done {
     Ok(())
 }
 
-/// FLUSHDB and FLUSHALL: `all` says which.
-fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> Done {
+/// FLUSHDB and FLUSHALL: `all` says which. A client that wants to hear when all is freed waits for that, and nobody else does.
+fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
     let meanwhile = args.one_of(&[("async", true), ("sync", false)]);
     let meanwhile = meanwhile.unwrap_or(ctx.server.config.lazyfree_lazy_user_flush);
     args.end()?;
     let selected = ctx.session.db;
-    for db in (0..ctx.ks.databases()).filter(|db| all || *db == selected) {
-        if ctx.ks.db(db).is_empty() {
-            continue;
+    let waits = !meanwhile && ctx.may_wait() && ctx.server.raw_sockets.is_some() && ctx.server.loading.is_none();
+    if ctx.is_retry() {
+        // That the databases are empty must be safe before the client hears of it.
+        ctx.ks.see_everything();
+    } else {
+        for db in (0..ctx.ks.databases()).filter(|db| all || *db == selected) {
+            let keys = ctx.ks.db(db).len();
+            if keys == 0 {
+                continue;
+            }
+            let elsewhere = meanwhile || waits && keys > FREE_AT_ONCE_ELEMENTS;
+            ctx.ks.flush(db, elsewhere);
+            if waits && !elsewhere {
+                ctx.ks.count_freed(keys);
+            }
         }
-        ctx.ks.flush(db, meanwhile);
+    }
+    if waits && ctx.ks.freed_elsewhere().0 > 0 {
+        let retry_at_ms = Some(ctx.now_ms() + LOOK_AGAIN_MS);
+        return Ok(Flow::wait(Wait { retry_at_ms, ..Wait::until(None, Reply::ok) }));
     }
     ctx.reply.ok();
-    Ok(())
+    Ok(Flow::Replied)
 }
+
+/// When to see again whether all is freed.
+const LOOK_AGAIN_MS: i64 = 1;
 
 const READ: Flags = Flags::READONLY;
 const WRITE: Flags = Flags::WRITE;
@@ -496,7 +514,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Deletes every key of every database.",
         syntax: "[ASYNC | SYNC]:flush-type",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-        run: Run::Now(|ctx, args| flush(ctx, args, true)),
+        run: Run::MayWait(|ctx, args| flush(ctx, args, true)),
         ..SERVER
     },
     Command {
@@ -507,7 +525,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Deletes every key of the selected database.",
         syntax: "[ASYNC | SYNC]:flush-type",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-        run: Run::Now(|ctx, args| flush(ctx, args, false)),
+        run: Run::MayWait(|ctx, args| flush(ctx, args, false)),
         ..SERVER
     },
     Command {

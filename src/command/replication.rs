@@ -170,7 +170,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -1,
         flags: REPLICATION.flags.and(Flags::STALE),
         summary: "Fails: there is no replica to hand over to.",
-        syntax: "[TO host port:integer [FORCE]]:target [ABORT] [TIMEOUT milliseconds]",
+        syntax: "[TO (host port:integer [FORCE])]:target [ABORT] [TIMEOUT milliseconds]",
         since: "6.2.0",
         run: Run::Now(fail_over),
         ..REPLICATION

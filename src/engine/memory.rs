@@ -110,11 +110,10 @@ impl ServerState {
     }
 }
 
-/// Whether a command may need memory. To queue one needs some, and EXEC needs what its commands need.
+/// Whether a command may need memory: EXEC if one of its commands does.
 fn needs_memory(session: &Session, entry: &Entry) -> bool {
     match (&session.transaction, entry.full_name.as_str()) {
         (Some(transaction), "exec") => transaction.needs_memory,
-        (Some(_), name) => !matches!(name, "discard" | "quit" | "reset"),
-        (None, _) => entry.command.flags.has(Flags::DENYOOM),
+        _ => entry.command.flags.has(Flags::DENYOOM),
     }
 }

@@ -66,6 +66,12 @@ impl Disposal {
         self.pending_bytes.load(Ordering::Relaxed)
     }
 
+    /// Counts objects as handed over and freed.
+    pub(super) fn count(&mut self, objects: u64) {
+        self.handed_over += objects;
+        self.freed.fetch_add(objects, Ordering::Relaxed);
+    }
+
     #[cold]
     fn hand_over(&mut self, objects: u64, bytes: usize, what: Box<dyn Send>) {
         let bytes = bytes as u64;

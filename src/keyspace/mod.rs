@@ -220,6 +220,11 @@ impl Keyspace {
         (pending, freed - self.freed_before)
     }
 
+    /// Counts objects as freed elsewhere that were so few that they were freed at once.
+    pub fn count_freed(&mut self, objects: usize) {
+        self.disposal.count(objects as u64);
+    }
+
     /// Begins all counters anew.
     pub fn reset_stats(&mut self) {
         self.stats = KeyspaceStats::default();
@@ -442,11 +447,15 @@ impl Keyspace {
 
     /// A key's entry, without any trace of having looked: an expired one stays where it is and counts as absent.
     pub fn live(&self, db: DbIndex, key: &[u8]) -> Option<Entry<'_>> {
+        self.stored(db, key).filter(|entry| entry.is_live(self.expired_until_ms()))
+    }
+
+    /// As [`live`](Self::live), also of a key that has expired and is still there.
+    pub fn stored(&self, db: DbIndex, key: &[u8]) -> Option<Entry<'_>> {
         let hash = hash_bytes(key);
         self.in_flight.see_key(db, hash);
         let database = &self.dbs[db as usize];
-        let is_live = |entry: &Entry<'_>| entry.is_live(self.expired_until_ms());
-        database.find_hashed(hash, key).and_then(|slot| database.get(slot)).filter(is_live)
+        database.find_hashed(hash, key).and_then(|slot| database.get(slot))
     }
 
     /// Lets the unit that is underway record from here on, if it did not: somebody has begun to observe.

@@ -35,7 +35,7 @@ const NEWER: [(&str, &str); 21] = [
 ];
 
 /// What COMMAND DOCS says otherwise than Redis 8.0, by the path to it.
-const OTHERWISE: [(&str, &str); 13] = [
+const OTHERWISE: [(&str, &str); 14] = [
     ("bgsave", "CANCEL, of Valkey"),
     ("client|kill", "MASTER is no type of clients here"),
     ("client|list", "MASTER is no type of clients here"),
@@ -44,8 +44,9 @@ const OTHERWISE: [(&str, &str); 13] = [
     ("geosearch/by", "the word belongs to the group, not to its first value"),
     ("geosearchstore/by", "the word belongs to the group, not to its first value"),
     ("migrate/key-selector/empty-string", "the two quotes are the word"),
-    ("replicaof/args/no-one", "the two words are one with its value"),
-    ("slaveof/args/no-one", "the two words are one with its value"),
+    ("module|loadex/configs", "the word belongs to the group, not to its first value"),
+    ("replicaof/args/no-one", "the first word belongs to the group"),
+    ("slaveof/args/no-one", "the first word belongs to the group"),
     ("sort", "patterns are no keys of the command's specs"),
     ("sort_ro", "patterns are no keys of the command's specs"),
     ("xinfo|stream/full-block", "the word belongs to the group"),

@@ -54,9 +54,11 @@ fn transactions_are_refused(program: Program) {
     raw.command(&["GET", "k"]);
     limit(&mut other, "1");
     assert_eq!(raw.command(&["EXEC"]), Value::Array(vec![Value::Null]));
-    // Queued since: nothing is.
+    // Queued since: nothing that may need memory, and in 7.0 nothing at all.
     assert_eq!(raw.command(&["MULTI"]), Value::status("OK"));
-    assert_eq!(raw.command(&["GET", "k"]), Value::error(OOM));
+    let queued = if program == Program::Redis { Value::error(OOM) } else { Value::status("QUEUED") };
+    assert_eq!(raw.command(&["GET", "k"]), queued);
+    assert_eq!(raw.command(&["SET", "k", "v"]), Value::error(OOM));
     let broken = Value::error("EXECABORT Transaction discarded because of previous errors.");
     assert_eq!(raw.command(&["EXEC"]), broken);
     assert_eq!(raw.command(&["MULTI"]), Value::status("OK"));
@@ -109,6 +111,10 @@ fn used_memory(raw: &mut Raw) -> u64 {
 
 /// What a script has left behind is collected before a command is refused for it, and without that a little later.
 fn garbage_of_scripts_takes_no_room(program: Program) {
+    if program == Program::Redis8 {
+        // It refuses the command, and collects the garbage later.
+        return;
+    }
     let server = Server::start(program, &[]);
     let mut raw = server.raw();
     let used = used_memory(&mut raw);

@@ -56,6 +56,11 @@ impl Pair {
         })
     }
 
+    /// Which Redis is compared with.
+    pub(super) fn version(&self) -> Version {
+        self.version
+    }
+
     /// After a hang-up or a lost reply on one side nothing further can be compared.
     pub(super) fn is_broken(&self) -> bool {
         self.broken

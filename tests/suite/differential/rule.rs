@@ -39,6 +39,10 @@ pub(super) enum Rule {
     Kind,
     /// One reply, or another one that a later version gives.
     Later(&'static [u8], &'static [u8]),
+    /// An encoding of a set. Small ones are listpacks since Redis 7.2, which counts the repeated members of one SADD, too.
+    SetEncoding,
+    /// An encoding of a hash: Redis 8 counts repeated fields of one call, and those that are not there or gone at once, too.
+    HashEncoding,
     /// A later version reads all arguments first, and may find a fault where the earlier one did not look.
     Stricter,
     /// What EXEC answers: each reply by the rule of its command.
@@ -85,7 +89,8 @@ pub(super) fn rule_for(args: &Args) -> Rule {
         // Redis does not look at its clock while it works through a pipeline: what it touches then looks idle for as long as that
         // has taken.
         ("OBJECT", "IDLETIME") => Rule::Clock(STALL_S),
-        ("PTTL" | "PEXPIRETIME", _) => Rule::Clock(SLACK_MS),
+        ("PTTL" | "PEXPIRETIME" | "HPTTL" | "HPEXPIRETIME", _) => Rule::Clock(SLACK_MS),
+        ("HTTL" | "HEXPIRETIME", _) => Rule::Clock(SLACK_MS / 1000),
         (
             "ZADD" | "ZINCRBY" | "ZSCORE" | "ZMSCORE" | "ZRANGE" | "ZREVRANGE" | "ZRANGEBYSCORE" | "ZREVRANGEBYSCORE",
             _,
@@ -146,6 +151,15 @@ impl Rule {
             (Rule::Pending, Array(a), Array(b)) => same_entries(a, b),
             (Rule::Info, a, b) => same_info(a, b, None),
             (Rule::Libraries, a, b) => unordered(a) == unordered(b),
+            (Rule::SetEncoding, Bulk(a), Bulk(b)) => {
+                a == b || version == Version::Eight || (a == b"listpack" && b == b"hashtable")
+            }
+            (Rule::HashEncoding, Bulk(a), Bulk(b)) => {
+                let is_roomier = version == Version::Eight
+                    && [&b"listpack"[..], b"listpackex"].contains(&&a[..])
+                    && [&b"listpackex"[..], b"hashtable"].contains(&&b[..]);
+                a == b || is_roomier
+            }
             (Rule::Later(later, before), Bulk(a), Bulk(b)) => a == b || (a == later && b == before),
             (Rule::Shape | Rule::Kind, Array(a) | Set(a) | Push(a), Array(b) | Set(b) | Push(b)) => match self {
                 Rule::Shape => a.len() == b.len() && pairwise(a, b, |a, b| self.same_value(a, b, version)),

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::rule::Version;
+
 /// A command: its name and its arguments.
 pub(crate) type Args = Vec<Vec<u8>>;
 
@@ -14,8 +16,8 @@ pub(crate) struct Step {
     pub action: Action,
     /// Left out over RESP3.
     pub resp2_only: bool,
-    /// Left out against versions before 8.0, which answer otherwise.
-    pub only_8: bool,
+    /// Left out against the other version, which answers otherwise.
+    pub only: Option<Version>,
 }
 
 /// What a line asks for.
@@ -62,7 +64,9 @@ pub(crate) fn read_corpus(path: &Path) -> Vec<(usize, Step)> {
 fn parse_line(line: &str) -> Option<Step> {
     let marked = |line: &'_ str, mark: &str| line.strip_prefix(mark).map(str::trim).map(str::to_owned);
     let (resp2_only, line) = marked(line, "@2 ").map_or((false, line.to_owned()), |rest| (true, rest));
-    let (only_8, line) = marked(&line, "@8 ").map_or((false, line.clone()), |rest| (true, rest));
+    let versions = [("@7 ", Version::Seven), ("@8 ", Version::Eight)];
+    let only = versions.into_iter().find_map(|(mark, version)| Some((version, marked(&line, mark)?)));
+    let (only, line) = only.map_or((None, line.clone()), |(version, rest)| (Some(version), rest));
     let line = line.as_str();
     let (connection, rest) = match line.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
@@ -82,7 +86,7 @@ fn parse_line(line: &str) -> Option<Step> {
     } else {
         Action::Run { args: split_line(rest)?, wait: true, loose: false }
     };
-    Some(Step { connection: connection.to_owned(), action, resp2_only, only_8 })
+    Some(Step { connection: connection.to_owned(), action, resp2_only, only })
 }
 
 /// Splits a line as redis-cli does: words, "double quotes" with escapes, 'single quotes'. None when quotes don't match.
