@@ -11,6 +11,9 @@ pub const UNAUTHENTICATED_MAX_ARGS: i64 = 10;
 /// Bytes of one argument before the client has authenticated.
 pub const UNAUTHENTICATED_MAX_BULK_BYTES: usize = 16 * 1024;
 
+/// Bytes of replies that such a client may leave unread, once there are more than [`OUTPUT_UNCOUNTED_BYTES`].
+pub const UNAUTHENTICATED_MAX_OUTPUT_BYTES: u64 = 1024;
+
 /// Bytes of an inline command, or of a line that gives a length, before its newline must come.
 pub const INLINE_MAX_BYTES: usize = 64 * 1024;
 
@@ -63,6 +66,9 @@ pub const BUSY_ACCEPTS_MAX: usize = 1_000;
 /// Bytes of replies after which a pipeline pauses: they are sent, and others have their turn. So few are still in the processor's
 /// cache then.
 pub const REPLY_PAUSE_BYTES: usize = 64 * 1024;
+
+/// Unsent bytes up to which a client is not held to `client-output-buffer-limit`: the buffer that a client of Redis has.
+pub const OUTPUT_UNCOUNTED_BYTES: usize = 16 * 1024;
 
 /// Bytes held for unsent replies beyond which nothing more is read from a client until it has read some of them.
 pub const OUTBOX_PAUSE_BYTES: usize = 64 * 1024 * 1024;
@@ -258,6 +264,8 @@ const _: () = {
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);
     // What is copied rather than taken over fits a chunk with others.
     assert!(OUTBOX_TAKE_OVER_BYTES <= OUTBOX_CHUNK_BYTES);
+    // A pipeline is held to the limits of output before it pauses.
+    assert!(OUTPUT_UNCOUNTED_BYTES < REPLY_PAUSE_BYTES && REPLY_PAUSE_BYTES < OUTBOX_PAUSE_BYTES);
 };
 
 // Keys
@@ -287,6 +295,10 @@ pub const SCRIPT_NAMES_KEPT: usize = 512;
 
 /// Bytes that one script or transaction may publish where they wait until it is done.
 pub const HELD_MESSAGES_MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Bytes of lines that MONITOR's clients are shown when a script or transaction is over. If there are more they can't be shown what has
+/// happened, and are disconnected.
+pub const HELD_LINES_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// How often a script that goes on is asked whether it may: each time serves others and may end it. The first time comes when the
 /// same run has been seen twice, so after two of these at the latest.

@@ -43,6 +43,7 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let session = &mut *ctx.session;
     ctx.server.discard(session);
     ctx.server.pubsub.forget(session);
+    ctx.server.end_monitoring(session);
     session.name.clear();
     ctx.server.registry.named(session.key, b"");
     session.db = 0;

@@ -28,6 +28,7 @@ mod list_many;
 mod memory;
 mod migrate;
 mod module;
+mod monitor;
 mod persistence;
 mod pubsub;
 mod replication;
@@ -79,6 +80,7 @@ pub fn table() -> &'static CommandTable {
             memory::COMMANDS,
             migrate::COMMANDS,
             module::COMMANDS,
+            monitor::COMMANDS,
             persistence::COMMANDS,
             pubsub::COMMANDS,
             replication::COMMANDS,

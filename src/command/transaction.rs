@@ -34,15 +34,16 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     }
     let is_undoable = ctx.session.expiry_hold.is_some()
         && transaction.commands.iter().all(|(id, _)| !ctx.server.table.by_id(*id).command.flags.has(Flags::NOSCRIPT));
+    let is_observed = ctx.session.restrictions.has(Restrictions::OBSERVED);
     let holds_messages = ctx.server.hold_messages(is_undoable);
     if is_undoable {
-        run_or_roll_back(ctx, &transaction);
+        run_or_roll_back(ctx, &transaction, is_observed);
         return Ok(());
     }
     ctx.reply.array(transaction.commands.len());
     for (command, argv) in &transaction.commands {
         // An error of one is its reply, and the others run all the same.
-        run(ctx, *command, argv);
+        run(ctx, *command, argv, is_observed);
     }
     if holds_messages {
         ctx.server.deliver_held(ctx.ks, ctx.session);
@@ -53,13 +54,13 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 /// Runs the transaction of a client that repeats the past (CLIENT IMPORT-SOURCE). There each command has succeeded: when one
 /// does not here, nothing of the transaction stays, so that what it says of how far the client is stays true. This holds for
 /// transactions of commands that scripts may call, since all that these do can be taken back.
-fn run_or_roll_back(ctx: &mut Ctx<'_>, transaction: &Transaction) {
+fn run_or_roll_back(ctx: &mut Ctx<'_>, transaction: &Transaction, is_observed: bool) {
     let (start, db) = (ctx.reply.len(), ctx.session.db);
     ctx.ks.begin_undo();
     ctx.reply.array(transaction.commands.len());
     for (index, (command, argv)) in transaction.commands.iter().enumerate() {
         let begin = ctx.reply.len();
-        run(ctx, *command, argv);
+        run(ctx, *command, argv, is_observed);
         let reply = &ctx.reply.as_bytes()[begin..];
         if reply.starts_with(b"-") {
             let text = String::from_utf8_lossy(&reply[1..]).trim_end().to_owned();
@@ -74,7 +75,7 @@ fn run_or_roll_back(ctx: &mut Ctx<'_>, transaction: &Transaction) {
 }
 
 /// Runs one of the commands. Nothing waits inside EXEC.
-fn run(ctx: &mut Ctx<'_>, command: CommandId, argv: &OwnedArgv) {
+fn run(ctx: &mut Ctx<'_>, command: CommandId, argv: &OwnedArgv, is_observed: bool) {
     let entry = ctx.server.table.by_id(command);
     if ctx.session.restrictions.has(Restrictions::LIMITED)
         && let Err(error) = ctx.server.admit_queued(ctx.session, entry, argv.as_argv())
@@ -84,7 +85,13 @@ fn run(ctx: &mut Ctx<'_>, command: CommandId, argv: &OwnedArgv) {
         ctx.server.stats.commands[entry.id.index()].rejected += 1;
         return ctx.reply.error(text.as_bytes());
     }
+    if is_observed {
+        ctx.server.observe_begin(ctx.session, entry, argv.as_argv(), Origin::Exec);
+    }
     let _ = call(ctx.ks, ctx.server, ctx.session, entry, argv.as_argv(), ctx.reply, Origin::Exec);
+    if is_observed {
+        ctx.server.observe_call(ctx.session, entry, argv.as_argv(), Origin::Exec);
+    }
 }
 
 fn discard(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {

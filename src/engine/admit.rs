@@ -43,6 +43,10 @@ impl ServerState {
         if session.restrictions.has(Restrictions::LOADING) && !flags.has(Flags::LOADING) {
             return Err(Error::text("LOADING Redis is loading the dataset in memory"));
         }
+        if session.is_monitor && flags.has(Flags::READONLY | Flags::WRITE | Flags::MAY_REPLICATE) {
+            // In Redis it counts as a replica, and may do no more.
+            return Err(Error::text("ERR Replica can't interact with the keyspace"));
+        }
         if session.restrictions.has(Restrictions::QUEUEING) && !flags.has(Flags::WHILE_QUEUEING) {
             if entry.command.name == "debug" && entry.name_args() == 1 {
                 self.debug_allowed(session)?;

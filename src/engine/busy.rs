@@ -14,7 +14,7 @@ use super::running_script::ScriptKind;
 use super::session::{Restrictions, Session, SessionKey};
 use super::spec::{Flags, Group};
 use super::state::{Entry, Fed, Origin, ServerState};
-use crate::base::limits::BUSY_REPLY_PAUSE_BYTES;
+use crate::base::limits::{BUSY_REPLY_PAUSE_BYTES, OUTPUT_UNCOUNTED_BYTES};
 use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
 use crate::resp::reply::Reply;
@@ -100,6 +100,9 @@ impl ServerState {
             }
         };
         self.end_read(&mut session, had_failed, out);
+        if out.len() + session.outbox.len() > OUTPUT_UNCOUNTED_BYTES {
+            self.hold_answers_to_limit(&mut session, out);
+        }
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.sessions.put(session);
         fed
@@ -112,6 +115,7 @@ impl ServerState {
             Ok(entry) => {
                 self.run_while_busy(ks, session, entry, argv, out);
                 session.mute(out, start);
+                session.outbox.drain_fresh(out.buffer_mut());
             }
         }
     }
@@ -140,6 +144,9 @@ impl ServerState {
         let start = out.len();
         // None of the commands that are allowed here waits for a key.
         let _ = call(ks, self, session, entry, argv, out, Origin::Client);
+        if session.restrictions.has(Restrictions::OBSERVED) {
+            self.observe_beside(session, entry, argv);
+        }
         // None of them shows what keys hold. Some tell how many libraries there are.
         let fence = if entry.command.group == Group::Scripting { self.fence_beside(ks) } else { Lsn::NONE };
         if fence > self.safe() {

@@ -67,6 +67,7 @@ pub(crate) fn user_of<'s>(server: &'s ServerState, session: &Session) -> Cow<'s,
 /// The letters that CLIENT LIST shows for a session's state.
 pub(crate) fn flags(session: &Session) -> String {
     let letters: String = [
+        ('O', session.is_monitor),
         ('P', !session.subscriptions.is_empty()),
         ('x', session.transaction.is_some()),
         ('b', session.is_blocked()),

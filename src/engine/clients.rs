@@ -1,9 +1,9 @@
-//! Clients come and go: they are registered, forgotten, and closed when they are idle or do not read their output.
+//! Clients come and go: they are registered, forgotten, and closed when they are idle.
 
 use std::time::Duration;
 
 use super::saving::Progress;
-use super::session::{ClientType, Peer, Restrictions, Session, SessionKey};
+use super::session::{Peer, Restrictions, Session, SessionKey};
 use super::state::{Engine, ServerState};
 
 impl Engine {
@@ -37,6 +37,7 @@ impl ServerState {
         of_all.set(Restrictions::UNLOGGED, self.is_unlogged());
         of_all.set(Restrictions::LOADING, self.loading.is_some());
         of_all.set(Restrictions::PAUSED, self.pause.is_on());
+        of_all.set(Restrictions::OBSERVED, self.is_observed());
         of_all
     }
 
@@ -63,6 +64,7 @@ impl ServerState {
     fn release(&mut self, session: &mut Session) {
         self.pubsub.forget(session);
         self.unwatch(session);
+        self.end_monitoring(session);
         if let Some(parked) = session.parked.take() {
             self.unpark(session.key, &parked);
         }
@@ -91,47 +93,9 @@ impl ServerState {
             let waits = waits_for_log
                 || session.is_blocked()
                 || session.transfer.is_some()
+                || session.is_monitor
                 || !session.subscriptions.is_empty();
             if !waits && clock.delta(session.active_ticks, now_ticks) > timeout {
-                session.kill();
-            }
-        }
-    }
-
-    /// Holds one client's unsent output against the limit of its kind.
-    pub fn hold_to_output_limit(&mut self, key: SessionKey) {
-        self.limits_due.push(key);
-        self.enforce_output_limits();
-    }
-
-    /// Soft limits are exceeded by time passing, too.
-    pub(super) fn check_soft_limits(&mut self) {
-        let over = self.sessions.iter().filter(|session| session.over_soft_since_ms.is_some());
-        self.limits_due.extend(over.map(|session| session.key));
-        self.enforce_output_limits();
-    }
-
-    /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
-    pub(super) fn enforce_output_limits(&mut self) {
-        let (steady_ms, safe, is_unlogged) = (self.clock.steady_ms(), self.safe(), self.is_unlogged());
-        for key in std::mem::take(&mut self.limits_due) {
-            let Some(session) = self.sessions.get_mut(key) else { continue };
-            let limits = &self.config.client_output_buffer_limit;
-            let limit = match session.client_type() {
-                ClientType::Normal => limits.normal,
-                ClientType::Pubsub => limits.pubsub,
-            };
-            let unsent = session.outbox.unread(safe, is_unlogged) as u64;
-            let over_soft = limit.soft_bytes > 0 && unsent > limit.soft_bytes;
-            let since_ms = *session.over_soft_since_ms.get_or_insert(steady_ms);
-            if !over_soft {
-                session.over_soft_since_ms = None;
-            }
-            let too_long = over_soft && steady_ms - since_ms >= limit.soft_seconds as i64 * 1_000;
-            let over_hard = limit.hard_bytes > 0 && unsent > limit.hard_bytes;
-            if (over_hard || too_long) && !session.killed {
-                tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
-                self.stats.output_limit_disconnections += 1;
                 session.kill();
             }
         }

@@ -189,7 +189,7 @@ pub(crate) fn call(
     if let Some(bytes) = room {
         reply.bound_to(bytes);
     }
-    let mut ctx = Ctx { ks: &mut *ks, server: &mut *server, session, reply: &mut *reply, entry, origin };
+    let mut ctx = Ctx { ks: &mut *ks, server: &mut *server, session: &mut *session, reply: &mut *reply, entry, origin };
     let args = Args::new(argv, entry.name_args());
     let result = match entry.command.run {
         Run::Now(run) => run(&mut ctx, args).map(|()| Flow::Replied),
@@ -205,6 +205,9 @@ pub(crate) fn call(
         }
         Ok(Flow::Replied) if ctx.reply.is_cut() => {
             debug_assert_eq!(ks.changes_by_commands(), changes_before, "{} must not be cut", entry.full_name);
+            if origin == Origin::Client {
+                server.hold_endless_reply_to_limit(session);
+            }
             fail(server, entry, &Error::ReplyTooLong, reply, start);
             None
         }

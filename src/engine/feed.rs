@@ -6,7 +6,7 @@ use super::dispatch::call;
 use super::session::{Restrictions, Session, SessionKey};
 use super::state::{Engine, Entry, Fed, Origin, Run};
 use super::tail::UnitOrigin;
-use crate::base::limits::REPLY_PAUSE_BYTES;
+use crate::base::limits::OUTPUT_UNCOUNTED_BYTES;
 use crate::base::lsn::Lsn;
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, Decoder, RequestLimits};
@@ -30,6 +30,9 @@ impl Engine {
         let had_failed = self.server.has_log_failed();
         let fed = self.feed_session(&mut session, decoder, input, out);
         self.server.end_read(&mut session, had_failed, out);
+        if out.len() + session.outbox.len() > OUTPUT_UNCOUNTED_BYTES {
+            self.server.hold_answers_to_limit(&mut session, out);
+        }
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
         self.server.sessions.put(session);
         self.server.weigh(key);
@@ -44,12 +47,13 @@ impl Engine {
     fn feed_session(&mut self, session: &mut Session, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
         out.set_form(session.form());
         let mut batch = std::mem::take(&mut self.batch);
+        let pause_bytes = self.server.reply_pause_bytes();
         let mut looked_ticks = self.server.last_ticks;
         let fed = loop {
             if session.is_suspended() {
                 break Fed::Suspended;
             }
-            if out.len() >= REPLY_PAUSE_BYTES || self.server.others_come_first {
+            if out.len() >= pause_bytes || self.server.others_come_first {
                 break Fed::Paused;
             }
             let limits = RequestLimits {
@@ -86,8 +90,9 @@ impl Engine {
             batch.warm(&self.ks, session.db, input);
         }
         self.begin_fence_behind(session);
+        let pause_bytes = self.server.reply_pause_bytes();
         for (index, planned) in batch.iter().enumerate() {
-            let must_pause = out.len() >= REPLY_PAUSE_BYTES || self.server.others_come_first;
+            let must_pause = out.len() >= pause_bytes || self.server.others_come_first;
             if index > 0 && (session.is_suspended() || must_pause) {
                 return decoder.rewind_to(planned.starts_at);
             }
@@ -159,19 +164,32 @@ impl Engine {
             // What it brings about for the session comes before what the command is answered.
             session.outbox.drain_fresh(out.buffer_mut());
         }
+        let is_queueing = session.transaction.is_some();
         match self.server.admit(session, entry, argv) {
-            Err(error) => self.server.refuse(session, Some(entry), error, out),
+            Err(error) => {
+                self.server.refuse(session, Some(entry), error, out);
+                if is_queueing && session.transaction.is_none() {
+                    self.server.observe_beside(session, entry, argv);
+                }
+            }
             Ok(_) if session.restrictions.has(Restrictions::PAUSED) && self.server.postpones(session, entry, argv) => {
                 self.server.room.takes_back = true;
                 return;
             }
             Ok(Admission::Queue) => self.server.queue(session, entry, argv, out),
             Ok(Admission::Run) => {
+                let is_observed = session.restrictions.has(Restrictions::OBSERVED);
+                if is_observed {
+                    self.server.observe_begin(session, entry, argv, Origin::Client);
+                }
                 self.ks.set_touch(!session.restrictions.has(Restrictions::NO_TOUCH));
                 self.ks.set_keeps_expired(session.restrictions.has(Restrictions::PAUSED));
                 self.run(session, entry, argv, out);
                 self.ks.set_keeps_expired(false);
                 self.ks.set_touch(true);
+                if is_observed && !self.server.room.takes_back {
+                    self.server.observe_call(session, entry, argv, Origin::Client);
+                }
             }
         }
         session.mute(out, start);

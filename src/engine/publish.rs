@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::error::Error;
+use super::output_limits::PushLimits;
 use super::pubsub::Message;
 use super::session::{Session, SessionKey, Sessions};
 use super::state::{Ctx, ServerState};
@@ -124,16 +125,8 @@ impl ServerState {
             push.set_form(session.form());
             write_message(&mut push, space, pattern.as_deref(), channel, message);
             session.outbox.push(push.as_bytes(), fence);
-            let limit = self.config.client_output_buffer_limit.pubsub;
-            let unsent = session.outbox.unread(safe, is_unlogged) as u64;
-            if limit.hard_bytes > 0 && unsent > limit.hard_bytes {
-                // At once, not after the command: a script may publish without end.
-                tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
-                self.stats.output_limit_disconnections += 1;
-                session.close_at_once();
-            } else if limit.soft_bytes > 0 && unsent > limit.soft_bytes && self.limits_due.last() != Some(listener) {
-                self.limits_due.push(*listener);
-            }
+            let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
+            PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
             self.hold(push.len(), fence);
             self.weigh(*listener);
             if self.is_lost(fence) {

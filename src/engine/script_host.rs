@@ -49,6 +49,8 @@ pub(super) struct ScriptHost<'h, 'c> {
     pub(super) started: u64,
     /// From when on its commands are noted in a trail; see [`script_slow`](super::script_slow).
     pub(super) watched_from: u64,
+    /// From when on somebody looks at its commands: from then, or from the beginning.
+    pub(super) looked_at_from: u64,
     /// It is that late.
     pub(super) is_watched: bool,
 }
@@ -106,6 +108,17 @@ impl ScriptHost<'_, '_> {
         self.ctx.server.admit_call_memory(self.call.flags, entry)
     }
 
+    /// Shows a command to whom wants to see it.
+    #[cold]
+    fn look_at(&mut self, entry: &Entry, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
+        if self.ctx.server.last_ticks >= self.watched_from {
+            self.watch(argv, reply, began, is_timed);
+        }
+        if self.ctx.session.restrictions.has(Restrictions::OBSERVED) {
+            self.ctx.server.observe_call(self.ctx.session, entry, argv, Origin::Script);
+        }
+    }
+
     /// Notes a command that ended late in the script. Its beginning is exact if it `is_timed`.
     #[cold]
     fn watch(&mut self, argv: Argv<'_>, reply: &Reply, began: u64, is_timed: bool) {
@@ -157,8 +170,8 @@ impl ScriptHost<'_, '_> {
         let began = server.last_ticks;
         // Nothing waits in a script: the call times out at once.
         let _ = call(ks, server, session, entry, argv, reply, Origin::Script);
-        if server.last_ticks >= self.watched_from {
-            self.watch(argv, reply, began, is_timed);
+        if server.last_ticks >= self.looked_at_from {
+            self.look_at(entry, argv, reply, began, is_timed);
         }
     }
 }

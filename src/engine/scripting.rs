@@ -11,7 +11,7 @@ use super::running_script::{RunningScript, ScriptKind};
 use super::script_host::{Call, Purpose, ScriptHost};
 use super::script_trace::Trace;
 use super::scripts::{NESTED, Scripts};
-use super::session::DebugMode;
+use super::session::{DebugMode, Restrictions};
 use super::spec::Flags;
 use super::state::{Ctx, Done, Origin, ServerState};
 use crate::resp::reply::Reply;
@@ -120,6 +120,8 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     }
     let watched_from = watched_from(ctx.server, call, started);
     let is_watched = watched_from == 0;
+    let is_observed = ctx.session.restrictions.has(Restrictions::OBSERVED);
+    let looked_at_from = if is_observed { 0 } else { watched_from };
     // The script's own reply is written when all its calls are over; what answers those must not reach it.
     let (start, mut aside) = (ctx.reply.len(), Reply::new(ctx.reply.form()));
     let mut inner = Ctx {
@@ -130,8 +132,16 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
         entry: ctx.entry,
         origin: ctx.origin,
     };
-    let mut host =
-        ScriptHost { ctx: &mut inner, call, name: invocation.name, read_only, started, watched_from, is_watched };
+    let mut host = ScriptHost {
+        ctx: &mut inner,
+        call,
+        name: invocation.name,
+        read_only,
+        started,
+        watched_from,
+        looked_at_from,
+        is_watched,
+    };
     let outcome = match debug {
         None => vm.run(invocation, &mut host, ctx.reply),
         Some((conversation, text)) => vm.debug(invocation, text, &mut DebugHost { host, conversation }, ctx.reply),

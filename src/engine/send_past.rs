@@ -3,8 +3,8 @@
 //! To copy 64 KB into a reply, only to have the system copy them once more, takes about as long as to send them. So a string that is
 //! large goes out of the value itself, in one call of the system with the replies before it, and only what the socket does not take
 //! becomes part of the reply. That is so where all of it may leave at once: no reply waits for the log or for its reader, and it is
-//! the client's own command, whose reply nobody takes back. Smaller ones
-//! leave later, together with others.
+//! the client's own command, whose reply nobody takes back. Nor does it go so where the client is to be closed for leaving that much
+//! unread. Smaller ones leave later, together with others.
 
 use super::session::{Restrictions, Session};
 use super::state::{Origin, Past, ServerState};
@@ -16,8 +16,9 @@ impl ServerState {
     /// Answers a large string to a command that came from `origin`. What was read for it shows the data as of unit `fence`.
     #[cold]
     pub fn answer_large(&mut self, session: &mut Session, reply: &mut Reply, origin: Origin, fence: Lsn, bytes: &[u8]) {
+        let is_too_much = self.is_too_much_unread(session, reply.len() + bytes.len());
         let Some(sockets) = &mut self.raw_sockets else { return reply.bulk(bytes) };
-        if origin != Origin::Client || fence > Lsn::NONE || !may_leave(session) {
+        if origin != Origin::Client || fence > Lsn::NONE || is_too_much || !may_leave(session) {
             return reply.bulk(bytes);
         }
         let begin = self.stats.clock.raw();

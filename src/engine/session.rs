@@ -65,6 +65,8 @@ impl Restrictions {
     pub const LIMITED: Restrictions = Restrictions(1 << 8);
     /// Commands are held up by a [pause](super::pause), all or those that may change something.
     pub const PAUSED: Restrictions = Restrictions(1 << 9);
+    /// Somebody wants to see what all clients call.
+    pub const OBSERVED: Restrictions = Restrictions(1 << 11);
 
     /// Whether there are none.
     #[inline]
@@ -196,6 +198,8 @@ pub struct Session {
     pub watch_dirty: bool,
     /// What it listens to.
     pub subscriptions: Subscriptions,
+    /// MONITOR.
+    pub is_monitor: bool,
     /// The call that waits for a key.
     pub parked: Option<Box<Parked>>,
     /// REPLCONF.
@@ -371,6 +375,7 @@ impl Sessions {
             watched_bytes: 0,
             watch_dirty: false,
             subscriptions: Subscriptions::default(),
+            is_monitor: false,
             parked: None,
             replica: Replica::default(),
             transfer: None,

@@ -16,6 +16,7 @@ use super::command_log::CommandLog;
 use super::durability_state::Durability;
 use super::error::Error;
 use super::latency::LatencyMonitor;
+use super::monitor::Monitors;
 use super::pause::Pause;
 use super::pubsub::{HeldMessages, PubSub};
 use super::readers::Readers;
@@ -83,6 +84,7 @@ impl Engine {
             acl,
             sessions: Sessions::default(),
             pubsub: PubSub::default(),
+            monitors: Monitors::default(),
             watches: Watches::default(),
             waits: Waits::default(),
             pause: Pause::default(),
@@ -151,6 +153,8 @@ pub struct ServerState {
     pub sessions: Sessions,
     /// Who listens to which channel.
     pub pubsub: PubSub,
+    /// Who is shown what all call.
+    pub monitors: Monitors,
     /// Who watches which key.
     pub watches: Watches,
     /// Who waits for which key.

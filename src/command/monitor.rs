@@ -1,0 +1,28 @@
+//! MONITOR: a client that is shown what all call.
+
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::spec::{Flags, Group};
+use crate::engine::{Command, Ctx, Done, Origin, Run};
+
+fn monitor(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    if ctx.origin == Origin::Exec {
+        return Err(Error::text("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    if !ctx.session.is_monitor {
+        ctx.server.begin_monitoring(ctx.session);
+        ctx.reply.ok();
+    }
+    Ok(())
+}
+
+/// The family's table.
+pub(super) const COMMANDS: &[Command] = &[Command {
+    name: "monitor",
+    arity: 1,
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    summary: "Shows every command that is called from now on, one a line, until RESET or the end of the connection.",
+    run: Run::Now(monitor),
+    ..Command::EMPTY
+}];

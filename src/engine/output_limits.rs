@@ -1,0 +1,158 @@
+//! What a client may leave unread: `client-output-buffer-limit`, counted as Redis counts.
+//!
+//! Redis compares when it adds to a client's replies, before the socket is offered any of them. So do we, in three places: when
+//! what a connection has sent is answered (all of it counts, though the socket might take it at once), when something is pushed to
+//! a client, and when a socket takes no more. Up to [`OUTPUT_UNCOUNTED_BYTES`] count for nothing: in Redis they lie in a buffer that
+//! each client has.
+//!
+//! Who has more unread than the hard limit of its class is closed at once, and gets nothing of it. What waits for the log is not
+//! the reader's fault: it does not count towards soft limits, nor for those to whom others push, who have asked for nothing.
+//!
+//! MONITOR's clients are ordinary ones, for whom there mostly is no limit. Then that of replicas holds for them, so that
+//! nobody fills the memory by looking on.
+
+use super::session::{ClientType, Restrictions, Session, SessionKey};
+use super::state::ServerState;
+use super::stats::Stats;
+use crate::base::limits::{
+    OUTBOX_PAUSE_BYTES, OUTPUT_UNCOUNTED_BYTES, REPLY_MAX_BYTES, REPLY_PAUSE_BYTES, UNAUTHENTICATED_MAX_OUTPUT_BYTES,
+};
+use crate::base::lsn::Lsn;
+use crate::config::{Config, OutputLimit};
+use crate::resp::reply::Reply;
+
+/// What of so many unsent bytes counts.
+#[inline]
+fn counted(unsent: usize) -> u64 {
+    if unsent > OUTPUT_UNCOUNTED_BYTES { unsent as u64 } else { 0 }
+}
+
+/// Whether a limit is exceeded; 0 is none.
+#[inline]
+fn exceeds(counted: u64, limit: u64) -> bool {
+    limit > 0 && counted >= limit
+}
+
+fn limit_of(config: &Config, session: &Session) -> OutputLimit {
+    let limits = &config.client_output_buffer_limit;
+    let is_unlimited = limits.normal.hard_bytes == 0 && limits.normal.soft_bytes == 0;
+    match session.client_type() {
+        ClientType::Pubsub => limits.pubsub,
+        ClientType::Normal if session.is_monitor && is_unlimited => limits.replica,
+        ClientType::Normal => limits.normal,
+    }
+}
+
+fn is_too_much(config: &Config, session: &Session, unsent: usize) -> bool {
+    let is_stranger = session.restrictions.has(Restrictions::UNAUTHENTICATED);
+    is_stranger && counted(unsent) > UNAUTHENTICATED_MAX_OUTPUT_BYTES
+        || exceeds(counted(unsent), limit_of(config, session).hard_bytes)
+}
+
+fn note_closed(stats: &mut Stats, session: &Session, unsent: usize) {
+    tracing::warn!(client = session.key.id, unsent, "closed: does not read its output");
+    stats.output_limit_disconnections += 1;
+}
+
+/// Who is held to the limits of what is pushed.
+pub(super) struct PushLimits<'a> {
+    pub(super) config: &'a Config,
+    pub(super) stats: &'a mut Stats,
+    pub(super) limits_due: &'a mut Vec<SessionKey>,
+    /// What can't be lost any more.
+    pub(super) safe: Lsn,
+    pub(super) is_unlogged: bool,
+}
+
+impl PushLimits<'_> {
+    /// Something was pushed to this session. At once, not after the command: a script may push without end.
+    pub(super) fn hold(&mut self, session: &mut Session) {
+        let limit = limit_of(self.config, session);
+        let unsent = session.outbox.unread(self.safe, self.is_unlogged);
+        if exceeds(counted(unsent), limit.hard_bytes) {
+            note_closed(self.stats, session, unsent);
+            session.close_at_once();
+        } else if exceeds(counted(unsent), limit.soft_bytes) && self.limits_due.last() != Some(&session.key) {
+            self.limits_due.push(session.key);
+        }
+    }
+}
+
+impl ServerState {
+    /// How many bytes of replies a pipeline may gather until they are sent. Where there is a hard limit it is to be met
+    /// before anything is.
+    #[inline]
+    pub(super) fn reply_pause_bytes(&self) -> usize {
+        match self.config.client_output_buffer_limit.normal.hard_bytes {
+            0 => REPLY_PAUSE_BYTES,
+            hard => usize::try_from(hard).unwrap_or(usize::MAX).clamp(REPLY_PAUSE_BYTES, OUTBOX_PAUSE_BYTES),
+        }
+    }
+
+    /// Whether a client is to be closed that has so many bytes unread.
+    pub(super) fn is_too_much_unread(&self, session: &Session, bytes: usize) -> bool {
+        is_too_much(&self.config, session, bytes)
+    }
+
+    /// What a session was sent is answered with `out`, and more is unsent than never counts. Closes it if that is too much.
+    #[cold]
+    pub(super) fn hold_answers_to_limit(&mut self, session: &mut Session, out: &mut Reply) {
+        let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
+        let waiting = match session.client_type() {
+            ClientType::Normal => session.outbox.len(),
+            ClientType::Pubsub => session.outbox.unread(safe, is_unlogged),
+        };
+        let unsent = waiting + out.len();
+        if is_too_much(&self.config, session, unsent) {
+            note_closed(&mut self.stats, session, unsent);
+            out.truncate(0);
+            session.close_at_once();
+        }
+    }
+
+    /// A client's command answers more than a reply may hold: does that meet the client's limit, it is closed as for such a reply.
+    #[cold]
+    pub(super) fn hold_endless_reply_to_limit(&mut self, session: &mut Session) {
+        if is_too_much(&self.config, session, REPLY_MAX_BYTES) {
+            note_closed(&mut self.stats, session, REPLY_MAX_BYTES);
+            session.close_at_once();
+        }
+    }
+
+    /// Holds one client's unsent output against the limit of its kind.
+    pub fn hold_to_output_limit(&mut self, key: SessionKey) {
+        self.limits_due.push(key);
+        self.enforce_output_limits();
+    }
+
+    /// Soft limits are exceeded by time passing, too.
+    pub(super) fn check_soft_limits(&mut self) {
+        let over = self.sessions.iter().filter(|session| session.over_soft_since_ms.is_some());
+        self.limits_due.extend(over.map(|session| session.key));
+        self.enforce_output_limits();
+    }
+
+    /// Closes the clients that let more unsent output pile up than `client-output-buffer-limit` allows their kind.
+    pub(super) fn enforce_output_limits(&mut self) {
+        let (steady_ms, safe, is_unlogged) = (self.clock.steady_ms(), self.safe(), self.is_unlogged());
+        for key in std::mem::take(&mut self.limits_due) {
+            let Some(session) = self.sessions.get_mut(key) else { continue };
+            let limit = limit_of(&self.config, session);
+            let unread = session.outbox.unread(safe, is_unlogged);
+            let unsent = match session.client_type() {
+                ClientType::Normal if !session.is_monitor => session.outbox.len(),
+                _ => unread,
+            };
+            let over_soft = exceeds(counted(unread), limit.soft_bytes);
+            let since_ms = *session.over_soft_since_ms.get_or_insert(steady_ms);
+            if !over_soft {
+                session.over_soft_since_ms = None;
+            }
+            let too_long = over_soft && steady_ms - since_ms >= limit.soft_seconds as i64 * 1_000;
+            if (too_long || is_too_much(&self.config, session, unsent)) && !session.killed {
+                note_closed(&mut self.stats, session, unsent);
+                session.kill();
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! `client-output-buffer-limit`: counted when something is answered, not when a socket takes no more.
+
+use crate::crowd::on_both;
+use crate::harness::{Program, Raw, Server, Value, encode};
+
+on_both!(
+    a_reply_beyond_the_limit_closes_and_is_not_sent,
+    a_pipeline_beyond_the_limit_closes_and_nothing_of_it_is_sent,
+    a_transaction_beyond_the_limit_has_run,
+    strangers_may_leave_little_unread,
+);
+
+/// A server whose clients may leave 100,000 bytes unread, in which `list` has 150,000.
+fn limited(program: Program) -> (Server, Raw) {
+    let server = Server::start(program, &["--client-output-buffer-limit", "normal 100000 0 0"]);
+    let mut client = server.raw();
+    (0..150).for_each(|_| drop(client.command(&["RPUSH", "list", &"x".repeat(1_000)])));
+    (server, client)
+}
+
+/// Asserts that so many clients were closed, where INFO counts that: before Redis 7.4 it does not.
+fn closed(client: &mut Raw, count: u64) {
+    let info = client.command(&["INFO", "stats"]);
+    let text = String::from_utf8_lossy(info.bytes().expect("text")).into_owned();
+    let field = "client_output_buffer_limit_disconnections:";
+    let counted = text.lines().find_map(|line| line.strip_prefix(field)).map(|count| count.parse());
+    assert!(counted.is_none_or(|counted| counted == Ok(count)), "{text}");
+}
+
+fn a_reply_beyond_the_limit_closes_and_is_not_sent(program: Program) {
+    let (server, mut client) = limited(program);
+    client.command(&["SETRANGE", "large", "149999", "x"]);
+    for (already, command) in [&["LRANGE", "list", "0", "-1"][..], &["GET", "large"]].into_iter().enumerate() {
+        let mut reader = server.raw();
+        reader.send_command(command);
+        assert_eq!(reader.read_to_end(), b"");
+        closed(&mut client, already as u64 + 1);
+    }
+    // Each reply for itself is no more than may wait.
+    for _ in 0..3 {
+        assert!(matches!(client.command(&["LRANGE", "list", "0", "80"]), Value::Array(items) if items.len() == 81));
+    }
+    closed(&mut client, 2);
+}
+
+fn a_pipeline_beyond_the_limit_closes_and_nothing_of_it_is_sent(program: Program) {
+    let (server, mut client) = limited(program);
+    client.command(&["SETRANGE", "some", "9999", "x"]);
+    let pipeline = encode(&["GET", "some"]).repeat(20);
+    let mut reader = server.raw();
+    reader.send(&pipeline);
+    assert_eq!(reader.read_to_end(), b"");
+    closed(&mut client, 1);
+}
+
+fn a_transaction_beyond_the_limit_has_run(program: Program) {
+    let (server, mut client) = limited(program);
+    let mut reader = server.raw();
+    for command in [&["MULTI"][..], &["SET", "before", "1"], &["LRANGE", "list", "0", "-1"], &["SET", "behind", "1"]] {
+        reader.command(command);
+    }
+    reader.send_command(&["EXEC"]);
+    assert_eq!(reader.read_to_end(), b"");
+    assert_eq!(client.command(&["MGET", "before", "behind"]), Value::Array(vec![Value::bulk("1"), Value::bulk("1")]));
+}
+
+fn strangers_may_leave_little_unread(program: Program) {
+    let server = Server::start(program, &["--requirepass", "secret"]);
+    let mut stranger = server.raw();
+    // A few errors at once are no attack.
+    stranger.send(&encode(&["GET", "a"]).repeat(100));
+    (0..100).for_each(|_| assert!(matches!(stranger.reply().value, Value::Error(_))));
+    // This many are; some may have gone before they are counted.
+    stranger.send(&encode(&["GET", "a"]).repeat(2_000));
+    let answered = stranger.read_to_end().len();
+    assert!(answered < 2_000 * "-NOAUTH Authentication required.\r\n".len(), "{answered}");
+    let mut client = server.raw();
+    assert_eq!(client.command(&["AUTH", "secret"]), Value::status("OK"));
+    closed(&mut client, 1);
+}
