@@ -296,6 +296,13 @@ pub const SCRIPT_NAMES_KEPT: usize = 512;
 /// Bytes that one script or transaction may publish where they wait until it is done.
 pub const HELD_MESSAGES_MAX_BYTES: usize = 64 * 1024 * 1024;
 
+/// Keys beyond `tracking-table-max-keys` that one command, transaction or script may add to the table of what clients cache; with more
+/// all of them are told to drop everything.
+pub const TRACKED_KEYS_OVERRUN: usize = 1_000_000;
+
+/// Keys that this table loses at a time while it has too many; each time in a row that this was not enough, as many more.
+pub const TRACKING_LIMIT_KEYS_AT_ONCE: usize = 100;
+
 /// Bytes of lines that MONITOR's clients are shown when a script or transaction is over. If there are more they can't be shown what has
 /// happened, and are disconnected.
 pub const HELD_LINES_MAX_BYTES: usize = 64 * 1024 * 1024;

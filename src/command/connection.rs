@@ -44,6 +44,7 @@ fn reset(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.server.discard(session);
     ctx.server.pubsub.forget(session);
     ctx.server.end_monitoring(session);
+    ctx.server.end_tracking(session);
     session.name.clear();
     ctx.server.registry.named(session.key, b"");
     session.db = 0;

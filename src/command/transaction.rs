@@ -34,7 +34,7 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     }
     let is_undoable = ctx.session.expiry_hold.is_some()
         && transaction.commands.iter().all(|(id, _)| !ctx.server.table.by_id(*id).command.flags.has(Flags::NOSCRIPT));
-    let is_observed = ctx.session.restrictions.has(Restrictions::OBSERVED);
+    let is_observed = ctx.session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED);
     let holds_messages = ctx.server.hold_messages(is_undoable);
     if is_undoable {
         run_or_roll_back(ctx, &transaction, is_observed);
@@ -90,7 +90,7 @@ fn run(ctx: &mut Ctx<'_>, command: CommandId, argv: &OwnedArgv, is_observed: boo
     }
     let _ = call(ctx.ks, ctx.server, ctx.session, entry, argv.as_argv(), ctx.reply, Origin::Exec);
     if is_observed {
-        ctx.server.observe_call(ctx.session, entry, argv.as_argv(), Origin::Exec);
+        ctx.server.observe_call(ctx.ks, ctx.session, entry, argv.as_argv(), Origin::Exec);
     }
 }
 

@@ -215,6 +215,8 @@ parameters! {
             "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60";
         /// What all clients together may hold, in bytes or percent of `maxmemory`, before those that hold most are closed; 0 for no limit.
         maxmemory_clients: BytesOrShare = "maxmemory-clients", AnyTime, MemoryOrPercent, "0";
+        /// Keys that the server remembers as cached by clients (CLIENT TRACKING); 0 for no limit.
+        tracking_table_max_keys: usize = "tracking-table-max-keys", AnyTime, memory(0, LONG_MAX), "1000000";
         /// Bytes of memory beyond which keys are evicted, and where none is, commands refused that may need more; 0 for no limit.
         maxmemory: u64 = "maxmemory", AnyTime, memory(0, u64::MAX as i128), "0";
         /// Which keys are evicted when memory is full.

@@ -6,6 +6,7 @@ use std::io::Write;
 use super::session::{Restrictions, Session};
 use super::state::ServerState;
 use super::subscriptions::{Kind as Listening, Space};
+use super::tracking::redirect;
 
 /// One line of CLIENT LIST: the fields of Redis 8.0, and behind them those that Valkey 9.1 has beside them. What a session keeps only while one of its commands runs (argument buffers and the one in which
 /// replies are made are shared by all) counts as 0; replies on their way to the socket count as unsent.
@@ -28,7 +29,7 @@ pub(super) fn describe_calling(text: &mut Vec<u8>, server: &ServerState, session
         text,
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} multi={} watch={} qbuf={} \
          qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={unsent_held} tot-mem={held} events={} \
-         cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={} io-thread=0 capa={} tot-net-in={} tot-net-out={} \
+         cmd={} user={} redir={} resp={} lib-name={} lib-ver={} io-thread=0 capa={} tot-net-in={} tot-net-out={} \
          tot-cmds={}",
         session.key.id,
         session.address,
@@ -49,6 +50,7 @@ pub(super) fn describe_calling(text: &mut Vec<u8>, server: &ServerState, session
         if session.outbox.is_empty() { "r" } else { "rw" },
         command,
         user_of(server, session),
+        redirect(session.tracking.as_deref()),
         session.protocol,
         lossy(&session.lib_name),
         lossy(&session.lib_version),
@@ -71,6 +73,9 @@ pub(crate) fn flags(session: &Session) -> String {
         ('P', !session.subscriptions.is_empty()),
         ('x', session.transaction.is_some()),
         ('b', session.is_blocked()),
+        ('t', session.tracking.is_some()),
+        ('R', session.tracking.as_ref().is_some_and(|client| client.is_redirect_broken)),
+        ('B', session.tracking.as_ref().is_some_and(|client| client.broadcasts)),
         ('d', session.watch_dirty),
         ('c', session.closing),
         ('U', session.address.ends_with(":0")),

@@ -65,6 +65,7 @@ impl ServerState {
         self.pubsub.forget(session);
         self.unwatch(session);
         self.end_monitoring(session);
+        self.end_tracking(session);
         if let Some(parked) = session.parked.take() {
             self.unpark(session.key, &parked);
         }

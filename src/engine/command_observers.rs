@@ -1,20 +1,23 @@
-//! Who looks on behind a call: MONITOR.
+//! Who looks on behind a call: MONITOR, and the [table](super::tracking) of what clients cache, which remembers what they read.
 //!
 //! A call is shown when it has run, and one that runs a script before, so that it stands above what the script calls. Nobody looks on
-//! at what costs: a session whose calls somebody wants to see has a [restriction](Restrictions::OBSERVED), and goes the way
-//! of those who have any; EXEC and scripts find out once.
+//! at what costs: a session whose calls somebody wants to see has a restriction ([`OBSERVED`](Restrictions::OBSERVED), or
+//! [`TRACKED`](Restrictions::TRACKED)), and goes the way of those who have any; EXEC and scripts find out once.
 //!
 //! With a log nobody is shown what a crash may take back. What a client called is shown with the fence of what it was
 //! answered. What EXEC and scripts call waits until their unit is over, for only then is it known which one that is; what belongs
 //! to a script that was rolled back is shown, too: it was called.
 
+use super::keys::keys_of;
 use super::monitor::{Caller, Held, line};
 use super::output_limits::PushLimits;
 use super::secrets::{REDACTED, secrets_of};
 use super::session::{Restrictions, Session};
-use super::spec::Flags;
+use super::spec::{Flags, Group};
 use super::state::{Entry, Origin, ServerState};
+use super::tracking::CachingClient;
 use crate::base::lsn::Lsn;
+use crate::keyspace::Keyspace;
 use crate::resp::request::Argv;
 
 impl ServerState {
@@ -28,6 +31,57 @@ impl ServerState {
         let is_observed = self.is_observed();
         for session in self.sessions.iter_mut().chain(std::iter::once(current)) {
             session.restrictions.set(Restrictions::OBSERVED, is_observed);
+        }
+    }
+
+    /// Lets a session track keys, as `ask` says.
+    pub fn begin_tracking(&mut self, session: &mut Session, ask: impl FnOnce(&mut CachingClient)) {
+        if session.tracking.is_none() {
+            self.tracking.add_client();
+            self.readers_changed();
+        }
+        let client = session.tracking.get_or_insert_default();
+        ask(client);
+        session.restrictions.set(Restrictions::TRACKED, !client.broadcasts);
+    }
+
+    /// Lets a session that tracks keys be told of these prefixes, too.
+    pub fn track_prefixes(&mut self, session: &mut Session, prefixes: &[&[u8]]) {
+        if let Some(client) = &mut session.tracking {
+            prefixes.iter().for_each(|prefix| self.tracking.add_prefix(session.key.id, client, prefix));
+        }
+    }
+
+    /// Ends that a session tracks keys, if it does.
+    pub fn end_tracking(&mut self, session: &mut Session) {
+        if let Some(client) = session.tracking.take() {
+            self.tracking.remove_client(session.key.id, &client);
+            session.restrictions.set(Restrictions::TRACKED, false);
+        }
+    }
+
+    /// Ends what CLIENT CACHING said, behind a call of the session, unless it still waits or is followed by the rest of a
+    /// transaction. CLIENT's own calls do not count.
+    pub(super) fn end_caching(&mut self, session: &mut Session, entry: Option<&Entry>) {
+        let is_of_client = entry.is_some_and(|entry| entry.name_args() > 1 && entry.command.group == Group::Connection);
+        if session.transaction.is_none()
+            && session.parked.is_none()
+            && !is_of_client
+            && let Some(client) = &mut session.tracking
+        {
+            client.is_exception = false;
+        }
+    }
+
+    /// Keeps the table of what clients cache small, `hz` times a second.
+    pub(super) fn look_after_tracking(&mut self) {
+        if !self.tracking.reads_changes() {
+            return;
+        }
+        self.limit_tracked_keys(None);
+        self.tracking.end_unless_used();
+        if !self.tracking.reads_changes() {
+            self.readers_changed();
         }
     }
 
@@ -61,9 +115,17 @@ impl ServerState {
 
     /// A call of a session that is observed has run. One that came from its client directly is committed.
     #[cold]
-    pub(crate) fn observe_call(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, origin: Origin) {
-        if origin == Origin::Client {
-            self.show_held(session);
+    pub(crate) fn observe_call(
+        &mut self,
+        ks: &Keyspace,
+        session: &mut Session,
+        entry: &Entry,
+        argv: Argv<'_>,
+        origin: Origin,
+    ) {
+        match origin {
+            Origin::Client => self.show_held(session),
+            _ => self.remember_read(ks, session, entry, argv),
         }
         if !entry.command.flags.has(Flags::SKIP_MONITOR) {
             self.show(session, entry, argv, origin);
@@ -77,6 +139,24 @@ impl ServerState {
     #[cold]
     pub(super) fn observe_beside(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>) {
         self.show(session, entry, argv, Origin::Client);
+    }
+
+    /// Remembers what a call has read that has just run, if its client tracks keys. Of one that runs a script those commands count
+    /// which that calls.
+    #[cold]
+    pub(super) fn remember_read(&mut self, ks: &Keyspace, session: &Session, entry: &Entry, argv: Argv<'_>) {
+        let reads = entry.command.flags.has(Flags::READONLY) && entry.command.group != Group::Scripting;
+        if !reads || !session.tracking.as_ref().is_some_and(|client| client.caches()) {
+            return;
+        }
+        // What the unit has touched before, the client has seen.
+        self.see_touched(ks);
+        let (max_keys, sessions) = (self.config.tracking_table_max_keys, &self.sessions);
+        for key in keys_of(entry.command, argv).unwrap_or_default() {
+            if self.tracking.remember(&argv[key.index], session.key.id, max_keys, |id| sessions.is_open(id)) {
+                self.tracking.drop_all();
+            }
+        }
     }
 
     /// Shows a call to those who want to see all. What administrators call is nobody else's business.
@@ -134,6 +214,9 @@ impl ServerState {
                 let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
                 PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(monitor);
             }
+        }
+        for at in 0..self.monitors.sessions().len() {
+            self.weigh(self.monitors.sessions()[at]);
         }
         self.hold(lines.len() * self.monitors.sessions().len(), fence);
     }

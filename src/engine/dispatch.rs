@@ -53,6 +53,7 @@ impl ServerState {
         if let Err(error) = self.table.resolve(argv) {
             self.refuse(session, self.table.named_by(argv), error, out);
         }
+        self.end_caching(session, None);
         session.mute(out, start);
     }
 

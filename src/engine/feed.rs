@@ -119,18 +119,22 @@ impl Engine {
     fn execute(&mut self, session: &mut Session, entry: Option<&'static Entry>, argv: Argv<'_>, out: &mut Reply) {
         match entry {
             None => self.server.refuse_unresolved(session, argv, out),
-            Some(entry) if session.restrictions.is_empty() => self.run(session, entry, argv, out),
-            Some(entry) => {
-                let start = out.len();
-                self.run_gated(session, entry, argv, out, start);
-            }
+            Some(entry) if session.restrictions.is_empty() => self.run::<false>(session, entry, argv, out),
+            Some(entry) => self.run_gated(session, entry, argv, out),
         }
         // What the command published to its own session follows its reply.
         session.outbox.drain_fresh(out.buffer_mut());
     }
 
+    /// Runs one command of a client; if the session `IS_TRACKED`, what it reads is remembered.
     #[inline]
-    fn run(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
+    fn run<const IS_TRACKED: bool>(
+        &mut self,
+        session: &mut Session,
+        entry: &'static Entry,
+        argv: Argv<'_>,
+        out: &mut Reply,
+    ) {
         session.last_command = Some(entry.id);
         session.commands += 1;
         self.server.registry.begins(session.key, entry.id.index(), self.server.last_ticks);
@@ -138,6 +142,9 @@ impl Engine {
         let start = out.len();
         if let Some(wait) = call(&mut self.ks, &mut self.server, session, entry, argv, out, Origin::Client) {
             self.server.park(session, entry, argv, *wait, self.ks.now_ms());
+        }
+        if IS_TRACKED && !self.server.room.takes_back {
+            self.server.remember_read(&self.ks, session, entry, argv);
         }
         let has_changed = self.commit(unit, &mut [session]);
         let fence = self.ks.fence();
@@ -151,19 +158,17 @@ impl Engine {
 
     /// The way of a session that is not in its usual state.
     #[cold]
-    fn run_gated(
-        &mut self,
-        session: &mut Session,
-        entry: &'static Entry,
-        argv: Argv<'_>,
-        out: &mut Reply,
-        start: usize,
-    ) {
+    fn run_gated(&mut self, session: &mut Session, entry: &'static Entry, argv: Argv<'_>, out: &mut Reply) {
+        let is_tracked = session.restrictions.has(Restrictions::TRACKED);
+        if is_tracked {
+            self.server.limit_tracked_keys(Some(session));
+        }
         if session.restrictions.has(Restrictions::METERED) {
             self.make_memory(session);
-            // What it brings about for the session comes before what the command is answered.
-            session.outbox.drain_fresh(out.buffer_mut());
         }
+        // What that brings about for the session comes before what the command is answered.
+        session.outbox.drain_fresh(out.buffer_mut());
+        let start = out.len();
         let is_queueing = session.transaction.is_some();
         match self.server.admit(session, entry, argv) {
             Err(error) => {
@@ -184,13 +189,20 @@ impl Engine {
                 }
                 self.ks.set_touch(!session.restrictions.has(Restrictions::NO_TOUCH));
                 self.ks.set_keeps_expired(session.restrictions.has(Restrictions::PAUSED));
-                self.run(session, entry, argv, out);
+                match is_tracked {
+                    true => self.run::<true>(session, entry, argv, out),
+                    false => self.run::<false>(session, entry, argv, out),
+                }
                 self.ks.set_keeps_expired(false);
                 self.ks.set_touch(true);
                 if is_observed && !self.server.room.takes_back {
-                    self.server.observe_call(session, entry, argv, Origin::Client);
+                    self.server.observe_call(&self.ks, session, entry, argv, Origin::Client);
                 }
             }
+        }
+        if is_tracked {
+            self.server.tell_due(session);
+            self.server.end_caching(session, Some(entry));
         }
         session.mute(out, start);
         // What is not answered holds nothing back.

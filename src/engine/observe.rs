@@ -1,8 +1,8 @@
 //! What happens after a unit, in one written order: the log takes its effects, a snapshot under way follows, WATCH learns what was
-//! touched, then those who wait.
+//! touched, then those who wait, then those who cache it.
 //!
 //! Observers read what the unit recorded and nothing else. While nobody keeps the whole stream that is only which
-//! keys it touched, and nothing while nobody watches or waits.
+//! keys it touched, and nothing while nobody watches, waits or caches.
 
 use super::readers::Readers;
 use super::session::{Session, SessionKey, Sessions};
@@ -20,18 +20,22 @@ impl ServerState {
     pub(super) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
         self.assert_readers_are_known();
         let readers = self.readers;
-        let mut is_long = false;
+        let (mut is_long, mut fence) = (false, Lsn::NONE);
         match (&mut self.tail, &self.durability) {
             (Some(tail), durability) => {
                 tail.append(origin, ks.effects().as_bytes(), ks.now_ms());
                 is_long = tail.bytes.len() >= LOG_MERGE_MAX_BYTES;
                 // Before a log has begun there may be a tail already, and nobody waits for it.
                 if let Some(durability) = durability {
-                    ks.mark_in_flight(durability.lsn_of(tail));
+                    fence = durability.lsn_of(tail);
+                    ks.mark_in_flight(fence);
                 }
             }
             // The log has failed while the unit was underway: nothing reaches this number.
-            (None, Some(_)) => ks.mark_in_flight(Lsn::MAX),
+            (None, Some(_)) => {
+                fence = Lsn::MAX;
+                ks.mark_in_flight(fence);
+            }
             (None, None) => {}
         }
         if readers.has(Readers::SNAPSHOT) {
@@ -39,6 +43,9 @@ impl ServerState {
         }
         if readers.has(Readers::WATCH_OR_WAIT) {
             self.tell_what_was_touched(ks, out);
+        }
+        if readers.has(Readers::TRACKING) {
+            self.invalidate(ks, origin, fence, out);
         }
         if readers.has(Readers::USAGE) {
             ks.stamp_changes();

@@ -23,12 +23,15 @@ impl Readers {
     /// Eviction, where keys go that were changed longest ago.
     pub(super) const USAGE: Readers = Readers(1 << 4);
 
+    /// Clients that are told what they may cache no longer.
+    pub(super) const TRACKING: Readers = Readers(1 << 5);
+
     /// Those who read whole effects.
     pub(super) const OF_ALL: Readers = Readers(Readers::LOG.0 | Readers::SNAPSHOT.0);
     /// Clients that want to know which keys were touched.
     pub(super) const WATCH_OR_WAIT: Readers = Readers(Readers::WATCH.0 | Readers::WAIT.0);
     /// Those who read which keys were touched.
-    pub(super) const OF_KEYS: Readers = Readers(Readers::WATCH_OR_WAIT.0 | Readers::USAGE.0);
+    pub(super) const OF_KEYS: Readers = Readers(Readers::WATCH_OR_WAIT.0 | Readers::USAGE.0 | Readers::TRACKING.0);
 
     /// Whether any of `others` is among them.
     #[inline]

@@ -114,8 +114,8 @@ impl ScriptHost<'_, '_> {
         if self.ctx.server.last_ticks >= self.watched_from {
             self.watch(argv, reply, began, is_timed);
         }
-        if self.ctx.session.restrictions.has(Restrictions::OBSERVED) {
-            self.ctx.server.observe_call(self.ctx.session, entry, argv, Origin::Script);
+        if self.ctx.session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED) {
+            self.ctx.server.observe_call(self.ctx.ks, self.ctx.session, entry, argv, Origin::Script);
         }
     }
 

@@ -120,7 +120,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
     }
     let watched_from = watched_from(ctx.server, call, started);
     let is_watched = watched_from == 0;
-    let is_observed = ctx.session.restrictions.has(Restrictions::OBSERVED);
+    let is_observed = ctx.session.restrictions.has(Restrictions::OBSERVED | Restrictions::TRACKED);
     let looked_at_from = if is_observed { 0 } else { watched_from };
     // The script's own reply is written when all its calls are over; what answers those must not reach it.
     let (start, mut aside) = (ctx.reply.len(), Reply::new(ctx.reply.form()));

@@ -10,6 +10,7 @@ use super::outbox::Outbox;
 use super::spec::Flags;
 use super::subscriptions::Subscriptions;
 use super::table::{CommandId, Entry};
+use super::tracking::CachingClient;
 use super::transfer::{Replica, Transfer};
 use super::wait::Parked;
 use crate::base::fit::{fit_map, fit_slab};
@@ -65,6 +66,8 @@ impl Restrictions {
     pub const LIMITED: Restrictions = Restrictions(1 << 8);
     /// Commands are held up by a [pause](super::pause), all or those that may change something.
     pub const PAUSED: Restrictions = Restrictions(1 << 9);
+    /// It tracks the keys that it reads.
+    pub const TRACKED: Restrictions = Restrictions(1 << 10);
     /// Somebody wants to see what all clients call.
     pub const OBSERVED: Restrictions = Restrictions(1 << 11);
 
@@ -83,6 +86,13 @@ impl Restrictions {
     /// Sets or clears the bits of `other`.
     pub fn set(&mut self, other: Restrictions, on: bool) {
         self.0 = if on { self.0 | other.0 } else { self.0 & !other.0 };
+    }
+}
+
+impl std::ops::BitOr for Restrictions {
+    type Output = Restrictions;
+    fn bitor(self, other: Restrictions) -> Restrictions {
+        Restrictions(self.0 | other.0)
     }
 }
 
@@ -200,6 +210,8 @@ pub struct Session {
     pub subscriptions: Subscriptions,
     /// MONITOR.
     pub is_monitor: bool,
+    /// CLIENT TRACKING.
+    pub tracking: Option<Box<CachingClient>>,
     /// The call that waits for a key.
     pub parked: Option<Box<Parked>>,
     /// REPLCONF.
@@ -257,7 +269,8 @@ impl Session {
     /// taken.
     pub fn mem_bytes(&self) -> usize {
         let queued = self.transaction.as_ref().map_or(0, |transaction| transaction.bytes());
-        let names = self.watched_bytes + self.subscriptions.mem_bytes();
+        let prefixes = self.tracking.as_ref().map_or(0, |client| client.mem_bytes());
+        let names = self.watched_bytes + self.subscriptions.mem_bytes() + prefixes;
         size_of::<Session>() + self.pending_input + queued + names + self.outbox.held()
     }
 
@@ -276,6 +289,11 @@ impl Session {
     /// Whether a command of its waits: for a key, or for the end of a pause.
     pub fn is_blocked(&self) -> bool {
         self.parked.is_some() || self.is_postponed
+    }
+
+    /// Whether it is about to be closed, and is sent nothing new.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.closing || self.killed
     }
 
     /// Drops bytes from the front of the outbox, which the socket has taken; answers how many.
@@ -376,6 +394,7 @@ impl Sessions {
             watch_dirty: false,
             subscriptions: Subscriptions::default(),
             is_monitor: false,
+            tracking: None,
             parked: None,
             replica: Replica::default(),
             transfer: None,
@@ -455,6 +474,11 @@ impl Sessions {
     /// All sessions that are not out, in no order that means anything.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
         self.slab.iter_mut().filter_map(|(_, session)| session.as_deref_mut())
+    }
+
+    /// Whether a connection with this client id is open.
+    pub fn is_open(&self, id: u64) -> bool {
+        self.slots.contains_key(&id)
     }
 
     /// The session with this client id, if it is not out.

@@ -30,6 +30,7 @@ use super::spec;
 use super::stats::Stats;
 use super::table::{self, CommandId};
 use super::tail::Tail;
+use super::tracking::TrackingTable;
 use super::turns::Turns;
 use super::wait::{Parked, Wait};
 use super::wait_queues::Waits;
@@ -85,6 +86,7 @@ impl Engine {
             sessions: Sessions::default(),
             pubsub: PubSub::default(),
             monitors: Monitors::default(),
+            tracking: TrackingTable::default(),
             watches: Watches::default(),
             waits: Waits::default(),
             pause: Pause::default(),
@@ -155,6 +157,8 @@ pub struct ServerState {
     pub pubsub: PubSub,
     /// Who is shown what all call.
     pub monitors: Monitors,
+    /// Who may cache which keys.
+    pub tracking: TrackingTable,
     /// Who watches which key.
     pub watches: Watches,
     /// Who waits for which key.
@@ -460,6 +464,7 @@ impl ServerState {
             .and_if(Readers::SNAPSHOT, self.saving.is_copying())
             .and_if(Readers::WATCH, !self.watches.is_empty())
             .and_if(Readers::WAIT, !self.waits.is_empty())
+            .and_if(Readers::TRACKING, self.tracking.reads_changes())
             .and_if(Readers::USAGE, self.config.maxmemory_policy.ranking() == Some(Ranking::Change))
     }
 

@@ -10,6 +10,7 @@
 
 use super::dispatch::call;
 use super::latency::Event;
+use super::session::{Restrictions, Session, SessionKey};
 use super::session::{Session, SessionKey};
 use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
@@ -118,12 +119,16 @@ impl Engine {
             session.answer_parked(&parked, &reply, Lsn::NONE);
             return self.server.sessions.put(session);
         }
+        session.outbox.begin_batch();
         let unit = self.begin(UnitOrigin::Woken);
         // What it takes begins now: the last command may have ended long ago.
         self.server.last_ticks = self.server.stats.clock.raw();
         let argv = parked.argv.as_argv();
         let (ks, server) = (&mut self.ks, &mut self.server);
         let wait = call(ks, server, &mut session, entry, argv, &mut reply, Origin::Retry);
+        if wait.is_none() && session.restrictions.has(Restrictions::TRACKED) {
+            self.server.remember_read(&self.ks, &session, entry, parked.argv.as_argv());
+        }
         match current {
             Some(current) => self.commit(unit, &mut [&mut session, current]),
             None => self.commit(unit, &mut [&mut session]),
@@ -137,6 +142,14 @@ impl Engine {
             }
             None => {
                 self.server.unpark(key, &parked);
+                if session.restrictions.has(Restrictions::TRACKED) {
+                    self.server.tell_due(&mut session);
+                    self.server.end_caching(&mut session, Some(entry));
+                }
+                if !parked.muted {
+                    // What it is told of its own change follows the answer.
+                    session.outbox.drain_fresh(reply.buffer_mut());
+                }
                 self.server.answer_parked(&mut session, &parked, &mut reply, fence);
             }
         }

@@ -9,6 +9,7 @@
 mod all_or_nothing;
 mod bounds;
 mod bundled;
+mod caching;
 mod checked;
 mod client_memory;
 mod clients;

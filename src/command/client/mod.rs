@@ -3,9 +3,11 @@
 mod filter;
 mod kill;
 mod list;
+mod tracking;
 
 use self::kill::kill;
 use self::list::{info, list};
+use self::tracking::{caching, getredir, tracking, trackinginfo};
 use super::connection::{is_plain, set_name, valid_name};
 use super::help::help;
 use crate::engine::args::Args;
@@ -171,6 +173,15 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     summary: "Holds the commands about connections.",
     sub: &[
         Command {
+            name: "caching",
+            arity: 3,
+            since: "6.0.0",
+            summary: "Makes the next command or transaction an exception from what CLIENT TRACKING said of which reads count.",
+            syntax: "<YES | NO>",
+            run: Run::Now(caching),
+            ..SUB
+        },
+        Command {
             name: "capa",
             arity: -3,
             since: "8.0.0",
@@ -185,6 +196,14 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             since: "2.6.9",
             summary: "Answers the connection's name.",
             run: Run::Now(client_name),
+            ..SUB
+        },
+        Command {
+            name: "getredir",
+            arity: 2,
+            since: "6.0.0",
+            summary: "Answers which connection is told that keys have changed in place of this one; 0 is itself, -1 none.",
+            run: Run::Now(getredir),
             ..SUB
         },
         Command {
@@ -311,6 +330,24 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             syntax: "connection-name",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(set_client_name),
+            ..SUB
+        },
+        Command {
+            name: "tracking",
+            arity: -3,
+            since: "6.0.0",
+            complexity: "O(1). Some options may introduce additional complexity.",
+            summary: "Has the connection told when keys change that it has read, or that begin with a prefix, so that it can cache them.",
+            syntax: "<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix]... [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+            run: Run::Now(tracking),
+            ..SUB
+        },
+        Command {
+            name: "trackinginfo",
+            arity: 2,
+            since: "6.2.0",
+            summary: "Answers what the connection has asked CLIENT TRACKING for.",
+            run: Run::Now(trackinginfo),
             ..SUB
         },
         Command {

@@ -18,7 +18,7 @@ mod touch;
 mod specification;
 
 pub use field::{Ascending, Cause, Field, Pairs, Shown, Strings};
-pub use record::{EffectReader, EffectWriter, Effects, Recording};
+pub use record::{EffectReader, EffectWriter, Effects, Place, Recording};
 pub use touch::Touch;
 
 use crate::value::Layout;

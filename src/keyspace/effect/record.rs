@@ -28,6 +28,15 @@ struct Mark {
     count: u64,
 }
 
+/// A place in the record of the unit that is underway, from which on it can be read; by default its beginning.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    at: usize,
+    last_key: LastKey,
+    /// How often the record had been rewritten.
+    rewrites: u64,
+}
+
 /// The effects of the unit that is underway.
 #[derive(Default)]
 pub struct Effects {
@@ -43,6 +52,8 @@ pub struct Effects {
     last_key: LastKey,
     /// What the whole effects in `buf` change.
     changed: Changed,
+    /// How often something other was put in the place of what had been recorded.
+    rewrites: u64,
 }
 
 impl Effects {
@@ -189,6 +200,7 @@ impl Effects {
 
     /// Forgets what came since [`keep`](Self::keep).
     pub(in crate::keyspace) fn cut(&mut self) {
+        self.rewrites += 1;
         self.buf.truncate(self.kept.bytes);
         self.last_key = LastKey::default();
         self.count = self.kept.count;
@@ -212,6 +224,7 @@ impl Effects {
         if self.recording != Recording::Full {
             return;
         }
+        self.rewrites += 1;
         let touches = |rest: &[u8]| {
             let mut buf = Vec::new();
             Touches::new(rest, Recording::Full).for_each(|touch| touch.encode(&mut buf));
@@ -229,6 +242,7 @@ impl Effects {
     /// Shortens the record of touches since the script began.
     #[cold]
     fn condense(&mut self) {
+        self.rewrites += 1;
         let fresh = self.buf.split_off(self.kept.bytes);
         let (mut seen, mut databases) = (HashSet::new(), BTreeSet::new());
         let (mut rest, mut after) = (&fresh[..], &fresh[..]);
@@ -258,6 +272,23 @@ impl Effects {
     /// What the unit has touched so far, as far as it was recorded.
     pub fn touches(&self) -> Touches<'_> {
         Touches::new(&self.buf, self.recording)
+    }
+
+    /// Where the record ends now.
+    pub fn place(&self) -> Place {
+        Place { at: self.buf.len(), last_key: self.last_key.clone(), rewrites: self.rewrites }
+    }
+
+    /// What was touched since the record ended there; all of it if it was rewritten meanwhile.
+    pub fn touches_from(&self, place: &Place) -> Touches<'_> {
+        match self.buf.get(place.at..) {
+            Some(rest) if place.rewrites == self.rewrites => {
+                let last_key = place.last_key.0.as_ref().map(|(db, at)| (*db, &self.buf[at.clone()]));
+                let effects = EffectReader::resume(last_key, rest);
+                Touches { effects, second: None, recording: self.recording }
+            }
+            _ => self.touches(),
+        }
     }
 
     /// Whether whole effects are recorded.
@@ -555,6 +586,32 @@ mod tests {
         assert_eq!(effects.changed().keys(), [&before[..], &[key(8, b"c")]].concat());
         effects.begin(Recording::Full);
         assert!(effects.changed().is_empty());
+    }
+
+    #[test]
+    fn what_was_touched_can_be_read_in_parts() {
+        let key = |key| Touch::Key { db: 0, key, is_deletion: false };
+        let put = |key| Effect::Put { key, value: b"" };
+        for recording in [Recording::Keys, Recording::Full] {
+            let mut effects = Effects::default();
+            effects.begin(recording);
+            let begin = Place::default();
+            effects.record(0, put(b"a"));
+            let first = effects.place();
+            effects.record(0, put(b"a"));
+            effects.keep();
+            effects.record(0, put(b"b"));
+            let second = effects.place();
+            let from = |effects: &Effects, place| effects.touches_from(place).count();
+            assert_eq!([from(&effects, &begin), from(&effects, &first), from(&effects, &second)], [3, 2, 0]);
+            assert_eq!(effects.touches_from(&first).collect::<Vec<_>>(), [key(b"a"), key(b"b")]);
+            effects.record(0, put(b"c"));
+            assert_eq!(effects.touches_from(&second).collect::<Vec<_>>(), [key(b"c")]);
+            // What was rewritten is read again.
+            effects.cut();
+            effects.record(0, put(b"d"));
+            assert_eq!([from(&effects, &begin), from(&effects, &first), from(&effects, &second)], [3, 3, 3]);
+        }
     }
 
     #[test]

@@ -1,0 +1,186 @@
+//! CLIENT TRACKING and its kin: which keys a client holds in a cache of its own, and is told of when they change.
+
+use std::collections::BTreeSet;
+
+use crate::engine::args::Args;
+use crate::engine::error::{Error, excerpt};
+use crate::engine::tracking::{CachingClient, Choice};
+use crate::engine::{Ctx, Done};
+
+/// What CLIENT TRACKING ON asks for.
+#[derive(Default)]
+struct Wanted<'a> {
+    redirect: Option<u64>,
+    broadcasts: bool,
+    opts_in: bool,
+    opts_out: bool,
+    is_noloop: bool,
+    prefixes: Vec<&'a [u8]>,
+}
+
+pub(super) fn tracking(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let mode = args.bytes()?;
+    let wanted = wanted(ctx, &mut args)?;
+    if mode.eq_ignore_ascii_case(b"off") {
+        ctx.server.end_tracking(ctx.session);
+    } else if mode.eq_ignore_ascii_case(b"on") {
+        let choice = admit(ctx.session.tracking.as_deref(), &wanted)?;
+        turn_on(ctx, &wanted, choice);
+    } else {
+        return Err(Error::Syntax);
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn wanted<'a>(ctx: &mut Ctx<'_>, args: &mut Args<'a>) -> Result<Wanted<'a>, Error> {
+    let mut wanted = Wanted::default();
+    while !args.is_empty() {
+        if args.option("REDIRECT", 1) {
+            if wanted.redirect.is_some() {
+                return Err(Error::text("ERR A client can only redirect to a single other client"));
+            }
+            let id = u64::try_from(args.int()?).ok();
+            // It may leave later, but must be there now.
+            let is_there = |id: &u64| *id == ctx.session.key.id || ctx.server.sessions.is_open(*id);
+            wanted.redirect =
+                Some(id.filter(is_there).ok_or(Error::text("ERR The client ID you want redirect to does not exist"))?);
+        } else if args.option("BCAST", 0) {
+            wanted.broadcasts = true;
+        } else if args.option("OPTIN", 0) {
+            wanted.opts_in = true;
+        } else if args.option("OPTOUT", 0) {
+            wanted.opts_out = true;
+        } else if args.option("NOLOOP", 0) {
+            wanted.is_noloop = true;
+        } else if args.option("PREFIX", 1) {
+            wanted.prefixes.push(args.bytes()?);
+        } else {
+            return Err(Error::Syntax);
+        }
+    }
+    Ok(wanted)
+}
+
+/// Whether what is wanted goes together, and with what there is already.
+fn admit(known: Option<&CachingClient>, wanted: &Wanted<'_>) -> Result<Choice, Error> {
+    if !wanted.broadcasts && !wanted.prefixes.is_empty() {
+        return Err(Error::text("ERR PREFIX option requires BCAST mode to be enabled"));
+    }
+    if known.is_some_and(|known| known.broadcasts != wanted.broadcasts) {
+        return Err(Error::text(
+            "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a \
+             different mode.",
+        ));
+    }
+    let choice = match (wanted.opts_in, wanted.opts_out) {
+        (false, false) => Choice::All,
+        _ if wanted.broadcasts => return Err(Error::text("ERR OPTIN and OPTOUT are not compatible with BCAST")),
+        (true, true) => return Err(Error::text("ERR You can't specify both OPTIN mode and OPTOUT mode")),
+        (true, false) => Choice::OptIn,
+        (false, true) => Choice::OptOut,
+    };
+    let was = known.map_or(Choice::All, |known| known.choice);
+    if choice != Choice::All && was != Choice::All && choice != was {
+        return Err(Error::text(
+            "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a \
+             different mode.",
+        ));
+    }
+    admit_prefixes(known.map(|known| &known.prefixes), &wanted.prefixes)?;
+    Ok(choice)
+}
+
+/// No prefix of a client may be the beginning of another one: it would be told twice.
+fn admit_prefixes(known: Option<&BTreeSet<Box<[u8]>>>, wanted: &[&[u8]]) -> Done {
+    let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
+    for (at, prefix) in wanted.iter().enumerate() {
+        let shown = |prefix: &[u8]| excerpt(prefix, 128);
+        if let Some(other) = known.into_iter().flatten().find(|other| overlap(other, prefix)) {
+            return Err(Error::owned(format!(
+                "ERR Prefix '{}' overlaps with an existing prefix '{}'. Prefixes for a single client must not overlap.",
+                shown(prefix),
+                shown(other)
+            )));
+        }
+        if let Some(other) = wanted[at + 1..].iter().find(|other| overlap(other, prefix)) {
+            return Err(Error::owned(format!(
+                "ERR Prefix '{}' overlaps with another provided prefix '{}'. Prefixes for a single client must not overlap.",
+                shown(prefix),
+                shown(other)
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn turn_on(ctx: &mut Ctx<'_>, wanted: &Wanted<'_>, choice: Choice) {
+    ctx.server.begin_tracking(ctx.session, |client| {
+        client.redirect = wanted.redirect;
+        client.is_redirect_broken = false;
+        client.broadcasts = wanted.broadcasts;
+        client.choice = choice;
+        client.is_noloop = wanted.is_noloop;
+    });
+    if wanted.broadcasts {
+        let all: &[&[u8]] = &[b""];
+        let prefixes = if wanted.prefixes.is_empty() { all } else { &wanted.prefixes };
+        ctx.server.track_prefixes(ctx.session, prefixes);
+    }
+}
+
+pub(super) fn caching(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let Some(client) = &mut ctx.session.tracking else {
+        return Err(Error::text(
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+        ));
+    };
+    match args.one_of(&[("yes", Choice::OptIn), ("no", Choice::OptOut)]).ok_or(Error::Syntax)? {
+        choice if choice == client.choice => client.is_exception = true,
+        Choice::OptIn => {
+            return Err(Error::text("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode."));
+        }
+        _ => return Err(Error::text("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.")),
+    }
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// The client that is told in place of the caller; 0 is the caller, -1 nobody.
+pub(super) fn redirect(client: Option<&CachingClient>) -> i64 {
+    client.map_or(-1, |client| client.redirect.unwrap_or(0) as i64)
+}
+
+pub(super) fn getredir(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    ctx.reply.integer(redirect(ctx.session.tracking.as_deref()));
+    Ok(())
+}
+
+pub(super) fn trackinginfo(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    let (client, reply) = (ctx.session.tracking.as_deref(), &mut *ctx.reply);
+    let has = |what: fn(&CachingClient) -> bool| client.is_some_and(what);
+    let flags: Vec<&str> = [
+        ("off", client.is_none()),
+        ("on", client.is_some()),
+        ("bcast", has(|client| client.broadcasts)),
+        ("optin", has(|client| client.choice == Choice::OptIn)),
+        ("caching-yes", has(|client| client.choice == Choice::OptIn && client.is_exception)),
+        ("optout", has(|client| client.choice == Choice::OptOut)),
+        ("caching-no", has(|client| client.choice == Choice::OptOut && client.is_exception)),
+        ("noloop", has(|client| client.is_noloop)),
+        ("broken_redirect", has(|client| client.is_redirect_broken)),
+    ]
+    .into_iter()
+    .filter_map(|(flag, shown)| shown.then_some(flag))
+    .collect();
+    reply.map(3);
+    reply.bulk(b"flags");
+    reply.set(flags.len());
+    flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));
+    reply.bulk(b"redirect");
+    reply.integer(redirect(client));
+    reply.bulk(b"prefixes");
+    reply.array(client.map_or(0, |client| client.prefixes.len()));
+    client.iter().flat_map(|client| &client.prefixes).for_each(|prefix| reply.bulk(prefix));
+    Ok(())
+}

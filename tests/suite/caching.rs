@@ -1,0 +1,486 @@
+//! CLIENT TRACKING: who is told which keys have changed, in either protocol, and when.
+
+use std::time::Duration;
+
+use crate::crowd::on_both;
+use crate::harness::{Program, Raw, Server, Value, encode};
+
+on_both!(
+    a_key_that_was_read_is_told_of_once,
+    a_change_of_ones_own_is_told_behind_the_reply,
+    what_is_read_in_transactions_counts,
+    all_that_changes_keys_is_told,
+    prefixes_are_told_of_whether_they_were_read_or_not,
+    another_client_is_told_in_place_of_one,
+    a_client_that_is_told_may_be_gone,
+    exceptions_hold_for_one_command_or_transaction,
+    a_full_table_tells_of_what_it_loses,
+    options_that_do_not_go_together_are_refused,
+    what_was_asked_for_is_answered,
+    who_has_waited_is_told_behind_the_answer,
+    who_wants_no_replies_is_told_all_the_same,
+);
+
+/// A client that speaks RESP3 and tracks what it reads, with these options.
+fn tracking(server: &Server, options: &[&str]) -> Raw {
+    let mut raw = server.raw();
+    raw.hello3();
+    assert_eq!(track(&mut raw, options), Value::status("OK"));
+    raw
+}
+
+fn track(raw: &mut Raw, options: &[&str]) -> Value {
+    raw.command(&[&["CLIENT", "TRACKING", "ON"], options].concat())
+}
+
+fn run(raw: &mut Raw, line: &str) -> Value {
+    raw.command(&line.split(' ').collect::<Vec<_>>())
+}
+
+/// The message that these keys have changed.
+fn invalidate(keys: &[&str]) -> Value {
+    let keys = keys.iter().map(|key| Value::bulk(key)).collect();
+    Value::Push(vec![Value::bulk("invalidate"), Value::Array(keys)])
+}
+
+/// The message that all may have changed.
+fn all_gone() -> Value {
+    Value::Push(vec![Value::bulk("invalidate"), Value::Null])
+}
+
+/// Everything that comes before the answer to a PING.
+fn told(raw: &mut Raw) -> Vec<Value> {
+    raw.send_command(&["PING", "end"]);
+    let mut told = Vec::new();
+    loop {
+        match raw.reply().value {
+            value if value == Value::bulk("end") => return told,
+            value => told.push(value),
+        }
+    }
+}
+
+fn info(raw: &mut Raw, field: &str) -> String {
+    let text = run(raw, "INFO everything");
+    let text = String::from_utf8_lossy(text.bytes().expect("text")).into_owned();
+    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.expect("the field is there").to_owned()
+}
+
+fn a_key_that_was_read_is_told_of_once(program: Program) {
+    let server = Server::start(program, &[]);
+    let (mut reader, mut other, mut writer) = (tracking(&server, &[]), tracking(&server, &[]), server.raw());
+    run(&mut writer, "MSET a 1 b 2 c 3");
+    run(&mut reader, "MGET a b");
+    run(&mut other, "STRLEN b");
+    run(&mut reader, "EXISTS missing");
+    // A command that writes is no read, whatever it answers.
+    run(&mut reader, "GETEX c");
+    assert_eq!([info(&mut writer, "tracking_total_keys"), info(&mut writer, "tracking_total_items")], ["3", "4"]);
+    run(&mut writer, "MSET a 1 b 1 c 1 missing 1");
+    assert_eq!(told(&mut reader), [invalidate(&["a"]), invalidate(&["b"]), invalidate(&["missing"])]);
+    assert_eq!(told(&mut other), [invalidate(&["b"])]);
+    run(&mut writer, "MSET a 2 b 2 c 2 missing 2");
+    assert_eq!((told(&mut reader), told(&mut other)), (vec![], vec![]), "until they are read again");
+    // The same name in another database is the same here, too.
+    run(&mut reader, "GET a");
+    run(&mut writer, "SELECT 1");
+    run(&mut writer, "SET a 1");
+    assert_eq!(told(&mut reader), [invalidate(&["a"])]);
+    // Who turns it off is told of nothing more.
+    run(&mut reader, "GET a");
+    run(&mut reader, "CLIENT TRACKING OFF");
+    run(&mut writer, "SET a 2");
+    assert_eq!(told(&mut reader), []);
+    assert_eq!(info(&mut writer, "tracking_clients"), "1");
+    drop(other);
+    while info(&mut writer, "tracking_clients") != "0" {}
+}
+
+fn a_change_of_ones_own_is_told_behind_the_reply(program: Program) {
+    let server = Server::start(program, &[]);
+    let mut client = tracking(&server, &[]);
+    run(&mut client, "SET a 1");
+    client.send(&[encode(&["GET", "a"]), encode(&["INCR", "a"]), encode(&["GET", "a"])].concat());
+    let replies = [(); 4].map(|()| client.reply().value);
+    assert_eq!(replies, [Value::bulk("1"), Value::Integer(2), invalidate(&["a"]), Value::bulk("2")]);
+    // Not under NOLOOP, and then the key is not cached any longer either.
+    track(&mut client, &["NOLOOP"]);
+    run(&mut client, "INCR a");
+    assert_eq!(told(&mut client), []);
+    run(&mut server.raw(), "INCR a");
+    assert_eq!(told(&mut client), []);
+    run(&mut client, "GET a");
+    run(&mut server.raw(), "INCR a");
+    assert_eq!(told(&mut client), [invalidate(&["a"])]);
+}
+
+fn what_is_read_in_transactions_counts(program: Program) {
+    let server = Server::start(program, &[]);
+    let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
+    // What is changed and then read is known; what is read and then changed is told of.
+    for line in ["MULTI", "SET a 1", "GET a", "GET b", "SET b 1", "GET c"] {
+        run(&mut client, line);
+    }
+    assert!(matches!(run(&mut client, "EXEC"), Value::Array(replies) if replies.len() == 5));
+    assert_eq!(told(&mut client), [invalidate(&["b"])]);
+    run(&mut writer, "MSET a 2 b 2 c 2");
+    assert_eq!(told(&mut client), [invalidate(&["a"]), invalidate(&["c"])]);
+}
+
+fn all_that_changes_keys_is_told(program: Program) {
+    let server = Server::start(program, &["--enable-debug-command", "yes"]);
+    let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
+    run(&mut writer, "RPUSH list a b c");
+    run(&mut writer, "SET gone 1");
+    let told_of = |client: &mut Raw, writer: &mut Raw, change: &str, keys: &[&str]| {
+        run(client, "MGET list gone new");
+        run(writer, change);
+        assert_eq!(told(client), keys.iter().map(|key| invalidate(&[key])).collect::<Vec<_>>(), "{change}");
+    };
+    told_of(&mut client, &mut writer, "LPOP list", &["list"]);
+    told_of(&mut client, &mut writer, "LPOP missing", &[]);
+    told_of(&mut client, &mut writer, "RENAME gone new", &["gone", "new"]);
+    told_of(&mut client, &mut writer, "PEXPIRE new 100000", &["new"]);
+    told_of(&mut client, &mut writer, "COPY list gone", &["gone"]);
+    told_of(&mut client, &mut writer, "UNLINK gone list", &["gone", "list"]);
+    // What expires: by an access, and by itself.
+    run(&mut writer, "DEBUG SET-ACTIVE-EXPIRE 0");
+    run(&mut writer, "SET new 1 PX 1");
+    told(&mut client);
+    run(&mut client, "TTL new");
+    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!((run(&mut client, "GET new"), told(&mut client)), (Value::Null, vec![invalidate(&["new"])]));
+    run(&mut writer, "DEBUG SET-ACTIVE-EXPIRE 1");
+    run(&mut writer, "SET new 1 PX 100");
+    told(&mut client);
+    run(&mut client, "TTL new");
+    assert_eq!(client.reply().value, invalidate(&["new"]), "by itself");
+    // Everything at once.
+    for flush in ["FLUSHDB", "FLUSHALL ASYNC", "FLUSHALL"] {
+        run(&mut writer, "SET a 1");
+        run(&mut client, "GET a");
+        run(&mut writer, flush);
+        assert!(told(&mut client).contains(&all_gone()), "{flush}");
+        assert_eq!(info(&mut writer, "tracking_total_keys"), "0");
+    }
+    run(&mut writer, "SET a 1");
+    run(&mut client, "GET a");
+    for line in ["MULTI", "FLUSHDB", "PING"] {
+        run(&mut client, line);
+    }
+    assert!(matches!(run(&mut client, "EXEC"), Value::Array(_)));
+    assert_eq!(told(&mut client), [all_gone()]);
+}
+
+fn prefixes_are_told_of_whether_they_were_read_or_not(program: Program) {
+    let server = Server::start(program, &[]);
+    let mut client = tracking(&server, &["BCAST", "PREFIX", "user:", "PREFIX", "item:"]);
+    let mut all = tracking(&server, &["BCAST", "NOLOOP"]);
+    let mut writer = server.raw();
+    run(&mut client, "GET other");
+    run(&mut writer, "MSET user:2 1 item:1 1 user:1 1 other 1 user: 1 use 1");
+    assert_eq!(told(&mut client), [invalidate(&["item:1"]), invalidate(&["user:", "user:1", "user:2"])]);
+    assert_eq!(told(&mut all), [invalidate(&["item:1", "other", "use", "user:", "user:1", "user:2"])]);
+    // One more prefix beside the others.
+    track(&mut client, &["BCAST", "PREFIX", "use:"]);
+    run(&mut writer, "SET use:1 1");
+    assert_eq!(told(&mut client), [invalidate(&["use:1"])]);
+    assert_eq!(told(&mut all), [invalidate(&["use:1"])]);
+    assert_eq!(info(&mut writer, "tracking_total_prefixes"), "4");
+    assert_eq!(info(&mut writer, "tracking_total_keys"), "0");
+    // What a client changes itself.
+    run(&mut client, "SET user:1 2");
+    assert_eq!(told(&mut client), [invalidate(&["user:1"])]);
+    assert_eq!(told(&mut all), [invalidate(&["user:1"])]);
+    run(&mut all, "SET user:1 2");
+    assert_eq!(told(&mut all), []);
+    run(&mut client, "CLIENT TRACKING OFF");
+    run(&mut writer, "SET user:1 1");
+    told(&mut client);
+    assert_eq!(told(&mut client), []);
+    assert_eq!(info(&mut writer, "tracking_total_prefixes"), "1");
+}
+
+/// A client that is told for others, and its id.
+fn listener(server: &Server) -> (Raw, String) {
+    let mut listener = server.raw();
+    let Value::Integer(id) = run(&mut listener, "CLIENT ID") else { panic!("an id") };
+    (listener, id.to_string())
+}
+
+fn another_client_is_told_in_place_of_one(program: Program) {
+    let server = Server::start(program, &[]);
+    let ((mut listener, id), mut writer) = (listener(&server), server.raw());
+    run(&mut listener, "SUBSCRIBE __redis__:invalidate");
+    // Clients of either protocol.
+    let (mut old, mut new) = (server.raw(), tracking(&server, &["REDIRECT", &id]));
+    track(&mut old, &["REDIRECT", &id]);
+    assert_eq!(run(&mut old, "CLIENT GETREDIR"), Value::Integer(id.parse().expect("a number")));
+    run(&mut writer, "MSET a 1 b 1");
+    run(&mut old, "GET a");
+    run(&mut new, "GET b");
+    run(&mut writer, "MSET a 2 b 2");
+    let message = |what: Value| Value::Array(vec![Value::bulk("message"), Value::bulk("__redis__:invalidate"), what]);
+    assert_eq!(listener.reply().value, message(Value::Array(vec![Value::bulk("a")])));
+    assert_eq!(listener.reply().value, message(Value::Array(vec![Value::bulk("b")])));
+    run(&mut old, "GET a");
+    run(&mut new, "CLIENT TRACKING OFF");
+    run(&mut writer, "FLUSHALL");
+    assert_eq!(listener.reply().value, message(Value::Null));
+    track(&mut new, &["REDIRECT", &id]);
+    // As it is asked in RESP3, it is told without being subscribed.
+    run(&mut listener, "UNSUBSCRIBE");
+    listener.hello3();
+    run(&mut new, "GET b");
+    run(&mut writer, "SET b 1");
+    assert_eq!(told(&mut listener), [invalidate(&["b"])]);
+    // Without a redirection there is nothing that RESP2 could be told.
+    run(&mut old, "CLIENT TRACKING OFF");
+    track(&mut old, &[]);
+    run(&mut old, "GET a");
+    run(&mut writer, "SET a 1");
+    assert_eq!(told(&mut old), []);
+}
+
+fn a_client_that_is_told_may_be_gone(program: Program) {
+    let server = Server::start(program, &[]);
+    let ((mut listener, id), mut writer) = (listener(&server), server.raw());
+    let mut client = tracking(&server, &["REDIRECT", &id]);
+    run(&mut client, "GET a");
+    listener.send_command(&["QUIT"]);
+    listener.read_to_end();
+    run(&mut writer, "SET a 1");
+    let broken = Value::Push(vec![Value::bulk("tracking-redir-broken"), Value::Integer(id.parse().expect("a number"))]);
+    assert_eq!(told(&mut client), [broken]);
+    let list = format!("{:?}", run(&mut writer, "CLIENT LIST"));
+    assert!(list.contains("flags=tR ") && list.contains(&format!("redir={id} ")), "{list}");
+    let info = format!("{:?}", run(&mut client, "CLIENT TRACKINGINFO"));
+    assert!(info.contains("broken_redirect"), "{info}");
+    track(&mut client, &[]);
+    let list = format!("{:?}", run(&mut writer, "CLIENT LIST"));
+    assert!(list.contains("flags=t ") && list.contains("redir=0 "), "{list}");
+    assert_eq!(run(&mut client, "RESET"), Value::status("RESET"));
+    client.back_to_resp2();
+    assert_eq!(run(&mut client, "CLIENT GETREDIR"), Value::Integer(-1));
+}
+
+fn exceptions_hold_for_one_command_or_transaction(program: Program) {
+    let server = Server::start(program, &[]);
+    let mut writer = server.raw();
+    let mut touch = |client: &mut Raw| {
+        run(&mut writer, "MSET a 1 b 1 c 1 d 1");
+        told(client)
+    };
+    let mut client = tracking(&server, &["OPTIN"]);
+    for line in ["GET a", "CLIENT CACHING YES", "CLIENT GETNAME", "GET b", "GET c"] {
+        run(&mut client, line);
+    }
+    assert_eq!(touch(&mut client), [invalidate(&["b"])]);
+    for line in ["CLIENT CACHING YES", "MULTI", "GET a", "GET b", "EXEC", "GET c"] {
+        run(&mut client, line);
+    }
+    assert_eq!(touch(&mut client), [invalidate(&["a"]), invalidate(&["b"])]);
+    // A command that fails uses it up.
+    for line in ["CLIENT CACHING YES", "GET", "GET a"] {
+        run(&mut client, line);
+    }
+    assert_eq!(touch(&mut client), []);
+    let mut client = tracking(&server, &["OPTOUT"]);
+    for line in ["GET a", "CLIENT CACHING NO", "GET b", "GET c"] {
+        run(&mut client, line);
+    }
+    assert_eq!(touch(&mut client), [invalidate(&["a"]), invalidate(&["c"])]);
+}
+
+fn a_full_table_tells_of_what_it_loses(program: Program) {
+    let server = Server::start(program, &[]);
+    let (mut client, mut admin) = (tracking(&server, &[]), server.raw());
+    let keys: Vec<String> = (0..250).map(|number| format!("key{number}")).collect();
+    let mget: Vec<&str> = std::iter::once("MGET").chain(keys.iter().map(String::as_str)).collect();
+    client.command(&mget);
+    run(&mut admin, "CONFIG SET tracking-table-max-keys 1");
+    let mut gone: Vec<Value> = (0..249).map(|_| client.reply().value).collect();
+    assert_eq!(told(&mut client), []);
+    assert_eq!(info(&mut admin, "tracking_total_keys"), "1");
+    gone.sort_by_key(|value| format!("{value:?}"));
+    gone.dedup();
+    assert_eq!(gone.len(), 249, "each once");
+    assert!(gone.iter().all(|gone| keys.iter().any(|key| *gone == invalidate(&[key]))));
+}
+
+fn options_that_do_not_go_together_are_refused(program: Program) {
+    let server = Server::start(program, &[]);
+    let mut client = server.raw();
+    let refused =
+        |client: &mut Raw, line: &str, text: &str| assert_eq!(run(client, line), Value::error(text), "{line}");
+    for (line, text) in [
+        ("CLIENT TRACKING maybe", "ERR syntax error"),
+        ("CLIENT TRACKING ON NOSUCH", "ERR syntax error"),
+        ("CLIENT TRACKING ON REDIRECT", "ERR syntax error"),
+        ("CLIENT TRACKING ON PREFIX", "ERR syntax error"),
+        ("CLIENT TRACKING ON REDIRECT x", "ERR value is not an integer or out of range"),
+        ("CLIENT TRACKING ON REDIRECT 99999", "ERR The client ID you want redirect to does not exist"),
+        ("CLIENT TRACKING ON REDIRECT -1", "ERR The client ID you want redirect to does not exist"),
+        ("CLIENT TRACKING OFF REDIRECT 0", "ERR The client ID you want redirect to does not exist"),
+        ("CLIENT TRACKING ON PREFIX a", "ERR PREFIX option requires BCAST mode to be enabled"),
+        ("CLIENT TRACKING ON BCAST OPTIN", "ERR OPTIN and OPTOUT are not compatible with BCAST"),
+        ("CLIENT TRACKING ON OPTIN OPTOUT", "ERR You can't specify both OPTIN mode and OPTOUT mode"),
+        (
+            "CLIENT TRACKING ON BCAST PREFIX ab PREFIX a",
+            "ERR Prefix 'ab' overlaps with another provided prefix 'a'. Prefixes for a single client must not overlap.",
+        ),
+        (
+            "CLIENT CACHING YES",
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+        ),
+    ] {
+        refused(&mut client, line, text);
+    }
+    assert_eq!(run(&mut client, "CLIENT GETREDIR"), Value::Integer(-1));
+    let Value::Integer(id) = run(&mut client, "CLIENT ID") else { panic!("an id") };
+    let twice = format!("CLIENT TRACKING ON REDIRECT {id} REDIRECT {id}");
+    refused(&mut client, &twice, "ERR A client can only redirect to a single other client");
+    let other_mode = "before disabling tracking for this client, and then re-enabling it with a different mode.";
+    assert_eq!(track(&mut client, &["OPTIN"]), Value::status("OK"));
+    let opt = format!("ERR You can't switch OPTIN/OPTOUT mode {other_mode}");
+    refused(&mut client, "CLIENT TRACKING ON OPTOUT", &opt);
+    let broadcast = format!("ERR You can't switch BCAST mode on/off {other_mode}");
+    refused(&mut client, "CLIENT TRACKING ON BCAST", &broadcast);
+    refused(&mut client, "CLIENT CACHING maybe", "ERR syntax error");
+    let no = "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.";
+    refused(&mut client, "CLIENT CACHING NO", no);
+    assert_eq!(track(&mut client, &[]), Value::status("OK"), "neither of the two may follow");
+    let yes = "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.";
+    refused(&mut client, "CLIENT CACHING YES", yes);
+    run(&mut client, "CLIENT TRACKING OFF");
+    assert_eq!(track(&mut client, &["BCAST", "PREFIX", "ab", "PREFIX", "c"]), Value::status("OK"));
+    let overlap =
+        "ERR Prefix 'abc' overlaps with an existing prefix 'ab'. Prefixes for a single client must not overlap.";
+    refused(&mut client, "CLIENT TRACKING ON BCAST PREFIX abc", overlap);
+}
+
+fn what_was_asked_for_is_answered(program: Program) {
+    let server = Server::start(program, &[]);
+    let mut client = server.raw();
+    let mut info = |options: &str, after: &[&str]| {
+        run(&mut client, "CLIENT TRACKING OFF");
+        run(&mut client, &format!("CLIENT TRACKING {options}"));
+        after.iter().for_each(|line| drop(run(&mut client, line)));
+        format!("{:?}", run(&mut client, "CLIENT TRACKINGINFO"))
+    };
+    let answer = |flags: &str, redirect: &str, prefixes: &str| {
+        format!(r#"["flags", [{flags}], "redirect", {redirect}, "prefixes", [{prefixes}]]"#)
+    };
+    assert_eq!(info("OFF", &[]), answer(r#""off""#, "-1", ""));
+    assert_eq!(info("ON", &[]), answer(r#""on""#, "0", ""));
+    assert_eq!(info("ON NOLOOP", &[]), answer(r#""on", "noloop""#, "0", ""));
+    assert_eq!(info("ON OPTIN", &["CLIENT CACHING YES"]), answer(r#""on", "optin", "caching-yes""#, "0", ""));
+    assert_eq!(info("ON OPTIN", &["CLIENT CACHING YES", "PING"]), answer(r#""on", "optin""#, "0", ""));
+    assert_eq!(info("ON OPTOUT", &["CLIENT CACHING NO"]), answer(r#""on", "optout", "caching-no""#, "0", ""));
+    assert_eq!(info("ON BCAST", &[]), answer(r#""on", "bcast""#, "0", r#""""#));
+    assert_eq!(info("ON BCAST PREFIX b PREFIX a", &[]), answer(r#""on", "bcast""#, "0", r#""a", "b""#));
+    client.hello3();
+    let map = Value::Map(vec![
+        (Value::bulk("flags"), Value::Set(vec![Value::bulk("bcast"), Value::bulk("on")])),
+        (Value::bulk("prefixes"), Value::Array(vec![Value::bulk("a"), Value::bulk("b")])),
+        (Value::bulk("redirect"), Value::Integer(0)),
+    ]);
+    assert_eq!(format!("{:?}", run(&mut client, "CLIENT TRACKINGINFO")), format!("{map:?}"));
+}
+
+fn who_has_waited_is_told_behind_the_answer(program: Program) {
+    let server = Server::start(program, &[]);
+    let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
+    run(&mut writer, "RPUSH to a");
+    run(&mut client, "LRANGE to 0 -1");
+    client.send_command(&["BLMOVE", "from", "to", "LEFT", "LEFT", "0"]);
+    while info(&mut writer, "blocked_clients") != "1" {}
+    run(&mut writer, "RPUSH from b");
+    assert_eq!(client.reply().value, Value::bulk("b"));
+    assert_eq!(client.reply().value, invalidate(&["to"]));
+}
+
+/// Of a script that counts what it reads itself, as in Redis 8.
+#[test]
+fn what_scripts_read_counts() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
+    let script = "redis.call('set', 'a', 1) redis.call('get', 'a') redis.call('get', 'b') redis.call('set', 'b', 1) redis.call('get', 'c')";
+    client.command(&["EVAL", script, "2", "x", "y"]);
+    assert_eq!(told(&mut client), [invalidate(&["b"])]);
+    client.command(&["EVAL_RO", "return redis.call('get', 'd')", "1", "z"]);
+    run(&mut writer, "MSET a 2 b 2 c 2 d 2 x 2 y 2 z 2");
+    assert_eq!(told(&mut client), [invalidate(&["a"]), invalidate(&["c"]), invalidate(&["d"])]);
+}
+
+/// What a client that has waited was answered at last is what it caches, as in Redis 8.
+#[test]
+fn what_was_waited_for_is_cached() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
+    client.send_command(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]);
+    while info(&mut writer, "blocked_clients") != "1" {}
+    run(&mut writer, "XADD stream 1-1 f v");
+    let first = [client.reply().value, client.reply().value];
+    assert!(first.contains(&invalidate(&["stream"])), "{first:?}");
+    run(&mut writer, "XADD stream 1-2 f v");
+    assert_eq!(told(&mut client), [invalidate(&["stream"])]);
+}
+
+fn who_wants_no_replies_is_told_all_the_same(program: Program) {
+    let server = Server::start(program, &[]);
+    let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
+    run(&mut client, "GET a");
+    client.send_command(&["CLIENT", "REPLY", "OFF"]);
+    client.send_command(&["GET", "b"]);
+    client.send_command(&["SET", "b", "1"]);
+    assert_eq!(client.reply().value, invalidate(&["b"]));
+    run(&mut writer, "SET a 1");
+    assert_eq!(client.reply().value, invalidate(&["a"]));
+    assert_eq!(run(&mut client, "CLIENT REPLY ON"), Value::status("OK"));
+}
+
+/// With a log a client is told when the change is in it, and a script that is rolled back changes nothing.
+#[test]
+fn messages_come_behind_the_log() {
+    let server = Server::start(Program::Tidegate, &["--appendonly", "yes"]);
+    let (mut client, mut all, mut writer) = (tracking(&server, &[]), tracking(&server, &["BCAST"]), server.raw());
+    run(&mut client, "MGET a b");
+    writer.command(&["EVAL", "redis.call('set', 'a', 1) error('x')", "0"]);
+    assert_eq!((told(&mut client), told(&mut all)), (vec![], vec![]));
+    run(&mut writer, "SET a 1");
+    assert_eq!((told(&mut client), told(&mut all)), (vec![invalidate(&["a"])], vec![invalidate(&["a"])]));
+    // In the record of whole effects as well: what is changed and then read, and the reverse.
+    for line in ["MULTI", "SET b 1", "APPEND b x", "GET b", "GET c", "APPEND c x", "APPEND c y", "EXEC"] {
+        run(&mut client, line);
+    }
+    assert_eq!(told(&mut client), [invalidate(&["b"]), invalidate(&["c"])]);
+    run(&mut writer, "APPEND b y");
+    assert_eq!(told(&mut client), [invalidate(&["b"])]);
+    assert_eq!(told(&mut all), [invalidate(&["b", "c"]), invalidate(&["b"])]);
+}
+
+/// SWAPDB changes what the names in two databases stand for.
+#[test]
+fn databases_that_change_places_are_told_of() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let (mut client, mut writer) = (tracking(&server, &[]), server.raw());
+    run(&mut writer, "SET a 1");
+    run(&mut client, "GET a");
+    run(&mut writer, "SWAPDB 0 1");
+    assert_eq!(told(&mut client), [all_gone()]);
+}
+
+/// That all keys are gone is told in the protocol of whom it is told to, whatever that of the client is for whom.
+#[test]
+fn a_listener_of_resp2_is_told_in_resp2_that_all_is_gone() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let ((mut listener, id), mut writer) = (listener(&server), server.raw());
+    run(&mut listener, "SUBSCRIBE __redis__:invalidate");
+    let _client = tracking(&server, &["REDIRECT", &id]);
+    run(&mut writer, "SET a 1");
+    run(&mut writer, "FLUSHALL");
+    let message = [Value::bulk("message"), Value::bulk("__redis__:invalidate"), Value::Null];
+    assert_eq!(listener.reply().value, Value::Array(message.to_vec()));
+}
