@@ -100,7 +100,7 @@ impl ServerState {
             }
         };
         self.end_read(&mut session, had_failed, out);
-        if out.len() + session.outbox.len() > OUTPUT_UNCOUNTED_BYTES {
+        if out.len() > OUTPUT_UNCOUNTED_BYTES {
             self.hold_answers_to_limit(&mut session, out);
         }
         session.pending_input = input.len().saturating_sub(decoder.keep_from());

@@ -30,7 +30,7 @@ impl Engine {
         let had_failed = self.server.has_log_failed();
         let fed = self.feed_session(&mut session, decoder, input, out);
         self.server.end_read(&mut session, had_failed, out);
-        if out.len() + session.outbox.len() > OUTPUT_UNCOUNTED_BYTES {
+        if out.len() > OUTPUT_UNCOUNTED_BYTES {
             self.server.hold_answers_to_limit(&mut session, out);
         }
         session.pending_input = input.len().saturating_sub(decoder.keep_from());
@@ -47,13 +47,12 @@ impl Engine {
     fn feed_session(&mut self, session: &mut Session, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
         out.set_form(session.form());
         let mut batch = std::mem::take(&mut self.batch);
-        let pause_bytes = self.server.reply_pause_bytes();
         let mut looked_ticks = self.server.last_ticks;
         let fed = loop {
             if session.is_suspended() {
                 break Fed::Suspended;
             }
-            if out.len() >= pause_bytes || self.server.others_come_first {
+            if self.server.has_answered_enough(out) || self.server.others_come_first {
                 break Fed::Paused;
             }
             let limits = RequestLimits {
@@ -90,9 +89,8 @@ impl Engine {
             batch.warm(&self.ks, session.db, input);
         }
         self.begin_fence_behind(session);
-        let pause_bytes = self.server.reply_pause_bytes();
         for (index, planned) in batch.iter().enumerate() {
-            let must_pause = out.len() >= pause_bytes || self.server.others_come_first;
+            let must_pause = self.server.has_answered_enough(out) || self.server.others_come_first;
             if index > 0 && (session.is_suspended() || must_pause) {
                 return decoder.rewind_to(planned.starts_at);
             }

@@ -79,14 +79,17 @@ impl PushLimits<'_> {
 }
 
 impl ServerState {
-    /// How many bytes of replies a pipeline may gather until they are sent. Where there is a hard limit it is to be met
-    /// before anything is.
+    /// Whether a pipeline has gathered so many replies that these are to be sent first. Where there is a hard limit it is to be met
+    /// before anything is sent.
     #[inline]
-    pub(super) fn reply_pause_bytes(&self) -> usize {
-        match self.config.client_output_buffer_limit.normal.hard_bytes {
-            0 => REPLY_PAUSE_BYTES,
-            hard => usize::try_from(hard).unwrap_or(usize::MAX).clamp(REPLY_PAUSE_BYTES, OUTBOX_PAUSE_BYTES),
-        }
+    pub(super) fn has_answered_enough(&self, out: &Reply) -> bool {
+        out.len() >= REPLY_PAUSE_BYTES && self.has_met_limit(out.len())
+    }
+
+    #[cold]
+    fn has_met_limit(&self, bytes: usize) -> bool {
+        let hard = self.config.client_output_buffer_limit.normal.hard_bytes;
+        hard == 0 || bytes >= usize::try_from(hard).unwrap_or(usize::MAX).min(OUTBOX_PAUSE_BYTES)
     }
 
     /// Whether a client is to be closed that has so many bytes unread.
@@ -94,7 +97,8 @@ impl ServerState {
         is_too_much(&self.config, session, bytes)
     }
 
-    /// What a session was sent is answered with `out`, and more is unsent than never counts. Closes it if that is too much.
+    /// What a session was sent is answered with `out`, which is more than never counts. Closes it if that is too much with what it has
+    /// not read before.
     #[cold]
     pub(super) fn hold_answers_to_limit(&mut self, session: &mut Session, out: &mut Reply) {
         let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
