@@ -19,6 +19,7 @@ use super::tracking::{Clients, Gone};
 use crate::base::lsn::Lsn;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::Touch;
+use crate::log::planted::{self, Bug};
 use crate::resp::reply::Reply;
 
 /// What clients of RESP2 listen to for those who have them told.
@@ -215,7 +216,8 @@ impl ServerState {
         push.bulk(kind);
         write(&mut push);
         telling.pushed += push.len();
-        session.outbox.push(push.as_bytes(), telling.fence);
+        let fence = if planted::is(Bug::NoFenceOfInvalidations) { Lsn::NONE } else { telling.fence };
+        session.outbox.push(push.as_bytes(), fence);
         let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
         PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
         let key = session.key;

@@ -11,6 +11,8 @@ pub enum Bug {
     NoCopyOfTheTail,
     /// Replies leave before the log has what they show.
     NoFence,
+    /// What clients are told of changes leaves before the log has these.
+    NoFenceOfInvalidations,
     /// A snapshot gets its name before its bytes are synced.
     NoSyncOfTheSnapshot,
     /// The log is cut before the name of the snapshot that replaces it is durable.

@@ -78,6 +78,7 @@ reached! {
     woken "blocked clients that were served"
     timed_out "blocked clients that were not"
     heard "messages"
+    invalidated "messages about changed keys"
     expired "units that removed what had expired"
     synced "replies to WAITAOF"
     closed_sessions "clients that were disconnected because the log had failed"
@@ -401,7 +402,7 @@ fn with(bug: Bug) -> String {
 
 #[test]
 fn bugs_that_lose_what_was_shown_are_found() {
-    for bug in [Bug::NoFence, Bug::NoSync, Bug::NoCopyOfTheTail] {
+    for bug in [Bug::NoFence, Bug::NoFenceOfInvalidations, Bug::NoSync, Bug::NoCopyOfTheTail] {
         let error = with(bug);
         let lost = ["was shown, and", "had been durable", "refused after a mere crash", "other data"];
         assert!(lost.iter().any(|why| error.contains(why)), "{bug:?}: {error}");

@@ -11,12 +11,15 @@ use crate::engine::saving::Purpose;
 use crate::engine::session::{Peer, SessionKey};
 use crate::engine::snapshot_stream::SnapshotStream;
 use crate::engine::{Engine, ServerState};
-use crate::keyspace::effect::{EffectReader, EffectWriter};
+use crate::keyspace::effect::{EffectReader, EffectWriter, Touch};
 use crate::log::group_commit::{State as LogState, SyncPolicy};
 use crate::resp::reply::{Form, Reply};
 use crate::resp::request::Decoder;
 
 const CLIENTS: usize = 4;
+
+/// Where clients of RESP2 are told for others which keys have changed.
+const INVALIDATE: &str = "__redis__:invalidate";
 
 /// See the file's header.
 pub(super) struct Life<'w> {
@@ -35,6 +38,8 @@ pub(super) struct Life<'w> {
     listener: Client,
     /// The unit behind each message.
     published: BTreeMap<u64, u64>,
+    /// What the listener is to be told of changed keys, in this order: the unit, and the keys; `None` for all.
+    touched: VecDeque<(u64, Option<BTreeSet<Vec<u8>>>)>,
     /// The last unit of the snapshot whose copy was complete last.
     copied: u64,
     snapshots: u64,
@@ -88,6 +93,7 @@ impl<'w> Life<'w> {
             clients,
             listener,
             published: BTreeMap::new(),
+            touched: VecDeque::new(),
             copied: 0,
             snapshots: 0,
             log_state: None,
@@ -101,10 +107,19 @@ impl<'w> Life<'w> {
         Ok(life)
     }
 
+    /// The listener is told what is published, and in place of another client which keys have changed.
     fn listen(&mut self) {
-        let mut out = Reply::new(Form::Resp2);
-        let subscribe = encode(&[vec!["SUBSCRIBE".to_owned(), "news".to_owned()]]);
-        self.engine.feed(self.listener.key, &mut Decoder::new(), &subscribe, &mut out);
+        let caches = self.engine.server.open_session(Peer::default());
+        let listener = self.listener.key;
+        for (key, line) in [
+            (listener, format!("SUBSCRIBE news {INVALIDATE}")),
+            (caches, format!("CLIENT TRACKING ON BCAST REDIRECT {}", listener.id)),
+        ] {
+            let words = line.split(' ').map(str::to_owned).collect();
+            let mut out = Reply::new(Form::Resp2);
+            self.engine.feed(key, &mut Decoder::new(), &encode(&[words]), &mut out);
+        }
+        self.touched.clear();
     }
 
     /// Lets so many things happen, then ends the server.
@@ -304,6 +319,7 @@ impl<'w> Life<'w> {
             if is_logged {
                 self.changed.extend(keys.filter(is_changed).map(|key| (key.clone(), self.at)));
             }
+            self.note_touched(&effects, if is_logged { self.at } else { 0 });
             self.world.reached.expired += u64::from(!expired.is_empty());
             if EffectReader::new(&effects).all(|(_, effect)| effect.is_expiry()) {
                 self.expiries.insert(self.at);
@@ -312,6 +328,19 @@ impl<'w> Life<'w> {
             self.note_state();
         }
         Ok(())
+    }
+
+    /// Notes what the listener is to be told of a unit.
+    fn note_touched(&mut self, effects: &[u8], lsn: u64) {
+        let (mut keys, mut is_all) = (BTreeSet::new(), false);
+        for (db, effect) in EffectReader::new(effects) {
+            effect.touches(db).for_each(|touch| match touch {
+                Touch::Key { key, .. } => drop(keys.insert(key.to_vec())),
+                Touch::Database(_) => is_all = true,
+            });
+        }
+        self.touched.extend(is_all.then_some((lsn, None)));
+        self.touched.extend((!keys.is_empty()).then_some((lsn, Some(keys))));
     }
 
     fn note_state(&mut self) {
@@ -466,6 +495,22 @@ impl<'w> Life<'w> {
         while let Some(len) = reply_len(&self.listener.received) {
             let message: Vec<u8> = self.listener.received.drain(..len).collect();
             let text = String::from_utf8_lossy(&message);
+            if let Some(told) = text.strip_prefix(&format!("*3\r\n$7\r\nmessage\r\n$20\r\n{INVALIDATE}\r\n")) {
+                // After the head, lengths and keys take turns.
+                let keys = told.lines().skip(2).step_by(2).map(|key| key.as_bytes().to_vec()).collect();
+                let keys = told.starts_with('*').then_some(keys);
+                // Without a tail nothing is collected, and changes are told all the same.
+                let Some(at) = self.touched.iter().position(|(_, touched)| *touched == keys) else { continue };
+                if let Some(left_out) = self.touched.iter().take(at).find(|(lsn, _)| *lsn > 0) {
+                    return Err(format!("{left_out:?} was left out, and {keys:?} told"));
+                }
+                let lsn = self.touched.drain(..=at).next_back().map_or(0, |(lsn, _)| lsn);
+                self.world.reached.invalidated += 1;
+                let told = Told { lsn, what: What::Publish(0), is_synced };
+                is_safe(&self.engine.server, &told)?;
+                self.world.told.push(told);
+                continue;
+            }
             let number = text.trim_end().rsplit("\r\n").next().and_then(|number| number.parse::<u64>().ok());
             if let Some(lsn) = number.and_then(|number| self.published.get(&number)) {
                 self.world.reached.heard += 1;
