@@ -123,6 +123,11 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
         "io_threads_active" => 0,
         "availability_zone" => String::from_utf8_lossy(&server.config.availability_zone),
     }
+    if let Some(left_ms) = ctx.server.ends_in_ms() {
+        fields! { text,
+            "shutdown_in_milliseconds" => left_ms,
+        }
+    }
     listeners(text, &server.config);
 }
 
@@ -143,11 +148,6 @@ fn listeners(text: &mut Text, config: &Config) {
     ];
     for (number, kind) in kinds.into_iter().flatten().enumerate() {
         line(text, format_args!("listener{number}:{kind}"));
-    }
-    if let Some(left_ms) = ctx.server.ends_in_ms() {
-        fields! { text,
-            "shutdown_in_milliseconds" => left_ms,
-        }
     }
 }
 

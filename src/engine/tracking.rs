@@ -35,6 +35,11 @@ pub struct CachingClient {
     pub is_exception: bool,
 }
 
+/// The client that is told in place of the caller; 0 is the caller, -1 nobody.
+pub(crate) fn redirect(client: Option<&CachingClient>) -> i64 {
+    client.map_or(-1, |client| client.redirect.unwrap_or(0) as i64)
+}
+
 /// Which reads of a client count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {

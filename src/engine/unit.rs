@@ -11,7 +11,6 @@
 use super::dispatch::call;
 use super::latency::Event;
 use super::session::{Restrictions, Session, SessionKey};
-use super::session::{Session, SessionKey};
 use super::state::{Engine, Origin, ServerState};
 use super::tail::UnitOrigin;
 use super::wait::{Parked, Want};

@@ -16,10 +16,8 @@ use super::conn::{Buffers, Conn};
 use super::listener::Listener;
 use super::raw_poller::RawPoller;
 use super::sign_in::TlsConn;
-use super::socket_table::SocketTable;
 use super::socket_table::{Connection, SocketTable};
 use crate::base::limits::{END_LOOK_AGAIN, END_PATIENCE, LOAD_PAUSE, SAVE_REST_MAX};
-use crate::base::limits::{LOAD_PAUSE, SAVE_REST_MAX};
 use crate::engine::Engine;
 use crate::engine::ending::Ends;
 use crate::engine::recovery::{Step, count_keys};
@@ -283,7 +281,6 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
     // No more is read, and no more is accepted.
     stop_signal.store(true, Ordering::Relaxed);
     shared.sockets.stop_listening();
-    drop(accepting);
     shared.send_rest().await;
     if let Err(error) = shared.engine.borrow_mut().server.close_log() {
         tracing::error!("the log could not be closed: {error}");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
-use crate::engine::tracking::{CachingClient, Choice};
+use crate::engine::tracking::{CachingClient, Choice, redirect};
 use crate::engine::{Ctx, Done};
 
 /// What CLIENT TRACKING ON asks for.
@@ -144,11 +144,6 @@ pub(super) fn caching(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     ctx.reply.ok();
     Ok(())
-}
-
-/// The client that is told in place of the caller; 0 is the caller, -1 nobody.
-pub(super) fn redirect(client: Option<&CachingClient>) -> i64 {
-    client.map_or(-1, |client| client.redirect.unwrap_or(0) as i64)
 }
 
 pub(super) fn getredir(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
