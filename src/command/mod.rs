@@ -153,8 +153,9 @@ mod tests {
         if matches!(command.run, Run::Container) && command.sub.is_empty() {
             complain("a container holds subcommands");
         }
-        // What an administrator calls may wait for the disk, which is no waiting for others.
-        let may_wait_for_others = matches!(command.run, Run::MayWait(_)) && !command.flags.has(Flags::ADMIN);
+        // What an administrator calls may wait for the disk, and what empties databases for their memory: that is no waiting for others.
+        let waits_for_us = command.flags.has(Flags::ADMIN) || command.categories.contains(&"@dangerous");
+        let may_wait_for_others = matches!(command.run, Run::MayWait(_)) && !waits_for_us;
         if may_wait_for_others != command.flags.has(Flags::BLOCKING) {
             complain("what may wait says blocking");
         }

@@ -10,7 +10,10 @@ use crate::harness::{Program, Server, Value, sorted};
 use crate::oracle::{REDIS_SERVER, REDIS_SERVER_8};
 
 /// Commands that newer versions of Redis describe otherwise than 7.0.15; the newer description is the one here.
-const NEWER: [(&str, &str); 21] = [
+const NEWER: [(&str, &str); 24] = [
+    ("acl|deluser", "tips since 7.2"),
+    ("acl|save", "tips since 7.2"),
+    ("acl|setuser", "tips since 7.2"),
     ("blmove", "no longer noscript since 7.2"),
     ("blpop", "no longer noscript since 7.2"),
     ("brpop", "no longer noscript since 7.2"),

@@ -33,7 +33,7 @@ struct CommandRule {
 /// See the module's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// By the index of each command: whether it is allowed.
+    /// By the index of each command: whether it is allowed. Those behind the end are not.
     commands: Vec<bool>,
     /// All commands are allowed and none was taken back.
     all_commands: bool,
@@ -100,7 +100,7 @@ impl Selector {
     }
 
     fn set_all<R>(&mut self, allows: bool, table: &CommandTable<R>) {
-        self.commands = vec![allows; table.ids()];
+        self.commands = if allows { vec![true; table.ids()] } else { Vec::new() };
         (self.all_commands, self.future_commands) = (allows, allows);
         self.rules.clear();
         self.first_args.clear();
