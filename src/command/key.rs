@@ -381,20 +381,22 @@ fn flush(ctx: &mut Ctx<'_>, mut args: Args<'_>, all: bool) -> MayWait {
         // That the databases are empty must be safe before the client hears of it.
         ctx.ks.see_everything();
     } else {
-        let mut changes = false;
+        let before = ctx.ks.changes_by_commands();
+        let mut gone = 0;
         for db in (0..ctx.ks.databases()).filter(|db| all || *db == selected) {
             let keys = ctx.ks.db(db).len();
             if keys == 0 {
                 continue;
             }
-            changes = true;
             let elsewhere = meanwhile || waits && keys > FREE_AT_ONCE_ELEMENTS;
             ctx.ks.flush(db, elsewhere);
             if waits && !elsewhere {
                 ctx.ks.count_freed(keys);
             }
+            gone += keys as u64;
         }
-        if !changes {
+        ctx.ks.count_changes_as(before, gone);
+        if gone == 0 {
             // Who asks for it wants no cache to hold anything, not even that a key is missing.
             ctx.server.flush_tracked(ctx.session);
         }

@@ -344,7 +344,9 @@ fn store(ctx: &mut Ctx<'_>, rows: &Rows, chosen: &[Row], options: &Options<'_>, 
             ctx.ks.remove(db, slot);
         }
     } else {
+        let (before, len) = (ctx.ks.changes_by_commands(), list.len() as u64);
         ctx.put_value(to, Value::List(list))?;
+        ctx.ks.count_changes_as(before, len);
     }
     Ok(())
 }

@@ -147,7 +147,7 @@ pub struct Keyspace {
     is_workshop: bool,
     /// The collection of which effects must say which elements they change, because it is being copied in parts.
     copied_in_parts: Mark,
-    /// Effects that stand whatever becomes of the command that met them: of expiry, and of what is kept beside the keys.
+    /// Effects that count, but not as changes of keys: of what is kept beside them.
     standing_effects: u64,
     now_ms: i64,
     /// How often two databases have changed places.
@@ -367,7 +367,7 @@ impl Keyspace {
         &self.effects
     }
 
-    /// How many changes of keys commands have made since the server started: all effects but those of expiry.
+    /// How many changes of keys commands have made since the server started.
     pub fn changes_by_commands(&self) -> u64 {
         self.effects.count() - self.standing_effects
     }
@@ -465,6 +465,11 @@ impl Keyspace {
 
     /// Records a change of what is kept beside the keys, scripts and libraries, that its owner has made.
     pub fn record_beside(&mut self, effect: Effect<'_>) {
+        // What EVAL keeps need not be saved.
+        let is_kept_only = matches!(effect, Effect::ScriptPut { loaded: false, .. } | Effect::ScriptDrop { .. });
+        if is_kept_only {
+            return self.effects.record_uncounted(0, effect);
+        }
         self.effects.record(0, effect);
         self.standing_effects += 1;
     }
@@ -618,6 +623,11 @@ impl Keyspace {
         self.unsettled = other.unsettled;
     }
 
+    /// What has expired since the count of effects was `before` is no change that a command has made, nor one to be saved.
+    fn count_no_change(&mut self, before: u64) {
+        self.effects.recount(before.wrapping_sub(self.effects.count()) as i64);
+    }
+
     /// Removes an entry if it has expired, else the elements of it that have, at most `budget` of them. Answers how many elements
     /// went; `None` when the entry did. While expiry is held, all elements live again.
     #[cold]
@@ -637,11 +647,11 @@ impl Keyspace {
         }
         if !self.entry(db, slot).is_live(expired_until_ms) {
             self.expire(db, slot);
-            self.standing_effects += self.effects.count() - effects_before;
+            self.count_no_change(effects_before);
             return None;
         }
         let removed = self.remove_expired_elements(db, slot, budget);
-        self.standing_effects += self.effects.count() - effects_before;
+        self.count_no_change(effects_before);
         if let Some(deadlines) = self.value_mut(db, slot).and_then(ValueMut::deadlines_mut) {
             // A timer that comes before the next element expires need not be waited for.
             deadlines.put_off_timer();

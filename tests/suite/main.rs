@@ -10,6 +10,7 @@ mod all_or_nothing;
 mod bounds;
 mod bundled;
 mod caching;
+mod changes;
 mod checked;
 mod client_memory;
 mod clients;

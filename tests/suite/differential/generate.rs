@@ -392,6 +392,8 @@ pub(crate) fn is_fit(args: &Args, level: bool) -> bool {
     let is_unfit = UNFIT.iter().any(|(unfit, words)| name == unfit.as_bytes() && words.iter().any(|word| holds(word)));
     // Since 7.2 they take one more argument.
     let is_longer = matches!(name, b"ZRANK" | b"ZREVRANK") && args.len() > 3;
+    // Where an index does not fit an int, Redis 8.0 takes another one.
+    let is_far = name == b"LSET" && args.get(2).is_some_and(|index| index.len() > 9);
     // Since 8.0 some numbers are read otherwise: cursors, and bounds of scores.
     let cursor = match name {
         b"SCAN" => args.get(1),
@@ -412,6 +414,7 @@ pub(crate) fn is_fit(args: &Args, level: bool) -> bool {
     !is_unfit
         && !is_longer
         && !is_odd_cursor
+        && !is_far
         && !has_odd_bound
         && !is_vast(args)
         && !waits_long
