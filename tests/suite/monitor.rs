@@ -132,6 +132,7 @@ const WITH_SECRETS: &[&str] = &[
     "HELLO 2 AUTH user SECRET SETNAME name",
     "MIGRATE 127.0.0.1 1 key 0 10 AUTH SECRET",
     "MIGRATE 127.0.0.1 1 key 0 10 AUTH2 user SECRET",
+    "ACL SETUSER somebody on >SECRET",
     "CONFIG SET requirepass SECRET",
     "CONFIG SET requirepass ",
 ];
@@ -150,6 +151,8 @@ fn nobody_is_shown_a_secret(program: Program) {
     assert!(slow.contains("(redacted)") && !slow.contains("SECRET"), "{slow}");
     let clients = format!("{:?}", client.command(&["CLIENT", "LIST"]));
     assert!(!clients.contains("SECRET"), "{clients}");
+    let refused = format!("{:?}", client.command(&["ACL", "LOG"]));
+    assert!(refused.contains("auth") && !refused.contains("SECRET"), "{refused}");
     assert!(!server.log().contains("SECRET"));
 }
 
