@@ -33,6 +33,17 @@ impl ServerState {
         }
     }
 
+    /// Weighs a session that has so many bytes of input. Before what is complete of it runs: it may be one command that is too large.
+    #[inline]
+    pub(super) fn weigh_input(&mut self, key: SessionKey, bytes: usize) {
+        if self.clients_limit > 0 {
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.pending_input = bytes;
+            }
+            self.weigh_against_limit(key);
+        }
+    }
+
     #[cold]
     fn weigh_against_limit(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };

@@ -10,7 +10,8 @@
 //! is all there. They may go beyond the limit by what they write.
 //!
 //! What follows upon eviction must not cause more of it. So what waits to be written to the log does not count, nor what waits to be
-//! freed on another thread; both become less by themselves.
+//! freed on another thread; both become less by themselves. And how much has to go is fixed when eviction begins: what clients are
+//! told of evicted keys takes memory until they have read it, which may be more than the keys took.
 
 use std::time::Duration;
 
@@ -88,14 +89,15 @@ impl Engine {
     fn evict(&mut self, most: Option<Duration>, mut session: Option<&mut Session>) -> Evicted {
         let (policy, samples) = (self.server.config.maxmemory_policy, self.server.config.maxmemory_samples as usize);
         let began = self.server.stats.clock.raw();
+        let mut left = self.server.counted_bytes(&self.ks).saturating_sub(self.server.config.maxmemory);
         loop {
             let unit = self.begin_behind(UnitOrigin::Eviction);
-            let (mut gone, mut is_over) = (0, self.server.is_over_limit(&self.ks));
-            let mut has_more = true;
-            while is_over && has_more && gone < EVICTION_UNIT_KEYS {
+            let (mut gone, mut has_more) = (0, true);
+            while left > 0 && has_more && gone < EVICTION_UNIT_KEYS {
+                let before = self.server.counted_bytes(&self.ks);
                 has_more = self.ks.evict(policy, samples);
                 gone += 1;
-                is_over = self.server.is_over_limit(&self.ks);
+                left = left.saturating_sub(before.saturating_sub(self.server.counted_bytes(&self.ks)));
             }
             let has_changed = match session.as_deref_mut() {
                 Some(session) => self.commit(unit, &mut [session]),
@@ -104,7 +106,7 @@ impl Engine {
             if has_changed {
                 self.wake(session.as_deref_mut());
             }
-            if !is_over {
+            if left == 0 || !self.server.is_over_limit(&self.ks) {
                 return Evicted::Enough;
             }
             if !has_more {

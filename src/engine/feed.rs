@@ -17,6 +17,7 @@ const WARM_MIN_KEYS: usize = 4_096;
 impl Engine {
     /// Answers the complete commands of `input`, which `decoder` has read up to its position. Replies go to `out`.
     pub fn feed(&mut self, key: SessionKey, decoder: &mut Decoder, input: &[u8], out: &mut Reply) -> Fed {
+        self.server.weigh_input(key, input.len());
         let Some(mut session) = self.server.sessions.take(key) else { return Fed::Suspended };
         let now_ms = self.server.clock.now_ms();
         session.outbox.begin_batch();

@@ -52,9 +52,7 @@ impl ServerState {
 
     #[cold]
     fn is_over_counted(&mut self, ks: &Keyspace) -> bool {
-        let is_over = |server: &ServerState| {
-            allocated_bytes().saturating_sub(server.not_counted_bytes(ks)) > server.config.maxmemory
-        };
+        let is_over = |server: &ServerState| server.counted_bytes(ks) > server.config.maxmemory;
         is_over(self) && (!self.scripts.collect_litter() || is_over(self))
     }
 
@@ -62,6 +60,11 @@ impl ServerState {
     pub(super) fn is_over_limit_for_good(&mut self, ks: &Keyspace) -> bool {
         self.scripts.give_back_scratch();
         self.is_over_limit(ks)
+    }
+
+    /// Bytes that are allocated and [count](Self::not_counted_bytes).
+    pub(super) fn counted_bytes(&self, ks: &Keyspace) -> u64 {
+        allocated_bytes().saturating_sub(self.not_counted_bytes(ks))
     }
 
     /// Bytes that are allocated and become free by themselves: of changes that wait for the log, and of values that are gone and wait to

@@ -152,9 +152,9 @@ impl Timers {
             for _ in 0..NEAREST {
                 let is_unswept = self.is_unswept_next();
                 let wheel = if is_unswept { &mut self.unswept } else { &mut self.wheel };
-                let Some(slot) = wheel.take_near() else { break };
+                let Some((slot, until_ms)) = wheel.take_near() else { break };
                 if let Some(entry) = self.entry_of(slot, is_unswept, entries) {
-                    if entry.as_ref().expires() {
+                    if entry.as_ref().deadline_ms() <= until_ms && entry.as_ref().expires() {
                         drawn.push(slot);
                     }
                     kept.push(slot);

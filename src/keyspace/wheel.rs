@@ -139,20 +139,21 @@ impl Wheel {
         Some(Taken::Nearer { slot })
     }
 
-    /// Takes a timer that is among the next to be given out, whatever the time.
-    pub(super) fn take_near(&mut self) -> Option<Slot> {
-        let slot = if self.moving.is_empty() {
-            let (level, bucket, _) = self.first()?;
+    /// Takes a timer that is among the next to be given out, whatever the time, and answers until when its bucket lasts, Unix ms.
+    pub(super) fn take_near(&mut self) -> Option<(Slot, i64)> {
+        let taken = if self.moving.is_empty() {
+            let (level, bucket, start) = self.first()?;
             let slot = self.blocks.pop(&mut self.levels[level].buckets[bucket]);
             if self.levels[level].buckets[bucket].is_empty() {
                 self.vacate(level, bucket);
             }
-            slot?
+            (slot?, start.end_of(level).to_ms())
         } else {
-            self.blocks.pop(&mut self.moving)?
+            // What is left of a bucket that nobody knows any more.
+            (self.blocks.pop(&mut self.moving)?, i64::MAX)
         };
         self.has_lost_one();
-        Some(slot)
+        Some(taken)
     }
 
     /// Slots that lie together, not all of them of timers that are there still.
@@ -255,6 +256,11 @@ impl Time {
     fn with_digit(self, level: usize, digit: usize) -> Time {
         let shift = DIGIT * level as u32;
         Time((self.0 >> shift & !(BUCKETS as u64 - 1) | digit as u64) << shift)
+    }
+
+    /// The last time that has the same digits from this one on upwards.
+    fn end_of(self, level: usize) -> Time {
+        Time(self.0 | ((1 << (DIGIT * level as u32)) - 1))
     }
 
     /// The highest digit in which two times differ; the lowest one if they are the same.

@@ -49,10 +49,13 @@ fn sends_in_part(server: &Server, name: &str, bytes: usize) -> Raw {
     client
 }
 
+/// How a client comes to hold much.
+type Way<'a> = &'a dyn Fn(&mut Raw);
+
 fn whoever_holds_too_much_is_closed(program: Program) {
     let (server, mut raw) = start(program);
     raw.command(&["SET", "large", &"x".repeat(200_000)]);
-    let hoards: [(&str, &dyn Fn(&mut Raw)); 6] = [
+    let hoards: [(&str, Way<'_>); 6] = [
         ("an argument", &|client| client.send(&encode(&["ECHO", &"x".repeat(2 * LIMIT)]))),
         ("a queue", &|client| {
             client.send(&encode(&["MULTI"]));

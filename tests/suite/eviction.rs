@@ -138,7 +138,11 @@ fn what_is_used_stays(program: Program) {
             send_all(&mut raw, touch());
             if policy == "allkeys-lru" {
                 // Redis tells seconds apart.
-                std::thread::sleep(std::time::Duration::from_millis(if program == Program::Redis { 150 } else { 10 }));
+                std::thread::sleep(std::time::Duration::from_millis(if program == Program::Tidegate {
+                    10
+                } else {
+                    150
+                }));
             }
         }
         let (hot, cold) = (there(&mut raw, "hot:", 0..200), there(&mut raw, "cold:", 0..10_000));
