@@ -28,6 +28,7 @@ use crate::log::directory::{Directory, DirectoryId};
 use crate::log::disk::{RealDisk, ignore_file_size_signal};
 use crate::log::scan::TornTail;
 use crate::net::listener::Listener;
+use crate::net::metrics_http::{self, Questions};
 use crate::net::reconfigure::{ListenError, Network, acceptor, listen};
 use crate::net::serve::{Shared, serve};
 
@@ -88,6 +89,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     local.block_on(&runtime, async {
         let acceptor = acceptor(&config).map_err(|error| StartError::Tls(error.to_string()))?;
         let listeners = open_listeners(&config)?;
+        let metrics = open_metrics(&config)?;
         let warnings = config.warnings();
         let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
@@ -108,6 +110,9 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
             Ok::<_, StartError>(step)
         };
         let shared = Rc::new(Shared::new(engine, log_moved));
+        let questions = Arc::<Questions>::default();
+        metrics_http::start(metrics, &questions, &shared.engine.borrow().server.registry)?;
+        tokio::task::spawn_local(questions.answer(Rc::clone(&shared), command::metrics::render));
         shared.sockets.set_acceptor(acceptor);
         shared.engine.borrow_mut().server.network = Some(Box::new(Network::new(Rc::clone(&shared.sockets))));
         serve(shared, listeners, load).await?;
@@ -120,6 +125,15 @@ fn open_listeners(config: &Config) -> Result<Vec<Rc<Listener>>, StartError> {
     let failed = |error: ListenError| StartError::Listen { address: error.place.to_string(), source: error.source };
     let listeners = listen(config).map_err(failed)?;
     if listeners.is_empty() { Err(StartError::NoListener) } else { Ok(listeners) }
+}
+
+/// Opens the sockets that metrics are asked for at; none unless they are wanted.
+fn open_metrics(config: &Config) -> Result<Vec<std::net::TcpListener>, StartError> {
+    if config.metrics_port == 0 {
+        return Ok(Vec::new());
+    }
+    metrics_http::listen(&config.metrics_bind, config.metrics_port)
+        .map_err(|(address, source)| StartError::Listen { address, source })
 }
 
 /// The way from an empty engine to one with its data.

@@ -423,6 +423,18 @@ pub const COMMAND_LOG_MAX_ARG_BYTES: usize = 128;
 /// Seconds of which LATENCY keeps a sample for each event.
 pub const LATENCY_SAMPLES_MAX: usize = 160;
 
+/// Connections to the port of metrics that are served at the same time; further ones are closed.
+pub const METRICS_CONNECTIONS_MAX: usize = 16;
+
+/// Bytes of a request for metrics.
+pub const METRICS_REQUEST_MAX_BYTES: usize = 8 * 1024;
+
+/// Time for such a request to come, and for its answer to be taken.
+pub const METRICS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Time that the engine has to tell its metrics; then it is said to be busy.
+pub const METRICS_ENGINE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Patterns that DEBUG STRINGMATCH-TEST tries.
 pub const DEBUG_GLOB_TRIALS: usize = 100_000;
 

@@ -68,6 +68,19 @@ fn cumulative(latencies: &Histogram, stats: &Stats) -> Vec<(u64, u64)> {
     steps
 }
 
+/// How many calls took each of these bounds, in ns, or less.
+pub(super) fn steps_of(latencies: &Histogram, stats: &Stats, bounds_ns: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut buckets = latencies.buckets().map(|(last_ticks, count)| (stats.nanos(last_ticks), count)).peekable();
+    let mut calls = 0;
+    let within = bounds_ns.map(|bound_ns| {
+        while let Some((_, count)) = buckets.next_if(|(last_ns, _)| *last_ns <= bound_ns) {
+            calls += count;
+        }
+        calls
+    });
+    within.collect()
+}
+
 fn history(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let found = ctx.server.latency.named(args.bytes()?);
     ctx.reply.array(found.map_or(0, |(_, series)| series.samples().len()));

@@ -26,6 +26,7 @@ mod latency;
 mod list;
 mod list_many;
 mod memory;
+pub(crate) mod metrics;
 mod migrate;
 mod module;
 mod monitor;

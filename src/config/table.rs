@@ -165,6 +165,12 @@ parameters! {
         /// Seconds for which a TLS session is remembered.
         tls_session_cache_timeout_s: u32 = "tls-session-cache-timeout", AnyTime, int(0, INT_MAX), "300";
     }
+    "Metrics" {
+        /// TCP port for metrics over HTTP (`/metrics`, `/health`, `/ready`); 0 for none. Nobody is asked for a password there.
+        metrics_port: u16 = "metrics-port", AtStart, int(0, 65_535), "0";
+        /// Addresses of that port; as `bind`.
+        metrics_bind: Vec<String> = "metrics-bind", AtStart, Addresses, "127.0.0.1 -::1";
+    }
     "Security" {
         /// Password that clients must give by AUTH or HELLO; empty for none.
         requirepass: Vec<u8> = "requirepass", AnyTime, Text, "", secret true;

@@ -3,13 +3,25 @@
 use std::time::Duration;
 
 use super::saving::Progress;
-use super::session::{Peer, Restrictions, Session, SessionKey};
-use super::state::{Engine, ServerState};
+use super::session::{Peer, Restrictions, Session, SessionKey, Sessions};
+use super::state::{Ctx, Engine, Origin, ServerState};
+use crate::resp::reply::Reply;
 
 impl Engine {
     /// Forgets a connection and all it was subscribed to, watched or waited for.
     pub fn disconnect(&mut self, key: SessionKey) {
         self.server.disconnect(key);
+    }
+
+    /// Looks at the server between two units, as a command does, but for nobody. What is seen may still be lost.
+    pub fn look<A>(&mut self, look: impl FnOnce(&Ctx<'_>) -> A) -> A {
+        let mut nobody = Sessions::default();
+        let key = nobody.open(Peer::default(), false, self.server.stats.clock.raw());
+        let mut session = nobody.take(key).expect("it was opened just now");
+        let entry = self.server.table.iter().next().expect("there are commands");
+        let mut reply = Reply::new(session.form());
+        let (ks, server) = (&mut self.ks, &mut self.server);
+        look(&Ctx { ks, server, session: &mut session, reply: &mut reply, entry, origin: Origin::Client })
     }
 }
 

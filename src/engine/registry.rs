@@ -4,7 +4,7 @@
 //! watch ([`watch_for_stalls`]) reads them twice a second, so that a command that holds up everybody is named in the log
 //! while it still runs, not after.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,9 +24,21 @@ pub(crate) struct Client {
     pub name: String,
 }
 
+/// What the server could do when it was last looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Its data is being loaded.
+    Loading,
+    /// Changes can't be saved, and are refused.
+    Unlogged,
+    /// Everything.
+    Ready,
+}
+
 /// See the module's header.
 #[derive(Debug, Default)]
 pub struct Registry {
+    readiness: AtomicU8,
     clients: DashMap<u64, Client>,
     running: Running,
 }
@@ -59,6 +71,20 @@ impl Registry {
     /// Forgets a connection.
     pub fn disconnected(&self, key: SessionKey) {
         self.clients.remove(&key.id);
+    }
+
+    /// Notes what the server can do.
+    pub fn is(&self, readiness: Readiness) {
+        self.readiness.store(readiness as u8, Ordering::Relaxed);
+    }
+
+    /// What the server could do when it was last looked at.
+    pub fn readiness(&self) -> Readiness {
+        match self.readiness.load(Ordering::Relaxed) {
+            0 => Readiness::Loading,
+            1 => Readiness::Unlogged,
+            _ => Readiness::Ready,
+        }
     }
 
     /// Notes that a command begins, by the index of its id.

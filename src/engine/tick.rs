@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::registry::Readiness;
 use super::state::{Engine, ServerState};
 use crate::base::allocated::allocated_bytes;
 
@@ -9,6 +10,11 @@ impl Engine {
     /// Runs what must run `hz` times a second: reclaiming memory, statistics, idle clients. Answers whether there is more to
     /// reclaim than one slice does.
     pub fn tick(&mut self) -> bool {
+        self.server.registry.is(match () {
+            () if self.server.loading.is_some() => Readiness::Loading,
+            () if self.server.is_unlogged() => Readiness::Unlogged,
+            () => Readiness::Ready,
+        });
         if self.server.pauses_cron {
             // Whoever waits for the disk, or for room, must not wait for ever.
             self.server.look_after_log();

@@ -224,7 +224,8 @@ fn bind_unix(path: &Path, permissions: u32, backlog: i32) -> io::Result<UnixList
     UnixListener::from_std(OwnedFd::from(socket).into())
 }
 
-fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
+/// The address of a host: `*` and `::*` are all of the machine.
+pub(super) fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
     let ip = match host {
         "*" => IpAddr::from([0, 0, 0, 0]),
         "::*" => IpAddr::from([0; 16]),

@@ -34,6 +34,7 @@ mod listening;
 mod looking;
 mod maxmemory;
 mod memory;
+mod metrics;
 mod monitor;
 mod moving;
 mod newest;

@@ -1,0 +1,330 @@
+//! Metrics in Prometheus' text format (0.0.4): INFO's figures under the names that redis_exporter gives them, so that its
+//! dashboards work, and beside them `tidegate_...`, what no Redis has.
+//!
+//! What INFO tells stands in [`FIGURES`], by the name of its field; figures that come by command, error, event or database have a
+//! function each. A figure is read where INFO reads it, so the two can't differ. How many keys there are is told though a crash may
+//! take the last ones back: it shows no data.
+
+use std::collections::HashMap;
+use std::fmt::{Display, Write};
+
+use super::info::sections;
+use super::latency::steps_of;
+use crate::engine::{Ctx, Engine};
+
+/// What a figure's changes mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Only grows, but for restarts and CONFIG RESETSTAT.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        }
+    }
+}
+
+/// One of INFO's fields as a metric.
+struct Figure {
+    field: &'static str,
+    metric: &'static str,
+    kind: Kind,
+    help: &'static str,
+}
+
+macro_rules! figures {
+    ($($field:literal, $metric:literal, $kind:ident, $help:literal;)+) => {
+        &[$(Figure { field: $field, metric: $metric, kind: Kind::$kind, help: $help },)+]
+    };
+}
+
+const FIGURES: &[Figure] = figures! {
+    "uptime_in_seconds", "redis_uptime_in_seconds", Gauge, "Seconds since the server started.";
+    "connected_clients", "redis_connected_clients", Gauge, "Connections.";
+    "maxclients", "redis_max_clients", Gauge, "Connections that there may be.";
+    "blocked_clients", "redis_blocked_clients", Gauge, "Clients that wait.";
+    "pubsub_clients", "redis_pubsub_clients", Gauge, "Clients with subscriptions.";
+    "watching_clients", "redis_watching_clients", Gauge, "Clients that watch keys.";
+    "tracking_clients", "redis_tracking_clients", Gauge, "Clients whose caches are kept up to date.";
+    "used_memory", "redis_memory_used_bytes", Gauge, "Bytes that are allocated and in use.";
+    "used_memory_rss", "redis_memory_used_rss_bytes", Gauge, "Bytes that the system has given.";
+    "used_memory_peak", "redis_memory_used_peak_bytes", Gauge, "The most bytes that were in use.";
+    "used_memory_overhead", "redis_memory_used_overhead_bytes", Gauge, "Bytes in use beside the data.";
+    "used_memory_startup", "redis_memory_used_startup_bytes", Gauge, "Bytes that were in use at the start.";
+    "used_memory_dataset", "redis_memory_used_dataset_bytes", Gauge, "Bytes of the data.";
+    "used_memory_lua", "redis_memory_used_lua_bytes", Gauge, "Bytes that Lua holds.";
+    "used_memory_scripts", "redis_memory_used_scripts_bytes", Gauge, "Bytes of scripts' and libraries' texts.";
+    "maxmemory", "redis_memory_max_bytes", Gauge, "The limit on memory; 0 for none.";
+    "allocator_allocated", "redis_allocator_allocated_bytes", Gauge, "Bytes that are allocated.";
+    "allocator_active", "redis_allocator_active_bytes", Gauge, "The same with free places between keys.";
+    "allocator_resident", "redis_allocator_resident_bytes", Gauge, "Bytes of memory without a file behind it.";
+    "mem_fragmentation_ratio", "redis_mem_fragmentation_ratio", Gauge, "Resident bytes by bytes in use.";
+    "mem_fragmentation_bytes", "redis_mem_fragmentation_bytes", Gauge, "Resident bytes that are not in use.";
+    "mem_clients_normal", "redis_mem_clients_normal", Gauge, "Bytes held for clients.";
+    "mem_not_counted_for_evict", "redis_mem_not_counted_for_eviction_bytes", Gauge, "Bytes that eviction leaves out.";
+    "lazyfree_pending_objects", "redis_lazyfree_pending_objects", Gauge, "Values that wait to be freed.";
+    "loading", "redis_loading_dump_file", Gauge, "Whether the data is being loaded.";
+    "rdb_changes_since_last_save", "redis_rdb_changes_since_last_save", Gauge, "Changes since the last snapshot.";
+    "rdb_bgsave_in_progress", "redis_rdb_bgsave_in_progress", Gauge, "Whether a snapshot is being made.";
+    "rdb_last_save_time", "redis_rdb_last_save_timestamp_seconds", Gauge, "When the last snapshot was made, Unix s.";
+    "rdb_last_bgsave_time_sec", "redis_rdb_last_bgsave_duration_sec", Gauge, "Seconds that it took.";
+    "rdb_current_bgsave_time_sec", "redis_rdb_current_bgsave_duration_sec", Gauge, "Seconds of the one under way.";
+    "rdb_saves", "redis_rdb_saves_total", Counter, "Snapshots that were made.";
+    "aof_enabled", "redis_aof_enabled", Gauge, "Whether changes are logged.";
+    "aof_rewrite_in_progress", "redis_aof_rewrite_in_progress", Gauge, "Whether the log is being shortened.";
+    "aof_rewrite_scheduled", "redis_aof_rewrite_scheduled", Gauge, "Whether it will be.";
+    "aof_last_rewrite_time_sec", "redis_aof_last_rewrite_duration_sec", Gauge, "Seconds that it took last.";
+    "aof_current_rewrite_time_sec", "redis_aof_current_rewrite_duration_sec", Gauge, "Seconds since it began.";
+    "aof_current_size", "redis_aof_current_size_bytes", Gauge, "Bytes of snapshot and log.";
+    "aof_base_size", "redis_aof_base_size_bytes", Gauge, "Bytes of the snapshot.";
+    "total_connections_received", "redis_connections_received_total", Counter, "Connections that were accepted.";
+    "total_commands_processed", "redis_commands_processed_total", Counter, "Commands that ran.";
+    "instantaneous_ops_per_sec", "redis_instantaneous_ops_per_sec", Gauge, "Commands per second of late.";
+    "total_net_input_bytes", "redis_net_input_bytes_total", Counter, "Bytes received.";
+    "total_net_output_bytes", "redis_net_output_bytes_total", Counter, "Bytes sent.";
+    "total_reads_processed", "redis_total_reads_processed", Counter, "Reads from clients.";
+    "total_writes_processed", "redis_total_writes_processed", Counter, "Writes to clients.";
+    "rejected_connections", "redis_rejected_connections_total", Counter, "Connections refused by maxclients.";
+    "expired_keys", "redis_expired_keys_total", Counter, "Keys that expired.";
+    "expired_subkeys", "redis_expired_subkeys_total", Counter, "Fields and members that expired.";
+    "evicted_keys", "redis_evicted_keys_total", Counter, "Keys that were evicted.";
+    "evicted_clients", "redis_evicted_clients_total", Counter, "Clients that were closed for their memory.";
+    "keyspace_hits", "redis_keyspace_hits_total", Counter, "Lookups that found a key.";
+    "keyspace_misses", "redis_keyspace_misses_total", Counter, "Lookups that found none.";
+    "pubsub_channels", "redis_pubsub_channels", Gauge, "Channels with subscribers.";
+    "pubsub_patterns", "redis_pubsub_patterns", Gauge, "Patterns with subscribers.";
+    "pubsubshard_channels", "redis_pubsubshard_channels", Gauge, "Sharded channels with subscribers.";
+    "tracking_total_keys", "redis_tracking_total_keys", Gauge, "Keys that clients cache.";
+    "tracking_total_items", "redis_tracking_total_items", Gauge, "Pairs of such a key and a client.";
+    "tracking_total_prefixes", "redis_tracking_total_prefixes", Gauge, "Prefixes that clients cache by.";
+    "total_error_replies", "redis_total_error_replies", Counter, "Errors that were answered.";
+    "client_query_buffer_limit_disconnections", "redis_client_query_buffer_limit_disconnections_total", Counter,
+        "Clients closed for too large a request.";
+    "client_output_buffer_limit_disconnections", "redis_client_output_buffer_limit_disconnections_total", Counter,
+        "Clients closed for not reading replies.";
+    "used_cpu_sys", "redis_cpu_sys_seconds_total", Counter, "Seconds of the processor in the system.";
+    "used_cpu_user", "redis_cpu_user_seconds_total", Counter, "Seconds of the processor in the server.";
+    "used_cpu_sys_main_thread", "redis_cpu_sys_main_thread_seconds_total", Counter, "The same of the engine's thread.";
+    "used_cpu_user_main_thread", "redis_cpu_user_main_thread_seconds_total", Counter, "The same of the engine's thread.";
+    "eventloop_cycles", "tidegate_eventloop_turns_total", Counter, "Turns of the event loop.";
+    "eventloop_duration_sum", "tidegate_eventloop_microseconds_total", Counter, "What they took.";
+    "eventloop_duration_cmd_sum", "tidegate_commands_microseconds_total", Counter, "What clients' commands took of it.";
+    "number_of_cached_scripts", "tidegate_scripts", Gauge, "Scripts that are kept.";
+    "number_of_functions", "tidegate_functions", Gauge, "Functions that are loaded.";
+    "log_last_lsn", "tidegate_log_last_lsn", Counter, "The last change's number.";
+    "log_durable_lsn", "tidegate_log_durable_lsn", Counter, "The last one that is on disk.";
+    "log_segments", "tidegate_log_segments", Gauge, "Files of the log.";
+    "aof_buffer_length", "tidegate_log_backlog_bytes", Gauge, "Bytes that the log has not written yet.";
+};
+
+/// What else is told of the server itself.
+const ABOUT: [&str; 8] =
+    ["redis_version", "tidegate_version", "redis_mode", "role", "os", "tcp_port", "run_id", "maxmemory_policy"];
+
+/// Bounds of the histograms of latencies, us: powers of two up to two seconds.
+const BOUNDS: u32 = 22;
+
+/// All metrics of a server.
+pub(crate) fn render(engine: &mut Engine) -> String {
+    engine.look(|ctx| {
+        let mut text = String::new();
+        figures(&mut text, ctx);
+        about(&mut text, ctx);
+        commands(&mut text, ctx);
+        latencies(&mut text, ctx);
+        others(&mut text, ctx);
+        text
+    })
+}
+
+/// Begins a metric.
+fn head(text: &mut String, metric: &str, kind: &str, help: &str) {
+    // Writing to memory does not fail.
+    let _ = writeln!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
+}
+
+fn sample(text: &mut String, metric: &str, labels: &[(&str, &str)], value: impl Display) {
+    text.push_str(metric);
+    for (index, (name, label)) in labels.iter().enumerate() {
+        text.push(if index == 0 { '{' } else { ',' });
+        let label = label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let _ = write!(text, "{name}=\"{label}\"");
+    }
+    text.push_str(if labels.is_empty() { "" } else { "}" });
+    let _ = writeln!(text, " {value}");
+}
+
+/// A metric of one sample.
+fn single(text: &mut String, metric: &str, kind: Kind, help: &str, value: impl Display) {
+    head(text, metric, kind.name(), help);
+    sample(text, metric, &[], value);
+}
+
+/// What INFO tells. A field that is not there, such as one of a log that is off, is left out.
+fn figures(text: &mut String, ctx: &Ctx<'_>) {
+    let info = sections(ctx, &[b"default"]);
+    let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
+    for figure in FIGURES {
+        if let Some(value) = fields.get(figure.field) {
+            single(text, figure.metric, figure.kind, figure.help, value);
+        }
+    }
+    head(text, "redis_instance_info", "gauge", "What the server is.");
+    let labels = ABOUT.map(|field| (field, fields.get(field).copied().unwrap_or_default()));
+    sample(text, "redis_instance_info", &labels, 1);
+    for (field, metric, help) in [
+        ("rdb_last_bgsave_status", "redis_rdb_last_bgsave_status", "Whether the last snapshot could be made."),
+        ("aof_last_bgrewrite_status", "redis_aof_last_bgrewrite_status", "Whether the log could be shortened last."),
+        ("aof_last_write_status", "redis_aof_last_write_status", "Whether the log can be written."),
+    ] {
+        if let Some(status) = fields.get(field) {
+            single(text, metric, Kind::Gauge, help, u8::from(*status == "ok"));
+        }
+    }
+}
+
+/// What the server is, how it is, and how many keys each database has.
+fn about(text: &mut String, ctx: &Ctx<'_>) {
+    let server = &ctx.server;
+    single(text, "redis_up", Kind::Gauge, "Whether the server answers.", 1);
+    single(text, "tidegate_busy", Kind::Gauge, "Whether a command or script holds the server.", 0);
+    let ready = u8::from(server.loading.is_none() && !server.is_unlogged());
+    single(text, "tidegate_ready", Kind::Gauge, "Whether the data is there and changes are taken.", ready);
+    let log = server.durability.as_ref().map(|durability| durability.log());
+    if let Some(log) = log {
+        let (help, seconds) = ("How long a sync takes, s: the slowest of late.", log.sync_time().as_secs_f64());
+        single(text, "tidegate_log_sync_seconds", Kind::Gauge, help, seconds);
+        let (help, seconds) = ("Seconds of writing and syncing the log.", log.busy_time().as_secs_f64());
+        single(text, "tidegate_log_busy_seconds_total", Kind::Counter, help, seconds);
+    }
+    databases(text, ctx);
+}
+
+fn databases(text: &mut String, ctx: &Ctx<'_>) {
+    let of_each = |text: &mut String, metric: &str, help: &str, value: &dyn Fn(u16) -> f64| {
+        head(text, metric, "gauge", help);
+        for db in (0..ctx.ks.databases()).filter(|db| !ctx.ks.db_unfenced(*db).is_empty()) {
+            sample(text, metric, &[("db", &format!("db{db}"))], value(db));
+        }
+    };
+    of_each(text, "redis_db_keys", "Keys.", &|db| ctx.ks.db_unfenced(db).len() as f64);
+    of_each(text, "redis_db_keys_expiring", "Keys that expire.", &|db| ctx.ks.db_unfenced(db).volatile() as f64);
+    of_each(text, "redis_db_avg_ttl_seconds", "How long they still live on average.", &|db| {
+        ctx.ks.db_unfenced(db).average_ttl_ms(ctx.now_ms()) as f64 / 1_000.0
+    });
+}
+
+/// What was counted of each command that was called, and of each kind of error.
+fn commands(text: &mut String, ctx: &Ctx<'_>) {
+    let stats = &ctx.server.stats;
+    let entries = || ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
+    let of_each = |text: &mut String, metric: &str, help: &str, value: &dyn Fn(usize) -> f64| {
+        head(text, metric, "counter", help);
+        for entry in entries() {
+            let counted = &stats.commands[entry.id.index()];
+            if counted.calls + counted.rejected + counted.failed > 0 {
+                sample(text, metric, &[("cmd", &entry.full_name)], value(entry.id.index()));
+            }
+        }
+    };
+    let all = &stats.commands;
+    of_each(text, "redis_commands_total", "Calls of a command.", &|index| all[index].calls as f64);
+    of_each(text, "redis_commands_duration_seconds_total", "Seconds that they took.", &|index| {
+        stats.nanos(all[index].ticks) as f64 / 1e9
+    });
+    of_each(text, "redis_commands_rejected_calls_total", "Calls that were refused.", &|index| {
+        all[index].rejected as f64
+    });
+    of_each(text, "redis_commands_failed_calls_total", "Calls that answered an error.", &|index| {
+        all[index].failed as f64
+    });
+    head(text, "redis_errors_total", "counter", "Errors that were answered, by their code.");
+    let mut errors: Vec<_> = stats.errors.iter().collect();
+    errors.sort();
+    errors.iter().for_each(|(code, count)| sample(text, "redis_errors_total", &[("err", code)], count));
+}
+
+/// How long the calls of each command took.
+fn latencies(text: &mut String, ctx: &Ctx<'_>) {
+    const METRIC: &str = "redis_commands_latencies_usec";
+    let stats = &ctx.server.stats;
+    head(text, METRIC, "histogram", "How long calls of a command took, us.");
+    for entry in ctx.server.table.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub)) {
+        let Some(latencies) = stats.latencies(entry.id) else { continue };
+        let command = entry.full_name.as_str();
+        let bounds_ns = (0..BOUNDS).map(|power| 1_000_u64 << power);
+        for (bound_ns, calls) in bounds_ns.clone().zip(steps_of(latencies, stats, bounds_ns)) {
+            let labels = [("cmd", command), ("le", &(bound_ns / 1_000).to_string())];
+            sample(text, &format!("{METRIC}_bucket"), &labels, calls);
+        }
+        let total = latencies.total();
+        sample(text, &format!("{METRIC}_bucket"), &[("cmd", command), ("le", "+Inf")], total);
+        let micros = stats.micros(stats.commands[entry.id.index()].ticks);
+        sample(text, &format!("{METRIC}_sum"), &[("cmd", command)], micros);
+        sample(text, &format!("{METRIC}_count"), &[("cmd", command)], total);
+    }
+}
+
+/// The slow log, what held others up, and scripts.
+fn others(text: &mut String, ctx: &Ctx<'_>) {
+    use crate::engine::command_log::Trait;
+    let server = &ctx.server;
+    let slow = server.command_log.of(Trait::Slow);
+    single(text, "redis_slowlog_length", Kind::Gauge, "Entries of the slow log.", slow.len());
+    let last = slow.iter().next().map_or(-1, |noted| noted.id as i64);
+    single(text, "redis_slowlog_last_id", Kind::Gauge, "The number of its last entry.", last);
+    head(text, "redis_latency_spike_last", "gauge", "When an event last held others up, Unix s.");
+    for (event, series) in server.latency.seen() {
+        let at_s = series.samples().next_back().map_or(0, |sample| sample.at_s);
+        sample(text, "redis_latency_spike_last", &[("event_name", event.name())], at_s);
+    }
+    head(text, "redis_latency_spike_duration_seconds", "gauge", "For how long.");
+    for (event, series) in server.latency.seen() {
+        let took_ms = series.samples().next_back().map_or(0, |sample| sample.took_ms);
+        let labels = [("event_name", event.name())];
+        sample(text, "redis_latency_spike_duration_seconds", &labels, took_ms as f64 / 1_000.0);
+    }
+    let (calls, errors) = server.stats.scripts.totals();
+    single(text, "tidegate_script_calls_total", Kind::Counter, "Calls of scripts and functions.", calls);
+    single(text, "tidegate_script_errors_total", Kind::Counter, "Those that answered an error.", errors);
+    let (kills, rollbacks) = (server.stats.scripts.kills, server.stats.scripts.rollbacks);
+    single(text, "tidegate_script_kills_total", Kind::Counter, "Those that were ended from outside.", kills);
+    single(text, "tidegate_script_rollbacks_total", Kind::Counter, "Those that were rolled back.", rollbacks);
+    single(text, "tidegate_messages_published_total", Kind::Counter, "Messages.", server.stats.published);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut text = String::new();
+        sample(&mut text, "m", &[("a", "x\"y\\z\n"), ("b", "")], 1.5);
+        sample(&mut text, "n", &[], 7);
+        assert_eq!(text, "m{a=\"x\\\"y\\\\z\\n\",b=\"\"} 1.5\nn 7\n");
+    }
+
+    #[test]
+    fn no_metric_is_declared_twice() {
+        let mut seen = std::collections::BTreeSet::new();
+        for figure in FIGURES {
+            assert!(seen.insert(figure.metric), "{} is there twice", figure.metric);
+            assert!(figure.help.ends_with('.'), "{}: the help is a sentence", figure.metric);
+            assert_eq!(
+                figure.kind == Kind::Counter,
+                figure.metric.ends_with("_total")
+                    || figure.metric.contains("lsn")
+                    || figure.metric.starts_with("redis_total_"),
+                "{}",
+                figure.metric
+            );
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Metrics over HTTP, and whether the server lives and is ready: for Prometheus, and for whoever starts and ends servers.
+//!
+//! A thread of its own accepts connections and gives each a short-lived one, past tokio: who asks whether the server lives must be
+//! answered while a script holds the engine. `/health` is answered by that thread, `/ready` by what the engine last said of itself, and
+//! `/metrics` by the engine, which is asked through [`Questions`] and given [some time](METRICS_ENGINE_PATIENCE). Connections, the bytes
+//! of a request and its time are bounded; each connection is one request.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::listener::resolve;
+use super::serve::Shared;
+use crate::base::limits::{
+    METRICS_CONNECTIONS_MAX, METRICS_ENGINE_PATIENCE, METRICS_PATIENCE, METRICS_REQUEST_MAX_BYTES,
+};
+use crate::engine::Engine;
+use crate::engine::registry::{Readiness, Registry};
+
+/// Who waits for the engine's metrics.
+#[derive(Default)]
+pub(crate) struct Questions {
+    waiting: Mutex<VecDeque<SyncSender<String>>>,
+    moved: Notify,
+}
+
+impl Questions {
+    /// The engine's metrics; `None` when it is too busy to answer in time.
+    fn ask(&self) -> Option<String> {
+        // Room for one: so whoever answers never waits for who has stopped listening.
+        let (sender, receiver) = sync_channel(1);
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(sender);
+        self.moved.notify_one();
+        receiver.recv_timeout(METRICS_ENGINE_PATIENCE).ok()
+    }
+
+    /// Answers what is asked, for ever: a task beside the others of the engine's thread. `render` makes the text.
+    pub(crate) async fn answer(self: Arc<Questions>, shared: Rc<Shared>, render: fn(&mut Engine) -> String) {
+        loop {
+            self.moved.notified().await;
+            let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+            if !waiting.is_empty() {
+                let text = render(&mut shared.engine.borrow_mut());
+                // Who does not listen any more has given up.
+                waiting.iter().for_each(|sender| drop(sender.try_send(text.clone())));
+            }
+        }
+    }
+}
+
+/// Opens the sockets; an address that starts with `-` may fail. Answers the address that can't be listened at.
+pub(crate) fn listen(addresses: &[String], port: u16) -> Result<Vec<TcpListener>, (String, io::Error)> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let host = address.strip_prefix('-').unwrap_or(address);
+        match resolve(host, port).and_then(TcpListener::bind) {
+            Ok(listener) => listeners.push(listener),
+            Err(_) if address.starts_with('-') => {}
+            Err(error) => return Err((format!("{host}:{port} (metrics)"), error)),
+        }
+    }
+    Ok(listeners)
+}
+
+/// Serves each socket on a thread of its own, until the process ends.
+pub(crate) fn start(
+    listeners: Vec<TcpListener>,
+    questions: &Arc<Questions>,
+    registry: &Arc<Registry>,
+) -> io::Result<()> {
+    let connections = Arc::<AtomicUsize>::default();
+    for listener in listeners {
+        let site = Site {
+            questions: Arc::clone(questions),
+            registry: Arc::clone(registry),
+            connections: Arc::clone(&connections),
+        };
+        std::thread::Builder::new().name("metrics".to_owned()).spawn(move || site.accept_all(&listener))?;
+    }
+    Ok(())
+}
+
+#[derive(Clone)]
+struct Site {
+    questions: Arc<Questions>,
+    registry: Arc<Registry>,
+    connections: Arc<AtomicUsize>,
+}
+
+/// A response: its status line's end, and its text.
+type Response = (&'static str, String);
+
+impl Site {
+    fn accept_all(&self, listener: &TcpListener) {
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) if self.connections.fetch_add(1, Ordering::Relaxed) < METRICS_CONNECTIONS_MAX => {
+                    let site = self.clone();
+                    let serve = move || {
+                        // A connection that breaks is its peer's to tell of.
+                        let _ = site.serve(stream);
+                        site.connections.fetch_sub(1, Ordering::Relaxed);
+                    };
+                    if std::thread::Builder::new().name("metrics-client".to_owned()).spawn(serve).is_err() {
+                        self.connections.fetch_sub(1, Ordering::Relaxed);
+                    }
+                }
+                // More than are served: closed at once.
+                Ok(_) => drop(self.connections.fetch_sub(1, Ordering::Relaxed)),
+                // Out of descriptors, say: a moment later there may be some.
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
+        let (status, text) = match read_request(&mut stream)? {
+            Some(head) => self.respond(&head),
+            None => ("431 Request Header Fields Too Large", "the request is too long\n".to_owned()),
+        };
+        let kind = "text/plain; version=0.0.4; charset=utf-8";
+        let length = text.len();
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        );
+        stream.set_write_timeout(Some(METRICS_PATIENCE))?;
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(text.as_bytes())
+    }
+
+    fn respond(&self, head: &[u8]) -> Response {
+        let text = |text: &str| text.to_owned();
+        match request_path(head) {
+            Err(status) => (status, format!("{status}\n")),
+            Ok("/health") => ("200 OK", text("the server lives\n")),
+            Ok("/ready") => match self.registry.readiness() {
+                Readiness::Ready => ("200 OK", text("ready\n")),
+                Readiness::Loading => ("503 Service Unavailable", text("the data is being loaded\n")),
+                Readiness::Unlogged => ("503 Service Unavailable", text("changes can't be saved\n")),
+            },
+            Ok("/metrics") => match self.questions.ask() {
+                Some(metrics) => ("200 OK", metrics),
+                None => ("503 Service Unavailable", text(BUSY)),
+            },
+            Ok(_) => ("404 Not Found", text("there are /metrics, /health and /ready\n")),
+        }
+    }
+}
+
+/// What is said while the engine can't be asked.
+const BUSY: &str = "# HELP tidegate_busy Whether a command or script holds the server, so that nothing else can be told.\n\
+                    # TYPE tidegate_busy gauge\ntidegate_busy 1\n";
+
+/// Reads up to the empty line behind a request's head; `None` if that is too long. What takes too long is an error.
+fn read_request(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+    let deadline = Instant::now() + METRICS_PATIENCE;
+    let mut head = Vec::new();
+    let mut chunk = [0; 1_024];
+    while !head.windows(4).any(|window| window == b"\r\n\r\n") {
+        if head.len() > METRICS_REQUEST_MAX_BYTES {
+            return Ok(None);
+        }
+        let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+        match stream.read(&mut chunk)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => head.extend_from_slice(&chunk[..n]),
+        }
+    }
+    Ok(Some(head))
+}
+
+/// The path that a request asks for, without what is behind a question mark; else the status that refuses it.
+fn request_path(head: &[u8]) -> Result<&str, &'static str> {
+    const BAD: &str = "400 Bad Request";
+    let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
+    let mut words = std::str::from_utf8(line).map_err(|_| BAD)?.split(' ');
+    let (Some(method), Some(path), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(BAD);
+    };
+    if !version.starts_with("HTTP/1.") || !path.starts_with('/') {
+        return Err(BAD);
+    }
+    if method != "GET" {
+        return Err("405 Method Not Allowed");
+    }
+    Ok(path.split('?').next().unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_taken_apart() {
+        for (head, path) in [
+            ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", Ok("/metrics")),
+            ("GET /ready?verbose HTTP/1.0\r\n\r\n", Ok("/ready")),
+            ("POST /metrics HTTP/1.1\r\n\r\n", Err("405 Method Not Allowed")),
+            ("GET metrics HTTP/1.1\r\n\r\n", Err("400 Bad Request")),
+            ("GET /a b HTTP/1.1\r\n\r\n", Err("400 Bad Request")),
+            ("GET / SMTP\r\n\r\n", Err("400 Bad Request")),
+            ("\r\n\r\n", Err("400 Bad Request")),
+        ] {
+            assert_eq!(request_path(head.as_bytes()), path, "{head}");
+        }
+        assert!(request_path(b"GET /\xff HTTP/1.1\r\n\r\n").is_err());
+    }
+}

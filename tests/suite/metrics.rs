@@ -1,0 +1,260 @@
+//! Metrics over HTTP: the text is what Prometheus reads, its figures are INFO's, and whether the server lives and is ready is told
+//! whatever it is busy with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::harness::{Program, Raw, Server, Value, until};
+
+/// A server with metrics, and where these are.
+fn start(flags: &[&str]) -> (Server, SocketAddr) {
+    let address = free_address();
+    let port = address.port().to_string();
+    let server = Server::start(Program::Tidegate, &[&["--metrics-port", &port], flags].concat());
+    (server, address)
+}
+
+/// Nobody else is likely to take a port that was free a moment ago.
+fn free_address() -> SocketAddr {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    free.local_addr().expect("an address")
+}
+
+/// Sends bytes, and reads all that comes back.
+fn exchange(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    stream.write_all(request).expect("it is taken");
+    let mut answer = Vec::new();
+    // What is refused in the middle of a request ends in a reset: what came before counts.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).expect("text")
+}
+
+/// The status and the text that a path has.
+fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let answer = exchange(address, format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+    let (head, text) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {answer:?}"));
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");
+    assert_eq!(length.parse(), Ok(text.len()));
+    let status = head.split(' ').nth(1).expect("a status").parse().expect("a number");
+    (status, text.to_owned())
+}
+
+/// Labels by name.
+type Labels = BTreeMap<String, String>;
+
+/// The samples of the text format, by metric; everything that the format asks for is checked.
+#[derive(Default)]
+struct Metrics {
+    kinds: BTreeMap<String, String>,
+    samples: BTreeMap<String, Vec<(Labels, f64)>>,
+}
+
+impl Metrics {
+    fn parse(text: &str) -> Metrics {
+        assert!(text.ends_with('\n'), "the last line ends, too");
+        let mut metrics = Metrics::default();
+        let mut helped = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        for line in text.lines() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                let (name, help) = help.split_once(' ').expect("a name and a text");
+                assert!(helped.insert(name.to_owned()) && !help.is_empty(), "{line}");
+            } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = kind.split_once(' ').expect("a name and a type");
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+                assert!(metrics.kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "twice: {line}");
+                assert!(metrics.samples.keys().all(|sample| sample != name), "the type comes first: {line}");
+            } else {
+                let (name, labels, value) = sample(line);
+                assert!(seen.insert((name.clone(), labels.clone())), "twice: {line}");
+                let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+                let family = family.filter(|name| metrics.kinds.get(*name).is_some_and(|kind| kind == "histogram"));
+                assert!(metrics.kinds.contains_key(family.unwrap_or(&name)), "no type: {line}");
+                metrics.samples.entry(name).or_default().push((labels, value));
+            }
+        }
+        assert_eq!(helped, metrics.kinds.keys().cloned().collect());
+        metrics
+    }
+
+    fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let wanted: Labels = labels.iter().map(|(name, label)| ((*name).to_owned(), (*label).to_owned())).collect();
+        self.samples.get(name)?.iter().find(|(labels, _)| *labels == wanted).map(|(_, value)| *value)
+    }
+}
+
+/// One sample: `name{label="text",...} value`.
+fn sample(line: &str) -> (String, Labels, f64) {
+    let (name, mut rest) = line.split_at(line.find(['{', ' ']).expect("a value"));
+    assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'), "{line}");
+    let mut labels = Labels::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        while !rest.starts_with('}') {
+            let (label, after) = rest.trim_start_matches(',').split_once("=\"").expect("a label");
+            let mut text = String::new();
+            let mut chars = after.char_indices();
+            let end = loop {
+                match chars.next().expect("the text of a label ends") {
+                    (end, '"') => break end,
+                    (_, '\\') => match chars.next().expect("an escaped character").1 {
+                        'n' => text.push('\n'),
+                        escaped @ ('\\' | '"') => text.push(escaped),
+                        other => panic!("\\{other} in {line}"),
+                    },
+                    (_, c) => text.push(c),
+                }
+            };
+            assert!(labels.insert(label.to_owned(), text).is_none(), "twice {label}: {line}");
+            rest = &after[end + 1..];
+        }
+        rest = &rest[1..];
+    }
+    let value = rest.strip_prefix(' ').expect("a blank").parse().unwrap_or_else(|_| panic!("no number: {line}"));
+    (name.to_owned(), labels, value)
+}
+
+fn metrics(address: SocketAddr) -> Metrics {
+    let (status, text) = get(address, "/metrics");
+    assert_eq!(status, 200, "{text}");
+    Metrics::parse(&text)
+}
+
+#[test]
+fn figures_are_those_of_info() {
+    let (server, address) = start(&["--enable-debug-command", "yes", "--latency-monitor-threshold", "1"]);
+    let mut raw = server.raw();
+    for _ in 0..7 {
+        raw.command(&["SET", "k", "v"]);
+    }
+    raw.command(&["EXPIRE", "k", "1000"]);
+    raw.command(&["GET", "k"]);
+    raw.command(&["GET", "nosuch"]);
+    raw.command(&["LPUSH", "k", "v"]);
+    raw.command(&["DEBUG", "SLEEP", "0.01"]);
+    raw.command(&["SELECT", "3"]);
+    raw.command(&["SET", "other", "v"]);
+    let found = metrics(address);
+    for (name, labels, wanted) in [
+        ("redis_up", &[][..], 1.0),
+        ("redis_connected_clients", &[], 1.0),
+        ("redis_keyspace_hits_total", &[], 1.0),
+        ("redis_keyspace_misses_total", &[], 1.0),
+        ("redis_commands_total", &[("cmd", "set")], 8.0),
+        ("redis_commands_failed_calls_total", &[("cmd", "lpush")], 1.0),
+        ("redis_errors_total", &[("err", "WRONGTYPE")], 1.0),
+        ("redis_commands_latencies_usec_count", &[("cmd", "set")], 8.0),
+        ("redis_commands_latencies_usec_bucket", &[("cmd", "set"), ("le", "+Inf")], 8.0),
+        ("redis_commands_latencies_usec_bucket", &[("cmd", "debug"), ("le", "8192")], 0.0),
+        ("redis_db_keys", &[("db", "db0")], 1.0),
+        ("redis_db_keys_expiring", &[("db", "db0")], 1.0),
+        ("redis_db_keys", &[("db", "db3")], 1.0),
+        ("redis_db_keys", &[("db", "db1")], f64::NAN),
+        ("redis_aof_enabled", &[], 0.0),
+        ("redis_rdb_last_bgsave_status", &[], 1.0),
+        ("tidegate_ready", &[], 1.0),
+        ("tidegate_busy", &[], 0.0),
+    ] {
+        match found.value(name, labels) {
+            Some(value) => assert_eq!(value, wanted, "{name} {labels:?}"),
+            None => assert!(wanted.is_nan(), "{name} {labels:?} is not there"),
+        }
+    }
+    assert!(found.value("redis_memory_used_bytes", &[]).is_some_and(|bytes| bytes > 100_000.0));
+    let spike = found.value("redis_latency_spike_duration_seconds", &[("event_name", "command")]);
+    assert!(spike.is_some_and(|seconds| seconds >= 0.01), "{spike:?}");
+    let info = &found.samples["redis_instance_info"][0].0;
+    assert_eq!((info["redis_mode"].as_str(), info["maxmemory_policy"].as_str()), ("standalone", "noeviction"));
+    for (labels, value) in &found.samples["redis_commands_latencies_usec_bucket"] {
+        let total = found.value("redis_commands_latencies_usec_count", &[("cmd", &labels["cmd"])]);
+        assert!(total.is_some_and(|total| *value <= total), "{labels:?}");
+    }
+    assert!(!found.samples.contains_key("tidegate_log_durable_lsn"), "there is no log");
+}
+
+#[test]
+fn a_log_has_figures_of_its_own() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, address) = start(&["--appendonly", "yes", "--dir", dir.path().to_str().expect("plain text")]);
+    server.raw().command(&["SET", "k", "v"]);
+    let found = metrics(address);
+    let lsn = found.value("tidegate_log_durable_lsn", &[]);
+    assert!(lsn.is_some_and(|lsn| lsn >= 1.0), "{lsn:?}");
+    assert!(found.value("tidegate_log_sync_seconds", &[]).is_some_and(|seconds| seconds > 0.0));
+    assert_eq!(found.value("redis_aof_last_write_status", &[]), Some(1.0));
+}
+
+#[test]
+fn who_asks_otherwise_is_told_what_is_wrong() {
+    let (_server, address) = start(&[]);
+    assert_eq!(get(address, "/health").0, 200);
+    until(|| get(address, "/ready").0 == 200, "the server is ready");
+    assert_eq!(get(address, "/nosuch").0, 404);
+    for (request, status) in [
+        (&b"POST /metrics HTTP/1.1\r\n\r\n"[..], "HTTP/1.1 405 "),
+        (b"PING\r\n\r\n", "HTTP/1.1 400 "),
+        (b"\x00\xff\xfe\r\n\r\n", "HTTP/1.1 400 "),
+    ] {
+        assert!(exchange(address, request).starts_with(status), "{}", request.escape_ascii());
+    }
+    let long = [b"GET /metrics HTTP/1.1\r\n".as_slice(), &b"x: y\r\n".repeat(10_000)].concat();
+    let answer = exchange(address, &long);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert_eq!(metrics(address).value("redis_up", &[]), Some(1.0), "others are served as ever");
+}
+
+#[test]
+fn a_crowd_that_says_nothing_is_bounded() {
+    let (server, address) = start(&[]);
+    let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(address).expect("a connection")).collect();
+    assert_eq!(server.raw().command(&["PING"]), Value::status("PONG"));
+    drop(silent);
+    until(
+        || TcpStream::connect(address).is_ok() && exchange(address, b"GET /health HTTP/1.1\r\n\r\n").contains(" 200 "),
+        "they are gone",
+    );
+}
+
+#[test]
+fn a_busy_server_lives() {
+    let (server, address) = start(&["--busy-reply-threshold", "20"]);
+    until(|| get(address, "/ready").0 == 200, "the server is ready");
+    let mut runner: Raw = server.raw();
+    runner.send_command(&["EVAL", "while true do end", "0"]);
+    let mut other = server.raw();
+    until(|| format!("{:?}", other.command(&["PING"])).contains("BUSY"), "the script is busy");
+    assert_eq!((get(address, "/health").0, get(address, "/ready").0), (200, 200));
+    let (status, text) = get(address, "/metrics");
+    assert_eq!((status, Metrics::parse(&text).value("tidegate_busy", &[])), (503, Some(1.0)));
+    assert_eq!(other.command(&["SCRIPT", "KILL"]), Value::status("OK"));
+    assert!(matches!(runner.reply().value, Value::Error(_)));
+    assert_eq!(metrics(address).value("tidegate_script_kills_total", &[]), Some(1.0));
+}
+
+#[test]
+fn who_loads_is_not_ready() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path().to_str().expect("plain text");
+    let flags = ["--appendonly", "yes", "--dir", dir, "--enable-debug-command", "yes"];
+    let server = Server::start(Program::Tidegate, &flags);
+    server.raw().command(&["DEBUG", "POPULATE", "3000"]);
+    drop(server);
+    let address = free_address();
+    let port = address.port().to_string();
+    std::thread::scope(|scope| {
+        // As if the data were far more. Starting ends when all is loaded.
+        let flags = ["--appendonly", "yes", "--dir", dir, "--key-load-delay", "1000", "--metrics-port", &port];
+        let starting = scope.spawn(move || Server::start(Program::Tidegate, &flags));
+        until(|| TcpStream::connect(address).is_ok(), "metrics are served");
+        assert_eq!((get(address, "/health").0, get(address, "/ready").0), (200, 503));
+        let found = metrics(address);
+        let told = ["redis_loading_dump_file", "tidegate_ready"].map(|name| found.value(name, &[]));
+        assert_eq!(told, [Some(1.0), Some(0.0)]);
+        let _server = starting.join().expect("it starts");
+        until(|| get(address, "/ready").0 == 200, "the data is there");
+    });
+}
