@@ -277,7 +277,7 @@ impl Client {
         let config = Config { script_slow_threshold_us: 60_000_000, ..Config::default() };
         let mut engine = Engine::new(config, command::table(), clock, Rng::seeded(1)).expect("a fresh engine");
         let address = "127.0.0.1:1".to_owned();
-        let peer = Peer { address: address.clone(), local_address: address, fd: -1, is_local: true };
+        let peer = Peer { address: address.clone(), local_address: address, fd: -1, is_local: true, ..Peer::default() };
         let session = engine.server.open_session(peer);
         Client { engine, session, decoder: Decoder::new(), out: Reply::new(Form::Resp2), sends: false }
     }

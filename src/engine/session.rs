@@ -190,6 +190,8 @@ pub struct Session {
     pub fd: i32,
     /// Connected by loopback or a unix socket.
     pub is_local: bool,
+    /// Bytes that its transport holds for it: none, or what TLS takes.
+    transport_bytes: u32,
     /// CLIENT NO-EVICT.
     pub no_evict: bool,
     /// CLIENT IMPORT-SOURCE. Ends with the session, however that ends.
@@ -271,7 +273,8 @@ impl Session {
         let queued = self.transaction.as_ref().map_or(0, |transaction| transaction.bytes());
         let prefixes = self.tracking.as_ref().map_or(0, |client| client.mem_bytes());
         let names = self.watched_bytes + self.subscriptions.mem_bytes() + prefixes;
-        size_of::<Session>() + self.pending_input + queued + names + self.outbox.held()
+        let held = size_of::<Session>() + self.transport_bytes as usize + self.outbox.held();
+        held + self.pending_input + queued + names
     }
 
     /// What kind of client it is.
@@ -349,6 +352,8 @@ pub struct Peer {
     pub fd: i32,
     /// Connected by loopback or a unix socket.
     pub is_local: bool,
+    /// Bytes that its transport holds for it: none, or what TLS takes.
+    pub transport_bytes: u32,
 }
 
 /// All connections. The session whose command is running is taken out while it runs.
@@ -384,6 +389,7 @@ impl Sessions {
             local_address: peer.local_address,
             fd: peer.fd,
             is_local: peer.is_local,
+            transport_bytes: peer.transport_bytes,
             no_evict: false,
             expiry_hold: None,
             reply_mode: ReplyMode::On,

@@ -19,6 +19,7 @@ use super::serve::Shared;
 use super::socket::Socket as Connected;
 use super::socket_table::{Connection, SocketTable};
 use super::transport::Transport;
+use crate::base::limits::TLS_CONNECTION_BYTES;
 use crate::base::lsn::Lsn;
 use crate::engine::ServerState;
 use crate::engine::session::{Peer, SessionKey};
@@ -269,7 +270,8 @@ pub(super) fn open(
         None => {}
     }
     let needs_task = matches!(socket, Connected::Accepted { .. });
-    let peer = peer_of(&SockRef::from(&socket), path.as_deref());
+    let transport_bytes = if is_secure { TLS_CONNECTION_BYTES } else { 0 };
+    let peer = Peer { transport_bytes, ..peer_of(&SockRef::from(&socket), path.as_deref()) };
     let transport = match is_secure {
         false => Transport::Plain(socket),
         // Without an acceptor nobody listens for TLS any more.
@@ -337,11 +339,11 @@ fn peer_of(socket: &Socket, path: Option<&str>) -> Peer {
     let fd = socket.as_raw_fd();
     if let Some(path) = path {
         let address = format!("{path}:0");
-        return Peer { address: address.clone(), local_address: address, fd, is_local: true };
+        return Peer { address: address.clone(), local_address: address, fd, is_local: true, transport_bytes: 0 };
     }
     let remote = socket.peer_addr().ok().and_then(|address| address.as_socket());
     let local = socket.local_addr().ok().and_then(|address| address.as_socket());
     let show = |address: Option<SocketAddr>| address.map_or_else(|| "?:0".to_owned(), |address| address.to_string());
     let is_local = remote.is_some_and(|address| address.ip().to_canonical().is_loopback());
-    Peer { address: show(remote), local_address: show(local), fd, is_local }
+    Peer { address: show(remote), local_address: show(local), fd, is_local, transport_bytes: 0 }
 }

@@ -155,6 +155,10 @@ fn id(client: &mut Raw) -> i64 {
     }
 }
 
+fn id_of_plain(server: &mut TlsServer) -> i64 {
+    id(&mut server.plain)
+}
+
 fn is_busy(reply: &Value) -> bool {
     matches!(reply, Value::Error(text) if text.starts_with(b"BUSY"))
 }
@@ -176,6 +180,9 @@ fn commands_over_tls_and_beside_it() {
         let list = server.plain.command(&["CLIENT", "LIST", "ID", &id.to_string()]);
         let list = String::from_utf8_lossy(list.bytes().expect("text")).into_owned();
         assert!(list.contains(&format!(" laddr=127.0.0.1:{} ", server.port)), "{list}");
+        let of_tls = server.field(id, "tot-mem").expect("a number");
+        let plain = id_of_plain(&mut server);
+        assert!(of_tls > server.field(plain, "tot-mem").expect("a number") + 8_000, "{of_tls}");
         // The end of the connection is one that nobody else can have made: rustls would call it unexpected.
         client.send(b"QUIT\r\n");
         assert_eq!(client.read_to_end(), b"+OK\r\n");
