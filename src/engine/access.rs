@@ -33,14 +33,20 @@ impl ServerState {
         }
     }
 
-    /// A client has shown a certificate that gives it these names: it acts as the first of them that is a user, and needs no password.
+    /// A client has shown a certificate that gives it these names: it acts as the first of them that is a user, and needs no password. If
+    /// none is, it stays who it is, and ACL LOG has the last name.
     pub fn sign_in_by_certificate(&mut self, key: SessionKey, names: &[&[u8]]) {
         let user = |name: &&[u8]| self.acl.find(name).filter(|(_, user)| user.is_on).map(|(id, _)| id);
-        let Some(user) = names.iter().find_map(user) else { return };
-        if let Some(mut session) = self.sessions.take(key) {
-            self.become_user(&mut session, user, true);
-            self.sessions.put(session);
+        let (user, last) = (names.iter().find_map(user), names.last());
+        let Some(mut session) = self.sessions.take(key) else { return };
+        match (user, last) {
+            (Some(user), _) => self.become_user(&mut session, user, true),
+            (None, Some(name)) => {
+                self.note_refusal_of(&session, "NULL", Reason::TlsCert, Context::Toplevel, b"", name);
+            }
+            (None, None) => {}
         }
+        self.sessions.put(session);
     }
 
     /// Brings a session back to who it was when it connected.
@@ -204,9 +210,21 @@ impl ServerState {
         object: &[u8],
         user: &[u8],
     ) {
+        let command = self.table.named_by(argv).map_or("NULL", |entry| &entry.full_name);
+        self.note_refusal_of(session, command, reason, context, object, user);
+    }
+
+    fn note_refusal_of(
+        &mut self,
+        session: &Session,
+        command: &str,
+        reason: Reason,
+        context: Context,
+        object: &[u8],
+        user: &[u8],
+    ) {
         self.stats.refusals[reason as usize] += 1;
         let mut client = Vec::new();
-        let command = self.table.named_by(argv).map_or("NULL", |entry| &entry.full_name);
         describe_calling(&mut client, self, session, command);
         client.pop_if(|byte| *byte == b'\n');
         let case = Case { reason, context, object: object.to_vec(), user: user.to_vec(), client };

@@ -567,6 +567,29 @@ fn a_certificate_in_place_of_a_password() {
 }
 
 #[test]
+fn certificates_name_users() {
+    let mut server = TlsServer::start(&["--tls-auth-clients", "optional", "--tls-auth-clients-user", "CN"]);
+    let rules = ["ACL", "SETUSER", "alice", "on", "+@read", "+acl|whoami", "~*"];
+    assert_eq!(server.plain.command(&rules), Value::status("OK"));
+    let clients = ["alice", "bob"].map(|name| server.authority.client(Some(&server.authority.certify(name))));
+    let [mut alice, mut bob] = clients.each_ref().map(|config| server.client_as(config));
+    assert_eq!(alice.command(&["ACL", "WHOAMI"]), Value::bulk("alice"));
+    let denied = Value::error("NOPERM User alice has no permissions to run the 'set' command");
+    assert_eq!(alice.command(&["SET", "key", "value"]), denied);
+    assert_eq!(bob.command(&["ACL", "WHOAMI"]), Value::bulk("default"));
+    let Value::Array(log) = server.plain.command(&["ACL", "LOG"]) else { panic!("ACL LOG answers a list") };
+    let seen = format!("{log:?}");
+    assert!(seen.contains(r#""reason", "tls-cert""#) && seen.contains(r#""username", "bob""#), "{seen}");
+    let info = server.plain.command(&["INFO", "stats"]);
+    let info = String::from_utf8_lossy(info.bytes().expect("text")).into_owned();
+    assert!(info.contains("acl_access_denied_tls_cert:1\r\n"), "{info}");
+    // A user that is off is none; who is in stays so.
+    assert_eq!(server.plain.command(&["ACL", "SETUSER", "alice", "off"]), Value::status("OK"));
+    assert_eq!(server.client_as(&clients[0]).command(&["ACL", "WHOAMI"]), Value::bulk("default"));
+    assert_eq!(alice.command(&["ACL", "WHOAMI"]), Value::bulk("alice"));
+}
+
+#[test]
 fn protected_mode_tells_why_once_it_can_be_read() {
     if OTHER_ADDRESS.is_missing() {
         return;

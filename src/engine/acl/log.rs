@@ -15,6 +15,8 @@ pub enum Reason {
     Channel,
     /// To become a user.
     Auth,
+    /// The same by a certificate.
+    TlsCert,
 }
 
 impl Reason {
@@ -25,6 +27,7 @@ impl Reason {
             Reason::Key => "key",
             Reason::Channel => "channel",
             Reason::Auth => "auth",
+            Reason::TlsCert => "tls-cert",
         }
     }
 }
