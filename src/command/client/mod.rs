@@ -177,7 +177,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             arity: 3,
             since: "6.0.0",
             summary: "Makes the next command or transaction an exception from what CLIENT TRACKING said of which reads count.",
-            syntax: "<YES | NO>",
+            syntax: "<YES | NO>:mode",
             run: Run::Now(caching),
             ..SUB
         },
@@ -338,7 +338,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             since: "6.0.0",
             complexity: "O(1). Some options may introduce additional complexity.",
             summary: "Has the connection told when keys change that it has read, or that begin with a prefix, so that it can cache them.",
-            syntax: "<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix]... [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+            syntax: "<ON | OFF>:status [REDIRECT client-id:integer] [PREFIX prefix]... [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
             run: Run::Now(tracking),
             ..SUB
         },

@@ -432,7 +432,9 @@ fn timeout_place(name: &[u8], len: usize) -> Option<usize> {
     match name {
         b"BLPOP" | b"BRPOP" | b"BZPOPMIN" | b"BZPOPMAX" | b"BRPOPLPUSH" | b"BLMOVE" => Some(len.saturating_sub(1)),
         b"BLMPOP" | b"BZMPOP" => Some(1),
+        b"BLMOVEM" => Some(5),
         b"WAIT" => Some(2),
+        b"WAITAOF" => Some(3),
         b"XREAD" | b"XREADGROUP" => Some(0),
         _ => None,
     }
