@@ -1,29 +1,60 @@
 //! The `tidegate` binary: flags to configuration to server, and helpers for operators.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use tidegate::base::logging;
+use tidegate::base::logging::{self, Destination, Syslog};
+use tidegate::base::supervisor::Manager;
+use tidegate::base::{process, process_title};
 use tidegate::check::Verdict;
-use tidegate::config::{self, Config};
+use tidegate::config::{self, Arguments, Asked, Config, Supervised};
 use tidegate::script::bundled::{BUNDLED, Bundled};
 use tidegate::{check, client, export, import, ping, server};
+use url::Url;
 
 fn main() -> ExitCode {
-    let matches = command_line().get_matches();
-    let done = match matches.subcommand() {
+    // SAFETY: there is one thread, and nothing of the arguments or the environment has been looked at.
+    unsafe { process_title::prepare() };
+    let done = match asked() {
+        Some(Asked::Server(arguments)) => run(&arguments),
+        Some(Asked::Help) => command_line().print_help().map_err(Into::into),
+        Some(Asked::Version) => {
+            print!("{}", command_line().render_version());
+            Ok(())
+        }
+        None => return help_out(&command_line().get_matches()),
+    };
+    end(done)
+}
+
+/// What is asked of a server; `None` if one of the helpers is called instead.
+fn asked() -> Option<Asked> {
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let is_helper =
+        |first: &OsString| first == "help" || command_line().get_subcommands().any(|helper| first == helper.get_name());
+    if args.first().is_some_and(is_helper) { None } else { Some(Arguments::parse(args)) }
+}
+
+/// Runs one of the helpers.
+fn help_out(matches: &ArgMatches) -> ExitCode {
+    end(match matches.subcommand() {
         Some(("ping", matches)) => ask(matches),
         Some(("import", matches)) => move_in(matches),
         Some(("export", matches)) => move_out(matches),
         Some(("check", matches)) => return look(matches),
         Some(("scripts", matches)) => show_scripts(matches),
-        _ => run(&matches),
-    };
+        _ => Ok(()),
+    })
+}
+
+fn end(done: Result<(), Box<dyn Error>>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -36,17 +67,29 @@ fn main() -> ExitCode {
 fn command_line() -> Command {
     let name = Arg::new("NAME").help("Print this script instead of the list");
     config::command()
-        .subcommand(
-            Command::new("ping")
-                .about("Ask a server whether it answers and takes writes: exit code 0 if it does")
-                .arg(address("url")),
-        )
+        .subcommand(ping_command())
         .subcommand(
             Command::new("scripts").about("List the scripts that every server has loaded, with their SHA1").arg(name),
         )
         .subcommand(import_command())
         .subcommand(export_command())
         .subcommand(check_command())
+}
+
+/// Its short flags are those of redis-cli, so -h is no help.
+fn ping_command() -> Command {
+    let short = |name: &'static str, letter, value| Arg::new(name).long(name).short(letter).value_name(value);
+    Command::new("ping")
+        .about("Ask a server whether it answers and takes writes: exit code 0 if it does")
+        .disable_help_flag(true)
+        .arg(address("url").conflicts_with_all(["host", "port", "password"]))
+        .arg(short("host", 'h', "HOST").default_value("127.0.0.1").help("Name or address of the server"))
+        .arg(short("port", 'p', "PORT").default_value("6379").value_parser(value_parser!(u16)).help("Its port"))
+        .arg(
+            short("password", 'a', "PASSWORD")
+                .help("Its password; TIDEGATE_AUTH in the environment hides it from others"),
+        )
+        .arg(Arg::new("help").long("help").action(ArgAction::Help).help("Print help"))
 }
 
 /// A flag that takes the address of a server.
@@ -109,13 +152,40 @@ fn check_command() -> Command {
         )
 }
 
-fn run(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
-    let config = Config::from_matches(matches)?;
-    let logfile = Some(config.dir.join(&config.logfile)).filter(|_| !config.logfile.as_os_str().is_empty());
-    logging::start(config.loglevel.filter(), logfile.as_deref())
+fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let config = Config::from_arguments(arguments)?;
+    match manager(&config) {
+        Some(manager) => manager.follow(),
+        None if config.daemonize => {
+            process::go_to_background().map_err(|error| format!("cannot go to the background: {error}"))?
+        }
+        None => {}
+    }
+    logging::start(config.loglevel.filter(), &log_destination(&config))
         .map_err(|error| format!("cannot log to {}: {error}", config.logfile.display()))?;
     abort_on_panic();
     Ok(server::run(config)?)
+}
+
+/// The service manager that is to hear of this server.
+fn manager(config: &Config) -> Option<Manager> {
+    match config.supervised {
+        Supervised::No => None,
+        Supervised::Systemd => Manager::systemd(),
+        Supervised::Upstart => Manager::upstart(),
+        Supervised::Auto => Manager::systemd().or_else(Manager::upstart),
+    }
+}
+
+fn log_destination(config: &Config) -> Destination {
+    let syslog = Syslog {
+        name: String::from_utf8_lossy(&config.syslog_ident).into_owned(),
+        facility: config.syslog_facility.number(),
+    };
+    Destination {
+        file: Some(config.dir.join(&config.logfile)).filter(|_| !config.logfile.as_os_str().is_empty()),
+        syslog: Some(syslog).filter(|_| config.syslog_enabled),
+    }
 }
 
 /// A panic is a mistake of the program, after which its state can't be trusted: it ends the whole server, loudly, instead of
@@ -130,9 +200,23 @@ fn abort_on_panic() {
 }
 
 fn ask(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
-    ping::ping(text(matches, "url"))?;
+    ping::ping(&url_to_ping(matches)?)?;
     println!("PONG");
     Ok(())
+}
+
+/// The address that flags name, in parts or as a whole.
+fn url_to_ping(matches: &ArgMatches) -> Result<String, Box<dyn Error>> {
+    if matches.value_source("url") == Some(ValueSource::CommandLine) {
+        return Ok(text(matches, "url").to_owned());
+    }
+    let host = text(matches, "host");
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let port = matches.get_one::<u16>("port").copied().unwrap_or_default();
+    let mut url = Url::parse(&format!("redis://{host}:{port}")).map_err(|error| format!("{host}:{port}: {error}"))?;
+    // What has a host takes a password; the characters that a URL can't hold are written as it does.
+    let _ = url.set_password(matches.get_one::<String>("password").map(String::as_str));
+    Ok(url.into())
 }
 
 fn move_in(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {

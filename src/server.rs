@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use crate::base::allocated::count_for_this_thread;
@@ -13,14 +14,19 @@ use crate::base::clock::Clock;
 use crate::base::descriptors::make_room;
 use crate::base::huge_pages;
 use crate::base::limits::RECOVERY_SLICE_BYTES;
+use crate::base::logging;
 use crate::base::lsn::Lsn;
+use crate::base::process::PidFile;
+use crate::base::process_title;
 use crate::base::rng::Rng;
+use crate::base::supervisor;
 use crate::command;
 use crate::config::{AppendFsync, Config};
 use crate::engine::Engine;
 use crate::engine::recovery::{Loading, Recovered, RecoveryError, Step};
 use crate::engine::registry::watch_for_stalls;
 use crate::engine::saving::DATA_DIR;
+use crate::engine::table::RenameError;
 use crate::engine::turns::Turns;
 use crate::import::ImportError;
 use crate::import::at_start::{AtStart, Importing};
@@ -36,13 +42,16 @@ use crate::net::serve::{Shared, serve};
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A socket could not be opened.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {source}{}", advice_on_listening(source))]
     Listen {
         /// Where.
         address: String,
         /// Why.
         source: io::Error,
     },
+    /// `rename-command` asks for what can't be.
+    #[error("{0}")]
+    Rename(#[from] RenameError),
     /// The certificates or other parameters of TLS are of no use.
     #[error("cannot serve TLS: {0}")]
     Tls(String),
@@ -68,6 +77,15 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
+/// What to do about an address that can't be listened on.
+fn advice_on_listening(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => ". Another server uses it: choose another port with --port, or end that server",
+        io::ErrorKind::AddrNotAvailable => ". This machine has no such address: choose others with --bind",
+        _ => "",
+    }
+}
+
 /// Runs a server until a signal or a client ends it.
 pub fn run(mut config: Config) -> Result<(), StartError> {
     fit_to_descriptors(&mut config);
@@ -76,6 +94,11 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     {
         tracing::warn!("the system goes on with huge pages, which may stall the server for moments: {error}");
     }
+    if let Err(error) = config.adjust_oom_score() {
+        tracing::warn!("oom-score-adj has no effect: {error}");
+    }
+    let _pid_file = write_pid_file(&config);
+    config.title(process_title::program()).iter().for_each(|title| process_title::set(title));
     let turns = Arc::<Turns>::default();
     let (woken, asleep) = (Arc::clone(&turns), Arc::clone(&turns));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -90,15 +113,16 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         let acceptor = acceptor(&config).map_err(|error| StartError::Tls(error.to_string()))?;
         let listeners = open_listeners(&config)?;
         let metrics = open_metrics(&config)?;
-        let warnings = config.warnings();
-        let mut engine = Engine::new(config, command::table(), Clock::system(), Rng::from_entropy())
+        let table = command::renamed_table(&config.source.renamed)?;
+        let (warnings, notices) = (config.warnings(), config.notices());
+        let mut engine = Engine::new(config, table, Clock::system(), Rng::from_entropy())
             .map_err(|error| StartError::Scripts(error.to_string()))?;
         engine.server.configure_users().map_err(StartError::Users)?;
         engine.server.turns = turns;
         let log_moved = Arc::new(Notify::new());
         let places: Vec<String> = listeners.iter().map(|listener| listener.address()).collect();
         let mut start = Some(Start::begin(&mut engine, &log_moved)?);
-        watch_for_stalls(&engine.server.registry, command::table())?;
+        watch_for_stalls(&engine.server.registry, table)?;
         let load = |engine: &mut Engine| {
             let step = start.as_mut().map_or(Ok(Step::Complete), |start| start.step(engine))?;
             if step == Step::Complete
@@ -106,9 +130,12 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
             {
                 announce(&places, &start.finish(engine)?);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                notices.iter().for_each(|notice| tracing::info!("{notice}"));
+                supervisor::ready();
             }
             Ok::<_, StartError>(step)
         };
+        tokio::task::spawn_local(reopen_log(signal(SignalKind::hangup())?));
         let shared = Rc::new(Shared::new(engine, log_moved));
         let questions = Arc::<Questions>::default();
         metrics_http::start(metrics, &questions, &shared.engine.borrow().server.registry)?;
@@ -118,6 +145,31 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         serve(shared, listeners, load).await?;
         Ok(())
     })
+}
+
+/// Writes the process's number to `pidfile`. The file is removed when the value goes.
+fn write_pid_file(config: &Config) -> Option<PidFile> {
+    let path = Some(config.dir.join(&config.pidfile)).filter(|_| !config.pidfile.as_os_str().is_empty())?;
+    match PidFile::write(&path) {
+        Ok(file) => Some(file),
+        Err(error) => {
+            tracing::warn!("there is no pidfile {}: {error}", path.display());
+            None
+        }
+    }
+}
+
+/// Opens the log file anew at each SIGHUP, for those who have moved it away.
+async fn reopen_log(mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        match logging::reopen() {
+            Ok(Some(path)) => tracing::info!("SIGHUP: the log goes on in a fresh {}", path.display()),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!("SIGHUP: the log goes on in the old file, as a new one can't be opened: {error}")
+            }
+        }
+    }
 }
 
 /// Opens every configured socket.

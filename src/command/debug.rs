@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use sha1::{Digest, Sha1};
 
-use super::{debug_probe, help};
+use super::{config, debug_probe, help};
 use crate::base::limits::{DEBUG_POPULATE_MAX_BYTES, DEBUG_SLEEP_MAX};
 use crate::base::num;
+use crate::config::Added;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::saving::Reload;
@@ -63,6 +64,10 @@ fn debug(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
             ctx.reply.ok();
         }
         (b"reload", options) => return reload(ctx, options),
+        (b"config-rewrite-force-all", []) => {
+            config::rewrite::write(ctx, Added::All)?;
+            ctx.reply.ok();
+        }
         (b"loadaof", []) => return load_log(ctx),
         (known, rest) => {
             if let Some(done) = debug_probe::run(ctx, known, rest) {
@@ -200,7 +205,9 @@ fn read_again(ctx: &mut Ctx<'_>, reload: Reload) -> MayWait {
     Ok(Flow::wait(Wait::until(None, on_timeout)))
 }
 
-const HELP: [&str; 28] = [
+const HELP: [&str; 30] = [
+    "CONFIG-REWRITE-FORCE-ALL",
+    "    Writes all parameters to the configuration file, those that are the default, too.",
     "DIGEST",
     "    Answers a digest of all data: equal if the data is.",
     "DIGEST-VALUE [<key> ...]",

@@ -4,6 +4,7 @@
 //! here (replicas, forks) shows the constant that a Redis without it shows, where clients read it.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use super::memory::overview::Overview;
@@ -119,7 +120,7 @@ fn server(text: &mut Text, ctx: &Ctx<'_>) {
         "configured_hz" => server.config.hz,
         "lru_clock" => (now_us / 1_000_000) & 0xff_ffff,
         "executable" => executable.display(),
-        "config_file" => "",
+        "config_file" => server.config.source.file.as_deref().unwrap_or(Path::new("")).display(),
         "io_threads_active" => 0,
         "availability_zone" => String::from_utf8_lossy(&server.config.availability_zone),
     }

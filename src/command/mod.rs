@@ -48,56 +48,63 @@ mod zset;
 
 use std::sync::LazyLock;
 
-use crate::engine::CommandTable;
+use crate::engine::table::RenameError;
+use crate::engine::{Command, CommandTable};
 use crate::resp::reply::Reply;
 use crate::value::packed::Item;
 
 /// Every command of the server.
 pub fn table() -> &'static CommandTable {
-    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| {
-        CommandTable::new(&[
-            acl::COMMANDS,
-            bitmap::COMMANDS,
-            client::COMMANDS,
-            cluster::COMMANDS,
-            command_log::COMMANDS,
-            compare::COMMANDS,
-            config::COMMANDS,
-            connection::COMMANDS,
-            debug::COMMANDS,
-            dump::COMMANDS,
-            element::COMMANDS,
-            function::COMMANDS,
-            geo::COMMANDS,
-            hash::COMMANDS,
-            hyperloglog::COMMANDS,
-            increx::COMMANDS,
-            info::COMMANDS,
-            introspection::COMMANDS,
-            key::COMMANDS,
-            latency::COMMANDS,
-            list::COMMANDS,
-            list_many::COMMANDS,
-            memory::COMMANDS,
-            migrate::COMMANDS,
-            module::COMMANDS,
-            monitor::COMMANDS,
-            persistence::COMMANDS,
-            pubsub::COMMANDS,
-            replication::COMMANDS,
-            scripting::COMMANDS,
-            server::COMMANDS,
-            set::COMMANDS,
-            sort::COMMANDS,
-            stream::COMMANDS,
-            string::COMMANDS,
-            throttle::COMMANDS,
-            transaction::COMMANDS,
-            zset::COMMANDS,
-        ])
-    });
+    static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(FAMILIES));
     &TABLE
 }
+
+/// The same for a server whose configuration gives commands other `names`, pairs of old and new; an empty one removes. It is never freed:
+/// a process has one.
+pub fn renamed_table(names: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static CommandTable, RenameError> {
+    Ok(if names.is_empty() { table() } else { Box::leak(Box::new(CommandTable::renamed(FAMILIES, names)?)) })
+}
+
+const FAMILIES: &[&[Command]] = &[
+    acl::COMMANDS,
+    bitmap::COMMANDS,
+    client::COMMANDS,
+    cluster::COMMANDS,
+    command_log::COMMANDS,
+    compare::COMMANDS,
+    config::COMMANDS,
+    connection::COMMANDS,
+    debug::COMMANDS,
+    dump::COMMANDS,
+    element::COMMANDS,
+    function::COMMANDS,
+    geo::COMMANDS,
+    hash::COMMANDS,
+    hyperloglog::COMMANDS,
+    increx::COMMANDS,
+    info::COMMANDS,
+    introspection::COMMANDS,
+    key::COMMANDS,
+    latency::COMMANDS,
+    list::COMMANDS,
+    list_many::COMMANDS,
+    memory::COMMANDS,
+    migrate::COMMANDS,
+    module::COMMANDS,
+    monitor::COMMANDS,
+    persistence::COMMANDS,
+    pubsub::COMMANDS,
+    replication::COMMANDS,
+    scripting::COMMANDS,
+    server::COMMANDS,
+    set::COMMANDS,
+    sort::COMMANDS,
+    stream::COMMANDS,
+    string::COMMANDS,
+    throttle::COMMANDS,
+    transaction::COMMANDS,
+    zset::COMMANDS,
+];
 
 /// Answers an element of a collection.
 #[inline]

@@ -3,6 +3,7 @@
 //! A kind works on a field of [`Config`](super::Config) in place. What `set` takes, `get` gives in canonical form, and
 //! `set` of that changes nothing.
 
+use super::title::is_title;
 use crate::base::num::{format_i64, parse_f64, parse_i64};
 use std::path::{Path, PathBuf};
 use tracing::level_filters::LevelFilter;
@@ -70,6 +71,24 @@ pub enum Refusal {
     /// More clients than the system has descriptors for; how many it has room for.
     #[error("The operating system is not able to handle the specified number of clients, try with {0}")]
     TooManyClients(u32),
+    /// Not the name of a host.
+    #[error("Hostnames may only contain alphanumeric characters, hyphens or dots")]
+    Hostname,
+    /// Not the port of a server to replicate.
+    #[error("Invalid master port")]
+    MasterPort,
+    /// Not three scores between these bounds.
+    #[error("Invalid oom-score-adj-values, elements must be between -2000 and 2000.")]
+    OomScores,
+    /// A title that says nothing, or asks for what there is not.
+    #[error("template format is invalid or contains unknown variables")]
+    Title,
+    /// It would promise what this server does not do; what to do instead.
+    #[error("{0}")]
+    NotHere(String),
+    /// The value is right, but can't be brought about; the reason.
+    #[error("{0}")]
+    Failed(String),
     /// Only settable at start.
     #[error("can't set immutable config")]
     Immutable,
@@ -99,6 +118,8 @@ pub enum Shape {
     Word(fn() -> Vec<&'static str>),
     /// Any number of arguments, named so in the help.
     Many(&'static str),
+    /// Groups of so many arguments, named so in the help. Each may stand in a line of its own.
+    Groups(&'static str, usize),
 }
 
 type Args<'a> = &'a [&'a [u8]];
@@ -517,6 +538,78 @@ impl MaxmemoryPolicy {
     }
 }
 
+words! {
+    /// Which service manager hears when the server is ready.
+    Supervised {
+        /// None.
+        #[default]
+        No = "no",
+        /// Upstart.
+        Upstart = "upstart",
+        /// systemd.
+        Systemd = "systemd",
+        /// Whichever started the server.
+        Auto = "auto",
+    }
+}
+
+words! {
+    /// How `oom-score-adj-values` are meant.
+    OomScoreAdj {
+        /// Not at all.
+        #[default]
+        No = "no",
+        /// As `relative`.
+        Yes = "yes",
+        /// Added to what was there.
+        Relative = "relative",
+        /// In place of what was there.
+        Absolute = "absolute",
+    }
+}
+
+words! {
+    /// What kind of program the system's log is told that this is.
+    SyslogFacility {
+        /// One of users.
+        User = "user",
+        /// A local one.
+        #[default]
+        Local0 = "local0",
+        /// A local one.
+        Local1 = "local1",
+        /// A local one.
+        Local2 = "local2",
+        /// A local one.
+        Local3 = "local3",
+        /// A local one.
+        Local4 = "local4",
+        /// A local one.
+        Local5 = "local5",
+        /// A local one.
+        Local6 = "local6",
+        /// A local one.
+        Local7 = "local7",
+    }
+}
+
+impl SyslogFacility {
+    /// The system's number for it.
+    pub fn number(self) -> libc::c_int {
+        match self {
+            SyslogFacility::User => libc::LOG_USER,
+            SyslogFacility::Local0 => libc::LOG_LOCAL0,
+            SyslogFacility::Local1 => libc::LOG_LOCAL1,
+            SyslogFacility::Local2 => libc::LOG_LOCAL2,
+            SyslogFacility::Local3 => libc::LOG_LOCAL3,
+            SyslogFacility::Local4 => libc::LOG_LOCAL4,
+            SyslogFacility::Local5 => libc::LOG_LOCAL5,
+            SyslogFacility::Local6 => libc::LOG_LOCAL6,
+            SyslogFacility::Local7 => libc::LOG_LOCAL7,
+        }
+    }
+}
+
 /// One of the words of the field's type.
 pub(super) struct OneOf<T>(pub(super) std::marker::PhantomData<T>);
 
@@ -539,6 +632,76 @@ impl<T: Words> OneOf<T> {
 
     pub(super) fn get(&self, field: &T, out: &mut Vec<u8>) {
         out.extend_from_slice(field.name().as_bytes());
+    }
+}
+
+/// One of these words.
+pub(super) struct AnyOf(pub(super) &'static [&'static str]);
+
+impl AnyOf {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::One("WORD")
+    }
+
+    pub(super) fn set(&self, field: &mut &'static str, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        let arg = only(args)?;
+        let found = self.0.iter().find(|word| arg.eq_ignore_ascii_case(word.as_bytes()));
+        *field = found.ok_or_else(|| Refusal::Word(self.0.join(", ")))?;
+        Ok(())
+    }
+
+    pub(super) fn get(&self, field: &&'static str, out: &mut Vec<u8>) {
+        out.extend_from_slice(field.as_bytes());
+    }
+}
+
+/// The name of a host.
+pub(super) struct Hostname;
+
+impl Hostname {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::One("HOST")
+    }
+
+    pub(super) fn set(&self, field: &mut Vec<u8>, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        let name = only(args)?;
+        if !name.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.')) {
+            return Err(Refusal::Hostname);
+        }
+        *field = name.to_vec();
+        Ok(())
+    }
+
+    pub(super) fn get(&self, field: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(field);
+    }
+}
+
+/// Host and port of the server to replicate: nobody's so far.
+pub(super) struct Master;
+
+impl Master {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::Many("HOST PORT")
+    }
+
+    pub(super) fn set(&self, _: &mut Vec<u8>, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        let (host, port) = match words(args).collect::<Vec<_>>()[..] {
+            [b""] => return Ok(()),
+            [no, one] if no.eq_ignore_ascii_case(b"no") && one.eq_ignore_ascii_case(b"one") => return Ok(()),
+            [host, port] => (String::from_utf8_lossy(host).into_owned(), parse_i64(port)),
+            _ => return Err(Refusal::Arity),
+        };
+        let port = port.filter(|port| (0..=65_535).contains(port)).ok_or(Refusal::MasterPort)?;
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        Err(Refusal::NotHere(format!(
+            "Tidegate can't replicate yet. To move the data here, delete the line, start the server, and run: tidegate import --follow \
+             redis://{host}:{port}"
+        )))
+    }
+
+    pub(super) fn get(&self, field: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(field);
     }
 }
 
@@ -666,6 +829,52 @@ fn words<'a>(args: Args<'a>) -> impl Iterator<Item = &'a [u8]> {
     args.iter().flat_map(|arg| arg.split(|&byte| byte == b' '))
 }
 
+/// Scores of a master, a replica and a child process.
+pub(super) struct OomScores;
+
+impl OomScores {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::Many("SCORE SCORE SCORE")
+    }
+
+    pub(super) fn set(&self, field: &mut [i32; 3], args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        let words: Vec<_> = words(args).collect();
+        let [master, replica, child] = words[..] else { return Err(Refusal::Arity) };
+        let score = |text| {
+            let score = parse_i64(text).and_then(|score| i32::try_from(score).ok());
+            score.filter(|score| (-2_000..=2_000).contains(score)).ok_or(Refusal::OomScores)
+        };
+        *field = [score(master)?, score(replica)?, score(child)?];
+        Ok(())
+    }
+
+    pub(super) fn get(&self, field: &[i32; 3], out: &mut Vec<u8>) {
+        out.extend_from_slice(field.map(|score| score.to_string()).join(" ").as_bytes());
+    }
+}
+
+/// A title of the process, with names in braces for what is put there.
+pub(super) struct Title;
+
+impl Title {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::One("TEXT")
+    }
+
+    pub(super) fn set(&self, field: &mut String, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        let template = String::from_utf8_lossy(only(args)?).into_owned();
+        if !is_title(&template) {
+            return Err(Refusal::Title);
+        }
+        *field = template;
+        Ok(())
+    }
+
+    pub(super) fn get(&self, field: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(field.as_bytes());
+    }
+}
+
 /// A snapshot is due when this many changes happened and this many seconds went by since the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavePoint {
@@ -714,7 +923,7 @@ words! {
 
 impl SavePoints {
     pub(super) fn shape(&self) -> Shape {
-        Shape::Many("SECONDS CHANGES")
+        Shape::Groups("SECONDS CHANGES", 2)
     }
 
     pub(super) fn set(&self, field: &mut Vec<SavePoint>, args: Args<'_>, origin: Origin) -> Result<(), Refusal> {
@@ -802,7 +1011,7 @@ pub(super) struct Limits;
 
 impl Limits {
     pub(super) fn shape(&self) -> Shape {
-        Shape::Many("CLASS HARD SOFT SECONDS")
+        Shape::Groups("CLASS HARD SOFT SECONDS", 4)
     }
 
     pub(super) fn set(&self, field: &mut OutputLimits, args: Args<'_>, _: Origin) -> Result<(), Refusal> {

@@ -1,18 +1,23 @@
-//! From files and flags to a [`Config`].
+//! From files and the command line to a [`Config`].
 //!
-//! `tidegate [FILE|-] [--name value...]`: first the file, in the syntax of redis.conf, or standard input for `-`; then the
-//! flags, which win. A line is a name and its arguments, split at blanks; "double quotes" know \n \r \t \a \b \xHH and
-//! `\` before any other byte, 'single quotes' only \'. A `#` at the start makes a comment; `include PATH` reads another
-//! file in place. Every line that is wrong is reported, not only the first.
+//! First the file, in the syntax of redis.conf, or standard input; then what the command line says (`arguments.rs`), which
+//! wins. A line is a name and its arguments, split at blanks; "double quotes" know \n \r \t \a \b \xHH and `\` before any other
+//! byte, 'single quotes' only \'. A `#` at the start makes a comment. `include PATH` reads another file in place, or, if it is
+//! a pattern, all that match, by name; a path is relative to `dir`, as it is at that line. Every line that is wrong is
+//! reported, not only the first.
 
-use super::kind::{Origin, Shape, system_text};
-use super::{Config, PARAMETERS, Parameter, Refusal, text};
-use crate::base::limits::INCLUDE_MAX_DEPTH;
-use clap::{Arg, ArgAction, ArgMatches, value_parser};
-use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use super::arguments::{Arguments, advice};
+use super::inert::{FORGOTTEN, REFUSED};
+use super::kind::{Origin, Refusal, system_text};
+use super::names::text;
+use super::table::{Config, Parameter};
+use super::words::split_line;
+use crate::base::glob;
+use crate::base::limits::INCLUDE_MAX_DEPTH;
 
 /// Why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -48,11 +53,9 @@ pub struct LineError {
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineFault {
-    /// No parameter has this name.
-    #[error(
-        "Bad directive or wrong number of arguments\nTidegate has no parameter of this name; `tidegate --help` lists all."
-    )]
-    Unknown,
+    /// No parameter has this name; what the reader may have meant.
+    #[error("Bad directive or wrong number of arguments\n{0}")]
+    Unknown(String),
     /// The parameter does not take this.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -64,69 +67,19 @@ pub enum LineFault {
     Depth,
 }
 
-/// The command line: every parameter as a flag, and the file. The caller may add subcommands.
-pub fn command() -> clap::Command {
-    let file = Arg::new(FILE)
-        .value_name("FILE")
-        .value_parser(value_parser!(OsString))
-        .help("Configuration file in the syntax of redis.conf; - reads it from standard input. Flags win over it.");
-    clap::Command::new("tidegate")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("A coordination server that speaks the Redis protocol")
-        .args_conflicts_with_subcommands(true)
-        .arg(file)
-        .args(PARAMETERS.iter().map(flag))
-}
-
-const FILE: &str = "FILE";
-
-fn flag(parameter: &'static Parameter) -> Arg {
-    let mut help = parameter.doc.trim().to_owned();
-    if let Some(until) = parameter.until {
-        help.push(' ');
-        help.push_str(until);
-    }
-    if !parameter.default.is_empty() {
-        help.push_str(&format!(" [default: {}]", parameter.default));
-    }
-    let arg = Arg::new(parameter.name)
-        .long(parameter.name)
-        .aliases(parameter.alias)
-        .help(help)
-        .help_heading(parameter.section)
-        .action(ArgAction::Append)
-        .value_parser(value_parser!(OsString));
-    match (parameter.shape)() {
-        Shape::One(name) => arg.value_name(name).allow_hyphen_values(true),
-        Shape::Word(words) => {
-            let words = words().join("|");
-            // Where flags leave little room beside them clap puts their help below, but not where one leaves none.
-            let is_long = parameter.name.len() + words.len() > LONG_FLAG;
-            arg.value_name(words).next_line_help(is_long)
-        }
-        Shape::Many(name) => arg.value_name(name).num_args(1..),
-    }
-}
-
-/// Characters of a flag's name and words beside which there is no room for its help.
-const LONG_FLAG: usize = 50;
-
 impl Config {
-    /// The configuration that a command line (of [`command`]) asks for.
-    pub fn from_matches(matches: &ArgMatches) -> Result<Config, LoadError> {
+    /// The configuration that a command line asks for.
+    pub fn from_arguments(arguments: &Arguments) -> Result<Config, LoadError> {
         let mut loader = Loader { config: Config::default(), faults: Vec::new() };
-        if let Some(file) = matches.get_one::<OsString>(FILE) {
-            if file == "-" {
-                loader.standard_input()?;
-            } else {
-                loader.file(Path::new(file), 0)?;
-            }
+        if let Some(file) = &arguments.file {
+            loader.config.source.file = Some(std::path::absolute(file).unwrap_or_else(|_| file.clone()));
+            loader.file(file, 0)?;
         }
-        for parameter in PARAMETERS {
-            for values in matches.get_occurrences::<OsString>(parameter.name).into_iter().flatten() {
-                let args: Vec<&[u8]> = values.map(|value| value.as_bytes()).collect();
-                loader.flag(parameter, &args);
-            }
+        if arguments.reads_standard_input {
+            loader.standard_input()?;
+        }
+        for line in &arguments.lines {
+            loader.flag(line)?;
         }
         loader.finish()
     }
@@ -180,108 +133,99 @@ impl Loader {
     fn line(&mut self, line: &[u8], depth: usize) -> Result<Option<LineFault>, LoadError> {
         let Some(words) = split_line(line) else { return Ok(Some(LineFault::Quotes)) };
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        self.words(&words, depth)
+    }
+
+    /// Does what a line of these words says.
+    fn words(&mut self, words: &[&[u8]], depth: usize) -> Result<Option<LineFault>, LoadError> {
         let Some((name, args)) = words.split_first() else { return Ok(None) };
-        if name.eq_ignore_ascii_case(b"include") && args.len() == 1 {
-            if depth >= INCLUDE_MAX_DEPTH {
-                return Ok(Some(LineFault::Depth));
-            }
-            self.file(Path::new(OsStr::from_bytes(args[0])), depth + 1)?;
+        if let Some(parameter) = Parameter::named(name) {
+            return Ok(self.parameter(parameter, args, depth).err().map(LineFault::from));
+        }
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        if is("include") && args.len() == 1 {
+            return if depth < INCLUDE_MAX_DEPTH { self.include(args[0], depth) } else { Ok(Some(LineFault::Depth)) };
+        }
+        if is("rename-command")
+            && let [old, new] = args
+        {
+            self.config.source.renamed.push((old.to_vec(), new.to_vec()));
             return Ok(None);
         }
-        Ok(match Parameter::named(name) {
-            None => Some(LineFault::Unknown),
-            Some(parameter) => (parameter.set)(&mut self.config, args, Origin::Load).err().map(LineFault::from),
-        })
+        if let Some((name, _)) = FORGOTTEN.iter().find(|(known, _)| is(known) && args.len() == 1) {
+            self.note_inert(name);
+            return Ok(None);
+        }
+        Ok(Some(match REFUSED.iter().find(|(known, _)| is(known)) {
+            Some((_, advice)) => Refusal::NotHere((*advice).to_owned()).into(),
+            None => LineFault::Unknown(advice(&text(name))),
+        }))
     }
 
-    fn flag(&mut self, parameter: &Parameter, args: &[&[u8]]) {
-        if let Err(refusal) = (parameter.set)(&mut self.config, args, Origin::Load) {
-            let quoted: Vec<_> = args.iter().map(|arg| format!("\"{}\"", text(arg))).collect();
+    fn parameter(&mut self, parameter: &'static Parameter, args: &[&[u8]], depth: usize) -> Result<(), Refusal> {
+        (parameter.set)(&mut self.config, args, Origin::Load)?;
+        if parameter.inert.is_some() {
+            self.note_inert(parameter.name);
+        }
+        if depth > 0 {
+            self.config.source.included.insert(parameter.name);
+        }
+        Ok(())
+    }
+
+    fn note_inert(&mut self, name: &'static str) {
+        let noted = &mut self.config.source.inert;
+        if !noted.contains(&name) {
+            noted.push(name);
+        }
+    }
+
+    fn include(&mut self, path: &[u8], depth: usize) -> Result<Option<LineFault>, LoadError> {
+        let path = self.config.dir.join(std::ffi::OsStr::from_bytes(path));
+        for file in files_like(&path) {
+            self.file(&file, depth + 1)?;
+        }
+        Ok(None)
+    }
+
+    fn flag(&mut self, line: &[Vec<u8>]) -> Result<(), LoadError> {
+        let words: Vec<&[u8]> = line.iter().map(Vec::as_slice).collect();
+        if let Some(fault) = self.words(&words, 0)? {
+            let name = text(words.first().copied().unwrap_or_default());
+            let quoted = words.iter().skip(1).map(|arg| format!(" \"{}\"", text(arg)));
             self.faults.push(LineError {
                 place: "Reading the command line".into(),
-                line: format!("--{} {}", parameter.name, quoted.join(" ")),
-                fault: refusal.into(),
+                line: std::iter::once(name).chain(quoted).collect(),
+                fault,
             });
         }
+        Ok(())
     }
 }
 
-/// The words of a line, unquoted; `None` when a quote is not closed, or closed within a word.
-fn split_line(line: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut words = Vec::new();
-    let mut rest = line.trim_ascii_start();
-    while let Some(&first) = rest.first() {
-        let mut word = Vec::new();
-        rest = match first {
-            b'"' => unquote_double(&rest[1..], &mut word)?,
-            b'\'' => unquote_single(&rest[1..], &mut word)?,
-            _ => {
-                let end = rest.iter().position(|byte| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\''));
-                let (plain, rest) = rest.split_at(end.unwrap_or(rest.len()));
-                word.extend_from_slice(plain);
-                // A quote within a word opens a quoted part of the same word, which must end it.
-                match rest.first() {
-                    Some(b'"') => unquote_double(&rest[1..], &mut word)?,
-                    Some(b'\'') => unquote_single(&rest[1..], &mut word)?,
-                    _ => rest,
-                }
-            }
-        };
-        if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
-            return None;
+/// The files that a path stands for: itself, or, where parts of it are patterns, all that match, in the order of their names. As in
+/// a shell, a pattern matches a name that starts with a dot only if it does so itself.
+fn files_like(path: &Path) -> Vec<PathBuf> {
+    let is_pattern = |part: &std::ffi::OsStr| part.as_bytes().iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
+    let mut found = vec![PathBuf::new()];
+    for part in path.iter() {
+        if !is_pattern(part) {
+            found.iter_mut().for_each(|path| path.push(part));
+            continue;
         }
-        words.push(word);
-        rest = rest.trim_ascii_start();
-    }
-    Some(words)
-}
-
-/// Reads up to the closing quote into `word`; returns what follows it.
-fn unquote_double<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
-    let hex = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    loop {
-        rest = match rest {
-            [b'"', after @ ..] => return Some(after),
-            [b'\\', b'x', high, low, after @ ..] if hex(*high).is_some() && hex(*low).is_some() => {
-                word.push(hex(*high)? << 4 | hex(*low)?);
-                after
-            }
-            [b'\\', escaped, after @ ..] => {
-                word.push(match escaped {
-                    b'n' => b'\n',
-                    b'r' => b'\r',
-                    b't' => b'\t',
-                    b'b' => 0x08,
-                    b'a' => 0x07,
-                    &other => other,
-                });
-                after
-            }
-            [byte, after @ ..] => {
-                word.push(*byte);
-                after
-            }
-            [] => return None,
+        let matches = |name: &[u8]| {
+            name.starts_with(b".") == part.as_bytes().starts_with(b".") && glob::matches(part.as_bytes(), name)
         };
-    }
-}
-
-/// Like [`unquote_double`], for single quotes.
-fn unquote_single<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
-    loop {
-        rest = match rest {
-            [b'\'', after @ ..] => return Some(after),
-            [b'\\', b'\'', after @ ..] => {
-                word.push(b'\'');
-                after
-            }
-            [byte, after @ ..] => {
-                word.push(*byte);
-                after
-            }
-            [] => return None,
+        let within = |folder: &PathBuf| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.file_name().into_vec()).filter(|name| matches(name)).collect();
+            names.sort();
+            names.into_iter().map(|name| folder.join(std::ffi::OsString::from_vec(name))).collect::<Vec<_>>()
         };
+        found = found.iter().flat_map(within).filter(|path| path.exists()).collect();
     }
+    found
 }
 
 #[cfg(test)]
@@ -289,27 +233,14 @@ mod tests {
     use super::*;
 
     fn from_args(args: &[&str]) -> Result<Config, LoadError> {
-        let matches = command().try_get_matches_from(args).expect("the flags are known");
-        Config::from_matches(&matches)
+        match Arguments::parse(args.iter().skip(1).map(std::ffi::OsString::from)) {
+            super::super::arguments::Asked::Server(arguments) => Config::from_arguments(&arguments),
+            other => panic!("{other:?}"),
+        }
     }
 
     fn message(result: Result<Config, LoadError>) -> String {
         result.expect_err("it is wrong").to_string()
-    }
-
-    #[test]
-    fn the_command_line_is_sound() {
-        command().debug_assert();
-    }
-
-    #[test]
-    fn its_help_has_room_at_every_width() {
-        for width in [80, 100, 120, 200] {
-            let help = command().term_width(width).render_help().to_string();
-            let indent = |line: &str| line.len() - line.trim_start().len();
-            let narrow: Vec<&str> = help.lines().filter(|line| indent(line) > LONG_FLAG + 10).collect();
-            assert!(help.lines().count() > 100 && narrow.is_empty(), "{width} columns: {narrow:#?}");
-        }
     }
 
     #[test]
@@ -343,7 +274,7 @@ mod tests {
         assert_eq!((config.hash_max_listpack_value, config.slowlog_log_slower_than_us), (1024, -1));
         assert!(from_args(&["tidegate", "--save", ""]).is_ok_and(|config| config.save.is_empty()));
         let wrong = message(from_args(&["tidegate", "--port", "70000"]));
-        assert!(wrong.ends_with(">>> '--port \"70000\"'\nargument must be between 0 and 65535 inclusive"), "{wrong}");
+        assert!(wrong.ends_with(">>> 'port \"70000\"'\nargument must be between 0 and 65535 inclusive"), "{wrong}");
     }
 
     #[test]
@@ -365,6 +296,27 @@ mod tests {
     }
 
     #[test]
+    fn includes_of_a_pattern_are_read_by_name() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let write = |name: &str, content: &str| std::fs::write(directory.path().join(name), content).expect("written");
+        std::fs::create_dir(directory.path().join("pre.d")).expect("a folder");
+        write("pre.d/20.conf", "hz 20\ntimeout 20\n");
+        write("pre.d/10.conf", "hz 10\ntimeout 10\nrepl-timeout 7\n");
+        write("pre.d/.hidden.conf", "hz 30\n");
+        write("pre.d/other", "hz 40\n");
+        let dir = directory.path().display();
+        let read = |lines: &str| Config::from_text(lines.as_bytes(), "test");
+        let config = read(&format!("include {dir}/pre.d/*.conf\ntimeout 5\n")).expect("all is right");
+        assert_eq!((config.hz, config.timeout_s), (20, 5));
+        assert_eq!(config.source.included.iter().copied().collect::<Vec<_>>(), ["hz", "repl-timeout", "timeout"]);
+        assert_eq!(config.source.inert, ["repl-timeout"]);
+        let config = read(&format!("dir {dir}\ninclude pre.?/1*.conf\n")).expect("a path is relative to dir");
+        assert_eq!(config.timeout_s, 10);
+        assert!(read("include /nonexistent/*.conf\n").is_ok(), "nothing matches, as in Redis");
+        assert!(read(&format!("include {dir}/pre.d/*.d/x.conf\n")).is_ok());
+    }
+
+    #[test]
     fn the_file_as_redis_reads_it() {
         let content =
             b"# comment\r\n\n  PORT 7000\t\r\nrequirepass \"a\\x41\\n\\\"b\"\nsave 60 1\nsave 70 2\nlogfile ''\n";
@@ -383,19 +335,6 @@ mod tests {
             "x.conf, at line 5\n>>> 'port 1 2'\nwrong number of arguments",
         ] {
             assert!(wrong.contains(part), "{part:?} is not in {wrong}");
-        }
-    }
-
-    #[test]
-    fn words_and_quotes() {
-        let split = |line: &str| {
-            split_line(line.as_bytes()).map(|words| words.iter().map(|word| text(word)).collect::<Vec<_>>())
-        };
-        assert_eq!(split("a  b\t'c d' \"\""), Some(vec!["a".into(), "b".into(), "c d".into(), String::new()]));
-        assert_eq!(split(r"'it\'s \x41'"), Some(vec![r"it's \x41".into()]));
-        assert_eq!(split(r#""\q\xzz""#), Some(vec!["qxzz".into()]));
-        for line in ["\"a\"b", "'a", "\"a", "'a'\"b\"", "\"a\\"] {
-            assert_eq!(split(line), None, "{line}");
         }
     }
 }

@@ -2,27 +2,50 @@
 //!
 //! A parameter is one entry of the table (`table.rs`): its meaning, its typed field, its names, its default. The rest of
 //! the server reads fields (`config.maxclients`); everything that deals in names and text goes through [`PARAMETERS`].
-//! The values' grammar is in `kind.rs`, that of the file and the flags in `load.rs`.
+//! The values' grammar is in `kind.rs`, that of the file in `load.rs`, that of the command line in `arguments.rs`. What Redis knows and
+//! changes nothing here stands in `inert.rs`.
 //!
-//! A change is tried on a copy: CONFIG SET of several parameters takes effect as a whole or not at all.
+//! A change is tried on a copy: CONFIG SET of several parameters takes effect as a whole or not at all. What a change has to
+//! bring about is its [`Act`].
 
+mod act;
+mod arguments;
+mod inert;
 mod kind;
 mod load;
+mod names;
+mod reason;
+mod reference;
+mod rewrite;
+mod source;
 mod table;
+mod title;
+mod words;
 
+pub use act::Act;
+pub use arguments::{Arguments, Asked, command};
+pub use inert::INERT;
 pub use kind::{
-    AclPubsubDefault, AllowFrom, AppendFsync, BytesOrShare, EndOptions, LogLevel, MaxmemoryPolicy, OutputLimit,
-    OutputLimits, Ranking, Refusal, SanitizePayload, SavePoint, Shape, TlsAuthClients, TlsAuthClientsUser, UserLine,
-    percent_text,
+    AclPubsubDefault, AllowFrom, AppendFsync, BytesOrShare, EndOptions, LogLevel, MaxmemoryPolicy, OomScoreAdj,
+    OutputLimit, OutputLimits, Ranking, Refusal, SanitizePayload, SavePoint, Shape, Supervised, SyslogFacility,
+    TlsAuthClients, TlsAuthClientsUser, UserLine, percent_text,
 };
-pub use load::{LineError, LineFault, LoadError, command};
+pub use load::{LineError, LineFault, LoadError};
+pub use names::all;
+pub use reason::{Inert, Reason};
+pub use reference::reference;
+pub use rewrite::{Added, rewrite};
+pub use source::Source;
 pub use table::{Change, Config, PARAMETERS, Parameter};
 
 use std::time::Duration;
 
 use crate::base::glob;
 use crate::base::limits::QUERY_BUFFER_HARD_MAX_BYTES;
+use crate::base::oom_score::{self, Adjustment};
+use inert::FORGOTTEN;
 use kind::Origin;
+use names::{all_names, text};
 
 /// What `rdb-key-save-delay` and `key-load-delay` mean: microseconds for each key, or, below zero, one for so many keys.
 pub fn rest_per_key(delay_us: i32) -> Duration {
@@ -46,6 +69,39 @@ pub enum SetError {
         /// What is wrong.
         reason: Refusal,
     },
+    /// A parameter that stays as it is while the data is being loaded.
+    #[error("LOADING Redis is loading the dataset in memory")]
+    Loading,
+}
+
+/// Who sets parameters, and when.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setting {
+    /// Whether the client is connected by loopback or unix socket.
+    pub is_local: bool,
+    /// Whether the data is being loaded.
+    pub is_loading: bool,
+}
+
+/// What CONFIG SET changed.
+#[derive(Clone, Debug, Default)]
+pub struct Changed {
+    /// Those parameters whose value is another one now, or what it stands for may be, in the order in which they were given.
+    pub parameters: Vec<&'static Parameter>,
+}
+
+impl Changed {
+    /// What is to be done, once each, in order; each with the parameter that asks for it first.
+    pub fn acts(&self) -> Vec<(Act, &'static Parameter)> {
+        let mut acts: Vec<(Act, &'static Parameter)> = Vec::new();
+        for parameter in self.parameters.iter().copied().filter(|parameter| parameter.act != Act::None) {
+            if !acts.iter().any(|(act, _)| *act == parameter.act) {
+                acts.push((parameter.act, parameter));
+            }
+        }
+        acts.sort_by_key(|(act, _)| *act);
+        acts
+    }
 }
 
 impl Default for Config {
@@ -74,8 +130,8 @@ impl Config {
             }
         }
         for (name, parameter) in all_names() {
-            let wanted =
-                patterns.iter().any(|pattern| !is_plain(pattern) && glob::matches_nocase(pattern, name.as_bytes()));
+            let wanted = !parameter.is_hidden
+                && patterns.iter().any(|pattern| !is_plain(pattern) && glob::matches_nocase(pattern, name.as_bytes()));
             if wanted && !found.iter().any(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes())) {
                 found.push((name.into(), self.value(parameter)));
             }
@@ -90,19 +146,23 @@ impl Config {
         value
     }
 
-    /// Does CONFIG SET: all of `pairs` or, with an error, none. `local` says whether the client is connected by loopback
-    /// or unix socket. Returns the parameters whose value is another one now, for those who must act on it.
+    /// Does CONFIG SET: all of `pairs` or, with an error, none. Returns what changed, for those who must act on it.
     pub fn set<'a>(
         &mut self,
         pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
-        local: bool,
-    ) -> Result<Vec<&'static Parameter>, SetError> {
+        setting: Setting,
+    ) -> Result<Changed, SetError> {
         let mut accepted: Vec<(&[u8], &[u8], &'static Parameter)> = Vec::new();
         for (name, value) in pairs {
             let parameter = Parameter::named(name).ok_or_else(|| SetError::Unknown(text(name)))?;
+            if setting.is_loading && parameter.waits_for_data {
+                return Err(SetError::Loading);
+            }
             let reason = match parameter.change {
                 Change::AtStart => Some(Refusal::Immutable),
-                Change::Protected if !self.enable_protected_configs.allows(local) => Some(Refusal::Protected),
+                Change::Protected if !self.enable_protected_configs.allows(setting.is_local) => {
+                    Some(Refusal::Protected)
+                }
                 _ if accepted.iter().any(|(known, ..)| known.eq_ignore_ascii_case(name)) => Some(Refusal::Duplicate),
                 _ => None,
             };
@@ -116,10 +176,11 @@ impl Config {
             (parameter.set)(&mut changed, &[value], Origin::Set)
                 .map_err(|reason| SetError::Refused { name: text(name), reason })?;
         }
-        let differs = |parameter: &&Parameter| self.value(parameter) != changed.value(parameter);
-        let different = accepted.iter().map(|&(.., parameter)| parameter).filter(differs).collect();
+        let differs =
+            |parameter: &&Parameter| parameter.act.is_repeated() || self.value(parameter) != changed.value(parameter);
+        let parameters = accepted.iter().map(|&(.., parameter)| parameter).filter(differs).collect();
         *self = changed;
-        Ok(different)
+        Ok(Changed { parameters })
     }
 
     /// Bytes that one client may send ahead of being answered.
@@ -138,23 +199,58 @@ impl Config {
     pub fn warnings(&self) -> Vec<String> {
         PARAMETERS.iter().filter_map(|parameter| self.warning(parameter)).collect()
     }
-}
 
-impl Parameter {
-    /// The parameter of that name or alias, in any case.
-    pub fn named(name: &[u8]) -> Option<&'static Parameter> {
-        all_names().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name)).map(|(_, parameter)| parameter)
+    /// The title of the process, which was called as `program`; `None` if it is to keep its command line.
+    pub fn title(&self, program: &str) -> Option<String> {
+        let socket = || self.unixsocket.display().to_string();
+        let value = |name: &str| match name {
+            "title" => Some(program.to_owned()),
+            "listen-addr" => Some(match (self.port, self.tls_port) {
+                (0, 0) => format!("unixsocket:{}", socket()),
+                (0, port) | (port, _) => format!("{}:{port}", self.bind.first().map_or("*", String::as_str)),
+            }),
+            "server-mode" => Some(String::new()),
+            "port" => Some(self.port.to_string()),
+            "tls-port" => Some(self.tls_port.to_string()),
+            "unixsocket" => Some(socket()),
+            "config-file" => {
+                Some(self.source.file.as_ref().map_or_else(|| "-".to_owned(), |file| file.display().to_string()))
+            }
+            _ => None,
+        };
+        title::expand(&self.proc_title_template, value).filter(|_| self.set_proc_title)
+    }
+
+    /// Has the system end this process as readily as `oom-score-adj` says.
+    pub fn adjust_oom_score(&self) -> std::io::Result<()> {
+        let [score, ..] = self.oom_score_adj_values;
+        oom_score::adjust(match self.oom_score_adj {
+            OomScoreAdj::No => Adjustment::None,
+            OomScoreAdj::Yes | OomScoreAdj::Relative => Adjustment::By(score),
+            OomScoreAdj::Absolute => Adjustment::To(score),
+        })
+    }
+
+    /// What to tell at the start of parameters that were given although they change nothing: a line for each reason.
+    pub fn notices(&self) -> Vec<String> {
+        notices(&self.source.inert)
     }
 }
 
-fn all_names() -> impl Iterator<Item = (&'static str, &'static Parameter)> {
-    PARAMETERS
-        .iter()
-        .flat_map(|parameter| std::iter::once(parameter.name).chain(parameter.alias).map(move |name| (name, parameter)))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+/// What the start says of those `given` parameters that change nothing: a line for each reason.
+fn notices(given: &[&'static str]) -> Vec<String> {
+    let reason = |name: &str| {
+        let parameter = Parameter::named(name.as_bytes()).and_then(|parameter| parameter.inert);
+        parameter.or_else(|| FORGOTTEN.iter().find(|(known, _)| *known == name).map(|(_, reason)| *reason))
+    };
+    let named = |of: Reason| {
+        let names: Vec<_> = given.iter().copied().filter(|name| reason(name) == Some(of)).collect();
+        (!names.is_empty()).then(|| {
+            let (names, since) = (names.join(", "), of.text());
+            format!("without effect here, and may be deleted from the configuration: {names}; since {since}")
+        })
+    };
+    Reason::ALL.into_iter().filter_map(named).collect()
 }
 
 #[cfg(test)]
@@ -163,8 +259,8 @@ mod tests {
 
     fn set(config: &mut Config, pairs: &[(&str, &str)]) -> Result<Vec<&'static str>, String> {
         let pairs = pairs.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        match config.set(pairs, false) {
-            Ok(changed) => Ok(changed.iter().map(|parameter| parameter.name).collect()),
+        match config.set(pairs, Setting::default()) {
+            Ok(changed) => Ok(changed.parameters.iter().map(|parameter| parameter.name).collect()),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -179,7 +275,7 @@ mod tests {
         let names: Vec<_> = all_names().map(|(name, _)| name).collect();
         for (at, name) in names.iter().enumerate() {
             assert!(!names[..at].contains(name), "{name} stands twice");
-            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{name}");
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'_')), "{name}");
         }
         for parameter in PARAMETERS {
             let doc = parameter.doc.trim();
@@ -191,7 +287,7 @@ mod tests {
     #[test]
     fn defaults_parse_to_themselves_and_every_value_round_trips() {
         let defaults = Config::default();
-        for parameter in PARAMETERS {
+        for parameter in all() {
             let mut config = defaults.clone();
             let value = defaults.value(parameter);
             for origin in [Origin::Set, Origin::Load] {
@@ -212,7 +308,7 @@ mod tests {
         let refused = |error: &str| error.ends_with("immutable config") || error.ends_with("protected config");
         for (name, value) in get(&Config::default(), &["*"]) {
             match set(&mut config, &[(&name, &value)]) {
-                Ok(changed) => assert!(changed.is_empty(), "{name}"),
+                Ok(changed) => assert!(changed.is_empty() || name.starts_with("tls-"), "{name}"),
                 Err(error) => assert!(refused(&error), "{error}"),
             }
         }
@@ -263,7 +359,10 @@ mod tests {
         );
         config.enable_protected_configs = AllowFrom::Local;
         assert_eq!(
-            config.set([(&b"dir"[..], &b"/nonexistent"[..])], true).map_err(|error| error.to_string()).err(),
+            config
+                .set([(&b"dir"[..], &b"/nonexistent"[..])], Setting { is_local: true, is_loading: false })
+                .map_err(|error| error.to_string())
+                .err(),
             Some("ERR CONFIG SET failed (possibly related to argument 'dir') - No such file or directory".into())
         );
     }
@@ -275,7 +374,112 @@ mod tests {
         assert_eq!(get(&config, &["h?", "hz", "Hz"]), [("hz".into(), "10".into())]);
         assert_eq!(get(&config, &["hash-*"]).len(), 4);
         assert_eq!(get(&config, &["nosuch", r"\*"]), []);
-        assert_eq!(get(&config, &["*"]).len(), all_names().count());
+        assert_eq!(get(&config, &["*"]).len(), all_names().filter(|(_, parameter)| !parameter.is_hidden).count());
+        assert_eq!(get(&config, &["key-load-*"]), []);
+        assert_eq!(get(&config, &["key-load-delay"]).len(), 1, "who knows its name");
+        assert_eq!(get(&config, &["*-priority"]).len(), 2, "an alias is a name like others");
+    }
+
+    #[test]
+    fn what_changes_nothing_is_kept() {
+        let mut config = Config::default();
+        assert_eq!(
+            set(&mut config, &[("slave-priority", "7"), ("repl-backlog-size", "2mb")]).map(|set| set.len()),
+            Ok(2)
+        );
+        assert_eq!(get(&config, &["replica-priority"]), [("replica-priority".into(), "7".into())]);
+        assert_eq!(get(&config, &["repl-backlog-size"]), [("repl-backlog-size".into(), "2097152".into())]);
+        set(&mut config, &[("replica-priority", "100"), ("repl-backlog-size", "1mb")]).expect("both are known");
+        assert_eq!(config, Config::default());
+        for (name, value) in [("replicaof", "1.2.3.4 1"), ("cluster-enabled", "no"), ("io-threads", "2")] {
+            assert!(
+                set(&mut config, &[(name, value)]).is_err_and(|error| error.ends_with("immutable config")),
+                "{name}"
+            );
+        }
+        let error = set(&mut config, &[("min-replicas-to-write", "1")]).expect_err("nobody could write");
+        assert!(
+            error.contains("(possibly related to argument 'min-replicas-to-write') - Tidegate has no replicas"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_to_be_done_is_done_once_and_in_order() {
+        let mut config = Config::default();
+        let pairs = [
+            ("loglevel", "debug"),
+            ("slowlog-max-len", "1"),
+            ("save", "1 1"),
+            ("slowlog-log-slower-than", "1"),
+            ("hz", "5"),
+        ];
+        let pairs = pairs.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let changed = config.set(pairs, Setting::default()).expect("all are right");
+        let acts: Vec<_> = changed.acts().iter().map(|(act, parameter)| (*act, parameter.name)).collect();
+        assert_eq!(acts, [(Act::Saving, "save"), (Act::CommandLog, "slowlog-max-len"), (Act::LogLevel, "loglevel")]);
+    }
+
+    #[test]
+    fn what_waits_for_the_data_is_refused_while_it_loads() {
+        let setting = Setting { is_local: true, is_loading: true };
+        let mut config = Config { enable_protected_configs: AllowFrom::Yes, ..Config::default() };
+        assert!(matches!(config.set([(&b"dir"[..], &b"/"[..])], setting), Err(SetError::Loading)));
+        assert!(config.set([(&b"hz"[..], &b"20"[..])], setting).is_ok());
+    }
+
+    #[test]
+    fn each_reason_is_told_once_with_all_it_is_about() {
+        let config = Config::from_text(
+            b"repl-timeout 5\nactiverehashing yes\nslave-priority 3\nlua-replicate-commands yes\nrepl-timeout 6\nhz 20\n",
+            "test",
+        );
+        let notices = super::notices(&config.expect("all is known").source.inert);
+        assert_eq!(notices.len(), 3, "{notices:?}");
+        assert!(notices[0].contains(": repl-timeout, replica-priority; since there are no replicas"), "{notices:?}");
+        assert!(notices[1].contains(": activerehashing; since tables"), "{notices:?}");
+        assert!(notices[2].contains(": lua-replicate-commands; since scripts"), "{notices:?}");
+        assert!(Reason::ALL.iter().all(|reason| INERT.iter().any(|parameter| parameter.inert == Some(*reason))));
+    }
+
+    #[test]
+    fn what_promises_too_much_is_refused() {
+        let refused = |line: &str| match Config::from_text(line.as_bytes(), "test") {
+            Err(error) => error.to_string(),
+            Ok(_) => String::new(),
+        };
+        for (line, advice) in [
+            ("replicaof 1.2.3.4 6379", "tidegate import --follow redis://1.2.3.4:6379"),
+            ("slaveof ::1 6379", "redis://[::1]:6379"),
+            ("replicaof 1.2.3.4 abc", "Invalid master port"),
+            ("replicaof 1.2.3.4", "wrong number of arguments"),
+            ("cluster-enabled yes", "Tidegate has no cluster"),
+            ("min-slaves-to-write 1", "leave it at 0"),
+            ("loadmodule /x.so", "loads no modules"),
+            ("sentinel monitor a 127.0.0.1 6379 2", "redis-sentinel"),
+            ("repl-timeout 0", "argument must be between 1 and 2147483647 inclusive"),
+            ("repl-diskless-load never", "must be one of the following: disabled, on-empty-db, swapdb"),
+            ("cluster-announce-hostname a_b", "Hostnames may only contain"),
+        ] {
+            assert!(refused(line).contains(advice), "{line}: {}", refused(line));
+        }
+        for line in ["replicaof no one", "cluster-enabled no", "min-replicas-to-write 0", "io-threads-do-reads yes"] {
+            assert_eq!(refused(line), "", "{line}");
+        }
+    }
+
+    #[test]
+    fn titles_name_all_that_may_be_named() {
+        let mut config = Config::default();
+        assert_eq!(config.title("/usr/bin/tidegate").as_deref(), Some("/usr/bin/tidegate *:6379"));
+        config.proc_title_template = title::NAMES.map(|name| format!("{{{name}}}")).join("|");
+        config.unixsocket = "s".into();
+        assert_eq!(config.title("t").as_deref(), Some("t|*:6379||6379|0|s|-"));
+        config.port = 0;
+        config.proc_title_template = "{listen-addr}".to_owned();
+        assert_eq!(config.title("t").as_deref(), Some("unixsocket:s"));
+        config.set_proc_title = false;
+        assert_eq!(config.title("t"), None);
     }
 
     #[test]

@@ -101,7 +101,7 @@ mod tests {
         };
         hold(server, 0, 100_000);
         let limit = |server: &mut crate::engine::ServerState, bytes: &str| {
-            server.config.set([(&b"maxmemory-clients"[..], bytes.as_bytes())], true).expect("a limit");
+            server.config.set([(&b"maxmemory-clients"[..], bytes.as_bytes())], Default::default()).expect("a limit");
             // Whose command that is was not weighed yet.
             let mut current = server.sessions.take(keys[5]).expect("it is connected");
             server.clients_limit_changed(&mut current);

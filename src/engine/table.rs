@@ -26,8 +26,21 @@ pub struct Entry<R: 'static> {
     pub full_name: String,
     /// Subcommands.
     pub sub: Vec<Entry<R>>,
-    /// The name as [`NameKey`].
+    /// What clients call it, in lower case: its name, unless the configuration gives it another.
+    called: String,
+    /// The same as [`NameKey`].
     key: NameKey,
+}
+
+/// Why a command can't have another name. The texts are Redis'.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenameError {
+    /// There is none of the old name.
+    #[error("No such command in rename-command: '{0}'")]
+    Unknown(String),
+    /// There is one of the new name.
+    #[error("Target command name already exists: '{0}'")]
+    Taken(String),
 }
 
 impl<R> Entry<R> {
@@ -38,7 +51,7 @@ impl<R> Entry<R> {
     }
 
     fn is_called(&self, name: &[u8]) -> bool {
-        self.command.name.as_bytes().eq_ignore_ascii_case(name)
+        self.called.as_bytes().eq_ignore_ascii_case(name)
     }
 
     /// The subcommand of this name, in any case.
@@ -62,14 +75,27 @@ impl<R> CommandTable<R> {
     /// # Panics
     /// When two commands have one name: the table is a constant of the program.
     pub fn new(families: &[&'static [Command<R>]]) -> CommandTable<R> {
+        CommandTable::renamed(families, &[]).unwrap_or_else(|error| unreachable!("nothing is renamed: {error}"))
+    }
+
+    /// The same, where some commands have other names, or, with an empty one, are not there. `names` are pairs of old and new.
+    pub fn renamed(
+        families: &[&'static [Command<R>]],
+        names: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<CommandTable<R>, RenameError> {
         let mut ids = 0;
         let mut entries: Vec<Entry<R>> =
             families.iter().flat_map(|family| family.iter()).map(|command| entry(command, None, &mut ids)).collect();
         entries.sort_by_key(|entry| entry.command.name);
+        names.iter().try_for_each(|(old, new)| rename(&mut entries, old, new))?;
+        Ok(CommandTable::of(entries, ids))
+    }
+
+    fn of(entries: Vec<Entry<R>>, ids: u16) -> CommandTable<R> {
         let slots = vec![0; (entries.len() * 4).next_power_of_two()];
         let mut table = CommandTable { slots, places: places(&entries, ids), entries };
         for index in 0..table.entries.len() {
-            let name = table.entries[index].command.name.as_bytes();
+            let name = table.entries[index].called.as_bytes();
             assert!(table.find(name).is_none(), "two commands are called {}", table.entries[index].full_name);
             let mut slot = table.entries[index].key.hash() & (table.slots.len() - 1);
             while table.slots[slot] != 0 {
@@ -173,10 +199,29 @@ fn entry<R>(command: &'static Command<R>, parent: Option<&'static Command<R>>, i
     *ids += 1;
     let full_name = parent.map_or(command.name.to_owned(), |parent| format!("{}|{}", parent.name, command.name));
     let sub = command.sub.iter().map(|sub| entry(sub, Some(command), ids)).collect();
-    Entry { command, id, full_name, sub, key: NameKey::new(command.name.as_bytes()) }
+    let called = command.name.to_ascii_lowercase();
+    Entry { command, id, full_name, sub, key: NameKey::new(called.as_bytes()), called }
 }
 
-/// Where each of so many ids is found.
+/// Gives a command another name, or removes it.
+fn rename<R>(entries: &mut Vec<Entry<R>>, old: &[u8], new: &[u8]) -> Result<(), RenameError> {
+    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    let place = |name: &[u8]| entries.iter().position(|entry| entry.is_called(name));
+    let at = place(old).ok_or_else(|| RenameError::Unknown(text(old)))?;
+    if new.is_empty() {
+        entries.remove(at);
+        return Ok(());
+    }
+    if place(new).is_some() {
+        return Err(RenameError::Taken(text(new)));
+    }
+    let entry = &mut entries[at];
+    entry.called = text(&new.to_ascii_lowercase());
+    entry.key = NameKey::new(entry.called.as_bytes());
+    Ok(())
+}
+
+/// Where each of so many ids is found. Those of commands that were removed are nobody's, and lead to the first.
 fn places<R>(entries: &[Entry<R>], ids: u16) -> Vec<(u16, Option<u16>)> {
     let mut places = vec![(0, None); usize::from(ids)];
     for (entry, place) in entries.iter().zip(0..) {

@@ -108,6 +108,15 @@ impl Listener {
         self.socket.borrow().is_some()
     }
 
+    /// Marks what is sent over TCP for the system's packet filters, if `id` is not 0. Only on Linux.
+    pub(crate) fn mark(&self, id: u32) -> io::Result<()> {
+        match &*self.socket.borrow() {
+            #[cfg(target_os = "linux")]
+            Some(Bound::Tcp(listener)) if id != 0 => SockRef::from(listener).set_mark(id),
+            _ => Ok(()),
+        }
+    }
+
     /// Where it listens.
     pub(crate) fn place(&self) -> &Place {
         &self.place
@@ -175,7 +184,13 @@ impl Listener {
 
     /// Accepts until it is closed.
     pub(super) async fn accept_all(self: Rc<Listener>, shared: Rc<Shared>) {
+        let mut accepted_in_turn = 0;
         while let Some(accepted) = self.accept().await {
+            accepted_in_turn += 1;
+            if accepted_in_turn >= shared.engine.borrow().server.config.max_new_connections_per_cycle {
+                accepted_in_turn = 0;
+                tokio::task::yield_now().await;
+            }
             match accepted {
                 Ok(socket) => {
                     let opened = open(&mut shared.engine.borrow_mut().server, &shared.sockets, socket, &self);

@@ -119,7 +119,11 @@ pub(crate) fn listen(config: &Config) -> Result<Vec<Rc<Listener>>, ListenError> 
 }
 
 fn open(config: &Config, place: Place) -> io::Result<Rc<Listener>> {
-    Listener::open(place, backlog(config), config.unixsocketperm).map(Rc::new)
+    let listener = Listener::open(place, backlog(config), config.unixsocketperm)?;
+    if let Err(error) = listener.mark(config.socket_mark_id) {
+        tracing::warn!("socket-mark-id has no effect on {}: {error}", listener.place());
+    }
+    Ok(Rc::new(listener))
 }
 
 fn backlog(config: &Config) -> i32 {

@@ -18,6 +18,7 @@ use super::raw_poller::RawPoller;
 use super::sign_in::TlsConn;
 use super::socket_table::{Connection, SocketTable};
 use crate::base::limits::{END_LOOK_AGAIN, END_PATIENCE, LOAD_PAUSE, SAVE_REST_MAX};
+use crate::base::supervisor;
 use crate::engine::Engine;
 use crate::engine::ending::Ends;
 use crate::engine::recovery::{Step, count_keys};
@@ -280,6 +281,7 @@ pub(crate) async fn serve<E: From<std::io::Error>>(
     };
     // No more is read, and no more is accepted.
     stop_signal.store(true, Ordering::Relaxed);
+    supervisor::stopping();
     shared.sockets.stop_listening();
     shared.send_rest().await;
     if let Err(error) = shared.engine.borrow_mut().server.close_log() {

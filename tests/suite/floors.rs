@@ -18,7 +18,6 @@ const KNOWN_CIRCLES: &[&str] = &[
     "command: function script_inspect scripting",
     "command: stream/delete stream/entries stream/group stream/info stream/mod stream/pending stream/read stream/request \
      stream/trim",
-    "config: load mod",
     "keyspace: effect/mod effect/record effect/touch eviction mod pre_image settle undo usage verb/group verb/mod verb/part \
      verb/put_value",
     "keyspace: snapshot/list snapshot/mod snapshot/part snapshot/stream",

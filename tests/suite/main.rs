@@ -15,6 +15,7 @@ mod checked;
 mod client_memory;
 mod clients;
 mod command_table;
+mod configuration;
 mod connection_limits;
 mod crowd;
 mod differential;

@@ -1,0 +1,70 @@
+//! How readily the system ends this process when memory runs out: `/proc/self/oom_score_adj`.
+//!
+//! Whoever turns the adjustment off gets back what was there before it was turned on.
+
+use std::io;
+use std::sync::Mutex;
+
+const FILE: &str = "/proc/self/oom_score_adj";
+
+/// What was there before; `None` while nothing is adjusted.
+static BEFORE: Mutex<Option<i32>> = Mutex::new(None);
+
+/// By how much to adjust.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adjustment {
+    /// Not at all.
+    None,
+    /// By so much more than it was.
+    By(i32),
+    /// To this.
+    To(i32),
+}
+
+/// Makes the adjustment in place of the one before.
+pub(crate) fn adjust(adjustment: Adjustment) -> io::Result<()> {
+    let mut before = BEFORE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if adjustment == Adjustment::None {
+        let Some(original) = *before else { return Ok(()) };
+        write(original)?;
+        *before = None;
+        return Ok(());
+    }
+    let original = match *before {
+        Some(original) => original,
+        None => read()?,
+    };
+    write(match adjustment {
+        Adjustment::By(score) => original.saturating_add(score).clamp(-1_000, 1_000),
+        Adjustment::To(score) => score.clamp(-1_000, 1_000),
+        Adjustment::None => original,
+    })?;
+    *before = Some(original);
+    Ok(())
+}
+
+fn read() -> io::Result<i32> {
+    std::fs::read_to_string(FILE)?.trim().parse().map_err(io::Error::other)
+}
+
+fn write(score: i32) -> io::Result<()> {
+    std::fs::write(FILE, score.to_string())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_comes_back() {
+        let original = read().expect("Linux tells it");
+        // More is what every process may ask for.
+        for (adjustment, expected) in [(Adjustment::By(1), original + 1), (Adjustment::To(1_000), 1_000)] {
+            adjust(adjustment).expect("it may be ended more readily");
+            assert_eq!(read().ok(), Some(expected));
+        }
+        adjust(Adjustment::None).expect("back to where it was");
+        assert_eq!(read().ok(), Some(original));
+        adjust(Adjustment::None).expect("nothing to do");
+    }
+}

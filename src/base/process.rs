@@ -1,0 +1,68 @@
+//! What a service does to its own process: into the background, a file with its number.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+/// Goes on in a child process, in a session of its own and without a terminal, and ends the one that was called.
+///
+/// # Errors
+/// The system's, in the process that was called.
+///
+/// To be called before there is a second thread: it would be missing in the child.
+pub fn go_to_background() -> io::Result<()> {
+    // SAFETY: there is one thread, as the caller has promised; the child goes on with a copy of all it knows.
+    match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => {}
+        // SAFETY: takes no pointers. Nothing is flushed or destroyed twice, since no destructor runs here.
+        _ => unsafe { libc::_exit(0) },
+    }
+    // SAFETY: takes no pointers. It can't fail, as a fresh child leads no group.
+    unsafe { libc::setsid() };
+    let nowhere = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
+        // SAFETY: both are descriptors; the old stream's is closed and replaced.
+        if unsafe { libc::dup2(nowhere.as_raw_fd(), stream) } == -1 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// A file with the number of this process, which is removed at the end.
+#[derive(Debug)]
+pub struct PidFile(PathBuf);
+
+impl PidFile {
+    /// Writes it, in place of one that a process left that was killed.
+    pub fn write(path: &Path) -> io::Result<PidFile> {
+        std::fs::write(path, format!("{}\n", std::process::id()))?;
+        Ok(PidFile(path.to_owned()))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // Whoever has removed it before did what is wanted.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_lasts_as_long_as_its_owner() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("pid");
+        std::fs::write(&path, "1\n").expect("written");
+        let file = PidFile::write(&path).expect("the folder is there");
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), format!("{}\n", std::process::id()));
+        drop(file);
+        assert!(!path.exists());
+        assert!(PidFile::write(&dir.path().join("none/pid")).is_err());
+    }
+}

@@ -1,0 +1,119 @@
+//! What CONFIG SET brings about: a function for each [`Act`] of the parameter table.
+//!
+//! Each is called when the new values are in `ctx.server.config`, with those from before, and makes the server do as they say; or it
+//! fails and has changed nothing. To undo one, it is called again with the two exchanged.
+
+use crate::base::descriptors::make_room;
+use crate::base::{logging, process_title};
+use crate::config::{Act, Config, Parameter, Refusal};
+use crate::engine::{Ctx, NetworkRefusal};
+
+/// Which way an act is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// A client asks for it.
+    Change,
+    /// What another act of the same command could not do is taken back.
+    Undo,
+}
+
+/// Why an act was not done.
+pub(super) struct Failure {
+    pub(super) reason: Refusal,
+    /// Which of the parameters that asked for the act the client is told.
+    pub(super) is_to_blame: fn(&Parameter) -> bool,
+}
+
+impl From<Refusal> for Failure {
+    fn from(reason: Refusal) -> Failure {
+        Failure { reason, is_to_blame: |_| true }
+    }
+}
+
+/// Does one act of a change from `before` to what the server's configuration is now.
+pub(super) fn act(ctx: &mut Ctx<'_>, act: Act, before: &Config, doing: Doing) -> Result<(), Failure> {
+    match act {
+        Act::None => {}
+        Act::Clients => clients(ctx, before)?,
+        Act::OomScore => oom_score(ctx)?,
+        Act::Network => return network(ctx, before),
+        Act::SyncPolicy => sync_policy(ctx)?,
+        Act::Log => log(ctx, doing)?,
+        Act::Saving => ctx.server.saving_rules_changed(ctx.session),
+        Act::Password => ctx.server.password_changed(ctx.session),
+        Act::Memory => {
+            ctx.server.memory_limit_changed(ctx.ks, ctx.session);
+            // The clients' limit may be a share of it.
+            ctx.server.clients_limit_changed(ctx.session);
+        }
+        Act::ClientsMemory => ctx.server.clients_limit_changed(ctx.session),
+        Act::EvictionPolicy => ctx.server.eviction_policy_changed(ctx.ks),
+        // While the data is loaded the limits are those that it was made under; the new ones hold from then on.
+        Act::ScriptMemory | Act::ScriptCache if ctx.server.loading.is_some() => {}
+        Act::ScriptMemory => ctx.server.scripts.set_memory_limit(ctx.server.config.script_memory_limit),
+        Act::ScriptCache => ctx.server.scripts.limit_cache(ctx.ks, ctx.server.config.script_cache_max_bytes),
+        Act::ScriptSlow => {
+            let server = &mut *ctx.server;
+            server.stats.scripts.slow.configure(&server.config, &server.stats.clock);
+        }
+        Act::CommandLog => {
+            let server = &mut *ctx.server;
+            server.command_log.configure(&server.config, &server.stats.clock);
+        }
+        Act::LatencyTracking => ctx.server.stats.track_latencies(ctx.server.config.latency_tracking),
+        Act::LatencyThreshold => {
+            let server = &mut *ctx.server;
+            server.command_log.configure(&server.config, &server.stats.clock);
+            server.latency.set_threshold_ms(server.config.latency_monitor_threshold_ms);
+        }
+        Act::LogLevel => logging::set_level(ctx.server.config.loglevel.filter()),
+        Act::Title => {
+            let title = ctx.server.config.title(process_title::program());
+            title.iter().for_each(|title| process_title::set(title));
+        }
+    }
+    Ok(())
+}
+
+fn clients(ctx: &mut Ctx<'_>, before: &Config) -> Result<(), Refusal> {
+    let wanted = ctx.server.config.maxclients;
+    if wanted > before.maxclients { make_room(wanted).map_err(Refusal::TooManyClients) } else { Ok(()) }
+}
+
+fn oom_score(ctx: &mut Ctx<'_>) -> Result<(), Refusal> {
+    ctx.server.config.adjust_oom_score().map_err(|error| {
+        tracing::warn!("oom_score_adj can't be set: {error}");
+        Refusal::Failed("Failed to set current oom_score_adj. Check server logs.".into())
+    })
+}
+
+fn network(ctx: &mut Ctx<'_>, before: &Config) -> Result<(), Failure> {
+    let server = &mut *ctx.server;
+    let done = server.network.as_mut().map_or(Ok(()), |network| network.reconfigure(before, &server.config));
+    done.map_err(|refusal| Failure {
+        reason: Refusal::Failed(refusal.to_string()),
+        is_to_blame: match refusal {
+            NetworkRefusal::Tls => |parameter| parameter.name.starts_with("tls-"),
+            NetworkRefusal::Port => |parameter| parameter.name.ends_with("port"),
+            NetworkRefusal::Address => |parameter| parameter.name == "bind",
+        },
+    })
+}
+
+fn sync_policy(ctx: &mut Ctx<'_>) -> Result<(), Refusal> {
+    let policy = ctx.server.config.appendfsync;
+    ctx.server.set_sync_policy(policy).map_err(|error| Refusal::Failed(error.to_string()))
+}
+
+fn log(ctx: &mut Ctx<'_>, doing: Doing) -> Result<(), Refusal> {
+    if ctx.server.loading.is_some() && doing == Doing::Change {
+        return Err(Refusal::Failed("the data is being loaded".into()));
+    }
+    if !ctx.server.config.appendonly {
+        return ctx.server.end_log(ctx.ks).map_err(|error| Refusal::Failed(error.to_string()));
+    }
+    if ctx.server.wants_log() {
+        ctx.server.request_log();
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! CONFIG: reading and changing parameters while the server runs.
+
+mod act;
+pub(super) mod rewrite;
+mod set;
+
+use super::help::help;
+use crate::engine::args::Args;
+use crate::engine::spec::{Flags, Group, Secret};
+use crate::engine::{Command, Ctx, Done, Run};
+
+fn get(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    let found = ctx.server.config.matching(args.rest().iter());
+    ctx.reply.map(found.len());
+    for (name, value) in found {
+        ctx.reply.bulk(&name);
+        ctx.reply.bulk(&value);
+    }
+    Ok(())
+}
+
+fn reset_stat(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
+    ctx.server.stats.reset();
+    ctx.server.turns.reset();
+    ctx.ks.reset_stats();
+    ctx.server.scripts.reset_stats();
+    ctx.reply.ok();
+    Ok(())
+}
+
+/// An entry of CONFIG: what most have in common.
+const SUB: Command = Command {
+    flags: Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE),
+    group: Group::Server,
+    since: "2.0.0",
+    ..Command::EMPTY
+};
+
+/// The family's table.
+pub(super) const COMMANDS: &[Command] = &[Command {
+    name: "config",
+    arity: -2,
+    group: Group::Server,
+    since: "2.0.0",
+    complexity: "Depends on subcommand.",
+    summary: "Holds the commands about the server's parameters.",
+    sub: &[
+        Command {
+            name: "get",
+            arity: -3,
+            complexity: "O(N) where N is the number of parameters asked for",
+            summary: "Answers the parameters whose names match any of the patterns, with their values.",
+            syntax: "parameter...",
+            run: Run::Now(get),
+            ..SUB
+        },
+        Command {
+            name: "help",
+            arity: 2,
+            flags: Flags::LOADING.and(Flags::STALE),
+            since: "5.0.0",
+            summary: "Lists the subcommands.",
+            run: Run::Now(help),
+            ..SUB
+        },
+        Command {
+            name: "resetstat",
+            arity: 2,
+            summary: "Sets the counters of INFO to zero.",
+            tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+            run: Run::Now(reset_stat),
+            ..SUB
+        },
+        Command {
+            name: "rewrite",
+            arity: 2,
+            since: "2.8.0",
+            complexity: "O(N) where N is the number of parameters and lines",
+            summary: "Writes what is set to the configuration file, and keeps its other lines.",
+            run: Run::Now(rewrite::command),
+            ..SUB
+        },
+        Command {
+            name: "set",
+            arity: -4,
+            secrets: &[Secret::Settings { first: 2 }],
+            complexity: "O(N) where N is the number of parameters",
+            summary: "Changes parameters, all of them or, with an error, none.",
+            syntax: "(parameter value):data...",
+            tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+            run: Run::MayWait(set::set),
+            ..SUB
+        },
+    ],
+    run: Run::Container,
+    ..Command::EMPTY
+}];

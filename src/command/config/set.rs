@@ -1,0 +1,86 @@
+//! CONFIG SET: the new values are tried on a copy, then their acts are done. If one fails, those before it are undone, and nothing
+//! has changed.
+
+use super::act::{Doing, Failure, act};
+use crate::config::{Act, Config, Parameter, SetError, Setting};
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::wait::Wait;
+use crate::engine::{Ctx, Flow, MayWait};
+use crate::keyspace::ValueLimits;
+use crate::resp::reply::Reply;
+
+pub(super) fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
+    let words: Vec<&[u8]> = args.rest().iter().collect();
+    if !words.len().is_multiple_of(2) {
+        return Err(Error::Syntax);
+    }
+    let pairs = words.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+    let setting = Setting { is_local: ctx.session.is_local, is_loading: ctx.server.loading.is_some() };
+    let before = ctx.server.config.clone();
+    let changed = ctx.server.config.set(pairs, setting).map_err(refused)?;
+    let acts = changed.acts();
+    let leaves_log = acts.iter().any(|(act, _)| match act {
+        Act::SyncPolicy => true,
+        Act::Log => before.appendonly,
+        _ => false,
+    });
+    if leaves_log && let Some(wait) = wait_for_log(ctx) {
+        ctx.server.config = before;
+        return Ok(Flow::wait(wait));
+    }
+    if let Err((act, Failure { reason, is_to_blame })) = perform(ctx, &acts, &before) {
+        let asking = || changed.parameters.iter().filter(|parameter| parameter.act == act);
+        let parameter = asking().find(|parameter| is_to_blame(parameter)).or_else(|| asking().next());
+        let parameter = parameter.map_or("", |parameter| parameter.name);
+        let written =
+            words.iter().step_by(2).find(|name| Parameter::named(name).is_some_and(|it| it.name == parameter));
+        let name = written.map_or(parameter.to_owned(), |name| String::from_utf8_lossy(name).into_owned());
+        return Err(refused(SetError::Refused { name, reason }));
+    }
+    changed.parameters.iter().filter_map(|parameter| ctx.server.config.warning(parameter)).for_each(|warning| {
+        tracing::warn!("{warning}");
+    });
+    // While the data is loaded the limits are those that it was made under; the new ones hold from then on.
+    if ctx.server.loading.is_none() {
+        ctx.ks.set_limits(ValueLimits::from(&ctx.server.config));
+    }
+    ctx.reply.ok();
+    Ok(Flow::Replied)
+}
+
+fn refused(error: SetError) -> Error {
+    Error::owned(error.to_string())
+}
+
+/// Does the acts of a change from `before`. After a failure the configuration is `before` again, and so is what was done.
+fn perform(ctx: &mut Ctx<'_>, acts: &[(Act, &'static Parameter)], before: &Config) -> Result<(), (Act, Failure)> {
+    for (at, (kind, _)) in acts.iter().enumerate() {
+        let Err(failure) = act(ctx, *kind, before, Doing::Change) else { continue };
+        let tried = std::mem::replace(&mut ctx.server.config, before.clone());
+        for (kind, parameter) in acts[..at].iter().rev() {
+            if let Err(error) = act(ctx, *kind, &tried, Doing::Undo) {
+                tracing::error!("{} could not be set back: {}", parameter.name, error.reason);
+            }
+        }
+        return Err((*kind, failure));
+    }
+    Ok(())
+}
+
+/// Makes sure that what was logged before the command came is on disk before the log is closed, or synced at other times. That may
+/// take long, so who asks waits for it, and nobody else. What others log meanwhile is then made durable in place.
+fn wait_for_log(ctx: &mut Ctx<'_>) -> Option<Wait> {
+    // One that takes nothing has its reasons, which the client is told at once.
+    if !ctx.may_wait() || ctx.server.durability.is_none() || ctx.server.is_unlogged() {
+        return None;
+    }
+    if !ctx.is_retry() {
+        ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
+    }
+    let on_timeout = |reply: &mut Reply| reply.error(b"ERR CONFIG SET was given up: nothing has changed");
+    (!ctx.server.is_durable(ctx.session.fence)).then(|| Wait {
+        retry_at_ms: Some(ctx.now_ms() + ctx.server.look_again_at_log().as_millis() as i64),
+        ..Wait::until(None, on_timeout)
+    })
+}

@@ -1,0 +1,55 @@
+//! What CONFIG SET has to do when a parameter changes, beyond keeping its value.
+//!
+//! Most parameters are read where they are needed, and there is nothing to do. The others name their act in the table;
+//! `command/config/act.rs` holds a function for each. Several parameters may share one: it is done once for all of them.
+
+/// What to do when a parameter has changed, in the order in which it is done: first what can fail, so that little has to be
+/// undone. Ending the log comes last among these, as what follows can't fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Act {
+    /// Nothing.
+    None,
+    /// Have the system allow as many descriptors as clients need.
+    Clients,
+    /// Have the system end the process sooner or later.
+    OomScore,
+    /// Listen elsewhere, or present other certificates.
+    Network,
+    /// Sync the log at other times.
+    SyncPolicy,
+    /// Begin or end the log.
+    Log,
+    /// Look whether changes are to be refused because saving failed.
+    Saving,
+    /// Give or take who has not authenticated its rights.
+    Password,
+    /// Hold the data to another limit.
+    Memory,
+    /// Hold all clients together to another limit.
+    ClientsMemory,
+    /// Evict other keys.
+    EvictionPolicy,
+    /// Hold scripts to another limit.
+    ScriptMemory,
+    /// Keep fewer scripts.
+    ScriptCache,
+    /// Keep other calls of scripts.
+    ScriptSlow,
+    /// Keep other commands in SLOWLOG and COMMANDLOG.
+    CommandLog,
+    /// Keep how long commands take, or not.
+    LatencyTracking,
+    /// Keep other moments that held clients up.
+    LatencyThreshold,
+    /// Log more or less.
+    LogLevel,
+    /// Show another title.
+    Title,
+}
+
+impl Act {
+    /// Whether it is done for a value that is the same, too: a file of the same name may be another one.
+    pub fn is_repeated(self) -> bool {
+        self == Act::Network
+    }
+}

@@ -1,0 +1,41 @@
+//! The title of the process: a template, and what stands for the names in its braces.
+
+/// What a template may name.
+pub(super) const NAMES: [&str; 7] =
+    ["title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"];
+
+/// Whether a template says something, and all its names are known.
+pub(super) fn is_title(template: &str) -> bool {
+    let known = |name: &str| NAMES.contains(&name).then(|| "x".to_owned());
+    expand(template, known).is_some_and(|title| !title.trim().is_empty())
+}
+
+/// The template with what stands for each name; `None` if one is not known or has no end.
+pub(super) fn expand(template: &str, value: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let mut title = String::new();
+    let mut rest = template;
+    while let Some((plain, behind)) = rest.split_once('{') {
+        let (name, behind) = behind.split_once('}')?;
+        title.push_str(plain);
+        title.push_str(&value(name)?);
+        rest = behind;
+    }
+    title.push_str(rest);
+    Some(title.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_replaced_and_unknown_ones_refused() {
+        let value = |name: &str| (name == "port").then(|| "7000".to_owned());
+        assert_eq!(expand("a{port}{port} ", value).as_deref(), Some("a70007000"));
+        assert_eq!(expand("{port} {title}", value), None);
+        for bad in ["{nosuch}", "{port", "", "  "] {
+            assert!(!is_title(bad), "{bad}");
+        }
+        assert!(is_title("--{title}") && is_title("{server-mode}"));
+    }
+}
