@@ -6,6 +6,7 @@
 //! against Redis itself: what fails there is a fault of the suite). Tests that compare with Redis are left out, and said to be,
 //! where no redis-server is installed ([`oracle`]).
 
+mod access;
 mod all_or_nothing;
 mod bounds;
 mod bundled;

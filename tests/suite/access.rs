@@ -1,0 +1,492 @@
+//! Users and what they may do. What a client sees of it runs against Redis, too; files of users and lines `user` run on the server
+//! under test alone, and lists of rules drawn at random are compared with Redis 8.0: what ACL GETUSER makes of them, and whether ACL
+//! DRYRUN lets calls through.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::crowd::on_both;
+use crate::differential::generate::Dice;
+use crate::harness::{Program, Raw, Server, Value, sorted, until};
+use crate::oracle::REDIS_SERVER_8;
+
+on_both!(
+    a_user_does_what_its_rules_say,
+    the_rules_of_a_moment_decide_in_exec,
+    scripts_act_as_who_calls_them,
+    a_call_that_waits_is_judged_again,
+    who_loses_its_user_or_channel_is_closed,
+    a_password_makes_strangers_of_newcomers,
+    sort_reads_other_keys_only_for_who_may,
+    what_is_refused_is_logged,
+);
+
+fn start(program: Program) -> (Server, Raw) {
+    let server = Server::start(program, &[]);
+    let raw = server.raw();
+    (server, raw)
+}
+
+fn ok() -> Value {
+    Value::status("OK")
+}
+
+fn words(raw: &mut Raw, line: &str) -> Value {
+    raw.command(&line.split(' ').collect::<Vec<_>>())
+}
+
+/// Whether a call is refused, and how.
+fn is_error(value: &Value, start: &str) -> bool {
+    matches!(value, Value::Error(text) if text.starts_with(start.as_bytes()))
+}
+
+fn set_user(raw: &mut Raw, line: &str) {
+    assert_eq!(words(raw, &format!("ACL SETUSER {line}")), ok(), "{line}");
+}
+
+fn signed_in(server: &Server, name: &str) -> Raw {
+    let mut raw = server.raw();
+    assert_eq!(raw.command(&["AUTH", name, "pw"]), ok());
+    raw
+}
+
+fn a_user_does_what_its_rules_say(program: Program) {
+    let (server, mut raw) = start(program);
+    set_user(&mut raw, "ann on >pw ~app:* %R~shared:* &news:* +@all -@dangerous +config|get");
+    let mut ann = signed_in(&server, "ann");
+    assert_eq!(words(&mut ann, "ACL WHOAMI"), Value::bulk("ann"));
+    for (line, refusal) in [
+        ("SET app:1 v", ""),
+        ("GET shared:1", ""),
+        ("SET shared:1 v", "NOPERM No permissions to access a key"),
+        ("COPY shared:1 app:2", ""),
+        ("COPY app:1 shared:2", "NOPERM No permissions to access a key"),
+        ("MGET app:1 other", "NOPERM No permissions to access a key"),
+        ("FLUSHALL", "NOPERM User ann has no permissions to run the 'flushall' command"),
+        ("CONFIG GET port", ""),
+        ("CONFIG SET port 1", "NOPERM User ann has no permissions to run the 'config|set' command"),
+        ("PUBLISH news:1 m", ""),
+        ("PUBLISH other m", "NOPERM No permissions to access a channel"),
+        ("EVAL return(1) 1 other", "NOPERM No permissions to access a key"),
+    ] {
+        let reply = words(&mut ann, line);
+        match refusal {
+            "" => assert!(!matches!(reply, Value::Error(_)), "{line}: {reply:?}"),
+            // Redis 7.0 words it differently.
+            _ if program == Program::Redis => assert!(is_error(&reply, "NOPERM"), "{line}: {reply:?}"),
+            text => assert_eq!(reply, Value::error(text), "{line}"),
+        }
+    }
+    assert_eq!(
+        words(&mut raw, "ACL SETUSER ann ~more:* +nosuch"),
+        Value::error("ERR Error in ACL SETUSER modifier '+nosuch': Unknown command or category name in ACL")
+    );
+    assert!(is_error(&words(&mut ann, "GET more:1"), "NOPERM"), "a list of rules is applied as a whole or not at all");
+    assert_eq!(words(&mut raw, "AUTH ann wrong"), wrong_password());
+    assert_eq!(words(&mut raw, "AUTH nobody pw"), wrong_password());
+    set_user(&mut raw, "ann off");
+    assert_eq!(words(&mut raw, "AUTH ann pw"), wrong_password());
+    assert_eq!(words(&mut ann, "RESET"), Value::status("RESET"));
+    assert_eq!(words(&mut ann, "ACL WHOAMI"), Value::bulk("default"));
+}
+
+fn wrong_password() -> Value {
+    Value::error("WRONGPASS invalid username-password pair or user is disabled.")
+}
+
+fn the_rules_of_a_moment_decide_in_exec(program: Program) {
+    let (server, mut raw) = start(program);
+    set_user(&mut raw, "ann on >pw ~* +@all");
+    let mut ann = signed_in(&server, "ann");
+    for line in ["MULTI", "SET k v", "GET k"] {
+        assert!(!matches!(words(&mut ann, line), Value::Error(_)), "{line}");
+    }
+    set_user(&mut raw, "ann -set");
+    let Value::Array(replies) = words(&mut ann, "EXEC") else { panic!("EXEC runs") };
+    assert!(is_error(&replies[0], "NOPERM ACLs rules changed between"), "{replies:?}");
+    assert_eq!(replies[1], Value::Null);
+    words(&mut ann, "MULTI");
+    assert!(is_error(&words(&mut ann, "SET k v"), "NOPERM"));
+    assert!(is_error(&words(&mut ann, "EXEC"), "EXECABORT"));
+}
+
+fn scripts_act_as_who_calls_them(program: Program) {
+    let (server, mut raw) = start(program);
+    set_user(&mut raw, "ann on >pw ~own:* +@all -get");
+    let mut ann = signed_in(&server, "ann");
+    let mut eval = |body: &str| ann.command(&["EVAL", body, "0"]);
+    assert_eq!(eval("return redis.call('set', 'own:1', 'v')"), ok());
+    for body in ["return redis.call('set', 'other', 'v')", "return redis.call('get', 'own:1')"] {
+        assert!(matches!(eval(body), Value::Error(_)), "{body}");
+    }
+    for (call, permitted) in [
+        ("'set', 'own:1', 'v'", Value::Integer(1)),
+        ("'set', 'other', 'v'", Value::Null),
+        ("'get', 'own:1'", Value::Null),
+        ("'ping'", Value::Integer(1)),
+    ] {
+        assert_eq!(eval(&format!("return redis.acl_check_cmd({call})")), permitted, "{call}");
+    }
+    assert!(matches!(eval("return redis.acl_check_cmd('nosuch')"), Value::Error(_)));
+    assert_eq!(words(&mut raw, "EXISTS other"), Value::Integer(0));
+}
+
+fn a_call_that_waits_is_judged_again(program: Program) {
+    let (server, mut raw) = start(program);
+    set_user(&mut raw, "ann on >pw ~* +@all");
+    let mut ann = signed_in(&server, "ann");
+    ann.send_command(&["BLPOP", "list", "0"]);
+    until(
+        || words(&mut raw, "INFO clients").bytes().is_some_and(|info| contains(info, "blocked_clients:1\r")),
+        "it waits",
+    );
+    set_user(&mut raw, "ann -blpop");
+    words(&mut raw, "RPUSH list v");
+    if program != Program::Redis {
+        // Redis 7.0 lets it go on.
+        assert!(is_error(&ann.reply().value, "NOPERM"));
+        assert_eq!(words(&mut raw, "LLEN list"), Value::Integer(1));
+    }
+}
+
+fn contains(text: &[u8], part: &str) -> bool {
+    text.windows(part.len()).any(|window| window == part.as_bytes())
+}
+
+fn who_loses_its_user_or_channel_is_closed(program: Program) {
+    let (server, mut raw) = start(program);
+    set_user(&mut raw, "ann on >pw ~* &* +@all");
+    set_user(&mut raw, "bob on >pw ~* &* +@all");
+    let (mut ann, mut listener) = (signed_in(&server, "ann"), signed_in(&server, "bob"));
+    let mut bob = signed_in(&server, "bob");
+    words(&mut listener, "SUBSCRIBE news:1");
+    set_user(&mut raw, "bob resetchannels &news:*");
+    assert_eq!(words(&mut listener, "PING"), Value::Array(vec![Value::bulk("pong"), Value::bulk("")]));
+    set_user(&mut raw, "bob resetchannels &other");
+    assert!(listener.read_to_end().is_empty());
+    assert_eq!(words(&mut bob, "PING"), Value::status("PONG"), "who does not listen stays");
+    assert_eq!(words(&mut raw, "ACL DELUSER ann nobody"), Value::Integer(1));
+    assert!(ann.read_to_end().is_empty());
+    assert_eq!(words(&mut raw, "ACL DELUSER default"), Value::error("ERR The 'default' user cannot be removed"));
+}
+
+fn a_password_makes_strangers_of_newcomers(program: Program) {
+    let (server, mut raw) = start(program);
+    assert_eq!(words(&mut raw, "CONFIG SET requirepass secret"), ok());
+    let mut new = server.raw();
+    for (line, refusal) in [
+        ("PING", "NOAUTH"),
+        ("HELLO 3", "NOAUTH"),
+        ("AUTH wrong", "WRONGPASS"),
+        ("HELLO 3 AUTH default wrong", "WRONGPASS"),
+        ("ACL WHOAMI", "NOAUTH"),
+    ] {
+        assert!(is_error(&words(&mut new, line), refusal), "{line}");
+    }
+    assert_eq!(words(&mut raw, "PING"), Value::status("PONG"), "who is in stays in");
+    assert_eq!(words(&mut new, "AUTH default secret"), ok());
+    set_user(&mut raw, "default >another");
+    assert_eq!(words(&mut server.raw(), "AUTH another"), ok());
+    assert_eq!(words(&mut raw, "CONFIG SET requirepass "), ok());
+    assert_eq!(words(&mut server.raw(), "PING"), Value::status("PONG"));
+    set_user(&mut raw, "default off");
+    assert!(is_error(&words(&mut server.raw(), "PING"), "NOAUTH"));
+}
+
+fn sort_reads_other_keys_only_for_who_may(program: Program) {
+    if program == Program::Redis {
+        // Redis 7.0 does not ask.
+        return;
+    }
+    let (server, mut raw) = start(program);
+    set_user(&mut raw, "ann on >pw ~own +@all");
+    words(&mut raw, "RPUSH own 1 2");
+    let mut ann = signed_in(&server, "ann");
+    for (line, refusal) in [
+        ("SORT own", ""),
+        ("SORT own BY nosort", ""),
+        ("SORT own BY w_*", "ERR BY option of SORT denied due to insufficient ACL permissions."),
+        ("SORT own GET #", "ERR GET option of SORT denied due to insufficient ACL permissions."),
+        ("SORT own STORE other", "NOPERM No permissions to access a key"),
+        ("SORT own STORE own STORE other", "NOPERM No permissions to access a key"),
+    ] {
+        let reply = words(&mut ann, line);
+        match refusal {
+            "" => assert!(matches!(reply, Value::Array(_)), "{line}: {reply:?}"),
+            text => assert_eq!(reply, Value::error(text), "{line}"),
+        }
+    }
+    set_user(&mut raw, "ann %R~*");
+    assert!(matches!(words(&mut ann, "SORT own BY w_* GET #"), Value::Array(_)));
+}
+
+fn what_is_refused_is_logged(program: Program) {
+    let (server, mut raw) = start(program);
+    set_user(&mut raw, "ann on >pw ~own:* resetchannels +@all -flushall");
+    let mut ann = signed_in(&server, "ann");
+    ["GET other", "GET other", "FLUSHALL", "PUBLISH c m"].iter().for_each(|line| drop(words(&mut ann, line)));
+    ann.command(&["EVAL", "return redis.pcall('get', 'other')", "0"]);
+    words(&mut ann, "AUTH ann wrong");
+    let Value::Array(entries) = words(&mut raw, "ACL LOG") else { panic!("a list") };
+    let seen: Vec<String> = entries.iter().map(entry_text).collect();
+    assert_eq!(
+        seen,
+        [
+            "1 auth toplevel AUTH ann",
+            "1 key lua other ann",
+            "1 channel toplevel c ann",
+            "1 command toplevel flushall ann",
+            "2 key toplevel other ann",
+        ]
+    );
+    let info = words(&mut raw, "INFO stats");
+    if program != Program::Redis {
+        for field in ["auth:1", "cmd:1", "key:3", "channel:1"] {
+            assert!(contains(info.bytes().expect("text"), &format!("acl_access_denied_{field}\r")), "{field}");
+        }
+    }
+    assert_eq!(words(&mut raw, "ACL LOG RESET"), ok());
+    assert_eq!(words(&mut raw, "ACL LOG"), Value::Array(Vec::new()));
+}
+
+/// Count, reason, context, object and user of an entry of ACL LOG.
+fn entry_text(entry: &Value) -> String {
+    let Value::Array(fields) = entry else { panic!("RESP2 has lists for maps") };
+    let shown = |value: &Value| match value {
+        Value::Integer(number) => number.to_string(),
+        value => String::from_utf8_lossy(value.bytes().unwrap_or_default()).into_owned(),
+    };
+    [1, 3, 5, 7, 9].map(|at| shown(&fields[at])).join(" ")
+}
+
+#[test]
+fn files_of_users_are_read_as_a_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("users.acl");
+    let path = file.to_str().expect("text");
+    std::fs::write(&file, "user ann on >pw ~* +@all\n\n user bob on nopass  +ping \r\n").expect("written");
+    let server = Server::start(Program::Tidegate, &["--aclfile", path]);
+    let mut raw = server.raw();
+    let mut ann = signed_in(&server, "ann");
+    assert_eq!(words(&mut raw, "ACL USERS"), Value::Array(["ann", "bob", "default"].map(Value::bulk).to_vec()));
+    std::fs::write(&file, "user ann off\nuser cid +nosuch #12\nbogus\nuser ann on\n").expect("written");
+    assert_eq!(
+        words(&mut raw, "ACL LOAD"),
+        Value::error(&format!(
+            "ERR {path}:2: Error in applying operation '+nosuch': Unknown command or category name in ACL. {path}:2: The password \
+             hash must be exactly 64 characters and contain only lowercase hexadecimal characters. {path}:3 should start with user \
+             keyword followed by the username. WARNING: Duplicate user 'ann' found on line 4. WARNING: ACL errors detected, no \
+             change to the previously active ACL rules was performed"
+        ))
+    );
+    assert_eq!(words(&mut ann, "ACL WHOAMI"), Value::bulk("ann"));
+    set_user(&mut raw, "dan on >x ~a* (%R~b* +get)");
+    assert_eq!(words(&mut raw, "ACL SAVE"), ok());
+    let saved = words(&mut raw, "ACL LIST");
+    set_user(&mut raw, "dan +@all");
+    assert_eq!(words(&mut raw, "ACL LOAD"), ok());
+    assert_eq!(words(&mut raw, "ACL LIST"), saved);
+    assert_eq!(words(&mut ann, "PING"), Value::status("PONG"), "a user that is in both stays who it is");
+    std::fs::write(&file, "user default on nopass ~* &* +@all\n").expect("written");
+    assert_eq!(words(&mut raw, "ACL LOAD"), ok());
+    assert!(ann.read_to_end().is_empty());
+    let names = |dir: &std::path::Path| std::fs::read_dir(dir).expect("a folder").count();
+    assert_eq!(names(dir.path()), 1, "nothing is left beside the file");
+}
+
+#[test]
+fn users_of_the_configuration() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("redis.conf");
+    let load = |text: &str| {
+        std::fs::write(&file, text).expect("written");
+        let port = crate::harness::free_port().to_string();
+        let command = crate::harness::launch_command(Program::Tidegate);
+        std::process::Command::new(&command[0]).arg(&file).args(["--port", &port, "--appendonly", "no"]).output()
+    };
+    for (text, error) in [
+        ("user a on\nuser a off\n", "Error in user declaration 'a': Duplicate user found."),
+        ("user a +nosuch\n", "Error in ACL SETUSER modifier '+nosuch': Unknown command or category name in ACL"),
+        ("user a on\naclfile x\n", "but not both."),
+        ("aclfile nosuch.acl\n", "opening file"),
+    ] {
+        let output = load(text).expect("it runs");
+        let told = [output.stdout, output.stderr].concat();
+        assert!(!output.status.success() && contains(&told, error), "{text}: {}", String::from_utf8_lossy(&told));
+    }
+    let server = Server::start(Program::Tidegate, &["--user", "default on nopass ~app:* +@all -flushall"]);
+    let mut raw = server.raw();
+    assert!(is_error(&words(&mut raw, "FLUSHALL"), "NOPERM"));
+    assert!(is_error(&words(&mut raw, "GET k"), "NOPERM"));
+    assert_eq!(words(&mut raw, "GET app:k"), Value::Null);
+}
+
+/// Lists of rules for each test, and calls judged after each.
+const LISTS: usize = 300;
+const CALLS: usize = 20;
+
+#[test]
+fn random_rules_mean_what_they_mean_to_redis() {
+    if REDIS_SERVER_8.is_missing() {
+        return;
+    }
+    let servers = [Server::start(Program::Tidegate, &[]), Server::start(Program::Redis8, &[])];
+    let mut raws = servers.each_ref().map(Server::raw);
+    let seed = std::env::var("SUITE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
+    let mut dice = Dice(seed.unwrap_or(now));
+    let begun_with = dice.0;
+    let (mut permitted, mut refused) = (0, 0);
+    for _ in 0..LISTS {
+        let mut line = vec!["ACL".to_owned(), "SETUSER".to_owned(), "ann".to_owned()];
+        if dice.once_in(2) {
+            line.push("reset".to_owned());
+        }
+        let rules = 1 + dice.below(6);
+        line.extend((0..rules).map(|_| rule(&mut dice)));
+        let mut both = |command: &[String]| {
+            let [ours, theirs] = raws.each_mut().map(|raw| raw.command(command));
+            assert_eq!(ours, theirs, "seed {begun_with}: {line:?}, then {command:?}");
+            ours
+        };
+        both(&line);
+        let of_user = |sub: &str| vec!["ACL".to_owned(), sub.to_owned(), "ann".to_owned()];
+        both(&of_user("GETUSER"));
+        both(&["ACL".to_owned(), "LIST".to_owned()]);
+        for _ in 0..CALLS {
+            let call = [of_user("DRYRUN"), call(&mut dice)].concat();
+            match both(&call) {
+                Value::Status(_) => permitted += 1,
+                _ => refused += 1,
+            }
+        }
+    }
+    assert!(permitted > LISTS && refused > LISTS, "{permitted} calls were permitted, {refused} refused");
+}
+
+const COMMANDS: [&str; 24] = [
+    "get",
+    "set",
+    "mget",
+    "del",
+    "config",
+    "config|get",
+    "config|set",
+    "client|id",
+    "client",
+    "acl|whoami",
+    "publish",
+    "subscribe",
+    "psubscribe",
+    "select",
+    "sort",
+    "sort_ro",
+    "lmove",
+    "zunionstore",
+    "xread",
+    "eval",
+    "bitfield",
+    "copy",
+    "hello",
+    "nosuch",
+];
+const GLOBS: [&str; 8] = ["*", "a*", "b?", "key", "[ab]c", "", "ab", "a"];
+
+/// One rule, now and then a wrong one.
+fn rule(dice: &mut Dice) -> String {
+    match dice.below(20) {
+        0 => (*dice.pick(&["on", "off", "nopass", "resetpass", "reset", "clearselectors", "sanitize-payload"]))
+            .to_owned(),
+        1 => (*dice.pick(&["allkeys", "resetkeys", "allchannels", "resetchannels", "allcommands", "NOCOMMANDS"]))
+            .to_owned(),
+        2..=4 => format!("~{}", dice.pick(&GLOBS)),
+        5 | 6 => format!("%{}~{}", dice.pick(&["R", "W", "RW", "WR", "r", "X", ""]), dice.pick(&GLOBS)),
+        7 | 8 => format!("&{}", dice.pick(&GLOBS)),
+        9..=11 => format!("{}{}", dice.pick(&["+", "-"]), dice.pick(&COMMANDS)),
+        12 => format!("{}{}|{}", dice.pick(&["+", "-"]), dice.pick(&COMMANDS), dice.pick(&["get", "0", "STOP", ""])),
+        13..=15 => {
+            let names = ["all", "read", "write", "string", "list", "admin", "pubsub", "fast", "CONNECTION", "nosuch"];
+            format!("{}@{}", dice.pick(&["+", "-"]), dice.pick(&names))
+        }
+        16 => format!("{}{}", dice.pick(&[">", "<"]), dice.pick(&["x", "y"])),
+        17 => format!("{}{}", dice.pick(&["#", "!"]), dice.pick(&["ab".repeat(32), "AB".repeat(32), "ab".to_owned()])),
+        18 => {
+            let parts: Vec<String> = (0..1 + dice.below(3)).map(|_| selector_rule(dice)).collect();
+            format!("({})", parts.join(" "))
+        }
+        _ => (*dice.pick(&["(", "x)", "bogus", "+", "-", "+@", "~a b", "%", "()"])).to_owned(),
+    }
+}
+
+fn selector_rule(dice: &mut Dice) -> String {
+    match dice.below(4) {
+        0 => format!("~{}", dice.pick(&GLOBS)),
+        1 => format!("&{}", dice.pick(&GLOBS)),
+        2 => format!("{}{}", dice.pick(&["+", "-"]), dice.pick(&COMMANDS)),
+        _ => format!("+@{}", dice.pick(&["all", "read", "write", "pubsub"])),
+    }
+}
+
+/// A call, for the most part of the right form.
+fn call(dice: &mut Dice) -> Vec<String> {
+    let names = ["a", "ab", "bc", "key", "zz"];
+    let mut name = || *dice.pick(&names);
+    let (a, b, c) = (name(), name(), name());
+    let lines = [
+        format!("GET {a}"),
+        format!("SET {a} v"),
+        format!("SET {a} v GET"),
+        format!("MGET {a} {b} {c}"),
+        format!("DEL {a} {b}"),
+        format!("STRLEN {a}"),
+        format!("TYPE {a}"),
+        format!("COPY {a} {b}"),
+        format!("LMOVE {a} {b} LEFT RIGHT"),
+        format!("ZUNIONSTORE {a} 2 {b} {c}"),
+        format!("ZUNIONSTORE {a} 9 {b} {c}"),
+        format!("XREAD COUNT 1 STREAMS {a} {b} 0 0"),
+        format!("EVAL x 2 {a} {b} {c}"),
+        format!("BITFIELD {a} GET u8 0"),
+        format!("BITFIELD {a} SET u8 0 1"),
+        format!("SORT {a} STORE {b}"),
+        format!("SORT_RO {a}"),
+        format!("GEORADIUS {a} 0 0 1 m STORE {b}"),
+        format!("MSET {a} v {b} v"),
+        format!("OBJECT ENCODING {a}"),
+        format!("PUBLISH {a} m"),
+        format!("SPUBLISH {a} m"),
+        format!("SUBSCRIBE {a} {b}"),
+        format!("PSUBSCRIBE {a} a*"),
+        format!("UNSUBSCRIBE {a}"),
+        "SELECT 0".to_owned(),
+        "SELECT 1".to_owned(),
+        "CONFIG GET get".to_owned(),
+        "CONFIG SET get 0".to_owned(),
+        "CLIENT ID".to_owned(),
+        "ACL WHOAMI".to_owned(),
+        "HELLO 3".to_owned(),
+        "PING".to_owned(),
+        "GET".to_owned(),
+        "NOSUCH a".to_owned(),
+        "CONFIG NOSUCH".to_owned(),
+    ];
+    dice.pick(&lines).split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn categories_and_passwords() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut raw = server.raw();
+    let Value::Array(categories) = words(&mut raw, "ACL CAT") else { panic!("a list") };
+    assert_eq!(categories.len(), 21);
+    let Value::Array(names) = words(&mut raw, "ACL CAT scripting") else { panic!("a list") };
+    assert!(sorted(names).contains(&Value::bulk("eval")));
+    assert_eq!(words(&mut raw, "ACL CAT nosuch"), Value::error("ERR Unknown category 'nosuch'"));
+    for (line, digits) in [("ACL GENPASS", 64), ("ACL GENPASS 5", 2), ("ACL GENPASS 4096", 1_024)] {
+        let (one, other) = (words(&mut raw, line), words(&mut raw, line));
+        assert_eq!(one.bytes().map(<[u8]>::len), Some(digits), "{line}");
+        assert!(digits < 8 || one != other, "{line}");
+    }
+    for line in ["ACL GENPASS 0", "ACL GENPASS 4097", "ACL GENPASS x", "ACL GENPASS 1 2"] {
+        assert!(is_error(&words(&mut raw, line), "ERR"), "{line}");
+    }
+}
