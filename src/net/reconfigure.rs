@@ -96,7 +96,8 @@ impl Network {
 
 /// Has a listener go on that was closed for another, which could not be opened all the same.
 fn reopen(config: &Config, listener: &Listener) {
-    if let Err(error) = listener.reopen(backlog(config)) {
+    let again = listener.reopen(backlog(config)).and_then(|()| listener.mark(config.socket_mark_id));
+    if let Err(error) = again {
         tracing::warn!("the server listens no more on {}: {error}", listener.place());
     }
 }

@@ -382,6 +382,20 @@ fn the_file_is_rewritten_and_stays_its_owners() {
 }
 
 #[test]
+fn users_are_written_with_the_rest() {
+    let server = Configured::start("appendonly no\nuser ann on nopass ~* &* +@all\n", &[]);
+    let mut c = server.raw();
+    assert_eq!(c.command(&["CONFIG", "REWRITE"]), Value::status("OK"));
+    assert!(!server.read("redis.conf").contains("user default"), "it is what it is without a line");
+    assert_eq!(c.command(&["ACL", "SETUSER", "eve", "on", ">secret", "~cached:*", "+get"]), Value::status("OK"));
+    assert_eq!(c.command(&["ACL", "SETUSER", "default", "-flushall"]), Value::status("OK"));
+    let users = c.command(&["ACL", "LIST"]);
+    assert_eq!(c.command(&["CONFIG", "REWRITE"]), Value::status("OK"));
+    let server = server.restarted();
+    assert_eq!(server.raw().command(&["ACL", "LIST"]), users);
+}
+
+#[test]
 fn commands_can_be_renamed_and_taken_away() {
     let file = "appendonly no\nenable-debug-command yes\nrename-command FLUSHALL \"\"\nrename-command config secret-config-b840fc02d52\n\
                 rename-command DEBUG D\n";

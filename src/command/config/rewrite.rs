@@ -4,6 +4,8 @@ use crate::base::replace_file::replace_file;
 use crate::config::{Added, rewrite};
 use crate::engine::Ctx;
 use crate::engine::Done;
+use crate::engine::acl::file;
+use crate::engine::acl::users::Acl;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 
@@ -23,7 +25,8 @@ pub(crate) fn write(ctx: &Ctx<'_>, added: Added) -> Result<(), Error> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         old => old,
     };
-    let replaced = old.and_then(|old| replace_file(path, &rewrite(&old, config, added)));
+    let users = users(ctx);
+    let replaced = old.and_then(|old| replace_file(path, &rewrite(&old, config, users.as_deref(), added)));
     replaced.map_err(|error| {
         tracing::warn!("CONFIG REWRITE failed: {}: {error}", path.display());
         let text = error.to_string();
@@ -31,4 +34,17 @@ pub(crate) fn write(ctx: &Ctx<'_>, added: Added) -> Result<(), Error> {
     })?;
     tracing::info!("CONFIG REWRITE has written {}", path.display());
     Ok(())
+}
+
+/// A line for each user, where no file of their own holds them, but for a `default` that is as `requirepass` makes it.
+fn users(ctx: &Ctx<'_>) -> Option<Vec<Vec<u8>>> {
+    let (config, table) = (&ctx.server.config, ctx.server.table);
+    if !config.aclfile.as_os_str().is_empty() {
+        return None;
+    }
+    let mut fresh = Acl::new(table);
+    fresh.set_default_password(&config.requirepass, table);
+    let (fresh, lines) = (file::write(&fresh), file::write(&ctx.server.acl));
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && [*line, b"\n"].concat() != fresh);
+    Some(lines.map(<[u8]>::to_vec).collect())
 }
