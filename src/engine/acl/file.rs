@@ -60,7 +60,7 @@ pub fn read<R>(
                 }
                 users.insert(name, user);
             }
-            Err(fault) => faults.push_str(&format!("{place}:{} {fault}. ", at + 1)),
+            Err(fault) => faults.push_str(&format!("{place}:{}: {fault}. ", at + 1)),
         }
     }
     if faults.is_empty() { Ok(users) } else { Err(faults) }
@@ -112,9 +112,9 @@ mod tests {
         let text = b"user a on\nbogus\nuser a off\nuser b +nonesuch\nuser c (~a";
         assert_eq!(
             read(text, "f", &table, false),
-            Err("f:2 should start with user keyword followed by the username. WARNING: Duplicate user 'a' found on line 3. \
-                 f:4 Error in applying operation '+nonesuch': Unknown command or category name in ACL. \
-                 f:5 Unmatched parenthesis in selector definition '(~a'. "
+            Err("f:2: should start with user keyword followed by the username. WARNING: Duplicate user 'a' found on line 3. \
+                 f:4: Error in applying operation '+nonesuch': Unknown command or category name in ACL. \
+                 f:5: Unmatched parenthesis in selector definition '(~a'. "
                 .to_owned())
         );
     }

@@ -107,6 +107,9 @@ impl Selector {
     }
 
     fn add_keys_by_access(&mut self, rest: &[u8]) -> Result<(), RuleError> {
+        if self.all_keys {
+            return Err(RuleError::AllKeys);
+        }
         // Redis takes letters without a pattern for those of the empty one, and so must its users' files be taken.
         let tilde = rest.iter().position(|byte| *byte == b'~').unwrap_or(rest.len());
         let (mut reads, mut writes) = (false, false);
