@@ -245,6 +245,9 @@ impl EndWords {
 
     pub(super) fn set(&self, field: &mut EndOptions, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
         let mut options = EndOptions::default();
+        if args.is_empty() {
+            return Err(Refusal::Word(Self::WORDS.join(", ")));
+        }
         for word in words(args) {
             let (save, now, force) = match word.to_ascii_lowercase().as_slice() {
                 b"default" => continue,

@@ -263,6 +263,7 @@ fn flags_that_are_wrong_get_advice() {
         (&["--cluster-enabled", "yes"], "Tidegate has no cluster"),
         (&["--port", "6379", "6380"], "'port \"6379\" \"6380\"'\nwrong number of arguments"),
         (&["--port"], "'port'\nwrong number of arguments"),
+        (&["--shutdown-on-sigint"], "must be one of the following: default, save"),
         (&["/nonexistent.conf"], "can't open config file '/nonexistent.conf'"),
     ] {
         let said = refused(args);
