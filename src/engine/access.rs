@@ -76,16 +76,25 @@ impl ServerState {
         let config = &self.config;
         let all_channels = config.acl_pubsub_default == AclPubsubDefault::AllChannels;
         if config.aclfile.as_os_str().is_empty() {
-            for line in &config.users {
+            for (at, line) in config.users.iter().enumerate() {
+                if let Some(name) =
+                    line.first().filter(|name| config.users[..at].iter().any(|other| other.first() == Some(name)))
+                {
+                    let name = String::from_utf8_lossy(name);
+                    return Err(format!(
+                        "Error in user declaration '{name}': Duplicate user found. A user can only be defined once in config files"
+                    ));
+                }
                 let words: Vec<&[u8]> = std::iter::once(&b"user"[..]).chain(line.iter().map(Vec::as_slice)).collect();
-                let (name, user) = read_user(&words, self.table, all_channels)?;
+                let (name, user) = read_user(&words, "user declaration", self.table, all_channels)?;
                 self.acl.put(&name, user);
             }
             return Ok(());
         }
         if !config.users.is_empty() {
             return Err(
-                "users are named both by lines of the configuration and by aclfile: use one of the two".to_owned()
+                "users are named both by lines of the configuration and by aclfile: one of the two may, but not both."
+                    .to_owned(),
             );
         }
         let path = config.dir.join(&config.aclfile);

@@ -305,7 +305,7 @@ fn users_of_the_configuration() {
     };
     for (text, error) in [
         ("user a on\nuser a off\n", "Error in user declaration 'a': Duplicate user found."),
-        ("user a +nosuch\n", "Error in ACL SETUSER modifier '+nosuch': Unknown command or category name in ACL"),
+        ("user a +nosuch\n", "Error in user declaration '+nosuch': Unknown command or category name in ACL"),
         ("user a on\naclfile x\n", "but not both."),
         ("aclfile nosuch.acl\n", "opening file"),
     ] {

@@ -47,7 +47,7 @@ pub fn read<R>(
         if words.is_empty() {
             continue;
         }
-        match read_user(&words, table, all_channels) {
+        match read_user(&words, "applying operation", table, all_channels) {
             Ok((name, user)) => {
                 let is_again = if name == DEFAULT_NAME {
                     std::mem::replace(&mut has_default, true)
@@ -66,8 +66,13 @@ pub fn read<R>(
     if faults.is_empty() { Ok(users) } else { Err(faults) }
 }
 
-/// A user by the words of its line.
-pub fn read_user<R>(words: &[&[u8]], table: &CommandTable<R>, all_channels: bool) -> Result<(Vec<u8>, User), String> {
+/// A user by the words of its line. `wrong` is what a rule is called that does not apply.
+pub fn read_user<R>(
+    words: &[&[u8]],
+    wrong: &str,
+    table: &CommandTable<R>,
+    all_channels: bool,
+) -> Result<(Vec<u8>, User), String> {
     let [keyword, name, rules @ ..] = words else {
         return Err("should start with user keyword followed by the username".to_owned());
     };
@@ -82,9 +87,8 @@ pub fn read_user<R>(words: &[&[u8]], table: &CommandTable<R>, all_channels: bool
     let rules = merge_selectors(argv.as_argv())
         .map_err(|open| format!("Unmatched parenthesis in selector definition '{}'", String::from_utf8_lossy(&open)))?;
     let mut user = User::new(all_channels);
-    user.apply_all(rules.iter().map(Vec::as_slice), table, all_channels).map_err(|(rule, error)| {
-        format!("Error in applying operation '{}': {error}", String::from_utf8_lossy(&rule))
-    })?;
+    user.apply_all(rules.iter().map(Vec::as_slice), table, all_channels)
+        .map_err(|(rule, error)| format!("Error in {wrong} '{}': {error}", String::from_utf8_lossy(&rule)))?;
     Ok((name.to_vec(), user))
 }
 
