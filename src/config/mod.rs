@@ -312,7 +312,7 @@ mod tests {
                     let is_repeated = |name: &&str| {
                         Parameter::named(name.as_bytes()).is_some_and(|parameter| parameter.act.is_repeated())
                     };
-                    assert!(changed.iter().all(|name| is_repeated(name)), "{name}");
+                    assert!(changed.iter().all(is_repeated), "{name}");
                 }
                 Err(error) => assert!(refused(&error), "{error}"),
             }

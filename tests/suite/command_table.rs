@@ -10,7 +10,7 @@ use crate::harness::{Program, Server, Value, sorted};
 use crate::oracle::{REDIS_SERVER, REDIS_SERVER_8};
 
 /// Commands that newer versions of Redis describe otherwise than 7.0.15; the newer description is the one here.
-const NEWER: [(&str, &str); 24] = [
+const NEWER: [(&str, &str); 25] = [
     ("acl|deluser", "tips since 7.2"),
     ("acl|save", "tips since 7.2"),
     ("acl|setuser", "tips since 7.2"),
@@ -26,6 +26,7 @@ const NEWER: [(&str, &str); 24] = [
     ("command|getkeys", "the command to ask about may have no arguments"),
     ("command|getkeysandflags", "the command to ask about may have no arguments"),
     ("config|resetstat", "tips since 7.2"),
+    ("config|rewrite", "tips since 7.2"),
     ("latency|reset", "another tip since 7.2"),
     ("msetnx", "no tips since 8.0"),
     ("randomkey", "another tip since 7.2"),

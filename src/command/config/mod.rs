@@ -77,6 +77,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
             since: "2.8.0",
             complexity: "O(N) where N is the number of parameters and lines",
             summary: "Writes what is set to the configuration file, and keeps its other lines.",
+            tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             run: Run::Now(rewrite::command),
             ..SUB
         },
