@@ -2,7 +2,7 @@
 //! refused, and carries changes of users to the sessions.
 
 use super::acl::check::{Denied, check, reads_all_keys};
-use super::acl::file::{self, read_user};
+use super::acl::file::{self, Fault, read_user};
 use super::acl::log::{Case, Context, Reason};
 use super::acl::users::{DEFAULT, UserId};
 use super::client_line::describe_calling;
@@ -86,7 +86,7 @@ impl ServerState {
                     ));
                 }
                 let words: Vec<&[u8]> = std::iter::once(&b"user"[..]).chain(line.iter().map(Vec::as_slice)).collect();
-                let (name, user) = read_user(&words, "user declaration", self.table, all_channels)?;
+                let (name, user) = read_user(&words, self.table, all_channels).map_err(declaration_error)?;
                 self.acl.put(&name, user);
             }
             return Ok(());
@@ -143,6 +143,20 @@ impl ServerState {
         self.acl.set_default_password(&password, self.table);
         self.users_changed(current);
     }
+}
+
+/// What is said of a wrong line about a user in the configuration.
+fn declaration_error(fault: Fault) -> String {
+    let (what, why) = match fault {
+        Fault::NoUser => return "Error in user declaration: a name is missing".to_owned(),
+        Fault::Name(name) => (name, "Usernames can't contain spaces or null characters".to_owned()),
+        Fault::Parenthesis(rule) => (rule, "Unmatched parenthesis in selector definition".to_owned()),
+        Fault::Rules(rules) => {
+            let first = rules.into_iter().next();
+            first.map(|(rule, error)| (rule, error.to_string())).unwrap_or_default()
+        }
+    };
+    format!("Error in user declaration '{}': {why}", String::from_utf8_lossy(&what))
 }
 
 /// Calls.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::super::table::CommandTable;
-use super::rule::{has_spaces, merge_selectors};
+use super::rule::{RuleError, has_spaces, merge_selectors};
 use super::user::User;
 use super::users::{Acl, DEFAULT_NAME};
 use crate::resp::request::OwnedArgv;
@@ -47,7 +47,7 @@ pub fn read<R>(
         if words.is_empty() {
             continue;
         }
-        match read_user(&words, "applying operation", table, all_channels) {
+        match read_user(&words, table, all_channels) {
             Ok((name, user)) => {
                 let is_again = if name == DEFAULT_NAME {
                     std::mem::replace(&mut has_default, true)
@@ -60,36 +60,68 @@ pub fn read<R>(
                 }
                 users.insert(name, user);
             }
-            Err(fault) => faults.push_str(&format!("{place}:{}: {fault}. ", at + 1)),
+            Err(fault) => fault.tell(&format!("{place}:{}", at + 1), &mut faults),
         }
     }
     if faults.is_empty() { Ok(users) } else { Err(faults) }
 }
 
-/// A user by the words of its line. `wrong` is what a rule is called that does not apply.
-pub fn read_user<R>(
-    words: &[&[u8]],
-    wrong: &str,
-    table: &CommandTable<R>,
-    all_channels: bool,
-) -> Result<(Vec<u8>, User), String> {
-    let [keyword, name, rules @ ..] = words else {
-        return Err("should start with user keyword followed by the username".to_owned());
-    };
-    if *keyword != b"user" {
-        return Err("should start with user keyword followed by the username".to_owned());
+/// What is wrong with the line of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It does not begin with `user` and a name.
+    NoUser,
+    /// The name can't be one.
+    Name(Vec<u8>),
+    /// A parenthesis that is not closed, in this rule.
+    Parenthesis(Vec<u8>),
+    /// Rules that do not apply, and why.
+    Rules(Vec<(Vec<u8>, RuleError)>),
+}
+
+impl Fault {
+    /// What the log of a file's faults says of one at `place`: all names that there are not, and of other faults the first.
+    fn tell(&self, place: &str, faults: &mut String) {
+        let lossy = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        match self {
+            Fault::NoUser => {
+                faults.push_str(&format!("{place} should start with user keyword followed by the username. "));
+            }
+            Fault::Name(name) => {
+                faults.push_str(&format!("{place}: username '{}' contains invalid characters. ", lossy(name)));
+            }
+            Fault::Parenthesis(_) => {
+                faults.push_str(&format!("{place}: Unmatched parenthesis in selector definition. "));
+            }
+            Fault::Rules(rules) => {
+                let (unknown, others): (Vec<_>, Vec<_>) =
+                    rules.iter().partition(|(_, error)| *error == RuleError::UnknownCommand);
+                for (rule, error) in unknown {
+                    faults.push_str(&format!("{place}: Error in applying operation '{}': {error}. ", lossy(rule)));
+                }
+                others.first().into_iter().for_each(|(_, error)| faults.push_str(&format!("{place}: {error}. ")));
+            }
+        }
     }
+}
+
+/// A user by the words of its line.
+pub fn read_user<R>(words: &[&[u8]], table: &CommandTable<R>, all_channels: bool) -> Result<(Vec<u8>, User), Fault> {
+    let [b"user", name, rules @ ..] = words else { return Err(Fault::NoUser) };
     if has_spaces(name) {
-        return Err(format!("username '{}' contains invalid characters", String::from_utf8_lossy(name)));
+        return Err(Fault::Name(name.to_vec()));
     }
     let mut argv = OwnedArgv::default();
     rules.iter().for_each(|rule| argv.push(rule));
-    let rules = merge_selectors(argv.as_argv())
-        .map_err(|open| format!("Unmatched parenthesis in selector definition '{}'", String::from_utf8_lossy(&open)))?;
+    let rules = merge_selectors(argv.as_argv()).map_err(Fault::Parenthesis)?;
     let mut user = User::new(all_channels);
-    user.apply_all(rules.iter().map(Vec::as_slice), table, all_channels)
-        .map_err(|(rule, error)| format!("Error in {wrong} '{}': {error}", String::from_utf8_lossy(&rule)))?;
-    Ok((name.to_vec(), user))
+    let mut wrong = Vec::new();
+    for rule in rules {
+        if let Err(error) = user.apply(&rule, table, all_channels) {
+            wrong.push((rule, error));
+        }
+    }
+    if wrong.is_empty() { Ok((name.to_vec(), user)) } else { Err(Fault::Rules(wrong)) }
 }
 
 #[cfg(test)]
@@ -116,9 +148,9 @@ mod tests {
         let text = b"user a on\nbogus\nuser a off\nuser b +nonesuch\nuser c (~a";
         assert_eq!(
             read(text, "f", &table, false),
-            Err("f:2: should start with user keyword followed by the username. WARNING: Duplicate user 'a' found on line 3. \
+            Err("f:2 should start with user keyword followed by the username. WARNING: Duplicate user 'a' found on line 3. \
                  f:4: Error in applying operation '+nonesuch': Unknown command or category name in ACL. \
-                 f:5: Unmatched parenthesis in selector definition '(~a'. "
+                 f:5: Unmatched parenthesis in selector definition. "
                 .to_owned())
         );
     }
