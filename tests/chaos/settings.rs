@@ -8,7 +8,11 @@ use super::dice::Dice;
 use super::wire::{Args, words};
 
 /// Parameters that stay as they are.
-const LEFT_ALONE: [(&str, &str); 5] = [
+const LEFT_ALONE: [(&str, &str); 9] = [
+    ("port", "nobody would find the server again"),
+    ("bind", "as above"),
+    ("tls-port", "as above"),
+    ("maxmemory-clients", "the keepers would be closed for what they hold"),
     ("requirepass", "nobody here gives a password"),
     ("maxclients", "the keepers and the watchdog must get in; --server-args sets it for a whole run"),
     ("loglevel", "a log of everything fills the disk"),
@@ -17,7 +21,8 @@ const LEFT_ALONE: [(&str, &str); 5] = [
 ];
 
 /// Parameters that get only these values when the value is valid, and why.
-const BOUNDED: [(&str, &[&str], &str); 15] = [
+const BOUNDED: [(&str, &[&str], &str); 16] = [
+    ("acllog-max-len", &["0", "10", "128"], "long logs take the machine's memory"),
     ("busy-reply-threshold", &["1", "20", "100"], "0 and large numbers let a script hold all others up"),
     ("lua-time-limit", &["1", "20", "100"], "the same by its old name"),
     ("script-time-limit", &["50", "300", "1000"], "0 and large numbers let scripts run for ever"),
