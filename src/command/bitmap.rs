@@ -225,7 +225,7 @@ fn bitfield(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             Change::Set(value, overflow) => bits::set_field(&mut near, within, op.kind, value, overflow),
             Change::Add(delta, overflow) => bits::increment_field(&mut near, within, op.kind, delta, overflow),
         };
-        if op.writes() && answer.is_some() && (matches!(op.change, Change::Add(..)) || near[..] != before) {
+        if op.writes() && answer.is_some() && near[..] != before {
             slot = Some(ctx.ks.set_range(db, key, slot, at, &near[..op.end() - at])?.0);
         }
         match answer {
@@ -293,6 +293,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Reads and writes integers of any width at any bit of a string.",
         syntax: "key [(GET encoding offset):get-block | ([OVERFLOW <WRAP | SAT | FAIL>]:overflow-block \
             <(SET encoding offset value:integer):set-block | (INCRBY encoding offset increment:integer):incrby-block>:write-operation):write]:operation...",
+        event: "setbit",
         run: Run::Now(bitfield),
         ..BITMAP
     },
@@ -316,6 +317,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(N) for the bytes of all sources",
         summary: "Combines the bits of strings and stores the result.",
         syntax: "<AND | OR | XOR | NOT | DIFF | DIFF1 | ANDOR | ONE>:operation destkey:key key...",
+        event: "set",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| bitop(ctx, args))),
         ..BITMAP
     },
@@ -348,6 +350,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.2.0",
         summary: "Sets or clears one bit of a string, which grows as needed.",
         syntax: "key offset value:integer",
+        event: "setbit",
         run: Run::Now(setbit),
         ..BITMAP
     },

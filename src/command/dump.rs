@@ -119,6 +119,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(N) for a value of N bytes, O(N*log(N)) for a sorted set",
         summary: "Creates a key of the bytes that DUMP answered.",
         syntax: "key ttl:integer serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency:integer]",
+        event: "restore",
         run: Run::Now(restore),
         ..KEY
     },

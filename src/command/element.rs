@@ -10,6 +10,7 @@ use super::bulk_item;
 use super::deadline::Count;
 use crate::base::limits::REPLY_MAX_BYTES;
 use crate::base::num::parse_i64;
+use crate::config::EventClasses;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
@@ -297,6 +298,16 @@ fn hsetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Ok(());
     }
     let before = ctx.ks.changes_by_commands();
+    let begins_empty = slot.is_none();
+    let is_over = matches!(options.lifetime, Lifetime::Until(at_ms) if ctx.ks.expires_at_once(at_ms));
+    if is_over {
+        // Redis sets the fields, and then removes them.
+        if begins_empty {
+            ctx.ks.tell(EventClasses::NEW, "new", db, key);
+        }
+        ctx.ks.tell(EventClasses::HASH, "hset", db, key);
+        ctx.ks.tell(EventClasses::HASH, "hdel", db, key);
+    }
     for (field, value) in pairs() {
         slot = match options.lifetime {
             Lifetime::Until(at_ms) if ctx.ks.expires_at_once(at_ms) => remove_expired(ctx, slot, field),
@@ -312,6 +323,9 @@ fn hsetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if let Lifetime::Until(_) = options.lifetime {
         // A value and its deadline are one change.
         ctx.ks.count_changes_as(before, options.elements.len() as u64 / 2);
+    }
+    if is_over && begins_empty {
+        ctx.ks.tell(EventClasses::GENERIC, "del", db, key);
     }
     ctx.reply.integer(DONE);
     Ok(())

@@ -496,6 +496,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Answers or stores the members within a distance of a place.",
         syntax: "key longitude latitude radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]]:count-block [ASC | DESC]:order \
             [(STORE key):storekey | (STOREDIST key):storedistkey]:store",
+        event: "georadiusstore",
         run: Run::Now(georadius),
         ..Command::EMPTY
     },
@@ -535,6 +536,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Answers or stores the members within a distance of another member.",
         syntax: "key member radius <M | KM | FT | MI>:unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]]:count-block [ASC | DESC]:order \
             [(STORE key):storekey | (STOREDIST key):storedistkey]:store",
+        event: "georadiusstore",
         run: Run::Now(georadiusbymember),
         ..Command::EMPTY
     },
@@ -578,6 +580,7 @@ pub(super) const COMMANDS: &[Command] = &[
         syntax: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude>:from \
             <(BYRADIUS radius <M | KM | FT | MI>:unit):circle | (BYBOX width height <M | KM | FT | MI>:unit):box>:by \
             [ASC | DESC]:order [COUNT count [ANY]]:count-block [STOREDIST]",
+        event: "geosearchstore",
         run: Run::Now(geosearchstore),
         ..Command::EMPTY
     },

@@ -346,6 +346,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.0.0",
         summary: "Adds to the integer in a field, which begins at 0.",
         syntax: "key field increment:integer",
+        event: "hincrby",
         run: Run::Now(hincrby),
         ..ADD
     },
@@ -356,6 +357,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.6.0",
         summary: "Adds to the decimal number in a field, which begins at 0.",
         syntax: "key field increment:double",
+        event: "hincrbyfloat",
         run: Run::Now(hincrbyfloat),
         ..ADD
     },

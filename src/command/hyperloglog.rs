@@ -6,8 +6,10 @@
 
 use std::borrow::Cow;
 
+use crate::config::EventClasses;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
+use crate::engine::events::SILENT;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
@@ -155,6 +157,9 @@ fn pfmerge(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     hyperloglog::forget_count(&mut new);
     let before = ctx.ks.changes_by_commands();
     store(ctx, key, slot, old.as_deref().unwrap_or_default(), &new)?;
+    if ctx.ks.changes_by_commands() == before {
+        ctx.ks.tell(EventClasses::STRING, "pfadd", db, key);
+    }
     ctx.ks.count_changes_as(before, 1);
     ctx.reply.ok();
     Ok(())
@@ -215,6 +220,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(1) for each element",
         summary: "Adds elements to a HyperLogLog, which is created if the key is absent.",
         syntax: "key [element]...",
+        event: "pfadd",
         run: Run::Now(pfadd),
         ..FAMILY
     },
@@ -226,6 +232,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(1) for one key, whose count is kept; O(N) for N keys",
         summary: "Answers about how many different elements were added to any of the HyperLogLogs.",
         syntax: "key...",
+        event: SILENT,
         run: Run::Now(pfcount),
         ..FAMILY
     },
@@ -237,6 +244,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(N) for N registers",
         summary: "Shows or changes how a HyperLogLog is stored: GETREG, DECODE, ENCODING, TODENSE.",
         syntax: "subcommand key",
+        event: SILENT,
         run: Run::Now(pfdebug),
         ..FAMILY
     },
@@ -248,6 +256,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(N) for N HyperLogLogs",
         summary: "Merges HyperLogLogs into the first one.",
         syntax: "destkey:key [sourcekey:key]...",
+        event: "pfadd",
         run: Run::Now(pfmerge),
         ..FAMILY
     },

@@ -220,6 +220,7 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     summary: "Adds to a number within bounds and sets its expiry; answers the new value and what was added.",
     syntax: "key [BYFLOAT float:double | BYINT integer:integer] [LBOUND lowerbound] [UBOUND upperbound] [SATURATE] \
         [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]",
+    event: "incrby",
     run: Run::Now(increx),
     ..Command::EMPTY
 }];

@@ -250,14 +250,14 @@ fn lifetime(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
 }
 
 fn object_encoding(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let encoding = ctx.ks.peek(ctx.session.db, args.bytes()?).map(|entry| entry.value().encoding());
+    let encoding = ctx.ks.peek_silently(ctx.session.db, args.bytes()?).map(|entry| entry.value().encoding());
     ctx.reply.bulk_or_null(encoding.map(str::as_bytes));
     Ok(())
 }
 
 fn object_freq(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (db, key) = (ctx.session.db, args.bytes()?);
-    if ctx.ks.peek(db, key).is_none() {
+    if ctx.ks.peek_silently(db, key).is_none() {
         ctx.reply.null();
         return Ok(());
     }
@@ -272,7 +272,7 @@ fn object_freq(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 fn object_idletime(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (db, key) = (ctx.session.db, args.bytes()?);
-    if ctx.ks.peek(db, key).is_none() {
+    if ctx.ks.peek_silently(db, key).is_none() {
         ctx.reply.null();
         return Ok(());
     }
@@ -286,7 +286,7 @@ fn object_idletime(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 fn object_refcount(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    match ctx.ks.peek(ctx.session.db, args.bytes()?) {
+    match ctx.ks.peek_silently(ctx.session.db, args.bytes()?) {
         None => ctx.reply.null(),
         // No value is shared.
         Some(_) => ctx.reply.integer(1),

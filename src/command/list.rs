@@ -4,8 +4,10 @@
 //! its keys becomes a list, so nothing here knows whether a call has waited, but for keys of another type: a new call
 //! refuses them, one that has waited passes over them.
 
+use crate::config::EventClasses;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
+use crate::engine::events::PUSH_FIRST;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
@@ -232,6 +234,8 @@ fn ltrim(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, start, stop) = (args.bytes()?, args.int()?, args.int()?);
     if let Some(slot) = find(ctx.ks, db, key)? {
         let len = ctx.ks.list(db, slot)?.len();
+        // Also where nothing is left out.
+        ctx.ks.tell(EventClasses::LIST, "ltrim", db, key);
         let kept = span(start, stop, len);
         if kept.is_empty() {
             ctx.ks.list_pop(db, slot, true, len)?;
@@ -558,6 +562,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "6.2.0",
         summary: "Moves an element from an end of one list to an end of another, or waits for one to move.",
         syntax: "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto timeout",
+        event: PUSH_FIRST,
         run: Run::MayWait(|ctx, args| ctx.as_one_change(|ctx| blmove(ctx, args))),
         ..Command::EMPTY
     },
@@ -609,6 +614,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.2.0",
         summary: "Moves the last element of a list to the front of another, or waits for one to move.",
         syntax: "source destination timeout",
+        event: PUSH_FIRST,
         run: Run::MayWait(|ctx, args| ctx.as_one_change(|ctx| brpoplpush(ctx, args))),
         ..Command::EMPTY
     },
@@ -657,6 +663,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "6.2.0",
         summary: "Moves an element from an end of one list to an end of another.",
         syntax: "source destination <LEFT | RIGHT>:wherefrom <LEFT | RIGHT>:whereto",
+        event: PUSH_FIRST,
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| lmove(ctx, args))),
         ..Command::EMPTY
     },
@@ -768,6 +775,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(N) for N removed elements",
         summary: "Removes all elements of a list but those between two indexes.",
         syntax: "key start stop",
+        event: "ltrim",
         run: Run::Now(ltrim),
         ..Command::EMPTY
     },
@@ -792,6 +800,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "1.2.0",
         summary: "Moves the last element of a list to the front of another.",
         syntax: "source destination",
+        event: PUSH_FIRST,
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| rpoplpush(ctx, args))),
         ..Command::EMPTY
     },

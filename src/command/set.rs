@@ -441,7 +441,7 @@ fn operands(ks: &mut Keyspace, db: DbIndex, keys: Argv<'_>) -> Result<Vec<Option
         let slot = ks.find(db, key);
         match slot {
             Some(_) => ks.stats.hits += 1,
-            None => ks.stats.misses += 1,
+            None => ks.miss(db, key),
         }
         at(ks, db, slot).map(|_| slot)
     };
@@ -539,6 +539,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "sdiffstore",
         complexity: OF_ALL,
         summary: "Stores the members of the first set that no other has.",
+        event: "sdiffstore",
         run: Run::Now(sdiffstore),
         ..STORE
     },
@@ -565,6 +566,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "sinterstore",
         complexity: OF_SMALLEST,
         summary: "Stores the members that all sets have.",
+        event: "sinterstore",
         run: Run::Now(sinterstore),
         ..STORE
     },
@@ -616,6 +618,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Takes out and answers members drawn at random.",
         syntax: "key [count]",
         tips: &["nondeterministic_output"],
+        event: "spop",
         run: Run::Now(spop),
         ..REMOVE
     },
@@ -675,6 +678,7 @@ pub(super) const COMMANDS: &[Command] = &[
         name: "sunionstore",
         complexity: OF_ALL,
         summary: "Stores the members that any set has.",
+        event: "sunionstore",
         run: Run::Now(sunionstore),
         ..STORE
     },

@@ -367,6 +367,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Read), KeySpec::unknown(Access::Overwrite)],
         summary: "Sorts the elements of a list, set or sorted set, and answers or stores them.",
         syntax: "key [BY pattern]:by-pattern [LIMIT offset count] [GET pattern]:get-pattern... [ASC | DESC]:order [ALPHA:sorting] [STORE destination]",
+        event: "sortstore",
         run: Run::Now(sort),
         ..SORT
     },

@@ -543,6 +543,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(M) for M bytes appended, amortized",
         summary: "Appends to a string and answers its new length; an absent key is created.",
         syntax: "key value",
+        event: "append",
         run: Run::Now(append),
         ..STRING
     },
@@ -552,6 +553,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(FAST),
         summary: "Takes one from the counter under a key.",
         syntax: "key",
+        event: "incrby",
         run: Run::Now(decr),
         ..STRING
     },
@@ -561,6 +563,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(FAST),
         summary: "Takes a number from the counter under a key.",
         syntax: "key decrement:integer",
+        event: "incrby",
         run: Run::Now(decrby),
         ..STRING
     },
@@ -622,6 +625,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(FAST),
         summary: "Adds one to the counter under a key.",
         syntax: "key",
+        event: "incrby",
         run: Run::Now(incr),
         ..STRING
     },
@@ -631,6 +635,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(FAST),
         summary: "Adds a number to the counter under a key.",
         syntax: "key increment:integer",
+        event: "incrby",
         run: Run::Now(incrby),
         ..STRING
     },
@@ -641,6 +646,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "2.6.0",
         summary: "Adds a fraction to the number under a key.",
         syntax: "key increment:double",
+        event: "incrbyfloat",
         run: Run::Now(incrbyfloat),
         ..STRING
     },
@@ -760,6 +766,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(N) for a string that grows to N bytes, else O(M) for M bytes written",
         summary: "Overwrites a part of a string, which grows as needed.",
         syntax: "key offset value",
+        event: "setrange",
         run: Run::Now(setrange),
         ..STRING
     },

@@ -41,6 +41,8 @@ pub enum Act {
     LatencyTracking,
     /// Keep other moments that held clients up.
     LatencyThreshold,
+    /// Tell other events.
+    Events,
     /// Log more or less.
     LogLevel,
     /// Show another title.

@@ -89,6 +89,9 @@ pub enum Refusal {
     /// The value is right, but can't be brought about; the reason.
     #[error("{0}")]
     Failed(String),
+    /// Not the letter of a class of keyspace notifications.
+    #[error("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")]
+    EventClass,
     /// Only settable at start.
     #[error("can't set immutable config")]
     Immutable,

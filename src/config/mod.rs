@@ -10,6 +10,7 @@
 
 mod act;
 mod arguments;
+mod event_classes;
 mod inert;
 mod kind;
 mod load;
@@ -24,6 +25,7 @@ mod words;
 
 pub use act::Act;
 pub use arguments::{Arguments, Asked, command};
+pub use event_classes::EventClasses;
 pub use inert::INERT;
 pub use kind::{
     AclPubsubDefault, AllowFrom, AppendFsync, BytesOrShare, EndOptions, LogLevel, MaxmemoryPolicy, OomScoreAdj,

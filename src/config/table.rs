@@ -6,6 +6,7 @@
 //! asks for more than the server does (`warn`: anything but that text) is warned of in the log.
 
 use super::act::Act;
+use super::event_classes::{EventClasses, EventLetters};
 use super::kind::{
     AclPubsubDefault, Addresses, AllowFrom, AppendFsync, BytesOrShare, Directory, EndOptions, EndWords, File, Limits,
     LogLevel, MaxmemoryPolicy, MemoryOrPercent, Name, OomScoreAdj, OomScores, Origin, OutputLimits, Percentiles,
@@ -422,6 +423,10 @@ parameters! {
         /// Entries of the COMMANDLOG for large replies.
         commandlog_large_reply_max_len: usize = "commandlog-large-reply-max-len", AnyTime,
             int(0, LONG_MAX), "128", act CommandLog;
+        /// Which changes of keys are published, and how: `K` on channels named after the key, `E` on those named after the event; `g` what
+        /// concerns keys of any type, `$` strings, `l` lists, `s` sets, `h` hashes, `z` sorted sets, `t` streams, `x` what expired, `e` what
+        /// was evicted, `d` modules, `A` all of these; `n` new keys, `m` keys that were not found. Empty for nothing.
+        notify_keyspace_events: EventClasses = "notify-keyspace-events", AnyTime, EventLetters, "", act Events;
         /// Keep the distribution of each command's latency.
         latency_tracking: bool = "latency-tracking", AnyTime, YesNo, "yes", act LatencyTracking;
         /// Which percentiles of these INFO latencystats shows.

@@ -56,6 +56,7 @@ impl ServerState {
     /// The data has been loaded so far; `None`: all of it is there.
     pub fn set_loading(&mut self, progress: Option<Progress>) {
         self.loading = progress;
+        self.readers_changed();
         for session in self.sessions.iter_mut() {
             session.restrictions.set(Restrictions::LOADING, progress.is_some());
         }

@@ -175,7 +175,7 @@ pub(crate) fn call(
         fail(server, entry, &Error::ReplyTooLong, reply, start);
         return None;
     }
-    if ks.effects().are_whole() && is_too_much(ks, entry, argv) {
+    if ks.effects().are_whole() && !begin_recorded(ks, entry, argv) {
         fail(server, entry, &UNIT_IS_FULL, reply, start);
         return None;
     }
@@ -251,6 +251,14 @@ pub(crate) fn call(
         server.note_outstanding(session, entry, argv, origin, took, reply_bytes);
     }
     waits
+}
+
+/// Begins a command of which whole effects are recorded; answers whether it may run.
+fn begin_recorded(ks: &mut Keyspace, entry: &Entry, argv: Argv<'_>) -> bool {
+    if ks.effects().are_annotated() {
+        ks.note_command(entry.id.index() as u16);
+    }
+    !is_too_much(ks, entry, argv)
 }
 
 /// Whether a command might change more than the log can still take of the unit that is underway, by the length of its arguments.

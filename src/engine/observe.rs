@@ -20,6 +20,10 @@ impl ServerState {
     pub(super) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
         self.assert_readers_are_known();
         let readers = self.readers;
+        if !ks.effects().has_changes() {
+            // Nothing has changed, but there is something to tell.
+            return self.tell_events(ks, out);
+        }
         let (mut is_long, mut fence) = (false, Lsn::NONE);
         match (&mut self.tail, &self.durability) {
             (Some(tail), durability) => {
@@ -49,6 +53,9 @@ impl ServerState {
         }
         if readers.has(Readers::USAGE) {
             ks.stamp_changes();
+        }
+        if readers.has(Readers::EVENTS) {
+            self.tell_events(ks, out);
         }
         if is_long {
             // One block could not take much more.

@@ -26,8 +26,11 @@ impl Readers {
     /// Clients that are told what they may cache no longer.
     pub(super) const TRACKING: Readers = Readers(1 << 5);
 
+    /// Those who are told of events.
+    pub(super) const EVENTS: Readers = Readers(1 << 6);
+
     /// Those who read whole effects.
-    pub(super) const OF_ALL: Readers = Readers(Readers::LOG.0 | Readers::SNAPSHOT.0);
+    pub(super) const OF_ALL: Readers = Readers(Readers::LOG.0 | Readers::SNAPSHOT.0 | Readers::EVENTS.0);
     /// Clients that want to know which keys were touched.
     pub(super) const WATCH_OR_WAIT: Readers = Readers(Readers::WATCH.0 | Readers::WAIT.0);
     /// Those who read which keys were touched.

@@ -380,6 +380,8 @@ pub struct Command<R: 'static> {
     pub secrets: &'static [Secret],
     /// What script it runs, if it runs one.
     pub runs: Option<Runs>,
+    /// The event that its changes are told as, where that does not follow from these changes alone.
+    pub event: &'static str,
     /// Hints for clients as COMMAND INFO gives them, such as `nondeterministic_output`.
     pub tips: &'static [&'static str],
     /// What runs it.
@@ -404,6 +406,7 @@ impl<R> Command<R> {
             channels: Channels::None,
             secrets: &[],
             runs: None,
+            event: "",
             tips: &[],
             run,
         }

@@ -40,7 +40,7 @@ use crate::base::allocator::Freed;
 use crate::base::clock::Clock;
 use crate::base::limits::OUTBOX_TOTAL_PAUSE_BYTES;
 use crate::base::rng::Rng;
-use crate::config::{Config, Ranking};
+use crate::config::{Config, EventClasses, Ranking};
 use crate::keyspace::effect::Recording;
 use crate::keyspace::usage::Usage;
 use crate::keyspace::{DbIndex, Keyspace, ValueLimits};
@@ -133,7 +133,7 @@ impl Engine {
             sent_past: 0,
             past_of_call: Past::default(),
         };
-        server.readers_changed();
+        server.events_changed(&mut ks);
         Ok(Engine { ks, server, batch: Batch::default() })
     }
 }
@@ -466,6 +466,20 @@ impl ServerState {
             .and_if(Readers::WAIT, !self.waits.is_empty())
             .and_if(Readers::TRACKING, self.tracking.reads_changes())
             .and_if(Readers::USAGE, self.config.maxmemory_policy.ranking() == Some(Ranking::Change))
+            .and_if(Readers::EVENTS, self.tells_events())
+    }
+
+    /// Whether events are told: not while the data is loaded, which changes nothing.
+    fn tells_events(&self) -> bool {
+        self.config.notify_keyspace_events.tell_anything() && self.loading.is_none()
+    }
+
+    /// Other events are to be told than before, beginning with those of the unit that is underway.
+    pub fn events_changed(&mut self, ks: &mut Keyspace) {
+        let classes = self.config.notify_keyspace_events;
+        self.readers_changed();
+        ks.annotate(classes.tell_anything(), classes.has(EventClasses::MISS));
+        ks.record_from_now(self.recording);
     }
 
     /// A change that the log does not see is the worst that could follow from a reader of which nobody has told.

@@ -39,7 +39,7 @@ use std::rc::Rc;
 use any_value::{ValueMut, ValueRef};
 use db::Db;
 use disposal::Disposal;
-use effect::{Cause, Effect, Effects, Recording};
+use effect::{Cause, Effect, Effects, Recording, What};
 use entry::Entry;
 use eviction::Pool;
 use expiry::Turn;
@@ -55,7 +55,7 @@ use crate::base::limits::{EXPIRED_ELEMENTS_PER_LOOKUP, EXPIRY_SLICE_TIMERS, RAND
 use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::base::split_table::{PLACE_END, Walk};
-use crate::config::Config;
+use crate::config::{Config, EventClasses};
 use crate::value::hash::HashLimits;
 use crate::value::list::ListLimits;
 use crate::value::set::SetLimits;
@@ -167,6 +167,10 @@ pub struct Keyspace {
     next_victim_db: DbIndex,
     /// See [`set_keeps_expired`](Keyspace::set_keeps_expired).
     keeps_expired: bool,
+    /// Whether a key that is added is noted: to be taken back, or to be told.
+    notes_added: bool,
+    /// Whether a key that is looked for and not found is told.
+    tells_misses: bool,
     /// Counters for INFO.
     pub stats: KeyspaceStats,
     /// Randomness for RANDOMKEY and its kin.
@@ -198,6 +202,8 @@ impl Keyspace {
             drawn: Vec::new(),
             next_victim_db: 0,
             keeps_expired: false,
+            notes_added: false,
+            tells_misses: false,
             stats: KeyspaceStats::default(),
             freed_before: 0,
             rng,
@@ -432,9 +438,20 @@ impl Keyspace {
     #[inline]
     pub fn look_up(&mut self, db: DbIndex, key: &[u8]) -> Option<Slot> {
         let slot = self.find(db, key);
-        self.stats.hits += u64::from(slot.is_some());
-        self.stats.misses += u64::from(slot.is_none());
+        match slot {
+            Some(_) => self.stats.hits += 1,
+            None => self.miss(db, key),
+        }
         slot
+    }
+
+    /// Counts a read that did not find its key, and has it told.
+    #[inline]
+    pub fn miss(&mut self, db: DbIndex, key: &[u8]) {
+        self.stats.misses += 1;
+        if self.tells_misses {
+            self.tell(EventClasses::MISS, "keymiss", db, key);
+        }
     }
 
     /// As [`read`](Self::read), without counting as a use of the key (TTL, TYPE, OBJECT).
@@ -443,6 +460,14 @@ impl Keyspace {
         let slot = self.look_up(db, key);
         self.noting = noting;
         slot.map(|slot| self.entry(db, slot))
+    }
+
+    /// As [`peek`](Self::peek), for OBJECT, of which nobody is told that it did not find its key.
+    pub fn peek_silently(&mut self, db: DbIndex, key: &[u8]) -> Option<Entry<'_>> {
+        let tells = std::mem::replace(&mut self.tells_misses, false);
+        let is_there = self.peek(db, key).is_some();
+        self.tells_misses = tells;
+        if is_there { self.live(db, key) } else { None }
     }
 
     /// A key's entry, without any trace of having looked: an expired one stays where it is and counts as absent.
@@ -461,6 +486,35 @@ impl Keyspace {
     /// Lets the unit that is underway record from here on, if it did not: somebody has begun to observe.
     pub fn record_from_now(&mut self, recording: Recording) {
         self.effects.record_from_now(recording);
+    }
+
+    /// Has noted beside the effects what those need to know who are told of events, or not any more; with `misses` also which keys
+    /// are looked for and not found.
+    pub fn annotate(&mut self, is_on: bool, misses: bool) {
+        self.effects.annotate(is_on);
+        self.notes_added = is_on || self.undo.is_on();
+        self.tells_misses = is_on && misses;
+    }
+
+    /// The effects from here on are those of this command, by its index in the table.
+    pub fn note_command(&mut self, index: u16) {
+        self.effects.note(What::Command(index), 0, b"");
+    }
+
+    /// The event of the effects from here on has this name, up to the end of the command.
+    #[inline]
+    pub fn name_events(&mut self, name: &'static str) {
+        if self.effects.are_annotated() {
+            self.effects.note(What::Named(name), 0, b"");
+        }
+    }
+
+    /// Has an event told that no effect shows.
+    #[inline]
+    pub fn tell(&mut self, class: EventClasses, name: &'static str, db: DbIndex, key: &[u8]) {
+        if self.effects.are_annotated() {
+            self.effects.note(What::Told(class, name), db, key);
+        }
     }
 
     /// Records a change of what is kept beside the keys, scripts and libraries, that its owner has made.
@@ -666,7 +720,9 @@ impl Keyspace {
         if entry.deadline_ms() <= self.now_ms {
             self.stats.expired += 1;
         } else {
+            let is_set = matches!(entry.value(), ValueRef::Set(_));
             self.stats.expired_elements += entry.value().deadlines().map_or(0, |deadlines| deadlines.len() as u64);
+            self.effects.note(What::Drained { is_set }, db, b"");
         }
         self.remove_as(db, slot, Cause::Expiry);
     }

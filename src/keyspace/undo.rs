@@ -25,6 +25,7 @@ use std::collections::HashSet;
 
 use super::any_value::{Value, ValueRef};
 use super::db::Db;
+use super::effect::What;
 use super::entries::Removed;
 use super::entry::{Entry, NewValue, TEXT_MAX_BYTES};
 use super::pre_image::PreImage;
@@ -206,6 +207,7 @@ impl Keyspace {
     pub fn begin_undo(&mut self) {
         debug_assert!(!self.undo.is_on && self.undo.steps.is_empty(), "scripts do not nest");
         self.undo.is_on = true;
+        self.notes_added = true;
         self.effects.keep();
         self.undo.standing_effects = self.standing_effects;
         self.undo.stats = self.stats;
@@ -220,6 +222,7 @@ impl Keyspace {
     #[inline]
     pub fn commit_undo(&mut self) {
         self.undo.is_on = false;
+        self.notes_added = self.effects.are_annotated();
         self.effects.release();
         if self.undo.steps.is_empty() {
             return;
@@ -247,6 +250,7 @@ impl Keyspace {
     #[cold]
     pub fn roll_back(&mut self) -> usize {
         self.undo.is_on = false;
+        self.notes_added = self.effects.are_annotated();
         let mut steps = std::mem::take(&mut self.undo.steps);
         let count = steps.len();
         let mut carried = None;
@@ -358,9 +362,19 @@ impl Keyspace {
     /// A key has been added.
     #[inline]
     pub(super) fn note_added(&mut self, db: DbIndex, slot: Slot) {
+        if self.notes_added {
+            self.note_added_now(db, slot);
+        }
+    }
+
+    fn note_added_now(&mut self, db: DbIndex, slot: Slot) {
         if self.undo.is_on {
             self.undo.push(Step::Added { db, slot });
             self.undo.restorable.add((slot, db));
+        }
+        if self.effects.are_annotated() {
+            let key = self.dbs[db as usize].entry(slot).key();
+            self.effects.note(What::Created, db, key);
         }
     }
 

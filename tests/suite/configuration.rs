@@ -85,7 +85,7 @@ jemalloc-bg-thread yes
 "#;
 
 /// Names of Redis that are not parameters here yet.
-const NOT_YET: [&str; 2] = ["max-new-tls-connections-per-cycle", "notify-keyspace-events"];
+const NOT_YET: [&str; 1] = ["max-new-tls-connections-per-cycle"];
 
 fn is_not_yet(name: &str) -> bool {
     NOT_YET.contains(&name)

@@ -23,6 +23,7 @@ mod differential;
 mod durable;
 mod ending;
 mod escapes;
+mod events;
 mod eviction;
 mod floors;
 mod harness;

@@ -1,6 +1,7 @@
 //! XINFO: what a stream, its groups and their consumers look like inside.
 
 use super::{entry_reply, find, group::no_group, id_reply, request};
+use crate::config::EventClasses;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::{Ctx, Done};
@@ -14,7 +15,11 @@ const FULL_COUNT: usize = 10;
 /// XINFO looks at a key without using it: neither hit nor miss.
 fn existing(ctx: &mut Ctx<'_>, key: &[u8]) -> Result<Slot, Error> {
     let db = ctx.db();
-    find(ctx.ks, db, key)?.ok_or(Error::NoSuchKey)
+    let slot = find(ctx.ks, db, key)?;
+    if slot.is_none() {
+        ctx.ks.tell(EventClasses::MISS, "keymiss", db, key);
+    }
+    slot.ok_or(Error::NoSuchKey)
 }
 
 pub(super) fn xinfo_stream(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {

@@ -71,7 +71,7 @@ fn find_group(ks: &mut Keyspace, db: DbIndex, key: &[u8], group: &[u8]) -> Resul
 
 /// As [`find_group`], for commands to which a missing group is no error.
 fn look_for_group(ks: &mut Keyspace, db: DbIndex, key: &[u8], group: &[u8]) -> Result<Option<Slot>, Error> {
-    let Some(slot) = find(ks, db, key)? else { return Ok(None) };
+    let Some(slot) = ks.look_up(db, key) else { return Ok(None) };
     Ok(ks.stream(db, slot)?.group(group).map(|_| slot))
 }
 
@@ -308,6 +308,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 since: "5.0.0",
                 summary: "Moves a consumer group to an id.",
                 syntax: "key group <id | $:new-id>:id-selector [ENTRIESREAD entries-read]:entriesread",
+                event: "xgroup-setid",
                 run: Run::Now(xgroup_setid),
                 ..Command::EMPTY
             },
@@ -494,6 +495,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "5.0.0",
         summary: "Sets the counters of a stream.",
         syntax: "key last-id:string [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id:string]",
+        event: "xsetid",
         run: Run::Now(xsetid),
         ..Command::EMPTY
     },
@@ -509,6 +511,7 @@ pub(super) const COMMANDS: &[Command] = &[
         syntax: "key (<MAXLEN | MINID>:strategy [=:equal | ~:approximately]:operator threshold:string [LIMIT count]):trim \
             [KEEPREF | DELREF | ACKED]",
         tips: &["nondeterministic_output"],
+        event: "xtrim",
         run: Run::Now(xtrim),
         ..Command::EMPTY
     },

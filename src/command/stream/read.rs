@@ -281,7 +281,7 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
 /// Where the stream with this group lives.
 fn group_at(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8]) -> Result<Slot, Error> {
     let db = ctx.db();
-    if let Some(slot) = find(ctx.ks, db, key)?
+    if let Some(slot) = ctx.ks.look_up(db, key)
         && ctx.ks.stream(db, slot)?.group(group).is_some()
     {
         return Ok(slot);

@@ -93,6 +93,9 @@ pub(in crate::command) fn add<'a>(
 ) -> Done {
     let db = ctx.db();
     let mut slot = find(ctx.ks, db, key)?;
+    if rules.increment {
+        ctx.ks.name_events("zincr");
+    }
     let mut added = Added::default();
     for (given, member) in members {
         let old = slot.map_or(Ok(None), |slot| ctx.ks.zset(db, slot).map(|zset| zset.score(member)))?;
@@ -270,7 +273,7 @@ pub(super) fn zrandmember(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if with_scores && count.unsigned_abs() > (i64::MAX / 2) as u64 {
         return Err(Error::OutOfRange);
     }
-    let Some(slot) = find(ctx.ks, db, key)? else {
+    let Some(slot) = ctx.ks.look_up(db, key) else {
         ctx.reply.array(0);
         return Ok(());
     };

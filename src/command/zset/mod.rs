@@ -191,6 +191,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: OF_ALL,
         summary: "Stores the members of the first set that no other has.",
         syntax: "destination numkeys key...",
+        event: "zdiffstore",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zdiffstore(ctx, args))),
         ..COMBINE_STORE
     },
@@ -234,6 +235,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: OF_SMALLEST,
         summary: "Stores the members that all sets have.",
         syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate",
+        event: "zinterstore",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zinterstore(ctx, args))),
         ..COMBINE_STORE
     },
@@ -365,6 +367,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(log(N)+M) for M members",
         summary: "Stores a range of a sorted set as another one.",
         syntax: "dst:key src:key min:string max:string [BYSCORE | BYLEX]:sortby [REV] [LIMIT offset count]",
+        event: "zrangestore",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zrangestore(ctx, args))),
         ..Command::EMPTY
     },
@@ -404,6 +407,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(log(N)+M) for M members",
         summary: "Removes the members of a sorted set that lie between two strings.",
         syntax: "key min:string max:string",
+        event: "zremrangebylex",
         run: Run::Now(zremrangebylex),
         ..Command::EMPTY
     },
@@ -417,6 +421,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(log(N)+M) for M members",
         summary: "Removes a range of a sorted set by rank.",
         syntax: "key start stop",
+        event: "zremrangebyrank",
         run: Run::Now(zremrangebyrank),
         ..Command::EMPTY
     },
@@ -430,6 +435,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(log(N)+M) for M members",
         summary: "Removes the members of a sorted set whose scores lie between two numbers.",
         syntax: "key min:double max:double",
+        event: "zremrangebyscore",
         run: Run::Now(zremrangebyscore),
         ..Command::EMPTY
     },
@@ -528,6 +534,7 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: OF_ALL,
         summary: "Stores the members that any set has.",
         syntax: "destination numkeys key... [WEIGHTS weight:integer...] [AGGREGATE <SUM | MIN | MAX | COUNT>]:aggregate",
+        event: "zunionstore",
         run: Run::Now(|ctx, args| ctx.as_one_change(|ctx| zunionstore(ctx, args))),
         ..COMBINE_STORE
     },

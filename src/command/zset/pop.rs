@@ -54,6 +54,7 @@ fn take(
         End::Min => zset.range(ranks.clone()).for_each(&mut emit),
         End::Max => zset.range(ranks.clone()).rev().for_each(&mut emit),
     }
+    ctx.ks.name_events(if end == End::Min { "zpopmin" } else { "zpopmax" });
     ctx.ks.zset_remove_ranks(db, slot, ranks)?;
     Ok(())
 }

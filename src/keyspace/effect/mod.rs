@@ -11,6 +11,7 @@
 //! encoded, with an example of each, says `docs/effects.md`.
 
 mod field;
+mod notes;
 mod record;
 mod touch;
 
@@ -18,6 +19,7 @@ mod touch;
 mod specification;
 
 pub use field::{Ascending, Cause, Field, Pairs, Shown, Strings};
+pub use notes::{Note, What};
 pub use record::{EffectReader, EffectWriter, Effects, Place, Recording};
 pub use touch::Touch;
 

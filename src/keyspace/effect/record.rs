@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
+use super::notes::{Note, Notes, What};
 use super::touch::Touch;
 use super::{Effect, Field, Role, SAME_KEY, Target};
 use crate::base::hasher::hash_bytes;
@@ -54,6 +55,11 @@ pub struct Effects {
     changed: Changed,
     /// How often something other was put in the place of what had been recorded.
     rewrites: u64,
+    /// What is noted beside the whole effects, if it is.
+    notes: Notes,
+    is_annotated: bool,
+    /// Whether there is anything that observers are to see.
+    has_record: bool,
 }
 
 impl Effects {
@@ -64,12 +70,44 @@ impl Effects {
         self.last_key = LastKey::default();
         self.recording = recording;
         self.changed.clear();
+        if self.has_record | self.is_annotated {
+            self.has_record = false;
+            self.notes.clear();
+        }
+    }
+
+    /// Has notes made beside the effects from now on, or not any more.
+    pub(in crate::keyspace) fn annotate(&mut self, is_on: bool) {
+        self.is_annotated = is_on;
+        self.notes = Notes::default();
+    }
+
+    /// Whether notes are made beside the effects.
+    #[inline]
+    pub fn are_annotated(&self) -> bool {
+        self.is_annotated
+    }
+
+    /// Notes something beside the effects, about a key or, where the name is empty, about none.
+    #[cold]
+    pub(in crate::keyspace) fn note(&mut self, what: What, db: u16, key: &[u8]) {
+        if self.is_annotated {
+            self.notes.add(self.buf.len(), what, db, key);
+            self.has_record |= matches!(what, What::Told(..));
+        }
+    }
+
+    /// What was noted beside the effects of the unit.
+    pub fn notes(&self) -> impl Iterator<Item = Note<'_>> {
+        self.notes.iter()
     }
 
     /// Gives back the memory that is kept for the next unit. Between two units only: forgets what the last one recorded.
     pub(in crate::keyspace) fn give_back(&mut self) {
         self.buf = Vec::new();
         self.changed = Changed::default();
+        self.notes = Notes::default();
+        self.has_record = false;
     }
 
     /// Records from here on, if nothing was to be recorded when the unit began.
@@ -133,7 +171,7 @@ impl Effects {
     pub(in crate::keyspace) fn record_encoded(&mut self, encoded: &[u8], count: u64) {
         self.count += count;
         match self.recording {
-            Recording::Nothing => {}
+            Recording::Nothing => return,
             Recording::Keys => {
                 EffectReader::new(encoded).for_each(|(db, effect)| self.write_touches(db, &effect));
             }
@@ -143,11 +181,13 @@ impl Effects {
                 self.record_apart();
             }
         }
+        self.has_record |= !encoded.is_empty();
     }
 
     /// Not inlined: mostly nobody reads what happened, and then changes should pay for no more than the look at that.
     #[inline(never)]
     fn write<'a>(&mut self, db: u16, hash: impl FnOnce(&[u8]) -> u64, effect: impl FnOnce() -> Effect<'a>) {
+        self.has_record = true;
         if self.recording == Recording::Keys {
             return self.write_touches(db, &effect());
         }
@@ -195,6 +235,7 @@ impl Effects {
     pub(in crate::keyspace) fn keep(&mut self) {
         self.kept = Mark { bytes: self.buf.len(), count: self.count };
         self.changed.keep();
+        self.notes.keep();
         self.condensed_to = self.kept.bytes;
     }
 
@@ -205,6 +246,8 @@ impl Effects {
         self.last_key = LastKey::default();
         self.count = self.kept.count;
         self.changed.cut();
+        self.notes.cut();
+        self.has_record = !self.buf.is_empty() || self.notes.tell_anything();
     }
 
     /// Nothing will be cut off any more.
@@ -263,10 +306,16 @@ impl Effects {
         self.condensed_to = self.buf.len().saturating_sub(TOUCHES_MAX_BYTES / 2);
     }
 
-    /// Whether the unit has recorded nothing so far.
+    /// Whether the unit has recorded nothing so far that observers are to see.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.buf.is_empty()
+        !self.has_record
+    }
+
+    /// Whether the unit has recorded changes so far, not only what is to be told.
+    #[inline]
+    pub fn has_changes(&self) -> bool {
+        !self.buf.is_empty()
     }
 
     /// What the unit has touched so far, as far as it was recorded.
@@ -507,6 +556,7 @@ impl<'a> Iterator for EffectReader<'a> {
 mod tests {
     use super::super::{Cause, Shown};
     use super::*;
+    use crate::config::EventClasses;
     use crate::value::stream::StreamId;
 
     #[test]
@@ -612,6 +662,38 @@ mod tests {
             effects.record(0, put(b"d"));
             assert_eq!([from(&effects, &begin), from(&effects, &first), from(&effects, &second)], [3, 3, 3]);
         }
+    }
+
+    #[test]
+    fn notes_are_kept_and_cut_off_with_the_effects() {
+        let key = b"k".as_slice();
+        let told = What::Told(EventClasses::MISS, "keymiss");
+        let mut effects = Effects::default();
+        effects.begin(Recording::Full);
+        effects.note(told, 0, key);
+        assert!(effects.is_empty() && effects.notes().next().is_none(), "nobody is told");
+        effects.annotate(true);
+        effects.note(What::Command(7), 0, b"");
+        assert!(effects.is_empty());
+        effects.record(0, Effect::Put { key, value: b"" });
+        let at = effects.as_bytes().len();
+        effects.keep();
+        effects.note(told, 3, b"other");
+        effects.record(0, Effect::Del { key, cause: Cause::Command });
+        let notes =
+            [Note { at: 0, what: What::Command(7), db: 0, key: b"" }, Note { at, what: told, db: 3, key: b"other" }];
+        assert_eq!(effects.notes().collect::<Vec<_>>(), notes);
+        effects.cut();
+        effects.release();
+        assert_eq!(effects.notes().collect::<Vec<_>>(), notes[..1]);
+        effects.begin(Recording::Full);
+        assert!(effects.notes().next().is_none());
+        // To be told of is enough for observers to look, but nothing to keep.
+        effects.keep();
+        effects.note(told, 0, key);
+        assert_eq!((effects.is_empty(), effects.has_changes()), (false, false));
+        effects.cut();
+        assert!(effects.is_empty());
     }
 
     #[test]

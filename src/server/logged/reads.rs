@@ -296,6 +296,35 @@ fn messages_wait_for_the_change_that_they_tell_of() {
     assert!(sent.contains("$1\\r\\nx") && !is_held, "of nobody's change: {sent}");
 }
 
+#[test]
+fn events_wait_for_the_change_that_they_tell_of() {
+    for changes in [&["SET k v"][..], &["MULTI", "SET k v", "EXEC"], &["EVAL redis.call('SET','k','v') 0"]] {
+        let mut bench = Bench::slow();
+        bench.settled(&["CONFIG SET notify-keyspace-events KEAm"]);
+        bench.ask(1, &["SUBSCRIBE __keyspace@0__:k"]);
+        bench.ask(2, &["SUBSCRIBE __keyevent@0__:keymiss"]);
+        assert!(!bench.told(1).1 && !bench.told(2).1);
+        bench.ask(0, changes);
+        assert_eq!(bench.told(1), (String::new(), true), "{changes:?}");
+        // That a key is not there may be news, too.
+        bench.ask(0, &["GET other"]);
+        assert_eq!(bench.told(2), (String::new(), true), "{changes:?}");
+        bench.finish_sync();
+        let (sent, is_held) = bench.told(1);
+        assert!(!is_held && sent.contains("$3\\r\\nset"), "{changes:?}: {sent}");
+        let (sent, is_held) = bench.told(2);
+        assert!(!is_held && sent.contains("$5\\r\\nother"), "{changes:?}: {sent}");
+    }
+    let mut bench = Bench::slow();
+    bench.settled(&["CONFIG SET notify-keyspace-events KEA"]);
+    bench.ask(1, &["SUBSCRIBE __keyspace@0__:k"]);
+    assert!(!bench.told(1).1);
+    bench.ask(0, &["SET k v"]);
+    bench.fail_next_write();
+    bench.finish_sync();
+    assert_eq!(bench.told(1), (String::new(), false), "of what is lost nobody hears");
+}
+
 /// Its own replies leave behind a message that another client has published. What it publishes does not.
 #[test]
 fn a_message_waits_for_what_its_publisher_has_read_in_the_same_pipeline() {

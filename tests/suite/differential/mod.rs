@@ -27,6 +27,7 @@
 
 pub(crate) mod declared;
 mod dump;
+mod events;
 pub(crate) mod functions;
 pub(crate) mod generate;
 mod pair;

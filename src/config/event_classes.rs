@@ -1,0 +1,134 @@
+//! Which keyspace notifications are sent: the letters of `notify-keyspace-events`.
+
+use super::kind::{Origin, Refusal, Shape};
+
+/// A set of classes of events, and of the channels on which these are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EventClasses(u16);
+
+#[allow(missing_docs)]
+impl EventClasses {
+    pub const NONE: EventClasses = EventClasses(0);
+    /// Channels named after the key.
+    pub const BY_KEY: EventClasses = EventClasses(1);
+    /// Channels named after the event.
+    pub const BY_EVENT: EventClasses = EventClasses(1 << 1);
+    pub const GENERIC: EventClasses = EventClasses(1 << 2);
+    pub const STRING: EventClasses = EventClasses(1 << 3);
+    pub const LIST: EventClasses = EventClasses(1 << 4);
+    pub const SET: EventClasses = EventClasses(1 << 5);
+    pub const HASH: EventClasses = EventClasses(1 << 6);
+    pub const ZSET: EventClasses = EventClasses(1 << 7);
+    pub const EXPIRED: EventClasses = EventClasses(1 << 8);
+    pub const EVICTED: EventClasses = EventClasses(1 << 9);
+    pub const STREAM: EventClasses = EventClasses(1 << 10);
+    /// Events of modules, of which there are none.
+    pub const MODULE: EventClasses = EventClasses(1 << 11);
+    /// A key was looked for and not found.
+    pub const MISS: EventClasses = EventClasses(1 << 12);
+    /// A key came that was not there.
+    pub const NEW: EventClasses = EventClasses(1 << 13);
+    /// What the letter `A` stands for.
+    const ALL: EventClasses = EventClasses(0b1111_1111_1100);
+}
+
+/// Each class with its letter, in the order in which they are written.
+const LETTERS: [(u8, EventClasses); 14] = [
+    (b'g', EventClasses::GENERIC),
+    (b'$', EventClasses::STRING),
+    (b'l', EventClasses::LIST),
+    (b's', EventClasses::SET),
+    (b'h', EventClasses::HASH),
+    (b'z', EventClasses::ZSET),
+    (b'x', EventClasses::EXPIRED),
+    (b'e', EventClasses::EVICTED),
+    (b't', EventClasses::STREAM),
+    (b'd', EventClasses::MODULE),
+    (b'n', EventClasses::NEW),
+    (b'K', EventClasses::BY_KEY),
+    (b'E', EventClasses::BY_EVENT),
+    (b'm', EventClasses::MISS),
+];
+
+impl EventClasses {
+    /// Whether any of `others` is among them.
+    #[inline]
+    pub fn has(self, others: EventClasses) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    /// Whether any event is to be told: a class is of no use without a channel, nor a channel without a class.
+    pub fn tell_anything(self) -> bool {
+        let channels = EventClasses::BY_KEY.0 | EventClasses::BY_EVENT.0;
+        self.0 & channels != 0 && self.0 & !channels != 0
+    }
+}
+
+/// The kind of the parameter.
+pub(super) struct EventLetters;
+
+impl EventLetters {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::One("CLASSES")
+    }
+
+    pub(super) fn set(&self, field: &mut EventClasses, args: &[&[u8]], _: Origin) -> Result<(), Refusal> {
+        let [letters] = args else { return Err(Refusal::Arity) };
+        let mut classes = 0;
+        for letter in *letters {
+            classes |= match LETTERS.iter().find(|(known, _)| known == letter) {
+                Some((_, class)) => class.0,
+                None if *letter == b'A' => EventClasses::ALL.0,
+                None => return Err(Refusal::EventClass),
+            };
+        }
+        *field = EventClasses(classes);
+        Ok(())
+    }
+
+    pub(super) fn get(&self, field: &EventClasses, out: &mut Vec<u8>) {
+        let are_all = field.0 & EventClasses::ALL.0 == EventClasses::ALL.0;
+        if are_all {
+            out.push(b'A');
+        }
+        let is_written = |class: EventClasses| field.has(class) && !(are_all && EventClasses::ALL.has(class));
+        out.extend(LETTERS.iter().filter(|(_, class)| is_written(*class)).map(|(letter, _)| *letter));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(letters: &str) -> Result<String, Refusal> {
+        let (mut field, mut out) = (EventClasses::NONE, Vec::new());
+        EventLetters.set(&mut field, &[letters.as_bytes()], Origin::Set)?;
+        EventLetters.get(&field, &mut out);
+        Ok(String::from_utf8(out).expect("letters"))
+    }
+
+    #[test]
+    fn classes_are_written_in_one_order() {
+        for (given, written) in [
+            ("", ""),
+            ("KEA", "AKE"),
+            ("mnKA", "AnKm"),
+            ("EKnmdtexzhsl$", "$lshzxetdnKEm"),
+            ("g$lshzxetd", "A"),
+            ("KKgg", "gK"),
+        ] {
+            assert_eq!(canonical(given).as_deref(), Ok(written), "{given}");
+            assert_eq!(canonical(written).as_deref(), Ok(written), "{given}");
+        }
+        assert_eq!(canonical("KEa"), Err(Refusal::EventClass));
+    }
+
+    #[test]
+    fn a_class_needs_a_channel() {
+        for (letters, tells) in [("", false), ("A", false), ("KE", false), ("Km", true), ("gE", true)] {
+            let mut field = EventClasses::NONE;
+            EventLetters.set(&mut field, &[letters.as_bytes()], Origin::Set).expect("letters");
+            assert_eq!(field.tell_anything(), tells, "{letters}");
+        }
+    }
+}
