@@ -111,31 +111,42 @@ impl ServerState {
             return None;
         }
         let (safe, is_unlogged) = (self.safe(), self.is_unlogged());
-        let mut deliveries: Vec<(SessionKey, Option<Rc<[u8]>>)> = Vec::new();
-        deliveries.extend(self.pubsub.channels_of(space).listeners(channel).iter().map(|listener| (*listener, None)));
-        for pattern in self.pubsub.matching(space, channel) {
-            deliveries.extend(pattern.listeners.iter().map(|listener| (*listener, Some(pattern.glob.clone()))));
+        let mut groups: Vec<Group> = Vec::new();
+        let listeners = self.pubsub.channels_of(space).listeners(channel);
+        if !listeners.is_empty() {
+            groups.push((None, listeners.to_vec()));
         }
-        let mut push = Reply::new(Form::Resp2);
-        for (listener, pattern) in &deliveries {
-            let Some(session) = find(&mut self.sessions, out, *listener).filter(|session| !session.killed) else {
-                continue;
-            };
-            push.truncate(0);
-            push.set_form(session.form());
-            write_message(&mut push, space, pattern.as_deref(), channel, message);
-            session.outbox.push(push.as_bytes(), fence);
-            let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
-            PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
-            self.hold(push.len(), fence);
-            self.weigh(*listener);
-            if self.is_lost(fence) {
-                return None;
+        let patterns = self.pubsub.matching(space, channel);
+        groups.extend(patterns.map(|pattern| (Some(pattern.glob.clone()), pattern.listeners.clone())));
+        for (pattern, listeners) in &groups {
+            // Written once for all who speak the same protocol.
+            let mut written: [Option<Reply>; 2] = [None, None];
+            for listener in listeners {
+                let Some(session) = find(&mut self.sessions, out, *listener).filter(|session| !session.killed) else {
+                    continue;
+                };
+                let form = session.form();
+                let push = written[usize::from(form == Form::Resp3)].get_or_insert_with(|| {
+                    let mut push = Reply::new(form);
+                    write_message(&mut push, space, pattern.as_deref(), channel, message);
+                    push
+                });
+                session.outbox.push(push.as_bytes(), fence);
+                let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
+                PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
+                self.hold(push.len(), fence);
+                self.weigh(*listener);
+                if self.is_lost(fence) {
+                    return None;
+                }
             }
         }
-        Some(deliveries.len())
+        Some(groups.iter().map(|(_, listeners)| listeners.len()).sum())
     }
 }
+
+/// Those who listen to a pattern, or to the channel itself.
+type Group = (Option<Rc<[u8]>>, Vec<SessionKey>);
 
 /// The session of this key, in the registry or among those that are `out` of it.
 fn find<'a>(sessions: &'a mut Sessions, out: &'a mut [&mut Session], key: SessionKey) -> Option<&'a mut Session> {
