@@ -160,6 +160,19 @@ def blocking_calls():
     assert tuple(got[0]) == ("py:queue", "job")
 
 
+def keyspace_notifications():
+    r = client()
+    r.config_set("notify-keyspace-events", "KEA")
+    listener = client().pubsub()
+    listener.psubscribe("__keyspace@0__:py:*")
+    assert listener.get_message(timeout=10)["type"] == "psubscribe"
+    r.set("py:noted", "1", px=20)
+    seen = [listener.get_message(timeout=10)["data"] for _ in range(3)]
+    assert seen == ["set", "expire", "expired"], seen
+    r.config_set("notify-keyspace-events", "")
+    listener.close()
+
+
 def cached_reads_are_invalidated():
     other = client()
     other.set("py:cached", "old")
@@ -207,6 +220,7 @@ run(
         publish_and_subscribe,
         streams_and_groups,
         blocking_calls,
+        keyspace_notifications,
         cached_reads_are_invalidated,
         users_may_do_what_they_may,
         what_a_server_says_of_itself,

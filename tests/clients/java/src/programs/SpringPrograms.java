@@ -164,17 +164,21 @@ final class SpringPrograms {
             expect("by rank", redis.opsForZSet().rangeByLex("spring:likes", Range.unbounded()).isEmpty(), false);
         });
 
-        check("spring: messages reach listeners", () -> {
-            CountDownLatch got = new CountDownLatch(10);
+        check("spring: messages and expired keys reach listeners", () -> {
+            redis.getConnectionFactory().getConnection().serverCommands().setConfig("notify-keyspace-events", "Ex");
+            CountDownLatch got = new CountDownLatch(10), expired = new CountDownLatch(1);
             RedisMessageListenerContainer container = new RedisMessageListenerContainer();
             container.setConnectionFactory(factory);
             container.addMessageListener((message, pattern) -> got.countDown(), new ChannelTopic("spring:news"));
+            container.addMessageListener((message, pattern) -> expired.countDown(), new ChannelTopic("__keyevent@0__:expired"));
             container.afterPropertiesSet();
             container.start();
             for (int n = 0; n < 10; n++) {
                 redis.convertAndSend("spring:news", "x");
             }
+            redis.opsForValue().set("spring:short", "x", Duration.ofMillis(20));
             expect("messages", got.await(30, TimeUnit.SECONDS), true);
+            expect("expired", expired.await(30, TimeUnit.SECONDS), true);
             container.stop();
             container.destroy();
         });
