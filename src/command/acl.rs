@@ -1,9 +1,9 @@
 //! ACL: users, what they may do, and what was refused to them.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use super::help::help;
+use crate::base::replace_file::replace_file;
 use crate::base::rng::Rng;
 use crate::config::AclPubsubDefault;
 use crate::engine::access::refusal;
@@ -250,32 +250,13 @@ fn load(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 fn save(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     let path = acl_file(ctx)?;
-    let written = whole_file(&path, &file::write(&ctx.server.acl));
+    let written = replace_file(&path, &file::write(&ctx.server.acl));
     written.map_err(|error| {
         tracing::warn!(path = %path.display(), %error, "the users could not be saved");
         Error::text("ERR There was an error trying to save the ACLs. Please check the server logs for more information")
     })?;
     ctx.reply.ok();
     Ok(())
-}
-
-/// Puts a file in the place of another, so that after a crash there is one of the two, and whole.
-fn whole_file(path: &std::path::Path, content: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = folder.join(name);
-    let written = (|| {
-        let mut file = std::fs::File::create(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        std::fs::File::open(folder)?.sync_all()
-    })();
-    if written.is_err() {
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written
 }
 
 /// An entry of ACL: what most have in common.
