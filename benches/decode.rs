@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use tidegate::resp::reply::{Form, Reply};
-use tidegate::resp::request::{Decoder, RequestLimits};
+use tidegate::resp::request::{Argv, Decoder, RequestLimits};
 
 const LIMITS: RequestLimits = RequestLimits { bulk_bytes: 512 << 20, unauthenticated: false };
 
@@ -29,9 +29,17 @@ fn decode(c: &mut Criterion) {
 
 /// Decodes a whole read, as the engine does; gives the number of commands.
 fn decode_all(decoder: &mut Decoder, input: &[u8]) -> u64 {
-    let mut commands = 0;
-    while decoder.decode(black_box(input), &LIMITS).expect("the input is well formed") {
-        black_box(decoder.argv(input).get(0));
+    let (mut commands, mut spans) = (0, Vec::new());
+    let input = black_box(input);
+    loop {
+        if decoder.decode_short(input, &LIMITS, &mut spans) {
+            black_box(Argv::new(input, &spans).get(0));
+            spans.clear();
+        } else if decoder.decode(input, &LIMITS).expect("the input is well formed") {
+            black_box(decoder.argv(input).get(0));
+        } else {
+            break;
+        }
         commands += 1;
     }
     decoder.rebase();

@@ -52,8 +52,20 @@ impl<R> Batch<R> {
         self.commands.clear();
         // A stranger's next command may be AUTH, after which larger ones are welcome.
         let most = if limits.unauthenticated { 1 } else { BATCH_MAX };
-        while self.commands.len() < most {
+        while self.commands.len() < most && decoder.position() < input.len() {
             let starts_at = decoder.keep_from();
+            let first_span = self.spans.len() as u32;
+            if decoder.decode_short(input, limits, &mut self.spans) {
+                let spans = self.spans.get(first_span as usize..).unwrap_or(&[]);
+                self.commands.push(Planned {
+                    entry: self.finder.resolve(table, Argv::new(input, spans)),
+                    starts_at,
+                    is_inline: false,
+                    first_span,
+                    spans: spans.len() as u32,
+                });
+                continue;
+            }
             match decoder.decode(input, limits) {
                 Ok(true) => {}
                 Ok(false) => break,
@@ -68,7 +80,6 @@ impl<R> Batch<R> {
                 decoder.rewind_to(starts_at);
                 break;
             }
-            let first_span = self.spans.len() as u32;
             self.spans.extend_from_slice(decoder.spans());
             self.commands.push(Planned {
                 entry: self.finder.resolve(table, decoder.argv(input)),

@@ -233,9 +233,6 @@ pub struct RequestLimits {
     pub unauthenticated: bool,
 }
 
-/// Arguments that even a client that has not authenticated may send.
-const UNAUTHENTICATED_ARGS: usize = UNAUTHENTICATED_MAX_ARGS as usize;
-
 /// Spans whose memory is kept from command to command.
 const SPANS_KEPT: usize = 1024;
 
@@ -264,7 +261,6 @@ impl Decoder {
 
     /// Reads on. `Ok(true)`: one whole command is there, see [`argv`](Self::argv); empty lines and empty arrays are skipped.
     /// `Ok(false)`: the buffer ends first.
-    #[inline]
     pub fn decode(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<bool, ProtocolError> {
         loop {
             if self.missing == 0 {
@@ -289,6 +285,23 @@ impl Decoder {
             }
             return self.read_bulks(buf, limits);
         }
+    }
+
+    /// Reads a command that is there as a whole, and in which no number has more than two digits, as nearly all are: where
+    /// its arguments lie is appended to `spans`. `false` says nothing and changes nothing: [`decode`](Self::decode) decides then.
+    #[inline]
+    pub fn decode_short(&mut self, buf: &[u8], limits: &RequestLimits, spans: &mut Vec<Span>) -> bool {
+        // Numbers of two digits are within every limit but theirs.
+        if self.missing > 0 || limits.unauthenticated {
+            return false;
+        }
+        let first = spans.len();
+        let next = read_short(buf, self.position, spans);
+        match next {
+            Some(next) => self.position = next,
+            None => spans.truncate(first),
+        }
+        next.is_some()
     }
 
     /// The command that [`decode`](Self::decode) just completed.
@@ -358,13 +371,6 @@ impl Decoder {
 
     #[inline]
     fn read_count(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<bool, ProtocolError> {
-        // So few that no limit needs to be looked at.
-        if let Some((count @ 1..=UNAUTHENTICATED_ARGS, next)) = read_short_length(buf, self.position + 1) {
-            self.position = next;
-            self.is_inline = false;
-            self.missing = count;
-            return Ok(true);
-        }
         let Some((count, next)) = read_length_line(buf, self.position + 1, ProtocolError::CountLine)? else {
             return Ok(false);
         };
@@ -405,9 +411,7 @@ impl Decoder {
 
     #[inline]
     fn read_bulk_length(&mut self, buf: &[u8], limits: &RequestLimits) -> Result<Option<usize>, ProtocolError> {
-        if buf.get(self.position) == Some(&b'$')
-            && let Some((len, next)) = read_short_length(buf, self.position + 1)
-        {
+        if let Some((len, next)) = read_short_number(buf, self.position, b'$') {
             // Below a hundred: below every limit.
             self.position = next;
             return Ok(Some(len));
@@ -461,15 +465,30 @@ impl Decoder {
     }
 }
 
-/// The number on a length line that starts at `from` and where the next line begins, if it has the one or two digits that
-/// nearly every length has. `None` says nothing: [`read_length_line`] decides then.
+/// See [`Decoder::decode_short`]. Answers where the next command begins.
 #[inline(always)]
-fn read_short_length(buf: &[u8], from: usize) -> Option<(usize, usize)> {
+fn read_short(buf: &[u8], from: usize, spans: &mut Vec<Span>) -> Option<usize> {
+    let (count, mut at) = read_short_number(buf, from, b'*').filter(|(count, _)| *count > 0)?;
+    for _ in 0..count {
+        let (len, start) = read_short_number(buf, at, b'$')?;
+        at = start + len + 2;
+        if at > buf.len() {
+            return None;
+        }
+        spans.push(Span::new(start, len));
+    }
+    Some(at)
+}
+
+/// The number on a line of this kind that starts at `from`, and where the next line begins, if it has the one or two digits
+/// that nearly every number has. `None` says nothing: [`read_length_line`] decides then.
+#[inline(always)]
+fn read_short_number(buf: &[u8], from: usize, kind: u8) -> Option<(usize, usize)> {
     let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
     match *buf.get(from..)? {
-        [ones, b'\r', _, ..] if digit(ones) <= 9 => Some((digit(ones), from + 3)),
-        [tens, ones, b'\r', _, ..] if (1..=9).contains(&digit(tens)) && digit(ones) <= 9 => {
-            Some((digit(tens) * 10 + digit(ones), from + 4))
+        [first, ones, b'\r', _, ..] if first == kind && digit(ones) <= 9 => Some((digit(ones), from + 4)),
+        [first, tens, ones, b'\r', _, ..] if first == kind && (1..=9).contains(&digit(tens)) && digit(ones) <= 9 => {
+            Some((digit(tens) * 10 + digit(ones), from + 5))
         }
         _ => None,
     }
@@ -586,13 +605,30 @@ mod tests {
 
     /// Decodes everything in `bytes`, handing the decoder `step` more bytes at a time.
     fn decode_all(bytes: &[u8], step: usize) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {
+        let by_both = decode_all_by(bytes, step, true);
+        assert_eq!(by_both, decode_all_by(bytes, step, false));
+        by_both
+    }
+
+    /// The same, which `tries_short` or not.
+    fn decode_all_by(bytes: &[u8], step: usize, tries_short: bool) -> Result<Vec<Vec<Vec<u8>>>, ProtocolError> {
         let mut decoder = Decoder::new();
         let mut commands = Vec::new();
         let mut seen = 0;
         while seen < bytes.len() {
             seen = (seen + step).min(bytes.len());
-            while decoder.decode(&bytes[..seen], &OPEN)? {
-                commands.push(decoder.argv(&bytes[..seen]).iter().map(<[u8]>::to_vec).collect());
+            let there = &bytes[..seen];
+            let mut spans = Vec::new();
+            loop {
+                spans.clear();
+                let argv = if tries_short && decoder.decode_short(there, &OPEN, &mut spans) {
+                    Argv::new(there, &spans)
+                } else if decoder.decode(there, &OPEN)? {
+                    decoder.argv(there)
+                } else {
+                    break;
+                };
+                commands.push(argv.iter().map(<[u8]>::to_vec).collect());
             }
         }
         Ok(commands)
@@ -604,10 +640,20 @@ mod tests {
 
     #[test]
     fn a_pipeline_reads_the_same_however_it_is_cut() {
-        let bytes = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\nPING \"a b\"\r\n\r\n*0\r\n*-1\r\n*1\r\n$0\r\n\r\n";
-        let want = vec![words(&["GET", "k"]), words(&["PING", "a b"]), words(&[""])];
+        let long = "x".repeat(100);
+        let mut many = vec!["MGET"];
+        many.resize(12, "k");
+        let bytes = [
+            "*2\r\n$3\r\nGET\r\n$1\r\nk\r\nPING \"a b\"\r\n\r\n*0\r\n*-1\r\n*1\r\n$0\r\n\r\n",
+            "*2\r\n$3\r\nGET\r\n$12\r\nof 12 bytes.\r\n",
+            &format!("*2\r\n$3\r\nGET\r\n$100\r\n{long}\r\n"),
+            &format!("*12\r\n$4\r\nMGET\r\n{}", "$1\r\nk\r\n".repeat(11)),
+        ]
+        .concat();
+        let want = [&["GET", "k"][..], &["PING", "a b"], &[""], &["GET", "of 12 bytes."], &["GET", &long], &many];
+        let want: Vec<_> = want.iter().map(|command| words(command)).collect();
         for step in 1..=bytes.len() {
-            assert_eq!(decode_all(bytes, step), Ok(want.clone()), "step {step}");
+            assert_eq!(decode_all(bytes.as_bytes(), step), Ok(want.clone()), "step {step}");
         }
     }
 
@@ -641,6 +687,9 @@ mod tests {
         assert_eq!(decode(b"*11\r\n"), Err(ProtocolError::UnauthenticatedMultibulkLength));
         assert_eq!(decode(b"*1\r\n$16385\r\n"), Err(ProtocolError::UnauthenticatedBulkLength));
         assert_eq!(decode(b"*10\r\n$16384\r\n"), Ok(false));
+        let many = format!("*11\r\n{}", "$1\r\na\r\n".repeat(11));
+        let short = |limits| Decoder::new().decode_short(many.as_bytes(), limits, &mut Vec::new());
+        assert!(short(&OPEN) && !short(&strangers));
     }
 
     #[test]
