@@ -354,8 +354,8 @@ fn add(ctx: &mut Ctx<'_>, key: &[u8], delta: i64) -> Done {
         return Ok(());
     };
     let ValueRef::String(string) = ctx.ks.value(db, slot) else { return Err(Error::WrongType) };
-    let current = string.as_i64().ok_or(Error::NotInteger)?;
-    let value = current.checked_add(delta).ok_or(Error::Overflow)?;
+    let Some(current) = string.as_i64() else { return Err(Error::NotInteger) };
+    let Some(value) = current.checked_add(delta) else { return Err(Error::Overflow) };
     _ = ctx.ks.put_integer(db, key, Some(slot), value);
     ctx.reply.integer(value);
     Ok(())

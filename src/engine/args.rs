@@ -53,7 +53,8 @@ impl<'a> Args<'a> {
     /// The next argument.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], Error> {
-        let arg = self.argv.get(self.next).ok_or(Error::Syntax)?;
+        // On the hot path of every command: `ok_or` would make an error each time, and drop it.
+        let Some(arg) = self.argv.get(self.next) else { return Err(Error::Syntax) };
         self.next += 1;
         Ok(arg)
     }
@@ -61,7 +62,8 @@ impl<'a> Args<'a> {
     /// The next argument as a 64-bit integer.
     #[inline]
     pub fn int(&mut self) -> Result<i64, Error> {
-        self.int_or(Error::NotInteger)
+        let Some(value) = num::parse_i64(self.bytes()?) else { return Err(Error::NotInteger) };
+        Ok(value)
     }
 
     /// The next argument as a 64-bit integer; `error` when it is none.

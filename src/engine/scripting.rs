@@ -40,7 +40,7 @@ pub(crate) struct Callee<'a> {
 impl<'a> Callee<'a> {
     /// The script called `sha`, which counts as used now.
     pub(crate) fn script(scripts: &mut Scripts, sha: &'a Sha1Hex) -> Result<Callee<'a>, Error> {
-        let &Script { flags, program, .. } = scripts.store.use_script(sha).ok_or(NO_SCRIPT)?;
+        let Some(&Script { flags, program, .. }) = scripts.store.use_script(sha) else { return Err(NO_SCRIPT) };
         Ok(Callee { kind: ScriptKind::Script, name: sha, program, passing: Passing::Globals, flags })
     }
 
@@ -103,7 +103,7 @@ fn enter(ctx: &mut Ctx<'_>, call: Call<'_>, invocation: Invocation<'_>, debug: O
         return Err(Error::text("ERR Can not execute a script with write flag using *_ro command."));
     }
     ctx.server.admit_script_memory(flags, ctx.origin == Origin::Exec)?;
-    let mut vm = ctx.server.scripts.vm.take().ok_or(NESTED)?;
+    let Some(mut vm) = ctx.server.scripts.vm.take() else { return Err(NESTED) };
     // The reading that the duration of the client's command begins with.
     let started = ctx.server.last_ticks;
     ctx.server.running_script = Some(RunningScript::new(call.kind, ctx.session.key, started));

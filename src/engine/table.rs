@@ -30,6 +30,9 @@ pub struct Entry<R: 'static> {
     called: String,
     /// The same as [`NameKey`].
     key: NameKey,
+    /// The fewest arguments with which it runs as it stands, its names included, and how many more it takes. A container takes none:
+    /// there its subcommand must be found.
+    plain_args: (usize, usize),
 }
 
 /// Why a command can't have another name. The texts are Redis'.
@@ -44,6 +47,13 @@ pub enum RenameError {
 }
 
 impl<R> Entry<R> {
+    /// Whether so many arguments, its names included, call it, and no subcommand needs to be found. In two steps, for the hot path.
+    #[inline]
+    fn is_plain(&self, argc: usize) -> bool {
+        let (fewest, more) = self.plain_args;
+        argc.wrapping_sub(fewest) <= more
+    }
+
     /// How many leading arguments are names: 1, or 2 for a subcommand.
     #[inline]
     pub fn name_args(&self) -> usize {
@@ -181,17 +191,23 @@ impl<R> CommandTable<R> {
 
     /// As [`resolve`](Self::resolve), where the command of the first argument is known.
     #[inline]
-    pub fn resolve_in<'t>(&'t self, mut entry: &'t Entry<R>, argv: Argv<'_>) -> Result<&'t Entry<R>, Error> {
-        if !entry.sub.is_empty()
-            && let Some(name) = argv.get(1)
-        {
-            entry = entry.find_sub(name).ok_or_else(|| unknown_subcommand(entry, name))?;
-        }
-        if !entry.command.accepts(argv.len()) {
-            return Err(Error::Arity(entry.full_name.clone().into()));
-        }
-        Ok(entry)
+    pub fn resolve_in<'t>(&'t self, entry: &'t Entry<R>, argv: Argv<'_>) -> Result<&'t Entry<R>, Error> {
+        if entry.is_plain(argv.len()) { Ok(entry) } else { resolve_sub(entry, argv) }
     }
+}
+
+/// As [`CommandTable::resolve_in`], for what is not [plain](Entry::is_plain).
+#[inline(never)]
+fn resolve_sub<'t, R>(mut entry: &'t Entry<R>, argv: Argv<'_>) -> Result<&'t Entry<R>, Error> {
+    if !entry.sub.is_empty()
+        && let Some(name) = argv.get(1)
+    {
+        entry = entry.find_sub(name).ok_or_else(|| unknown_subcommand(entry, name))?;
+    }
+    if !entry.command.accepts(argv.len()) {
+        return Err(Error::Arity(entry.full_name.clone().into()));
+    }
+    Ok(entry)
 }
 
 fn entry<R>(command: &'static Command<R>, parent: Option<&'static Command<R>>, ids: &mut u16) -> Entry<R> {
@@ -200,7 +216,12 @@ fn entry<R>(command: &'static Command<R>, parent: Option<&'static Command<R>>, i
     let full_name = parent.map_or(command.name.to_owned(), |parent| format!("{}|{}", parent.name, command.name));
     let sub = command.sub.iter().map(|sub| entry(sub, Some(command), ids)).collect();
     let called = command.name.to_ascii_lowercase();
-    Entry { command, id, full_name, sub, key: NameKey::new(called.as_bytes()), called }
+    let plain_args = match command.arity {
+        _ if !command.sub.is_empty() => (usize::MAX, 0),
+        exactly @ 0.. => (exactly as usize, 0),
+        at_least => (at_least.unsigned_abs() as usize, i32::MAX as usize),
+    };
+    Entry { command, id, full_name, sub, key: NameKey::new(called.as_bytes()), called, plain_args }
 }
 
 /// Gives a command another name, or removes it.
