@@ -230,10 +230,7 @@ impl Reply {
         if self.is_tape() {
             return tape::write(&mut self.buf, Token::Bulk(bytes));
         }
-        self.buf.reserve(bytes.len() + 32);
-        self.header(b'$', bytes.len() as i64);
-        self.buf.extend_from_slice(bytes);
-        self.buf.extend_from_slice(b"\r\n");
+        with_header(b'$', bytes.len() as i64, |header| append(&mut self.buf, [header, bytes, b"\r\n"]));
     }
 
     /// A byte string, of which, and of all that was written before, `send` first takes what it can, from the beginning on: it
@@ -456,26 +453,51 @@ impl Reply {
 
     #[inline]
     fn line(&mut self, kind: u8, text: &[u8]) {
-        self.buf.reserve(text.len() + 3);
-        self.buf.push(kind);
-        self.buf.extend_from_slice(text);
-        self.buf.extend_from_slice(b"\r\n");
+        append(&mut self.buf, [&[kind], text, b"\r\n"]);
     }
 
-    /// A type byte, a number, the line's end: one write for the small numbers that nearly all of them are.
+    /// A type byte, a number, the line's end.
     #[inline]
     fn header(&mut self, kind: u8, value: i64) {
-        match value {
-            0..10 => return self.buf.extend_from_slice(&[kind, b'0' + value as u8, b'\r', b'\n']),
-            10..100 => {
-                let (tens, ones) = (b'0' + (value / 10) as u8, b'0' + (value % 10) as u8);
-                return self.buf.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
-            }
-            _ => {}
-        }
-        let mut digits = itoa::Buffer::new();
-        self.line(kind, digits.format(value).as_bytes());
+        with_header(kind, value, |header| self.buf.extend_from_slice(header));
     }
+}
+
+/// Appends the parts one behind the other, and looks only once for room.
+#[inline(always)]
+fn append<const N: usize>(buf: &mut Vec<u8>, parts: [&[u8]; N]) {
+    buf.reserve(parts.iter().map(|part| part.len()).sum());
+    let mut end = buf.len();
+    for part in parts {
+        // SAFETY: room for all parts is reserved behind what was written, and nothing that is borrowed lies there.
+        unsafe { part.as_ptr().copy_to_nonoverlapping(buf.as_mut_ptr().add(end), part.len()) };
+        end += part.len();
+    }
+    // SAFETY: the parts are as many bytes of the room that was reserved, and were just written.
+    unsafe { buf.set_len(end) };
+}
+
+/// Has `write` write a type byte, a number and the line's end. Inlined for each length that the small numbers have which nearly all
+/// of them are, so that there it copies a constant number of bytes.
+#[inline(always)]
+fn with_header(kind: u8, value: i64, mut write: impl FnMut(&[u8])) {
+    match value {
+        0..10 => write(&[kind, b'0' + value as u8, b'\r', b'\n']),
+        10..100 => write(&[kind, b'0' + value as u8 / 10, b'0' + value as u8 % 10, b'\r', b'\n']),
+        _ => with_long_header(kind, value, &mut write),
+    }
+}
+
+#[inline(never)]
+fn with_long_header(kind: u8, value: i64, write: &mut dyn FnMut(&[u8])) {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(value).as_bytes();
+    let mut header = [0; 32];
+    let (kind_at, rest) = header.split_at_mut(1);
+    kind_at[0] = kind;
+    rest[..digits.len()].copy_from_slice(digits);
+    rest[digits.len()..][..2].copy_from_slice(b"\r\n");
+    write(&header[..digits.len() + 3]);
 }
 
 #[cfg(test)]

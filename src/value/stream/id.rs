@@ -1,7 +1,6 @@
 //! Ids of entries: a time in ms and a number within it, written `ms-seq`.
 
 use std::fmt;
-use std::io::Write;
 
 /// The id of an entry: a time in ms and a number within it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,12 +61,13 @@ impl StreamId {
 
     /// The id as text.
     pub fn to_text(self) -> IdText {
-        let mut text = IdText { bytes: [0; ID_TEXT_MAX], len: 0 };
-        let mut rest = text.bytes.as_mut_slice();
-        write!(rest, "{self}").expect("two u64 and a dash fit");
-        let left = rest.len();
-        text.len = (ID_TEXT_MAX - left) as u8;
-        text
+        let (mut ms, mut seq) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let (ms, seq) = (ms.format(self.ms).as_bytes(), seq.format(self.seq).as_bytes());
+        let mut bytes = [0; ID_TEXT_MAX];
+        bytes[..ms.len()].copy_from_slice(ms);
+        bytes[ms.len()] = b'-';
+        bytes[ms.len() + 1..][..seq.len()].copy_from_slice(seq);
+        IdText { bytes, len: (ms.len() + 1 + seq.len()) as u8 }
     }
 }
 
