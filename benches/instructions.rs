@@ -79,6 +79,23 @@ const CASES: &[Case] = &[
             vec![encode(&fill.iter().map(String::as_str).collect::<Vec<_>>()), encode(&["UNLINK", "order"])]
         })
     }),
+    ("GET, tracked", |count| {
+        with_setting(&["CLIENT", "TRACKING", "ON"], true).pipelined(count, |i| encode(&["GET", &key(i)]))
+    }),
+    ("SET, tracked in prefixes", |count| {
+        with_setting(&["CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "other:", "NOLOOP"], true)
+            .pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))
+    }),
+    ("SET, with events", |count| {
+        with_setting(&["CONFIG", "SET", "notify-keyspace-events", "KEA"], false)
+            .pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))
+    }),
+    ("GET, with events", |count| {
+        with_setting(&["CONFIG", "SET", "notify-keyspace-events", "KEA"], false)
+            .pipelined(count, |i| encode(&["GET", &key(i)]))
+    }),
+    ("GET, limited user", |count| limited().pipelined(count, |i| encode(&["GET", &key(i)]))),
+    ("SET, limited user", |count| limited().pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))),
     ("GET, sent", |count| Client::sending().with_keys().pipelined(count, |i| encode(&["GET", &key(i)]))),
     ("SET, sent", |count| {
         Client::sending().with_keys().pipelined(count, |i| encode(&["SET", &key(i), "value-of-the-key"]))
@@ -159,11 +176,15 @@ fn decode(request: &str, count: usize) {
     const LIMITS: RequestLimits = RequestLimits { bulk_bytes: 512 << 20, unauthenticated: false };
     let pipeline = request.repeat(PIPELINE);
     let mut decoder = Decoder::new();
+    let mut spans = Vec::new();
     let mut pass = || {
         for _ in 0..count / PIPELINE {
-            while decoder.decode(black_box(pipeline.as_bytes()), &LIMITS).expect("the input is well formed") {
-                black_box(decoder.argv(pipeline.as_bytes()).get(0));
+            spans.clear();
+            let input = black_box(pipeline.as_bytes());
+            while decoder.decode_short(input, &LIMITS, &mut spans) {
+                black_box(&spans);
             }
+            assert_eq!(decoder.position(), input.len());
             decoder.rebase();
         }
     };
@@ -198,6 +219,24 @@ fn element(i: usize) -> String {
 fn coming_and_going(add: &str, key: &str, added: &[&str], remove: &str) -> Vec<String> {
     let member = added.last().expect("something is added");
     vec![encode(&[&[add, key], added].concat()), encode(&[remove, key, member])]
+}
+
+/// A client behind a command that changes what the server does for it or for all.
+fn with_setting(command: &[&str], is_resp3: bool) -> Client {
+    let mut client = Client::connect().with_keys();
+    if is_resp3 {
+        client.feed(&encode(&["HELLO", "3"]));
+    }
+    client.feed(&encode(command));
+    client
+}
+
+/// A client whose user may call some commands on some keys.
+fn limited() -> Client {
+    let mut client = Client::connect().with_keys();
+    client.feed(&encode(&["ACL", "SETUSER", "worker", "on", ">secret", "+@read", "+@write", "~key:*", "~counter:*"]));
+    client.feed(&encode(&["AUTH", "worker", "secret"]));
+    client
 }
 
 fn gate(mut client: Client, count: usize, limit: &str) {

@@ -29,7 +29,11 @@ enum Bound {
 use Bound::{AtLeast, AtMost};
 use Number::{Excess, Ours, Quotient, Ratio};
 
-const GOALS: [Goal; 17] = [
+/// Policies of eviction that all servers have.
+const EVICTIONS: &[&str] =
+    &["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-ttl"];
+
+const GOALS: [Goal; 23] = [
     goal("memory of a string of 10 bytes", Ratio("memory", &["string of 10 bytes"], "bytes per key"), AtMost(0.85)),
     goal(
         "memory of a counter with a deadline",
@@ -77,6 +81,16 @@ const GOALS: [Goal; 17] = [
         Ratio("scripts", &["EVALSHA of the users' seckill"], "requests/s"),
         AtLeast(2.2),
     ),
+    goal(
+        "CPU time of a message to a thousand subscribers",
+        Ratio("fan_out", &["1", "16"], "CPU us/delivery"),
+        AtMost(0.7),
+    ),
+    goal("memory of an idle connection", Ratio("crowd", &["10000"], "bytes/idle connection"), AtMost(1.0)),
+    goal("CPU time of a TLS handshake", Ratio("handshakes", &["1000"], "CPU us/connection"), AtMost(0.7)),
+    goal("CPU time by TLS, P=16", Ratio("tls", &["GET", "SET"], "CPU us/op"), AtMost(0.7)),
+    goal("keys found in a full cache", Ratio("eviction", EVICTIONS, "% found"), AtLeast(0.98)),
+    goal("throughput of a full cache", Ratio("eviction", EVICTIONS, "new keys/s"), AtLeast(1.5)),
     goal("memory back after an expiry, s", Ours("expiry", "s until the memory is back"), AtMost(3.0)),
     goal(
         "p99 during an expiry over that of an idle server",

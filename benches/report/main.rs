@@ -31,6 +31,7 @@ use figures::Figures;
 ///   latency        55      large_values  10
 ///   memory         65      start         10
 ///   saving         10      hot_path       2 (needs perf)
+///   clients         5      eviction      40
 ///
 /// `--scale 0.01 --rounds 1` shows in 10 that all of it works. Memory: some
 /// 6 GiB. Logs and snapshots go to the folder for temporary files (TMPDIR),
@@ -62,8 +63,18 @@ struct Options {
 }
 
 /// All benches that leave data.
-const SECTIONS: [&str; 8] =
-    ["side_by_side", "hot_path", "latency", "memory", "saving", "durable", "large_values", "start"];
+const SECTIONS: [&str; 10] = [
+    "side_by_side",
+    "hot_path",
+    "latency",
+    "clients",
+    "memory",
+    "eviction",
+    "saving",
+    "durable",
+    "large_values",
+    "start",
+];
 
 fn main() -> ExitCode {
     let options = Options::parse();
