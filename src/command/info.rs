@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::memory::overview::Overview;
 use crate::base::crc::crc64;
+use crate::base::process::resource_usage;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::config::{Config, percent_text};
 use crate::engine::acl::log::Reason;
@@ -273,12 +274,6 @@ fn total_system_bytes() -> u64 {
     pages.max(0) as u64 * page_bytes.max(0) as u64
 }
 
-fn usage(who: libc::c_int) -> Option<libc::rusage> {
-    let mut usage = std::mem::MaybeUninit::uninit();
-    // SAFETY: the call fills the struct that it is given; it is read only when the call says that it did.
-    unsafe { (libc::getrusage(who, usage.as_mut_ptr()) == 0).then(|| usage.assume_init()) }
-}
-
 /// What is said of forks, of which there are none, says so.
 fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
     let server = &ctx.server;
@@ -456,7 +451,7 @@ fn replication(text: &mut Text, ctx: &Ctx<'_>) {
 
 fn cpu(text: &mut Text, _: &Ctx<'_>) {
     let seconds = |who, time: fn(&libc::rusage) -> libc::timeval| {
-        let time = usage(who).map_or(libc::timeval { tv_sec: 0, tv_usec: 0 }, |usage| time(&usage));
+        let time = resource_usage(who).map_or(libc::timeval { tv_sec: 0, tv_usec: 0 }, |usage| time(&usage));
         format!("{}.{:06}", time.tv_sec, time.tv_usec)
     };
     fields! { text,

@@ -17,6 +17,7 @@ mod function;
 mod geo;
 mod hash;
 mod help;
+mod hotkeys;
 mod hyperloglog;
 mod increx;
 mod info;
@@ -80,6 +81,7 @@ const FAMILIES: &[&[Command]] = &[
     function::COMMANDS,
     geo::COMMANDS,
     hash::COMMANDS,
+    hotkeys::COMMANDS,
     hyperloglog::COMMANDS,
     increx::COMMANDS,
     info::COMMANDS,
