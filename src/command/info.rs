@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use super::key_sizes;
 use super::memory::overview::Overview;
 use crate::base::crc::crc64;
 use crate::base::process::resource_usage;
@@ -37,7 +38,7 @@ struct Section {
 const DEBUG: &str = "debug";
 
 /// All sections, in Redis' order.
-const SECTIONS: [Section; 15] = [
+const SECTIONS: [Section; 16] = [
     Section { name: "server", title: "Server", by_default: true, write: server },
     Section { name: "clients", title: "Clients", by_default: true, write: clients },
     Section { name: "memory", title: "Memory", by_default: true, write: memory },
@@ -52,6 +53,8 @@ const SECTIONS: [Section; 15] = [
     Section { name: "latencystats", title: "Latencystats", by_default: false, write: latencystats },
     Section { name: "cluster", title: "Cluster", by_default: true, write: cluster },
     Section { name: "keyspace", title: "Keyspace", by_default: true, write: keyspace },
+    // Not by default: what it tells is not there, but has to be looked for.
+    Section { name: "keysizes", title: "Keysizes", by_default: false, write: keysizes },
     Section { name: DEBUG, title: "Debug", by_default: false, write: debug },
 ];
 
@@ -524,6 +527,12 @@ fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
             let subexpiry = database.partly_volatile();
             line(text, format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}"));
         }
+    }
+}
+
+fn keysizes(text: &mut Text, ctx: &Ctx<'_>) {
+    if !ctx.server.has_lost(ctx.ks) {
+        key_sizes::lines(ctx.ks).iter().for_each(|of_type| line(text, format_args!("{of_type}")));
     }
 }
 

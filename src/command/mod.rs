@@ -23,6 +23,7 @@ mod increx;
 mod info;
 mod introspection;
 mod key;
+mod key_sizes;
 mod latency;
 mod list;
 mod list_many;
