@@ -433,6 +433,7 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "acl_access_denied_key" => stats.refusals[Reason::Key as usize],
         "acl_access_denied_channel" => stats.refusals[Reason::Channel as usize],
         "acl_access_denied_tls_cert" => stats.refusals[Reason::TlsCert as usize],
+        "acl_access_denied_db" => stats.refusals[Reason::Database as usize],
     }
 }
 

@@ -10,12 +10,13 @@ use super::keys::keys_of;
 use super::latency::Event;
 use super::secrets::{REDACTED, secrets_of};
 use super::session::{ReplyMode, Restrictions, Session};
-use super::spec::{Flags, Group};
+use super::spec::{Databases, Flags, Group};
 use super::state::{Ctx, Entry, Flow, Origin, Past, Run, ServerState};
 use super::wait::{Parked, Wait};
 use crate::base::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, UNIT_MAX_BYTES};
+use crate::base::num::parse_i64;
 use crate::keyspace::any_value::Value;
-use crate::keyspace::{Keyspace, Slot};
+use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 
@@ -90,6 +91,10 @@ impl ServerState {
         let may_change = self.may_change_by_itself(entry, argv);
         let Some(transaction) = &mut session.transaction else { return };
         transaction.may_change |= may_change;
+        if matches!(entry.command.databases, Databases::Selected) {
+            let db = argv.get(1).and_then(parse_i64).and_then(|db| DbIndex::try_from(db).ok());
+            transaction.selected = db.filter(|db| *db < self.config.databases).or(transaction.selected);
+        }
         transaction.push(entry, argv);
         let bytes = transaction.bytes();
         if bytes > self.config.query_limit_bytes() {
