@@ -12,11 +12,13 @@ use bytes::{Buf, BytesMut};
 use redis_protocol::resp2::decode::decode_bytes_mut;
 use redis_protocol::resp2::encode::extend_encode_borrowed;
 use redis_protocol::resp2::types::{BorrowedFrame, BytesFrame};
+use rustls::{ClientConnection, StreamOwned};
 use url::Url;
 
 use crate::base::excerpt;
 use crate::base::limits::{CLIENT_REPLY_MAX_DEPTH, CLIENT_REPLY_MAX_ITEMS, CLIENT_STATUS_MAX_BYTES, READ_CHUNK_BYTES};
 use crate::base::num::parse_i64;
+use crate::client_tls::TlsFlags;
 
 /// The port where an address names none.
 const DEFAULT_PORT: u16 = 6379;
@@ -29,7 +31,16 @@ pub const TIDEGATE_AUTH: &str = "TIDEGATE_AUTH";
 pub const REDIS_AUTH: &str = "REDISCLI_AUTH";
 
 /// What every address must look like.
-pub const ADDRESSES: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT] or unix:///PATH";
+pub const ADDRESSES: &str = "redis://[[USER]:PASSWORD@]HOST[:PORT], rediss://... for TLS, or unix:///PATH";
+
+/// Where a server is.
+#[derive(Clone, Copy, Debug)]
+pub struct Address<'a> {
+    /// What it looks like, [`ADDRESSES`] tell.
+    pub url: &'a str,
+    /// How TLS is used there, if it is.
+    pub tls: &'a TlsFlags,
+}
 
 /// Why a server can't be asked.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +88,12 @@ impl Stream for UnixStream {
     }
 }
 
+impl Stream for StreamOwned<ClientConnection, TcpStream> {
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.sock.set_timeout(timeout)
+    }
+}
+
 /// A connection that asks.
 pub(crate) struct Connection<'s> {
     stream: Box<dyn Stream + 's>,
@@ -92,20 +109,32 @@ pub(crate) struct Connection<'s> {
 }
 
 impl<'s> Connection<'s> {
-    /// Connects to the server at `url`, and authenticates if that carries a password, or else the environment in the variable
+    /// Connects to the server at an address, and authenticates if that carries a password, or else the environment in the variable
     /// `auth`. `timeout` is how long connecting and each read and write may take. Replies have at most [`CLIENT_STATUS_MAX_BYTES`].
-    pub(crate) fn open(url: &str, auth: &str, timeout: Duration) -> Result<Connection<'static>, ClientError> {
-        let parsed = Url::parse(url).map_err(|error| ClientError::Url(error.to_string()))?;
+    pub(crate) fn open(
+        address: Address<'_>,
+        auth: &str,
+        timeout: Duration,
+    ) -> Result<Connection<'static>, ClientError> {
+        let parsed = Url::parse(address.url).map_err(|error| ClientError::Url(error.to_string()))?;
         if let Some(part) = unused_part(&parsed) {
             return Err(ClientError::Url(format!("{part} has no meaning here")));
         }
         let stream = match parsed.scheme() {
+            "unix" if address.tls.always => {
+                return Err(ClientError::Url("--tls has no meaning for a unix socket".to_owned()));
+            }
             "unix" => unix(parsed.path(), timeout),
-            "redis" => tcp(&parsed, timeout),
+            "rediss" => secure(&parsed, address.tls, timeout),
+            "redis" if address.tls.always => secure(&parsed, address.tls, timeout),
+            "redis" => tcp(&parsed, timeout).map(|stream| Box::new(stream) as Box<dyn Stream>),
             other => return Err(ClientError::Url(format!("the scheme {other} is not known"))),
         };
         let peer = without_password(&parsed);
-        let stream = stream.map_err(|error| ClientError::Io(peer.clone(), error))?;
+        let stream = stream.map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::Silent(peer.clone(), timeout.as_secs()),
+            _ => ClientError::Io(peer.clone(), error),
+        })?;
         let mut connection = Connection { timeout, ..Connection::through(stream, &peer) };
         if let Some(password) = parsed.password().map(percent_decode).or_else(|| std::env::var(auth).ok()) {
             let user = percent_decode(parsed.username());
@@ -264,15 +293,22 @@ fn unix(path: &str, timeout: Duration) -> io::Result<Box<dyn Stream>> {
     Ok(Box::new(stream))
 }
 
-fn tcp(url: &Url, timeout: Duration) -> io::Result<Box<dyn Stream>> {
-    let host = url.host_str().unwrap_or("127.0.0.1").trim_matches(['[', ']']);
+fn host(url: &Url) -> &str {
+    url.host_str().unwrap_or("127.0.0.1").trim_matches(['[', ']'])
+}
+
+fn secure(url: &Url, tls: &TlsFlags, timeout: Duration) -> io::Result<Box<dyn Stream>> {
+    Ok(Box::new(tls.connect(host(url), tcp(url, timeout)?)?))
+}
+
+fn tcp(url: &Url, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::other("the name has no address");
-    for address in (host, url.port().unwrap_or(DEFAULT_PORT)).to_socket_addrs()? {
+    for address in (host(url), url.port().unwrap_or(DEFAULT_PORT)).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(mut stream) => {
                 stream.set_timeout(timeout)?;
                 stream.set_nodelay(true)?;
-                return Ok(Box::new(stream));
+                return Ok(stream);
             }
             Err(error) => last = error,
         }
@@ -289,7 +325,7 @@ fn without_password(url: &Url) -> String {
 
 /// What stands in an address and would not be heeded.
 fn unused_part(url: &Url) -> Option<String> {
-    let database = Some(url.path()).filter(|path| url.scheme() == "redis" && !matches!(*path, "" | "/"));
+    let database = Some(url.path()).filter(|path| url.scheme() != "unix" && !matches!(*path, "" | "/"));
     let query = url.query().map(|query| format!("?{query}"));
     let fragment = url.fragment().map(|fragment| format!("#{fragment}"));
     database.map(str::to_owned).or(query).or(fragment)
@@ -414,11 +450,11 @@ mod tests {
     #[test]
     fn bad_addresses_are_told() {
         let unused = ["redis://localhost/5", "redis://localhost?db=5", "redis://localhost#5"];
-        for url in unused.into_iter().chain(["", "127.0.0.1:6379", "http://localhost"]) {
-            assert!(
-                matches!(Connection::open(url, TIDEGATE_AUTH, Duration::from_secs(1)), Err(ClientError::Url(_))),
-                "{url}"
-            );
+        let open = |url, tls: &TlsFlags| Connection::open(Address { url, tls }, TIDEGATE_AUTH, Duration::from_secs(1));
+        for url in unused.into_iter().chain(["", "127.0.0.1:6379", "http://localhost", "rediss://localhost/5"]) {
+            assert!(matches!(open(url, &TlsFlags::default()), Err(ClientError::Url(_))), "{url}");
         }
+        let always = TlsFlags { always: true, ..TlsFlags::default() };
+        assert!(matches!(open("unix:///nosuch", &always), Err(ClientError::Url(_))));
     }
 }

@@ -15,7 +15,7 @@ use redis_protocol::resp2::types::BytesFrame;
 use crate::base::clock::Clock;
 use crate::base::limits::{EXPORT_PAGE_KEYS, EXPORT_REPLY_MAX_BYTES, IMPORT_TELL_EVERY, IMPORT_TIMEOUT};
 use crate::base::version::REDIS_VERSION;
-use crate::client::{ClientError, Connection, TIDEGATE_AUTH, put_command};
+use crate::client::{Address, ClientError, Connection, TIDEGATE_AUTH, put_command};
 use crate::log::disk::RealDisk;
 use crate::log::replacement::Replacement;
 use crate::rdb::file::Writer;
@@ -68,7 +68,12 @@ impl fmt::Display for Report {
 }
 
 /// Writes all that the server at `from` holds to `path`, whole or not at all. `tell` hears how far it is.
-pub fn export(from: &str, path: &Path, replace: bool, tell: &mut dyn FnMut(&str)) -> Result<Report, ExportError> {
+pub fn export(
+    from: Address<'_>,
+    path: &Path,
+    replace: bool,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Report, ExportError> {
     if path.exists() && !replace {
         return Err(ExportError::Exists(path.to_owned()));
     }

@@ -5,6 +5,7 @@
 pub mod base;
 pub mod check;
 pub mod client;
+pub mod client_tls;
 pub mod command;
 pub mod config;
 pub mod engine;

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,6 +14,8 @@ use tidegate::base::logging::{self, Destination, Syslog};
 use tidegate::base::supervisor::Manager;
 use tidegate::base::{process, process_title};
 use tidegate::check::Verdict;
+use tidegate::client::Address;
+use tidegate::client_tls::TlsFlags;
 use tidegate::config::{self, Arguments, Asked, Config, Supervised};
 use tidegate::script::bundled::{BUNDLED, Bundled};
 use tidegate::{check, client, export, import, ping, server};
@@ -76,6 +78,48 @@ fn command_line() -> Command {
         .subcommand(check_command())
 }
 
+/// The flags that say how TLS is used, which are those of redis-cli.
+fn tls_flags() -> [Arg; 7] {
+    let value = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    [
+        switch("tls", "Connect by TLS, as to addresses that begin with rediss://"),
+        value(
+            "sni",
+            "NAME",
+            "The name to ask for, which the server's certificate must have, instead of that of the address",
+        ),
+        value(
+            "cacert",
+            "FILE",
+            "Certificates of the authorities to trust, in PEM; those of the system unless one of the two is given",
+        ),
+        value("cacertdir", "DIR", "A folder of such files"),
+        switch("insecure", "Trust any certificate").conflicts_with_all(["cacert", "cacertdir"]),
+        value("cert", "FILE", "A certificate to show, in PEM").requires("key"),
+        value("key", "FILE", "Its key, in PEM").requires("cert"),
+    ]
+}
+
+/// What they say, if TLS is used at one of these addresses.
+fn tls(matches: &ArgMatches, urls: &[&str]) -> Result<TlsFlags, Box<dyn Error>> {
+    let value = |name| matches.get_one::<String>(name);
+    let flags = TlsFlags {
+        always: matches.get_flag("tls"),
+        cacert: value("cacert").map(PathBuf::from),
+        cacertdir: value("cacertdir").map(PathBuf::from),
+        cert: value("cert").map(PathBuf::from),
+        key: value("key").map(PathBuf::from),
+        sni: value("sni").cloned(),
+        insecure: matches.get_flag("insecure"),
+    };
+    if flags.say_how() && !flags.always && !urls.iter().any(|url| url.starts_with("rediss://")) {
+        return Err("it is said how to use TLS, but not where: add --tls, or write the address as rediss://".into());
+    }
+    Ok(flags)
+}
+
 /// Its short flags are those of redis-cli, so -h is no help.
 fn ping_command() -> Command {
     let short = |name: &'static str, letter, value| Arg::new(name).long(name).short(letter).value_name(value);
@@ -89,6 +133,7 @@ fn ping_command() -> Command {
             short("password", 'a', "PASSWORD")
                 .help("Its password; TIDEGATE_AUTH in the environment hides it from others"),
         )
+        .args(tls_flags())
         .arg(Arg::new("help").long("help").action(ArgAction::Help).help("Print help"))
 }
 
@@ -103,8 +148,8 @@ fn switch(name: &'static str, help: &'static str) -> Arg {
 
 fn import_command() -> Command {
     let source = Arg::new("SOURCE").required(true).help(
-        "A dump.rdb, an append-only file, a folder that holds one of these, or redis://[[USER]:PASSWORD@]HOST[:PORT] of a \
-         running server, which is read as by a replica",
+        "A dump.rdb, an append-only file, a folder that holds one of these, or redis://[[USER]:PASSWORD@]HOST[:PORT] or \
+         rediss://... of a running server, which is read as by a replica",
     );
     Command::new("import")
         .about("Move in: copy the data of Redis or Valkey into a running Tidegate")
@@ -116,6 +161,7 @@ fn import_command() -> Command {
             "Overwrite keys and libraries of the same name; otherwise the first one ends the import",
         ))
         .arg(switch("skip-unknown", "Leave out commands that Tidegate does not know, and list them at the end"))
+        .args(tls_flags())
         .after_help(
             "To move without a stop:\n  \
              1. tidegate import --follow redis://old:6379 --into redis://new:6379   and wait for `0 bytes behind`\n  \
@@ -132,6 +178,7 @@ fn export_command() -> Command {
         .arg(Arg::new("FILE").required(true).help("The file to write, such as dump.rdb"))
         .arg(address("from"))
         .arg(switch("replace", "Overwrite FILE"))
+        .args(tls_flags())
         .after_help(
             "Each key is written as it is at one instant, but not all at the same: for one point in time, stop the writers first. \
              The server goes on meanwhile.",
@@ -200,7 +247,8 @@ fn abort_on_panic() {
 }
 
 fn ask(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
-    ping::ping(&url_to_ping(matches)?)?;
+    let url = &url_to_ping(matches)?;
+    ping::ping(Address { url, tls: &tls(matches, &[url])? })?;
     println!("PONG");
     Ok(())
 }
@@ -224,6 +272,8 @@ fn move_in(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
         import::Options { replace: matches.get_flag("replace"), skip_unknown: matches.get_flag("skip-unknown") };
     let stop = if matches.get_flag("follow") { Some(stop_signal()?) } else { None };
     let (source, into) = (text(matches, "SOURCE"), text(matches, "into"));
+    let tls = &tls(matches, &[source, into])?;
+    let into = Address { url: into, tls };
     let report = import::import(source, into, options, stop.as_deref(), &mut |text| eprintln!("{text}"))?;
     println!("imported: {report}");
     Ok(())
@@ -241,6 +291,7 @@ fn stop_signal() -> Result<Arc<AtomicBool>, Box<dyn Error>> {
 
 fn move_out(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
     let (file, from) = (Path::new(text(matches, "FILE")), text(matches, "from"));
+    let from = Address { url: from, tls: &tls(matches, &[from])? };
     let report = export::export(from, file, matches.get_flag("replace"), &mut |text| eprintln!("{text}"))?;
     println!("exported to {}: {report}", file.display());
     Ok(())

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use redis_protocol::resp2::types::BytesFrame;
 
-use crate::client::{ClientError, Connection, TIDEGATE_AUTH};
+use crate::client::{Address, ClientError, Connection, TIDEGATE_AUTH};
 
 /// How long connecting, writing and reading may each take.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Connects to `url`, authenticates if it carries a password, and sends PING. Ok when the answer is PONG.
-pub fn ping(url: &str) -> Result<(), ClientError> {
-    let mut connection = Connection::open(url, TIDEGATE_AUTH, TIMEOUT)?;
+/// Connects to a server, authenticates if the address carries a password, and sends PING. Ok when the answer is PONG.
+pub fn ping(server: Address<'_>) -> Result<(), ClientError> {
+    let mut connection = Connection::open(server, TIDEGATE_AUTH, TIMEOUT)?;
     match connection.call(&[b"PING"])? {
         BytesFrame::SimpleString(text) if *text == *b"PONG" => Ok(()),
         _ => Err(connection.not_the_protocol()),

@@ -20,6 +20,16 @@ pub const INLINE_MAX_BYTES: usize = 64 * 1024;
 /// Bytes that one command may take in all, whatever `client-query-buffer-limit` says: argument offsets are 32-bit.
 pub const QUERY_BUFFER_HARD_MAX_BYTES: usize = u32::MAX as usize - 64 * 1024;
 
+/// Keys that HOTKEYS keeps sums of, for each that it shows: with more, keys that take nearly the same are told apart.
+pub const HOTKEYS_TRACKED_PER_SHOWN: usize = 10;
+
+/// Bytes of the longest key of which HOTKEYS keeps a sum: 1,280 of them take 5 MiB.
+pub const HOTKEYS_KEY_MAX_BYTES: usize = 4 * 1024;
+
+/// Keys of all databases together that INFO keysizes looks at: nobody else is served for a few milliseconds, and of so many a sample is
+/// right to within a hundredth.
+pub const KEY_SIZES_MAX_KEYS: usize = 32_768;
+
 /// Bytes read from a socket at once. Large enough for a pipeline of a few hundred commands, small enough to stay in L2.
 pub const READ_CHUNK_BYTES: usize = 64 * 1024;
 

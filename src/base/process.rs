@@ -31,6 +31,39 @@ pub fn go_to_background() -> io::Result<()> {
     Ok(())
 }
 
+/// What `getrusage` tells of this process, its children or this thread (`libc::RUSAGE_*`).
+pub fn resource_usage(who: libc::c_int) -> Option<libc::rusage> {
+    let mut usage = std::mem::MaybeUninit::uninit();
+    // SAFETY: the call fills the struct that it is given; it is read only when the call says that it did.
+    unsafe { (libc::getrusage(who, usage.as_mut_ptr()) == 0).then(|| usage.assume_init()) }
+}
+
+/// Time of the processor, of all threads together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In the program, us.
+    pub user_us: u64,
+    /// In the system, us.
+    pub sys_us: u64,
+}
+
+impl CpuTime {
+    /// What came since `earlier`.
+    pub fn since(self, earlier: CpuTime) -> CpuTime {
+        CpuTime {
+            user_us: self.user_us.saturating_sub(earlier.user_us),
+            sys_us: self.sys_us.saturating_sub(earlier.sys_us),
+        }
+    }
+}
+
+/// What this process has taken so far; nothing where the system does not tell.
+pub fn cpu_time() -> CpuTime {
+    let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    resource_usage(libc::RUSAGE_SELF)
+        .map_or(CpuTime::default(), |usage| CpuTime { user_us: micros(usage.ru_utime), sys_us: micros(usage.ru_stime) })
+}
+
 /// A file with the number of this process, which is removed at the end.
 #[derive(Debug)]
 pub struct PidFile(PathBuf);

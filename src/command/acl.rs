@@ -18,6 +18,7 @@ use crate::engine::categories::{CATEGORIES, belongs_to};
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Flags, Group, Secret};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::resp::reply::Reply;
 
 fn set_user(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let name = args.bytes()?;
@@ -63,7 +64,8 @@ fn get_user(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Ok(());
     };
     let reply = &mut *ctx.reply;
-    reply.map(6);
+    let [root, others @ ..] = user.selectors() else { return Ok(()) };
+    reply.map(6 + usize::from(!root.allows_all_databases()));
     reply.bulk(b"flags");
     let flags: Vec<&str> = user.flags().collect();
     reply.set(flags.len());
@@ -71,22 +73,24 @@ fn get_user(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     reply.bulk(b"passwords");
     reply.array(user.passwords().len());
     user.passwords().for_each(|hash| reply.bulk(hash.as_bytes()));
-    let fields = |selector: &Selector| {
-        [("commands", selector.show_commands()), ("keys", selector.show_keys()), ("channels", selector.show_channels())]
-    };
-    let [root, others @ ..] = user.selectors() else { return Ok(()) };
-    for (field, value) in fields(root) {
-        reply.bulk(field.as_bytes());
-        reply.bulk(&value);
-    }
-    reply.bulk(b"selectors");
-    reply.array(others.len());
-    for selector in others {
-        reply.map(3);
-        for (field, value) in fields(selector) {
+    let write_fields = |reply: &mut Reply, selector: &Selector| {
+        let databases = selector.show_databases().map(|shown| ("databases", shown));
+        let fields = [
+            ("commands", selector.show_commands()),
+            ("keys", selector.show_keys()),
+            ("channels", selector.show_channels()),
+        ];
+        for (field, value) in fields.into_iter().chain(databases) {
             reply.bulk(field.as_bytes());
             reply.bulk(&value);
         }
+    };
+    write_fields(reply, root);
+    reply.bulk(b"selectors");
+    reply.array(others.len());
+    for selector in others {
+        reply.map(3 + usize::from(!selector.allows_all_databases()));
+        write_fields(reply, selector);
     }
     Ok(())
 }
@@ -166,12 +170,15 @@ fn dry_run(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if !entry.command.accepts(argv.len()) {
         return Err(Error::Arity(entry.full_name.clone().into()));
     }
-    match check(user, entry, argv) {
+    let place = ctx.server.place_of(ctx.session);
+    match check(user, entry, argv, place) {
         Ok(()) => ctx.reply.ok(),
         Err(denied) => {
+            let current = place.db.to_string();
             let object = match denied {
                 Denied::Command => None,
-                Denied::Key(at) | Denied::Channel(at) => argv.get(at),
+                Denied::Database(0) => Some(current.as_bytes()),
+                Denied::Database(at) | Denied::Key(at) | Denied::Channel(at) => argv.get(at),
             };
             ctx.reply.bulk(refusal(name, entry, denied, object).as_bytes());
         }

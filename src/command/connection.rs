@@ -6,7 +6,7 @@ use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::session::DebugMode;
 use crate::engine::session::{ReplyMode, Restrictions};
-use crate::engine::spec::{Flags, Group, Secret};
+use crate::engine::spec::{Databases, Flags, Group, Secret};
 use crate::engine::{Command, Ctx, Done, Run};
 
 fn ping(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -249,6 +249,7 @@ pub(super) const COMMANDS: &[Command] = &[
         group: Group::Connection,
         summary: "Chooses the database that the connection works on.",
         syntax: "index",
+        databases: Databases::Selected,
         run: Run::Now(select),
         ..Command::EMPTY
     },

@@ -7,8 +7,10 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use super::key_sizes;
 use super::memory::overview::Overview;
 use crate::base::crc::crc64;
+use crate::base::process::resource_usage;
 use crate::base::version::{REDIS_VERSION, TIDEGATE_VERSION};
 use crate::config::{Config, percent_text};
 use crate::engine::acl::log::Reason;
@@ -36,7 +38,7 @@ struct Section {
 const DEBUG: &str = "debug";
 
 /// All sections, in Redis' order.
-const SECTIONS: [Section; 15] = [
+const SECTIONS: [Section; 16] = [
     Section { name: "server", title: "Server", by_default: true, write: server },
     Section { name: "clients", title: "Clients", by_default: true, write: clients },
     Section { name: "memory", title: "Memory", by_default: true, write: memory },
@@ -51,6 +53,8 @@ const SECTIONS: [Section; 15] = [
     Section { name: "latencystats", title: "Latencystats", by_default: false, write: latencystats },
     Section { name: "cluster", title: "Cluster", by_default: true, write: cluster },
     Section { name: "keyspace", title: "Keyspace", by_default: true, write: keyspace },
+    // Not by default: what it tells is not there, but has to be looked for.
+    Section { name: "keysizes", title: "Keysizes", by_default: false, write: keysizes },
     Section { name: DEBUG, title: "Debug", by_default: false, write: debug },
 ];
 
@@ -273,12 +277,6 @@ fn total_system_bytes() -> u64 {
     pages.max(0) as u64 * page_bytes.max(0) as u64
 }
 
-fn usage(who: libc::c_int) -> Option<libc::rusage> {
-    let mut usage = std::mem::MaybeUninit::uninit();
-    // SAFETY: the call fills the struct that it is given; it is read only when the call says that it did.
-    unsafe { (libc::getrusage(who, usage.as_mut_ptr()) == 0).then(|| usage.assume_init()) }
-}
-
 /// What is said of forks, of which there are none, says so.
 fn persistence(text: &mut Text, ctx: &Ctx<'_>) {
     let server = &ctx.server;
@@ -435,6 +433,7 @@ fn stats(text: &mut Text, ctx: &Ctx<'_>) {
         "acl_access_denied_key" => stats.refusals[Reason::Key as usize],
         "acl_access_denied_channel" => stats.refusals[Reason::Channel as usize],
         "acl_access_denied_tls_cert" => stats.refusals[Reason::TlsCert as usize],
+        "acl_access_denied_db" => stats.refusals[Reason::Database as usize],
     }
 }
 
@@ -456,7 +455,7 @@ fn replication(text: &mut Text, ctx: &Ctx<'_>) {
 
 fn cpu(text: &mut Text, _: &Ctx<'_>) {
     let seconds = |who, time: fn(&libc::rusage) -> libc::timeval| {
-        let time = usage(who).map_or(libc::timeval { tv_sec: 0, tv_usec: 0 }, |usage| time(&usage));
+        let time = resource_usage(who).map_or(libc::timeval { tv_sec: 0, tv_usec: 0 }, |usage| time(&usage));
         format!("{}.{:06}", time.tv_sec, time.tv_usec)
     };
     fields! { text,
@@ -529,6 +528,12 @@ fn keyspace(text: &mut Text, ctx: &Ctx<'_>) {
             let subexpiry = database.partly_volatile();
             line(text, format_args!("db{db}:keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}"));
         }
+    }
+}
+
+fn keysizes(text: &mut Text, ctx: &Ctx<'_>) {
+    if !ctx.server.has_lost(ctx.ks) {
+        key_sizes::lines(ctx.ks).iter().for_each(|of_type| line(text, format_args!("{of_type}")));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::base::limits::FREE_AT_ONCE_ELEMENTS;
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, Databases, Flags, Group, KeySpec};
 use crate::engine::wait::{Wait, deadline_after_ms};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};
 use crate::keyspace::{DbIndex, NEVER};
@@ -445,6 +445,9 @@ pub(super) const COMMANDS: &[Command] = &[
         complexity: "O(N) for a collection of N elements",
         summary: "Copies the value of a key to another key.",
         syntax: "source destination [DB destination-db:integer] [REPLACE]",
+        databases: Databases::Named(|argv| {
+            (4..argv.len()).filter(|at| argv[at - 1].eq_ignore_ascii_case(b"db")).collect()
+        }),
         run: Run::Now(copy),
         ..KEY
     },
@@ -522,6 +525,7 @@ pub(super) const COMMANDS: &[Command] = &[
         summary: "Deletes every key of every database.",
         syntax: "[ASYNC | SYNC]:flush-type",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        databases: Databases::All,
         run: Run::MayWait(|ctx, args| flush(ctx, args, true)),
         ..SERVER
     },
@@ -555,6 +559,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Update)],
         summary: "Moves a key to another database.",
         syntax: "key db",
+        databases: Databases::Named(|_| vec![2]),
         run: Run::Now(move_to),
         ..KEY
     },
@@ -709,6 +714,7 @@ pub(super) const COMMANDS: &[Command] = &[
         since: "4.0.0",
         summary: "Lets two databases change places.",
         syntax: "index1 index2:integer",
+        databases: Databases::Named(|_| vec![1, 2]),
         run: Run::Now(swapdb),
         ..SERVER
     },

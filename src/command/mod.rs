@@ -17,11 +17,13 @@ mod function;
 mod geo;
 mod hash;
 mod help;
+mod hotkeys;
 mod hyperloglog;
 mod increx;
 mod info;
 mod introspection;
 mod key;
+mod key_sizes;
 mod latency;
 mod list;
 mod list_many;
@@ -80,6 +82,7 @@ const FAMILIES: &[&[Command]] = &[
     function::COMMANDS,
     geo::COMMANDS,
     hash::COMMANDS,
+    hotkeys::COMMANDS,
     hyperloglog::COMMANDS,
     increx::COMMANDS,
     info::COMMANDS,

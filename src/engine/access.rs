@@ -1,7 +1,7 @@
 //! Who a session acts as, and what of that keeps its commands from running: [`acl`](super::acl) decides, this asks it, notes what was
 //! refused, and carries changes of users to the sessions.
 
-use super::acl::check::{Denied, check, reads_all_keys};
+use super::acl::check::{Denied, Place, check, reads_all_keys};
 use super::acl::file::{self, Fault, read_user};
 use super::acl::log::{Case, Context, Reason};
 use super::acl::users::{DEFAULT, UserId};
@@ -184,6 +184,7 @@ impl ServerState {
         let Some(denied) = self.refused_to(session, entry, argv) else { return Ok(()) };
         self.note_denied(session, entry, argv, Context::Multi, denied);
         let reason = match denied {
+            Denied::Database(_) => "no permission",
             Denied::Command => "no permission to execute the command or subcommand",
             Denied::Key(_) => "no permission to touch the specified keys",
             Denied::Channel(_) => "no permission to access one of the channels used as arguments to the command",
@@ -196,13 +197,21 @@ impl ServerState {
 
     /// What of a call is not allowed, if anything is. One whose user is gone may do nothing.
     pub(super) fn refused_to(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Option<Denied> {
-        self.acl.get(session.user).map_or(Some(Denied::Command), |user| check(user, entry, argv).err())
+        self.acl
+            .get(session.user)
+            .map_or(Some(Denied::Command), |user| check(user, entry, argv, self.place_of(session)).err())
+    }
+
+    /// Where a session's next call is made: in a transaction that is put together, behind what that selects.
+    pub fn place_of(&self, session: &Session) -> Place {
+        let selected = session.transaction.as_ref().and_then(|transaction| transaction.selected);
+        Place { db: selected.unwrap_or(session.db), databases: self.config.databases }
     }
 
     /// Whether a call may read keys whose names it makes of what it finds (SORT BY and GET).
     pub fn may_read_any_key(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
         !session.restrictions.has(Restrictions::LIMITED)
-            || self.acl.get(session.user).is_some_and(|user| reads_all_keys(user, entry, argv))
+            || self.acl.get(session.user).is_some_and(|user| reads_all_keys(user, entry, argv, self.place_of(session)))
     }
 
     fn note_denied(
@@ -216,6 +225,8 @@ impl ServerState {
         let user = self.acl.name(session.user).to_vec();
         let text = refusal(&user, entry, denied, None);
         let (reason, object) = match denied {
+            Denied::Database(0) => (Reason::Database, entry.full_name.as_bytes()),
+            Denied::Database(at) => (Reason::Database, argv.get(at).unwrap_or_default()),
             Denied::Command => (Reason::Command, entry.full_name.as_bytes()),
             Denied::Key(at) => (Reason::Key, argv.get(at).unwrap_or_default()),
             Denied::Channel(at) => (Reason::Channel, argv.get(at).unwrap_or_default()),
@@ -261,6 +272,8 @@ pub(crate) fn refusal(user: &[u8], entry: &Entry, denied: Denied, object: Option
     let user = String::from_utf8_lossy(user);
     let object = object.map(String::from_utf8_lossy);
     match (denied, object) {
+        (Denied::Database(_), Some(db)) => format!("User {user} has no permissions to access database {db}"),
+        (Denied::Database(_), None) => "No permissions to access database".to_owned(),
         (Denied::Command, _) => format!("User {user} has no permissions to run the '{}' command", entry.full_name),
         (Denied::Key(_), Some(key)) => format!("User {user} has no permissions to access the '{key}' key"),
         (Denied::Key(_), None) => "No permissions to access a key".to_owned(),

@@ -1,7 +1,8 @@
 //! Which commands stood out lately: because they took long, or because their request or reply was large. SLOWLOG and COMMANDLOG
 //! tell of them.
 //!
-//! A command that does not stand out costs three comparisons. What stood out is kept abridged, and without passwords.
+//! A command that does not stand out costs three comparisons, which are also the place where somebody may
+//! [look at every command](CommandLog::attend_to_all). What stood out is kept abridged, and without passwords.
 
 use std::collections::VecDeque;
 
@@ -82,6 +83,8 @@ pub struct CommandLog {
     least_ticks: u64,
     /// The ticks from which on a command took so long that somebody wants to know: this log, or the latency monitor.
     attention_ticks: u64,
+    /// Somebody wants to know of all.
+    attends_to_all: bool,
     least_request_bytes: usize,
     least_reply_bytes: usize,
     slow: Log,
@@ -95,6 +98,7 @@ impl CommandLog {
         let mut log = CommandLog {
             least_ticks: 0,
             attention_ticks: 0,
+            attends_to_all: false,
             least_request_bytes: 0,
             least_reply_bytes: 0,
             slow: Log::default(),
@@ -116,10 +120,16 @@ impl CommandLog {
             .map_or(u64::MAX, |micros| ticks_of_micros(clock, micros));
         let monitored = config.latency_monitor_threshold_ms.saturating_mul(1_000);
         let monitored = if monitored == 0 { u64::MAX } else { ticks_of_micros(clock, monitored) };
-        self.attention_ticks = self.least_ticks.min(monitored);
+        self.attention_ticks = if self.attends_to_all { 0 } else { self.least_ticks.min(monitored) };
         let bytes = |bytes: Option<u64>| bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX);
         self.least_request_bytes = bytes(least(config.commandlog_request_larger_than_bytes, &self.large_requests));
         self.least_reply_bytes = bytes(least(config.commandlog_reply_larger_than_bytes, &self.large_replies));
+    }
+
+    /// From now on every command [may stand out](Self::may_stand_out), or no longer. What is noted does not change.
+    pub(super) fn attend_to_all(&mut self, is_wanted: bool, config: &Config, clock: &Clock) {
+        self.attends_to_all = is_wanted;
+        self.configure(config, clock);
     }
 
     /// The log of one trait.

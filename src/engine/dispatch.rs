@@ -5,15 +5,18 @@ use std::time::Duration;
 use super::args::Args;
 use super::command_log::Ended;
 use super::error::Error;
+use super::hotkeys::{HotKeys, Wanted};
+use super::keys::keys_of;
 use super::latency::Event;
 use super::secrets::{REDACTED, secrets_of};
 use super::session::{ReplyMode, Restrictions, Session};
-use super::spec::{Flags, Group};
+use super::spec::{Databases, Flags, Group};
 use super::state::{Ctx, Entry, Flow, Origin, Past, Run, ServerState};
 use super::wait::{Parked, Wait};
 use crate::base::limits::{COMMAND_LOG_MAX_ARG_BYTES, COMMAND_LOG_MAX_ARGS, UNIT_MAX_BYTES};
+use crate::base::num::parse_i64;
 use crate::keyspace::any_value::Value;
-use crate::keyspace::{Keyspace, Slot};
+use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 
@@ -88,6 +91,10 @@ impl ServerState {
         let may_change = self.may_change_by_itself(entry, argv);
         let Some(transaction) = &mut session.transaction else { return };
         transaction.may_change |= may_change;
+        if matches!(entry.command.databases, Databases::Selected) {
+            let db = argv.get(1).and_then(parse_i64).and_then(|db| DbIndex::try_from(db).ok());
+            transaction.selected = db.filter(|db| *db < self.config.databases).or(transaction.selected);
+        }
         transaction.push(entry, argv);
         let bytes = transaction.bytes();
         if bytes > self.config.query_limit_bytes() {
@@ -112,6 +119,10 @@ impl ServerState {
         if origin == Origin::Script {
             return;
         }
+        if let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running()) {
+            let keys = keys_of(entry.command, argv).unwrap_or_default();
+            hot_keys.note(argv, &keys, ticks, (argv.encoded_bytes() + reply_bytes) as u64);
+        }
         let event = match origin {
             Origin::Retry => Event::CommandUnblocking,
             _ if entry.command.flags.has(Flags::FAST) => Event::FastCommand,
@@ -128,6 +139,27 @@ impl ServerState {
         self.command_log.note(argv, ended, by, || {
             OwnedArgv::abridged_as(argv, COMMAND_LOG_MAX_ARGS, COMMAND_LOG_MAX_ARG_BYTES, instead)
         });
+    }
+
+    /// Begins to look for the keys that take the most, and forgets what was found before.
+    pub fn start_hotkeys(&mut self, wanted: Wanted) {
+        self.hotkeys = Some(Box::new(HotKeys::start(wanted, self.clock.now_ms())));
+        self.command_log.attend_to_all(true, &self.config, &self.stats.clock);
+    }
+
+    /// Ends that, if it runs; answers whether it did.
+    pub fn stop_hotkeys(&mut self) -> bool {
+        let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running()) else { return false };
+        hot_keys.stop(self.clock.now_ms());
+        self.command_log.attend_to_all(false, &self.config, &self.stats.clock);
+        true
+    }
+
+    /// Ends it when its time is over.
+    pub fn end_hotkeys_if_due(&mut self) {
+        if self.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_due(self.clock.now_ms())) {
+            self.stop_hotkeys();
+        }
     }
 
     /// Has a call wait that came at `now_ms`, Unix ms.

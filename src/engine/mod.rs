@@ -26,6 +26,7 @@ pub(crate) mod error;
 pub(crate) mod events;
 mod evict;
 mod feed;
+pub(crate) mod hotkeys;
 mod invalidate;
 pub(crate) mod keys;
 pub(crate) mod latency;

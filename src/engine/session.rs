@@ -130,6 +130,8 @@ pub struct Transaction {
     pub(super) may_change: bool,
     /// All flags that any of the commands has.
     pub(super) flags: Flags,
+    /// The database that a queued SELECT has chosen for those behind it.
+    pub(super) selected: Option<DbIndex>,
     bytes: usize,
 }
 

@@ -5,6 +5,8 @@
 //! [`command`](crate::command) ends in its entries. What runs a command is a parameter here: nobody who only asks what it is need
 //! know the functions behind it, and what these work with.
 
+use crate::resp::request::Argv;
+
 /// A set of command flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u32);
@@ -315,6 +317,19 @@ pub enum Runs {
     Function,
 }
 
+/// Which databases a command has to do with.
+#[derive(Clone, Copy, Debug)]
+pub enum Databases {
+    /// That of the connection, if it has to do with keys at all.
+    Current,
+    /// The one that it selects, which is its first argument.
+    Selected,
+    /// Those at the arguments that this finds, and that of the connection if it has keys there.
+    Named(fn(Argv<'_>) -> Vec<usize>),
+    /// All.
+    All,
+}
+
 /// Which arguments of a command are channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
@@ -376,6 +391,8 @@ pub struct Command<R: 'static> {
     pub sub: &'static [Command<R>],
     /// Its arguments that are channels.
     pub channels: Channels,
+    /// The databases that a user must be allowed.
+    pub databases: Databases,
     /// Arguments that nobody is shown.
     pub secrets: &'static [Secret],
     /// What script it runs, if it runs one.
@@ -404,6 +421,7 @@ impl<R> Command<R> {
             categories: &[],
             sub: &[],
             channels: Channels::None,
+            databases: Databases::Current,
             secrets: &[],
             runs: None,
             event: "",

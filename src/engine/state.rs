@@ -15,6 +15,7 @@ use super::batch::Batch;
 use super::command_log::CommandLog;
 use super::durability_state::Durability;
 use super::error::Error;
+use super::hotkeys::HotKeys;
 use super::latency::LatencyMonitor;
 use super::monitor::Monitors;
 use super::pause::Pause;
@@ -92,6 +93,7 @@ impl Engine {
             pause: Pause::default(),
             registry: Arc::default(),
             command_log,
+            hotkeys: None,
             latency,
             stats,
             startup_bytes,
@@ -171,6 +173,8 @@ pub struct ServerState {
     pub stats: Stats,
     /// Commands that took long or were large.
     pub command_log: CommandLog,
+    /// Which keys take the most, in the last collection that was started.
+    pub hotkeys: Option<Box<HotKeys>>,
     /// What held others up.
     pub latency: LatencyMonitor,
     /// Bytes that were allocated when the server was made, without those of scripts.

@@ -45,7 +45,7 @@ pub struct Stats {
     /// Connections refused by `maxclients`.
     pub rejected_connections: u64,
     /// What was refused to users, by [`Reason`](super::acl::log::Reason).
-    pub refusals: [u64; 5],
+    pub refusals: [u64; 6],
     /// Bytes read from clients.
     pub bytes_in: u64,
     /// Bytes written to clients.
@@ -105,7 +105,7 @@ impl Stats {
             error_replies: 0,
             connections: 0,
             rejected_connections: 0,
-            refusals: [0; 5],
+            refusals: [0; 6],
             bytes_in: 0,
             bytes_out: 0,
             reads: 0,

@@ -34,6 +34,7 @@ impl Engine {
         self.server.close_idle();
         self.server.check_soft_limits();
         self.server.look_after_tracking();
+        self.server.end_hotkeys_if_due();
         self.server.make_room(steady_ms);
         self.server.stats.tick_ticks += self.server.stats.clock.raw().saturating_sub(began_ticks);
         self.reclaim()

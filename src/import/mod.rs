@@ -25,30 +25,31 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use crate::base::limits::IMPORT_TIMEOUT;
-use crate::client::{Connection, TIDEGATE_AUTH};
+use crate::client::{Address, Connection, TIDEGATE_AUTH};
 pub use error::ImportError;
 use files::Files;
 pub use report::{Options, Report};
 use target::Target;
 
-/// Imports `source`, a path or the address of a server, into the server at `into`. `tell` hears how far it is. A server is
+/// Imports `source`, a path or the address of a server that uses TLS as `into` does, into the server there. `tell` hears how far it is. A server is
 /// followed until its operator sets `stop`, if one is given; else no more than its snapshot is imported.
 pub fn import(
     source: &str,
-    into: &str,
+    into: Address<'_>,
     options: Options,
     stop: Option<&AtomicBool>,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Report, ImportError> {
     let mut target = Target::new(Connection::open(into, TIDEGATE_AUTH, IMPORT_TIMEOUT)?, options)?;
     let is_address = source.contains("://");
+    let primary = Address { url: source, tls: into.tls };
     match stop {
-        Some(stop) if is_address => replica::follow(source, &mut target, stop, tell)?,
+        Some(stop) if is_address => replica::follow(primary, &mut target, stop, tell)?,
         Some(_) => {
             let what = "only a running server can be followed: redis://HOST[:PORT]".to_owned();
             return Err(ImportError::Files { path: source.into(), what });
         }
-        None if is_address => replica::snapshot(source, &mut target, tell)?,
+        None if is_address => replica::snapshot(primary, &mut target, tell)?,
         None => load::files(&Files::at(Path::new(source))?, &mut target, tell)?,
     }
     Ok(target.report)

@@ -29,7 +29,7 @@ use super::target::{Checkpoint, Target};
 use crate::base::limits::{
     IMPORT_ACK_EVERY, IMPORT_LINE_MAX_BYTES, IMPORT_POLL, IMPORT_RETRY, IMPORT_TELL_EVERY, IMPORT_TIMEOUT,
 };
-use crate::client::{ClientError, Connection, REDIS_AUTH, put_command};
+use crate::client::{Address, ClientError, Connection, REDIS_AUTH, put_command};
 use crate::rdb::file::Reader;
 
 /// The newest Valkey whose snapshots are known here.
@@ -51,10 +51,14 @@ enum Answer {
     Continue { id: Option<String> },
 }
 
-/// Imports the snapshot of the server at `url`, and no more.
-pub(super) fn snapshot(url: &str, target: &mut Target<'_>, tell: &mut dyn FnMut(&str)) -> Result<(), ImportError> {
+/// Imports the snapshot of a `server`, and no more.
+pub(super) fn snapshot(
+    server: Address<'_>,
+    target: &mut Target<'_>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), ImportError> {
     let mut progress = Progress::new(tell, None);
-    let mut primary = Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT)?;
+    let mut primary = Connection::open(server, REDIS_AUTH, IMPORT_TIMEOUT)?;
     introduce(&mut primary)?;
     match ask(&mut primary, None)? {
         Answer::Snapshot { .. } => {}
@@ -66,16 +70,16 @@ pub(super) fn snapshot(url: &str, target: &mut Target<'_>, tell: &mut dyn FnMut(
     Ok(())
 }
 
-/// Imports the snapshot of the server at `url` and then all that it does, until `stop` is set and all that the server had done
+/// Imports the snapshot of a `server` and then all that it does, until `stop` is set and all that the server had done
 /// by then is applied. An import that was interrupted goes on where it was.
 pub(super) fn follow(
-    url: &str,
+    server: Address<'_>,
     target: &mut Target<'_>,
     stop: &AtomicBool,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ImportError> {
     let mut progress = Progress::new(tell, None);
-    let mut primary = Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT)?;
+    let mut primary = Connection::open(server, REDIS_AUTH, IMPORT_TIMEOUT)?;
     introduce(&mut primary)?;
     let (checkpoint, rest) = match target.checkpoint()? {
         Some(checkpoint) => {
@@ -84,7 +88,7 @@ pub(super) fn follow(
         }
         None => begin(&mut primary, target, &mut progress)?,
     };
-    let mut follower = Follower { url, stop, checkpoint, stop_at: None };
+    let mut follower = Follower { server, stop, checkpoint, stop_at: None };
     let mut rest = rest;
     loop {
         let broken = match follower.apply_all(&mut primary, rest, target, &mut progress)? {
@@ -95,7 +99,7 @@ pub(super) fn follow(
         rest = Vec::new();
         primary = loop {
             std::thread::sleep(IMPORT_RETRY);
-            match Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT).map_err(ImportError::from).and_then(
+            match Connection::open(server, REDIS_AUTH, IMPORT_TIMEOUT).map_err(ImportError::from).and_then(
                 |mut primary| {
                     introduce(&mut primary)?;
                     follower.checkpoint = resume(&mut primary, &follower.checkpoint, target)?;
@@ -260,7 +264,7 @@ fn resume(
 
 /// Applies a stream.
 struct Follower<'f> {
-    url: &'f str,
+    server: Address<'f>,
     stop: &'f AtomicBool,
     /// How far all is applied.
     checkpoint: Checkpoint,
@@ -280,7 +284,7 @@ impl Follower<'_> {
         let mut units = Units::new(primary.peer().to_owned(), self.checkpoint.offset, self.checkpoint.db);
         let mut rest = Cursor::new(rest);
         let (mut heard, mut acknowledged) = (Instant::now(), None::<Instant>);
-        let mut status = Status::new(self.url);
+        let mut status = Status::new(self.server);
         primary.set_timeout(IMPORT_POLL)?;
         loop {
             if acknowledged.is_none_or(|at| at.elapsed() >= IMPORT_ACK_EVERY) {
@@ -320,7 +324,7 @@ impl Follower<'_> {
     /// Whether the operator has ended the import, and all that the primary has done is applied.
     fn is_done(&mut self) -> Result<bool, ImportError> {
         if self.stop_at.is_none() && self.stop.load(Ordering::Relaxed) {
-            self.stop_at = Some(primary_offset(self.url)?);
+            self.stop_at = Some(primary_offset(self.server)?);
         }
         Ok(self.stop_at.is_some_and(|stop_at| self.checkpoint.offset >= stop_at))
     }
@@ -333,8 +337,8 @@ fn acknowledge(primary: &mut Connection<'_>, offset: u64) -> Result<(), ClientEr
 }
 
 /// How far the primary is in its history.
-fn primary_offset(url: &str) -> Result<u64, ImportError> {
-    let mut primary = Connection::open(url, REDIS_AUTH, IMPORT_TIMEOUT)?;
+fn primary_offset(server: Address<'_>) -> Result<u64, ImportError> {
+    let mut primary = Connection::open(server, REDIS_AUTH, IMPORT_TIMEOUT)?;
     let BytesFrame::BulkString(text) = primary.call(&[b"INFO", b"replication"])? else {
         return Err(primary.not_the_protocol().into());
     };
@@ -350,14 +354,14 @@ fn is_timeout(error: &io::Error) -> bool {
 
 /// Tells how far behind the follower is.
 struct Status<'f> {
-    url: &'f str,
+    server: Address<'f>,
     told: Instant,
     commands: u64,
 }
 
 impl<'f> Status<'f> {
-    fn new(url: &'f str) -> Status<'f> {
-        Status { url, told: Instant::now(), commands: 0 }
+    fn new(server: Address<'f>) -> Status<'f> {
+        Status { server, told: Instant::now(), commands: 0 }
     }
 
     fn look(&mut self, offset: u64, target: &Target<'_>, progress: &mut Progress<'_>) {
@@ -367,7 +371,7 @@ impl<'f> Status<'f> {
         }
         let commands = target.report.commands - self.commands;
         (self.told, self.commands) = (Instant::now(), target.report.commands);
-        let lag = match primary_offset(self.url) {
+        let lag = match primary_offset(self.server) {
             Ok(primary) => format!("{} bytes behind", primary.saturating_sub(offset)),
             // Following goes on by its own connection, which will say what is wrong.
             Err(error) => format!("how far behind is not known: {error}"),

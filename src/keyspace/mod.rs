@@ -615,6 +615,12 @@ impl Keyspace {
         database.slots().filter_map(|slot| database.get(slot)).filter(live)
     }
 
+    /// All entries of a database, expired but unreclaimed ones included, in the order of the table: by no more than their hashes.
+    pub fn stored_entries(&self, db: DbIndex) -> impl Iterator<Item = Entry<'_>> {
+        let database = self.db(db);
+        database.slots().filter_map(|slot| database.get(slot))
+    }
+
     /// A random live key of a database. Where all keys expire and [stay](Self::set_keeps_expired) none may be live: as in Redis, one
     /// that is not is answered then.
     pub fn random_key(&mut self, db: DbIndex) -> Option<Entry<'_>> {

@@ -21,6 +21,7 @@ use super::socket_table::{Connection, SocketTable};
 use super::transport::Transport;
 use crate::base::limits::TLS_CONNECTION_BYTES;
 use crate::base::lsn::Lsn;
+use crate::config::Config;
 use crate::engine::ServerState;
 use crate::engine::session::{Peer, SessionKey};
 
@@ -48,6 +49,14 @@ impl Place {
         match self {
             Place::Tcp(_, port, _) => Some(*port),
             Place::Unix(_) => None,
+        }
+    }
+
+    /// How many connections are accepted there at a time, before others have their turn.
+    fn accepted_in_turn(&self, config: &Config) -> u32 {
+        match self {
+            Place::Tcp(.., Security::Tls) => config.max_new_tls_connections_per_cycle,
+            _ => config.max_new_connections_per_cycle,
         }
     }
 }
@@ -187,7 +196,7 @@ impl Listener {
         let mut accepted_in_turn = 0;
         while let Some(accepted) = self.accept().await {
             accepted_in_turn += 1;
-            if accepted_in_turn >= shared.engine.borrow().server.config.max_new_connections_per_cycle {
+            if accepted_in_turn >= self.place.accepted_in_turn(&shared.engine.borrow().server.config) {
                 accepted_in_turn = 0;
                 tokio::task::yield_now().await;
             }
@@ -361,4 +370,18 @@ fn peer_of(socket: &Socket, path: Option<&str>) -> Peer {
     let show = |address: Option<SocketAddr>| address.map_or_else(|| "?:0".to_owned(), |address| address.to_string());
     let is_local = remote.is_some_and(|address| address.ip().to_canonical().is_loopback());
     Peer { address: show(remote), local_address: show(local), fd, is_local, transport_bytes: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshakes_have_a_measure_of_their_own() {
+        let config =
+            Config { max_new_connections_per_cycle: 7, max_new_tls_connections_per_cycle: 3, ..Config::default() };
+        let tcp = |security| Place::Tcp("*".to_owned(), 1, security).accepted_in_turn(&config);
+        let unix = Place::Unix(PathBuf::from("/x")).accepted_in_turn(&config);
+        assert_eq!((tcp(Security::Plain), tcp(Security::Tls), unix), (7, 3, 7));
+    }
 }

@@ -89,6 +89,122 @@ fn a_user_does_what_its_rules_say(program: Program) {
     assert_eq!(words(&mut ann, "ACL WHOAMI"), Value::bulk("default"));
 }
 
+/// Rules about databases are Valkey's (9.1), and so are the words of what is refused.
+#[test]
+fn users_may_be_kept_to_some_databases() {
+    const REFUSED: &str = "NOPERM No permissions to access database";
+    let (server, mut raw) = start(Program::Tidegate);
+    set_user(&mut raw, "ann on >pw ~* &* +@all db=0,2");
+    let mut ann = signed_in(&server, "ann");
+    let check = |ann: &mut Raw, lines: &[(&str, bool)]| {
+        for (line, is_allowed) in lines {
+            let reply = words(ann, line);
+            match is_allowed {
+                true => assert!(!matches!(reply, Value::Error(_)), "{line}: {reply:?}"),
+                false => assert_eq!(reply, Value::error(REFUSED), "{line}"),
+            }
+        }
+    };
+    check(
+        &mut ann,
+        &[
+            ("SET a 1", true),
+            ("SELECT 1", false),
+            ("SELECT 2", true),
+            ("SET b 1", true),
+            ("MOVE b 1", false),
+            ("MOVE b 0", true),
+            ("COPY b a DB 1", false),
+            ("COPY b a REPLACE DB 1 DB 0", false),
+            ("COPY b a DB 0", true),
+            ("SWAPDB 0 1", false),
+            ("SWAPDB 1 0", false),
+            ("SWAPDB 0 2", true),
+            ("FLUSHALL", false),
+            ("FLUSHDB", true),
+            ("PING", true),
+            ("PUBLISH channel x", true),
+        ],
+    );
+    assert!(is_error(&words(&mut ann, "SELECT 99"), "ERR DB index is out of range"), "there is none to be kept from");
+    // Who loses the database that it is in may leave it, and say hello.
+    set_user(&mut raw, "ann db=1");
+    check(&mut ann, &[("GET a", false), ("DBSIZE", false), ("KEYS *", false), ("EVAL return(1) 1 a", false)]);
+    check(&mut ann, &[("MOVE a 1", false), ("COPY a b DB 1", false), ("HELLO 2", true), ("EVAL return(1) 0", false)]);
+    // A transaction goes where its own commands lead; and one that has lost the right to go there does not.
+    check(&mut ann, &[("MULTI", true), ("SELECT 1", true), ("SET c 1", true), ("EXEC", true)]);
+    assert_eq!(words(&mut ann, "GET c"), Value::bulk("1"));
+    check(&mut ann, &[("MULTI", true), ("GET c", true)]);
+    set_user(&mut raw, "ann resetdbs");
+    let Value::Array(replies) = words(&mut ann, "EXEC") else { panic!("EXEC runs") };
+    assert!(is_error(&replies[0], "NOPERM ACLs rules changed between"), "{replies:?}");
+    assert!(replies[0].bytes().is_some_and(|text| text.ends_with(b"following reason: no permission")), "{replies:?}");
+    check(&mut ann, &[("MULTI", true), ("GET c", false)]);
+    assert!(is_error(&words(&mut ann, "EXEC"), "EXECABORT"));
+    // Scripts are kept to them at each call.
+    set_user(&mut raw, "ann db=0,1");
+    let eval = |ann: &mut Raw, body: &str| ann.command(&["EVAL", body, "0"]);
+    assert_eq!(eval(&mut ann, "redis.call('SELECT', 0) return redis.call('SET', 'd', 1)"), ok());
+    let reply = eval(&mut ann, "redis.call('SET', 'e', 1) return redis.call('SELECT', 2)");
+    assert!(is_error(&reply, "ERR ACL failure in script: No permissions to access database"), "{reply:?}");
+    assert_eq!(eval(&mut ann, "return redis.acl_check_cmd('SELECT', 2)"), Value::Null);
+    assert_eq!(eval(&mut ann, "return redis.acl_check_cmd('SELECT', 0)"), Value::Integer(1));
+    // The rules of one selector do not open what another one closes.
+    set_user(&mut raw, "bob on >pw +@all ~own:* db=0 (+@read +select ~* db=0,1)");
+    let mut bob = signed_in(&server, "bob");
+    check(&mut bob, &[("SET own:1 x", true), ("GET other", true), ("SELECT 1", true), ("GET other", true)]);
+    assert!(is_error(&words(&mut bob, "SET own:1 x"), "NOPERM"));
+    assert_eq!(
+        words(&mut raw, "ACL DRYRUN ann SELECT 2"),
+        Value::bulk("User ann has no permissions to access database 2")
+    );
+    assert_eq!(words(&mut raw, "ACL DRYRUN ann SELECT 1"), ok());
+    for (rule, why) in [
+        ("db=", "Syntax error"),
+        ("db=1,", "Syntax error"),
+        ("db=,1", "Syntax error"),
+        ("db=1,,2", "Syntax error"),
+        ("db=x", "Syntax error"),
+        ("db=-1", "The provided database ID is out of range"),
+        ("db=2147483648", "The provided database ID is out of range"),
+    ] {
+        let refusal = format!("ERR Error in ACL SETUSER modifier '{rule}': {why}");
+        assert_eq!(words(&mut raw, &format!("ACL SETUSER ann {rule}")), Value::error(&refusal));
+    }
+    // It is said how often, and of what.
+    words(&mut raw, "ACL LOG RESET");
+    words(&mut ann, "SELECT 2");
+    let Value::Array(cases) = words(&mut raw, "ACL LOG") else { panic!("cases") };
+    let Value::Array(fields) = &cases[0] else { panic!("fields") };
+    assert_eq!(fields[3], Value::bulk("database"), "{fields:?}");
+    assert_eq!(fields[7], Value::bulk("2"), "{fields:?}");
+    let stats = words(&mut raw, "INFO stats");
+    let stats = String::from_utf8_lossy(stats.bytes().expect("text")).into_owned();
+    let counted = stats.lines().find_map(|line| line.strip_prefix("acl_access_denied_db:")?.parse::<u32>().ok());
+    assert!(counted.is_some_and(|counted| counted > 10), "{stats}");
+    // Rules are shown as they are set again.
+    set_user(&mut raw, "eve resetdbs");
+    for (user, shown) in
+        [("ann", " &* db=0,1 +@all"), ("eve", " resetdbs -@all"), ("bob", " db=0,1 -@all +@read +select)")]
+    {
+        let Value::Array(users) = words(&mut raw, "ACL LIST") else { panic!("users") };
+        let lines: Vec<String> =
+            users.iter().map(|line| String::from_utf8_lossy(line.bytes().expect("text")).into_owned()).collect();
+        let line = lines.iter().find(|line| line.starts_with(&format!("user {user} "))).expect("a user");
+        assert!(line.ends_with(shown), "{line}");
+    }
+    let fields = |raw: &mut Raw, user: &str| {
+        let Value::Array(fields) = words(raw, &format!("ACL GETUSER {user}")) else { panic!("fields") };
+        let mut pairs = fields.as_chunks::<2>().0.iter();
+        pairs.find(|[name, _]| *name == Value::bulk("databases")).map(|[_, value]| value.clone())
+    };
+    assert_eq!(fields(&mut raw, "ann"), Some(Value::bulk("db=0,1")));
+    assert_eq!(fields(&mut raw, "eve"), Some(Value::bulk("")));
+    // Who is not kept to any sees nothing of such rules, as in Redis; Valkey always tells of them.
+    set_user(&mut raw, "ann alldbs");
+    assert_eq!((fields(&mut raw, "ann"), fields(&mut raw, "default")), (None, None));
+}
+
 fn wrong_password() -> Value {
     Value::error("WRONGPASS invalid username-password pair or user is disabled.")
 }

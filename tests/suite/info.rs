@@ -86,12 +86,78 @@ fn sections_are_shown_to_who_asks_for_them() {
     for name in ["Server", "Clients", "Memory", "Persistence", "Threads", "Stats", "Replication", "CPU", "Modules"] {
         assert!(default.contains(name), "{name} is not among {default:?}");
     }
-    let hidden = ["Commandstats", "Latencystats", "Debug"];
+    let hidden = ["Commandstats", "Latencystats", "Keysizes", "Debug"];
     assert!(hidden.iter().all(|name| !default.contains(*name)), "{default:?}");
     let all = shown(&["all"]);
     assert!(all.contains("Commandstats") && all.contains("Latencystats") && !all.contains("Debug"), "{all:?}");
     assert_eq!(shown(&["DEBUG"]), BTreeSet::from(["Debug".to_owned()]));
     assert_eq!(shown(&["nosuch"]), BTreeSet::new());
+}
+
+/// Fills databases with all types, and takes something out again.
+fn fill(server: &Server) {
+    let mut raw = server.raw();
+    let list = |name: &str, len: usize| {
+        let elements = (0..len).map(|number| format!("element:{number}"));
+        ["RPUSH".to_owned(), name.to_owned()].into_iter().chain(elements).collect::<Vec<_>>()
+    };
+    [1, 2, 3, 4, 1_023, 1_024].iter().for_each(|len| _ = raw.command(&list(&format!("list:{len}"), *len)));
+    for call in [
+        "SET empty |SET number 1234567890|SET short abc|SET long x|SETRANGE long 70000 x|APPEND short defgh|PFADD hyper a",
+        "SADD set a b c d|SREM set a|ZADD zset 1 a 2 b|HSET hash f v g w|HSETNX other f v|XADD stream * f v",
+        "SELECT 3|SADD ints 1 2 3|SET gone x|DEL gone|RPUSH emptied x|RPOP emptied|SELECT 0|COPY list:3 copy DB 3",
+    ] {
+        for call in call.split('|') {
+            let reply = raw.command(&call.split(' ').collect::<Vec<_>>());
+            assert!(!matches!(reply, Value::Error(_)), "{call}: {reply:?}");
+        }
+    }
+}
+
+#[test]
+fn sizes_of_keys_are_told_by_powers_of_two() {
+    let server = Server::start(Program::Tidegate, &[]);
+    assert_eq!(info(&server, &["keysizes"]), "# Keysizes\r\n");
+    fill(&server);
+    let wanted = "\
+        # Keysizes\n\
+        db0_distrib_strings_sizes:0=1,8=2,16=1,64K=1\n\
+        db0_distrib_lists_items:1=1,2=2,4=1,512=1,1K=1\n\
+        db0_distrib_sets_items:2=1\n\
+        db0_distrib_zsets_items:2=1\n\
+        db0_distrib_hashes_items:1=1,2=1\n\
+        db3_distrib_lists_items:2=1\n\
+        db3_distrib_sets_items:2=1\n";
+    // How long a HyperLogLog is, every server decides.
+    let ours = info(&server, &["KEYSIZES"]).replace("\r\n", "\n");
+    assert_eq!(ours.lines().collect::<Vec<_>>()[2..], wanted.lines().collect::<Vec<_>>()[2..]);
+    let strings = ours.lines().nth(1).expect("strings").strip_prefix("db0_distrib_strings_sizes:").expect("strings");
+    let counts: BTreeMap<&str, u32> = strings
+        .split(',')
+        .filter_map(|field| field.split_once('='))
+        .map(|(label, count)| (label, count.parse().expect("a count")))
+        .collect();
+    assert_eq!((counts["0"], counts["64K"], counts.values().sum::<u32>()), (1, 1, 5), "{strings}");
+    assert!(counts["8"] >= 2, "{strings}");
+    if !REDIS_SERVER_8.is_missing() {
+        let theirs = Server::start(Program::Redis8, &[]);
+        fill(&theirs);
+        assert_eq!(ours, info(&theirs, &["keysizes"]).replace("\r\n", "\n"));
+    }
+}
+
+#[test]
+fn sizes_of_very_many_keys_are_estimated() {
+    let server = Server::start(Program::Tidegate, &["--appendonly", "no"]);
+    let mut raw = server.raw();
+    let script = "for i = 1, 100000 do redis.call('SET', 'k' .. i, i % 4 == 0 and 'x' or 'long') end";
+    assert_eq!(raw.command(&["EVAL", script, "0"]), Value::Null);
+    let text = info(&server, &["keysizes"]);
+    let counts: Vec<u32> =
+        text.split(['=', ',', '\r']).filter_map(|word| word.parse().ok()).filter(|count| *count > 4).collect();
+    let [short, long] = counts.as_slice() else { panic!("not two counts: {text}") };
+    assert!((99_990..=100_010).contains(&(short + long)), "{text}");
+    assert!((23_000..27_000).contains(short), "a quarter: {text}");
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod events;
 mod eviction;
 mod floors;
 mod harness;
+mod hotkeys;
 mod in_process;
 mod info;
 mod kills;

@@ -694,3 +694,64 @@ fn redis_cli_over_tls() {
     assert_ne!(ask(&[], &["PING"]), "PONG");
     assert_eq!(ask(&["--cert", &certificate, "--key", &key], &["PING"]), "PONG");
 }
+
+/// Runs one of the program's own clients. Answers whether it went well, and what it said.
+fn tidegate(args: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).env("SSL_CERT_FILE", "/nonexistent").output();
+    let output = output.expect("the program of this build");
+    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[test]
+fn our_own_clients_speak_tls() {
+    let mut server = TlsServer::start(&[]);
+    let (port, ca) = (server.port.to_string(), text(&server.authority.file()));
+    let ping = |more: &[&str]| tidegate(&[&["ping", "-p", &port], more].concat());
+    let pong = (true, "PONG\n".to_owned());
+    let trust = ["--tls", "--cacert", ca.as_str()];
+    assert_eq!(ping(&[&trust[..], &["--sni", "localhost"]].concat()), pong);
+    assert_eq!(ping(&["--tls", "--insecure"]), pong);
+    for (more, why) in [
+        (&trust[..], "certificate not valid for name"),
+        (&[&trust[..], &["--sni", "elsewhere"]].concat(), "certificate not valid for name"),
+        (&["--tls"], "/nonexistent"),
+        (&["--tls", "--cacert", "/nonexistent/ca.pem"], "/nonexistent/ca.pem"),
+        (&["--tls", "--insecure", "--cert", "x"], "--key"),
+        (&["--sni", "localhost"], "add --tls"),
+        (&[], "no answer"),
+    ] {
+        let (is_well, said) = ping(more);
+        assert!(!is_well && said.contains(why), "{more:?}: {said}");
+    }
+    let stranger = Authority::new();
+    let (is_well, said) = ping(&["--tls", "--cacert", &text(&stranger.file()), "--sni", "localhost"]);
+    assert!(!is_well && said.contains("invalid peer certificate"), "{said}");
+    // Who must show a certificate, does.
+    server.set(&["tls-auth-clients", "yes"]);
+    let own = server.authority.certify("client");
+    let (cert, key) = (text(&own.certificate_file), text(&own.key_file));
+    let url = format!("rediss://127.0.0.1:{port}");
+    let shown = ["--cacert", &ca, "--sni", "localhost", "--cert", &cert, "--key", &key];
+    assert_eq!(tidegate(&[&["ping", "--url", &url], &shown[..]].concat()), pong);
+    assert!(!tidegate(&[&["ping", "--url", &url], &shown[..4]].concat()).0, "it shows none");
+    // The folder of the authority holds more than certificates.
+    let folder = text(server.authority.dir.path());
+    let shown = ["--cacertdir", &folder, "--sni", "localhost", "--cert", &cert, "--key", &key];
+    assert_eq!(tidegate(&[&["ping", "--url", &url], &shown[..]].concat()), pong);
+    // Data goes out and in by it, more than fits one record.
+    let large = "x".repeat(300_000);
+    assert_eq!(server.plain.command(&["SET", "large", &large]), Value::status("OK"));
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = text(&dir.path().join("dump.rdb"));
+    let (is_well, said) = tidegate(&[&["export", &file, "--from", &url], &shown[..]].concat());
+    assert!(is_well, "{said}");
+    let other = Server::start(Program::Tidegate, &[]);
+    let into = format!("redis://127.0.0.1:{}", other.port());
+    let (is_well, said) = tidegate(&[&["import", &url, "--into", &into], &shown[..]].concat());
+    assert!(is_well, "{said}");
+    assert_eq!(other.raw().command(&["GET", "large"]), Value::bulk(&large));
+    assert_eq!(server.plain.command(&["FLUSHALL"]), Value::status("OK"));
+    let (is_well, said) = tidegate(&[&["import", &file, "--into", &url], &shown[..]].concat());
+    assert!(is_well, "{said}");
+    assert_eq!(server.plain.command(&["GET", "large"]), Value::bulk(&large));
+}

@@ -1,15 +1,20 @@
 //! Whether a user may make one call.
 
+use super::super::categories::belongs_to;
 use super::super::keys::keys_of;
-use super::super::spec::{Access, Channels, Flags};
+use super::super::spec::{Access, Channels, Command, Databases, Flags};
 use super::super::table::Entry;
 use super::selector::Selector;
 use super::user::User;
+use crate::base::num::parse_i64;
+use crate::keyspace::DbIndex;
 use crate::resp::request::Argv;
 
 /// What of a call is not allowed. Among several selectors the one counts that came furthest, which is the greatest of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denied {
+    /// A database: that at this argument, or at 0 that of the connection.
+    Database(usize),
     /// The command.
     Command,
     /// The key at this argument.
@@ -18,11 +23,20 @@ pub enum Denied {
     Channel(usize),
 }
 
+/// Where a call is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The connection's database.
+    pub db: DbIndex,
+    /// How many the server has.
+    pub databases: u16,
+}
+
 /// Decides about a call of the right number of arguments.
-pub fn check<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>) -> Result<(), Denied> {
-    let mut furthest = Denied::Command;
+pub fn check<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Place) -> Result<(), Denied> {
+    let mut furthest = Denied::Database(0);
     for selector in user.selectors() {
-        match check_selector(selector, entry, argv) {
+        match check_selector(selector, entry, argv, place) {
             Ok(()) => return Ok(()),
             Err(denied) => furthest = furthest.max(denied),
         }
@@ -31,13 +45,16 @@ pub fn check<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>) -> Result<(), Den
 }
 
 /// Whether a user may make a call by a selector that lets it read every key.
-pub fn reads_all_keys<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>) -> bool {
+pub fn reads_all_keys<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Place) -> bool {
     let all = user.selectors().iter().filter(|selector| selector.allows_reading_all_keys());
-    all.into_iter().any(|selector| check_selector(selector, entry, argv).is_ok())
+    all.into_iter().any(|selector| check_selector(selector, entry, argv, place).is_ok())
 }
 
-fn check_selector<R>(selector: &Selector, entry: &Entry<R>, argv: Argv<'_>) -> Result<(), Denied> {
+fn check_selector<R>(selector: &Selector, entry: &Entry<R>, argv: Argv<'_>, place: Place) -> Result<(), Denied> {
     let command = entry.command;
+    if !selector.allows_all_databases() {
+        check_databases(selector, command, argv, place)?;
+    }
     // What may be said before anybody has logged in may always be said.
     let is_allowed =
         command.flags.has(Flags::NO_AUTH) || selector.allows_command(entry.id.index(), argv.get(entry.name_args()));
@@ -68,6 +85,30 @@ fn check_selector<R>(selector: &Selector, entry: &Entry<R>, argv: Argv<'_>) -> R
         }
     }
     Ok(())
+}
+
+fn check_databases<R>(selector: &Selector, command: &Command<R>, argv: Argv<'_>, place: Place) -> Result<(), Denied> {
+    let (named, needs_current) = match command.databases {
+        Databases::Current => (Vec::new(), has_to_do_with_keys(command)),
+        Databases::Selected => (vec![1], false),
+        Databases::Named(find) => (find(argv), command.has_keys()),
+        Databases::All => {
+            let allows_all = (0..place.databases).all(|db| selector.allows_database(db.into()));
+            return if allows_all { Ok(()) } else { Err(Denied::Database(0)) };
+        }
+    };
+    for at in named {
+        // What is no database of this server, the command answers with an error.
+        let db = argv.get(at).and_then(parse_i64).and_then(|db| u16::try_from(db).ok());
+        if db.is_some_and(|db| db < place.databases && !selector.allows_database(db.into())) {
+            return Err(Denied::Database(at));
+        }
+    }
+    if needs_current && !selector.allows_database(place.db.into()) { Err(Denied::Database(0)) } else { Ok(()) }
+}
+
+fn has_to_do_with_keys<R>(command: &Command<R>) -> bool {
+    command.has_keys() || ["@keyspace", "@read", "@write"].iter().any(|category| belongs_to(command, category))
 }
 
 /// Whether what happens to a key takes the right to read it, and that to write it.

@@ -17,6 +17,8 @@ pub enum Reason {
     Auth,
     /// The same by a certificate.
     TlsCert,
+    /// A database.
+    Database,
 }
 
 impl Reason {
@@ -28,6 +30,7 @@ impl Reason {
             Reason::Channel => "channel",
             Reason::Auth => "auth",
             Reason::TlsCert => "tls-cert",
+            Reason::Database => "database",
         }
     }
 }

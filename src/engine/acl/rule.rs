@@ -32,6 +32,9 @@ pub enum RuleError {
     /// A first argument of what is a subcommand itself.
     #[error("Allowing first-arg of a subcommand is not supported")]
     FirstArgOfSubcommand,
+    /// A database that no server can have. The text is Valkey's.
+    #[error("The provided database ID is out of range")]
+    DatabaseRange,
 }
 
 /// Puts the words of a selector in parentheses together to one rule each: `(~a*`, `+get)` becomes `(~a* +get)`. Fails with the word

@@ -1,15 +1,16 @@
-//! What one selector of a user allows: commands, keys and channels.
+//! What one selector of a user allows: commands, keys, channels and databases.
 //!
 //! Which commands are allowed is a bit for each [`CommandId`](super::super::table::CommandId); the rules that made it so are kept as
 //! well, as far as they still matter, so that a selector can say in a few words what it allows, and a later version with other commands
 //! can apply them again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::categories::{belongs_to, category};
 use super::super::table::{CommandTable, Entry};
 use super::rule::{RuleError, has_spaces};
 use crate::base::glob;
+use crate::base::num::parse_i64;
 
 /// Keys that may be read, written, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct Selector {
     keys: Vec<KeyPattern>,
     all_channels: bool,
     channels: Vec<Vec<u8>>,
+    /// All if `None`, which is how it begins: only who uses them learns that there are rules about databases.
+    databases: Option<BTreeSet<u32>>,
 }
 
 /// Making and changing it.
@@ -62,6 +65,7 @@ impl Selector {
             keys: Vec::new(),
             all_channels,
             channels: Vec::new(),
+            databases: None,
         }
     }
 
@@ -70,6 +74,7 @@ impl Selector {
         self.set_all(true, table);
         (self.all_keys, self.keys) = (true, Vec::new());
         (self.all_channels, self.channels) = (true, Vec::new());
+        self.databases = None;
     }
 
     /// Applies one rule. With an error it is as before.
@@ -83,6 +88,12 @@ impl Selector {
             (self.all_channels, self.channels) = (true, Vec::new());
         } else if is("resetchannels") {
             (self.all_channels, self.channels) = (false, Vec::new());
+        } else if is("alldbs") {
+            self.databases = None;
+        } else if is("resetdbs") {
+            self.databases = Some(BTreeSet::new());
+        } else if rule.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"db=")) {
+            self.databases = Some(parse_databases(&rule[3..])?);
         } else if is("allcommands") || is("+@all") {
             self.set_all(true, table);
         } else if is("nocommands") || is("-@all") {
@@ -224,11 +235,21 @@ impl Selector {
     }
 }
 
+/// The numbers of `db=`.
+fn parse_databases(list: &[u8]) -> Result<BTreeSet<u32>, RuleError> {
+    let parse = |number: &[u8]| match parse_i64(number) {
+        Some(number @ 0..=0x7fff_ffff) => Ok(number as u32),
+        Some(_) => Err(RuleError::DatabaseRange),
+        None => Err(RuleError::Syntax),
+    };
+    list.split(|byte| *byte == b',').map(parse).collect()
+}
+
 /// Asking it.
 impl Selector {
     /// Whether nothing is forbidden.
     pub fn allows_everything(&self) -> bool {
-        self.all_commands && self.all_keys && self.all_channels
+        self.all_commands && self.all_keys && self.all_channels && self.databases.is_none()
     }
 
     /// Whether a command may be called; `first_arg` is its first argument behind its names.
@@ -271,6 +292,19 @@ impl Selector {
     }
 }
 
+/// Asking it about databases.
+impl Selector {
+    /// Whether all are allowed, also those that a server with more of them would have.
+    pub fn allows_all_databases(&self) -> bool {
+        self.databases.is_none()
+    }
+
+    /// Whether one is.
+    pub fn allows_database(&self, db: u32) -> bool {
+        self.databases.as_ref().is_none_or(|databases| databases.contains(&db))
+    }
+}
+
 /// Showing it.
 impl Selector {
     /// Its rules about commands, such as `-@all +get`.
@@ -307,6 +341,12 @@ impl Selector {
         self.channels.iter().map(|channel| [b"&", channel.as_slice()].concat()).collect::<Vec<_>>().join(&b' ')
     }
 
+    /// Its databases, such as `db=0,3`; nothing if none is allowed. `None` if all are.
+    pub fn show_databases(&self) -> Option<Vec<u8>> {
+        let numbers: Vec<String> = self.databases.as_ref()?.iter().map(u32::to_string).collect();
+        Some(if numbers.is_empty() { Vec::new() } else { format!("db={}", numbers.join(",")).into_bytes() })
+    }
+
     /// All its rules, from which it can be made again.
     pub fn show(&self) -> Vec<u8> {
         let mut parts = Vec::new();
@@ -320,6 +360,11 @@ impl Selector {
         let channels = self.show_channels();
         if !channels.is_empty() {
             parts.push(channels);
+        }
+        match self.show_databases() {
+            Some(none) if none.is_empty() => parts.push(b"resetdbs".to_vec()),
+            Some(some) => parts.push(some),
+            None => {}
         }
         parts.push(self.show_commands());
         parts.join(&b' ')
