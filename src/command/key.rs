@@ -360,6 +360,9 @@ fn swapdb(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (first, second) = (valid(first)?, valid(second)?);
     if first != second {
         ctx.ks.swap(first, second);
+    } else {
+        // It counts as a change all the same.
+        ctx.ks.count_changes_as(ctx.ks.changes_by_commands(), 1);
     }
     ctx.reply.ok();
     Ok(())
