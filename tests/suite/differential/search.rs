@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::dump;
 use super::generate::Dice;
-use super::pair::Pair;
+use super::pair::{CALLER, Pair};
 use super::rule::{Rule, Version, rule_for};
 use super::script::{Args, show};
 
@@ -20,13 +20,17 @@ const REPORTS: usize = 5;
 const ROUNDS_PER_SIGN: u64 = 1000;
 
 /// Runs sequences from one seed after the other. `SUITE_SEED` is the first, `SUITE_ROUNDS` says how many, 0 without end.
-pub(super) fn search(version: Version, name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<Args>) {
+pub(super) fn search(version: Version, name: &str, rounds: u64, sequence: impl FnMut(&mut Dice) -> Vec<Args>) {
+    search_with(Pair::start(version), name, rounds, sequence);
+}
+
+/// The same with these two servers.
+pub(super) fn search_with(mut pair: Pair, name: &str, rounds: u64, mut sequence: impl FnMut(&mut Dice) -> Vec<Args>) {
     let first = env_number("SUITE_SEED").unwrap_or(20_260_101);
     let last = match env_number("SUITE_ROUNDS").unwrap_or(rounds) {
         0 => u64::MAX,
         rounds => first.saturating_add(rounds),
     };
-    let mut pair = Pair::start(version);
     let (mut calls, mut races, mut reports, mut told) = (0, 0, Vec::new(), BTreeSet::new());
     for seed in first..last {
         let sequence = sequence(&mut Dice(seed));
@@ -99,10 +103,13 @@ fn run(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Option<(usize, String
         let numbered = pipeline.iter().enumerate().flat_map(|(i, args)| sent(args).map(move |args| (i, args)));
         let (places, calls): (Vec<usize>, Vec<(Args, Rule)>) =
             numbered.map(|(i, args)| (i, (args.clone(), rule_for(&args)))).unzip();
-        if let Some((at, told)) = pair.compare("a", resp3, &calls) {
+        if let Some((at, told)) = pair.compare(CALLER, resp3, &calls) {
             return Some((done + places[at] + 1, told));
         }
         done += pipeline.len();
+        if let Some(told) = pair.compare_heard() {
+            return Some((done, told));
+        }
         if ((number + 1) % PIPELINES_PER_DUMP == 0 || done == sequence.len())
             && let Some(told) = dump::compare(pair, resp3, sorted)
         {
