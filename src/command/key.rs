@@ -86,6 +86,8 @@ fn rename(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, to) = (args.bytes()?, args.bytes()?);
     let slot = ctx.ks.find(ctx.session.db, key).ok_or(Error::NoSuchKey)?;
     if key != to {
+        // What has expired there is gone before, and so those hear who listen to that.
+        _ = ctx.ks.find(ctx.session.db, to);
         ctx.ks.rename(ctx.session.db, slot, to);
     }
     ctx.reply.ok();

@@ -11,8 +11,8 @@ use crate::harness::{Raw, Server, Value};
 /// Where the end of a pipeline is told.
 const END: &str = "end";
 
-/// The flags of a server that tells all events but those of reads that find nothing.
-pub(super) const FLAGS: [&str; 2] = ["--notify-keyspace-events", "AKEn"];
+/// The flags of a server that tells all events.
+pub(super) const FLAGS: [&str; 4] = ["--notify-keyspace-events", "AKEnm", "--enable-debug-command", "yes"];
 
 /// Those who listen to one server.
 pub(super) struct Listeners {
@@ -87,8 +87,8 @@ fn until_end(raw: &mut Raw) -> Vec<String> {
     }
 }
 
-/// What those have heard otherwise who listen to two servers.
-pub(super) fn compare(ours: &mut Listeners, theirs: &mut Listeners) -> Option<String> {
+/// What those have heard otherwise who listen to two servers; or only of events.
+pub(super) fn compare(ours: &mut Listeners, theirs: &mut Listeners, events_only: bool) -> Option<String> {
     let (ours, theirs) = (ours.hear(), theirs.hear());
     let differ = |what: &str, ours: Vec<&String>, theirs: Vec<&String>| {
         let from = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
@@ -96,9 +96,11 @@ pub(super) fn compare(ours: &mut Listeners, theirs: &mut Listeners) -> Option<St
         let (ours, theirs) = (told(&ours), told(&theirs));
         (ours != theirs).then(|| format!("({what})\n    ours:  {ours}\n    redis: {theirs}"))
     };
-    let events = || differ("events", ours.events.iter().collect(), theirs.events.iter().collect());
+    let events = differ("events", ours.events.iter().collect(), theirs.events.iter().collect());
+    if events_only || events.is_some() {
+        return events;
+    }
     let changed =
-        || differ("keys that were read and changed", ours.changed.iter().collect(), theirs.changed.iter().collect());
-    let broadcast = || differ("changed keys", ours.broadcast.iter().collect(), theirs.broadcast.iter().collect());
-    events().or_else(changed).or_else(broadcast)
+        differ("keys that were read and changed", ours.changed.iter().collect(), theirs.changed.iter().collect());
+    changed.or_else(|| differ("changed keys", ours.broadcast.iter().collect(), theirs.broadcast.iter().collect()))
 }

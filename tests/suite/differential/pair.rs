@@ -48,6 +48,10 @@ impl Pair {
     pub(super) fn start_heard(version: Version) -> Pair {
         let ours = Server::start(Program::Tidegate, &heard::FLAGS);
         let theirs = Server::start(version.program(), &[&heard::FLAGS[..], &["--hz", "500"]].concat());
+        for server in [&ours, &theirs] {
+            // When a key is found to have expired is for calls alone to say.
+            server.raw().command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        }
         Pair { is_heard: true, ..Pair::of(ours, theirs, version) }
     }
 
@@ -103,10 +107,10 @@ impl Pair {
         self.listeners = self.is_heard.then(|| [&self.ours, &self.theirs].map(Listeners::start));
     }
 
-    /// What others have been told otherwise since they were asked last; nobody has where nobody listens.
-    pub(super) fn compare_heard(&mut self) -> Option<String> {
+    /// What others have been told otherwise since they were asked last, or only of events; nobody has where nobody listens.
+    pub(super) fn compare_heard(&mut self, events_only: bool) -> Option<String> {
         let [ours, theirs] = self.listeners.as_mut()?;
-        heard::compare(ours, theirs)
+        heard::compare(ours, theirs, events_only)
     }
 
     /// Sends calls on one connection, as one pipeline; gives the index of the first that differs, and what differs.
