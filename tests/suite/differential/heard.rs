@@ -1,8 +1,8 @@
 //! What both servers tell others of the same calls: keyspace notifications, and to those who cache, which keys have changed.
 //!
 //! Three clients listen to each server: one to all events; one in whose place the caller tracks the keys that it reads; one
-//! that is told of all keys that change (BCAST). What they have heard of a pipeline is compared when its replies are there: the first two
-//! word by word and in order, the third as the set of keys, for Redis gathers those of one turn of its loop.
+//! that is told of all keys that change (BCAST). What they have heard of a pipeline is compared when its replies are there: events word by
+//! word and in order; of the second, how often which key was told; of the third which, for Redis gathers those of one turn of its loop.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::harness::{Raw, Server, Value};
 /// Where the end of a pipeline is told.
 const END: &str = "end";
 
-/// The flags of a server that tells all events.
-pub(super) const FLAGS: [&str; 4] = ["--notify-keyspace-events", "AKEnm", "--enable-debug-command", "yes"];
+/// The flags of a server that tells all events but those of misses: what a broken call has looked for before it is refused, differs.
+pub(super) const FLAGS: [&str; 4] = ["--notify-keyspace-events", "AKEn", "--enable-debug-command", "yes"];
 
 /// Those who listen to one server.
 pub(super) struct Listeners {
@@ -62,9 +62,11 @@ impl Listeners {
 
     fn hear(&mut self) -> Heard {
         self.teller.command(&["PUBLISH", END, ""]);
+        let mut changed = until_end(&mut self.tracking);
+        changed.sort_unstable();
         Heard {
             events: until_end(&mut self.events),
-            changed: until_end(&mut self.tracking),
+            changed,
             broadcast: until_end(&mut self.broadcast).into_iter().collect(),
         }
     }

@@ -103,7 +103,7 @@ fn run(pair: &mut Pair, sequence: &[Args], resp3: bool) -> Option<(usize, String
     pair.reset();
     // Where those are told of changed keys here who are not told by Redis.
     let has_vague = sequence.iter().any(|args| TELL_MORE.contains(&args[0].as_slice()));
-    let sorted = sequence.iter().any(|args| args[0].starts_with(b"SORT"));
+    let sorted = sequence.iter().any(|args| args[0].to_ascii_uppercase().starts_with(b"SORT"));
     let mut done = 0;
     for (number, pipeline) in sequence.chunks(PIPELINE).enumerate() {
         let numbered = pipeline.iter().enumerate().flat_map(|(i, args)| sent(args).map(move |args| (i, args)));
