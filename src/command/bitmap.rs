@@ -4,8 +4,10 @@
 
 use std::borrow::Cow;
 
+use crate::config::EventClasses;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
+use crate::engine::events::SILENT;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
@@ -214,6 +216,7 @@ fn bitfield(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     window(ctx.ks, db, slot, 0)?;
     ctx.reply.array(ops.len());
     let mut near = Vec::with_capacity(FIELD_BYTES);
+    let mut has_written = false;
     for op in &ops {
         let at = (op.offset / 8) as usize;
         let within = op.offset % 8;
@@ -225,6 +228,7 @@ fn bitfield(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
             Change::Set(value, overflow) => bits::set_field(&mut near, within, op.kind, value, overflow),
             Change::Add(delta, overflow) => bits::increment_field(&mut near, within, op.kind, delta, overflow),
         };
+        has_written |= op.writes() && answer.is_some();
         if op.writes() && answer.is_some() && near[..] != before {
             slot = Some(ctx.ks.set_range(db, key, slot, at, &near[..op.end() - at])?.0);
         }
@@ -238,7 +242,18 @@ fn bitfield(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         match slot {
             Some(slot) if end <= window(ctx.ks, db, Some(slot), 0)?.1 => _ = ctx.ks.make_growable(db, slot),
             slot => {
+                let changes = ctx.ks.changes_by_commands();
+                if !has_written {
+                    // Every field has overflowed. That counts as no change, though the string grows.
+                    ctx.ks.name_events(SILENT);
+                    if slot.is_none() {
+                        ctx.ks.tell(EventClasses::NEW, "new", db, key);
+                    }
+                }
                 ctx.ks.set_range(db, key, slot, end, b"")?;
+                if !has_written {
+                    ctx.ks.count_changes_as(changes, 0);
+                }
             }
         }
     }

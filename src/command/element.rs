@@ -10,7 +10,6 @@ use super::bulk_item;
 use super::deadline::Count;
 use crate::base::limits::REPLY_MAX_BYTES;
 use crate::base::num::parse_i64;
-use crate::config::EventClasses;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
@@ -298,34 +297,23 @@ fn hsetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Ok(());
     }
     let before = ctx.ks.changes_by_commands();
-    let begins_empty = slot.is_none();
-    let is_over = matches!(options.lifetime, Lifetime::Until(at_ms) if ctx.ks.expires_at_once(at_ms));
-    if is_over {
-        // Redis sets the fields, and then removes them.
-        if begins_empty {
-            ctx.ks.tell(EventClasses::NEW, "new", db, key);
-        }
-        ctx.ks.tell(EventClasses::HASH, "hset", db, key);
-        ctx.ks.tell(EventClasses::HASH, "hdel", db, key);
-    }
     for (field, value) in pairs() {
         slot = match options.lifetime {
-            Lifetime::Until(at_ms) if ctx.ks.expires_at_once(at_ms) => remove_expired(ctx, slot, field),
-            Lifetime::Until(at_ms) => {
-                let (at, _) = ctx.ks.hash_set(db, key, slot, field, value)?;
-                ctx.ks.expire_element_at(db, at, field, at_ms);
-                Some(at)
-            }
             Lifetime::Word => Some(ctx.ks.hash_update(db, key, slot, field, value)?.0),
-            Lifetime::Unsaid => Some(ctx.ks.hash_set(db, key, slot, field, value)?.0),
+            Lifetime::Until(_) | Lifetime::Unsaid => Some(ctx.ks.hash_set(db, key, slot, field, value)?.0),
         };
     }
-    if let Lifetime::Until(_) = options.lifetime {
+    if let Lifetime::Until(at_ms) = options.lifetime {
+        let is_over = ctx.ks.expires_at_once(at_ms);
+        for (field, _) in pairs() {
+            let Some(at) = slot else { break };
+            match is_over {
+                true => slot = remove_expired(ctx, slot, field),
+                false => _ = ctx.ks.expire_element_at(db, at, field, at_ms),
+            }
+        }
         // A value and its deadline are one change.
         ctx.ks.count_changes_as(before, options.elements.len() as u64 / 2);
-    }
-    if is_over && begins_empty {
-        ctx.ks.tell(EventClasses::GENERIC, "del", db, key);
     }
     ctx.reply.integer(DONE);
     Ok(())
@@ -386,6 +374,8 @@ struct Words {
     conditions: [&'static str; 2],
     /// Arguments per element.
     width: usize,
+    /// The largest number of elements; one beyond it is none.
+    most: i64,
     /// Answered where the number of elements is none.
     invalid: &'static str,
     /// Answered to an argument that may not stand where it does, before the elements or `behind` them, or that is missing among
@@ -400,6 +390,7 @@ const HGETEX: Words = Words {
     word: "PERSIST",
     conditions: ["", ""],
     width: 1,
+    most: i64::MAX,
     invalid: "ERR Number of fields must be a positive integer",
     stray: |_, _, behind| if behind { mismatch(Hash) } else { misplaced(Hash) },
     lifetime_is_stray: true,
@@ -409,6 +400,7 @@ const HSETEX: Words = Words {
     word: "KEEPTTL",
     conditions: ["FNX", "FXX"],
     width: 2,
+    most: COUNT_MAX,
     invalid: "ERR invalid number of fields",
     stray: |name, arg, behind| match arg {
         Some(arg) if !behind => unknown(arg),
@@ -421,6 +413,7 @@ const SADDEX: Words = Words {
     word: "KEEPTTL",
     conditions: ["MNX", "MXX"],
     width: 1,
+    most: COUNT_MAX,
     invalid: "ERR invalid number of members",
     stray: |_, arg, _| arg.map_or(TOO_FEW, unknown),
     lifetime_is_stray: false,
@@ -453,7 +446,7 @@ impl<'a> Options<'a> {
                     return Err(Error::Arity(ctx.name().into()));
                 }
                 let few = || (words.stray)(ctx.name(), None, true);
-                elements = Some(counted(args, COUNT_MAX, words.width, || Error::text(words.invalid), few)?);
+                elements = Some(counted(args, words.most, words.width, || Error::text(words.invalid), few)?);
             } else if let Some(count) = args.one_of(&COUNTS) {
                 words.once(ctx.name(), args.is_empty(), arg, lifetime)?;
                 if args.is_empty() {

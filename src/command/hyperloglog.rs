@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 
-use crate::config::EventClasses;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::events::SILENT;
@@ -157,8 +156,9 @@ fn pfmerge(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     hyperloglog::forget_count(&mut new);
     let before = ctx.ks.changes_by_commands();
     store(ctx, key, slot, old.as_deref().unwrap_or_default(), &new)?;
-    if ctx.ks.changes_by_commands() == before {
-        ctx.ks.tell(EventClasses::STRING, "pfadd", db, key);
+    if let Some(slot) = slot.filter(|_| ctx.ks.changes_by_commands() == before) {
+        // Also where nothing is new, the key counts as changed.
+        ctx.ks.set_range(db, key, Some(slot), hyperloglog::STALE_AT, &[new[hyperloglog::STALE_AT]])?;
     }
     ctx.ks.count_changes_as(before, 1);
     ctx.reply.ok();

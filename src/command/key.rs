@@ -86,6 +86,8 @@ fn rename(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, to) = (args.bytes()?, args.bytes()?);
     let slot = ctx.ks.find(ctx.session.db, key).ok_or(Error::NoSuchKey)?;
     if key != to {
+        // What has expired there is gone before, and so those hear who listen to that.
+        _ = ctx.ks.find(ctx.session.db, to);
         ctx.ks.rename(ctx.session.db, slot, to);
     }
     ctx.reply.ok();
@@ -360,6 +362,9 @@ fn swapdb(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (first, second) = (valid(first)?, valid(second)?);
     if first != second {
         ctx.ks.swap(first, second);
+    } else {
+        // It counts as a change all the same.
+        ctx.ks.count_changes_as(ctx.ks.changes_by_commands(), 1);
     }
     ctx.reply.ok();
     Ok(())

@@ -44,6 +44,7 @@ pub(super) fn of_unit<'a>(effects: &'a Effects, table: &'static CommandTable, mu
                 }
                 What::Named(name) => call.name = name,
                 What::Created => call.created.push(note),
+                What::Overdue => call.replace_overdue(note),
                 What::Drained { is_set } => call.drained = Some(is_set),
                 What::Told(class, name) => call.events.push(Event { class, name, db: note.db, key: note.key }),
             }
@@ -51,8 +52,13 @@ pub(super) fn of_unit<'a>(effects: &'a Effects, table: &'static CommandTable, mu
         let Some((db, effect)) = reader.next() else { break };
         let end = all - reader.bytes_left();
         // The key may have been made after that was recorded.
-        while let Some(note) = notes.next_if(|note| note.at == end && note.what == What::Created) {
-            call.created.push(note);
+        while let Some(note) =
+            notes.next_if(|note| note.at == end && matches!(note.what, What::Created | What::Overdue))
+        {
+            match note.what {
+                What::Overdue => call.replace_overdue(note),
+                _ => call.created.push(note),
+            }
         }
         call.add(db, &effect);
     }
@@ -82,6 +88,12 @@ impl<'a> Call<'a> {
         self.events.drain(..).for_each(&mut *tell);
         self.created.clear();
         self.name = "";
+    }
+
+    /// A key that had expired comes anew.
+    fn replace_overdue(&mut self, note: Note<'a>) {
+        self.say_gone(EventClasses::EXPIRED, "expired", note.db, note.key);
+        self.created.push(note);
     }
 
     /// Adds an event of a key that is there behind it.

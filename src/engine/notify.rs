@@ -10,6 +10,7 @@ use super::subscriptions::Space;
 use crate::base::lsn::Lsn;
 use crate::config::EventClasses;
 use crate::keyspace::Keyspace;
+use crate::log::planted::{self, Bug};
 
 impl ServerState {
     /// Publishes what the unit has done that was just shown to the log. `out` are the sessions that are out of the registry.
@@ -20,7 +21,8 @@ impl ServerState {
             return;
         }
         // A unit that has changed nothing tells of what it has seen, which some unit up to here has made.
-        let fence = if self.durability.is_some() { self.lsn_of_tail() } else { Lsn::NONE };
+        let is_fenced = self.durability.is_some() && !planted::is(Bug::NoFenceOnEvents);
+        let fence = if is_fenced { self.lsn_of_tail() } else { Lsn::NONE };
         let mut channel = Vec::new();
         of_unit(ks.effects(), self.table, |event| {
             if classes.has(event.class) {

@@ -425,6 +425,20 @@ impl Keyspace {
     /// Gives the entry at `slot`, which has room for it, another value and lets it expire at `at_ms`. The old value is freed or kept.
     #[inline(always)]
     pub(super) fn set_value(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) {
+        if self.notes_added {
+            self.set_value_noted(db, slot, value, at_ms);
+        } else if let Some(old) = self.dbs[db as usize].set_value(slot, value, at_ms) {
+            self.disposal.free(old);
+        }
+    }
+
+    /// As [`set_value`](Self::set_value), where the old value may be to be kept, or is noted if it had expired.
+    #[inline(never)]
+    fn set_value_noted(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) {
+        let entry = self.dbs[db as usize].entry(slot);
+        if self.effects.are_annotated() && !entry.is_live(self.expired_until_ms()) {
+            self.effects.note(What::Overdue, db, entry.key());
+        }
         if self.undo.is_on && !self.undo.restorable.has((slot, db)) {
             self.replace_value(db, slot, value, at_ms);
         } else if let Some(old) = self.dbs[db as usize].set_value(slot, value, at_ms) {
@@ -433,7 +447,6 @@ impl Keyspace {
     }
 
     /// As [`set_value`](Self::set_value), where the old value is to be kept.
-    #[inline(never)]
     fn replace_value(&mut self, db: DbIndex, slot: Slot, value: NewValue<'_>, at_ms: i64) {
         let entry = self.entry(db, slot);
         let (expires_at_ms, was_embedded) = (entry.deadline_ms(), entry.has_embedded());

@@ -13,6 +13,8 @@ pub enum Bug {
     NoFence,
     /// What clients are told of changes leaves before the log has these.
     NoFenceOfInvalidations,
+    /// What those are told who listen to events of keys leaves before the log has the changes.
+    NoFenceOnEvents,
     /// A snapshot gets its name before its bytes are synced.
     NoSyncOfTheSnapshot,
     /// The log is cut before the name of the snapshot that replaces it is durable.

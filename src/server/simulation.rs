@@ -2,7 +2,7 @@
 //! threads. One seed decides what clients ask, when the disk works, what fails and where the power goes; the same seed gives the
 //! same run. After each crash a server starts on what is left, and this is compared with what clients were told:
 //!
-//! - what a client was shown is there, whether it changed that itself or read it: under loss of power if `appendfsync` promised
+//! - what a client was shown is there, whether it changed that itself, read it, or was told of it as an event: under loss of power if `appendfsync` promised
 //!   so when the reply left, under kill -9 always;
 //! - what is there is what some unit had made: whole units, in order, nothing invented;
 //! - a second engine that repeats the log's units, one by one, has the same data as the first at any time;
@@ -79,6 +79,8 @@ reached! {
     timed_out "blocked clients that were not"
     heard "messages"
     invalidated "messages about changed keys"
+    events "events of keys"
+    events_of_reads "events of keys that a unit has found, and not changed"
     expired "units that removed what had expired"
     synced "replies to WAITAOF"
     closed_sessions "clients that were disconnected because the log had failed"
@@ -402,7 +404,7 @@ fn with(bug: Bug) -> String {
 
 #[test]
 fn bugs_that_lose_what_was_shown_are_found() {
-    for bug in [Bug::NoFence, Bug::NoFenceOfInvalidations, Bug::NoSync, Bug::NoCopyOfTheTail] {
+    for bug in [Bug::NoFence, Bug::NoFenceOfInvalidations, Bug::NoFenceOnEvents, Bug::NoSync, Bug::NoCopyOfTheTail] {
         let error = with(bug);
         let lost = ["was shown, and", "had been durable", "refused after a mere crash", "other data"];
         assert!(lost.iter().any(|why| error.contains(why)), "{bug:?}: {error}");

@@ -1,11 +1,14 @@
-//! `rdb_changes_since_last_save`, and with it the points of `save`, counts what Redis counts.
+//! `rdb_changes_since_last_save`, and with it the points of `save`, counts what Redis counts, and WATCH takes those keys for changed
+//! that Redis takes for changed, also where a command has changed nothing that can be seen.
 //!
-//! Each line of `changes.txt` is a command, behind the number of changes that Redis 8.0 counts for it. Where there is one, it is asked
-//! again.
+//! Each line of `changes.txt` is a command, behind what Redis 8.0 says of it. Where there is one, it is asked again.
 
 use crate::differential::split_line;
-use crate::harness::{Program, Raw, Server};
+use crate::harness::{Program, Raw, Server, Value};
 use crate::oracle::REDIS_SERVER_8;
+
+/// How many keys a command names at most.
+const WATCHED_MAX: usize = 6;
 
 #[test]
 fn changes_are_counted_as_in_redis() {
@@ -21,19 +24,58 @@ fn the_numbers_are_those_of_redis_8() {
 
 fn assert_counts(program: Program) {
     let server = Server::start(program, &["--enable-debug-command", "yes"]);
-    let mut raw = server.raw();
-    let mut wrong = Vec::new();
-    let mut before = changes(&mut raw);
+    // Which keys a command names, our table says: that of Redis knows of none where optional ones are left out.
+    let names = Server::start(Program::Tidegate, &[]);
+    let (mut raw, mut names) = (server.raw(), names.raw());
+    let mut watchers: Vec<Raw> = (0..WATCHED_MAX).map(|_| server.raw()).collect();
+    let (mut wrong, mut watched) = (Vec::new(), 0);
     for line in include_str!("changes.txt").lines().filter(|line| !line.starts_with('#')) {
-        let (wanted, command) = line.split_once(' ').expect("a number and a command");
-        raw.command(&split_line(command).expect("words"));
-        let after = changes(&mut raw);
-        if after.wrapping_sub(before).to_string() != wanted {
-            wrong.push(format!("{command}: {}, not {wanted}", after.wrapping_sub(before) as i64));
+        let (wanted, command) = line.split_once(' ').expect("what is said of it, and a command");
+        let args = split_line(command).expect("words");
+        let keys = keys_of(&args, &mut names);
+        for (watcher, key) in watchers.iter_mut().zip(&keys) {
+            watcher.command(&[b"WATCH", &key[..]]);
         }
-        before = after;
+        let before = changes(&mut raw);
+        raw.command(&args);
+        let count = changes(&mut raw).wrapping_sub(before) as i64;
+        let mut told = Vec::new();
+        for (watcher, key) in watchers.iter_mut().zip(&keys) {
+            watcher.command(&["MULTI"]);
+            if watcher.command(&["EXEC"]) == Value::Null {
+                told.push(String::from_utf8_lossy(key));
+            }
+        }
+        watched += told.len();
+        let found = match (wanted.ends_with('~'), told.is_empty()) {
+            (true, _) => format!("{count}~"),
+            (false, true) => count.to_string(),
+            (false, false) => format!("{count}:{}", told.join(",")),
+        };
+        if found != wanted {
+            wrong.push(format!("{command}: {found}, not {wanted}"));
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(watched > 150, "only {watched} keys were told");
+}
+
+/// The keys that a command names, each once; `a` where it names none.
+fn keys_of(args: &[Vec<u8>], names: &mut Raw) -> Vec<Vec<u8>> {
+    let question = [b"COMMAND".to_vec(), b"GETKEYS".to_vec()];
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    if let Value::Array(named) = names.command(&[&question[..], args].concat()) {
+        for key in named.iter().filter_map(Value::bytes) {
+            if !keys.iter().any(|known| known == key) {
+                keys.push(key.to_vec());
+            }
+        }
+    }
+    if keys.is_empty() {
+        keys.push(b"a".to_vec());
+    }
+    assert!(keys.len() <= WATCHED_MAX, "as many keys as are watched");
+    keys
 }
 
 fn changes(raw: &mut Raw) -> u64 {

@@ -396,7 +396,10 @@ impl Raw {
 
     /// The next reply. Panics when none comes in time, when the server hangs up, or when it is not RESP.
     pub(crate) fn reply(&mut self) -> Reply {
-        self.try_reply(REPLY_DEADLINE).unwrap_or_else(|why| panic!("no reply: {why}"))
+        self.try_reply(REPLY_DEADLINE).unwrap_or_else(|why| {
+            let port = self.stream.socket().peer_addr().map(|address| address.port());
+            panic!("no reply from port {port:?}: {why}")
+        })
     }
 
     /// The next reply, or why there is none: hung up, silent for so long, or bytes that are not RESP.

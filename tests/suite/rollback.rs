@@ -9,10 +9,10 @@
 //!
 //! `SUITE_SEED` and `SUITE_ROUNDS` choose other scripts, and how many.
 
-use crate::differential::declared;
 use crate::differential::generate::{self, Dice};
 use crate::differential::script::{Args, show};
 use crate::differential::search::env_number;
+use crate::differential::{Version, declared};
 use crate::in_process::{Bench, Told, script, words};
 
 /// An engine with a client, and another that watches, so that effects are recorded.
@@ -46,7 +46,7 @@ fn a_script_that_fails_leaves_nothing() {
     let mut bench = watched();
     while failed < rounds {
         let dice = &mut Dice(seed);
-        let calls = generate::sequence(&commands, dice);
+        let calls = generate::sequence(Version::Seven, &commands, dice);
         bench.call(0, &words(&["FLUSHALL"]));
         let (thresholds, mut rest) = calls.split_first().expect("a sequence begins with thresholds");
         assert_eq!(bench.call(0, thresholds), b"+OK\r\n");

@@ -48,11 +48,14 @@ pub(super) fn xgroup_create(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     let last_id = slot.map_or(Ok(StreamId::MIN), |slot| ctx.ks.stream(db, slot).map(|stream| stream.last_id()))?;
     let id = if id == b"$" { last_id } else { StreamId::parse(id, 0).ok_or(ID_INVALID)? };
+    let before = ctx.ks.changes_by_commands();
     let slot = slot.unwrap_or_else(|| ctx.ks.stream_create(db, key));
     let entries_read = bounded(options.entries_read, ctx.ks.stream(db, slot)?);
     if !ctx.ks.group_create(db, slot, group, id, entries_read)? {
         return Err(Error::text("BUSYGROUP Consumer Group name already exists"));
     }
+    // With the stream it is one change.
+    ctx.ks.count_changes_as(before, 1);
     ctx.reply.ok();
     Ok(())
 }

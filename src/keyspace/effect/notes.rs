@@ -17,6 +17,8 @@ pub enum What {
     Named(&'static str),
     /// The key is new. The effect that made it comes next, or came just before.
     Created,
+    /// The key had expired, and nobody had found out when the effect that comes next, or came just before, gave it another value.
+    Overdue,
     /// The key that the next effect removes as expired has lost every element, each of which had expired.
     Drained {
         /// Whether it was a set; otherwise a hash.

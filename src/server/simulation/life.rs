@@ -36,6 +36,14 @@ pub(super) struct Life<'w> {
     expiries: BTreeSet<u64>,
     clients: Vec<Client>,
     listener: Client,
+    /// Who listens to events of keys.
+    observer: Client,
+    /// How many bytes the observer has been sent.
+    observed: u64,
+    /// What the observer is sent next, in this order.
+    events: VecDeque<Events>,
+    /// The units since events were noted last, and the keys that they touched.
+    fresh: Vec<(u64, Keys)>,
     /// The unit behind each message.
     published: BTreeMap<u64, u64>,
     /// What the listener is to be told of changed keys, in this order: the unit, and the keys; `None` for all.
@@ -59,6 +67,18 @@ struct Client {
     begun: Option<(Request, u64)>,
 }
 
+type Keys = BTreeSet<(u16, Vec<u8>)>;
+
+/// Events that came together.
+struct Events {
+    /// Up to which byte of all that the observer is sent.
+    end: u64,
+    /// Of which units, and the keys that these touched.
+    units: Vec<(u64, Keys)>,
+    /// The last units that had changed keys by then: who is told of a key that no unit has touched is shown these.
+    changed: BTreeMap<(u16, Vec<u8>), u64>,
+}
+
 /// A reply that is to come.
 #[derive(Clone, Copy)]
 struct Expected {
@@ -80,7 +100,7 @@ impl<'w> Life<'w> {
         let begun = engine.server.tail.as_ref().map_or(0, |tail| tail.units().count());
         let copy = copy_of(world, &mut engine)?;
         let clients = (0..CLIENTS).map(|_| Client::new(&mut engine)).collect();
-        let listener = Client::new(&mut engine);
+        let (listener, observer) = (Client::new(&mut engine), Client::new(&mut engine));
         let at = world.last;
         let mut life = Life {
             world,
@@ -92,6 +112,10 @@ impl<'w> Life<'w> {
             expiries: BTreeSet::new(),
             clients,
             listener,
+            observer,
+            observed: 0,
+            events: VecDeque::new(),
+            fresh: Vec::new(),
             published: BTreeMap::new(),
             touched: VecDeque::new(),
             copied: 0,
@@ -103,6 +127,7 @@ impl<'w> Life<'w> {
             life.note_state();
         }
         life.listen();
+        life.listen_to_events();
         life.log_state = life.log_state();
         Ok(life)
     }
@@ -111,15 +136,25 @@ impl<'w> Life<'w> {
     fn listen(&mut self) {
         let caches = self.engine.server.open_session(Peer::default());
         let listener = self.listener.key;
-        for (key, line) in [
-            (listener, format!("SUBSCRIBE news {INVALIDATE}")),
-            (caches, format!("CLIENT TRACKING ON BCAST REDIRECT {}", listener.id)),
-        ] {
-            let words = line.split(' ').map(str::to_owned).collect();
-            let mut out = Reply::new(Form::Resp2);
-            self.engine.feed(key, &mut Decoder::new(), &encode(&[words]), &mut out);
-        }
+        self.line(listener, &format!("SUBSCRIBE news {INVALIDATE}"));
+        self.line(caches, &format!("CLIENT TRACKING ON BCAST REDIRECT {}", listener.id));
         self.touched.clear();
+    }
+
+    /// The observer is told of all events, also that a key was looked for and not there.
+    fn listen_to_events(&mut self) {
+        let observer = self.observer.key;
+        self.line(observer, "CONFIG SET notify-keyspace-events AEmn");
+        self.line(observer, "PSUBSCRIBE __keyevent@*");
+        self.observed = 0;
+        self.events.clear();
+    }
+
+    /// Runs a command whose reply nobody reads.
+    fn line(&mut self, key: SessionKey, line: &str) {
+        let words = line.split(' ').map(str::to_owned).collect();
+        let mut out = Reply::new(Form::Resp2);
+        self.engine.feed(key, &mut Decoder::new(), &encode(&[words]), &mut out);
     }
 
     /// Lets so many things happen, then ends the server.
@@ -161,6 +196,7 @@ impl<'w> Life<'w> {
                 let client = self.world.rng.below(CLIENTS as u64) as usize;
                 self.send(client)?;
                 self.hear()?;
+                self.hear_events()?;
             }
             65..72 => {
                 if let Some(durability) = &self.engine.server.durability {
@@ -296,8 +332,21 @@ impl<'w> Life<'w> {
         }
     }
 
-    /// Repeats on the copy what the log was given since the last time.
+    /// Repeats on the copy what the log was given since the last time, and notes which events these units have told.
     fn collect(&mut self) -> Verdict {
+        self.collect_units()?;
+        let units = std::mem::take(&mut self.fresh);
+        let Some(session) = self.engine.server.sessions.get_mut(self.observer.key) else { return Ok(()) };
+        let end = self.observed + session.outbox.len() as u64;
+        if end > self.events.back().map_or(self.observed, |events| events.end) {
+            let is_logged = self.engine.server.durability.is_some();
+            let changed = if is_logged { self.changed.clone() } else { BTreeMap::new() };
+            self.events.push_back(Events { end, units, changed });
+        }
+        Ok(())
+    }
+
+    fn collect_units(&mut self) -> Verdict {
         let server = &self.engine.server;
         let Some(tail) = &server.tail else { return Ok(()) };
         let base = server.durability.as_ref().map_or(self.copied, |durability| durability.last().get());
@@ -332,13 +381,17 @@ impl<'w> Life<'w> {
 
     /// Notes what the listener is to be told of a unit.
     fn note_touched(&mut self, effects: &[u8], lsn: u64) {
-        let (mut keys, mut is_all) = (BTreeSet::new(), false);
+        let (mut keys, mut named, mut is_all) = (BTreeSet::new(), Keys::new(), false);
         for (db, effect) in EffectReader::new(effects) {
             effect.touches(db).for_each(|touch| match touch {
-                Touch::Key { key, .. } => drop(keys.insert(key.to_vec())),
+                Touch::Key { db, key, .. } => {
+                    keys.insert(key.to_vec());
+                    named.insert((db, key.to_vec()));
+                }
                 Touch::Database(_) => is_all = true,
             });
         }
+        self.fresh.push((lsn, named));
         self.touched.extend(is_all.then_some((lsn, None)));
         self.touched.extend((!keys.is_empty()).then_some((lsn, Some(keys))));
     }
@@ -522,6 +575,34 @@ impl<'w> Life<'w> {
         Ok(())
     }
 
+    /// The observer is sent what may leave. What an event shows is judged by its key: the unit that has touched that, or the last one that
+    /// had changed it, if the event tells of something that was only looked at.
+    fn hear_events(&mut self) -> Verdict {
+        let server = &mut self.engine.server;
+        self.observer.received.extend(super::super::logged::send(server, self.observer.key));
+        let is_synced = server.durability.as_ref().is_some_and(|log| log.log().policy() == SyncPolicy::Always);
+        while let Some(len) = reply_len(&self.observer.received) {
+            let message: Vec<u8> = self.observer.received.drain(..len).collect();
+            self.observed += len as u64;
+            while self.events.front().is_some_and(|events| events.end < self.observed) {
+                self.events.pop_front();
+            }
+            let text = String::from_utf8_lossy(&message);
+            let parts: Vec<&str> = text.split("\r\n").collect();
+            let (Some(events), Some(key)) = (self.events.front(), event_key(&parts)) else {
+                return Err(format!("{text:?} came of nothing"));
+            };
+            let unit = events.units.iter().find(|(_, keys)| keys.contains(&key)).map(|(lsn, _)| *lsn);
+            let lsn = unit.or_else(|| events.changed.get(&key).copied()).unwrap_or(0);
+            self.world.reached.events += 1;
+            self.world.reached.events_of_reads += u64::from(unit.is_none() && lsn > 0);
+            let told = Told { lsn, what: What::Event, is_synced };
+            is_safe(&self.engine.server, &told)?;
+            self.world.told.push(told);
+        }
+        Ok(())
+    }
+
     fn log_state(&self) -> Option<LogState> {
         self.engine.server.durability.as_ref().map(|durability| durability.log().state())
     }
@@ -547,7 +628,7 @@ impl<'w> Life<'w> {
         let engine = &mut self.engine;
         let mut is_gone = |key| engine.server.sessions.get_mut(key).is_none_or(|session| session.killed);
         let gone: Vec<usize> = (0..CLIENTS).filter(|at| is_gone(self.clients[*at].key)).collect();
-        let is_listener_gone = is_gone(self.listener.key);
+        let (is_listener_gone, is_observer_gone) = (is_gone(self.listener.key), is_gone(self.observer.key));
         for at in gone {
             self.engine.disconnect(self.clients[at].key);
             self.clients[at] = Client::new(&mut self.engine);
@@ -557,6 +638,11 @@ impl<'w> Life<'w> {
             self.engine.disconnect(self.listener.key);
             self.listener = Client::new(&mut self.engine);
             self.listen();
+        }
+        if is_observer_gone {
+            self.engine.disconnect(self.observer.key);
+            self.observer = Client::new(&mut self.engine);
+            self.listen_to_events();
         }
     }
 
@@ -569,6 +655,13 @@ impl<'w> Life<'w> {
         };
         self.world.disk.set_capacity(self.world.capacity);
     }
+}
+
+/// The database and the key of an event by its name, from the lines of its message.
+fn event_key(lines: &[&str]) -> Option<(u16, Vec<u8>)> {
+    let (channel, key) = (lines.get(6)?, lines.get(8)?);
+    let (db, _) = channel.strip_prefix("__keyevent@")?.split_once("__:")?;
+    Some((db.parse().ok()?, key.as_bytes().to_vec()))
 }
 
 /// An engine with the same data.

@@ -44,6 +44,8 @@ pub(super) enum What {
     Deliver,
     /// One of them is acknowledged.
     Acknowledge,
+    /// None of a client's: an event of a key.
+    Event,
 }
 
 const SET_AND_PUSH: &str =

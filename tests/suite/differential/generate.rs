@@ -11,6 +11,7 @@ use tidegate::engine::syntax::{Arg, Kind};
 
 use super::declared::{ANY_FAMILY, Declared, LEX, SESSION};
 use super::pair::THRESHOLDS;
+use super::rule::Version;
 use super::script::Args;
 
 /// Calls in a sequence, about.
@@ -44,15 +45,16 @@ impl Dice {
 /// Who decides what time it is while calls run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Time {
-    /// The system: no answer may depend on it, for an oracle gives another one.
-    OfTheSystem,
+    /// The system: no answer may depend on it, for an oracle of this version gives another one.
+    OfTheSystem(Version),
     /// A test, of one server alone. Its clock begins at this Unix time in milliseconds.
     ByHand(i64),
 }
 
-/// A sequence of calls made of these commands, whose answers do not depend on the time.
-pub(crate) fn sequence(commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
-    sequence_in(Time::OfTheSystem, commands, dice)
+/// A sequence of calls made of these commands, whose answers do not depend on the time, nor on whether it is Redis of this version that
+/// gives them.
+pub(crate) fn sequence(version: Version, commands: &[Declared], dice: &mut Dice) -> Vec<Args> {
+    sequence_in(Time::OfTheSystem(version), commands, dice)
 }
 
 /// A sequence of calls made of these commands.
@@ -80,9 +82,11 @@ pub(crate) fn sequence_in(time: Time, commands: &[Declared], dice: &mut Dice) ->
     let other = if own == "hll" { "string" } else { "hll" };
     theme.retain(|command| command.family != other);
     // Whether changes of groups count as changes of their stream, and what changes nothing, versions may say.
-    let is_vague =
-        |command: &&Declared| command.family == "stream" || ["LTRIM", "PFMERGE"].contains(&command.words[0].as_str());
-    let is_watched = time != Time::OfTheSystem || !theme.iter().any(is_vague);
+    let is_vague = |command: &&Declared| match command.words[0].as_str() {
+        "LTRIM" | "PFMERGE" => time == Time::OfTheSystem(Version::Seven),
+        _ => command.family == "stream",
+    };
+    let is_watched = matches!(time, Time::ByHand(_)) || !theme.iter().any(is_vague);
     let mut session = of(SESSION);
     session.retain(|command| is_watched || command.words[0] != "WATCH");
 
@@ -142,7 +146,7 @@ impl World {
                 args = perhaps_break(args, dice);
             }
             let is_fit = match self.time {
-                Time::OfTheSystem => is_fit(&args, self.level),
+                Time::OfTheSystem(version) => is_fit(&args, self.level, version),
                 Time::ByHand(_) => !is_vast(&args),
             };
             if is_fit {
@@ -307,7 +311,7 @@ impl Call<'_> {
     }
 
     fn is_by_hand(&self) -> bool {
-        self.world.time != Time::OfTheSystem
+        matches!(self.world.time, Time::ByHand(_))
     }
 
     fn waits(&self) -> bool {
@@ -370,26 +374,30 @@ pub(crate) fn perhaps_break(mut args: Args, dice: &mut Dice) -> Args {
     args
 }
 
-/// Whether a call has one answer, and the same in Redis 7.0.15: it does not wait long, asks for no id or deadline that the
+/// Whether a call has one answer, and the same in Redis of this version: it does not wait long, asks for no id or deadline that the
 /// clock decides within the time of a test, and uses no value with a later meaning.
-pub(crate) fn is_fit(args: &Args, level: bool) -> bool {
+pub(crate) fn is_fit(args: &Args, level: bool, version: Version) -> bool {
     const UNFIT: [(&str, &[&str]); 10] = [
         ("LREM", &["-9223372036854775808"]),
         ("BITOP", &["DIFF", "DIFF1", "ANDOR", "ONE"]),
-        ("LPOS", &["-9223372036854775808"]),
         ("XADD", &["*"]),
-        ("XREAD", &["+"]),
-        ("XREADGROUP", &["+"]),
+        // No deadline is as late as that; and small numbers of Redis share how long they have been idle.
+        ("RESTORE", &["9223372036854775807", "IDLETIME"]),
         // Whether a deadline is later than one that was set a moment ago.
         ("EXPIRE", &["GT", "LT"]),
+        ("PEXPIRE", &["GT", "LT"]),
+        ("HEXPIRE", &["GT", "LT"]),
+        ("HPEXPIRE", &["GT", "LT"]),
         // Equal weights leave the order open.
         ("SORT", &["BY"]),
         ("SORT_RO", &["BY"]),
-        ("PEXPIRE", &["GT", "LT"]),
     ];
+    const NEWER: [(&str, &[&str]); 3] =
+        [("LPOS", &["-9223372036854775808"]), ("XREAD", &["+"]), ("XREADGROUP", &["+"])];
+    let unfit = if version == Version::Seven { [&UNFIT[..], &NEWER].concat() } else { UNFIT.to_vec() };
     let name = args[0].as_slice();
     let holds = |word: &str| args[1..].iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
-    let is_unfit = UNFIT.iter().any(|(unfit, words)| name == unfit.as_bytes() && words.iter().any(|word| holds(word)));
+    let is_unfit = unfit.iter().any(|(unfit, words)| name == unfit.as_bytes() && words.iter().any(|word| holds(word)));
     // Since 7.2 they take one more argument.
     let is_longer = matches!(name, b"ZRANK" | b"ZREVRANK") && args.len() > 3;
     // Where an index does not fit an int, Redis 8.0 takes another one.
@@ -411,11 +419,16 @@ pub(crate) fn is_fit(args: &Args, level: bool) -> bool {
     });
     let waits_long = timeout.and_then(|at| args.get(at)).is_some_and(|timeout| is_long(timeout));
     let soon = durations(args).any(|duration| number(duration).is_some_and(|n| n > 0.0 && n < 1000.0));
+    let is_newer = is_longer || is_odd_cursor || has_odd_bound;
+    // From before the first of a range 8.0 gives nothing of a small sorted set, and of a large one something: here that is nothing.
+    let starts_before = |offset: &Vec<u8>| number(offset).is_some_and(|n| n < 0.0);
+    let begins_before = version == Version::Eight
+        && name.starts_with(b"Z")
+        && args.windows(2).any(|pair| pair[0].eq_ignore_ascii_case(b"LIMIT") && starts_before(&pair[1]));
     !is_unfit
-        && !is_longer
-        && !is_odd_cursor
+        && !(is_newer && version == Version::Seven)
         && !is_far
-        && !has_odd_bound
+        && !begins_before
         && !is_vast(args)
         && !waits_long
         && !soon
@@ -448,8 +461,8 @@ fn is_long(timeout: &[u8]) -> bool {
 /// The arguments that are measured against the clock.
 fn durations(args: &Args) -> impl Iterator<Item = &[u8]> {
     let (place, words): (Option<usize>, &[&str]) = match args[0].as_slice() {
-        b"EXPIRE" | b"PEXPIRE" | b"SETEX" | b"PSETEX" | b"RESTORE" => (Some(2), &[]),
-        b"SET" | b"GETEX" => (None, &["EX", "PX"]),
+        b"EXPIRE" | b"PEXPIRE" | b"HEXPIRE" | b"HPEXPIRE" | b"SETEX" | b"PSETEX" | b"RESTORE" => (Some(2), &[]),
+        b"SET" | b"GETEX" | b"HGETEX" | b"HSETEX" => (None, &["EX", "PX"]),
         b"XCLAIM" | b"XAUTOCLAIM" => (Some(4), &[]),
         b"XPENDING" => (None, &["IDLE"]),
         _ => (None, &[]),
@@ -475,7 +488,7 @@ fn calls_fit_their_declaration() {
         family: "hash",
         syntax: tidegate::engine::syntax::parse(syntax).expect("a declaration"),
     };
-    let world = World { homes: vec!["hash"; KEYS], level: false, time: Time::OfTheSystem };
+    let world = World { homes: vec!["hash"; KEYS], level: false, time: Time::OfTheSystem(Version::Seven) };
     for seed in 0..500 {
         let args = world.call(&command, &mut Dice(seed));
         let text: Vec<String> = args.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect();
@@ -494,9 +507,9 @@ fn no_call_waits_long_or_runs_out_soon() {
     for line in
         ["BLPOP k 0", "BLMPOP 1e2 1 k LEFT", "XREAD BLOCK 0 STREAMS k $", "PEXPIRE k 10", "SET k v EX 1", "WAIT 1 0"]
     {
-        assert!(!is_fit(&args(line), false), "{line}");
+        assert!(!is_fit(&args(line), false, Version::Seven), "{line}");
     }
     for line in ["BLPOP k 0.001", "XREAD BLOCK 1 STREAMS k $", "XREAD STREAMS k 0", "PEXPIRE k 0", "SET k v EX 1000"] {
-        assert!(is_fit(&args(line), false), "{line}");
+        assert!(is_fit(&args(line), false, Version::Seven), "{line}");
     }
 }

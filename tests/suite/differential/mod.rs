@@ -9,7 +9,8 @@
 //!
 //! Replies are compared by the [`rule`] of their command. Random sequences go out in pipelines; between them the whole
 //! keyspace is compared ([`dump`]). A sequence that differs is run again, to leave out races with the clock, then shrunk and
-//! printed as a script for redis-cli, with its seed ([`search`]). `SUITE_SEED` and `SUITE_ROUNDS` choose other sequences:
+//! printed as a script for redis-cli, with its seed ([`search`]). What others are told of the same calls, events and invalidations, is
+//! compared as well ([`heard`]). `SUITE_SEED` and `SUITE_ROUNDS` choose other sequences:
 //! `SUITE_ROUNDS=0` goes on until something differs.
 //!
 //! Where the two versions of Redis differ, 8.0 is right: a [`rule`] knows what 7.0 answers otherwise. What a version lacks is left
@@ -30,6 +31,7 @@ mod dump;
 mod events;
 pub(crate) mod functions;
 pub(crate) mod generate;
+mod heard;
 mod pair;
 mod queues;
 mod rule;
@@ -44,10 +46,10 @@ use pair::{Pair, is_missing};
 pub(crate) use rule::{Version, unordered};
 pub(crate) use script::split_line;
 use script::{Action, Args, corpus_files, read_corpus, suite_folder};
-use search::{Verdict, judge, search};
+use search::{Verdict, judge, search, search_with};
 
 use crate::harness::{Program, Server};
-use crate::oracle::REDIS_SERVER;
+use crate::oracle::{REDIS_SERVER, REDIS_SERVER_8};
 
 /// Makes a test of each function for each version of Redis.
 macro_rules! against_both {
@@ -112,7 +114,7 @@ fn run_corpus(version: Version, resp3: bool) {
 
 fn random_sequences_of_the_corpus(version: Version) {
     let lines = plain_lines(&commands(version), version);
-    search(version, "random lines", 60, |dice| shuffled(&lines, dice, 150));
+    search(version, "random lines", 60, |dice| shuffled(&lines, dice, 150, version));
 }
 
 /// With 7.0 alone: FUNCTION FLUSH makes 8.0.6 crash when it has had some of these.
@@ -127,7 +129,25 @@ fn random_libraries_of_functions() {
 
 fn random_calls_from_the_declarations(version: Version) {
     let commands = commands(version);
-    search(version, "random calls", 100, |dice| generate::sequence(&commands, dice));
+    search(version, "random calls", 100, |dice| generate::sequence(version, &commands, dice));
+}
+
+/// What others are told of calls: with 8.0 alone, for events are told as it tells them.
+#[test]
+fn random_calls_are_told_as_redis_tells_them() {
+    if REDIS_SERVER_8.is_missing() {
+        return;
+    }
+    let version = Version::Eight;
+    let commands = commands(version);
+    search_with(Pair::start_heard(version), "random calls told", 60, |dice| {
+        let mut calls = generate::sequence(version, &commands, dice);
+        // Of SWAPDB those are told here who cache. When the others find out that a key has expired is chance, or before they have
+        // read their arguments, or here whatever the pattern.
+        const LEFT_OUT: [&[u8]; 5] = [b"SWAPDB", b"RANDOMKEY", b"XAUTOCLAIM", b"XCLAIM", b"SCAN"];
+        calls.retain(|args| !LEFT_OUT.contains(&args[0].as_slice()));
+        calls
+    });
 }
 
 /// The commands that both servers have.
@@ -221,14 +241,18 @@ fn plain_lines(commands: &[Declared], version: Version) -> Vec<Args> {
             _ => None,
         })
         // After a number out of range (1e400), SORT of Redis 7.0 takes no number any more.
-        .filter(|args| is_declared(args) && generate::is_fit(args, false) && !args[0].starts_with(b"SORT"))
+        .filter(|args| {
+            is_declared(args)
+                && generate::is_fit(args, false, version)
+                && !args[0].to_ascii_uppercase().starts_with(b"SORT")
+        })
         .collect();
     assert!(lines.len() > 100, "the corpus is there to draw from");
     lines
 }
 
 /// A random sequence of corpus lines.
-fn shuffled(lines: &[Args], dice: &mut Dice, length: usize) -> Vec<Args> {
+fn shuffled(lines: &[Args], dice: &mut Dice, length: usize, version: Version) -> Vec<Args> {
     // A few lines dominate a sequence, so that they meet each other's data.
     let theme: Vec<&Args> = (0..40).map(|_| dice.pick(lines)).collect();
     let mut sequence = Vec::with_capacity(length);
@@ -241,7 +265,7 @@ fn shuffled(lines: &[Args], dice: &mut Dice, length: usize) -> Vec<Args> {
             args[1] = key.clone();
         }
         let args = generate::perhaps_break(args, dice);
-        if generate::is_fit(&args, false) {
+        if generate::is_fit(&args, false, version) {
             sequence.push(args);
         }
     }

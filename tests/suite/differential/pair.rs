@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::heard::{self, Listeners};
 use super::rule::{Rule, Version, double_of, rule_for};
 use super::script::{Action, Args, Step, show};
 use crate::harness::{Program, REPLY_DEADLINE, Raw, Reply, Server, Value, encode};
 
 const NO_REPLY: &str = "no reply: ";
+/// The connection of those who make calls.
+pub(super) const CALLER: &str = "a";
 
 /// Two servers and their connections, by name.
 pub(super) struct Pair {
@@ -18,6 +21,9 @@ pub(super) struct Pair {
     broken: bool,
     /// Whether a sequence has changed parameters, which the next one must find as they were.
     configured: bool,
+    /// Whether others listen, and those who do, to ours and to theirs.
+    is_heard: bool,
+    listeners: Option<[Listeners; 2]>,
 }
 
 /// The same client's connection to both.
@@ -38,19 +44,36 @@ impl Pair {
         Pair::of(Server::start(Program::Tidegate, &ENABLE), Server::start(version.program(), &often), version)
     }
 
+    /// The same, with others who listen to both.
+    pub(super) fn start_heard(version: Version) -> Pair {
+        let ours = Server::start(Program::Tidegate, &heard::FLAGS);
+        let theirs = Server::start(version.program(), &[&heard::FLAGS[..], &["--hz", "500"]].concat());
+        for server in [&ours, &theirs] {
+            // When a key is found to have expired is for calls alone to say.
+            server.raw().command(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
+        }
+        Pair { is_heard: true, ..Pair::of(ours, theirs, version) }
+    }
+
     /// Any two.
     pub(super) fn of(ours: Server, theirs: Server, version: Version) -> Pair {
-        Pair { ours, theirs, version, links: BTreeMap::new(), broken: false, configured: false }
+        let links = BTreeMap::new();
+        Pair { ours, theirs, version, links, broken: false, configured: false, is_heard: false, listeners: None }
     }
 
     /// The connection of this name; a new one when there is none yet.
     pub(super) fn link(&mut self, name: &str, resp3: bool) -> &mut Link {
         let (ours, theirs, version) = (&self.ours, &self.theirs, self.version);
+        let listeners = self.listeners.as_mut().filter(|_| name == CALLER);
         self.links.entry(name.to_owned()).or_insert_with(|| {
             let mut link = Link { ours: ours.raw(), theirs: theirs.raw(), version, queued: Vec::new() };
             if resp3 {
                 link.ours.hello3();
                 link.theirs.hello3();
+            }
+            if let Some([to_ours, to_theirs]) = listeners {
+                to_ours.track(&mut link.ours, resp3);
+                to_theirs.track(&mut link.theirs, resp3);
             }
             link
         })
@@ -81,6 +104,13 @@ impl Pair {
             }
         }
         self.configured = false;
+        self.listeners = self.is_heard.then(|| [&self.ours, &self.theirs].map(Listeners::start));
+    }
+
+    /// What others have been told otherwise since they were asked last, or only of events; nobody has where nobody listens.
+    pub(super) fn compare_heard(&mut self, events_only: bool) -> Option<String> {
+        let [ours, theirs] = self.listeners.as_mut()?;
+        heard::compare(ours, theirs, events_only)
     }
 
     /// Sends calls on one connection, as one pipeline; gives the index of the first that differs, and what differs.

@@ -291,7 +291,9 @@ fn same_info(ours: &Value, theirs: &Value, length: Option<i64>) -> bool {
         };
         match (name.as_slice(), ours, theirs) {
             (b"radix-tree-keys" | b"radix-tree-nodes", ..) => true,
-            (b"seen-time" | b"idle", ..) => Rule::Clock(SLACK_MS).same_value(ours, theirs, Version::Seven),
+            (b"seen-time" | b"active-time" | b"idle", ..) => {
+                Rule::Clock(SLACK_MS).same_value(ours, theirs, Version::Seven)
+            }
             // Since 7.2 who asks and gets nothing is a consumer, too.
             (b"consumers", Value::Integer(a), Value::Integer(b)) => a >= b,
             (b"entries-read" | b"lag", ..) if claimed => true,
