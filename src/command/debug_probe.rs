@@ -2,13 +2,15 @@
 
 use crate::base::glob;
 use crate::base::limits::DEBUG_GLOB_TRIALS;
+use crate::config::parse_memory;
 use crate::engine::error::Error;
 use crate::engine::hex_id;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::any_value::ValueRef;
+use crate::value::list::ALONE_BYTES;
 
 /// What HELP says of them.
-pub(super) const HELP: [&str; 14] = [
+pub(super) const HELP: [&str; 16] = [
     "CHANGE-REPL-ID",
     "    Gives the history of the data another name (INFO's master_replid).",
     "ERROR <string>",
@@ -19,6 +21,8 @@ pub(super) const HELP: [&str; 14] = [
     "    Answers how many elements a set, hash or sorted set has that is a table.",
     "PAUSE-CRON <0|1>",
     "    Stops the work that is done now and then, or goes on with it. The log is written nonetheless.",
+    "QUICKLIST-PACKED-THRESHOLD <size>",
+    "    Sets from which size on an element of a long list has a node for itself. 0 stands for the default, 1gb.",
     "SDSLEN <key>",
     "    Answers the lengths of a key and of the string stored at it, and the bytes that both take.",
     "STRINGMATCH-TEST",
@@ -49,6 +53,7 @@ pub(super) fn run(ctx: &mut Ctx<'_>, word: &[u8], rest: &[&[u8]]) -> Option<Done
             ctx.reply.ok();
             Ok(())
         }
+        (b"quicklist-packed-threshold", [size]) => set_alone_bytes(ctx, size),
         (b"sdslen", [key]) => string_lengths(ctx, key),
         (b"htstats", [db, full @ ..]) if full.len() <= 1 => table_of_database(ctx, db),
         (b"htstats-key", [key, full @ ..]) if full.len() <= 1 => table_of_value(ctx, key),
@@ -61,7 +66,7 @@ fn without_meaning(word: &[u8]) -> Option<Error> {
     let reason = match word {
         b"dict-resizing" => "no table is resized as a whole",
         b"replybuffer" => "no connection keeps a buffer for replies",
-        b"quicklist-packed-threshold" | b"quicklist" | b"listpack" => {
+        b"quicklist" | b"listpack" => {
             "lists and small collections have no such layout; DEBUG OBJECT tells the encoding"
         }
         b"structsize" => "there are none of Redis' structures; MEMORY USAGE tells what a key takes",
@@ -73,6 +78,20 @@ fn without_meaning(word: &[u8]) -> Option<Error> {
     };
     let word = String::from_utf8_lossy(word).to_ascii_uppercase();
     Some(Error::owned(format!("ERR DEBUG {word} is not there: {reason}")))
+}
+
+/// The size from which on an element of a list has a node for itself.
+fn set_alone_bytes(ctx: &mut Ctx<'_>, size: &[u8]) -> Done {
+    let size = parse_memory(size).and_then(|size| u32::try_from(size).ok());
+    let size = size.ok_or(Error::text("ERR argument must be a memory value bigger than 1 and smaller than 4gb"))?;
+    if ctx.server.loading.is_some() {
+        return Err(Error::text("ERR the data is being loaded"));
+    }
+    let mut limits = *ctx.ks.limits();
+    limits.list.alone_bytes = if size == 0 { ALONE_BYTES } else { size };
+    ctx.ks.set_limits(limits);
+    ctx.reply.ok();
+    Ok(())
 }
 
 /// Random patterns of the characters that mean something, against random strings of the same.

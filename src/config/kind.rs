@@ -343,7 +343,7 @@ fn parse_octal(text: &[u8]) -> Option<i128> {
 
 /// A number of bytes: digits and perhaps a unit, `k`, `m`, `g` (powers of 1,000) or `kb`, `mb`, `gb` (of 1,024), in any
 /// case.
-pub(super) fn parse_memory(text: &[u8]) -> Option<u64> {
+pub(crate) fn parse_memory(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, unit) = text.split_at(digits);
     let factor = match unit.to_ascii_lowercase().as_slice() {

@@ -27,6 +27,7 @@ pub use act::Act;
 pub use arguments::{Arguments, Asked, command};
 pub use event_classes::EventClasses;
 pub use inert::INERT;
+pub(crate) use kind::parse_memory;
 pub use kind::{
     AclPubsubDefault, AllowFrom, AppendFsync, BytesOrShare, EndOptions, LogLevel, MaxmemoryPolicy, OomScoreAdj,
     OutputLimit, OutputLimits, Ranking, Refusal, SanitizePayload, SavePoint, Shape, Supervised, SyslogFacility,

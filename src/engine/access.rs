@@ -171,7 +171,7 @@ impl ServerState {
         context: Context,
     ) -> Result<(), Error> {
         let Some(denied) = self.refused_to(session, entry, argv) else { return Ok(()) };
-        let text = self.note_denied(session, entry, argv, context, denied);
+        let text = self.note_denied(session, entry, argv, context, matches!(context, Context::Lua), denied);
         Err(Error::owned(match context {
             Context::Lua => format!("ERR ACL failure in script: {text}"),
             _ => format!("NOPERM {text}"),
@@ -182,7 +182,7 @@ impl ServerState {
     #[cold]
     pub fn admit_queued(&mut self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Result<(), Error> {
         let Some(denied) = self.refused_to(session, entry, argv) else { return Ok(()) };
-        self.note_denied(session, entry, argv, Context::Multi, denied);
+        self.note_denied(session, entry, argv, Context::Multi, true, denied);
         let reason = match denied {
             Denied::Database(_) => "no permission",
             Denied::Command => "no permission to execute the command or subcommand",
@@ -214,12 +214,14 @@ impl ServerState {
             || self.acl.get(session.user).is_some_and(|user| reads_all_keys(user, entry, argv, self.place_of(session)))
     }
 
+    /// If the call `is_inner`, the client itself has called EXEC or a script, and that is what ACL LOG shows it doing.
     fn note_denied(
         &mut self,
         session: &Session,
         entry: &Entry,
         argv: Argv<'_>,
         context: Context,
+        is_inner: bool,
         denied: Denied,
     ) -> String {
         let user = self.acl.name(session.user).to_vec();
@@ -231,7 +233,9 @@ impl ServerState {
             Denied::Key(at) => (Reason::Key, argv.get(at).unwrap_or_default()),
             Denied::Channel(at) => (Reason::Channel, argv.get(at).unwrap_or_default()),
         };
-        self.note_refusal(session, argv, reason, context, object, &user);
+        let outer = session.last_command.filter(|_| is_inner).map(|command| self.table.by_id(command));
+        let command = outer.unwrap_or(entry).full_name.as_str();
+        self.note_refusal_of(session, command, reason, context, object, &user);
         text
     }
 

@@ -113,7 +113,7 @@ impl From<&Config> for ValueLimits {
                 max_entries: config.zset_max_listpack_entries,
                 max_value: config.zset_max_listpack_value,
             },
-            list: ListLimits { max_listpack_size: config.list_max_listpack_size },
+            list: ListLimits { max_listpack_size: config.list_max_listpack_size, ..ListLimits::default() },
             stream: StreamLimits {
                 node_max_bytes: config.stream_node_max_bytes,
                 node_max_entries: config.stream_node_max_entries,

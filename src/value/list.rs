@@ -16,7 +16,7 @@ mod small;
 use std::ops::Range;
 
 use entries::Run;
-pub(crate) use node::ListLimits;
+pub(crate) use node::{ALONE_BYTES, ListLimits};
 use nodes::Nodes;
 pub(crate) use pre_image::ListPreImage;
 use small::Small;
@@ -390,7 +390,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ENTRIES_3: ListLimits = ListLimits { max_listpack_size: 3 };
+    const ENTRIES_3: ListLimits = ListLimits { max_listpack_size: 3, alone_bytes: ALONE_BYTES };
 
     #[derive(Clone, Debug)]
     enum Step {
@@ -465,9 +465,10 @@ mod tests {
         fn follows_a_vector(
             steps in proptest::collection::vec(step(), 1..150),
             limit in prop_oneof![-6i32..6, Just(-1), Just(i32::MIN), Just(i32::MAX)],
+            alone_bytes in prop_oneof![2 => Just(ALONE_BYTES), 1 => 1u32..30],
             cuts in proptest::collection::vec((0usize..160, 0usize..160), 3),
         ) {
-            let limits = ListLimits { max_listpack_size: limit };
+            let limits = ListLimits { max_listpack_size: limit, alone_bytes };
             let mut list = List::new();
             let mut model: Vec<Vec<u8>> = Vec::new();
             for step in steps {
@@ -579,6 +580,28 @@ mod tests {
             }
         }
         assert!(right.mem_bytes() < 8192 && left.mem_bytes() < 8192, "{} {}", right.mem_bytes(), left.mem_bytes());
+    }
+
+    #[test]
+    fn what_is_long_may_have_a_node_for_itself() {
+        let limits = ListLimits { max_listpack_size: 3, alone_bytes: 10 };
+        let mut list = List::new();
+        for value in ["a", "b", "c", "d", "longer than that", "e", "f"] {
+            list.push_back(value.as_bytes(), limits);
+        }
+        // a b c, d, longer than that, e f
+        assert_eq!(list.node_count(), 4);
+        list.set(1, b"longer than that", limits);
+        // a, longer than that, c
+        assert_eq!(list.node_count(), 6);
+        list.set(1, b"b", limits);
+        list.push_front(b"longer than that", limits);
+        list.push_front(b"z", limits);
+        assert_eq!(list.len(), 9);
+        assert!(
+            list.iter()
+                .eq(["z", "longer than that", "a", "b", "c", "d", "longer than that", "e", "f"].map(str::as_bytes))
+        );
     }
 
     #[test]

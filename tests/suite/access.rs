@@ -354,9 +354,17 @@ fn what_is_refused_is_logged(program: Program) {
             "2 key toplevel other ann",
         ]
     );
+    // Of what a script or a transaction calls, the client shows the script or EXEC.
+    words(&mut ann, "MULTI");
+    words(&mut ann, "LPUSH own:list 1");
+    set_user(&mut raw, "ann -lpush");
+    words(&mut ann, "EXEC");
+    let Value::Array(entries) = words(&mut raw, "ACL LOG") else { panic!("a list") };
+    let doing: Vec<String> = entries.iter().map(command_of_client).collect();
+    assert_eq!(doing, ["exec", "auth", "eval", "publish", "flushall", "get"]);
     let info = words(&mut raw, "INFO stats");
     if program != Program::Redis {
-        for field in ["auth:1", "cmd:1", "key:3", "channel:1"] {
+        for field in ["auth:1", "cmd:2", "key:3", "channel:1"] {
             assert!(contains(info.bytes().expect("text"), &format!("acl_access_denied_{field}\r")), "{field}");
         }
     }
@@ -372,6 +380,13 @@ fn entry_text(entry: &Value) -> String {
         value => String::from_utf8_lossy(value.bytes().unwrap_or_default()).into_owned(),
     };
     [1, 3, 5, 7, 9].map(|at| shown(&fields[at])).join(" ")
+}
+
+/// The command that an entry of ACL LOG shows its client at.
+fn command_of_client(entry: &Value) -> String {
+    let Value::Array(fields) = entry else { panic!("RESP2 has lists for maps") };
+    let line = String::from_utf8_lossy(fields[13].bytes().expect("a line about the client")).into_owned();
+    line.split_once(" cmd=").and_then(|(_, rest)| rest.split(' ').next()).expect("a command").to_owned()
 }
 
 #[test]

@@ -232,3 +232,30 @@ fn debug_tells_what_is_inside_or_why_not() {
     assert!(told(&["HTSTATS-KEY", "set"]).contains("number of elements: 1"));
     assert!(told(&["HELP"]).contains("HTSTATS-KEY"));
 }
+
+#[test]
+fn debug_gives_long_elements_a_node_for_themselves() {
+    let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes"]);
+    let mut raw = server.raw();
+    let mut bytes_of_list = |threshold: &str| {
+        assert_eq!(raw.command(&["DEBUG", "QUICKLIST-PACKED-THRESHOLD", threshold]), Value::status("OK"), "{threshold}");
+        // No parameter: this does not undo it.
+        assert_eq!(raw.command(&["CONFIG", "SET", "maxclients", "1000"]), Value::status("OK"));
+        raw.command(&["DEL", "list"]);
+        for number in 0..1_000 {
+            raw.command(&["RPUSH", "list", &format!("element number {number:4}")]);
+        }
+        let Value::Integer(bytes) = raw.command(&["MEMORY", "USAGE", "list"]) else { panic!("a list is there") };
+        bytes
+    };
+    let (usual, apart, within) = (bytes_of_list("0"), bytes_of_list("10b"), bytes_of_list("100b"));
+    assert!(apart > 2 * usual && within == usual, "{usual} {apart} {within}");
+    for size in ["4gb", "-1", "x", "99999999999999999999"] {
+        let reply = raw.command(&["DEBUG", "QUICKLIST-PACKED-THRESHOLD", size]);
+        assert_eq!(
+            reply,
+            Value::error("ERR argument must be a memory value bigger than 1 and smaller than 4gb"),
+            "{size}"
+        );
+    }
+}

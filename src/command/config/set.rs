@@ -43,7 +43,10 @@ pub(super) fn set(ctx: &mut Ctx<'_>, args: Args<'_>) -> MayWait {
     });
     // While the data is loaded the limits are those that it was made under; the new ones hold from then on.
     if ctx.server.loading.is_none() {
-        ctx.ks.set_limits(ValueLimits::from(&ctx.server.config));
+        let mut limits = ValueLimits::from(&ctx.server.config);
+        // No parameter, but what DEBUG has set.
+        limits.list.alone_bytes = ctx.ks.limits().list.alone_bytes;
+        ctx.ks.set_limits(limits);
     }
     ctx.reply.ok();
     Ok(Flow::Replied)

@@ -24,7 +24,7 @@ fn tight() -> ValueLimits {
         hash: HashLimits { max_listpack_entries: 3, max_listpack_value: 20 },
         set: SetLimits { max_intset_entries: 3, max_listpack_entries: 3, max_listpack_value: 20 },
         zset: ZSetLimits { max_entries: 3, max_value: 20 },
-        list: ListLimits { max_listpack_size: 4 },
+        list: ListLimits { max_listpack_size: 4, ..ListLimits::default() },
         stream: StreamLimits { node_max_bytes: 4096, node_max_entries: 4 },
     }
 }

@@ -157,7 +157,7 @@ pub(in crate::keyspace) fn limits_of(effect: &Effect<'_>) -> Option<ValueLimits>
             max_listpack_value: size(set_value)?,
         },
         zset: ZSetLimits { max_entries: size(zset_entries)?, max_value: size(zset_value)? },
-        list: ListLimits { max_listpack_size: i32::try_from(list_size).ok()? },
+        list: ListLimits { max_listpack_size: i32::try_from(list_size).ok()?, ..ListLimits::default() },
         stream: StreamLimits { node_max_bytes: size(stream_bytes)?, node_max_entries: size(stream_entries)? },
     })
 }

@@ -18,13 +18,19 @@ use crate::value::packed::Item;
 pub struct ListLimits {
     /// `list-max-listpack-size`: entries if positive (0 counts as 1), else -1 to -5 for 4, 8, 16, 32 or 64 KB.
     pub max_listpack_size: i32,
+    /// Bytes of an entry from which on an element has a node of a deque for itself (DEBUG QUICKLIST-PACKED-THRESHOLD, for tests). Neither the
+    /// log nor a snapshot has it, so a list may have other nodes after a restart.
+    pub alone_bytes: u32,
 }
 
 impl Default for ListLimits {
     fn default() -> ListLimits {
-        ListLimits { max_listpack_size: -2 }
+        ListLimits { max_listpack_size: -2, alone_bytes: ALONE_BYTES }
     }
 }
+
+/// As in Redis; no node takes as much anyway.
+pub(crate) const ALONE_BYTES: u32 = 1 << 30;
 
 /// Most bytes of a node that is limited by entries.
 pub(super) const SAFE_NODE_BYTES: usize = 8192;
@@ -89,8 +95,12 @@ impl Node {
     /// the allocator's pages of 64 KB hold nine blocks of 7 KB, but only seven of 8 KB.
     pub(super) fn has_room(&self, value: &[u8], limits: ListLimits) -> bool {
         let (max_bytes, max_entries) = limits.of_node();
-        let bytes = self.bytes.len() - self.start + entry_len(value);
-        self.len == 0 || bytes <= max_bytes / 8 * 7 && self.len < max_entries
+        let held = self.bytes.len() - self.start;
+        let more = entry_len(value);
+        let (bytes, alone_bytes) = (held + more, limits.alone_bytes as usize);
+        // Both are within the sum, which says no for nearly all.
+        let is_apart = || more >= alone_bytes || self.len == 1 && held >= alone_bytes;
+        self.len == 0 || bytes <= max_bytes / 8 * 7 && self.len < max_entries && !(bytes >= alone_bytes && is_apart())
     }
 
     /// A node of so many elements, whose entries these are.

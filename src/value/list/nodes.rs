@@ -198,7 +198,9 @@ impl Nodes {
             }
             // With a limit by entries the node may stay one, whatever its bytes.
             Shape::Many(nodes)
-                if nodes.len() == 1 && limits.max_listpack_size >= 0 && value.len() <= SAFE_NODE_BYTES =>
+                if nodes.len() == 1
+                    && limits.max_listpack_size >= 0
+                    && value.len() <= SAFE_NODE_BYTES.min(limits.alone_bytes as usize) =>
             {
                 nodes[0].replace(within, value);
                 within == 0

@@ -346,7 +346,7 @@ mod tests {
             let mut list = List::new();
             let mut changes = Vec::new();
             for (number, (choice, (front, back, at), value)) in steps.into_iter().enumerate() {
-                let limits = ListLimits { max_listpack_size: limits[number * limits.len() / 120] };
+                let limits = ListLimits { max_listpack_size: limits[number * limits.len() / 120], ..ListLimits::default() };
                 let (before, index) = (elements_of_nodes(&list), at % (list.len() + 1));
                 let piece = match choice {
                     0 => list.before_drop(front, index / 2),
