@@ -33,7 +33,7 @@ use Number::{Excess, Ours, Quotient, Ratio};
 const EVICTIONS: &[&str] =
     &["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-ttl"];
 
-const GOALS: [Goal; 23] = [
+const GOALS: [Goal; 22] = [
     goal("memory of a string of 10 bytes", Ratio("memory", &["string of 10 bytes"], "bytes per key"), AtMost(0.85)),
     goal(
         "memory of a counter with a deadline",
@@ -86,7 +86,6 @@ const GOALS: [Goal; 23] = [
         Ratio("fan_out", &["1", "16"], "CPU us/delivery"),
         AtMost(0.7),
     ),
-    goal("memory of an idle connection", Ratio("crowd", &["10000"], "bytes/idle connection"), AtMost(1.0)),
     goal("CPU time of a TLS handshake", Ratio("handshakes", &["1000"], "CPU us/connection"), AtMost(0.7)),
     goal("CPU time by TLS, P=16", Ratio("tls", &["GET", "SET"], "CPU us/op"), AtMost(0.7)),
     goal("keys found in a full cache", Ratio("eviction", EVICTIONS, "% found"), AtLeast(0.98)),
