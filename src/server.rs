@@ -141,7 +141,8 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         metrics_http::start(metrics, &questions, &shared.engine.borrow().server.registry)?;
         tokio::task::spawn_local(questions.answer(Rc::clone(&shared), command::metrics::render));
         shared.sockets.set_acceptor(acceptor);
-        shared.engine.borrow_mut().server.network = Some(Box::new(Network::new(Rc::clone(&shared.sockets))));
+        let network = Network::new(Rc::clone(&shared.sockets), &shared.engine.borrow().server.config);
+        shared.engine.borrow_mut().server.network = Some(Box::new(network));
         serve(shared, listeners, load).await?;
         Ok(())
     })

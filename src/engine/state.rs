@@ -438,6 +438,10 @@ pub trait Reconfigure {
     /// Listens and presents certificates as `config` says and not, as until now, as `before` says. Reads files again that are the same
     /// by name. Who is connected stays so. With an error everything is as before.
     fn reconfigure(&mut self, before: &Config, config: &Config) -> Result<(), NetworkRefusal>;
+
+    /// Reads the files of certificates and keys again if they have changed, as often as `tls-auto-reload-interval` says. What is of no
+    /// use is not taken, and tried again the next time. `now_ms` is by the steady clock.
+    fn follow_files(&mut self, config: &Config, now_ms: i64);
 }
 
 /// Why [`Reconfigure`] changed nothing; the log says more. The texts are Redis'.

@@ -34,6 +34,11 @@ impl Engine {
         self.server.close_idle();
         self.server.check_soft_limits();
         self.server.look_after_tracking();
+        if self.server.config.tls_auto_reload_interval_s > 0
+            && let Some(network) = &mut self.server.network
+        {
+            network.follow_files(&self.server.config, steady_ms);
+        }
         self.server.end_hotkeys_if_due();
         self.server.make_room(steady_ms);
         self.server.stats.tick_ticks += self.server.stats.clock.raw().saturating_sub(began_ticks);

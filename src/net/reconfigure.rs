@@ -5,6 +5,8 @@
 //! `127.0.0.1` is in the way of `*` at the same port. Then it is closed first, and opened again if the new one fails.
 
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::listener::{Listener, Place, Security};
@@ -27,12 +29,16 @@ pub(crate) struct ListenError {
 /// The network of a running server.
 pub(crate) struct Network {
     table: Rc<SocketTable>,
+    /// The files of certificates and keys, as they were when they were last read.
+    files: Vec<Stamp>,
+    /// When it was last looked whether they have changed, by the steady clock.
+    looked_ms: i64,
 }
 
 impl Network {
-    /// That of the sockets in `table`.
-    pub(crate) fn new(table: Rc<SocketTable>) -> Network {
-        Network { table }
+    /// That of the sockets in `table`, which listens as `config` says.
+    pub(crate) fn new(table: Rc<SocketTable>, config: &Config) -> Network {
+        Network { table, files: stamps(config), looked_ms: 0 }
     }
 }
 
@@ -43,16 +49,56 @@ pub(crate) fn acceptor(config: &Config) -> Result<Option<Acceptor>, TlsError> {
 
 impl Reconfigure for Network {
     fn reconfigure(&mut self, before: &Config, config: &Config) -> Result<(), NetworkRefusal> {
-        let acceptor = acceptor(config).map_err(|error| {
-            tracing::warn!("TLS stays as it was: {error}");
-            NetworkRefusal::Tls
-        })?;
+        let (files, acceptor) = read(config)?;
         self.listen(before, config).map_err(|error| {
             tracing::warn!("the server listens where it did: {error}");
             if before.bind == config.bind { NetworkRefusal::Port } else { NetworkRefusal::Address }
         })?;
         self.table.set_acceptor(acceptor);
+        self.files = files;
         Ok(())
+    }
+
+    fn follow_files(&mut self, config: &Config, now_ms: i64) {
+        let interval_ms = i64::from(config.tls_auto_reload_interval_s) * 1_000;
+        if config.tls_port == 0 || now_ms - self.looked_ms < interval_ms {
+            return;
+        }
+        self.looked_ms = now_ms;
+        // One of two that belong together may have been replaced, and the other not yet: then the next look finds both.
+        if stamps(config) != self.files
+            && let Ok((files, acceptor)) = read(config)
+        {
+            tracing::info!("certificates and keys were read again, since their files have changed");
+            self.table.set_acceptor(acceptor);
+            self.files = files;
+        }
+    }
+}
+
+/// What tells a file from the one that stood in its place before: when it was written, in seconds and nanoseconds, its length, and its
+/// number on the disk. `None` if there is none.
+type Stamp = Option<(i64, i64, u64, u64)>;
+
+/// Those of all files that TLS is made of. A folder's changes when a file comes or goes there.
+fn stamps(config: &Config) -> Vec<Stamp> {
+    let named = [&config.tls_cert_file, &config.tls_key_file, &config.tls_ca_cert_file, &config.tls_ca_cert_dir];
+    let stamp = |path: &PathBuf| {
+        let meta = std::fs::metadata(config.dir.join(path)).ok()?;
+        Some((meta.mtime(), meta.mtime_nsec(), meta.len(), meta.ino()))
+    };
+    named.into_iter().filter(|path| !path.as_os_str().is_empty()).map(stamp).collect()
+}
+
+/// Reads all files. The stamps are those of before: what changes meanwhile is found at the next look.
+fn read(config: &Config) -> Result<(Vec<Stamp>, Option<Acceptor>), NetworkRefusal> {
+    let files = stamps(config);
+    match acceptor(config) {
+        Ok(acceptor) => Ok((files, acceptor)),
+        Err(error) => {
+            tracing::warn!("TLS stays as it was: {error}");
+            Err(NetworkRefusal::Tls)
+        }
     }
 }
 

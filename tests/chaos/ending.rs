@@ -99,7 +99,7 @@ fn set_back(world: &World, settings: &[(String, String)]) {
 /// Deletes everything and waits until the server holds about what it held `before`.
 pub(crate) fn compare(world: &World, before: &Held) {
     let port = world.port;
-    let calls: [&[&str]; 9] = [
+    let calls: [&[&str]; 11] = [
         &["DEBUG", "SET-ACTIVE-EXPIRE", "1"],
         &["FLUSHALL"],
         &["FUNCTION", "FLUSH"],
@@ -108,6 +108,8 @@ pub(crate) fn compare(world: &World, before: &Held) {
         &["SLOWLOG", "RESET"],
         &["COMMANDLOG", "RESET", "LARGE-REQUEST"],
         &["COMMANDLOG", "RESET", "LARGE-REPLY"],
+        &["HOTKEYS", "STOP"],
+        &["HOTKEYS", "RESET"],
         &["CONFIG", "RESETSTAT"],
     ];
     if let Some(why) = calls.iter().find_map(|call| insist(port, call).err()) {

@@ -248,6 +248,29 @@ fn new_certificates_without_a_restart() {
 }
 
 #[test]
+fn new_certificates_are_found_where_somebody_looks_for_them() {
+    let server = TlsServer::start(&["--tls-auto-reload-interval", "1"]);
+    let shown = |server: &TlsServer| {
+        let mut client = server.client();
+        assert_eq!(client.command(&["PING"]), Value::status("PONG"));
+        client.tls().conn.peer_certificates().expect("the server shows one")[0].clone().into_owned()
+    };
+    let (before, mut old) = (shown(&server), server.client());
+    assert_eq!(old.command(&["PING"]), Value::status("PONG"));
+    // The certificate comes before its key: a look between the two finds what is of no use, and lets all be.
+    let renewed = server.authority.certify("renewed");
+    let replace = |from: &Path, name| {
+        std::fs::copy(from, server.authority.dir.path().join(name)).expect("a file in place of another");
+    };
+    replace(&renewed.certificate_file, "server.crt");
+    until(|| server.server.log().contains("TLS stays as it was"), "it looks");
+    assert_eq!(shown(&server), before);
+    replace(&renewed.key_file, "server.key");
+    until(|| shown(&server) == renewed.certificate, "it finds the key, too");
+    assert_eq!(old.command(&["PING"]), Value::status("PONG"), "who is connected stays so");
+}
+
+#[test]
 fn protocols_and_ciphers_as_they_are_set() {
     let mut server = TlsServer::start(&[]);
     let agreed = |server: &TlsServer, versions: &[&'static rustls::SupportedProtocolVersion]| {
