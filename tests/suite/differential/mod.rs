@@ -5,7 +5,7 @@
 //! calls made from the declared syntax of the commands ([`generate`]), valid, at the edge, and broken; random libraries of
 //! functions ([`functions`]).
 //!
-//! A fourth is scripts in the style of well-known libraries ([`queues`]).
+//! Others are scripts in the style of well-known libraries ([`queues`]), and clients that wait for each other ([`waiting`]).
 //!
 //! Replies are compared by the [`rule`] of their command. Random sequences go out in pipelines; between them the whole
 //! keyspace is compared ([`dump`]). A sequence that differs is run again, to leave out races with the clock, then shrunk and
@@ -37,6 +37,7 @@ mod queues;
 mod rule;
 pub(crate) mod script;
 pub(crate) mod search;
+mod waiting;
 
 use std::collections::BTreeSet;
 

@@ -28,8 +28,8 @@ pub(super) struct Pair {
 
 /// The same client's connection to both.
 pub(super) struct Link {
-    ours: Raw,
-    theirs: Raw,
+    pub(super) ours: Raw,
+    pub(super) theirs: Raw,
     version: Version,
     /// The rules of what MULTI has queued.
     queued: Vec<Rule>,
@@ -175,7 +175,8 @@ impl Pair {
         difference
     }
 
-    fn wait_for_blocked(&mut self, wanted: usize) -> Option<String> {
+    /// Waits until so many clients are blocked; tells where that does not come.
+    pub(super) fn wait_for_blocked(&mut self, wanted: usize) -> Option<String> {
         let deadline = Instant::now() + REPLY_DEADLINE;
         let field = format!("blocked_clients:{wanted}\r");
         for (who, server) in [("ours", &self.ours), ("redis", &self.theirs)] {
@@ -238,7 +239,7 @@ pub(super) const THRESHOLDS: [(&str, &str); 9] = [
 
 impl Link {
     /// Compares the next reply of both; what EXEC answers, by the rules of the commands that it ran.
-    fn compare_call(&mut self, args: &Args, rule: &Rule) -> Option<String> {
+    pub(super) fn compare_call(&mut self, args: &Args, rule: &Rule) -> Option<String> {
         match args[0].as_slice() {
             b"EXEC" => {
                 let rule = Rule::Each(std::mem::take(&mut self.queued));
