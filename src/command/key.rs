@@ -10,7 +10,7 @@ use crate::base::limits::FREE_AT_ONCE_ELEMENTS;
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 use crate::engine::wait::{Wait, deadline_after_ms};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};
 use crate::keyspace::{DbIndex, NEVER};
@@ -517,7 +517,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "flushall",
         arity: -1,
-        flags: WRITE,
+        flags: WRITE.and(Flags::WAITS_FOR_ITSELF),
         complexity: "O(N) for the keys of all databases",
         summary: "Deletes every key of every database.",
         syntax: "[ASYNC | SYNC]:flush-type",
@@ -528,7 +528,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "flushdb",
         arity: -1,
-        flags: WRITE,
+        flags: WRITE.and(Flags::WAITS_FOR_ITSELF),
         complexity: "O(N) for the keys of the selected database",
         summary: "Deletes every key of the selected database.",
         syntax: "[ASYNC | SYNC]:flush-type",
@@ -538,8 +538,9 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "keys",
+        answers_all: AnswersAll::Always,
         arity: 2,
-        flags: READ,
+        flags: READ.and(Flags::VISITS_ALL_KEYS),
         complexity: "O(N) for the keys of the database",
         summary: "Answers all keys that match a glob.",
         syntax: "pattern",
