@@ -427,6 +427,9 @@ pub const ACL_LOG_MERGE_AMONG: usize = 10;
 /// And so long after it, in ms.
 pub const ACL_LOG_MERGE_WITHIN_MS: i64 = 60_000;
 
+/// Bytes of each text that ACL LOG keeps of a refusal: what was asked for, the name of the user and the line about the client.
+pub const ACL_LOG_MAX_TEXT_BYTES: usize = 4 * 1024;
+
 /// Arguments that are kept of a command that stood out, and of a slow call of a script: as many as Redis' SLOWLOG keeps.
 pub const COMMAND_LOG_MAX_ARGS: usize = 32;
 

@@ -9,7 +9,7 @@ use crate::config::AclPubsubDefault;
 use crate::engine::access::refusal;
 use crate::engine::acl::check::{Denied, check};
 use crate::engine::acl::file;
-use crate::engine::acl::rule::{has_spaces, merge_selectors};
+use crate::engine::acl::rule::{is_no_name, merge_selectors};
 use crate::engine::acl::selector::Selector;
 use crate::engine::acl::user::User;
 use crate::engine::acl::users::DEFAULT_NAME;
@@ -22,7 +22,7 @@ use crate::resp::reply::Reply;
 
 fn set_user(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let name = args.bytes()?;
-    if has_spaces(name) {
+    if is_no_name(name) {
         return Err(Error::text("ERR Usernames can't contain spaces or null characters"));
     }
     let rules = merge_selectors(args.rest()).map_err(|open| {
@@ -309,6 +309,8 @@ pub(super) const COMMANDS: &[Command] = &[Command {
         Command {
             name: "dryrun",
             arity: -4,
+            // The call may have a password in it.
+            secrets: &[Secret::From(4)],
             since: "7.0.0",
             summary: "Says whether a user may make a call, and makes none.",
             syntax: "username command [arg...]",

@@ -12,6 +12,7 @@ use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::resp::request::Argv;
 use crate::value::bits::{self, BitOp, FieldType, Overflow, Unit};
 use crate::value::string::Digits;
 
@@ -285,6 +286,12 @@ fn field_ops(ctx: &Ctx<'_>, mut args: Args<'_>) -> Result<Vec<FieldOp>, Error> {
 
 const BITMAP: Command = Command { group: Group::Bitmap, keys: &[KeySpec::one(1, Access::Read)], ..Command::EMPTY };
 
+/// What happens to the key of BITFIELD, by the options of a call.
+fn access_of_bitfield(argv: Argv<'_>) -> Access {
+    let changes = |arg: &[u8]| arg.eq_ignore_ascii_case(b"set") || arg.eq_ignore_ascii_case(b"incrby");
+    if argv.iter().skip(2).any(changes) { Access::Update } else { Access::Read }
+}
+
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
     Command {
@@ -300,6 +307,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bitfield",
+        access_by: Some(access_of_bitfield),
         arity: -2,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: &[KeySpec::one(1, Access::Varying)],

@@ -215,7 +215,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "ping",
         arity: -1,
-        flags: Flags::FAST.and(Flags::WHILE_SUBSCRIBED),
+        flags: Flags::FAST.and(Flags::WHILE_SUBSCRIBED).and(Flags::TELLS_HEALTH),
         group: Group::Connection,
         summary: "Answers PONG, or the message, to show that the server lives.",
         syntax: "[message]",

@@ -6,7 +6,7 @@ use crate::base::long_double::LongDouble;
 use crate::base::num::parse_i64;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
@@ -329,6 +329,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hgetall",
+        answers_all: AnswersAll::Always,
         arity: 2,
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.0.0",
@@ -363,6 +364,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hkeys",
+        answers_all: AnswersAll::Always,
         arity: 2,
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.0.0",
@@ -462,6 +464,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hvals",
+        answers_all: AnswersAll::Always,
         arity: 2,
         keys: &[KeySpec::one(1, Access::Read)],
         since: "2.0.0",

@@ -10,7 +10,7 @@ use crate::base::limits::FREE_AT_ONCE_ELEMENTS;
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Access, Databases, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, AnswersAll, Databases, Flags, Group, KeySpec};
 use crate::engine::wait::{Wait, deadline_after_ms};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};
 use crate::keyspace::{DbIndex, NEVER};
@@ -525,7 +525,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "flushall",
         arity: -1,
-        flags: WRITE,
+        flags: WRITE.and(Flags::WAITS_FOR_ITSELF),
         complexity: "O(N) for the keys of all databases",
         summary: "Deletes every key of every database.",
         syntax: "[ASYNC | SYNC]:flush-type",
@@ -537,7 +537,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "flushdb",
         arity: -1,
-        flags: WRITE,
+        flags: WRITE.and(Flags::WAITS_FOR_ITSELF),
         complexity: "O(N) for the keys of the selected database",
         summary: "Deletes every key of the selected database.",
         syntax: "[ASYNC | SYNC]:flush-type",
@@ -547,8 +547,9 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "keys",
+        answers_all: AnswersAll::Always,
         arity: 2,
-        flags: READ,
+        flags: READ.and(Flags::VISITS_ALL_KEYS),
         complexity: "O(N) for the keys of the database",
         summary: "Answers all keys that match a glob.",
         syntax: "pattern",

@@ -8,7 +8,7 @@ use crate::config::EventClasses;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::events::PUSH_FIRST;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 use crate::engine::wait::{Wait, Want, deadline_after_seconds};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::any_value::ValueRef;
@@ -732,6 +732,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lrange",
+        answers_all: AnswersAll::ToTheLast,
         arity: 4,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],

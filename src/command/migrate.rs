@@ -19,7 +19,7 @@ use crate::base::limits::{MIGRATE_PIECE_BYTES, MIGRATE_REPLY_MAX_BYTES};
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec, Secret};
+use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeyArg, KeySpec, Secret};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::rdb;
 use crate::resp::request::Argv;
@@ -282,9 +282,31 @@ impl Target {
     }
 }
 
+/// The key of MIGRATE, or those behind KEYS, where an empty key makes room for them.
+fn find_keys(argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+    const KEY: usize = 3;
+    let take = |index| KeyArg { index, access: Access::Take };
+    let mut at = 6;
+    // A word that nothing follows is no option.
+    while let Some(word) = argv.get(at).filter(|_| at + 1 < argv.len()) {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        if is("keys") {
+            let has_room = argv.get(KEY).is_some_and(<[u8]>::is_empty);
+            return has_room.then(|| (at + 1..argv.len()).map(take).collect());
+        }
+        at += match word {
+            _ if is("auth") => 2,
+            _ if is("auth2") => 3,
+            _ => 1,
+        };
+    }
+    Some(vec![take(KEY)])
+}
+
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[Command {
     name: "migrate",
+    find_keys: Some(find_keys),
     arity: -6,
     secrets: &[Secret::After { word: "auth", first: 6, count: 1 }, Secret::After { word: "auth2", first: 6, count: 2 }],
     flags: Flags::WRITE.and(Flags::MOVABLEKEYS),
@@ -307,3 +329,27 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     run: Run::Now(migrate),
     ..Command::EMPTY
 }];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resp::request::OwnedArgv;
+
+    #[test]
+    fn keys_are_found_among_the_options() {
+        let found = |line: &str| {
+            let mut argv = OwnedArgv::default();
+            line.split(' ').for_each(|word| argv.push(word.as_bytes()));
+            find_keys(argv.as_argv()).map(|keys| keys.iter().map(|key| key.index).collect::<Vec<_>>())
+        };
+        for (line, want) in [
+            ("migrate h 1 k 0 1", Some(vec![3])),
+            ("migrate h 1  0 1 AUTH KEYS KEYS a b", Some(vec![9, 10])),
+            ("migrate h 1  0 1 AUTH KEYS", Some(vec![3])),
+            ("migrate h 1 k 0 1 KEYS a", None),
+            ("migrate h 1 k 0 1 KEYS", Some(vec![3])),
+        ] {
+            assert_eq!(found(line), want, "{line}");
+        }
+    }
+}

@@ -121,12 +121,14 @@ fn bulk_item(reply: &mut Reply, item: Item<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::spec::{Begin, Find, Flags, Group};
+    use crate::engine::spec::{Access, Begin, Find, Flags, Group};
     use crate::engine::{Entry, Run, syntax};
 
     #[test]
     fn the_table_is_sound() {
         assert_eq!(lint(table()), Vec::<String>::new());
+        let runs_queue = |entry: &&Entry| entry.command.flags.has(Flags::RUNS_QUEUE);
+        assert_eq!(table().iter().filter(runs_queue).count(), 1);
     }
 
     /// What is wrong with a table; empty when nothing is.
@@ -165,12 +167,17 @@ mod tests {
             complain("a container holds subcommands");
         }
         // What an administrator calls may wait for the disk, which is no waiting for others.
-        // A flush waits for what it frees itself.
-        let waits_for_itself = ["flushall", "flushdb"].contains(&entry.full_name.as_str());
         let may_wait_for_others =
-            matches!(command.run, Run::MayWait(_)) && !command.flags.has(Flags::ADMIN) && !waits_for_itself;
+            matches!(command.run, Run::MayWait(_)) && !command.flags.has(Flags::ADMIN | Flags::WAITS_FOR_ITSELF);
         if may_wait_for_others != command.flags.has(Flags::BLOCKING) {
             complain("what may wait says blocking");
+        }
+        if command.flags.has(Flags::RUNS_QUEUE) && !command.flags.has(Flags::WHILE_QUEUEING) {
+            complain("what runs the queue is not queued");
+        }
+        let has_varying = command.keys.iter().any(|keys| keys.access == Access::Varying);
+        if has_varying != command.access_by.is_some() {
+            complain("what happens to a key that varies is told by a function");
         }
         for keys in command.keys {
             let least = command.arity.unsigned_abs() as usize;

@@ -5,7 +5,7 @@ use super::{bulk_item, scan};
 use crate::base::num::parse_i64;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
@@ -289,20 +289,16 @@ fn store(ctx: &mut Ctx<'_>, mut args: Args<'_>, combine: Combine) -> Done {
     Ok(())
 }
 
-fn sintercard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let keys = counted_keys(&mut args)?;
-    let mut limit = usize::MAX;
-    while args.option("limit", 1) {
-        limit = limit_of(&mut args)?;
-    }
-    args.end()?;
-    let slots = operands(ctx.ks, ctx.session.db, keys)?;
-    let count = intersect(&sets(ctx.ks, ctx.session.db, &slots)).take(limit).count();
-    ctx.reply.integer(count as i64);
-    Ok(())
+fn sintercard(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    count(ctx, args, intersect)
 }
 
-fn sdiffcard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+fn sdiffcard(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
+    count(ctx, args, subtract)
+}
+
+/// Answers how many members a combination of the sets under the counted keys has, up to LIMIT.
+fn count(ctx: &mut Ctx<'_>, mut args: Args<'_>, combine: Combine) -> Done {
     let keys = counted_keys(&mut args)?;
     let mut limit = usize::MAX;
     while args.option("limit", 1) {
@@ -310,7 +306,7 @@ fn sdiffcard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     }
     args.end()?;
     let slots = operands(ctx.ks, ctx.session.db, keys)?;
-    let count = subtract(&sets(ctx.ks, ctx.session.db, &slots)).take(limit).count();
+    let count = combine(&sets(ctx.ks, ctx.session.db, &slots)).take(limit).count();
     ctx.reply.integer(count as i64);
     Ok(())
 }
@@ -518,6 +514,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sdiff",
+        answers_all: AnswersAll::Always,
         complexity: OF_ALL,
         summary: "Answers the members of the first set that no other has.",
         run: Run::Now(sdiff),
@@ -545,6 +542,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sinter",
+        answers_all: AnswersAll::Always,
         complexity: OF_SMALLEST,
         summary: "Answers the members that all sets have.",
         run: Run::Now(sinter),
@@ -581,6 +579,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "smembers",
+        answers_all: AnswersAll::Always,
         arity: 2,
         keys: &[KeySpec::one(1, Access::Read)],
         complexity: "O(N) where N is the number of members.",
@@ -657,6 +656,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sunion",
+        answers_all: AnswersAll::Always,
         complexity: OF_ALL,
         summary: "Answers the members that any set has.",
         run: Run::Now(sunion),

@@ -13,10 +13,11 @@ use crate::base::limits::SORT_MAX_BYTES;
 use crate::base::num::strtod_plain;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, AnswersAll, Flags, Group, KeyArg, KeySpec};
 use crate::engine::{Command, Ctx, Done, Origin, Run};
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::{DbIndex, Keyspace};
+use crate::resp::request::Argv;
 use crate::value::list::List;
 use crate::value::packed::Item;
 use crate::value::string::Digits;
@@ -359,10 +360,31 @@ const SORT: Command = Command {
     ..Command::EMPTY
 };
 
+/// The key of SORT, and the destination that its last STORE names.
+fn find_keys(argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+    let mut keys = vec![KeyArg { index: 1, access: Access::Read }];
+    let mut at = 2;
+    while let Some(word) = argv.get(at) {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        if is("limit") {
+            at += 2;
+        } else if is("get") || is("by") {
+            at += 1;
+        } else if is("store") && at + 1 < argv.len() {
+            keys.truncate(1);
+            keys.push(KeyArg { index: at + 1, access: Access::Overwrite });
+        }
+        at += 1;
+    }
+    Some(keys)
+}
+
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sort",
+        find_keys: Some(find_keys),
+        answers_all: AnswersAll::Without("limit"),
         flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS),
         keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Read), KeySpec::unknown(Access::Overwrite)],
         summary: "Sorts the elements of a list, set or sorted set, and answers or stores them.",
@@ -373,6 +395,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sort_ro",
+        answers_all: AnswersAll::Without("limit"),
         flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
         keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Read)],
         since: "7.0.0",
@@ -386,6 +409,7 @@ pub(super) const COMMANDS: &[Command] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resp::request::OwnedArgv;
 
     #[test]
     fn patterns_lead_to_keys_and_fields() {
@@ -422,5 +446,23 @@ mod tests {
         assert_eq!(range(9, 2), 4..4);
         assert_eq!(range(i64::MAX, i64::MIN), 4..4);
         assert_eq!(range(2, 0), 2..2);
+    }
+
+    #[test]
+    fn keys_are_found_among_the_options() {
+        let found = |line: &str| {
+            let mut argv = OwnedArgv::default();
+            line.split(' ').for_each(|word| argv.push(word.as_bytes()));
+            find_keys(argv.as_argv()).map(|keys| keys.iter().map(|key| key.index).collect::<Vec<_>>())
+        };
+        for (line, want) in [
+            ("sort k", Some(vec![1])),
+            ("sort k BY x GET a store d STORE e", Some(vec![1, 9])),
+            ("sort k STORE", Some(vec![1])),
+            ("sort k GET STORE d", Some(vec![1])),
+            ("sort k LIMIT STORE STORE x", Some(vec![1])),
+        ] {
+            assert_eq!(found(line), want, "{line}");
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::resp::request::Argv;
 use crate::value::lcs;
 use crate::value::string::{Digits, StringRef};
 
@@ -532,6 +533,14 @@ const FAST: Flags = Flags::FAST;
 
 const STRING: Command = Command { group: Group::String, keys: &[KeySpec::one(1, Access::Update)], ..Command::EMPTY };
 
+/// What happens to the key of SET, by the options of a call.
+fn access_of_set(argv: Argv<'_>) -> Access {
+    let reads = |arg: &[u8]| {
+        ["get", "ifeq", "ifne", "ifdeq", "ifdne"].iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    if argv.iter().skip(3).any(reads) { Access::Update } else { Access::Overwrite }
+}
+
 /// The family's table.
 pub(super) const COMMANDS: &[Command] = &[
     Command {
@@ -726,6 +735,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "set",
+        access_by: Some(access_of_set),
         arity: -3,
         flags: WRITE,
         keys: &[KeySpec::one(1, Access::Varying)],

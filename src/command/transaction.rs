@@ -143,7 +143,8 @@ pub(super) const COMMANDS: &[Command] = &[
             .and(Flags::LOADING)
             .and(Flags::STALE)
             .and(Flags::SKIP_SLOWLOG)
-            .and(Flags::WHILE_QUEUEING),
+            .and(Flags::WHILE_QUEUEING)
+            .and(Flags::RUNS_QUEUE),
         group: Group::Transactions,
         since: "1.2.0",
         complexity: "Depends on commands in the transaction",

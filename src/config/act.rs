@@ -49,6 +49,19 @@ pub enum Act {
     Title,
 }
 
+/// A part of what [`Act::Network`] changes: when that fails, the parameters about one of them are to blame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkPart {
+    /// A port.
+    Port,
+    /// One for TLS, which takes certificates, too.
+    TlsPort,
+    /// Addresses.
+    Address,
+    /// What TLS needs, and how it is done.
+    Certificates,
+}
+
 impl Act {
     /// Whether it is done for a value that is the same, too: a file of the same name may be another one.
     pub fn is_repeated(self) -> bool {

@@ -1,6 +1,7 @@
 //! Which keyspace notifications are sent: the letters of `notify-keyspace-events`.
 
-use super::kind::{Origin, Refusal, Shape};
+use super::kind::{Origin, Shape};
+use super::refusal::Refusal;
 
 /// A set of classes of events, and of the channels on which these are told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

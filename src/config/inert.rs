@@ -6,8 +6,11 @@
 //! the server does not do, that value is refused with what to do instead (`else`).
 
 use super::act::Act;
-use super::kind::{AnyOf, Hostname, Master, Origin, Refusal, Shape, Text, YesNo, int, memory};
+use super::choices::AnyOf;
+use super::hosts::{Hostname, Master};
+use super::kind::{Origin, Shape, Text, YesNo, int, memory};
 use super::reason::Reason;
+use super::refusal::Refusal;
 use super::table::{Change, Config, Parameter};
 
 /// Lines of Redis' older configuration files that it takes and forgets, with one argument each; and why they mean nothing.
@@ -62,6 +65,7 @@ macro_rules! inert {
             is_hidden: is_given!($($hidden)?),
             waits_for_data: is_given!($($waits)?),
             act: Act::None,
+            part: None,
             inert: Some(Reason::$reason),
             shape: || -> Shape { $kind.shape() },
             set: |config, args, origin| {

@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 
 use super::arguments::{Arguments, advice};
 use super::inert::{FORGOTTEN, REFUSED};
-use super::kind::{Origin, Refusal, system_text};
+use super::kind::Origin;
 use super::names::text;
+use super::paths::system_text;
+use super::refusal::Refusal;
 use super::table::{Config, Parameter};
 use super::words::split_line;
 use crate::base::glob;

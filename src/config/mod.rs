@@ -10,34 +10,47 @@
 
 mod act;
 mod arguments;
+mod choices;
+mod end_options;
 mod event_classes;
+mod hosts;
 mod inert;
 mod kind;
+mod lists;
 mod load;
 mod names;
+mod output_limits;
+mod paths;
 mod reason;
 mod reference;
+mod refusal;
 mod rewrite;
+mod shares;
 mod source;
 mod table;
 mod title;
 mod words;
 
-pub use act::Act;
+pub use act::{Act, NetworkPart};
 pub use arguments::{Arguments, Asked, command};
+pub use choices::{
+    AclPubsubDefault, AllowFrom, AppendFsync, LogLevel, MaxmemoryPolicy, OomScoreAdj, Ranking, SanitizePayload,
+    Supervised, SyslogFacility, TlsAuthClients, TlsAuthClientsUser,
+};
+pub use end_options::EndOptions;
 pub use event_classes::EventClasses;
 pub use inert::INERT;
 pub(crate) use kind::parse_memory;
-pub use kind::{
-    AclPubsubDefault, AllowFrom, AppendFsync, BytesOrShare, EndOptions, LogLevel, MaxmemoryPolicy, OomScoreAdj,
-    OutputLimit, OutputLimits, Ranking, Refusal, SanitizePayload, SavePoint, Shape, Supervised, SyslogFacility,
-    TlsAuthClients, TlsAuthClientsUser, UserLine, percent_text,
-};
+pub use kind::Shape;
+pub use lists::{SavePoint, UserLine, percent_text};
 pub use load::{LineError, LineFault, LoadError};
 pub use names::all;
+pub use output_limits::{OutputLimit, OutputLimits};
 pub use reason::{Inert, Reason};
 pub use reference::reference;
+pub use refusal::Refusal;
 pub use rewrite::{Added, rewrite};
+pub use shares::BytesOrShare;
 pub use source::Source;
 pub use table::{Change, Config, PARAMETERS, Parameter};
 

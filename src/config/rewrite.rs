@@ -30,7 +30,7 @@ pub enum Added {
 const USERS: &str = "user";
 
 /// The text of a configuration file that was `old`, and is to say what `config` says. `users` are the lines about users that it is to
-/// have; without, those that it has stay.
+/// have, as a file of users has them; without, those that it has stay.
 pub fn rewrite(old: &[u8], config: &Config, users: Option<&[Vec<u8>]>, added: Added) -> Vec<u8> {
     let defaults = Config::default();
     let mut lines: Vec<Line> = old.split(|byte| *byte == b'\n').map(Line::read).collect();
@@ -38,7 +38,7 @@ pub fn rewrite(old: &[u8], config: &Config, users: Option<&[Vec<u8>]>, added: Ad
     lines.pop_if(|line| line.text.is_empty());
     let mut new = Vec::new();
     // Each of them is its own line, and stays if it is still right.
-    let mut users = users.map(<[Vec<u8>]>::to_vec);
+    let mut users: Option<Vec<Vec<u8>>> = users.map(|users| users.iter().map(|user| quote_words(user)).collect());
     if let Some(wanted) = &mut users {
         for line in lines.iter_mut().filter(|line| line.parameter.is_some_and(|parameter| parameter.name == USERS)) {
             match wanted.iter().position(|user| *user == line.text.trim_ascii()) {
@@ -132,6 +132,18 @@ fn written(config: &Config, parameter: &Parameter, anew: bool) -> Vec<Vec<u8>> {
     }
 }
 
+/// A line of which no word has a space in it, so that each is read back as it is.
+fn quote_words(line: &[u8]) -> Vec<u8> {
+    let mut quoted = Vec::with_capacity(line.len());
+    for word in line.split(|byte| *byte == b' ') {
+        if !quoted.is_empty() {
+            quoted.push(b' ');
+        }
+        quote(word, &mut quoted);
+    }
+    quoted
+}
+
 /// Writes a word so that it is read back as it is: plainly, if nothing in it is special.
 fn quote(word: &[u8], out: &mut Vec<u8>) {
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
@@ -221,6 +233,17 @@ mod tests {
         assert_eq!(text(&rewrite(new.as_bytes(), &config, Some(&users), Added::Changed)), new);
         assert_eq!(text(&rewrite(old.as_bytes(), &config, None, Added::Changed)), old);
         assert_eq!(text(&rewrite(old.as_bytes(), &config, Some(&[]), Added::Changed)), "hz 20\n");
+    }
+
+    #[test]
+    fn users_with_quotes_in_their_rules_are_read_back() {
+        let config = Config::default();
+        let line = b"user o'hara on ~\"k\\x ~\xff &' +@all".to_vec();
+        let new = rewrite(b"", &config, Some(std::slice::from_ref(&line)), Added::Changed);
+        let again = Config::from_text(&new, "test").expect("what is written is right");
+        let words: Vec<Vec<u8>> = line.split(|byte| *byte == b' ').skip(1).map(<[u8]>::to_vec).collect();
+        assert_eq!(again.users, [words]);
+        assert_eq!(text(&rewrite(&new, &again, Some(&[line]), Added::Changed)), text(&new));
     }
 
     #[test]

@@ -5,16 +5,23 @@
 //! because clients or Redis' own test suite set them: these say so (`until`), the help shows it, and a value that
 //! asks for more than the server does (`warn`: anything but that text) is warned of in the log.
 
-use super::act::Act;
-use super::event_classes::{EventClasses, EventLetters};
-use super::kind::{
-    AclPubsubDefault, Addresses, AllowFrom, AppendFsync, BytesOrShare, Directory, EndOptions, EndWords, File, Limits,
-    LogLevel, MaxmemoryPolicy, MemoryOrPercent, Name, OomScoreAdj, OomScores, Origin, OutputLimits, Percentiles,
-    Refusal, SanitizePayload, SavePoint, SavePoints, Shape, Supervised, SyslogFacility, Text, Title, TlsAuthClients,
-    TlsAuthClientsUser, UserLine, UserLines, YesNo, int, memory, octal, one_of,
+use super::act::{Act, NetworkPart};
+use super::choices::{
+    AclPubsubDefault, AllowFrom, AppendFsync, LogLevel, MaxmemoryPolicy, OomScoreAdj, SanitizePayload, Supervised,
+    SyslogFacility, TlsAuthClients, TlsAuthClientsUser, one_of,
 };
+use super::end_options::{EndOptions, EndWords};
+use super::event_classes::{EventClasses, EventLetters};
+use super::hosts::Addresses;
+use super::kind::{Origin, Shape, Text, YesNo, int, memory, octal};
+use super::lists::{OomScores, Percentiles, SavePoint, SavePoints, UserLine, UserLines};
+use super::output_limits::{Limits, OutputLimits};
+use super::paths::{Directory, File, Name};
 use super::reason::{Inert, Reason};
+use super::refusal::Refusal;
+use super::shares::{BytesOrShare, MemoryOrPercent};
 use super::source::Source;
+use super::title::Title;
 use std::path::PathBuf;
 
 /// When a parameter may be changed.
@@ -55,6 +62,8 @@ pub struct Parameter {
     pub waits_for_data: bool,
     /// What CONFIG SET has to do when it changes.
     pub act: Act,
+    /// What of the network it is about, if that is what it changes.
+    pub part: Option<NetworkPart>,
     /// Why it changes nothing, if it is one of those that are only kept (`inert.rs`).
     pub inert: Option<Reason>,
     /// The form of its arguments.
@@ -93,13 +102,22 @@ macro_rules! act {
     };
 }
 
+macro_rules! part {
+    () => {
+        None
+    };
+    ($part:ident) => {
+        Some(NetworkPart::$part)
+    };
+}
+
 macro_rules! parameters {
     ($($section:literal {
         $(
             $(#[doc = $doc:literal])+
             $field:ident: $type:ty = $name:literal $(or $alias:literal)?, $change:ident, $kind:expr, $default:literal
             $(, until $until:literal)? $(, warn $warn:literal)? $(, secret $secret:literal)? $(, hidden $hidden:literal)?
-            $(, waits $waits:literal)? $(, act $act:ident)?;
+            $(, waits $waits:literal)? $(, act $act:ident)? $(, part $part:ident)?;
         )+
     })+) => {
         /// The value of every parameter, typed.
@@ -133,6 +151,7 @@ macro_rules! parameters {
             is_hidden: flag!($($hidden)?),
             waits_for_data: flag!($($waits)?),
             act: act!($($act)?),
+            part: part!($($part)?),
             inert: None,
             shape: || $kind.shape(),
             set: |config, args, origin| $kind.set(&mut config.$field, args, origin),
@@ -147,9 +166,9 @@ const LONG_MAX: i128 = i64::MAX as i128;
 parameters! {
     "Network" {
         /// TCP port to listen on; 0 for none.
-        port: u16 = "port", AnyTime, int(0, 65_535), "6379", act Network;
+        port: u16 = "port", AnyTime, int(0, 65_535), "6379", act Network, part Port;
         /// Addresses to listen on; one that starts with `-` may be missing, `*` is every IPv4 and `::*` every IPv6 address.
-        bind: Vec<String> = "bind", AnyTime, Addresses, "* -::*", act Network;
+        bind: Vec<String> = "bind", AnyTime, Addresses, "* -::*", act Network, part Address;
         /// Without a password, take only clients of this machine.
         protected_mode: bool = "protected-mode", AnyTime, YesNo, "yes";
         /// Unix socket to listen on, relative to `dir`; empty for none.
@@ -173,35 +192,35 @@ parameters! {
     }
     "TLS" {
         /// TCP port for clients that use TLS; 0 for none. Certificates and keys are read again when they are set.
-        tls_port: u16 = "tls-port", AnyTime, int(0, 65_535), "0", act Network;
+        tls_port: u16 = "tls-port", AnyTime, int(0, 65_535), "0", act Network, part TlsPort;
         /// File of the server's certificate, and of those between it and its authority, in PEM, relative to `dir`.
-        tls_cert_file: PathBuf = "tls-cert-file", AnyTime, File, "", act Network;
+        tls_cert_file: PathBuf = "tls-cert-file", AnyTime, File, "", act Network, part Certificates;
         /// File of the certificate's key, in PEM, relative to `dir`.
-        tls_key_file: PathBuf = "tls-key-file", AnyTime, File, "", act Network;
+        tls_key_file: PathBuf = "tls-key-file", AnyTime, File, "", act Network, part Certificates;
         /// Password of that file; empty where it is not encrypted.
-        tls_key_file_pass: Vec<u8> = "tls-key-file-pass", AnyTime, Text, "", secret true, act Network;
+        tls_key_file_pass: Vec<u8> = "tls-key-file-pass", AnyTime, Text, "", secret true, act Network, part Certificates;
         /// File of the authorities that certify clients, in PEM, relative to `dir`.
-        tls_ca_cert_file: PathBuf = "tls-ca-cert-file", AnyTime, File, "", act Network;
+        tls_ca_cert_file: PathBuf = "tls-ca-cert-file", AnyTime, File, "", act Network, part Certificates;
         /// Folder of such files, relative to `dir`.
-        tls_ca_cert_dir: PathBuf = "tls-ca-cert-dir", AnyTime, File, "", act Network;
+        tls_ca_cert_dir: PathBuf = "tls-ca-cert-dir", AnyTime, File, "", act Network, part Certificates;
         /// Whether clients must show a certificate; `optional`: they need not, but if they do it must be a good one.
-        tls_auth_clients: TlsAuthClients = "tls-auth-clients", AnyTime, one_of::<TlsAuthClients>(), "yes", act Network;
+        tls_auth_clients: TlsAuthClients = "tls-auth-clients", AnyTime, one_of::<TlsAuthClients>(), "yes", act Network, part Certificates;
         /// The name in a client's certificate that says which user it is, without a password: `CN`, the subject's common name, or `URI`.
-        tls_auth_clients_user: TlsAuthClientsUser = "tls-auth-clients-user", AnyTime, one_of::<TlsAuthClientsUser>(), "off", act Network;
+        tls_auth_clients_user: TlsAuthClientsUser = "tls-auth-clients-user", AnyTime, one_of::<TlsAuthClientsUser>(), "off", act Network, part Certificates;
         /// Protocols that are spoken: `TLSv1.2`, `TLSv1.3`; empty for both.
-        tls_protocols: Vec<u8> = "tls-protocols", AnyTime, Text, "", act Network;
+        tls_protocols: Vec<u8> = "tls-protocols", AnyTime, Text, "", act Network, part Certificates;
         /// Cipher suites of TLS 1.2, as a list of OpenSSL; empty for all.
-        tls_ciphers: Vec<u8> = "tls-ciphers", AnyTime, Text, "", act Network;
+        tls_ciphers: Vec<u8> = "tls-ciphers", AnyTime, Text, "", act Network, part Certificates;
         /// Cipher suites of TLS 1.3, separated by colons; empty for all.
-        tls_ciphersuites: Vec<u8> = "tls-ciphersuites", AnyTime, Text, "", act Network;
+        tls_ciphersuites: Vec<u8> = "tls-ciphersuites", AnyTime, Text, "", act Network, part Certificates;
         /// Choose the cipher suite that the server, not the client, likes best.
-        tls_prefer_server_ciphers: bool = "tls-prefer-server-ciphers", AnyTime, YesNo, "no", act Network;
+        tls_prefer_server_ciphers: bool = "tls-prefer-server-ciphers", AnyTime, YesNo, "no", act Network, part Certificates;
         /// Remember TLS sessions, so that clients that connect again need no whole handshake.
-        tls_session_caching: bool = "tls-session-caching", AnyTime, YesNo, "yes", act Network;
+        tls_session_caching: bool = "tls-session-caching", AnyTime, YesNo, "yes", act Network, part Certificates;
         /// How many; 0 for as many as there may be.
-        tls_session_cache_size: usize = "tls-session-cache-size", AnyTime, int(0, INT_MAX), "20480", act Network;
+        tls_session_cache_size: usize = "tls-session-cache-size", AnyTime, int(0, INT_MAX), "20480", act Network, part Certificates;
         /// Seconds for which a TLS session is remembered.
-        tls_session_cache_timeout_s: u32 = "tls-session-cache-timeout", AnyTime, int(0, INT_MAX), "300", act Network;
+        tls_session_cache_timeout_s: u32 = "tls-session-cache-timeout", AnyTime, int(0, INT_MAX), "300", act Network, part Certificates;
         /// Seconds after which it is looked whether the files of certificates and keys have changed, which are then read again; 0 for
         /// never.
         tls_auto_reload_interval_s: u32 = "tls-auto-reload-interval", AnyTime, int(0, INT_MAX), "0";

@@ -1,5 +1,8 @@
 //! The title of the process: a template, and what stands for the names in its braces.
 
+use super::kind::{Args, Origin, Shape, only};
+use super::refusal::Refusal;
+
 /// What a template may name.
 pub(super) const NAMES: [&str; 7] =
     ["title", "listen-addr", "server-mode", "port", "tls-port", "unixsocket", "config-file"];
@@ -22,6 +25,28 @@ pub(super) fn expand(template: &str, value: impl Fn(&str) -> Option<String>) -> 
     }
     title.push_str(rest);
     Some(title.trim_end().to_owned())
+}
+
+/// A title of the process, with names in braces for what is put there.
+pub(super) struct Title;
+
+impl Title {
+    pub(super) fn shape(&self) -> Shape {
+        Shape::One("TEXT")
+    }
+
+    pub(super) fn set(&self, field: &mut String, args: Args<'_>, _: Origin) -> Result<(), Refusal> {
+        let template = String::from_utf8_lossy(only(args)?).into_owned();
+        if !is_title(&template) {
+            return Err(Refusal::Title);
+        }
+        *field = template;
+        Ok(())
+    }
+
+    pub(super) fn get(&self, field: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(field.as_bytes());
+    }
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl ServerState {
             return Err(Error::text("ERR Replica can't interact with the keyspace"));
         }
         if session.restrictions.has(Restrictions::QUEUEING) && !flags.has(Flags::WHILE_QUEUEING) {
-            if entry.command.name == "debug" && entry.name_args() == 1 {
+            if flags.has(Flags::PROTECTED) {
                 self.debug_allowed(session)?;
             }
             if flags.has(Flags::NO_MULTI) {

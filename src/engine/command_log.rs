@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 
 use quanta::Clock;
 
+use crate::base::limits::COMMAND_LOG_MAX_ARG_BYTES;
 use crate::base::ticks::ticks_of_micros;
 use crate::config::Config;
-use crate::resp::request::{Argv, OwnedArgv};
+use crate::resp::request::{Argv, OwnedArgv, abridge};
 
 /// In what a command stood out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub struct Noted {
     pub command: OwnedArgv,
     /// The client's address.
     pub address: Box<str>,
-    /// The client's name.
+    /// The client's name, abridged.
     pub name: Box<[u8]>,
 }
 
@@ -175,7 +176,8 @@ impl CommandLog {
             (Trait::LargeReply, reply_bytes >= self.least_reply_bytes, reply_bytes as u64),
         ] {
             if stands_out {
-                let (command, address, name) = (abridged(), address.into(), name.into());
+                let name = abridge(name, COMMAND_LOG_MAX_ARG_BYTES).into();
+                let (command, address) = (abridged(), address.into());
                 self.of_mut(what).push(|id| Noted { id, at_s, amount, command, address, name });
             }
         }

@@ -64,7 +64,7 @@ impl ServerState {
     #[cold]
     pub(super) fn refuse(&mut self, session: &mut Session, entry: Option<&Entry>, error: Error, out: &mut Reply) {
         let mut text = error.to_string();
-        if entry.is_some_and(|entry| entry.full_name == "exec") {
+        if entry.is_some_and(|entry| entry.command.flags.has(Flags::RUNS_QUEUE)) {
             // An EXEC that is refused ends its transaction, whatever the reason.
             self.discard(session);
             text = format!("EXECABORT Transaction discarded because of: {}", text.trim_start_matches("ERR "));

@@ -410,11 +410,12 @@ impl ServerState {
 
     /// Refuses a client's command for which the log is in no state.
     pub(super) fn admit_to_log(&self, session: &Session, entry: &Entry) -> Result<(), Error> {
-        match (&session.transaction, entry.full_name.as_str()) {
-            (Some(transaction), "exec") => self.admit_logged(transaction.flags),
+        let flags = entry.command.flags;
+        match &session.transaction {
+            Some(transaction) if flags.has(Flags::RUNS_QUEUE) => self.admit_logged(transaction.flags),
             // As in Redis: whoever asks whether the server is well is to learn that it is not.
-            (_, "ping") => self.admit_logged(Flags::WRITE),
-            _ => self.admit_logged(entry.command.flags),
+            _ if flags.has(Flags::TELLS_HEALTH) => self.admit_logged(Flags::WRITE),
+            _ => self.admit_logged(flags),
         }
     }
 

@@ -6,6 +6,8 @@
 //!
 //! A command that changes many elements of a key is told once. A key that loses its last element is told as deleted behind that.
 
+use std::collections::HashSet;
+
 use super::spec::Group;
 use super::state::{CommandTable, Entry};
 use crate::config::EventClasses;
@@ -13,7 +15,7 @@ use crate::keyspace::NEVER;
 use crate::keyspace::effect::{Cause, Effect, Effects, Note, What};
 
 /// What is told of one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Event<'a> {
     pub(super) class: EventClasses,
     pub(super) name: &'static str,
@@ -65,6 +67,9 @@ pub(super) fn of_unit<'a>(effects: &'a Effects, table: &'static CommandTable, mu
     call.end(&mut tell);
 }
 
+/// Among up to so many events one is searched for by looking at each.
+const SEARCHED_EVENTS: usize = 32;
+
 /// What one command has done.
 #[derive(Default)]
 struct Call<'a> {
@@ -72,6 +77,9 @@ struct Call<'a> {
     /// What its changes are told as, if that does not follow from them.
     name: &'static str,
     events: Vec<Event<'a>>,
+    /// The same, as far as `indexed`: looked up once there are many, as of a command about many keys.
+    said: HashSet<Event<'a>>,
+    indexed: usize,
     /// Keys that have come of which this has not been told.
     created: Vec<Note<'a>>,
     /// Whether the next key that is removed, which has lost every element, is a set.
@@ -87,6 +95,8 @@ impl<'a> Call<'a> {
         }
         self.events.drain(..).for_each(&mut *tell);
         self.created.clear();
+        self.said.clear();
+        self.indexed = 0;
         self.name = "";
     }
 
@@ -107,6 +117,7 @@ impl<'a> Call<'a> {
             && (self.has_just_drained(db, key) || STORES.iter().any(|(_, store)| *store == name));
         if is_replaced {
             self.events.pop();
+            self.indexed = self.indexed.min(self.events.len());
         }
         if is_new && !is_replaced || name == "restore" {
             self.events.push(Event { class: EventClasses::NEW, name: "new", db, key });
@@ -141,12 +152,22 @@ impl<'a> Call<'a> {
     /// Adds an event of an effect on an element, unless the command has said it already.
     fn say_once(&mut self, class: EventClasses, name: &'static str, db: u16, key: &'a [u8], emptied: bool) {
         let event = Event { class, name, db, key };
-        if !self.events.iter().rev().any(|known| *known == event) {
+        if !self.has_said(&event) {
             self.say(class, name, db, key);
         }
         if emptied {
             self.say_gone(EventClasses::GENERIC, "del", db, key);
         }
+    }
+
+    fn has_said(&mut self, event: &Event<'a>) -> bool {
+        if self.events.len() <= SEARCHED_EVENTS {
+            return self.events.contains(event);
+        }
+        // One that was taken back stays known here. It told that a key is gone, which is never asked for.
+        self.said.extend(&self.events[self.indexed..]);
+        self.indexed = self.events.len();
+        self.said.contains(event)
     }
 
     /// The command's name for its changes, or else `name`.
@@ -297,4 +318,37 @@ const STORES: [(EventClasses, &str); 10] = [
 fn class_of_stored(name: &str) -> EventClasses {
     let store = STORES.iter().find(|(_, store)| *store == name).map(|(class, _)| *class);
     store.unwrap_or(if name == "restore" { EventClasses::GENERIC } else { EventClasses::STRING })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of many events was compared with all before it: a command about a hundred thousand keys took minutes.
+    #[test]
+    fn events_of_very_many_keys_are_told_once_each() {
+        let keys: Vec<String> = (0..200_000).map(|number| format!("key:{number}")).collect();
+        let mut call = Call::default();
+        let say =
+            |call: &mut Call<'_>, key: &'static str| call.say_once(EventClasses::SET, "sadd", 0, key.as_bytes(), false);
+        let keys: &'static [String] = keys.leak();
+        for (at, key) in keys.iter().enumerate() {
+            say(&mut call, key);
+            say(&mut call, &keys[at / 2]);
+        }
+        assert_eq!(call.events.len(), keys.len());
+        // One that is stored in the place of a key that has just gone takes that event back.
+        call.say_gone(EventClasses::GENERIC, "del", 0, b"stored");
+        say(&mut call, "key:1");
+        call.say_gone(EventClasses::GENERIC, "del", 0, b"stored");
+        call.say(EventClasses::SET, "sinterstore", 0, b"stored");
+        say(&mut call, "another");
+        say(&mut call, "another");
+        let last: Vec<&str> = call.events[keys.len()..].iter().map(|event| event.name).collect();
+        assert_eq!(last, ["del", "sinterstore", "sadd"]);
+        let mut told = 0;
+        call.end(&mut |_| told += 1);
+        say(&mut call, "another");
+        assert_eq!((told, call.events.len()), (keys.len() + 3, 1), "the next call is told anew");
+    }
 }

@@ -217,9 +217,12 @@ impl ServerState {
         write(&mut push);
         telling.pushed += push.len();
         let fence = if planted::is(Bug::NoFenceOfInvalidations) { Lsn::NONE } else { telling.fence };
+        if session.outbox.is_empty() {
+            session.told_bytes = 0;
+        }
         session.outbox.push(push.as_bytes(), fence);
         let (config, stats, limits_due) = (&self.config, &mut self.stats, &mut self.limits_due);
-        PushLimits { config, stats, limits_due, safe, is_unlogged }.hold(session);
+        PushLimits { config, stats, limits_due, safe, is_unlogged }.hold_told(session, push.len());
         let key = session.key;
         self.weigh(key);
     }

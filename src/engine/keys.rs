@@ -3,25 +3,14 @@
 //! The declared key specs answer it for every command; what happens to the keys depends on the options for the few
 //! commands whose spec says [`Access::Varying`].
 
-use super::spec::{Access, Begin, Command, Find, Flags, KeySpec};
+use super::spec::{Access, Begin, Command, Find, Flags, KeyArg, KeySpec};
 use crate::resp::request::Argv;
-
-/// One key argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeyArg {
-    /// Its index among the arguments, the command's name being 0.
-    pub index: usize,
-    /// What happens to it.
-    pub access: Access,
-}
 
 /// The keys that `argv` names, a call of `command` of the right arity. `None` when a count or a word that tells where they
 /// are does not fit the arguments.
 pub(crate) fn keys_of<R>(command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
-    match command.name {
-        "sort" => return Some(sort_keys(argv)),
-        "migrate" => return migrate_keys(argv),
-        _ => {}
+    if let Some(find) = command.find_keys {
+        return find(argv);
     }
     let mut found = Vec::new();
     let mut sound = true;
@@ -31,8 +20,8 @@ pub(crate) fn keys_of<R>(command: &Command<R>, argv: Argv<'_>) -> Option<Vec<Key
     if command.flags.has(Flags::NO_MANDATORY_KEYS) {
         return Some(if sound { found } else { Vec::new() });
     }
-    for key in found.iter_mut().filter(|key| key.access == Access::Varying) {
-        key.access = varying_access(command, argv);
+    if let Some(access_by) = command.access_by {
+        found.iter_mut().filter(|key| key.access == Access::Varying).for_each(|key| key.access = access_by(argv));
     }
     (sound && !found.is_empty()).then_some(found)
 }
@@ -104,56 +93,6 @@ fn keys_of_spec(spec: &KeySpec, argv: Argv<'_>, found: &mut Vec<KeyArg>) -> Opti
     Some(())
 }
 
-/// The key of SORT, and the destination that its last STORE names.
-fn sort_keys(argv: Argv<'_>) -> Vec<KeyArg> {
-    let mut keys = vec![KeyArg { index: 1, access: Access::Read }];
-    let mut at = 2;
-    while let Some(word) = argv.get(at) {
-        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-        if is("limit") {
-            at += 2;
-        } else if is("get") || is("by") {
-            at += 1;
-        } else if is("store") && at + 1 < argv.len() {
-            keys.truncate(1);
-            keys.push(KeyArg { index: at + 1, access: Access::Overwrite });
-        }
-        at += 1;
-    }
-    keys
-}
-
-/// The key of MIGRATE, or those behind KEYS, where an empty key makes room for them.
-fn migrate_keys(argv: Argv<'_>) -> Option<Vec<KeyArg>> {
-    const KEY: usize = 3;
-    let take = |index| KeyArg { index, access: Access::Take };
-    let mut at = 6;
-    // A word that nothing follows is no option.
-    while let Some(word) = argv.get(at).filter(|_| at + 1 < argv.len()) {
-        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-        if is("keys") {
-            let has_room = argv.get(KEY).is_some_and(<[u8]>::is_empty);
-            return has_room.then(|| (at + 1..argv.len()).map(take).collect());
-        }
-        at += match word {
-            _ if is("auth") => 2,
-            _ if is("auth2") => 3,
-            _ => 1,
-        };
-    }
-    Some(vec![take(KEY)])
-}
-
-/// What happens to the key of SET and BITFIELD, by the options of this call.
-fn varying_access<R>(command: &Command<R>, argv: Argv<'_>) -> Access {
-    let has = |word: &str, from: usize| argv.iter().skip(from).any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
-    match command.name {
-        "set" if !["get", "ifeq", "ifne", "ifdeq", "ifdne"].iter().any(|word| has(word, 3)) => Access::Overwrite,
-        "bitfield" if !has("set", 2) && !has("incrby", 2) => Access::Read,
-        _ => Access::Update,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,22 +134,6 @@ mod tests {
             (script, "eval x 1 a b", Some(vec![3])),
             (script, "eval x 9 a b", Some(vec![])),
             (script, "eval x -1 a b", Some(vec![])),
-        ] {
-            assert_eq!(indexes(command, line), want, "{line}");
-        }
-        let sort = Command { name: "sort", ..Command::new(()) };
-        let migrate = Command { name: "migrate", ..Command::new(()) };
-        for (command, line, want) in [
-            (&sort, "sort k", Some(vec![1])),
-            (&sort, "sort k BY x GET a store d STORE e", Some(vec![1, 9])),
-            (&sort, "sort k STORE", Some(vec![1])),
-            (&sort, "sort k GET STORE d", Some(vec![1])),
-            (&sort, "sort k LIMIT STORE STORE x", Some(vec![1])),
-            (&migrate, "migrate h 1 k 0 1", Some(vec![3])),
-            (&migrate, "migrate h 1  0 1 AUTH KEYS KEYS a b", Some(vec![9, 10])),
-            (&migrate, "migrate h 1  0 1 AUTH KEYS", Some(vec![3])),
-            (&migrate, "migrate h 1 k 0 1 KEYS a", None),
-            (&migrate, "migrate h 1 k 0 1 KEYS", Some(vec![3])),
         ] {
             assert_eq!(indexes(command, line), want, "{line}");
         }

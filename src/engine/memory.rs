@@ -115,8 +115,9 @@ impl ServerState {
 
 /// Whether a command may need memory: EXEC if one of its commands does.
 fn needs_memory(session: &Session, entry: &Entry) -> bool {
-    match (&session.transaction, entry.full_name.as_str()) {
-        (Some(transaction), "exec") => transaction.needs_memory,
-        _ => entry.command.flags.has(Flags::DENYOOM),
+    let flags = entry.command.flags;
+    match &session.transaction {
+        Some(transaction) if flags.has(Flags::RUNS_QUEUE) => transaction.needs_memory,
+        _ => flags.has(Flags::DENYOOM),
     }
 }

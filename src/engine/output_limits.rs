@@ -9,7 +9,7 @@
 //! the reader's fault: it does not count towards soft limits, nor for those to whom others push, who have asked for nothing.
 //!
 //! MONITOR's clients are ordinary ones, for whom there mostly is no limit. Then that of replicas holds for them, so that
-//! nobody fills the memory by looking on.
+//! nobody fills the memory by looking on. Of those who are told what they cache no longer, the hard one holds for what they were told.
 
 use super::session::{ClientType, Restrictions, Session, SessionKey};
 use super::state::ServerState;
@@ -35,12 +35,15 @@ fn exceeds(counted: u64, limit: u64) -> bool {
 
 fn limit_of(config: &Config, session: &Session) -> OutputLimit {
     let limits = &config.client_output_buffer_limit;
-    let is_unlimited = limits.normal.hard_bytes == 0 && limits.normal.soft_bytes == 0;
     match session.client_type() {
         ClientType::Pubsub => limits.pubsub,
-        ClientType::Normal if session.is_monitor && is_unlimited => limits.replica,
+        ClientType::Normal if session.is_monitor && is_unlimited(limits.normal) => limits.replica,
         ClientType::Normal => limits.normal,
     }
+}
+
+fn is_unlimited(limit: OutputLimit) -> bool {
+    limit.hard_bytes == 0 && limit.soft_bytes == 0
 }
 
 fn is_too_much(config: &Config, session: &Session, unsent: usize) -> bool {
@@ -74,6 +77,20 @@ impl PushLimits<'_> {
             session.close_at_once();
         } else if exceeds(counted(unsent), limit.soft_bytes) && self.limits_due.last() != Some(&session.key) {
             self.limits_due.push(session.key);
+        }
+    }
+
+    /// This session was told in so many bytes what it caches no longer. Others cause that without end; its replies, which it asked
+    /// for, do not count.
+    pub(super) fn hold_told(&mut self, session: &mut Session, bytes: usize) {
+        session.told_bytes += bytes;
+        self.hold(session);
+        let limits = &self.config.client_output_buffer_limit;
+        let unsent = session.outbox.unread(self.safe, self.is_unlogged).min(session.told_bytes);
+        let is_ordinary = session.client_type() == ClientType::Normal && is_unlimited(limits.normal);
+        if is_ordinary && !session.killed && exceeds(counted(unsent), limits.replica.hard_bytes) {
+            note_closed(self.stats, session, unsent);
+            session.close_at_once();
         }
     }
 }

@@ -79,7 +79,7 @@ impl ServerState {
     /// declared that it does not.
     fn may_change(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> bool {
         match &session.transaction {
-            Some(transaction) if entry.full_name == "exec" => transaction.may_change,
+            Some(transaction) if entry.command.flags.has(Flags::RUNS_QUEUE) => transaction.may_change,
             _ => self.may_change_by_itself(entry, argv),
         }
     }

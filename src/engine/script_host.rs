@@ -95,7 +95,7 @@ impl ScriptHost<'_, '_> {
     #[inline]
     fn admit_change(&self, entry: &Entry) -> Result<(), Error> {
         let flags = entry.command.flags;
-        let is_let_through = self.ctx.server.debug_in_scripts && entry.command.name == "debug";
+        let is_let_through = self.ctx.server.debug_in_scripts && flags.has(Flags::PROTECTED);
         if flags.has(Flags::NOSCRIPT) && !is_let_through {
             return Err(Error::text("ERR This Redis command is not allowed from script"));
         }

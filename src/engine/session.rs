@@ -240,6 +240,8 @@ pub struct Session {
     pub killed: bool,
     /// Since when its unsent output exceeds its kind's soft limit, by the steady clock.
     pub over_soft_since_ms: Option<i64>,
+    /// Bytes in which it was told what it caches no longer, since it had read all that was sent.
+    pub(super) told_bytes: usize,
     /// When it connected, by the clock of [`Stats`](super::stats::Stats).
     pub connected_ticks: u64,
     /// When it last sent a command, by the same clock.
@@ -415,6 +417,7 @@ impl Sessions {
             closing: false,
             killed: false,
             over_soft_since_ms: None,
+            told_bytes: 0,
             connected_ticks: ticks,
             active_ticks: ticks,
             last_command: None,

@@ -53,10 +53,21 @@ impl Flags {
     /// Has no key arguments that must exist (ACL and cluster hint).
     pub const NO_MANDATORY_KEYS: Flags = Flags(1 << 18);
 
-    /// Served to a client of RESP2 that has subscriptions. Not shown by COMMAND INFO, nor is the next one.
+    /// Served to a client of RESP2 that has subscriptions. Not shown by COMMAND INFO, nor are those
+    /// behind it.
     pub const WHILE_SUBSCRIBED: Flags = Flags(1 << 19);
     /// Runs at once though MULTI is open, and is not queued.
     pub const WHILE_QUEUEING: Flags = Flags(1 << 20);
+    /// Runs what was queued: what it may do is what all of that may do.
+    pub const RUNS_QUEUE: Flags = Flags(1 << 21);
+    /// Asks whether the server is well: fails where a write would, because nothing can be saved.
+    pub const TELLS_HEALTH: Flags = Flags(1 << 22);
+    /// For those only whom `enable-debug-command` allows it. DEBUG SET-DISABLE-DENY-SCRIPTS lets scripts call it.
+    pub const PROTECTED: Flags = Flags(1 << 23);
+    /// Visits every key of a database at one go.
+    pub const VISITS_ALL_KEYS: Flags = Flags(1 << 24);
+    /// Blocks only for what it does itself, and not until others have done something.
+    pub const WAITS_FOR_ITSELF: Flags = Flags(1 << 25);
 
     /// Both sets.
     #[must_use]
@@ -330,6 +341,19 @@ pub enum Databases {
     All,
 }
 
+/// Whether a call answers as much as is stored, however much that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswersAll {
+    /// It does not.
+    Never,
+    /// It does.
+    Always,
+    /// It does without this option.
+    Without(&'static str),
+    /// It does if the range in its arguments 2 and 3 goes to the last one, without LIMIT.
+    ToTheLast,
+}
+
 /// Which arguments of a command are channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
@@ -364,6 +388,18 @@ pub enum Secret {
     },
 }
 
+/// One key argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyArg {
+    /// Its index among the arguments, the command's name being 0.
+    pub index: usize,
+    /// What happens to it.
+    pub access: Access,
+}
+
+/// Finds the keys among the arguments of a call.
+pub type FindKeys = fn(Argv<'_>) -> Option<Vec<KeyArg>>;
+
 /// One command or subcommand, run by an `R`.
 #[derive(Clone, Copy)]
 pub struct Command<R: 'static> {
@@ -375,6 +411,12 @@ pub struct Command<R: 'static> {
     pub flags: Flags,
     /// Where its keys are.
     pub keys: &'static [KeySpec],
+    /// Finds its keys, where `keys` can't say where they are. `None` if the arguments do not fit.
+    pub find_keys: Option<FindKeys>,
+    /// What happens to a key that `keys` says is [`Varying`](Access::Varying), by the options of a call.
+    pub access_by: Option<fn(Argv<'_>) -> Access>,
+    /// Whether it answers as much as is stored.
+    pub answers_all: AnswersAll,
     /// What it is about.
     pub group: Group,
     /// The Redis version that brought it.
@@ -413,6 +455,9 @@ impl<R> Command<R> {
             arity: 0,
             flags: Flags::NONE,
             keys: &[],
+            find_keys: None,
+            access_by: None,
+            answers_all: AnswersAll::Never,
             group: Group::Generic,
             since: "1.0.0",
             complexity: "O(1)",

@@ -5,13 +5,12 @@
 //! `/metrics` by the engine, which is asked through [`Questions`] and given [some time](METRICS_ENGINE_PATIENCE). Connections, the bytes
 //! of a request and its time are bounded; each connection is one request.
 
-use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -27,29 +26,41 @@ use crate::engine::registry::{Readiness, Registry};
 /// Who waits for the engine's metrics.
 #[derive(Default)]
 pub(crate) struct Questions {
-    waiting: Mutex<VecDeque<SyncSender<String>>>,
+    waiting: Mutex<Vec<(u64, SyncSender<String>)>>,
+    /// Tells those who wait apart.
+    last_id: AtomicU64,
     moved: Notify,
 }
 
 impl Questions {
-    /// The engine's metrics; `None` when it is too busy to answer in time.
-    fn ask(&self) -> Option<String> {
+    /// The engine's metrics; `None` when it is too busy to answer within `patience`.
+    fn ask(&self, patience: Duration) -> Option<String> {
         // Room for one: so whoever answers never waits for who has stopped listening.
         let (sender, receiver) = sync_channel(1);
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(sender);
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed);
+        self.waiting().push((id, sender));
         self.moved.notify_one();
-        receiver.recv_timeout(METRICS_ENGINE_PATIENCE).ok()
+        let answer = receiver.recv_timeout(patience).ok();
+        if answer.is_none() {
+            // A script may hold the engine for hours, and others ask meanwhile.
+            self.waiting().retain(|(other, _)| *other != id);
+        }
+        answer
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<(u64, SyncSender<String>)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers what is asked, for ever: a task beside the others of the engine's thread. `render` makes the text.
     pub(crate) async fn answer(self: Arc<Questions>, shared: Rc<Shared>, render: fn(&mut Engine) -> String) {
         loop {
             self.moved.notified().await;
-            let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+            let waiting = std::mem::take(&mut *self.waiting());
             if !waiting.is_empty() {
                 let text = render(&mut shared.engine.borrow_mut());
                 // Who does not listen any more has given up.
-                waiting.iter().for_each(|sender| drop(sender.try_send(text.clone())));
+                waiting.iter().for_each(|(_, sender)| drop(sender.try_send(text.clone())));
             }
         }
     }
@@ -130,9 +141,7 @@ impl Site {
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
         );
-        stream.set_write_timeout(Some(METRICS_PATIENCE))?;
-        stream.write_all(head.as_bytes())?;
-        stream.write_all(text.as_bytes())
+        write_response(&mut stream, &[head, text].concat().into_bytes())
     }
 
     fn respond(&self, head: &[u8]) -> Response {
@@ -145,13 +154,31 @@ impl Site {
                 Readiness::Loading => ("503 Service Unavailable", text("the data is being loaded\n")),
                 Readiness::Unlogged => ("503 Service Unavailable", text("changes can't be saved\n")),
             },
-            Ok("/metrics") => match self.questions.ask() {
+            Ok("/metrics") => match self.questions.ask(METRICS_ENGINE_PATIENCE) {
                 Some(metrics) => ("200 OK", metrics),
                 None => ("503 Service Unavailable", text(BUSY)),
             },
             Ok(_) => ("404 Not Found", text("there are /metrics, /health and /ready\n")),
         }
     }
+}
+
+/// Sends all of a response. A client that takes too long for it, however steadily, gets the rest no more: it has one of few places.
+fn write_response(stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    let deadline = Instant::now() + METRICS_PATIENCE;
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(time_until(deadline)?))?;
+        match stream.write(bytes)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => bytes = &bytes[n..],
+        }
+    }
+    Ok(())
+}
+
+fn time_until(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+    left.ok_or(io::ErrorKind::TimedOut.into())
 }
 
 /// What is said while the engine can't be asked.
@@ -167,8 +194,7 @@ fn read_request(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
         if head.len() > METRICS_REQUEST_MAX_BYTES {
             return Ok(None);
         }
-        let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
-        stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+        stream.set_read_timeout(Some(time_until(deadline)?))?;
         match stream.read(&mut chunk)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             n => head.extend_from_slice(&chunk[..n]),
@@ -213,5 +239,12 @@ mod tests {
             assert_eq!(request_path(head.as_bytes()), path, "{head}");
         }
         assert!(request_path(b"GET /\xff HTTP/1.1\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn who_has_given_up_waits_no_more() {
+        let questions = Questions::default();
+        assert_eq!(questions.ask(Duration::ZERO), None, "there is no engine");
+        assert!(questions.waiting().is_empty());
     }
 }

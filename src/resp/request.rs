@@ -8,6 +8,7 @@
 //!
 //! Source: <https://redis.io/docs/latest/develop/reference/protocol-spec/>; error texts and limits are those of Redis 7.
 
+use std::borrow::Cow;
 use std::ops::Index;
 
 use crate::base::limits::{
@@ -134,6 +135,17 @@ pub struct OwnedArgv {
     spans: Vec<Span>,
 }
 
+/// Bytes, or the first `max_bytes` of them with how many more there are: what is kept of what a client says must not be long because
+/// that was.
+pub fn abridge(bytes: &[u8], max_bytes: usize) -> Cow<'_, [u8]> {
+    match bytes.split_at_checked(max_bytes) {
+        Some((first, rest)) if !rest.is_empty() => {
+            Cow::Owned([first, format!("... ({} more bytes)", rest.len()).as_bytes()].concat())
+        }
+        _ => Cow::Borrowed(bytes),
+    }
+}
+
 impl OwnedArgv {
     /// Copies a borrowed command.
     pub fn from_argv(argv: Argv<'_>) -> OwnedArgv {
@@ -159,13 +171,7 @@ impl OwnedArgv {
         let mut owned = OwnedArgv::default();
         let kept = if argv.len() > max_args { max_args - 1 } else { argv.len() };
         for (index, arg) in argv.iter().take(kept).enumerate() {
-            let arg = instead(index).unwrap_or(arg);
-            match arg.split_at_checked(max_bytes) {
-                Some((first, rest)) if !rest.is_empty() => {
-                    owned.push(&[first, format!("... ({} more bytes)", rest.len()).as_bytes()].concat());
-                }
-                _ => owned.push(arg),
-            }
+            owned.push(&abridge(instead(index).unwrap_or(arg), max_bytes));
         }
         if kept < argv.len() {
             owned.push(format!("... ({} more arguments)", argv.len() - kept).as_bytes());

@@ -20,16 +20,6 @@ on_both!(
     what_is_refused_is_logged,
 );
 
-fn start(program: Program) -> (Server, Raw) {
-    let server = Server::start(program, &[]);
-    let raw = server.raw();
-    (server, raw)
-}
-
-fn ok() -> Value {
-    Value::status("OK")
-}
-
 fn words(raw: &mut Raw, line: &str) -> Value {
     raw.command(&line.split(' ').collect::<Vec<_>>())
 }
@@ -40,17 +30,17 @@ fn is_error(value: &Value, start: &str) -> bool {
 }
 
 fn set_user(raw: &mut Raw, line: &str) {
-    assert_eq!(words(raw, &format!("ACL SETUSER {line}")), ok(), "{line}");
+    assert_eq!(words(raw, &format!("ACL SETUSER {line}")), Value::ok(), "{line}");
 }
 
 fn signed_in(server: &Server, name: &str) -> Raw {
     let mut raw = server.raw();
-    assert_eq!(raw.command(&["AUTH", name, "pw"]), ok());
+    assert_eq!(raw.command(&["AUTH", name, "pw"]), Value::ok());
     raw
 }
 
 fn a_user_does_what_its_rules_say(program: Program) {
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~app:* %R~shared:* &news:* +@all -@dangerous +config|get");
     let mut ann = signed_in(&server, "ann");
     assert_eq!(words(&mut ann, "ACL WHOAMI"), Value::bulk("ann"));
@@ -210,7 +200,7 @@ fn wrong_password() -> Value {
 }
 
 fn the_rules_of_a_moment_decide_in_exec(program: Program) {
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~* +@all");
     let mut ann = signed_in(&server, "ann");
     for line in ["MULTI", "SET k v", "GET k"] {
@@ -226,11 +216,11 @@ fn the_rules_of_a_moment_decide_in_exec(program: Program) {
 }
 
 fn scripts_act_as_who_calls_them(program: Program) {
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~own:* +@all -get");
     let mut ann = signed_in(&server, "ann");
     let mut eval = |body: &str| ann.command(&["EVAL", body, "0"]);
-    assert_eq!(eval("return redis.call('set', 'own:1', 'v')"), ok());
+    assert_eq!(eval("return redis.call('set', 'own:1', 'v')"), Value::ok());
     for body in ["return redis.call('set', 'other', 'v')", "return redis.call('get', 'own:1')"] {
         assert!(matches!(eval(body), Value::Error(_)), "{body}");
     }
@@ -247,7 +237,7 @@ fn scripts_act_as_who_calls_them(program: Program) {
 }
 
 fn a_call_that_waits_is_judged_again(program: Program) {
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~* +@all");
     let mut ann = signed_in(&server, "ann");
     ann.send_command(&["BLPOP", "list", "0"]);
@@ -269,7 +259,7 @@ fn contains(text: &[u8], part: &str) -> bool {
 }
 
 fn who_loses_its_user_or_channel_is_closed(program: Program) {
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~* &* +@all");
     set_user(&mut raw, "bob on >pw ~* &* +@all");
     let (mut ann, mut listener) = (signed_in(&server, "ann"), signed_in(&server, "bob"));
@@ -286,8 +276,8 @@ fn who_loses_its_user_or_channel_is_closed(program: Program) {
 }
 
 fn a_password_makes_strangers_of_newcomers(program: Program) {
-    let (server, mut raw) = start(program);
-    assert_eq!(words(&mut raw, "CONFIG SET requirepass secret"), ok());
+    let (server, mut raw) = Server::with_client(program);
+    assert_eq!(words(&mut raw, "CONFIG SET requirepass secret"), Value::ok());
     let mut new = server.raw();
     for (line, refusal) in [
         ("PING", "NOAUTH"),
@@ -299,10 +289,10 @@ fn a_password_makes_strangers_of_newcomers(program: Program) {
         assert!(is_error(&words(&mut new, line), refusal), "{line}");
     }
     assert_eq!(words(&mut raw, "PING"), Value::status("PONG"), "who is in stays in");
-    assert_eq!(words(&mut new, "AUTH default secret"), ok());
+    assert_eq!(words(&mut new, "AUTH default secret"), Value::ok());
     set_user(&mut raw, "default >another");
-    assert_eq!(words(&mut server.raw(), "AUTH another"), ok());
-    assert_eq!(words(&mut raw, "CONFIG SET requirepass "), ok());
+    assert_eq!(words(&mut server.raw(), "AUTH another"), Value::ok());
+    assert_eq!(words(&mut raw, "CONFIG SET requirepass "), Value::ok());
     assert_eq!(words(&mut server.raw(), "PING"), Value::status("PONG"));
     set_user(&mut raw, "default off");
     assert!(is_error(&words(&mut server.raw(), "PING"), "NOAUTH"));
@@ -313,7 +303,7 @@ fn sort_reads_other_keys_only_for_who_may(program: Program) {
         // Redis 7.0 does not ask.
         return;
     }
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~own +@all");
     words(&mut raw, "RPUSH own 1 2");
     let mut ann = signed_in(&server, "ann");
@@ -336,7 +326,7 @@ fn sort_reads_other_keys_only_for_who_may(program: Program) {
 }
 
 fn what_is_refused_is_logged(program: Program) {
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     set_user(&mut raw, "ann on >pw ~own:* resetchannels +@all -flushall");
     let mut ann = signed_in(&server, "ann");
     ["GET other", "GET other", "FLUSHALL", "PUBLISH c m"].iter().for_each(|line| drop(words(&mut ann, line)));
@@ -368,7 +358,7 @@ fn what_is_refused_is_logged(program: Program) {
             assert!(contains(info.bytes().expect("text"), &format!("acl_access_denied_{field}\r")), "{field}");
         }
     }
-    assert_eq!(words(&mut raw, "ACL LOG RESET"), ok());
+    assert_eq!(words(&mut raw, "ACL LOG RESET"), Value::ok());
     assert_eq!(words(&mut raw, "ACL LOG"), Value::Array(Vec::new()));
 }
 
@@ -411,14 +401,14 @@ fn files_of_users_are_read_as_a_whole_or_not_at_all() {
     );
     assert_eq!(words(&mut ann, "ACL WHOAMI"), Value::bulk("ann"));
     set_user(&mut raw, "dan on >x ~a* (%R~b* +get)");
-    assert_eq!(words(&mut raw, "ACL SAVE"), ok());
+    assert_eq!(words(&mut raw, "ACL SAVE"), Value::ok());
     let saved = words(&mut raw, "ACL LIST");
     set_user(&mut raw, "dan +@all");
-    assert_eq!(words(&mut raw, "ACL LOAD"), ok());
+    assert_eq!(words(&mut raw, "ACL LOAD"), Value::ok());
     assert_eq!(words(&mut raw, "ACL LIST"), saved);
     assert_eq!(words(&mut ann, "PING"), Value::status("PONG"), "a user that is in both stays who it is");
     std::fs::write(&file, "user default on nopass ~* &* +@all\n").expect("written");
-    assert_eq!(words(&mut raw, "ACL LOAD"), ok());
+    assert_eq!(words(&mut raw, "ACL LOAD"), Value::ok());
     assert!(ann.read_to_end().is_empty());
     let names = |dir: &std::path::Path| std::fs::read_dir(dir).expect("a folder").count();
     assert_eq!(names(dir.path()), 1, "nothing is left beside the file");

@@ -57,6 +57,60 @@ fn the_engine_is_layered_as_the_architecture_says() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// Words in the engine that are the names of commands or parameters and mean something else there: the file, the words (all: `*`), and
+/// what they mean. What the engine wants to know of a command stands in the command's entry, not in a comparison with its name.
+const OTHER_MEANINGS: &[(&str, &[&str], &str)] = &[
+    ("engine/access.rs", &["user"], "the first word of a line in a file of users"),
+    ("engine/acl/file.rs", &["user"], "the same"),
+    ("engine/acl/log.rs", &["auth", "command", "multi"], "reasons and contexts of ACL LOG"),
+    ("engine/acl/user.rs", &["reset"], "a rule of ACL SETUSER"),
+    ("engine/events.rs", &["*"], "names of events, which are often those of commands"),
+    ("engine/latency.rs", &["command"], "an event of LATENCY"),
+    ("engine/lint/walk.rs", &["type"], "a function of Lua"),
+    ("engine/rdb_export.rs", &["rdb-export", "save"], "a thread, and who is said to have made a file"),
+    ("engine/spec.rs", &["cluster", "pubsub", "readonly", "set"], "groups and flags as COMMAND shows them"),
+    ("engine/syntax.rs", &["timeout"], "a name of arguments"),
+];
+
+#[test]
+fn the_engine_names_no_command_and_no_parameter() {
+    let commands = tidegate::command::table();
+    let all = commands.iter().flat_map(|entry| std::iter::once(entry).chain(&entry.sub));
+    let mut names: BTreeSet<&str> = all.map(|entry| entry.full_name.as_str()).collect();
+    names.extend(
+        tidegate::config::PARAMETERS.iter().flat_map(|parameter| [Some(parameter.name), parameter.alias]).flatten(),
+    );
+    let faults = names_in(&sources(), &names, OTHER_MEANINGS);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Where the engine, or what CONFIG SET does, has one of these names in a string though nothing else is meant by it, and the other
+/// meanings that are not there any more.
+fn names_in(sources: &Sources, names: &BTreeSet<&str>, others: &[(&str, &[&str], &str)]) -> Vec<String> {
+    let is_looked_at = |file: &str| file.starts_with("engine/") || file.starts_with("command/config/act");
+    let (mut faults, mut met) = (Vec::new(), BTreeSet::new());
+    for (file, text) in sources.iter().filter(|(file, _)| is_looked_at(file)) {
+        for token in without_tests(&tokens_and_strings(text)) {
+            let Some(word) = token.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { continue };
+            if !names.contains(word) {
+                continue;
+            }
+            let known = others.iter().filter(|(other, ..)| other == file);
+            match known.flat_map(|(_, words, _)| *words).find(|known| [word, "*"].contains(known)) {
+                Some(known) => drop(met.insert((file.clone(), *known))),
+                None => {
+                    faults.push(format!("src/{file} has the name {word:?}: let the entry of that say what is meant"))
+                }
+            }
+        }
+    }
+    for (file, words, _) in others {
+        let gone = words.iter().filter(|word| !met.contains(&(file.to_string(), **word)));
+        faults.extend(gone.map(|word| format!("src/{file} has no {word:?} that must be excused")));
+    }
+    faults
+}
+
 /// The files in the table of layers, in their order. Other words between its backticks begin with a capital letter.
 fn layers(text: &str) -> Vec<String> {
     let rows = text.lines().skip_while(|line| !line.starts_with("| Layer |")).skip(2);
@@ -375,13 +429,24 @@ fn is_name(token: &str) -> bool {
 
 /// Names, `::`, and every other character by itself; neither comments nor what stands in quotes.
 fn tokens(text: &str) -> Vec<String> {
+    let mut tokens = tokens_and_strings(text);
+    tokens.retain(|token| !token.starts_with('"'));
+    tokens
+}
+
+/// The same with the strings in double quotes, but for raw ones.
+fn tokens_and_strings(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let len = match first {
             _ if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
             _ if rest.starts_with("/*") => rest.find("*/").map_or(rest.len(), |end| end + 2),
-            '"' => quoted_len(rest),
+            '"' => {
+                let len = quoted_len(rest);
+                tokens.push(rest[..len].to_owned());
+                len
+            }
             '\'' => char_len(rest),
             _ if rest.starts_with("::") => {
                 tokens.push("::".to_owned());
@@ -571,6 +636,24 @@ mod made_up {
         "####;
         let more = ("base/num/more.rs", "use crate::left;");
         assert_eq!(faults(&[BASE, ("base/num.rs", quiet), more, LEFT, RIGHT]), [""; 0]);
+    }
+
+    #[test]
+    fn names_are_found_in_code_and_nowhere_else() {
+        let code = r#"
+            // "get"
+            fn f(name: &str) -> bool { name == "get" || b"set" == name || name == "got" }
+            #[cfg(test)]
+            mod tests { const A: &str = "get"; }
+        "#;
+        let sources =
+            [("engine/a.rs", code), ("net/b.rs", code)].map(|(file, text)| (file.to_owned(), text.to_owned()));
+        let names = BTreeSet::from(["get", "set"]);
+        let faults = |others: &[(&str, &[&str], &str)]| names_in(&Sources::from(sources.clone()), &names, others).len();
+        assert_eq!(faults(&[]), 2);
+        assert_eq!(faults(&[("engine/a.rs", &["set"], "")]), 1);
+        assert_eq!(faults(&[("engine/a.rs", &["*"], "")]), 0);
+        assert_eq!(faults(&[("engine/a.rs", &["*", "get"], ""), ("engine/c.rs", &["x"], "")]), 2);
     }
 
     #[test]

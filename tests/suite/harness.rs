@@ -119,6 +119,13 @@ impl Server {
         })
     }
 
+    /// One that runs with nothing set, and a client of it.
+    pub(crate) fn with_client(program: Program) -> (Server, Raw) {
+        let server = Server::start(program, &[]);
+        let raw = server.raw();
+        (server, raw)
+    }
+
     /// The port it listens on, at 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
@@ -239,6 +246,11 @@ pub(crate) enum Value {
 }
 
 impl Value {
+    /// The status that most commands answer that have done what they were told, for comparisons.
+    pub(crate) fn ok() -> Value {
+        Value::status("OK")
+    }
+
     /// A status, for comparisons.
     pub(crate) fn status(text: &str) -> Value {
         Value::Status(text.as_bytes().to_vec())

@@ -15,22 +15,12 @@ on_both!(
     arguments_are_checked,
 );
 
-fn start(program: Program) -> (Server, Raw) {
-    let server = Server::start(program, &[]);
-    let raw = server.raw();
-    (server, raw)
-}
-
-fn ok() -> Value {
-    Value::status("OK")
-}
-
 fn pause(raw: &mut Raw, mode: &str) {
-    assert_eq!(raw.command(&["CLIENT", "PAUSE", "60000", mode]), ok());
+    assert_eq!(raw.command(&["CLIENT", "PAUSE", "60000", mode]), Value::ok());
 }
 
 fn unpause(raw: &mut Raw) {
-    assert_eq!(raw.command(&["CLIENT", "UNPAUSE"]), ok());
+    assert_eq!(raw.command(&["CLIENT", "UNPAUSE"]), Value::ok());
 }
 
 fn blocked(raw: &mut Raw) -> u64 {
@@ -48,7 +38,7 @@ fn until_blocked(raw: &mut Raw, number: u64) {
 }
 
 fn writes_wait_and_reads_do_not(program: Program) {
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     let mut other = server.raw();
     raw.command(&["SET", "k", "v"]);
     pause(&mut raw, "WRITE");
@@ -78,7 +68,7 @@ fn writes_wait_and_reads_do_not(program: Program) {
 }
 
 fn scripts_wait_unless_they_declare_that_they_only_read(program: Program) {
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     let mut other = server.raw();
     let library = "#!lua name=l\nredis.register_function('f', function() return 1 end)\n\
                    redis.register_function{function_name='g', callback=function() return 2 end, flags={'no-writes'}}";
@@ -107,10 +97,10 @@ fn scripts_wait_unless_they_declare_that_they_only_read(program: Program) {
 }
 
 fn a_transaction_waits_for_what_it_would_do(program: Program) {
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     let (mut reader, mut writer) = (server.raw(), server.raw());
     for (client, command) in [(&mut reader, &["GET", "k"][..]), (&mut writer, &["SET", "k", "v"])] {
-        assert_eq!(client.command(&["MULTI"]), ok());
+        assert_eq!(client.command(&["MULTI"]), Value::ok());
         assert_eq!(client.command(command), Value::status("QUEUED"));
     }
     pause(&mut raw, "WRITE");
@@ -119,24 +109,24 @@ fn a_transaction_waits_for_what_it_would_do(program: Program) {
     until_blocked(&mut raw, 1);
     assert_eq!(raw.command(&["GET", "k"]), Value::Null);
     unpause(&mut raw);
-    assert_eq!(writer.reply().value, Value::Array(vec![ok()]));
+    assert_eq!(writer.reply().value, Value::Array(vec![Value::ok()]));
     // A pause that begins in a transaction begins behind it.
     for command in [&["MULTI"][..], &["SET", "a", "1"], &["CLIENT", "PAUSE", "60000", "WRITE"], &["SET", "b", "2"]] {
         raw.command(command);
     }
-    assert_eq!(raw.command(&["EXEC"]), Value::Array(vec![ok(), ok(), ok()]));
+    assert_eq!(raw.command(&["EXEC"]), Value::Array(vec![Value::ok(), Value::ok(), Value::ok()]));
     writer.send_command(&["SET", "c", "3"]);
     until_blocked(&mut raw, 1);
     let all = Value::Array(vec![Value::bulk("1"), Value::bulk("2"), Value::Null]);
     assert_eq!(raw.command(&["MGET", "a", "b", "c"]), all);
     // To leave one is not held up.
-    assert_eq!(reader.command(&["MULTI"]), ok());
-    assert_eq!(reader.command(&["DISCARD"]), ok());
+    assert_eq!(reader.command(&["MULTI"]), Value::ok());
+    assert_eq!(reader.command(&["DISCARD"]), Value::ok());
 }
 
 fn a_pipeline_goes_on_where_it_stopped(program: Program) {
     const COMMANDS: i64 = 1_000;
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     let mut other = server.raw();
     // The pause begins in the middle of what is one read.
     let mut pipeline = Vec::new();
@@ -155,7 +145,7 @@ fn a_pipeline_goes_on_where_it_stopped(program: Program) {
         }
     };
     expect(0, COMMANDS / 2, &mut other);
-    assert_eq!(other.reply().value, ok());
+    assert_eq!(other.reply().value, Value::ok());
     until_blocked(&mut raw, 1);
     assert_eq!(raw.command(&["GET", "n"]), Value::bulk(&(COMMANDS / 2).to_string()));
     // What a client does not want to read it does not read afterwards either.
@@ -170,7 +160,7 @@ fn a_pipeline_goes_on_where_it_stopped(program: Program) {
 }
 
 fn who_came_first_goes_first(program: Program) {
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     pause(&mut raw, "WRITE");
     let mut clients: Vec<Raw> = (0..20).map(|_| server.raw()).collect();
     for (number, client) in clients.iter_mut().enumerate() {
@@ -185,20 +175,20 @@ fn who_came_first_goes_first(program: Program) {
 }
 
 fn a_pause_ends_by_itself(program: Program) {
-    let (server, mut raw) = start(program);
+    let (server, mut raw) = Server::with_client(program);
     let mut other = server.raw();
-    assert_eq!(raw.command(&["CLIENT", "PAUSE", "1", "ALL"]), ok());
-    assert_eq!(other.command(&["SET", "k", "v"]), ok());
+    assert_eq!(raw.command(&["CLIENT", "PAUSE", "1", "ALL"]), Value::ok());
+    assert_eq!(other.command(&["SET", "k", "v"]), Value::ok());
     // This one waits for its end itself; a milder one that is shorter changes nothing.
-    assert_eq!(raw.command(&["CLIENT", "PAUSE", "100"]), ok());
-    assert_eq!(raw.command(&["CLIENT", "PAUSE", "1", "WRITE"]), ok());
+    assert_eq!(raw.command(&["CLIENT", "PAUSE", "100"]), Value::ok());
+    assert_eq!(raw.command(&["CLIENT", "PAUSE", "1", "WRITE"]), Value::ok());
     assert_eq!(other.command(&["GET", "k"]), Value::bulk("v"));
-    assert_eq!(other.command(&["CLIENT", "PAUSE", "0"]), ok());
-    assert_eq!(other.command(&["SET", "k", "w"]), ok());
+    assert_eq!(other.command(&["CLIENT", "PAUSE", "0"]), Value::ok());
+    assert_eq!(other.command(&["SET", "k", "w"]), Value::ok());
 }
 
 fn nothing_expires_meanwhile(program: Program) {
-    let (_server, mut raw) = start(program);
+    let (_server, mut raw) = Server::with_client(program);
     for command in [
         &["MULTI"][..],
         &["SET", "k", "v", "PX", "1"],
@@ -223,7 +213,7 @@ fn nothing_expires_meanwhile(program: Program) {
 
 #[test]
 fn who_is_blocked_stays_blocked() {
-    let (server, mut raw) = start(Program::Tidegate);
+    let (server, mut raw) = Server::with_client(Program::Tidegate);
     let mut blocks = server.raw();
     let Value::Integer(id) = blocks.command(&["CLIENT", "ID"]) else { panic!("no number") };
     // What it waits for comes with the pause.
@@ -247,7 +237,7 @@ fn who_is_blocked_stays_blocked() {
 }
 
 fn arguments_are_checked(program: Program) {
-    let (_server, mut raw) = start(program);
+    let (_server, mut raw) = Server::with_client(program);
     for (command, error) in [
         (&["CLIENT", "PAUSE", "x"][..], "ERR timeout is not an integer or out of range"),
         (&["CLIENT", "PAUSE", "-1"], "ERR timeout is negative"),
@@ -259,5 +249,5 @@ fn arguments_are_checked(program: Program) {
         let command = ["CLIENT", "PAUSE", "9223372036854775807"];
         assert_eq!(raw.command(&command), Value::error("ERR timeout is out of range"));
     }
-    assert_eq!(raw.command(&["SET", "k", "v"]), ok());
+    assert_eq!(raw.command(&["SET", "k", "v"]), Value::ok());
 }

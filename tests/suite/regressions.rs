@@ -448,3 +448,61 @@ fn who_imports_may_give_keys_any_deadline() {
     raw.command(&["CLIENT", "IMPORT-SOURCE", "OFF"]);
     assert_eq!(raw.command(&["GET", "k"]), Value::Null);
 }
+
+/// Who tracks by broadcast and does not read was sent what others change without end.
+#[test]
+fn who_does_not_read_what_it_is_told_is_closed() {
+    let server = start(&["--client-output-buffer-limit", "replica 1mb 0 0"]);
+    let mut writer = server.raw();
+    let mut deaf = server.raw();
+    deaf.hello3();
+    assert_eq!(deaf.command(&["CLIENT", "TRACKING", "ON", "BCAST"]), Value::status("OK"));
+    let key = "k".repeat(100_000);
+    until(
+        || {
+            writer.command(&["SET", &key, "v"]);
+            info(&mut writer, "client_output_buffer_limit_disconnections") == 1
+        },
+        "it is closed, when the socket holds no more",
+    );
+    // Replies that a client has asked for are as long as they are.
+    let mut reader = server.raw();
+    reader.hello3();
+    reader.command(&["SET", "long", &"v".repeat(10_000_000)]);
+    reader.command(&["CLIENT", "TRACKING", "ON", "BCAST"]);
+    (0..5).for_each(|_| reader.send_command(&["GET", "long"]));
+    writer.command(&["SET", &key, "w"]);
+    for _ in 0..5 {
+        let value = loop {
+            match reader.reply().value {
+                Value::Push(_) => {}
+                value => break value,
+            }
+        };
+        assert_eq!(value.bytes().map(<[u8]>::len), Some(10_000_000));
+    }
+}
+
+/// A name of many megabytes was kept once more for each command in the slow log, and for each refusal in that of access control.
+#[test]
+fn a_long_name_is_not_kept_again_and_again() {
+    let server = start(&["--slowlog-log-slower-than", "0"]);
+    let mut raw = server.raw();
+    raw.command(&["CLIENT", "SETNAME", &"n".repeat(1_000_000)]);
+    raw.command(&["AUTH", &"u".repeat(1_000_000), "x"]);
+    for log in [&["SLOWLOG", "GET", "-1"][..], &["ACL", "LOG"]] {
+        raw.send_command(log);
+        let reply = raw.reply();
+        assert!(reply.raw.len() < 100_000, "{log:?}: {}", reply.raw.len());
+    }
+}
+
+/// ACL DRYRUN showed the password of the call that it was asked about.
+#[test]
+fn a_call_that_is_only_asked_about_is_not_shown() {
+    let server = start(&["--slowlog-log-slower-than", "0"]);
+    let mut raw = server.raw();
+    raw.command(&["ACL", "DRYRUN", "default", "AUTH", "secret"]);
+    let log = format!("{:?}", raw.command(&["SLOWLOG", "GET", "-1"]));
+    assert!(log.contains("(redacted)") && !log.contains("secret"), "{log}");
+}

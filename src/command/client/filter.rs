@@ -3,6 +3,7 @@
 //! The tests are Valkey 9.1's, most of which have a negated twin (`NOT-...`). Where Redis 8.0 has one it decides: so ID lists of
 //! CLIENT LIST answer in the order asked for, and a test that is repeated replaces the one before.
 
+use std::collections::BTreeSet;
 use std::mem::discriminant;
 
 use crate::base::num;
@@ -36,7 +37,7 @@ struct Test {
 }
 
 enum Property {
-    Id(Vec<i64>),
+    Id(Ids),
     Kind(Kind),
     Address(Vec<u8>),
     LocalAddress(Vec<u8>),
@@ -54,6 +55,14 @@ enum Property {
     Age(u64),
     /// Silent for so many seconds or more.
     Idle(u64),
+}
+
+/// Ids of connections.
+struct Ids {
+    /// In the order in which they were asked for, and as often.
+    asked: Vec<i64>,
+    /// The same, to be looked up: there may be a million of them, and many connections.
+    all: BTreeSet<i64>,
 }
 
 /// A kind of client by its name.
@@ -95,7 +104,7 @@ impl Filter {
     /// The ids asked for, in this order; `None` if any will do.
     pub(super) fn ids(&self) -> Option<&[i64]> {
         self.tests.iter().find_map(|test| match &test.property {
-            Property::Id(ids) if test.wanted => Some(ids.as_slice()),
+            Property::Id(ids) if test.wanted => Some(ids.asked.as_slice()),
             _ => None,
         })
     }
@@ -115,7 +124,10 @@ fn test(ctx: &Ctx<'_>, args: &mut Args<'_>, by: By) -> Result<Test, Error> {
     };
     // Where a number is wanted, the text says so; elsewhere a missing value is an error of syntax.
     let property = match name {
-        b"id" => Property::Id(ids(args, by, wanted)?),
+        b"id" => {
+            let asked = ids(args, by, wanted)?;
+            Property::Id(Ids { all: asked.iter().copied().collect(), asked })
+        }
         b"type" => Property::Kind(kind(args.bytes()?)?),
         b"addr" => Property::Address(args.bytes()?.to_vec()),
         b"laddr" => Property::LocalAddress(args.bytes()?.to_vec()),
@@ -212,7 +224,7 @@ impl Property {
         let clock = &server.stats.clock;
         let seconds_since = |ticks| clock.delta(ticks, clock.raw()).as_secs();
         match self {
-            Property::Id(ids) => ids.contains(&(session.key.id as i64)),
+            Property::Id(ids) => ids.all.contains(&(session.key.id as i64)),
             Property::Kind(kind) => *kind == Kind::Type(session.client_type()),
             Property::Address(address) => session.address.as_bytes() == *address,
             Property::LocalAddress(address) => session.local_address.as_bytes() == *address,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::filter::{By, Filter};
+use crate::base::limits::REPLY_MAX_BYTES;
 use crate::engine::args::Args;
 use crate::engine::client_line::describe;
 use crate::engine::session::Session;
@@ -34,11 +35,36 @@ pub(super) fn list(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         Some(ids) => ids.iter().filter_map(|id| by_id.get(id).copied()).collect(),
         None => by_id.into_values().collect(),
     };
-    let mut text = Vec::new();
-    for session in sessions {
+    let most = ctx.server.config.proto_max_bulk_len.max(REPLY_MAX_BYTES);
+    let text = write_within(most, sessions, |text, session| {
         see_dirty(ctx, session);
-        describe(&mut text, ctx.server, session);
-    }
+        describe(text, ctx.server, session);
+    });
     ctx.reply.verbatim(b"txt", &text);
     Ok(())
+}
+
+/// Writes one item after the other, until that is more than `most` bytes: such a reply is refused, and need not be complete. An id may
+/// be asked for a million times.
+fn write_within<T>(most: usize, items: Vec<T>, mut write: impl FnMut(&mut Vec<u8>, T)) -> Vec<u8> {
+    let mut text = Vec::new();
+    for item in items {
+        if text.len() > most {
+            break;
+        }
+        write(&mut text, item);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_refused_is_not_written_to_its_end() {
+        let written =
+            |most| write_within(most, vec!["abc"; 1_000], |text, line| text.extend_from_slice(line.as_bytes()));
+        assert_eq!((written(10).len(), written(3_000).len()), (12, 3_000));
+    }
 }

@@ -1,6 +1,7 @@
 //! CLIENT TRACKING and its kin: which keys a client holds in a cache of its own, and is told of when they change.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
@@ -91,19 +92,22 @@ fn admit(known: Option<&CachingClient>, wanted: &Wanted<'_>) -> Result<Choice, E
     Ok(choice)
 }
 
-/// No prefix of a client may be the beginning of another one: it would be told twice.
+/// No prefix of a client may be the beginning of another one: it would be told twice. Of several that overlap the first one wanted is
+/// named. Takes no longer than sorting them, as a client may want very many.
 fn admit_prefixes(known: Option<&BTreeSet<Box<[u8]>>>, wanted: &[&[u8]]) -> Done {
-    let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
+    let first = first_overlapping(wanted);
     for (at, prefix) in wanted.iter().enumerate() {
         let shown = |prefix: &[u8]| excerpt(prefix, 128);
-        if let Some(other) = known.into_iter().flatten().find(|other| overlap(other, prefix)) {
+        if let Some(other) = known.and_then(|known| overlapping(known, prefix)) {
             return Err(Error::owned(format!(
                 "ERR Prefix '{}' overlaps with an existing prefix '{}'. Prefixes for a single client must not overlap.",
                 shown(prefix),
                 shown(other)
             )));
         }
-        if let Some(other) = wanted[at + 1..].iter().find(|other| overlap(other, prefix)) {
+        if first == Some(at)
+            && let Some(other) = wanted[at + 1..].iter().find(|other| overlap(other, prefix))
+        {
             return Err(Error::owned(format!(
                 "ERR Prefix '{}' overlaps with another provided prefix '{}'. Prefixes for a single client must not overlap.",
                 shown(prefix),
@@ -112,6 +116,37 @@ fn admit_prefixes(known: Option<&BTreeSet<Box<[u8]>>>, wanted: &[&[u8]]) -> Done
         }
     }
     Ok(())
+}
+
+fn overlap(a: &[u8], b: &[u8]) -> bool {
+    a.starts_with(b) || b.starts_with(a)
+}
+
+/// The one among `known` that overlaps with `prefix`. As those do not overlap with each other, it is one of the two that `prefix` is
+/// between.
+fn overlapping<'k>(known: &'k BTreeSet<Box<[u8]>>, prefix: &[u8]) -> Option<&'k [u8]> {
+    let up_to = known.range::<[u8], _>((Bound::Unbounded, Bound::Included(prefix))).next_back();
+    let behind = known.range::<[u8], _>((Bound::Excluded(prefix), Bound::Unbounded)).next();
+    up_to.into_iter().chain(behind).map(|other| &**other).find(|other| overlap(other, prefix))
+}
+
+/// The place of the first that overlaps with another one behind it.
+fn first_overlapping(wanted: &[&[u8]]) -> Option<usize> {
+    let mut sorted: Vec<(&[u8], usize)> = wanted.iter().enumerate().map(|(at, prefix)| (*prefix, at)).collect();
+    sorted.sort_unstable();
+    let mut first = None;
+    // Those that begin with a prefix follow it at once, in this order.
+    let mut begin: Option<(&[u8], usize)> = None;
+    for (prefix, at) in sorted {
+        match begin {
+            Some((shorter, place)) if prefix.starts_with(shorter) => {
+                let earlier = at.min(place);
+                first = Some(first.map_or(earlier, |first: usize| first.min(earlier)));
+            }
+            _ => begin = Some((prefix, at)),
+        }
+    }
+    first
 }
 
 fn turn_on(ctx: &mut Ctx<'_>, wanted: &Wanted<'_>, choice: Choice) {
@@ -178,4 +213,40 @@ pub(super) fn trackinginfo(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     reply.array(client.map_or(0, |client| client.prefixes.len()));
     client.iter().flat_map(|client| &client.prefixes).for_each(|prefix| reply.bulk(prefix));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_first_that_overlaps_is_found(wanted in prop::collection::vec("[ab]{0,3}", 0..7), before in prop::collection::vec("[ab]{0,3}", 0..4)) {
+            let wanted: Vec<&[u8]> = wanted.iter().map(String::as_bytes).collect();
+            let first = (0..wanted.len()).find(|at| wanted[at + 1..].iter().any(|other| overlap(other, wanted[*at])));
+            prop_assert_eq!(first_overlapping(&wanted), first);
+            let mut known: BTreeSet<Box<[u8]>> = BTreeSet::new();
+            for prefix in before.iter().map(String::as_bytes) {
+                if !known.iter().any(|other| overlap(other, prefix)) {
+                    known.insert(prefix.into());
+                }
+            }
+            for prefix in wanted {
+                let other = known.iter().map(|other| &**other).find(|other| overlap(other, prefix));
+                prop_assert_eq!(overlapping(&known, prefix), other);
+            }
+        }
+    }
+
+    #[test]
+    fn very_many_prefixes_are_admitted_at_once() {
+        // Compared each with each, these would take hours.
+        let prefixes: Vec<Vec<u8>> = (0..300_000).map(|number| format!("{number:07}:").into_bytes()).collect();
+        let wanted: Vec<&[u8]> = prefixes.iter().map(Vec::as_slice).collect();
+        let known = prefixes.iter().map(|prefix| prefix.as_slice().into()).collect();
+        assert!(admit_prefixes(None, &wanted).is_ok());
+        assert!(admit_prefixes(Some(&known), &[b"x"]).is_ok());
+        assert!(admit_prefixes(Some(&known), &wanted[299_999..]).is_err());
+    }
 }

@@ -5,7 +5,7 @@
 
 use crate::base::descriptors::make_room;
 use crate::base::{logging, process_title};
-use crate::config::{Act, Config, Parameter, Refusal};
+use crate::config::{Act, Config, NetworkPart, Parameter, Refusal};
 use crate::engine::{Ctx, NetworkRefusal};
 
 /// Which way an act is done.
@@ -94,9 +94,13 @@ fn network(ctx: &mut Ctx<'_>, before: &Config) -> Result<(), Failure> {
     done.map_err(|refusal| Failure {
         reason: Refusal::Failed(refusal.to_string()),
         is_to_blame: match refusal {
-            NetworkRefusal::Tls => |parameter| parameter.name.starts_with("tls-"),
-            NetworkRefusal::Port => |parameter| parameter.name.ends_with("port"),
-            NetworkRefusal::Address => |parameter| parameter.name == "bind",
+            NetworkRefusal::Tls => {
+                |parameter| matches!(parameter.part, Some(NetworkPart::Certificates | NetworkPart::TlsPort))
+            }
+            NetworkRefusal::Port => {
+                |parameter| matches!(parameter.part, Some(NetworkPart::Port | NetworkPart::TlsPort))
+            }
+            NetworkRefusal::Address => |parameter| parameter.part == Some(NetworkPart::Address),
         },
     })
 }

@@ -21,7 +21,7 @@ use trim::xtrim;
 
 use crate::base::limits::PENDING_EFFECT_BYTES;
 use crate::engine::error::{Error, excerpt};
-use crate::engine::spec::{Access, Begin, Find, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, AnswersAll, Begin, Find, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
@@ -427,6 +427,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xrange",
+        answers_all: AnswersAll::Without("count"),
         arity: -4,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],
@@ -475,6 +476,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xrevrange",
+        answers_all: AnswersAll::Without("count"),
         arity: -4,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],

@@ -16,7 +16,7 @@ use range::{
 
 use crate::base::limits::MEMBER_EFFECT_BYTES;
 use crate::engine::error::Error;
-use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::spec::{Access, AnswersAll, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Run};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
@@ -320,6 +320,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrange",
+        answers_all: AnswersAll::ToTheLast,
         arity: -4,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],
@@ -333,6 +334,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrangebylex",
+        answers_all: AnswersAll::Without("limit"),
         arity: -4,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],
@@ -346,6 +348,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrangebyscore",
+        answers_all: AnswersAll::Without("limit"),
         arity: -4,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],
@@ -441,6 +444,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrevrange",
+        answers_all: AnswersAll::ToTheLast,
         arity: -4,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],
@@ -454,6 +458,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrevrangebylex",
+        answers_all: AnswersAll::Without("limit"),
         arity: -4,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],
@@ -467,6 +472,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrevrangebyscore",
+        answers_all: AnswersAll::Without("limit"),
         arity: -4,
         flags: Flags::READONLY,
         keys: &[KeySpec::one(1, Access::Read)],

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::super::table::CommandTable;
-use super::rule::{RuleError, has_spaces, merge_selectors};
+use super::rule::{RuleError, is_no_name, merge_selectors};
 use super::user::User;
 use super::users::{Acl, DEFAULT_NAME};
 use crate::resp::request::OwnedArgv;
@@ -108,7 +108,7 @@ impl Fault {
 /// A user by the words of its line.
 pub fn read_user<R>(words: &[&[u8]], table: &CommandTable<R>, all_channels: bool) -> Result<(Vec<u8>, User), Fault> {
     let [b"user", name, rules @ ..] = words else { return Err(Fault::NoUser) };
-    if has_spaces(name) {
+    if is_no_name(name) {
         return Err(Fault::Name(name.to_vec()));
     }
     let mut argv = OwnedArgv::default();
@@ -127,9 +127,16 @@ pub fn read_user<R>(words: &[&[u8]], table: &CommandTable<R>, all_channels: bool
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::spec::Command;
+    use proptest::prelude::*;
+
+    use crate::engine::spec::{Command, Flags};
 
     const TOY: &[Command<()>] = &[Command { name: "get", ..Command::new(()) }];
+
+    const COMMANDS: &[Command<()>] = &[
+        Command { name: "get", flags: Flags::READONLY, ..Command::new(()) },
+        Command { name: "select", ..Command::new(()) },
+    ];
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -140,6 +147,36 @@ mod tests {
         acl.replace(users.clone());
         assert_eq!(read(&write(&acl), "f", &table, false), Ok(users));
         assert!(!acl.is_open());
+    }
+
+    proptest! {
+        /// Whatever rules were taken: a file that says them can be read, and means the same.
+        #[test]
+        fn whatever_was_set_can_be_saved(
+            rules in prop::collection::vec(prop::sample::select(vec![
+                "on", "off", "nopass", ">x", "<x", "allkeys", "resetkeys", "~*", "~a*", "~", "~a)", "~(", "%R~*", "%W~*", "%RW~*",
+                "%R~", "&*", "&a", "&", "resetchannels", "allchannels", "+@all", "-@all", "+get", "-get", "+@read", "-@read",
+                "+select|0", "+select|a b", "+select|(", "+select|)", "+select|\t", "(~a)", "(~a) +get)", "(%R~* %W~* +get)",
+                "(+select|a) ~b)", "( )", "()", "clearselectors", "reset", "skip-sanitize-payload",
+            ]), 0..12),
+            all_channels: bool,
+        ) {
+            let table = CommandTable::new(&[COMMANDS]);
+            let mut user = User::new(all_channels);
+            for rule in rules {
+                // Those that do not apply change nothing.
+                _ = user.apply(rule.as_bytes(), &table, all_channels);
+            }
+            let mut acl = Acl::new(&table);
+            acl.put(b"u", user);
+            let text = write(&acl);
+            let mut again = Acl::new(&table);
+            let users = read(&text, "f", &table, all_channels);
+            prop_assert!(users.is_ok(), "{}: {users:?}", String::from_utf8_lossy(&text));
+            again.replace(users.unwrap_or_default());
+            let (again, text) = (write(&again), String::from_utf8_lossy(&text));
+            prop_assert_eq!(String::from_utf8_lossy(&again), text);
+        }
     }
 
     #[test]

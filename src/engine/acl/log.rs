@@ -1,8 +1,10 @@
 //! What was refused to users, for ACL LOG: the last cases, those that are alike as one.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use crate::base::limits::{ACL_LOG_MERGE_AMONG, ACL_LOG_MERGE_WITHIN_MS};
+use crate::base::limits::{ACL_LOG_MAX_TEXT_BYTES, ACL_LOG_MERGE_AMONG, ACL_LOG_MERGE_WITHIN_MS};
+use crate::resp::request::abridge;
 
 /// What was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +98,13 @@ pub struct AclLog {
 }
 
 impl AclLog {
-    /// Notes a case, and forgets the oldest beyond `max_len`.
-    pub fn note(&mut self, case: Case, now_ms: i64, max_len: usize) {
+    /// Notes a case, and forgets the oldest beyond `max_len`. Of long texts the beginning is kept: who is refused chooses them.
+    pub fn note(&mut self, mut case: Case, now_ms: i64, max_len: usize) {
+        for text in [&mut case.object, &mut case.user, &mut case.client] {
+            if let Cow::Owned(short) = abridge(text, ACL_LOG_MAX_TEXT_BYTES) {
+                *text = short;
+            }
+        }
         let is_alike = |other: &Cases| {
             other.case.reason == case.reason
                 && other.case.context == case.context
@@ -154,5 +161,20 @@ mod tests {
         assert_eq!(seen(&log), [(b"a".to_vec(), 1, 2), (b"a".to_vec(), 2, 0)]);
         log.clear();
         assert_eq!(log.iter().len(), 0);
+    }
+
+    #[test]
+    fn of_long_texts_the_beginning_is_kept() {
+        let long = || vec![b'k'; 1_000_000];
+        let case =
+            || Case { reason: Reason::Key, context: Context::Toplevel, object: long(), user: long(), client: long() };
+        let mut log = AclLog::default();
+        log.note(case(), 1_000, 3);
+        log.note(case(), 2_000, 3);
+        let all: Vec<&Cases> = log.iter().collect();
+        let [Cases { case: Case { object, user, client, .. }, count: 2, .. }] = all[..] else { panic!("{all:?}") };
+        for text in [object, user, client] {
+            assert!(text.len() < ACL_LOG_MAX_TEXT_BYTES + 100 && text.starts_with(b"kkk"), "{}", text.len());
+        }
     }
 }

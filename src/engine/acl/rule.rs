@@ -64,6 +64,11 @@ pub fn merge_selectors(words: Argv<'_>) -> Result<Vec<Vec<u8>>, Vec<u8>> {
     }
 }
 
+/// Whether nobody can be called so, because a line of rules would not say it.
+pub fn is_no_name(name: &[u8]) -> bool {
+    name.is_empty() || has_spaces(name)
+}
+
 /// Whether a name or pattern has what would take a line of rules apart.
 pub fn has_spaces(text: &[u8]) -> bool {
     text.iter().any(|byte| byte.is_ascii_whitespace() || matches!(byte, 0 | 0x0b))

@@ -199,7 +199,7 @@ impl Selector {
         if of.contains(&b'|') {
             return Err(RuleError::FirstArgOfSubcommand);
         }
-        if part.is_empty() {
+        if part.is_empty() || has_spaces(part) {
             return Err(RuleError::Syntax);
         }
         if !entry.sub.is_empty() {
@@ -324,6 +324,8 @@ impl Selector {
         }
         let show = |pattern: &KeyPattern| {
             let access: &[u8] = match (pattern.reads, pattern.writes) {
+                // A `~*` that is read again takes no other pattern beside it.
+                (true, true) if pattern.glob == b"*" && self.keys.len() > 1 => b"%RW~",
                 (true, true) => b"~",
                 (true, false) => b"%R~",
                 (false, _) => b"%W~",

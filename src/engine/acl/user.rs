@@ -82,6 +82,10 @@ impl User {
         let inner = rest.strip_suffix(b")").ok_or(RuleError::Syntax)?;
         let mut selector = Selector::new(all_channels);
         for rule in inner.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty()) {
+            // Where rules are read word by word the selector would end behind it.
+            if rule.ends_with(b")") {
+                return Err(RuleError::Syntax);
+            }
             selector.apply(rule, table)?;
         }
         self.selectors.push(selector);
@@ -214,6 +218,8 @@ mod tests {
             ("+get;-@all;+select|0;+select|1", "off sanitize-payload resetchannels -@all +select|0 +select|1"),
             ("~a*;%R~b*;%W~b*;%w~c;&x;&y", "off sanitize-payload ~a* ~b* %W~c resetchannels &x &y -@all"),
             ("%R", "off sanitize-payload %R~ resetchannels -@all"),
+            ("%R~*;%W~*", "off sanitize-payload ~* resetchannels -@all"),
+            ("%R~*;%W~*;~a", "off sanitize-payload %RW~* ~a resetchannels -@all"),
             ("~a;resetkeys;allkeys", "off sanitize-payload ~* resetchannels -@all"),
             ("(~a +get);(&*)", "off sanitize-payload resetchannels -@all (~a resetchannels -@all +get) (&* -@all)"),
             ("(~a);clearselectors", "off sanitize-payload resetchannels -@all"),
@@ -244,6 +250,8 @@ mod tests {
             ("#12", "#12", RuleError::BadHash),
             ("(~a", "(~a", RuleError::Syntax),
             ("(on)", "(on)", RuleError::Syntax),
+            ("+select|a b", "+select|a b", RuleError::Syntax),
+            ("(~a) +get)", "(~a) +get)", RuleError::Syntax),
             ("bogus", "bogus", RuleError::Syntax),
         ] {
             assert_eq!(user(rules), Err((wrong.to_owned(), error)), "{rules}");

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::value::Value;
 use super::warning::Rule;
-use crate::engine::spec::Flags;
+use crate::engine::spec::{AnswersAll, Flags};
 use crate::engine::table::{CommandTable, Entry};
 use crate::resp::request::Argv;
 
@@ -72,16 +72,15 @@ fn shown<R>(entry: &Entry<R>) -> String {
     entry.full_name.to_ascii_uppercase().replace('|', " ")
 }
 
-/// Whether a call answers as much as is stored: there is no option that bounds it.
-pub(super) fn reads_all(name: &str, argv: Argv<'_>) -> bool {
+/// Whether a call answers as much as is stored: no option of it bounds that.
+pub(super) fn reads_all(answers_all: AnswersAll, argv: Argv<'_>) -> bool {
     let has = |word: &str| argv.iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
-    match name {
-        "keys" | "smembers" | "sunion" | "sinter" | "sdiff" | "hgetall" | "hkeys" | "hvals" => true,
-        "lrange" | "zrange" | "zrevrange" => {
+    match answers_all {
+        AnswersAll::Never => false,
+        AnswersAll::Always => true,
+        AnswersAll::Without(option) => !has(option),
+        AnswersAll::ToTheLast => {
             !has("limit") && argv.get(3) == Some(b"-1") && argv.get(2).is_some_and(|from| !from.starts_with(b"-"))
         }
-        "zrangebyscore" | "zrevrangebyscore" | "zrangebylex" | "zrevrangebylex" | "sort" | "sort_ro" => !has("limit"),
-        "xrange" | "xrevrange" => !has("count"),
-        _ => false,
     }
 }

@@ -45,7 +45,7 @@ pub fn lint<R>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::spec::{Access, Command, Flags, KeySpec};
+    use crate::engine::spec::{Access, AnswersAll, Command, Flags, KeySpec};
     use crate::script::bundled::Bundled;
 
     const fn command(name: &'static str, arity: i32, flags: Flags, keys: &'static [KeySpec]) -> Command<()> {
@@ -59,10 +59,13 @@ mod tests {
         command("get", 2, Flags::READONLY, ONE),
         command("set", -3, Flags::WRITE, ONE),
         command("del", -2, Flags::WRITE, ALL),
-        command("smembers", 2, Flags::READONLY, ONE),
-        command("lrange", 4, Flags::READONLY, ONE),
+        Command { answers_all: AnswersAll::Always, ..command("smembers", 2, Flags::READONLY, ONE) },
+        Command { answers_all: AnswersAll::ToTheLast, ..command("lrange", 4, Flags::READONLY, ONE) },
         command("zunionstore", -4, Flags::WRITE, STORE),
-        command("keys", 2, Flags::READONLY, &[]),
+        Command {
+            answers_all: AnswersAll::Always,
+            ..command("keys", 2, Flags::READONLY.and(Flags::VISITS_ALL_KEYS), &[])
+        },
         command("publish", 3, Flags::NONE, &[]),
         command("eval", -3, Flags::NOSCRIPT, &[]),
     ];

@@ -501,9 +501,9 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
             let warning = self.flow.write();
             self.warnings.extend(warning);
         }
-        if entry.full_name == "keys" {
+        if command.flags.has(Flags::VISITS_ALL_KEYS) {
             self.warn(line, Rule::WholeKeyspace, "KEYS visits every key of the database while all others wait");
         }
-        Value::Reply { is_unbounded: reads_all(&entry.full_name, argv) }
+        Value::Reply { is_unbounded: reads_all(command.answers_all, argv) }
     }
 }
