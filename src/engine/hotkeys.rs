@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::keys::KeyArg;
+use super::spec::KeyArg;
 use crate::base::limits::{HOTKEYS_KEY_MAX_BYTES, HOTKEYS_TRACKED_PER_SHOWN};
 use crate::base::process::{CpuTime, cpu_time};
 use crate::base::rng::Rng;

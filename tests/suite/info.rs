@@ -238,7 +238,11 @@ fn debug_gives_long_elements_a_node_for_themselves() {
     let server = Server::start(Program::Tidegate, &["--enable-debug-command", "yes"]);
     let mut raw = server.raw();
     let mut bytes_of_list = |threshold: &str| {
-        assert_eq!(raw.command(&["DEBUG", "QUICKLIST-PACKED-THRESHOLD", threshold]), Value::status("OK"), "{threshold}");
+        assert_eq!(
+            raw.command(&["DEBUG", "QUICKLIST-PACKED-THRESHOLD", threshold]),
+            Value::status("OK"),
+            "{threshold}"
+        );
         // No parameter: this does not undo it.
         assert_eq!(raw.command(&["CONFIG", "SET", "maxclients", "1000"]), Value::status("OK"));
         raw.command(&["DEL", "list"]);
