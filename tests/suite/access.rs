@@ -83,7 +83,7 @@ fn a_user_does_what_its_rules_say(program: Program) {
 #[test]
 fn users_may_be_kept_to_some_databases() {
     const REFUSED: &str = "NOPERM No permissions to access database";
-    let (server, mut raw) = start(Program::Tidegate);
+    let (server, mut raw) = Server::with_client(Program::Tidegate);
     set_user(&mut raw, "ann on >pw ~* &* +@all db=0,2");
     let mut ann = signed_in(&server, "ann");
     let check = |ann: &mut Raw, lines: &[(&str, bool)]| {
@@ -134,7 +134,7 @@ fn users_may_be_kept_to_some_databases() {
     // Scripts are kept to them at each call.
     set_user(&mut raw, "ann db=0,1");
     let eval = |ann: &mut Raw, body: &str| ann.command(&["EVAL", body, "0"]);
-    assert_eq!(eval(&mut ann, "redis.call('SELECT', 0) return redis.call('SET', 'd', 1)"), ok());
+    assert_eq!(eval(&mut ann, "redis.call('SELECT', 0) return redis.call('SET', 'd', 1)"), Value::ok());
     let reply = eval(&mut ann, "redis.call('SET', 'e', 1) return redis.call('SELECT', 2)");
     assert!(is_error(&reply, "ERR ACL failure in script: No permissions to access database"), "{reply:?}");
     assert_eq!(eval(&mut ann, "return redis.acl_check_cmd('SELECT', 2)"), Value::Null);
@@ -148,7 +148,7 @@ fn users_may_be_kept_to_some_databases() {
         words(&mut raw, "ACL DRYRUN ann SELECT 2"),
         Value::bulk("User ann has no permissions to access database 2")
     );
-    assert_eq!(words(&mut raw, "ACL DRYRUN ann SELECT 1"), ok());
+    assert_eq!(words(&mut raw, "ACL DRYRUN ann SELECT 1"), Value::ok());
     for (rule, why) in [
         ("db=", "Syntax error"),
         ("db=1,", "Syntax error"),
