@@ -391,6 +391,7 @@ impl LogLevel {
             LogLevel::Verbose => LevelFilter::DEBUG,
             LogLevel::Notice => LevelFilter::INFO,
             LogLevel::Warning => LevelFilter::WARN,
+            LogLevel::Nothing => LevelFilter::OFF,
         }
     }
 }
@@ -420,6 +421,8 @@ words! {
         Notice = "notice",
         /// Only what needs attention.
         Warning = "warning",
+        /// Not even that.
+        Nothing = "nothing",
     }
 }
 
