@@ -34,6 +34,7 @@ impl LogLevel {
             LogLevel::Verbose => LevelFilter::DEBUG,
             LogLevel::Notice => LevelFilter::INFO,
             LogLevel::Warning => LevelFilter::WARN,
+            LogLevel::Nothing => LevelFilter::OFF,
         }
     }
 }
@@ -63,6 +64,8 @@ words! {
         Notice = "notice",
         /// Only what needs attention.
         Warning = "warning",
+        /// Not even that.
+        Nothing = "nothing",
     }
 }
 

@@ -21,7 +21,8 @@ pub(super) enum Rule {
     Clock(u64),
     /// Strings that are equal as doubles are equal.
     Doubles,
-    /// As doubles, of which before Redis 7.2 only 17 decimals were written.
+    /// As doubles, of which before Redis 7.2 only 17 decimals were written; places that are told with their distance, and have the
+    /// same one, in any order.
     Coordinates,
     /// A scan's cursor and elements: the same elements when both came to their end.
     Scan,
@@ -147,6 +148,7 @@ impl Rule {
             (Rule::Coordinates, Bulk(_) | Double(_), Bulk(_) | Double(_)) => {
                 ours == theirs || same_to_17_decimals(ours, theirs)
             }
+            (Rule::Coordinates, Array(a), Array(b)) if same_but_for_ties(a, b) => true,
             (Rule::Scan, Array(a), Array(b)) => same_scan(a, b),
             (Rule::Pending, Array(a), Array(b)) => same_entries(a, b),
             (Rule::Info, a, b) => same_info(a, b, None),
@@ -239,6 +241,16 @@ fn same_double(a: &[u8], b: &[u8]) -> bool {
 fn same_to_17_decimals(a: &Value, b: &Value) -> bool {
     let number = |value: &Value| if let Value::Double(number) = value { Some(*number) } else { double_of(value) };
     number(a).zip(number(b)).is_some_and(|(a, b)| (a - b).abs() < 1e-17)
+}
+
+/// Whether these are places with their distances, the same ones, and only such of the same distance lie in another order.
+fn same_but_for_ties(a: &[Value], b: &[Value]) -> bool {
+    let distance = |place: &Value| match place {
+        Value::Array(parts) => parts.get(1)?.bytes().map(<[u8]>::to_vec),
+        _ => None,
+    };
+    let distances = |places: &[Value]| places.iter().map(distance).collect::<Option<Vec<_>>>();
+    distances(a).is_some_and(|all| Some(all) == distances(b)) && sorted(a.to_vec()) == sorted(b.to_vec())
 }
 
 /// Elements may come twice; a scan under way has shown what it liked. Pairs are told apart from elements by neither side,
