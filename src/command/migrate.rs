@@ -329,27 +329,3 @@ pub(super) const COMMANDS: &[Command] = &[Command {
     run: Run::Now(migrate),
     ..Command::EMPTY
 }];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::resp::request::OwnedArgv;
-
-    #[test]
-    fn keys_are_found_among_the_options() {
-        let found = |line: &str| {
-            let mut argv = OwnedArgv::default();
-            line.split(' ').for_each(|word| argv.push(word.as_bytes()));
-            find_keys(argv.as_argv()).map(|keys| keys.iter().map(|key| key.index).collect::<Vec<_>>())
-        };
-        for (line, want) in [
-            ("migrate h 1 k 0 1", Some(vec![3])),
-            ("migrate h 1  0 1 AUTH KEYS KEYS a b", Some(vec![9, 10])),
-            ("migrate h 1  0 1 AUTH KEYS", Some(vec![3])),
-            ("migrate h 1 k 0 1 KEYS a", None),
-            ("migrate h 1 k 0 1 KEYS", Some(vec![3])),
-        ] {
-            assert_eq!(found(line), want, "{line}");
-        }
-    }
-}

@@ -121,14 +121,38 @@ fn bulk_item(reply: &mut Reply, item: Item<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::keys::keys_of;
     use crate::engine::spec::{Access, Begin, Find, Flags, Group};
     use crate::engine::{Entry, Run, syntax};
+    use crate::resp::request::OwnedArgv;
 
     #[test]
     fn the_table_is_sound() {
         assert_eq!(lint(table()), Vec::<String>::new());
         let runs_queue = |entry: &&Entry| entry.command.flags.has(Flags::RUNS_QUEUE);
         assert_eq!(table().iter().filter(runs_queue).count(), 1);
+    }
+
+    #[test]
+    fn keys_that_no_rule_tells_are_found() {
+        for (line, want) in [
+            ("sort k", Some(vec![1])),
+            ("sort k BY x GET a store d STORE e", Some(vec![1, 9])),
+            ("sort k STORE", Some(vec![1])),
+            ("sort k GET STORE d", Some(vec![1])),
+            ("sort k LIMIT STORE STORE x", Some(vec![1])),
+            ("migrate h 1 k 0 1", Some(vec![3])),
+            ("migrate h 1  0 1 AUTH KEYS KEYS a b", Some(vec![9, 10])),
+            ("migrate h 1  0 1 AUTH KEYS", Some(vec![3])),
+            ("migrate h 1 k 0 1 KEYS a", None),
+            ("migrate h 1 k 0 1 KEYS", Some(vec![3])),
+        ] {
+            let mut argv = OwnedArgv::default();
+            line.split(' ').for_each(|word| argv.push(word.as_bytes()));
+            let entry = table().named_by(argv.as_argv()).expect("it is there");
+            let keys = keys_of(entry.command, argv.as_argv());
+            assert_eq!(keys.map(|keys| keys.iter().map(|key| key.index).collect::<Vec<_>>()), want, "{line}");
+        }
     }
 
     /// What is wrong with a table; empty when nothing is.

@@ -409,7 +409,6 @@ pub(super) const COMMANDS: &[Command] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::request::OwnedArgv;
 
     #[test]
     fn patterns_lead_to_keys_and_fields() {
@@ -446,23 +445,5 @@ mod tests {
         assert_eq!(range(9, 2), 4..4);
         assert_eq!(range(i64::MAX, i64::MIN), 4..4);
         assert_eq!(range(2, 0), 2..2);
-    }
-
-    #[test]
-    fn keys_are_found_among_the_options() {
-        let found = |line: &str| {
-            let mut argv = OwnedArgv::default();
-            line.split(' ').for_each(|word| argv.push(word.as_bytes()));
-            find_keys(argv.as_argv()).map(|keys| keys.iter().map(|key| key.index).collect::<Vec<_>>())
-        };
-        for (line, want) in [
-            ("sort k", Some(vec![1])),
-            ("sort k BY x GET a store d STORE e", Some(vec![1, 9])),
-            ("sort k STORE", Some(vec![1])),
-            ("sort k GET STORE d", Some(vec![1])),
-            ("sort k LIMIT STORE STORE x", Some(vec![1])),
-        ] {
-            assert_eq!(found(line), want, "{line}");
-        }
     }
 }

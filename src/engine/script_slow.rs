@@ -18,7 +18,7 @@ use crate::base::limits::{
 };
 use crate::base::ticks::ticks_of_micros;
 use crate::config::Config;
-use crate::resp::request::{Argv, OwnedArgv};
+use crate::resp::request::{Argv, OwnedArgv, abridge};
 
 /// The share of `script-slow-threshold` after which a trail begins.
 const TRAIL_SHARE: u64 = 10;
@@ -36,7 +36,7 @@ pub struct SlowCall {
     pub name: Box<[u8]>,
     /// The client's command, abridged.
     pub command: OwnedArgv,
-    /// The client's address and name.
+    /// The client's address and name, that abridged.
     pub client: (Box<str>, Box<[u8]>),
     /// What it ran.
     pub trail: Trail,
@@ -154,7 +154,8 @@ impl SlowCalls {
         if ticks < self.threshold_ticks || place >= self.max_len {
             return;
         }
-        let (name, command, client) = describe();
+        let (name, command, (address, of_client)) = describe();
+        let client = (address, abridge(&of_client, COMMAND_LOG_MAX_ARG_BYTES).into());
         let command = OwnedArgv::abridged(command, COMMAND_LOG_MAX_ARGS, COMMAND_LOG_MAX_ARG_BYTES);
         self.calls.truncate(self.max_len - 1);
         let id = self.next_id;
@@ -240,5 +241,14 @@ mod tests {
             ["GET", &abridged, "a", "b", "c", "... (2 more arguments)"]
         );
         assert!(slow.trail.steps.is_empty(), "the next call has its own");
+    }
+
+    #[test]
+    fn a_clients_name_is_kept_abridged() {
+        let mut slow = slow(0, 4);
+        let command = argv(&["FCALL", "f", "0"]);
+        slow.end(u64::MAX, 0, || (b"f", command.as_argv(), ("".into(), vec![b'n'; 1_000_000].into())));
+        let kept: Vec<usize> = slow.iter().map(|call| call.client.1.len()).collect();
+        assert!(kept.len() == 1 && kept[0] < 2 * COMMAND_LOG_MAX_ARG_BYTES, "{kept:?}");
     }
 }
