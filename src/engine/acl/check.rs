@@ -111,9 +111,36 @@ fn has_to_do_with_keys<R>(command: &Command<R>) -> bool {
     command.has_keys() || ["@keyspace", "@read", "@write"].iter().any(|category| belongs_to(command, category))
 }
 
-/// Whether what happens to a key takes the right to read it, and that to write it.
+/// Whether what happens to a key takes the right to read it, and that to write it: what [`Access::flag_names`] says, in one step.
 fn needs(access: Access) -> (bool, bool) {
-    let flags = access.flag_names();
-    let writes = ["insert", "delete", "update"].iter().any(|flag| flags.contains(flag));
-    (flags.contains(&"access"), writes)
+    match access {
+        Access::Read | Access::Note => (true, false),
+        Access::Varying | Access::Merge | Access::Update | Access::Take | Access::TakeSome => (true, true),
+        Access::Inspect | Access::Channel => (false, false),
+        Access::DeleteIf
+        | Access::Overwrite
+        | Access::Create
+        | Access::Modify
+        | Access::Insert
+        | Access::Remove
+        | Access::Delete => (false, true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_what_the_flags_of_key_specs_say() {
+        use Access::*;
+        for access in [
+            Read, Varying, Inspect, Note, Merge, DeleteIf, Overwrite, Create, Update, Modify, Insert, Remove, Take,
+            TakeSome, Delete, Channel,
+        ] {
+            let flags = access.flag_names();
+            let writes = ["insert", "delete", "update"].iter().any(|flag| flags.contains(flag));
+            assert_eq!(needs(access), (flags.contains(&"access"), writes), "{access:?}");
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ahash::RandomState;
+
 use super::super::table::CommandTable;
 use super::log::AclLog;
 use super::rule::RuleError;
@@ -20,7 +22,8 @@ pub const DEFAULT_NAME: &[u8] = b"default";
 /// All users by name, and what was refused to them. There is always one called `default`.
 pub struct Acl {
     ids: BTreeMap<Vec<u8>, UserId>,
-    users: HashMap<UserId, (Vec<u8>, User)>,
+    /// Looked at for each command of who is limited, so by a quick hash.
+    users: HashMap<UserId, (Vec<u8>, User), RandomState>,
     last_id: u32,
     /// What was refused.
     pub log: AclLog,
@@ -32,7 +35,7 @@ impl Acl {
         let user = User::all_powerful(table);
         Acl {
             ids: BTreeMap::from([(DEFAULT_NAME.to_vec(), DEFAULT)]),
-            users: HashMap::from([(DEFAULT, (DEFAULT_NAME.to_vec(), user))]),
+            users: HashMap::from_iter([(DEFAULT, (DEFAULT_NAME.to_vec(), user))]),
             last_id: 0,
             log: AclLog::default(),
         }
