@@ -1,8 +1,6 @@
 //! All users.
 
-use std::collections::{BTreeMap, HashMap};
-
-use ahash::RandomState;
+use std::collections::BTreeMap;
 
 use super::super::table::CommandTable;
 use super::log::AclLog;
@@ -10,7 +8,7 @@ use super::rule::RuleError;
 use super::user::User;
 
 /// Names a user; the number of one that was deleted is never given again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UserId(u32);
 
 /// The user that every client is before it logs in.
@@ -22,8 +20,7 @@ pub const DEFAULT_NAME: &[u8] = b"default";
 /// All users by name, and what was refused to them. There is always one called `default`.
 pub struct Acl {
     ids: BTreeMap<Vec<u8>, UserId>,
-    /// Looked at for each command of who is limited, so by a quick hash.
-    users: HashMap<UserId, (Vec<u8>, User), RandomState>,
+    users: BTreeMap<UserId, (Vec<u8>, User)>,
     last_id: u32,
     /// What was refused.
     pub log: AclLog,
@@ -35,7 +32,7 @@ impl Acl {
         let user = User::all_powerful(table);
         Acl {
             ids: BTreeMap::from([(DEFAULT_NAME.to_vec(), DEFAULT)]),
-            users: HashMap::from_iter([(DEFAULT, (DEFAULT_NAME.to_vec(), user))]),
+            users: BTreeMap::from([(DEFAULT, (DEFAULT_NAME.to_vec(), user))]),
             last_id: 0,
             log: AclLog::default(),
         }
