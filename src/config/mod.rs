@@ -364,7 +364,7 @@ mod tests {
             (
                 &[("loglevel", "foo")],
                 "loglevel",
-                "argument(s) must be one of the following: debug, verbose, notice, warning",
+                "argument(s) must be one of the following: debug, verbose, notice, warning, nothing",
             ),
             (
                 &[("client-query-buffer-limit", "1")],

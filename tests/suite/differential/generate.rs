@@ -419,14 +419,14 @@ pub(crate) fn is_fit(args: &Args, level: bool, version: Version) -> bool {
     });
     let waits_long = timeout.and_then(|at| args.get(at)).is_some_and(|timeout| is_long(timeout));
     let soon = durations(args).any(|duration| number(duration).is_some_and(|n| n > 0.0 && n < 1000.0));
-    let is_newer = is_longer || is_odd_cursor || has_odd_bound;
+    let is_newer = version == Version::Seven && (is_longer || is_odd_cursor || has_odd_bound);
     // From before the first of a range 8.0 gives nothing of a small sorted set, and of a large one something: here that is nothing.
     let starts_before = |offset: &Vec<u8>| number(offset).is_some_and(|n| n < 0.0);
     let begins_before = version == Version::Eight
         && name.starts_with(b"Z")
         && args.windows(2).any(|pair| pair[0].eq_ignore_ascii_case(b"LIMIT") && starts_before(&pair[1]));
     !is_unfit
-        && !(is_newer && version == Version::Seven)
+        && !is_newer
         && !is_far
         && !begins_before
         && !is_vast(args)
