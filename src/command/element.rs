@@ -297,21 +297,36 @@ fn hsetex(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Ok(());
     }
     let before = ctx.ks.changes_by_commands();
+    let is_over = matches!(options.lifetime, Lifetime::Until(at_ms) if ctx.ks.expires_at_once(at_ms));
+    // Redis sets each field and removes it then, but keeps the key until all are gone.
+    let mut overdue: Option<&[u8]> = None;
     for (field, value) in pairs() {
-        slot = match options.lifetime {
-            Lifetime::Word => Some(ctx.ks.hash_update(db, key, slot, field, value)?.0),
-            Lifetime::Until(_) | Lifetime::Unsaid => Some(ctx.ks.hash_set(db, key, slot, field, value)?.0),
-        };
-    }
-    if let Lifetime::Until(at_ms) = options.lifetime {
-        let is_over = ctx.ks.expires_at_once(at_ms);
-        for (field, _) in pairs() {
-            let Some(at) = slot else { break };
-            match is_over {
-                true => slot = remove_expired(ctx, slot, field),
-                false => _ = ctx.ks.expire_element_at(db, at, field, at_ms),
-            }
+        if let (Some(at), Some(last)) = (slot, overdue)
+            && last != field
+            && ctx.ks.hash(db, at)?.len() > 1
+        {
+            slot = remove_expired(ctx, slot, last);
+            overdue = None;
         }
+        let at = match options.lifetime {
+            Lifetime::Word => ctx.ks.hash_update(db, key, slot, field, value)?.0,
+            Lifetime::Until(_) | Lifetime::Unsaid => ctx.ks.hash_set(db, key, slot, field, value)?.0,
+        };
+        slot = Some(at);
+        match options.lifetime {
+            Lifetime::Until(_) if is_over => {
+                if let Some(last) = overdue.replace(field).filter(|last| *last != field) {
+                    slot = remove_expired(ctx, slot, last);
+                }
+            }
+            Lifetime::Until(at_ms) => _ = ctx.ks.expire_element_at(db, at, field, at_ms),
+            Lifetime::Word | Lifetime::Unsaid => {}
+        }
+    }
+    if let Some(last) = overdue {
+        remove_expired(ctx, slot, last);
+    }
+    if let Lifetime::Until(_) = options.lifetime {
         // A value and its deadline are one change.
         ctx.ks.count_changes_as(before, options.elements.len() as u64 / 2);
     }

@@ -16,9 +16,20 @@ const PIPELINES_PER_DUMP: usize = 2;
 /// Sequences that may differ before the search ends: one fault often hides another.
 const REPORTS: usize = 5;
 
-/// Commands whose changes those notice here who watch or cache a key, and not in Redis: of groups, and of a string that only grows. An
-/// XREAD with an odd number of arguments has read some keys here, and in Redis none.
-const TELL_MORE: [&[u8]; 5] = [b"XGROUP", b"XREADGROUP", b"XSETID", b"XREAD", b"BITFIELD"];
+/// Commands whose changes those notice here who watch or cache a key, and not in Redis: of groups, and of a string that only grows. And
+/// those that are refused for how many keys they name, after which the two servers take others for read.
+const TELL_MORE: [&[u8]; 10] = [
+    b"XGROUP",
+    b"XREADGROUP",
+    b"XSETID",
+    b"BITFIELD",
+    b"XREAD",
+    b"ZUNION",
+    b"ZINTER",
+    b"ZDIFF",
+    b"ZINTERCARD",
+    b"SINTERCARD",
+];
 
 /// Sequences from one sign of life to the next.
 const ROUNDS_PER_SIGN: u64 = 1000;
