@@ -1,12 +1,22 @@
-//! Admission of commands of clients whose session is not in its usual state: not authenticated, not allowed everything, inside MULTI,
-//! listening to channels, held to a limit on memory, before a log that takes nothing, or there before the data is.
+//! Admission: what is asked of a command before it runs, whoever calls it. Each question is a function of its subject (users, log,
+//! memory, pause); here are the lists, and which of the questions concern whom:
+//!
+//! - a client whose session is not in its usual state: not authenticated, not allowed everything, inside MULTI, listening to channels,
+//!   held to a limit on memory, before a log that takes nothing, or there before the data is ([`ServerState::admit`]). The commands that
+//!   EXEC runs were asked when they were queued; only the user's rights are looked at again, since they may have changed
+//!   ([`ServerState::admit_queued`]);
+//! - a call that waited and is dispatched again ([`ServerState::admit_retry`]);
+//! - a script or function ([`ServerState::admit_in_script`]), whose own call has answered for the session.
 
 use super::acl::log::Context;
 use super::error::Error;
 use super::session::{Restrictions, Session};
 use super::spec::Flags;
 use super::state::{Entry, ServerState};
+use crate::keyspace::Keyspace;
 use crate::resp::request::Argv;
+use crate::script::UNDO_IS_FULL;
+use crate::script::store::ScriptFlags;
 
 /// What happens to an admitted command.
 pub(super) enum Admission {
@@ -14,6 +24,14 @@ pub(super) enum Admission {
     Run,
     /// It is kept for EXEC.
     Queue,
+}
+
+/// A script or function that calls commands.
+#[derive(Clone, Copy)]
+pub(super) struct Caller {
+    pub(super) flags: ScriptFlags,
+    /// It must not change anything.
+    pub(super) read_only: bool,
 }
 
 impl ServerState {
@@ -65,6 +83,52 @@ impl ServerState {
             self.admit_user(session, entry, argv, Context::Toplevel)?;
         }
         self.admit_logged(entry.command.flags)
+    }
+
+    /// Decides about a command that a script or function calls.
+    #[inline]
+    pub(super) fn admit_in_script(
+        &mut self,
+        ks: &Keyspace,
+        session: &Session,
+        caller: Caller,
+        entry: &Entry,
+        argv: Argv<'_>,
+    ) -> Result<(), Error> {
+        let flags = entry.command.flags;
+        // Most commands of most scripts just read.
+        if flags.has(Flags::NOSCRIPT | Flags::WRITE | Flags::MAY_REPLICATE | Flags::DENYOOM) {
+            self.admit_change_in_script(ks, caller, entry)?;
+        }
+        self.admit_logged(flags)?;
+        if session.restrictions.has(Restrictions::LIMITED) {
+            self.admit_user(session, entry, argv, Context::Lua)?;
+        }
+        Ok(())
+    }
+
+    /// What [`admit_in_script`](Self::admit_in_script) asks of commands that do more than read.
+    #[inline]
+    fn admit_change_in_script(&self, ks: &Keyspace, caller: Caller, entry: &Entry) -> Result<(), Error> {
+        let flags = entry.command.flags;
+        let is_let_through = self.debug_in_scripts && flags.has(Flags::PROTECTED);
+        if flags.has(Flags::NOSCRIPT) && !is_let_through {
+            return Err(Error::text("ERR This Redis command is not allowed from script"));
+        }
+        if caller.read_only && flags.has(Flags::WRITE | Flags::MAY_REPLICATE) {
+            return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
+        }
+        if flags.has(Flags::WRITE) && self.undo_is_full(ks) {
+            return Err(Error::text(UNDO_IS_FULL));
+        }
+        self.admit_call_memory(caller.flags, entry)
+    }
+
+    /// Whether what would take a script back fills the memory that scripts may have.
+    #[inline]
+    pub(super) fn undo_is_full(&self, ks: &Keyspace) -> bool {
+        let limit = self.config.script_memory_limit;
+        limit > 0 && ks.undo_bytes() > limit
     }
 
     /// Whether `enable-debug-command` lets this client use DEBUG.

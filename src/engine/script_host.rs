@@ -1,7 +1,7 @@
 //! What a running script may ask of the server: commands above all. Each runs through [`call`], inside the unit of the call that
 //! started the script.
 
-use super::acl::log::Context;
+use super::admit::Caller;
 use super::dispatch::call;
 use super::error::Error;
 use super::readers::Readers;
@@ -14,7 +14,7 @@ use crate::resp::reply::Reply;
 use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::names::CommandId;
 use crate::script::store::ScriptFlags;
-use crate::script::{Host, LogLevel, UNDO_IS_FULL, Verdict};
+use crate::script::{Host, LogLevel, Verdict};
 
 /// One call of a script or function.
 #[derive(Clone, Copy)]
@@ -56,14 +56,7 @@ pub(super) struct ScriptHost<'h, 'c> {
 }
 
 impl ScriptHost<'_, '_> {
-    /// Whether what would take the script back fills the memory that scripts may have.
-    #[inline]
-    fn undo_is_full(&self) -> bool {
-        let limit = self.ctx.server.config.script_memory_limit;
-        limit > 0 && self.ctx.ks.undo_bytes() > limit
-    }
-
-    /// What `admit` is for clients: admits a command that a script calls.
+    /// Finds the command that a script calls, and [admits](ServerState::admit_in_script) it.
     #[inline]
     fn admit(&mut self, known: Option<CommandId>, argv: Argv<'_>) -> Result<&'static Entry, Error> {
         let table = self.ctx.server.table;
@@ -78,34 +71,10 @@ impl ScriptHost<'_, '_> {
             }
             Err(_) => return Err(Error::text("ERR Unknown Redis command called from script")),
         };
-        let flags = entry.command.flags;
-        // Most commands of most scripts just read.
-        if flags.has(Flags::NOSCRIPT | Flags::WRITE | Flags::MAY_REPLICATE | Flags::DENYOOM) {
-            self.admit_change(entry)?;
-        }
-        self.ctx.server.admit_logged(flags)?;
-        if self.ctx.session.restrictions.has(Restrictions::LIMITED) {
-            let Ctx { server, session, .. } = &mut *self.ctx;
-            server.admit_user(session, entry, argv, Context::Lua)?;
-        }
+        let caller = Caller { flags: self.call.flags, read_only: self.read_only };
+        let Ctx { ks, server, session, .. } = &mut *self.ctx;
+        server.admit_in_script(ks, session, caller, entry, argv)?;
         Ok(entry)
-    }
-
-    /// What [`admit`](Self::admit) asks of commands that do more than read.
-    #[inline]
-    fn admit_change(&self, entry: &Entry) -> Result<(), Error> {
-        let flags = entry.command.flags;
-        let is_let_through = self.ctx.server.debug_in_scripts && flags.has(Flags::PROTECTED);
-        if flags.has(Flags::NOSCRIPT) && !is_let_through {
-            return Err(Error::text("ERR This Redis command is not allowed from script"));
-        }
-        if self.read_only && flags.has(Flags::WRITE | Flags::MAY_REPLICATE) {
-            return Err(Error::text("ERR Write commands are not allowed from read-only scripts."));
-        }
-        if flags.has(Flags::WRITE) && self.undo_is_full() {
-            return Err(Error::text(UNDO_IS_FULL));
-        }
-        self.ctx.server.admit_call_memory(self.call.flags, entry)
     }
 
     /// Shows a command to whom wants to see it.
@@ -199,7 +168,7 @@ impl Host for ScriptHost<'_, '_> {
             self.ctx.server.send_unsent();
         }
         match self.ctx.server.script_interrupted(self.ctx.ks) {
-            Verdict::Continue if self.undo_is_full() => Verdict::UndoIsFull,
+            Verdict::Continue if self.ctx.server.undo_is_full(self.ctx.ks) => Verdict::UndoIsFull,
             verdict => verdict,
         }
     }
