@@ -56,7 +56,7 @@ pub(super) struct ScriptHost<'h, 'c> {
 }
 
 impl ScriptHost<'_, '_> {
-    /// Finds the command that a script calls, and [admits](ServerState::admit_in_script) it.
+    /// Finds the command that a script calls, and [admits](super::state::ServerState::admit_in_script) it.
     #[inline]
     fn admit(&mut self, known: Option<CommandId>, argv: Argv<'_>) -> Result<&'static Entry, Error> {
         let table = self.ctx.server.table;
