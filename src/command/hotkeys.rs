@@ -86,15 +86,15 @@ fn get(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
     ctx.server.end_hotkeys_if_due();
     match &ctx.server.hotkeys {
         None => ctx.reply.null(),
-        Some(hot_keys) => write(ctx.reply, hot_keys, &ctx.server.stats, ctx.server.clock.now_ms()),
+        Some(hot_keys) => write(ctx.reply, hot_keys, &ctx.server.stats, ctx.server.clock.steady_ms()),
     }
     Ok(())
 }
 
 /// An array of one map: a cluster's clients put those of all nodes together.
-fn write(reply: &mut Reply, hot_keys: &HotKeys, stats: &Stats, now_ms: i64) {
+fn write(reply: &mut Reply, hot_keys: &HotKeys, stats: &Stats, steady_ms: i64) {
     let Wanted { cpu, net, sample_ratio, .. } = hot_keys.wanted;
-    let (took_ms, cpu_time) = hot_keys.took(now_ms);
+    let (took_ms, cpu_time) = hot_keys.took(steady_ms);
     let field = |reply: &mut Reply, name: &str, value: i64| {
         reply.bulk(name.as_bytes());
         reply.integer(value);

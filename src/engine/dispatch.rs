@@ -119,9 +119,11 @@ impl ServerState {
         if origin == Origin::Script {
             return;
         }
-        if let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running()) {
-            let keys = keys_of(entry.command, argv).unwrap_or_default();
-            hot_keys.note(argv, &keys, ticks, (argv.encoded_bytes() + reply_bytes) as u64);
+        if let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running())
+            && entry.command.has_keys()
+        {
+            let keys = || keys_of(entry.command, argv).unwrap_or_default();
+            hot_keys.note(argv, keys, ticks, (argv.encoded_bytes() + reply_bytes) as u64);
         }
         let event = match origin {
             Origin::Retry => Event::CommandUnblocking,
@@ -143,21 +145,21 @@ impl ServerState {
 
     /// Begins to look for the keys that take the most, and forgets what was found before.
     pub fn start_hotkeys(&mut self, wanted: Wanted) {
-        self.hotkeys = Some(Box::new(HotKeys::start(wanted, self.clock.now_ms())));
+        self.hotkeys = Some(Box::new(HotKeys::start(wanted, self.clock.now_ms(), self.clock.steady_ms())));
         self.command_log.attend_to_all(true, &self.config, &self.stats.clock);
     }
 
     /// Ends that, if it runs; answers whether it did.
     pub fn stop_hotkeys(&mut self) -> bool {
         let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running()) else { return false };
-        hot_keys.stop(self.clock.now_ms());
+        hot_keys.stop(self.clock.steady_ms());
         self.command_log.attend_to_all(false, &self.config, &self.stats.clock);
         true
     }
 
     /// Ends it when its time is over.
     pub fn end_hotkeys_if_due(&mut self) {
-        if self.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_due(self.clock.now_ms())) {
+        if self.hotkeys.as_ref().is_some_and(|hot_keys| hot_keys.is_due(self.clock.steady_ms())) {
             self.stop_hotkeys();
         }
     }

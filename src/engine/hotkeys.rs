@@ -1,12 +1,12 @@
 //! HOTKEYS: which keys take the most time, and the most bytes of requests and replies.
 //!
-//! While a collection runs, the [command log](super::command_log) calls for attention at every command, so a server without one
+//! While a collection runs, the [command log](super::command_log) looks at every command, so a server without one
 //! pays nothing. What a command takes is divided among its keys. Each metric has a table of some hundred keys by the algorithm
 //! *space-saving* (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams", 2005): a
 //! key that has no place takes that of the key with the least, and is credited with what that one had. So whatever takes more than its
 //! share of the table is in it. What is shown is without the credit, hence never more than was seen.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::spec::KeyArg;
@@ -37,6 +37,8 @@ pub struct HotKeys {
     pub wanted: Wanted,
     /// When it began, Unix ms.
     pub started_ms: i64,
+    /// The same by the steady clock, which all durations are taken from.
+    started_steady_ms: i64,
     cpu_at_start: CpuTime,
     /// When it ended, and what it took; while it runs, nothing.
     ended: Option<(i64, CpuTime)>,
@@ -53,11 +55,12 @@ pub struct HotKeys {
 
 impl HotKeys {
     /// Begins a collection.
-    pub fn start(wanted: Wanted, now_ms: i64) -> HotKeys {
+    pub fn start(wanted: Wanted, now_ms: i64, steady_ms: i64) -> HotKeys {
         let places = |is_wanted: bool| if is_wanted { wanted.count * HOTKEYS_TRACKED_PER_SHOWN } else { 0 };
         HotKeys {
             wanted,
             started_ms: now_ms,
+            started_steady_ms: steady_ms,
             cpu_at_start: cpu_time(),
             ended: None,
             ticks: 0,
@@ -75,32 +78,32 @@ impl HotKeys {
     }
 
     /// Ends it, if it runs; what it has found stays.
-    pub(super) fn stop(&mut self, now_ms: i64) {
-        let took_ms = (now_ms - self.started_ms).max(0);
+    pub(super) fn stop(&mut self, steady_ms: i64) {
+        let took_ms = steady_ms - self.started_steady_ms;
         self.ended.get_or_insert_with(|| (took_ms, cpu_time().since(self.cpu_at_start)));
     }
 
     /// Whether its time is over.
-    pub(super) fn is_due(&self, now_ms: i64) -> bool {
-        self.is_running() && self.wanted.duration_ms.is_some_and(|duration_ms| now_ms - self.started_ms >= duration_ms)
+    pub(super) fn is_due(&self, steady_ms: i64) -> bool {
+        let took_ms = steady_ms - self.started_steady_ms;
+        self.is_running() && self.wanted.duration_ms.is_some_and(|duration_ms| took_ms >= duration_ms)
     }
 
     /// How long it has run by now, ms, and the time of the processor that the server has taken meanwhile.
-    pub fn took(&self, now_ms: i64) -> (i64, CpuTime) {
-        self.ended.unwrap_or_else(|| ((now_ms - self.started_ms).max(0), cpu_time().since(self.cpu_at_start)))
+    pub fn took(&self, steady_ms: i64) -> (i64, CpuTime) {
+        self.ended.unwrap_or_else(|| (steady_ms - self.started_steady_ms, cpu_time().since(self.cpu_at_start)))
     }
 
-    /// Counts a call with these keys, which took so many ticks, and so many bytes of request and reply.
-    pub(super) fn note(&mut self, argv: Argv<'_>, keys: &[KeyArg], ticks: u64, bytes: u64) {
-        if keys.is_empty() {
-            return;
-        }
+    /// Counts a call of a command that has keys, which took so many ticks, and so many bytes of request and reply. `find_keys` is asked
+    /// only if it is one that is looked at.
+    pub(super) fn note(&mut self, argv: Argv<'_>, find_keys: impl FnOnce() -> Vec<KeyArg>, ticks: u64, bytes: u64) {
         self.ticks += ticks;
         self.bytes += bytes;
         if self.rng.below(self.wanted.sample_ratio) > 0 {
             return;
         }
         self.sampled_bytes += bytes;
+        let keys = find_keys();
         for key in keys.iter().map(|key| &argv[key.index]).filter(|key| key.len() <= HOTKEYS_KEY_MAX_BYTES) {
             self.by_ticks.add(key, ticks / keys.len() as u64);
             self.by_bytes.add(key, bytes / keys.len() as u64);
@@ -125,6 +128,8 @@ struct Ranking {
     places: Vec<Place>,
     /// Which place a key has.
     place_of: HashMap<Arc<[u8]>, usize>,
+    /// The sums of all places, and where they are: whoever has the least is found at once.
+    by_sum: BTreeSet<(u64, usize)>,
 }
 
 #[derive(Debug)]
@@ -138,23 +143,34 @@ struct Place {
 impl Ranking {
     /// With no places it counts nothing.
     fn new(max_places: usize) -> Ranking {
-        Ranking { max_places, places: Vec::new(), place_of: HashMap::new() }
+        Ranking { max_places, places: Vec::new(), place_of: HashMap::new(), by_sum: BTreeSet::new() }
     }
 
     fn add(&mut self, key: &[u8], amount: u64) {
+        if amount == 0 || self.max_places == 0 {
+            return;
+        }
         if let Some(&at) = self.place_of.get(key) {
-            self.places[at].sum += amount;
+            let place = &mut self.places[at];
+            self.by_sum.remove(&(place.sum, at));
+            place.sum += amount;
+            self.by_sum.insert((place.sum, at));
             return;
         }
         let key: Arc<[u8]> = key.into();
-        if self.places.len() < self.max_places {
-            self.place_of.insert(Arc::clone(&key), self.places.len());
-            self.places.push(Place { key, sum: amount, credit: 0 });
-        } else if let Some((at, place)) = self.places.iter_mut().enumerate().min_by_key(|(_, place)| place.sum) {
-            self.place_of.remove(&place.key);
-            self.place_of.insert(Arc::clone(&key), at);
-            *place = Place { key, sum: place.sum + amount, credit: place.sum };
-        }
+        let free = self.places.len();
+        let (at, credit) = if free < self.max_places {
+            self.places.push(Place { key: Arc::clone(&key), sum: amount, credit: 0 });
+            (free, 0)
+        } else {
+            // All places are taken, and there is at least one.
+            let Some((least, at)) = self.by_sum.pop_first() else { return };
+            self.place_of.remove(&self.places[at].key);
+            self.places[at] = Place { key: Arc::clone(&key), sum: least + amount, credit: least };
+            (at, least)
+        };
+        self.place_of.insert(key, at);
+        self.by_sum.insert((credit + amount, at));
     }
 
     fn first(&self, count: usize) -> Vec<(&[u8], u64)> {
@@ -173,7 +189,11 @@ mod tests {
     use crate::resp::request::OwnedArgv;
 
     fn collection(count: usize, sample_ratio: u64) -> HotKeys {
-        HotKeys::start(Wanted { cpu: true, net: true, count, duration_ms: Some(1_000), sample_ratio }, 5_000)
+        HotKeys::start(
+            Wanted { cpu: true, net: true, count, duration_ms: Some(1_000), sample_ratio },
+            1_700_000_000_000,
+            5_000,
+        )
     }
 
     fn call(hot_keys: &mut HotKeys, keys: &[&[u8]], ticks: u64, bytes: u64) {
@@ -181,7 +201,7 @@ mod tests {
         argv.push(b"DEL");
         keys.iter().for_each(|key| argv.push(key));
         let found: Vec<KeyArg> = (1..=keys.len()).map(|index| KeyArg { index, access: Access::Remove }).collect();
-        hot_keys.note(argv.as_argv(), &found, ticks, bytes);
+        hot_keys.note(argv.as_argv(), || found, ticks, bytes);
     }
 
     #[test]
@@ -190,7 +210,7 @@ mod tests {
         call(&mut hot_keys, &[b"a", b"b"], 10, 100);
         call(&mut hot_keys, &[b"b"], 1, 500);
         call(&mut hot_keys, &[b"c"], 20, 1);
-        call(&mut hot_keys, &[], 1_000, 1_000);
+        call(&mut hot_keys, &[b"nothing"], 0, 0);
         call(&mut hot_keys, &[&[b'x'; HOTKEYS_KEY_MAX_BYTES + 1]], 7, 7);
         assert_eq!(hot_keys.by_ticks(), [(b"c".as_slice(), 20), (b"b".as_slice(), 6)]);
         assert_eq!(hot_keys.by_bytes(), [(b"b".as_slice(), 550), (b"a".as_slice(), 50)]);
