@@ -430,6 +430,9 @@ pub const ACL_LOG_MERGE_WITHIN_MS: i64 = 60_000;
 /// Bytes of each text that ACL LOG keeps of a refusal: what was asked for, the name of the user and the line about the client.
 pub const ACL_LOG_MAX_TEXT_BYTES: usize = 4 * 1024;
 
+/// Bytes of each of the names that a client has given itself which ACL LOG shows.
+pub const ACL_LOG_MAX_NAME_BYTES: usize = 512;
+
 /// Arguments that are kept of a command that stood out, and of a slow call of a script: as many as Redis' SLOWLOG keeps.
 pub const COMMAND_LOG_MAX_ARGS: usize = 32;
 

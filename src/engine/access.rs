@@ -10,8 +10,9 @@ use super::error::Error;
 use super::session::{Restrictions, Session, SessionKey};
 use super::state::{Entry, ServerState};
 use super::subscriptions::{Kind, Space};
+use crate::base::limits::{ACL_LOG_MAX_NAME_BYTES, ACL_LOG_MAX_TEXT_BYTES};
 use crate::config::AclPubsubDefault;
-use crate::resp::request::Argv;
+use crate::resp::request::{Argv, abridge};
 
 const WRONG_PASSWORD: Error = Error::text("WRONGPASS invalid username-password pair or user is disabled.");
 
@@ -263,9 +264,16 @@ impl ServerState {
     ) {
         self.stats.refusals[reason as usize] += 1;
         let mut client = Vec::new();
-        describe_calling(&mut client, self, session, command);
+        // A client that is refused again and again must not have long names copied each time.
+        describe_calling(&mut client, self, session, command, ACL_LOG_MAX_NAME_BYTES);
         client.pop_if(|byte| *byte == b'\n');
-        let case = Case { reason, context, object: object.to_vec(), user: user.to_vec(), client };
+        let case = Case {
+            reason,
+            context,
+            object: abridge(object, ACL_LOG_MAX_TEXT_BYTES).into_owned(),
+            user: user.to_vec(),
+            client,
+        };
         let now_ms = self.clock.now_ms();
         self.acl.log.note(case, now_ms, self.config.acllog_max_len);
     }

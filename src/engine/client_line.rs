@@ -7,23 +7,30 @@ use super::session::{Restrictions, Session};
 use super::state::ServerState;
 use super::subscriptions::{Kind as Listening, Space};
 use super::tracking::redirect;
+use crate::resp::request::abridge;
 
 /// One line of CLIENT LIST: the fields of Redis 8.0, and behind them those that Valkey 9.1 has beside them. What a session keeps only while one of its commands runs (argument buffers and the one in which
 /// replies are made are shared by all) counts as 0; replies on their way to the socket count as unsent.
 pub(crate) fn describe(text: &mut Vec<u8>, server: &ServerState, session: &Session) {
     let command = session.last_command.map_or("NULL", |command| &server.table.by_id(command).full_name);
-    describe_calling(text, server, session, command);
+    describe_calling(text, server, session, command, usize::MAX);
 }
 
-/// The same of a client whose command is still being looked at.
-pub(super) fn describe_calling(text: &mut Vec<u8>, server: &ServerState, session: &Session, command: &str) {
+/// The same of a client whose command is still being looked at; of each name that it has given itself no more than `longest_name` bytes.
+pub(super) fn describe_calling(
+    text: &mut Vec<u8>,
+    server: &ServerState,
+    session: &Session,
+    command: &str,
+    longest_name: usize,
+) {
     let now_ticks = server.stats.clock.raw();
     let seconds_since = |ticks| server.stats.clock.delta(ticks, now_ticks).as_secs();
     let queued = session.transaction.as_ref();
     let queued_bytes = queued.map_or(0, |transaction| transaction.bytes());
     let unsent_held = session.outbox.held();
     let held = session.mem_bytes();
-    let lossy = String::from_utf8_lossy;
+    let shown = |name| String::from_utf8_lossy(&abridge(name, longest_name)).into_owned();
     // Writing to memory does not fail.
     let _ = writeln!(
         text,
@@ -35,7 +42,7 @@ pub(super) fn describe_calling(text: &mut Vec<u8>, server: &ServerState, session
         session.address,
         session.local_address,
         session.fd,
-        lossy(&session.name),
+        shown(&session.name),
         seconds_since(session.connected_ticks),
         seconds_since(session.active_ticks),
         flags(session),
@@ -52,8 +59,8 @@ pub(super) fn describe_calling(text: &mut Vec<u8>, server: &ServerState, session
         user_of(server, session),
         redirect(session.tracking.as_deref()),
         session.protocol,
-        lossy(&session.lib_name),
-        lossy(&session.lib_version),
+        shown(&session.lib_name),
+        shown(&session.lib_version),
         if session.takes_redirects { "r" } else { "" },
         session.bytes_in,
         session.bytes_out,

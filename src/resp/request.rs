@@ -135,8 +135,7 @@ pub struct OwnedArgv {
     spans: Vec<Span>,
 }
 
-/// Bytes, or the first `max_bytes` of them with how many more there are: what is kept of what a client says must not be long because
-/// that was.
+/// Bytes, or the first `max_bytes` of them with how many more there are, so that a client's long text is not kept whole.
 pub fn abridge(bytes: &[u8], max_bytes: usize) -> Cow<'_, [u8]> {
     match bytes.split_at_checked(max_bytes) {
         Some((first, rest)) if !rest.is_empty() => {
@@ -297,7 +296,7 @@ impl Decoder {
     /// its arguments lie is appended to `spans`. `false` says nothing and changes nothing: [`decode`](Self::decode) decides then.
     #[inline]
     pub fn decode_short(&mut self, buf: &[u8], limits: &RequestLimits, spans: &mut Vec<Span>) -> bool {
-        // Numbers of two digits are within every limit but theirs.
+        // Numbers of two digits are within every limit except those of clients that have not logged in.
         if self.missing > 0 || limits.unauthenticated {
             return false;
         }

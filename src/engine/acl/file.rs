@@ -157,7 +157,7 @@ mod tests {
                 "on", "off", "nopass", ">x", "<x", "allkeys", "resetkeys", "~*", "~a*", "~", "~a)", "~(", "%R~*", "%W~*", "%RW~*",
                 "%R~", "&*", "&a", "&", "resetchannels", "allchannels", "+@all", "-@all", "+get", "-get", "+@read", "-@read",
                 "+select|0", "+select|a b", "+select|(", "+select|)", "+select|\t", "(~a)", "(~a) +get)", "(%R~* %W~* +get)",
-                "(+select|a) ~b)", "( )", "()", "clearselectors", "reset", "skip-sanitize-payload",
+                "db=0", "db=0,3", "alldbs", "resetdbs", "(db=1 ~a)", "(resetdbs)", "(+select|a) ~b)", "( )", "()", "clearselectors", "reset", "skip-sanitize-payload",
             ]), 0..12),
             all_channels: bool,
         ) {

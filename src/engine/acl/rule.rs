@@ -64,7 +64,7 @@ pub fn merge_selectors(words: Argv<'_>) -> Result<Vec<Vec<u8>>, Vec<u8>> {
     }
 }
 
-/// Whether nobody can be called so, because a line of rules would not say it.
+/// Whether a user can't have this name, because a line of rules could not be read back with it.
 pub fn is_no_name(name: &[u8]) -> bool {
     name.is_empty() || has_spaces(name)
 }

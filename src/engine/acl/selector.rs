@@ -47,7 +47,7 @@ pub struct Selector {
     keys: Vec<KeyPattern>,
     all_channels: bool,
     channels: Vec<Vec<u8>>,
-    /// All if `None`, which is how it begins: only who uses them learns that there are rules about databases.
+    /// All if `None`, which is how it begins. Then they are not shown, so that replies equal those of Redis, which has no such rules.
     databases: Option<BTreeSet<u32>>,
 }
 
