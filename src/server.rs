@@ -35,7 +35,7 @@ use crate::log::disk::{RealDisk, ignore_file_size_signal};
 use crate::log::scan::TornTail;
 use crate::net::listener::Listener;
 use crate::net::metrics_http::{self, Questions};
-use crate::net::reconfigure::{ListenError, Network, acceptor, listen};
+use crate::net::reconfigure::{ListenError, Network, acceptor, listen, stamps};
 use crate::net::serve::{Shared, serve};
 
 /// Why the server did not start.
@@ -110,6 +110,8 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
     count_for_this_thread();
     wait_to_be_told();
     local.block_on(&runtime, async {
+        // Before they are read: what changes meanwhile is found at the first look.
+        let tls_files = stamps(&config);
         let acceptor = acceptor(&config).map_err(|error| StartError::Tls(error.to_string()))?;
         let listeners = open_listeners(&config)?;
         let metrics = open_metrics(&config)?;
@@ -141,7 +143,7 @@ pub fn run(mut config: Config) -> Result<(), StartError> {
         metrics_http::start(metrics, &questions, &shared.engine.borrow().server.registry)?;
         tokio::task::spawn_local(questions.answer(Rc::clone(&shared), command::metrics::render));
         shared.sockets.set_acceptor(acceptor);
-        let network = Network::new(Rc::clone(&shared.sockets), &shared.engine.borrow().server.config);
+        let network = Network::new(Rc::clone(&shared.sockets), tls_files);
         shared.engine.borrow_mut().server.network = Some(Box::new(network));
         serve(shared, listeners, load).await?;
         Ok(())

@@ -29,16 +29,16 @@ pub(crate) struct ListenError {
 /// The network of a running server.
 pub(crate) struct Network {
     table: Rc<SocketTable>,
-    /// The files of certificates and keys, as they were when they were last read.
+    /// The files of certificates and keys, as they were when reading them was last tried.
     files: Vec<Stamp>,
     /// When it was last looked whether they have changed, by the steady clock.
     looked_ms: i64,
 }
 
 impl Network {
-    /// That of the sockets in `table`, which listens as `config` says.
-    pub(crate) fn new(table: Rc<SocketTable>, config: &Config) -> Network {
-        Network { table, files: stamps(config), looked_ms: 0 }
+    /// That of the sockets in `table`, whose certificates were read from files of these stamps.
+    pub(crate) fn new(table: Rc<SocketTable>, files: Vec<Stamp>) -> Network {
+        Network { table, files, looked_ms: 0 }
     }
 }
 
@@ -65,23 +65,26 @@ impl Reconfigure for Network {
             return;
         }
         self.looked_ms = now_ms;
-        // One of two that belong together may have been replaced, and the other not yet: then the next look finds both.
-        if stamps(config) != self.files
-            && let Ok((files, acceptor)) = read(config)
-        {
+        let files = stamps(config);
+        if files == self.files {
+            return;
+        }
+        // Noted before it is known whether they are any good: what is not is read again only when it changes again. So of two files that
+        // belong together one may be replaced first.
+        self.files = files;
+        if let Ok((_, acceptor)) = read(config) {
             tracing::info!("certificates and keys were read again, since their files have changed");
             self.table.set_acceptor(acceptor);
-            self.files = files;
         }
     }
 }
 
 /// What tells a file from the one that stood in its place before: when it was written, in seconds and nanoseconds, its length, and its
 /// number on the disk. `None` if there is none.
-type Stamp = Option<(i64, i64, u64, u64)>;
+pub(crate) type Stamp = Option<(i64, i64, u64, u64)>;
 
 /// Those of all files that TLS is made of. A folder's changes when a file comes or goes there.
-fn stamps(config: &Config) -> Vec<Stamp> {
+pub(crate) fn stamps(config: &Config) -> Vec<Stamp> {
     let named = [&config.tls_cert_file, &config.tls_key_file, &config.tls_ca_cert_file, &config.tls_ca_cert_dir];
     let stamp = |path: &PathBuf| {
         let meta = std::fs::metadata(config.dir.join(path)).ok()?;
