@@ -53,7 +53,7 @@ impl Histogram {
     }
 }
 
-/// The first `PARTS` values have a bucket each; added to a value they let it take the same steps as all others.
+/// Adding `PARTS` lets small values take the same path as large ones.
 #[inline]
 fn bucket_of(value: u64) -> usize {
     let value = value.saturating_add(PARTS as u64);

@@ -86,7 +86,7 @@ fn rename(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, to) = (args.bytes()?, args.bytes()?);
     let slot = ctx.ks.find(ctx.session.db, key).ok_or(Error::NoSuchKey)?;
     if key != to {
-        // What has expired there is gone before, and so those hear who listen to that.
+        // A key there whose time is over expires first, so that those who listen for that are told.
         _ = ctx.ks.find(ctx.session.db, to);
         ctx.ks.rename(ctx.session.db, slot, to);
     }

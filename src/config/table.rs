@@ -221,8 +221,7 @@ parameters! {
         tls_session_cache_size: usize = "tls-session-cache-size", AnyTime, int(0, INT_MAX), "20480", act Network, part Certificates;
         /// Seconds for which a TLS session is remembered.
         tls_session_cache_timeout_s: u32 = "tls-session-cache-timeout", AnyTime, int(0, INT_MAX), "300", act Network, part Certificates;
-        /// Seconds after which it is looked whether the files of certificates and keys have changed, which are then read again; 0 for
-        /// never.
+        /// How often, in seconds, to check whether the files of certificates and keys have changed; then they are read again. 0: never.
         tls_auto_reload_interval_s: u32 = "tls-auto-reload-interval", AnyTime, int(0, INT_MAX), "0";
     }
     "Metrics" {

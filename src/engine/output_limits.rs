@@ -9,7 +9,7 @@
 //! the reader's fault: it does not count towards soft limits, nor for those to whom others push, who have asked for nothing.
 //!
 //! MONITOR's clients are ordinary ones, for whom there mostly is no limit. Then that of replicas holds for them, so that
-//! nobody fills the memory by looking on. Of those who are told what they cache no longer, the hard one holds for what they were told.
+//! nobody fills the memory by looking on. The same hard limit holds for the invalidations of a client that caches keys, without its replies.
 
 use super::session::{ClientType, Restrictions, Session, SessionKey};
 use super::state::ServerState;

@@ -53,8 +53,7 @@ impl Flags {
     /// Has no key arguments that must exist (ACL and cluster hint).
     pub const NO_MANDATORY_KEYS: Flags = Flags(1 << 18);
 
-    /// Served to a client of RESP2 that has subscriptions. Not shown by COMMAND INFO, nor are those
-    /// behind it.
+    /// Served to a client of RESP2 that has subscriptions. This flag and those below are not shown by COMMAND INFO.
     pub const WHILE_SUBSCRIBED: Flags = Flags(1 << 19);
     /// Runs at once though MULTI is open, and is not queued.
     pub const WHILE_QUEUEING: Flags = Flags(1 << 20);

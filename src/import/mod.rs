@@ -31,8 +31,9 @@ use files::Files;
 pub use report::{Options, Report};
 use target::Target;
 
-/// Imports `source`, a path or the address of a server that uses TLS as `into` does, into the server there. `tell` hears how far it is. A server is
-/// followed until its operator sets `stop`, if one is given; else no more than its snapshot is imported.
+/// Imports `source`, a path or the address of a server, into the server at `into`; certificates and server name of `into` hold for both.
+/// `tell` hears how far it is. A server is followed until its operator sets `stop`, if one is given; else no more than its snapshot is
+/// imported.
 pub fn import(
     source: &str,
     into: Address<'_>,

@@ -477,8 +477,8 @@ fn append<const N: usize>(buf: &mut Vec<u8>, parts: [&[u8]; N]) {
     unsafe { buf.set_len(end) };
 }
 
-/// Has `write` write a type byte, a number and the line's end. Inlined for each length that the small numbers have which nearly all
-/// of them are, so that there it copies a constant number of bytes.
+/// Has `write` write a type byte, a number and the line's end. Nearly all numbers are small: each short length gets an inlined copy of a
+/// constant size.
 #[inline(always)]
 fn with_header(kind: u8, value: i64, mut write: impl FnMut(&[u8])) {
     match value {

@@ -2,8 +2,8 @@
 //! threads. One seed decides what clients ask, when the disk works, what fails and where the power goes; the same seed gives the
 //! same run. After each crash a server starts on what is left, and this is compared with what clients were told:
 //!
-//! - what a client was shown is there, whether it changed that itself, read it, or was told of it as an event: under loss of power if `appendfsync` promised
-//!   so when the reply left, under kill -9 always;
+//! - what a client was shown is there, whether it changed that itself, read it, or was told of it as an event: under loss of power if
+//!   `appendfsync` promised so when the reply left, under kill -9 always;
 //! - what is there is what some unit had made: whole units, in order, nothing invented;
 //! - a second engine that repeats the log's units, one by one, has the same data as the first at any time;
 //! - a crash alone never looks like damage.
