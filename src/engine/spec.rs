@@ -482,7 +482,13 @@ impl<R> Command<R> {
     /// Whether `argc` arguments (the name included) fit.
     #[inline]
     pub fn accepts(&self, argc: usize) -> bool {
-        let argc = argc.min(i32::MAX as usize) as i32;
-        if self.arity >= 0 { argc == self.arity } else { argc >= -self.arity }
+        let (fewest, more) = self.argument_counts();
+        argc.wrapping_sub(fewest) <= more
+    }
+
+    /// The fewest arguments that fit (the name included), and how many more may follow.
+    pub fn argument_counts(&self) -> (usize, usize) {
+        let fewest = self.arity.unsigned_abs() as usize;
+        (fewest, if self.arity >= 0 { 0 } else { i32::MAX as usize })
     }
 }

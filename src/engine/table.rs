@@ -216,11 +216,7 @@ fn entry<R>(command: &'static Command<R>, parent: Option<&'static Command<R>>, i
     let full_name = parent.map_or(command.name.to_owned(), |parent| format!("{}|{}", parent.name, command.name));
     let sub = command.sub.iter().map(|sub| entry(sub, Some(command), ids)).collect();
     let called = command.name.to_ascii_lowercase();
-    let plain_args = match command.arity {
-        _ if !command.sub.is_empty() => (usize::MAX, 0),
-        exactly @ 0.. => (exactly as usize, 0),
-        at_least => (at_least.unsigned_abs() as usize, i32::MAX as usize),
-    };
+    let plain_args = if command.sub.is_empty() { command.argument_counts() } else { (usize::MAX, 0) };
     Entry { command, id, full_name, sub, key: NameKey::new(called.as_bytes()), called, plain_args }
 }
 
