@@ -49,7 +49,9 @@ pub(crate) fn acceptor(config: &Config) -> Result<Option<Acceptor>, TlsError> {
 
 impl Reconfigure for Network {
     fn reconfigure(&mut self, before: &Config, config: &Config) -> Result<(), NetworkRefusal> {
-        let (files, acceptor) = read(config)?;
+        // Looked at before they are read: what changes meanwhile is found at the next look.
+        let files = stamps(config);
+        let acceptor = read(config)?;
         self.listen(before, config).map_err(|error| {
             tracing::warn!("the server listens where it did: {error}");
             if before.bind == config.bind { NetworkRefusal::Port } else { NetworkRefusal::Address }
@@ -72,7 +74,7 @@ impl Reconfigure for Network {
         // Noted before it is known whether they are any good: what is not is read again only when it changes again. So of two files that
         // belong together one may be replaced first.
         self.files = files;
-        if let Ok((_, acceptor)) = read(config) {
+        if let Ok(acceptor) = read(config) {
             tracing::info!("certificates and keys were read again, since their files have changed");
             self.table.set_acceptor(acceptor);
         }
@@ -93,16 +95,12 @@ pub(crate) fn stamps(config: &Config) -> Vec<Stamp> {
     named.into_iter().filter(|path| !path.as_os_str().is_empty()).map(stamp).collect()
 }
 
-/// Reads all files. The stamps are those of before: what changes meanwhile is found at the next look.
-fn read(config: &Config) -> Result<(Vec<Stamp>, Option<Acceptor>), NetworkRefusal> {
-    let files = stamps(config);
-    match acceptor(config) {
-        Ok(acceptor) => Ok((files, acceptor)),
-        Err(error) => {
-            tracing::warn!("TLS stays as it was: {error}");
-            Err(NetworkRefusal::Tls)
-        }
-    }
+/// Reads all files.
+fn read(config: &Config) -> Result<Option<Acceptor>, NetworkRefusal> {
+    acceptor(config).map_err(|error| {
+        tracing::warn!("TLS stays as it was: {error}");
+        NetworkRefusal::Tls
+    })
 }
 
 impl Network {
