@@ -10,10 +10,11 @@ use crate::base::limits::SCRIPT_NAMES_KEPT;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandId(pub u16);
 
-/// Slots of the table, in which a name has one place.
-const SLOTS: usize = 64;
+/// Slots of the table. At most half of them are taken, so that a search meets an empty one soon.
+const SLOTS: usize = 2 * SCRIPT_NAMES_KEPT;
 
-/// Known names by the address of their text. 0 is no address.
+/// Known names by the address of their text, in a table with linear probing: which names share a slot depends on where they
+/// happen to be in memory, and none may have to be looked up again for that. 0 is no address.
 pub(super) struct Names {
     slots: [(usize, CommandId); SLOTS],
     kept: usize,
@@ -25,12 +26,21 @@ impl Names {
     /// The command of the name whose text is at `address`.
     #[inline]
     pub(super) fn find(&self, address: usize) -> Option<CommandId> {
-        let (known, command) = self.slots[place(address)];
-        (known == address).then_some(command)
+        let mut slot = place(address);
+        loop {
+            let (known, command) = self.slots[slot];
+            if known == address {
+                return Some(command);
+            }
+            if known == 0 {
+                return None;
+            }
+            slot = (slot + 1) % SLOTS;
+        }
     }
 
-    /// Notes the string at `index` of the stack as the name of a command. Names can be written in any case: past
-    /// [`SCRIPT_NAMES_KEPT`] none is noted any more.
+    /// Notes the string at `index` of the stack, which is not known yet, as the name of a command. Names can be written in any
+    /// case: past [`SCRIPT_NAMES_KEPT`] none is noted any more.
     #[cold]
     pub(super) fn note(&mut self, stack: Stack<'_>, index: i32, command: CommandId) {
         if self.kept >= SCRIPT_NAMES_KEPT {
@@ -40,8 +50,15 @@ impl Names {
         stack.push_boolean(true);
         stack.memory().granted(|| stack.raw_set(REGISTRY));
         self.kept += 1;
-        let address = stack.bytes(index).as_ptr() as usize;
-        self.slots[place(address)] = (address, command);
+        self.insert(stack.bytes(index).as_ptr() as usize, command);
+    }
+
+    fn insert(&mut self, address: usize, command: CommandId) {
+        let mut slot = place(address);
+        while self.slots[slot].0 != 0 {
+            slot = (slot + 1) % SLOTS;
+        }
+        self.slots[slot] = (address, command);
     }
 }
 
@@ -49,4 +66,24 @@ impl Names {
 fn place(address: usize) -> usize {
     // Strings stand at multiples of eight and are longer than that.
     (address >> 5) % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_whose_places_are_the_same_are_all_found() {
+        let mut names = Names::NONE;
+        // From the last slot on, so that the search goes on at the first one.
+        let address = |number: usize| ((SLOTS - 1) << 5) + number * (SLOTS << 5);
+        for number in 1..=10 {
+            assert_eq!(names.find(address(number)), None);
+            names.insert(address(number), CommandId(number as u16));
+        }
+        for number in 1..=10 {
+            assert_eq!(names.find(address(number)), Some(CommandId(number as u16)));
+        }
+        assert_eq!(names.find(address(11)), None);
+    }
 }
