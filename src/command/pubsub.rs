@@ -60,7 +60,7 @@ fn unsubscribe_from(ctx: &mut Ctx<'_>, args: Args<'_>, kind: Kind, verb: &[u8]) 
         }
         return Ok(());
     }
-    let names: Vec<Box<[u8]>> = ctx.session.subscriptions.of(kind).iter().cloned().collect();
+    let names: Vec<Box<[u8]>> = ctx.session.subscriptions.of(kind).map(Box::from).collect();
     for name in &names {
         ctx.server.pubsub.unsubscribe(ctx.session, kind, name);
         confirm(ctx, kind, verb, Some(name));

@@ -130,7 +130,6 @@ impl ServerState {
             session
                 .subscriptions
                 .of(kind)
-                .iter()
                 .all(|name| user.selectors().iter().any(|selector| selector.allows_channel(name, is_pattern)))
         };
         !(may_listen(Kind::Channel(Space::Global), false)

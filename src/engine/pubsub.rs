@@ -160,7 +160,7 @@ impl PubSub {
     /// Ends all subscriptions of a session.
     pub fn forget(&mut self, session: &mut Session) {
         for kind in Kind::ALL {
-            let names: Vec<Box<[u8]>> = session.subscriptions.of(kind).iter().cloned().collect();
+            let names: Vec<Box<[u8]>> = session.subscriptions.of(kind).map(Box::from).collect();
             for name in names {
                 self.unsubscribe(session, kind, &name);
             }
