@@ -148,6 +148,12 @@ impl SplitTable {
         self.segment(self.index(hash)).find(tag(hash), eq)
     }
 
+    /// Starts to bring into the cache what [`find`](Self::find) will look at first.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.segment(self.index(hash)).prefetch(tag(hash));
+    }
+
     /// As [`find`](Self::find), to give the entry another number. Its hash must stay the same.
     #[inline]
     pub(crate) fn find_mut(&mut self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<&mut u32> {

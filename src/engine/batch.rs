@@ -6,6 +6,7 @@
 
 use super::spec::{Begin, Find};
 use super::table::{CommandTable, Entry, Finder};
+use crate::base::hasher::hash_bytes;
 use crate::keyspace::{DbIndex, Keyspace};
 use crate::resp::request::{Argv, Decoder, ProtocolError, RequestLimits, Span};
 
@@ -103,6 +104,8 @@ impl<R> Batch<R> {
 
     /// Begins the lookups of the commands' first keys.
     pub(super) fn warm(&self, ks: &Keyspace, db: DbIndex, input: &[u8]) {
+        let mut hashes = [0; BATCH_MAX];
+        let mut free = hashes.iter_mut();
         for planned in &self.commands {
             let Some(keys) = planned.entry.and_then(|entry| entry.command.keys.first()) else { continue };
             let index = match (keys.begin, keys.find) {
@@ -110,10 +113,14 @@ impl<R> Batch<R> {
                 (Begin::Index(count_at), Find::Counted | Find::CountedPairs) => count_at + 1,
                 _ => continue,
             };
-            if let Some(key) = self.argv(planned, input).get(index) {
-                ks.warm(db, key);
+            if let Some(key) = self.argv(planned, input).get(index)
+                && let Some(hash) = free.next()
+            {
+                *hash = hash_bytes(key);
             }
         }
+        let unused = free.len();
+        ks.warm(hashes[..BATCH_MAX - unused].iter().map(|hash| (db, *hash)));
     }
 
     pub(super) fn len(&self) -> usize {

@@ -213,7 +213,7 @@ impl Slice<'_> {
         let ks = &mut self.engine.ks;
         let mut keys = std::mem::take(&mut batch.keys);
         for together in keys.chunks_mut(LOAD_AHEAD_KEYS) {
-            together.iter().for_each(|(key, _)| ks.warm_prepared(key));
+            ks.warm(together.iter().map(|(key, _)| (key.db(), key.hash())));
             together.iter_mut().try_for_each(|(key, idle_s)| add(ks, key, *idle_s))?;
         }
         ks.record_encoded(batch.effects.as_bytes(), batch.effect_count);

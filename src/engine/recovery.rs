@@ -293,7 +293,7 @@ impl Engine {
     fn repeat(&mut self, piece: &mut Piece, position: &mut Position) -> Result<(), Unfit> {
         let mut changes = std::mem::take(&mut piece.changes);
         for together in changes.chunks_mut(LOAD_AHEAD_KEYS) {
-            together.iter().filter_map(Change::key).for_each(|(db, hash)| self.ks.warm_hashed(db, hash));
+            self.ks.warm(together.iter().filter_map(Change::key));
             // They stay where they are: what was just moved is not there to be read before the processor has written all before it.
             for Change { lsn, index, what } in together {
                 let unfit = |index, what| Unfit { lsn: *lsn, index, what };

@@ -105,10 +105,16 @@ impl Db {
         hash
     }
 
-    /// Starts to bring what [`find_hashed`](Self::find_hashed) will look at into the cache. Done for several keys in a row, their cache
-    /// misses overlap: the processor goes on to the next key while it waits for the first one's index.
+    /// Starts to bring what [`find_hashed`](Self::find_hashed) will look at first into the cache.
     #[inline]
-    pub(super) fn warm_hashed(&self, hash: u64) {
+    pub(super) fn warm_index(&self, hash: u64) {
+        self.index.prefetch(hash);
+    }
+
+    /// Starts to bring the entry into the cache that [`find_hashed`](Self::find_hashed) will look at. Waits for the index, which
+    /// [`warm_index`](Self::warm_index) brings.
+    #[inline]
+    pub(super) fn warm_entry(&self, hash: u64) {
         self.index.find(hash, |slot| {
             self.entries.prefetch(Slot(slot));
             true

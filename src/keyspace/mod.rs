@@ -413,18 +413,13 @@ impl Keyspace {
         &self.dbs[db as usize]
     }
 
-    /// Hints that `key` will be looked up soon: what that has to wait for begins to come into the cache.
+    /// Hints that keys with these hashes will be looked up soon: what that has to wait for begins to come into the cache. The
+    /// processor waits for the index of all of them at once, and then for all entries.
     #[inline]
-    pub fn warm(&self, db: DbIndex, key: &[u8]) {
-        self.warm_hashed(db, hash_bytes(key));
-    }
-
-    /// As [`warm`](Self::warm), for a key whose hash is known.
-    #[inline]
-    pub fn warm_hashed(&self, db: DbIndex, hash: u64) {
-        if let Some(db) = self.dbs.get(db as usize) {
-            db.warm_hashed(hash);
-        }
+    pub fn warm(&self, keys: impl Iterator<Item = (DbIndex, u64)> + Clone) {
+        let with_db = |(db, hash)| Some((self.dbs.get(usize::from(db))?, hash));
+        keys.clone().filter_map(with_db).for_each(|(db, hash)| db.warm_index(hash));
+        keys.filter_map(with_db).for_each(|(db, hash)| db.warm_entry(hash));
     }
 
     /// The value of a key, for a command that reads: counts as hit or miss and as a use of the key.

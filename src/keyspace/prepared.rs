@@ -139,12 +139,6 @@ impl Preparation {
 }
 
 impl Keyspace {
-    /// As [`warm`](Self::warm).
-    #[inline]
-    pub fn warm_prepared(&self, prepared: &PreparedKey) {
-        self.warm_hashed(prepared.db, prepared.hash);
-    }
-
     /// Stores a key, whatever was there before, and takes its value. It expires when it says so, or as before where that is to stay.
     pub fn put_prepared(&mut self, prepared: &mut PreparedKey) -> Result<(), Misfit> {
         let (db, hash, is_change, deadline) = (prepared.db, prepared.hash, prepared.is_change, prepared.deadline());

@@ -218,7 +218,11 @@ impl Reply {
         if self.is_tape() {
             return tape::write(&mut self.buf, Token::Integer(value));
         }
-        self.header(b':', value);
+        // Unlike lengths, integers are often long.
+        match value {
+            0..100 => self.header(b':', value),
+            _ => self.line(b':', itoa::Buffer::new().format(value).as_bytes()),
+        }
     }
 
     /// A byte string.

@@ -347,7 +347,16 @@ impl<'a> Encoded<'a> {
     #[inline]
     fn is_at(&self, bytes: &[u8], at: usize) -> bool {
         let rest = &bytes[at..];
-        rest[0] == self.head[0] && rest.starts_with(self.head()) && rest[self.head_len..].starts_with(self.payload)
+        if rest[0] != self.head[0] {
+            return false;
+        }
+        // Elements of one collection mostly begin alike and differ at their end ("user:17"): so most need no comparison of all bytes.
+        if let Some(last) = self.payload.last()
+            && rest.get(self.len() - 1) != Some(last)
+        {
+            return false;
+        }
+        rest.starts_with(self.head()) && rest[self.head_len..].starts_with(self.payload)
     }
 }
 

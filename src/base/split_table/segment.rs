@@ -18,6 +18,8 @@
 //!
 //! The lines are one block, of a [size](lines_for) that the allocator has.
 
+use crate::base::prefetch::prefetch;
+
 /// Cells of a line: each holds the tag and the number of one entry.
 pub(super) const CELLS: usize = 10;
 
@@ -61,6 +63,14 @@ impl Segment {
     #[inline]
     pub(super) fn find(&self, tag: u16, eq: impl FnMut(u32) -> bool) -> Option<u32> {
         self.locate(tag, eq).map(|found| found.number)
+    }
+
+    /// Starts to bring the line into the cache in which the search for this tag begins.
+    #[inline]
+    pub(super) fn prefetch(&self, tag: u16) {
+        if let Some(line) = self.lines.get(self.home(tag)) {
+            prefetch(line);
+        }
     }
 
     /// As [`find`](Self::find), to replace the number.
