@@ -18,6 +18,8 @@
 //!
 //! The lines are one block, of a [size](lines_for) that the allocator has.
 
+use crate::base::prefetch::prefetch;
+
 /// Cells of a line: each holds the tag and the number of one entry.
 pub(super) const CELLS: usize = 10;
 
@@ -129,6 +131,11 @@ impl Segment {
     /// The numbers in one line, if there is such a one.
     pub(super) fn line(&self, at: usize) -> impl Iterator<Item = u32> {
         self.lines.get(at).into_iter().flat_map(Line::entries).map(|(_, number)| number)
+    }
+
+    /// Starts to bring a line into the cache, if there is such a one.
+    pub(super) fn prefetch(&self, at: usize) {
+        self.lines.get(at).into_iter().for_each(prefetch);
     }
 
     /// The number in one of the [cells](Self::cells), if it is taken.
