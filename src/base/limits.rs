@@ -105,6 +105,10 @@ pub const OUTBOX_CHUNK_BYTES: usize = 64 * 1024;
 /// Bytes sent to one client at a time before others have their turn.
 pub const SEND_SLICE_BYTES: usize = 1024 * 1024;
 
+/// Bytes that are left for what is sent next, if that follows right away, rather than sent in a packet of their own: to copy them costs
+/// far less than a packet does.
+pub const SEND_REST_MAX_BYTES: usize = 4 * 1024;
+
 /// Places in the unsent replies of a client from which on they wait for a later unit of the log. With more, some replies wait for
 /// a later one than they show.
 pub const OUTBOX_FENCES_MAX: usize = 64;
@@ -275,6 +279,8 @@ pub const STREAM_TRIM_MAX_ENTRIES: u64 = 1_000_000;
 const _: () = {
     // A command that is allowed must be addressable.
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);
+    // What is left for the next large value is small beside it.
+    assert!(2 * SEND_REST_MAX_BYTES <= OUTBOX_TAKE_OVER_BYTES);
     // What is copied rather than taken over fits a chunk with others.
     assert!(OUTBOX_TAKE_OVER_BYTES <= OUTBOX_CHUNK_BYTES);
     // A pipeline is held to the limits of output before it pauses.
