@@ -33,6 +33,13 @@ pub const KEY_SIZES_MAX_KEYS: usize = 32_768;
 /// Bytes read from a socket at once. Large enough for a pipeline of a few hundred commands, small enough to stay in L2.
 pub const READ_CHUNK_BYTES: usize = 64 * 1024;
 
+/// Bytes read from a socket at once where more is known to come of a large command, together with what has come of it.
+pub const READ_LARGE_BYTES: usize = 256 * 1024;
+
+/// Bytes of an unfinished command for which there is room in front of what is read next. More of them stay where they are kept, and what
+/// is read is added to them.
+pub const READ_BEHIND_BYTES: usize = 128 * 1024;
+
 /// Bytes read at a time from one of the connections that are answered while a script is busy.
 pub const BUSY_READ_CHUNK_BYTES: usize = 16 * 1024;
 
@@ -279,6 +286,8 @@ pub const STREAM_TRIM_MAX_ENTRIES: u64 = 1_000_000;
 const _: () = {
     // A command that is allowed must be addressable.
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);
+    // Behind what was kept of a command there is room for as much as is read otherwise.
+    assert!(READ_BEHIND_BYTES + READ_CHUNK_BYTES <= READ_LARGE_BYTES);
     // What is left for the next large value is small beside it.
     assert!(2 * SEND_REST_MAX_BYTES <= OUTBOX_TAKE_OVER_BYTES);
     // What is copied rather than taken over fits a chunk with others.
