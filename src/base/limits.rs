@@ -33,6 +33,13 @@ pub const KEY_SIZES_MAX_KEYS: usize = 32_768;
 /// Bytes read from a socket at once. Large enough for a pipeline of a few hundred commands, small enough to stay in L2.
 pub const READ_CHUNK_BYTES: usize = 64 * 1024;
 
+/// Bytes read from a socket at once where more is known to come of a large command, together with what has come of it.
+pub const READ_LARGE_BYTES: usize = 256 * 1024;
+
+/// Bytes of an unfinished command for which there is room in front of what is read next. More of them stay where they are kept, and what
+/// is read is added to them.
+pub const READ_BEHIND_BYTES: usize = 128 * 1024;
+
 /// Bytes read at a time from one of the connections that are answered while a script is busy.
 pub const BUSY_READ_CHUNK_BYTES: usize = 16 * 1024;
 
@@ -104,6 +111,10 @@ pub const OUTBOX_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Bytes sent to one client at a time before others have their turn.
 pub const SEND_SLICE_BYTES: usize = 1024 * 1024;
+
+/// Bytes that are left for what is sent next, if that follows right away, rather than sent in a packet of their own: to copy them costs
+/// far less than a packet does.
+pub const SEND_REST_MAX_BYTES: usize = 4 * 1024;
 
 /// Places in the unsent replies of a client from which on they wait for a later unit of the log. With more, some replies wait for
 /// a later one than they show.
@@ -275,6 +286,10 @@ pub const STREAM_TRIM_MAX_ENTRIES: u64 = 1_000_000;
 const _: () = {
     // A command that is allowed must be addressable.
     assert!(QUERY_BUFFER_HARD_MAX_BYTES + INLINE_MAX_BYTES <= u32::MAX as usize);
+    // Behind what was kept of a command there is room for as much as is read otherwise.
+    assert!(READ_BEHIND_BYTES + READ_CHUNK_BYTES <= READ_LARGE_BYTES);
+    // What is left for the next large value is small beside it.
+    assert!(2 * SEND_REST_MAX_BYTES <= OUTBOX_TAKE_OVER_BYTES);
     // What is copied rather than taken over fits a chunk with others.
     assert!(OUTBOX_TAKE_OVER_BYTES <= OUTBOX_CHUNK_BYTES);
     // A pipeline is held to the limits of output before it pauses.

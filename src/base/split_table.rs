@@ -86,6 +86,13 @@ pub(crate) enum Walk {
     Stop,
 }
 
+/// Where a line of a segment lies, as long as the table has that segment with so many lines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinePlace {
+    segment: usize,
+    line: usize,
+}
+
 /// A set of entries, by their numbers, found by hash. It stores neither keys nor hashes: the caller hashes, compares and, when
 /// segments split, hashes again.
 #[derive(Clone, Debug)]
@@ -252,22 +259,26 @@ impl SplitTable {
         segment.numbers().nth(self.draw(segment.len(), &mut below))
     }
 
-    /// Entries that lie in one line of a segment, drawn as by [`random`](Self::random): several for the cost of one. They have nothing to
-    /// do with each other but that some bits of their hashes are alike. None if the table is empty.
-    pub(crate) fn random_line(&self, mut below: impl FnMut(u64) -> u64) -> impl Iterator<Item = u32> {
-        let mut line = None;
+    /// A line of a segment, drawn as by [`random`](Self::random), which starts to come into the cache: whoever looks at it later does
+    /// not wait for it. `None` if the table is empty, or nearly so for its size.
+    pub(crate) fn random_line(&self, mut below: impl FnMut(u64) -> u64) -> Option<LinePlace> {
         let draws = if self.is_empty() { 0 } else { DRAWS };
-        for _ in 0..draws {
-            let segment = self.segment(self.draw(self.segments, &mut below));
-            let range = if self.segments == 1 { segment.lines() } else { segment.lines().max(MOST_CELLS / CELLS) };
-            let at = self.draw(range, &mut below);
-            if segment.line(at).next().is_some() {
-                line = Some(segment.line(at));
-                break;
-            }
-        }
-        let other = if line.is_none() { self.random(below) } else { None };
-        line.into_iter().flatten().chain(other)
+        let place = (0..draws).find_map(|_| {
+            let segment = self.draw(self.segments, &mut below);
+            let lines = self.segment(segment).lines();
+            let range = if self.segments == 1 { lines } else { lines.max(MOST_CELLS / CELLS) };
+            let line = self.draw(range, &mut below);
+            (line < lines).then_some(LinePlace { segment, line })
+        })?;
+        self.segment(place.segment).prefetch(place.line);
+        Some(place)
+    }
+
+    /// The entries in a line: several for the cost of one, or none. They have nothing to do with each other but that some bits of their
+    /// hashes are alike.
+    pub(crate) fn in_line(&self, place: LinePlace) -> impl Iterator<Item = u32> {
+        let segment = (place.segment < self.segments).then(|| self.segment(place.segment));
+        segment.into_iter().flat_map(move |segment| segment.line(place.line))
     }
 
     /// All entries, in no order that means anything.

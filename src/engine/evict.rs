@@ -130,13 +130,14 @@ impl ServerState {
     /// Counts for how long there was too little memory.
     fn note_evicted(&mut self, evicted: Evicted) {
         self.eviction_is_behind = evicted == Evicted::TooLate;
-        let now_ms = self.clock.steady_ms();
         match (evicted, self.stats.over_limit_since_ms) {
             (Evicted::Enough, Some(since_ms)) => {
-                self.stats.over_limit_ms += now_ms - since_ms;
+                self.stats.over_limit_ms += self.clock.steady_ms() - since_ms;
                 self.stats.over_limit_since_ms = None;
             }
-            (Evicted::TooLate | Evicted::Everything, None) => self.stats.over_limit_since_ms = Some(now_ms),
+            (Evicted::TooLate | Evicted::Everything, None) => {
+                self.stats.over_limit_since_ms = Some(self.clock.steady_ms());
+            }
             _ => {}
         }
     }

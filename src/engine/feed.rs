@@ -90,6 +90,7 @@ impl Engine {
             batch.warm(&self.ks, session.db, input);
         }
         self.begin_fence_behind(session);
+        self.server.batch_ends_at = session.commands + batch.len() as u64;
         for (index, planned) in batch.iter().enumerate() {
             let must_pause = self.server.has_answered_enough(out) || self.server.others_come_first;
             if index > 0 && (session.is_suspended() || must_pause) {

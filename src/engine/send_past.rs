@@ -5,10 +5,13 @@
 //! becomes part of the reply. That is so where all of it may leave at once: no reply waits for the log or for its reader, and it is
 //! the client's own command, whose reply nobody takes back. Nor does it go so where the client is to be closed for leaving that much
 //! unread. Smaller ones leave later, together with others.
+//!
+//! Where another command follows in the same pipeline, the few bytes that would not fill a packet are left for its reply. Over the
+//! loopback interface, with packets of 65,483 bytes, a value of 64 KiB would otherwise take two, and the short one costs nearly as much.
 
 use super::session::{Restrictions, Session};
 use super::state::{Origin, Past, ServerState};
-use crate::base::limits::SEND_SLICE_BYTES;
+use crate::base::limits::{SEND_REST_MAX_BYTES, SEND_SLICE_BYTES};
 use crate::base::lsn::Lsn;
 use crate::resp::reply::Reply;
 
@@ -22,9 +25,11 @@ impl ServerState {
             return reply.bulk(bytes);
         }
         let begin = self.stats.clock.raw();
+        let has_next = session.commands < self.batch_ends_at;
+        let more_follows = has_next && self.sent_past + reply.len() + bytes.len() < SEND_SLICE_BYTES;
         let mut sent = 0;
         reply.bulk_past(bytes, |parts| {
-            sent = sockets.send_past(session.key, parts);
+            sent = sockets.send_past(session.key, parts, more_follows);
             sent
         });
         self.past_of_call = Past { bytes: sent, ticks: self.stats.clock.raw().saturating_sub(begin) };
@@ -32,7 +37,7 @@ impl ServerState {
         self.stats.sent(sent as u64);
         self.sent_past += sent;
         // What the socket has not taken would be offered to it with each further reply.
-        self.others_come_first |= self.sent_past >= SEND_SLICE_BYTES || !reply.is_empty();
+        self.others_come_first |= self.sent_past >= SEND_SLICE_BYTES || reply.len() > SEND_REST_MAX_BYTES;
     }
 
     /// Whether the pipeline that ran last was sent something past its replies.

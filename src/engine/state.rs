@@ -132,6 +132,7 @@ impl Engine {
             unit_time_us: None,
             last_ticks: 0,
             others_come_first: false,
+            batch_ends_at: 0,
             sent_past: 0,
             past_of_call: Past::default(),
         };
@@ -250,6 +251,8 @@ pub struct ServerState {
     pub(super) last_ticks: u64,
     /// The pipeline that runs has taken so long, or been sent so much, that others come first.
     pub(super) others_come_first: bool,
+    /// How many commands the session whose pipeline runs has run when the batch ends, if none is refused.
+    pub(super) batch_ends_at: u64,
     /// Bytes that the pipeline that runs was [sent past its replies](ServerState::answer_large).
     pub(super) sent_past: usize,
     /// The same of the command that runs.
@@ -424,8 +427,9 @@ pub trait RawSockets {
     /// are to be closed. Does not wait.
     fn serve(&mut self, ks: &mut Keyspace, server: &mut ServerState);
     /// Sends what the socket of one connection takes of `parts` at once, from the beginning on, and answers how many bytes: none as
-    /// well where it has failed, which who sends next finds out.
-    fn send_past(&mut self, _key: SessionKey, _parts: &[IoSlice<'_>]) -> usize {
+    /// well where it has failed, which who sends next finds out. If `more_follows` right away, up to
+    /// [`SEND_REST_MAX_BYTES`](crate::base::limits::SEND_REST_MAX_BYTES) that would not fill a packet may be left for that.
+    fn send_past(&mut self, _key: SessionKey, _parts: &[IoSlice<'_>], _more_follows: bool) -> usize {
         0
     }
     /// Sends what the socket of one connection takes of `unsent`, which it removes, and appends to `received` what came in.

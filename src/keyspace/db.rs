@@ -6,9 +6,9 @@ use super::entries::{Entries, Removed};
 use super::entry::{Entry, EntryMut, HEADER_BYTES, NEVER, NewValue};
 use super::expiry::{Timers, Turn};
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::EXPECTED_KEYS_MAX;
+use crate::base::limits::{EVICTION_DRAWS, EXPECTED_KEYS_MAX};
 use crate::base::rng::Rng;
-use crate::base::split_table::{Hashes, SplitTable, Walk};
+use crate::base::split_table::{Hashes, LinePlace, SplitTable, Walk};
 use crate::value::thin_bytes::ThinBytes;
 
 /// One database. Knows nothing of effects, and of time only what it is told.
@@ -24,6 +24,23 @@ pub struct Db {
     volatile: usize,
     /// How many entries have elements that do.
     partly_volatile: usize,
+    ahead: Ahead,
+}
+
+/// What will be drawn next. In a large database a line of the index is not in the cache, nor are the entries that it leads to. So a line
+/// is fetched while the entries of the one before are, and both are looked at when they are there. By then a slot may have lost its entry,
+/// or hold another one, which is as good.
+#[derive(Default)]
+struct Ahead {
+    line: Option<LinePlace>,
+    /// The slots of the line before.
+    slots: Vec<Slot>,
+}
+
+/// Whether there is an entry at `slot`, of all or of those that expire.
+#[inline]
+fn may_go(entries: &Entries, slot: Slot, is_volatile: bool) -> bool {
+    entries.get(slot).is_some_and(|entry| !is_volatile || entry.expires())
 }
 
 impl Db {
@@ -35,6 +52,7 @@ impl Db {
             timers: Timers::default(),
             volatile: 0,
             partly_volatile: 0,
+            ahead: Ahead::default(),
         }
     }
 
@@ -416,16 +434,33 @@ impl Db {
     }
 
     /// Draws slots that lie together in the index, and are of no keys that have anything to do with each other: of all, or only of
-    /// those that expire.
-    pub(super) fn draw_line(&self, rng: &mut Rng, is_volatile: bool, drawn: &mut Vec<Slot>) {
-        let from = drawn.len();
-        drawn.extend(self.index.random_line(|n| rng.below(n)).map(Slot));
-        drawn[from..].iter().for_each(|slot| self.entries.prefetch(*slot));
-        let mut at = 0;
-        drawn.retain(|slot| {
-            at += 1;
-            at <= from || self.get(*slot).is_some_and(|entry| !is_volatile || entry.expires())
-        });
+    /// those that expire. There may be none.
+    pub(super) fn draw_line(&mut self, rng: &mut Rng, is_volatile: bool, drawn: &mut Vec<Slot>) {
+        let Db { entries, ahead, .. } = self;
+        drawn.extend(ahead.slots.iter().filter(|slot| may_go(entries, **slot, is_volatile)));
+        self.draw_ahead(rng);
+    }
+
+    /// Draws one slot, of all keys or of those that expire. Each has the same chance, but those of a line are drawn one after the other.
+    pub(super) fn draw_one(&mut self, rng: &mut Rng, is_volatile: bool) -> Option<Slot> {
+        for _ in 0..EVICTION_DRAWS {
+            while let Some(slot) = self.ahead.slots.pop() {
+                if may_go(&self.entries, slot, is_volatile) {
+                    return Some(slot);
+                }
+            }
+            self.draw_ahead(rng);
+        }
+        None
+    }
+
+    /// Looks into the line that was drawn last, and draws another.
+    fn draw_ahead(&mut self, rng: &mut Rng) {
+        let Db { index, entries, ahead, .. } = self;
+        ahead.slots.clear();
+        ahead.slots.extend(ahead.line.into_iter().flat_map(|line| index.in_line(line)).map(Slot));
+        ahead.slots.iter().for_each(|slot| entries.prefetch(*slot));
+        ahead.line = index.random_line(|n| rng.below(n));
     }
 
     /// Draws slots of keys that expire, whose timers lie together.

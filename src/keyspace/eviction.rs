@@ -5,7 +5,7 @@
 //! cheap, because it is what lies together:
 //!
 //! - of all keys, a line of the index: up to ten slots whose keys have nothing to do with each other but a few bits of their hashes.
-//!   Their entries are brought into the cache together.
+//!   Line and entries are brought into the cache for the next time, while a command runs, so that no eviction waits for them.
 //! - of those that expire, the same, if they are many of all; else a block of the timing wheel, 15 slots in one line of the cache. Stale
 //!   ones don't matter: a slot whose entry expires is one to draw, whatever its timer was pushed for.
 //! - of those that expire next, the timers that the wheel would give out first. So the victim is one of the nearest bucket, in which
@@ -168,24 +168,21 @@ impl Keyspace {
             self.next_victim_db = (self.next_victim_db + 1) % databases;
             let db = self.next_victim_db;
             let Keyspace { dbs, rng, drawn, .. } = self;
-            let database = &dbs[db as usize];
+            let database = &mut dbs[db as usize];
             if database.is_empty() || (is_volatile && database.volatile() == 0) {
                 continue;
             }
-            for _ in 0..EVICTION_DRAWS {
-                if is_volatile && is_sparse(database) {
-                    drawn.clear();
+            let victim = if is_volatile && is_sparse(database) {
+                drawn.clear();
+                let mut draws = 0..EVICTION_DRAWS;
+                while drawn.is_empty() && draws.next().is_some() {
                     database.draw_timers(rng, drawn);
-                    if !drawn.is_empty() {
-                        return Some((db, drawn[rng.below(drawn.len() as u64) as usize]));
-                    }
-                } else if let Some(slot) = database.random(rng)
-                    && (!is_volatile || database.entry(slot).expires())
-                {
-                    return Some((db, slot));
                 }
-            }
-            if let Some(slot) = database.first_that_may_go(is_volatile) {
+                drawn.get(rng.below(drawn.len().max(1) as u64) as usize).copied()
+            } else {
+                database.draw_one(rng, is_volatile)
+            };
+            if let Some(slot) = victim.or_else(|| database.first_that_may_go(is_volatile)) {
                 return Some((db, slot));
             }
         }

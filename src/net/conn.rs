@@ -34,7 +34,8 @@ use std::task::{Context, Poll};
 use super::serve::Shared;
 use super::socket_table::Connection;
 use crate::base::limits::{
-    OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_CHUNK_BYTES, SEND_SLICE_BYTES, TRANSFER_AHEAD_BYTES,
+    OUTBOX_PAUSE_BYTES, OUTBOX_TAKE_OVER_BYTES, READ_BEHIND_BYTES, READ_CHUNK_BYTES, READ_LARGE_BYTES,
+    SEND_SLICE_BYTES, TRANSFER_AHEAD_BYTES,
 };
 use crate::engine::session::{Restrictions, SessionKey};
 use crate::engine::{Engine, Fed, ServerState};
@@ -64,6 +65,24 @@ impl Inbox {
         self.unfed = true;
     }
 
+    /// Keeps what the decoder has not consumed of `input`, which began with what was kept before; `drained`: nothing whole is left in it.
+    fn keep_rest(&mut self, input: &[u8], drained: bool) {
+        self.unfed = !drained;
+        self.pending.clear();
+        self.pending.extend_from_slice(&input[self.decoder.keep_from()..]);
+        self.decoder.rebase();
+        self.shrink();
+    }
+
+    /// What came behind a large command must not hold that one's memory.
+    fn shrink(&mut self) {
+        if self.pending.is_empty() {
+            self.pending = Vec::new();
+        } else if self.pending.len() < READ_CHUNK_BYTES {
+            self.pending.shrink_to(2 * READ_CHUNK_BYTES);
+        }
+    }
+
     /// Whether it may hold a whole command that was left for later.
     pub(crate) fn is_unfed(&self) -> bool {
         self.unfed
@@ -87,12 +106,7 @@ impl Inbox {
         if drained {
             self.pending.drain(..self.decoder.keep_from());
             self.decoder.rebase();
-            if self.pending.is_empty() {
-                self.pending = Vec::new();
-            } else if self.pending.len() < READ_CHUNK_BYTES {
-                // What came behind a large command must not hold that one's memory.
-                self.pending.shrink_to(2 * READ_CHUNK_BYTES);
-            }
+            self.shrink();
         }
     }
 }
@@ -186,7 +200,11 @@ impl Conn {
         if inbox.unfed && !suspended {
             return self.feed_pending(cx, engine, &mut buffers.out, &mut inbox);
         }
-        match connection.poll_read(cx, &mut buffers.input) {
+        // There is room for what was kept of a command in front of what is read, unless it is long.
+        let is_short = !suspended && inbox.pending.len() <= READ_BEHIND_BYTES;
+        let kept = if is_short { inbox.pending.len() } else { 0 };
+        let end = if inbox.decoder.wants().is_some() { READ_LARGE_BYTES } else { kept + READ_CHUNK_BYTES };
+        match connection.poll_read(cx, &mut buffers.input[kept..end]) {
             Poll::Pending => Next::Wait,
             // It sends no more, but may read what waits for the log. A disk that is full may let it wait for ever.
             Poll::Ready(Ok(0)) if session.outbox.is_fenced() && !session.restrictions.has(Restrictions::UNLOGGED) => {
@@ -197,20 +215,21 @@ impl Conn {
             Poll::Ready(Ok(n)) => {
                 session.bytes_in += n as u64;
                 engine.server.stats.received(n as u64);
-                let input = &buffers.input[..n];
-                if !inbox.pending.is_empty() || suspended {
+                // To move what was kept must not cost more than what is read, which may be a byte.
+                if !is_short || n < kept {
+                    let input = &buffers.input[kept..kept + n];
                     return self.keep(cx, engine, &mut buffers.out, &mut inbox, input, suspended);
                 }
+                let input = &mut buffers.input[..kept + n];
+                input[..kept].copy_from_slice(&inbox.pending);
                 let fed = engine.feed(self.key, &mut inbox.decoder, input, &mut buffers.out);
-                let keep_from = inbox.decoder.keep_from();
-                if keep_from < n {
-                    inbox.pending.extend_from_slice(&input[keep_from..]);
+                inbox.keep_rest(input, fed == Fed::Drained);
+                if inbox.is_too_large(&mut engine.server, self.key) {
+                    return Next::Close;
                 }
-                inbox.decoder.rebase();
-                inbox.unfed = fed != Fed::Drained;
                 let next = self.post(cx, engine, &mut buffers.out);
                 // Who fills the whole buffer has more on the way: it must not keep the others waiting.
-                if matches!(next, Next::Continue) && n == READ_CHUNK_BYTES { Next::Yield } else { next }
+                if matches!(next, Next::Continue) && kept + n == end { Next::Yield } else { next }
             }
         }
     }
@@ -339,7 +358,7 @@ impl Buffers {
 impl Default for Buffers {
     fn default() -> Buffers {
         Buffers {
-            input: vec![0; READ_CHUNK_BYTES].into_boxed_slice(),
+            input: vec![0; READ_LARGE_BYTES].into_boxed_slice(),
             out: Reply::new(crate::resp::reply::Form::Resp2),
         }
     }

@@ -164,8 +164,9 @@ impl RawSockets for RawPoller {
         }
     }
 
-    fn send_past(&mut self, key: SessionKey, parts: &[IoSlice<'_>]) -> usize {
-        self.table.connection(key).and_then(|connection| connection.send_parts_now(parts).ok()).unwrap_or(0)
+    fn send_past(&mut self, key: SessionKey, parts: &[IoSlice<'_>], more_follows: bool) -> usize {
+        let Some(connection) = self.table.connection(key) else { return 0 };
+        connection.send_parts_now(parts, more_follows).unwrap_or(0)
     }
 
     fn exchange(&mut self, key: SessionKey, unsent: &mut Vec<u8>, received: &mut Vec<u8>, patience: Duration) -> bool {

@@ -4,6 +4,7 @@
 //! which works past tokio. [`Way`] says whose call it is, for code that serves both.
 
 use std::io::{self, ErrorKind, IoSlice, Read};
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,6 +12,8 @@ use std::task::{Context, Poll, ready};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+
+use crate::base::limits::SEND_REST_MAX_BYTES;
 
 /// Whose call it is.
 pub(super) enum Way<'a, 'b> {
@@ -102,6 +105,31 @@ impl Socket {
     pub(super) fn send_parts_now(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         SockRef::from(self).send_vectored(parts)
     }
+
+    /// As [`send_parts_now`](Self::send_parts_now), where more follows right away: a few bytes at the end that would not fill a packet
+    /// are left for that.
+    pub(super) fn send_full_packets_now(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let all = parts.iter().map(|part| part.len()).sum::<usize>();
+        let rest = self.packet_bytes().map_or(0, |packet| all % packet);
+        if rest > SEND_REST_MAX_BYTES {
+            return self.send_parts_now(parts);
+        }
+        let mut left = all - rest;
+        let full_packets = parts.iter().map(|part| {
+            let bytes = part.len().min(left);
+            left -= bytes;
+            IoSlice::new(&part[..bytes])
+        });
+        self.send_parts_now(&full_packets.collect::<Vec<_>>())
+    }
+
+    /// What a packet can carry, where the system tells.
+    fn packet_bytes(&self) -> Option<NonZeroUsize> {
+        match self {
+            Socket::Tcp(stream) => NonZeroUsize::new(SockRef::from(stream).tcp_mss().ok()? as usize),
+            Socket::Unix(_) | Socket::Accepted { .. } => None,
+        }
+    }
 }
 
 /// Either way. A socket that has nothing to give, or takes nothing, is `Pending`.
@@ -135,5 +163,29 @@ fn unless_blocked(done: io::Result<usize>) -> Poll<io::Result<usize>> {
     match done {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Poll::Pending,
         done => Poll::Ready(done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn few_bytes_beyond_full_packets_are_left_for_what_follows() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let most = SEND_REST_MAX_BYTES;
+        for (beyond, left) in [(0, 0), (1, 1), (most, most), (most + 1, 0)] {
+            let _reader = TcpStream::connect(address).await.expect("somebody listens");
+            let socket = Socket::Tcp(listener.accept().await.expect("a connection").0);
+            let packet = socket.packet_bytes().expect("it is connected").get();
+            let bytes = vec![b'x'; packet + beyond];
+            let (begin, end) = bytes.split_at(packet - 100);
+            let parts = [IoSlice::new(b""), IoSlice::new(begin), IoSlice::new(end)];
+            let sent = socket.send_full_packets_now(&parts).expect("there is room");
+            assert_eq!(sent, packet + beyond - left, "{beyond} bytes beyond a packet of {packet}");
+        }
     }
 }

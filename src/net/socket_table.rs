@@ -226,9 +226,9 @@ impl Connection {
         self.open(|transport| transport.send_now(bytes))
     }
 
-    /// Sends some of `parts`, from the beginning on.
-    pub(crate) fn send_parts_now(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.open(|transport| transport.send_parts_now(parts))
+    /// Sends some of `parts`, from the beginning on; if `more_follows`, in full packets.
+    pub(crate) fn send_parts_now(&self, parts: &[IoSlice<'_>], more_follows: bool) -> io::Result<usize> {
+        self.open(|transport| transport.send_parts_now(parts, more_follows))
     }
 
     fn open(&self, act: impl FnOnce(&mut Transport) -> io::Result<usize>) -> io::Result<usize> {

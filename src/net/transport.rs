@@ -107,9 +107,10 @@ impl Transport {
         }
     }
 
-    /// Sends some of `parts`, from the beginning on.
-    pub(super) fn send_parts_now(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    /// Sends some of `parts`, from the beginning on; if `more_follows`, in full packets.
+    pub(super) fn send_parts_now(&mut self, parts: &[IoSlice<'_>], more_follows: bool) -> io::Result<usize> {
         match self {
+            Transport::Plain(socket) if more_follows => socket.send_full_packets_now(parts),
             Transport::Plain(socket) => socket.send_parts_now(parts),
             Transport::Tls(tls) => at_once(tls.write_parts(&mut Way::Now, parts)),
         }

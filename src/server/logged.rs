@@ -554,7 +554,7 @@ impl RawSockets for Narrow {
 
     fn serve(&mut self, _: &mut Keyspace, _: &mut ServerState) {}
 
-    fn send_past(&mut self, _: SessionKey, parts: &[IoSlice<'_>]) -> usize {
+    fn send_past(&mut self, _: SessionKey, parts: &[IoSlice<'_>], _: bool) -> usize {
         let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).take(self.takes).collect();
         self.taken.borrow_mut().extend_from_slice(&all);
         all.len()

@@ -141,6 +141,11 @@ impl Segment {
         self.lines.get(at).into_iter().flat_map(Line::entries).map(|(_, number)| number)
     }
 
+    /// Starts to bring a line into the cache, if there is such a one.
+    pub(super) fn prefetch(&self, at: usize) {
+        self.lines.get(at).into_iter().for_each(prefetch);
+    }
+
     /// The number in one of the [cells](Self::cells), if it is taken.
     pub(super) fn in_cell(&self, cell: usize) -> Option<u32> {
         let (line, cell) = (&self.lines[cell / CELLS], cell % CELLS);
