@@ -122,6 +122,7 @@ const CASES: &[Case] = &[
     ("gate, granted, logged", |count| gate(Client::logged(), count, "1000000000")),
     ("gate, granted, handed over", |count| gate(Client::handing_over(), count, "1000000000")),
     ("gate, bundled", bundled_gate),
+    ("ID.NEXT", |count| Client::connect().pipelined(count, |i| encode(&["ID.NEXT", &at("ids", i)]))),
     ("seckill", seckill),
     ("script, empty", |count| script(scripts::EMPTY, "xxx", count)),
     ("script, 50 SET", |count| script(scripts::SETS, "xxx", count)),

@@ -301,6 +301,11 @@ pub const EXPIRED_ELEMENTS_PER_LOOKUP: usize = 128;
 /// largest that the default parameters leave compact.
 pub const UNDO_COPY_MAX_BYTES: usize = 16 * 1024;
 
+// Coordination
+
+/// IDs of one block of ID.NEXT: a quarter of what a millisecond has, so that few blocks run ahead of the clock.
+pub const ID_COUNT_MAX: i64 = 1_000_000;
+
 // Scripts
 
 /// Names of commands, each in the cases in which scripts write it, that are looked up only once.

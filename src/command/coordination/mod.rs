@@ -1,0 +1,4 @@
+//! Commands made for coordination. All answer in one shape, that of [`outcome`].
+
+pub(super) mod id;
+mod outcome;
