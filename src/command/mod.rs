@@ -78,6 +78,7 @@ const FAMILIES: &[&[Command]] = &[
     config::COMMANDS,
     connection::COMMANDS,
     coordination::id::COMMANDS,
+    coordination::limit::COMMANDS,
     debug::COMMANDS,
     dump::COMMANDS,
     element::COMMANDS,
