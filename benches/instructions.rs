@@ -122,6 +122,9 @@ const CASES: &[Case] = &[
     ("gate, granted, logged", |count| gate(Client::logged(), count, "1000000000")),
     ("gate, granted, handed over", |count| gate(Client::handing_over(), count, "1000000000")),
     ("gate, bundled", bundled_gate),
+    ("three limits, granted", |count| Client::connect().pipelined(count, |i| three_limits(i, "1000000000"))),
+    ("three limits, refused", |count| Client::connect().pipelined(count, |i| three_limits(i, "0"))),
+    ("ID.NEXT", |count| Client::connect().pipelined(count, |i| encode(&["ID.NEXT", &at("ids", i)]))),
     ("seckill", seckill),
     ("script, empty", |count| script(scripts::EMPTY, "xxx", count)),
     ("script, 50 SET", |count| script(scripts::SETS, "xxx", count)),
@@ -237,6 +240,13 @@ fn limited() -> Client {
     client.feed(&encode(&["ACL", "SETUSER", "worker", "on", ">secret", "+@read", "+@write", "~key:*", "~counter:*"]));
     client.feed(&encode(&["AUTH", "worker", "secret"]));
     client
+}
+
+/// A rate, a window and a quota of this many a day.
+fn three_limits(i: usize, quota: &str) -> String {
+    let (rate, window, day) = (at("rate", i), at("window", i), at("day", i));
+    let rate = ["LIMIT.TAKE", "RULES", "3", &rate, "GCRA", "1000000", "1000", "1000000"];
+    encode(&[&rate[..], &[&window, "FIXED", "1000000", "60000", &day, "CALENDAR", quota, "day", "60"]].concat())
 }
 
 fn gate(mut client: Client, count: usize, limit: &str) {

@@ -9,6 +9,14 @@ pub fn utc(unix_ms: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// The first day of the month behind that of day `days`, both counted from the first of January 1970.
+pub fn next_month(days: i64) -> i64 {
+    // No month is longer than 31 days, so that a day this far behind the first lies in the next one.
+    let (_, _, day) = date(days);
+    let later = days - (day - 1) + 31;
+    later - (date(later).2 - 1)
+}
+
 /// Year, month and day of the Gregorian calendar, so many days after the first of January 1970.
 fn date(days: i64) -> (i64, i64, i64) {
     // Years that begin with March have the day that is added at their end, and months whose lengths follow a line.
@@ -53,6 +61,8 @@ mod tests {
                 (y, m, d) => (year, month, day) == (y, m, d + 1) || (d >= 28 && (year, month, day) == (y, m + 1, 1)),
             };
             assert!(follows, "{before:?}, then {:?}", (year, month, day));
+            let (next_year, next, first) = date(next_month(days));
+            assert_eq!((next_year, next, first), (year + month / 12, month % 12 + 1, 1));
             before = (year, month, day);
         }
     }

@@ -316,6 +316,33 @@ pub const EXPIRED_ELEMENTS_PER_LOOKUP: usize = 128;
 /// largest that the default parameters leave compact.
 pub const UNDO_COPY_MAX_BYTES: usize = 16 * 1024;
 
+// Coordination
+
+/// Rules of one LIMIT.TAKE: three times those of an API gateway that has many.
+pub const LIMIT_RULES_MAX: usize = 32;
+
+/// Length of a window of LIMIT.TAKE: ten years.
+pub const LIMIT_WINDOW_MAX_MS: i64 = 10 * 365 * 24 * 60 * 60 * 1_000;
+
+/// Units that an EXACT rule allows within its window, each of which is kept: some megabytes a key.
+pub const LIMIT_EXACT_MAX: i64 = 65_536;
+
+/// Units that one call takes of an EXACT rule: 32 such rules hold others up for some ten milliseconds.
+pub const LIMIT_EXACT_UNITS_MAX: i64 = 1_000;
+
+/// The serial number at which the names of an EXACT rule's units of one millisecond end: eight digits.
+pub const LIMIT_EXACT_SERIAL_END: i64 = 100_000_000;
+
+/// How long what a request took is kept under its ID at most, for all that a limit may count it for a month: a retry comes within
+/// minutes, a refund when the work has failed that it was for.
+pub const LIMIT_REQUEST_MAX_MS: i64 = 24 * 60 * 60 * 1_000;
+
+/// Bytes of all keys of a request with an ID, which keeps them.
+pub const LIMIT_REQUEST_MAX_BYTES: usize = 64 * 1024;
+
+/// IDs of one block of ID.NEXT: a quarter of what a millisecond has, so that few blocks run ahead of the clock.
+pub const ID_COUNT_MAX: i64 = 1_000_000;
+
 // Scripts
 
 /// Names of commands, each in the cases in which scripts write it, that are looked up only once.

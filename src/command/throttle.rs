@@ -11,10 +11,11 @@ use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
+use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::gcra::{BadRate, Rate};
 use crate::value::string::Digits;
 
-const MS_NS: i64 = 1_000_000;
+pub(super) const MS_NS: i64 = 1_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
 
 impl From<BadRate> for Error {
@@ -36,15 +37,10 @@ fn throttle(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let rate = Rate::new(max_burst, count, period_s)?;
     let db = ctx.session.db;
     let slot = ctx.ks.find(db, key);
-    let tat_ns = match slot {
-        Some(slot) => Some(string_at(ctx.ks, db, slot)?.as_i64().ok_or(Error::NotInteger)?),
-        None => None,
-    };
-    let now_ns = ctx.now_ms().saturating_mul(MS_NS);
-    let decision = rate.decide(tat_ns, now_ns, quantity);
+    let tat_ns = slot.map(|slot| tat_at(ctx.ks, db, slot)).transpose()?;
+    let decision = rate.decide(tat_ns, ns(ctx.now_ms()), quantity);
     if let Some(tat_ns) = decision.tat_ns.filter(|_| quantity > 0) {
-        let at_ms = round_up(tat_ns, MS_NS);
-        _ = ctx.ks.put_until(db, key, slot, Digits::new().format(tat_ns).as_bytes(), at_ms);
+        put_tat(ctx.ks, db, key, slot, tat_ns);
     }
     ctx.reply.array(5);
     ctx.reply.integer(i64::from(decision.tat_ns.is_none()));
@@ -56,8 +52,27 @@ fn throttle(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
+/// The theoretical arrival time that a limiter's key holds, Unix ns.
+#[inline]
+pub(super) fn tat_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<i64, Error> {
+    string_at(ks, db, slot)?.as_i64().ok_or(Error::NotInteger)
+}
+
+/// Stores a theoretical arrival time. The key goes when all tokens are there again.
+#[inline]
+pub(super) fn put_tat(ks: &mut Keyspace, db: DbIndex, key: &[u8], slot: Option<Slot>, tat_ns: i64) {
+    let at_ms = round_up(tat_ns, MS_NS);
+    _ = ks.put_until(db, key, slot, Digits::new().format(tat_ns).as_bytes(), at_ms);
+}
+
+/// A time in the unit of such times.
+#[inline]
+pub(super) fn ns(ms: i64) -> i64 {
+    ms.saturating_mul(MS_NS)
+}
+
 /// `ns` in whole units, rounded up; neither is negative.
-fn round_up(ns: i64, unit: i64) -> i64 {
+pub(super) fn round_up(ns: i64, unit: i64) -> i64 {
     ns / unit + i64::from(ns % unit > 0)
 }
 

@@ -120,6 +120,7 @@ pub enum Group {
     Bitmap,
     Cluster,
     Connection,
+    Coordination,
     Generic,
     Geo,
     Hash,
@@ -142,6 +143,7 @@ impl Group {
             Group::Bitmap => "bitmap",
             Group::Cluster => "cluster",
             Group::Connection => "connection",
+            Group::Coordination => "coordination",
             Group::Generic => "generic",
             Group::Geo => "geo",
             Group::Hash => "hash",
@@ -163,6 +165,7 @@ impl Group {
         Some(match self {
             Group::Bitmap => "@bitmap",
             Group::Connection => "@connection",
+            Group::Coordination => "@coordination",
             Group::Generic => "@keyspace",
             Group::Geo => "@geo",
             Group::Hash => "@hash",

@@ -10,6 +10,9 @@
 /// Nanoseconds of a second.
 const SECOND_NS: i128 = 1_000_000_000;
 
+/// Nanoseconds of a millisecond.
+const MS_NS: i128 = 1_000_000;
+
 /// The longest tolerance, 146 years: so long that nobody waits for it, and no time overflows.
 const MAX_TOLERANCE_NS: i128 = i64::MAX as i128 / 2;
 
@@ -48,16 +51,30 @@ pub(crate) struct Decision {
 impl Rate {
     /// `count` tokens in `period_s` seconds, and `max_burst` more at once. None of them is negative.
     pub(crate) fn new(max_burst: i64, count: i64, period_s: i64) -> Result<Rate, BadRate> {
-        let interval_ns = (i128::from(period_s) * SECOND_NS).checked_div(count.into()).unwrap_or(0);
+        Rate::build(i128::from(max_burst) + 1, count, i128::from(period_s) * SECOND_NS)
+    }
+
+    /// `count` tokens in `period_ms` milliseconds, and at most `burst` at once. None of them is negative.
+    pub(crate) fn with_burst(burst: i64, count: i64, period_ms: i64) -> Result<Rate, BadRate> {
+        Rate::build(burst.into(), count, i128::from(period_ms) * MS_NS)
+    }
+
+    fn build(limit: i128, count: i64, period_ns: i128) -> Result<Rate, BadRate> {
+        let interval_ns = period_ns.checked_div(count.into()).unwrap_or(0);
         if interval_ns <= 0 {
             return Err(BadRate::Zero);
         }
-        let limit = max_burst.checked_add(1).ok_or(BadRate::TooLong)?;
+        let limit = i64::try_from(limit).map_err(|_| BadRate::TooLong)?;
         let tolerance_ns = interval_ns.checked_mul(limit.into()).ok_or(BadRate::TooLong)?;
         if tolerance_ns > MAX_TOLERANCE_NS {
             return Err(BadRate::TooLong);
         }
         Ok(Rate { interval_ns, tolerance_ns, limit })
+    }
+
+    /// How far `quantity` tokens move the TAT, in nanoseconds.
+    pub(crate) fn cost_ns(&self, quantity: i64) -> i64 {
+        clamp(self.interval_ns.saturating_mul(quantity.into()))
     }
 
     /// Decides on a request for `quantity` tokens (0 only looks) at `now_ns`, by the TAT so far, `None` when there is none.
@@ -135,8 +152,17 @@ mod tests {
         assert_eq!(Rate::new(i64::MAX, 1, 1), Err(BadRate::TooLong));
         assert_eq!(Rate::new(0, 1, i64::MAX), Err(BadRate::TooLong));
         assert_eq!(Rate::new(i64::MAX - 1, 1, i64::MAX), Err(BadRate::TooLong));
+        assert_eq!(Rate::with_burst(1, 1, i64::MAX), Err(BadRate::TooLong));
         assert!(Rate::new(0, 1, 4_000_000_000).is_ok());
         assert!(Rate::new(0, 1_000_000_000, 1).is_ok());
+    }
+
+    #[test]
+    fn a_rate_is_the_same_however_it_is_said() {
+        assert_eq!(Rate::new(15, 30, 60), Rate::with_burst(16, 30, 60_000));
+        let none = Rate::with_burst(0, 1, 1).expect("a rate");
+        let decision = none.decide(None, NOW, 1);
+        assert_eq!((decision.tat_ns, decision.remaining, decision.retry_after_ns), (None, 0, None));
     }
 
     proptest! {

@@ -34,6 +34,7 @@ mod kills;
 mod lasting;
 mod latency;
 mod ldb;
+mod limits;
 mod listening;
 mod looking;
 mod maxmemory;

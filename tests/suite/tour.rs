@@ -33,7 +33,7 @@ fn the_readme_shows_what_is_printed(program: Program) {
 }
 
 /// Each command of a console block with the lines that it prints.
-fn steps(block: &str) -> Vec<(&str, Vec<&str>)> {
+pub(crate) fn steps(block: &str) -> Vec<(&str, Vec<&str>)> {
     let mut steps: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in block.split("```").next().unwrap_or_default().lines() {
         match (line.strip_prefix("$ "), steps.last_mut()) {

@@ -1,0 +1,249 @@
+//! Takes the units of a rule that grants, or gives them back.
+//!
+//! What [`take`] changed it says as a [`Mark`]: by this [`find_units`] recognizes later what of it the key still counts.
+
+use super::look::{BEFORE, COUNT, Look, START, State, number_of};
+use super::members::{Members, Name};
+use super::request::Mark;
+use super::rule::Rule;
+use super::sliding::Buckets;
+use crate::command::string::string_at;
+use crate::command::throttle::{MS_NS, ns, put_tat, round_up, tat_at};
+use crate::engine::error::Error;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::value::string::Digits;
+
+/// What was taken of a rule.
+pub(super) struct Taken {
+    pub mark: Mark,
+    /// Until when it counts at most, Unix ms.
+    pub until_ms: i64,
+}
+
+/// Takes the units of a rule that grants them. It fails for nothing that its look has not found: other rules may have been charged.
+pub(super) fn take(ks: &mut Keyspace, db: DbIndex, rule: &Rule<'_>, look: &Look, units: i64) -> Result<Taken, Error> {
+    let (key, slot) = (rule.key, look.slot);
+    let (mark, until_ms) = match &look.state {
+        State::Bucket { rate, decision, .. } => {
+            let tat_ns = decision.tat_ns.ok_or(Error::OutOfRange)?;
+            put_tat(ks, db, key, slot, tat_ns);
+            (Mark::Bucket { cost_ns: rate.cost_ns(units) }, round_up(tat_ns, MS_NS))
+        }
+        State::Counter { count, ends_ms, is_open, .. } => {
+            let count = count.checked_add(units).ok_or(Error::Overflow)?;
+            _ = match slot {
+                Some(_) if *is_open => ks.put_integer(db, key, slot, count),
+                _ => ks.put_until(db, key, slot, Digits::new().format(count).as_bytes(), *ends_ms),
+            };
+            (Mark::Counter { ends_ms: *ends_ms }, *ends_ms)
+        }
+        State::Sliding { window_ms, buckets, .. } => {
+            let count = buckets.count.checked_add(units).ok_or(Error::Overflow)?;
+            let until_ms = put_buckets(ks, db, key, slot, &Buckets { count, ..*buckets }, *window_ms)?;
+            (Mark::Sliding { start_ms: buckets.start_ms, window_ms: *window_ms }, until_ms)
+        }
+        State::Exact { window_ms, members, .. } => {
+            let until_ms = members.ends_ms(ks.now_ms(), *window_ms);
+            add_members(ks, db, key, slot, members, units, until_ms)?;
+            (Mark::Exact { first: members.next, window_ms: *window_ms }, until_ms)
+        }
+    };
+    Ok(Taken { mark, until_ms })
+}
+
+/// Stores a sliding window, and answers when its key goes.
+fn put_buckets(
+    ks: &mut Keyspace,
+    db: DbIndex,
+    key: &[u8],
+    slot: Option<Slot>,
+    buckets: &Buckets,
+    window_ms: i64,
+) -> Result<i64, Error> {
+    let (mut digits, mut slot) = (Digits::new(), slot);
+    let runs_on = match slot {
+        Some(slot) => number_of(ks.hash(db, slot)?, START) == Some(buckets.start_ms),
+        None => false,
+    };
+    if !runs_on {
+        for (field, value) in [(START, buckets.start_ms), (BEFORE, buckets.before)] {
+            slot = Some(ks.hash_set(db, key, slot, field, digits.format(value).as_bytes())?.0);
+        }
+    }
+    let (slot, _) = ks.hash_set(db, key, slot, COUNT, digits.format(buckets.count).as_bytes())?;
+    let until_ms = buckets.start_ms.saturating_add(2 * window_ms);
+    if ks.entry(db, slot).expires_at_ms() != Some(until_ms) {
+        _ = ks.expire_at(db, slot, until_ms);
+    }
+    Ok(until_ms)
+}
+
+/// Puts units in the place of those that are forgotten.
+fn add_members(
+    ks: &mut Keyspace,
+    db: DbIndex,
+    key: &[u8],
+    slot: Option<Slot>,
+    members: &Members,
+    units: i64,
+    until_ms: i64,
+) -> Result<(), Error> {
+    let now_ms = ks.now_ms();
+    let mut slot = slot;
+    if let Some(here) = slot.filter(|_| members.expired > 0) {
+        let is_all = members.expired == ks.zset(db, here)?.len();
+        ks.zset_remove_ranks(db, here, 0..members.expired)?;
+        if is_all {
+            slot = None;
+        }
+    }
+    let mut name = Name::new(now_ms);
+    for serial in members.next..members.next + units {
+        slot = Some(ks.zset_add(db, key, slot, name.with(serial), now_ms as f64)?.0);
+    }
+    if let Some(slot) = slot
+        && ks.entry(db, slot).expires_at_ms() != Some(until_ms)
+    {
+        _ = ks.expire_at(db, slot, until_ms);
+    }
+    Ok(())
+}
+
+/// What of the units of a request a key still counts, and what giving it back means.
+pub(super) enum Counted {
+    Nothing,
+    /// The new theoretical arrival time.
+    Bucket {
+        slot: Slot,
+        tat_ns: i64,
+        units: i64,
+    },
+    Counter {
+        slot: Slot,
+        left: i64,
+        units: i64,
+    },
+    Sliding {
+        slot: Slot,
+        field: &'static [u8],
+        left: i64,
+        units: i64,
+    },
+    Exact {
+        slot: Slot,
+        first: i64,
+    },
+}
+
+/// Finds what a key still counts of units that were taken at `at_ms`.
+pub(super) fn find_units(
+    ks: &mut Keyspace,
+    db: DbIndex,
+    key: &[u8],
+    mark: Mark,
+    at_ms: i64,
+    units: i64,
+) -> Result<Counted, Error> {
+    let Some(slot) = ks.find(db, key) else { return Ok(Counted::Nothing) };
+    let counted = match mark {
+        Mark::Bucket { cost_ns } => {
+            let tat_ns = tat_at(ks, db, slot)?;
+            // Since then some of them have leaked, unless the bucket was empty meanwhile; no more are given back than are surely there.
+            let leaked_ns = ns(ks.now_ms().saturating_sub(at_ms).max(0));
+            let left_ns = cost_ns.saturating_sub(leaked_ns).max(0);
+            if left_ns == 0 {
+                return Ok(Counted::Nothing);
+            }
+            let units = (i128::from(left_ns) * i128::from(units) / i128::from(cost_ns)) as i64;
+            Counted::Bucket { slot, tat_ns: tat_ns.saturating_sub(left_ns), units }
+        }
+        Mark::Counter { ends_ms } => {
+            let count = string_at(ks, db, slot)?.as_i64().ok_or(Error::NotInteger)?;
+            let units = units.min(count.max(0));
+            if ks.entry(db, slot).expires_at_ms() != Some(ends_ms) || units == 0 {
+                return Ok(Counted::Nothing);
+            }
+            Counted::Counter { slot, left: count - units, units }
+        }
+        Mark::Sliding { start_ms, window_ms } => {
+            let hash = ks.hash(db, slot)?;
+            let field = match number_of(hash, START) {
+                Some(start) if start == start_ms => COUNT,
+                Some(start) if start_ms.checked_add(window_ms) == Some(start) => BEFORE,
+                _ => return Ok(Counted::Nothing),
+            };
+            let count = number_of(hash, field).unwrap_or(0);
+            let units = units.min(count.max(0));
+            Counted::Sliding { slot, field, left: count - units, units }
+        }
+        Mark::Exact { first, window_ms } => {
+            ks.zset(db, slot)?;
+            // What is forgotten may still be there, until somebody takes units.
+            if at_ms <= ks.now_ms().saturating_sub(window_ms) {
+                return Ok(Counted::Nothing);
+            }
+            Counted::Exact { slot, first }
+        }
+    };
+    Ok(counted)
+}
+
+/// Gives back what was found, and answers how many units that are. `at_ms` and `units` are those of the request.
+pub(super) fn give_back(
+    ks: &mut Keyspace,
+    db: DbIndex,
+    key: &[u8],
+    counted: Counted,
+    at_ms: i64,
+    units: i64,
+) -> Result<i64, Error> {
+    match counted {
+        Counted::Nothing => Ok(0),
+        Counted::Bucket { slot, tat_ns, units } => {
+            if tat_ns > ns(ks.now_ms()) {
+                put_tat(ks, db, key, Some(slot), tat_ns);
+            } else {
+                ks.remove(db, slot);
+            }
+            Ok(units)
+        }
+        Counted::Counter { slot, left, units } => {
+            if left == 0 {
+                ks.remove(db, slot);
+            } else {
+                _ = ks.put_integer(db, key, Some(slot), left);
+            }
+            Ok(units)
+        }
+        Counted::Sliding { slot, field, left, units } => {
+            if units > 0 {
+                ks.hash_set(db, key, Some(slot), field, Digits::new().format(left).as_bytes())?;
+            }
+            Ok(units)
+        }
+        Counted::Exact { slot, first } => remove_members(ks, db, slot, at_ms, first, units),
+    }
+}
+
+fn remove_members(
+    ks: &mut Keyspace,
+    db: DbIndex,
+    slot: Slot,
+    at_ms: i64,
+    first: i64,
+    units: i64,
+) -> Result<i64, Error> {
+    let mut name = Name::new(at_ms);
+    let mut left = ks.zset(db, slot)?.len();
+    let mut removed = 0;
+    for serial in first..first.saturating_add(units) {
+        // The key goes with its last member.
+        if left == 0 {
+            break;
+        }
+        let is_removed = ks.zset_remove(db, slot, name.with(serial))?.is_some();
+        left -= usize::from(is_removed);
+        removed += i64::from(is_removed);
+    }
+    Ok(removed)
+}

@@ -1,0 +1,266 @@
+//! What a rule finds at its key, and what that means for a call: whether it grants, how much is left, and how long to wait. Nothing is
+//! changed here.
+
+use super::members::Members;
+use super::rule::{Kind, Rule, Unit};
+use super::sliding::Buckets;
+use crate::base::calendar::next_month;
+use crate::base::num;
+use crate::command::string::string_at;
+use crate::command::throttle::{MS_NS, ns, round_up, tat_at};
+use crate::engine::error::Error;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::value::gcra::{Decision, Rate};
+use crate::value::hash::Hash;
+use crate::value::packed::Item;
+
+const MINUTE_MS: i64 = 60_000;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// The fields of a sliding window's hash.
+pub(super) const START: &[u8] = b"start";
+/// See [`START`].
+pub(super) const BEFORE: &[u8] = b"before";
+/// See [`START`].
+pub(super) const COUNT: &[u8] = b"count";
+
+const NO_WINDOW: Error = Error::text("ERR the hash is no sliding window: DEL it, or use another key");
+
+/// A rule's answer.
+pub(super) struct Look {
+    /// Where the key lives, `None` when there is none.
+    pub slot: Option<Slot>,
+    /// What it holds.
+    pub state: State,
+    /// Whether the units may be taken.
+    pub grants: bool,
+}
+
+/// What a key holds, and what of its rule tells what that means.
+pub(super) enum State {
+    /// With what becomes of the units.
+    Bucket { rate: Rate, tat_ns: Option<i64>, decision: Decision },
+    /// A counter is open if it expires. One that is not gets its end from the next grant.
+    Counter { max: i64, count: i64, ends_ms: i64, is_open: bool },
+    /// As it is now.
+    Sliding { max: i64, window_ms: i64, buckets: Buckets },
+    /// A member for each unit.
+    Exact { max: i64, window_ms: i64, members: Members },
+}
+
+/// What a client is told of a rule.
+pub(super) struct Standing {
+    /// How much may be taken when nothing was.
+    pub limit: i64,
+    /// How much may be taken now.
+    pub remaining: i64,
+    /// After how long the units are granted, if nobody else takes any: 0 where they are, -1 for never.
+    pub retry_after_ms: i64,
+    /// After how long all is there again.
+    pub reset_after_ms: i64,
+}
+
+/// Looks at a rule's key.
+pub(super) fn look(ks: &mut Keyspace, db: DbIndex, rule: &Rule<'_>, units: i64) -> Result<Look, Error> {
+    let slot = ks.find(db, rule.key);
+    let now_ms = ks.now_ms();
+    let (state, grants) = match rule.kind {
+        Kind::Gcra(rate) => {
+            let tat_ns = slot.map(|slot| tat_at(ks, db, slot)).transpose()?;
+            let decision = rate.decide(tat_ns, ns(now_ms), units);
+            (State::Bucket { rate, tat_ns, decision }, decision.tat_ns.is_some())
+        }
+        Kind::Fixed { max, window_ms } => counter_at(ks, db, slot, max, units, || now_ms.saturating_add(window_ms))?,
+        Kind::Calendar { max, unit, offset_minutes } => {
+            counter_at(ks, db, slot, max, units, || unit.end_ms(now_ms, offset_minutes))?
+        }
+        Kind::Sliding { max, window_ms } => {
+            let stored = slot.map_or(Ok(Buckets::empty(now_ms)), |slot| buckets_at(ks, db, slot))?;
+            let buckets = stored.at(now_ms, window_ms);
+            let used = buckets.used(now_ms, window_ms);
+            (State::Sliding { max, window_ms, buckets }, fits(used, units, max))
+        }
+        Kind::Exact { max, window_ms } => {
+            let members = match slot {
+                Some(slot) => Members::of(ks.zset(db, slot)?, now_ms, max, window_ms, units)?,
+                None => Members::none(),
+            };
+            let grants = fits(members.live, units, max);
+            (State::Exact { max, window_ms, members }, grants)
+        }
+    };
+    Ok(Look { slot, state, grants })
+}
+
+fn counter_at(
+    ks: &Keyspace,
+    db: DbIndex,
+    slot: Option<Slot>,
+    max: i64,
+    units: i64,
+    end_ms: impl FnOnce() -> i64,
+) -> Result<(State, bool), Error> {
+    let (mut count, mut open_until_ms) = (0, None);
+    if let Some(slot) = slot {
+        count = string_at(ks, db, slot)?.as_i64().ok_or(Error::NotInteger)?;
+        open_until_ms = ks.entry(db, slot).expires_at_ms();
+    }
+    let ends_ms = open_until_ms.unwrap_or_else(end_ms);
+    let state = State::Counter { max, count, ends_ms, is_open: open_until_ms.is_some() };
+    Ok((state, fits(count, units, max)))
+}
+
+fn fits(used: i64, units: i64, max: i64) -> bool {
+    used.checked_add(units).is_some_and(|sum| sum <= max)
+}
+
+fn buckets_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<Buckets, Error> {
+    let hash = ks.hash(db, slot)?;
+    let number = |field| number_of(hash, field).ok_or(NO_WINDOW);
+    let buckets = Buckets { start_ms: number(START)?, before: number(BEFORE)?, count: number(COUNT)? };
+    if buckets.before < 0 || buckets.count < 0 { Err(NO_WINDOW) } else { Ok(buckets) }
+}
+
+/// The number in a field of a sliding window's hash.
+pub(super) fn number_of(hash: &Hash, field: &[u8]) -> Option<i64> {
+    match hash.get(field)? {
+        Item::Int(value) => Some(value),
+        Item::Bytes(text) => num::parse_i64(text),
+    }
+}
+
+impl Look {
+    /// What a client is told, once the units were `taken` or not.
+    pub(super) fn standing(&self, now_ms: i64, units: i64, taken: bool) -> Standing {
+        let more = if taken { units } else { 0 };
+        // What is used, when all is forgotten, and when enough of it for the units, if they may ever be granted.
+        let (limit, used, ends_ms, frees_ms) = match &self.state {
+            State::Bucket { rate, tat_ns, decision } => {
+                let asks_anew = self.grants && !taken;
+                let decision = if asks_anew { rate.decide(*tat_ns, ns(now_ms), 0) } else { *decision };
+                return Standing::of_bucket(&decision, self.grants);
+            }
+            State::Counter { max, count, ends_ms, is_open } => {
+                let ends_ms = (*is_open || taken).then_some(*ends_ms);
+                (*max, *count, ends_ms.filter(|_| *count + more != 0), ends_ms.filter(|_| units <= *max))
+            }
+            State::Sliding { max, window_ms, buckets } => {
+                let after = Buckets { count: buckets.count + more, ..*buckets };
+                let frees_ms = (!self.grants && units <= *max).then(|| buckets.frees_ms(*max, units, *window_ms));
+                (*max, buckets.used(now_ms, *window_ms), Some(after.ends_ms(*window_ms)), frees_ms)
+            }
+            State::Exact { max, window_ms, members } => {
+                let newest_ms = if taken { members.newest_ms.max(now_ms) } else { members.newest_ms };
+                let ends_ms = (members.live + more > 0).then(|| newest_ms.saturating_add(*window_ms));
+                (*max, members.live, ends_ms, members.frees_ms)
+            }
+        };
+        let until_ms = |at_ms: i64, least: i64| at_ms.saturating_sub(now_ms).max(least);
+        Standing {
+            limit,
+            remaining: limit.saturating_sub(used).saturating_sub(more).max(0),
+            retry_after_ms: if self.grants { 0 } else { frees_ms.map_or(-1, |at_ms| until_ms(at_ms, 1)) },
+            reset_after_ms: ends_ms.map_or(0, |at_ms| until_ms(at_ms, 0)),
+        }
+    }
+}
+
+impl Standing {
+    fn of_bucket(decision: &Decision, grants: bool) -> Standing {
+        Standing {
+            limit: decision.limit,
+            remaining: decision.remaining,
+            retry_after_ms: match decision.retry_after_ns {
+                _ if grants => 0,
+                Some(ns) => round_up(ns, MS_NS),
+                None => -1,
+            },
+            reset_after_ms: round_up(decision.reset_after_ns, MS_NS),
+        }
+    }
+}
+
+impl Unit {
+    /// When the window ends that `now_ms` is in, in a zone that is so many minutes ahead of UTC. Both are Unix ms.
+    fn end_ms(self, now_ms: i64, offset_minutes: i64) -> i64 {
+        let offset_ms = offset_minutes * MINUTE_MS;
+        let local_ms = now_ms.saturating_add(offset_ms);
+        let days = local_ms.div_euclid(DAY_MS);
+        let next_ms = match self {
+            Unit::Hour => (local_ms.div_euclid(HOUR_MS) + 1).saturating_mul(HOUR_MS),
+            Unit::Day => (days + 1).saturating_mul(DAY_MS),
+            // The first of January 1970 was a Thursday.
+            Unit::Week => (days + 7 - (days + 3).rem_euclid(7)).saturating_mul(DAY_MS),
+            Unit::Month => next_month(days).saturating_mul(DAY_MS),
+        };
+        next_ms.saturating_sub(offset_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::calendar::utc;
+    use proptest::prelude::*;
+
+    #[test]
+    fn windows_of_the_calendar_end_where_people_expect_it() {
+        // 2026-11-24 is a Tuesday.
+        let now_ms = 1_795_534_711_000;
+        assert_eq!(utc(now_ms), "2026-11-24T15:38:31Z");
+        for (unit, offset_minutes, expected) in [
+            (Unit::Hour, 0, "2026-11-24T16:00:00Z"),
+            (Unit::Hour, 330, "2026-11-24T16:30:00Z"),
+            (Unit::Day, 0, "2026-11-25T00:00:00Z"),
+            (Unit::Day, 60, "2026-11-24T23:00:00Z"),
+            (Unit::Day, 600, "2026-11-25T14:00:00Z"),
+            (Unit::Day, -960, "2026-11-24T16:00:00Z"),
+            (Unit::Week, 0, "2026-11-30T00:00:00Z"),
+            (Unit::Week, -300, "2026-11-30T05:00:00Z"),
+            (Unit::Month, 0, "2026-12-01T00:00:00Z"),
+            (Unit::Month, 120, "2026-11-30T22:00:00Z"),
+        ] {
+            assert_eq!(utc(unit.end_ms(now_ms, offset_minutes)), expected, "{unit:?} {offset_minutes}");
+        }
+        assert_eq!(utc(Unit::Month.end_ms(now_ms + 14 * DAY_MS + 23 * HOUR_MS, 0)), "2027-01-01T00:00:00Z");
+    }
+
+    /// Whether a window begins at this moment of local time, as a calendar on the wall says it.
+    fn begins(local_ms: i64, unit: Unit) -> bool {
+        let text = utc(local_ms);
+        match unit {
+            Unit::Hour => text.ends_with(":00:00Z") && local_ms % 1_000 == 0,
+            Unit::Day => text.ends_with("T00:00:00Z") && local_ms % 1_000 == 0,
+            // Mondays: one of them was the fifth of January 1970.
+            Unit::Week => begins(local_ms, Unit::Day) && (local_ms - 4 * DAY_MS) % (7 * DAY_MS) == 0,
+            Unit::Month => text.ends_with("-01T00:00:00Z") && local_ms % 1_000 == 0,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_window_ends_at_the_first_moment_where_one_begins(
+            now_ms in 0..4_000_000_000_000i64, offset_minutes in -1_439..1_440i64
+        ) {
+            for unit in [Unit::Hour, Unit::Day, Unit::Week, Unit::Month] {
+                let end_ms = unit.end_ms(now_ms, offset_minutes);
+                let (mut local_ms, local_end_ms) = (now_ms + offset_minutes * MINUTE_MS, end_ms + offset_minutes * MINUTE_MS);
+                prop_assert!(end_ms > now_ms && begins(local_end_ms, unit), "{unit:?}");
+                // Hour by hour there is none in between.
+                local_ms = local_ms.div_euclid(HOUR_MS) * HOUR_MS + HOUR_MS;
+                while local_ms < local_end_ms {
+                    prop_assert!(!begins(local_ms, unit), "{unit:?} begins at {}", utc(local_ms));
+                    local_ms += HOUR_MS;
+                }
+            }
+        }
+
+        #[test]
+        fn no_time_is_too_far(now_ms: i64, offset_minutes in -1_439..1_440i64) {
+            for unit in [Unit::Hour, Unit::Day, Unit::Week, Unit::Month] {
+                unit.end_ms(now_ms, offset_minutes);
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! LIMIT.REFUND.
+
+use super::charge::{find_units, give_back};
+use super::request::{Mark, Request};
+use super::take::NO_REQUEST;
+use crate::command::coordination::outcome;
+use crate::command::string::string_at;
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::{Ctx, Done};
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::resp::request::Argv;
+use crate::value::string::Digits;
+
+const OTHER_KEYS: Error =
+    Error::text("ERR the request took from other keys: name those of its LIMIT.TAKE, in the same order");
+
+pub(super) fn refund(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let request = args.bytes()?;
+    let keys = args.rest();
+    let db = ctx.session.db;
+    let Some(slot) = ctx.ks.find(db, request) else {
+        outcome::begin(ctx.reply, 0, 2);
+        outcome::number(ctx.reply, "units", 0);
+        ctx.reply.bulk(b"rules");
+        ctx.reply.array(0);
+        return Ok(());
+    };
+    let taken = read(ctx.ks, db, slot, keys)?;
+    let mut counted = Vec::with_capacity(taken.marks.len());
+    for (at, mark) in taken.marks.iter().enumerate() {
+        counted.push(find_units(ctx.ks, db, &keys[at], *mark, taken.at_ms, taken.units)?);
+    }
+    let before = ctx.ks.changes_by_commands();
+    ctx.ks.remove(db, slot);
+    let mut changed = 1;
+    outcome::begin(ctx.reply, 1, 2);
+    outcome::number(ctx.reply, "units", taken.units);
+    ctx.reply.bulk(b"rules");
+    ctx.reply.array(counted.len());
+    for (at, counted) in counted.into_iter().enumerate() {
+        let refunded = give_back(ctx.ks, db, &keys[at], counted, taken.at_ms, taken.units)?;
+        changed += u64::from(refunded > 0);
+        ctx.reply.map(2);
+        ctx.reply.bulk(b"key");
+        ctx.reply.bulk(&keys[at]);
+        outcome::number(ctx.reply, "refunded", refunded);
+    }
+    // Each key counts as one change, however many effects it takes.
+    ctx.ks.count_changes_as(before, changed);
+    Ok(())
+}
+
+/// What a request took of the keys of a call, in their order.
+struct Taken {
+    at_ms: i64,
+    units: i64,
+    marks: Vec<Mark>,
+}
+
+fn read(ks: &Keyspace, db: DbIndex, slot: Slot, keys: Argv<'_>) -> Result<Taken, Error> {
+    let mut digits = Digits::new();
+    let text = string_at(ks, db, slot)?.as_bytes(&mut digits);
+    let Request { at_ms, units, rules } = Request::read(text).ok_or(NO_REQUEST)?;
+    if keys.len() != rules.len() || rules.iter().enumerate().any(|(at, (key, _))| keys[at] != **key) {
+        return Err(OTHER_KEYS);
+    }
+    Ok(Taken { at_ms, units, marks: rules.into_iter().map(|(_, mark)| mark).collect() })
+}

@@ -1,0 +1,171 @@
+//! What a request took: a string under the request's ID, which expires when none of it counts any more.
+//!
+//! ```text
+//! take 1795534711000 2 2          when (Unix ms), units, rules; then for each rule:
+//!  b 40000000 0 6 user:7          kind, two numbers of its mark, length of the key, the key
+//! ```
+//!
+//! In one line, with a blank between any two parts. Whoever may write that key may write anything there, so reading takes nothing for
+//! granted.
+
+use crate::base::limits::{LIMIT_EXACT_SERIAL_END, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_RULES_MAX};
+use crate::base::num;
+
+/// By what a key's units are recognized again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// How far they moved the theoretical arrival time.
+    Bucket { cost_ns: i64 },
+    /// When the counter ends that they are in.
+    Counter { ends_ms: i64 },
+    /// When the window began that they are in.
+    Sliding { start_ms: i64, window_ms: i64 },
+    /// The serial number of the first of them, and for how long they count.
+    Exact { first: i64, window_ms: i64 },
+}
+
+/// A request, as it is read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Request<'a> {
+    /// When its units were taken, Unix ms.
+    pub at_ms: i64,
+    /// How many of each rule; at least 1.
+    pub units: i64,
+    /// The rules' keys, no two of which are the same, and what was taken there.
+    pub rules: Vec<(&'a [u8], Mark)>,
+}
+
+/// A request, as it is written.
+pub(super) struct Record(Vec<u8>);
+
+const HEAD: &[u8] = b"take";
+
+/// Longest record: its keys, and fewer bytes than this of numbers for each.
+const RECORD_MAX_BYTES: usize = LIMIT_REQUEST_MAX_BYTES + 128 * (1 + LIMIT_RULES_MAX);
+
+impl Record {
+    /// Begins the record of a request of so many rules, which are to be [added](Self::add).
+    pub(super) fn new(at_ms: i64, units: i64, rules: usize) -> Record {
+        let mut record = Record(Vec::with_capacity(64 * (1 + rules)));
+        record.0.extend_from_slice(HEAD);
+        [at_ms, units, rules as i64].into_iter().for_each(|value| record.number(value));
+        record
+    }
+
+    pub(super) fn add(&mut self, key: &[u8], mark: Mark) {
+        let (letter, one, other) = match mark {
+            Mark::Bucket { cost_ns } => (b'b', cost_ns, 0),
+            Mark::Counter { ends_ms } => (b'c', ends_ms, 0),
+            Mark::Sliding { start_ms, window_ms } => (b's', start_ms, window_ms),
+            Mark::Exact { first, window_ms } => (b'e', first, window_ms),
+        };
+        self.0.extend_from_slice(&[b' ', letter]);
+        [one, other, key.len() as i64].into_iter().for_each(|value| self.number(value));
+        self.0.push(b' ');
+        self.0.extend_from_slice(key);
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn number(&mut self, value: i64) {
+        self.0.push(b' ');
+        num::format_i64(&mut self.0, value);
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Reads what a key holds; `None` where it is no record of a request.
+    pub(super) fn read(text: &'a [u8]) -> Option<Request<'a>> {
+        if text.len() > RECORD_MAX_BYTES {
+            return None;
+        }
+        let mut parts = Parts(text.strip_prefix(HEAD)?);
+        let (at_ms, units) = (parts.number()?, parts.number().filter(|units| *units >= 1)?);
+        let count = parts.number().and_then(|count| usize::try_from(count).ok())?;
+        if !(1..=LIMIT_RULES_MAX).contains(&count) {
+            return None;
+        }
+        let mut rules: Vec<(&[u8], Mark)> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let letter = parts.word()?;
+            let (one, other) = (parts.number()?, parts.number()?);
+            let mark = match letter {
+                b"b" if one >= 0 => Mark::Bucket { cost_ns: one },
+                b"c" => Mark::Counter { ends_ms: one },
+                b"s" => Mark::Sliding { start_ms: one, window_ms: other },
+                b"e" if units <= LIMIT_EXACT_UNITS_MAX && (0..LIMIT_EXACT_SERIAL_END).contains(&one) => {
+                    Mark::Exact { first: one, window_ms: other }
+                }
+                _ => return None,
+            };
+            let len = parts.number().and_then(|len| usize::try_from(len).ok())?;
+            let key = parts.bytes(len)?;
+            // What is found at a key is given back there: another rule must not have changed it meanwhile.
+            if rules.iter().any(|(before, _)| *before == key) {
+                return None;
+            }
+            rules.push((key, mark));
+        }
+        parts.0.is_empty().then_some(Request { at_ms, units, rules })
+    }
+}
+
+/// What is left of a record: a blank before each part.
+struct Parts<'a>(&'a [u8]);
+
+impl<'a> Parts<'a> {
+    fn word(&mut self) -> Option<&'a [u8]> {
+        let text = self.0.strip_prefix(b" ")?;
+        self.bytes(text.iter().position(|byte| *byte == b' ').unwrap_or(text.len()))
+    }
+
+    fn number(&mut self) -> Option<i64> {
+        num::parse_i64(self.word()?)
+    }
+
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (part, rest) = self.0.strip_prefix(b" ")?.split_at_checked(len)?;
+        self.0 = rest;
+        Some(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mark() -> impl Strategy<Value = Mark> {
+        prop_oneof![
+            (0..=i64::MAX).prop_map(|cost_ns| Mark::Bucket { cost_ns }),
+            any::<i64>().prop_map(|ends_ms| Mark::Counter { ends_ms }),
+            any::<(i64, i64)>().prop_map(|(start_ms, window_ms)| Mark::Sliding { start_ms, window_ms }),
+            (0..LIMIT_EXACT_SERIAL_END, any::<i64>()).prop_map(|(first, window_ms)| Mark::Exact { first, window_ms }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            at_ms: i64, units in 1..1_000i64,
+            rules in proptest::collection::btree_map(proptest::collection::vec(any::<u8>(), 0..9), mark(), 1..9),
+            cut in 0..64usize
+        ) {
+            let mut record = Record::new(at_ms, units, rules.len());
+            rules.iter().for_each(|(key, mark)| record.add(key, *mark));
+            let expected = rules.iter().map(|(key, mark)| (key.as_slice(), *mark)).collect();
+            prop_assert_eq!(Request::read(record.as_bytes()), Some(Request { at_ms, units, rules: expected }));
+            let longer = [record.as_bytes(), b" "].concat();
+            prop_assert_eq!(Request::read(&longer), None);
+            let shorter = &record.as_bytes()[..record.as_bytes().len() - cut.clamp(1, record.as_bytes().len())];
+            prop_assert_eq!(Request::read(shorter), None);
+        }
+
+        #[test]
+        fn anything_may_be_there(text in "(take)?( [-bcse0-9]{1,3}){0,12}") {
+            Request::read(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! LIMIT.TAKE.
+
+use super::charge;
+use super::look::{Look, look};
+use super::request::{Record, Request};
+use super::rule::Call;
+use crate::base::limits::LIMIT_REQUEST_MAX_MS;
+use crate::command::coordination::outcome;
+use crate::command::string::string_at;
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::{Ctx, Done};
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::value::string::Digits;
+
+/// What is under the ID of a request.
+pub(super) const NO_REQUEST: Error =
+    Error::text("ERR the key that the ID names holds something else: give each request an ID of its own");
+
+const OTHER_REQUEST: Error = Error::text(
+    "ERR this ID was granted other keys or units: a retry repeats its call, and another request has an ID of its own",
+);
+
+pub(super) fn take(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let call = Call::parse(&mut args)?;
+    let db = ctx.session.db;
+    let is_repeated = match call.request.and_then(|request| ctx.ks.find(db, request)) {
+        Some(slot) => {
+            check_same(ctx.ks, db, slot, &call)?;
+            true
+        }
+        None => false,
+    };
+    let mut looks = Vec::with_capacity(call.rules.len());
+    for rule in &call.rules {
+        looks.push(look(ctx.ks, db, rule, call.units)?);
+    }
+    let grants = looks.iter().all(|look| look.grants);
+    let takes = grants && !is_repeated && !call.only_asks;
+    if takes {
+        take_all(ctx.ks, db, &call, &looks)?;
+    }
+    answer(ctx, &call, &looks, takes, is_repeated);
+    Ok(())
+}
+
+/// Whether a request of this ID that was granted is the one of this call.
+fn check_same(ks: &Keyspace, db: DbIndex, slot: Slot, call: &Call<'_>) -> Result<(), Error> {
+    let mut digits = Digits::new();
+    let request = Request::read(string_at(ks, db, slot)?.as_bytes(&mut digits)).ok_or(NO_REQUEST)?;
+    let keys = request.rules.iter().map(|(key, _)| *key);
+    let is_same = request.units == call.units && keys.eq(call.rules.iter().map(|rule| rule.key));
+    if is_same { Ok(()) } else { Err(OTHER_REQUEST) }
+}
+
+fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, looks: &[Look]) -> Result<(), Error> {
+    let (before, now_ms) = (ks.changes_by_commands(), ks.now_ms());
+    let mut record = call.request.map(|_| Record::new(now_ms, call.units, call.rules.len()));
+    let mut until_ms = now_ms.saturating_add(1);
+    for (rule, look) in call.rules.iter().zip(looks) {
+        let taken = charge::take(ks, db, rule, look, call.units)?;
+        until_ms = until_ms.max(taken.until_ms);
+        if let Some(record) = &mut record {
+            record.add(rule.key, taken.mark);
+        }
+    }
+    if let Some((request, record)) = call.request.zip(record) {
+        let until_ms = until_ms.min(now_ms.saturating_add(LIMIT_REQUEST_MAX_MS));
+        _ = ks.put_until(db, request, None, record.as_bytes(), until_ms);
+    }
+    // Each key counts as one change, however many effects it takes.
+    let changed = call.rules.len() + usize::from(call.request.is_some());
+    ks.count_changes_as(before, changed as u64);
+    Ok(())
+}
+
+fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: bool, is_repeated: bool) {
+    let now_ms = ctx.ks.now_ms();
+    let reply = &mut *ctx.reply;
+    let is_granted = is_repeated || looks.iter().all(|look| look.grants);
+    // What is refused has not been taken, so that its standing tells how long it stays so.
+    let refusing = looks.iter().filter(|look| !is_granted && !look.grants);
+    let waits = refusing.map(|look| look.standing(now_ms, call.units, false).retry_after_ms);
+    // Longest of all is never.
+    let retry_after_ms = waits.max_by_key(|wait_ms| wait_ms.cast_unsigned()).unwrap_or(0);
+    outcome::begin(reply, i64::from(is_granted), 4);
+    outcome::number(reply, "retry_after_ms", retry_after_ms);
+    reply.bulk(b"refused_by");
+    let first = call.rules.iter().zip(looks).find(|(_, look)| !is_granted && !look.grants);
+    reply.bulk_or_null(first.map(|(rule, _)| rule.key));
+    outcome::number(reply, "repeated", i64::from(is_repeated));
+    reply.bulk(b"rules");
+    reply.array(looks.len());
+    for (rule, look) in call.rules.iter().zip(looks) {
+        let standing = look.standing(now_ms, call.units, taken);
+        let refuses = !is_granted && !look.grants;
+        reply.map(6);
+        reply.bulk(b"key");
+        reply.bulk(rule.key);
+        outcome::number(reply, "refuses", i64::from(refuses));
+        outcome::number(reply, "limit", standing.limit);
+        outcome::number(reply, "remaining", standing.remaining);
+        outcome::number(reply, "retry_after_ms", if refuses { standing.retry_after_ms } else { 0 });
+        outcome::number(reply, "reset_after_ms", standing.reset_after_ms);
+    }
+}

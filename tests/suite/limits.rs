@@ -1,0 +1,668 @@
+//! LIMIT.TAKE and LIMIT.REFUND against naive models, one for each kind of rule, through random histories in which the clock passes, is
+//! set back, and calls are repeated, given back and only asked; and what a transaction, a script, a user, a restart and CL.THROTTLE
+//! make of them. What a reply looks like, and each error, stands in `transcripts`.
+//!
+//! `SUITE_SEED` and `SUITE_ROUNDS` choose other histories.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use tidegate::keyspace::effect::{Cause, Effect};
+
+use crate::differential::generate::Dice;
+use crate::differential::script::Args;
+use crate::differential::search::env_number;
+use crate::harness::{Program, Raw, Server, Value, decode};
+use crate::in_process::{Bench, START_MS, Told, words};
+use crate::oracle::REDIS_CLI;
+use crate::tour::steps;
+
+/// Keys that rules of one kind take turns at.
+const KEYS: usize = 2;
+
+/// A rule as a model sees it.
+struct Rule {
+    key: String,
+    words: String,
+    max: i64,
+    model: Model,
+}
+
+/// What a key holds, remembered naively. Each but the bucket keeps every unit.
+enum Model {
+    /// Nanoseconds between two units, and when the bucket is empty.
+    Bucket { interval_ns: i64, empty_ns: i64 },
+    /// When the window ends, by when it begins; and the units in the one that is open.
+    Counter { ends: fn(i64) -> i64, open: Option<i64>, units: i64 },
+    /// When the last window began, and when that of each unit did.
+    Sliding { window_ms: i64, began: Option<i64>, units: Vec<i64> },
+    /// When each unit came, and for whom; and when the key goes.
+    Exact { window_ms: i64, until_ms: i64, units: Vec<(i64, usize)> },
+}
+
+/// What a request took of a rule.
+#[derive(Clone, Copy)]
+enum Trace {
+    Bucket,
+    Window(i64),
+    Serial(usize),
+}
+
+struct Granted {
+    at_ms: i64,
+    units: i64,
+    until_ms: i64,
+    traces: Vec<(usize, Trace)>,
+}
+
+const HOUR_MS: i64 = 3_600_000;
+
+impl Rule {
+    fn some(number: usize, dice: &mut Dice) -> Rule {
+        let max = dice.below(7) as i64;
+        let window_ms = 1 + dice.below(3_000) as i64;
+        let kind = number / KEYS;
+        let (words, model) = match kind {
+            0 => {
+                let (rate, period_ms) = (1 + dice.below(9) as i64, 1 + dice.below(4_000) as i64);
+                let interval_ns = period_ms * 1_000_000 / rate;
+                (format!("GCRA {rate} {period_ms} {max}"), Model::Bucket { interval_ns, empty_ns: i64::MIN })
+            }
+            1 => {
+                // The model's window has one length, so that its end is a plain function.
+                let ends = |now_ms| now_ms + 700;
+                (format!("FIXED {max} 700"), Model::Counter { ends, open: None, units: 0 })
+            }
+            2 => {
+                // Of a zone that is half an hour ahead.
+                let ends = |now_ms: i64| (now_ms + HOUR_MS / 2).div_euclid(HOUR_MS) * HOUR_MS + HOUR_MS / 2;
+                (format!("CALENDAR {max} hour 30"), Model::Counter { ends, open: None, units: 0 })
+            }
+            3 => (format!("SLIDING {max} {window_ms}"), Model::Sliding { window_ms, began: None, units: Vec::new() }),
+            _ => {
+                (format!("EXACT {max} {window_ms}"), Model::Exact { window_ms, until_ms: i64::MAX, units: Vec::new() })
+            }
+        };
+        Rule { key: format!("k{number}"), words, max, model }
+    }
+
+    /// Lets what is over be forgotten, as whoever looks at the key does.
+    fn expire(&mut self, now_ms: i64) {
+        match &mut self.model {
+            Model::Bucket { empty_ns, .. } if (*empty_ns + 999_999).div_euclid(1_000_000) <= now_ms => {
+                *empty_ns = i64::MIN;
+            }
+            Model::Counter { open, units, .. } if open.is_some_and(|ends| ends <= now_ms) => {
+                (*open, *units) = (None, 0)
+            }
+            Model::Sliding { window_ms, began, units }
+                if began.is_some_and(|began| began + 2 * *window_ms <= now_ms) =>
+            {
+                *began = None;
+                units.clear();
+            }
+            // Until then units that are forgotten stay, and count again should the clock step back.
+            Model::Exact { until_ms, units, .. } if *until_ms <= now_ms => units.clear(),
+            _ => {}
+        }
+    }
+
+    /// When the window began that now is in.
+    fn window(&self, now_ms: i64) -> i64 {
+        match &self.model {
+            Model::Sliding { window_ms, began: Some(began), .. } if *began + window_ms <= now_ms => began + window_ms,
+            Model::Sliding { began, .. } => began.unwrap_or(now_ms),
+            _ => 0,
+        }
+    }
+
+    /// How many units are free.
+    fn free(&self, now_ms: i64) -> i64 {
+        let used = match &self.model {
+            Model::Bucket { interval_ns, empty_ns } => {
+                let level_ns = empty_ns.saturating_sub(now_ms * 1_000_000).max(0);
+                return (self.max * interval_ns - level_ns).div_euclid(*interval_ns);
+            }
+            Model::Counter { units, .. } => *units,
+            Model::Sliding { window_ms, units, .. } => {
+                let window = self.window(now_ms);
+                let count = |of: i64| units.iter().filter(|began| **began == of).count() as i64;
+                let left_ms = (window + window_ms - now_ms).min(*window_ms);
+                count(window) + (count(window - window_ms) * left_ms + window_ms - 1) / window_ms
+            }
+            Model::Exact { window_ms, units, .. } => {
+                units.iter().filter(|(came_ms, _)| came_ms + window_ms > now_ms).count() as i64
+            }
+        };
+        self.max - used
+    }
+
+    fn take(&mut self, now_ms: i64, wanted: i64, call: usize) -> (Trace, i64) {
+        let window = self.window(now_ms);
+        match &mut self.model {
+            Model::Bucket { interval_ns, empty_ns } => {
+                *empty_ns = (*empty_ns).max(now_ms * 1_000_000) + *interval_ns * wanted;
+                (Trace::Bucket, (*empty_ns + 999_999).div_euclid(1_000_000))
+            }
+            Model::Counter { ends, open, units } => {
+                *units += wanted;
+                let ends = *open.get_or_insert(ends(now_ms));
+                (Trace::Window(ends), ends)
+            }
+            Model::Sliding { window_ms, began, units } => {
+                *began = Some(window);
+                units.retain(|began| *began == window || *began == window - *window_ms);
+                units.extend((0..wanted).map(|_| window));
+                (Trace::Window(window), window + 2 * *window_ms)
+            }
+            Model::Exact { window_ms, until_ms, units } => {
+                let last_ms = units.iter().map(|(came_ms, _)| *came_ms).max().unwrap_or(now_ms).max(now_ms);
+                *until_ms = last_ms + *window_ms;
+                units.retain(|(came_ms, _)| came_ms + *window_ms > now_ms);
+                units.extend((0..wanted).map(|_| (now_ms, call)));
+                (Trace::Serial(call), *until_ms)
+            }
+        }
+    }
+
+    fn give_back(&mut self, now_ms: i64, granted: &Granted, trace: Trace) -> i64 {
+        match (&mut self.model, trace) {
+            (Model::Bucket { interval_ns, empty_ns }, _) if *empty_ns != i64::MIN => {
+                let cost_ns = *interval_ns * granted.units;
+                let left_ns = (cost_ns - (now_ms - granted.at_ms).max(0) * 1_000_000).max(0);
+                *empty_ns -= left_ns;
+                if *empty_ns <= now_ms * 1_000_000 && left_ns > 0 {
+                    *empty_ns = i64::MIN;
+                }
+                left_ns / *interval_ns
+            }
+            (Model::Counter { open, units, .. }, Trace::Window(ends)) if *open == Some(ends) => {
+                let given = granted.units.min(*units);
+                *units -= given;
+                if *units == 0 {
+                    *open = None;
+                }
+                given
+            }
+            (Model::Sliding { units, .. }, Trace::Window(window)) => {
+                let before = units.len();
+                let mut left = granted.units;
+                units.retain(|began| {
+                    let goes = *began == window && left > 0;
+                    left -= i64::from(goes);
+                    !goes
+                });
+                (before - units.len()) as i64
+            }
+            (Model::Exact { window_ms, units, .. }, Trace::Serial(call)) if granted.at_ms + *window_ms > now_ms => {
+                let before = units.len();
+                units.retain(|(_, of)| *of != call);
+                (before - units.len()) as i64
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// An engine and the models of its keys.
+struct World {
+    bench: Bench,
+    rules: Vec<Rule>,
+    granted: BTreeMap<String, Granted>,
+    now_ms: i64,
+    calls: usize,
+    /// Grants, refusals, repetitions, units given back.
+    seen: [usize; 4],
+}
+
+impl World {
+    fn new(dice: &mut Dice) -> World {
+        let mut bench = Bench::new(1);
+        bench.keep_units();
+        let rules = (0..5 * KEYS).map(|number| Rule::some(number, dice)).collect();
+        World { bench, rules, granted: BTreeMap::new(), now_ms: START_MS, calls: 0, seen: [0; 4] }
+    }
+
+    fn call(&mut self, line: &str) -> Value {
+        let args: Args = words(&line.split(' ').collect::<Vec<_>>());
+        let reply = self.bench.call(0, &args);
+        decode(&reply, false).expect("RESP").expect("a reply").0
+    }
+
+    fn step(&mut self, dice: &mut Dice) {
+        match dice.below(8) {
+            0 => self.move_clock(-(dice.below(2_000) as i64)),
+            1 => self.move_clock(dice.below(3_000_000) as i64),
+            2..=4 => self.move_clock(dice.below(900) as i64),
+            _ => {}
+        }
+        if dice.once_in(5) { self.refund(dice) } else { self.take(dice) }
+    }
+
+    fn move_clock(&mut self, by_ms: i64) {
+        self.bench.set_clock(by_ms);
+        self.now_ms += by_ms;
+    }
+
+    fn request(&mut self, id: &str) -> Option<&Granted> {
+        if self.granted.get(id).is_some_and(|granted| granted.until_ms <= self.now_ms) {
+            self.granted.remove(id);
+        }
+        self.granted.get(id)
+    }
+
+    fn take(&mut self, dice: &mut Dice) {
+        let now_ms = self.now_ms;
+        self.calls += 1;
+        let id = dice.once_in(2).then(|| format!("id{}", dice.below(4)));
+        let repeated = id.as_ref().and_then(|id| self.request(id));
+        let is_repeated = repeated.is_some();
+        // What is repeated is the same call; anything else is an error that the transcripts show.
+        let (numbers, wanted) = match repeated {
+            Some(granted) => (granted.traces.iter().map(|(number, _)| *number).collect(), granted.units),
+            None => {
+                let mut numbers: Vec<usize> = (0..1 + dice.below(4)).map(|_| dice.below(5 * KEYS)).collect();
+                numbers.sort_unstable();
+                numbers.dedup();
+                (numbers, 1 + dice.below(3) as i64)
+            }
+        };
+        let only_asks = dice.once_in(6);
+        let mut line = "LIMIT.TAKE".to_owned();
+        id.iter().for_each(|id| line += &format!(" ID {id}"));
+        line += if only_asks { " DRYRUN" } else { "" };
+        line += &format!(" UNITS {wanted} RULES {}", numbers.len());
+        numbers.iter().for_each(|number| {
+            let rule = &self.rules[*number];
+            line += &format!(" {} {}", rule.key, rule.words);
+        });
+        numbers.iter().for_each(|number| self.rules[*number].expire(now_ms));
+        let refuses: Vec<bool> = numbers.iter().map(|number| self.rules[*number].free(now_ms) < wanted).collect();
+        let grants = !refuses.contains(&true);
+        let takes = grants && !only_asks && !is_repeated;
+        if takes {
+            let traces: Vec<_> =
+                numbers.iter().map(|number| (*number, self.rules[*number].take(now_ms, wanted, self.calls))).collect();
+            let until_ms = traces.iter().map(|(_, (_, until_ms))| *until_ms).max().expect("rules").max(now_ms + 1);
+            let traces = traces.into_iter().map(|(number, (trace, _))| (number, trace)).collect();
+            let granted = Granted { at_ms: now_ms, units: wanted, until_ms, traces };
+            if let Some(id) = id {
+                self.granted.insert(id, granted);
+            }
+        }
+        let reply = self.call(&line);
+        let is_refused = !grants && !is_repeated;
+        let fields = outcome(&reply, i64::from(!is_refused));
+        assert_eq!(fields["repeated"], Value::Integer(is_repeated.into()), "{line}");
+        let first = refuses.iter().position(|refuses| *refuses).filter(|_| is_refused);
+        let first = first.map_or(Value::Null, |at| Value::bulk(&self.rules[numbers[at]].key));
+        assert_eq!(fields["refused_by"], first, "{line}");
+        let mut waits = Vec::new();
+        for (at, standing) in elements(&fields["rules"]).iter().enumerate() {
+            let (standing, rule) = (pairs(elements(standing)), &self.rules[numbers[at]]);
+            assert_eq!(standing["key"], Value::bulk(&rule.key));
+            assert_eq!(standing["limit"], Value::Integer(rule.max));
+            let refuses = refuses[at] && is_refused;
+            assert_eq!(standing["refuses"], Value::Integer(refuses.into()), "{line}: {}", rule.key);
+            assert_eq!(standing["remaining"], Value::Integer(rule.free(now_ms).max(0)), "{line}: {}", rule.key);
+            let wait_ms = number(&standing["retry_after_ms"]);
+            let is_right = match (refuses, wait_ms) {
+                (false, wait_ms) => wait_ms == 0,
+                (true, -1) => wanted > rule.max,
+                (true, wait_ms) => {
+                    let grants_after = |ms: i64| rule.after(now_ms + ms).free(now_ms + ms) >= wanted;
+                    wait_ms > 0 && grants_after(wait_ms) && !grants_after(wait_ms - 1)
+                }
+            };
+            assert!(is_right, "{line}: {} is to wait {wait_ms} ms", rule.key);
+            if refuses {
+                waits.push(wait_ms);
+            }
+            let reset_ms = number(&standing["reset_after_ms"]);
+            let is_whole = |ms: i64| rule.after(now_ms + ms).free(now_ms + ms) >= rule.max;
+            assert!(
+                is_whole(reset_ms) && (reset_ms == 0 || !is_whole(reset_ms - 1)),
+                "{line}: {}: {reset_ms}",
+                rule.key
+            );
+        }
+        let longest = if waits.contains(&-1) { -1 } else { waits.into_iter().max().unwrap_or(0) };
+        assert_eq!(fields["retry_after_ms"], Value::Integer(longest), "{line}");
+        self.assert_recorded(takes, &line);
+        self.seen[if is_repeated { 2 } else { usize::from(!grants) }] += 1;
+    }
+
+    /// What was not taken has changed nothing but by expiry.
+    fn assert_recorded(&mut self, takes: bool, line: &str) {
+        let units = self.bench.take_units();
+        let is_expiry = |effect: &Effect<'_>| matches!(effect, Effect::Del { cause: Cause::Expiry, .. });
+        let changed = units.iter().flat_map(|unit| unit.effects()).any(|(_, effect)| !is_expiry(&effect));
+        assert_eq!(changed, takes, "{line}");
+    }
+
+    fn refund(&mut self, dice: &mut Dice) {
+        let now_ms = self.now_ms;
+        let id = format!("id{}", dice.below(4));
+        let granted = self.request(&id).is_some().then(|| self.granted.remove(&id)).flatten();
+        let Some(granted) = granted else {
+            let reply = self.call(&format!("LIMIT.REFUND {id} k0"));
+            outcome(&reply, 0);
+            return self.assert_recorded(false, "a refund of nothing");
+        };
+        let mut line = format!("LIMIT.REFUND {id}");
+        granted.traces.iter().for_each(|(number, _)| line += &format!(" {}", self.rules[*number].key));
+        let mut expected = Vec::new();
+        for (number, trace) in &granted.traces {
+            self.rules[*number].expire(now_ms);
+            expected.push(self.rules[*number].give_back(now_ms, &granted, *trace));
+        }
+        let reply = self.call(&line);
+        let fields = outcome(&reply, 1);
+        assert_eq!(fields["units"], Value::Integer(granted.units));
+        let refunded: Vec<i64> =
+            elements(&fields["rules"]).iter().map(|rule| number(&pairs(elements(rule))["refunded"])).collect();
+        assert_eq!(refunded, expected, "{line}");
+        self.seen[3] += refunded.iter().sum::<i64>() as usize;
+        self.assert_recorded(true, &line);
+    }
+}
+
+impl Rule {
+    /// The same at a later time.
+    fn after(&self, at_ms: i64) -> Rule {
+        let model = match &self.model {
+            Model::Bucket { interval_ns, empty_ns } => Model::Bucket { interval_ns: *interval_ns, empty_ns: *empty_ns },
+            Model::Counter { ends, open, units } => Model::Counter { ends: *ends, open: *open, units: *units },
+            Model::Sliding { window_ms, began, units } => {
+                Model::Sliding { window_ms: *window_ms, began: *began, units: units.clone() }
+            }
+            Model::Exact { window_ms, until_ms, units } => {
+                Model::Exact { window_ms: *window_ms, until_ms: *until_ms, units: units.clone() }
+            }
+        };
+        let mut rule = Rule { key: self.key.clone(), words: self.words.clone(), max: self.max, model };
+        rule.expire(at_ms);
+        rule
+    }
+}
+
+/// The fields of a reply with this outcome, by name.
+fn outcome(reply: &Value, expected: i64) -> BTreeMap<String, Value> {
+    let [outcome, fields @ ..] = elements(reply) else { panic!("not an outcome: {reply:?}") };
+    assert_eq!(*outcome, Value::Integer(expected), "{reply:?}");
+    pairs(fields)
+}
+
+fn pairs(fields: &[Value]) -> BTreeMap<String, Value> {
+    let name = |name: &Value| String::from_utf8_lossy(name.bytes().expect("a name")).into_owned();
+    fields.chunks_exact(2).map(|pair| (name(&pair[0]), pair[1].clone())).collect()
+}
+
+fn elements(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(elements) => elements,
+        other => panic!("not an array: {other:?}"),
+    }
+}
+
+fn number(value: &Value) -> i64 {
+    match value {
+        Value::Integer(number) => *number,
+        other => panic!("not a number: {other:?}"),
+    }
+}
+
+#[test]
+fn random_histories_equal_naive_models() {
+    let rounds = env_number("SUITE_ROUNDS").unwrap_or(300);
+    let first = env_number("SUITE_SEED").unwrap_or(1);
+    let mut seen = [0; 4];
+    for seed in first..first + rounds {
+        let dice = &mut Dice(seed);
+        let mut world = World::new(dice);
+        for step in 0..40 {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.step(dice)));
+            assert!(done.is_ok(), "seed {seed}, step {step}");
+        }
+        seen.iter_mut().zip(world.seen).for_each(|(all, here)| *all += here);
+    }
+    assert!(seen.iter().all(|count| *count as u64 > rounds), "all must happen often: {seen:?}");
+}
+
+/// Two keys, one of which only CL.THROTTLE uses; the other takes turns.
+#[test]
+fn a_gcra_rule_is_a_throttle() {
+    let mut dice = Dice(7);
+    let mut bench = Bench::new(1);
+    let call = |bench: &mut Bench, line: String| {
+        let reply = bench.call(0, &words(&line.split(' ').collect::<Vec<_>>()));
+        decode(&reply, false).expect("RESP").expect("a reply").0
+    };
+    let mut refused = 0;
+    for _ in 0..3_000 {
+        bench.set_clock(dice.below(2_500) as i64 - 700);
+        let (max_burst, count, period_s, units) =
+            (dice.below(9), 1 + dice.below(5), 1 + dice.below(4), 1 + dice.below(3));
+        let throttle = |key: &str| format!("CL.THROTTLE {key} {max_burst} {count} {period_s} {units}");
+        let expected = call(&mut bench, throttle("alone"));
+        let (burst, period_ms) = (max_burst + 1, period_s * 1_000);
+        if dice.once_in(2) {
+            assert_eq!(call(&mut bench, throttle("shared")), expected);
+        } else {
+            let line = format!("LIMIT.TAKE UNITS {units} RULES 1 shared GCRA {count} {period_ms} {burst}");
+            let reply = call(&mut bench, line);
+            let is_refused = number(&elements(&expected)[0]);
+            refused += is_refused;
+            let fields = outcome(&reply, 1 - is_refused);
+            let rule = pairs(elements(&elements(&fields["rules"])[0]));
+            let seconds = |ms: i64| if ms < 0 { ms } else { (ms + 999) / 1_000 };
+            let wait_ms = if is_refused == 1 { number(&rule["retry_after_ms"]) } else { -1 };
+            let told = [
+                is_refused,
+                number(&rule["limit"]),
+                number(&rule["remaining"]),
+                seconds(wait_ms),
+                seconds(number(&rule["reset_after_ms"])),
+            ];
+            assert_eq!(Value::Array(told.map(Value::Integer).to_vec()), expected);
+        }
+        assert_eq!(call(&mut bench, "GET shared".to_owned()), call(&mut bench, "GET alone".to_owned()));
+        assert_eq!(call(&mut bench, "PTTL shared".to_owned()), call(&mut bench, "PTTL alone".to_owned()));
+    }
+    assert!(refused > 100, "only {refused} were refused");
+}
+
+/// Whatever kinds they are of, rules count in a transaction and in a script as anywhere, and a script that fails has taken nothing.
+#[test]
+fn what_a_failed_script_took_is_there_again() {
+    let mut bench = Bench::new(1);
+    let take =
+        "LIMIT.TAKE ID r RULES 5 a GCRA 1 1000 2 b FIXED 2 1000 c CALENDAR 2 day 0 d SLIDING 2 1000 e EXACT 2 1000";
+    let call = |bench: &mut Bench, words_of: &[&str]| {
+        let reply = bench.call(0, &words(words_of));
+        decode(&reply, false).expect("RESP").expect("a reply").0
+    };
+    let line: Vec<&str> = take.split(' ').collect();
+    for first in [false, true] {
+        if first {
+            outcome(&call(&mut bench, &line), 1);
+            bench.set_clock(1_100);
+            call(&mut bench, &["DEL", "r"]);
+        }
+        let before = bench.state(Told::Everything);
+        let script = "local r = redis.call(unpack(ARGV)) assert(r[1] == 1) \
+            redis.call('LIMIT.REFUND', 'r', 'a', 'b', 'c', 'd', 'e') redis.call(unpack(ARGV)) error('it fails')";
+        let failed = [&["EVAL", script, "0"][..], &line].concat();
+        assert!(matches!(call(&mut bench, &failed), Value::Error(_)));
+        assert_eq!(bench.state(Told::Everything), before);
+    }
+}
+
+/// Each key that is charged or given back counts as one change, however much is written there.
+#[test]
+fn each_key_counts_as_one_change() {
+    let mut bench = Bench::new(1);
+    let rules = "RULES 4 a GCRA 1 1000 9 b FIXED 9 1000 d SLIDING 9 1000 e EXACT 9 1000";
+    for (line, changes) in [
+        (format!("LIMIT.TAKE ID r UNITS 5 {rules}"), 5),
+        (format!("LIMIT.TAKE ID r UNITS 5 {rules}"), 0),
+        (format!("LIMIT.TAKE UNITS 5 {rules}"), 0),
+        (format!("LIMIT.TAKE UNITS 4 DRYRUN {rules}"), 0),
+        (format!("LIMIT.TAKE UNITS 4 {rules}"), 4),
+        ("LIMIT.REFUND r a b d e".to_owned(), 5),
+        ("LIMIT.REFUND r a b d e".to_owned(), 0),
+        ("ID.NEXT id COUNT 100".to_owned(), 1),
+    ] {
+        let before = bench.engine.ks.changes_by_commands();
+        bench.call(0, &words(&line.split(' ').collect::<Vec<_>>()));
+        assert_eq!(bench.engine.ks.changes_by_commands() - before, changes, "{line}");
+    }
+}
+
+#[test]
+fn what_is_kept_has_an_end() {
+    let mut bench = Bench::new(1);
+    let call = |bench: &mut Bench, line: &str| {
+        let reply = bench.call(0, &words(&line.split(' ').collect::<Vec<_>>()));
+        decode(&reply, false).expect("RESP").expect("a reply").0
+    };
+    // A request is forgotten after a day, though the month counts it.
+    outcome(&call(&mut bench, "LIMIT.TAKE ID r RULES 1 c CALENDAR 9 month 0"), 1);
+    assert_eq!(call(&mut bench, "PTTL r"), Value::Integer(24 * HOUR_MS));
+    assert!(number(&call(&mut bench, "PTTL c")) > 24 * HOUR_MS);
+    // Names of the units of one millisecond run out; the next one has new ones.
+    call(&mut bench, &format!("ZADD e {START_MS} {START_MS}-99999998"));
+    outcome(&call(&mut bench, "LIMIT.TAKE RULES 1 e EXACT 9 1000"), 1);
+    let full = "ERR this millisecond has had too many units: DEL the key of the EXACT rule";
+    assert_eq!(call(&mut bench, "LIMIT.TAKE RULES 2 f FIXED 9 1000 e EXACT 9 1000"), Value::error(full));
+    assert_eq!(call(&mut bench, "EXISTS f"), Value::Integer(0), "the rule before it is not charged");
+    bench.set_clock(1);
+    outcome(&call(&mut bench, "LIMIT.TAKE RULES 1 e EXACT 9 1000"), 1);
+    assert_eq!(call(&mut bench, "ZCARD e"), Value::Integer(3));
+}
+
+fn line(raw: &mut Raw, line: &str) -> Value {
+    raw.command(&line.split(' ').collect::<Vec<_>>())
+}
+
+#[test]
+fn limits_and_ids_outlive_a_restart() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let flags = ["--dir", dir.path().to_str().expect("plain text"), "--appendonly", "yes"];
+    let take = "LIMIT.TAKE ID r UNITS 2 RULES 5 a GCRA 1 600000 3 b FIXED 3 600000 c CALENDAR 9 month 0 d SLIDING 3 600000 e EXACT 3 600000";
+    let mut ids = Vec::new();
+    let first = |reply: &Value| -> i64 {
+        let fields = outcome(reply, 1);
+        let text = String::from_utf8(fields["first"].bytes().expect("text").to_vec()).expect("digits");
+        text.parse().expect("a number")
+    };
+    for round in 0..3 {
+        let mut server = Server::start(Program::Tidegate, &flags);
+        let mut raw = server.raw();
+        let fields = outcome(&line(&mut raw, take), 1);
+        assert_eq!(fields["repeated"], Value::Integer(i64::from(round > 0)));
+        let refused = take.replace("ID r", "ID other");
+        let fields = outcome(&line(&mut raw, &refused), 0);
+        let refuses = |rule: &Value| number(&pairs(elements(rule))["refuses"]);
+        let rules: Vec<i64> = elements(&fields["rules"]).iter().map(refuses).collect();
+        assert_eq!(rules, [1, 1, 0, 1, 1]);
+        ids.push(first(&line(&mut raw, "ID.NEXT id COUNT 1000000")));
+        ids.push(first(&line(&mut raw, "ID.NEXT id")));
+        raw.send_command(&["SHUTDOWN"]);
+        assert!(server.ends_well());
+    }
+    assert!(ids.is_sorted_by(|one, next| one < next), "{ids:?}");
+    let server = Server::start(Program::Tidegate, &flags);
+    let fields = outcome(&line(&mut server.raw(), "LIMIT.REFUND r a b c d e"), 1);
+    let refunded = |rule: &Value| number(&pairs(elements(rule))["refunded"]);
+    let rules: Vec<i64> = elements(&fields["rules"]).iter().map(refunded).collect();
+    assert_eq!(rules[1..], [2, 2, 2, 2]);
+    assert!((1..=2).contains(&rules[0]), "a little of it has leaked: {rules:?}");
+}
+
+#[test]
+fn a_user_needs_each_key() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let (mut admin, mut raw) = (server.raw(), server.raw());
+    assert_eq!(line(&mut admin, "ACL SETUSER u on nopass ~own:* +@coordination +get"), Value::ok());
+    assert_eq!(line(&mut raw, "AUTH u x"), Value::ok());
+    let granted = |reply: &Value| matches!(reply, Value::Array(_));
+    assert!(granted(&line(&mut raw, "LIMIT.TAKE ID own:r RULES 2 own:a FIXED 1 1000 own:b EXACT 1 1000")));
+    assert!(granted(&line(&mut raw, "LIMIT.REFUND own:r own:a own:b")));
+    assert!(granted(&line(&mut raw, "ID.NEXT own:id")));
+    for refused in [
+        "LIMIT.TAKE ID other RULES 1 own:a FIXED 1 1000",
+        "LIMIT.TAKE RULES 2 own:a FIXED 1 1000 other EXACT 1 1000",
+        "LIMIT.TAKE UNITS 1 DRYRUN RULES 1 other GCRA 1 1000 1",
+        "LIMIT.REFUND own:r own:a other",
+        "LIMIT.REFUND other own:a",
+        "ID.NEXT other",
+        "SET own:a 1",
+    ] {
+        let reply = line(&mut raw, refused);
+        assert!(reply.bytes().is_some_and(|text| text.starts_with(b"NOPERM")), "{refused}: {reply:?}");
+    }
+    // What can't be read has no keys to be allowed, and is refused as such.
+    let broken = line(&mut raw, "LIMIT.TAKE RULES 2 own:a FIXED 1 1000 other");
+    assert!(matches!(broken, Value::Error(_)), "{broken:?}");
+    assert_eq!(line(&mut admin, "KEYS *"), Value::Array(vec![Value::bulk("own:id")]));
+}
+
+#[test]
+fn rules_take_no_more_than_a_few_milliseconds_of_units() {
+    let (_server, mut raw) = Server::with_client(Program::Tidegate);
+    let rules: String = (0..32).map(|number| format!(" k{number} EXACT 65536 60000")).collect();
+    for _ in 0..3 {
+        outcome(&line(&mut raw, &format!("LIMIT.TAKE UNITS 1000 RULES 32{rules}")), 1);
+    }
+    assert_eq!(line(&mut raw, "ZCARD k31"), Value::Integer(3_000));
+    for (refused, told) in [
+        (format!("LIMIT.TAKE UNITS 1001 RULES 32{rules}"), "ERR rule 1: of EXACT"),
+        (format!("LIMIT.TAKE RULES 33{rules} k32 FIXED 1 1"), "ERR RULES takes a number of rules from 1 to 32"),
+        (format!("LIMIT.TAKE ID r RULES 1 {} FIXED 1 1", "k".repeat(65_537)), "ERR with an ID"),
+        ("LIMIT.TAKE RULES 1 k EXACT 65537 1".to_owned(), "ERR rule 1: max"),
+        ("LIMIT.TAKE RULES 1 k FIXED 1 315360000001".to_owned(), "ERR rule 1: window-ms"),
+        ("ID.NEXT k COUNT 1000001".to_owned(), "ERR COUNT"),
+    ] {
+        let reply = line(&mut raw, &refused);
+        assert!(reply.bytes().is_some_and(|text| text.starts_with(told.as_bytes())), "{told}: {reply:?}");
+    }
+    // Names of units that somebody made up bring nobody out of step.
+    line(&mut raw, "ZADD k 9000000000000 9000000000000-99999999 5 zzz");
+    outcome(&line(&mut raw, "LIMIT.TAKE RULES 1 k EXACT 9 60000"), 1);
+    // The one of the past is forgotten, the one of the future counts.
+    assert_eq!(line(&mut raw, "ZCARD k"), Value::Integer(2));
+}
+
+/// What the pages about these commands show is what redis-cli prints, but for numbers that depend on the time.
+#[test]
+fn the_pages_show_what_is_printed() {
+    if REDIS_CLI.is_missing() {
+        return;
+    }
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut typed = 0;
+    for page in [include_str!("../../docs/coordination/limit.md"), include_str!("../../docs/coordination/id.md")] {
+        for (command, shown) in page.split("```console\n").skip(1).flat_map(steps) {
+            let line = command.replacen("redis-cli", &format!("redis-cli --no-raw -p {}", server.port()), 1);
+            let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
+            let printed = String::from_utf8(output.stdout).expect("redis-cli prints text");
+            assert_eq!(without_times(printed.lines()), without_times(shown.into_iter()), "{command}");
+            typed += 1;
+        }
+    }
+    assert!(typed >= 6, "the pages have lost their examples");
+}
+
+/// What was printed or shown, without numbers that depend on the time: those behind the name of a time, and IDs.
+fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut is_time = false;
+    let mut without = |line: &str| {
+        let (front, number) = line.rsplit_once(' ').unwrap_or(("", line));
+        let is_id = number.trim_matches('"').len() > 15 && number.trim_matches('"').bytes().all(|b| b.is_ascii_digit());
+        let hides = is_id || (is_time && number != "0");
+        is_time = line.ends_with("_after_ms\"");
+        format!("{front} {}", if hides { "#" } else { number })
+    };
+    lines.map(&mut without).collect()
+}
