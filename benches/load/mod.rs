@@ -6,6 +6,8 @@
 
 #![allow(dead_code, reason = "each bench takes what it needs")]
 
+pub(crate) mod coordination;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +33,8 @@ pub(crate) struct Load {
     value_len: usize,
     /// What else is there: requests, each of them for so many numbers from 0.
     data: fn() -> Vec<(Vec<u8>, u64)>,
-    script: &'static str,
+    /// Scripts that are loaded before.
+    scripts: &'static [&'static str],
     /// One request. What has a [`NUMBER`] in it is the same request each time but for that, and no number comes twice.
     request: fn(&mut Draw) -> Vec<u8>,
     /// How many replies it has.
@@ -53,7 +56,7 @@ const PLAIN: Load = Load {
     keys: 100_000,
     value_len: 3,
     data: Vec::new,
-    script: "",
+    scripts: &[],
     request: |_| Vec::new(),
     replies: 1,
     grows: false,
@@ -144,31 +147,31 @@ pub(crate) static ZRANGE: Load = Load {
 /// One of 10,000 gates, with room: GET, INCR, EXPIRE.
 pub(crate) static GATE: Load = Load {
     name: "EVALSHA of the users' gate",
-    script: scripts::GATE,
-    request: |draw| encode(&["EVALSHA", &draw.sha.clone(), "1", &draw.one_of("gate", 10_000), "1000000000"]),
+    scripts: &[scripts::GATE],
+    request: |draw| encode(&["EVALSHA", &draw.sha(0), "1", &draw.one_of("gate", 10_000), "1000000000"]),
     ..PLAIN
 };
 /// A buyer who has not bought: GET, SISMEMBER, INCRBY, SADD, XADD.
 pub(crate) static SECKILL: Load = Load {
     name: "EVALSHA of the users' seckill",
-    script: scripts::SECKILL,
+    scripts: &[scripts::SECKILL],
     data: || vec![(encode(&["SET", "seckill:stock:7", "1000000000000"]), 1)],
-    request: |draw| encode(&["EVALSHA", &draw.sha, "0", "7", NUMBER, NUMBER]),
+    request: |draw| encode(&["EVALSHA", &draw.sha(0), "0", "7", NUMBER, NUMBER]),
     grows: true,
     ..PLAIN
 };
-pub(crate) static EMPTY: Load = Load { name: "EVALSHA of an empty script", script: scripts::EMPTY, ..SCRIPT };
-pub(crate) static SETS: Load = Load { name: "EVALSHA of 50 SET", script: scripts::SETS, ..SCRIPT };
-pub(crate) static LOOP: Load = Load { name: "EVALSHA of a loop in Lua", script: scripts::LOOP, ..SCRIPT };
+pub(crate) static EMPTY: Load = Load { name: "EVALSHA of an empty script", scripts: &[scripts::EMPTY], ..SCRIPT };
+pub(crate) static SETS: Load = Load { name: "EVALSHA of 50 SET", scripts: &[scripts::SETS], ..SCRIPT };
+pub(crate) static LOOP: Load = Load { name: "EVALSHA of a loop in Lua", scripts: &[scripts::LOOP], ..SCRIPT };
 pub(crate) static JSON: Load = Load {
     name: "EVALSHA of cjson with 2 KB",
-    request: |draw| encode(&["EVALSHA", &draw.sha.clone(), "1", &draw.key(), &scripts::an_order()]),
-    script: scripts::JSON,
+    request: |draw| encode(&["EVALSHA", &draw.sha(0), "1", &draw.key(), &scripts::an_order()]),
+    scripts: &[scripts::JSON],
     ..PLAIN
 };
 
 /// A script with one key and one argument.
-const SCRIPT: Load = Load { request: |draw| encode(&["EVALSHA", &draw.sha.clone(), "1", &draw.key(), "xxx"]), ..PLAIN };
+const SCRIPT: Load = Load { request: |draw| encode(&["EVALSHA", &draw.sha(0), "1", &draw.key(), "xxx"]), ..PLAIN };
 
 /// Collections of a hundred elements, each of which is written as `words` says.
 fn hundred_elements(command: &str, kind: &str, words: fn(String) -> Vec<String>) -> Vec<(Vec<u8>, u64)> {
@@ -183,8 +186,8 @@ struct Draw {
     connection: usize,
     keys: u64,
     value_len: usize,
-    /// SHA1 of the load's script.
-    sha: String,
+    /// SHA1 of each of the load's scripts.
+    shas: Vec<String>,
 }
 
 impl Draw {
@@ -193,6 +196,11 @@ impl Draw {
 
     fn one_of(&mut self, kind: &str, count: u64) -> String {
         format!("{kind}:{:012}", self.random.below(count))
+    }
+
+    /// SHA1 of one of the load's scripts.
+    fn sha(&self, script: usize) -> String {
+        self.shas[script].clone()
     }
 
     fn key(&mut self) -> String {
@@ -246,7 +254,7 @@ struct Prepared {
     name: &'static str,
     keys: u64,
     value_len: usize,
-    sha: String,
+    shas: Vec<String>,
 }
 
 impl Judged {
@@ -254,7 +262,7 @@ impl Judged {
         Judged { server, prepared: RefCell::default() }
     }
 
-    /// Gives the server the data that the load begins with, and its script.
+    /// Gives the server the data that the load begins with, and its scripts.
     fn prepare(&self, load: &Load) {
         let Load { name, keys, value_len, .. } = *load;
         let mut prepared = self.prepared.borrow_mut();
@@ -273,8 +281,8 @@ impl Judged {
         for (request, count) in (load.data)() {
             connection.fill(0..count, 100, &request);
         }
-        let sha = connection.ask(&["SCRIPT", "LOAD", load.script]);
-        *prepared = Some(Prepared { name, keys, value_len, sha });
+        let shas = load.scripts.iter().map(|script| connection.ask(&["SCRIPT", "LOAD", script])).collect();
+        *prepared = Some(Prepared { name, keys, value_len, shas });
     }
 
     /// Measures one load, from the same data each time.
@@ -326,13 +334,13 @@ impl Judged {
 
     /// What one connection sends.
     fn source(&self, load: &Load, pace: Pace, connection: usize) -> Source {
-        let sha = self.prepared.borrow().as_ref().map(|prepared| prepared.sha.clone()).unwrap_or_default();
+        let shas = self.prepared.borrow().as_ref().map(|prepared| prepared.shas.clone()).unwrap_or_default();
         let mut draw = Draw {
             random: Random::new(connection as u64),
             connection,
             keys: load.keys,
             value_len: load.value_len,
-            sha,
+            shas,
         };
         let mut request = || (load.request)(&mut draw);
         let one = request();

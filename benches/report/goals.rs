@@ -33,7 +33,7 @@ use Number::{Excess, Ours, Quotient, Ratio};
 const EVICTIONS: &[&str] =
     &["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-ttl"];
 
-const GOALS: [Goal; 22] = [
+const GOALS: [Goal; 26] = [
     goal("memory of a string of 10 bytes", Ratio("memory", &["string of 10 bytes"], "bytes per key"), AtMost(0.85)),
     goal(
         "memory of a counter with a deadline",
@@ -81,6 +81,18 @@ const GOALS: [Goal; 22] = [
         Ratio("scripts", &["EVALSHA of the users' seckill"], "requests/s"),
         AtLeast(2.2),
     ),
+    goal(
+        "throughput of locks and gates, durable, over scripts that are not",
+        Ratio("coordination", &["lock", "gate of 60"], "requests/s"),
+        AtLeast(3.0),
+    ),
+    goal(
+        "throughput of three limits in one decision, the same",
+        Ratio("coordination", &["three fixed windows"], "requests/s"),
+        AtLeast(4.0),
+    ),
+    goal("throughput of ONCE INCR, the same", Ratio("coordination", &["INCR"], "requests/s"), AtLeast(2.0)),
+    goal("hand-overs of a lock that 200 wait for", Ratio("hand_over", &["200"], "hand-overs/s"), AtLeast(3.0)),
     goal(
         "CPU time of a message to a thousand subscribers",
         Ratio("fan_out", &["1", "16"], "CPU us/delivery"),

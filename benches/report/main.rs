@@ -32,6 +32,7 @@ use figures::Figures;
 ///   memory         65      start         10
 ///   saving         10      hot_path       2 (needs perf)
 ///   clients         5      eviction      40
+///   coordination    2
 ///
 /// `--scale 0.01 --rounds 1` shows in 10 that all of it works. Memory: some
 /// 6 GiB. Logs and snapshots go to the folder for temporary files (TMPDIR),
@@ -63,8 +64,9 @@ struct Options {
 }
 
 /// All benches that leave data.
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 11] = [
     "side_by_side",
+    "coordination",
     "hot_path",
     "latency",
     "clients",

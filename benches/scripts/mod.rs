@@ -24,6 +24,28 @@ redis.call('xadd', 'stream.orders', '*', 'userId', userId, 'voucherId', voucherI
 return 0
 "#;
 
+/// Three fixed windows, of which all or none are charged. KEYS: their counters; ARGV: limit and length in ms of each.
+pub(crate) const WINDOWS: &str = "local counts = redis.call('MGET', unpack(KEYS)) \
+    for i = 1, 3 do if counts[i] and tonumber(counts[i]) >= tonumber(ARGV[2 * i - 1]) then \
+    return {0, i, redis.call('PTTL', KEYS[i])} end end \
+    for i = 1, 3 do if redis.call('INCR', KEYS[i]) == 1 then redis.call('PEXPIRE', KEYS[i], ARGV[2 * i]) end end \
+    return {1, 0, 0}";
+
+/// Adds one to KEYS[2], once for each request KEYS[1], whose reply is kept for ARGV[1] ms.
+pub(crate) const INCR_ONCE: &str = "local reply = redis.call('GET', KEYS[1]) if reply then return tonumber(reply) end \
+    reply = redis.call('INCR', KEYS[2]) redis.call('SET', KEYS[1], reply, 'PX', ARGV[1]) return reply";
+
+/// The lock of clients that are told when it is free: a hash with the number of entries by owner. KEYS[1]: the lock; ARGV: owner and
+/// lease in ms. Answers nil when the lock is taken, else for how long it is held.
+pub(crate) const TOLD_LOCK: &str = "if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then \
+    redis.call('HINCRBY', KEYS[1], ARGV[1], 1) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return nil end \
+    return redis.call('PTTL', KEYS[1])";
+
+/// Gives that lock back and tells its channel KEYS[2].
+pub(crate) const TOLD_UNLOCK: &str = "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return nil end \
+    if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) > 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 0 end \
+    redis.call('DEL', KEYS[1]) redis.call('PUBLISH', KEYS[2], '0') return 1";
+
 /// Does nothing.
 pub(crate) const EMPTY: &str = "";
 

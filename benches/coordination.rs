@@ -1,0 +1,200 @@
+//! Commands made for coordination beside scripts that do the same on peers: `cargo bench --bench coordination`.
+//!
+//! | Table | What is measured |
+//! |---|---|
+//! | `coordination` | requests per second and CPU time of the server for each, 50 connections with 16 in flight each |
+//! | `hand_over` | [`WAITERS`] clients that all want one lock: how often it changes hands in a second |
+//!
+//! Here every grant is on disk before it is told; the peers keep nothing. All servers run at once, pinned to one core; this client is
+//! pinned to another. They are measured in turn, round after round, from the same data.
+//!
+//! Who waits for the lock waits on the server here (`LOCK.ACQUIRE ... BLOCK 0`). On peers it does as the client library does that most
+//! use for this: it subscribes to the lock's channel, and tries again whenever it is told that the lock was given back.
+
+mod figures;
+mod load;
+mod peer;
+mod requests;
+mod scripts;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::task::LocalSet;
+
+use figures::{Quantity, Recorder};
+use load::coordination::{self, Pair};
+use load::{Judged, Pace};
+use peer::connection::{Connection, Replies};
+use peer::{Server, Setup, UNLOGGED, pin_self};
+use requests::encode;
+
+/// Measures commands for coordination beside scripts. Takes some 2 minutes in full with two peers.
+#[derive(Parser)]
+struct Options {
+    #[command(flatten)]
+    setup: Setup,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+}
+
+/// Nobody is answered before the disk has it.
+const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+
+const CONNECTIONS: usize = 50;
+const DEPTH: usize = 16;
+const WAITERS: usize = 200;
+const HAND_OVER_S: f64 = 2.0;
+
+fn main() {
+    let options = Options::parse();
+    pin_self(options.setup.client_core);
+    let recorder = Recorder::new("coordination", &options.setup);
+    let setup = &options.setup;
+    let core = setup.server_core.to_string();
+    let start = |command: &String, flags| Judged::new(Server::start_with(command, &core, flags, &[]));
+    let mut judged: Vec<Judged> = setup.peers().iter().map(|command| start(command, UNLOGGED)).collect();
+    judged.push(start(&setup.server, DURABLE));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
+    let mut bench = Bench { recorder, options, judged, runtime };
+    bench.commands();
+    bench.hand_over();
+    bench.recorder.finish();
+}
+
+struct Bench {
+    recorder: Recorder,
+    options: Options,
+    /// Peers, then the one to judge.
+    judged: Vec<Judged>,
+    runtime: Runtime,
+}
+
+impl Bench {
+    fn commands(&mut self) {
+        let quantities = [Quantity::more("requests/s", 0), Quantity::less("CPU us/op", 3)];
+        self.recorder.table("coordination", "what", quantities);
+        let length = self.options.setup.seconds(self.options.seconds);
+        let pace = Pace { connections: CONNECTIONS, depth: DEPTH, length };
+        for pair in [&coordination::LOCK, &coordination::GATE, &coordination::LIMITS, &coordination::ONCE] {
+            let Pair { name, command, scripts } = pair;
+            self.recorder.case(name, None, |server| {
+                let is_ours = server + 1 == self.judged.len();
+                let load = if is_ours { command } else { scripts };
+                let sample = self.runtime.block_on(self.judged[server].measure(load, pace));
+                [sample.per_second, sample.server_us]
+            });
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let quantities = [Quantity::more("hand-overs/s", 0), Quantity::less("CPU us/hand-over", 1)];
+        self.recorder.table("hand_over", "clients", quantities);
+        let length = self.options.setup.seconds(HAND_OVER_S);
+        self.recorder.case(&WAITERS.to_string(), None, |server| {
+            let is_ours = server + 1 == self.judged.len();
+            let server = &self.judged[server].server;
+            // Whoever held the lock when the last round ended is gone.
+            Connection::new(server).ask(&["FLUSHALL"]);
+            let (before, begin) = (server.cpu_seconds(), Instant::now());
+            let count = if is_ours {
+                self.runtime.block_on(contend(length, |number, count| wait_on_server(server.port, number, count)))
+            } else {
+                let mut connection = Connection::new(server);
+                let shas = [scripts::TOLD_LOCK, scripts::TOLD_UNLOCK]
+                    .map(|script| connection.ask(&["SCRIPT", "LOAD", script]));
+                self.runtime.block_on(contend(length, |number, count| {
+                    wait_to_be_told(server.port, shas.clone(), number, count)
+                }))
+            };
+            let (seconds, cpu) = (begin.elapsed().as_secs_f64(), server.cpu_seconds() - before);
+            [count as f64 / seconds, cpu * 1e6 / count as f64]
+        });
+    }
+}
+
+/// Lets [`WAITERS`] clients run for this long, and answers how often one of them was given the lock. Each of them gets its number.
+async fn contend<F: Future<Output = ()> + 'static>(
+    length: Duration,
+    client: impl Fn(usize, Rc<Cell<u64>>) -> F,
+) -> u64 {
+    let count = Rc::new(Cell::new(0));
+    let clients = LocalSet::new();
+    for number in 0..WAITERS {
+        clients.spawn_local(client(number, Rc::clone(&count)));
+    }
+    // Those that wait end with the set.
+    clients.run_until(tokio::time::sleep(length)).await;
+    count.get()
+}
+
+const LOCK: &str = "contended";
+const CHANNEL: &str = "contended:free";
+const LEASE_MS: &str = "30000";
+
+async fn wait_on_server(port: u16, number: usize, count: Rc<Cell<u64>>) {
+    let owner = format!("owner:{number:012}");
+    let acquire = encode(&["LOCK.ACQUIRE", LOCK, &owner, "PX", LEASE_MS, "BLOCK", "0"]);
+    let release = encode(&["LOCK.RELEASE", LOCK, &owner]);
+    let mut client = Client::connect(port).await;
+    loop {
+        client.ask(&acquire).await;
+        count.set(count.get() + 1);
+        client.ask(&release).await;
+    }
+}
+
+async fn wait_to_be_told(port: u16, shas: [String; 2], number: usize, count: Rc<Cell<u64>>) {
+    let owner = format!("owner:{number:012}");
+    let acquire = encode(&["EVALSHA", &shas[0], "1", LOCK, &owner, LEASE_MS]);
+    let release = encode(&["EVALSHA", &shas[1], "2", LOCK, CHANNEL, &owner, LEASE_MS]);
+    let (mut client, mut listener) = (Client::connect(port).await, Client::connect(port).await);
+    listener.ask(&encode(&["SUBSCRIBE", CHANNEL])).await;
+    loop {
+        while !client.ask(&acquire).await.starts_with(b"$-1") {
+            listener.receive().await;
+        }
+        count.set(count.get() + 1);
+        client.ask(&release).await;
+    }
+}
+
+/// A connection that asks one thing at a time.
+struct Client {
+    stream: TcpStream,
+    replies: Replies,
+    read: Vec<u8>,
+}
+
+impl Client {
+    async fn connect(port: u16) -> Client {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("the server accepts");
+        stream.set_nodelay(true).expect("TCP_NODELAY");
+        Client { stream, replies: Replies::default(), read: Vec::new() }
+    }
+
+    /// The reply to a request, as it comes.
+    async fn ask(&mut self, request: &[u8]) -> &[u8] {
+        self.stream.write_all(request).await.expect("the server reads");
+        self.receive().await
+    }
+
+    /// What comes, up to the end of a reply or a message at least.
+    async fn receive(&mut self) -> &[u8] {
+        self.read.clear();
+        self.replies.complete = 0;
+        while self.replies.complete == 0 {
+            let start = self.read.len();
+            let n = self.stream.read_buf(&mut self.read).await.expect("the server answers");
+            assert!(n > 0, "the server hung up");
+            self.replies.feed(&self.read[start..]);
+        }
+        &self.read
+    }
+}
