@@ -8,6 +8,7 @@ mod command_log;
 mod compare;
 mod config;
 mod connection;
+mod coordination;
 mod deadline;
 mod debug;
 mod debug_probe;
@@ -76,6 +77,8 @@ const FAMILIES: &[&[Command]] = &[
     compare::COMMANDS,
     config::COMMANDS,
     connection::COMMANDS,
+    coordination::gate::COMMANDS,
+    coordination::lock::COMMANDS,
     debug::COMMANDS,
     dump::COMMANDS,
     element::COMMANDS,
