@@ -191,6 +191,15 @@ fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
     let last_token = bench.engine.ks.next_token().expect("there are tokens") - 1;
     let mut model = Model { family, held: Vec::new(), queue: VecDeque::new(), own_limit: None, last_token, now_ms };
     let mut trace: Vec<String> = Vec::new();
+    // Whether those who waited have been answered this.
+    let compare = |bench: &mut Bench, expected: &[(usize, Came)]| {
+        (0..CLIENTS).try_for_each(|client| {
+            let reply = heard(bench, client);
+            let wanted = expected.iter().find(|(answered, _)| *answered == client).map(|(_, came)| came.clone());
+            let got = if reply.is_empty() { None } else { Some(came(family, &reply)) };
+            if got == wanted { Ok(()) } else { Err(format!("[{client}] wanted {wanted:?}, got {reply}")) }
+        })
+    };
     for _ in 0..LENGTH {
         let client = dice.below(CLIENTS);
         let is_waiting = model.queue.iter().any(|ask| ask.client == client);
@@ -271,25 +280,21 @@ fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
                 model.queue.retain(|ask| ask.client != client);
             }
             _ => {
-                for _ in 0..2 {
-                    trace.push(format!("{} ms pass", STEP_MS / 2));
-                    bench.pass(STEP_MS / 2);
-                    if dice.once_in(3) {
-                        bench.reclaim();
-                    }
-                    expected.extend(model.pass(STEP_MS / 2));
+                trace.push(format!("{STEP_MS} ms pass"));
+                bench.pass(STEP_MS / 2);
+                let answered = model.pass(STEP_MS / 2);
+                compare(bench, &answered).map_err(|told| format!("{}\nhalf of that: {told}", trace.join("\n")))?;
+                bench.pass(STEP_MS / 2);
+                if dice.once_in(3) {
+                    bench.reclaim();
                 }
+                expected.extend(model.pass(STEP_MS / 2));
             }
         }
         expected.extend(model.serve());
-        for client in 0..CLIENTS {
-            let reply = heard(bench, client);
-            let wanted = expected.iter().find(|(answered, _)| *answered == client).map(|(_, came)| came.clone());
-            let got = if reply.is_empty() { None } else { Some(came(family, &reply)) };
-            if got != wanted {
-                return Err(format!("{}\n[{client}] wanted {wanted:?}, got {reply}", trace.join("\n")));
-            }
-        }
+        compare(bench, &expected).map_err(|told| {
+            format!("{}\n{told}\nheld {:?}\nwaiting {:?}", trace.join("\n"), model.held, model.queue)
+        })?;
         let shown = match family {
             Family::Gate => call(bench, CLIENTS, &format!("GATE.HOLDERS {key} 0")),
             Family::Lock => call(bench, CLIENTS, &format!("LOCK.INFO {key}")),

@@ -35,15 +35,12 @@ impl Keyspace {
     /// Whether somebody who waits for a place under a key may find one, by a quick look. Between two units: nothing is removed.
     pub fn may_have_place(&self, db: DbIndex, key: &[u8]) -> bool {
         let Some(ValueRef::Grants(grants)) = self.live(db, key).map(Entry::value) else { return true };
-        let Some(first) = grants.first() else { return true };
-        if grants.first_end_ms().is_some_and(|at_ms| self.expires_at_once(at_ms)) {
+        if grants.kind() == Kind::Gate {
+            // That depends on what is asked for, and on the limit, which may have changed.
             return true;
         }
-        match grants.kind() {
-            Kind::Lock => first.shared,
-            // Without a limit of its own each call brings one.
-            Kind::Gate => !grants.is_fixed() || grants.units() < grants.limit(),
-        }
+        let is_alone = grants.first().is_some_and(|first| !first.shared);
+        !is_alone || grants.first_end_ms().is_some_and(|at_ms| self.expires_at_once(at_ms))
     }
 
     /// When to look again for a place under a key, whatever becomes of it until then, Unix ms: when it expires or the first lease ends.
