@@ -349,7 +349,7 @@ fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 /// The family's table.
-pub(in crate::command) const COMMANDS: &[Command] = &[
+pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "gate.acquire",
         arity: -5,

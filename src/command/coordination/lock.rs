@@ -255,7 +255,7 @@ fn break_lock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 }
 
 /// The family's table.
-pub(in crate::command) const COMMANDS: &[Command] = &[
+pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "lock.acquire",
         arity: -5,
