@@ -221,10 +221,10 @@ fn expire(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
     let db = ctx.session.db;
     let slot = ctx.ks.find(db, key);
     let mut slot = slot.filter(|slot| only.allows(ctx.ks.entry(db, *slot).expires_at_ms().unwrap_or(NEVER), at_ms));
-    if let (Some(found), Some(text)) = (slot, only.equal) {
-        if !Comparison::Equals.holds(string_at(ctx.ks, db, found)?, text)? {
-            slot = None;
-        }
+    if let (Some(found), Some(text)) = (slot, only.equal)
+        && !Comparison::Equals.holds(string_at(ctx.ks, db, found)?, text)?
+    {
+        slot = None;
     }
     match slot {
         None => {}
