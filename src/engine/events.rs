@@ -294,8 +294,6 @@ impl<'a> Call<'a> {
             Effect::GroupDestroy { key, .. } => (key, "xgroup-destroy"),
             Effect::ConsumerCreate { key, .. } => (key, "xgroup-createconsumer"),
             Effect::ConsumerDelete { key, .. } => (key, "xgroup-delconsumer"),
-            // The grants of locks and gates have no events of their own yet, but their keys go.
-            Effect::GrantEnd { key, emptied: true, .. } => return self.say_gone(EventClasses::GENERIC, "del", db, key),
             _ => return,
         };
         self.say_once(EventClasses::STREAM, name, db, key, false);
