@@ -19,6 +19,7 @@ use crate::client::{Address, ClientError, Connection, TIDEGATE_AUTH, put_command
 use crate::log::disk::RealDisk;
 use crate::log::replacement::Replacement;
 use crate::rdb::file::Writer;
+use crate::rdb::value::is_own;
 use crate::rdb::{self, libraries};
 
 /// Why there is no file.
@@ -48,6 +49,8 @@ pub enum ExportError {
 pub struct Report {
     /// Keys.
     pub keys: u64,
+    /// Locks and gates, which were left out: Redis does not have them.
+    pub left_out: u64,
     /// Libraries of functions.
     pub libraries: usize,
     /// The version of RDB.
@@ -59,11 +62,15 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let since = if self.version > rdb::VERSION { "7.4, for hashes with fields that expire" } else { "7.0" };
-        let Report { keys, libraries, version, milliseconds } = self;
+        let Report { keys, left_out, libraries, version, milliseconds } = self;
         write!(
             f,
             "{keys} keys and {libraries} libraries in {milliseconds} ms, as RDB {version} (Redis from {since} on)"
-        )
+        )?;
+        match left_out {
+            0 => Ok(()),
+            _ => write!(f, "; left out {left_out} locks and gates, which Redis does not have"),
+        }
     }
 }
 
@@ -206,6 +213,10 @@ impl Walk<'_> {
             let (needed, value) = rdb::open(payload).ok_or_else(|| self.server.not_the_protocol())?;
             if needed > report.version {
                 return Err(ExportError::NeedsNewer);
+            }
+            if value.first().is_some_and(|code| is_own(*code)) {
+                report.left_out += 1;
+                continue;
             }
             let expires_at_ms = Some(at_ms).filter(|at_ms| *at_ms >= 0);
             writer.key(db, key, expires_at_ms, value).map_err(|error| self.failed(error))?;

@@ -511,6 +511,27 @@ pub const SCRIPT_TRAIL_MAX_ARG_BYTES: usize = 64;
 /// Nesting of blocks and brackets in a script that is looked at: as in LuaJIT, whose own parser refuses deeper ones.
 pub const SYNTAX_MAX_DEPTH: usize = 200;
 
+/// Bytes of the name of who holds a lock or a gate's place. Each grant keeps it, and each record of one in the log.
+pub const HOLDER_MAX_BYTES: usize = 1024;
+
+/// Bytes of what a holder notes about its grant.
+pub const GRANT_NOTE_MAX_BYTES: usize = 1024;
+
+/// How long a lease is at most, ms: a year. Who needs a place for longer renews it.
+pub const LEASE_MAX_MS: i64 = 366 * 24 * 60 * 60 * 1000;
+
+/// How soon, in ms, it is looked again whether a lease has been removed that is over.
+pub const PLACE_LOOK_AGAIN_MS: i64 = 10;
+
+/// The largest fencing token that a payload of RESTORE may bring: half of all, so that nobody can use them up.
+pub const RESTORED_TOKEN_MAX: u64 = 1 << 52;
+
+/// Holders that GATE.HOLDERS answers at a time unless COUNT says otherwise, and at most.
+pub const HOLDERS_COUNT: usize = 100;
+
+/// See [`HOLDERS_COUNT`].
+pub const HOLDERS_MAX_COUNT: usize = 10_000;
+
 /// Bytes of a script that SCRIPT LINT looks at: its tree takes some fifty times that.
 pub const SCRIPT_LINT_MAX_BYTES: usize = 1024 * 1024;
 

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
+use super::compare::Comparison;
 use super::deadline::Count;
 use super::help::help;
 use super::scan::{self, Options, Walk};
+use super::string::string_at;
 use crate::base::glob;
 use crate::base::limits::FREE_AT_ONCE_ELEMENTS;
 use crate::base::num;
@@ -160,7 +162,7 @@ fn move_to(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 /// On which conditions EXPIRE and its kin change a lifetime.
 #[derive(Clone, Copy, Default)]
-struct Only {
+struct Only<'a> {
     /// Only if there is no expiry yet.
     new: bool,
     /// Only if there is one.
@@ -169,10 +171,13 @@ struct Only {
     later: bool,
     /// Only if the new one is earlier.
     earlier: bool,
+    /// Only if the key holds this string: so who has a lock in one prolongs it without a script.
+    equal: Option<&'a [u8]>,
 }
 
-impl Only {
-    fn parse(mut args: Args<'_>) -> Result<Only, Error> {
+impl<'a> Only<'a> {
+    /// `may_compare`: IFEQ is an option.
+    fn parse(mut args: Args<'a>, may_compare: bool) -> Result<Only<'a>, Error> {
         let mut only = Only::default();
         while let Some(word) = args.peek() {
             if args.flag("nx") {
@@ -183,6 +188,8 @@ impl Only {
                 only.later = true;
             } else if args.flag("lt") {
                 only.earlier = true;
+            } else if may_compare && args.option("ifeq", 1) {
+                only.equal = Some(args.bytes()?);
             } else {
                 return Err(Error::owned(format!("ERR Unsupported option {}", excerpt(word, word.len()))));
             }
@@ -208,12 +215,17 @@ impl Only {
 /// EXPIRE, PEXPIRE, EXPIREAT, PEXPIREAT. A moment that has passed deletes the key.
 fn expire(ctx: &mut Ctx<'_>, mut args: Args<'_>, count: Count) -> Done {
     let (key, n) = (args.bytes()?, args.bytes()?);
-    let only = Only::parse(args)?;
+    let only = Only::parse(args, matches!(count, Count::Seconds | Count::Milliseconds))?;
     let n = num::parse_i64(n).ok_or(Error::NotInteger)?;
     let at_ms = count.deadline(n, ctx.now_ms()).ok_or_else(|| Error::InvalidExpire(Cow::Borrowed(ctx.name())))?;
     let db = ctx.session.db;
     let slot = ctx.ks.find(db, key);
-    let slot = slot.filter(|slot| only.allows(ctx.ks.entry(db, *slot).expires_at_ms().unwrap_or(NEVER), at_ms));
+    let mut slot = slot.filter(|slot| only.allows(ctx.ks.entry(db, *slot).expires_at_ms().unwrap_or(NEVER), at_ms));
+    if let (Some(found), Some(text)) = (slot, only.equal)
+        && !Comparison::Equals.holds(string_at(ctx.ks, db, found)?, text)?
+    {
+        slot = None;
+    }
     match slot {
         None => {}
         Some(slot) if ctx.ks.expires_at_once(at_ms) => ctx.ks.remove(db, slot),
@@ -496,7 +508,7 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: WRITE.and(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
         summary: "Lets a key expire after so many seconds.",
-        syntax: "key seconds [NX | XX | GT | LT]:condition",
+        syntax: "key seconds [NX | XX | GT | LT]:condition [IFEQ ifeq-value]",
         run: Run::Now(|ctx, args| expire(ctx, args, Count::Seconds)),
         ..KEY
     },
@@ -634,7 +646,7 @@ pub(super) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Modify)],
         since: "2.6.0",
         summary: "Lets a key expire after so many milliseconds.",
-        syntax: "key milliseconds [NX | XX | GT | LT]:condition",
+        syntax: "key milliseconds [NX | XX | GT | LT]:condition [IFEQ ifeq-value]",
         run: Run::Now(|ctx, args| expire(ctx, args, Count::Milliseconds)),
         ..KEY
     },

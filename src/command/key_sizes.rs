@@ -50,7 +50,7 @@ fn lines_of(ks: &Keyspace, db: DbIndex, budget: usize) -> impl Iterator<Item = S
     })
 }
 
-/// The place of a value's type among [`LINES`], and how long it is: bytes, or elements as they are stored. Streams have none.
+/// The place of a value's type among [`LINES`], and how long it is: bytes, or elements as they are stored. Streams, locks and gates have none.
 fn size(value: ValueRef<'_>) -> Option<(usize, usize)> {
     Some(match value {
         ValueRef::String(string) => (0, string.len()),
@@ -58,7 +58,7 @@ fn size(value: ValueRef<'_>) -> Option<(usize, usize)> {
         ValueRef::Set(set) => (2, set.stored_len()),
         ValueRef::ZSet(zset) => (3, zset.len()),
         ValueRef::Hash(hash) => (4, hash.stored_len()),
-        ValueRef::Stream(_) => return None,
+        ValueRef::Stream(_) | ValueRef::Grants(_) => return None,
     })
 }
 

@@ -3,7 +3,7 @@
 
 use super::spec::{Command, Flags, Group};
 
-/// The categories, in Redis' order and behind them our own, as COMMAND INFO shows them.
+/// The categories, in Redis' order, and behind them this server's own, as COMMAND INFO shows them.
 pub(crate) const CATEGORIES: [&str; 22] = [
     "@keyspace",
     "@read",

@@ -210,10 +210,16 @@ impl Export {
             writer.aux(name, text)?;
         }
         survey.libraries.values().try_for_each(|code| writer.library(code))?;
-        let mut copy = Copy { export: self, check, survey, writer, version, keys: 0 };
+        let mut copy = Copy { export: self, check, survey, writer, version, keys: 0, left_out: 0 };
         let of_classes = copy.write_settled()?;
         for classes in groups(&of_classes, survey.held_bytes()) {
             copy.write_changed(classes)?;
+        }
+        if copy.left_out > 0 {
+            tracing::warn!(
+                keys = copy.left_out,
+                "left out of the RDB file: locks and gates, which Redis does not have"
+            );
         }
         Ok((copy.writer.finish()?, copy.keys))
     }
@@ -410,6 +416,8 @@ struct Copy<'a> {
     writer: Writer<Replacement>,
     version: u16,
     keys: u64,
+    /// Keys that Redis could not read.
+    left_out: u64,
 }
 
 impl Copy<'_> {
@@ -476,6 +484,10 @@ impl Copy<'_> {
     }
 
     fn write(&mut self, db: DbIndex, entry: Entry<'_>) -> Result<(), ExportError> {
+        if value::is_own(value::type_code(entry.value())) {
+            self.left_out += 1;
+            return Ok(());
+        }
         if value::version_of(value::type_code(entry.value())) > self.version {
             return Err(ExportError::NeedsNewer);
         }
@@ -583,7 +595,15 @@ mod tests {
         let file =
             Replacement::begin(Arc::new(disk), Path::new("/dump.rdb"), MAKER).map_err(|(_, error)| error).unwrap();
         let writer = Writer::new(file, VERSION);
-        let mut copy = Copy { export: &export, check: &|| Ok(()), survey: &survey, writer, version: VERSION, keys: 0 };
+        let mut copy = Copy {
+            export: &export,
+            check: &|| Ok(()),
+            survey: &survey,
+            writer,
+            version: VERSION,
+            keys: 0,
+            left_out: 0,
+        };
         let of_classes = copy.write_settled().unwrap();
         (survey, of_classes)
     }

@@ -33,7 +33,7 @@ use super::table::{self, CommandId};
 use super::tail::Tail;
 use super::tracking::TrackingTable;
 use super::turns::Turns;
-use super::wait::{Parked, Wait};
+use super::wait::{Parked, Wait, Want};
 use super::wait_queues::Waits;
 use super::watches::Watches;
 use crate::base::allocated::allocated_bytes;
@@ -536,6 +536,10 @@ impl ServerState {
     /// Takes a call out of all queues.
     pub(super) fn unpark(&mut self, session: SessionKey, parked: &Parked) {
         self.waits.unpark(session, parked);
+        if parked.want == Want::Place {
+            // If it was the first, the next one must be told when to look.
+            parked.keys.as_argv().iter().for_each(|key| self.waits.touch(parked.db, key));
+        }
         self.readers_changed();
     }
 }

@@ -90,21 +90,28 @@ impl Engine {
         for want in Want::ALL {
             let mut served = 0;
             while let Some((ticket, session)) = self.server.waits.next_after(ready, want, served) {
-                if !want.is_met(&self.ks, ready.db, &ready.key) {
+                let is_worth_it = want.is_met(&self.ks, ready.db, &ready.key)
+                    || (want == Want::Place && self.server.has_not_looked(session));
+                if !is_worth_it {
                     break;
                 }
-                self.retry(session, current.as_deref_mut());
+                let waits_on = self.retry(session, current.as_deref_mut());
                 served = ticket;
+                if waits_on && want == Want::Place {
+                    break;
+                }
             }
         }
+        self.server.time_first_for_place(&self.ks, ready.db, &ready.key);
     }
 
-    /// Dispatches a waiting call again from the start, as a unit of its own.
-    fn retry(&mut self, key: SessionKey, current: Option<&mut Session>) {
-        let Some(mut session) = self.server.sessions.take(key) else { return };
+    /// Dispatches a waiting call again from the start, as a unit of its own. Answers whether it waits on.
+    fn retry(&mut self, key: SessionKey, current: Option<&mut Session>) -> bool {
+        let Some(mut session) = self.server.sessions.take(key) else { return false };
         // A client that is being closed must not take anything.
         let Some(mut parked) = session.parked.take_if(|_| !session.killed && !session.closing) else {
-            return self.server.sessions.put(session);
+            self.server.sessions.put(session);
+            return false;
         };
         let had_failed = self.server.has_log_failed();
         let mut reply = Reply::new(session.form());
@@ -116,7 +123,8 @@ impl Engine {
             reply.error(text.as_bytes());
             self.server.unpark(key, &parked);
             session.answer_parked(&parked, &reply, Lsn::NONE);
-            return self.server.sessions.put(session);
+            self.server.sessions.put(session);
+            return false;
         }
         session.outbox.begin_batch();
         let unit = self.begin(UnitOrigin::Woken);
@@ -133,6 +141,7 @@ impl Engine {
             None => self.commit(unit, &mut [&mut session]),
         };
         let fence = self.ks.fence();
+        let waits_on = wait.is_some();
         match wait {
             Some(wait) => {
                 let retry_at_ms = wait.retry_at_ms.map(|at_ms| self.server.clock.steady_at_ms(at_ms, self.ks.now_ms()));
@@ -159,6 +168,7 @@ impl Engine {
         }
         self.server.catch_up(&mut session, had_failed, &mut reply);
         self.server.sessions.put(session);
+        waits_on
     }
 
     /// Times out the calls that have waited long enough, and dispatches those again that asked for it at this time.
@@ -179,9 +189,13 @@ impl Engine {
                 self.server.put_off(key, now_ms);
                 continue;
             }
-            self.retry(key, None);
+            if !self.server.look_for_place(key) {
+                self.retry(key, None);
+            }
             self.wake(None);
         }
+        // Who has left a queue may have been its first.
+        self.wake(None);
     }
 
     /// Repeats a recorded change, of scripts where these are kept, else of keys, as part of the unit that is underway; fails
@@ -237,6 +251,36 @@ impl ServerState {
         self.sessions.put(session);
         self.hold(reply.len(), fence);
         parked.is_some()
+    }
+
+    /// Lets the key of a call be looked at that waits for a place, if it does, since its time to do so has come: by and by all that
+    /// come after it may go on, too, in their order.
+    fn look_for_place(&mut self, key: SessionKey) -> bool {
+        let Some(session) = self.sessions.get_mut(key) else { return false };
+        let Some(parked) = session.parked.as_deref_mut().filter(|parked| parked.want == Want::Place) else {
+            return false;
+        };
+        self.waits.retry_at(key, parked, None);
+        parked.keys.as_argv().iter().for_each(|name| self.waits.touch(parked.db, name));
+        true
+    }
+
+    /// Whether a call that waits for a place has not been dispatched again since it became the first: it may hold the place already, by
+    /// another call.
+    fn has_not_looked(&mut self, key: SessionKey) -> bool {
+        let parked = self.sessions.get_mut(key).and_then(|session| session.parked.as_deref());
+        parked.is_some_and(|parked| parked.retry_at_ms.is_none())
+    }
+
+    /// Has the first of those who wait for a place under a key dispatched again when a lease ends there, or the key expires.
+    fn time_first_for_place(&mut self, ks: &Keyspace, db: DbIndex, key: &[u8]) {
+        let Some(first) = self.waits.first(db, key, Want::Place) else { return };
+        let at_ms = ks.place_may_be_free_at(db, key).map(|at_ms| self.clock.steady_at_ms(at_ms, ks.now_ms()));
+        if let Some(session) = self.sessions.get_mut(first)
+            && let Some(parked) = session.parked.as_deref_mut()
+        {
+            self.waits.retry_at(first, parked, at_ms);
+        }
     }
 
     /// A call is to be dispatched again, and there is a pause: that is done a little later.

@@ -5,6 +5,10 @@
 //! wait for what it now holds are dispatched again from the start, the longest waiting first, and each answers or waits on.
 //! What such a call changes may wake others: that goes on until no touched key has anybody left to serve.
 //!
+//! **Places** of locks and gates are given out strictly in order: a call that waits on when it is dispatched again ends the round for its
+//! key, and handlers refuse who comes while others wait. So the first of a queue is the only one that has to look when a lease ends
+//! (`Engine::serve`), and ten thousand behind it cost nothing.
+//!
 //! In a script or EXEC nothing waits: the call times out at once. And nobody is served before the whole unit is over.
 
 use super::error::Error;
@@ -27,15 +31,20 @@ pub enum Want {
     Stream,
     /// Any change: who reads for a consumer group must learn that stream or group is gone.
     Group,
+    /// A place of a lock or gate, each of which has one queue.
+    Place,
 }
 
 impl Want {
-    pub(super) const ALL: [Want; 4] = [Want::List, Want::ZSet, Want::Stream, Want::Group];
+    pub(super) const ALL: [Want; 5] = [Want::List, Want::ZSet, Want::Stream, Want::Group, Want::Place];
 
     /// Whether it makes sense to dispatch again who wants this.
     pub(super) fn is_met(self, ks: &Keyspace, db: DbIndex, key: &[u8]) -> bool {
         if self == Want::Group {
             return true;
+        }
+        if self == Want::Place {
+            return ks.may_have_place(db, key);
         }
         // Between two units nothing may be removed, not even what has expired: no effect would tell of it.
         match ks.live(db, key).map(Entry::value) {

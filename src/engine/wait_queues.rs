@@ -10,7 +10,7 @@ use crate::keyspace::DbIndex;
 /// Touched keys for which room is kept.
 const READY_KEEP: usize = 1_024;
 
-/// Who waits for one key, by what they want. The four never compete for the same thing. Each queue is ordered by ticket, so
+/// Who waits for one key, by what they want. They never compete for the same thing. Each queue is ordered by ticket, so
 /// that a call leaves it from anywhere without a search, however many wait.
 #[derive(Default)]
 struct Queues {
@@ -151,6 +151,20 @@ impl Waits {
     pub(super) fn next_after(&self, ready: &Ready, want: Want, ticket: u64) -> Option<(u64, SessionKey)> {
         let queue = &self.queues.get(&ready.db)?.get(&ready.key)?.waiting[want as usize];
         queue.range(ticket + 1..).next().map(|(ticket, session)| (*ticket, *session))
+    }
+
+    /// How many calls of a queue wait for a key.
+    pub(crate) fn waiting(&self, db: DbIndex, key: &[u8], want: Want) -> usize {
+        self.queue(db, key, want).map_or(0, BTreeMap::len)
+    }
+
+    /// The longest waiting call of a queue.
+    pub(super) fn first(&self, db: DbIndex, key: &[u8], want: Want) -> Option<SessionKey> {
+        self.queue(db, key, want)?.first_key_value().map(|(_, session)| *session)
+    }
+
+    fn queue(&self, db: DbIndex, key: &[u8], want: Want) -> Option<&BTreeMap<u64, SessionKey>> {
+        Some(&self.queues.get(&db)?.get(key)?.waiting[want as usize])
     }
 
     /// When the next call times out or is to be dispatched again, by the steady clock.

@@ -4,6 +4,7 @@ use crate::base::limits::{COMPACT_MAX_ENTRIES, UNDO_COPY_MAX_BYTES};
 use crate::value::Layout;
 use crate::value::block::Block;
 use crate::value::deadlines::Deadlines;
+use crate::value::grants::Grants;
 use crate::value::hash::Hash;
 use crate::value::list::List;
 use crate::value::set::Set;
@@ -27,6 +28,8 @@ pub enum Value {
     Hash(Hash),
     /// Entries by time.
     Stream(Box<Stream>),
+    /// Who holds a lock or a gate.
+    Grants(Box<Grants>),
 }
 
 /// A value as it is read, wherever it lies.
@@ -44,6 +47,8 @@ pub enum ValueRef<'a> {
     Hash(&'a Hash),
     /// Entries by time.
     Stream(&'a Stream),
+    /// Who holds a lock or a gate.
+    Grants(&'a Grants),
 }
 
 impl Value {
@@ -57,6 +62,7 @@ impl Value {
             Value::ZSet(zset) => ValueRef::ZSet(zset),
             Value::Hash(hash) => ValueRef::Hash(hash),
             Value::Stream(stream) => ValueRef::Stream(stream),
+            Value::Grants(grants) => ValueRef::Grants(grants),
         }
     }
 
@@ -71,6 +77,7 @@ impl Value {
             Value::ZSet(zset) => ValueMut::ZSet(zset),
             Value::Hash(hash) => ValueMut::Hash(hash),
             Value::Stream(stream) => ValueMut::Stream(stream),
+            Value::Grants(grants) => ValueMut::Grants(grants),
         })
     }
 
@@ -93,6 +100,7 @@ pub(super) enum ValueMut<'a> {
     ZSet(&'a mut ZSet),
     Hash(&'a mut Hash),
     Stream(&'a mut Stream),
+    Grants(&'a mut Grants),
 }
 
 impl<'a> ValueMut<'a> {
@@ -113,7 +121,7 @@ impl<'a> ValueMut<'a> {
             ValueMut::Set(set) => set.block_mut(),
             ValueMut::ZSet(zset) => zset.block_mut(),
             ValueMut::Hash(hash) => hash.block_mut(),
-            ValueMut::Raw(_) | ValueMut::Stream(_) => None,
+            ValueMut::Raw(_) | ValueMut::Stream(_) | ValueMut::Grants(_) => None,
         }
     }
 
@@ -123,6 +131,22 @@ impl<'a> ValueMut<'a> {
             ValueMut::Hash(hash) => hash.deadlines_mut(),
             ValueMut::Set(set) => set.deadlines_mut(),
             _ => None,
+        }
+    }
+
+    /// Tells when a timer looks at its elements, Unix ms.
+    pub(super) fn set_timer_ms(self, at_ms: Option<i64>) {
+        match self {
+            ValueMut::Grants(grants) => grants.set_timer_ms(at_ms),
+            other => _ = other.deadlines_mut().map(|deadlines| deadlines.set_timer_ms(at_ms)),
+        }
+    }
+
+    /// A timer that comes before the next element expires need not be waited for.
+    pub(super) fn put_off_timer(self) {
+        match self {
+            ValueMut::Grants(grants) => grants.put_off_timer(),
+            other => _ = other.deadlines_mut().map(Deadlines::put_off_timer),
         }
     }
 }
@@ -136,6 +160,7 @@ impl From<ValueRef<'_>> for Value {
             ValueRef::ZSet(zset) => Value::ZSet(zset.clone()),
             ValueRef::Hash(hash) => Value::Hash(hash.clone()),
             ValueRef::Stream(stream) => Value::Stream(Box::new(stream.clone())),
+            ValueRef::Grants(grants) => Value::Grants(Box::new(grants.clone())),
         }
     }
 }
@@ -150,6 +175,7 @@ impl<'a> ValueRef<'a> {
             ValueRef::ZSet(_) => "zset",
             ValueRef::Hash(_) => "hash",
             ValueRef::Stream(_) => "stream",
+            ValueRef::Grants(grants) => grants.kind().name(),
         }
     }
 
@@ -162,6 +188,7 @@ impl<'a> ValueRef<'a> {
             ValueRef::ZSet(zset) => zset.encoding(),
             ValueRef::Hash(hash) => hash.encoding(),
             ValueRef::Stream(_) => "stream",
+            ValueRef::Grants(_) => "grants",
         }
     }
 
@@ -173,7 +200,7 @@ impl<'a> ValueRef<'a> {
             ValueRef::List(list) => list.is_compact(),
             ValueRef::ZSet(zset) => zset.compact_bytes().is_some(),
             ValueRef::Hash(hash) => hash.compact_bytes().is_some(),
-            ValueRef::Stream(_) => true,
+            ValueRef::Stream(_) | ValueRef::Grants(_) => true,
         };
         if is_compact { Layout::Compact } else { Layout::Large }
     }
@@ -185,7 +212,7 @@ impl<'a> ValueRef<'a> {
             ValueRef::Hash(hash) => hash.stored_len() * 2,
             ValueRef::Set(set) => set.stored_len(),
             ValueRef::ZSet(zset) => zset.len(),
-            ValueRef::String(_) | ValueRef::List(_) | ValueRef::Stream(_) => 0,
+            ValueRef::String(_) | ValueRef::List(_) | ValueRef::Stream(_) | ValueRef::Grants(_) => 0,
         };
         if layout == Layout::Compact && entries > COMPACT_MAX_ENTRIES { Layout::Large } else { layout }
     }
@@ -197,7 +224,7 @@ impl<'a> ValueRef<'a> {
             ValueRef::Set(set) => set.block(),
             ValueRef::ZSet(zset) => zset.block(),
             ValueRef::Hash(hash) => hash.block(),
-            ValueRef::String(_) | ValueRef::Stream(_) => None,
+            ValueRef::String(_) | ValueRef::Stream(_) | ValueRef::Grants(_) => None,
         }
     }
 
@@ -211,10 +238,39 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Whether an element of it expires some day.
+    /// Whether an element of it expires some day: a field, a member, a grant.
     #[inline]
     pub(super) fn elements_expire(self) -> bool {
-        self.deadlines().is_some_and(|deadlines| !deadlines.is_empty())
+        match self {
+            ValueRef::Grants(grants) => !grants.is_empty(),
+            _ => self.deadlines().is_some_and(|deadlines| !deadlines.is_empty()),
+        }
+    }
+
+    /// When the first of its elements expires, Unix ms.
+    #[inline]
+    pub(super) fn first_due_ms(self) -> Option<i64> {
+        match self {
+            ValueRef::Grants(grants) => grants.first_end_ms(),
+            _ => self.deadlines().and_then(Deadlines::first_ms),
+        }
+    }
+
+    /// When a timer looks at its elements, at the latest, Unix ms; `None` if that is not promised.
+    #[inline]
+    pub(super) fn timer_ms(self) -> Option<i64> {
+        match self {
+            ValueRef::Grants(grants) => grants.timer_ms(),
+            _ => self.deadlines().and_then(Deadlines::timer_ms),
+        }
+    }
+
+    /// Whether an element expires before a timer comes for it.
+    pub(super) fn needs_timer(self) -> bool {
+        match self {
+            ValueRef::Grants(grants) => grants.need_timer(),
+            _ => self.deadlines().is_some_and(Deadlines::need_timer),
+        }
     }
 
     /// Whether every element of it has expired by then.
@@ -222,6 +278,9 @@ impl<'a> ValueRef<'a> {
         let stored = match self {
             ValueRef::Hash(hash) => hash.stored_len(),
             ValueRef::Set(set) => set.stored_len(),
+            ValueRef::Grants(grants) => {
+                return !grants.is_fixed() && grants.last_end_ms().is_some_and(|last_ms| last_ms <= now_ms);
+            }
             _ => return false,
         };
         let spent = |deadlines: &Deadlines| deadlines.len() == stored && deadlines.last_ms() <= Some(now_ms);
@@ -238,6 +297,7 @@ impl<'a> ValueRef<'a> {
             ValueRef::ZSet(zset) => zset.compact_bytes(),
             ValueRef::Hash(hash) => hash.compact_bytes(),
             ValueRef::Stream(_) => None,
+            ValueRef::Grants(grants) => grants.compact_bytes(),
         };
         bytes.map(|bytes| bytes + deadlines)
     }
@@ -256,6 +316,7 @@ impl<'a> ValueRef<'a> {
             ValueRef::ZSet(zset) => zset.mem_bytes(samples),
             ValueRef::Hash(hash) => hash.mem_bytes(samples),
             ValueRef::Stream(stream) => size_of::<Stream>() + stream.mem_bytes(),
+            ValueRef::Grants(grants) => grants.mem_bytes(),
         }
     }
 }

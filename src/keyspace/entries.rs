@@ -183,6 +183,7 @@ mod tests {
     use crate::base::rng::Rng;
     use crate::keyspace::any_value::{ValueMut, ValueRef};
     use crate::keyspace::entry::TEXT_MAX_BYTES;
+    use crate::value::grants::{Grant, Grants, Kind};
     use crate::value::hash::{Hash, HashLimits};
     use crate::value::list::{List, ListLimits};
     use crate::value::set::{Set, SetLimits};
@@ -212,6 +213,7 @@ mod tests {
             ValueRef::ZSet(zset) => format!("{:?}", zset.iter().collect::<Vec<_>>()),
             ValueRef::Hash(hash) => format!("{hash:?}"),
             ValueRef::Stream(stream) => format!("stream of {}", stream.len()),
+            ValueRef::Grants(grants) => format!("{grants:?}"),
         }
     }
 
@@ -265,8 +267,17 @@ mod tests {
                 }
                 Value::Hash(hash)
             }
+            18 => Value::Grants(Box::new(grants(&bytes(rng, 5)))),
             _ => Value::Stream(Box::new(Stream::new())),
         }
+    }
+
+    /// A gate with one holder.
+    fn grants(holder: &[u8]) -> Grants {
+        let mut grants = Grants::new(Kind::Gate, 2, false);
+        let (since_ms, until_ms, note) = (1, 5_000, &b""[..]);
+        assert!(grants.set(Grant { holder, token: 1, units: 1, since_ms, until_ms, entered: 1, shared: false, note }));
+        grants
     }
 
     /// Adds an element.
@@ -278,6 +289,7 @@ mod tests {
             ValueMut::ZSet(zset) => _ = zset.insert(b"member", 2.0, ZSetLimits::default()),
             ValueMut::Hash(hash) => _ = hash.insert(b"field", b"value", &HashLimits::default()),
             ValueMut::Stream(stream) => *stream = Stream::new(),
+            ValueMut::Grants(held) => *held = grants(b"other"),
         }
     }
 

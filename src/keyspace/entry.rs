@@ -30,7 +30,7 @@ use super::any_value::{Value, ValueMut, ValueRef};
 use super::arena::{FREE_BIT, PLACE_MAX_BYTES, Place};
 use crate::base::num;
 use crate::base::split_table::ENTRY_SHARE_BYTES;
-use crate::value::deadlines::Deadlines;
+use crate::value::grants::Grants;
 use crate::value::hash::Hash;
 use crate::value::list::List;
 use crate::value::set::Set;
@@ -96,6 +96,7 @@ enum Kind {
     ZSet,
     Hash,
     Stream,
+    Grants,
 }
 
 /// There is room for a deadline.
@@ -110,7 +111,7 @@ const EXPIRES: u8 = 1 << 3;
 const ARMED: u8 = 1 << 4;
 /// The mark of the last sweep of timers that left its timer.
 const MARK: u8 = 1 << 5;
-/// An element expires. A timer comes for that; [`Deadlines::timer_ms`] tells when.
+/// An element expires. A timer comes for that; [`ValueRef::timer_ms`] tells when.
 const ELEMENTS_EXPIRE: u8 = 1 << 6;
 
 const _: () = {
@@ -121,6 +122,7 @@ const _: () = {
     // What is in the word, and in the place of a long key.
     assert!(size_of::<List>() == WORD && size_of::<Set>() == WORD && size_of::<ZSet>() == WORD);
     assert!(size_of::<Hash>() == WORD && size_of::<Box<Stream>>() == WORD && size_of::<ThinBytes>() == WORD);
+    assert!(size_of::<Box<Grants>>() == WORD);
     assert!(size_of::<Box<[u8]>>() == 2 * WORD);
     assert!(2 * WORD + KEY_MAX_BYTES + TEXT_MAX_BYTES <= PLACE_MAX_BYTES);
     assert!(3 * WORD + KEY_MAX_BYTES + EMBEDDED_MAX_BYTES <= PLACE_MAX_BYTES);
@@ -335,6 +337,7 @@ impl<'a> Entry<'a> {
                 Kind::ZSet => ValueRef::ZSet(word.cast().as_ref()),
                 Kind::Hash => ValueRef::Hash(word.cast().as_ref()),
                 Kind::Stream => ValueRef::Stream(word.cast::<Box<Stream>>().as_ref()),
+                Kind::Grants => ValueRef::Grants(word.cast::<Box<Grants>>().as_ref()),
             }
         }
     }
@@ -410,8 +413,7 @@ impl<'a> Entry<'a> {
     }
 
     fn elements_are_due(self, now_ms: i64) -> bool {
-        let timer_ms = self.value().deadlines().and_then(Deadlines::timer_ms);
-        timer_ms.is_some_and(|timer_ms| timer_ms <= now_ms)
+        self.value().timer_ms().is_some_and(|timer_ms| timer_ms <= now_ms)
     }
 
     /// When a timer must have come: at the key's deadline or the first of an element; [`NEVER`] for neither.
@@ -421,7 +423,7 @@ impl<'a> Entry<'a> {
         if !self.elements_expire() {
             return deadline_ms;
         }
-        deadline_ms.min(self.value().deadlines().and_then(Deadlines::first_ms).unwrap_or(NEVER))
+        deadline_ms.min(self.value().first_due_ms().unwrap_or(NEVER))
     }
 
     /// Whether a timer comes for it.
@@ -432,7 +434,7 @@ impl<'a> Entry<'a> {
 
     /// Whether an element expires before a timer comes for it.
     pub(super) fn elements_need_timer(self) -> bool {
-        self.value().deadlines().is_some_and(Deadlines::need_timer)
+        self.value().needs_timer()
     }
 
     /// What [`EntryMut::arm`] set.
@@ -661,6 +663,7 @@ impl<'a> EntryMut<'a> {
                 Kind::ZSet => ValueMut::ZSet(word.cast().as_mut()),
                 Kind::Hash => ValueMut::Hash(word.cast().as_mut()),
                 Kind::Stream => ValueMut::Stream(word.cast::<Box<Stream>>().as_mut()),
+                Kind::Grants => ValueMut::Grants(word.cast::<Box<Grants>>().as_mut()),
             })
         }
     }
@@ -792,8 +795,8 @@ impl<'a> EntryMut<'a> {
     fn set_timer_of_elements(&mut self, at_ms: Option<i64>) {
         // SAFETY: what is embedded has no deadlines, and only these are changed.
         let value = unsafe { self.reborrow().into_value_in_word() };
-        if let Some(deadlines) = value.and_then(ValueMut::deadlines_mut) {
-            deadlines.set_timer_ms(at_ms);
+        if let Some(value) = value {
+            value.set_timer_ms(at_ms);
         }
     }
 
@@ -855,6 +858,7 @@ impl<'a> EntryMut<'a> {
                 Kind::ZSet => Value::ZSet(word.cast().read()),
                 Kind::Hash => Value::Hash(word.cast().read()),
                 Kind::Stream => Value::Stream(word.cast().read()),
+                Kind::Grants => Value::Grants(word.cast().read()),
             })
         }
     }
@@ -876,7 +880,7 @@ impl<'a> EntryMut<'a> {
         let flags = flags & !ELEMENTS_EXPIRE;
         // SAFETY: a place has room for a header, is aligned for it, and is borrowed.
         unsafe { self.place.start.cast().write(Header { used, key_len, text_len, kind, flags }) };
-        if matches!(kind, Kind::Hash | Kind::Set) && self.follow_elements() {
+        if matches!(kind, Kind::Hash | Kind::Set | Kind::Grants) && self.follow_elements() {
             self.set_timer_of_elements(None);
         }
     }
@@ -925,6 +929,10 @@ impl<'a> EntryMut<'a> {
                 Value::Stream(stream) => {
                     word.cast().write(stream);
                     Kind::Stream
+                }
+                Value::Grants(grants) => {
+                    word.cast().write(grants);
+                    Kind::Grants
                 }
             }
         }

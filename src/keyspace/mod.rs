@@ -56,6 +56,7 @@ use crate::base::lsn::Lsn;
 use crate::base::rng::Rng;
 use crate::base::split_table::{PLACE_END, Walk};
 use crate::config::{Config, EventClasses};
+use crate::value::deadlines::Deadlines;
 use crate::value::hash::HashLimits;
 use crate::value::list::ListLimits;
 use crate::value::set::SetLimits;
@@ -152,6 +153,8 @@ pub struct Keyspace {
     now_ms: i64,
     /// How often two databases have changed places.
     swaps: u64,
+    /// The fencing token of the last grant, wherever it was.
+    last_token: u64,
     /// Shared with every [`ExpiryHold`].
     expiry_holds: Rc<()>,
     usage: Usage,
@@ -194,6 +197,7 @@ impl Keyspace {
             standing_effects: 0,
             now_ms: 0,
             swaps: 0,
+            last_token: 0,
             expiry_holds: Rc::default(),
             usage: Usage::default(),
             noting: Noting::default(),
@@ -674,6 +678,7 @@ impl Keyspace {
     pub(crate) fn take_over(&mut self, other: Keyspace) {
         debug_assert_eq!(self.dbs.len(), other.dbs.len());
         self.limits = other.limits;
+        self.last_token = self.last_token.max(other.last_token);
         self.dbs = other.dbs;
         self.unsettled = other.unsettled;
     }
@@ -707,9 +712,8 @@ impl Keyspace {
         }
         let removed = self.remove_expired_elements(db, slot, budget);
         self.count_no_change(effects_before);
-        if let Some(deadlines) = self.value_mut(db, slot).and_then(ValueMut::deadlines_mut) {
-            // A timer that comes before the next element expires need not be waited for.
-            deadlines.put_off_timer();
+        if let Some(value) = self.value_mut(db, slot) {
+            value.put_off_timer();
         }
         Some(removed)
     }
@@ -721,9 +725,14 @@ impl Keyspace {
         if entry.deadline_ms() <= self.now_ms {
             self.stats.expired += 1;
         } else {
-            let is_set = matches!(entry.value(), ValueRef::Set(_));
-            self.stats.expired_elements += entry.value().deadlines().map_or(0, |deadlines| deadlines.len() as u64);
-            self.effects.note(What::Drained { is_set }, db, b"");
+            let (is_set, elements) = match entry.value() {
+                ValueRef::Grants(grants) => (None, grants.len()),
+                value => (Some(matches!(value, ValueRef::Set(_))), value.deadlines().map_or(0, Deadlines::len)),
+            };
+            self.stats.expired_elements += elements as u64;
+            if let Some(is_set) = is_set {
+                self.effects.note(What::Drained { is_set }, db, b"");
+            }
         }
         self.remove_as(db, slot, Cause::Expiry);
     }

@@ -6,6 +6,7 @@
 use super::any_value::{ValueMut, ValueRef};
 use super::entry::Key;
 use super::{NEVER, ValueLimits};
+use crate::value::grants::{Grants, OwnedGrant};
 use crate::value::list::{List, ListPreImage};
 use crate::value::stream::{Stream, StreamPreImage, StreamTail};
 use crate::value::string::StringRef;
@@ -27,6 +28,10 @@ pub(super) enum PreImage {
     Tail(StreamTail),
     /// Of a stream.
     Stream(Box<StreamPreImage>),
+    /// Of a lock or gate: a holder's grant, `None` if it had none.
+    Grant { holder: Key, before: Option<Box<OwnedGrant>> },
+    /// Of a lock or gate: its limit, and whether that was its own.
+    GrantsLimit { limit: u64, is_fixed: bool },
 }
 
 impl PreImage {
@@ -90,6 +95,22 @@ impl PreImage {
         Some(PreImage::Stream(Box::new(pre_image(stream))))
     }
 
+    /// A holder is about to get a grant, or to lose the one it has. `None` while there are few: they are copied.
+    pub(super) fn grant(value: ValueRef<'_>, holder: &[u8]) -> Option<PreImage> {
+        let ValueRef::Grants(grants) = value else { return None };
+        if grants.compact_bytes().is_some() {
+            return None;
+        }
+        let before = grants.get(holder).map(|grant| Box::new(OwnedGrant::from(grant)));
+        Some(PreImage::Grant { holder: Key::new(holder), before })
+    }
+
+    /// The limit of a lock or gate is about to change.
+    pub(super) fn grants_limit(value: ValueRef<'_>) -> Option<PreImage> {
+        let ValueRef::Grants(grants) = value else { return None };
+        Some(PreImage::GrantsLimit { limit: grants.limit(), is_fixed: grants.is_fixed() })
+    }
+
     /// Bytes outside of it, approximately.
     pub(super) fn heap_bytes(&self) -> usize {
         let text = |key: &Key| size_of::<Key>() + key.heap_bytes();
@@ -99,7 +120,11 @@ impl PreImage {
                 field.heap_bytes() + before.as_ref().map_or(0, |before| size_of::<i64>() + text(&before.0))
             }
             PreImage::Member { member, .. } | PreImage::Scored { member, .. } => member.heap_bytes(),
-            PreImage::Tail(_) => 0,
+            PreImage::Tail(_) | PreImage::GrantsLimit { .. } => 0,
+            PreImage::Grant { holder, before } => {
+                let of_before = |before: &OwnedGrant| size_of::<OwnedGrant>() + before.heap_bytes();
+                holder.heap_bytes() + before.as_deref().map_or(0, of_before)
+            }
             PreImage::List(pre_image) => pre_image.heap_bytes(),
             PreImage::Stream(pre_image) => pre_image.mem_bytes(),
         }
@@ -141,8 +166,18 @@ impl PreImage {
             (PreImage::List(pre_image), ValueMut::List(list)) => list.put_back(pre_image),
             (PreImage::Tail(tail), ValueMut::Stream(stream)) => stream.cut_to(tail),
             (PreImage::Stream(pre_image), ValueMut::Stream(stream)) => stream.put_back(*pre_image),
+            (PreImage::Grant { holder, before }, ValueMut::Grants(grants)) => put_back_grant(grants, &holder, before),
+            (PreImage::GrantsLimit { limit, is_fixed }, ValueMut::Grants(grants)) => grants.set_limit(limit, is_fixed),
             _ => debug_assert!(false, "a pre_image is put back into the value that it is from"),
         }
+    }
+}
+
+fn put_back_grant(grants: &mut Grants, holder: &[u8], before: Option<Box<OwnedGrant>>) {
+    grants.remove(holder);
+    if let Some(before) = before {
+        let is_back = grants.set(before.as_grant());
+        debug_assert!(is_back, "its token is nobody else's");
     }
 }
 

@@ -153,6 +153,7 @@ impl Keyspace {
                 Effect::Build { key: prepared.name(), layout: value.layout(), steps: &steps }
             }
         });
+        self.lift_tokens(prepared.value());
         let (key, value) = prepared.take();
         _ = match self.dbs[db as usize].find_hashed(hash, key) {
             Some(slot) if is_change => {
@@ -175,6 +176,7 @@ impl Keyspace {
         if self.dbs[db as usize].find_hashed(hash, prepared.name()).is_some() {
             return None;
         }
+        self.lift_tokens(prepared.value());
         let (key, value) = prepared.take();
         Some(self.create_hashed(db, hash, key, value, at_ms))
     }

@@ -19,6 +19,7 @@
 //! that redis-server made.
 
 pub mod file;
+mod grants;
 mod intset;
 pub mod libraries;
 mod listpack;

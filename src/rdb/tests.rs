@@ -25,6 +25,7 @@ pub(super) fn content(value: &Value) -> Vec<String> {
             return zset.iter().map(|(member, score)| format!("{} {score:?}", show(member))).collect();
         }
         ValueRef::Stream(stream) => return stream_content(stream),
+        ValueRef::Grants(grants) => return vec![format!("{grants:?}")],
         ValueRef::Set(set) => unordered.extend(set.iter().map(|member| show(&member.to_vec()))),
         ValueRef::Hash(hash) => {
             let text = |(field, value): (Item<'_>, Item<'_>)| {

@@ -52,6 +52,9 @@ pub(super) const STREAM_5: u8 = 27;
 /// Valkey's 22, with fields that expire.
 pub(super) const VALKEY_HASH_2: u8 = 22 | VALKEY;
 
+/// Locks and gates, which neither Redis nor Valkey has: both refuse a payload of this type, and no version of theirs is near the number.
+pub(super) const GRANTS: u8 = 120;
+
 /// Set in the numbers here that are Valkey's own.
 const VALKEY: u8 = 0x80;
 
@@ -87,6 +90,7 @@ pub(super) fn known(dialect: Dialect, code: u8) -> Option<u8> {
             Some(code)
         }
         (Dialect::Valkey, FIRST_OF_OWN..=LAST_OF_VALKEY) => Some(code | VALKEY),
+        (_, GRANTS) => Some(code),
         _ => None,
     }
 }

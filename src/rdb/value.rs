@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::types::*;
 use super::wire::{Input, put_bytes, put_number, put_string};
-use super::{Corrupt, VERSION, VERSION_OF_EXPIRING_FIELDS, intset, listpack, stream, ziplist};
+use super::{Corrupt, VERSION, VERSION_OF_EXPIRING_FIELDS, grants, intset, listpack, stream, ziplist};
 use crate::base::num::{format_f64, strtod};
 use crate::keyspace::ValueLimits;
 use crate::keyspace::any_value::{Value, ValueRef};
@@ -42,7 +42,13 @@ pub(crate) fn type_code(value: ValueRef<'_>) -> u8 {
         ValueRef::Hash(hash) if is_small_hash(hash) => HASH_LISTPACK,
         ValueRef::Hash(_) => HASH,
         ValueRef::Stream(_) => STREAM_2,
+        ValueRef::Grants(_) => GRANTS,
     }
+}
+
+/// Whether the type is this server's own: Redis reads no file that has a value of it.
+pub(crate) fn is_own(code: u8) -> bool {
+    code == GRANTS
 }
 
 /// The version of RDB that brought the type, but at least that of Redis 7.0.
@@ -71,6 +77,7 @@ pub(crate) fn encode(value: ValueRef<'_>, out: &mut impl Sink) {
         ValueRef::ZSet(zset) => encode_zset(zset, out),
         ValueRef::Hash(hash) => encode_hash(hash, out),
         ValueRef::Stream(stream) => stream::encode(stream, out.buffer()),
+        ValueRef::Grants(held) => grants::encode(held, out.buffer()),
     }
 }
 
@@ -100,6 +107,7 @@ pub(crate) fn decode(code: u8, input: &mut Input<'_>, limits: &ValueLimits) -> R
             };
             Value::Stream(Box::new(stream::decode(version, input, limits.stream)?))
         }
+        GRANTS => Value::Grants(Box::new(grants::decode(input)?)),
         _ => return Err(Corrupt),
     })
 }

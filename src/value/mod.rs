@@ -5,6 +5,7 @@ pub(crate) mod block;
 pub(crate) mod deadlines;
 pub(crate) mod gcra;
 pub(crate) mod geo;
+pub mod grants;
 pub(crate) mod hash;
 pub mod hyperloglog;
 pub(crate) mod int_set;

@@ -18,12 +18,12 @@ const KNOWN_CIRCLES: &[&str] = &[
     "command: function script_inspect scripting",
     "command: stream/delete stream/entries stream/group stream/info stream/mod stream/pending stream/read stream/request \
      stream/trim",
-    "keyspace: effect/mod effect/record effect/touch eviction mod pre_image settle undo usage verb/group verb/mod verb/part \
+    "keyspace: effect/mod effect/record effect/touch eviction mod pre_image settle undo usage verb/grants verb/group verb/mod verb/part \
      verb/put_value",
     "keyspace: snapshot/list snapshot/mod snapshot/part snapshot/stream",
     "log: group_commit shared writer",
     "net: conn listener raw_poller serve sign_in socket_table",
-    "rdb: intset listpack mod stream value wire ziplist",
+    "rdb: grants intset listpack mod stream value wire ziplist",
     "script: alarm bytecode chunk cjson cmsgpack context convert debug/mod debug/show failure frame host interrupt library \
      lists lua memory mod names raw redis register sandbox sort store strings structs vm",
     "script: parse/lexer parse/mod parse/parser",

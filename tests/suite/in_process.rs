@@ -15,6 +15,7 @@ use tidegate::keyspace::effect::{Effect, EffectReader, Recording, Shown};
 use tidegate::keyspace::entry::Entry;
 use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::Decoder;
+use tidegate::value::grants::Grant;
 use tidegate::value::packed::Item;
 use tidegate::value::stream::{Stream, StreamId};
 
@@ -86,6 +87,12 @@ impl Bench {
         let mut reply = Reply::new(Form::Resp2);
         self.engine.feed(self.clients[client], &mut Decoder::new(), &harness::encode(args), &mut reply);
         reply.as_bytes().to_vec()
+    }
+
+    /// What a client has been answered that waited, since the last time.
+    pub(crate) fn heard(&mut self, client: usize) -> Vec<u8> {
+        let session = self.engine.server.sessions.get_mut(self.clients[client]);
+        session.map_or_else(Vec::new, |session| session.outbox.take_from(0))
     }
 
     /// Whether a client can't call anything now, because it waits for a key or was closed.
@@ -253,6 +260,11 @@ fn entry_state(entry: Entry<'_>, now_ms: i64, told: Told) -> String {
             without_capacities(&format!("{stream:?}")) + &stream_state(stream)
         }
         ValueRef::Stream(stream) => stream_state(stream),
+        ValueRef::Grants(grants) => {
+            let shown = |grant: Grant<'_>| (grant.until_ms > now_ms).then(|| format!("{grant:?}"));
+            let limit = (grants.limit(), grants.is_fixed());
+            format!("{limit:?} {:?}", grants.from(0).filter_map(shown).collect::<Vec<_>>())
+        }
         ValueRef::Set(set) => {
             let member = |member: Item<'_>| Some(format!("{} {}", shown(member), until(member.to_vec())?));
             elements(set.iter().filter_map(member), is_ordered)

@@ -296,7 +296,7 @@ impl World {
         assert_eq!(fields["repeated"], Value::Integer(is_repeated.into()), "{line}");
         let first = refuses.iter().position(|refuses| *refuses).filter(|_| is_refused);
         let first = first.map_or(Value::Null, |at| Value::bulk(&self.rules[numbers[at]].key));
-        assert_eq!(fields["refused_by"], first, "{line}");
+        assert_eq!(fields["refused-by"], first, "{line}");
         let mut waits = Vec::new();
         for (at, standing) in elements(&fields["rules"]).iter().enumerate() {
             let (standing, rule) = (pairs(elements(standing)), &self.rules[numbers[at]]);
@@ -305,7 +305,7 @@ impl World {
             let refuses = refuses[at] && is_refused;
             assert_eq!(standing["refuses"], Value::Integer(refuses.into()), "{line}: {}", rule.key);
             assert_eq!(standing["remaining"], Value::Integer(rule.free(now_ms).max(0)), "{line}: {}", rule.key);
-            let wait_ms = number(&standing["retry_after_ms"]);
+            let wait_ms = number(&standing["retry-after-ms"]);
             let is_right = match (refuses, wait_ms) {
                 (false, wait_ms) => wait_ms == 0,
                 (true, -1) => wanted > rule.max,
@@ -318,7 +318,7 @@ impl World {
             if refuses {
                 waits.push(wait_ms);
             }
-            let reset_ms = number(&standing["reset_after_ms"]);
+            let reset_ms = number(&standing["reset-after-ms"]);
             let is_whole = |ms: i64| rule.after(now_ms + ms).free(now_ms + ms) >= rule.max;
             assert!(
                 is_whole(reset_ms) && (reset_ms == 0 || !is_whole(reset_ms - 1)),
@@ -327,7 +327,7 @@ impl World {
             );
         }
         let longest = if waits.contains(&-1) { -1 } else { waits.into_iter().max().unwrap_or(0) };
-        assert_eq!(fields["retry_after_ms"], Value::Integer(longest), "{line}");
+        assert_eq!(fields["retry-after-ms"], Value::Integer(longest), "{line}");
         self.assert_recorded(takes, &line);
         self.seen[if is_repeated { 2 } else { usize::from(!grants) }] += 1;
     }
@@ -456,13 +456,13 @@ fn a_gcra_rule_is_a_throttle() {
             let fields = outcome(&reply, 1 - is_refused);
             let rule = pairs(elements(&elements(&fields["rules"])[0]));
             let seconds = |ms: i64| if ms < 0 { ms } else { (ms + 999) / 1_000 };
-            let wait_ms = if is_refused == 1 { number(&rule["retry_after_ms"]) } else { -1 };
+            let wait_ms = if is_refused == 1 { number(&rule["retry-after-ms"]) } else { -1 };
             let told = [
                 is_refused,
                 number(&rule["limit"]),
                 number(&rule["remaining"]),
                 seconds(wait_ms),
-                seconds(number(&rule["reset_after_ms"])),
+                seconds(number(&rule["reset-after-ms"])),
             ];
             assert_eq!(Value::Array(told.map(Value::Integer).to_vec()), expected);
         }
@@ -661,7 +661,7 @@ fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
         let (front, number) = line.rsplit_once(' ').unwrap_or(("", line));
         let is_id = number.trim_matches('"').len() > 15 && number.trim_matches('"').bytes().all(|b| b.is_ascii_digit());
         let hides = is_id || (is_time && number != "0");
-        is_time = line.ends_with("_after_ms\"");
+        is_time = line.ends_with("-after-ms\"");
         format!("{front} {}", if hides { "#" } else { number })
     };
     lines.map(&mut without).collect()

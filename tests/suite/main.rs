@@ -18,6 +18,7 @@ mod clients;
 mod command_table;
 mod configuration;
 mod connection_limits;
+mod coordination;
 mod crowd;
 mod differential;
 mod durable;

@@ -71,7 +71,7 @@ fn next(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         reply.bulk_integer(id);
     }
     outcome::number(reply, "step", block.step);
-    outcome::number(reply, "ahead_ms", block.ahead_ms);
+    outcome::number(reply, "ahead-ms", block.ahead_ms);
     Ok(())
 }
 

@@ -1,5 +1,9 @@
-//! Commands made for coordination. All answer in one shape, that of [`outcome`].
+//! Commands made for coordination: what programs otherwise build of scripts. One file or folder per family; `docs/coordination` has a
+//! page for each, and says what all of them have in common.
 
+pub(super) mod gate;
+mod grant;
 pub(super) mod id;
 pub(super) mod limit;
+pub(super) mod lock;
 mod outcome;

@@ -1,6 +1,7 @@
 //! The fields of effects: how a value is encoded, read again and shown.
 
 use crate::value::Layout;
+use crate::value::grants::Kind;
 use crate::value::leb128::put_number;
 use crate::value::stream::StreamId;
 
@@ -286,6 +287,7 @@ pub enum Cause {
     Eviction,
 }
 choice!(Cause { 0 Command b"command", 1 Expiry b"expiry", 2 Eviction b"eviction" });
+choice!(Kind { 0 Lock b"lock", 1 Gate b"gate" });
 choice!(Layout { 0 Compact b"compact", 1 Integers b"integers", 2 Large b"large" });
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ pub use record::{EffectReader, EffectWriter, Effects, Place, Recording};
 pub use touch::Touch;
 
 use crate::value::Layout;
+use crate::value::grants::Kind;
 use crate::value::stream::StreamId;
 
 /// Set in the first byte of an effect that has database and key of the last one before it that has a key.
@@ -214,6 +215,28 @@ macro_rules! for_each_effect {
             104 LibraryDelete beside [] { name: &'a [u8] }
             /// There are no libraries.
             105 LibraryFlush beside [] {}
+
+            /// The key holds a lock or gate of this limit, without grants, where nothing was; `fixed`: the limit is its own, and it lasts
+            /// without grants.
+            110 GrantsCreate(key) grants [Changes key] { kind: Kind, limit: u64, fixed: bool }
+            /// The holder has this grant, in place of the one of this token that it had. The times are Unix times in milliseconds. No token that is given
+            /// out later, under whatever key, is as small as this one.
+            111 GrantSet(key) grants [Changes key] {
+                holder: &'a [u8],
+                token: u64,
+                units: u64,
+                since_ms: i64,
+                until_ms: i64,
+                entered: u64,
+                shared: bool,
+                note: &'a [u8],
+            }
+            /// The holder's grant, which has this token, is over, and the key is gone with the last one unless its limit is its own.
+            112 GrantEnd(key) grants [Changes key] { holder: &'a [u8], token: u64, cause: Cause, emptied: bool }
+            /// The limit is this one from now on; `fixed`: it is the gate's own.
+            113 GrantsLimit(key) grants [Changes key] { limit: u64, fixed: bool }
+            /// Tokens up to this one have been given out.
+            114 Tokens grants [] { last: u64 }
         }
     };
 }
@@ -353,7 +376,8 @@ macro_rules! declare {
                 match *self {
                     Effect::Del { cause, .. }
                     | Effect::HashRemove { cause, .. }
-                    | Effect::SetRemove { cause, .. } => cause == Cause::Expiry,
+                    | Effect::SetRemove { cause, .. }
+                    | Effect::GrantEnd { cause, .. } => cause == Cause::Expiry,
                     _ => false,
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::{Cause, Effect, EffectReader, EffectWriter};
 use crate::value::Layout;
+use crate::value::grants::Kind;
 use crate::value::stream::StreamId;
 
 /// An effect as it is declared.
@@ -81,6 +82,7 @@ fn kind_in_words(kind: &str) -> &'static str {
         "Option<u64>" => "optional number",
         "Cause" => "cause",
         "Layout" => "layout",
+        "Kind" => "kind",
         other => panic!("say what {other} is"),
     }
 }
@@ -187,6 +189,21 @@ fn examples() -> Vec<Effect<'static>> {
         Effect::LibraryPut { code: b"#!lua name=l\n" },
         Effect::LibraryDelete { name: b"l" },
         Effect::LibraryFlush {},
+        Effect::GrantsCreate { key, kind: Kind::Gate, limit: 60, fixed: false },
+        Effect::GrantSet {
+            key,
+            holder: b"h",
+            token: 300,
+            units: 1,
+            since_ms: 1_000,
+            until_ms: 31_000,
+            entered: 1,
+            shared: false,
+            note: b"n",
+        },
+        Effect::GrantEnd { key, holder: b"h", token: 300, cause: Cause::Expiry, emptied: false },
+        Effect::GrantsLimit { key, limit: 10, fixed: true },
+        Effect::Tokens { last: 300 },
     ]
 }
 

@@ -170,7 +170,12 @@ impl Snapshot {
             }
         }
         self.move_mark(ks);
-        self.is_complete()
+        let is_complete = self.is_complete();
+        if is_complete && ks.last_token() > 0 {
+            // Only now: grants that came and went before their keys were copied had tokens, too.
+            out.write(0, &Effect::Tokens { last: ks.last_token() });
+        }
+        is_complete
     }
 
     /// How large the next slice is that is to be of so many bytes.
@@ -284,6 +289,7 @@ impl Snapshot {
                 let of_requests = stream.idempotency().map_or(0, |memory| memory.weight(first));
                 stream.len() + (of_groups + of_requests) as u64
             }
+            ValueRef::Grants(grants) => grants.len() as u64,
             _ if value.layout() != Layout::Large => return false,
             ValueRef::List(list) => list.len() as u64,
             ValueRef::Set(set) => set.stored_len() as u64,

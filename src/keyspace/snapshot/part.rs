@@ -11,6 +11,7 @@
 //! | sorted set | the same | another layout; the removal of a large share by ranks |
 //! | list | the first so many elements, as whole nodes; see [`list`](super::list) | |
 //! | stream | entries up to an id, then groups, then requests; see [`stream`](super::stream) | |
+//! | lock, gate | the grants of the first tokens | |
 //!
 //! After an effect that is not followed, and when the key is gone, the copy of the value starts over. An effect that puts another value
 //! in the place of all of it brings that along, and is passed on.
@@ -24,9 +25,11 @@ use crate::base::split_table::{PLACE_END, place};
 use crate::keyspace::any_value::ValueRef;
 use crate::keyspace::effect::{Effect, EffectWriter};
 use crate::keyspace::entry::Entry;
+use crate::keyspace::verb::grant_set;
 use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
+use crate::value::grants::Grants;
 use crate::value::string::{Digits, StringRef};
 
 /// A value of which a part has been copied. See the module's header.
@@ -53,6 +56,10 @@ enum Part {
     },
     List(ListPart),
     Stream(StreamPart),
+    /// The grants before this token.
+    Grants {
+        until: u64,
+    },
 }
 
 /// What an effect on the value means for the part.
@@ -74,6 +81,11 @@ impl UnderWay {
             ValueRef::String(string) => (Part::Text(TextPart::begin(string, &mut steps)), Layout::Large),
             ValueRef::List(list) => (Part::List(ListPart::begin(list)), Layout::Large),
             ValueRef::Stream(_) => (Part::Stream(StreamPart::begin(&mut steps)), Layout::Compact),
+            ValueRef::Grants(grants) => {
+                let (kind, limit, fixed) = (grants.kind(), grants.limit(), grants.is_fixed());
+                steps.write(0, &Effect::GrantsCreate { key: NAMELESS, kind, limit, fixed });
+                (Part::Grants { until: 0 }, Layout::Compact)
+            }
             ValueRef::Hash(_) | ValueRef::Set(_) | ValueRef::ZSet(_) => (Part::Elements { until: 0 }, Layout::Large),
         };
         let at_ms = entry.expires_at_ms().unwrap_or(NEVER);
@@ -93,6 +105,7 @@ impl UnderWay {
             (Part::Text(part), ValueRef::String(string)) => part.copy(string, budget, steps),
             (Part::List(part), ValueRef::List(list)) => part.copy(list, budget, steps),
             (Part::Stream(part), ValueRef::Stream(stream)) => part.copy(stream, budget, steps),
+            (Part::Grants { until }, ValueRef::Grants(grants)) => copy_grants(grants, until, budget, steps),
             (Part::Elements { until }, value) => {
                 *until = copy_elements(value, *until, budget, steps);
                 *until == PLACE_END
@@ -123,6 +136,7 @@ impl UnderWay {
             Part::Elements { until } => follow_elements(*until, effect, &mut self.steps),
             Part::List(part) => part.follow(effect, &mut self.steps),
             Part::Stream(part) => part.follow(effect, &mut self.steps),
+            Part::Grants { until } => follow_grants(*until, effect, &mut self.steps),
         }
     }
 
@@ -145,7 +159,8 @@ impl UnderWay {
         match (&self.part, value) {
             (Part::Text(_), ValueRef::String(_))
             | (Part::List(_), ValueRef::List(_))
-            | (Part::Stream(_), ValueRef::Stream(_)) => true,
+            | (Part::Stream(_), ValueRef::Stream(_))
+            | (Part::Grants { .. }, ValueRef::Grants(_)) => true,
             (Part::Elements { .. }, ValueRef::Hash(_) | ValueRef::Set(_) | ValueRef::ZSet(_)) => {
                 value.layout() == Layout::Large
             }
@@ -265,6 +280,30 @@ fn copy_elements(value: ValueRef<'_>, from: u64, budget: &mut Budget, steps: &mu
         ValueRef::ZSet(zset) => zset.walk(from, |member, score| pay(member, Effect::ZSetAdd { key, member, score })),
         _ => from,
     }
+}
+
+/// Copies grants from a token on. Answers whether all are copied.
+fn copy_grants(grants: &Grants, until: &mut u64, budget: &mut Budget, steps: &mut EffectWriter) -> bool {
+    for grant in grants.from(*until) {
+        if budget.is_spent() {
+            return false;
+        }
+        budget.pay(steps, |steps| steps.write(0, &grant_set(NAMELESS, grant)));
+        *until = grant.token + 1;
+    }
+    true
+}
+
+fn follow_grants(until: u64, effect: &Effect<'_>, steps: &mut EffectWriter) -> Followed {
+    match *effect {
+        Effect::GrantSet { token, .. } | Effect::GrantEnd { token, emptied: false, .. } if token < until => {
+            steps.write(0, effect);
+        }
+        Effect::GrantSet { .. } | Effect::GrantEnd { emptied: false, .. } => {}
+        Effect::GrantsLimit { .. } => steps.write(0, effect),
+        _ => return Followed::No,
+    }
+    Followed::Yes
 }
 
 fn follow_elements(until: u64, effect: &Effect<'_>, steps: &mut EffectWriter) -> Followed {

@@ -56,6 +56,9 @@ impl Keyspace {
 
     /// Removes expired elements of the value at `slot`, of which others live, at most `budget`. Answers how many there were.
     pub(in crate::keyspace) fn remove_expired_elements(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
+        if let ValueRef::Grants(_) = self.value(db, slot) {
+            return self.end_expired_grants(db, slot, budget);
+        }
         let first = |ks: &Keyspace| ks.value(db, slot).deadlines()?.first_expired().map(<[u8]>::to_vec);
         let mut removed = 0;
         while removed < budget

@@ -1,6 +1,7 @@
 //! The verbs: the only mutators of the keyspace. One file per value type; each verb applies one change and records it.
 
 mod element;
+mod grants;
 mod group;
 mod hash;
 mod key;
@@ -12,6 +13,7 @@ mod stream;
 mod string;
 mod zset;
 
+pub(super) use grants::grant_set;
 pub(super) use group::PendingPack;
 pub(super) use part::Workshop;
 pub(super) use put_value::{build, keeps_expiry, limits_effect, limits_of, value_of};
@@ -176,6 +178,7 @@ mod tests {
             ValueRef::List(list) => format!("{:?}", list.iter().collect::<Vec<_>>()),
             ValueRef::ZSet(zset) => format!("{:?}", zset.iter().collect::<Vec<_>>()),
             ValueRef::Stream(stream) => format!("{stream:?}"),
+            ValueRef::Grants(grants) => format!("{grants:?}"),
             ValueRef::Set(set) => format!("{:?}", set.iter().map(|member| member.to_vec()).collect::<Vec<_>>()),
             ValueRef::Hash(hash) => {
                 let fields: Vec<_> = hash.iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect();

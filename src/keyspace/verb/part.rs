@@ -52,6 +52,7 @@ impl Workshop {
 fn is_hollow(value: ValueRef<'_>) -> bool {
     match value {
         ValueRef::String(_) | ValueRef::Stream(_) => false,
+        ValueRef::Grants(grants) => grants.is_hollow(),
         ValueRef::List(list) => list.is_empty(),
         ValueRef::Set(set) => set.stored_len() == 0,
         ValueRef::ZSet(zset) => zset.is_empty(),
@@ -79,6 +80,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         }
         Effect::Complete { key, layout, at_ms } => {
             let value = ks.workshop.take().ok_or(Misfit::Absent)?.finish(layout)?;
+            ks.lift_tokens(value.as_ref());
             ks.overwrite(db, key, value.into(), at_ms);
             ks.effects.record(db, *effect);
         }

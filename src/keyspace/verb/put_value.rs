@@ -4,6 +4,7 @@
 //! The effect of storing is one for all types. It holds the effects that build the value from nothing, so that no second
 //! encoding of values is needed, and those who follow the stream see one change of one key.
 
+use super::grants::grant_set;
 use super::part::Workshop;
 use super::{Misfit, ensure, group, slot_of};
 use crate::keyspace::any_value::{Value, ValueRef};
@@ -13,6 +14,7 @@ use crate::keyspace::entry::NewValue;
 use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER, Slot, ValueLimits};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
+use crate::value::grants::Grants;
 use crate::value::hash::HashLimits;
 use crate::value::list::ListLimits;
 use crate::value::packed::Item;
@@ -22,7 +24,7 @@ use crate::value::string::{Digits, StringRef};
 use crate::value::zset::ZSetLimits;
 
 impl Keyspace {
-    /// Stores a value, which must not be empty unless it is a string or a stream, under a key, whatever was there before;
+    /// Stores a value, which must not be empty unless it is a string, a stream, or a gate with a limit of its own, under a key, whatever was there before;
     /// its expiry goes.
     pub fn put_value(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
         let mut steps = Vec::new();
@@ -30,6 +32,7 @@ impl Keyspace {
             steps = build(value.as_ref());
             Effect::Build { key, layout: value.as_ref().layout(), steps: &steps }
         });
+        self.lift_tokens(value.as_ref());
         self.overwrite(db, key, value.into(), NEVER)
     }
 
@@ -44,6 +47,7 @@ impl Keyspace {
             return None;
         }
         self.effects.record(db, Effect::Build { key, layout: value.as_ref().layout(), steps: &steps });
+        self.lift_tokens(value.as_ref());
         Some(self.overwrite(db, key, value.into(), NEVER))
     }
 
@@ -239,8 +243,15 @@ pub(in crate::keyspace) fn build(value: ValueRef<'_>) -> Vec<u8> {
             build_deadlines(hash.deadlines(), hash.iter_stored().map(|(field, _)| field), &mut out);
         }
         ValueRef::Stream(stream) => build_stream(stream, &mut out),
+        ValueRef::Grants(grants) => build_grants(grants, &mut out),
     }
     out.into_bytes()
+}
+
+fn build_grants(grants: &Grants, out: &mut EffectWriter) {
+    let (kind, limit, fixed) = (grants.kind(), grants.limit(), grants.is_fixed());
+    out.write(0, &Effect::GrantsCreate { key: NAMELESS, kind, limit, fixed });
+    grants.from(0).for_each(|grant| out.write(0, &grant_set(NAMELESS, grant)));
 }
 
 /// Writes when elements expire.

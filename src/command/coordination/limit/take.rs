@@ -84,8 +84,8 @@ fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: bool, is_re
     // Longest of all is never.
     let retry_after_ms = waits.max_by_key(|wait_ms| wait_ms.cast_unsigned()).unwrap_or(0);
     outcome::begin(reply, i64::from(is_granted), 4);
-    outcome::number(reply, "retry_after_ms", retry_after_ms);
-    reply.bulk(b"refused_by");
+    outcome::number(reply, "retry-after-ms", retry_after_ms);
+    reply.bulk(b"refused-by");
     let first = call.rules.iter().zip(looks).find(|(_, look)| !is_granted && !look.grants);
     reply.bulk_or_null(first.map(|(rule, _)| rule.key));
     outcome::number(reply, "repeated", i64::from(is_repeated));
@@ -100,7 +100,7 @@ fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: bool, is_re
         outcome::number(reply, "refuses", i64::from(refuses));
         outcome::number(reply, "limit", standing.limit);
         outcome::number(reply, "remaining", standing.remaining);
-        outcome::number(reply, "retry_after_ms", if refuses { standing.retry_after_ms } else { 0 });
-        outcome::number(reply, "reset_after_ms", standing.reset_after_ms);
+        outcome::number(reply, "retry-after-ms", if refuses { standing.retry_after_ms } else { 0 });
+        outcome::number(reply, "reset-after-ms", standing.reset_after_ms);
     }
 }

@@ -1,0 +1,315 @@
+//! LOCK: one holder, or several who share, until it is given back or its lease ends.
+//!
+//! **Retries and re-entrance.** An owner that calls again gets the same grant, with the same fencing token, so a call that got no answer may
+//! be repeated. Who wants to enter a lock once more says so, by the depth that it is at then: `DEPTH 2` makes it two, however often that is
+//! repeated, and to release at depth 2 leaves one. A lock that was lost meanwhile is not entered at a depth: its owner is told so.
+//!
+//! **Strings.** A key that holds a string is a lock of `SET key value NX PX`, held by somebody, and that SET finds a LOCK's key taken. So
+//! programs may move from the one to the other one at a time.
+
+use super::grant::{
+    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, refuse_not_held, retry_after_ms, say, set, wait,
+    waiting_before,
+};
+use crate::base::limits::HOLDERS_COUNT;
+use crate::base::num;
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::spec::{Access, Flags, KeySpec};
+use crate::engine::wait::Want;
+use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
+use crate::keyspace::any_value::ValueRef;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::value::grants::{Grant, Grants, Kind};
+
+/// The deepest that a lock is entered.
+const DEPTH_MAX: u64 = u32::MAX as u64;
+
+/// The lock at `slot`; `None` for a string.
+fn lock(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<Option<&Grants>, Error> {
+    match ks.value(db, slot) {
+        ValueRef::Grants(grants) if grants.kind() == Kind::Lock => Ok(Some(grants)),
+        ValueRef::String(_) => Ok(None),
+        _ => Err(Error::WrongType),
+    }
+}
+
+/// Where the lock under a key is that this owner holds, and its grant.
+fn held<'a>(ctx: &'a mut Ctx<'_>, key: &[u8], owner: &[u8]) -> Result<Option<(Slot, Grant<'a>)>, Error> {
+    let db = ctx.db();
+    let Some(slot) = ctx.ks.find(db, key) else { return Ok(None) };
+    Ok(lock(ctx.ks, db, slot)?.and_then(|lock| lock.get(owner)).map(|own| (slot, own)))
+}
+
+fn depth(args: &mut Args<'_>) -> Result<u64, Error> {
+    let depth = num::parse_i64(args.bytes()?).and_then(|depth| u64::try_from(depth).ok());
+    depth
+        .filter(|depth| (1..=DEPTH_MAX).contains(depth))
+        .ok_or_else(|| Error::owned(format!("ERR DEPTH is a whole number from 1 to {DEPTH_MAX}")))
+}
+
+/// A call of LOCK.ACQUIRE.
+struct Acquire<'a> {
+    key: &'a [u8],
+    owner: &'a [u8],
+    shared: bool,
+    depth: u64,
+    until_ms: i64,
+    options: Options<'a>,
+}
+
+impl<'a> Acquire<'a> {
+    fn parse(ctx: &Ctx<'_>, args: &mut Args<'a>) -> Result<Acquire<'a>, Error> {
+        let (key, owner) = (args.bytes()?, holder(args)?);
+        let (mut shared, mut at_depth, mut options) = (false, 1, Options::default());
+        while !args.is_empty() {
+            if args.flag("shared") {
+                shared = true;
+            } else if args.option("depth", 1) {
+                at_depth = depth(args)?;
+            } else if !options.take(ctx, args, true)? {
+                return Err(Error::Syntax);
+            }
+        }
+        let until_ms = options.until_ms(ctx.now_ms())?;
+        Ok(Acquire { key, owner, shared, depth: at_depth, until_ms, options })
+    }
+
+    fn run(&self, ctx: &mut Ctx<'_>) -> MayWait {
+        let db = ctx.db();
+        let slot = ctx.ks.find(db, self.key);
+        let lock = slot.map(|slot| lock(ctx.ks, db, slot)).transpose()?;
+        if let (Some(slot), Some(own)) = (slot, lock.flatten().and_then(|lock| lock.get(self.owner))) {
+            if own.shared && !self.shared {
+                return Err(Error::text(
+                    "ERR this owner shares the lock: to hold it alone, release it first, then acquire it",
+                ));
+            }
+            let note = self.options.note.unwrap_or(own.note).to_vec();
+            let renewed = own.renewed(self.owner, own.until_ms.max(self.until_ms), &note);
+            let again = Grant { entered: own.entered.max(self.depth), ..renewed };
+            set(ctx, slot, again)?;
+            answer_held(ctx, again);
+            return Ok(Flow::Replied);
+        }
+        if self.depth > 1 {
+            // Its owner believes to hold it.
+            refuse_not_held(ctx.reply);
+            return Ok(Flow::Replied);
+        }
+        let is_free = match lock {
+            None => true,
+            Some(None) => false,
+            Some(Some(lock)) => self.shared && lock.first().is_none_or(|first| first.shared),
+        };
+        let waiting = waiting_before(ctx, self.key);
+        if is_free && waiting == 0 {
+            self.grant(ctx, slot)?;
+            return Ok(Flow::Replied);
+        }
+        if let Some(flow) = wait(ctx, self.key, &self.options) {
+            return Ok(flow);
+        }
+        let reason: &[u8] = if is_free { b"queue" } else { b"held" };
+        let retry_after = retry_after_ms(ctx, self.key);
+        let fields = [("reason", Said::Text(reason)), ("waiting", waiting.into()), ("retry-after-ms", retry_after)];
+        answer(ctx.reply, false, &fields);
+        Ok(Flow::Replied)
+    }
+
+    fn grant(&self, ctx: &mut Ctx<'_>, slot: Option<Slot>) -> Done {
+        let (db, since_ms) = (ctx.db(), ctx.now_ms());
+        let token = ctx.ks.next_token().ok_or(NO_TOKENS)?;
+        let slot = slot.unwrap_or_else(|| ctx.ks.grants_create(db, self.key, Kind::Lock, 0, false));
+        let note = self.options.note.unwrap_or_default();
+        let (holder, until_ms, shared) = (self.owner, self.until_ms, self.shared);
+        let grant = Grant { holder, token, units: 1, since_ms, until_ms, entered: 1, shared, note };
+        set(ctx, slot, grant)?;
+        answer_held(ctx, grant);
+        Ok(())
+    }
+}
+
+/// Answers what an owner holds.
+fn answer_held(ctx: &mut Ctx<'_>, own: Grant<'_>) {
+    let lease = lease_left(ctx, own.until_ms);
+    answer(ctx.reply, true, &[("token", own.token.into()), ("depth", own.entered.into()), ("lease-ms", lease)]);
+}
+
+fn acquire(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let call = Acquire::parse(ctx, &mut args)?;
+    ctx.as_one_change(|ctx| call.run(ctx))
+}
+
+/// LOCK.EXTEND: a lease ends so much later than now.
+fn extend(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, owner) = (args.bytes()?, holder(&mut args)?);
+    let mut options = Options::default();
+    while !args.is_empty() {
+        if !options.take(ctx, &mut args, false)? {
+            return Err(Error::Syntax);
+        }
+    }
+    let until_ms = options.until_ms(ctx.now_ms())?;
+    let Some((slot, own)) = held(ctx, key, owner)? else {
+        refuse_not_held(ctx.reply);
+        return Ok(());
+    };
+    let note = own.note.to_vec();
+    let renewed = own.renewed(owner, until_ms, &note);
+    set(ctx, slot, renewed)?;
+    answer_held(ctx, renewed);
+    Ok(())
+}
+
+/// LOCK.RELEASE: from the outside, or from a depth to the one above it.
+fn release(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, owner) = (args.bytes()?, args.bytes()?);
+    let from = if args.option("depth", 1) { depth(&mut args)? } else { 1 };
+    args.end()?;
+    let db = ctx.db();
+    let Some((slot, own)) = held(ctx, key, owner)? else {
+        refuse_not_held(ctx.reply);
+        return Ok(());
+    };
+    // What was left already stays left: that is a retry.
+    let (token, left) = (own.token, own.entered.min(from - 1));
+    if left == 0 {
+        ctx.ks.grant_end(db, slot, owner)?;
+    } else if left < own.entered {
+        let note = own.note.to_vec();
+        let renewed = own.renewed(owner, own.until_ms, &note);
+        set(ctx, slot, Grant { entered: left, ..renewed })?;
+    }
+    answer(ctx.reply, true, &[("token", token.into()), ("depth", left.into())]);
+    Ok(())
+}
+
+fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let (db, now_ms) = (ctx.db(), ctx.now_ms());
+    let slot = ctx.ks.look_up(db, key);
+    let waiting = ctx.server.waits.waiting(db, key, Want::Place);
+    let next_end = retry_after_ms(ctx, key);
+    let lock = slot.map(|slot| lock(ctx.ks, db, slot)).transpose()?;
+    let mode = match lock {
+        None => "free",
+        Some(None) => "string",
+        Some(Some(lock)) if lock.first().is_some_and(|first| first.shared) => "shared",
+        Some(Some(_)) => "exclusive",
+    };
+    let grants = lock.flatten();
+    let count = grants.map_or(0, Grants::len);
+    let fields = [
+        ("mode", Said::Text(mode.as_bytes())),
+        ("holders", count.into()),
+        ("waiting", waiting.into()),
+        ("next-end-ms", next_end),
+    ];
+    let shown = count.min(HOLDERS_COUNT);
+    let is_resp3 = ctx.reply.is_resp3();
+    ctx.reply.array(if is_resp3 { 3 } else { 2 + 2 * fields.len() });
+    ctx.reply.integer(lock.is_some().into());
+    if is_resp3 {
+        ctx.reply.map(fields.len());
+    }
+    say(ctx.reply, &fields);
+    ctx.reply.array(shown);
+    for grant in grants.into_iter().flat_map(|lock| lock.from(0)).take(shown) {
+        let fields = [
+            ("owner", Said::Text(grant.holder)),
+            ("token", grant.token.into()),
+            ("depth", grant.entered.into()),
+            ("since-ms", Said::Number(grant.since_ms)),
+            ("lease-ms", Said::Number(grant.until_ms.saturating_sub(now_ms).max(0))),
+            ("note", Said::Text(grant.note)),
+        ];
+        ctx.reply.map(fields.len());
+        say(ctx.reply, &fields);
+    }
+    Ok(())
+}
+
+/// LOCK.BREAK: takes the lock from one owner, or from all who hold it.
+fn break_lock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let owner = if args.is_empty() { None } else { Some(args.bytes()?) };
+    args.end()?;
+    let db = ctx.db();
+    let slot = ctx.ks.find(db, key);
+    let lock = match slot {
+        Some(slot) => lock(ctx.ks, db, slot)?,
+        None => None,
+    };
+    let ended = match owner {
+        Some(owner) => usize::from(lock.is_some_and(|lock| lock.get(owner).is_some())),
+        None => lock.map_or(0, Grants::len),
+    };
+    match (slot.filter(|_| ended > 0), owner) {
+        (Some(slot), Some(owner)) => _ = ctx.ks.grant_end(db, slot, owner)?,
+        (Some(slot), None) => ctx.ks.remove(db, slot),
+        _ => {}
+    }
+    answer(ctx.reply, ended > 0, &[("ended", ended.into())]);
+    Ok(())
+}
+
+/// The family's table.
+pub(crate) const COMMANDS: &[Command] = &[
+    Command {
+        name: "lock.acquire",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING),
+        keys: &[KeySpec::one(1, Access::Update)],
+        complexity: "O(log N) with N the number of those who share the lock",
+        summary: "Takes a lock for as long as a lease, or waits for it in the order of coming.",
+        syntax: "key owner <PX milliseconds | EX seconds>:lease [BLOCK wait-ms:integer] [SHARED] [DEPTH depth:integer] [NOTE text]",
+        run: Run::MayWait(acquire),
+        ..BASE
+    },
+    Command {
+        name: "lock.extend",
+        arity: 5,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Update)],
+        complexity: "O(log N) with N the number of those who share the lock",
+        summary: "Prolongs the lease of a lock that is held.",
+        syntax: "key owner <PX milliseconds | EX seconds>:lease",
+        run: Run::Now(extend),
+        ..BASE
+    },
+    Command {
+        name: "lock.release",
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Take)],
+        complexity: "O(log N) with N the number of those who share the lock",
+        summary: "Gives a lock back, or leaves a depth of it.",
+        syntax: "key owner [DEPTH depth:integer]",
+        run: Run::Now(release),
+        ..BASE
+    },
+    Command {
+        name: "lock.info",
+        arity: 2,
+        flags: Flags::READONLY,
+        keys: &[KeySpec::one(1, Access::Read)],
+        complexity: "O(N) with N the number of those who share the lock",
+        summary: "Tells who holds a lock, and how many calls wait for it.",
+        syntax: "key",
+        run: Run::Now(info),
+        ..BASE
+    },
+    Command {
+        name: "lock.break",
+        arity: -2,
+        flags: Flags::WRITE,
+        keys: &[KeySpec::one(1, Access::Delete)],
+        complexity: "O(N) with N the number of those who share the lock",
+        summary: "Takes a lock from its owner, or from all who hold it.",
+        syntax: "key [owner]",
+        categories: &["@coordination", "@dangerous"],
+        run: Run::Now(break_lock),
+        ..BASE
+    },
+];

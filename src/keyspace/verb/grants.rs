@@ -1,0 +1,413 @@
+//! Verbs on locks and gates: who holds them, and how many may.
+//!
+//! A lease that is over ends by an effect like any other, so that who follows the stream needs no clock. Fencing tokens are counted for
+//! the keyspace as a whole and never again given out: neither when the key is deleted, nor when everything is, nor after a restart.
+
+use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
+use crate::base::limits::PLACE_LOOK_AGAIN_MS;
+use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
+use crate::keyspace::effect::{Cause, Effect};
+use crate::keyspace::entry::Entry;
+use crate::keyspace::pre_image::PreImage;
+use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
+use crate::value::grants::{Grant, Grants, Kind, TOKEN_MAX, UNITS_MAX};
+
+impl Keyspace {
+    /// The lock or gate at `slot`.
+    #[inline]
+    pub fn grants(&self, db: DbIndex, slot: Slot) -> Result<&Grants, WrongType> {
+        match self.value(db, slot) {
+            ValueRef::Grants(grants) => Ok(grants),
+            _ => Err(WrongType),
+        }
+    }
+
+    /// The fencing token of the next grant; `None` when all have been given out.
+    pub fn next_token(&self) -> Option<u64> {
+        Some(self.last_token + 1).filter(|token| *token <= TOKEN_MAX)
+    }
+
+    /// The fencing token of the last grant.
+    pub(in crate::keyspace) fn last_token(&self) -> u64 {
+        self.last_token
+    }
+
+    /// Whether somebody who waits for a place under a key may find one, by a quick look. Between two units: nothing is removed.
+    pub fn may_have_place(&self, db: DbIndex, key: &[u8]) -> bool {
+        let Some(ValueRef::Grants(grants)) = self.live(db, key).map(Entry::value) else { return true };
+        if grants.kind() == Kind::Gate {
+            // That depends on what is asked for, and on the limit, which may have changed.
+            return true;
+        }
+        let is_alone = grants.first().is_some_and(|first| !first.shared);
+        !is_alone || grants.first_end_ms().is_some_and(|at_ms| self.expires_at_once(at_ms))
+    }
+
+    /// When to look again for a place under a key, whatever becomes of it until then, Unix ms: when it expires or the first lease ends.
+    /// Later than now.
+    pub fn place_may_be_free_at(&self, db: DbIndex, key: &[u8]) -> Option<i64> {
+        let at_ms = Some(self.stored(db, key)?.due_at_ms()).filter(|at_ms| *at_ms != NEVER)?;
+        // What is over and still there is about to be removed, in slices, or when expiry goes on.
+        Some(if at_ms > self.now_ms { at_ms } else { self.now_ms.saturating_add(PLACE_LOOK_AGAIN_MS) })
+    }
+
+    /// Creates a lock or gate without grants under a key that is not there. It gets one in the same unit, or its limit is its own.
+    pub fn grants_create(&mut self, db: DbIndex, key: &[u8], kind: Kind, limit: u64, fixed: bool) -> Slot {
+        self.effects.record(db, Effect::GrantsCreate { key, kind, limit, fixed });
+        self.create(db, key, Value::Grants(Box::new(Grants::new(kind, limit, fixed))).into())
+    }
+
+    /// Gives a holder a grant, in place of the one of the same token that it has. False, with nothing changed, where it does not [fit](Grants::set).
+    pub fn grant_set(&mut self, db: DbIndex, slot: Slot, grant: Grant<'_>) -> Result<bool, WrongType> {
+        let before = !self.grants(db, slot)?.is_empty();
+        self.note_change(db, slot, |value| PreImage::grant(value, grant.holder));
+        if !self.grants_mut(db, slot)?.set(grant) {
+            return Ok(false);
+        }
+        self.last_token = self.last_token.max(grant.token);
+        self.dbs[db as usize].follow_elements(slot, before);
+        self.record_at(db, slot, |key| grant_set(key, grant));
+        Ok(true)
+    }
+
+    /// Ends a holder's grant as a command asks, and with the last one the key, unless its limit is its own. False where the holder has
+    /// none.
+    pub fn grant_end(&mut self, db: DbIndex, slot: Slot, holder: &[u8]) -> Result<bool, WrongType> {
+        self.end_grant(db, slot, holder, Cause::Command)
+    }
+
+    /// Sets the limit of the gate at `slot`, and whether it is its own. If not, there are grants.
+    pub fn grants_limit(&mut self, db: DbIndex, slot: Slot, limit: u64, fixed: bool) -> Result<(), WrongType> {
+        self.grants(db, slot)?;
+        self.note_change(db, slot, PreImage::grants_limit);
+        self.grants_mut(db, slot)?.set_limit(limit, fixed);
+        self.record_at(db, slot, |key| Effect::GrantsLimit { key, limit, fixed });
+        Ok(())
+    }
+
+    /// Tokens as large as those of a value that comes as a whole are never given out.
+    #[inline]
+    pub(in crate::keyspace) fn lift_tokens(&mut self, value: ValueRef<'_>) {
+        if let ValueRef::Grants(grants) = value {
+            self.last_token = self.last_token.max(grants.last_token());
+        }
+    }
+
+    /// Ends grants at `slot` whose leases are over, while others last, at most `budget`. Answers how many there were.
+    pub(in crate::keyspace) fn end_expired_grants(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
+        let expired_until_ms = self.expired_until_ms();
+        let mut ended = 0;
+        while ended < budget
+            && let Ok(grants) = self.grants(db, slot)
+            && let Some(first) = grants.first_end().filter(|first| first.until_ms <= expired_until_ms)
+        {
+            let holder = first.holder.to_vec();
+            self.stats.expired_elements += 1;
+            if self.end_grant(db, slot, &holder, Cause::Expiry) != Ok(true) {
+                break;
+            }
+            ended += 1;
+        }
+        ended
+    }
+
+    fn end_grant(&mut self, db: DbIndex, slot: Slot, holder: &[u8], cause: Cause) -> Result<bool, WrongType> {
+        let Some(Grant { token, .. }) = self.grants(db, slot)?.get(holder) else { return Ok(false) };
+        self.note_change(db, slot, |value| PreImage::grant(value, holder));
+        let grants = self.grants_mut(db, slot)?;
+        grants.remove(holder);
+        let emptied = grants.is_hollow();
+        self.dbs[db as usize].follow_elements(slot, true);
+        let emptied_key = emptied && !self.is_workshop;
+        self.record_at(db, slot, |key| Effect::GrantEnd { key, holder, token, cause, emptied: emptied_key });
+        self.drop_if(emptied, db, slot);
+        Ok(true)
+    }
+
+    fn grants_mut(&mut self, db: DbIndex, slot: Slot) -> Result<&mut Grants, WrongType> {
+        match self.value_mut(db, slot) {
+            Some(ValueMut::Grants(grants)) => Ok(grants),
+            _ => Err(WrongType),
+        }
+    }
+}
+
+/// The effect that gives a holder a grant.
+pub(in crate::keyspace) fn grant_set<'a>(key: &'a [u8], grant: Grant<'a>) -> Effect<'a> {
+    let Grant { holder, token, units, since_ms, until_ms, entered, shared, note } = grant;
+    Effect::GrantSet { key, holder, token, units, since_ms, until_ms, entered, shared, note }
+}
+
+/// Repeats a recorded change.
+pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Result<(), Misfit> {
+    match *effect {
+        Effect::GrantsCreate { key, kind, limit, fixed } => {
+            ensure(ks.dbs[db as usize].find(key).is_none(), Misfit::Exists)?;
+            ensure(limit <= UNITS_MAX, Misfit::BadBytes)?;
+            ks.grants_create(db, key, kind, limit, fixed);
+        }
+        Effect::GrantSet { key, holder, token, units, since_ms, until_ms, entered, shared, note } => {
+            ensure(until_ms != NEVER, Misfit::BadBytes)?;
+            let grant = Grant { holder, token, units, since_ms, until_ms, entered, shared, note };
+            let slot = slot_of(ks, db, key)?;
+            ensure(ks.grant_set(db, slot, grant)?, Misfit::BadBytes)?;
+        }
+        Effect::GrantEnd { key, holder, token, cause, emptied } => {
+            let slot = slot_of(ks, db, key)?;
+            let has_token = ks.grants(db, slot)?.get(holder).is_some_and(|grant| grant.token == token);
+            ensure(has_token && ks.end_grant(db, slot, holder, cause)?, Misfit::Absent)?;
+            ensure_emptied(ks, db, key, emptied)?;
+        }
+        Effect::GrantsLimit { key, limit, fixed } => {
+            let slot = slot_of(ks, db, key)?;
+            ensure(limit <= UNITS_MAX, Misfit::BadBytes)?;
+            ks.grants_limit(db, slot, limit, fixed)?;
+        }
+        Effect::Tokens { last } => {
+            ensure(last <= TOKEN_MAX, Misfit::BadBytes)?;
+            ks.last_token = ks.last_token.max(last);
+            ks.effects.record_uncounted(db, *effect);
+        }
+        _ => return Err(Misfit::Elsewhere),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::replays;
+    use super::*;
+    use crate::base::rng::Rng;
+    use crate::keyspace::effect::{EffectReader, EffectWriter, Recording};
+    use crate::keyspace::entry::Entry;
+    use crate::keyspace::snapshot::Snapshot;
+    use crate::value::grants::FEW;
+
+    fn grant<'a>(ks: &Keyspace, holder: &'a [u8], until_ms: i64) -> Grant<'a> {
+        let token = ks.next_token().expect("few were given out");
+        let since_ms = ks.now_ms();
+        Grant { holder, token, units: 1, since_ms, until_ms, entered: 1, shared: false, note: b"" }
+    }
+
+    fn keyspace(now_ms: i64) -> Keyspace {
+        let mut ks = Keyspace::new(2, Rng::seeded(1));
+        ks.begin_unit(now_ms, Recording::Full);
+        ks
+    }
+
+    /// As a command does it.
+    fn acquire(ks: &mut Keyspace, key: &[u8], holder: &[u8], until_ms: i64) {
+        let slot = ks.find(0, key).unwrap_or_else(|| ks.grants_create(0, key, Kind::Gate, 1_000, false));
+        let new = grant(ks, holder, until_ms);
+        let old = ks.grants(0, slot).expect("a gate").get(holder).map(|old| old.token);
+        assert_eq!(ks.grant_set(0, slot, Grant { token: old.unwrap_or(new.token), ..new }), Ok(true));
+    }
+
+    fn holders(ks: &mut Keyspace, key: &[u8]) -> Vec<Vec<u8>> {
+        match ks.read(0, key) {
+            Some(ValueRef::Grants(grants)) => grants.from(0).map(|grant| grant.holder.to_vec()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn replaying_gives_the_same_grants() {
+        replays(|ks| {
+            for holder in [b"a", b"b", b"c"] {
+                acquire(ks, b"gate", holder, 5_000);
+            }
+            let gate = ks.find(0, b"gate").expect("just created");
+            let Grant { token, since_ms, units, .. } = ks.grants(0, gate)?.get(b"b").expect("it holds one");
+            let (until_ms, entered, shared) = (9_000, 2, true);
+            let renewed = Grant { holder: b"b", token, units, since_ms, until_ms, entered, shared, note: b"n" };
+            assert!(ks.grant_set(0, gate, renewed)?);
+            assert!(ks.grant_end(0, gate, b"a")? && !ks.grant_end(0, gate, b"a")?);
+            ks.grants_limit(0, gate, 7, true)?;
+            assert!(ks.grant_end(0, gate, b"b")? && ks.grant_end(0, gate, b"c")?);
+            assert!(ks.find(0, b"gate").is_some(), "its limit is its own");
+            acquire(ks, b"other", b"a", 5_000);
+            let other = ks.find(0, b"other").expect("just created");
+            ks.copy(0, other, 1, b"copy");
+            assert!(ks.grant_end(0, other, b"a")?);
+            assert_eq!((ks.find(0, b"other"), ks.find(1, b"copy").is_some(), ks.next_token()), (None, true, Some(5)));
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn a_lease_that_is_over_ends_by_itself() {
+        let mut ks = keyspace(0);
+        acquire(&mut ks, b"k", b"a", 100);
+        acquire(&mut ks, b"k", b"b", 200);
+        ks.begin_unit(100, Recording::Full);
+        assert_eq!(holders(&mut ks, b"k"), [b"b"]);
+        let ended = Effect::GrantEnd { key: b"k", holder: b"a", token: 1, cause: Cause::Expiry, emptied: false };
+        assert!(ks.effects().iter().eq([(0, ended)]));
+        assert!(!ks.has_changed(), "that is no change to wait for");
+        ks.begin_unit(200, Recording::Full);
+        assert!(ks.live(0, b"k").is_none());
+        while ks.reclaim_expired(10) {}
+        assert!(ks.effects().iter().eq([(0, Effect::Del { key: b"k", cause: Cause::Expiry })]));
+        assert_eq!((ks.db(0).len(), ks.stats.expired_elements), (0, 2));
+        // One with a limit of its own stays, and its timer comes for those who come later.
+        let slot = ks.grants_create(0, b"fixed", Kind::Gate, 2, true);
+        let new = grant(&ks, b"a", 300);
+        assert_eq!(ks.grant_set(0, slot, new), Ok(true));
+        ks.begin_unit(300, Recording::Full);
+        assert!(!ks.reclaim_expired(10) && ks.find(0, b"fixed").is_some());
+        assert_eq!((holders(&mut ks, b"fixed").len(), ks.db(0).partly_volatile()), (0, 0));
+    }
+
+    #[test]
+    fn tokens_only_grow() {
+        let mut ks = keyspace(0);
+        acquire(&mut ks, b"k", b"a", 100);
+        ks.flush(0, false);
+        assert_eq!(ks.next_token(), Some(2));
+        // What a snapshot says of it is enough, though nothing that had a token is there.
+        let mut out = EffectWriter::default();
+        while !Snapshot::begin(&ks).copy_slice(&ks, 1_000, &mut out) {}
+        let mut copy = keyspace(0);
+        EffectReader::new(out.as_bytes()).for_each(|(db, effect)| assert_eq!(copy.apply(db, &effect), Ok(())));
+        assert_eq!(copy.next_token(), Some(2));
+        // So is a value that comes as a whole.
+        let mut grants = Grants::new(Kind::Lock, 0, false);
+        assert!(grants.set(Grant { token: 77, ..grant(&copy, b"h", 5) }));
+        copy.put_value(0, b"restored", Value::Grants(Box::new(grants)));
+        assert_eq!(copy.next_token(), Some(78));
+        let mut other = keyspace(0);
+        copy.effects().iter().for_each(|(db, effect)| assert_eq!(other.apply(db, &effect), Ok(())));
+        assert_eq!(other.next_token(), Some(78));
+        assert_eq!(other.apply(0, &Effect::Tokens { last: TOKEN_MAX }), Ok(()));
+        assert_eq!(other.next_token(), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut ks = keyspace(0);
+        ks.put(0, b"s", b"");
+        acquire(&mut ks, b"k", b"a", 100);
+        let set = |key, holder, token, until_ms| Effect::GrantSet {
+            key,
+            holder,
+            token,
+            units: 1,
+            since_ms: 0,
+            until_ms,
+            entered: 1,
+            shared: false,
+            note: b"",
+        };
+        let cause = Cause::Command;
+        for (effect, misfit) in [
+            (Effect::GrantsCreate { key: b"k", kind: Kind::Lock, limit: 0, fixed: false }, Misfit::Exists),
+            (Effect::GrantsCreate { key: b"x", kind: Kind::Lock, limit: u64::MAX, fixed: false }, Misfit::BadBytes),
+            (set(b"x", b"a", 9, 5), Misfit::NoKey),
+            (set(b"s", b"a", 9, 5), Misfit::WrongType),
+            (set(b"k", b"b", 1, 5), Misfit::BadBytes),
+            (set(b"k", b"a", 2, 5), Misfit::BadBytes),
+            (set(b"k", b"b", 9, NEVER), Misfit::BadBytes),
+            (Effect::GrantEnd { key: b"k", holder: b"b", token: 1, cause, emptied: false }, Misfit::Absent),
+            (Effect::GrantEnd { key: b"k", holder: b"a", token: 2, cause, emptied: true }, Misfit::Absent),
+            (Effect::GrantsLimit { key: b"s", limit: 1, fixed: false }, Misfit::WrongType),
+            (Effect::Tokens { last: u64::MAX }, Misfit::BadBytes),
+            (Effect::GrantEnd { key: b"k", holder: b"a", token: 1, cause, emptied: false }, Misfit::Emptied),
+        ] {
+            assert_eq!(ks.apply(0, &effect), Err(misfit), "{effect:?}");
+        }
+    }
+
+    /// One step of the test of undo and of the copy.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Acquire(u8, i64),
+        End(u8),
+        Limit(u64, bool),
+        Wait(i64),
+        Delete,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            12 => (0..120u8, 1..200i64).prop_map(|(holder, lease)| Step::Acquire(holder, lease)),
+            3 => (0..120u8).prop_map(Step::End),
+            1 => (0..9u64, any::<bool>()).prop_map(|(limit, fixed)| Step::Limit(limit, fixed)),
+            1 => (1..30i64).prop_map(Step::Wait),
+            1 => Just(Step::Delete),
+        ]
+    }
+
+    fn run(ks: &mut Keyspace, step: &Step) {
+        let slot = ks.find(0, b"k");
+        match (step, slot) {
+            (Step::Acquire(holder, lease), _) => {
+                let until_ms = ks.now_ms() + lease;
+                acquire(ks, b"k", &[b'h', *holder], until_ms);
+            }
+            (Step::End(holder), Some(slot)) => _ = ks.grant_end(0, slot, &[b'h', *holder]),
+            (Step::Limit(limit, fixed), Some(slot))
+                if *fixed || ks.grants(0, slot).is_ok_and(|grants| !grants.is_empty()) =>
+            {
+                assert_eq!(ks.grants_limit(0, slot, *limit, *fixed), Ok(()));
+            }
+            (Step::Delete, Some(slot)) if ks.now_ms() % 5 == 0 => ks.remove(0, slot),
+            _ => {}
+        }
+    }
+
+    fn shown(ks: &Keyspace) -> Vec<String> {
+        let show = |entry: Entry<'_>| match entry.value() {
+            ValueRef::Grants(grants) => format!("{grants:?}"),
+            value => value.type_name().to_owned(),
+        };
+        ks.stored_entries(0).map(show).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Whatever a script did is taken back; what stays is in the effects, and in a copy that was made meanwhile in parts.
+        #[test]
+        fn taken_back_and_copied(steps in proptest::collection::vec((step(), 0..4u8), 0..250)) {
+            let mut ks = keyspace(0);
+            for holder in 0..(FEW as u8 + 20) {
+                acquire(&mut ks, b"k", &[b'h', holder], 1_000);
+            }
+            let (mut replica, mut copy, mut out) = (keyspace(0), keyspace(0), EffectWriter::default());
+            ks.effects().iter().for_each(|(db, effect)| assert_eq!(replica.apply(db, &effect), Ok(())));
+            let mut snapshot = Snapshot::begin_with_parts(&ks, 1_000);
+            let mut now_ms = 0;
+            for (step, fate) in &steps {
+                if let Step::Wait(ms) = step {
+                    now_ms += ms;
+                }
+                ks.begin_unit(now_ms, Recording::Full);
+                let before = shown(&ks);
+                if *fate == 0 {
+                    ks.begin_undo();
+                    run(&mut ks, step);
+                    run(&mut ks, &Step::Acquire(200, 50));
+                    run(&mut ks, &Step::End(7));
+                    ks.roll_back();
+                    prop_assert_eq!(shown(&ks), before);
+                } else {
+                    run(&mut ks, step);
+                }
+                snapshot.follow(&ks, &mut out);
+                snapshot.copy_slice(&ks, 100, &mut out);
+                for (db, effect) in ks.effects().iter() {
+                    prop_assert_eq!(replica.apply(db, &effect), Ok(()), "{:?}", effect);
+                }
+                prop_assert_eq!(shown(&replica), shown(&ks));
+            }
+            while !snapshot.copy_slice(&ks, 100, &mut out) {}
+            for (db, effect) in EffectReader::new(out.as_bytes()) {
+                prop_assert_eq!(copy.apply(db, &effect), Ok(()), "{:?}", effect);
+            }
+            prop_assert_eq!(shown(&copy), shown(&ks));
+            prop_assert_eq!(copy.next_token(), ks.next_token());
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Locks and gates as payloads of DUMP. Redis has no such values, so the layout is this server's own; numbers as RDB's lengths.
+//!
+//! ```text
+//! kind, limit, whether it is the gate's own, number of grants
+//! of each grant, in the order of their tokens:
+//! holder, token, units, since, until (8 bytes each, little-endian), entered, whether it is shared, note
+//! ```
+
+use super::Corrupt;
+use super::wire::{Input, put_number, put_string};
+use crate::base::limits::RESTORED_TOKEN_MAX;
+use crate::keyspace::NEVER;
+use crate::value::grants::{Grant, Grants, Kind, UNITS_MAX};
+
+const LOCK: u64 = 0;
+const GATE: u64 = 1;
+
+/// Appends all grants of a lock or gate.
+pub(super) fn encode(grants: &Grants, out: &mut Vec<u8>) {
+    let kind = match grants.kind() {
+        Kind::Lock => LOCK,
+        Kind::Gate => GATE,
+    };
+    let head = [kind, grants.limit(), grants.is_fixed().into(), grants.len() as u64];
+    head.into_iter().for_each(|number| put_number(out, number));
+    for Grant { holder, token, units, since_ms, until_ms, entered, shared, note } in grants.from(0) {
+        put_string(out, holder);
+        [token, units].into_iter().for_each(|number| put_number(out, number));
+        [since_ms, until_ms].into_iter().for_each(|at_ms| out.extend_from_slice(&at_ms.to_le_bytes()));
+        [entered, shared.into()].into_iter().for_each(|number| put_number(out, number));
+        put_string(out, note);
+    }
+}
+
+/// Reads what [`encode`] wrote.
+pub(super) fn decode(input: &mut Input<'_>) -> Result<Grants, Corrupt> {
+    let kind = match input.number()? {
+        LOCK => Kind::Lock,
+        GATE => Kind::Gate,
+        _ => return Err(Corrupt),
+    };
+    let (limit, is_fixed, count) = (input.number()?, truth(input)?, input.number()?);
+    if limit > UNITS_MAX || (is_fixed && kind == Kind::Lock) {
+        return Err(Corrupt);
+    }
+    let (mut grants, mut last_token) = (Grants::new(kind, limit, is_fixed), 0);
+    for _ in 0..count {
+        let (holder, token, units) = (input.string()?, input.number()?, input.number()?);
+        let [since_ms, until_ms] = [i64::from_le_bytes(input.array()?), i64::from_le_bytes(input.array()?)];
+        let (entered, shared, note) = (input.number()?, truth(input)?, input.string()?);
+        // In this order none is there twice, and each is added where it is cheap.
+        if !(last_token + 1..=RESTORED_TOKEN_MAX).contains(&token) || until_ms == NEVER || entered == 0 {
+            return Err(Corrupt);
+        }
+        let is_alone = shared || count == 1;
+        let fits = is_alone || kind == Kind::Gate;
+        let grant = Grant { holder: &holder, token, units, since_ms, until_ms, entered, shared, note: &note };
+        if !fits || !grants.set(grant) {
+            return Err(Corrupt);
+        }
+        last_token = token;
+    }
+    if grants.is_hollow() { Err(Corrupt) } else { Ok(grants) }
+}
+
+fn truth(input: &mut Input<'_>) -> Result<bool, Corrupt> {
+    match input.number()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Corrupt),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(count: u64) -> Grants {
+        let mut gate = Grants::new(Kind::Gate, 500, true);
+        for token in 1..=count {
+            let holder = format!("holder-{token}").into_bytes();
+            let (until_ms, shared, note) = (2_000_000 + token as i64, token % 2 == 0, &b"a note"[..]);
+            let grant = Grant {
+                holder: &holder,
+                token: 3 * token,
+                units: token,
+                since_ms: -1,
+                until_ms,
+                entered: 2,
+                shared,
+                note,
+            };
+            assert!(gate.set(grant));
+        }
+        gate
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for count in [0, 1, 64, 65, 300] {
+            let (gate, mut bytes) = (gate(count), Vec::new());
+            encode(&gate, &mut bytes);
+            let read = decode(&mut Input::new(&bytes, usize::MAX)).expect("it is whole");
+            assert_eq!(format!("{read:?}"), format!("{gate:?}"));
+            // Whatever is missing.
+            for len in (0..bytes.len()).step_by(1 + bytes.len() / 200) {
+                assert!(decode(&mut Input::new(&bytes[..len], usize::MAX)).is_err(), "{len} of {}", bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let lock = |shared: [bool; 2]| {
+            let mut lock = Grants::new(Kind::Lock, 0, false);
+            for (token, (holder, shared)) in (1..).zip([&b"a"[..], b"b"].into_iter().zip(shared)) {
+                assert!(lock.set(Grant {
+                    holder,
+                    token,
+                    units: 1,
+                    since_ms: 0,
+                    until_ms: 9,
+                    entered: 1,
+                    shared,
+                    note: b""
+                }));
+            }
+            let mut bytes = Vec::new();
+            encode(&lock, &mut bytes);
+            decode(&mut Input::new(&bytes, usize::MAX)).is_ok()
+        };
+        assert!(lock([true, true]) && !lock([true, false]) && !lock([false, true]));
+        let one = |change: fn(&mut Vec<u8>)| {
+            let mut bytes = Vec::new();
+            encode(&gate(1), &mut bytes);
+            change(&mut bytes);
+            decode(&mut Input::new(&bytes, usize::MAX)).is_ok()
+        };
+        assert!(one(|_| ()));
+        assert!(!one(|bytes| bytes[0] = 2), "no such kind");
+        assert!(!one(|bytes| bytes[0] = 0), "a lock has no limit of its own");
+        let hollow = |bytes: &mut Vec<u8>| {
+            bytes.clear();
+            [GATE, 5, 0, 0].into_iter().for_each(|number| put_number(bytes, number));
+        };
+        assert!(!one(hollow), "nothing is held, and the limit is not its own");
+    }
+}
