@@ -8,6 +8,7 @@ mod command_log;
 mod compare;
 mod config;
 mod connection;
+mod coordination;
 mod deadline;
 mod debug;
 mod debug_probe;
@@ -76,6 +77,7 @@ const FAMILIES: &[&[Command]] = &[
     compare::COMMANDS,
     config::COMMANDS,
     connection::COMMANDS,
+    coordination::ONCE,
     debug::COMMANDS,
     dump::COMMANDS,
     element::COMMANDS,
@@ -121,7 +123,6 @@ fn bulk_item(reply: &mut Reply, item: Item<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::keys::keys_of;
     use crate::engine::spec::{Access, Begin, Find, Flags, Group};
     use crate::engine::{Entry, Run, syntax};
     use crate::resp::request::OwnedArgv;
@@ -150,7 +151,7 @@ mod tests {
             let mut argv = OwnedArgv::default();
             line.split(' ').for_each(|word| argv.push(word.as_bytes()));
             let entry = table().named_by(argv.as_argv()).expect("it is there");
-            let keys = keys_of(entry.command, argv.as_argv());
+            let keys = table().keys_of(entry.command, argv.as_argv());
             assert_eq!(keys.map(|keys| keys.iter().map(|key| key.index).collect::<Vec<_>>()), want, "{line}");
         }
     }

@@ -3,8 +3,8 @@
 
 use super::spec::{Command, Flags, Group};
 
-/// The categories, in Redis' order, as COMMAND INFO shows them.
-pub(crate) const CATEGORIES: [&str; 21] = [
+/// The categories, in Redis' order, as COMMAND INFO shows them; at the end those that Redis does not have.
+pub(crate) const CATEGORIES: [&str; 22] = [
     "@keyspace",
     "@read",
     "@write",
@@ -26,6 +26,7 @@ pub(crate) const CATEGORIES: [&str; 21] = [
     "@connection",
     "@transaction",
     "@scripting",
+    "@coordination",
 ];
 
 /// The category of this name, which begins with `@`, in any case.
