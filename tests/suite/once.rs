@@ -140,7 +140,7 @@ fn any_history_is_as_the_model_says() {
             }
             // So that it is a list by then.
             for list in ["l0", "l1"] {
-                if model.lists.get(list).is_none() {
+                if !model.lists.contains_key(list) {
                     assert_eq!(call(&mut bench, Way::Directly, &words(&["RPUSH", list, "first"])), Value::Integer(1));
                     _ = model.run(&["RPUSH", list, "first"]);
                 }
