@@ -384,6 +384,10 @@ pub const SCRIPT_SHORT_STRING_BYTES: usize = 128;
 /// Nesting of a command's reply that a script reads. Commands nest far less; this bounds the C stack.
 pub const SCRIPT_TAPE_MAX_DEPTH: usize = 128;
 
+/// Bytes of a reply that ONCE keeps, in the form in which it does. What a request is answered is mostly short; what is longer takes memory
+/// for as long as the id lives.
+pub const ONCE_REPLY_MAX_BYTES: usize = 1024 * 1024;
+
 /// Bytes of a string that `string.rep` and its like may build: the most that a Redis value holds.
 pub const SCRIPT_STRING_MAX_BYTES: usize = 512 * 1024 * 1024;
 

@@ -270,7 +270,7 @@ impl SplitTable {
             let line = self.draw(range, &mut below);
             (line < lines).then_some(LinePlace { segment, line })
         })?;
-        self.segment(place.segment).prefetch(place.line);
+        self.segment(place.segment).prefetch_line(place.line);
         Some(place)
     }
 

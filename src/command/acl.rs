@@ -171,14 +171,18 @@ fn dry_run(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         return Err(Error::Arity(entry.full_name.clone().into()));
     }
     let place = ctx.server.place_of(ctx.session);
-    match check(user, entry, argv, place) {
+    match check(user, ctx.server.table, entry, argv, place) {
         Ok(()) => ctx.reply.ok(),
         Err(denied) => {
             let current = place.db.to_string();
             let object = match denied {
-                Denied::Command => None,
+                Denied::Command(_) => None,
                 Denied::Database(0) => Some(current.as_bytes()),
                 Denied::Database(at) | Denied::Key(at) | Denied::Channel(at) => argv.get(at),
+            };
+            let entry = match denied {
+                Denied::Command(at) => ctx.server.table.named_at(entry, argv, at),
+                _ => entry,
             };
             ctx.reply.bulk(refusal(name, entry, denied, object).as_bytes());
         }

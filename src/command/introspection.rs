@@ -4,7 +4,7 @@ use crate::base::glob;
 use crate::engine::args::Args;
 use crate::engine::categories::{belongs_to, categories_of};
 use crate::engine::error::Error;
-use crate::engine::keys::{keys_of, legacy_range};
+use crate::engine::keys::legacy_range;
 use crate::engine::spec::{Begin, Find, Flags, Group, KeySpec};
 use crate::engine::syntax::{self, Arg, Kind};
 use crate::engine::{Command, Ctx, Done, Entry, Run};
@@ -302,7 +302,8 @@ fn answer_keys(ctx: &mut Ctx<'_>, args: Args<'_>, with_flags: bool) -> Done {
     if !entry.command.accepts(argv.len()) {
         return Err(Error::text("ERR Invalid number of arguments specified for command"));
     }
-    let keys = keys_of(entry.command, argv).ok_or(Error::text("ERR Invalid arguments specified for command"))?;
+    let keys = ctx.server.table.keys_of(entry.command, argv);
+    let keys = keys.ok_or(Error::text("ERR Invalid arguments specified for command"))?;
     ctx.reply.array(keys.len());
     for key in keys {
         if with_flags {

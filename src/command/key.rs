@@ -14,7 +14,7 @@ use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, AnswersAll, Databases, Flags, Group, KeySpec};
 use crate::engine::wait::{Wait, deadline_after_ms};
-use crate::engine::{Command, Ctx, Done, Flow, MayWait, Origin, Run};
+use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::{DbIndex, NEVER};
 use crate::resp::reply::Reply;
 
@@ -340,7 +340,7 @@ fn waitaof(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     if local > 0 && ctx.server.durability.is_none() {
         return Err(Error::text("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."));
     }
-    if ctx.origin != Origin::Retry {
+    if !ctx.is_retry() {
         // Whatever comes later need not be waited for.
         ctx.session.fence = ctx.session.fence.max(ctx.server.begin_sync());
     }

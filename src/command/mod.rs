@@ -81,6 +81,7 @@ const FAMILIES: &[&[Command]] = &[
     coordination::id::COMMANDS,
     coordination::limit::COMMANDS,
     coordination::lock::COMMANDS,
+    coordination::once::COMMANDS,
     debug::COMMANDS,
     dump::COMMANDS,
     element::COMMANDS,
@@ -126,7 +127,6 @@ fn bulk_item(reply: &mut Reply, item: Item<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::keys::keys_of;
     use crate::engine::spec::{Access, Begin, Find, Flags, Group};
     use crate::engine::{Entry, Run, syntax};
     use crate::resp::request::OwnedArgv;
@@ -155,7 +155,7 @@ mod tests {
             let mut argv = OwnedArgv::default();
             line.split(' ').for_each(|word| argv.push(word.as_bytes()));
             let entry = table().named_by(argv.as_argv()).expect("it is there");
-            let keys = keys_of(entry.command, argv.as_argv());
+            let keys = table().keys_of(entry.command, argv.as_argv());
             assert_eq!(keys.map(|keys| keys.iter().map(|key| key.index).collect::<Vec<_>>()), want, "{line}");
         }
     }

@@ -32,6 +32,9 @@ fn debug_eval(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     if ctx.origin == CallOrigin::Exec {
         return Err(Error::text("ERR A transaction can't be debugged, call EVAL outside of MULTI"));
     }
+    if ctx.origin != CallOrigin::Client {
+        return Err(Error::text("ERR What runs inside of another command can't be debugged"));
+    }
     debugging::debug_session(ctx, |ctx, conversation| {
         let command = args.argv();
         let body = args.bytes()?;

@@ -149,16 +149,21 @@ pub(super) enum Term<'a> {
 impl<'a> Term<'a> {
     /// Takes one option; answers false when the next argument is none, or contradicts an earlier one.
     pub(super) fn take(&mut self, args: &mut Args<'a>, word: &str, lasting: Term<'a>) -> Result<bool, Error> {
+        if (*self == Term::Unsaid || *self == lasting) && args.flag(word) {
+            *self = lasting;
+            return Ok(true);
+        }
+        self.take_deadline(args)
+    }
+
+    /// Takes one option that says when it ends, as [`take`](Self::take) does.
+    pub(super) fn take_deadline(&mut self, args: &mut Args<'a>) -> Result<bool, Error> {
         const COUNTS: [(&str, Count); 4] = [
             ("ex", Count::Seconds),
             ("px", Count::Milliseconds),
             ("exat", Count::UnixSeconds),
             ("pxat", Count::UnixMilliseconds),
         ];
-        if (*self == Term::Unsaid || *self == lasting) && args.flag(word) {
-            *self = lasting;
-            return Ok(true);
-        }
         for (word, count) in COUNTS {
             let fits = match self {
                 Term::Unsaid => true,

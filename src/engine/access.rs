@@ -185,7 +185,7 @@ impl ServerState {
         self.note_denied(session, entry, argv, Context::Multi, true, denied);
         let reason = match denied {
             Denied::Database(_) => "no permission",
-            Denied::Command => "no permission to execute the command or subcommand",
+            Denied::Command(_) => "no permission to execute the command or subcommand",
             Denied::Key(_) => "no permission to touch the specified keys",
             Denied::Channel(_) => "no permission to access one of the channels used as arguments to the command",
         };
@@ -197,9 +197,8 @@ impl ServerState {
 
     /// What of a call is not allowed, if anything is. One whose user is gone may do nothing.
     pub(super) fn refused_to(&self, session: &Session, entry: &Entry, argv: Argv<'_>) -> Option<Denied> {
-        self.acl
-            .get(session.user)
-            .map_or(Some(Denied::Command), |user| check(user, entry, argv, self.place_of(session)).err())
+        let Some(user) = self.acl.get(session.user) else { return Some(Denied::Command(0)) };
+        check(user, self.table, entry, argv, self.place_of(session)).err()
     }
 
     /// Where a session's next call is made: in a transaction that is put together, behind what that selects.
@@ -225,11 +224,15 @@ impl ServerState {
         denied: Denied,
     ) -> String {
         let user = self.acl.name(session.user).to_vec();
-        let text = refusal(&user, entry, denied, None);
+        let named = match denied {
+            Denied::Command(at) => self.table.named_at(entry, argv, at),
+            _ => entry,
+        };
+        let text = refusal(&user, named, denied, None);
         let (reason, object) = match denied {
             Denied::Database(0) => (Reason::Database, entry.full_name.as_bytes()),
             Denied::Database(at) => (Reason::Database, argv.get(at).unwrap_or_default()),
-            Denied::Command => (Reason::Command, entry.full_name.as_bytes()),
+            Denied::Command(_) => (Reason::Command, named.full_name.as_bytes()),
             Denied::Key(at) => (Reason::Key, argv.get(at).unwrap_or_default()),
             Denied::Channel(at) => (Reason::Channel, argv.get(at).unwrap_or_default()),
         };
@@ -278,14 +281,14 @@ impl ServerState {
     }
 }
 
-/// What a user is told of a refusal; with the `object` that was asked for, if that is to be named.
+/// What a user is told of a refusal, by which `entry` is the command if that is denied; with the `object` that was asked for, if that is to be named.
 pub(crate) fn refusal(user: &[u8], entry: &Entry, denied: Denied, object: Option<&[u8]>) -> String {
     let user = String::from_utf8_lossy(user);
     let object = object.map(String::from_utf8_lossy);
     match (denied, object) {
         (Denied::Database(_), Some(db)) => format!("User {user} has no permissions to access database {db}"),
         (Denied::Database(_), None) => "No permissions to access database".to_owned(),
-        (Denied::Command, _) => format!("User {user} has no permissions to run the '{}' command", entry.full_name),
+        (Denied::Command(_), _) => format!("User {user} has no permissions to run the '{}' command", entry.full_name),
         (Denied::Key(_), Some(key)) => format!("User {user} has no permissions to access the '{key}' key"),
         (Denied::Key(_), None) => "No permissions to access a key".to_owned(),
         (Denied::Channel(_), Some(channel)) => {

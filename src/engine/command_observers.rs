@@ -1,6 +1,6 @@
 //! Who looks on behind a call: MONITOR, and the [table](super::tracking) of what clients cache, which remembers what they read.
 //!
-//! A call is shown when it has run, and one that runs a script before, so that it stands above what the script calls. Nobody looks on
+//! A call is shown when it has run, and one that runs a script or another command before, so that it stands above what that calls. Nobody looks on
 //! at what costs: a session whose calls somebody wants to see has a restriction ([`OBSERVED`](Restrictions::OBSERVED), or
 //! [`TRACKED`](Restrictions::TRACKED)), and goes the way of those who have any; EXEC and scripts find out once.
 //!
@@ -8,10 +8,9 @@
 //! answered. What EXEC and scripts call waits until their unit is over, for only then is it known which one that is; what belongs
 //! to a script that was rolled back is shown, too: it was called.
 
-use super::keys::keys_of;
 use super::monitor::{Caller, Held, line};
 use super::output_limits::PushLimits;
-use super::secrets::{REDACTED, secrets_of};
+use super::secrets::REDACTED;
 use super::session::{Restrictions, Session};
 use super::spec::{Flags, Group};
 use super::state::{Entry, Origin, ServerState};
@@ -152,7 +151,7 @@ impl ServerState {
         // What the unit has touched before, the client has seen.
         self.see_touched(ks);
         let (max_keys, sessions) = (self.config.tracking_table_max_keys, &self.sessions);
-        for key in keys_of(entry.command, argv).unwrap_or_default() {
+        for key in self.table.keys_of(entry.command, argv).unwrap_or_default() {
             if self.tracking.remember(&argv[key.index], session.key.id, max_keys, |id| sessions.is_open(id)) {
                 self.tracking.drop_all();
             }
@@ -165,7 +164,7 @@ impl ServerState {
             return;
         }
         let caller = if origin == Origin::Script { Caller::Script } else { Caller::Client(&session.address) };
-        let is_secret = secrets_of(entry.command, argv);
+        let is_secret = self.table.secrets_of(entry.command, argv);
         let args = argv.iter().enumerate();
         let args = args.map(|(at, arg)| if is_secret.get(at) == Some(&true) { REDACTED } else { arg });
         let line = line(self.clock.now_us(), session.db, caller, args);

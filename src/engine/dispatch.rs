@@ -6,9 +6,8 @@ use super::args::Args;
 use super::command_log::Ended;
 use super::error::Error;
 use super::hotkeys::{HotKeys, Wanted};
-use super::keys::keys_of;
 use super::latency::Event;
-use super::secrets::{REDACTED, secrets_of};
+use super::secrets::REDACTED;
 use super::session::{ReplyMode, Restrictions, Session};
 use super::spec::{Databases, Flags, Group};
 use super::state::{Ctx, Entry, Flow, Origin, Past, Run, ServerState};
@@ -105,7 +104,8 @@ impl ServerState {
         out.status("QUEUED");
     }
 
-    /// Notes a command that [may stand out](super::command_log::CommandLog::may_stand_out). What scripts call belongs to the script.
+    /// Notes a command that [may stand out](super::command_log::CommandLog::may_stand_out). What scripts and others call belongs to
+    /// them.
     #[cold]
     fn note_outstanding(
         &mut self,
@@ -116,13 +116,13 @@ impl ServerState {
         ticks: u64,
         reply_bytes: usize,
     ) {
-        if origin == Origin::Script {
+        if origin.is_inside() {
             return;
         }
         if let Some(hot_keys) = self.hotkeys.as_mut().filter(|hot_keys| hot_keys.is_running())
             && entry.command.has_keys()
         {
-            let keys = || keys_of(entry.command, argv).unwrap_or_default();
+            let keys = || self.table.keys_of(entry.command, argv).unwrap_or_default();
             hot_keys.note(argv, keys, ticks, (argv.encoded_bytes() + reply_bytes) as u64);
         }
         let event = match origin {
@@ -136,7 +136,7 @@ impl ServerState {
         }
         let ended = Ended { at_s: self.clock.now_ms() / 1_000, ticks, micros: self.stats.micros(ticks), reply_bytes };
         let by = (session.address.as_str(), session.name.as_slice());
-        let is_secret = secrets_of(entry.command, argv);
+        let is_secret = self.table.secrets_of(entry.command, argv);
         let instead = |index: usize| is_secret.get(index).copied().unwrap_or_default().then_some(REDACTED);
         self.command_log.note(argv, ended, by, || {
             OwnedArgv::abridged_as(argv, COMMAND_LOG_MAX_ARGS, COMMAND_LOG_MAX_ARG_BYTES, instead)
@@ -166,7 +166,7 @@ impl ServerState {
 
     /// Has a call wait that came at `now_ms`, Unix ms.
     pub(super) fn park(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, wait: Wait, now_ms: i64) {
-        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, again } = wait;
+        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, again, or_string } = wait;
         let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.clock.steady_at_ms(at_ms, now_ms));
         let (deadline_ms, retry_at_ms) = (steady(deadline_ms), steady(retry_at_ms));
         let argv = again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
@@ -181,6 +181,7 @@ impl ServerState {
             deadline_ms,
             retry_at_ms,
             on_timeout,
+            or_string,
             muted,
             ticket: 0,
         });

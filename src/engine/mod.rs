@@ -27,6 +27,7 @@ pub(crate) mod events;
 mod evict;
 mod feed;
 pub(crate) mod hotkeys;
+mod inner_call;
 mod invalidate;
 pub(crate) mod keys;
 pub(crate) mod latency;

@@ -115,9 +115,7 @@ impl ScriptHost<'_, '_> {
                 let text = error.to_string();
                 let server = &mut *self.ctx.server;
                 server.stats.count_error(text.as_bytes());
-                if let Some(entry) = server.table.named_by(argv) {
-                    server.stats.commands[entry.id.index()].rejected += 1;
-                }
+                server.count_rejected(argv);
                 reply.error(text.as_bytes());
                 if let Some(trace) = &mut server.trace {
                     trace.note(argv, reply.as_bytes(), 0, self.ctx.ks.effects().as_bytes());

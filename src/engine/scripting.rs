@@ -208,7 +208,7 @@ impl Ctx<'_> {
 #[inline]
 fn count_outcome(ctx: &mut Ctx<'_>, call: Call<'_>, program: Handle, outcome: Outcome, start: usize) {
     let (Outcome::Returned(fault) | Outcome::Raised(fault)) = outcome else { return };
-    let reply = ctx.reply.as_bytes().get(start..).unwrap_or_default();
+    ctx.server.scripts.has_answered_error = matches!(outcome, Outcome::Returned(_));
     let stats = &mut ctx.server.stats;
     if let (Purpose::Work, Some(script)) = (call.purpose, &ctx.server.running_script) {
         let is_rolled_back = script.can_undo && matches!(outcome, Outcome::Raised(_));
@@ -216,7 +216,6 @@ fn count_outcome(ctx: &mut Ctx<'_>, call: Call<'_>, program: Handle, outcome: Ou
     }
     stats.commands[ctx.entry.id.index()].failed += 1;
     if fault == Fault::Script {
-        let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
-        stats.count_error(line.strip_prefix(b"-").unwrap_or(line));
+        stats.count_error(ctx.reply.error_from(start).unwrap_or_default());
     }
 }

@@ -41,6 +41,9 @@ pub struct Scripts {
     bundled: Libraries,
     /// Scripts that made room for others.
     evicted: u64,
+    /// The last script or function that answered an error has returned it, and was not ended by it. Whoever asks sets it to false before
+    /// the call.
+    pub has_answered_error: bool,
     /// Out while a script runs.
     pub(super) vm: Option<Box<Vm>>,
 }
@@ -55,6 +58,7 @@ impl Scripts {
             libraries: Libraries::new(seed),
             bundled: Libraries::new(seed),
             evicted: 0,
+            has_answered_error: false,
             vm: Some(Box::new(vm.map_err(script_error)?)),
         };
         let functions = BUNDLED.iter().map(|script| {

@@ -399,6 +399,9 @@ pub struct KeyArg {
     pub access: Access,
 }
 
+/// Finds the argument at which the command begins that a call is to run; `None` if there is none.
+pub type FindInner = fn(Argv<'_>) -> Option<usize>;
+
 /// Finds the keys among the arguments of a call.
 pub type FindKeys = fn(Argv<'_>) -> Option<Vec<KeyArg>>;
 
@@ -441,6 +444,9 @@ pub struct Command<R: 'static> {
     pub secrets: &'static [Secret],
     /// What script it runs, if it runs one.
     pub runs: Option<Runs>,
+    /// Where among its arguments another command stands that it runs, if it does: a call needs the rights for both, and its keys are
+    /// those of both.
+    pub inner: Option<FindInner>,
     /// The event that its changes are told as, where that does not follow from these changes alone.
     pub event: &'static str,
     /// Hints for clients as COMMAND INFO gives them, such as `nondeterministic_output`.
@@ -471,6 +477,7 @@ impl<R> Command<R> {
             databases: Databases::Current,
             secrets: &[],
             runs: None,
+            inner: None,
             event: "",
             tips: &[],
             run,

@@ -361,6 +361,19 @@ pub enum Origin {
     Script,
     /// A call that waited and is dispatched again.
     Retry,
+    /// Another command, which runs it. It does not wait.
+    Inner,
+    /// The same, where the call may wait, and its client with it.
+    InnerMayWait,
+    /// The same, dispatched again with that call.
+    InnerRetry,
+}
+
+impl Origin {
+    /// Whether what is called is a part of something else that is noted as a whole: of a script, or of another command.
+    pub(super) fn is_inside(self) -> bool {
+        matches!(self, Origin::Script | Origin::Inner | Origin::InnerMayWait | Origin::InnerRetry)
+    }
 }
 
 /// One call of one command.
@@ -409,12 +422,12 @@ impl Ctx<'_> {
 
     /// Whether the call may wait for a key: in scripts and transactions it times out at once.
     pub fn may_wait(&self) -> bool {
-        matches!(self.origin, Origin::Client | Origin::Retry)
+        matches!(self.origin, Origin::Client | Origin::Retry | Origin::InnerMayWait | Origin::InnerRetry)
     }
 
     /// Whether the call waited and a key of its was touched.
     pub fn is_retry(&self) -> bool {
-        self.origin == Origin::Retry
+        matches!(self.origin, Origin::Retry | Origin::InnerRetry)
     }
 }
 

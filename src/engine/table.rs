@@ -1,7 +1,9 @@
 //! The command table: finds a command by name, and numbers all of them for statistics.
 
 use super::error::{Error, excerpt};
-use super::spec::Command;
+use super::keys::keys_of;
+use super::secrets::secrets_of;
+use super::spec::{Command, Databases, Flags, KeyArg};
 use crate::resp::request::Argv;
 
 /// Names a command or subcommand of the table, for as long as the program runs. Those who only note which it was keep this.
@@ -68,6 +70,16 @@ impl<R> Entry<R> {
     pub fn find_sub(&self, name: &[u8]) -> Option<&Entry<R>> {
         self.sub.iter().find(|sub| sub.command.name.as_bytes().eq_ignore_ascii_case(name))
     }
+}
+
+/// A command that is given to another one to run.
+pub struct Inner<'t, 'a, R: 'static> {
+    /// At which argument of the call it begins.
+    pub at: usize,
+    /// Which one it is.
+    pub entry: &'t Entry<R>,
+    /// Its own arguments.
+    pub argv: Argv<'a>,
 }
 
 /// All commands. Built once and never changed.
@@ -187,6 +199,56 @@ impl<R> CommandTable<R> {
     pub fn resolve(&self, argv: Argv<'_>) -> Result<&Entry<R>, Error> {
         let entry = argv.get(0).and_then(|name| self.find(name)).ok_or_else(|| unknown_command(argv))?;
         self.resolve_in(entry, argv)
+    }
+
+    /// The command that a call of `command` is to run, if it [runs](Command::inner) others. Fails if that is none, has not the right
+    /// number of arguments, or must not be run by another one: what belongs to a connection or a transaction, and what runs others itself.
+    pub fn inner_of<'a>(&self, command: &Command<R>, argv: Argv<'a>) -> Result<Option<Inner<'_, 'a, R>>, Error> {
+        let Some(find) = command.inner else { return Ok(None) };
+        let at = find(argv).ok_or(Error::Syntax)?;
+        let argv = argv.skip(at);
+        let entry = self.resolve(argv)?;
+        let is_script = entry.command.runs.is_some();
+        let is_refused = entry.command.flags.has(Flags::NOSCRIPT) && !is_script
+            || entry.command.inner.is_some()
+            || matches!(entry.command.databases, Databases::Selected);
+        if is_refused {
+            return Err(Error::owned(format!(
+                "ERR '{}' can't run inside of '{}': it concerns the connection or the server, or runs commands itself",
+                entry.full_name, command.name
+            )));
+        }
+        Ok(Some(Inner { at, entry, argv }))
+    }
+
+    /// The command whose name stands at argument `at` of a call of `entry`: at 0 that one.
+    pub fn named_at<'t>(&'t self, entry: &'t Entry<R>, argv: Argv<'_>, at: usize) -> &'t Entry<R> {
+        if at == 0 { entry } else { self.named_by(argv.skip(at)).unwrap_or(entry) }
+    }
+
+    /// Which arguments of a call are keys: the [command's own](keys_of), and those of one that it runs.
+    pub fn keys_of(&self, command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+        let mut keys = keys_of(command, argv)?;
+        if let Some(Inner { at, entry, argv }) = self.inner_of(command, argv).ok()?
+            && entry.command.has_keys()
+        {
+            let inner = keys_of(entry.command, argv)?;
+            keys.extend(inner.into_iter().map(|key| KeyArg { index: at + key.index, ..key }));
+        }
+        Some(keys)
+    }
+
+    /// Which arguments of a call are secret, by index: the [command's own](secrets_of), and those of one that it is to run, whether it
+    /// may or not.
+    pub(super) fn secrets_of(&self, command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
+        let mut are_secret = secrets_of(command, argv);
+        if let Some(at) = command.inner.and_then(|find| find(argv))
+            && let Some(inner) = self.named_by(argv.skip(at))
+        {
+            are_secret.resize(at, false);
+            are_secret.extend(secrets_of(inner.command, argv.skip(at)));
+        }
+        are_secret
     }
 
     /// As [`resolve`](Self::resolve), where the command of the first argument is known.

@@ -244,7 +244,7 @@ impl ServerState {
             self.stats.commands[parked.command.index()].calls += 1;
             answer(parked, &mut reply);
             // That there was nothing for it is a fact about its keys.
-            let changes = parked.keys.as_argv().iter().map(|key| ks.last_change_of(parked.db, key));
+            let changes = parked.wants().map(|(key, _)| ks.last_change_of(parked.db, key));
             fence = changes.max().unwrap_or_default();
             self.answer_parked(&mut session, parked, &mut reply, fence);
         }

@@ -33,10 +33,12 @@ pub enum Want {
     Group,
     /// A place of a lock or gate, each of which has one queue.
     Place,
+    /// A string.
+    String,
 }
 
 impl Want {
-    pub(super) const ALL: [Want; 5] = [Want::List, Want::ZSet, Want::Stream, Want::Group, Want::Place];
+    pub(super) const ALL: [Want; 6] = [Want::List, Want::ZSet, Want::Stream, Want::Group, Want::Place, Want::String];
 
     /// Whether it makes sense to dispatch again who wants this.
     pub(super) fn is_met(self, ks: &Keyspace, db: DbIndex, key: &[u8]) -> bool {
@@ -51,6 +53,7 @@ impl Want {
             Some(ValueRef::List(_)) => self == Want::List,
             Some(ValueRef::ZSet(_)) => self == Want::ZSet,
             Some(ValueRef::Stream(_)) => self == Want::Stream,
+            Some(ValueRef::String(_)) => self == Want::String,
             _ => false,
         }
     }
@@ -72,6 +75,8 @@ pub struct Wait {
     pub on_timeout: fn(&mut Reply),
     /// The command to dispatch again, when it is not the one that came (XREAD resolves `$` once).
     pub again: Option<OwnedArgv>,
+    /// A string in this key ends the waiting, too: that of a call with the same id, which ONCE has kept.
+    pub or_string: Option<Box<[u8]>>,
 }
 
 impl Wait {
@@ -84,7 +89,7 @@ impl Wait {
     ) -> Wait {
         let mut owned = OwnedArgv::default();
         keys.for_each(|key| owned.push(key));
-        Wait { want, keys: owned, deadline_ms, retry_at_ms: None, on_timeout, again: None }
+        Wait { want, keys: owned, deadline_ms, retry_at_ms: None, on_timeout, again: None, or_string: None }
     }
 
     /// For nothing but the time.
@@ -135,6 +140,8 @@ pub struct Parked {
     pub retry_at_ms: Option<i64>,
     /// See [`Wait`].
     pub on_timeout: fn(&mut Reply),
+    /// See [`Wait`].
+    pub or_string: Option<Box<[u8]>>,
     /// The client does not want the reply (CLIENT REPLY).
     pub muted: bool,
     /// Its place in every queue: calls that came later have larger numbers. Set when it is queued.
@@ -145,6 +152,12 @@ impl Parked {
     /// When something is to be done about it whatever happens to its keys, by the steady clock.
     pub(super) fn due_ms(&self) -> Option<i64> {
         [self.deadline_ms, self.retry_at_ms].into_iter().flatten().min()
+    }
+
+    /// The keys for which it waits, each with what it wants to find there.
+    pub(super) fn wants(&self) -> impl Iterator<Item = (&[u8], Want)> {
+        let keys = self.keys.as_argv().iter().map(|key| (key, self.want));
+        keys.chain(self.or_string.iter().map(|key| (&key[..], Want::String)))
     }
 
     /// Whether its waiting is over at `now_ms`, by the steady clock.

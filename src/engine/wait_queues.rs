@@ -66,9 +66,9 @@ impl Waits {
         self.last_ticket += 1;
         parked.ticket = self.last_ticket;
         let queues = self.queues.entry(parked.db).or_default();
-        for key in parked.keys.as_argv().iter() {
+        for (key, want) in parked.wants() {
             // A key that is named twice counts once.
-            queues.entry(key.into()).or_default().waiting[parked.want as usize].insert(parked.ticket, session);
+            queues.entry(key.into()).or_default().waiting[want as usize].insert(parked.ticket, session);
         }
         if let Some(at_ms) = parked.due_ms() {
             self.deadlines.insert((at_ms, session));
@@ -83,9 +83,9 @@ impl Waits {
             self.deadlines.remove(&(at_ms, session));
         }
         let Some(by_key) = self.queues.get_mut(&parked.db) else { return };
-        for key in parked.keys.as_argv().iter() {
+        for (key, want) in parked.wants() {
             let Some(queues) = by_key.get_mut(key) else { continue };
-            queues.waiting[parked.want as usize].remove(&parked.ticket);
+            queues.waiting[want as usize].remove(&parked.ticket);
             if queues.is_empty() {
                 by_key.remove(key);
             }

@@ -27,7 +27,7 @@ pub(super) enum More {
 
 /// So much of what was changed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+pub(super) struct Place {
     keys: usize,
     more: usize,
 }
@@ -71,6 +71,16 @@ impl Changed {
         } else {
             self.add_more(More::AnyKey);
         }
+    }
+
+    /// What stays so far.
+    pub(super) fn kept(&self) -> Place {
+        self.kept
+    }
+
+    /// Only so much stays again, as it was before a later [`keep`](Self::keep).
+    pub(super) fn keep_only(&mut self, kept: Place) {
+        self.kept = kept;
     }
 
     /// What has been changed so far stays.

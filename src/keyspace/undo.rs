@@ -16,6 +16,10 @@
 //! The effects of the unit are cut back to where it began. An expired key that a lookup removed comes back too: its removal
 //! was such an effect.
 //!
+//! **Part of it.** Undo nests: what began inside of another one can be taken back alone, or stays, and then goes with the other one.
+//! The inner one notes everything anew, also of entries that the outer notes could restore, for those know nothing of the moment when it
+//! began.
+//!
 //! **Memory.** [`undo_bytes`](Keyspace::undo_bytes) is what the notes add to what the server held anyway. A value that stood there
 //! before the unit and was moved into a note adds nothing; one that the unit itself brought is not kept at all, for whatever it
 //! held, the note that covers its key takes that back. After databases were emptied or changed places nobody knows which values
@@ -25,7 +29,7 @@ use std::collections::HashSet;
 
 use super::any_value::{Value, ValueRef};
 use super::db::Db;
-use super::effect::What;
+use super::effect::{Kept, What};
 use super::entries::Removed;
 use super::entry::{Entry, NewValue, TEXT_MAX_BYTES};
 use super::pre_image::PreImage;
@@ -61,6 +65,20 @@ pub(super) struct Undo {
     /// How many effects that stand there had been.
     standing_effects: u64,
     stats: KeyspaceStats,
+    /// What is suspended while an inner one is on, the outermost first.
+    outer: Vec<Outer>,
+}
+
+/// What an undo knows that began before another one.
+struct Outer {
+    /// How many of the steps are its own.
+    steps: usize,
+    restorable: Restorable,
+    restorable_requests: Restorable,
+    bytes: usize,
+    standing_effects: u64,
+    stats: KeyspaceStats,
+    effects: Kept,
 }
 
 /// How one change is taken back.
@@ -202,10 +220,13 @@ impl Restorable {
 
 impl Keyspace {
     /// From here on every change can be taken back, until [`commit_undo`](Self::commit_undo) or
-    /// [`roll_back`](Self::roll_back). Does not nest.
+    /// [`roll_back`](Self::roll_back).
     #[inline]
     pub fn begin_undo(&mut self) {
-        debug_assert!(!self.undo.is_on && self.undo.steps.is_empty(), "scripts do not nest");
+        if self.undo.is_on {
+            return self.begin_inner_undo();
+        }
+        debug_assert!(self.undo.steps.is_empty(), "what was noted has been taken back, or stays");
         self.undo.is_on = true;
         self.notes_added = true;
         self.effects.keep();
@@ -221,6 +242,9 @@ impl Keyspace {
     /// The changes stay. What they replaced is freed.
     #[inline]
     pub fn commit_undo(&mut self) {
+        if let Some(outer) = self.undo.outer.pop() {
+            return self.commit_inner_undo(outer);
+        }
         self.undo.is_on = false;
         self.notes_added = self.effects.are_annotated();
         self.effects.release();
@@ -249,6 +273,9 @@ impl Keyspace {
     /// Takes all changes back: keys, values, expiries and effects are as they were. Answers how many changes there were.
     #[cold]
     pub fn roll_back(&mut self) -> usize {
+        if let Some(outer) = self.undo.outer.pop() {
+            return self.roll_back_inner(outer);
+        }
         self.undo.is_on = false;
         self.notes_added = self.effects.are_annotated();
         let mut steps = std::mem::take(&mut self.undo.steps);
@@ -260,14 +287,64 @@ impl Keyspace {
         self.effects.cut();
         self.effects.release();
         self.standing_effects = self.undo.standing_effects;
-        // What expired is there again, and will be counted again. Lookups stay counted.
-        let KeyspaceStats { expired, expired_elements, .. } = self.undo.stats;
-        self.stats = KeyspaceStats { expired, expired_elements, ..self.stats };
+        self.set_back_stats();
         self.undo.steps = steps;
         self.undo.end();
         // What the unit had added lay in chunks that may be empty now.
         self.dbs.iter_mut().for_each(Db::release_all);
         count
+    }
+
+    #[cold]
+    fn begin_inner_undo(&mut self) {
+        let undo = &mut self.undo;
+        undo.outer.push(Outer {
+            steps: undo.steps.len(),
+            restorable: std::mem::take(&mut undo.restorable),
+            restorable_requests: std::mem::take(&mut undo.restorable_requests),
+            bytes: undo.bytes,
+            standing_effects: undo.standing_effects,
+            stats: undo.stats,
+            effects: self.effects.keep_more(),
+        });
+        undo.standing_effects = self.standing_effects;
+        undo.stats = self.stats;
+    }
+
+    /// The notes of the inner one become those of the outer one. What they can restore they can for it, too; what its own could is not
+    /// looked through, for entries may have left their slots.
+    #[cold]
+    fn commit_inner_undo(&mut self, outer: Outer) {
+        let Outer { standing_effects, stats, effects, .. } = outer;
+        self.undo.standing_effects = standing_effects;
+        self.undo.stats = stats;
+        self.effects.keep_only(effects);
+    }
+
+    #[cold]
+    fn roll_back_inner(&mut self, outer: Outer) -> usize {
+        let Outer { steps: begin, restorable, restorable_requests, bytes, standing_effects, stats, effects } = outer;
+        let steps = self.undo.steps.split_off(begin);
+        let count = steps.len();
+        // Nothing is noted of how notes are taken back.
+        self.undo.is_on = false;
+        let mut carried = None;
+        steps.into_iter().rev().for_each(|step| self.take_back(step, &mut carried));
+        self.undo.is_on = true;
+        self.effects.cut();
+        self.effects.keep_only(effects);
+        self.standing_effects = self.undo.standing_effects;
+        self.set_back_stats();
+        let undo = &mut self.undo;
+        (undo.restorable, undo.restorable_requests) = (restorable, restorable_requests);
+        (undo.bytes, undo.standing_effects, undo.stats) = (bytes, standing_effects, stats);
+        count
+    }
+
+    /// What expired is there again, and will be counted again. Lookups stay counted.
+    fn set_back_stats(&mut self) {
+        let KeyspaceStats { expired, expired_elements, .. } = self.undo.stats;
+        self.stats = KeyspaceStats { expired, expired_elements, ..self.stats };
     }
 
     /// Bytes that the notes take beyond what the server held before the unit, approximately; 0 outside of one.

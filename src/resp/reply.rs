@@ -87,6 +87,16 @@ impl Reply {
         self.buf.len()
     }
 
+    /// The text of the error that was written behind the first `start` bytes, if one was.
+    #[inline]
+    pub fn error_from(&self, start: usize) -> Option<&[u8]> {
+        let written = self.buf.get(start..)?;
+        if self.is_tape() {
+            return tape::error_in(written);
+        }
+        written.strip_prefix(b"-")?.split(|&byte| byte == b'\r').next()
+    }
+
     /// Whether nothing is written.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -202,13 +212,25 @@ impl Reply {
         self.line(b'+', text.as_bytes());
     }
 
+    /// A status of any bytes; line breaks become blanks.
+    pub fn status_of(&mut self, text: &[u8]) {
+        if !self.is_tape() {
+            self.buf.push(b'+');
+            self.buf.extend(text.iter().map(|&byte| one_line(byte)));
+            return self.buf.extend_from_slice(b"\r\n");
+        }
+        tape::write(&mut self.buf, Token::Status(text));
+        let text_at = self.buf.len() - text.len();
+        self.buf[text_at..].iter_mut().for_each(|byte| *byte = one_line(*byte));
+    }
+
     /// An error: its code, a blank, the message; line breaks become blanks.
     pub fn error(&mut self, text: &[u8]) {
         if self.is_tape() {
             return tape::write(&mut self.buf, Token::Error(text));
         }
         self.buf.push(b'-');
-        self.buf.extend(text.iter().map(|&byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
+        self.buf.extend(text.iter().map(|&byte| one_line(byte)));
         self.buf.extend_from_slice(b"\r\n");
     }
 
@@ -373,7 +395,7 @@ impl Reply {
             Form::Resp2 | Form::Tape2 => self.bulk(digits),
             Form::Resp3 => {
                 self.buf.push(b'(');
-                self.buf.extend(digits.iter().map(|&byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
+                self.buf.extend(digits.iter().map(|&byte| one_line(byte)));
                 self.buf.extend_from_slice(b"\r\n");
             }
             Form::Tape3 => tape::write(&mut self.buf, Token::BigNumber(digits)),
@@ -406,7 +428,7 @@ impl Reply {
                 Token::NullArray => self.null_array(),
                 Token::Integer(value) => self.integer(value),
                 Token::Bulk(bytes) => self.bulk(bytes),
-                Token::Status(text) => self.status(&String::from_utf8_lossy(text)),
+                Token::Status(text) => self.status_of(text),
                 Token::Error(text) => self.error(text),
                 Token::Array(n) => self.array(n),
                 Token::Map(pairs) => self.map(pairs),
@@ -465,6 +487,11 @@ impl Reply {
     fn header(&mut self, kind: u8, value: i64) {
         with_header(kind, value, |header| self.buf.extend_from_slice(header));
     }
+}
+
+/// A byte of what must not break its line.
+fn one_line(byte: u8) -> u8 {
+    if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }
 }
 
 /// Appends the parts one behind the other, and looks only once for room.

@@ -95,6 +95,38 @@ fn text(tape: &mut Vec<u8>, tag: Tag, bytes: &[u8]) {
     tape.extend_from_slice(bytes);
 }
 
+/// The text of the error that a tape begins with, if it does.
+pub(crate) fn error_in(tape: &[u8]) -> Option<&[u8]> {
+    match TapeReader::new(tape).next() {
+        Some(Token::Error(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// Whether a tape is one value, whole, and nothing else, and can be written as a reply in any form. For a tape that comes from where
+/// clients can write.
+pub(crate) fn is_one_value(tape: &[u8]) -> bool {
+    let mut reader = TapeReader::new(tape);
+    // The values that are still to come.
+    let mut open = 1_usize;
+    while open > 0 {
+        let elements = match reader.next() {
+            None => return false,
+            Some(Token::Array(n) | Token::Set(n)) => Some(n),
+            Some(Token::Map(pairs)) => pairs.checked_mul(2),
+            Some(Token::Status(text)) if text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) => None,
+            Some(_) => Some(0),
+        };
+        // Each takes a byte at least.
+        let Some(left) = elements.and_then(|n| (open - 1).checked_add(n)).filter(|left| *left <= reader.rest.len())
+        else {
+            return false;
+        };
+        open = left;
+    }
+    reader.rest.is_empty()
+}
+
 /// Reads a tape from its start. Ends at the first thing that is not a whole token, which a tape written here never holds.
 #[derive(Clone, Debug)]
 pub(crate) struct TapeReader<'a> {
@@ -183,6 +215,34 @@ mod tests {
         let mut tape = Vec::new();
         write(&mut tape, Token::Array((1 << 32) + 1));
         assert_eq!(TapeReader::new(&tape).next(), Some(Token::Array((1 << 32) + 1)));
+    }
+
+    #[test]
+    fn one_whole_value_is_told_from_anything_else() {
+        let tape = |tokens: &[Token<'_>]| {
+            let mut tape = Vec::new();
+            tokens.iter().for_each(|token| write(&mut tape, *token));
+            tape
+        };
+        let map = [Token::Map(1), Token::Status(b"k"), Token::Set(2), Token::Null, Token::Boolean(true)];
+        for tokens in [&[Token::NullArray][..], &[Token::Array(0)], &[Token::Array(2), Token::Null, Token::Null], &map]
+        {
+            let whole = tape(tokens);
+            assert!(is_one_value(&whole), "{tokens:?}");
+            for cut in 0..whole.len() {
+                assert!(!is_one_value(&whole[..cut]), "{tokens:?} up to {cut}");
+            }
+            assert!(!is_one_value(&[&whole[..], &[0]].concat()), "{tokens:?} and more");
+        }
+        for tokens in [
+            &[Token::Array(usize::MAX), Token::Null][..],
+            &[Token::Map(usize::MAX / 2 + 1)],
+            &[Token::Array(2), Token::Array(usize::MAX), Token::Null],
+            &[Token::Status(b"OK\r\n+OK")],
+        ] {
+            assert!(!is_one_value(&tape(tokens)), "{tokens:?}");
+        }
+        assert!(!is_one_value(&[200]));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::context::Ctx;
 use super::lua::{Kind, Stack, upvalue};
 use super::memory::refuse;
 use crate::base::limits::SCRIPT_TAPE_MAX_DEPTH;
-use crate::resp::reply::Reply;
+use crate::resp::reply::{Form, Reply};
 use crate::resp::tape::{TapeReader, Token};
 
 const NAMES: [&[u8]; 12] = [
@@ -218,7 +218,7 @@ fn write_head(stack: Stack<'_>, reply: &mut Reply) -> Option<Frame> {
     if field(ERR, Kind::String) {
         reply.error(stack.bytes(-1));
     } else if field(OK, Kind::String) {
-        write_status(reply, stack.bytes(-1));
+        reply.status_of(stack.bytes(-1));
     } else if field(DOUBLE, Kind::Number) {
         reply.double(stack.number(-1));
     } else if field(MAP, Kind::Table) {
@@ -319,34 +319,17 @@ fn write_verbatim(stack: Stack<'_>, reply: &mut Reply) -> Option<Frame> {
     Some(Frame::Array { next: 1, n })
 }
 
-/// Writes a status of any bytes; line breaks become blanks.
-fn write_status(reply: &mut Reply, text: &[u8]) {
-    write_line(reply, b'+', text);
-}
-
 fn write_big_number(reply: &mut Reply, digits: &[u8]) {
-    if reply.is_resp3() {
-        return write_line(reply, b'(', digits);
+    if reply.form() != Form::Resp2 {
+        return reply.big_number(digits);
     }
     let len = digits.len();
     let buffer = reply.buffer_mut();
     buffer.push(b'$');
     buffer.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
     buffer.extend_from_slice(b"\r\n");
-    buffer.extend(digits.iter().map(|&byte| one_line(byte)));
+    buffer.extend(digits.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
     buffer.extend_from_slice(b"\r\n");
-}
-
-fn write_line(reply: &mut Reply, kind: u8, text: &[u8]) {
-    let buffer = reply.buffer_mut();
-    buffer.push(kind);
-    buffer.extend(text.iter().map(|&byte| one_line(byte)));
-    buffer.extend_from_slice(b"\r\n");
-}
-
-#[inline]
-fn one_line(byte: u8) -> u8 {
-    if byte == b'\r' || byte == b'\n' { b' ' } else { byte }
 }
 
 /// A Lua number as an integer: without its fraction, and as x86 converts what 64 bits cannot hold.

@@ -551,8 +551,7 @@ native! {
             let reply = &mut *run.reply.as_ptr();
             let start = reply.len();
             write_reply(stack, &mut (*ctx).frames, (*ctx).resp3, reply);
-            let is_error = reply.as_bytes().get(start) == Some(&b'-');
-            (*ctx).outcome = match is_error {
+            (*ctx).outcome = match reply.error_from(start).is_some() {
                 false => Outcome::Value,
                 true if is_of_command(stack, stack.top()) => Outcome::Returned(Fault::Command),
                 true => Outcome::Returned(Fault::Script),

@@ -19,6 +19,7 @@ use tidegate::value::grants::Grant;
 use tidegate::value::packed::Item;
 use tidegate::value::stream::{Stream, StreamId};
 
+use crate::differential::generate::Dice;
 use crate::differential::script::Args;
 use crate::harness;
 
@@ -45,6 +46,23 @@ pub(crate) fn script(end: &str, calls: &[Args]) -> Args {
         calls.iter().flat_map(|call| std::iter::once(call.len().to_string().into_bytes()).chain(call.clone()));
     words(&["EVAL", SCRIPT, "0", end]).into_iter().chain(counted).collect()
 }
+
+/// The same call, sometimes as one that is to run once, by one of a few ids.
+pub(crate) fn perhaps_once(call: Args, dice: &mut Dice) -> Args {
+    if !dice.once_in(30) || call.first().is_some_and(|name| AS_THEY_ARE.contains(&name.as_slice())) {
+        return call;
+    }
+    let id = format!("once:{}", dice.below(8));
+    let ttl_ms = *dice.pick(&["1", "30", "1000", "100000"]);
+    let mut once = words(&["ONCE", &id, "PX", ttl_ms]);
+    if dice.once_in(2) {
+        once.push(b"KEEPERR".to_vec());
+    }
+    [once, call].concat()
+}
+
+/// Calls that must run, for others to mean anything.
+const AS_THEY_ARE: [&[u8]; 4] = [b"CONFIG", b"MULTI", b"EXEC", b"DISCARD"];
 
 pub(crate) fn words(words: &[&str]) -> Args {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()

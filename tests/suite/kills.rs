@@ -349,6 +349,52 @@ impl Writer for Sale {
     }
 }
 
+/// Counts orders by requests that run once, and repeats each of which nobody knows whether it has run.
+struct Requests(Progress);
+
+impl Requests {
+    fn send(n: i64) -> [String; 7] {
+        ["ONCE", &format!("request:{n}"), "PXAT", &FAR_MS.to_string(), "EVAL", COUNT, "0"].map(str::to_owned)
+    }
+
+    fn ask(&self, link: &mut Link) -> Option<()> {
+        let request = Requests::send(self.0.sent);
+        let order = link.ask(&request.each_ref().map(String::as_str))?;
+        assert_eq!(order, Value::Integer(self.0.sent), "the same order, whether it is the first try or not");
+        Some(())
+    }
+}
+
+const COUNT: &str =
+    "redis.call('RPUSH', 'ordered', redis.call('INCR', 'orders')) return tonumber(redis.call('GET', 'orders'))";
+
+impl Writer for Requests {
+    fn step(&mut self, link: &mut Link) -> Option<()> {
+        self.0.send();
+        self.ask(link)?;
+        self.0.acknowledge();
+        // And again, although the answer has come.
+        self.ask(link)
+    }
+
+    fn check(&mut self, link: &mut Link) {
+        let orders = link.number(&["GET", "orders"]);
+        let is_kept = link.number(&["EXISTS", &format!("request:{}", self.0.sent)]) == 1;
+        self.0.clone().check(orders, "orders");
+        assert_eq!(
+            is_kept,
+            self.0.sent > 0 && orders == self.0.sent,
+            "what was ordered and its reply are kept both or neither"
+        );
+        if self.0.sent > 0 {
+            self.ask(link).expect("nobody kills it now");
+            self.0.acknowledge();
+        }
+        let ordered: Vec<i64> = link.list(&["LRANGE", "ordered", "0", "-1"]).iter().map(number).collect();
+        assert!(ordered.iter().copied().eq(1..=self.0.sent), "{ordered:?}");
+    }
+}
+
 /// Appends to a stream, and keeps the ids that it was told.
 #[derive(Default)]
 struct Appender {
@@ -539,6 +585,7 @@ fn writers(end: End, seed: u64) -> Vec<Box<dyn Writer>> {
         Box::<Expiring>::default(),
         Box::new(Gate { taken: 0, under_way: 0, rng: Rng::seeded(seed + 1) }),
         Box::<Appender>::default(),
+        Box::new(Requests(Progress::default())),
         Box::new(queue(Role::Push)),
         Box::<Reader>::default(),
         Box::<Reader>::default(),

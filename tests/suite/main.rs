@@ -44,6 +44,7 @@ mod metrics;
 mod monitor;
 mod moving;
 mod newest;
+mod once;
 mod oracle;
 mod output_limits;
 mod pause;

@@ -24,7 +24,7 @@ use crate::differential::functions;
 use crate::differential::generate::{self, Dice, Time};
 use crate::differential::script::{Args, show, split_line};
 use crate::differential::search::{env_number, shrink};
-use crate::in_process::{Bench, ENDS, START_MS, Told, Unit, effect_text, script, words};
+use crate::in_process::{Bench, ENDS, START_MS, Told, Unit, effect_text, perhaps_once, script, words};
 use crate::rollback;
 
 /// Clients of the engine.
@@ -331,7 +331,8 @@ impl fmt::Display for Step {
 
 /// Random calls of all commands on small values, mixed with what else may happen.
 fn small_world(commands: &[Declared], dice: &mut Dice) -> Vec<Step> {
-    let mut calls: VecDeque<Args> = generate::sequence_in(Time::ByHand(START_MS), commands, dice).into();
+    let calls = generate::sequence_in(Time::ByHand(START_MS), commands, dice);
+    let mut calls: VecDeque<Args> = calls.into_iter().map(|call| perhaps_once(call, dice)).collect();
     let (mut steps, mut client) = (Vec::new(), 0);
     while !calls.is_empty() {
         if dice.once_in(4) {
@@ -390,7 +391,8 @@ fn waiting_world(dice: &mut Dice) -> Vec<Step> {
             "c" => format!("c{}", dice.below(2)),
             word => word.to_owned(),
         };
-        template.split(' ').map(fill).map(String::into_bytes).collect::<Args>()
+        let call = template.split(' ').map(fill).map(String::into_bytes).collect::<Args>();
+        perhaps_once(call, dice)
     };
     let mut steps = Vec::new();
     while steps.len() < 300 {

@@ -68,9 +68,7 @@ impl Segment {
     /// Starts to bring the line into the cache in which the search for this tag begins.
     #[inline]
     pub(super) fn prefetch(&self, tag: u16) {
-        if let Some(line) = self.lines.get(self.home(tag)) {
-            prefetch(line);
-        }
+        self.prefetch_line(self.home(tag));
     }
 
     /// As [`find`](Self::find), to replace the number.
@@ -142,7 +140,8 @@ impl Segment {
     }
 
     /// Starts to bring a line into the cache, if there is such a one.
-    pub(super) fn prefetch(&self, at: usize) {
+    #[inline]
+    pub(super) fn prefetch_line(&self, at: usize) {
         self.lines.get(at).into_iter().for_each(prefetch);
     }
 

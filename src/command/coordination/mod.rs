@@ -6,4 +6,5 @@ mod grant;
 pub(super) mod id;
 pub(super) mod limit;
 pub(super) mod lock;
+pub(super) mod once;
 mod outcome;

@@ -3,7 +3,7 @@
 use super::super::categories::belongs_to;
 use super::super::keys::keys_of;
 use super::super::spec::{Access, Channels, Command, Databases, Flags};
-use super::super::table::Entry;
+use super::super::table::{CommandTable, Entry, Inner};
 use super::selector::Selector;
 use super::user::User;
 use crate::base::num::parse_i64;
@@ -15,12 +15,25 @@ use crate::resp::request::Argv;
 pub enum Denied {
     /// A database: that at this argument, or at 0 that of the connection.
     Database(usize),
-    /// The command.
-    Command,
+    /// The command whose name is this argument: at 0 the call's own, else the one that it is to run.
+    Command(usize),
     /// The key at this argument.
     Key(usize),
     /// The channel at this argument.
     Channel(usize),
+}
+
+impl Denied {
+    /// The same of a call that begins at argument `at` of another one.
+    fn inside(self, at: usize) -> Denied {
+        match self {
+            Denied::Database(0) => self,
+            Denied::Database(arg) => Denied::Database(at + arg),
+            Denied::Command(arg) => Denied::Command(at + arg),
+            Denied::Key(arg) => Denied::Key(at + arg),
+            Denied::Channel(arg) => Denied::Channel(at + arg),
+        }
+    }
 }
 
 /// Where a call is made.
@@ -32,8 +45,26 @@ pub struct Place {
     pub databases: u16,
 }
 
-/// Decides about a call of the right number of arguments.
-pub fn check<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Place) -> Result<(), Denied> {
+/// Decides about a call of the right number of arguments. One that runs another command must be allowed, and so must the other one.
+pub fn check<R>(
+    user: &User,
+    table: &CommandTable<R>,
+    entry: &Entry<R>,
+    argv: Argv<'_>,
+    place: Place,
+) -> Result<(), Denied> {
+    check_alone(user, entry, argv, place)?;
+    // What must not run inside of another command, that answers with an error.
+    match table.inner_of(entry.command, argv) {
+        Ok(Some(Inner { at, entry, argv })) => {
+            check_alone(user, entry, argv, place).map_err(|denied| denied.inside(at))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Decides about a call, whatever it runs.
+fn check_alone<R>(user: &User, entry: &Entry<R>, argv: Argv<'_>, place: Place) -> Result<(), Denied> {
     let mut furthest = Denied::Database(0);
     for selector in user.selectors() {
         match check_selector(selector, entry, argv, place) {
@@ -59,7 +90,7 @@ fn check_selector<R>(selector: &Selector, entry: &Entry<R>, argv: Argv<'_>, plac
     let is_allowed =
         command.flags.has(Flags::NO_AUTH) || selector.allows_command(entry.id.index(), argv.get(entry.name_args()));
     if !is_allowed {
-        return Err(Denied::Command);
+        return Err(Denied::Command(0));
     }
     if !selector.allows_all_keys() && command.has_keys() {
         // Where the arguments do not tell which keys are meant, the command answers with an error.

@@ -9,7 +9,6 @@ use super::flow::Flow;
 use super::keys::{Keys, Use};
 use super::value::{Value, index, nth};
 use super::warning::{Rule, Warning};
-use crate::engine::keys::keys_of;
 use crate::engine::spec::Flags;
 use crate::engine::table::CommandTable;
 use crate::resp::request::OwnedArgv;
@@ -486,7 +485,7 @@ impl<'t, 'a, R> Linter<'t, 'a, R> {
             return answer;
         };
         let command = entry.command;
-        let keys = if command.has_keys() { keys_of(command, argv) } else { Some(Vec::new()) };
+        let keys = if command.has_keys() { self.table.keys_of(command, argv) } else { Some(Vec::new()) };
         for (i, arg) in args.iter().enumerate() {
             match &keys {
                 None => self.keys.mark(arg, line, Use::Away),

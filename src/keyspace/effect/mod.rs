@@ -20,6 +20,7 @@ mod specification;
 
 pub use field::{Ascending, Cause, Field, Pairs, Shown, Strings};
 pub use notes::{Note, What};
+pub(in crate::keyspace) use record::Kept;
 pub use record::{EffectReader, EffectWriter, Effects, Place, Recording};
 pub use touch::Touch;
 

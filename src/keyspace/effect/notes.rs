@@ -85,6 +85,16 @@ impl Notes {
         self.kept = (0, 0);
     }
 
+    /// What stays so far: how many notes, and how many bytes of their keys.
+    pub(super) fn kept(&self) -> (usize, usize) {
+        self.kept
+    }
+
+    /// Only so much stays again, as it was before a later [`keep`](Self::keep).
+    pub(super) fn keep_only(&mut self, kept: (usize, usize)) {
+        self.kept = kept;
+    }
+
     pub(super) fn keep(&mut self) {
         self.kept = (self.stored.len(), self.keys.len());
     }

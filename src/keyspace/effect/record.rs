@@ -8,7 +8,7 @@ use super::touch::Touch;
 use super::{Effect, Field, Role, SAME_KEY, Target};
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::{SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
-use crate::keyspace::changed::{Changed, More, hash_in_database};
+use crate::keyspace::changed::{self, Changed, More, hash_in_database};
 
 /// How much of its effects a unit records: as much as there are readers for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +27,15 @@ pub enum Recording {
 struct Mark {
     bytes: usize,
     count: u64,
+}
+
+/// What [stays](Effects::keep) of the record when less of it may be cut off for a while.
+#[derive(Debug)]
+pub(in crate::keyspace) struct Kept {
+    kept: Mark,
+    changed: changed::Place,
+    notes: (usize, usize),
+    condensed_to: usize,
 }
 
 /// A place in the record of the unit that is underway, from which on it can be read; by default its beginning.
@@ -237,6 +246,26 @@ impl Effects {
         self.changed.keep();
         self.notes.keep();
         self.condensed_to = self.kept.bytes;
+    }
+
+    /// As [`keep`](Self::keep), until [`keep_only`](Self::keep_only) is given what stayed so far.
+    pub(in crate::keyspace) fn keep_more(&mut self) -> Kept {
+        let kept = Kept {
+            kept: self.kept,
+            changed: self.changed.kept(),
+            notes: self.notes.kept(),
+            condensed_to: self.condensed_to,
+        };
+        self.keep();
+        kept
+    }
+
+    /// Ends what [`keep_more`](Self::keep_more) began: all that came since what had stayed before can be cut off again.
+    pub(in crate::keyspace) fn keep_only(&mut self, Kept { kept, changed, notes, condensed_to }: Kept) {
+        self.kept = kept;
+        self.changed.keep_only(changed);
+        self.notes.keep_only(notes);
+        self.condensed_to = condensed_to;
     }
 
     /// Forgets what came since [`keep`](Self::keep).

@@ -225,6 +225,66 @@ proptest! {
     }
 }
 
+/// Calls of [`change`].
+type Changes = Vec<(u8, u8, u8, u8, usize)>;
+
+fn changes() -> impl Strategy<Value = Changes> {
+    vec((0..20u8, 0..8u8, 0..7u8, 0..7u8, 0..400usize), 0..if cfg!(miri) { 6 } else { 15 })
+}
+
+/// All that must be as it was when something was taken back.
+fn all(ks: &Keyspace) -> ([Vec<String>; 2], Vec<u8>, u64) {
+    ([0, 1].map(|db| held(ks, db)), ks.effects().as_bytes().to_vec(), ks.effects().count())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 2000 }))]
+    /// What began inside of something that may be taken back can be taken back alone, at any depth, and the other one afterwards.
+    #[test]
+    fn a_part_is_taken_back_alone(
+        units in vec((any::<bool>(), vec((0..4u8, changes()), 1..8)), 1..6), keys_only: bool
+    ) {
+        let mut ks = keyspace();
+        let recording = if keys_only { Recording::Keys } else { Recording::Full };
+        for (stays, parts) in units {
+            ks.begin_unit(1_000, recording);
+            change(&mut ks, (0, 0, 0, 0, 20));
+            let mut before = vec![all(&ks)];
+            ks.begin_undo();
+            for (step, verbs) in parts {
+                match step {
+                    0 => {
+                        before.push(all(&ks));
+                        ks.begin_undo();
+                    }
+                    1 if before.len() > 1 => {
+                        ks.roll_back();
+                        prop_assert_eq!(Some(all(&ks)), before.pop());
+                        prop_assert!(ks.may_roll_back());
+                    }
+                    2 if before.len() > 1 => {
+                        ks.commit_undo();
+                        before.pop();
+                    }
+                    _ => {}
+                }
+                verbs.into_iter().for_each(|verb| change(&mut ks, verb));
+            }
+            while let Some(before) = before.pop() {
+                if stays {
+                    ks.commit_undo();
+                } else {
+                    ks.roll_back();
+                    prop_assert_eq!(all(&ks), before);
+                }
+            }
+            prop_assert!(!ks.may_roll_back() && ks.undo_bytes() == 0);
+            ks.begin_unit(1_000, recording);
+            ks.settle();
+        }
+    }
+}
+
 #[test]
 fn a_key_that_takes_the_place_of_a_covered_one_is_not_taken_for_it() {
     for moves in [false, true] {

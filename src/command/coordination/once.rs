@@ -1,0 +1,192 @@
+//! ONCE: a command that runs once for an id, however often the call is repeated.
+//!
+//! The first call runs the command and keeps its reply under the id, in the unit of what the command did: after a crash both are
+//! there or neither is. A repetition is answered from there and runs nothing. What is kept is a string: [`MAGIC`], then the reply in the
+//! form of the [tape] that scripts read. So its lifetime, the log, snapshots and DUMP are those of strings.
+//!
+//! Until the reply is kept everything can be taken back: a reply that is too long to keep, and an error that is not to be kept, leave
+//! nothing behind. A command that waits has done nothing yet, so the call waits as a whole, for the command's keys and for the id's: if
+//! a call with the same id is served first, that one's reply answers both.
+
+use super::super::string::{Term, string_at};
+use crate::base::limits::ONCE_REPLY_MAX_BYTES;
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::table::Inner;
+use crate::engine::wait::Wait;
+use crate::engine::{Command, Ctx, Flow, MayWait, Run};
+use crate::keyspace::Slot;
+use crate::resp::reply::{Form, Reply};
+use crate::resp::request::{Argv, OwnedArgv};
+use crate::resp::tape;
+use crate::value::string::Digits;
+
+/// What a kept reply begins with: no text does, and the last byte is the version of the form.
+const MAGIC: &[u8; 8] = b"\xffONCE\r\n\x01";
+
+const NO_REPLY: Error =
+    Error::text("WRONGTYPE The key holds no reply that ONCE has kept. Use an id of its own for each request");
+const NO_TERM: Error = Error::text("ERR ONCE takes EX, PX, EXAT or PXAT: for how long the reply is kept");
+const OVER: Error =
+    Error::text("ERR The time until which ONCE was to keep the reply is over: the command may have run before");
+const TOO_LONG: Error = Error::text("ERR The reply is longer than the 1 MB that ONCE keeps, so the command was undone");
+const ID_TAKEN: Error =
+    Error::text("ERR The command itself has written the key that is its id, so it was undone. Use another id");
+
+/// What stands between the id and the command.
+struct Options<'a> {
+    term: Term<'a>,
+    keeps_errors: bool,
+}
+
+impl<'a> Options<'a> {
+    /// Takes the options, and leaves the command.
+    fn take(args: &mut Args<'a>) -> Result<Options<'a>, Error> {
+        let mut options = Options { term: Term::Unsaid, keeps_errors: false };
+        loop {
+            if !options.keeps_errors && args.flag("keeperr") {
+                options.keeps_errors = true;
+            } else if !options.term.take_deadline(args)? {
+                return Ok(options);
+            }
+        }
+    }
+}
+
+/// Where the command begins in a call.
+fn find_inner(argv: Argv<'_>) -> Option<usize> {
+    let mut args = Args::new(argv, 2);
+    Options::take(&mut args).ok()?;
+    (!args.is_empty()).then(|| args.position())
+}
+
+fn once(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let argv = args.argv();
+    let id = args.bytes()?;
+    let Options { term, keeps_errors } = Options::take(&mut args)?;
+    let at_ms = term.deadline(ctx)?.ok_or(NO_TERM)?;
+    if args.is_empty() {
+        return Err(Error::Syntax);
+    }
+    let db = ctx.db();
+    if let Some(slot) = ctx.ks.find(db, id) {
+        return answer_again(ctx, slot).map(|()| Flow::Replied);
+    }
+    if ctx.ks.expires_at_once(at_ms) {
+        return Err(OVER);
+    }
+    let inner = ctx.admit_inner(argv)?;
+    First { id, at_ms, keeps_errors, argv, inner }.run(ctx)
+}
+
+/// Answers what was kept.
+fn answer_again(ctx: &mut Ctx<'_>, slot: Slot) -> Result<(), Error> {
+    let mut digits = Digits::new();
+    let kept = string_at(ctx.ks, ctx.session.db, slot).map_err(|_| NO_REPLY)?.as_bytes(&mut digits);
+    // Who may write the key may have put anything there, and it must not break what others read.
+    let tape = kept.strip_prefix(MAGIC).filter(|tape| tape::is_one_value(tape)).ok_or(NO_REPLY)?;
+    if let Some(error) = tape::error_in(tape) {
+        ctx.server.stats.count_error(error);
+        ctx.server.stats.commands[ctx.entry.id.index()].failed += 1;
+    }
+    ctx.reply.tape(tape);
+    Ok(())
+}
+
+/// A call whose id nothing is kept under.
+struct First<'a> {
+    id: &'a [u8],
+    at_ms: i64,
+    keeps_errors: bool,
+    /// The whole call.
+    argv: Argv<'a>,
+    inner: Inner<'static, 'a, Run>,
+}
+
+impl First<'_> {
+    fn run(&self, ctx: &mut Ctx<'_>) -> MayWait {
+        ctx.begin_inner(&self.inner);
+        ctx.server.scripts.has_answered_error = false;
+        // The shape that the caller reads: a few commands answer differently to those who speak RESP3.
+        let form = if ctx.reply.is_resp3() { Form::Tape3 } else { Form::Tape2 };
+        let mut aside = Reply::new(form);
+        let mut inside = Ctx {
+            ks: &mut *ctx.ks,
+            server: &mut *ctx.server,
+            session: &mut *ctx.session,
+            reply: &mut aside,
+            entry: ctx.entry,
+            origin: ctx.origin,
+        };
+        if let Some(wait) = inside.call_inner(&self.inner) {
+            ctx.commit();
+            return Ok(Flow::Wait(Box::new(self.wait(*wait))));
+        }
+        let tape = aside.as_bytes();
+        let is_error = aside.error_from(0).is_some();
+        if is_error {
+            ctx.server.stats.commands[ctx.entry.id.index()].failed += 1;
+        }
+        if is_error && !self.keeps_error(ctx) {
+            ctx.roll_back();
+        } else if let Err(error) = self.keep(ctx, tape) {
+            ctx.roll_back();
+            return Err(error);
+        } else {
+            ctx.commit();
+        }
+        ctx.reply.tape(tape);
+        Ok(Flow::Replied)
+    }
+
+    /// Whether the error that was answered is to be kept. That of a script that did not run, or was ended, never is: it says nothing
+    /// of what the next try would do.
+    fn keeps_error(&self, ctx: &Ctx<'_>) -> bool {
+        let is_answer = self.inner.entry.command.runs.is_none() || ctx.server.scripts.has_answered_error;
+        self.keeps_errors && is_answer
+    }
+
+    /// Keeps the reply under the id.
+    fn keep(&self, ctx: &mut Ctx<'_>, tape: &[u8]) -> Result<(), Error> {
+        if tape.len() > ONCE_REPLY_MAX_BYTES {
+            return Err(TOO_LONG);
+        }
+        let db = ctx.db();
+        if ctx.ks.find(db, self.id).is_some() {
+            return Err(ID_TAKEN);
+        }
+        let kept = [MAGIC, tape].concat();
+        ctx.admit_effects(self.id.len() + kept.len())?;
+        _ = ctx.ks.put_until(db, self.id, None, &kept, self.at_ms);
+        Ok(())
+    }
+
+    /// The call waits as its command would, and for a reply under its id.
+    fn wait(&self, wait: Wait) -> Wait {
+        let again = wait.again.map(|inner| {
+            let mut again = OwnedArgv::from_argv(self.argv.slice(0, self.inner.at));
+            inner.as_argv().iter().for_each(|arg| again.push(arg));
+            again
+        });
+        Wait { again, or_string: Some(self.id.into()), ..wait }
+    }
+}
+
+/// The family's table.
+pub(crate) const COMMANDS: &[Command] = &[Command {
+    name: "once",
+    arity: -5,
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING).and(Flags::MOVABLEKEYS).and(Flags::SKIP_MONITOR),
+    keys: &[KeySpec::one(1, Access::Update), KeySpec::unknown(Access::Update)],
+    inner: Some(find_inner),
+    group: Group::Coordination,
+    // Of this server alone: no version of Redis or Valkey has it.
+    since: "0.1.0",
+    complexity: "That of the command; O(N) for a reply of N bytes that is repeated",
+    summary: "Runs a command the first time it is called with an id, and answers the same again for a while.",
+    syntax: "id:key <EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds>:expiration [KEEPERR] \
+        command [argument...]",
+    run: Run::MayWait(once),
+    ..Command::EMPTY
+}];

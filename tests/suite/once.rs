@@ -1,0 +1,459 @@
+//! ONCE: what a naive model says of any history of calls, and what others notice of them. Replies of all kinds are in
+//! `transcripts/once.txt`; crashes in [`kills`](crate::kills) and, with effects, in [`replica`](crate::replica).
+//!
+//! `SUITE_SEED` and `SUITE_ROUNDS` choose other histories, and how many.
+
+use std::collections::BTreeMap;
+
+use crate::differential::generate::Dice;
+use crate::differential::script::Args;
+use crate::differential::search::env_number;
+use crate::harness::{Program, Raw, Server, Value, decode, until};
+use crate::in_process::{Bench, START_MS, Told, words};
+
+/// What the model knows: lists, counters, and by id the reply that was kept with the time when it ends.
+#[derive(Clone, Default)]
+struct Model {
+    lists: BTreeMap<String, Vec<String>>,
+    counters: BTreeMap<String, i64>,
+    kept: BTreeMap<String, (Value, i64)>,
+}
+
+/// How a command inside can end otherwise than well.
+enum Failure {
+    /// By an error that it answers.
+    Answered(Value),
+    /// By one that ends the script that it is.
+    Ended(Value),
+}
+
+/// A script that counts and then answers an error, or fails.
+const COUNT_AND_ANSWER: &str = "redis.call('INCR', KEYS[1]) return redis.error_reply('SOLD out')";
+const COUNT_AND_FAIL: &str = "redis.call('INCR', KEYS[1]) redis.call('INCR', KEYS[2])";
+
+const NOT_A_LIST: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+impl Model {
+    fn run(&mut self, command: &[&str]) -> Result<Value, Failure> {
+        match *command {
+            ["INCR", key] if key.starts_with('l') => Err(Failure::Answered(Value::error(NOT_A_LIST))),
+            ["INCR", key] => {
+                let counter = self.counters.entry(key.to_owned()).or_default();
+                *counter += 1;
+                Ok(Value::Integer(*counter))
+            }
+            ["RPUSH", key, element] => {
+                let list = self.lists.entry(key.to_owned()).or_default();
+                list.push(element.to_owned());
+                Ok(Value::Integer(list.len() as i64))
+            }
+            ["LPOP", "missing"] => Ok(Value::Null),
+            ["LRANGE", key, ..] => {
+                let list = self.lists.get(key).cloned().unwrap_or_default();
+                Ok(Value::Array(list.iter().map(|element| Value::bulk(element)).collect()))
+            }
+            ["EVAL", COUNT_AND_ANSWER, _, key] => {
+                self.run(&["INCR", key])?;
+                Err(Failure::Answered(Value::error("SOLD out")))
+            }
+            ["EVAL", ..] => Err(Failure::Ended(Value::error(NOT_A_LIST))),
+            _ => unreachable!("{command:?} is not among those that are made"),
+        }
+    }
+
+    fn once(&mut self, id: &str, until_ms: i64, keeps_errors: bool, command: &[&str], now_ms: i64) -> Value {
+        if let Some((reply, _)) = self.kept.get(id).filter(|(_, until_ms)| now_ms < *until_ms) {
+            return reply.clone();
+        }
+        self.kept.remove(id);
+        let mut tried = self.clone();
+        let reply = match tried.run(command) {
+            Err(Failure::Answered(error)) if keeps_errors => error,
+            Err(Failure::Answered(error) | Failure::Ended(error)) => return error,
+            Ok(reply) => reply,
+        };
+        *self = tried;
+        self.kept.insert(id.to_owned(), (reply.clone(), until_ms));
+        reply
+    }
+}
+
+fn command(dice: &mut Dice) -> Vec<&'static str> {
+    match dice.below(10) {
+        0..3 => vec!["INCR", *dice.pick(&["n0", "n1"])],
+        3 => vec!["INCR", "l0"],
+        4 | 5 => vec!["RPUSH", *dice.pick(&["l0", "l1"]), *dice.pick(&["a", "b", "c"])],
+        6 => vec!["LPOP", "missing"],
+        7 => vec!["LRANGE", *dice.pick(&["l0", "l1"]), "0", "-1"],
+        8 => vec!["EVAL", COUNT_AND_ANSWER, "1", "n0"],
+        _ => vec!["EVAL", COUNT_AND_FAIL, "2", "n0", "l0"],
+    }
+}
+
+/// How the call reaches the server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Directly,
+    InExec,
+    FromScript,
+}
+
+fn call(bench: &mut Bench, way: Way, args: &Args) -> Value {
+    let value = |reply: Vec<u8>| decode(&reply, false).expect("a reply").expect("a whole reply").0;
+    match way {
+        Way::Directly => value(bench.call(0, args)),
+        Way::InExec => {
+            bench.call(0, &words(&["MULTI"]));
+            bench.call(0, args);
+            match value(bench.call(0, &words(&["EXEC"]))) {
+                Value::Array(mut replies) => replies.pop().expect("of one command"),
+                other => panic!("{other:?}"),
+            }
+        }
+        Way::FromScript => {
+            let script = words(&["EVAL", "return redis.pcall(unpack(ARGV))", "0"]);
+            value(bench.call(0, &[script, args.clone()].concat()))
+        }
+    }
+}
+
+#[test]
+fn any_history_is_as_the_model_says() {
+    let rounds = env_number("SUITE_ROUNDS").unwrap_or(300);
+    let first = env_number("SUITE_SEED").unwrap_or(1);
+    let (mut repeated, mut kept_errors) = (0, 0);
+    for seed in first..first + rounds {
+        let dice = &mut Dice(seed);
+        let (mut bench, mut model, mut now_ms) = (Bench::new(1), Model::default(), START_MS);
+        for step in 0..60 {
+            let at = || format!("seed {seed}, step {step}");
+            if dice.once_in(6) {
+                let ms = *dice.pick(&[1, 20, 400]);
+                bench.pass(ms);
+                now_ms += ms;
+            }
+            let mut inner = command(dice);
+            let way = *dice.pick(&[Way::Directly, Way::Directly, Way::InExec, Way::FromScript]);
+            if way == Way::FromScript {
+                // Where no other script runs.
+                inner = if inner[0] == "EVAL" { vec!["INCR", "n0"] } else { inner };
+            }
+            // So that it is a list by then.
+            for list in ["l0", "l1"] {
+                if !model.lists.contains_key(list) {
+                    assert_eq!(call(&mut bench, Way::Directly, &words(&["RPUSH", list, "first"])), Value::Integer(1));
+                    _ = model.run(&["RPUSH", list, "first"]);
+                }
+            }
+            let (id, ttl_ms) = (format!("id:{}", dice.below(4)), *dice.pick(&[1, 30, 1_000]));
+            let keeps_errors = dice.once_in(2);
+            let was_there = model.kept.get(&id).is_some_and(|(_, until_ms)| now_ms < *until_ms);
+            let ttl = ttl_ms.to_string();
+            let mut args = words(&["ONCE", &id, "PX", &ttl]);
+            args.extend(words(if keeps_errors { &["KEEPERR"] } else { &[] }));
+            args.extend(words(&inner));
+            let wanted = model.once(&id, now_ms + ttl_ms, keeps_errors, &inner, now_ms);
+            let answered = call(&mut bench, way, &args);
+            let fits = match (&answered, &wanted) {
+                // What ends a script says where.
+                (Value::Error(text), Value::Error(wanted)) => text.starts_with(wanted),
+                _ => answered == wanted,
+            };
+            assert!(fits, "{}: {inner:?} {way:?}: {answered:?}, not {wanted:?}", at());
+            repeated += u64::from(was_there);
+            kept_errors += u64::from(was_there && matches!(answered, Value::Error(_)));
+            for (key, count) in &model.counters {
+                let found = call(&mut bench, Way::Directly, &words(&["GET", key]));
+                assert_eq!(found, Value::bulk(&count.to_string()), "{}: {key}", at());
+            }
+            for (key, list) in model.lists.iter().filter(|(key, _)| key.starts_with('l')) {
+                let found = call(&mut bench, Way::Directly, &words(&["LRANGE", key, "0", "-1"]));
+                let wanted = list.iter().map(|element| Value::bulk(element)).collect();
+                assert_eq!(found, Value::Array(wanted), "{}: {key}", at());
+            }
+            for id in ["id:0", "id:1", "id:2", "id:3"] {
+                let is_kept = model.kept.get(id).is_some_and(|(_, until_ms)| now_ms < *until_ms);
+                let found = call(&mut bench, Way::Directly, &words(&["EXISTS", id]));
+                assert_eq!(found, Value::Integer(is_kept.into()), "{}: {id}", at());
+            }
+        }
+    }
+    assert!(repeated > rounds && kept_errors > 0, "{repeated} repetitions, {kept_errors} of errors");
+}
+
+/// What a second server makes of the same units.
+#[test]
+fn the_reply_and_what_was_done_are_one_unit() {
+    let (mut original, mut copy) = (Bench::new(1), Bench::new(1));
+    original.keep_units();
+    let once =
+        words(&["ONCE", "id", "PX", "100000", "EVAL", "redis.call('SET', 'a', 1) return redis.call('INCR', 'n')", "0"]);
+    assert_eq!(original.call(0, &once), b":1\r\n");
+    let units = original.take_units();
+    assert_eq!(units.len(), 1, "one unit");
+    copy.repeat(&units[0]).expect("it fits");
+    copy.look_at(START_MS);
+    assert_eq!(copy.state(Told::Seen), original.state(Told::Seen));
+    assert_eq!(original.call(0, &once), b":1\r\n");
+    assert!(original.take_units().is_empty(), "a repetition changes nothing");
+}
+
+fn stat(raw: &mut Raw, section: &str, field: &str) -> String {
+    let info = raw.command(&["INFO", section]);
+    let info = String::from_utf8_lossy(info.bytes().unwrap_or_default()).into_owned();
+    let line = info.lines().find_map(|line| line.strip_prefix(field).map(str::to_owned));
+    line.unwrap_or_else(|| panic!("no {field} in {info}"))
+}
+
+#[test]
+fn a_reply_that_is_too_long_undoes_the_command() {
+    let (_server, mut raw) = Server::with_client(Program::Tidegate);
+    let long = "x".repeat(1024 * 1024);
+    raw.command(&["SET", "long", &long]);
+    raw.command(&["RPUSH", "jobs", "first", &long]);
+    let too_long = Value::error("ERR The reply is longer than the 1 MB that ONCE keeps, so the command was undone");
+    assert_eq!(raw.command(&["ONCE", "id", "PX", "60000", "GETDEL", "long"]), too_long);
+    assert_eq!(raw.command(&["ONCE", "id", "PX", "60000", "GET", "long"]), too_long);
+    assert_eq!(raw.command(&["ONCE", "id", "PX", "60000", "LPOP", "jobs", "2"]), too_long);
+    let counts = "redis.call('INCR', 'n') return redis.call('GET', 'long')";
+    assert_eq!(raw.command(&["ONCE", "id", "PX", "60000", "EVAL", counts, "0"]), too_long);
+    assert_eq!(raw.command(&["STRLEN", "long"]), Value::Integer(1024 * 1024));
+    assert_eq!(raw.command(&["LLEN", "jobs"]), Value::Integer(2));
+    assert_eq!(raw.command(&["EXISTS", "id", "n"]), Value::Integer(0));
+    // In a script, which goes on.
+    let script = "redis.call('INCR', 'n') \
+        local reply = redis.pcall('ONCE', 'id', 'PX', 60000, 'GETDEL', 'long') \
+        redis.call('INCR', 'n') \
+        return reply.err";
+    let Value::Bulk(text) = raw.command(&["EVAL", script, "0"]) else { panic!("the error") };
+    assert!(text.starts_with(b"ERR The reply is longer"), "{}", text.escape_ascii());
+    assert_eq!(raw.command(&["STRLEN", "long"]), Value::Integer(1024 * 1024));
+    assert_eq!(raw.command(&["GET", "n"]), Value::bulk("2"));
+    // What is just short enough is kept.
+    raw.command(&["SETRANGE", "long", "0", ""]);
+    raw.command(&["SET", "fits", &long[..1024 * 1024 - 9]]);
+    let Value::Bulk(first) = raw.command(&["ONCE", "id", "PX", "60000", "GETDEL", "fits"]) else { panic!("a string") };
+    assert_eq!(first.len(), 1024 * 1024 - 9);
+    assert_eq!(raw.command(&["ONCE", "id", "PX", "60000", "GETDEL", "fits"]), Value::Bulk(first));
+    assert_eq!(raw.command(&["EXISTS", "fits"]), Value::Integer(0));
+}
+
+#[test]
+fn it_takes_the_rights_for_both() {
+    let (server, mut admin) = Server::with_client(Program::Tidegate);
+    admin.command(&[
+        "ACL", "SETUSER", "app", "on", "nopass", "+once", "+get", "+incr", "+eval", "+acl", "+multi", "+exec", "~id:*",
+        "~n:*", "%R~r:*",
+    ]);
+    let mut app = server.raw();
+    assert_eq!(app.command(&["AUTH", "app", "x"]), Value::ok());
+    let once = |command: &[&'static str]| [&["ONCE", "id:1", "PX", "60000"], command].concat();
+    let refused = |value: Value, why: &str| {
+        let text = String::from_utf8_lossy(value.bytes().unwrap_or_default()).into_owned();
+        assert!(text.contains(why), "{text}, not {why}");
+    };
+    refused(app.command(&once(&["SET", "n:1", "1"])), "NOPERM User app has no permissions to run the 'set' command");
+    refused(app.command(&once(&["INCR", "other"])), "NOPERM No permissions to access a key");
+    refused(app.command(&once(&["INCR", "r:1"])), "NOPERM No permissions to access a key");
+    refused(app.command(&["ONCE", "other", "PX", "60000", "INCR", "n:1"]), "NOPERM No permissions to access a key");
+    for (command, why) in [
+        (once(&["INCR", "n:1"]), "OK"),
+        (once(&["SET", "n:1", "1"]), "User app has no permissions to run the 'set' command"),
+        (once(&["INCR", "other"]), "User app has no permissions to access the 'other' key"),
+        (once(&["GET", "r:1"]), "OK"),
+    ] {
+        refused(admin.command(&[&["ACL", "DRYRUN", "app"], &command[..]].concat()), why);
+    }
+    assert_eq!(admin.command(&["EXISTS", "id:1"]), Value::Integer(0), "no mark");
+    // In a script, in a transaction.
+    let script = "return redis.call('ONCE', 'id:1', 'PX', 60000, 'SET', 'n:1', 1)";
+    refused(app.command(&["EVAL", script, "0"]), "ACL failure in script");
+    app.command(&["MULTI"]);
+    app.command(&once(&["INCR", "n:1"]));
+    admin.command(&["ACL", "SETUSER", "app", "-incr"]);
+    let Value::Array(replies) = app.command(&["EXEC"]) else { panic!("an array") };
+    refused(replies[0].clone(), "no permission to execute the command");
+    admin.command(&["ACL", "SETUSER", "app", "+incr"]);
+    assert_eq!(app.command(&once(&["INCR", "n:1"])), Value::Integer(1));
+    assert_eq!(app.command(&once(&["INCR", "n:1"])), Value::Integer(1));
+    // A category for all of its kind.
+    admin.command(&["ACL", "SETUSER", "app", "-@coordination"]);
+    refused(app.command(&once(&["INCR", "n:1"])), "NOPERM User app has no permissions to run the 'once' command");
+}
+
+#[test]
+fn others_are_told_of_what_it_runs() {
+    let server = Server::start(Program::Tidegate, &["--notify-keyspace-events", "KEA"]);
+    let (mut raw, mut watcher, mut monitor, mut listener) = (server.raw(), server.raw(), server.raw(), server.raw());
+    raw.hello3();
+    assert_eq!(raw.command(&["CLIENT", "TRACKING", "ON", "NOLOOP"]), Value::ok());
+    listener.command(&["PSUBSCRIBE", "__keyevent*"]);
+    watcher.command(&["WATCH", "n", "id:1"]);
+    monitor.command(&["MONITOR"]);
+    let calls =
+        |raw: &mut Raw| assert_eq!(raw.command(&["ONCE", "id:1", "PX", "60000", "INCR", "n"]), Value::Integer(1));
+    calls(&mut raw);
+    calls(&mut raw);
+    // The command below the call, and only where it ran.
+    for shown in
+        [r#""ONCE" "id:1" "PX" "60000" "INCR" "n""#, r#""INCR" "n""#, r#""ONCE" "id:1" "PX" "60000" "INCR" "n""#]
+    {
+        let line = monitor.reply().value;
+        let line = String::from_utf8_lossy(line.bytes().unwrap_or_default()).into_owned();
+        assert!(line.ends_with(&format!("] {shown}")), "{line}, not {shown}");
+    }
+    for (event, key) in [("incrby", "n"), ("set", "id:1"), ("expire", "id:1")] {
+        let Value::Array(told) = listener.reply().value else { panic!("a message") };
+        assert_eq!((&told[2], &told[3]), (&Value::bulk(&format!("__keyevent@0__:{event}")), &Value::bulk(key)));
+    }
+    watcher.command(&["MULTI"]);
+    assert_eq!(watcher.command(&["EXEC"]), Value::Null, "what is watched has changed");
+    let calls = |raw: &mut Raw, name| stat(raw, "commandstats", &format!("cmdstat_{name}:calls="));
+    assert!(calls(&mut raw, "once").starts_with("2,") && calls(&mut raw, "incr").starts_with("1,"));
+    // What it reads is cached, and what others change of it told.
+    assert_eq!(raw.command(&["ONCE", "id:2", "PX", "60000", "GET", "n"]), Value::bulk("1"));
+    watcher.command(&["SET", "n", "7"]);
+    raw.send_command(&["PING"]);
+    let told: Vec<Value> = (0..2).map(|_| raw.reply().value).collect();
+    let invalidation = Value::Push(vec![Value::bulk("invalidate"), Value::Array(vec![Value::bulk("n")])]);
+    assert!(told.contains(&invalidation), "{told:?}");
+    // The call is what is slow, not what it runs.
+    raw.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    raw.command(&["SLOWLOG", "RESET"]);
+    raw.command(&["ONCE", "id:3", "PX", "60000", "INCR", "n"]);
+    raw.command(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]);
+    let slow = format!("{:?}", raw.command(&["SLOWLOG", "GET"]));
+    assert_eq!((slow.matches("\"ONCE\"").count(), slow.matches("[\"INCR\"").count()), (1, 0), "{slow}");
+}
+
+#[test]
+fn secrets_inside_are_not_shown() {
+    let (server, mut raw) = Server::with_client(Program::Tidegate);
+    let mut monitor = server.raw();
+    monitor.command(&["MONITOR"]);
+    let refused = raw.command(&["ONCE", "id", "PX", "60000", "AUTH", "word"]);
+    assert!(matches!(refused, Value::Error(_)), "{refused:?}");
+    let line = format!("{:?}", monitor.reply().value);
+    assert!(line.contains("AUTH") && line.contains("(redacted)") && !line.contains("word"), "{line}");
+}
+
+#[test]
+fn nothing_is_kept_of_a_call_that_could_not_run() {
+    let (server, mut raw) = Server::with_client(Program::Tidegate);
+    // Memory is full.
+    raw.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = raw.command(&["ONCE", "id", "PX", "60000", "KEEPERR", "INCR", "n"]);
+    assert!(matches!(&refused, Value::Error(text) if text.starts_with(b"OOM")), "{refused:?}");
+    raw.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    // A script that was ended from outside, after it has written.
+    raw.command(&["CONFIG", "SET", "busy-reply-threshold", "1"]);
+    raw.send_command(&[
+        "ONCE",
+        "id",
+        "PX",
+        "60000",
+        "KEEPERR",
+        "EVAL",
+        "redis.call('INCR', 'n') while true do end",
+        "0",
+    ]);
+    let mut other = server.raw();
+    until(|| other.command(&["SCRIPT", "KILL"]) == Value::ok(), "the script can be ended");
+    let killed = raw.reply().value;
+    assert!(matches!(&killed, Value::Error(text) if text.starts_with(b"ERR Script killed by user")), "{killed:?}");
+    assert_eq!(raw.command(&["EXISTS", "id", "n"]), Value::Integer(0));
+    assert_eq!(raw.command(&["ONCE", "id", "PX", "60000", "INCR", "n"]), Value::Integer(1));
+}
+
+#[test]
+fn a_script_that_eval_brings_stays_though_the_call_fails() {
+    let mut original = Bench::new(1);
+    let mut copy = Bench::new(1);
+    original.keep_units();
+    original.call(0, &words(&["CONFIG", "SET", "script-cache-max-bytes", "100"]));
+    // Each pushes out the one before it, which the copy must have had.
+    for n in 0..20 {
+        let body = format!("redis.call('INCR', 'n') error('no {n} {}')", "x".repeat(60));
+        let reply = original.call(0, &words(&["ONCE", "id", "PX", "1000", "EVAL", &body, "0"]));
+        assert!(reply.starts_with(b"-"), "{}", reply.escape_ascii());
+    }
+    original.take_units().iter().for_each(|unit| copy.repeat(unit).expect("it fits"));
+    assert_eq!(copy.programs(), original.programs());
+}
+
+/// One protocol's shape is kept; the other one gets as much of it as it can say.
+#[test]
+fn a_repetition_over_the_other_protocol_has_the_first_ones_shape() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let (mut two, mut three) = (server.raw(), server.raw());
+    three.hello3();
+    two.command(&["ZADD", "z", "1.5", "m"]);
+    two.command(&["HSET", "h", "f", "v"]);
+    let range = |id: &'static str| ["ONCE", id, "PX", "60000", "ZRANGE", "z", "0", "-1", "WITHSCORES"];
+    let flat = Value::Array(vec![Value::bulk("m"), Value::bulk("1.5")]);
+    assert_eq!(two.command(&range("2")), flat);
+    assert_eq!(three.command(&range("2")), flat);
+    let pair = |score| Value::Array(vec![Value::Array(vec![Value::bulk("m"), score])]);
+    assert_eq!(three.command(&range("3")), pair(Value::Double(1.5)));
+    assert_eq!(two.command(&range("3")), pair(Value::bulk("1.5")));
+    let all = |id: &'static str| ["ONCE", id, "PX", "60000", "HGETALL", "h"];
+    assert_eq!(three.command(&all("4")), Value::Map(vec![(Value::bulk("f"), Value::bulk("v"))]));
+    assert_eq!(two.command(&all("4")), Value::Array(vec![Value::bulk("f"), Value::bulk("v")]));
+}
+
+/// Who waits for the same id hangs up, times out or is let go: the others wait on.
+#[test]
+fn who_waits_with_an_id_holds_up_nobody() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let once = ["ONCE", "id", "PX", "60000", "BLPOP", "jobs", "0"];
+    let (mut first, mut second, mut other) = (server.raw(), server.raw(), server.raw());
+    let mut raw = server.raw();
+    let waiting = |raw: &mut Raw, many: &str| until(|| stat(raw, "clients", "blocked_clients:") == many, "they wait");
+    first.send_command(&once);
+    waiting(&mut raw, "1");
+    second.send_command(&once);
+    waiting(&mut raw, "2");
+    other.send_command(&["BLPOP", "jobs", "0"]);
+    waiting(&mut raw, "3");
+    drop(first);
+    waiting(&mut raw, "2");
+    raw.command(&["RPUSH", "jobs", "a", "b"]);
+    let served = |job: &str| Value::Array(vec![Value::bulk("jobs"), Value::bulk(job)]);
+    assert_eq!(second.reply().value, served("a"));
+    assert_eq!(other.reply().value, served("b"));
+    // Rights that were taken away meanwhile.
+    raw.command(&["ACL", "SETUSER", "app", "on", "nopass", "+@all", "~*"]);
+    second.command(&["AUTH", "app", "x"]);
+    second.send_command(&["ONCE", "id:2", "PX", "60000", "BLPOP", "jobs", "0"]);
+    waiting(&mut raw, "1");
+    raw.command(&["ACL", "SETUSER", "app", "-blpop"]);
+    raw.command(&["RPUSH", "jobs", "c"]);
+    let refused = second.reply().value;
+    assert!(matches!(&refused, Value::Error(text) if text.starts_with(b"NOPERM")), "{refused:?}");
+    assert_eq!(raw.command(&["LRANGE", "jobs", "0", "-1"]), Value::Array(vec![Value::bulk("c")]));
+    assert_eq!(raw.command(&["EXISTS", "id:2"]), Value::Integer(0));
+}
+
+/// Of many who try the same, however they come, one runs it.
+#[test]
+fn of_many_at_once_one_runs() {
+    const CLIENTS: usize = 16;
+    let server = Server::start(Program::Tidegate, &[]);
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            let mut raw = server.raw();
+            scope.spawn(move || {
+                for n in 1..=200 {
+                    let id = format!("request:{n}");
+                    let Value::Integer(order) = raw.command(&["ONCE", &id, "PX", "600000", "INCR", "orders"]) else {
+                        panic!("a number")
+                    };
+                    // Whoever gets it first, all get the same.
+                    let again = raw.command(&["ONCE", &id, "PX", "600000", "INCR", "orders"]);
+                    assert_eq!(again, Value::Integer(order));
+                }
+            });
+        }
+    });
+    assert_eq!(server.raw().command(&["GET", "orders"]), Value::bulk("200"));
+}
