@@ -78,6 +78,7 @@ const FAMILIES: &[&[Command]] = &[
     config::COMMANDS,
     connection::COMMANDS,
     coordination::gate::COMMANDS,
+    coordination::guard::COMMANDS,
     coordination::id::COMMANDS,
     coordination::limit::COMMANDS,
     coordination::lock::COMMANDS,

@@ -1,4 +1,4 @@
-//! Commands that run another one, which is given to them: ONCE. It runs through [`call`] inside the unit that is underway, as what a script
+//! Commands that run another one, which is given to them: ONCE and GUARD. It runs through [`call`] inside the unit that is underway, as what a script
 //! calls does, and counts as a call of its own.
 //!
 //! Whether the user may make it was asked together with the call that brings it ([`check`](super::acl::check::check)), and which keys
@@ -12,7 +12,7 @@ use super::spec::{Flags, Runs};
 use super::state::{Ctx, Origin, Run, ServerState};
 use super::table::Inner;
 use super::wait::Wait;
-use crate::resp::request::Argv;
+use crate::resp::request::{Argv, OwnedArgv};
 use crate::script::store;
 
 impl ServerState {
@@ -80,5 +80,17 @@ impl Ctx<'_> {
             ks.note_command(self.entry.id.index() as u16);
         }
         wait
+    }
+}
+
+impl Inner<'_, '_, Run> {
+    /// What the whole call `outer` waits for where this command of its waits: when its turn comes, all of it is dispatched again.
+    pub(crate) fn wait_as_part_of(&self, outer: Argv<'_>, wait: Wait) -> Wait {
+        let again = wait.again.map(|inner| {
+            let mut again = OwnedArgv::from_argv(outer.slice(0, self.at));
+            inner.as_argv().iter().for_each(|arg| again.push(arg));
+            again
+        });
+        Wait { again, ..wait }
     }
 }

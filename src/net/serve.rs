@@ -52,10 +52,13 @@ impl Shared {
         let save_moved = Arc::<Notify>::default();
         let (wake, wake_for_log) = (Arc::clone(&save_moved), Arc::clone(&log_moved));
         engine.server.saving.wakes(Arc::new(move || wake.notify_one()), Arc::new(move || wake_for_log.notify_one()));
+        let buffers = Buffers::default();
+        // An empty server has them, too: they are no data.
+        engine.server.startup_bytes += buffers.input.len() as u64;
         Shared {
             sockets,
             engine: RefCell::new(engine),
-            buffers: RefCell::default(),
+            buffers: RefCell::new(buffers),
             deadline_moved: Notify::new(),
             known_deadline_ms: Cell::new(i64::MAX),
             log_moved,

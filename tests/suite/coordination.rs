@@ -360,7 +360,7 @@ fn a_lock_is_handed_on_in_the_order_of_coming() {
         assert_eq!(call(&mut bench, client, &format!("LOCK.ACQUIRE l c{client} PX 60000 BLOCK 0")), "");
     }
     (0..CROWD).filter(|client| client % 10 == 3).for_each(|client| bench.reconnect(client));
-    assert_eq!(call(&mut bench, CROWD, "LOCK.ACQUIRE l late PX 1"), "0 reason held waiting 900 retry-after 60000");
+    assert_eq!(call(&mut bench, CROWD, "LOCK.ACQUIRE l late PX 1"), "0 reason held waiting 900 retry-after-ms 60000");
     let mut holder = "first".to_owned();
     let mut last_token = 0;
     for client in (0..CROWD).filter(|client| client % 10 != 3) {
@@ -399,7 +399,7 @@ fn writers_are_not_starved_by_readers() {
     assert!(call(&mut bench, 0, "LOCK.ACQUIRE l r1 PX 1000 SHARED").starts_with("1 "));
     assert!(call(&mut bench, 0, "LOCK.ACQUIRE l r2 PX 1000 SHARED").starts_with("1 "));
     assert_eq!(call(&mut bench, 1, "LOCK.ACQUIRE l w PX 1000 BLOCK 0"), "");
-    assert_eq!(call(&mut bench, 0, "LOCK.ACQUIRE l r3 PX 1000 SHARED"), "0 reason queue waiting 1 retry-after 1000");
+    assert_eq!(call(&mut bench, 0, "LOCK.ACQUIRE l r3 PX 1000 SHARED"), "0 reason queue waiting 1 retry-after-ms 1000");
     assert_eq!(call(&mut bench, 2, "LOCK.ACQUIRE l r3 PX 1000 SHARED BLOCK 0"), "");
     assert_eq!(call(&mut bench, 3, "LOCK.ACQUIRE l r4 PX 1000 SHARED BLOCK 0"), "");
     call(&mut bench, 0, "LOCK.RELEASE l r1");
@@ -415,7 +415,7 @@ fn writers_are_not_starved_by_readers() {
 fn in_scripts_and_transactions_nothing_waits() {
     let mut bench = Bench::new(3);
     call(&mut bench, 0, "LOCK.ACQUIRE l a PX 1000");
-    let refused = "0 reason held waiting 0 retry-after 1000";
+    let refused = "0 reason held waiting 0 retry-after-ms 1000";
     let script = "EVAL \"return redis.call('lock.acquire', KEYS[1], 'b', 'px', 1000, 'block', 0)\" 1 l";
     assert_eq!(call(&mut bench, 1, script), refused);
     assert!(call(&mut bench, 1, "MULTI").contains("OK"));
@@ -424,7 +424,7 @@ fn in_scripts_and_transactions_nothing_waits() {
     assert_eq!(call(&mut bench, 1, "LOCK.ACQUIRE l b PX 1000 BLOCK 0"), "");
     // What releases and takes in one unit comes behind those who wait.
     let swap = "EVAL \"redis.call('lock.release', KEYS[1], 'a') return redis.call('lock.acquire', KEYS[1], 'c', 'px', 1000)\" 1 l";
-    assert_eq!(call(&mut bench, 2, swap), "0 reason queue waiting 1 retry-after -1");
+    assert_eq!(call(&mut bench, 2, swap), "0 reason queue waiting 1 retry-after-ms -1");
     assert!(heard(&mut bench, 1).starts_with("1 token"));
     let fails = "EVAL \"redis.call('lock.release', KEYS[1], 'b') redis.call('gate.acquire', 'g', 'h', 'limit', 1, 'px', 9) error('no')\" 2 l g";
     assert!(call(&mut bench, 2, fails).starts_with('-'));
@@ -471,7 +471,7 @@ fn waiting_ends_however_the_key_is_freed() {
 fn strings_are_locks_too() {
     let mut bench = Bench::new(2);
     assert_eq!(call(&mut bench, 0, "SET l token NX PX 500"), "+OK");
-    assert_eq!(call(&mut bench, 0, "LOCK.ACQUIRE l a PX 1000"), "0 reason held waiting 0 retry-after 500");
+    assert_eq!(call(&mut bench, 0, "LOCK.ACQUIRE l a PX 1000"), "0 reason held waiting 0 retry-after-ms 500");
     assert_eq!(call(&mut bench, 1, "LOCK.ACQUIRE l a PX 1000 BLOCK 0"), "");
     bench.pass(500);
     assert!(heard(&mut bench, 1).starts_with("1 token"));
@@ -488,10 +488,10 @@ fn a_gate_takes_over_a_counter() {
     call(&mut bench, 0, "SET g 2 PX 500");
     assert_eq!(
         call(&mut bench, 0, "GATE.ACQUIRE g a LIMIT 2 PX 1000"),
-        "0 reason full in-use 2 limit 2 waiting 0 retry-after 500"
+        "0 reason full in-use 2 limit 2 waiting 0 retry-after-ms 500"
     );
     assert_eq!(call(&mut bench, 0, "TYPE g"), "+string");
-    assert_eq!(call(&mut bench, 0, "GATE.ACQUIRE g a LIMIT 3 PX 1000"), "1 token 2 in-use 3 limit 3 lease 1000");
+    assert_eq!(call(&mut bench, 0, "GATE.ACQUIRE g a LIMIT 3 PX 1000"), "1 token 2 in-use 3 limit 3 lease-ms 1000");
     assert_eq!(call(&mut bench, 0, "TYPE g"), "+gate");
     assert_eq!(call(&mut bench, 0, "TTL g"), "-1");
     bench.pass(500);

@@ -3,6 +3,7 @@
 
 pub(super) mod gate;
 mod grant;
+pub(super) mod guard;
 pub(super) mod id;
 pub(super) mod limit;
 pub(super) mod lock;

@@ -18,7 +18,7 @@ use crate::engine::wait::Wait;
 use crate::engine::{Command, Ctx, Flow, MayWait, Run};
 use crate::keyspace::Slot;
 use crate::resp::reply::{Form, Reply};
-use crate::resp::request::{Argv, OwnedArgv};
+use crate::resp::request::Argv;
 use crate::resp::tape;
 use crate::value::string::Digits;
 
@@ -121,7 +121,9 @@ impl First<'_> {
         };
         if let Some(wait) = inside.call_inner(&self.inner) {
             ctx.commit();
-            return Ok(Flow::Wait(Box::new(self.wait(*wait))));
+            // For a reply under its id as well, which another call may keep.
+            let wait = self.inner.wait_as_part_of(self.argv, *wait);
+            return Ok(Flow::wait(Wait { or_string: Some(self.id.into()), ..wait }));
         }
         let tape = aside.as_bytes();
         let is_error = aside.error_from(0).is_some();
@@ -160,16 +162,6 @@ impl First<'_> {
         ctx.admit_effects(self.id.len() + kept.len())?;
         _ = ctx.ks.put_until(db, self.id, None, &kept, self.at_ms);
         Ok(())
-    }
-
-    /// The call waits as its command would, and for a reply under its id.
-    fn wait(&self, wait: Wait) -> Wait {
-        let again = wait.again.map(|inner| {
-            let mut again = OwnedArgv::from_argv(self.argv.slice(0, self.inner.at));
-            inner.as_argv().iter().for_each(|arg| again.push(arg));
-            again
-        });
-        Wait { again, or_string: Some(self.id.into()), ..wait }
     }
 }
 

@@ -1,0 +1,60 @@
+//! GUARD: a command that runs only while a lease is held.
+//!
+//! A fencing token keeps a stale owner from writing, if whatever it writes to compares tokens. What is in this server need not: the lease
+//! is looked at in the unit in which the command runs, so it can't end between the two.
+
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::spec::{Access, Flags, Group, KeySpec};
+use crate::engine::{Command, Ctx, Flow, MayWait, Run};
+use crate::keyspace::any_value::ValueRef;
+use crate::resp::request::Argv;
+
+const STALE: Error = Error::text("STALE The lease of this fencing token has ended, so the command was not run");
+const NO_TOKEN: Error =
+    Error::text("ERR a fencing token is a whole number from 1 on, as LOCK.ACQUIRE and GATE.ACQUIRE answer it");
+
+/// The argument at which the command begins: behind the name, the key and the token.
+const INNER: usize = 3;
+
+fn guard(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
+    let argv = args.argv();
+    let (key, token) = (args.bytes()?, args.int_or(NO_TOKEN)?);
+    let token = u64::try_from(token).ok().filter(|token| *token > 0).ok_or(NO_TOKEN)?;
+    let inner = ctx.admit_inner(argv)?;
+    let until_ms = lease_end(ctx, key, token)?.ok_or(STALE)?;
+    let Some(wait) = ctx.call_inner(&inner) else { return Ok(Flow::Replied) };
+    let mut wait = inner.wait_as_part_of(argv, *wait);
+    // Whoever waits under a lease is told when that ends.
+    wait.retry_at_ms = Some(wait.retry_at_ms.map_or(until_ms, |at_ms| at_ms.min(until_ms)));
+    Ok(Flow::wait(wait))
+}
+
+/// When the lease of a token ends that is held under a key, Unix ms; `None` if it is not held, or no longer.
+fn lease_end(ctx: &mut Ctx<'_>, key: &[u8], token: u64) -> Result<Option<i64>, Error> {
+    let db = ctx.db();
+    let Some(slot) = ctx.ks.find(db, key) else { return Ok(None) };
+    let ValueRef::Grants(grants) = ctx.ks.value(db, slot) else { return Err(Error::WrongType) };
+    Ok(grants.from(token).next().filter(|grant| grant.token == token).map(|grant| grant.until_ms))
+}
+
+/// Where the command begins in a call.
+fn find_inner(argv: Argv<'_>) -> Option<usize> {
+    (argv.len() > INNER).then_some(INNER)
+}
+
+/// The family's table.
+pub(crate) const COMMANDS: &[Command] = &[Command {
+    name: "guard",
+    arity: -4,
+    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING).and(Flags::MOVABLEKEYS).and(Flags::SKIP_MONITOR),
+    keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Update)],
+    inner: Some(find_inner),
+    group: Group::Coordination,
+    since: "0.1.0",
+    complexity: "That of the command, and O(log N) with N the number of those who hold places under the key",
+    summary: "Runs a command if a lease is held, and else changes nothing.",
+    syntax: "key token:integer command [argument...]",
+    run: Run::MayWait(guard),
+    ..Command::EMPTY
+}];
