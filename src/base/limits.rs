@@ -527,7 +527,8 @@ pub const LEASE_MAX_MS: i64 = 366 * 24 * 60 * 60 * 1000;
 /// How soon, in ms, it is looked again whether a lease has been removed that is over.
 pub const PLACE_LOOK_AGAIN_MS: i64 = 10;
 
-/// The largest fencing token that a payload of RESTORE may bring: half of all, so that nobody can use them up.
+/// The largest fencing token that a payload of RESTORE may bring, unless it was given out here: half of all, so that nobody can use
+/// them up.
 pub const RESTORED_TOKEN_MAX: u64 = 1 << 52;
 
 /// Holders that GATE.HOLDERS answers at a time unless COUNT says otherwise, and at most.

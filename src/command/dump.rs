@@ -5,6 +5,7 @@ use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, Group, KeySpec};
 use crate::engine::{Command, Ctx, Done, Run};
 use crate::keyspace::NEVER;
+use crate::keyspace::any_value::Value;
 use crate::rdb::{self, Refused};
 
 fn dump(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
@@ -68,6 +69,11 @@ fn restore(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         Refused::Envelope => Error::text("ERR DUMP payload version or checksum are wrong"),
         Refused::Content => Error::text("ERR Bad data format"),
     })?;
+    if let Value::Grants(grants) = &value
+        && !ctx.ks.may_restore_token(grants.last_token())
+    {
+        return Err(Error::text("ERR Bad data format"));
+    }
     let now_ms = ctx.now_ms();
     let at_ms = match ttl_ms {
         0 => NEVER,

@@ -17,6 +17,7 @@ use crate::engine::wait::{Wait, deadline_after_ms};
 use crate::engine::{Command, Ctx, Done, Flow, MayWait, Run};
 use crate::keyspace::{DbIndex, NEVER};
 use crate::resp::reply::Reply;
+use crate::resp::request::Argv;
 
 /// DEL and UNLINK. Large values are freed on another thread, whichever it is.
 fn delete(ctx: &mut Ctx<'_>, args: Args<'_>) -> Done {
@@ -439,6 +440,12 @@ const UNSTEADY: &[&str] = &["nondeterministic_output"];
 
 const KEY: Command = Command { group: Group::Generic, ..Command::EMPTY };
 
+/// What happens to the key of EXPIRE and PEXPIRE: who compares its value learns it.
+fn access_of_expire(argv: Argv<'_>) -> Access {
+    let compares = argv.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(b"ifeq"));
+    if compares { Access::Update } else { Access::Modify }
+}
+
 const OBJECT: Command = Command {
     arity: 3,
     flags: READ,
@@ -507,6 +514,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -3,
         flags: WRITE.and(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
+        access_by: Some(access_of_expire),
         summary: "Lets a key expire after so many seconds.",
         syntax: "key seconds [NX | XX | GT | LT]:condition [IFEQ ifeq-value]",
         run: Run::Now(|ctx, args| expire(ctx, args, Count::Seconds)),
@@ -644,6 +652,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arity: -3,
         flags: WRITE.and(FAST),
         keys: &[KeySpec::one(1, Access::Modify)],
+        access_by: Some(access_of_expire),
         since: "2.6.0",
         summary: "Lets a key expire after so many milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT]:condition [IFEQ ifeq-value]",

@@ -54,7 +54,8 @@ fn exec(ctx: &mut Ctx<'_>, _: Args<'_>) -> Done {
 
 /// Runs the transaction of a client that repeats the past (CLIENT IMPORT-SOURCE). There each command has succeeded: when one
 /// does not here, nothing of the transaction stays, so that what it says of how far the client is stays true. This holds for
-/// transactions of commands that scripts may call, since all that these do can be taken back.
+/// transactions of commands that scripts may call, since all that these do can be taken back; but not around one that runs another
+/// command, whose own notes of how to undo it would end with it.
 fn run_or_roll_back(ctx: &mut Ctx<'_>, transaction: &Transaction, is_observed: bool) {
     let (start, db) = (ctx.reply.len(), ctx.session.db);
     ctx.ks.begin_undo();

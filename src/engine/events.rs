@@ -230,6 +230,9 @@ impl<'a> Call<'a> {
     fn add_of_element(&mut self, db: u16, effect: &Effect<'a>) {
         use EventClasses as Class;
         match *effect {
+            Effect::GrantEnd { key, cause: Cause::Command, emptied: true, .. } => {
+                self.say_gone(Class::GENERIC, "del", db, key);
+            }
             Effect::HashSet { key, .. } | Effect::HashUpdate { key, .. } => {
                 self.say_once(Class::HASH, self.named("hset"), db, key, false);
             }

@@ -21,7 +21,10 @@ pub(crate) fn keys_of<R>(command: &Command<R>, argv: Argv<'_>) -> Option<Vec<Key
         return Some(if sound { found } else { Vec::new() });
     }
     if let Some(access_by) = command.access_by {
-        found.iter_mut().filter(|key| key.access == Access::Varying).for_each(|key| key.access = access_by(argv));
+        found
+            .iter_mut()
+            .filter(|key| matches!(key.access, Access::Varying | Access::Modify))
+            .for_each(|key| key.access = access_by(argv));
     }
     (sound && !found.is_empty()).then_some(found)
 }

@@ -418,7 +418,8 @@ pub struct Command<R: 'static> {
     pub keys: &'static [KeySpec],
     /// Finds its keys, where `keys` can't say where they are. `None` if the arguments do not fit.
     pub find_keys: Option<FindKeys>,
-    /// What happens to a key that `keys` says is [`Varying`](Access::Varying), by the options of a call.
+    /// What happens to a key that `keys` says is [`Varying`](Access::Varying), or [modified](Access::Modify) in general, by the options of
+    /// a call.
     pub access_by: Option<fn(Argv<'_>) -> Access>,
     /// Whether it answers as much as is stored.
     pub answers_all: AnswersAll,

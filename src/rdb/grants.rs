@@ -8,7 +8,7 @@
 
 use super::Corrupt;
 use super::wire::{Input, put_number, put_string};
-use crate::base::limits::RESTORED_TOKEN_MAX;
+use crate::base::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES};
 use crate::keyspace::NEVER;
 use crate::value::grants::{Grant, Grants, Kind, UNITS_MAX};
 
@@ -40,7 +40,7 @@ pub(super) fn decode(input: &mut Input<'_>) -> Result<Grants, Corrupt> {
         _ => return Err(Corrupt),
     };
     let (limit, is_fixed, count) = (input.number()?, truth(input)?, input.number()?);
-    if limit > UNITS_MAX || (is_fixed && kind == Kind::Lock) {
+    if limit > UNITS_MAX || (kind == Kind::Lock && (is_fixed || limit != 0)) {
         return Err(Corrupt);
     }
     let (mut grants, mut last_token) = (Grants::new(kind, limit, is_fixed), 0);
@@ -49,7 +49,13 @@ pub(super) fn decode(input: &mut Input<'_>) -> Result<Grants, Corrupt> {
         let [since_ms, until_ms] = [i64::from_le_bytes(input.array()?), i64::from_le_bytes(input.array()?)];
         let (entered, shared, note) = (input.number()?, truth(input)?, input.string()?);
         // In this order none is there twice, and each is added where it is cheap.
-        if !(last_token + 1..=RESTORED_TOKEN_MAX).contains(&token) || until_ms == NEVER || entered == 0 {
+        if token <= last_token || until_ms == NEVER {
+            return Err(Corrupt);
+        }
+        // What no command takes. Long texts would make every change of the value slow.
+        let are_short = (1..=HOLDER_MAX_BYTES).contains(&holder.len()) && note.len() <= GRANT_NOTE_MAX_BYTES;
+        let is_counted = (1..=u64::from(u32::MAX)).contains(&entered) && (kind == Kind::Gate || units == 1);
+        if !are_short || !is_counted {
             return Err(Corrupt);
         }
         let is_alone = shared || count == 1;

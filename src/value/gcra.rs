@@ -66,7 +66,7 @@ impl Rate {
         }
         let limit = i64::try_from(limit).map_err(|_| BadRate::TooLong)?;
         let tolerance_ns = interval_ns.checked_mul(limit.into()).ok_or(BadRate::TooLong)?;
-        if tolerance_ns > MAX_TOLERANCE_NS {
+        if interval_ns.max(tolerance_ns) > MAX_TOLERANCE_NS {
             return Err(BadRate::TooLong);
         }
         Ok(Rate { interval_ns, tolerance_ns, limit })
@@ -199,10 +199,13 @@ mod tests {
             max_burst in 0..=i64::MAX, count in 0..=i64::MAX, period_s in 0..=i64::MAX, small in 1..1_000i64,
             tat: Option<i64>, quantity in 0..=i64::MAX
         ) {
-            for rate in [Rate::new(max_burst, count, period_s), Rate::new(small, small, period_s), Rate::new(small, 7, small)] {
+            let none_at_once = [Rate::with_burst(0, count, period_s), Rate::with_burst(0, 1, i64::MAX / small)];
+            let some = [Rate::new(max_burst, count, period_s), Rate::new(small, small, period_s), Rate::new(small, 7, small)];
+            for rate in none_at_once.into_iter().chain(some) {
                 let Ok(rate) = rate else { continue };
                 let decision = rate.decide(tat, NOW, quantity);
                 prop_assert!(decision.remaining >= 0 && decision.remaining <= decision.limit);
+                prop_assert!(decision.tat_ns.is_none() || quantity <= decision.limit);
                 prop_assert!(decision.reset_after_ns >= 0);
                 // Who waits as long as he is told is served.
                 if let Some(wait) = decision.retry_after_ns.filter(|wait| *wait < i64::MAX - NOW) {

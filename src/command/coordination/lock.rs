@@ -11,6 +11,7 @@ use super::grant::{
     BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, refuse_not_held, retry_after_ms, say, set, wait,
     waiting_before,
 };
+use super::outcome;
 use crate::base::limits::HOLDERS_COUNT;
 use crate::base::num;
 use crate::engine::args::Args;
@@ -206,14 +207,10 @@ fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         ("waiting", waiting.into()),
         ("next-end-ms", next_end),
     ];
-    let shown = count.min(HOLDERS_COUNT);
-    let is_resp3 = ctx.reply.is_resp3();
-    ctx.reply.array(if is_resp3 { 3 } else { 2 + 2 * fields.len() });
-    ctx.reply.integer(lock.is_some().into());
-    if is_resp3 {
-        ctx.reply.map(fields.len());
-    }
+    outcome::begin(ctx.reply, lock.is_some().into(), fields.len() + 1);
     say(ctx.reply, &fields);
+    let shown = count.min(HOLDERS_COUNT);
+    ctx.reply.bulk(b"owners");
     ctx.reply.array(shown);
     for grant in grants.into_iter().flat_map(|lock| lock.from(0)).take(shown) {
         let fields = [
@@ -273,7 +270,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of those who share the lock",
-        summary: "Prolongs the lease of a lock that is held.",
+        summary: "Has the lease of a lock that is held end so much later than now.",
         syntax: "key owner <PX milliseconds | EX seconds>:lease",
         run: Run::Now(extend),
         ..BASE

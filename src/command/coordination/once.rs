@@ -8,6 +8,7 @@
 //! nothing behind. A command that waits has done nothing yet, so the call waits as a whole, for the command's keys and for the id's: if
 //! a call with the same id is served first, that one's reply answers both.
 
+use super::super::deadline::Count;
 use super::super::string::{Term, string_at};
 use crate::base::limits::ONCE_REPLY_MAX_BYTES;
 use crate::engine::args::Args;
@@ -77,7 +78,8 @@ fn once(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
         return Err(OVER);
     }
     let inner = ctx.admit_inner(argv)?;
-    First { id, at_ms, keeps_errors, argv, inner }.run(ctx)
+    let is_fixed = matches!(term, Term::At(Count::UnixSeconds | Count::UnixMilliseconds, _));
+    First { id, at_ms, last_ms: is_fixed.then_some(at_ms), keeps_errors, argv, inner }.run(ctx)
 }
 
 /// Answers what was kept.
@@ -98,6 +100,8 @@ fn answer_again(ctx: &mut Ctx<'_>, slot: Slot) -> Result<(), Error> {
 struct First<'a> {
     id: &'a [u8],
     at_ms: i64,
+    /// From when on it must not run, Unix ms, if that is not counted from when it runs.
+    last_ms: Option<i64>,
     keeps_errors: bool,
     /// The whole call.
     argv: Argv<'a>,
@@ -123,7 +127,9 @@ impl First<'_> {
             ctx.commit();
             // For a reply under its id as well, which another call may keep.
             let wait = self.inner.wait_as_part_of(self.argv, *wait);
-            return Ok(Flow::wait(Wait { or_string: Some(self.id.into()), ..wait }));
+            // What is not to run later is not waited for any longer.
+            let deadline_ms = self.last_ms.into_iter().chain(wait.deadline_ms).min();
+            return Ok(Flow::wait(Wait { deadline_ms, or_string: Some(self.id.into()), ..wait }));
         }
         let tape = aside.as_bytes();
         let is_error = aside.error_from(0).is_some();

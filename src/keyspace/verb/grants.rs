@@ -4,7 +4,7 @@
 //! the keyspace as a whole and never again given out: neither when the key is deleted, nor when everything is, nor after a restart.
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
-use crate::base::limits::PLACE_LOOK_AGAIN_MS;
+use crate::base::limits::{PLACE_LOOK_AGAIN_MS, RESTORED_TOKEN_MAX};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
 use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entry::Entry;
@@ -83,6 +83,11 @@ impl Keyspace {
         self.grants_mut(db, slot)?.set_limit(limit, fixed);
         self.record_at(db, slot, |key| Effect::GrantsLimit { key, limit, fixed });
         Ok(())
+    }
+
+    /// Whether a payload may bring a fencing token: one that was given out here, or one that leaves enough for others.
+    pub fn may_restore_token(&self, token: u64) -> bool {
+        token <= self.last_token.max(RESTORED_TOKEN_MAX)
     }
 
     /// Tokens as large as those of a value that comes as a whole are never given out.
