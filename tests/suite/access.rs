@@ -466,7 +466,9 @@ fn random_rules_mean_what_they_mean_to_redis() {
         line.extend((0..rules).map(|_| rule(&mut dice)));
         let mut both = |command: &[String]| {
             let [ours, theirs] = raws.each_mut().map(|raw| raw.command(command));
-            assert_eq!(ours, theirs, "seed {begun_with}: {line:?}, then {command:?}");
+            // Redis writes `~*` beside other patterns, which it does not read again.
+            let [shown, wanted] = [&ours, &theirs].map(|reply| format!("{reply:?}").replace("%RW~*", "~*"));
+            assert_eq!(shown, wanted, "seed {begun_with}: {line:?}, then {command:?}");
             ours
         };
         both(&line);
