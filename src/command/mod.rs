@@ -205,8 +205,9 @@ mod tests {
         if command.flags.has(Flags::RUNS_QUEUE) && !command.flags.has(Flags::WHILE_QUEUEING) {
             complain("what runs the queue is not queued");
         }
-        let has_varying = command.keys.iter().any(|keys| keys.access == Access::Varying);
-        if has_varying != command.access_by.is_some() {
+        let has = |access| command.keys.iter().any(|keys| keys.access == access);
+        let is_told = command.access_by.is_some();
+        if (has(Access::Varying) && !is_told) || (is_told && !has(Access::Varying) && !has(Access::Modify)) {
             complain("what happens to a key that varies is told by a function");
         }
         for keys in command.keys {
