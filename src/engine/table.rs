@@ -227,7 +227,12 @@ impl<R> CommandTable<R> {
     }
 
     /// Which arguments of a call are keys: the [command's own](keys_of), and those of one that it runs.
+    #[inline]
     pub fn keys_of(&self, command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+        if command.inner.is_none() { keys_of(command, argv) } else { self.keys_of_both(command, argv) }
+    }
+
+    fn keys_of_both(&self, command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
         let mut keys = keys_of(command, argv)?;
         if let Some(Inner { at, entry, argv }) = self.inner_of(command, argv).ok()?
             && entry.command.has_keys()

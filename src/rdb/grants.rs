@@ -151,4 +151,34 @@ mod tests {
         };
         assert!(!one(hollow), "nothing is held, and the limit is not its own");
     }
+
+    #[test]
+    fn what_no_command_takes_is_refused() {
+        let fits = |kind, limit, change: fn(&mut Grant<'_>)| {
+            let (long, mut bytes) = (vec![b'x'; HOLDER_MAX_BYTES], Vec::new());
+            let mut grant = Grant {
+                holder: &long,
+                token: 1,
+                units: 1,
+                since_ms: 0,
+                until_ms: 9,
+                entered: u32::MAX.into(),
+                shared: false,
+                note: &long[..GRANT_NOTE_MAX_BYTES],
+            };
+            change(&mut grant);
+            let mut grants = Grants::new(kind, limit, false);
+            assert!(grants.set(grant));
+            encode(&grants, &mut bytes);
+            decode(&mut Input::new(&bytes, usize::MAX)).is_ok()
+        };
+        assert!(fits(Kind::Lock, 0, |_| ()) && fits(Kind::Gate, 2, |grant| grant.units = 2));
+        assert!(!fits(Kind::Gate, 2, |grant| grant.holder = b""));
+        assert!(!fits(Kind::Gate, 2, |grant| grant.holder = &[b'x'; HOLDER_MAX_BYTES + 1]));
+        assert!(!fits(Kind::Gate, 2, |grant| grant.note = &[b'x'; GRANT_NOTE_MAX_BYTES + 1]));
+        assert!(!fits(Kind::Lock, 0, |grant| grant.entered = 0));
+        assert!(!fits(Kind::Lock, 0, |grant| grant.entered += 1));
+        assert!(!fits(Kind::Lock, 0, |grant| grant.units = 2));
+        assert!(!fits(Kind::Lock, 1, |_| ()));
+    }
 }

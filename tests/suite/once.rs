@@ -434,6 +434,23 @@ fn who_waits_with_an_id_holds_up_nobody() {
     assert_eq!(raw.command(&["EXISTS", "id:2"]), Value::Integer(0));
 }
 
+/// What is not to run later than a time is not waited for any longer; what is kept for a time from then on is.
+#[test]
+fn nobody_waits_until_it_is_too_late() {
+    let at_ms = (START_MS + 100).to_string();
+    for (term, text, waits) in [("PXAT", at_ms.as_str(), false), ("PX", "100", true)] {
+        let mut bench = Bench::new(2);
+        bench.call(0, &words(&["ONCE", "id", term, text, "BLPOP", "jobs", "3"]));
+        bench.pass(99);
+        assert!(bench.is_suspended(0), "{term}");
+        bench.pass(1);
+        assert_eq!(bench.is_suspended(0), waits, "{term}");
+        bench.call(1, &words(&["RPUSH", "jobs", "a"]));
+        let wanted: &[u8] = if waits { b"*2\r\n$4\r\njobs\r\n$1\r\na\r\n" } else { b"*-1\r\n" };
+        assert_eq!(bench.heard(0).escape_ascii().to_string(), wanted.escape_ascii().to_string(), "{term}");
+    }
+}
+
 /// Of many who try the same, however they come, one runs it.
 #[test]
 fn of_many_at_once_one_runs() {

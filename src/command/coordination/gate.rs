@@ -5,8 +5,8 @@
 //! a lowered limit stay with their holders, and nothing is granted until enough of them are free.
 
 use super::grant::{
-    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, refuse_not_held, retry_after_ms, say, set, units, wait,
-    waiting_before,
+    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolongation, refuse_not_held, retry_after_ms, say,
+    set, units, wait, waiting_before,
 };
 use crate::base::limits::{HOLDERS_COUNT, HOLDERS_MAX_COUNT};
 use crate::engine::args::Args;
@@ -222,14 +222,8 @@ fn acquire(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
 
 /// GATE.RENEW: a lease ends so much later than now.
 fn renew(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let (key, holder) = (args.bytes()?, holder(&mut args)?);
-    let mut options = Options::default();
-    while !args.is_empty() {
-        if !options.take(ctx, &mut args, false)? {
-            return Err(Error::Syntax);
-        }
-    }
-    let (db, until_ms) = (ctx.db(), options.until_ms(ctx.now_ms())?);
+    let (key, holder, until_ms) = prolongation(ctx, &mut args)?;
+    let db = ctx.db();
     let slot = gate_under(ctx, key)?;
     let own = slot.and_then(|slot| Some((slot, ctx.ks.grants(db, slot).ok()?.get(holder)?)));
     let Some((slot, own)) = own else {

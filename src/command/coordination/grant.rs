@@ -113,6 +113,18 @@ impl<'a> Options<'a> {
     }
 }
 
+/// Reads a call that sets the lease of a holder's grant anew: key, holder, and when the lease is to end, Unix ms.
+pub(super) fn prolongation<'a>(ctx: &Ctx<'_>, args: &mut Args<'a>) -> Result<(&'a [u8], &'a [u8], i64), Error> {
+    let (key, holder) = (args.bytes()?, holder(args)?);
+    let mut options = Options::default();
+    while !args.is_empty() {
+        if !options.take(ctx, args, false)? {
+            return Err(Error::Syntax);
+        }
+    }
+    Ok((key, holder, options.until_ms(ctx.now_ms())?))
+}
+
 /// Reads the name of a holder.
 pub(super) fn holder<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
     let holder = args.bytes()?;

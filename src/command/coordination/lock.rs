@@ -8,8 +8,8 @@
 //! programs may move from the one to the other one at a time.
 
 use super::grant::{
-    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, refuse_not_held, retry_after_ms, say, set, wait,
-    waiting_before,
+    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolongation, refuse_not_held, retry_after_ms, say,
+    set, wait, waiting_before,
 };
 use super::outcome;
 use crate::base::limits::HOLDERS_COUNT;
@@ -144,14 +144,7 @@ fn acquire(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
 
 /// LOCK.EXTEND: a lease ends so much later than now.
 fn extend(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let (key, owner) = (args.bytes()?, holder(&mut args)?);
-    let mut options = Options::default();
-    while !args.is_empty() {
-        if !options.take(ctx, &mut args, false)? {
-            return Err(Error::Syntax);
-        }
-    }
-    let until_ms = options.until_ms(ctx.now_ms())?;
+    let (key, owner, until_ms) = prolongation(ctx, &mut args)?;
     let Some((slot, own)) = held(ctx, key, owner)? else {
         refuse_not_held(ctx.reply);
         return Ok(());

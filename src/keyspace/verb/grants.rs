@@ -285,6 +285,10 @@ mod tests {
         let mut other = keyspace(0);
         copy.effects().iter().for_each(|(db, effect)| assert_eq!(other.apply(db, &effect), Ok(())));
         assert_eq!(other.next_token(), Some(78));
+        // A payload may not use them up, but may bring back what was given out.
+        assert!(other.may_restore_token(RESTORED_TOKEN_MAX) && !other.may_restore_token(RESTORED_TOKEN_MAX + 1));
+        assert_eq!(other.apply(0, &Effect::Tokens { last: RESTORED_TOKEN_MAX + 1 }), Ok(()));
+        assert!(other.may_restore_token(RESTORED_TOKEN_MAX + 1) && !other.may_restore_token(RESTORED_TOKEN_MAX + 2));
         assert_eq!(other.apply(0, &Effect::Tokens { last: TOKEN_MAX }), Ok(()));
         assert_eq!(other.next_token(), None);
     }
