@@ -475,6 +475,12 @@ impl Db {
         self.timers.nearest(&mut self.entries, drawn);
     }
 
+    /// Whether [`Db::draw_nearest`] is about to learn which are the next.
+    #[inline]
+    pub(super) fn is_ordering_timers(&self) -> bool {
+        self.timers.is_moving()
+    }
+
     /// A key, or one that expires, if there is one.
     pub(super) fn first_that_may_go(&self, is_volatile: bool) -> Option<Slot> {
         if !is_volatile {

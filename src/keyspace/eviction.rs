@@ -8,8 +8,8 @@
 //!   Line and entries are brought into the cache for the next time, while a command runs, so that no eviction waits for them.
 //! - of those that expire, the same, if they are many of all; else a block of the timing wheel, 15 slots in one line of the cache. Stale
 //!   ones don't matter: a slot whose entry expires is one to draw, whatever its timer was pushed for.
-//! - of those that expire next, the timers that the wheel would give out first. So the victim is one of the nearest bucket, in which
-//!   the wheel knows no order.
+//! - of those that expire next, the timers that the wheel would give out first. A bucket of its higher levels lasts for hours, and may
+//!   have nearly all of them, in no order: it is spread over the levels below, a few timers with each eviction.
 //!
 //! A candidate is a slot with what it said of its use. It is worth what it was worth if its entry still says the same, even if another
 //! key has got the slot meanwhile. So no key is copied.
@@ -90,7 +90,9 @@ impl Keyspace {
             let mut drawn = std::mem::take(&mut self.drawn);
             let (mut has_drawn, mut expired) = (false, None);
             // The nearest timers stay the nearest but for what comes meanwhile: they need not be drawn again each time.
-            let are_enough = ranking == Ranking::Deadline && self.pool.candidates.len() > EVICTION_POOL / 2;
+            let are_enough = ranking == Ranking::Deadline
+                && self.pool.candidates.len() > EVICTION_POOL / 2
+                && !self.dbs.iter().any(Db::is_ordering_timers);
             for db in 0..if are_enough { 0 } else { self.databases() } {
                 drawn.clear();
                 self.draw(db, ranking, is_volatile, samples, &mut drawn);
@@ -243,15 +245,25 @@ mod tests {
         spread: impl Fn(&mut Keyspace, Slot, i64),
         volatile: impl Fn(u32) -> bool,
     ) -> f64 {
-        let mut ks = keyspace(policy, START_MS);
+        mean_rank_from(START_MS, policy, spread, volatile)
+    }
+
+    /// The same at another time.
+    fn mean_rank_from(
+        start_ms: i64,
+        policy: MaxmemoryPolicy,
+        spread: impl Fn(&mut Keyspace, Slot, i64),
+        volatile: impl Fn(u32) -> bool,
+    ) -> f64 {
+        let mut ks = keyspace(policy, start_ms);
         for key in 0..KEYS {
             // Neighbours come in no order of their ranks.
             let rank = i64::from(key) * 7_919 % i64::from(KEYS);
             let slot = ks.put(0, &key.to_be_bytes(), b"value");
-            let slot = if volatile(key) { ks.expire_at(0, slot, START_MS + 1_000_000 + 1_000 * rank) } else { slot };
+            let slot = if volatile(key) { ks.expire_at(0, slot, start_ms + 1_000_000 + 1_000 * rank) } else { slot };
             spread(&mut ks, slot, rank);
         }
-        ks.begin_unit(START_MS + 1_000, Recording::Full);
+        ks.begin_unit(start_ms + 1_000, Recording::Full);
         for _ in 0..KEYS / 10 {
             assert!(ks.evict(policy, 5));
         }
@@ -272,6 +284,8 @@ mod tests {
             ks.set_frequency(0, slot, (rank * 200 / i64::from(KEYS)) as u8);
         };
         let all = |_: u32| true;
+        // All but the first few then lie in one bucket of the wheel, that of the next 4.7 hours.
+        let before_hours = START_MS - 1_100_000;
         for (name, rank, most) in [
             ("allkeys-lru", mean_rank(MaxmemoryPolicy::AllKeysLru, idle, |_| false), 0.10),
             ("allkeys-lrm", mean_rank(MaxmemoryPolicy::AllKeysLrm, idle, |_| false), 0.10),
@@ -280,6 +294,7 @@ mod tests {
             ("volatile-lru, one in 5", mean_rank(MaxmemoryPolicy::VolatileLru, idle, |key| key % 5 == 0), 0.30),
             ("volatile-lfu, half", mean_rank(MaxmemoryPolicy::VolatileLfu, frequency, |key| key % 2 == 0), 0.15),
             ("volatile-ttl", mean_rank(MaxmemoryPolicy::VolatileTtl, |_, _, _| {}, all), 0.08),
+            ("volatile-ttl, far", mean_rank_from(before_hours, MaxmemoryPolicy::VolatileTtl, |_, _, _| {}, all), 0.08),
         ] {
             assert!(rank < most, "{name}: {rank}");
         }

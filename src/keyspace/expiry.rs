@@ -144,26 +144,29 @@ impl Timers {
         wheel.random_block(rng)
     }
 
+    /// Whether timers wait to be put in their order.
+    #[inline]
+    pub(super) fn is_moving(&self) -> bool {
+        self.wheel.is_moving()
+    }
+
     /// Draws slots of keys that expire from those whose timers would be given out next, whatever the time. What is stale among these
-    /// goes, and what comes too early is pushed again, so that neither hides the others.
+    /// goes, and what comes too early is pushed again, so that neither hides the others. A bucket with many of them is moved as if its
+    /// time had come, a few timers at each call.
     pub(super) fn nearest(&mut self, entries: &mut Entries, drawn: &mut Vec<Slot>) {
-        let mut kept = Vec::with_capacity(NEAREST);
+        let mut taken = Vec::with_capacity(2 * NEAREST);
         for _ in 0..NEAREST_ROUNDS {
-            for _ in 0..NEAREST {
-                let is_unswept = self.is_unswept_next();
-                let wheel = if is_unswept { &mut self.unswept } else { &mut self.wheel };
-                let Some((slot, until_ms)) = wheel.take_near() else { break };
-                if let Some(entry) = self.entry_of(slot, is_unswept, entries) {
-                    if entry.as_ref().deadline_ms() <= until_ms && entry.as_ref().expires() {
-                        drawn.push(slot);
-                    }
-                    kept.push(slot);
+            let is_unswept = self.is_unswept_next();
+            let wheel = if is_unswept { &mut self.unswept } else { &mut self.wheel };
+            taken.extend(std::iter::from_fn(|| wheel.take_moving()).take(NEAREST).map(|slot| (slot, NEVER)));
+            prefetch(entries, wheel);
+            taken.extend(std::iter::from_fn(|| wheel.take_near()).take(NEAREST));
+            for (slot, until_ms) in taken.drain(..) {
+                let Some(entry) = self.entry_of(slot, is_unswept, entries) else { continue };
+                if entry.as_ref().deadline_ms() <= until_ms && entry.as_ref().expires() {
+                    drawn.push(slot);
                 }
-            }
-            for slot in kept.drain(..) {
-                if let Some(entry) = entries.get_mut(slot) {
-                    self.arm(slot, entry);
-                }
+                self.arm(slot, entry);
             }
             if !drawn.is_empty() {
                 return;

@@ -139,21 +139,38 @@ impl Wheel {
         Some(Taken::Nearer { slot })
     }
 
-    /// Takes a timer that is among the next to be given out, whatever the time, and answers until when its bucket lasts, Unix ms.
-    pub(super) fn take_near(&mut self) -> Option<(Slot, i64)> {
-        let taken = if self.moving.is_empty() {
-            let (level, bucket, start) = self.first()?;
-            let slot = self.blocks.pop(&mut self.levels[level].buckets[bucket]);
-            if self.levels[level].buckets[bucket].is_empty() {
-                self.vacate(level, bucket);
+    /// Whether there is something left of a bucket whose timers are given out one after another.
+    #[inline]
+    pub(super) fn is_moving(&self) -> bool {
+        !self.moving.is_empty()
+    }
+
+    /// Takes a timer of the bucket that is moving. If none is, the next one is from now on, whatever the time, if it is one of a higher
+    /// level, and of more than a block. To go on, the timer must be pushed again.
+    pub(super) fn take_moving(&mut self) -> Option<Slot> {
+        if self.moving.is_empty() {
+            let (level, bucket, start) = self.first().filter(|(level, ..)| *level > 0)?;
+            if !self.blocks.has_many(self.levels[level].buckets[bucket]) {
+                return None;
             }
-            (slot?, start.end_of(level).to_ms())
-        } else {
-            // What is left of a bucket that nobody knows any more.
-            (self.blocks.pop(&mut self.moving)?, i64::MAX)
-        };
+            self.time = start;
+            self.moving = self.vacate(level, bucket);
+        }
+        let slot = self.blocks.pop(&mut self.moving)?;
         self.has_lost_one();
-        Some(taken)
+        Some(slot)
+    }
+
+    /// Takes a timer of the next bucket but for one that is moving, whatever the time, and answers until when it lasts, Unix ms. To go
+    /// on, the timer must be pushed again.
+    pub(super) fn take_near(&mut self) -> Option<(Slot, i64)> {
+        let (level, bucket, start) = self.first()?;
+        let slot = self.blocks.pop(&mut self.levels[level].buckets[bucket])?;
+        if self.levels[level].buckets[bucket].is_empty() {
+            self.vacate(level, bucket);
+        }
+        self.has_lost_one();
+        Some((slot, start.end_of(level).to_ms()))
     }
 
     /// Slots that lie together, not all of them of timers that are there still.
@@ -373,6 +390,12 @@ impl Blocks {
         }
     }
 
+    /// Whether a chain has more than one block.
+    #[inline]
+    fn has_many(&self, chain: Chain) -> bool {
+        !chain.is_empty() && self.block(chain.open).next != chain.open
+    }
+
     #[inline]
     fn open_slots(&self, chain: Chain) -> &[Slot] {
         if chain.is_empty() { &[] } else { &self.block(chain.open).slots[..chain.len as usize] }
@@ -486,7 +509,7 @@ mod tests {
     proptest! {
         /// Whatever is pushed, and whenever, all that has come by some time is given out, in the order of the deadlines.
         #[test]
-        fn gives_the_nearest_first(steps in proptest::collection::vec((0..4u8, time(), 1..40usize), 0..80)) {
+        fn gives_the_nearest_first(steps in proptest::collection::vec((0..6u8, time(), 1..40usize), 0..80)) {
             let mut wheel = Wheel::default();
             let mut deadlines: Vec<i64> = Vec::new();
             let mut waiting: Vec<u32> = Vec::new();
@@ -509,8 +532,24 @@ mod tests {
                     }
                 }
                 // Something may be moving.
-                if step == 1 && let Some(taken) = wheel.take(at_ms) {
-                    wheel.push(taken.slot(), deadlines[taken.slot().0 as usize]);
+                match step {
+                    1 => {
+                        if let Some(taken) = wheel.take(at_ms) {
+                            wheel.push(taken.slot(), deadlines[taken.slot().0 as usize]);
+                        }
+                    }
+                    // As eviction does, whatever the time.
+                    4 => {
+                        let moved: Vec<Slot> = std::iter::from_fn(|| wheel.take_moving()).take(count).collect();
+                        moved.iter().for_each(|slot| wheel.push(*slot, deadlines[slot.0 as usize]));
+                    }
+                    5 => {
+                        if let Some((slot, until_ms)) = wheel.take_near() {
+                            prop_assert!(deadlines[slot.0 as usize] <= until_ms);
+                            wheel.push(slot, deadlines[slot.0 as usize]);
+                        }
+                    }
+                    _ => {}
                 }
                 prop_assert_eq!(slots(&wheel), waiting.clone());
                 prop_assert_eq!(wheel.len(), waiting.len());
