@@ -242,6 +242,7 @@ pub(crate) mod tests {
     thread_local! {
         static ALWAYS: Cell<bool> = const { Cell::new(false) };
         static SILENT: Cell<bool> = const { Cell::new(false) };
+        static HOOKED: Cell<bool> = const { Cell::new(false) };
     }
 
     /// Lets no clock tick on this thread while `run` runs: what it does must not depend on how long it takes.
@@ -269,9 +270,20 @@ pub(crate) mod tests {
         answer
     }
 
+    /// As [`ring_always`], with the hook that comes at the next instruction.
+    pub(in super::super) fn hook_always<A>(run: impl FnOnce() -> A) -> A {
+        HOOKED.set(true);
+        let answer = run();
+        HOOKED.set(false);
+        answer
+    }
+
     pub(super) fn ring_if_always() {
         if ALWAYS.get() {
             ring_now();
+        }
+        if HOOKED.get() {
+            ring();
         }
     }
 

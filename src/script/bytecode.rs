@@ -20,6 +20,10 @@
 //! A tail call is replaced by a jump to new code behind the function's end, so that nothing moves:
 //! a copy of the instruction that loads the callee (never reached; LuaJIT looks backwards for it to name the function in
 //! messages), the call, and the return of its results.
+//!
+//! Where the call takes all results of another one (`return redis.call(unpack(ARGV))`), that jump is one that closes upvalues, of which there
+//! are none above the callee. Its arguments lie beyond the function's frame, and LuaJIT, when it calls a hook there or collects garbage in
+//! one, looks for them only before a call, or before such a jump to one (`cur_topslot` in `lj_dispatch.c`).
 
 /// Opcodes of the LuaJIT that is built in; [`SAMPLES`] proves them at start.
 pub(super) mod op {
@@ -173,10 +177,24 @@ fn rewrite_prototype(prototype: &[u8], flags: u32, out: &mut Vec<u8>, traits: &m
     for (i, &(at, callee)) in tail_calls.iter().enumerate() {
         let target = head.instructions + i * 3 + 1;
         let call = code.at(at)?;
-        let distance = (JUMP_BIAS + target - (at + 1)) as u16;
-        out[start + at * 4..][..4].copy_from_slice(&with_d(op::JMP, call[1], distance));
+        let mut jump = |from: usize, opcode, a| {
+            let distance = (JUMP_BIAS + target - (from + 1)) as u16;
+            out[start + from * 4..][..4].copy_from_slice(&with_d(opcode, a, distance));
+        };
+        let plain = if call[0] == op::CALLT {
+            jump(at, op::JMP, call[1]);
+            op::CALL
+        } else {
+            jump(at, op::UCLO, call[1]);
+            // From one such jump LuaJIT follows to a call, not to the next.
+            for (from, closing) in jumps.all_to(at).filter_map(|from| Some((from, code.at(from)?))) {
+                if closing[0] == op::UCLO {
+                    jump(from, op::UCLO, closing[1]);
+                }
+            }
+            op::CALLM
+        };
         out.extend_from_slice(&callee);
-        let plain = if call[0] == op::CALLT { op::CALL } else { op::CALLM };
         out.extend_from_slice(&[plain, call[1], call[2], 0]);
         out.extend_from_slice(&with_d(op::RETM, call[1], 0));
     }
@@ -336,8 +354,13 @@ struct Jumps(Vec<(usize, usize)>);
 impl Jumps {
     /// The first jump that leads to `target`.
     fn to(&self, target: usize) -> Option<usize> {
-        let at = self.0.partition_point(|(to, _)| *to < target);
-        self.0.get(at).filter(|(to, _)| *to == target).map(|(_, from)| *from)
+        self.all_to(target).next()
+    }
+
+    /// All jumps that lead to `target`.
+    fn all_to(&self, target: usize) -> impl Iterator<Item = usize> {
+        let first = self.0.partition_point(|(to, _)| *to < target);
+        self.0[first..].iter().take_while(move |(to, _)| *to == target).map(|(_, from)| *from)
     }
 }
 

@@ -320,6 +320,34 @@ fn each_call_of_a_library_asks() {
 }
 
 #[test]
+fn a_hook_leaves_alone_what_lies_on_the_stack() {
+    let (mut vm, mut toy) = (vm(), Toy::default());
+    for script in [
+        "return math.max(unpack({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}))",
+        "return math.max(7, 8, unpack({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}))",
+        "local max = math.max return max(unpack({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}))",
+        "return redis.call(unpack({'echo', 'x'}))",
+        "return select('#', unpack({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}))",
+        // The first return stands before the first closure.
+        "local function most(early, ...) local sum = 0 if early then return math.max(unpack({...})) end
+         local function add(n) sum = sum + n end add(10) return math.max(sum, unpack({...})) end
+         return {most(true, 3, 1, 4, 1, 5, 9, 2), most(false, 3, 1, 4, 1, 5, 9, 2)}",
+        "local function list(...) return {...} end return list(unpack({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}))",
+        "local function pass(...) return 0, unpack({...}) end return {pass(3, 1, 4, 1, 5, 9, 2, 6, 5, 3)}",
+        "return math.max(unpack({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}), unpack({2, 7, 1, 8, 2, 8, 1, 8, 2, 8}))",
+    ] {
+        // Once it was asked, a hook comes at each instruction.
+        let script = format!("redis.call('echo', 'x') {script}");
+        let wanted = eval(&mut vm, &mut toy, Form::Resp2, &script);
+        assert!(!wanted.starts_with('-'), "{script}: {wanted}");
+        let asked = toy.asked;
+        let got = super::alarm::tests::hook_always(|| eval(&mut vm, &mut toy, Form::Resp2, &script));
+        assert_eq!(got, wanted, "{script}");
+        assert!(toy.asked > asked + 5, "{script} was asked {} times", toy.asked - asked);
+    }
+}
+
+#[test]
 fn c_functions_that_call_others_ask_in_between() {
     // No instruction of Lua's comes in between; the last of each pair is LuaJIT's own.
     let elements = "local t = {} for i = 1, 1000 do t[i] = 'echo' end ";
