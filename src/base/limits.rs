@@ -26,6 +26,16 @@ pub const HOTKEYS_TRACKED_PER_SHOWN: usize = 10;
 /// Bytes of the longest key of which HOTKEYS keeps a sum: 1,280 of them take 5 MiB.
 pub const HOTKEYS_KEY_MAX_BYTES: usize = 4 * 1024;
 
+/// Grants that were given or ended, and as many calls that were refused, which WHO, WHY and EVENTS remember: both together take some
+/// 500 KiB, and 10 MiB where all names are as long as they may be.
+pub const HISTORY_PLACES: usize = 1_024;
+
+/// Bytes of the longest key of which they do.
+pub const HISTORY_KEY_MAX_BYTES: usize = 1_024;
+
+/// Bytes of a connection's name that they show.
+pub const HISTORY_NAME_MAX_BYTES: usize = 64;
+
 /// Keys of all databases together that INFO keysizes looks at: nobody else is served for a few milliseconds, and of so many a sample is
 /// right to within a hundredth.
 pub const KEY_SIZES_MAX_KEYS: usize = 32_768;

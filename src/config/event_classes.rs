@@ -29,12 +29,14 @@ impl EventClasses {
     pub const MISS: EventClasses = EventClasses(1 << 12);
     /// A key came that was not there.
     pub const NEW: EventClasses = EventClasses(1 << 13);
+    /// Something has become of a grant: of a lock, a place of a gate. Redis has none, hence not among [`ALL`](Self::ALL).
+    pub const GRANT: EventClasses = EventClasses(1 << 14);
     /// What the letter `A` stands for.
     const ALL: EventClasses = EventClasses(0b1111_1111_1100);
 }
 
 /// Each class with its letter, in the order in which they are written.
-const LETTERS: [(u8, EventClasses); 14] = [
+const LETTERS: [(u8, EventClasses); 15] = [
     (b'g', EventClasses::GENERIC),
     (b'$', EventClasses::STRING),
     (b'l', EventClasses::LIST),
@@ -49,6 +51,7 @@ const LETTERS: [(u8, EventClasses); 14] = [
     (b'K', EventClasses::BY_KEY),
     (b'E', EventClasses::BY_EVENT),
     (b'm', EventClasses::MISS),
+    (b'L', EventClasses::GRANT),
 ];
 
 impl EventClasses {
@@ -115,6 +118,7 @@ mod tests {
             ("KEA", "AKE"),
             ("mnKA", "AnKm"),
             ("EKnmdtexzhsl$", "$lshzxetdnKEm"),
+            ("LEAK", "AKEL"),
             ("g$lshzxetd", "A"),
             ("KKgg", "gK"),
         ] {

@@ -448,7 +448,8 @@ parameters! {
             int(0, LONG_MAX), "128", act CommandLog;
         /// Which changes of keys are published, and how: `K` on channels named after the key, `E` on those named after the event; `g` what
         /// concerns keys of any type, `$` strings, `l` lists, `s` sets, `h` hashes, `z` sorted sets, `t` streams, `x` what expired, `e` what
-        /// was evicted, `d` modules, `A` all of these; `n` new keys, `m` keys that were not found. Empty for nothing.
+        /// was evicted, `d` modules, `A` all of these; `n` new keys, `m` keys that were not found, `L` what becomes of
+        /// locks and of places of gates. Empty for nothing.
         notify_keyspace_events: EventClasses = "notify-keyspace-events", AnyTime, EventLetters, "", act Events;
         /// Keep the distribution of each command's latency.
         latency_tracking: bool = "latency-tracking", AnyTime, YesNo, "yes", act LatencyTracking;

@@ -166,7 +166,7 @@ impl ServerState {
 
     /// Has a call wait that came at `now_ms`, Unix ms.
     pub(super) fn park(&mut self, session: &mut Session, entry: &Entry, argv: Argv<'_>, wait: Wait, now_ms: i64) {
-        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, again, or_string } = wait;
+        let Wait { want, keys, deadline_ms, retry_at_ms, on_timeout, again, in_vain, or_string } = wait;
         let steady = |at_ms: Option<i64>| at_ms.map(|at_ms| self.clock.steady_at_ms(at_ms, now_ms));
         let (deadline_ms, retry_at_ms) = (steady(deadline_ms), steady(retry_at_ms));
         let argv = again.unwrap_or_else(|| OwnedArgv::from_argv(argv));
@@ -181,7 +181,9 @@ impl ServerState {
             deadline_ms,
             retry_at_ms,
             on_timeout,
+            in_vain,
             or_string,
+            since_ms: self.clock.steady_ms(),
             muted,
             ticket: 0,
         });

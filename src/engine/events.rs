@@ -33,6 +33,7 @@ pub(crate) const SILENT: &str = "silent";
 pub(super) fn of_unit<'a>(effects: &'a Effects, table: &'static CommandTable, mut tell: impl FnMut(Event<'a>)) {
     let mut call = Call::default();
     let mut notes = effects.notes().peekable();
+    let mut grant_turns = effects.grant_turns().peekable();
     let mut reader = effects.iter();
     let all = reader.bytes_left();
     loop {
@@ -50,6 +51,9 @@ pub(super) fn of_unit<'a>(effects: &'a Effects, table: &'static CommandTable, mu
                 What::Drained { is_set } => call.drained = Some(is_set),
                 What::Told(class, name) => call.events.push(Event { class, name, db: note.db, key: note.key }),
             }
+        }
+        while let Some(turn) = grant_turns.next_if(|turn| turn.at <= begin) {
+            call.say(EventClasses::GRANT, turn.turn.name(), turn.db, turn.key);
         }
         let Some((db, effect)) = reader.next() else { break };
         let end = all - reader.bytes_left();

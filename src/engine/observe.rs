@@ -20,6 +20,9 @@ impl ServerState {
     pub(super) fn observe(&mut self, origin: UnitOrigin, ks: &mut Keyspace, out: &mut [&mut Session]) {
         self.assert_readers_are_known();
         let readers = self.readers;
+        if ks.effects().has_grant_turns() {
+            self.remember_grants(ks, out);
+        }
         if !ks.effects().has_changes() {
             // Nothing has changed, but there is something to tell.
             return self.tell_events(ks, out);

@@ -459,6 +459,12 @@ impl Sessions {
 
     /// A session that is not out.
     #[inline]
+    pub fn get(&self, key: SessionKey) -> Option<&Session> {
+        self.slab.get(key.slot)?.as_deref().filter(|session| session.key == key)
+    }
+
+    /// A session that is not out.
+    #[inline]
     pub fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
         self.slab.get_mut(key.slot)?.as_deref_mut().filter(|session| session.key == key)
     }

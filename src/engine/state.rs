@@ -15,6 +15,7 @@ use super::batch::Batch;
 use super::command_log::CommandLog;
 use super::durability_state::Durability;
 use super::error::Error;
+use super::history::History;
 use super::hotkeys::HotKeys;
 use super::latency::LatencyMonitor;
 use super::monitor::Monitors;
@@ -94,6 +95,7 @@ impl Engine {
             registry: Arc::default(),
             command_log,
             hotkeys: None,
+            history: History::new(clock.now_ms()),
             latency,
             stats,
             startup_bytes,
@@ -176,6 +178,8 @@ pub struct ServerState {
     pub command_log: CommandLog,
     /// Which keys take the most, in the last collection that was started.
     pub hotkeys: Option<Box<HotKeys>>,
+    /// What has become of locks and gates lately, and whom they have refused.
+    pub(crate) history: History,
     /// What held others up.
     pub latency: LatencyMonitor,
     /// Bytes that were allocated when the server was made, without those of scripts.

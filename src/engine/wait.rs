@@ -75,6 +75,8 @@ pub struct Wait {
     pub on_timeout: fn(&mut Reply),
     /// The command to dispatch again, when it is not the one that came (XREAD resolves `$` once).
     pub again: Option<OwnedArgv>,
+    /// What is remembered as the reason when waiting ends without a result, if the call then counts as refused by its first key.
+    pub in_vain: Option<&'static str>,
     /// A string in this key ends the waiting, too: that of a call with the same id, which ONCE has kept.
     pub or_string: Option<Box<[u8]>>,
 }
@@ -89,7 +91,16 @@ impl Wait {
     ) -> Wait {
         let mut owned = OwnedArgv::default();
         keys.for_each(|key| owned.push(key));
-        Wait { want, keys: owned, deadline_ms, retry_at_ms: None, on_timeout, again: None, or_string: None }
+        Wait {
+            want,
+            keys: owned,
+            deadline_ms,
+            retry_at_ms: None,
+            on_timeout,
+            again: None,
+            in_vain: None,
+            or_string: None,
+        }
     }
 
     /// For nothing but the time.
@@ -141,7 +152,11 @@ pub struct Parked {
     /// See [`Wait`].
     pub on_timeout: fn(&mut Reply),
     /// See [`Wait`].
+    pub in_vain: Option<&'static str>,
+    /// See [`Wait`].
     pub or_string: Option<Box<[u8]>>,
+    /// Since when it waits, by the steady clock.
+    pub(crate) since_ms: i64,
     /// The client does not want the reply (CLIENT REPLY).
     pub muted: bool,
     /// Its place in every queue: calls that came later have larger numbers. Set when it is queued.

@@ -158,6 +158,11 @@ impl Waits {
         self.queue(db, key, want).map_or(0, BTreeMap::len)
     }
 
+    /// Whose calls of a queue wait for a key, the longest waiting first.
+    pub(crate) fn waiters(&self, db: DbIndex, key: &[u8], want: Want) -> impl Iterator<Item = SessionKey> {
+        self.queue(db, key, want).into_iter().flat_map(BTreeMap::values).copied()
+    }
+
     /// The longest waiting call of a queue.
     pub(super) fn first(&self, db: DbIndex, key: &[u8], want: Want) -> Option<SessionKey> {
         self.queue(db, key, want)?.first_key_value().map(|(_, session)| *session)

@@ -65,3 +65,4 @@ mod syncing;
 mod tls;
 mod tour;
 mod transcripts;
+mod who;

@@ -5,8 +5,8 @@
 //! a lowered limit stay with their holders, and nothing is granted until enough of them are free.
 
 use super::grant::{
-    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolongation, refuse_not_held, retry_after_ms, say,
-    set, units, wait, waiting_before,
+    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolongation, refuse_not_held, remember_refusal,
+    retry_after_ms, say, set, units, wait, waiting_before,
 };
 use crate::base::limits::{HOLDERS_COUNT, HOLDERS_MAX_COUNT};
 use crate::engine::args::Args;
@@ -135,6 +135,7 @@ impl<'a> Acquire<'a> {
             _ => "queue",
         };
         let retry_after = retry_after_ms(ctx, self.key);
+        remember_refusal(ctx, self.key, self.holder, reason, in_use, limit);
         answer(
             ctx.reply,
             false,

@@ -12,6 +12,7 @@ use crate::base::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS};
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
+use crate::engine::history::Refusal;
 use crate::engine::spec::Group;
 use crate::engine::wait::{Wait, Want, deadline_after_ms};
 use crate::engine::{Command, Ctx, Flow};
@@ -67,9 +68,25 @@ pub(super) fn refuse_not_held(reply: &mut Reply) {
     answer(reply, false, &[("reason", Said::Text(b"not-held"))]);
 }
 
+/// The reason of who has waited without getting a place.
+const TIMEOUT: &str = "timeout";
+
 /// Answers that waiting has ended without a place.
 fn time_out(reply: &mut Reply) {
-    answer(reply, false, &[("reason", Said::Text(b"timeout"))]);
+    answer(reply, false, &[("reason", Said::Text(TIMEOUT.as_bytes()))]);
+}
+
+/// Remembers for WHY that a place was refused, of so many units of which so many are in use.
+pub(super) fn remember_refusal(
+    ctx: &mut Ctx<'_>,
+    key: &[u8],
+    holder: &[u8],
+    reason: &'static str,
+    in_use: u64,
+    limit: u64,
+) {
+    let count = |units| i64::try_from(units).unwrap_or(i64::MAX);
+    ctx.remember_refusal(Refusal { key, subject: holder, reason, in_use: count(in_use), limit: count(limit) });
 }
 
 /// The options of a call that takes or prolongs a grant.
@@ -95,11 +112,7 @@ impl<'a> Options<'a> {
             return Ok(true);
         }
         if may_take && args.option("note", 1) {
-            let note = args.bytes()?;
-            if note.len() > GRANT_NOTE_MAX_BYTES {
-                return Err(Error::owned(format!("ERR a note has at most {GRANT_NOTE_MAX_BYTES} bytes")));
-            }
-            self.note = Some(note);
+            self.note = Some(text(args)?);
             return Ok(true);
         }
         Ok(false)
@@ -123,6 +136,15 @@ pub(super) fn prolongation<'a>(ctx: &Ctx<'_>, args: &mut Args<'a>) -> Result<(&'
         }
     }
     Ok((key, holder, options.until_ms(ctx.now_ms())?))
+}
+
+/// Reads the text of a note.
+pub(super) fn text<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
+    let note = args.bytes()?;
+    if note.len() <= GRANT_NOTE_MAX_BYTES {
+        return Ok(note);
+    }
+    Err(Error::owned(format!("ERR a note has at most {GRANT_NOTE_MAX_BYTES} bytes")))
 }
 
 /// Reads the name of a holder.
@@ -157,6 +179,7 @@ pub(super) fn retry_after_ms(ctx: &Ctx<'_>, key: &[u8]) -> Said<'static> {
 pub(super) fn wait(ctx: &Ctx<'_>, key: &[u8], options: &Options<'_>) -> Option<Flow> {
     let deadline_ms = options.block.filter(|_| ctx.may_wait())?;
     let mut wait = Wait::new(Want::Place, [key].into_iter(), deadline_ms, time_out);
+    wait.in_vain = Some(TIMEOUT);
     if waiting_before(ctx, key) == 0 {
         wait.retry_at_ms = ctx.ks.place_may_be_free_at(ctx.db(), key);
     }

@@ -8,8 +8,8 @@
 //! programs may move from the one to the other one at a time.
 
 use super::grant::{
-    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolongation, refuse_not_held, retry_after_ms, say,
-    set, wait, waiting_before,
+    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolongation, refuse_not_held, remember_refusal,
+    retry_after_ms, say, set, text, wait, waiting_before,
 };
 use super::outcome;
 use crate::base::limits::HOLDERS_COUNT;
@@ -111,9 +111,12 @@ impl<'a> Acquire<'a> {
         if let Some(flow) = wait(ctx, self.key, &self.options) {
             return Ok(flow);
         }
-        let reason: &[u8] = if is_free { b"queue" } else { b"held" };
+        let reason = if is_free { "queue" } else { "held" };
         let retry_after = retry_after_ms(ctx, self.key);
-        let fields = [("reason", Said::Text(reason)), ("waiting", waiting.into()), ("retry-after-ms", retry_after)];
+        let in_use = lock.map_or(0, |lock| lock.map_or(1, Grants::len));
+        remember_refusal(ctx, self.key, self.owner, reason, in_use as u64, 1);
+        let fields =
+            [("reason", Said::Text(reason.as_bytes())), ("waiting", waiting.into()), ("retry-after-ms", retry_after)];
         answer(ctx.reply, false, &fields);
         Ok(Flow::Replied)
     }
@@ -223,7 +226,9 @@ fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 /// LOCK.BREAK: takes the lock from one owner, or from all who hold it.
 fn break_lock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let key = args.bytes()?;
-    let owner = if args.is_empty() { None } else { Some(args.bytes()?) };
+    // An owner of the name NOTE is told apart by the number of arguments.
+    let owner = if args.len() % 2 == 1 { Some(args.bytes()?) } else { None };
+    let why = if args.option("note", 1) { text(&mut args)? } else { b"" };
     args.end()?;
     let db = ctx.db();
     let slot = ctx.ks.find(db, key);
@@ -231,16 +236,17 @@ fn break_lock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         Some(slot) => lock(ctx.ks, db, slot)?,
         None => None,
     };
-    let ended = match owner {
-        Some(owner) => usize::from(lock.is_some_and(|lock| lock.get(owner).is_some())),
-        None => lock.map_or(0, Grants::len),
+    let ended: Vec<Vec<u8>> = match (owner, lock) {
+        (_, None) => Vec::new(),
+        (Some(owner), Some(lock)) => lock.get(owner).map(|own| own.holder.to_vec()).into_iter().collect(),
+        (None, Some(lock)) => lock.from(0).map(|own| own.holder.to_vec()).collect(),
     };
-    match (slot.filter(|_| ended > 0), owner) {
-        (Some(slot), Some(owner)) => _ = ctx.ks.grant_end(db, slot, owner)?,
-        (Some(slot), None) => ctx.ks.remove(db, slot),
-        _ => {}
+    if let Some(slot) = slot {
+        for owner in &ended {
+            ctx.ks.grant_break(db, slot, owner, why)?;
+        }
     }
-    answer(ctx.reply, ended > 0, &[("ended", ended.into())]);
+    answer(ctx.reply, !ended.is_empty(), &[("ended", ended.len().into())]);
     Ok(())
 }
 
@@ -297,7 +303,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Delete)],
         complexity: "O(N) with N the number of those who share the lock",
         summary: "Takes a lock from its owner, or from all who hold it.",
-        syntax: "key [owner]",
+        syntax: "key [owner] [NOTE text]",
         categories: &["@coordination", "@dangerous"],
         run: Run::Now(break_lock),
         ..BASE

@@ -11,6 +11,7 @@
 //! encoded, with an example of each, says `docs/effects.md`.
 
 mod field;
+mod grant_turns;
 mod notes;
 mod record;
 mod touch;
@@ -19,6 +20,7 @@ mod touch;
 mod specification;
 
 pub use field::{Ascending, Cause, Field, Pairs, Shown, Strings};
+pub use grant_turns::{GrantTurn, Turn};
 pub use notes::{Note, What};
 pub(in crate::keyspace) use record::Kept;
 pub use record::{EffectReader, EffectWriter, Effects, Place, Recording};

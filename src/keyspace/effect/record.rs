@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
+use super::grant_turns::{GrantTurn, GrantTurns};
 use super::notes::{Note, Notes, What};
 use super::touch::Touch;
 use super::{Effect, Field, Role, SAME_KEY, Target};
@@ -27,6 +28,7 @@ pub enum Recording {
 struct Mark {
     bytes: usize,
     count: u64,
+    grant_turns: usize,
 }
 
 /// What [stays](Effects::keep) of the record when less of it may be cut off for a while.
@@ -67,6 +69,8 @@ pub struct Effects {
     /// What is noted beside the whole effects, if it is.
     notes: Notes,
     is_annotated: bool,
+    /// What has become of grants.
+    grant_turns: GrantTurns,
     /// Whether there is anything that observers are to see.
     has_record: bool,
 }
@@ -82,6 +86,7 @@ impl Effects {
         if self.has_record | self.is_annotated {
             self.has_record = false;
             self.notes.clear();
+            self.grant_turns.truncate(0);
         }
     }
 
@@ -111,11 +116,29 @@ impl Effects {
         self.notes.iter()
     }
 
+    /// Notes what has become of a grant.
+    pub(in crate::keyspace) fn add_grant_turn(&mut self, turn: GrantTurn<'_>) {
+        self.grant_turns.add(GrantTurn { at: self.buf.len(), ..turn });
+        self.has_record = true;
+    }
+
+    /// What has become of grants in the unit.
+    pub fn grant_turns(&self) -> impl Iterator<Item = GrantTurn<'_>> {
+        self.grant_turns.iter()
+    }
+
+    /// Whether anything has become of grants.
+    #[inline]
+    pub fn has_grant_turns(&self) -> bool {
+        self.grant_turns.len() > 0
+    }
+
     /// Gives back the memory that is kept for the next unit. Between two units only: forgets what the last one recorded.
     pub(in crate::keyspace) fn give_back(&mut self) {
         self.buf = Vec::new();
         self.changed = Changed::default();
         self.notes = Notes::default();
+        self.grant_turns = GrantTurns::default();
         self.has_record = false;
     }
 
@@ -242,7 +265,7 @@ impl Effects {
     /// What comes from here on can be [cut](Self::cut) off.
     #[inline]
     pub(in crate::keyspace) fn keep(&mut self) {
-        self.kept = Mark { bytes: self.buf.len(), count: self.count };
+        self.kept = Mark { bytes: self.buf.len(), count: self.count, grant_turns: self.grant_turns.len() };
         self.changed.keep();
         self.notes.keep();
         self.condensed_to = self.kept.bytes;
@@ -276,7 +299,8 @@ impl Effects {
         self.count = self.kept.count;
         self.changed.cut();
         self.notes.cut();
-        self.has_record = !self.buf.is_empty() || self.notes.tell_anything();
+        self.grant_turns.truncate(self.kept.grant_turns);
+        self.has_record = !self.buf.is_empty() || self.notes.tell_anything() || self.has_grant_turns();
     }
 
     /// Nothing will be cut off any more.

@@ -4,9 +4,9 @@
 //! the keyspace as a whole and never again given out: neither when the key is deleted, nor when everything is, nor after a restart.
 
 use super::{Misfit, WrongType, ensure, ensure_emptied, slot_of};
-use crate::base::limits::{PLACE_LOOK_AGAIN_MS, RESTORED_TOKEN_MAX};
+use crate::base::limits::{HISTORY_PLACES, PLACE_LOOK_AGAIN_MS, RESTORED_TOKEN_MAX};
 use crate::keyspace::any_value::{Value, ValueMut, ValueRef};
-use crate::keyspace::effect::{Cause, Effect};
+use crate::keyspace::effect::{Cause, Effect, GrantTurn, Turn};
 use crate::keyspace::entry::Entry;
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
@@ -64,7 +64,10 @@ impl Keyspace {
         if !self.grants_mut(db, slot)?.set(grant) {
             return Ok(false);
         }
-        self.last_token = self.last_token.max(grant.token);
+        if grant.token > self.last_token {
+            self.last_token = grant.token;
+            self.note_turn(Turn::Granted, db, slot, grant, grant.note);
+        }
         self.dbs[db as usize].follow_elements(slot, before);
         self.record_at(db, slot, |key| grant_set(key, grant));
         Ok(true)
@@ -73,7 +76,19 @@ impl Keyspace {
     /// Ends a holder's grant as a command asks, and with the last one the key, unless its limit is its own. False where the holder has
     /// none.
     pub fn grant_end(&mut self, db: DbIndex, slot: Slot, holder: &[u8]) -> Result<bool, WrongType> {
-        self.end_grant(db, slot, holder, Cause::Command)
+        self.end_grant(db, slot, holder, Turn::Released, b"")
+    }
+
+    /// As [`grant_end`](Self::grant_end), on behalf of somebody else than the holder, who says why.
+    pub fn grant_break(&mut self, db: DbIndex, slot: Slot, holder: &[u8], why: &[u8]) -> Result<bool, WrongType> {
+        self.end_grant(db, slot, holder, Turn::Broken, why)
+    }
+
+    /// Notes what becomes of a grant at `slot`.
+    fn note_turn(&mut self, turn: Turn, db: DbIndex, slot: Slot, grant: Grant<'_>, note: &[u8]) {
+        let Grant { holder, token, units, .. } = grant;
+        let key = self.dbs[db as usize].entry(slot).key();
+        self.effects.add_grant_turn(GrantTurn { at: 0, turn, db, key, holder, token, units, note });
     }
 
     /// Sets the limit of the gate at `slot`, and whether it is its own. If not, there are grants.
@@ -98,6 +113,18 @@ impl Keyspace {
         }
     }
 
+    /// Notes that all grants at `slot` are about to go with their key. Of very many it notes no more than anybody remembers.
+    #[cold]
+    pub(super) fn note_removed_grants(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
+        let turn = if cause == Cause::Expiry { Turn::Expired } else { Turn::Removed };
+        let entry = self.dbs[db as usize].entry(slot);
+        let ValueRef::Grants(grants) = entry.value() else { return };
+        for Grant { holder, token, units, .. } in grants.from(0).take(HISTORY_PLACES) {
+            let key = entry.key();
+            self.effects.add_grant_turn(GrantTurn { at: 0, turn, db, key, holder, token, units, note: b"" });
+        }
+    }
+
     /// Ends grants at `slot` whose leases are over, while others last, at most `budget`. Answers how many there were.
     pub(in crate::keyspace) fn end_expired_grants(&mut self, db: DbIndex, slot: Slot, budget: usize) -> usize {
         let expired_until_ms = self.expired_until_ms();
@@ -108,7 +135,7 @@ impl Keyspace {
         {
             let holder = first.holder.to_vec();
             self.stats.expired_elements += 1;
-            if self.end_grant(db, slot, &holder, Cause::Expiry) != Ok(true) {
+            if self.end_grant(db, slot, &holder, Turn::Expired, b"") != Ok(true) {
                 break;
             }
             ended += 1;
@@ -116,14 +143,25 @@ impl Keyspace {
         ended
     }
 
-    fn end_grant(&mut self, db: DbIndex, slot: Slot, holder: &[u8], cause: Cause) -> Result<bool, WrongType> {
-        let Some(Grant { token, .. }) = self.grants(db, slot)?.get(holder) else { return Ok(false) };
+    fn end_grant(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        holder: &[u8],
+        turn: Turn,
+        note: &[u8],
+    ) -> Result<bool, WrongType> {
+        let Some(own) = self.grants(db, slot)?.get(holder) else { return Ok(false) };
+        let ended = own.renewed(holder, own.until_ms, b"");
+        let token = ended.token;
+        self.note_turn(turn, db, slot, ended, note);
         self.note_change(db, slot, |value| PreImage::grant(value, holder));
         let grants = self.grants_mut(db, slot)?;
         grants.remove(holder);
         let emptied = grants.is_hollow();
         self.dbs[db as usize].follow_elements(slot, true);
         let emptied_key = emptied && !self.is_workshop;
+        let cause = if turn == Turn::Expired { Cause::Expiry } else { Cause::Command };
         self.record_at(db, slot, |key| Effect::GrantEnd { key, holder, token, cause, emptied: emptied_key });
         self.drop_if(emptied, db, slot);
         Ok(true)
@@ -160,7 +198,8 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         Effect::GrantEnd { key, holder, token, cause, emptied } => {
             let slot = slot_of(ks, db, key)?;
             let has_token = ks.grants(db, slot)?.get(holder).is_some_and(|grant| grant.token == token);
-            ensure(has_token && ks.end_grant(db, slot, holder, cause)?, Misfit::Absent)?;
+            let turn = if cause == Cause::Expiry { Turn::Expired } else { Turn::Released };
+            ensure(has_token && ks.end_grant(db, slot, holder, turn, b"")?, Misfit::Absent)?;
             ensure_emptied(ks, db, key, emptied)?;
         }
         Effect::GrantsLimit { key, limit, fixed } => {

@@ -2,7 +2,7 @@
 
 use super::{Misfit, ensure, slot_of};
 use crate::base::hasher::hash_bytes;
-use crate::keyspace::any_value::Value;
+use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Cause, Effect};
 use crate::keyspace::entries::Removed;
@@ -17,6 +17,9 @@ impl Keyspace {
 
     /// Removes a key.
     pub(in crate::keyspace) fn remove_as(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
+        if let ValueRef::Grants(_) = self.value(db, slot) {
+            self.note_removed_grants(db, slot, cause);
+        }
         self.record_at(db, slot, |key| Effect::Del { key, cause });
         self.take_away(db, slot);
     }

@@ -51,6 +51,19 @@ pub(super) enum Kind {
     Exact { max: i64, window_ms: i64 },
 }
 
+impl Kind {
+    /// Its word, as WHY answers it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Gcra(_) => "gcra",
+            Kind::Fixed { .. } => "fixed",
+            Kind::Calendar { .. } => "calendar",
+            Kind::Sliding { .. } => "sliding",
+            Kind::Exact { .. } => "exact",
+        }
+    }
+}
+
 /// A window of the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {

@@ -9,6 +9,7 @@ use crate::command::coordination::outcome;
 use crate::command::string::string_at;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
+use crate::engine::history::Refusal;
 use crate::engine::{Ctx, Done};
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::string::Digits;
@@ -39,6 +40,9 @@ pub(super) fn take(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let takes = grants && !is_repeated && !call.only_asks;
     if takes {
         take_all(ctx.ks, db, &call, &looks)?;
+    }
+    if !grants && !is_repeated && !call.only_asks {
+        remember_refusals(ctx, &call, &looks);
     }
     answer(ctx, &call, &looks, takes, is_repeated);
     Ok(())
@@ -72,6 +76,17 @@ fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, looks: &[Look]) -> 
     let changed = call.rules.len() + usize::from(call.request.is_some());
     ks.count_changes_as(before, changed as u64);
     Ok(())
+}
+
+/// Remembers for WHY which rules have refused the call.
+fn remember_refusals(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look]) {
+    let now_ms = ctx.now_ms();
+    for (rule, look) in call.rules.iter().zip(looks).filter(|(_, look)| !look.grants) {
+        let standing = look.standing(now_ms, call.units, false);
+        let (subject, in_use) = (call.request.unwrap_or_default(), standing.limit - standing.remaining);
+        let (reason, limit) = (rule.kind.name(), standing.limit);
+        ctx.remember_refusal(Refusal { key: rule.key, subject, reason, in_use, limit });
+    }
 }
 
 fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: bool, is_repeated: bool) {

@@ -1,0 +1,37 @@
+//! EVENTS: what has become of grants lately, and who was refused, of all keys and in order.
+
+use super::grant::BASE;
+use super::{outcome, past};
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::spec::Flags;
+use crate::engine::{Command, Ctx, Done, Run};
+
+const BAD_CURSOR: Error = Error::text("ERR the cursor is 0, or the `next` of an answer before");
+
+fn events(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let cursor = u64::try_from(args.int_or(BAD_CURSOR)?).map_err(|_| BAD_CURSOR)?;
+    let count = past::count(&mut args)?;
+    ctx.ks.see_everything();
+    let (later, has_missed) = ctx.server.history.after(cursor);
+    let shown: Vec<_> = later.take(count).collect();
+    let next = shown.last().map_or(cursor, |last| last.id);
+    outcome::begin(ctx.reply, i64::from(!shown.is_empty()), 3);
+    outcome::number(ctx.reply, "next", i64::try_from(next).unwrap_or(i64::MAX));
+    outcome::number(ctx.reply, "missed", i64::from(has_missed));
+    ctx.reply.bulk(b"events");
+    past::answer(ctx.reply, &shown, true);
+    Ok(())
+}
+
+/// The family's table.
+pub(crate) const COMMANDS: &[Command] = &[Command {
+    name: "events",
+    arity: -2,
+    flags: Flags::READONLY.and(Flags::ADMIN),
+    complexity: "O(N) with N the number of events that are remembered, at most 2,048",
+    summary: "Tells which locks and gates were granted, given back or lost lately, and who was refused, from a cursor on.",
+    syntax: "cursor:integer [COUNT count:integer]",
+    run: Run::Now(events),
+    ..BASE
+}];

@@ -1,0 +1,73 @@
+//! How WHO, WHY and EVENTS answer what has happened.
+
+use super::grant::{Said, say};
+use crate::base::limits::HOLDERS_MAX_COUNT;
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::history::{Client, Past, What};
+use crate::resp::reply::Reply;
+
+/// How many of each are answered unless COUNT says otherwise: people read them.
+pub(super) const SHOWN_COUNT: usize = 10;
+
+/// Reads `[COUNT n]`, to the end.
+pub(super) fn count(args: &mut Args<'_>) -> Result<usize, Error> {
+    let mut count = SHOWN_COUNT;
+    while !args.is_empty() {
+        if !args.option("count", 1) {
+            return Err(Error::Syntax);
+        }
+        let wanted = usize::try_from(args.int()?).ok().filter(|count| (1..=HOLDERS_MAX_COUNT).contains(count));
+        count = wanted.ok_or_else(|| Error::owned(format!("ERR COUNT is a number from 1 to {HOLDERS_MAX_COUNT}")))?;
+    }
+    Ok(count)
+}
+
+/// The fields that tell which connection it was: a number of 0 and nothing where none did it, or it is forgotten.
+pub(super) fn client_fields<'a>(client: &Client<'a>) -> [(&'static str, Said<'a>); 3] {
+    [
+        ("client-id", client.id.into()),
+        ("client-addr", Said::Text(client.address)),
+        ("client-name", Said::Text(client.name)),
+    ]
+}
+
+/// What it is called.
+fn event_name(what: What) -> &'static str {
+    match what {
+        What::Turn { turn, .. } => turn.name(),
+        What::Refused { .. } => "refused",
+    }
+}
+
+/// Answers a list of what has happened, with its keys where the caller has not named one.
+pub(super) fn answer(reply: &mut Reply, pasts: &[Past<'_>], with_keys: bool) {
+    reply.array(pasts.len());
+    for past in pasts {
+        let mut fields = vec![
+            ("id", past.id.into()),
+            ("at-ms", Said::Number(past.at_ms)),
+            ("event", Said::Text(event_name(past.what).as_bytes())),
+        ];
+        if with_keys {
+            fields.extend([("db", u64::from(past.db).into()), ("key", Said::Text(past.key))]);
+        }
+        fields.push(("holder", Said::Text(past.subject)));
+        match past.what {
+            What::Turn { token, units, .. } => {
+                fields.extend([("token", token.into()), ("units", units.into()), ("note", Said::Text(past.note))]);
+            }
+            What::Refused { command, reason, in_use, limit } => {
+                fields.extend([
+                    ("command", Said::Text(command.as_bytes())),
+                    ("reason", Said::Text(reason.as_bytes())),
+                    ("in-use", Said::Number(in_use)),
+                    ("limit", Said::Number(limit)),
+                ]);
+            }
+        }
+        fields.extend(client_fields(&past.client));
+        reply.map(fields.len());
+        say(reply, &fields);
+    }
+}

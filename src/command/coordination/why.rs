@@ -1,0 +1,43 @@
+//! WHY: whom a key has refused lately, and for what reason.
+
+use super::grant::BASE;
+use super::{outcome, past};
+use crate::engine::args::Args;
+use crate::engine::spec::{Access, Flags, KeySpec};
+use crate::engine::{Command, Ctx, Done, Run};
+
+fn why(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    // A subject of the name COUNT is told apart by the number of arguments.
+    let subject = if args.len() % 2 == 1 { Some(args.bytes()?) } else { None };
+    let count = past::count(&mut args)?;
+    let db = ctx.db();
+    // What was refused follows from what the key held, so the answer waits for the log as that does.
+    _ = ctx.ks.look_up(db, key);
+    let of_subject = |past: &crate::engine::history::Past<'_>| subject.is_none_or(|subject| past.subject == subject);
+    let (mut known, mut shown) = (0, Vec::new());
+    for refusal in ctx.server.history.refusals_of(db, key).filter(of_subject) {
+        known += 1;
+        if shown.len() < count {
+            shown.push(refusal);
+        }
+    }
+    outcome::begin(ctx.reply, i64::from(known > 0), 2);
+    outcome::number(ctx.reply, "known", known);
+    ctx.reply.bulk(b"refusals");
+    past::answer(ctx.reply, &shown, false);
+    Ok(())
+}
+
+/// The family's table.
+pub(crate) const COMMANDS: &[Command] = &[Command {
+    name: "why",
+    arity: -2,
+    flags: Flags::READONLY,
+    keys: &[KeySpec::one(1, Access::Read)],
+    complexity: "O(N) with N the number of refusals that are remembered, at most 1,024",
+    summary: "Tells whom a lock, gate or limit has refused lately, and why.",
+    syntax: "key [subject] [COUNT count:integer]",
+    run: Run::Now(why),
+    ..BASE
+}];

@@ -1,0 +1,131 @@
+//! What has become of grants in the unit that is underway: which were given, and how others ended.
+//!
+//! This stands beside the effects, and is no part of their stream: it is neither logged nor repeated. It is there however little of the
+//! effects is recorded, and is cut off and forgotten with them. Effects say what a grant is from now on; this says that it is new, and
+//! that somebody broke it and why.
+
+use std::ops::Range;
+
+/// What has become of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It was given.
+    Granted,
+    /// Its holder has given it back.
+    Released,
+    /// Its lease was over.
+    Expired,
+    /// Somebody else has taken it away.
+    Broken,
+    /// Its key was deleted or evicted.
+    Removed,
+}
+
+impl Turn {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Turn::Granted => "granted",
+            Turn::Released => "released",
+            Turn::Expired => "lapsed",
+            Turn::Broken => "broken",
+            Turn::Removed => "removed",
+        }
+    }
+}
+
+/// What has become of one grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantTurn<'a> {
+    /// How many bytes of effects had been recorded before.
+    pub at: usize,
+    /// What it is that has become of it.
+    pub turn: Turn,
+    /// Of which database.
+    pub db: u16,
+    /// Of which key.
+    pub key: &'a [u8],
+    /// Who holds it, or did.
+    pub holder: &'a [u8],
+    /// Its fencing token.
+    pub token: u64,
+    /// Its units.
+    pub units: u64,
+    /// What was said about that: by the holder, or by who broke it.
+    pub note: &'a [u8],
+}
+
+#[derive(Debug)]
+struct Stored {
+    at: usize,
+    turn: Turn,
+    db: u16,
+    token: u64,
+    units: u64,
+    /// Key, holder and note, one behind the other.
+    text: Range<usize>,
+    holder_at: usize,
+    note_at: usize,
+}
+
+/// All of the unit that is underway.
+#[derive(Debug, Default)]
+pub(super) struct GrantTurns {
+    stored: Vec<Stored>,
+    text: Vec<u8>,
+}
+
+impl GrantTurns {
+    pub(super) fn add(&mut self, GrantTurn { at, turn, db, key, holder, token, units, note }: GrantTurn<'_>) {
+        let begin = self.text.len();
+        self.text.extend_from_slice(key);
+        let holder_at = self.text.len();
+        self.text.extend_from_slice(holder);
+        let note_at = self.text.len();
+        self.text.extend_from_slice(note);
+        self.stored.push(Stored { at, turn, db, token, units, text: begin..self.text.len(), holder_at, note_at });
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = GrantTurn<'_>> {
+        self.stored.iter().map(|&Stored { at, turn, db, token, units, ref text, holder_at, note_at }| GrantTurn {
+            at,
+            turn,
+            db,
+            key: &self.text[text.start..holder_at],
+            holder: &self.text[holder_at..note_at],
+            token,
+            units,
+            note: &self.text[note_at..text.end],
+        })
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.stored.len()
+    }
+
+    pub(super) fn truncate(&mut self, len: usize) {
+        if let Some(first) = self.stored.get(len) {
+            self.text.truncate(first.text.start);
+            self.stored.truncate(len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_read_as_they_were_added_and_cut_off_from_the_end() {
+        let turn = |turn, key, note| GrantTurn { at: 0, turn, db: 3, key, holder: b"h", token: 7, units: 2, note };
+        let added = [turn(Turn::Granted, b"a".as_slice(), b"".as_slice()), turn(Turn::Broken, b"bb", b"why")];
+        let mut turns = GrantTurns::default();
+        added.iter().for_each(|turn| turns.add(*turn));
+        assert_eq!(turns.iter().collect::<Vec<_>>(), added);
+        turns.truncate(2);
+        assert_eq!(turns.len(), 2);
+        turns.truncate(1);
+        assert_eq!((turns.iter().collect::<Vec<_>>(), turns.text.as_slice()), (added[..1].to_vec(), &b"ah"[..]));
+    }
+}

@@ -1,0 +1,156 @@
+//! WHO, WHY and EVENTS beside their transcript: what a walk over the events misses, who may read them, what a client that has gone is
+//! called, and what is told on the channels of keyspace notifications.
+
+use crate::harness::{Program, Raw, Server, Value, until};
+
+/// The value of a field in an answer of RESP2, or in one of its maps.
+fn field<'a>(answer: &'a Value, name: &str) -> &'a Value {
+    let Value::Array(parts) = answer else { panic!("{answer:?}") };
+    let at = parts.iter().position(|part| part.bytes() == Some(name.as_bytes()));
+    &parts[at.unwrap_or_else(|| panic!("no {name} in {answer:?}")) + 1]
+}
+
+fn number(value: &Value) -> i64 {
+    let Value::Integer(number) = value else { panic!("{value:?}") };
+    *number
+}
+
+fn items(value: &Value) -> &[Value] {
+    let Value::Array(items) = value else { panic!("{value:?}") };
+    items
+}
+
+fn text(value: &Value) -> String {
+    String::from_utf8_lossy(value.bytes().unwrap_or_else(|| panic!("{value:?}"))).into_owned()
+}
+
+fn call(link: &mut Raw, line: &str) -> Value {
+    link.command(&line.split(' ').collect::<Vec<_>>())
+}
+
+/// All events from a cursor on, page by page: what each says, the last cursor, and whether any was missed.
+fn walk(link: &mut Raw, mut cursor: i64, count: usize) -> (Vec<String>, i64, bool) {
+    let (mut told, mut missed) = (Vec::new(), false);
+    loop {
+        let page = call(link, &format!("EVENTS {cursor} COUNT {count}"));
+        missed |= number(field(&page, "missed")) == 1;
+        let events = items(field(&page, "events"));
+        assert_eq!(number(&items(&page)[0]), i64::from(!events.is_empty()));
+        if events.is_empty() {
+            assert_eq!(number(field(&page, "next")), cursor);
+            return (told, cursor, missed);
+        }
+        for event in events {
+            let id = number(field(event, "id"));
+            assert!(id > cursor, "in order");
+            cursor = id;
+            let said = ["event", "key", "holder"].map(|name| text(field(event, name)));
+            told.push(said.join(" "));
+        }
+        assert_eq!(number(field(&page, "next")), cursor);
+    }
+}
+
+#[test]
+fn a_walk_over_the_events_sees_each_once_and_says_what_it_misses() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut link = server.raw();
+    for round in 0..10 {
+        call(&mut link, &format!("GATE.ACQUIRE g h{round} LIMIT 1 PX 60000"));
+        call(&mut link, &format!("GATE.ACQUIRE g late{round} LIMIT 1 PX 60000"));
+        call(&mut link, &format!("GATE.RELEASE g h{round}"));
+    }
+    let turn =
+        |round| [format!("granted g h{round}"), format!("refused g late{round}"), format!("released g h{round}")];
+    let expected: Vec<String> = (0..10).flat_map(turn).collect();
+    for count in [1, 7, 100] {
+        let (told, _, missed) = walk(&mut link, 0, count);
+        assert_eq!((told, missed), (expected.clone(), false), "{count} at a time");
+    }
+    let (_, cursor, _) = walk(&mut link, 0, 100);
+    // So many refusals as are remembered push those before them out, and no grant.
+    for _ in 0..1_024 {
+        call(&mut link, "GATE.ACQUIRE g other LIMIT 1 PX 60000 UNITS 1");
+        call(&mut link, "GATE.ACQUIRE g more LIMIT 1 PX 60000");
+    }
+    let (told, _, missed) = walk(&mut link, cursor, 100);
+    let granted = told.iter().filter(|told| told.starts_with("granted")).count();
+    assert_eq!((granted, told.len(), missed), (1, 1_025, false));
+    call(&mut link, "GATE.ACQUIRE g more LIMIT 1 PX 60000");
+    assert!(walk(&mut link, cursor, 100).2, "the first refusal behind the cursor is forgotten");
+    assert!(!walk(&mut link, 0, 100).2, "from 0 on it is all that is known");
+}
+
+#[test]
+fn events_are_for_those_who_may_see_all_keys() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut link = server.raw();
+    call(&mut link, "LOCK.ACQUIRE mine a PX 60000");
+    call(&mut link, "LOCK.ACQUIRE other a PX 60000");
+    call(&mut link, "ACL SETUSER app on nopass ~mine +@coordination -@dangerous");
+    call(&mut link, "AUTH app x");
+    let refused = |value: Value| matches!(value, Value::Error(text) if text.starts_with(b"NOPERM"));
+    assert_eq!(text(field(&call(&mut link, "WHO mine"), "type")), "lock");
+    assert_eq!(number(field(&call(&mut link, "WHY mine"), "known")), 0);
+    for line in ["WHO other", "WHY other", "EVENTS 0"] {
+        assert!(refused(call(&mut link, line)), "{line}");
+    }
+}
+
+#[test]
+fn who_knows_the_client_of_a_holder_also_when_it_has_gone() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let mut link = server.raw();
+    let (id, address) = {
+        let mut holder = server.raw();
+        call(&mut holder, "CLIENT SETNAME worker-7");
+        call(&mut holder, "EVAL return{redis.call('LOCK.ACQUIRE',KEYS[1],'job','PX',60000)} 1 l");
+        let line = text(&call(&mut holder, "CLIENT INFO"));
+        let of = |name: &str| line.split(' ').find_map(|pair| pair.strip_prefix(name)).expect("a field").to_owned();
+        (of("id=").parse::<i64>().expect("a number"), of("addr="))
+    };
+    until(|| text(&call(&mut link, "CLIENT LIST")).lines().count() == 1, "the holder has gone");
+    let who = call(&mut link, "WHO l");
+    let holder = &items(field(&who, "holders"))[0];
+    assert_eq!(number(field(holder, "client-id")), id);
+    assert_eq!(
+        ["client-addr", "client-name", "holder"].map(|name| text(field(holder, name))),
+        [&address, "worker-7", "job"]
+    );
+}
+
+#[test]
+fn what_becomes_of_grants_is_told_on_channels_of_its_own_class() {
+    let server = Server::start(Program::Tidegate, &["--notify-keyspace-events", "EL"]);
+    let (mut link, mut listener) = (server.raw(), server.raw());
+    listener.command(&["PSUBSCRIBE", "__key*", "end"]);
+    listener.reply();
+    for line in [
+        "LOCK.ACQUIRE l a PX 60000",
+        "LOCK.ACQUIRE l a PX 60000",
+        "LOCK.ACQUIRE l b PX 60000",
+        "LOCK.RELEASE l a",
+        "LOCK.ACQUIRE l b PX 60000",
+        "LOCK.BREAK l",
+        "GATE.ACQUIRE g a LIMIT 2 PX 60000",
+        "DEL g",
+        "EVAL redis.call('LOCK.ACQUIRE',KEYS[1],'a','PX',9)redis.call('NOSUCH') 1 undone",
+        "GATE.ACQUIRE short a LIMIT 2 PX 1",
+        "SET k v",
+    ] {
+        call(&mut link, line);
+    }
+    until(|| text(field(&call(&mut link, "WHO short"), "type")) == "none", "the lease is over");
+    call(&mut link, "PUBLISH end x");
+    let mut told = Vec::new();
+    loop {
+        let (Value::Array(parts) | Value::Push(parts)) = listener.reply().value else { panic!("messages only") };
+        if text(&parts[2]) == "end" {
+            break;
+        }
+        told.push(format!("{} {}", text(&parts[2]).trim_start_matches("__keyevent@0__:"), text(&parts[3])));
+    }
+    let expected =
+        ["granted l", "released l", "granted l", "broken l", "granted g", "removed g", "granted short", "lapsed short"];
+    assert_eq!(told, expected);
+}
