@@ -347,6 +347,9 @@ pub const LIMIT_EXACT_SERIAL_END: i64 = 100_000_000;
 /// minutes, a refund when the work has failed that it was for.
 pub const LIMIT_REQUEST_MAX_MS: i64 = 24 * 60 * 60 * 1_000;
 
+/// Leases of a gate that a refused CONCURRENCY rule looks at, to tell when enough of them end.
+pub const LIMIT_LEASES_LOOKED_AT: usize = 1_000;
+
 /// Bytes of all keys of a request with an ID, which keeps them.
 pub const LIMIT_REQUEST_MAX_BYTES: usize = 64 * 1024;
 

@@ -134,9 +134,10 @@ impl<'a> Only<'a> {
 }
 
 /// What SET, GETEX, MSETEX and INCREX say about the end of a string.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Term<'a> {
     /// Nothing.
+    #[default]
     Unsaid,
     /// It stays as it is.
     Keep,

@@ -1,5 +1,8 @@
-//! CL.THROTTLE: one decision of a rate limiter, in the shape that redis-cell gave it. The algorithm is in
-//! [`value::gcra`](crate::value::gcra).
+//! One decision of a rate limiter: CL.THROTTLE in the shape that redis-cell gave it, and GCRA in that of Redis, which clients know although
+//! no release of it has the command. The algorithm is in [`value::gcra`](crate::value::gcra).
+//!
+//! GCRA counts in microseconds, and takes a period that is a fraction. Where its interval is the same, it is the same limit: both have the
+//! same state, and so has a rule of LIMIT.TAKE.
 //!
 //! The state is one string, the theoretical arrival time in Unix nanoseconds, which expires when it says nothing any more.
 //! What is recorded is that string and its deadline, so that repeating it needs no clock.
@@ -17,6 +20,7 @@ use crate::value::string::Digits;
 
 pub(super) const MS_NS: i64 = 1_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
+const US_NS: i64 = 1_000;
 
 impl From<BadRate> for Error {
     fn from(bad: BadRate) -> Error {
@@ -52,6 +56,109 @@ fn throttle(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     Ok(())
 }
 
+const BAD_PERIOD: Error = Error::text("ERR period must be > 0 and < 1e12");
+const NO_TOKENS: Error = Error::text("ERR Missing TOKENS value");
+const BAD_KEY: Error = Error::text("ERR Invalid GCRA key");
+const BAD_TIME: Error = Error::text("ERR Negative time is invalid value for GCRA");
+const BAD_COUNT: Error = Error::text("ERR value is out of range, value must between 1 and 9223372036854775807");
+const TOKENS_TOO_LONG: Error = Error::text(
+    "ERR GCRA limiting uses microsecond accuracy. Combination of period, tokens_per_period and TOKENS would cause an overflow",
+);
+const BURST_TOO_LONG: Error = Error::text(
+    "ERR GCRA limiting uses microsecond accuracy. Combination of period, tokens_per_period and max_burst would cause an overflow",
+);
+
+/// A call of GCRA.
+struct Gcra<'a> {
+    key: &'a [u8],
+    rate: Rate,
+    /// Microseconds of one token.
+    interval_us: i64,
+    tokens: i64,
+}
+
+impl<'a> Gcra<'a> {
+    fn parse(ctx: &Ctx<'_>, args: &mut Args<'a>) -> Result<Gcra<'a>, Error> {
+        if args.len() > 6 {
+            return Err(Error::Arity(Cow::Borrowed(ctx.name())));
+        }
+        let key = args.bytes()?;
+        let max_burst = args.int_or(Error::NotPositive)?;
+        if max_burst < 0 {
+            return Err(Error::NotPositive);
+        }
+        let count = from_one(args)?;
+        let period_s = args.double()?;
+        if period_s <= 0.0 || period_s >= 1e12 {
+            return Err(BAD_PERIOD);
+        }
+        let mut tokens = 1;
+        if !args.is_empty() {
+            if !args.flag("tokens") {
+                return Err(Error::Syntax);
+            }
+            if args.is_empty() {
+                return Err(NO_TOKENS);
+            }
+            tokens = from_one(args)?;
+        }
+        // Rounded to the nearest, and never none at all.
+        let interval_us = ((period_s * 1e6 / count as f64 + 0.5) as i64).max(1);
+        interval_us.checked_mul(tokens).ok_or(TOKENS_TOO_LONG)?;
+        let rate = Rate::with_interval(max_burst.saturating_add(1), interval_us).ok_or(BURST_TOO_LONG)?;
+        Ok(Gcra { key, rate, interval_us, tokens })
+    }
+
+    /// When the next token would be due if these were taken, Unix ns: `None` beyond what 64 bits hold.
+    fn tat_ns(&self, tat_ns: Option<i64>, now_ns: i64) -> Option<i64> {
+        let cost_ns = self.rate.cost_ns(self.tokens);
+        tat_ns.map_or(now_ns, |tat_ns| tat_ns.max(now_ns)).checked_add(cost_ns)
+    }
+
+    /// Whether the same time in microseconds is beyond what these hold, which is an error, refused or not.
+    fn is_too_far(&self, tat_ns: Option<i64>, now_ns: i64) -> bool {
+        let base_us = tat_ns.map_or(now_ns, |tat_ns| tat_ns.max(now_ns)) / US_NS;
+        base_us.checked_add(self.interval_us.saturating_mul(self.tokens)).is_none()
+    }
+}
+
+/// The next argument as a number from 1 on.
+fn from_one(args: &mut Args<'_>) -> Result<i64, Error> {
+    let number = args.int()?;
+    if number < 1 { Err(BAD_COUNT) } else { Ok(number) }
+}
+
+fn gcra(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let call = Gcra::parse(ctx, &mut args)?;
+    let db = ctx.session.db;
+    let slot = ctx.ks.find(db, call.key);
+    let stored = match slot {
+        Some(slot) => Some(string_at(ctx.ks, db, slot)?.as_i64().ok_or(BAD_KEY)?),
+        None => None,
+    };
+    if stored.is_some_and(|tat_ns| tat_ns <= 0) {
+        return Err(BAD_TIME);
+    }
+    let now_ns = ns(ctx.now_ms());
+    let decision = call.rate.decide(stored, now_ns, call.tokens);
+    let is_limited = decision.tat_ns.is_none();
+    if call.is_too_far(stored, now_ns) {
+        return Err(TOKENS_TOO_LONG);
+    }
+    if !is_limited {
+        // What is kept are nanoseconds, until the year 2262: it must not be less than what was taken.
+        let tat_ns = call.tat_ns(stored, now_ns).ok_or(TOKENS_TOO_LONG)?;
+        put_tat(ctx.ks, db, call.key, slot, tat_ns);
+    }
+    ctx.reply.array(5);
+    ctx.reply.integer(is_limited.into());
+    ctx.reply.integer(decision.limit);
+    ctx.reply.integer(decision.remaining);
+    ctx.reply.integer(decision.retry_after_ns.map_or(-1, |ns| round_up(ns, SECOND_NS)));
+    ctx.reply.integer(round_up(decision.reset_after_ns, SECOND_NS));
+    Ok(())
+}
+
 /// The theoretical arrival time that a limiter's key holds, Unix ns.
 #[inline]
 pub(super) fn tat_at(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<i64, Error> {
@@ -77,16 +184,30 @@ pub(super) fn round_up(ns: i64, unit: i64) -> i64 {
 }
 
 /// The family's table.
-pub(super) const COMMANDS: &[Command] = &[Command {
-    name: "cl.throttle",
-    arity: -5,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
-    keys: &[KeySpec::one(1, Access::Update)],
-    group: Group::String,
-    // Of redis-cell.
-    since: "0.1.0",
-    summary: "Asks a rate limiter for tokens: whether it refuses, limit, remaining, seconds to retry, seconds to reset.",
-    syntax: "key max-burst:integer count period:integer [quantity:integer]",
-    run: Run::Now(throttle),
-    ..Command::EMPTY
-}];
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "cl.throttle",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Update)],
+        group: Group::String,
+        // Of redis-cell.
+        since: "0.1.0",
+        summary: "Asks a rate limiter for tokens: whether it refuses, limit, remaining, seconds to retry, seconds to reset.",
+        syntax: "key max-burst:integer count period:integer [quantity:integer]",
+        run: Run::Now(throttle),
+        ..Command::EMPTY
+    },
+    Command {
+        name: "gcra",
+        arity: -5,
+        flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
+        keys: &[KeySpec::one(1, Access::Update)],
+        group: Group::RateLimit,
+        since: "8.8.0",
+        summary: "Asks a rate limiter for tokens: whether it refuses, limit, remaining, seconds to retry, seconds to a full burst.",
+        syntax: "key max-burst:integer tokens-per-period:integer period:double [TOKENS count:integer]",
+        run: Run::Now(gcra),
+        ..Command::EMPTY
+    },
+];

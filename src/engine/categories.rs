@@ -3,8 +3,9 @@
 
 use super::spec::{Command, Flags, Group};
 
-/// The categories, in Redis' order, and behind them this server's own, as COMMAND INFO shows them.
-pub(crate) const CATEGORIES: [&str; 22] = [
+/// The categories, in Redis' order, behind them that which came to Redis with GCRA and went with it, and this server's own, as COMMAND
+/// INFO shows them.
+pub(crate) const CATEGORIES: [&str; 23] = [
     "@keyspace",
     "@read",
     "@write",
@@ -26,6 +27,7 @@ pub(crate) const CATEGORIES: [&str; 22] = [
     "@connection",
     "@transaction",
     "@scripting",
+    "@rate_limit",
     "@coordination",
 ];
 

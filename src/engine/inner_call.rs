@@ -60,7 +60,7 @@ impl Ctx<'_> {
         let origin = match self.origin {
             Origin::Script => Origin::Script,
             _ if !may_wait => Origin::Inner,
-            Origin::Retry => Origin::InnerRetry,
+            Origin::Retry | Origin::InnerRetry => Origin::InnerRetry,
             _ => Origin::InnerMayWait,
         };
         let Ctx { ks, server, session, reply, .. } = self;

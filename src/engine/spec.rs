@@ -127,6 +127,7 @@ pub enum Group {
     Hyperloglog,
     List,
     Pubsub,
+    RateLimit,
     Scripting,
     Server,
     Set,
@@ -150,6 +151,7 @@ impl Group {
             Group::Hyperloglog => "hyperloglog",
             Group::List => "list",
             Group::Pubsub => "pubsub",
+            Group::RateLimit => "rate_limit",
             Group::Scripting => "scripting",
             Group::Server => "server",
             Group::Set => "set",
@@ -172,6 +174,7 @@ impl Group {
             Group::Hyperloglog => "@hyperloglog",
             Group::List => "@list",
             Group::Pubsub => "@pubsub",
+            Group::RateLimit => "@rate_limit",
             Group::Scripting => "@scripting",
             Group::Cluster | Group::Server => return None,
             Group::Set => "@set",
@@ -448,6 +451,8 @@ pub struct Command<R: 'static> {
     /// Where among its arguments another command stands that it runs, if it does: a call needs the rights for both, and its keys are
     /// those of both.
     pub inner: Option<FindInner>,
+    /// Whether that command may run another one itself, unless it is of this sort, too: so there are never more than three.
+    pub nests: bool,
     /// The event that its changes are told as, where that does not follow from these changes alone.
     pub event: &'static str,
     /// Hints for clients as COMMAND INFO gives them, such as `nondeterministic_output`.
@@ -479,6 +484,7 @@ impl<R> Command<R> {
             secrets: &[],
             runs: None,
             inner: None,
+            nests: false,
             event: "",
             tips: &[],
             run,

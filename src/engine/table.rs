@@ -202,7 +202,8 @@ impl<R> CommandTable<R> {
     }
 
     /// The command that a call of `command` is to run, if it [runs](Command::inner) others. Fails if that is none, has not the right
-    /// number of arguments, or must not be run by another one: what belongs to a connection or a transaction, and what runs others itself.
+    /// number of arguments, or must not be run by another one: what belongs to a connection or a transaction, and what runs others itself
+    /// where `command` does not take [that](Command::nests).
     pub fn inner_of<'a>(&self, command: &Command<R>, argv: Argv<'a>) -> Result<Option<Inner<'_, 'a, R>>, Error> {
         let Some(find) = command.inner else { return Ok(None) };
         let at = find(argv).ok_or(Error::Syntax)?;
@@ -210,7 +211,7 @@ impl<R> CommandTable<R> {
         let entry = self.resolve(argv)?;
         let is_script = entry.command.runs.is_some();
         let is_refused = entry.command.flags.has(Flags::NOSCRIPT) && !is_script
-            || entry.command.inner.is_some()
+            || entry.command.inner.is_some() && !takes_runner(command, entry.command)
             || matches!(entry.command.databases, Databases::Selected);
         if is_refused {
             return Err(Error::owned(format!(
@@ -226,32 +227,36 @@ impl<R> CommandTable<R> {
         if at == 0 { entry } else { self.named_by(argv.skip(at)).unwrap_or(entry) }
     }
 
-    /// Which arguments of a call are keys: the [command's own](keys_of), and those of one that it runs.
+    /// Which arguments of a call are keys: the [command's own](keys_of), and those of what it runs.
     #[inline]
     pub fn keys_of(&self, command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
-        if command.inner.is_none() { keys_of(command, argv) } else { self.keys_of_both(command, argv) }
+        if command.inner.is_none() { keys_of(command, argv) } else { self.keys_of_all(command, argv) }
     }
 
-    fn keys_of_both(&self, command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
+    fn keys_of_all(&self, command: &Command<R>, argv: Argv<'_>) -> Option<Vec<KeyArg>> {
         let mut keys = keys_of(command, argv)?;
         if let Some(Inner { at, entry, argv }) = self.inner_of(command, argv).ok()?
             && entry.command.has_keys()
         {
-            let inner = keys_of(entry.command, argv)?;
+            let inner = self.keys_of(entry.command, argv)?;
             keys.extend(inner.into_iter().map(|key| KeyArg { index: at + key.index, ..key }));
         }
         Some(keys)
     }
 
-    /// Which arguments of a call are secret, by index: the [command's own](secrets_of), and those of one that it is to run, whether it
-    /// may or not.
+    /// Which arguments of a call are secret, by index: the [command's own](secrets_of), and those of what it is to run, whether that may
+    /// run or not.
     pub(super) fn secrets_of(&self, command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
         let mut are_secret = secrets_of(command, argv);
         if let Some(at) = command.inner.and_then(|find| find(argv))
             && let Some(inner) = self.named_by(argv.skip(at))
         {
+            let argv = argv.skip(at);
             are_secret.resize(at, false);
-            are_secret.extend(secrets_of(inner.command, argv.skip(at)));
+            are_secret.extend(match takes_runner(command, inner.command) {
+                true => self.secrets_of(inner.command, argv),
+                false => secrets_of(inner.command, argv),
+            });
         }
         are_secret
     }
@@ -261,6 +266,11 @@ impl<R> CommandTable<R> {
     pub fn resolve_in<'t>(&'t self, entry: &'t Entry<R>, argv: Argv<'_>) -> Result<&'t Entry<R>, Error> {
         if entry.is_plain(argv.len()) { Ok(entry) } else { resolve_sub(entry, argv) }
     }
+}
+
+/// Whether a command may be given one to run that runs another one itself.
+fn takes_runner<R>(outer: &Command<R>, inner: &Command<R>) -> bool {
+    outer.nests && !inner.nests
 }
 
 /// As [`CommandTable::resolve_in`], for what is not [plain](Entry::is_plain).

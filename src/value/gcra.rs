@@ -13,6 +13,9 @@ const SECOND_NS: i128 = 1_000_000_000;
 /// Nanoseconds of a millisecond.
 const MS_NS: i128 = 1_000_000;
 
+/// Nanoseconds of a microsecond.
+const US_NS: i128 = 1_000;
+
 /// The longest tolerance, 146 years: so long that nobody waits for it, and no time overflows.
 const MAX_TOLERANCE_NS: i128 = i64::MAX as i128 / 2;
 
@@ -57,6 +60,14 @@ impl Rate {
     /// `count` tokens in `period_ms` milliseconds, and at most `burst` at once. None of them is negative.
     pub(crate) fn with_burst(burst: i64, count: i64, period_ms: i64) -> Result<Rate, BadRate> {
         Rate::build(burst.into(), count, i128::from(period_ms) * MS_NS)
+    }
+
+    /// A token each `interval_us` microseconds, at least 1, and at most `limit` at once. `None` where these together take longer than 64
+    /// bits of microseconds tell. That is longer than other rates have it, so [`decide`](Self::decide) must be asked for no more tokens than
+    /// take as long.
+    pub(crate) fn with_interval(limit: i64, interval_us: i64) -> Option<Rate> {
+        let tolerance_ns = i128::from(limit.checked_mul(interval_us)?) * US_NS;
+        Some(Rate { interval_ns: i128::from(interval_us) * US_NS, tolerance_ns, limit })
     }
 
     fn build(limit: i128, count: i64, period_ns: i128) -> Result<Rate, BadRate> {
@@ -153,6 +164,8 @@ mod tests {
         assert_eq!(Rate::new(0, 1, i64::MAX), Err(BadRate::TooLong));
         assert_eq!(Rate::new(i64::MAX - 1, 1, i64::MAX), Err(BadRate::TooLong));
         assert_eq!(Rate::with_burst(1, 1, i64::MAX), Err(BadRate::TooLong));
+        assert_eq!(Rate::with_interval(2, i64::MAX / 2 + 1), None);
+        assert!(Rate::with_interval(2, i64::MAX / 2).is_some());
         assert!(Rate::new(0, 1, 4_000_000_000).is_ok());
         assert!(Rate::new(0, 1_000_000_000, 1).is_ok());
     }
@@ -160,6 +173,7 @@ mod tests {
     #[test]
     fn a_rate_is_the_same_however_it_is_said() {
         assert_eq!(Rate::new(15, 30, 60), Rate::with_burst(16, 30, 60_000));
+        assert_eq!(Rate::new(15, 30, 60).ok(), Rate::with_interval(16, 2_000_000));
         let none = Rate::with_burst(0, 1, 1).expect("a rate");
         let decision = none.decide(None, NOW, 1);
         assert_eq!((decision.tat_ns, decision.remaining, decision.retry_after_ns), (None, 0, None));

@@ -269,6 +269,29 @@ impl Grants {
         }
     }
 
+    /// When so many units come free by the ends of leases, of which the first `most` are looked at: if these hold fewer, when the last of
+    /// them ends. Unix ms.
+    pub fn frees_ms(&self, units: u64, most: usize) -> Option<i64> {
+        let (mut left, mut at_ms) = (units, None);
+        let mut wants_more = |until_ms: i64, freed: u64| {
+            at_ms = Some(until_ms);
+            left = left.saturating_sub(freed);
+            left > 0
+        };
+        match &self.store {
+            Store::Few(block) => {
+                let mut ends: Vec<_> = Walk::new(block).map(|(_, grant)| (grant.until_ms, grant.units)).collect();
+                ends.sort_unstable();
+                ends.into_iter().take(most).all(|(until_ms, freed)| wants_more(until_ms, freed));
+            }
+            Store::Many(many) => {
+                let units_of = |token| many.by_token.get(token).map_or(0, |grant| grant.units);
+                many.ends.iter().take(most).all(|(until_ms, token)| wants_more(*until_ms, units_of(token)));
+            }
+        }
+        at_ms
+    }
+
     /// Gives a holder this grant, in place of the one of this token that it has. False, with nothing changed, where it does not fit: the
     /// holder has one of another token, another holder has the token, or its units or token are out of bounds.
     pub fn set(&mut self, grant: Grant<'_>) -> bool {
@@ -623,6 +646,16 @@ mod tests {
                 prop_assert_eq!((grants.len(), grants.is_empty()), (model.len(), model.is_empty()));
                 prop_assert_eq!(grants.units(), model.iter().map(|grant| grant.units).sum::<u64>());
                 prop_assert!(grants.from(0).eq(model.iter().map(OwnedGrant::as_grant)));
+                let mut ends: Vec<(i64, u64)> = model.iter().map(|grant| (grant.until_ms, grant.units)).collect();
+                ends.sort_unstable();
+                for units in [1, 4, 400] {
+                    let enough = |most: usize| (1..=most).find(|n| ends[..*n].iter().map(|(_, units)| *units).sum::<u64>() >= units);
+                    for most in [3, model.len()] {
+                        let most = most.min(ends.len());
+                        let wanted = enough(most).unwrap_or(most).checked_sub(1).map(|last| ends[last].0);
+                        prop_assert_eq!(grants.frees_ms(units, most), wanted);
+                    }
+                }
                 let half = last_token / 2;
                 prop_assert!(grants.from(half).eq(model.iter().map(OwnedGrant::as_grant).filter(|grant| grant.token >= half)));
                 prop_assert_eq!(grants.first_end_ms(), model.iter().map(|grant| grant.until_ms).min());

@@ -57,6 +57,44 @@ struct Held {
     shared: bool,
 }
 
+/// What a call says of a lease.
+#[derive(Clone, Copy, Debug)]
+enum Lease {
+    /// So many milliseconds from when it is granted.
+    For(i64),
+    /// Until then, Unix ms.
+    Until(i64),
+}
+
+impl Lease {
+    /// A lease, in one of the ways to say it. One that is said as a time ends at a millisecond that is no one else's, so that waiting for it
+    /// does, too.
+    fn some(dice: &mut Dice, now_ms: i64, step: i64) -> (Lease, String) {
+        let seconds = 1 + dice.below(12) as i64;
+        let for_ms = STEP_MS * seconds;
+        match dice.below(8) {
+            0 => (Lease::For(for_ms), format!("EX {seconds}")),
+            1 | 2 => {
+                let until_ms = now_ms + for_ms + 7 * step + 3;
+                (Lease::Until(until_ms), format!("PXAT {until_ms}"))
+            }
+            3 if dice.once_in(2) => {
+                // Over.
+                let until_s = now_ms / 1_000 - dice.below(3) as i64;
+                (Lease::Until(until_s * 1_000), format!("EXAT {until_s}"))
+            }
+            _ => (Lease::For(for_ms), format!("PX {for_ms}")),
+        }
+    }
+
+    fn until_ms(self, now_ms: i64) -> i64 {
+        match self {
+            Lease::For(ms) => now_ms + ms,
+            Lease::Until(ms) => ms,
+        }
+    }
+}
+
 /// A call that asks for a place.
 #[derive(Clone, Debug)]
 struct Ask {
@@ -64,7 +102,7 @@ struct Ask {
     name: &'static str,
     units: u64,
     limit: u64,
-    lease_ms: i64,
+    lease: Lease,
     depth: u64,
     shared: bool,
     /// When waiting ends; the inner `None`: never.
@@ -96,7 +134,7 @@ impl Model {
 
     /// What becomes of a call whose turn it is, or that waits for none; `None` if there is no place for it.
     fn decide(&mut self, ask: &Ask, has_others_before: bool) -> Option<Came> {
-        let until_ms = self.now_ms + ask.lease_ms;
+        let until_ms = ask.lease.until_ms(self.now_ms);
         if let Some(own) = self.held.iter_mut().find(|held| held.name == ask.name) {
             if own.shared && !ask.shared {
                 return Some(Came::Error);
@@ -107,6 +145,9 @@ impl Model {
         }
         if ask.depth > 1 {
             return Some(Came::Refused("not-held"));
+        }
+        if until_ms <= self.now_ms {
+            return Some(Came::Refused("over"));
         }
         let limit = self.own_limit.unwrap_or(ask.limit);
         let fits = match self.family {
@@ -128,7 +169,10 @@ impl Model {
         let has_others_before = !self.queue.is_empty();
         match self.decide(&ask, has_others_before) {
             None if ask.block.is_some() => {
-                self.queue.push_back(ask);
+                // Nobody waits for a lease that would be over.
+                let last_ms = if let Lease::Until(ms) = ask.lease { Some(ms) } else { None };
+                let block = ask.block.map(|block| block.into_iter().chain(last_ms).min());
+                self.queue.push_back(Ask { block, ..ask });
                 None
             }
             None => {
@@ -181,7 +225,7 @@ fn came(family: Family, reply: &str) -> Came {
     match words[0] {
         "1" => Came::Granted(number(2), if family == Family::Lock { number(4) } else { 1 }),
         "0" => {
-            let known = ["full", "held", "queue", "limit", "not-held", "timeout"].into_iter();
+            let known = ["full", "held", "queue", "limit", "not-held", "timeout", "over"].into_iter();
             Came::Refused(known.into_iter().find(|reason| *reason == words[2]).unwrap_or_else(|| panic!("{reply}")))
         }
         _ if reply.starts_with("-ERR") => Came::Error,
@@ -213,7 +257,7 @@ fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
         let name = *dice.pick(&HOLDERS);
         // A name always asks for as many.
         let units = if family == Family::Gate { 1 + name.as_bytes()[0] as u64 % 3 } else { 1 };
-        let lease_ms = STEP_MS * (1 + dice.below(12) as i64);
+        let (lease, lease_option) = Lease::some(dice, model.now_ms, number + 1);
         let mut expected = Vec::new();
         match dice.below(20) {
             0..9 if !is_waiting => {
@@ -230,10 +274,10 @@ fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
                     Family::Lock => format!("DEPTH {depth}{}", if shared { " SHARED" } else { "" }),
                 };
                 let wait = block.map_or(String::new(), |ms| format!(" BLOCK {}", ms.unwrap_or(0)));
-                let line = format!("{prefix}.ACQUIRE {key} {name} PX {lease_ms} {options}{wait}");
+                let line = format!("{prefix}.ACQUIRE {key} {name} {lease_option} {options}{wait}");
                 trace.push(format!("[{client}] {line}"));
                 let block = block.map(|ms| ms.map(|ms| model.now_ms + ms));
-                let ask = Ask { client, name, units, limit, lease_ms, depth, shared, block };
+                let ask = Ask { client, name, units, limit, lease, depth, shared, block };
                 let (wanted, reply) = (model.ask(ask), call(bench, client, &line));
                 let got = if reply.is_empty() { None } else { Some(came(family, &reply)) };
                 if got != wanted {
@@ -242,13 +286,15 @@ fn history(family: Family, seed: u64, bench: &mut Bench) -> Result<(), String> {
             }
             9..11 if !is_waiting => {
                 let verb = if family == Family::Gate { "RENEW" } else { "EXTEND" };
-                let line = format!("{prefix}.{verb} {key} {name} PX {lease_ms}");
+                let line = format!("{prefix}.{verb} {key} {name} {lease_option}");
                 trace.push(format!("[{client}] {line}"));
                 let own = model.held.iter_mut().find(|held| held.name == name);
                 let wanted = own.map(|own| {
-                    own.until_ms = model.now_ms + lease_ms;
+                    own.until_ms = lease.until_ms(model.now_ms);
                     own.token
                 });
+                let now_ms = model.now_ms;
+                model.held.retain(|held| held.until_ms > now_ms);
                 let reply = call(bench, client, &line);
                 let says = wanted.map_or("0 reason not-held".to_owned(), |token| format!("1 token {token}"));
                 if !format!("{reply} ").starts_with(&format!("{says} ")) {
@@ -408,6 +454,42 @@ fn writers_are_not_starved_by_readers() {
     assert!(heard(&mut bench, 1).starts_with("1 ") && heard(&mut bench, 2).is_empty());
     call(&mut bench, 0, "LOCK.RELEASE l w");
     assert!(heard(&mut bench, 2).starts_with("1 ") && heard(&mut bench, 3).starts_with("1 "));
+}
+
+/// A lease may be said as SET says a deadline. One that is over is not given, ends what is held, and nobody waits for it.
+#[test]
+fn a_lease_may_end_at_a_time() {
+    let mut bench = Bench::new(2);
+    let now_ms = bench.engine.ks.now_ms();
+    let (at_ms, at_s) = (now_ms + 500, now_ms / 1_000 + 60);
+    assert_eq!(call(&mut bench, 0, &format!("LOCK.ACQUIRE l a PXAT {at_ms}")), "1 token 1 depth 1 lease-ms 500");
+    assert_eq!(call(&mut bench, 0, &format!("LOCK.EXTEND l a EXAT {at_s}")), "1 token 1 depth 1 lease-ms 60000");
+    // Waiting ends with the lease that is waited for.
+    assert_eq!(call(&mut bench, 1, &format!("LOCK.ACQUIRE l b PXAT {at_ms} BLOCK 0")), "");
+    bench.pass(500);
+    assert_eq!(heard(&mut bench, 1), "0 reason timeout");
+    assert_eq!(call(&mut bench, 1, &format!("LOCK.ACQUIRE l b PXAT {at_ms} BLOCK 0")), "0 reason over");
+    // A lease that is set to a time in the past ends at once, and the next one is served.
+    assert_eq!(call(&mut bench, 1, "LOCK.ACQUIRE l b PX 1000 BLOCK 0"), "");
+    assert_eq!(call(&mut bench, 0, &format!("LOCK.EXTEND l a PXAT {at_ms}")), "1 token 1 depth 1 lease-ms 0");
+    assert_eq!(heard(&mut bench, 1), "1 token 2 depth 1 lease-ms 1000");
+    assert_eq!(call(&mut bench, 0, &format!("LOCK.EXTEND l a PXAT {at_ms}")), "0 reason not-held");
+    // A retry with the same time after it is over keeps what a later call has got.
+    assert_eq!(call(&mut bench, 1, &format!("LOCK.ACQUIRE l b PXAT {at_ms}")), "1 token 2 depth 1 lease-ms 1000");
+    assert_eq!(call(&mut bench, 0, "GATE.ACQUIRE g a LIMIT 1 EXAT 1"), "0 reason over");
+    assert_eq!(call(&mut bench, 0, "EXISTS g"), "0");
+    let too_far_ms = now_ms + 500 + 366 * 24 * 60 * 60 * 1_000 + 1;
+    for option in
+        ["PXAT 0", "PXAT -1", "EXAT 0", "EX 0", "PX -5", "EXAT 9223372036854775807", &format!("PXAT {too_far_ms}")]
+    {
+        let reply = call(&mut bench, 0, &format!("GATE.ACQUIRE g a LIMIT 1 {option}"));
+        assert_eq!(reply, "-ERR invalid expire time in 'gate.acquire' command", "{option}");
+    }
+    for options in ["PX 5 PX 5", "PX 5 EXAT 5", "PXAT"] {
+        let reply = call(&mut bench, 0, &format!("GATE.ACQUIRE g a LIMIT 1 {options}"));
+        assert_eq!(reply, "-ERR syntax error", "{options}");
+    }
+    assert_eq!(call(&mut bench, 0, "LOCK.EXTEND l b PXAT x"), "-ERR value is not an integer or out of range");
 }
 
 /// A script or a transaction neither waits nor overtakes, and one that fails has taken nothing.

@@ -47,6 +47,7 @@ mod newest;
 mod once;
 mod oracle;
 mod output_limits;
+mod pages;
 mod pause;
 mod payloads;
 mod power_loss;

@@ -326,6 +326,74 @@ fn others_are_told_of_what_it_runs() {
     assert_eq!((slow.matches("\"ONCE\"").count(), slow.matches("[\"INCR\"").count()), (1, 0), "{slow}");
 }
 
+/// GUARD around ONCE: the rights, the keys and the secrets are those of all three, MONITOR shows all three, and what is repeated is answered
+/// only while the lease is held.
+#[test]
+fn a_guarded_call_runs_once() {
+    let server = Server::start(Program::Tidegate, &[]);
+    let (mut admin, mut app, mut monitor) = (server.raw(), server.raw(), server.raw());
+    admin.command(&["ACL", "SETUSER", "app", "on", "nopass", "+guard", "+once", "+incr", "%R~lock", "~id", "~n"]);
+    assert_eq!(app.command(&["AUTH", "app", "x"]), Value::ok());
+    admin.command(&["LOCK.ACQUIRE", "lock", "o", "PX", "600000"]);
+    let guarded = |id, command: &[&'static str]| [&["GUARD", "lock", "1", "ONCE", id, "EX", "60"], command].concat();
+    for (call, why) in [
+        (guarded("id", &["INCR", "other"]), "NOPERM No permissions to access a key"),
+        (guarded("other", &["INCR", "n"]), "NOPERM No permissions to access a key"),
+        (guarded("id", &["GET", "n"]), "NOPERM User app has no permissions to run the 'get' command"),
+    ] {
+        assert_eq!(app.command(&call), Value::error(why), "{call:?}");
+    }
+    admin.command(&["ACL", "SETUSER", "app", "-once"]);
+    let refused = "NOPERM User app has no permissions to run the 'once' command";
+    assert_eq!(app.command(&guarded("id", &["INCR", "n"])), Value::error(refused));
+    admin.command(&["ACL", "SETUSER", "app", "+once"]);
+    monitor.command(&["MONITOR"]);
+    assert_eq!(app.command(&guarded("id", &["INCR", "n"])), Value::Integer(1));
+    for shown in [
+        r#""GUARD" "lock" "1" "ONCE" "id" "EX" "60" "INCR" "n""#,
+        r#""ONCE" "id" "EX" "60" "INCR" "n""#,
+        r#""INCR" "n""#,
+    ] {
+        let line = monitor.reply().value;
+        let line = String::from_utf8_lossy(line.bytes().unwrap_or_default()).into_owned();
+        assert!(line.ends_with(&format!("] {shown}")), "{line}, not {shown}");
+    }
+    assert_eq!(app.command(&guarded("id", &["INCR", "n"])), Value::Integer(1));
+    // Who waits inside is served once, and another one that waits with the same id gets the same.
+    admin.command(&["ACL", "SETUSER", "app", "+blpop", "~queue", "~id:q"]);
+    let mut other = server.raw();
+    other.command(&["AUTH", "app", "x"]);
+    for raw in [&mut app, &mut other] {
+        raw.send_command(&guarded("id:q", &["BLPOP", "queue", "0"]));
+    }
+    while stat(&mut admin, "clients", "blocked_clients:") != "2" {}
+    admin.command(&["RPUSH", "queue", "x", "y"]);
+    let element = Value::Array(vec![Value::bulk("queue"), Value::bulk("x")]);
+    assert_eq!((app.reply().value, other.reply().value), (element.clone(), element));
+    assert_eq!(admin.command(&["LLEN", "queue"]), Value::Integer(1));
+    // What is waited for under a lease is not taken after it.
+    app.send_command(&guarded("id", &["BLPOP", "queue", "0"]));
+    assert_eq!(app.reply().value, Value::Integer(1), "the id has a reply already");
+    admin.command(&["ACL", "SETUSER", "app", "~id:s"]);
+    app.send_command(&guarded("id:s", &["BLPOP", "queue2", "0"]));
+    admin.command(&["ACL", "SETUSER", "app", "~queue2"]);
+    assert_eq!(app.reply().value, Value::error("NOPERM No permissions to access a key"));
+    app.send_command(&guarded("id:s", &["BLPOP", "queue2", "0"]));
+    while stat(&mut admin, "clients", "blocked_clients:") != "1" {}
+    admin.command(&["LOCK.BREAK", "lock"]);
+    admin.command(&["RPUSH", "queue2", "z"]);
+    let stale = "STALE The lease of this fencing token has ended, so the command was not run";
+    assert_eq!(app.reply().value, Value::error(stale));
+    assert_eq!(app.command(&guarded("id", &["INCR", "n"])), Value::error(stale), "not even what it was answered");
+    assert_eq!(admin.command(&["EXISTS", "id:s"]), Value::Integer(0));
+    // A command that runs another one has its secrets, and so has that one.
+    admin.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    admin.command(&["GUARD", "lock", "1", "ONCE", "id", "EX", "60", "AUTH", "hidden"]);
+    admin.command(&["CONFIG", "SET", "slowlog-log-slower-than", "-1"]);
+    let slow = format!("{:?}", admin.command(&["SLOWLOG", "GET"]));
+    assert!(slow.contains("(redacted)") && !slow.contains("hidden"), "{slow}");
+}
+
 #[test]
 fn secrets_inside_are_not_shown() {
     let (server, mut raw) = Server::with_client(Program::Tidegate);

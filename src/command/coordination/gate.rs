@@ -5,8 +5,8 @@
 //! a lowered limit stay with their holders, and nothing is granted until enough of them are free.
 
 use super::grant::{
-    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolongation, refuse_not_held, remember_refusal,
-    retry_after_ms, say, set, units, wait, waiting_before,
+    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolong, prolongation, refuse_not_held, refuse_over,
+    remember_refusal, retry_after_ms, say, set, units, wait, waiting_before,
 };
 use crate::base::limits::{HOLDERS_COUNT, HOLDERS_MAX_COUNT};
 use crate::engine::args::Args;
@@ -19,7 +19,7 @@ use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
 use crate::value::grants::{Grant, Grants, Kind, TOKEN_MAX, UNITS_MAX};
 
 /// The holder of what a plain counter had counted when a gate took it over.
-const COUNTED: &[u8] = b"(counter)";
+pub(super) const COUNTED: &[u8] = b"(counter)";
 
 /// What stands under the key of a gate.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ impl Found {
 }
 
 /// The gate at `slot`.
-fn gate(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<&Grants, Error> {
+pub(super) fn gate(ks: &Keyspace, db: DbIndex, slot: Slot) -> Result<&Grants, Error> {
     match ks.grants(db, slot)? {
         grants if grants.kind() == Kind::Gate => Ok(grants),
         _ => Err(Error::WrongType),
@@ -88,7 +88,7 @@ impl<'a> Acquire<'a> {
         if holder == COUNTED {
             return Err(Error::text("ERR this name is that of what a counter had counted: take another one"));
         }
-        let until_ms = options.until_ms(ctx.now_ms())?;
+        let until_ms = options.until_ms(ctx)?;
         Ok(Acquire { key, holder, limit, units: wanted, until_ms, options })
     }
 
@@ -119,6 +119,10 @@ impl<'a> Acquire<'a> {
                 (self.limit(Some(gate))?, gate.units())
             }
         };
+        if ctx.ks.expires_at_once(self.until_ms) {
+            refuse_over(ctx.reply);
+            return Ok(Flow::Replied);
+        }
         let waiting = waiting_before(ctx, self.key);
         if waiting == 0 && in_use.saturating_add(self.units) <= limit {
             self.grant(ctx, found, limit)?;
@@ -126,7 +130,7 @@ impl<'a> Acquire<'a> {
         }
         // Behind one that can never go on nobody else would. A gate of no units is closed for a while.
         let is_hopeless = self.units > limit && limit > 0;
-        if !is_hopeless && let Some(flow) = wait(ctx, self.key, &self.options) {
+        if !is_hopeless && let Some(flow) = wait(ctx, self.key, &self.options, self.until_ms) {
             return Ok(flow);
         }
         let reason = match waiting {
@@ -221,7 +225,7 @@ fn acquire(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     ctx.as_one_change(|ctx| call.run(ctx))
 }
 
-/// GATE.RENEW: a lease ends so much later than now.
+/// GATE.RENEW: a lease ends then.
 fn renew(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, holder, until_ms) = prolongation(ctx, &mut args)?;
     let db = ctx.db();
@@ -233,7 +237,7 @@ fn renew(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     let (token, note) = (own.token, own.note.to_vec());
     let renewed = own.renewed(holder, until_ms, &note);
-    set(ctx, slot, renewed)?;
+    prolong(ctx, slot, renewed)?;
     let lease = lease_left(ctx, until_ms);
     answer(ctx.reply, true, &[("token", token.into()), ("lease-ms", lease)]);
     Ok(())
@@ -352,7 +356,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of holders",
         summary: "Takes a place of a gate for as long as a lease, or waits for one in the order of coming.",
-        syntax: "key holder [LIMIT limit:integer] <PX milliseconds | EX seconds>:lease [UNITS units:integer] \
+        syntax: "key holder [LIMIT limit:integer] <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease [UNITS units:integer] \
             [BLOCK wait-ms:integer] [NOTE text]",
         run: Run::MayWait(acquire),
         ..BASE
@@ -363,8 +367,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of holders",
-        summary: "Prolongs the lease of a place that is held.",
-        syntax: "key holder <PX milliseconds | EX seconds>:lease",
+        summary: "Sets how long the lease of a place that is held still lasts.",
+        syntax: "key holder <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease",
         run: Run::Now(renew),
         ..BASE
     },

@@ -2,11 +2,16 @@
 //!
 //! **Answers** are those of [`outcome`], 1 for yes and 0 for no. To be refused is an answer, not an error.
 //!
+//! **Leases** are said as SET says a deadline, by EX, PX, EXAT or PXAT, with the same errors. A time that is over is none, there as here:
+//! a place that is asked for until then is not given, and one that is held ends.
+//!
 //! **Waiting.** A call is refused while others wait, or waits behind them; only one that is dispatched again because its turn has come may
 //! take a place. So nobody overtakes: see [`engine::wait`](crate::engine::wait).
 
 use std::borrow::Cow;
 
+use super::super::deadline::Count;
+use super::super::string::Term;
 use super::outcome;
 use crate::base::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS};
 use crate::base::num;
@@ -68,6 +73,11 @@ pub(super) fn refuse_not_held(reply: &mut Reply) {
     answer(reply, false, &[("reason", Said::Text(b"not-held"))]);
 }
 
+/// Answers that the lease that was asked for is over already.
+pub(super) fn refuse_over(reply: &mut Reply) {
+    answer(reply, false, &[("reason", Said::Text(b"over"))]);
+}
+
 /// The reason of who has waited without getting a place.
 const TIMEOUT: &str = "timeout";
 
@@ -92,20 +102,18 @@ pub(super) fn remember_refusal(
 /// The options of a call that takes or prolongs a grant.
 #[derive(Default)]
 pub(super) struct Options<'a> {
-    lease_ms: Option<i64>,
+    /// How long the lease is, or until when it lasts.
+    term: Term<'a>,
     /// When waiting ends, Unix ms; the inner `None`: never.
-    pub(super) block: Option<Option<i64>>,
+    block: Option<Option<i64>>,
     pub(super) note: Option<&'a [u8]>,
 }
 
 impl<'a> Options<'a> {
     /// Takes an option of these off the front; false if the next argument is none. `may_take`: the call asks for a place.
     pub(super) fn take(&mut self, ctx: &Ctx<'_>, args: &mut Args<'a>, may_take: bool) -> Result<bool, Error> {
-        let unit_ms = args.len().checked_sub(2).and_then(|_| args.one_of(&[("px", 1), ("ex", 1_000)]));
-        if let Some(unit_ms) = unit_ms {
-            let lease_ms = args.int()?.checked_mul(unit_ms).filter(|ms| (1..=LEASE_MAX_MS).contains(ms));
-            let lease_ms = lease_ms.ok_or_else(|| Error::InvalidExpire(Cow::Borrowed(ctx.name())))?;
-            return if self.lease_ms.replace(lease_ms).is_none() { Ok(true) } else { Err(Error::Syntax) };
+        if self.term == Term::Unsaid && self.term.take_deadline(args)? {
+            return Ok(true);
         }
         if may_take && args.option("block", 1) {
             self.block = Some(deadline_after_ms(args.bytes()?, ctx.now_ms())?);
@@ -118,11 +126,22 @@ impl<'a> Options<'a> {
         Ok(false)
     }
 
-    /// When a lease ends that begins now, Unix ms.
-    pub(super) fn until_ms(&self, now_ms: i64) -> Result<i64, Error> {
-        let lease_ms =
-            self.lease_ms.ok_or(Error::text("ERR say how long the lease is: PX milliseconds or EX seconds"))?;
-        Ok(now_ms.saturating_add(lease_ms).min(i64::MAX - 1))
+    /// When a lease ends that begins now, Unix ms. It may be over already.
+    pub(super) fn until_ms(&self, ctx: &Ctx<'_>) -> Result<i64, Error> {
+        let until_ms = self.term.deadline(ctx)?.ok_or(Error::text(
+            "ERR say how long the lease is, by PX or EX, or until when it lasts, by PXAT or EXAT",
+        ))?;
+        if until_ms.saturating_sub(ctx.now_ms()) > LEASE_MAX_MS {
+            return Err(Error::InvalidExpire(Cow::Borrowed(ctx.name())));
+        }
+        Ok(until_ms)
+    }
+
+    /// When waiting ends, Unix ms; the inner `None`: never. Nobody waits for a lease that would be over.
+    fn wait_until_ms(&self, until_ms: i64) -> Option<Option<i64>> {
+        let is_fixed = matches!(self.term, Term::At(Count::UnixSeconds | Count::UnixMilliseconds, _));
+        let last_ms = is_fixed.then_some(until_ms);
+        self.block.map(|deadline_ms| deadline_ms.into_iter().chain(last_ms).min())
     }
 }
 
@@ -135,7 +154,7 @@ pub(super) fn prolongation<'a>(ctx: &Ctx<'_>, args: &mut Args<'a>) -> Result<(&'
             return Err(Error::Syntax);
         }
     }
-    Ok((key, holder, options.until_ms(ctx.now_ms())?))
+    Ok((key, holder, options.until_ms(ctx)?))
 }
 
 /// Reads the text of a note.
@@ -176,8 +195,9 @@ pub(super) fn retry_after_ms(ctx: &Ctx<'_>, key: &[u8]) -> Said<'static> {
 }
 
 /// Has a call wait for a place under a key, if it may. The first one looks when a lease ends; the others need not.
-pub(super) fn wait(ctx: &Ctx<'_>, key: &[u8], options: &Options<'_>) -> Option<Flow> {
-    let deadline_ms = options.block.filter(|_| ctx.may_wait())?;
+/// `until_ms` is when its lease would end.
+pub(super) fn wait(ctx: &Ctx<'_>, key: &[u8], options: &Options<'_>, until_ms: i64) -> Option<Flow> {
+    let deadline_ms = options.wait_until_ms(until_ms).filter(|_| ctx.may_wait())?;
     let mut wait = Wait::new(Want::Place, [key].into_iter(), deadline_ms, time_out);
     wait.in_vain = Some(TIMEOUT);
     if waiting_before(ctx, key) == 0 {
@@ -191,6 +211,16 @@ pub(super) fn set(ctx: &mut Ctx<'_>, slot: Slot, grant: Grant<'_>) -> Result<(),
     let db = ctx.db();
     let fits = ctx.ks.grant_set(db, slot, grant)?;
     debug_assert!(fits, "{grant:?}");
+    Ok(())
+}
+
+/// Gives a holder's grant another end of its lease; one that is over ends the grant.
+pub(super) fn prolong(ctx: &mut Ctx<'_>, slot: Slot, renewed: Grant<'_>) -> Result<(), Error> {
+    if !ctx.ks.expires_at_once(renewed.until_ms) {
+        return set(ctx, slot, renewed);
+    }
+    let db = ctx.db();
+    ctx.ks.grant_end(db, slot, renewed.holder)?;
     Ok(())
 }
 

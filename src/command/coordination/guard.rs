@@ -2,6 +2,9 @@
 //!
 //! A fencing token keeps a stale owner from writing, if whatever it writes to compares tokens. What is in this server need not: the lease
 //! is looked at in the unit in which the command runs, so it can't end between the two.
+//!
+//! The command may be ONCE, so that a call that got no answer can be repeated while the lease is held. The other way round would repeat the
+//! answer to somebody whose lease has ended.
 
 use crate::engine::args::Args;
 use crate::engine::error::Error;
@@ -50,6 +53,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::BLOCKING).and(Flags::MOVABLEKEYS).and(Flags::SKIP_MONITOR),
     keys: &[KeySpec::one(1, Access::Read), KeySpec::unknown(Access::Update)],
     inner: Some(find_inner),
+    nests: true,
     group: Group::Coordination,
     since: "0.1.0",
     complexity: "That of the command, and O(log N) with N the number of those who hold places under the key",

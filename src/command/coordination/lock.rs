@@ -8,8 +8,8 @@
 //! programs may move from the one to the other one at a time.
 
 use super::grant::{
-    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolongation, refuse_not_held, remember_refusal,
-    retry_after_ms, say, set, text, wait, waiting_before,
+    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolong, prolongation, refuse_not_held, refuse_over,
+    remember_refusal, retry_after_ms, say, set, text, wait, waiting_before,
 };
 use super::outcome;
 use crate::base::limits::HOLDERS_COUNT;
@@ -72,7 +72,7 @@ impl<'a> Acquire<'a> {
                 return Err(Error::Syntax);
             }
         }
-        let until_ms = options.until_ms(ctx.now_ms())?;
+        let until_ms = options.until_ms(ctx)?;
         Ok(Acquire { key, owner, shared, depth: at_depth, until_ms, options })
     }
 
@@ -98,6 +98,10 @@ impl<'a> Acquire<'a> {
             refuse_not_held(ctx.reply);
             return Ok(Flow::Replied);
         }
+        if ctx.ks.expires_at_once(self.until_ms) {
+            refuse_over(ctx.reply);
+            return Ok(Flow::Replied);
+        }
         let is_free = match lock {
             None => true,
             Some(None) => false,
@@ -108,7 +112,7 @@ impl<'a> Acquire<'a> {
             self.grant(ctx, slot)?;
             return Ok(Flow::Replied);
         }
-        if let Some(flow) = wait(ctx, self.key, &self.options) {
+        if let Some(flow) = wait(ctx, self.key, &self.options, self.until_ms) {
             return Ok(flow);
         }
         let reason = if is_free { "queue" } else { "held" };
@@ -145,7 +149,7 @@ fn acquire(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> MayWait {
     ctx.as_one_change(|ctx| call.run(ctx))
 }
 
-/// LOCK.EXTEND: a lease ends so much later than now.
+/// LOCK.EXTEND: a lease ends then.
 fn extend(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let (key, owner, until_ms) = prolongation(ctx, &mut args)?;
     let Some((slot, own)) = held(ctx, key, owner)? else {
@@ -154,7 +158,7 @@ fn extend(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     let note = own.note.to_vec();
     let renewed = own.renewed(owner, until_ms, &note);
-    set(ctx, slot, renewed)?;
+    prolong(ctx, slot, renewed)?;
     answer_held(ctx, renewed);
     Ok(())
 }
@@ -259,7 +263,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of those who share the lock",
         summary: "Takes a lock for as long as a lease, or waits for it in the order of coming.",
-        syntax: "key owner <PX milliseconds | EX seconds>:lease [BLOCK wait-ms:integer] [SHARED] [DEPTH depth:integer] [NOTE text]",
+        syntax: "key owner <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease [BLOCK wait-ms:integer] [SHARED] [DEPTH depth:integer] [NOTE text]",
         run: Run::MayWait(acquire),
         ..BASE
     },
@@ -269,8 +273,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.and(Flags::FAST),
         keys: &[KeySpec::one(1, Access::Update)],
         complexity: "O(log N) with N the number of those who share the lock",
-        summary: "Has the lease of a lock that is held end so much later than now.",
-        syntax: "key owner <PX milliseconds | EX seconds>:lease",
+        summary: "Sets how long the lease of a lock that is held still lasts.",
+        syntax: "key owner <PX milliseconds | EX seconds | PXAT unix-time-milliseconds | EXAT unix-time-seconds>:lease",
         run: Run::Now(extend),
         ..BASE
     },

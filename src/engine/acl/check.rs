@@ -45,7 +45,8 @@ pub struct Place {
     pub databases: u16,
 }
 
-/// Decides about a call of the right number of arguments. One that runs another command must be allowed, and so must the other one.
+/// Decides about a call of the right number of arguments. One that runs another command must be allowed, and so must the other one, and
+/// what that runs.
 pub fn check<R>(
     user: &User,
     table: &CommandTable<R>,
@@ -60,7 +61,7 @@ pub fn check<R>(
     // What must not run inside of another command, that answers with an error.
     match table.inner_of(entry.command, argv) {
         Ok(Some(Inner { at, entry, argv })) => {
-            check_alone(user, entry, argv, place).map_err(|denied| denied.inside(at))
+            check(user, table, entry, argv, place).map_err(|denied| denied.inside(at))
         }
         _ => Ok(()),
     }

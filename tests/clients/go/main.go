@@ -4,6 +4,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 )
 
 // check is a thing that must hold.
@@ -14,7 +15,7 @@ type check struct {
 
 func main() {
 	failed := false
-	for _, check := range append(goRedis(), asynqJobs()...) {
+	for _, check := range slices.Concat(goRedis(), asynqJobs(), whatPagesShow()) {
 		if err := check.run(); err != nil {
 			failed = true
 			fmt.Printf("FAILED %s: %v\n", check.name, err)

@@ -5,8 +5,9 @@
 use super::look::{BEFORE, COUNT, Look, START, State, number_of};
 use super::members::{Members, Name};
 use super::request::Mark;
-use super::rule::Rule;
+use super::rule::{Call, Rule};
 use super::sliding::Buckets;
+use crate::command::coordination::gate::gate;
 use crate::command::string::string_at;
 use crate::command::throttle::{MS_NS, ns, put_tat, round_up, tat_at};
 use crate::engine::error::Error;
@@ -21,8 +22,14 @@ pub(super) struct Taken {
 }
 
 /// Takes the units of a rule that grants them. It fails for nothing that its look has not found: other rules may have been charged.
-pub(super) fn take(ks: &mut Keyspace, db: DbIndex, rule: &Rule<'_>, look: &Look, units: i64) -> Result<Taken, Error> {
-    let (key, slot) = (rule.key, look.slot);
+pub(super) fn take(
+    ks: &mut Keyspace,
+    db: DbIndex,
+    call: &Call<'_>,
+    rule: &Rule<'_>,
+    look: &Look,
+) -> Result<Taken, Error> {
+    let (key, slot, units) = (rule.key, look.slot, call.units);
     let (mark, until_ms) = match &look.state {
         State::Bucket { rate, decision, .. } => {
             let tat_ns = decision.tat_ns.ok_or(Error::OutOfRange)?;
@@ -46,6 +53,12 @@ pub(super) fn take(ks: &mut Keyspace, db: DbIndex, rule: &Rule<'_>, look: &Look,
             let until_ms = members.ends_ms(ks.now_ms(), *window_ms);
             add_members(ks, db, key, slot, members, units, until_ms)?;
             (Mark::Exact { first: members.next, window_ms: *window_ms }, until_ms)
+        }
+        State::Places(places) => {
+            // A call without an ID only asks.
+            let holder = call.request.unwrap_or_default();
+            let token = places.take(ks, db, key, slot, holder, units)?;
+            (Mark::Places { token: token.cast_signed() }, places.until_ms)
         }
     };
     Ok(Taken { mark, until_ms })
@@ -133,12 +146,18 @@ pub(super) enum Counted {
         slot: Slot,
         first: i64,
     },
+    /// Held by the request.
+    Places {
+        slot: Slot,
+        units: i64,
+    },
 }
 
-/// Finds what a key still counts of units that were taken at `at_ms`.
+/// Finds what a key still counts of units that were taken at `at_ms` by the request of this ID.
 pub(super) fn find_units(
     ks: &mut Keyspace,
     db: DbIndex,
+    id: &[u8],
     key: &[u8],
     mark: Mark,
     at_ms: i64,
@@ -184,14 +203,20 @@ pub(super) fn find_units(
             }
             Counted::Exact { slot, first }
         }
+        // With another token it was taken anew, by somebody who has not given it back.
+        Mark::Places { token } => match gate(ks, db, slot)?.get(id).filter(|own| own.token.cast_signed() == token) {
+            Some(own) => Counted::Places { slot, units: own.units.cast_signed() },
+            None => Counted::Nothing,
+        },
     };
     Ok(counted)
 }
 
-/// Gives back what was found, and answers how many units that are. `at_ms` and `units` are those of the request.
+/// Gives back what was found, and answers how many units that are. `id`, `at_ms` and `units` are those of the request.
 pub(super) fn give_back(
     ks: &mut Keyspace,
     db: DbIndex,
+    id: &[u8],
     key: &[u8],
     counted: Counted,
     at_ms: i64,
@@ -222,6 +247,10 @@ pub(super) fn give_back(
             Ok(units)
         }
         Counted::Exact { slot, first } => remove_members(ks, db, slot, at_ms, first, units),
+        Counted::Places { slot, units } => {
+            ks.grant_end(db, slot, id)?;
+            Ok(units)
+        }
     }
 }
 

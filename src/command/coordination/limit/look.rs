@@ -2,12 +2,14 @@
 //! changed here.
 
 use super::members::Members;
-use super::rule::{Kind, Rule, Unit};
+use super::places::Places;
+use super::rule::{Call, Kind, Rule, Unit};
 use super::sliding::Buckets;
 use crate::base::calendar::next_month;
 use crate::base::num;
 use crate::command::string::string_at;
 use crate::command::throttle::{MS_NS, ns, round_up, tat_at};
+use crate::engine::Ctx;
 use crate::engine::error::Error;
 use crate::keyspace::{DbIndex, Keyspace, Slot};
 use crate::value::gcra::{Decision, Rate};
@@ -47,6 +49,8 @@ pub(super) enum State {
     Sliding { max: i64, window_ms: i64, buckets: Buckets },
     /// A member for each unit.
     Exact { max: i64, window_ms: i64, members: Members },
+    /// Those of a gate.
+    Places(Places),
 }
 
 /// What a client is told of a rule.
@@ -61,10 +65,11 @@ pub(super) struct Standing {
     pub reset_after_ms: i64,
 }
 
-/// Looks at a rule's key.
-pub(super) fn look(ks: &mut Keyspace, db: DbIndex, rule: &Rule<'_>, units: i64) -> Result<Look, Error> {
-    let slot = ks.find(db, rule.key);
-    let now_ms = ks.now_ms();
+/// Looks at the key of a rule of a call, whose request may have been granted before.
+pub(super) fn look(ctx: &mut Ctx<'_>, call: &Call<'_>, rule: &Rule<'_>, is_repeated: bool) -> Result<Look, Error> {
+    let (db, now_ms, units) = (ctx.db(), ctx.now_ms(), call.units);
+    let slot = ctx.ks.find(db, rule.key);
+    let ks = &*ctx.ks;
     let (state, grants) = match rule.kind {
         Kind::Gcra(rate) => {
             let tat_ns = slot.map(|slot| tat_at(ks, db, slot)).transpose()?;
@@ -88,6 +93,15 @@ pub(super) fn look(ks: &mut Keyspace, db: DbIndex, rule: &Rule<'_>, units: i64) 
             };
             let grants = fits(members.live, units, max);
             (State::Exact { max, window_ms, members }, grants)
+        }
+        Kind::Concurrency { limit, lease_ms } => {
+            let mut places = Places::look(ctx, call, rule.key, slot, (limit, lease_ms))?;
+            let grants = places.is_held || (places.is_free && !is_repeated);
+            if is_repeated {
+                // What was given back, or has ended, this request never has again.
+                places.frees_ms = None;
+            }
+            (State::Places(places), grants)
         }
     };
     Ok(Look { slot, state, grants })
@@ -131,9 +145,18 @@ pub(super) fn number_of(hash: &Hash, field: &[u8]) -> Option<i64> {
 }
 
 impl Look {
+    /// What a gate holds, for the rule that counts it.
+    pub(super) fn places(&self) -> Option<&Places> {
+        match &self.state {
+            State::Places(places) => Some(places),
+            _ => None,
+        }
+    }
+
     /// What a client is told, once the units were `taken` or not.
     pub(super) fn standing(&self, now_ms: i64, units: i64, taken: bool) -> Standing {
-        let more = if taken { units } else { 0 };
+        let is_held = self.places().is_some_and(|places| places.is_held);
+        let more = if taken && !is_held { units } else { 0 };
         // What is used, when all is forgotten, and when enough of it for the units, if they may ever be granted.
         let (limit, used, ends_ms, frees_ms) = match &self.state {
             State::Bucket { rate, tat_ns, decision } => {
@@ -154,6 +177,10 @@ impl Look {
                 let newest_ms = if taken { members.newest_ms.max(now_ms) } else { members.newest_ms };
                 let ends_ms = (members.live + more > 0).then(|| newest_ms.saturating_add(*window_ms));
                 (*max, members.live, ends_ms, members.frees_ms)
+            }
+            State::Places(places) => {
+                let own_end_ms = taken.then_some(places.until_ms);
+                (places.limit, places.in_use, own_end_ms.max(places.last_end_ms), places.frees_ms)
             }
         };
         let until_ms = |at_ms: i64, least: i64| at_ms.saturating_sub(now_ms).max(least);

@@ -9,6 +9,7 @@
 //! | CALENDAR | a counter that expires with its hour, day, week or month | all at once |
 //! | SLIDING | a hash of two counts, of this window and the one before | continuously, by estimate |
 //! | EXACT | a sorted set with a member for each unit, scored by its time | each unit after a window |
+//! | CONCURRENCY | a gate, whose holders are the IDs of requests | each request's units at its lease's end, or when they are given back |
 //!
 //! First all rules are looked at ([`look`]), and only when each of them grants they are charged ([`charge`]). So a refusal changes and
 //! records nothing. What a request with an ID took is kept under that ID as a key of its own ([`request`]), which makes a retry safe and
@@ -19,6 +20,7 @@
 mod charge;
 mod look;
 mod members;
+mod places;
 mod refund;
 mod request;
 mod rule;
@@ -43,7 +45,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         syntax: "[ID request:key] [DRYRUN] [UNITS units:integer] RULES numrules:integer (key \
             <GCRA rate:integer period-ms:integer burst:integer | FIXED max:integer window-ms:integer | \
             SLIDING max:integer window-ms:integer | EXACT max:integer window-ms:integer | \
-            CALENDAR max:integer <HOUR | DAY | WEEK | MONTH>:unit offset-minutes:integer>:kind):rule...",
+            CALENDAR max:integer <HOUR | DAY | WEEK | MONTH>:unit offset-minutes:integer | \
+            CONCURRENCY limit:integer lease-ms:integer>:kind):rule...",
         run: Run::Now(take::take),
         ..Command::EMPTY
     },

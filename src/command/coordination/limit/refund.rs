@@ -29,7 +29,7 @@ pub(super) fn refund(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let taken = read(ctx.ks, db, slot, keys)?;
     let mut counted = Vec::with_capacity(taken.marks.len());
     for (at, mark) in taken.marks.iter().enumerate() {
-        counted.push(find_units(ctx.ks, db, &keys[at], *mark, taken.at_ms, taken.units)?);
+        counted.push(find_units(ctx.ks, db, request, &keys[at], *mark, taken.at_ms, taken.units)?);
     }
     let before = ctx.ks.changes_by_commands();
     ctx.ks.remove(db, slot);
@@ -39,7 +39,7 @@ pub(super) fn refund(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.reply.bulk(b"rules");
     ctx.reply.array(counted.len());
     for (at, counted) in counted.into_iter().enumerate() {
-        let refunded = give_back(ctx.ks, db, &keys[at], counted, taken.at_ms, taken.units)?;
+        let refunded = give_back(ctx.ks, db, request, &keys[at], counted, taken.at_ms, taken.units)?;
         changed += u64::from(refunded > 0);
         ctx.reply.map(2);
         ctx.reply.bulk(b"key");

@@ -22,6 +22,8 @@ pub(super) enum Mark {
     Sliding { start_ms: i64, window_ms: i64 },
     /// The serial number of the first of them, and for how long they count.
     Exact { first: i64, window_ms: i64 },
+    /// The fencing token of the places.
+    Places { token: i64 },
 }
 
 /// A request, as it is read.
@@ -58,6 +60,7 @@ impl Record {
             Mark::Counter { ends_ms } => (b'c', ends_ms, 0),
             Mark::Sliding { start_ms, window_ms } => (b's', start_ms, window_ms),
             Mark::Exact { first, window_ms } => (b'e', first, window_ms),
+            Mark::Places { token } => (b'p', token, 0),
         };
         self.0.extend_from_slice(&[b' ', letter]);
         [one, other, key.len() as i64].into_iter().for_each(|value| self.number(value));
@@ -98,6 +101,7 @@ impl<'a> Request<'a> {
                 b"e" if units <= LIMIT_EXACT_UNITS_MAX && (0..LIMIT_EXACT_SERIAL_END).contains(&one) => {
                     Mark::Exact { first: one, window_ms: other }
                 }
+                b"p" => Mark::Places { token: one },
                 _ => return None,
             };
             let len = parts.number().and_then(|len| usize::try_from(len).ok())?;
@@ -143,6 +147,7 @@ mod tests {
             any::<i64>().prop_map(|ends_ms| Mark::Counter { ends_ms }),
             any::<(i64, i64)>().prop_map(|(start_ms, window_ms)| Mark::Sliding { start_ms, window_ms }),
             (0..LIMIT_EXACT_SERIAL_END, any::<i64>()).prop_map(|(first, window_ms)| Mark::Exact { first, window_ms }),
+            any::<i64>().prop_map(|token| Mark::Places { token }),
         ]
     }
 
@@ -164,7 +169,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_may_be_there(text in "(take)?( [-bcse0-9]{1,3}){0,12}") {
+        fn anything_may_be_there(text in "(take)?( [-bcsep0-9]{1,3}){0,12}") {
             Request::read(text.as_bytes());
         }
     }

@@ -3,14 +3,17 @@
 
 use crate::base::hasher::hash_bytes;
 use crate::base::limits::{
-    LIMIT_EXACT_MAX, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_RULES_MAX, LIMIT_WINDOW_MAX_MS,
+    HOLDER_MAX_BYTES, LIMIT_EXACT_MAX, LIMIT_EXACT_UNITS_MAX, LIMIT_REQUEST_MAX_BYTES, LIMIT_REQUEST_MAX_MS,
+    LIMIT_RULES_MAX, LIMIT_WINDOW_MAX_MS,
 };
 use crate::base::num;
+use crate::command::coordination::gate::COUNTED;
 use crate::engine::args::Args;
 use crate::engine::error::{Error, excerpt};
 use crate::engine::spec::{Access, KeyArg};
 use crate::resp::request::Argv;
 use crate::value::gcra::{BadRate, Rate};
+use crate::value::grants::UNITS_MAX;
 
 /// Longest offset of a time zone, either way.
 const OFFSET_MAX_MINUTES: i64 = 24 * 60 - 1;
@@ -49,6 +52,8 @@ pub(super) enum Kind {
     Sliding { max: i64, window_ms: i64 },
     /// So many within any window.
     Exact { max: i64, window_ms: i64 },
+    /// So many at the same time, each for as long as a lease.
+    Concurrency { limit: i64, lease_ms: i64 },
 }
 
 impl Kind {
@@ -60,6 +65,7 @@ impl Kind {
             Kind::Calendar { .. } => "calendar",
             Kind::Sliding { .. } => "sliding",
             Kind::Exact { .. } => "exact",
+            Kind::Concurrency { .. } => "concurrency",
         }
     }
 }
@@ -82,15 +88,17 @@ enum Word {
     Sliding,
     Exact,
     Calendar,
+    Concurrency,
 }
 
 /// The kinds' words, with their parameters in order.
-const WORDS: [(&str, Word, &[&str]); 5] = [
+const WORDS: [(&str, Word, &[&str]); 6] = [
     ("GCRA", Word::Gcra, &["rate", "period-ms", "burst"]),
     ("FIXED", Word::Fixed, &["max", "window-ms"]),
     ("SLIDING", Word::Sliding, &["max", "window-ms"]),
     ("EXACT", Word::Exact, &["max", "window-ms"]),
     ("CALENDAR", Word::Calendar, &["max", "hour|day|week|month", "offset-minutes"]),
+    ("CONCURRENCY", Word::Concurrency, &["limit", "lease-ms"]),
 ];
 
 const UNITS: [(&str, Unit); 4] =
@@ -143,7 +151,21 @@ impl<'a> Call<'a> {
     }
 
     fn check_request(&self) -> Result<(), Error> {
-        let Some(request) = self.request else { return Ok(()) };
+        let places = self.rules.iter().position(|rule| matches!(rule.kind, Kind::Concurrency { .. }));
+        let Some(request) = self.request else {
+            return match places.filter(|_| !self.only_asks) {
+                Some(at) => Err(Error::owned(format!(
+                    "ERR rule {}: the places of CONCURRENCY are held under the ID of the call, which has none",
+                    at + 1
+                ))),
+                None => Ok(()),
+            };
+        };
+        if places.is_some() && (!(1..=HOLDER_MAX_BYTES).contains(&request.len()) || request == COUNTED) {
+            return Err(Error::owned(format!(
+                "ERR an ID that holds places has 1 to {HOLDER_MAX_BYTES} bytes, and is not that of what a counter had counted"
+            )));
+        }
         if let Some(at) = self.rules.iter().position(|rule| rule.key == request) {
             let number = at + 1;
             return Err(Error::owned(format!("ERR the ID is the key of rule {number}, too: give it a key of its own")));
@@ -168,7 +190,7 @@ impl<'a> Rule<'a> {
         let Some(&(name, word, parameters)) = known(word) else {
             let word = excerpt(word, 32);
             return Err(Error::owned(format!(
-                "ERR rule {number}: unknown kind '{word}'; there are GCRA, FIXED, SLIDING, EXACT and CALENDAR"
+                "ERR rule {number}: unknown kind '{word}'; there are GCRA, FIXED, SLIDING, EXACT, CALENDAR and CONCURRENCY"
             )));
         };
         if args.len() < parameters.len() {
@@ -192,6 +214,11 @@ impl Parameters<'_, '_> {
             let rate = self.whole("rate", 1, i64::MAX)?;
             let (period_ms, burst) = (self.whole("period-ms", 1, i64::MAX)?, self.whole("burst", 0, i64::MAX)?);
             return Ok(Kind::Gcra(Rate::with_burst(burst, rate, period_ms).map_err(|bad| self.bad_rate(bad))?));
+        }
+        if let Word::Concurrency = word {
+            let limit = self.whole("limit", 0, UNITS_MAX.cast_signed())?;
+            // A place is given back by its request, which is kept as long.
+            return Ok(Kind::Concurrency { limit, lease_ms: self.whole("lease-ms", 1, LIMIT_REQUEST_MAX_MS)? });
         }
         let most = if let Word::Exact = word { LIMIT_EXACT_MAX } else { i64::MAX };
         let max = self.whole("max", 0, most)?;
@@ -292,6 +319,7 @@ mod tests {
             vec!["Sliding", "1", "1000"],
             vec!["EXACT", "1", "1000"],
             vec!["CALENDAR", "1", "week", "-60"],
+            vec!["concurrency", "1", "1000"],
         ]);
         (word(), kind).prop_map(|(key, kind)| [&[key][..], &kind].concat())
     }

@@ -2,6 +2,7 @@
 
 use super::charge;
 use super::look::{Look, look};
+use super::places::token_of;
 use super::request::{Record, Request};
 use super::rule::Call;
 use crate::base::limits::LIMIT_REQUEST_MAX_MS;
@@ -34,7 +35,7 @@ pub(super) fn take(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     };
     let mut looks = Vec::with_capacity(call.rules.len());
     for rule in &call.rules {
-        looks.push(look(ctx.ks, db, rule, call.units)?);
+        looks.push(look(ctx, &call, rule, is_repeated)?);
     }
     let grants = looks.iter().all(|look| look.grants);
     let takes = grants && !is_repeated && !call.only_asks;
@@ -62,7 +63,7 @@ fn take_all(ks: &mut Keyspace, db: DbIndex, call: &Call<'_>, looks: &[Look]) -> 
     let mut record = call.request.map(|_| Record::new(now_ms, call.units, call.rules.len()));
     let mut until_ms = now_ms.saturating_add(1);
     for (rule, look) in call.rules.iter().zip(looks) {
-        let taken = charge::take(ks, db, rule, look, call.units)?;
+        let taken = charge::take(ks, db, call, rule, look)?;
         until_ms = until_ms.max(taken.until_ms);
         if let Some(record) = &mut record {
             record.add(rule.key, taken.mark);
@@ -90,26 +91,27 @@ fn remember_refusals(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look]) {
 }
 
 fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: bool, is_repeated: bool) {
-    let now_ms = ctx.ks.now_ms();
-    let reply = &mut *ctx.reply;
-    let is_granted = is_repeated || looks.iter().all(|look| look.grants);
+    let (db, now_ms) = (ctx.db(), ctx.now_ms());
+    let (ks, reply) = (&mut *ctx.ks, &mut *ctx.reply);
+    // What was granted stays so, but for places whose lease has ended.
+    let refuses = |look: &Look| !look.grants && (!is_repeated || look.places().is_some());
     // What is refused has not been taken, so that its standing tells how long it stays so.
-    let refusing = looks.iter().filter(|look| !is_granted && !look.grants);
+    let refusing = looks.iter().filter(|look| refuses(look));
     let waits = refusing.map(|look| look.standing(now_ms, call.units, false).retry_after_ms);
     // Longest of all is never.
     let retry_after_ms = waits.max_by_key(|wait_ms| wait_ms.cast_unsigned()).unwrap_or(0);
-    outcome::begin(reply, i64::from(is_granted), 4);
+    let first = call.rules.iter().zip(looks).find(|(_, look)| refuses(look));
+    outcome::begin(reply, i64::from(first.is_none()), 4);
     outcome::number(reply, "retry-after-ms", retry_after_ms);
     reply.bulk(b"refused-by");
-    let first = call.rules.iter().zip(looks).find(|(_, look)| !is_granted && !look.grants);
     reply.bulk_or_null(first.map(|(rule, _)| rule.key));
     outcome::number(reply, "repeated", i64::from(is_repeated));
     reply.bulk(b"rules");
     reply.array(looks.len());
     for (rule, look) in call.rules.iter().zip(looks) {
         let standing = look.standing(now_ms, call.units, taken);
-        let refuses = !is_granted && !look.grants;
-        reply.map(6);
+        let refuses = refuses(look);
+        reply.map(6 + usize::from(look.places().is_some()));
         reply.bulk(b"key");
         reply.bulk(rule.key);
         outcome::number(reply, "refuses", i64::from(refuses));
@@ -117,5 +119,12 @@ fn answer(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look], taken: bool, is_re
         outcome::number(reply, "remaining", standing.remaining);
         outcome::number(reply, "retry-after-ms", if refuses { standing.retry_after_ms } else { 0 });
         outcome::number(reply, "reset-after-ms", standing.reset_after_ms);
+        if look.places().is_some() {
+            reply.bulk(b"token");
+            match call.request.and_then(|holder| token_of(ks, db, rule.key, holder)) {
+                Some(token) => reply.integer(token.cast_signed()),
+                None => reply.null(),
+            }
+        }
     }
 }

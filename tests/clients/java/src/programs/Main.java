@@ -22,6 +22,7 @@ public final class Main {
         LettucePrograms.run();
         RedissonPrograms.run();
         SpringPrograms.run();
+        PagePrograms.run();
         System.exit(failed ? 1 : 0);
     }
 

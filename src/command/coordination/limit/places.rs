@@ -1,0 +1,112 @@
+//! The places of a CONCURRENCY rule. Its key is a gate as GATE.ACQUIRE has it, and the ID of the request is the holder: so its places end with
+//! their leases, GATE.HOLDERS tells who has them, and who waits for one by GATE.ACQUIRE is not overtaken.
+//!
+//! An ID that holds its places already, by a call that is forgotten or by GATE.ACQUIRE, keeps them, and takes no others.
+
+use super::rule::Call;
+use crate::base::limits::{LIMIT_LEASES_LOOKED_AT, LIMIT_RULES_MAX};
+use crate::command::coordination::gate::gate;
+use crate::command::coordination::grant::{NO_TOKENS, waiting_before};
+use crate::engine::Ctx;
+use crate::engine::error::Error;
+use crate::keyspace::{DbIndex, Keyspace, Slot};
+use crate::value::grants::{Grant, Grants, Kind, TOKEN_MAX};
+
+/// What a gate holds.
+pub(super) struct Places {
+    /// How many there are: as the rule says, or the gate's own limit.
+    pub limit: i64,
+    /// How many are taken.
+    pub in_use: i64,
+    /// Whether the request holds its own already.
+    pub is_held: bool,
+    /// Whether it may take them, if it does not.
+    pub is_free: bool,
+    /// When the last lease ends, Unix ms.
+    pub last_end_ms: Option<i64>,
+    /// When enough leases have ended for the units, if they are refused and may ever be granted, Unix ms.
+    pub frees_ms: Option<i64>,
+    /// When the lease of the request's own ends, Unix ms.
+    pub until_ms: i64,
+}
+
+impl Places {
+    /// Looks at a gate for a call, which may have no ID if it only asks.
+    pub(super) fn look(
+        ctx: &Ctx<'_>,
+        call: &Call<'_>,
+        key: &[u8],
+        slot: Option<Slot>,
+        (limit, lease_ms): (i64, i64),
+    ) -> Result<Places, Error> {
+        let (units, until_ms) = (call.units, ctx.now_ms().saturating_add(lease_ms));
+        let gate = slot.map(|slot| gate(ctx.ks, ctx.db(), slot)).transpose()?;
+        let limit = gate.filter(|gate| gate.is_fixed()).map_or(limit, |gate| gate.limit().cast_signed());
+        let in_use = gate.map_or(0, |gate| gate.units().cast_signed());
+        let last_end_ms = gate.and_then(Grants::last_end_ms);
+        let mut places =
+            Places { limit, in_use, is_held: false, is_free: false, last_end_ms, frees_ms: None, until_ms };
+        if let Some(own) = gate.zip(call.request).and_then(|(gate, holder)| gate.get(holder)) {
+            if own.units.cast_signed() != units {
+                return Err(Error::owned(format!(
+                    "ERR this ID holds {} units of a gate: give them back first, or ask under another ID",
+                    own.units
+                )));
+            }
+            (places.is_held, places.until_ms) = (true, own.until_ms.max(until_ms));
+            return Ok(places);
+        }
+        let missing = in_use.saturating_add(units).saturating_sub(limit);
+        places.is_free = missing <= 0 && waiting_before(ctx, key) == 0;
+        if places.is_free {
+            // Each rule of the call may need one.
+            let is_there = |last: &u64| *last < TOKEN_MAX - LIMIT_RULES_MAX as u64;
+            ctx.ks.next_token().filter(is_there).ok_or(NO_TOKENS)?;
+        } else if units <= limit {
+            // Behind others: when the first of them may go on.
+            let missing = missing.max(1).cast_unsigned();
+            places.frees_ms = gate.and_then(|gate| gate.frees_ms(missing, LIMIT_LEASES_LOOKED_AT));
+        }
+        Ok(places)
+    }
+
+    /// Takes the places for a holder, and answers the fencing token.
+    pub(super) fn take(
+        &self,
+        ks: &mut Keyspace,
+        db: DbIndex,
+        key: &[u8],
+        slot: Option<Slot>,
+        holder: &[u8],
+        units: i64,
+    ) -> Result<u64, Error> {
+        let (since_ms, until_ms, units) = (ks.now_ms(), self.until_ms, units.cast_unsigned());
+        let token = ks.next_token().ok_or(NO_TOKENS)?;
+        let slot = match slot {
+            Some(slot) => {
+                let gate = gate(ks, db, slot)?;
+                if let Some(own) = gate.get(holder) {
+                    let (token, note) = (own.token, own.note.to_vec());
+                    let renewed = own.renewed(holder, until_ms, &note);
+                    ks.grant_set(db, slot, renewed)?;
+                    return Ok(token);
+                }
+                if !gate.is_fixed() && gate.limit() != self.limit.cast_unsigned() {
+                    ks.grants_limit(db, slot, self.limit.cast_unsigned(), false)?;
+                }
+                slot
+            }
+            None => ks.grants_create(db, key, Kind::Gate, self.limit.cast_unsigned(), false),
+        };
+        let grant = Grant { holder, token, units, since_ms, until_ms, entered: 1, shared: false, note: b"" };
+        let fits = ks.grant_set(db, slot, grant)?;
+        debug_assert!(fits, "{grant:?}");
+        Ok(token)
+    }
+}
+
+/// The fencing token of what a holder has.
+pub(super) fn token_of(ks: &mut Keyspace, db: DbIndex, key: &[u8], holder: &[u8]) -> Option<u64> {
+    let slot = ks.find(db, key)?;
+    Some(gate(ks, db, slot).ok()?.get(holder)?.token)
+}
