@@ -168,6 +168,11 @@ impl History {
         }
     }
 
+    /// The last id that was given.
+    pub(crate) fn last_id(&self) -> u64 {
+        self.last_id
+    }
+
     /// What has become of grants under a key, the newest first.
     pub(crate) fn turns_of<'a>(&'a self, db: DbIndex, key: &'a [u8]) -> impl Iterator<Item = Past<'a>> {
         self.turns.iter().rev().filter(move |past| past.db == db && past.key == key)
@@ -178,15 +183,15 @@ impl History {
         self.refusals.iter().rev().filter(move |past| past.db == db && past.key == key)
     }
 
-    /// All that has happened after what has this id, the oldest first, and whether some of that is forgotten: after an id of 0, all that is
-    /// known, of which nothing is missed.
+    /// All that has happened after what has this id, the oldest first, and whether some of that is forgotten, or the id was never given, which
+    /// says that a clock was set back: after an id of 0, all that is known, of which nothing is missed.
     pub(crate) fn after(&self, id: u64) -> (impl Iterator<Item = Past<'_>>, bool) {
         let later = move |past: &Past<'_>| past.id > id;
         let merged = Merged {
             left: self.turns.iter().filter(later).peekable(),
             right: self.refusals.iter().filter(later).peekable(),
         };
-        (merged, id != 0 && id < self.forgotten)
+        (merged, id != 0 && (id < self.forgotten || id > self.last_id))
     }
 }
 

@@ -21,7 +21,7 @@ impl ServerState {
         self.assert_readers_are_known();
         let readers = self.readers;
         if ks.effects().has_grant_turns() {
-            self.remember_grants(ks, out);
+            self.remember_grants(origin, ks, out);
         }
         if !ks.effects().has_changes() {
             // Nothing has changed, but there is something to tell.

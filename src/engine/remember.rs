@@ -3,9 +3,11 @@
 use super::history::{Client, Past, Refusal, What};
 use super::session::{Session, SessionKey};
 use super::state::{Ctx, ServerState};
+use super::tail::UnitOrigin;
 use super::wait::Parked;
 use crate::keyspace::Keyspace;
 use crate::keyspace::effect::Turn;
+use crate::resp::request::Argv;
 
 impl Ctx<'_> {
     /// Remembers that this call is refused.
@@ -21,8 +23,12 @@ impl ServerState {
     /// Remembers what has become of grants in a unit that has ended. `out` are the sessions that are out of the registry: first the one
     /// whose command it was.
     #[inline(never)]
-    pub(super) fn remember_grants(&mut self, ks: &Keyspace, out: &[&mut Session]) {
-        let by = out.first().map_or(Client::default(), |session| Client::of(session));
+    pub(super) fn remember_grants(&mut self, origin: UnitOrigin, ks: &Keyspace, out: &[&mut Session]) {
+        // What is evicted is nobody's doing, whose command it was that found no room.
+        let by = out
+            .first()
+            .filter(|_| origin != UnitOrigin::Eviction)
+            .map_or(Client::default(), |session| Client::of(session));
         for turn in ks.effects().grant_turns() {
             let client = if turn.turn == Turn::Expired { Client::default() } else { by };
             let what = What::Turn { turn: turn.turn, token: turn.token, units: turn.units };
@@ -34,18 +40,27 @@ impl ServerState {
 
     /// Who is to hold the place that a call waits for.
     pub(crate) fn waiting_holder<'p>(&self, parked: &'p Parked) -> &'p [u8] {
-        let argv = parked.argv.as_argv();
-        // The call may be that of another command, which GUARD or ONCE runs.
-        let inner = self.table.by_id(parked.command).command.inner.and_then(|find| find(argv));
-        argv.get(inner.unwrap_or(0) + 2).unwrap_or_default()
+        let (argv, _) = self.innermost(parked);
+        argv.get(2).unwrap_or_default()
+    }
+
+    /// The call that waits: of commands that run another one, that one, and its name.
+    fn innermost<'p>(&self, parked: &'p Parked) -> (Argv<'p>, &'static str) {
+        let (mut argv, mut entry) = (parked.argv.as_argv(), self.table.by_id(parked.command));
+        while let Some(at) = entry.command.inner.and_then(|find| find(argv))
+            && let Some(inner) = self.table.named_by(argv.skip(at))
+        {
+            (argv, entry) = (argv.skip(at), inner);
+        }
+        (argv, &entry.full_name)
     }
 
     /// Remembers that a call has waited for a place in vain.
-    pub(super) fn remember_timeout(&mut self, session: SessionKey, at_ms: i64) {
+    pub(crate) fn remember_timeout(&mut self, session: SessionKey, at_ms: i64) {
         let Some(session) = self.sessions.get(session) else { return };
         let Some(parked) = session.parked.as_deref() else { return };
         let Some((key, reason)) = parked.keys.as_argv().iter().next().zip(parked.in_vain) else { return };
-        let command = &self.table.by_id(parked.command).full_name;
+        let (_, command) = self.innermost(parked);
         let what = What::Refused { command, reason, in_use: -1, limit: -1 };
         let (db, subject, client) = (parked.db, self.waiting_holder(parked), Client::of(session));
         self.history.add(Past { id: 0, at_ms, what, db, key, subject, note: b"", client });

@@ -248,15 +248,14 @@ impl<R> CommandTable<R> {
     /// run or not.
     pub(super) fn secrets_of(&self, command: &Command<R>, argv: Argv<'_>) -> Vec<bool> {
         let mut are_secret = secrets_of(command, argv);
-        if let Some(at) = command.inner.and_then(|find| find(argv))
-            && let Some(inner) = self.named_by(argv.skip(at))
+        let (mut command, mut rest) = (command, argv);
+        // A loop, for a call may name such commands many times over.
+        while let Some(at) = command.inner.and_then(|find| find(rest))
+            && let Some(inner) = self.named_by(rest.skip(at))
         {
-            let argv = argv.skip(at);
-            are_secret.resize(at, false);
-            are_secret.extend(match takes_runner(command, inner.command) {
-                true => self.secrets_of(inner.command, argv),
-                false => secrets_of(inner.command, argv),
-            });
+            (command, rest) = (inner.command, rest.skip(at));
+            are_secret.resize(argv.len() - rest.len(), false);
+            are_secret.extend(secrets_of(command, rest));
         }
         are_secret
     }

@@ -366,7 +366,7 @@ fn a_guarded_call_runs_once() {
     for raw in [&mut app, &mut other] {
         raw.send_command(&guarded("id:q", &["BLPOP", "queue", "0"]));
     }
-    while stat(&mut admin, "clients", "blocked_clients:") != "2" {}
+    until(|| stat(&mut admin, "clients", "blocked_clients:") == "2", "both wait");
     admin.command(&["RPUSH", "queue", "x", "y"]);
     let element = Value::Array(vec![Value::bulk("queue"), Value::bulk("x")]);
     assert_eq!((app.reply().value, other.reply().value), (element.clone(), element));
@@ -379,7 +379,7 @@ fn a_guarded_call_runs_once() {
     admin.command(&["ACL", "SETUSER", "app", "~queue2"]);
     assert_eq!(app.reply().value, Value::error("NOPERM No permissions to access a key"));
     app.send_command(&guarded("id:s", &["BLPOP", "queue2", "0"]));
-    while stat(&mut admin, "clients", "blocked_clients:") != "1" {}
+    until(|| stat(&mut admin, "clients", "blocked_clients:") == "1", "it waits");
     admin.command(&["LOCK.BREAK", "lock"]);
     admin.command(&["RPUSH", "queue2", "z"]);
     let stale = "STALE The lease of this fencing token has ended, so the command was not run";

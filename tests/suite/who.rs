@@ -95,6 +95,10 @@ fn events_are_for_those_who_may_see_all_keys() {
     for line in ["WHO other", "WHY other", "EVENTS 0"] {
         assert!(refused(call(&mut link, line)), "{line}");
     }
+    let mut other = server.raw();
+    call(&mut other, "ACL SETUSER reader on nopass ~* +events db=1");
+    call(&mut other, "AUTH reader x");
+    assert!(refused(call(&mut other, "EVENTS 0")), "it is about all databases");
 }
 
 #[test]

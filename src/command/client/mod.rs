@@ -136,7 +136,11 @@ fn unblock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     let id = crate::base::num::parse_i64(id).ok_or(Error::NotInteger)?;
     let waiting = u64::try_from(id).ok().and_then(|id| ctx.server.sessions.by_id(id)).map(|session| session.key);
     let mut failed = None;
+    let now_ms = ctx.now_ms();
     let was_waiting = waiting.is_some_and(|key| {
+        if !as_error {
+            ctx.server.remember_timeout(key, now_ms);
+        }
         ctx.server.end_waiting(ctx.ks, key, |parked, reply| match as_error {
             true => {
                 reply.error(UNBLOCKED);

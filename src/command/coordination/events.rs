@@ -4,7 +4,7 @@ use super::grant::BASE;
 use super::{outcome, past};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
-use crate::engine::spec::Flags;
+use crate::engine::spec::{Databases, Flags};
 use crate::engine::{Command, Ctx, Done, Run};
 
 const BAD_CURSOR: Error = Error::text("ERR the cursor is 0, or the `next` of an answer before");
@@ -15,7 +15,7 @@ fn events(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     ctx.ks.see_everything();
     let (later, has_missed) = ctx.server.history.after(cursor);
     let shown: Vec<_> = later.take(count).collect();
-    let next = shown.last().map_or(cursor, |last| last.id);
+    let next = shown.last().map_or(cursor.min(ctx.server.history.last_id()), |last| last.id);
     outcome::begin(ctx.reply, i64::from(!shown.is_empty()), 3);
     outcome::number(ctx.reply, "next", i64::try_from(next).unwrap_or(i64::MAX));
     outcome::number(ctx.reply, "missed", i64::from(has_missed));
@@ -29,6 +29,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command {
     name: "events",
     arity: -2,
     flags: Flags::READONLY.and(Flags::ADMIN),
+    databases: Databases::All,
     complexity: "O(N) with N the number of events that are remembered, at most 2,048",
     summary: "Tells which locks and gates were granted, given back or lost lately, and who was refused, from a cursor on.",
     syntax: "cursor:integer [COUNT count:integer]",

@@ -240,17 +240,16 @@ fn break_lock(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
         Some(slot) => lock(ctx.ks, db, slot)?,
         None => None,
     };
-    let ended: Vec<Vec<u8>> = match (owner, lock) {
-        (_, None) => Vec::new(),
-        (Some(owner), Some(lock)) => lock.get(owner).map(|own| own.holder.to_vec()).into_iter().collect(),
-        (None, Some(lock)) => lock.from(0).map(|own| own.holder.to_vec()).collect(),
+    let ended = match owner {
+        Some(owner) => usize::from(lock.is_some_and(|lock| lock.get(owner).is_some())),
+        None => lock.map_or(0, Grants::len),
     };
-    if let Some(slot) = slot {
-        for owner in &ended {
-            ctx.ks.grant_break(db, slot, owner, why)?;
-        }
+    match (slot.filter(|_| ended > 0), owner) {
+        (Some(slot), Some(owner)) => _ = ctx.ks.grant_break(db, slot, owner, why)?,
+        (Some(slot), None) => ctx.ks.grants_break_all(db, slot, why),
+        _ => {}
     }
-    answer(ctx.reply, !ended.is_empty(), &[("ended", ended.len().into())]);
+    answer(ctx.reply, ended > 0, &[("ended", ended.into())]);
     Ok(())
 }
 

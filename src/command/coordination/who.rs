@@ -3,6 +3,8 @@
 //! Beside locks and gates it knows the locks that programs make of strings (`SET key owner NX PX`) and of hashes, as Redisson does: each
 //! field is a holder, and its number how often that has entered.
 
+use std::collections::HashMap;
+
 use super::grant::{BASE, Said, say};
 use super::{outcome, past};
 use crate::base::limits::HOLDER_MAX_BYTES;
@@ -97,11 +99,13 @@ fn holders_in(hash: &Hash, until_ms: Option<i64>, count: usize) -> (Vec<Holder>,
     (holders, all)
 }
 
-/// Whose command has given a grant, as far as that is remembered.
-fn giver<'a>(turns: &[Past<'a>], token: u64) -> Client<'a> {
-    let is_of =
-        |past: &&Past<'_>| matches!(past.what, What::Turn { turn: Turn::Granted, token: of, .. } if of == token);
-    turns.iter().find(is_of).map_or(Client::default(), |past| past.client)
+/// Whose commands have given the grants, by their tokens, as far as that is remembered.
+fn givers<'a>(turns: &[Past<'a>]) -> HashMap<u64, Client<'a>> {
+    let giver = |past: &Past<'a>| match past.what {
+        What::Turn { turn: Turn::Granted, token, .. } => Some((token, past.client)),
+        _ => None,
+    };
+    turns.iter().filter_map(giver).collect()
 }
 
 /// Answers the calls that wait for a place, in their order.
@@ -144,8 +148,9 @@ fn who(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
     say(reply, &[("type", Said::Text(kind.as_bytes())), ("holding", all.into())]);
     reply.bulk(b"holders");
     reply.array(holders.len());
+    let givers = givers(&turns);
     for holder in &holders {
-        holder.answer(reply, now_ms, &giver(&turns, holder.token));
+        holder.answer(reply, now_ms, &givers.get(&holder.token).copied().unwrap_or_default());
     }
     say(reply, &[("waiting", waiting.into())]);
     reply.bulk(b"waiters");

@@ -62,10 +62,12 @@ struct Stored {
     db: u16,
     token: u64,
     units: u64,
-    /// Key, holder and note, one behind the other.
-    text: Range<usize>,
+    /// Where its own text begins: the key, unless it is that of the turn before, holder and note, one behind the other.
+    begin: usize,
+    key: Range<usize>,
     holder_at: usize,
     note_at: usize,
+    end: usize,
 }
 
 /// All of the unit that is underway.
@@ -78,24 +80,32 @@ pub(super) struct GrantTurns {
 impl GrantTurns {
     pub(super) fn add(&mut self, GrantTurn { at, turn, db, key, holder, token, units, note }: GrantTurn<'_>) {
         let begin = self.text.len();
-        self.text.extend_from_slice(key);
+        // A key may be long, and lose many grants at once.
+        let same = self.stored.last().map(|last| last.key.clone()).filter(|last| self.text[last.clone()] == *key);
+        let key = same.unwrap_or_else(|| {
+            self.text.extend_from_slice(key);
+            begin..self.text.len()
+        });
         let holder_at = self.text.len();
         self.text.extend_from_slice(holder);
         let note_at = self.text.len();
         self.text.extend_from_slice(note);
-        self.stored.push(Stored { at, turn, db, token, units, text: begin..self.text.len(), holder_at, note_at });
+        let end = self.text.len();
+        self.stored.push(Stored { at, turn, db, token, units, begin, key, holder_at, note_at, end });
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = GrantTurn<'_>> {
-        self.stored.iter().map(|&Stored { at, turn, db, token, units, ref text, holder_at, note_at }| GrantTurn {
-            at,
-            turn,
-            db,
-            key: &self.text[text.start..holder_at],
-            holder: &self.text[holder_at..note_at],
-            token,
-            units,
-            note: &self.text[note_at..text.end],
+        self.stored.iter().map(|&Stored { at, turn, db, token, units, ref key, holder_at, note_at, end, .. }| {
+            GrantTurn {
+                at,
+                turn,
+                db,
+                key: &self.text[key.clone()],
+                holder: &self.text[holder_at..note_at],
+                token,
+                units,
+                note: &self.text[note_at..end],
+            }
         })
     }
 
@@ -106,7 +116,7 @@ impl GrantTurns {
 
     pub(super) fn truncate(&mut self, len: usize) {
         if let Some(first) = self.stored.get(len) {
-            self.text.truncate(first.text.start);
+            self.text.truncate(first.begin);
             self.stored.truncate(len);
         }
     }
@@ -119,12 +129,17 @@ mod tests {
     #[test]
     fn turns_are_read_as_they_were_added_and_cut_off_from_the_end() {
         let turn = |turn, key, note| GrantTurn { at: 0, turn, db: 3, key, holder: b"h", token: 7, units: 2, note };
-        let added = [turn(Turn::Granted, b"a".as_slice(), b"".as_slice()), turn(Turn::Broken, b"bb", b"why")];
+        let added = [
+            turn(Turn::Granted, b"a".as_slice(), b"".as_slice()),
+            turn(Turn::Released, b"a", b"done"),
+            turn(Turn::Broken, b"bb", b"why"),
+        ];
         let mut turns = GrantTurns::default();
         added.iter().for_each(|turn| turns.add(*turn));
         assert_eq!(turns.iter().collect::<Vec<_>>(), added);
-        turns.truncate(2);
-        assert_eq!(turns.len(), 2);
+        assert_eq!(turns.text, b"ahhdonebbhwhy", "a key that comes again is not copied");
+        turns.truncate(3);
+        assert_eq!(turns.len(), 3);
         turns.truncate(1);
         assert_eq!((turns.iter().collect::<Vec<_>>(), turns.text.as_slice()), (added[..1].to_vec(), &b"ah"[..]));
     }

@@ -8,7 +8,7 @@ use super::notes::{Note, Notes, What};
 use super::touch::Touch;
 use super::{Effect, Field, Role, SAME_KEY, Target};
 use crate::base::hasher::hash_bytes;
-use crate::base::limits::{SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
+use crate::base::limits::{HISTORY_KEY_MAX_BYTES, HISTORY_PLACES, SCRATCH_KEEP_BYTES, TOUCHES_MAX_BYTES};
 use crate::keyspace::changed::{self, Changed, More, hash_in_database};
 
 /// How much of its effects a unit records: as much as there are readers for.
@@ -116,8 +116,12 @@ impl Effects {
         self.notes.iter()
     }
 
-    /// Notes what has become of a grant.
+    /// Notes what has become of a grant. If nobody is to be told of events, it notes no more than is remembered.
     pub(in crate::keyspace) fn add_grant_turn(&mut self, turn: GrantTurn<'_>) {
+        let is_too_much = turn.key.len() > HISTORY_KEY_MAX_BYTES || self.grant_turns.len() >= HISTORY_PLACES;
+        if is_too_much && !self.is_annotated {
+            return;
+        }
         self.grant_turns.add(GrantTurn { at: self.buf.len(), ..turn });
         self.has_record = true;
     }

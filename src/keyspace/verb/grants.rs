@@ -84,6 +84,12 @@ impl Keyspace {
         self.end_grant(db, slot, holder, Turn::Broken, why)
     }
 
+    /// Breaks all grants at `slot`, as [`grant_break`](Self::grant_break) does with one, and removes the key.
+    pub fn grants_break_all(&mut self, db: DbIndex, slot: Slot, why: &[u8]) {
+        self.note_all_grants(db, slot, Turn::Broken, why);
+        self.remove_noted(db, slot, Cause::Command);
+    }
+
     /// Notes what becomes of a grant at `slot`.
     fn note_turn(&mut self, turn: Turn, db: DbIndex, slot: Slot, grant: Grant<'_>, note: &[u8]) {
         let Grant { holder, token, units, .. } = grant;
@@ -117,11 +123,15 @@ impl Keyspace {
     #[cold]
     pub(super) fn note_removed_grants(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
         let turn = if cause == Cause::Expiry { Turn::Expired } else { Turn::Removed };
+        self.note_all_grants(db, slot, turn, b"");
+    }
+
+    fn note_all_grants(&mut self, db: DbIndex, slot: Slot, turn: Turn, note: &[u8]) {
         let entry = self.dbs[db as usize].entry(slot);
         let ValueRef::Grants(grants) = entry.value() else { return };
         for Grant { holder, token, units, .. } in grants.from(0).take(HISTORY_PLACES) {
             let key = entry.key();
-            self.effects.add_grant_turn(GrantTurn { at: 0, turn, db, key, holder, token, units, note: b"" });
+            self.effects.add_grant_turn(GrantTurn { at: 0, turn, db, key, holder, token, units, note });
         }
     }
 

@@ -20,6 +20,11 @@ impl Keyspace {
         if let ValueRef::Grants(_) = self.value(db, slot) {
             self.note_removed_grants(db, slot, cause);
         }
+        self.remove_noted(db, slot, cause);
+    }
+
+    /// The same, where it was noted already what becomes of the grants that the key holds, or it holds none.
+    pub(super) fn remove_noted(&mut self, db: DbIndex, slot: Slot, cause: Cause) {
         self.record_at(db, slot, |key| Effect::Del { key, cause });
         self.take_away(db, slot);
     }

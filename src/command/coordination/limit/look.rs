@@ -57,6 +57,8 @@ pub(super) enum State {
 pub(super) struct Standing {
     /// How much may be taken when nothing was.
     pub limit: i64,
+    /// How much is taken, more than that where the limit was larger.
+    pub used: i64,
     /// How much may be taken now.
     pub remaining: i64,
     /// After how long the units are granted, if nobody else takes any: 0 where they are, -1 for never.
@@ -186,6 +188,7 @@ impl Look {
         let until_ms = |at_ms: i64, least: i64| at_ms.saturating_sub(now_ms).max(least);
         Standing {
             limit,
+            used: used.saturating_add(more),
             remaining: limit.saturating_sub(used).saturating_sub(more).max(0),
             retry_after_ms: if self.grants { 0 } else { frees_ms.map_or(-1, |at_ms| until_ms(at_ms, 1)) },
             reset_after_ms: ends_ms.map_or(0, |at_ms| until_ms(at_ms, 0)),
@@ -197,6 +200,7 @@ impl Standing {
     fn of_bucket(decision: &Decision, grants: bool) -> Standing {
         Standing {
             limit: decision.limit,
+            used: decision.limit.saturating_sub(decision.remaining),
             remaining: decision.remaining,
             retry_after_ms: match decision.retry_after_ns {
                 _ if grants => 0,

@@ -84,7 +84,7 @@ fn remember_refusals(ctx: &mut Ctx<'_>, call: &Call<'_>, looks: &[Look]) {
     let now_ms = ctx.now_ms();
     for (rule, look) in call.rules.iter().zip(looks).filter(|(_, look)| !look.grants) {
         let standing = look.standing(now_ms, call.units, false);
-        let (subject, in_use) = (call.request.unwrap_or_default(), standing.limit - standing.remaining);
+        let (subject, in_use) = (call.request.unwrap_or_default(), standing.used);
         let (reason, limit) = (rule.kind.name(), standing.limit);
         ctx.remember_refusal(Refusal { key: rule.key, subject, reason, in_use, limit });
     }
