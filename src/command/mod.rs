@@ -83,6 +83,7 @@ const FAMILIES: &[&[Command]] = &[
     coordination::limit::COMMANDS,
     coordination::lock::COMMANDS,
     coordination::once::COMMANDS,
+    coordination::stock::COMMANDS,
     debug::COMMANDS,
     dump::COMMANDS,
     element::COMMANDS,

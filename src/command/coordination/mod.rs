@@ -9,3 +9,4 @@ pub(super) mod limit;
 pub(super) mod lock;
 pub(super) mod once;
 mod outcome;
+pub(super) mod stock;
