@@ -82,7 +82,15 @@ impl Bench {
         self.recorder.table("coordination", "what", quantities);
         let length = self.options.setup.seconds(self.options.seconds);
         let pace = Pace { connections: CONNECTIONS, depth: DEPTH, length };
-        for pair in [&coordination::LOCK, &coordination::GATE, &coordination::LIMITS, &coordination::ONCE] {
+        let pairs = [
+            &coordination::LOCK,
+            &coordination::GATE,
+            &coordination::STOCK_CANCEL,
+            &coordination::STOCK_COMMIT,
+            &coordination::LIMITS,
+            &coordination::ONCE,
+        ];
+        for pair in pairs {
             let Pair { name, command, scripts } = pair;
             self.recorder.case(name, None, |server| {
                 let is_ours = server + 1 == self.judged.len();

@@ -49,7 +49,7 @@ pub enum ExportError {
 pub struct Report {
     /// Keys.
     pub keys: u64,
-    /// Locks and gates, which were left out: Redis does not have them.
+    /// Locks, gates and stocks, which were left out: Redis does not have them.
     pub left_out: u64,
     /// Libraries of functions.
     pub libraries: usize,
@@ -69,7 +69,7 @@ impl fmt::Display for Report {
         )?;
         match left_out {
             0 => Ok(()),
-            _ => write!(f, "; left out {left_out} locks and gates, which Redis does not have"),
+            _ => write!(f, "; left out {left_out} locks, gates and stocks, which Redis does not have"),
         }
     }
 }

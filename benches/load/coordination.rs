@@ -1,6 +1,6 @@
 //! What coordinates: each load as this server's own command, and as the best script that does the same on any server.
 
-use super::{Load, PLAIN};
+use super::{Draw, Load, PLAIN};
 use crate::requests::{NUMBER, encode};
 use crate::scripts;
 
@@ -69,6 +69,70 @@ pub(crate) static GATE: Pair = Pair {
         },
         replies: 2,
         ..PLAIN
+    },
+};
+
+/// Stocks: fewer than keys, so that several orders hold units of one.
+const STOCKS: u64 = 10_000;
+
+/// Each stock with a million units.
+fn stocks() -> Vec<(Vec<u8>, u64)> {
+    vec![(encode(&["STOCK.SET", &format!("stock:{NUMBER}"), "1000000"]), STOCKS)]
+}
+
+/// A call of a script that reserves one unit for an order, and one that ends that.
+fn reserve_and_settle(draw: &mut Draw, order: &str, to: &str) -> Vec<u8> {
+    let stock = draw.one_of("stock", STOCKS);
+    let (holds, units) = (format!("holds:{stock}"), format!("units:{stock}"));
+    let reserve = encode(&["EVALSHA", &draw.sha(0), "3", &stock, &holds, &units, order, "1", "30000"]);
+    [reserve, encode(&["EVALSHA", &draw.sha(1), "3", &stock, &holds, &units, order, to])].concat()
+}
+
+pub(crate) static STOCK_CANCEL: Pair = Pair {
+    name: "stock, reserve and cancel",
+    command: Load {
+        name: "STOCK.RESERVE, STOCK.CANCEL",
+        keys: 0,
+        data: stocks,
+        request: |draw| {
+            let (stock, order) = (draw.one_of("stock", STOCKS), draw.one_of("order", KEYS));
+            let reserve = encode(&["STOCK.RESERVE", &stock, &order, "PX", "30000"]);
+            [reserve, encode(&["STOCK.CANCEL", &stock, &order])].concat()
+        },
+        replies: 2,
+        ..PLAIN
+    },
+    scripts: Load {
+        name: "EVALSHA of a stock with holds, reserve and cancel",
+        keys: 0,
+        scripts: &[scripts::STOCK_RESERVE, scripts::STOCK_SETTLE],
+        request: |draw| {
+            let order = draw.one_of("order", KEYS);
+            reserve_and_settle(draw, &order, "left")
+        },
+        replies: 2,
+        ..PLAIN
+    },
+};
+
+/// Here each order is remembered as sold, and each on a name of its own.
+pub(crate) static STOCK_COMMIT: Pair = Pair {
+    name: "stock, reserve and commit",
+    command: Load {
+        name: "STOCK.RESERVE, STOCK.COMMIT",
+        request: |draw| {
+            let (stock, order) = (draw.one_of("stock", STOCKS), format!("order:{NUMBER}"));
+            let reserve = encode(&["STOCK.RESERVE", &stock, &order, "PX", "30000"]);
+            [reserve, encode(&["STOCK.COMMIT", &stock, &order])].concat()
+        },
+        grows: true,
+        ..STOCK_CANCEL.command
+    },
+    scripts: Load {
+        name: "EVALSHA of a stock with holds, reserve and commit",
+        request: |draw| reserve_and_settle(draw, &format!("order:{NUMBER}"), "sold"),
+        grows: true,
+        ..STOCK_CANCEL.scripts
     },
 };
 

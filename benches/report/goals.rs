@@ -33,7 +33,7 @@ use Number::{Excess, Ours, Quotient, Ratio};
 const EVICTIONS: &[&str] =
     &["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-ttl"];
 
-const GOALS: [Goal; 26] = [
+const GOALS: [Goal; 27] = [
     goal("memory of a string of 10 bytes", Ratio("memory", &["string of 10 bytes"], "bytes per key"), AtMost(0.85)),
     goal(
         "memory of a counter with a deadline",
@@ -86,6 +86,7 @@ const GOALS: [Goal; 26] = [
         Ratio("coordination", &["lock", "gate of 60"], "requests/s"),
         AtLeast(3.0),
     ),
+    goal("throughput of stocks, the same", Ratio("coordination", &["stock"], "requests/s"), AtLeast(3.0)),
     goal(
         "throughput of three limits in one decision, the same",
         Ratio("coordination", &["three fixed windows"], "requests/s"),

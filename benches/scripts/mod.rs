@@ -31,6 +31,24 @@ pub(crate) const WINDOWS: &str = "local counts = redis.call('MGET', unpack(KEYS)
     for i = 1, 3 do if redis.call('INCR', KEYS[i]) == 1 then redis.call('PEXPIRE', KEYS[i], ARGV[2 * i]) end end \
     return {1, 0, 0}";
 
+/// Holds ARGV[2] units for the order ARGV[1] for ARGV[3] ms, after holds that are over have given theirs back. KEYS: a hash of what is left and
+/// sold, a sorted set of orders by the ends of their holds, a hash of their units. A stock that nobody has touched has a million.
+pub(crate) const STOCK_RESERVE: &str = "local time = redis.call('TIME') \
+    local now_ms = time[1] * 1000 + math.floor(time[2] / 1000) \
+    for _, order in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms, 'LIMIT', 0, 100)) do \
+    redis.call('HINCRBY', KEYS[1], 'left', redis.call('HGET', KEYS[3], order)) \
+    redis.call('HDEL', KEYS[3], order) redis.call('ZREM', KEYS[2], order) end \
+    if redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1 then return 1 end \
+    redis.call('HSETNX', KEYS[1], 'left', 1000000) \
+    if tonumber(redis.call('HGET', KEYS[1], 'left')) < tonumber(ARGV[2]) then return 0 end \
+    redis.call('HINCRBY', KEYS[1], 'left', -ARGV[2]) redis.call('HSET', KEYS[3], ARGV[1], ARGV[2]) \
+    redis.call('ZADD', KEYS[2], now_ms + ARGV[3], ARGV[1]) return 1";
+
+/// Ends the hold of ARGV[1], whose units go to the field ARGV[2]: left, or sold.
+pub(crate) const STOCK_SETTLE: &str = "local units = redis.call('HGET', KEYS[3], ARGV[1]) if not units then return 0 end \
+    redis.call('HDEL', KEYS[3], ARGV[1]) redis.call('ZREM', KEYS[2], ARGV[1]) \
+    redis.call('HINCRBY', KEYS[1], ARGV[2], units) return 1";
+
 /// Adds one to KEYS[2], once for each request KEYS[1], whose reply is kept for ARGV[1] ms.
 pub(crate) const INCR_ONCE: &str = "local reply = redis.call('GET', KEYS[1]) if reply then return tonumber(reply) end \
     reply = redis.call('INCR', KEYS[2]) redis.call('SET', KEYS[1], reply, 'PX', ARGV[1]) return reply";

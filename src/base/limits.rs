@@ -528,6 +528,15 @@ pub const SCRIPT_TRAIL_MAX_ARG_BYTES: usize = 64;
 /// Nesting of blocks and brackets in a script that is looked at: as in LuaJIT, whose own parser refuses deeper ones.
 pub const SYNTAX_MAX_DEPTH: usize = 200;
 
+/// Refills of a stock whose ids are remembered, so that each counts once: the last ones.
+pub const STOCK_REFILLS_MAX: usize = 4_096;
+
+/// Orders sold from a stock that are remembered, so that to commit one again answers as before: the last ones.
+pub const STOCK_SALES_MAX: usize = 1 << 16;
+
+/// Subjects of which a stock remembers what they have bought: those that bought last. With more, `PER` bounds what the others buy from now on.
+pub const STOCK_BUYERS_MAX: usize = 1 << 20;
+
 /// Bytes of the name of who holds a lock or a gate's place. Each grant keeps it, and each record of one in the log.
 pub const HOLDER_MAX_BYTES: usize = 1024;
 
@@ -544,7 +553,7 @@ pub const PLACE_LOOK_AGAIN_MS: i64 = 10;
 /// them up.
 pub const RESTORED_TOKEN_MAX: u64 = 1 << 52;
 
-/// Holders that GATE.HOLDERS answers at a time unless COUNT says otherwise, and at most.
+/// Holders that GATE.HOLDERS, and holds that STOCK.HOLDS answers at a time unless COUNT says otherwise, and at most.
 pub const HOLDERS_COUNT: usize = 100;
 
 /// See [`HOLDERS_COUNT`].

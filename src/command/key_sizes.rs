@@ -50,7 +50,7 @@ fn lines_of(ks: &Keyspace, db: DbIndex, budget: usize) -> impl Iterator<Item = S
     })
 }
 
-/// The place of a value's type among [`LINES`], and how long it is: bytes, or elements as they are stored. Streams, locks and gates have none.
+/// The place of a value's type among [`LINES`], and how long it is: bytes, or elements as they are stored. Streams, locks, gates and stocks have none.
 fn size(value: ValueRef<'_>) -> Option<(usize, usize)> {
     Some(match value {
         ValueRef::String(string) => (0, string.len()),

@@ -84,6 +84,7 @@ const FAMILIES: &[&[Command]] = &[
     coordination::limit::COMMANDS,
     coordination::lock::COMMANDS,
     coordination::once::COMMANDS,
+    coordination::stock::COMMANDS,
     coordination::who::COMMANDS,
     coordination::why::COMMANDS,
     debug::COMMANDS,

@@ -218,7 +218,7 @@ impl Export {
         if copy.left_out > 0 {
             tracing::warn!(
                 keys = copy.left_out,
-                "left out of the RDB file: locks and gates, which Redis does not have"
+                "left out of the RDB file: locks, gates and stocks, which Redis does not have"
             );
         }
         Ok((copy.writer.finish()?, copy.keys))

@@ -28,7 +28,7 @@ pub enum Value {
     Hash(Hash),
     /// Entries by time.
     Stream(Box<Stream>),
-    /// Who holds a lock or a gate.
+    /// Who holds a lock, a gate or a stock's units.
     Grants(Box<Grants>),
 }
 
@@ -47,7 +47,7 @@ pub enum ValueRef<'a> {
     Hash(&'a Hash),
     /// Entries by time.
     Stream(&'a Stream),
-    /// Who holds a lock or a gate.
+    /// Who holds a lock, a gate or a stock's units.
     Grants(&'a Grants),
 }
 

@@ -113,7 +113,7 @@ fn is_large(value: ValueRef<'_>) -> bool {
         ValueRef::Set(set) => set.stored_len() > FREE_AT_ONCE_ELEMENTS,
         ValueRef::ZSet(zset) => zset.len() > FREE_AT_ONCE_ELEMENTS,
         ValueRef::Hash(hash) => hash.stored_len() > FREE_AT_ONCE_ELEMENTS,
-        ValueRef::Grants(grants) => grants.len() > FREE_AT_ONCE_ELEMENTS,
+        ValueRef::Grants(grants) => grants.elements() > FREE_AT_ONCE_ELEMENTS,
         ValueRef::Stream(stream) => {
             // What groups hold stays when the entries are trimmed.
             let held = stream.groups().map(|(_, group)| 1 + group.consumers().len() + group.pending_len());

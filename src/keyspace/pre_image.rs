@@ -8,6 +8,7 @@ use super::entry::Key;
 use super::{NEVER, ValueLimits};
 use crate::value::grants::{Grants, OwnedGrant};
 use crate::value::list::{List, ListPreImage};
+use crate::value::stock::{MemoryPreImage, Terms};
 use crate::value::stream::{Stream, StreamPreImage, StreamTail};
 use crate::value::string::StringRef;
 use crate::value::zset::ZSetLimits;
@@ -28,10 +29,14 @@ pub(super) enum PreImage {
     Tail(StreamTail),
     /// Of a stream.
     Stream(Box<StreamPreImage>),
-    /// Of a lock or gate: a holder's grant, `None` if it had none.
+    /// Of a lock, gate or stock: a holder's grant, `None` if it had none.
     Grant { holder: Key, before: Option<Box<OwnedGrant>> },
     /// Of a lock or gate: its limit, and whether that was its own.
     GrantsLimit { limit: u64, is_fixed: bool },
+    /// Of a stock: its amounts and rules.
+    Terms(Box<Terms>),
+    /// Of a stock: what it remembered.
+    Memory(Box<MemoryPreImage>),
 }
 
 impl PreImage {
@@ -111,6 +116,13 @@ impl PreImage {
         Some(PreImage::GrantsLimit { limit: grants.limit(), is_fixed: grants.is_fixed() })
     }
 
+    /// The amounts or rules of a stock are about to change. `None` while it is small.
+    pub(super) fn terms(value: ValueRef<'_>) -> Option<PreImage> {
+        let ValueRef::Grants(grants) = value else { return None };
+        let stock = grants.stock().filter(|_| grants.compact_bytes().is_none())?;
+        Some(PreImage::Terms(Box::new(stock.terms.clone())))
+    }
+
     /// Bytes outside of it, approximately.
     pub(super) fn heap_bytes(&self) -> usize {
         let text = |key: &Key| size_of::<Key>() + key.heap_bytes();
@@ -121,6 +133,8 @@ impl PreImage {
             }
             PreImage::Member { member, .. } | PreImage::Scored { member, .. } => member.heap_bytes(),
             PreImage::Tail(_) | PreImage::GrantsLimit { .. } => 0,
+            PreImage::Terms(terms) => size_of::<Terms>() + terms.refiller.len(),
+            PreImage::Memory(pre_image) => size_of::<MemoryPreImage>() + pre_image.heap_bytes(),
             PreImage::Grant { holder, before } => {
                 let of_before = |before: &OwnedGrant| size_of::<OwnedGrant>() + before.heap_bytes();
                 holder.heap_bytes() + before.as_deref().map_or(0, of_before)
@@ -168,6 +182,16 @@ impl PreImage {
             (PreImage::Stream(pre_image), ValueMut::Stream(stream)) => stream.put_back(*pre_image),
             (PreImage::Grant { holder, before }, ValueMut::Grants(grants)) => put_back_grant(grants, &holder, before),
             (PreImage::GrantsLimit { limit, is_fixed }, ValueMut::Grants(grants)) => grants.set_limit(limit, is_fixed),
+            (PreImage::Terms(terms), ValueMut::Grants(grants)) => {
+                grants.stock_mut().into_iter().for_each(|stock| stock.terms = (*terms).clone());
+            }
+            (PreImage::Memory(pre_image), ValueMut::Grants(grants)) => {
+                let stock = grants.stock_mut();
+                debug_assert!(stock.is_some(), "a stock stays one");
+                if let Some(stock) = stock {
+                    stock.put_back(*pre_image);
+                }
+            }
             _ => debug_assert!(false, "a pre_image is put back into the value that it is from"),
         }
     }

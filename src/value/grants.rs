@@ -1,4 +1,4 @@
-//! Grants: who holds what of a lock or a gate, with how many units, and until when.
+//! Grants: who holds what of a lock, a gate or a stock, with how many units, and until when.
 //!
 //! A grant belongs to a holder, has a *fencing token* that grows from grant to grant, and ends at its lease's end. The value has no
 //! clock: whoever has one asks for the [first end](Grants::first_end) and removes what is over.
@@ -16,11 +16,14 @@
 //!
 //! `lease` is the end less `since`, both modulo 2^64. More grants have a tree by token, one by holder, and one of the ends. Which of the
 //! two it is follows from the number of grants alone, so that whoever repeats what happened has the same.
+//!
+//! A [`Stock`] has more than its holds, in a box of its own. The holder of a hold is the order, and its note is the subject for which it is held.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::leb128::{Reader, put_number};
+use super::stock::Stock;
 
 /// Grants that are one block.
 pub const FEW: usize = 64;
@@ -38,6 +41,8 @@ pub enum Kind {
     Lock,
     /// So many units at a time.
     Gate,
+    /// So many units in all.
+    Stock,
 }
 
 impl Kind {
@@ -46,6 +51,7 @@ impl Kind {
         match self {
             Kind::Lock => "lock",
             Kind::Gate => "gate",
+            Kind::Stock => "stock",
         }
     }
 }
@@ -67,7 +73,7 @@ pub struct Grant<'a> {
     pub entered: u64,
     /// Whether others may hold the lock as well.
     pub shared: bool,
-    /// What the holder said about it.
+    /// What the holder said about it. Of a stock's hold: the subject for which it is held, empty for none.
     pub note: &'a [u8],
 }
 
@@ -112,11 +118,14 @@ impl OwnedGrant {
     }
 }
 
-/// All grants of one lock or gate. See the module's header.
+/// All grants of one lock, gate or stock. See the module's header.
 #[derive(Clone)]
 pub struct Grants {
     store: Store,
-    limit: u64,
+    /// What a stock has beside them.
+    stock: Option<Box<Stock>>,
+    /// Up to [`UNITS_MAX`].
+    limit: u32,
     /// When whoever has a clock looks at the leases next, at the latest, Unix ms. `None` if that is not promised.
     timer_ms: Option<TimerMs>,
     kind: Kind,
@@ -155,9 +164,25 @@ struct Many {
 }
 
 impl Grants {
-    /// No grants yet. `is_fixed`: the limit was set for the gate itself, and the value lasts without grants.
+    /// No grants yet. `is_fixed`: the limit was set for the gate itself, and the value lasts without grants, as a stock always does.
     pub fn new(kind: Kind, limit: u64, is_fixed: bool) -> Grants {
-        Grants { store: Store::Few(Box::default()), limit, timer_ms: None, kind, is_fixed }
+        let (stock, is_fixed) = match kind {
+            Kind::Stock => (Some(Box::default()), true),
+            Kind::Lock | Kind::Gate => (None, is_fixed),
+        };
+        let mut grants = Grants { store: Store::Few(Box::default()), stock, limit: 0, timer_ms: None, kind, is_fixed };
+        grants.set_limit(limit, is_fixed);
+        grants
+    }
+
+    /// What a stock has beside its holds.
+    pub fn stock(&self) -> Option<&Stock> {
+        self.stock.as_deref()
+    }
+
+    /// See [`stock`](Self::stock).
+    pub fn stock_mut(&mut self) -> Option<&mut Stock> {
+        self.stock.as_deref_mut()
     }
 
     /// What they are of.
@@ -165,9 +190,9 @@ impl Grants {
         self.kind
     }
 
-    /// How many units there may be: of a gate. 0 for a lock.
+    /// How many units there may be: of a gate. 0 for a lock or a stock.
     pub fn limit(&self) -> u64 {
-        self.limit
+        self.limit.into()
     }
 
     /// Whether the limit is the gate's own, not that of the calls.
@@ -175,9 +200,9 @@ impl Grants {
         self.is_fixed
     }
 
-    /// Sets the limit, and whether it is the gate's own.
+    /// Sets the limit, which is [`UNITS_MAX`] at most, and whether it is the gate's own.
     pub fn set_limit(&mut self, limit: u64, is_fixed: bool) {
-        (self.limit, self.is_fixed) = (limit, is_fixed);
+        (self.limit, self.is_fixed) = (u32::try_from(limit).unwrap_or(u32::MAX), is_fixed);
     }
 
     /// How many grants there are.
@@ -191,6 +216,11 @@ impl Grants {
     /// Whether there is no grant.
     pub fn is_empty(&self) -> bool {
         matches!(&self.store, Store::Few(block) if block.is_empty())
+    }
+
+    /// How many elements there are to copy or free: grants, and what a stock remembers.
+    pub fn elements(&self) -> usize {
+        self.len() + self.stock().map_or(0, Stock::elements)
     }
 
     /// Whether there is nothing to keep: neither a grant nor a limit of its own.
@@ -208,13 +238,7 @@ impl Grants {
 
     /// The grant of a holder.
     pub fn get(&self, holder: &[u8]) -> Option<Grant<'_>> {
-        match &self.store {
-            Store::Few(block) => Walk::new(block).map(|(_, grant)| grant).find(|grant| grant.holder == holder),
-            Store::Many(many) => {
-                let token = many.by_holder.get(holder)?;
-                many.by_token.get(token).map(OwnedGrant::as_grant)
-            }
-        }
+        self.store.get(holder)
     }
 
     /// The grant that came first.
@@ -301,6 +325,12 @@ impl Grants {
         if !is_sound || of_token.map(|other| other.holder) != of_holder.map(|own| own.holder) {
             return false;
         }
+        if let Some(stock) = &mut self.stock {
+            if let Some(old) = self.store.get(grant.holder) {
+                stock.let_go(old.note, old.units);
+            }
+            stock.hold(grant.note, grant.units);
+        }
         match &mut self.store {
             Store::Many(many) => many.set(grant),
             Store::Few(block) => {
@@ -329,6 +359,11 @@ impl Grants {
 
     /// Takes away a holder's grant; false where it has none.
     pub fn remove(&mut self, holder: &[u8]) -> bool {
+        if let Some(stock) = &mut self.stock
+            && let Some(old) = self.store.get(holder)
+        {
+            stock.let_go(old.note, old.units);
+        }
         match &mut self.store {
             Store::Many(many) => {
                 let Some(token) = many.by_holder.remove(holder) else { return false };
@@ -375,8 +410,13 @@ impl Grants {
 
     /// Bytes to copy for a copy of it; `None` when that is more than one small block.
     pub fn compact_bytes(&self) -> Option<usize> {
+        let of_stock = match self.stock() {
+            Some(stock) if stock.is_small() => stock.mem_bytes(),
+            Some(_) => return None,
+            None => 0,
+        };
         match &self.store {
-            Store::Few(block) => Some(size_of::<Grants>() + block.len()),
+            Store::Few(block) => Some(size_of::<Grants>() + block.len() + of_stock),
             Store::Many(_) => None,
         }
     }
@@ -394,14 +434,29 @@ impl Grants {
                 size_of::<Many>() + many.by_token.len() * (trees * 4 / 3 + 2 * size_of::<usize>()) + many.text_bytes
             }
         };
-        size_of::<Grants>() + of_store
+        size_of::<Grants>() + of_store + self.stock().map_or(0, Stock::mem_bytes)
+    }
+}
+
+impl Store {
+    fn get(&self, holder: &[u8]) -> Option<Grant<'_>> {
+        match self {
+            Store::Few(block) => Walk::new(block).map(|(_, grant)| grant).find(|grant| grant.holder == holder),
+            Store::Many(many) => {
+                let token = many.by_holder.get(holder)?;
+                many.by_token.get(token).map(OwnedGrant::as_grant)
+            }
+        }
     }
 }
 
 impl std::fmt::Debug for Grants {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let own = if self.is_fixed { " of its own" } else { "" };
-        write!(f, "{} limit {}{own} ", self.kind.name(), self.limit)?;
+        match &self.stock {
+            Some(stock) => write!(f, "{} {stock:?} ", self.kind.name())?,
+            None => write!(f, "{} limit {}{own} ", self.kind.name(), self.limit)?,
+        }
         f.debug_list().entries(self.from(0)).finish()
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod one_word;
 pub mod packed;
 pub(crate) mod set;
 pub(crate) mod small_bytes;
+pub mod stock;
 pub mod stream;
 pub(crate) mod string;
 pub(crate) mod thin_bytes;

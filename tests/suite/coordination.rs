@@ -23,14 +23,14 @@ const LENGTH: usize = 120;
 const STEP_MS: i64 = 1_000;
 
 /// A reply by its strings and numbers, without the structure around them.
-fn flat(reply: &[u8]) -> String {
+pub(crate) fn flat(reply: &[u8]) -> String {
     let text = String::from_utf8_lossy(reply).into_owned();
     let lines = text.split("\r\n").filter(|line| !line.is_empty() && !line.starts_with(['*', '$']));
     lines.map(|line| line.trim_start_matches(':')).collect::<Vec<_>>().join(" ")
 }
 
 /// Runs a line as a client; answers the [`flat`] reply.
-fn call(bench: &mut Bench, client: usize, line: &str) -> String {
+pub(crate) fn call(bench: &mut Bench, client: usize, line: &str) -> String {
     let reply = bench.call(client, &split_line(line).expect("plain words"));
     flat(&reply)
 }

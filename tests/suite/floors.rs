@@ -19,7 +19,7 @@ const KNOWN_CIRCLES: &[&str] = &[
     "command: stream/delete stream/entries stream/group stream/info stream/mod stream/pending stream/read stream/request \
      stream/trim",
     "keyspace: effect/mod effect/record effect/touch eviction mod pre_image settle undo usage verb/grants verb/group verb/mod verb/part \
-     verb/put_value",
+     verb/put_value verb/stock",
     "keyspace: snapshot/list snapshot/mod snapshot/part snapshot/stream",
     "log: group_commit shared writer",
     "net: conn listener raw_poller serve sign_in socket_table",

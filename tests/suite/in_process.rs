@@ -17,6 +17,7 @@ use tidegate::resp::reply::{Form, Reply};
 use tidegate::resp::request::Decoder;
 use tidegate::value::grants::Grant;
 use tidegate::value::packed::Item;
+use tidegate::value::stock::{Memory, Stock};
 use tidegate::value::stream::{Stream, StreamId};
 
 use crate::differential::generate::Dice;
@@ -281,7 +282,8 @@ fn entry_state(entry: Entry<'_>, now_ms: i64, told: Told) -> String {
         ValueRef::Grants(grants) => {
             let shown = |grant: Grant<'_>| (grant.until_ms > now_ms).then(|| format!("{grant:?}"));
             let limit = (grants.limit(), grants.is_fixed());
-            format!("{limit:?} {:?}", grants.from(0).filter_map(shown).collect::<Vec<_>>())
+            let stock = grants.stock().map_or(String::new(), stock_state);
+            format!("{limit:?} {stock}{:?}", grants.from(0).filter_map(shown).collect::<Vec<_>>())
         }
         ValueRef::Set(set) => {
             let member = |member: Item<'_>| Some(format!("{} {}", shown(member), until(member.to_vec())?));
@@ -297,6 +299,13 @@ fn entry_state(entry: Entry<'_>, now_ms: i64, told: Told) -> String {
     let encoding = value.encoding();
     let (key, kind) = (entry.key().escape_ascii(), value.type_name());
     format!("{key}: {kind} {encoding} until {:?} {content}\n", entry.expires_at_ms())
+}
+
+/// What a stock has beside its holds.
+fn stock_state(stock: &Stock) -> String {
+    let names =
+        |memory| stock.memory_from(memory, 0).map(|(_, name, of_it)| format!("{} {of_it:?}", name.escape_ascii()));
+    format!("{:?} {:?} ", stock.terms, Memory::ALL.map(|memory| names(memory).collect::<Vec<_>>()))
 }
 
 /// The elements of a table have no order.

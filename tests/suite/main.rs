@@ -62,6 +62,7 @@ mod script_limits;
 mod slow_disk;
 mod slow_turns;
 mod snapshots;
+mod stock;
 mod syncing;
 mod tls;
 mod tour;

@@ -5,10 +5,9 @@
 //! a lowered limit stay with their holders, and nothing is granted until enough of them are free.
 
 use super::grant::{
-    BASE, NO_TOKENS, Options, Said, answer, holder, lease_left, prolong, prolongation, refuse_not_held, refuse_over,
-    remember_refusal, retry_after_ms, say, set, units, wait, waiting_before,
+    BASE, NO_TOKENS, Options, Page, Said, answer, holder, lease_left, prolong, prolongation, refuse_not_held,
+    refuse_over, remember_refusal, retry_after_ms, set, units, wait, waiting_before,
 };
-use crate::base::limits::{HOLDERS_COUNT, HOLDERS_MAX_COUNT};
 use crate::engine::args::Args;
 use crate::engine::error::Error;
 use crate::engine::spec::{Access, Flags, KeySpec};
@@ -291,37 +290,11 @@ fn limit(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
 
 /// GATE.HOLDERS: the holders in the order of their coming, from a cursor on. Who holds from the first call to the last is answered once.
 fn holders(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
-    let (key, cursor) = (args.bytes()?, args.positive().map_err(|_| Error::text("ERR invalid cursor"))?);
-    let mut count = HOLDERS_COUNT;
-    while !args.is_empty() {
-        if !args.option("count", 1) {
-            return Err(Error::Syntax);
-        }
-        let wanted = usize::try_from(args.int()?).ok().filter(|count| (1..=HOLDERS_MAX_COUNT).contains(count));
-        count = wanted.ok_or_else(|| Error::owned(format!("ERR COUNT is a number from 1 to {HOLDERS_MAX_COUNT}")))?;
-    }
-    let (db, now_ms) = (ctx.db(), ctx.now_ms());
-    let slot = ctx.ks.look_up(db, key);
+    let page = Page::parse(&mut args)?;
+    let db = ctx.db();
+    let slot = ctx.ks.look_up(db, page.key);
     let gate = slot.map(|slot| gate(ctx.ks, db, slot)).transpose()?;
-    let all = || gate.into_iter().flat_map(|gate| gate.from(cursor as u64));
-    let shown = all().take(count).count();
-    let next = all().nth(count).map_or(0, |grant| grant.token);
-    ctx.reply.array(2);
-    ctx.reply.bulk_integer(next as i64);
-    ctx.reply.array(shown);
-    for grant in all().take(shown) {
-        let lease = Said::Number(grant.until_ms.saturating_sub(now_ms).max(0));
-        let fields = [
-            ("holder", Said::Text(grant.holder)),
-            ("token", grant.token.into()),
-            ("units", grant.units.into()),
-            ("since-ms", Said::Number(grant.since_ms)),
-            ("lease-ms", lease),
-            ("note", Said::Text(grant.note)),
-        ];
-        ctx.reply.map(fields.len());
-        say(ctx.reply, &fields);
-    }
+    page.answer(ctx.reply, gate, ctx.ks.now_ms(), ["holder", "note"]);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What locks and gates have in common: their options, how they answer, and how they wait.
+//! What locks, gates and stocks have in common: their options, how they answer, and how locks and gates wait.
 //!
 //! **Answers** are those of [`outcome`], 1 for yes and 0 for no. To be refused is an answer, not an error.
 //!
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use super::super::deadline::Count;
 use super::super::string::Term;
 use super::outcome;
-use crate::base::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, LEASE_MAX_MS};
+use crate::base::limits::{GRANT_NOTE_MAX_BYTES, HOLDER_MAX_BYTES, HOLDERS_COUNT, HOLDERS_MAX_COUNT, LEASE_MAX_MS};
 use crate::base::num;
 use crate::engine::args::Args;
 use crate::engine::error::Error;
@@ -23,9 +23,9 @@ use crate::engine::wait::{Wait, Want, deadline_after_ms};
 use crate::engine::{Command, Ctx, Flow};
 use crate::keyspace::Slot;
 use crate::resp::reply::Reply;
-use crate::value::grants::{Grant, UNITS_MAX};
+use crate::value::grants::{Grant, Grants, UNITS_MAX};
 
-/// What every command of the two families says of itself.
+/// What every command of these families says of itself.
 pub(super) const BASE: Command = Command { since: "0.1.0", group: Group::Coordination, ..Command::EMPTY };
 
 /// Refused to who asks for another grant when all fencing tokens have been given out, which no server lives to see.
@@ -164,6 +164,53 @@ pub(super) fn text<'a>(args: &mut Args<'a>) -> Result<&'a [u8], Error> {
         return Ok(note);
     }
     Err(Error::owned(format!("ERR a note has at most {GRANT_NOTE_MAX_BYTES} bytes")))
+}
+
+/// A step of a walk over grants, in the order of their coming. One that is there from the first step to the last is answered once.
+pub(super) struct Page<'a> {
+    pub(super) key: &'a [u8],
+    /// The token to go on from.
+    cursor: u64,
+    count: usize,
+}
+
+impl<'a> Page<'a> {
+    /// Reads a whole call: key, cursor, and COUNT.
+    pub(super) fn parse(args: &mut Args<'a>) -> Result<Page<'a>, Error> {
+        let (key, cursor) = (args.bytes()?, args.positive().map_err(|_| Error::text("ERR invalid cursor"))?);
+        let mut count = HOLDERS_COUNT;
+        while !args.is_empty() {
+            if !args.option("count", 1) {
+                return Err(Error::Syntax);
+            }
+            let wanted = usize::try_from(args.int()?).ok().filter(|count| (1..=HOLDERS_MAX_COUNT).contains(count));
+            count =
+                wanted.ok_or_else(|| Error::owned(format!("ERR COUNT is a number from 1 to {HOLDERS_MAX_COUNT}")))?;
+        }
+        Ok(Page { key, cursor: cursor as u64, count })
+    }
+
+    /// Answers the next cursor and the grants before it. `names` are those of their holder and note.
+    pub(super) fn answer(&self, reply: &mut Reply, grants: Option<&Grants>, now_ms: i64, names: [&str; 2]) {
+        let all = || grants.into_iter().flat_map(|grants| grants.from(self.cursor));
+        let shown = all().take(self.count).count();
+        let next = all().nth(self.count).map_or(0, |grant| grant.token);
+        reply.array(2);
+        reply.bulk_integer(next as i64);
+        reply.array(shown);
+        for grant in all().take(shown) {
+            let fields = [
+                (names[0], Said::Text(grant.holder)),
+                ("token", grant.token.into()),
+                ("units", grant.units.into()),
+                ("since-ms", Said::Number(grant.since_ms)),
+                ("lease-ms", Said::Number(grant.until_ms.saturating_sub(now_ms).max(0))),
+                (names[1], Said::Text(grant.note)),
+            ];
+            reply.map(fields.len());
+            say(reply, &fields);
+        }
+    }
 }
 
 /// Reads the name of a holder.

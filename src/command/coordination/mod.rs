@@ -11,5 +11,6 @@ pub(super) mod lock;
 pub(super) mod once;
 mod outcome;
 mod past;
+pub(super) mod stock;
 pub(super) mod who;
 pub(super) mod why;

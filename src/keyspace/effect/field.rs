@@ -3,6 +3,7 @@
 use crate::value::Layout;
 use crate::value::grants::Kind;
 use crate::value::leb128::put_number;
+use crate::value::stock::Memory;
 use crate::value::stream::StreamId;
 
 /// A value that stands in an effect.
@@ -287,7 +288,8 @@ pub enum Cause {
     Eviction,
 }
 choice!(Cause { 0 Command b"command", 1 Expiry b"expiry", 2 Eviction b"eviction" });
-choice!(Kind { 0 Lock b"lock", 1 Gate b"gate" });
+choice!(Kind { 0 Lock b"lock", 1 Gate b"gate", 2 Stock b"stock" });
+choice!(Memory { 0 Refills b"refills", 1 Sales b"sales", 2 Buyers b"buyers" });
 choice!(Layout { 0 Compact b"compact", 1 Integers b"integers", 2 Large b"large" });
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub enum Turn {
     Broken,
     /// Its key was deleted or evicted.
     Removed,
+    /// The units that it held of a stock are sold.
+    Sold,
 }
 
 impl Turn {
@@ -30,6 +32,7 @@ impl Turn {
             Turn::Expired => "lapsed",
             Turn::Broken => "broken",
             Turn::Removed => "removed",
+            Turn::Sold => "sold",
         }
     }
 }

@@ -28,6 +28,7 @@ pub use touch::Touch;
 
 use crate::value::Layout;
 use crate::value::grants::Kind;
+use crate::value::stock::Memory;
 use crate::value::stream::StreamId;
 
 /// Set in the first byte of an effect that has database and key of the last one before it that has a key.
@@ -219,8 +220,8 @@ macro_rules! for_each_effect {
             /// There are no libraries.
             105 LibraryFlush beside [] {}
 
-            /// The key holds a lock or gate of this limit, without grants, where nothing was; `fixed`: the limit is its own, and it lasts
-            /// without grants.
+            /// The key holds a lock, gate or stock of this limit, without grants, where nothing was; `fixed`: the limit is its own, and it lasts
+            /// without grants. A stock's limit is 0, and it always lasts.
             110 GrantsCreate(key) grants [Changes key] { kind: Kind, limit: u64, fixed: bool }
             /// The holder has this grant, in place of the one of this token that it had. The times are Unix times in milliseconds. No token that is given
             /// out later, under whatever key, is as small as this one.
@@ -240,6 +241,26 @@ macro_rules! for_each_effect {
             113 GrantsLimit(key) grants [Changes key] { limit: u64, fixed: bool }
             /// Tokens up to this one have been given out.
             114 Tokens grants [] { last: u64 }
+
+            /// The stock has these amounts and rules. What is neither held nor sold of the total is available. `stream`: the key of the stream that
+            /// is told how holds end, empty for none. `refiller`: the order whose caller is to refill, empty for none, until that Unix time in
+            /// milliseconds.
+            115 StockSet(key) stock [Changes key] {
+                total: u64,
+                sold: u64,
+                low: u64,
+                refill_ms: u64,
+                period_ms: u64,
+                stream: &'a [u8],
+                refiller: &'a [u8],
+                refill_until_ms: i64,
+            }
+            /// The stock's total has grown by a refill, whose id is remembered, and nobody is to refill any more.
+            116 StockAdd(key) stock [Changes key] { id: &'a [u8], units: u64, at_ms: i64 }
+            /// The order's hold, which has this token, is over, and its units are sold: to its subject, if it has one. Both are remembered.
+            117 StockSold(key) stock [Changes key] { order: &'a [u8], token: u64, at_ms: i64 }
+            /// The stock remembers this of a refill, an order that was sold, or a subject that has bought.
+            118 StockNote(key) stock [Changes key] { memory: Memory, name: &'a [u8], units: u64, at_ms: i64 }
         }
     };
 }

@@ -3,6 +3,7 @@
 use super::{Cause, Effect, EffectReader, EffectWriter};
 use crate::value::Layout;
 use crate::value::grants::Kind;
+use crate::value::stock::Memory;
 use crate::value::stream::StreamId;
 
 /// An effect as it is declared.
@@ -83,6 +84,7 @@ fn kind_in_words(kind: &str) -> &'static str {
         "Cause" => "cause",
         "Layout" => "layout",
         "Kind" => "kind",
+        "Memory" => "memory",
         other => panic!("say what {other} is"),
     }
 }
@@ -204,6 +206,20 @@ fn examples() -> Vec<Effect<'static>> {
         Effect::GrantEnd { key, holder: b"h", token: 300, cause: Cause::Expiry, emptied: false },
         Effect::GrantsLimit { key, limit: 10, fixed: true },
         Effect::Tokens { last: 300 },
+        Effect::StockSet {
+            key,
+            total: 500,
+            sold: 20,
+            low: 10,
+            refill_ms: 5_000,
+            period_ms: 0,
+            stream: b"s",
+            refiller: b"o",
+            refill_until_ms: 6_000,
+        },
+        Effect::StockAdd { key, id: b"i", units: 300, at_ms: 1_000 },
+        Effect::StockSold { key, order: b"o", token: 300, at_ms: 1_000 },
+        Effect::StockNote { key, memory: Memory::Buyers, name: b"u", units: 2, at_ms: 1_000 },
     ]
 }
 

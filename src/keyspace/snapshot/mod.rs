@@ -289,7 +289,7 @@ impl Snapshot {
                 let of_requests = stream.idempotency().map_or(0, |memory| memory.weight(first));
                 stream.len() + (of_groups + of_requests) as u64
             }
-            ValueRef::Grants(grants) => grants.len() as u64,
+            ValueRef::Grants(grants) => grants.elements() as u64,
             _ if value.layout() != Layout::Large => return false,
             ValueRef::List(list) => list.len() as u64,
             ValueRef::Set(set) => set.stored_len() as u64,

@@ -11,7 +11,10 @@
 //! | sorted set | the same | another layout; the removal of a large share by ranks |
 //! | list | the first so many elements, as whole nodes; see [`list`](super::list) | |
 //! | stream | entries up to an id, then groups, then requests; see [`stream`](super::stream) | |
-//! | lock, gate | the grants of the first tokens | |
+//! | lock, gate, stock | the grants of the first tokens, and of what a stock remembers the first names | |
+//!
+//! What a stock remembers is copied last, in its order, and what is remembered meanwhile comes last in that order: so the names are not
+//! followed, but met. Its amounts are written when all is copied.
 //!
 //! After an effect that is not followed, and when the key is gone, the copy of the value starts over. An effect that puts another value
 //! in the place of all of it brings that along, and is passed on.
@@ -23,13 +26,14 @@ use crate::base::hasher::hash_bytes;
 use crate::base::limits::SNAPSHOT_PIECE_BYTES;
 use crate::base::split_table::{PLACE_END, place};
 use crate::keyspace::any_value::ValueRef;
-use crate::keyspace::effect::{Effect, EffectWriter};
+use crate::keyspace::effect::{Cause, Effect, EffectWriter};
 use crate::keyspace::entry::Entry;
-use crate::keyspace::verb::grant_set;
+use crate::keyspace::verb::{grant_set, stock_note, stock_set};
 use crate::keyspace::{DbIndex, Keyspace, NAMELESS, NEVER};
 use crate::value::Layout;
 use crate::value::deadlines::Deadlines;
 use crate::value::grants::Grants;
+use crate::value::stock::Memory;
 use crate::value::string::{Digits, StringRef};
 
 /// A value of which a part has been copied. See the module's header.
@@ -56,9 +60,10 @@ enum Part {
     },
     List(ListPart),
     Stream(StreamPart),
-    /// The grants before this token.
+    /// The grants before this token, and of each memory of a stock the names before this number.
     Grants {
         until: u64,
+        names: [u64; Memory::ALL.len()],
     },
 }
 
@@ -84,7 +89,7 @@ impl UnderWay {
             ValueRef::Grants(grants) => {
                 let (kind, limit, fixed) = (grants.kind(), grants.limit(), grants.is_fixed());
                 steps.write(0, &Effect::GrantsCreate { key: NAMELESS, kind, limit, fixed });
-                (Part::Grants { until: 0 }, Layout::Compact)
+                (Part::Grants { until: 0, names: Default::default() }, Layout::Compact)
             }
             ValueRef::Hash(_) | ValueRef::Set(_) | ValueRef::ZSet(_) => (Part::Elements { until: 0 }, Layout::Large),
         };
@@ -105,7 +110,9 @@ impl UnderWay {
             (Part::Text(part), ValueRef::String(string)) => part.copy(string, budget, steps),
             (Part::List(part), ValueRef::List(list)) => part.copy(list, budget, steps),
             (Part::Stream(part), ValueRef::Stream(stream)) => part.copy(stream, budget, steps),
-            (Part::Grants { until }, ValueRef::Grants(grants)) => copy_grants(grants, until, budget, steps),
+            (Part::Grants { until, names }, ValueRef::Grants(grants)) => {
+                copy_grants(grants, until, budget, steps) && copy_memories(grants, names, budget, steps)
+            }
             (Part::Elements { until }, value) => {
                 *until = copy_elements(value, *until, budget, steps);
                 *until == PLACE_END
@@ -136,7 +143,7 @@ impl UnderWay {
             Part::Elements { until } => follow_elements(*until, effect, &mut self.steps),
             Part::List(part) => part.follow(effect, &mut self.steps),
             Part::Stream(part) => part.follow(effect, &mut self.steps),
-            Part::Grants { until } => follow_grants(*until, effect, &mut self.steps),
+            Part::Grants { until, .. } => follow_grants(*until, effect, &mut self.steps),
         }
     }
 
@@ -171,6 +178,11 @@ impl UnderWay {
     /// Puts the value, of which everything is copied, in its place.
     pub(super) fn complete(mut self, value: ValueRef<'_>, out: &mut EffectWriter) {
         note_former_deadlines(value, &mut self.steps);
+        if let ValueRef::Grants(grants) = value
+            && let Some(stock) = grants.stock()
+        {
+            self.steps.write(0, &stock_set(NAMELESS, &stock.terms));
+        }
         self.flush(out);
         let (key, layout, at_ms) = (&*self.key, value.layout(), self.at_ms);
         out.write(self.db, &Effect::Complete { key, layout, at_ms });
@@ -294,6 +306,26 @@ fn copy_grants(grants: &Grants, until: &mut u64, budget: &mut Budget, steps: &mu
     true
 }
 
+/// Copies what a stock remembers, from these numbers on. Answers whether all is copied.
+fn copy_memories(
+    grants: &Grants,
+    names: &mut [u64; Memory::ALL.len()],
+    budget: &mut Budget,
+    steps: &mut EffectWriter,
+) -> bool {
+    let Some(stock) = grants.stock() else { return true };
+    for (memory, next) in Memory::ALL.into_iter().zip(names) {
+        for (number, name, of_it) in stock.memory_from(memory, *next) {
+            if budget.is_spent() {
+                return false;
+            }
+            budget.pay(steps, |steps| steps.write(0, &stock_note(memory, name, of_it)));
+            *next = number + 1;
+        }
+    }
+    true
+}
+
 fn follow_grants(until: u64, effect: &Effect<'_>, steps: &mut EffectWriter) -> Followed {
     match *effect {
         Effect::GrantSet { token, .. } | Effect::GrantEnd { token, emptied: false, .. } if token < until => {
@@ -301,6 +333,13 @@ fn follow_grants(until: u64, effect: &Effect<'_>, steps: &mut EffectWriter) -> F
         }
         Effect::GrantSet { .. } | Effect::GrantEnd { emptied: false, .. } => {}
         Effect::GrantsLimit { .. } => steps.write(0, effect),
+        Effect::StockSold { key, order, token, .. } => {
+            if token < until {
+                let cause = Cause::Command;
+                steps.write(0, &Effect::GrantEnd { key, holder: order, token, cause, emptied: false });
+            }
+        }
+        Effect::StockSet { .. } | Effect::StockAdd { .. } => {}
         _ => return Followed::No,
     }
     Followed::Yes

@@ -1,4 +1,4 @@
-//! Verbs on locks and gates: who holds them, and how many may.
+//! Verbs on locks, gates and stocks: who holds them, and how many may.
 //!
 //! A lease that is over ends by an effect like any other, so that who follows the stream needs no clock. Fencing tokens are counted for
 //! the keyspace as a whole and never again given out: neither when the key is deleted, nor when everything is, nor after a restart.
@@ -10,10 +10,10 @@ use crate::keyspace::effect::{Cause, Effect, GrantTurn, Turn};
 use crate::keyspace::entry::Entry;
 use crate::keyspace::pre_image::PreImage;
 use crate::keyspace::{DbIndex, Keyspace, NEVER, Slot};
-use crate::value::grants::{Grant, Grants, Kind, TOKEN_MAX, UNITS_MAX};
+use crate::value::grants::{Grant, Grants, Kind, OwnedGrant, TOKEN_MAX, UNITS_MAX};
 
 impl Keyspace {
-    /// The lock or gate at `slot`.
+    /// The lock, gate or stock at `slot`.
     #[inline]
     pub fn grants(&self, db: DbIndex, slot: Slot) -> Result<&Grants, WrongType> {
         match self.value(db, slot) {
@@ -35,8 +35,8 @@ impl Keyspace {
     /// Whether somebody who waits for a place under a key may find one, by a quick look. Between two units: nothing is removed.
     pub fn may_have_place(&self, db: DbIndex, key: &[u8]) -> bool {
         let Some(ValueRef::Grants(grants)) = self.live(db, key).map(Entry::value) else { return true };
-        if grants.kind() == Kind::Gate {
-            // That depends on what is asked for, and on the limit, which may have changed.
+        if grants.kind() != Kind::Lock {
+            // That depends on what is asked for, and on the limit, which may have changed. For a stock nobody waits: it is no gate.
             return true;
         }
         let is_alone = grants.first().is_some_and(|first| !first.shared);
@@ -51,7 +51,7 @@ impl Keyspace {
         Some(if at_ms > self.now_ms { at_ms } else { self.now_ms.saturating_add(PLACE_LOOK_AGAIN_MS) })
     }
 
-    /// Creates a lock or gate without grants under a key that is not there. It gets one in the same unit, or its limit is its own.
+    /// Creates a lock, gate or stock without grants under a key that is not there. It gets one in the same unit, or it lasts without.
     pub fn grants_create(&mut self, db: DbIndex, key: &[u8], kind: Kind, limit: u64, fixed: bool) -> Slot {
         self.effects.record(db, Effect::GrantsCreate { key, kind, limit, fixed });
         self.create(db, key, Value::Grants(Box::new(Grants::new(kind, limit, fixed))).into())
@@ -73,15 +73,15 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// Ends a holder's grant as a command asks, and with the last one the key, unless its limit is its own. False where the holder has
+    /// Ends a holder's grant as a command asks, and with the last one the key, unless it lasts without. False where the holder has
     /// none.
     pub fn grant_end(&mut self, db: DbIndex, slot: Slot, holder: &[u8]) -> Result<bool, WrongType> {
-        self.end_grant(db, slot, holder, Turn::Released, b"")
+        self.end_and_tell(db, slot, holder, Turn::Released, b"")
     }
 
     /// As [`grant_end`](Self::grant_end), on behalf of somebody else than the holder, who says why.
     pub fn grant_break(&mut self, db: DbIndex, slot: Slot, holder: &[u8], why: &[u8]) -> Result<bool, WrongType> {
-        self.end_grant(db, slot, holder, Turn::Broken, why)
+        self.end_and_tell(db, slot, holder, Turn::Broken, why)
     }
 
     /// Breaks all grants at `slot`, as [`grant_break`](Self::grant_break) does with one, and removes the key.
@@ -91,7 +91,7 @@ impl Keyspace {
     }
 
     /// Notes what becomes of a grant at `slot`.
-    fn note_turn(&mut self, turn: Turn, db: DbIndex, slot: Slot, grant: Grant<'_>, note: &[u8]) {
+    pub(super) fn note_turn(&mut self, turn: Turn, db: DbIndex, slot: Slot, grant: Grant<'_>, note: &[u8]) {
         let Grant { holder, token, units, .. } = grant;
         let key = self.dbs[db as usize].entry(slot).key();
         self.effects.add_grant_turn(GrantTurn { at: 0, turn, db, key, holder, token, units, note });
@@ -145,12 +145,40 @@ impl Keyspace {
         {
             let holder = first.holder.to_vec();
             self.stats.expired_elements += 1;
-            if self.end_grant(db, slot, &holder, Turn::Expired, b"") != Ok(true) {
+            if self.end_and_tell(db, slot, &holder, Turn::Expired, b"") != Ok(true) {
                 break;
             }
             ended += 1;
         }
         ended
+    }
+
+    /// Ends a holder's grant, and has a stock's stream told.
+    fn end_and_tell(
+        &mut self,
+        db: DbIndex,
+        slot: Slot,
+        holder: &[u8],
+        turn: Turn,
+        note: &[u8],
+    ) -> Result<bool, WrongType> {
+        let grants = self.grants(db, slot)?;
+        let hold = grants.stock().and_then(|_| grants.get(holder)).map(OwnedGrant::from);
+        let has_ended = self.end_grant(db, slot, holder, turn, note)?;
+        if let Some(hold) = hold {
+            self.tell_hold_ended(db, slot, hold.as_grant(), cause_of(turn));
+        }
+        Ok(has_ended)
+    }
+
+    /// Takes a holder's grant away, unrecorded. Answers whether nothing is left to keep.
+    pub(super) fn take_grant(&mut self, db: DbIndex, slot: Slot, holder: &[u8]) -> Result<bool, WrongType> {
+        self.note_change(db, slot, |value| PreImage::grant(value, holder));
+        let grants = self.grants_mut(db, slot)?;
+        grants.remove(holder);
+        let emptied = grants.is_hollow();
+        self.dbs[db as usize].follow_elements(slot, true);
+        Ok(emptied)
     }
 
     fn end_grant(
@@ -162,16 +190,11 @@ impl Keyspace {
         note: &[u8],
     ) -> Result<bool, WrongType> {
         let Some(own) = self.grants(db, slot)?.get(holder) else { return Ok(false) };
-        let ended = own.renewed(holder, own.until_ms, b"");
+        let (ended, cause) = (own.renewed(holder, own.until_ms, b""), cause_of(turn));
         let token = ended.token;
         self.note_turn(turn, db, slot, ended, note);
-        self.note_change(db, slot, |value| PreImage::grant(value, holder));
-        let grants = self.grants_mut(db, slot)?;
-        grants.remove(holder);
-        let emptied = grants.is_hollow();
-        self.dbs[db as usize].follow_elements(slot, true);
+        let emptied = self.take_grant(db, slot, holder)?;
         let emptied_key = emptied && !self.is_workshop;
-        let cause = if turn == Turn::Expired { Cause::Expiry } else { Cause::Command };
         self.record_at(db, slot, |key| Effect::GrantEnd { key, holder, token, cause, emptied: emptied_key });
         self.drop_if(emptied, db, slot);
         Ok(true)
@@ -185,6 +208,11 @@ impl Keyspace {
     }
 }
 
+/// The cause of an effect that ends a grant.
+fn cause_of(turn: Turn) -> Cause {
+    if turn == Turn::Expired { Cause::Expiry } else { Cause::Command }
+}
+
 /// The effect that gives a holder a grant.
 pub(in crate::keyspace) fn grant_set<'a>(key: &'a [u8], grant: Grant<'a>) -> Effect<'a> {
     let Grant { holder, token, units, since_ms, until_ms, entered, shared, note } = grant;
@@ -196,7 +224,8 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
     match *effect {
         Effect::GrantsCreate { key, kind, limit, fixed } => {
             ensure(ks.dbs[db as usize].find(key).is_none(), Misfit::Exists)?;
-            ensure(limit <= UNITS_MAX, Misfit::BadBytes)?;
+            let is_sound = if kind == Kind::Stock { limit == 0 && fixed } else { limit <= UNITS_MAX };
+            ensure(is_sound, Misfit::BadBytes)?;
             ks.grants_create(db, key, kind, limit, fixed);
         }
         Effect::GrantSet { key, holder, token, units, since_ms, until_ms, entered, shared, note } => {
@@ -214,6 +243,7 @@ pub(super) fn apply(ks: &mut Keyspace, db: DbIndex, effect: &Effect<'_>) -> Resu
         }
         Effect::GrantsLimit { key, limit, fixed } => {
             let slot = slot_of(ks, db, key)?;
+            ensure(ks.grants(db, slot)?.kind() != Kind::Stock, Misfit::WrongType)?;
             ensure(limit <= UNITS_MAX, Misfit::BadBytes)?;
             ks.grants_limit(db, slot, limit, fixed)?;
         }

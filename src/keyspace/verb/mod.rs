@@ -9,6 +9,7 @@ mod list;
 mod part;
 mod put_value;
 mod set;
+mod stock;
 mod stream;
 mod string;
 mod zset;
@@ -17,6 +18,7 @@ pub(super) use grants::grant_set;
 pub(super) use group::PendingPack;
 pub(super) use part::Workshop;
 pub(super) use put_value::{build, keeps_expiry, limits_effect, limits_of, value_of};
+pub(super) use stock::{stock_note, stock_set};
 
 use super::effect::{Effect, for_each_effect};
 use super::{DbIndex, Keyspace, Slot};

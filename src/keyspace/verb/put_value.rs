@@ -6,7 +6,7 @@
 
 use super::grants::grant_set;
 use super::part::Workshop;
-use super::{Misfit, ensure, group, slot_of};
+use super::{Misfit, ensure, group, slot_of, stock};
 use crate::keyspace::any_value::{Value, ValueRef};
 use crate::keyspace::db::Db;
 use crate::keyspace::effect::{Effect, EffectWriter, Field, Pairs};
@@ -24,7 +24,7 @@ use crate::value::string::{Digits, StringRef};
 use crate::value::zset::ZSetLimits;
 
 impl Keyspace {
-    /// Stores a value, which must not be empty unless it is a string, a stream, or a gate with a limit of its own, under a key, whatever was there before;
+    /// Stores a value, which must not be empty unless it is a string, a stream, a stock, or a gate with a limit of its own, under a key, whatever was there before;
     /// its expiry goes.
     pub fn put_value(&mut self, db: DbIndex, key: &[u8], value: Value) -> Slot {
         let mut steps = Vec::new();
@@ -252,6 +252,9 @@ fn build_grants(grants: &Grants, out: &mut EffectWriter) {
     let (kind, limit, fixed) = (grants.kind(), grants.limit(), grants.is_fixed());
     out.write(0, &Effect::GrantsCreate { key: NAMELESS, kind, limit, fixed });
     grants.from(0).for_each(|grant| out.write(0, &grant_set(NAMELESS, grant)));
+    if let Some(stock) = grants.stock() {
+        stock::build(stock, out);
+    }
 }
 
 /// Writes when elements expire.

@@ -1,0 +1,55 @@
+//! STOCK.INFO, STOCK.HOLDS: what there is, and who holds it.
+
+use super::common::{NO_STOCK, refuse};
+use crate::command::coordination::grant::{Page, Said, answer, lease_left, retry_after_ms};
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::{Ctx, Done};
+use crate::value::stock::Memory;
+
+pub(super) fn info(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let key = args.bytes()?;
+    let subject = if args.option("per", 1) { Some(args.bytes()?) } else { None };
+    if !args.is_empty() {
+        return Err(Error::Syntax);
+    }
+    let (db, now_ms) = (ctx.db(), ctx.now_ms());
+    let Some(slot) = ctx.ks.look_up(db, key) else {
+        refuse(ctx.reply, NO_STOCK);
+        return Ok(());
+    };
+    let (holds, stock) = (ctx.ks.grants(db, slot)?.len(), ctx.ks.stock(db, slot)?);
+    let terms = &stock.terms;
+    let is_refilled = now_ms < terms.refill_until_ms;
+    let refiller: &[u8] = if is_refilled { &terms.refiller } else { b"" };
+    let mut fields = vec![
+        ("available", stock.available().into()),
+        ("held", stock.held().into()),
+        ("sold", terms.sold.into()),
+        ("total", terms.total.into()),
+        ("holds", holds.into()),
+        ("buyers", stock.names_of(Memory::Buyers).into()),
+        ("period-ms", terms.period_ms.into()),
+        ("low", if terms.refill_ms == 0 { Said::Number(-1) } else { terms.low.into() }),
+        ("refiller", Said::Text(refiller)),
+        ("refill-ms", lease_left(ctx, terms.refill_until_ms)),
+        ("stream", Said::Text(&terms.stream)),
+        ("next-end-ms", retry_after_ms(ctx, key)),
+    ];
+    if let Some(subject) = subject {
+        fields.push(("subject-held", stock.held_for(subject).into()));
+        fields.push(("subject-bought", stock.bought_by(subject, now_ms).into()));
+    }
+    answer(ctx.reply, true, &fields);
+    Ok(())
+}
+
+/// STOCK.HOLDS: the holds in the order of their coming, from a cursor on.
+pub(super) fn holds(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let page = Page::parse(&mut args)?;
+    let db = ctx.db();
+    let slot = ctx.ks.look_up(db, page.key);
+    let holds = slot.map(|slot| ctx.ks.stock(db, slot).and(ctx.ks.grants(db, slot))).transpose()?;
+    page.answer(ctx.reply, holds, ctx.ks.now_ms(), ["order", "subject"]);
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! STOCK.SET, STOCK.ADD: how many units there are, and by which rules they go.
+//!
+//! SET says the total, of what is available, held and sold together. So it may be repeated, whatever was reserved and sold meanwhile.
+//! ADD says how many more there are, and counts once for each id.
+
+use super::common::{NO_STOCK, amount, refuse, stock_under};
+use crate::base::limits::{HOLDER_MAX_BYTES, LEASE_MAX_MS};
+use crate::command::coordination::grant::{Said, answer};
+use crate::engine::args::Args;
+use crate::engine::error::Error;
+use crate::engine::{Ctx, Done};
+use crate::keyspace::Slot;
+use crate::value::stock::{AMOUNT_MAX, Memory, Terms};
+
+/// What of the rules a call changes.
+#[derive(Default)]
+struct Changes<'a> {
+    low: Option<(u64, u64)>,
+    stream: Option<&'a [u8]>,
+    period_ms: Option<u64>,
+}
+
+impl<'a> Changes<'a> {
+    fn parse(key: &[u8], args: &mut Args<'a>) -> Result<Changes<'a>, Error> {
+        let mut changes = Changes::default();
+        while !args.is_empty() {
+            let is_new = if args.option("low", 2) {
+                changes.low.replace((amount(args, 0)?, duration_ms(args, 1)?)).is_none()
+            } else if args.flag("nolow") {
+                changes.low.replace((0, 0)).is_none()
+            } else if args.option("stream", 1) {
+                let stream = args.bytes()?;
+                if stream.is_empty() || stream == key {
+                    return Err(Error::text(
+                        "ERR STREAM names the key of a stream, which is not the stock's and not empty",
+                    ));
+                }
+                changes.stream.replace(stream).is_none()
+            } else if args.flag("nostream") {
+                changes.stream.replace(b"").is_none()
+            } else if args.option("period", 1) {
+                changes.period_ms.replace(duration_ms(args, 0)?).is_none()
+            } else {
+                false
+            };
+            // Twice is refused: access control has seen one of two streams.
+            if !is_new {
+                return Err(Error::Syntax);
+            }
+        }
+        Ok(changes)
+    }
+
+    fn apply(self, terms: &mut Terms) {
+        if let Some((low, refill_ms)) = self.low {
+            (terms.low, terms.refill_ms) = (low, refill_ms);
+            if refill_ms == 0 {
+                (terms.refiller, terms.refill_until_ms) = (Default::default(), 0);
+            }
+        }
+        if let Some(stream) = self.stream {
+            terms.stream = stream.into();
+        }
+        if let Some(period_ms) = self.period_ms {
+            terms.period_ms = period_ms;
+        }
+    }
+}
+
+fn duration_ms(args: &mut Args<'_>, least: i64) -> Result<u64, Error> {
+    let ms = args.int()?;
+    if (least..=LEASE_MAX_MS).contains(&ms) {
+        return Ok(ms as u64);
+    }
+    Err(Error::owned(format!("ERR so many milliseconds are a whole number from {least} to {LEASE_MAX_MS}")))
+}
+
+pub(super) fn set(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, total) = (args.bytes()?, amount(&mut args, 0)?);
+    let changes = Changes::parse(key, &mut args)?;
+    let db = ctx.db();
+    let slot = stock_under(ctx, key)?;
+    let mut terms = match slot {
+        Some(slot) => ctx.ks.stock(db, slot)?.terms.clone(),
+        None => Terms::default(),
+    };
+    terms.total = total;
+    changes.apply(&mut terms);
+    ctx.as_one_change(|ctx| {
+        let slot = match slot {
+            Some(slot) => {
+                ctx.ks.stock_set(db, slot, terms)?;
+                slot
+            }
+            None => ctx.ks.stock_create(db, key, terms)?,
+        };
+        answer_amounts(ctx, slot)
+    })
+}
+
+/// Answers yes, and how the units are divided now.
+fn answer_amounts(ctx: &mut Ctx<'_>, slot: Slot) -> Done {
+    let stock = ctx.ks.stock(ctx.db(), slot)?;
+    let fields = [
+        ("available", stock.available().into()),
+        ("held", stock.held().into()),
+        ("sold", stock.terms.sold.into()),
+        ("total", stock.terms.total.into()),
+    ];
+    answer(ctx.reply, true, &fields);
+    Ok(())
+}
+
+pub(super) fn add(ctx: &mut Ctx<'_>, mut args: Args<'_>) -> Done {
+    let (key, id, units) = (args.bytes()?, args.bytes()?, amount(&mut args, 1)?);
+    if !(1..=HOLDER_MAX_BYTES).contains(&id.len()) {
+        return Err(Error::owned(format!("ERR the id of a refill has 1 to {HOLDER_MAX_BYTES} bytes")));
+    }
+    let (db, now_ms) = (ctx.db(), ctx.now_ms());
+    let Some(slot) = stock_under(ctx, key)? else {
+        refuse(ctx.reply, NO_STOCK);
+        return Ok(());
+    };
+    let before = ctx.ks.stock(db, slot)?.remembered(Memory::Refills, id);
+    let added = match before {
+        Some(before) if before.units != units => {
+            return Err(Error::owned(format!("ERR the refill of this id was one of {} units", before.units)));
+        }
+        Some(_) => 0,
+        None if ctx.ks.stock_add(db, slot, id, units, now_ms)? => units,
+        None => return Err(Error::owned(format!("ERR a stock has had at most {AMOUNT_MAX} units in all"))),
+    };
+    let stock = ctx.ks.stock(db, slot)?;
+    let fields: [(&str, Said<'_>); 3] =
+        [("added", added.into()), ("available", stock.available().into()), ("total", stock.terms.total.into())];
+    answer(ctx.reply, true, &fields);
+    Ok(())
+}

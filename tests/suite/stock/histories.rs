@@ -1,0 +1,177 @@
+//! Random histories of a stock beside its [model](super::model).
+//!
+//! The engine runs in this process, with a clock that is moved by hand. In a history orders reserve, are sold, cancelled and forgotten by
+//! those who made them; to commit twice, and to cancel what was sold, is frequent. Some calls run in a script that fails. After each step
+//! every answer, all amounts, the holds, and what the stream was told must be as the model says, and a second engine that repeats the
+//! effects must hold the same.
+//! `SUITE_SEED` and `SUITE_ROUNDS` choose other histories.
+
+use super::model::Model;
+use crate::coordination::call;
+use crate::differential::generate::Dice;
+use crate::differential::script::split_line;
+use crate::differential::search::env_number;
+use crate::in_process::{Bench, Told, script};
+
+/// Steps of a history.
+const LENGTH: i64 = 150;
+const SUBJECTS: [&str; 4] = ["ann", "bob", "cat", "dan"];
+
+/// What the stream was told, an entry a line.
+fn told(bench: &mut Bench, key: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let reply = call(bench, 0, &format!("XRANGE {key}:told - +"));
+    let entries: Vec<&str> = reply.split("event ").skip(1).collect();
+    for entry in entries {
+        let words: Vec<&str> = entry.split(' ').collect();
+        let after = |name| words.iter().position(|word| *word == name).map(|at| words[at + 1]);
+        let subject = after("subject").filter(|subject| *subject != "token");
+        let [order, units] = ["order", "units"].map(|name| after(name).unwrap_or_else(|| panic!("{entry}")));
+        lines.push(format!("{} {order} {units} {}", words[0], subject.unwrap_or("")).trim_end().to_owned());
+    }
+    lines
+}
+
+/// One history. Fails with what differs.
+fn history(seed: u64, bench: &mut Bench, replica: &mut Bench) -> Result<(), String> {
+    let dice = &mut Dice(seed);
+    let key = format!("stock:{seed}");
+    let mut trace: Vec<String> = Vec::new();
+    let is_told = dice.once_in(2);
+    let total = 5 + dice.below(20) as u64;
+    if is_told {
+        call(bench, 0, &format!("STOCK.SET {key} {total} STREAM {key}:told"));
+    } else {
+        call(bench, 0, &format!("STOCK.SET {key} {total}"));
+    }
+    let mut model = Model::new(bench.engine.ks.now_ms(), total, is_told);
+    for number in 0..LENGTH {
+        // Few orders at a time, so that most come again; older ones do as well.
+        let order = format!("o{}", number / 12 + dice.below(8) as i64 - if dice.once_in(9) { 5 } else { 0 });
+        let units = 1 + order.len() as u64 % 2 + if dice.once_in(30) { 1 } else { 0 };
+        let lease_ms = 1_000 * (1 + dice.below(12) as i64);
+        let before = model.clone();
+        let token = bench.engine.ks.next_token().expect("there are tokens");
+        let (line, wanted) = match dice.below(24) {
+            0..8 => {
+                let per = Some((*dice.pick(&SUBJECTS), 2 + dice.below(3) as u64)).filter(|_| !dice.once_in(3));
+                let option = per.map_or(String::new(), |(subject, max)| format!(" PER {subject} {max}"));
+                let line = format!("STOCK.RESERVE {key} {order} UNITS {units} PX {lease_ms}{option}");
+                (line, model.reserve(&order, units, lease_ms, per, token))
+            }
+            8..14 => (format!("STOCK.COMMIT {key} {order}"), model.commit(&order)),
+            14..18 => (format!("STOCK.CANCEL {key} {order}"), model.cancel(&order)),
+            18 => {
+                let (id, units) = (format!("r{}", dice.below(6)), 2 + u64::from(dice.once_in(9)));
+                (format!("STOCK.ADD {key} {id} {units}"), model.add(&id, units))
+            }
+            19 => {
+                let total = dice.below(60) as u64;
+                let mut line = format!("STOCK.SET {key} {total}");
+                match dice.below(4) {
+                    0 => {
+                        let (low, refill_ms) = (dice.below(6) as u64, 2_000);
+                        model.low = Some((low, refill_ms));
+                        line += &format!(" LOW {low} {refill_ms}");
+                    }
+                    1 => {
+                        (model.low, model.refiller) = (None, None);
+                        line += " NOLOW";
+                    }
+                    2 => {
+                        model.period_ms = 4_000 * dice.below(3) as i64;
+                        line += &format!(" PERIOD {}", model.period_ms);
+                    }
+                    _ => {}
+                }
+                (line, model.set(total))
+            }
+            20 if dice.once_in(3) => {
+                // A clock that is set back prolongs leases, but for those that have ended.
+                bench.reclaim();
+                let by_ms = dice.below(3) as i64 * 1_500 - 1_500;
+                bench.set_clock(by_ms);
+                model.now_ms += by_ms;
+                model.end_leases();
+                trace.push(format!("the clock is set by {by_ms} ms"));
+                continue;
+            }
+            _ => {
+                let ms = [300, 1_000, 2_500][dice.below(3)];
+                bench.pass(ms);
+                model.now_ms += ms;
+                model.end_leases();
+                if dice.once_in(2) {
+                    bench.reclaim();
+                }
+                trace.push(format!("{ms} ms pass"));
+                continue;
+            }
+        };
+        trace.push(line.clone());
+        let failed = |what: String, trace: &[String]| format!("{}\n{what}", trace.join("\n"));
+        if dice.once_in(5) {
+            trace.push("... in a script that fails".to_owned());
+            let args = split_line(&line).expect("plain words");
+            bench.call(0, &script(if dice.once_in(2) { "fail" } else { "command" }, &[args]));
+            model = before;
+        } else {
+            let reply = call(bench, 0, &line);
+            let fits = if wanted == "-ERR" { reply.starts_with("-ERR ") } else { reply == wanted };
+            if !fits {
+                return Err(failed(format!("wanted {wanted}\ngot    {reply}"), &trace));
+            }
+        }
+        let info = call(bench, 0, &format!("STOCK.INFO {key} PER ann"));
+        let wanted = format!(
+            "1 available {} held {} sold {} total {} holds {} buyers {} ",
+            model.available(),
+            model.held(),
+            model.sold,
+            model.total,
+            model.holds.len(),
+            model.bought.len()
+        );
+        let ending = format!("subject-held {} subject-bought {}", model.held_for("ann"), model.bought_by("ann"));
+        if !info.starts_with(&wanted) || !info.ends_with(&ending) {
+            return Err(failed(format!("wanted {wanted}... {ending}\ngot    {info}"), &trace));
+        }
+        let holds = call(bench, 0, &format!("STOCK.HOLDS {key} 0"));
+        let orders: Vec<&str> = holds.split("order ").skip(1).filter_map(|rest| rest.split(' ').next()).collect();
+        if !orders.iter().eq(model.holds.iter().map(|hold| &hold.order)) {
+            return Err(failed(format!("held by {:?}, but told {holds}", model.holds), &trace));
+        }
+        let lines = told(bench, &key);
+        if lines != model.told {
+            return Err(failed(format!("the stream has {lines:?}\ninstead of {:?}", model.told), &trace));
+        }
+        for unit in bench.take_units() {
+            replica.repeat(&unit).map_err(|told| failed(told, &trace))?;
+        }
+        let now_ms = bench.engine.ks.now_ms();
+        replica.look_at(now_ms);
+        let (ours, theirs) = (bench.state(Told::Everything), replica.state(Told::Everything));
+        if ours != theirs {
+            return Err(failed(format!("the effects make\n{theirs}\nof\n{ours}"), &trace));
+        }
+    }
+    call(bench, 0, &format!("DEL {key} {key}:told"));
+    for unit in bench.take_units() {
+        replica.repeat(&unit).map_err(|told| format!("{}\n{told}", trace.join("\n")))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn stocks_are_as_a_model_says() {
+    let first = env_number("SUITE_SEED").unwrap_or(1);
+    let rounds = env_number("SUITE_ROUNDS").unwrap_or(200);
+    let (mut bench, mut replica) = (Bench::new(1), Bench::new(1));
+    bench.keep_units();
+    call(&mut bench, 0, "PING");
+    for seed in first..first.saturating_add(rounds) {
+        if let Err(told) = history(seed, &mut bench, &mut replica) {
+            panic!("SUITE_SEED={seed} SUITE_ROUNDS=1 repeats this\n{told}");
+        }
+    }
+}
