@@ -52,6 +52,7 @@ mod payloads;
 mod power_loss;
 
 mod protocol;
+mod queues_policy;
 mod regressions;
 mod replica;
 mod resp;
